@@ -1,0 +1,72 @@
+// Element types, and the CPU's view of the two 16-bit floats.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace encore {
+
+enum class DType : uint8_t { kF32, kF16, kBF16, kI32, kI64 };
+
+// Bytes per element.
+constexpr int64_t size_of(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+    case DType::kI32:
+      return 4;
+    case DType::kF16:
+    case DType::kBF16:
+      return 2;
+    case DType::kI64:
+      return 8;
+  }
+  return 0;
+}
+
+constexpr bool is_float(DType dtype) { return dtype <= DType::kBF16; }
+
+// "f32", "f16", "bf16", "i32", "i64": the spelling of IR text.
+std::string_view name(DType dtype);
+std::optional<DType> parse_dtype(std::string_view text);
+
+// A bfloat16 in memory: the upper half of a float. Conversion rounds to nearest even; NaN stays NaN.
+struct BFloat16 {
+  uint16_t bits = 0;
+
+  BFloat16() = default;
+  explicit BFloat16(float value) {
+    const auto wide = std::bit_cast<uint32_t>(value);
+    const bool is_nan = (wide & 0x7fffffffU) > 0x7f800000U;
+    bits = is_nan ? static_cast<uint16_t>((wide >> 16U) | 0x40U)
+                  : static_cast<uint16_t>((wide + 0x7fffU + ((wide >> 16U) & 1U)) >> 16U);
+  }
+  explicit operator float() const {
+    return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16U);
+  }
+};
+
+// An IEEE half in memory. Conversion rounds to nearest even.
+struct Float16 {
+  uint16_t bits = 0;
+
+  Float16() = default;
+  explicit Float16(float value);
+  explicit operator float() const;
+};
+
+// Calls `visitor` with a zero value of the C++ type that stores `dtype`; floats only.
+template <typename Visitor>
+decltype(auto) visit_float(DType dtype, Visitor&& visitor) {
+  switch (dtype) {
+    case DType::kF16:
+      return visitor(Float16{});
+    case DType::kBF16:
+      return visitor(BFloat16{});
+    default:
+      return visitor(float{});
+  }
+}
+
+}  // namespace encore

@@ -1,0 +1,22 @@
+// Strong integer ids: a ValueId is not a NodeId.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <functional>
+
+namespace encore {
+
+template <typename Tag>
+struct Id {
+  int32_t index = -1;
+
+  auto operator<=>(const Id&) const = default;
+};
+
+}  // namespace encore
+
+template <typename Tag>
+struct std::hash<encore::Id<Tag>> {
+  size_t operator()(encore::Id<Tag> id) const noexcept { return std::hash<int32_t>{}(id.index); }
+};

@@ -1,0 +1,54 @@
+// JSON files with errors that name the file and the key.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include <boost/json/value.hpp>
+
+#include "base/error.h"
+
+namespace encore::json {
+
+using boost::json::array;
+using boost::json::object;
+using boost::json::value;
+
+// Parses text of at most 64 levels of nesting. `where` names the source in messages.
+// Errors: kModel when it is not one JSON value, or a key occurs twice in one object.
+value parse(std::string_view text, std::string_view where);
+
+// Reads a whole file. Errors: kModel, naming the path, when it cannot be read.
+std::string read_file(const std::filesystem::path& path);
+
+// parse(read_file(path), path).
+value parse_file(const std::filesystem::path& path);
+
+// An object whose accessors throw kModel with "<where>: key 'x' ..." on a missing key or wrong type.
+class Object {
+ public:
+  // Errors: kModel when `value` is not an object. Lifetime: refers to `value`.
+  Object(const value& value, std::string where);
+
+  [[nodiscard]] bool has(std::string_view key) const;  // present and not null
+  [[nodiscard]] const value& at(std::string_view key) const;
+  [[nodiscard]] Object object_at(std::string_view key) const;
+  [[nodiscard]] std::string string_at(std::string_view key) const;
+  [[nodiscard]] int64_t int_at(std::string_view key) const;
+  [[nodiscard]] double double_at(std::string_view key) const;  // integers widen
+  [[nodiscard]] bool bool_at(std::string_view key) const;
+  // The value, or `fallback` when the key is absent or null.
+  [[nodiscard]] std::string string_or(std::string_view key, std::string fallback) const;
+  [[nodiscard]] int64_t int_or(std::string_view key, int64_t fallback) const;
+  [[nodiscard]] double double_or(std::string_view key, double fallback) const;
+  [[nodiscard]] bool bool_or(std::string_view key, bool fallback) const;
+  [[nodiscard]] const object& raw() const { return *object_; }
+  [[nodiscard]] const std::string& where() const { return where_; }
+
+ private:
+  const object* object_;
+  std::string where_;
+};
+
+}  // namespace encore::json
