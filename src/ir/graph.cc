@@ -1,0 +1,150 @@
+#include "ir/graph.h"
+
+#include <algorithm>
+
+namespace encore::ir {
+
+ValueId Graph::add_named(Value value) {
+  const std::string wanted = value.name;
+  for (int suffix = 1; !names_.insert(value.name).second; ++suffix) {
+    value.name = fmt::format("{}.{}", wanted, suffix);
+  }
+  values_.push_back(std::move(value));
+  return ValueId{num_values() - 1};
+}
+
+ValueId Graph::add_input(std::string name, Type type, Pad pad) {
+  return add_named({std::move(name), std::move(type), ValueKind::kInput, pad, {}, {}});
+}
+
+ValueId Graph::add_weight(std::string name, Type type, WeightRecipe recipe) {
+  return add_named(
+      {std::move(name), std::move(type), ValueKind::kWeight, Pad::kZero, std::move(recipe), {}});
+}
+
+ValueId Graph::add_state(std::string name, Type type) {
+  return add_named({std::move(name), std::move(type), ValueKind::kState, Pad::kZero, {}, {}});
+}
+
+ValueId Graph::add_value(const std::string& name, Type type) {
+  return add_named({name, std::move(type), ValueKind::kNode, Pad::kZero, {}, {}});
+}
+
+std::vector<ValueId> Graph::add_node(const Op& op, std::vector<ValueId> inputs, Attrs attrs,
+                                     const std::string& name) {
+  const int count = static_cast<int>(inputs.size());
+  if (count < op.min_inputs || count > op.max_inputs) {
+    fail(ErrorKind::kCompile, "op '{}': {} inputs, takes {} to {}", op.name, count, op.min_inputs,
+         op.max_inputs);
+  }
+  Node node{&op, std::move(inputs), {}, std::move(attrs), {}};
+  std::vector<Type> types;
+  try {
+    types = op.infer(input_types(*this, node), node.attrs);
+  } catch (const Error& error) {
+    fail(ErrorKind::kCompile, "op '{}': {}", op.name, error.what());
+  }
+  const NodeId id{num_nodes()};
+  for (Type& type : types) {
+    const ValueId output = add_value(name, std::move(type));
+    value(output).producer = id;
+    node.outputs.push_back(output);
+  }
+  nodes_.push_back(std::move(node));
+  return nodes_.back().outputs;
+}
+
+std::vector<ValueId> Graph::values_of_kind(ValueKind kind) const {
+  std::vector<ValueId> found;
+  for (int i = 0; i < num_values(); ++i) {
+    if (values_[i].kind == kind) found.push_back(ValueId{i});
+  }
+  return found;
+}
+
+std::optional<ValueId> Graph::find_value(std::string_view name) const {
+  for (int i = 0; i < num_values(); ++i) {
+    if (values_[i].name == name) return ValueId{i};
+  }
+  return std::nullopt;
+}
+
+std::vector<std::vector<NodeId>> Graph::readers() const {
+  std::vector<std::vector<NodeId>> readers(values_.size());
+  for (int i = 0; i < num_nodes(); ++i) {
+    for (const ValueId input : nodes_[i].inputs) {
+      auto& list = readers[input.index];
+      if (list.empty() || list.back() != NodeId{i}) list.push_back(NodeId{i});
+    }
+  }
+  return readers;
+}
+
+void Graph::replace_uses(ValueId from, ValueId to) {
+  for (Node& node : nodes_) std::replace(node.inputs.begin(), node.inputs.end(), from, to);
+  std::replace(outputs_.begin(), outputs_.end(), from, to);
+}
+
+void Graph::rename(ValueId id, const std::string& name) {
+  Value& renamed = value(id);
+  if (renamed.name == name) return;
+  if (!names_.insert(name).second) fail(ErrorKind::kCompile, "the name %{} is taken", name);
+  names_.erase(renamed.name);
+  renamed.name = name;
+}
+
+void Graph::replace_nodes(std::vector<Node> nodes) {
+  std::vector<bool> used(values_.size(), false);
+  for (const Node& node : nodes) {
+    for (const ValueId id : node.inputs) used[id.index] = true;
+    for (const ValueId id : node.outputs) used[id.index] = true;
+  }
+  for (const ValueId id : outputs_) used[id.index] = true;
+  // A step input is the host's contract and stays; so do states.
+  std::vector<ValueId> renumbered(values_.size());
+  std::vector<Value> kept;
+  names_.clear();
+  for (size_t i = 0; i < values_.size(); ++i) {
+    const ValueKind kind = values_[i].kind;
+    if (!used[i] && kind != ValueKind::kInput && kind != ValueKind::kState) continue;
+    renumbered[i] = ValueId{static_cast<int32_t>(kept.size())};
+    names_.insert(values_[i].name);
+    kept.push_back(std::move(values_[i]));
+  }
+  values_ = std::move(kept);
+  nodes_ = std::move(nodes);
+  const auto renumber = [&](std::vector<ValueId>& ids) {
+    for (ValueId& id : ids) id = renumbered[id.index];
+  };
+  for (int i = 0; i < num_nodes(); ++i) {
+    renumber(nodes_[i].inputs);
+    renumber(nodes_[i].outputs);
+    for (const ValueId id : nodes_[i].outputs) values_[id.index].producer = NodeId{i};
+  }
+  renumber(outputs_);
+}
+
+std::vector<Type> input_types(const Graph& graph, const Node& node) {
+  std::vector<Type> types;
+  for (const ValueId id : node.inputs) types.push_back(graph.value(id).type);
+  return types;
+}
+
+std::vector<Type> output_types(const Graph& graph, const Node& node) {
+  std::vector<Type> types;
+  for (const ValueId id : node.outputs) types.push_back(graph.value(id).type);
+  return types;
+}
+
+Cost cost(const Graph& graph, const Node& node, const Sizes& sizes) {
+  const auto inputs = input_types(graph, node);
+  const auto outputs = output_types(graph, node);
+  if (node.op->cost != nullptr) return node.op->cost(inputs, outputs, node.attrs, sizes);
+  Cost cost;
+  if (node.op->is_view) return cost;
+  for (const Type& type : inputs) cost.bytes += type.num_bytes(sizes);
+  for (const Type& type : outputs) cost.bytes += type.num_bytes(sizes);
+  return cost;
+}
+
+}  // namespace encore::ir

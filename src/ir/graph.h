@@ -1,0 +1,116 @@
+// The graph: values in SSA form, nodes in an order that respects data flow.
+//
+//   graph tiny {
+//     input %ids: i32[T] pad -1
+//     weight %embed: bf16[512,64] = "model.embed_tokens.weight"
+//     state %k0: bf16[16,2,32,32]
+//     %x: bf16[T,64] = embedding(%ids, %embed, %fill)
+//     %h: bf16[T,64] = rms_norm(%x, %norm) {eps=1e-05}
+//     %y: bf16[T,64] over %h = silu(%h)          // in place: %y has %h's memory
+//     output %y
+//   }
+#pragma once
+
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "base/id.h"
+#include "ir/op.h"
+#include "ir/weight.h"
+
+namespace encore::ir {
+
+using ValueId = Id<struct ValueTag>;
+using NodeId = Id<struct NodeTag>;
+
+// What a padding row of a step input holds.
+enum class Pad : uint8_t {
+  kZero,
+  kMinusOne,
+  kRepeatLast,  // the last real entry again: cumulative starts
+};
+
+enum class ValueKind : uint8_t {
+  kInput,   // written by the host before each step
+  kWeight,  // constant after loading
+  kState,   // lives across steps at a fixed address: a KV cache
+  kNode,    // made by a node, in the arena
+};
+
+struct Value {
+  std::string name;  // without the %
+  Type type;
+  ValueKind kind = ValueKind::kNode;
+  Pad pad = Pad::kZero;     // kInput
+  WeightRecipe recipe;      // kWeight
+  NodeId producer;          // kNode
+};
+
+struct Node {
+  const Op* op = nullptr;
+  std::vector<ValueId> inputs;
+  std::vector<ValueId> outputs;
+  Attrs attrs;
+  std::vector<InPlace> in_place;  // decided by the pass restore_in_place
+};
+
+class Graph {
+ public:
+  explicit Graph(std::string name) : name_(std::move(name)) {}
+
+  ValueId add_input(std::string name, Type type, Pad pad = Pad::kZero);
+  ValueId add_weight(std::string name, Type type, WeightRecipe recipe);
+  ValueId add_state(std::string name, Type type);
+
+  // Appends a node; the op's shape function gives the output types.
+  // Names: outputs take `name`, made unique; a second output `name.1`, and so on.
+  // Errors: kCompile naming the op when inputs do not fit it.
+  std::vector<ValueId> add_node(const Op& op, std::vector<ValueId> inputs, Attrs attrs = {},
+                                const std::string& name = "v");
+  void add_output(ValueId value) { outputs_.push_back(value); }
+
+  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] const Value& value(ValueId id) const { return values_[id.index]; }
+  [[nodiscard]] Value& value(ValueId id) { return values_[id.index]; }
+  [[nodiscard]] const Node& node(NodeId id) const { return nodes_[id.index]; }
+  [[nodiscard]] Node& node(NodeId id) { return nodes_[id.index]; }
+  [[nodiscard]] int num_nodes() const { return static_cast<int>(nodes_.size()); }
+  [[nodiscard]] int num_values() const { return static_cast<int>(values_.size()); }
+  [[nodiscard]] const std::vector<Node>& nodes() const { return nodes_; }
+  [[nodiscard]] const std::vector<Value>& values() const { return values_; }
+  [[nodiscard]] const std::vector<ValueId>& outputs() const { return outputs_; }
+  [[nodiscard]] std::vector<ValueId> values_of_kind(ValueKind kind) const;
+  [[nodiscard]] std::optional<ValueId> find_value(std::string_view name) const;
+  // The nodes that read each value, in order; indexed by ValueId::index.
+  [[nodiscard]] std::vector<std::vector<NodeId>> readers() const;
+
+  // The whole graph rebuilt from `nodes` (a legal order over the same values): values that nothing
+  // reads or writes any more disappear, ids are renumbered, outputs kept. How passes delete.
+  void replace_nodes(std::vector<Node> nodes);
+  // Every later use of `from`, outputs included, becomes a use of `to`.
+  void replace_uses(ValueId from, ValueId to);
+  // Errors: kCompile when the name is taken.
+  void rename(ValueId id, const std::string& name);
+  // A fresh value for a node that a pass writes itself; the caller sets it as an output of a node.
+  ValueId add_value(const std::string& name, Type type);
+
+ private:
+  ValueId add_named(Value value);
+
+  std::string name_;
+  std::unordered_set<std::string> names_;
+  std::vector<Value> values_;
+  std::vector<Node> nodes_;
+  std::vector<ValueId> outputs_;
+};
+
+// Types of a node's inputs / outputs.
+std::vector<Type> input_types(const Graph& graph, const Node& node);
+std::vector<Type> output_types(const Graph& graph, const Node& node);
+
+// Cost of one node: the op's own function or the default of its row.
+Cost cost(const Graph& graph, const Node& node, const Sizes& sizes);
+
+}  // namespace encore::ir

@@ -1,0 +1,278 @@
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <map>
+
+#include "ir/text.h"
+
+namespace encore::ir {
+namespace {
+
+// Reads one line of IR text from left to right.
+class Line {
+ public:
+  Line(std::string_view text, int number) : rest_(text), number_(number) {}
+
+  [[noreturn]] void fail_here(std::string_view what) const {
+    fail(ErrorKind::kCompile, "IR text, line {}: {} at '{}'", number_, what, rest_);
+  }
+  void skip_spaces() {
+    while (!rest_.empty() && rest_[0] == ' ') rest_.remove_prefix(1);
+  }
+  bool accept(std::string_view token) {
+    skip_spaces();
+    if (rest_.substr(0, token.size()) != token) return false;
+    rest_.remove_prefix(token.size());
+    return true;
+  }
+  void expect(std::string_view token) {
+    if (!accept(token)) fail_here(fmt::format("expected '{}'", token));
+  }
+  bool at_end() {
+    skip_spaces();
+    return rest_.empty() || rest_.substr(0, 2) == "//";
+  }
+  // Letters, digits, '_' and '.'.
+  std::string word() {
+    skip_spaces();
+    return take([](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.'; },
+                "a name");
+  }
+  std::string value_name() {
+    expect("%");
+    return word();
+  }
+  std::string quoted() {
+    expect("\"");
+    std::string text;
+    while (!rest_.empty() && rest_[0] != '"') {
+      text += rest_[0];
+      rest_.remove_prefix(1);
+    }
+    expect("\"");
+    return text;
+  }
+  Type type() {
+    skip_spaces();
+    const size_t close = rest_.find(']');
+    const auto parsed = close == std::string_view::npos ? std::nullopt
+                                                        : Type::parse(rest_.substr(0, close + 1));
+    if (!parsed) fail_here("expected a type such as bf16[T,64]");
+    rest_.remove_prefix(close + 1);
+    return *parsed;
+  }
+  std::string number_text() {
+    skip_spaces();
+    return take([](char c) {
+      return std::isdigit(static_cast<unsigned char>(c)) != 0 ||
+             std::string_view("+-.einfa").find(c) != std::string_view::npos;
+    }, "a number");
+  }
+  int64_t integer() {
+    const std::string text = number_text();
+    int64_t value = 0;
+    const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (result.ec != std::errc() || result.ptr != text.data() + text.size()) {
+      fail_here(fmt::format("'{}' is not an integer", text));
+    }
+    return value;
+  }
+  double real() {
+    const std::string text = number_text();
+    char* end = nullptr;
+    const double value = std::strtod(text.c_str(), &end);
+    if (end != text.c_str() + text.size()) fail_here(fmt::format("'{}' is not a number", text));
+    return value;
+  }
+  Attrs::Value attr_value() {
+    if (accept("[")) {
+      std::vector<int64_t> list;
+      while (!accept("]")) {
+        list.push_back(integer());
+        accept(",");
+      }
+      return list;
+    }
+    skip_spaces();
+    const bool numeric = !rest_.empty() && (std::isdigit(static_cast<unsigned char>(rest_[0])) != 0 ||
+                                            rest_[0] == '-' || rest_[0] == '+');
+    if (!numeric) return word();
+    const Line before = *this;
+    const std::string text = number_text();
+    *this = before;
+    if (text.find_first_of(".en") == std::string::npos) return integer();
+    return real();
+  }
+
+ private:
+  template <typename Accept>
+  std::string take(Accept accept, std::string_view what) {
+    size_t length = 0;
+    while (length < rest_.size() && accept(rest_[length])) ++length;
+    if (length == 0) fail_here(fmt::format("expected {}", what));
+    std::string text(rest_.substr(0, length));
+    rest_.remove_prefix(length);
+    return text;
+  }
+
+  std::string_view rest_;
+  int number_;
+};
+
+class Parser {
+ public:
+  Parser(Graph& graph, const OpSet& ops) : graph_(graph), ops_(ops) {}
+
+  // Errors: kCompile with the line.
+  void parse_line(Line line) {
+    if (line.accept("input ")) {
+      const std::string name = line.value_name();
+      line.expect(":");
+      Type type = line.type();
+      Pad pad = Pad::kZero;
+      if (line.accept("pad -1")) pad = Pad::kMinusOne;
+      if (line.accept("pad last")) pad = Pad::kRepeatLast;
+      define(line, name, graph_.add_input(name, std::move(type), pad));
+    } else if (line.accept("weight ")) {
+      const std::string name = line.value_name();
+      line.expect(":");
+      Type type = line.type();
+      line.expect("=");
+      define(line, name, graph_.add_weight(name, std::move(type), recipe(line)));
+    } else if (line.accept("state ")) {
+      const std::string name = line.value_name();
+      line.expect(":");
+      define(line, name, graph_.add_state(name, line.type()));
+    } else if (line.accept("output ")) {
+      graph_.add_output(use(line));
+    } else {
+      parse_node(line);
+    }
+    if (!line.at_end()) line.fail_here("text left over");
+  }
+
+ private:
+  void define(Line& line, const std::string& name, ValueId id) {
+    if (!values_.emplace(name, id).second) line.fail_here(fmt::format("%{} exists already", name));
+  }
+  ValueId use(Line& line) {
+    const std::string name = line.value_name();
+    const auto place = values_.find(name);
+    if (place == values_.end()) line.fail_here(fmt::format("%{} is not defined above", name));
+    return place->second;
+  }
+
+  static WeightRecipe recipe(Line& line) {
+    WeightRecipe recipe;
+    if (line.accept("constant(")) {
+      while (!line.accept(")")) {
+        recipe.constant.push_back(static_cast<float>(line.real()));
+        line.accept(",");
+      }
+      return recipe;
+    }
+    const bool several = line.accept("concat(");
+    do {
+      WeightPiece piece{line.quoted(), std::nullopt};
+      if (line.accept("[")) {
+        const int64_t first = line.integer();
+        line.expect(":");
+        piece.rows = WeightPiece::Rows{first, line.integer()};
+        line.expect("]");
+      }
+      recipe.pieces.push_back(std::move(piece));
+    } while (several && line.accept(","));
+    if (several) line.expect(")");
+    return recipe;
+  }
+
+  void parse_node(Line& line) {
+    struct Output {
+      std::string name;
+      Type type;
+      std::optional<ValueId> over;
+    };
+    std::vector<Output> outputs;
+    do {
+      Output output;
+      output.name = line.value_name();
+      line.expect(":");
+      output.type = line.type();
+      if (line.accept("over ")) output.over = use(line);
+      outputs.push_back(std::move(output));
+    } while (line.accept(","));
+    line.expect("=");
+    const std::string op_name = line.word();
+    const Op* op = ops_.find(op_name);
+    if (op == nullptr) line.fail_here(fmt::format("no op '{}' in the set", op_name));
+    line.expect("(");
+    std::vector<ValueId> inputs;
+    while (!line.accept(")")) {
+      inputs.push_back(use(line));
+      line.accept(",");
+    }
+    const Attrs attrs = parse_attrs(line);
+
+    const auto ids = graph_.add_node(*op, inputs, attrs, outputs[0].name);
+    if (ids.size() != outputs.size()) line.fail_here("number of outputs differs from the op's");
+    Node& node = graph_.node(NodeId{graph_.num_nodes() - 1});
+    for (size_t i = 0; i < ids.size(); ++i) {
+      graph_.rename(ids[i], outputs[i].name);
+      const Value& value = graph_.value(ids[i]);
+      if (value.type != outputs[i].type) {
+        line.fail_here(fmt::format("%{}: the shape function says {}", value.name,
+                                   value.type.to_string()));
+      }
+      define(line, value.name, ids[i]);
+      if (!outputs[i].over) continue;
+      const auto input = std::find(inputs.begin(), inputs.end(), *outputs[i].over);
+      if (input == inputs.end()) line.fail_here("'over' names a value that is not an input");
+      node.in_place.push_back({static_cast<int>(i), static_cast<int>(input - inputs.begin())});
+    }
+  }
+
+  static Attrs parse_attrs(Line& line) {
+    Attrs attrs;
+    if (!line.accept("{")) return attrs;
+    while (!line.accept("}")) {
+      std::string key = line.word();
+      line.expect("=");
+      attrs.set(std::move(key), line.attr_value());
+      line.accept(",");
+    }
+    return attrs;
+  }
+
+  Graph& graph_;
+  const OpSet& ops_;
+  std::map<std::string, ValueId, std::less<>> values_;
+};
+
+}  // namespace
+
+Graph parse(std::string_view text, const OpSet& ops) {
+  std::optional<Graph> graph;
+  std::optional<Parser> parser;
+  bool closed = false;
+  for (int number = 1; !text.empty(); ++number) {
+    const size_t end = text.find('\n');
+    Line line(text.substr(0, end), number);
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    if (line.at_end()) continue;
+    if (closed) line.fail_here("text after the graph");
+    if (!graph) {
+      line.expect("graph");
+      graph.emplace(line.word());
+      parser.emplace(*graph, ops);
+      line.expect("{");
+    } else if (line.accept("}")) {
+      closed = true;
+    } else {
+      parser->parse_line(line);
+    }
+  }
+  if (!closed) fail(ErrorKind::kCompile, "IR text: expected 'graph NAME {{ ... }}'");
+  return std::move(*graph);
+}
+
+}  // namespace encore::ir

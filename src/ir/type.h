@@ -1,0 +1,66 @@
+// Dims and types: what the graph knows about a value before any step has run.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/tensor.h"
+
+namespace encore::ir {
+
+// The two sizes that vary from step to step.
+enum class Symbol : uint8_t {
+  kNone,       // the dim is a number
+  kTokens,     // T: tokens in the step
+  kSequences,  // B: sequences in the step
+  kData,       // depends on the values of tensors; the verifier refuses it by the op's name
+};
+
+// Concrete T and B.
+struct Sizes {
+  int64_t tokens = 0;
+  int64_t sequences = 0;
+
+  friend auto operator<=>(const Sizes&, const Sizes&) = default;
+};
+
+// A number, or a symbol plus a number: 2048, T, B, B+1.
+struct Dim {
+  Symbol symbol = Symbol::kNone;
+  int64_t value = 0;
+
+  Dim() = default;
+  Dim(int64_t number) : value(number) {}  // NOLINT(google-explicit-constructor): dims read as numbers
+  explicit Dim(Symbol symbol, int64_t plus = 0) : symbol(symbol), value(plus) {}
+
+  static Dim tokens() { return Dim(Symbol::kTokens); }
+  static Dim sequences(int64_t plus = 0) { return Dim(Symbol::kSequences, plus); }
+
+  [[nodiscard]] bool is_number() const { return symbol == Symbol::kNone; }
+  [[nodiscard]] int64_t resolve(const Sizes& sizes) const;
+  [[nodiscard]] std::string to_string() const;
+  static std::optional<Dim> parse(std::string_view text);
+
+  friend bool operator==(const Dim&, const Dim&) = default;
+};
+
+// Element type and dims of a value: bf16[T,2048].
+struct Type {
+  DType dtype = DType::kF32;
+  std::vector<Dim> dims;
+
+  [[nodiscard]] Shape resolve(const Sizes& sizes) const;
+  // Bytes of a dense tensor of this type.
+  [[nodiscard]] int64_t num_bytes(const Sizes& sizes) const;
+  // What the first dim counts: tokens, sequences, or neither.
+  [[nodiscard]] Symbol rows() const { return dims.empty() ? Symbol::kNone : dims[0].symbol; }
+  [[nodiscard]] std::string to_string() const;
+  static std::optional<Type> parse(std::string_view text);
+
+  friend bool operator==(const Type&, const Type&) = default;
+};
+
+}  // namespace encore::ir

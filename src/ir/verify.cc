@@ -1,0 +1,150 @@
+#include "ir/verify.h"
+
+#include <algorithm>
+
+namespace encore::ir {
+namespace {
+
+[[noreturn]] void fail_at(const Node& node, const std::string& why) {
+  fail(ErrorKind::kCompile, "op '{}': {}", node.op->name, why);
+}
+
+void check_types(const Graph& graph, const Node& node) {
+  std::vector<Type> types;
+  try {
+    types = node.op->infer(input_types(graph, node), node.attrs);
+  } catch (const Error& error) {
+    fail_at(node, error.what());
+  }
+  if (types.size() != node.outputs.size()) fail_at(node, "number of outputs differs from its row");
+  for (size_t i = 0; i < types.size(); ++i) {
+    const Value& output = graph.value(node.outputs[i]);
+    for (const Dim& dim : types[i].dims) {
+      if (dim.symbol == Symbol::kData) {
+        fail_at(node, fmt::format("the shape of %{} depends on data: a step's addresses are fixed "
+                                  "before it runs, so every dim must be a number, T or B",
+                                  output.name));
+      }
+      if (dim.is_number() && dim.value < 0) {
+        fail_at(node, fmt::format("%{} has a negative dim", output.name));
+      }
+    }
+    if (output.type != types[i]) {
+      fail_at(node, fmt::format("%{} is {}, its shape function says {}", output.name,
+                                output.type.to_string(), types[i].to_string()));
+    }
+  }
+}
+
+// Who last wrote the memory of a state, followed through its versions.
+bool is_state_version(const Graph& graph, ValueId id) {
+  const Value* value = &graph.value(id);
+  while (value->kind == ValueKind::kNode) {
+    const Node& producer = graph.node(value->producer);
+    const auto output = std::find(producer.outputs.begin(), producer.outputs.end(), id);
+    const int index = static_cast<int>(output - producer.outputs.begin());
+    const auto mutation = std::find_if(producer.op->mutates.begin(), producer.op->mutates.end(),
+                                       [&](const InPlace& m) { return m.output == index; });
+    if (mutation == producer.op->mutates.end()) return false;
+    id = producer.inputs[mutation->input];
+    value = &graph.value(id);
+  }
+  return value->kind == ValueKind::kState;
+}
+
+void check_memory(const Graph& graph, int index, const std::vector<std::vector<NodeId>>& readers) {
+  const Node& node = graph.nodes()[index];
+  const auto read_after = [&](ValueId id) {
+    return std::any_of(readers[id.index].begin(), readers[id.index].end(),
+                       [&](NodeId reader) { return reader.index > index; });
+  };
+  for (const InPlace& mutation : node.op->mutates) {
+    const ValueId input = node.inputs[mutation.input];
+    if (!is_state_version(graph, input)) {
+      fail_at(node, fmt::format("mutates %{}, which is not a state", graph.value(input).name));
+    }
+    if (read_after(input)) {
+      fail_at(node, fmt::format("%{} is read after it was mutated: use the new version",
+                                graph.value(input).name));
+    }
+  }
+  for (const InPlace& place : node.in_place) {
+    const auto allowed = [&](const std::vector<InPlace>& row) {
+      return std::find(row.begin(), row.end(), place) != row.end();
+    };
+    const ValueId input = node.inputs.at(place.input);
+    const bool mutation = allowed(node.op->mutates);
+    if (!mutation && !allowed(node.op->may_reuse)) {
+      fail_at(node, fmt::format("its row does not allow output {} over input {}", place.output,
+                                place.input));
+    }
+    if (!mutation && graph.value(input).kind != ValueKind::kNode) {
+      fail_at(node, fmt::format("would overwrite %{}, which no node made", graph.value(input).name));
+    }
+    if (read_after(input) || std::find(graph.outputs().begin(), graph.outputs().end(), input) !=
+                                 graph.outputs().end()) {
+      fail_at(node, fmt::format("overwrites %{}, which is still needed", graph.value(input).name));
+    }
+    if (graph.value(input).type != graph.value(node.outputs.at(place.output)).type) {
+      fail_at(node, fmt::format("%{} has another type than what is written over it",
+                                graph.value(input).name));
+    }
+  }
+}
+
+void check_inputs(const Graph& graph) {
+  for (const ValueId id : graph.values_of_kind(ValueKind::kInput)) {
+    const Value& input = graph.value(id);
+    for (size_t i = 1; i < input.type.dims.size(); ++i) {
+      if (!input.type.dims[i].is_number()) {
+        fail(ErrorKind::kCompile, "input %{}: only its first dim may vary", input.name);
+      }
+    }
+  }
+  for (const ValueKind kind : {ValueKind::kWeight, ValueKind::kState}) {
+    for (const ValueId id : graph.values_of_kind(kind)) {
+      for (const Dim& dim : graph.value(id).type.dims) {
+        if (!dim.is_number()) {
+          fail(ErrorKind::kCompile, "%{}: weights and states have fixed dims", graph.value(id).name);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void verify(const Graph& graph) {
+  check_inputs(graph);
+  const auto readers = graph.readers();
+  std::vector<bool> defined(graph.num_values());
+  for (int i = 0; i < graph.num_values(); ++i) {
+    defined[i] = graph.values()[i].kind != ValueKind::kNode;
+  }
+  for (int i = 0; i < graph.num_nodes(); ++i) {
+    const Node& node = graph.nodes()[i];
+    for (const ValueId input : node.inputs) {
+      if (!defined[input.index]) {
+        fail_at(node, fmt::format("reads %{} before it is made", graph.value(input).name));
+      }
+    }
+    if (!node.op->rows_independent) {
+      fail_at(node, "its rows depend on each other, so padding would leak into results, and it "
+                    "takes no row mask");
+    }
+    check_types(graph, node);
+    check_memory(graph, i, readers);
+    for (const ValueId output : node.outputs) {
+      if (defined[output.index]) fail_at(node, fmt::format("%{} is made twice", graph.value(output).name));
+      defined[output.index] = true;
+    }
+  }
+  for (const ValueId output : graph.outputs()) {
+    ENCORE_CHECK(output.index >= 0 && output.index < graph.num_values());
+    if (!defined[output.index]) {
+      fail(ErrorKind::kCompile, "output %{} is never made", graph.value(output).name);
+    }
+  }
+}
+
+}  // namespace encore::ir
