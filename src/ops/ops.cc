@@ -1,0 +1,229 @@
+#include "ops/ops.h"
+
+#include <numeric>
+
+namespace encore::ops {
+namespace {
+
+using ir::Attrs;
+using ir::Capture;
+using ir::Cost;
+using ir::Dim;
+using ir::Op;
+using ir::Sizes;
+using ir::Symbol;
+using ir::Type;
+using Types = std::span<const Type>;
+
+// What a shape function demands; the message says what was given.
+void require(bool condition, std::string_view demand, Types inputs) {
+  if (condition) return;
+  std::string given;
+  for (const Type& type : inputs) given += (given.empty() ? "" : ", ") + type.to_string();
+  fail(ErrorKind::kCompile, "needs {}, given {}", demand, given);
+}
+
+bool is_matrix(const Type& type) { return is_float(type.dtype) && type.dims.size() == 2; }
+bool is_vector(const Type& type, DType dtype) { return type.dtype == dtype && type.dims.size() == 1; }
+int64_t columns(const Type& type) { return type.dims[1].value; }
+
+std::vector<Type> infer_embedding(Types in, const Attrs&) {
+  require(is_vector(in[0], DType::kI32) && is_matrix(in[1]) && is_vector(in[2], DType::kF32) &&
+              in[2].dims[0] == Dim(1),
+          "ids i32[T], table [V,D], fill f32[1]", in);
+  return {{in[1].dtype, {in[0].dims[0], in[1].dims[1]}}};
+}
+
+std::vector<Type> infer_linear(Types in, const Attrs& attrs) {
+  require(is_matrix(in[0]) && is_matrix(in[1]) && in[0].dims[1] == in[1].dims[1] &&
+              in[0].dtype == in[1].dtype,
+          "x [R,I] and weight [O,I] of one dtype", in);
+  require(in.size() < 3 || (is_vector(in[2], in[1].dtype) && in[2].dims[0] == in[1].dims[0]),
+          "bias [O] of the weight's dtype", in);
+  DType out = in[0].dtype;
+  if (attrs.find("out") != nullptr) {
+    const auto parsed = parse_dtype(attrs.get_string("out"));
+    require(parsed.has_value() && is_float(*parsed), "a float dtype in 'out'", in);
+    out = *parsed;
+  }
+  return {{out, {in[0].dims[0], in[1].dims[0]}}};
+}
+
+Cost cost_linear(Types in, Types out, const Attrs&, const Sizes& sizes) {
+  Cost cost;
+  for (const Type& type : in) cost.bytes += type.num_bytes(sizes);
+  cost.bytes += out[0].num_bytes(sizes);
+  cost.flops = 2 * out[0].resolve(sizes).num_elements() * columns(in[0]);
+  return cost;
+}
+
+// Only the rows that are looked up are read.
+Cost cost_row_lookup(Types in, Types out, const Attrs&, const Sizes& sizes) {
+  return {2 * out[0].num_bytes(sizes) + in[0].num_bytes(sizes), 0};
+}
+
+std::vector<Type> infer_rms_norm(Types in, const Attrs& attrs) {
+  (void)attrs.get_double("eps");
+  require(is_matrix(in[0]) && is_vector(in[1], in[0].dtype) && in[1].dims[0].value > 0 &&
+              columns(in[0]) % in[1].dims[0].value == 0,
+          "x [R,N] and weight [G] of one dtype, G dividing N", in);
+  return {in[0]};
+}
+
+std::vector<Type> infer_elementwise(Types in, const Attrs&) {
+  require(is_matrix(in[0]), "float [R,N]", in);
+  for (const Type& type : in) require(type == in[0], "operands of one type", in);
+  return {in[0]};
+}
+
+std::vector<Type> infer_add_rms_norm(Types in, const Attrs& attrs) {
+  (void)attrs.get_double("eps");
+  require(is_matrix(in[0]) && in[1] == in[0] && is_vector(in[2], in[0].dtype) &&
+              in[2].dims[0] == in[0].dims[1],
+          "x [R,N], residual [R,N], weight [N] of one dtype", in);
+  return {in[0], in[0]};
+}
+
+// x [T,h*C] rotated by positions i32[T] and inv_freq f32[C/2].
+bool can_rotate(const Type& x, const Type& positions, const Type& inv_freq) {
+  return is_matrix(x) && is_vector(positions, DType::kI32) && positions.dims[0] == x.dims[0] &&
+         is_vector(inv_freq, DType::kF32) && inv_freq.dims[0].value > 0 &&
+         columns(x) % (2 * inv_freq.dims[0].value) == 0;
+}
+
+std::vector<Type> infer_rope(Types in, const Attrs&) {
+  require(can_rotate(in[0], in[1], in[2]), "x [T,h*C], positions i32[T], inv_freq f32[C/2]", in);
+  return {in[0]};
+}
+
+// Caches [P,K,S,C] that take k and v [T,K*C] at slots i32[T].
+bool can_cache(const Type& k_cache, const Type& v_cache, const Type& k, const Type& v,
+               const Type& slots) {
+  return k_cache.dims.size() == 4 && k_cache == v_cache && is_matrix(k) && k == v &&
+         k.dtype == k_cache.dtype && columns(k) == k_cache.dims[1].value * k_cache.dims[3].value &&
+         is_vector(slots, DType::kI32) && slots.dims[0] == k.dims[0];
+}
+
+std::vector<Type> infer_kv_write(Types in, const Attrs&) {
+  require(can_cache(in[0], in[1], in[2], in[3], in[4]),
+          "k_cache and v_cache [P,K,S,C], k and v [T,K*C] of one dtype, slots i32[T]", in);
+  return {in[0], in[1]};
+}
+
+// Read and write of what is written; the cache itself stays where it is.
+Cost cost_kv_write(Types in, Types, const Attrs&, const Sizes& sizes) {
+  return {2 * (in[2].num_bytes(sizes) + in[3].num_bytes(sizes)) + in[4].num_bytes(sizes), 0};
+}
+
+std::vector<Type> infer_rope_kv_write(Types in, const Attrs& attrs) {
+  require(in.size() == 8 || in.size() == 10, "q_norm and k_norm both or neither", in);
+  require(can_rotate(in[0], in[3], in[4]) && can_rotate(in[1], in[3], in[4]),
+          "q [T,H*C], k [T,K*C], positions i32[T], inv_freq f32[C/2]", in);
+  require(can_cache(in[6], in[7], in[1], in[2], in[5]) &&
+              in[6].dims[3].value == 2 * in[4].dims[0].value && in[0].dtype == in[1].dtype,
+          "k and v [T,K*C], slots i32[T], caches [P,K,S,C]", in);
+  if (in.size() == 10) {
+    (void)attrs.get_double("eps");
+    for (const Type& norm : in.subspan(8)) {
+      require(is_vector(norm, in[0].dtype) && norm.dims[0] == in[6].dims[3], "norms [C]", in);
+    }
+  }
+  return {in[0], in[6], in[7]};
+}
+
+Cost cost_rope_kv_write(Types in, Types, const Attrs&, const Sizes& sizes) {
+  return {2 * (in[0].num_bytes(sizes) + in[1].num_bytes(sizes) + in[2].num_bytes(sizes)), 0};
+}
+
+std::vector<Type> infer_attention(Types in, const Attrs& attrs) {
+  (void)attrs.get_double("scale");
+  require(is_matrix(in[0]) && in[1].dims.size() == 4 && in[1] == in[2] && in[1].dtype == in[0].dtype &&
+              columns(in[0]) % in[1].dims[3].value == 0 &&
+              columns(in[0]) / in[1].dims[3].value % in[1].dims[1].value == 0,
+          "q [T,H*C], k_cache and v_cache [P,K,S,C] of one dtype, K dividing H", in);
+  require(in[3].dtype == DType::kI32 && in[3].dims.size() == 2 && is_vector(in[4], DType::kI32) &&
+              in[4].dims[0] == in[3].dims[0] && is_vector(in[5], DType::kI32) &&
+              in[5].dims[0].symbol == in[4].dims[0].symbol &&
+              in[5].dims[0].value == in[4].dims[0].value + 1,
+          "page_table i32[B,N], kv_lens i32[B], query_starts i32[B+1]", in);
+  return {in[0]};
+}
+
+// Without the KV read, which depends on lengths that only the step knows.
+Cost cost_attention(Types in, Types out, const Attrs&, const Sizes& sizes) {
+  return {in[0].num_bytes(sizes) + out[0].num_bytes(sizes), 0};
+}
+
+std::vector<Type> infer_gather_rows(Types in, const Attrs&) {
+  require(is_matrix(in[0]) && is_vector(in[1], DType::kI32), "x [T,N], rows i32[B]", in);
+  return {{in[0].dtype, {in[1].dims[0], in[0].dims[1]}}};
+}
+
+std::vector<Type> infer_split(Types in, const Attrs& attrs) {
+  const auto& sizes = attrs.get_ints("sizes");
+  require(in[0].dims.size() == 2 &&
+              std::accumulate(sizes.begin(), sizes.end(), int64_t{0}) == columns(in[0]),
+          "x [R,N] and sizes that sum to N", in);
+  std::vector<Type> out;
+  for (const int64_t size : sizes) {
+    require(size > 0, "positive sizes", in);
+    out.push_back({in[0].dtype, {in[0].dims[0], size}});
+  }
+  return out;
+}
+
+std::vector<Type> infer_sample(Types in, const Attrs&) {
+  static constexpr DType kDTypes[] = {DType::kF32, DType::kF32, DType::kI32, DType::kF32,
+                                      DType::kF32, DType::kI64, DType::kI32};
+  require(is_matrix(in[0]) && in[0].dtype == DType::kF32, "logits f32[B,V]", in);
+  for (size_t i = 1; i < in.size(); ++i) {
+    require(is_vector(in[i], kDTypes[i]) && in[i].dims[0] == in[0].dims[0],
+            "temperature f32[B], top_k i32[B], top_p f32[B], min_p f32[B], seed i64[B], kv_lens i32[B]",
+            in);
+  }
+  return {{DType::kI32, {in[0].dims[0]}}};
+}
+
+std::vector<Op> rows() {
+  return {
+      {.name = "embedding", .min_inputs = 3, .max_inputs = 3, .infer = infer_embedding,
+       .cost = cost_row_lookup},
+      {.name = "linear", .min_inputs = 2, .max_inputs = 3, .infer = infer_linear, .cost = cost_linear},
+      {.name = "rms_norm", .min_inputs = 2, .max_inputs = 2, .infer = infer_rms_norm,
+       .may_reuse = {{0, 0}}},
+      {.name = "add", .min_inputs = 2, .max_inputs = 2, .infer = infer_elementwise,
+       .may_reuse = {{0, 0}, {0, 1}}},
+      {.name = "mul", .min_inputs = 2, .max_inputs = 2, .infer = infer_elementwise,
+       .may_reuse = {{0, 0}, {0, 1}}},
+      {.name = "silu", .min_inputs = 1, .max_inputs = 1, .infer = infer_elementwise,
+       .may_reuse = {{0, 0}}},
+      {.name = "rope", .min_inputs = 3, .max_inputs = 3, .infer = infer_rope, .may_reuse = {{0, 0}}},
+      {.name = "kv_write", .min_inputs = 5, .max_inputs = 5, .infer = infer_kv_write,
+       .mutates = {{0, 0}, {1, 1}}, .cost = cost_kv_write},
+      {.name = "attention", .min_inputs = 6, .max_inputs = 6, .infer = infer_attention,
+       .capture = Capture::kUniform, .may_reuse = {{0, 0}}, .cost = cost_attention},
+      {.name = "gather_rows", .min_inputs = 2, .max_inputs = 2, .infer = infer_gather_rows,
+       .cost = cost_row_lookup},
+      {.name = "split", .min_inputs = 1, .max_inputs = 1, .infer = infer_split, .is_view = true},
+      {.name = "sample", .min_inputs = 7, .max_inputs = 7, .infer = infer_sample},
+      {.name = "add_rms_norm", .min_inputs = 3, .max_inputs = 3, .infer = infer_add_rms_norm,
+       .may_reuse = {{0, 0}, {1, 1}}},
+      {.name = "silu_mul", .min_inputs = 2, .max_inputs = 2, .infer = infer_elementwise,
+       .may_reuse = {{0, 0}, {0, 1}}},
+      {.name = "rope_kv_write", .min_inputs = 8, .max_inputs = 10, .infer = infer_rope_kv_write,
+       .mutates = {{1, 6}, {2, 7}}, .may_reuse = {{0, 0}}, .cost = cost_rope_kv_write},
+  };
+}
+
+}  // namespace
+
+const ir::OpSet& standard() {
+  static const ir::OpSet set = [] {
+    ir::OpSet set;
+    for (Op& row : rows()) set.add(std::move(row));
+    return set;
+  }();
+  return set;
+}
+
+}  // namespace encore::ops

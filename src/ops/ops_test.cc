@@ -1,0 +1,66 @@
+#include "ops/ops.h"
+
+#include <gtest/gtest.h>
+
+#include "ir/text.h"
+#include "ir/verify.h"
+#include "ops/builder.h"
+
+namespace encore::ops {
+namespace {
+
+using ir::Dim;
+using ir::Type;
+
+TEST(Builder, TracesAnAttentionLayerIntoTypedNodes) {
+  ir::Graph graph("layer");
+  Builder b(graph, standard());
+  const auto x = graph.add_input("x", {DType::kBF16, {Dim::tokens(), 64}});
+  const auto positions = graph.add_input("positions", {DType::kI32, {Dim::tokens()}});
+  const auto slots = graph.add_input("slots", {DType::kI32, {Dim::tokens()}}, ir::Pad::kMinusOne);
+  const auto pages = graph.add_input("page_table", {DType::kI32, {Dim::sequences(), 4}});
+  const auto lens = graph.add_input("kv_lens", {DType::kI32, {Dim::sequences()}});
+  const auto starts =
+      graph.add_input("query_starts", {DType::kI32, {Dim::sequences(1)}}, ir::Pad::kRepeatLast);
+  const auto wq = graph.add_weight("wq", {DType::kBF16, {64, 64}}, ir::WeightRecipe::tensor("q"));
+  const auto wk = graph.add_weight("wk", {DType::kBF16, {32, 64}}, ir::WeightRecipe::tensor("k"));
+  const auto freq = graph.add_weight("f", {DType::kF32, {8}}, ir::WeightRecipe::of({1, 1, 1, 1, 1, 1, 1, 1}));
+  const Builder::Cache cache{graph.add_state("k0", {DType::kBF16, {16, 2, 32, 16}}),
+                             graph.add_state("v0", {DType::kBF16, {16, 2, 32, 16}})};
+  const auto k = b.linear(x, wk);
+  const auto written = b.kv_write(cache, b.rope(k, positions, freq), k, slots);
+  const auto o = b.attention(b.linear(x, wq), written, {pages, lens, starts}, 0.25);
+  graph.add_output(o);
+  EXPECT_NO_THROW(ir::verify(graph));
+  EXPECT_EQ(graph.value(o).type.to_string(), "bf16[T,64]");
+  EXPECT_EQ(graph.node(graph.value(o).producer).op->capture, ir::Capture::kUniform);
+}
+
+TEST(Ops, RefuseInputsThatDoNotFitAndSayWhatTheyNeed) {
+  ir::Graph graph("g");
+  Builder b(graph, standard());
+  const auto x = graph.add_input("x", {DType::kBF16, {Dim::tokens(), 64}});
+  const auto w = graph.add_weight("w", {DType::kBF16, {32, 48}}, ir::WeightRecipe::tensor("w"));
+  try {
+    b.linear(x, w);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "op 'linear': needs x [R,I] and weight [O,I] of one dtype, given bf16[T,64], bf16[32,48]");
+  }
+  EXPECT_THROW(b.call("nothing", {x}), Error);
+}
+
+TEST(Ops, CountTheBytesAndFlopsOfALinear) {
+  ir::Graph graph("g");
+  Builder b(graph, standard());
+  const auto x = graph.add_input("x", {DType::kBF16, {Dim::tokens(), 64}});
+  const auto w = graph.add_weight("w", {DType::kBF16, {32, 64}}, ir::WeightRecipe::tensor("w"));
+  const auto y = b.linear(x, w);
+  const auto cost = ir::cost(graph, graph.node(graph.value(y).producer), {3, 1});
+  EXPECT_EQ(cost.bytes, 2 * (3 * 64 + 32 * 64 + 3 * 32));
+  EXPECT_EQ(cost.flops, 2 * 3 * 32 * 64);
+}
+
+}  // namespace
+}  // namespace encore::ops
