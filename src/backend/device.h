@@ -1,0 +1,192 @@
+// A device: memory, streams, recordings, and the table of kernels that run on it.
+//
+// Recording rules, the same on every device: between Stream::begin_recording and end_recording the
+// recording thread may only launch and copy on that stream. Allocating memory or waiting for the device
+// is an error (kCompile) that names the op being launched.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/kernel.h"
+
+namespace encore {
+
+// Owns one piece of memory; what kind, its maker knows. Movable only.
+class Memory {
+ public:
+  using Release = std::function<void(void* data)>;
+
+  Memory() = default;
+  Memory(void* data, int64_t bytes, Release release)
+      : data_(data), bytes_(bytes), release_(std::move(release)) {}
+  Memory(Memory&& other) noexcept { *this = std::move(other); }
+  Memory& operator=(Memory&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(release_, other.release_);
+    return *this;
+  }
+  ~Memory() {
+    if (data_ != nullptr) release_(data_);
+  }
+
+  [[nodiscard]] std::byte* data() const { return static_cast<std::byte*>(data_); }
+  [[nodiscard]] int64_t bytes() const { return bytes_; }
+
+ private:
+  void* data_ = nullptr;
+  int64_t bytes_ = 0;
+  Release release_;
+};
+
+// A range of device addresses that exists before its memory does. Recordings may point into it while it
+// is unmapped; launches may not touch it. Units: bytes; sizes are rounded up to `granularity`.
+class AddressRange {
+ public:
+  virtual ~AddressRange() = default;
+  [[nodiscard]] virtual std::byte* data() const = 0;
+  [[nodiscard]] virtual int64_t bytes() const = 0;
+  [[nodiscard]] virtual int64_t granularity() const = 0;
+  [[nodiscard]] virtual int64_t mapped_bytes() const = 0;
+  // Puts memory behind the first `bytes` of the range; what was mapped keeps its content.
+  // Errors: kMemory when the device has no more.
+  virtual void map(int64_t bytes) = 0;
+  // Gives all memory back; the addresses stay reserved.
+  virtual void unmap() = 0;
+};
+
+// A point in a stream's work.
+class Event {
+ public:
+  virtual ~Event() = default;
+  virtual void synchronize() = 0;                                // waits on the host
+  [[nodiscard]] virtual bool done() const = 0;
+  [[nodiscard]] virtual double milliseconds_since(const Event& start) const = 0;
+};
+
+// One node of a recording, for inspection.
+struct RecordedNode {
+  std::string kind;    // "kernel", "copy", "fill"
+  std::string op;      // label of the launch that made it
+  std::string kernel;  // device function, where the device knows it
+};
+
+// Launches recorded once, replayed by Stream::replay. Immutable.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  [[nodiscard]] virtual int num_nodes() const = 0;
+  [[nodiscard]] virtual std::vector<RecordedNode> nodes() const = 0;
+};
+
+// How a launch relates to the others.
+struct LaunchAttributes {
+  std::string_view label;  // op name, for errors, profilers and nodes()
+  int id = -1;             // node index, unique within one walk
+  // Ids this launch must wait for; absent: everything before it on the stream. A device may order more
+  // strictly than asked (CUDA: stream order), tests order no more strictly than this.
+  std::optional<std::span<const int>> after;
+};
+
+// A queue of work. Threads: one at a time.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+
+  // Runs `bound`, whose enqueued work carries `attributes`.
+  virtual void launch(const LaunchAttributes& attributes, const BoundLaunch& bound,
+                      const StepShape& step) = 0;
+  virtual void copy_to_device(void* device, const void* host, int64_t bytes) = 0;
+  virtual void copy_to_host(void* host, const void* device, int64_t bytes) = 0;
+  // Fills with a repeated 32-bit pattern. Units: `bytes` is a multiple of 4.
+  virtual void fill(void* device, uint32_t pattern, int64_t bytes) = 0;
+
+  virtual void begin_recording() = 0;
+  // Instantiated and uploaded: the first replay costs what every replay costs.
+  // Errors: kDevice or kCompile; the stream is usable again either way.
+  virtual std::unique_ptr<Recording> end_recording() = 0;
+  // Leaves an unfinished recording, if any; never throws.
+  virtual void abandon_recording() noexcept = 0;
+  virtual void replay(const Recording& recording) = 0;
+
+  virtual void record(Event& event) = 0;
+  virtual void wait(const Event& event) = 0;
+  // Errors: kCompile when called while recording; kDevice when earlier work failed.
+  virtual void synchronize() = 0;
+};
+
+struct DeviceInfo {
+  std::string name;    // "NVIDIA H200", "CPU, AMD EPYC, 2 threads"
+  std::string detail;  // driver, libraries
+  int64_t total_bytes = 0;
+  int64_t free_bytes = 0;
+};
+
+enum class DeviceKind : uint8_t { kCpu, kCuda };
+
+// Threads: memory calls from any thread; each stream from one thread at a time.
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  [[nodiscard]] virtual DeviceKind kind() const = 0;
+  [[nodiscard]] virtual DeviceInfo info() const = 0;
+  // Errors: kMemory with the figures when the device has no more; kCompile while recording.
+  virtual Memory allocate(int64_t bytes) = 0;
+  // Host memory the device can copy from without staging.
+  virtual Memory allocate_host(int64_t bytes) = 0;
+  virtual std::unique_ptr<AddressRange> reserve(int64_t bytes) = 0;
+  virtual std::unique_ptr<Stream> create_stream() = 0;
+  virtual std::unique_ptr<Event> create_event() = 0;
+  [[nodiscard]] virtual KernelTable& kernels() = 0;
+  // Fills a dense tensor with normal(0, stddev) numbers, a function of (seed, index) alone.
+  virtual void fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev) = 0;
+};
+
+// A scope in which a stream records; leaving it without finish() abandons the recording.
+class RecordingScope {
+ public:
+  explicit RecordingScope(Stream& stream) : stream_(stream) { stream_.begin_recording(); }
+  ~RecordingScope() {
+    if (!finished_) stream_.abandon_recording();
+  }
+  RecordingScope(const RecordingScope&) = delete;
+  RecordingScope& operator=(const RecordingScope&) = delete;
+
+  std::unique_ptr<Recording> finish() {
+    finished_ = true;
+    return stream_.end_recording();
+  }
+
+ private:
+  Stream& stream_;
+  bool finished_ = false;
+};
+
+// The CPU as a device. `num_threads` 0: one per hardware thread.
+struct CpuOptions {
+  int num_threads = 0;
+  // Launches wait until someone looks at their results, then run in a random order that the given
+  // dependencies allow: a missing edge fails a test. Replays too.
+  std::optional<uint64_t> shuffle_seed;
+};
+std::unique_ptr<Device> create_cpu_device(const CpuOptions& options = {});
+
+// The CUDA device of that ordinal. Errors: kDevice naming what is missing (no driver, no GPU, a GPU
+// that is not sm_90, a build without CUDA) and the remedy.
+std::unique_ptr<Device> create_cuda_device(int ordinal = 0);
+
+// What there is to run on, for `encore doctor`: one line per finding, and what to do about it.
+struct Finding {
+  std::string what;
+  std::string found;
+  std::string remedy;  // empty: nothing to do
+};
+std::vector<Finding> cuda_findings();
+
+}  // namespace encore

@@ -1,0 +1,78 @@
+// Kernels: how a device runs an op. One table per device; fusion, dispatch and choice by shape happen
+// before, in passes and in lowering, so a bound launch contains no decision.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/tensor.h"
+#include "ir/op.h"
+
+namespace encore {
+
+class Device;
+class Stream;
+
+// The step a launch belongs to. In a recording of a uniform step only `padded` and `q` are meaningful
+// and the maxima are those of the recording: q, and no bound on KV.
+struct StepShape {
+  ir::Sizes padded;        // T and B as launched
+  int q = 0;               // tokens per sequence of a uniform step; 0: a mixed step
+  int64_t max_query_len = 0;  // longest run of new tokens in one sequence
+  int64_t max_kv_len = 0;     // longest sequence, new tokens included
+
+  [[nodiscard]] bool uniform() const { return q > 0; }
+};
+
+// Memory a launch may scribble on. Lifetime: until the launch has run; launches with a workspace are
+// ordered one after the other.
+struct Workspace {
+  int64_t scratch_bytes = 0;
+  int64_t num_counters = 0;  // u32, zero before the launch; the kernel leaves them zero
+};
+
+// Everything that is fixed when a launch is lowered: addresses, shapes, attributes.
+struct KernelArgs {
+  std::vector<TensorView> inputs;   // absent optional inputs are not in the list
+  std::vector<TensorView> outputs;  // in-place outputs have their input's address
+  ir::Attrs attrs;
+  StepShape step;  // at lowering: padded sizes and q
+  void* scratch = nullptr;
+  uint32_t* counters = nullptr;
+};
+
+// Enqueues the launch on a stream. `step` is the step's real shape: kernels whose op is Capture::kAlways
+// must not look at more than StepShape::padded. Capture: yes, unless the op says otherwise.
+using BoundLaunch = std::function<void(Stream& stream, const StepShape& step)>;
+
+// One row of a device's kernel table. The first row of an op whose `accepts` holds is taken.
+struct Kernel {
+  std::string_view op;    // "rms_norm"
+  std::string_view name;  // "rms_norm.row_per_warp", as shown by inspect and profilers
+  bool (*accepts)(const KernelArgs& args) = nullptr;  // null: everything the shape function allows
+  Workspace (*workspace)(const KernelArgs& args) = nullptr;  // null: none
+  // Choice of algorithm and everything else worth doing once; may be slow, never inside a recording.
+  // Errors: kCompile naming the kernel, when the outputs are not what this kernel computes.
+  BoundLaunch (*bind)(Device& device, const KernelArgs& args) = nullptr;
+};
+
+// The kernels of a device, in order of preference per op; rows can be added in front for ops from
+// outside the library.
+class KernelTable {
+ public:
+  KernelTable() = default;
+  explicit KernelTable(std::span<const Kernel> rows) : rows_(rows.begin(), rows.end()) {}
+
+  void add_first(const Kernel& kernel) { rows_.insert(rows_.begin(), kernel); }
+  // Errors: kUnsupported naming the op, its dtypes and shapes when no row accepts.
+  [[nodiscard]] const Kernel& choose(std::string_view op, const KernelArgs& args) const;
+  [[nodiscard]] std::span<const Kernel> rows() const { return rows_; }
+
+ private:
+  std::vector<Kernel> rows_;
+};
+
+}  // namespace encore

@@ -1,0 +1,56 @@
+// Every pass, in the order pipeline.cc runs them. One .cc file each; tests are IR text in, IR text out.
+#pragma once
+
+#include "passes/program.h"
+
+namespace encore::passes {
+
+// Nodes whose outputs nothing uses disappear.
+//     %a = silu(%x)
+//     %b = silu(%x)          ->    %b = silu(%x)
+//     output %b                    output %b
+void remove_dead(Program& program, const ir::OpSet& ops);
+
+//     %s = silu(%gate)
+//     %y = mul(%s, %up)      ->    %y = silu_mul(%gate, %up)
+void fuse_silu_mul(Program& program, const ir::OpSet& ops);
+
+// The sum stays an output: it is the residual stream.
+//     %s = add(%x, %r)
+//     %h = rms_norm(%s, %w)  ->    %s, %h = add_rms_norm(%x, %r, %w)
+// Only where the norm spans the whole row (G = N).
+void fuse_add_rms_norm(Program& program, const ir::OpSet& ops);
+
+//     %q1 = rope(%q, %pos, %f)
+//     %k1 = rope(%k, %pos, %f)
+//     %kc1, %vc1 = kv_write(%kc, %vc, %k1, %v, %slots)
+//   ->
+//     %q1, %kc1, %vc1 = rope_kv_write(%q, %k, %v, %pos, %f, %slots, %kc, %vc)
+// With a norm per head on q and k before rope (Qwen3), its weights become two more inputs and eps an
+// attribute.
+void fuse_rope_kv_write(Program& program, const ir::OpSet& ops);
+
+// Projections of one input become one product; the weights' recipes are concatenated.
+//     %q = linear(%h, %wq)                 weight %wq = "q", %wk = "k"
+//     %k = linear(%h, %wk)
+//   ->
+//     %qk = linear(%h, %wqk)               weight %wqk = concat("q", "k")
+//     %q, %k = split(%qk) {sizes=[64,32]}
+// Needs: equal dtypes, all or none with bias, weights used once.
+void merge_linears(Program& program, const ir::OpSet& ops);
+
+// Chooses memory for outputs: a mutated state keeps its address, and an output that may overwrite an
+// input that dies there does (attention writes over its queries, so the segment before it owns the
+// buffer and the one after reads a fixed address).
+//     %y = silu_mul(%g, %u)  ->    %y over %g = silu_mul(%g, %u)
+void restore_in_place(Program& program, const ir::OpSet& ops);
+
+// Cuts the node list into segments: attention alone, and where rows change from tokens to sequences.
+// Also fills Program::after. Required.
+void split_at_attention(Program& program, const ir::OpSet& ops);
+
+// Gives every buffer an offset in one arena at the largest admissible step. Two buffers share memory
+// only if every access to one happens before the other is written, along Program::after. Required.
+void plan_arena(Program& program, const ir::OpSet& ops);
+
+}  // namespace encore::passes

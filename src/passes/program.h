@@ -1,0 +1,54 @@
+// What the passes make of a graph: the graph itself, rewritten, plus the facts an executor needs.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace encore::passes {
+
+// A run of consecutive nodes [first, last) between splits. Its rows are all tokens or all sequences, so
+// one size says how to record it; attention over a varying batch is a segment of its own.
+struct Segment {
+  int first = 0;
+  int last = 0;
+  ir::Capture capture = ir::Capture::kAlways;  // the least of its nodes'
+  ir::Symbol rows = ir::Symbol::kTokens;
+
+  friend bool operator==(const Segment&, const Segment&) = default;
+};
+
+// Where each value made by a node lives.
+struct Placement {
+  ir::ValueId root;            // the value whose buffer this is: itself, or what it is a view of / over
+  int64_t column = 0;          // first column within the root's rows, for views
+  int64_t offset = 0;          // bytes from the arena's start (roots made by nodes only)
+};
+
+// Offsets for all intermediate values at the largest admissible step.
+struct ArenaPlan {
+  std::vector<Placement> placements;  // by ValueId::index
+  int64_t bytes = 0;                  // what the arena takes
+  int64_t unshared_bytes = 0;         // what it would take without reuse
+};
+
+struct Program {
+  explicit Program(ir::Graph graph) : graph(std::move(graph)) {}
+
+  ir::Graph graph;
+  ir::Sizes max_sizes;                     // the largest admissible step: max_num_tokens, max_batch_size
+  std::vector<std::vector<int>> after;     // by node: nodes it must wait for (data and state order)
+  std::vector<Segment> segments;
+  ArenaPlan arena;
+
+  // May one recording hold a whole uniform step, attention included?
+  [[nodiscard]] bool full_recordable() const;
+};
+
+// Node order that must hold: readers after writers, a mutation after all readers of the old version, an
+// in-place write after all readers of what it overwrites. By node, ascending, without duplicates.
+std::vector<std::vector<int>> dependencies(const ir::Graph& graph);
+
+}  // namespace encore::passes

@@ -1,0 +1,124 @@
+// Walks one program three ways: eager (launch everything), piecewise (replay the recordable segments and
+// launch attention between them), full (replay one recording).
+//
+//   executor.record();                                     // once, before serving
+//   Choice choice = executor.begin({tokens, sequences, q});
+//   executor.inputs().host<int32_t>("ids")[0] = ...;       // fill the real rows of every input
+//   executor.launch({max_query_len, max_kv_len});
+//   executor.read_output(0, host, bytes);                  // waits for the step
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "backend/device.h"
+#include "passes/program.h"
+#include "runtime/dispatch.h"
+#include "runtime/limits.h"
+#include "runtime/lower.h"
+#include "runtime/step_inputs.h"
+
+namespace encore::runtime {
+
+struct ExecutorOptions {
+  Limits limits;
+  Graphs graphs = Graphs::kAuto;
+  Ladder sequences;  // empty: Ladder::sequences(max_batch_size)
+  Ladder tokens;     // empty: Ladder::tokens(max_num_tokens)
+  // Fills the arena before each step, and the embedding rows of padding tokens, with this value; NaN or a
+  // large number shows whether padding leaks. Absent: padding rows are zero.
+  std::optional<float> poison;
+};
+
+// Device memory by use, as planned; what `--stats` and the start-up lines show. Units: bytes.
+struct MemoryPlan {
+  int64_t weights = 0;
+  int64_t arena = 0;
+  int64_t arena_without_reuse = 0;
+  int64_t states = 0;  // KV caches
+  int64_t step_inputs = 0;
+  int64_t scratch = 0;
+};
+
+struct RecordingStats {
+  int num_recordings = 0;
+  int num_nodes = 0;  // over all recordings
+  double lower_ms = 0;
+  double record_ms = 0;  // capture, instantiate, upload
+};
+
+// What the host knows of a step's lengths and a recording does not.
+struct StepLengths {
+  int64_t max_query_len = 0;
+  int64_t max_kv_len = 0;
+};
+
+// Lifetime: refers to the device and the program. Threads: one.
+class Executor {
+ public:
+  // `weights` by ValueId::index of the program's graph; the caller owns their memory.
+  // Errors: kMemory, kUnsupported, kCompile.
+  Executor(Device& device, const passes::Program& program, std::vector<TensorView> weights,
+           const ExecutorOptions& options);
+  ~Executor();
+
+  // Lowers, warms up and records every bucket, largest first. Full recordings of uniform steps with
+  // --graphs auto and full; pieces of mixed steps unless none; pieces of uniform steps too with piecewise.
+  // Errors: as the device's, naming op, segment and size.
+  RecordingStats record();
+
+  // Chooses the way, fixes the padded sizes, and readies the host twin for writing.
+  Choice begin(const StepRequest& request);
+  [[nodiscard]] StepInputs& inputs() { return *inputs_; }
+  // Copies the inputs and enqueues the step.
+  void launch(const StepLengths& lengths);
+  // Waits for the step and copies `bytes` of graph output `index` to the host.
+  void read_output(int index, void* host, int64_t bytes);
+  void synchronize() { stream_->synchronize(); }
+
+  // Walks the next steps this way where possible: benchmarks and tests compare modes.
+  void set_graphs(Graphs graphs) { coverage_.graphs = graphs; }
+  // Memory of a state (KV cache), for tests and poisoning. `value` is one of the graph's states.
+  [[nodiscard]] TensorView state(ir::ValueId value) const;
+  [[nodiscard]] const MemoryPlan& memory_plan() const { return memory_plan_; }
+  [[nodiscard]] const Coverage& coverage() const { return coverage_; }
+  [[nodiscard]] const passes::Program& program() const { return program_; }
+  [[nodiscard]] Stream& stream() { return *stream_; }
+
+  // The lowered table of one segment at one step shape, as `inspect` shows it.
+  const std::vector<Launch>& table(int segment, const StepShape& step);
+  // The full recording at bucket `sequences`, when there is one.
+  [[nodiscard]] const Recording* full_recording(int64_t sequences, int q) const;
+
+ private:
+  class AddressMap;
+  // A segment's launches depend on the size of its own rows, and in attention on both and on q.
+  using Key = std::tuple<int, int64_t, int64_t, int>;  // segment, T, B, q
+  [[nodiscard]] Key key(int segment, const StepShape& step) const;
+
+  [[nodiscard]] int64_t scratch_needed() const;
+  [[nodiscard]] std::vector<StepShape> recorded_shapes() const;
+  void walk_segment(int segment, const StepShape& step);
+  void record_full(const StepShape& step);
+  void record_pieces(const StepShape& step);
+  [[nodiscard]] bool is_recordable(int segment) const;
+
+  Device& device_;
+  const passes::Program& program_;
+  ExecutorOptions options_;
+  Coverage coverage_;
+  MemoryPlan memory_plan_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<StepInputs> inputs_;
+  std::unique_ptr<AddressMap> addresses_;
+  std::map<Key, std::vector<Launch>> tables_;
+  std::map<Key, std::unique_ptr<Recording>> pieces_;
+  std::map<std::pair<int64_t, int>, std::unique_ptr<Recording>> full_;  // by B, q
+  Choice choice_;
+};
+
+}  // namespace encore::runtime

@@ -1,0 +1,44 @@
+// Lowering: what a segment launches at one size. After it, nothing tests a shape.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "backend/device.h"
+#include "passes/program.h"
+
+namespace encore::runtime {
+
+// One launch of a bucket's table: which kernel, with which parameters.
+struct Launch {
+  int node = 0;  // index in the program's graph
+  const ir::Op* op = nullptr;
+  const Kernel* kernel = nullptr;
+  KernelArgs args;
+  Workspace workspace;
+  std::vector<int> after;
+  BoundLaunch bound;
+};
+
+// Turns a value into addresses at given sizes.
+class Addresses {
+ public:
+  virtual ~Addresses() = default;
+  [[nodiscard]] virtual TensorView view(ir::ValueId value, const ir::Sizes& sizes) const = 0;
+  // Scratch shared by all launches. Errors: kMemory when larger than what was set aside.
+  [[nodiscard]] virtual void* scratch(int64_t bytes) const = 0;
+  [[nodiscard]] virtual uint32_t* counters(int64_t count) const = 0;
+};
+
+// The table of nodes [first, last) at one step shape, kernels chosen and bound.
+// Errors: kUnsupported or kCompile naming the op.
+std::vector<Launch> lower(const passes::Program& program, int first, int last, const StepShape& step,
+                          Device& device, const Addresses& addresses);
+
+// The table as text, one line a launch: node, kernel, operand shapes, workspace. Without addresses, so that it
+// is the same on every run.
+std::string print(const passes::Program& program, const std::vector<Launch>& table);
+// A hash of that text.
+uint64_t hash(const std::string& text);
+
+}  // namespace encore::runtime

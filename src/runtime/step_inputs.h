@@ -1,0 +1,83 @@
+// All inputs of a step in one packed struct: one copy a step, fixed addresses per bucket.
+//
+// Inputs over sequences lie below the middle of the region and those over tokens above it, each packed
+// for the step's padded sizes. So an address depends on B alone or on T alone, and what a step must copy is
+// one contiguous range, no larger than the step.
+//
+//            <-- inputs over B ---|--- inputs over T -->
+//   [ ....... page_table | kv_lens | ids | positions | slots ........ ]
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backend/device.h"
+#include "ir/graph.h"
+
+namespace encore::runtime {
+
+// Where each step input lies, relative to the region's start.
+class StepLayout {
+ public:
+  StepLayout(const ir::Graph& graph, const ir::Sizes& max_sizes);
+
+  [[nodiscard]] int64_t bytes() const { return bytes_; }
+  // Offset of an input at given padded sizes.
+  [[nodiscard]] int64_t offset(ir::ValueId input, const ir::Sizes& sizes) const;
+  struct Range {
+    int64_t begin = 0;
+    int64_t end = 0;
+  };
+  // The bytes a step of these sizes copies.
+  [[nodiscard]] Range range(const ir::Sizes& sizes) const;
+  [[nodiscard]] const std::vector<ir::ValueId>& inputs() const { return inputs_; }
+
+ private:
+  std::vector<ir::ValueId> inputs_;
+  std::vector<ir::Type> types_;  // by position in inputs_
+  int64_t middle_ = 0;
+  int64_t bytes_ = 0;
+};
+
+// The region on the device and its pinned twins.
+class StepInputs {
+ public:
+  static constexpr int kNumTwins = 2;
+
+  StepInputs(Device& device, const ir::Graph& graph, const ir::Sizes& max_sizes);
+
+  // Starts a step: waits until the next twin's last copy has left it, and fills padding.
+  // `real` are the sizes before padding.
+  void begin(const ir::Sizes& real, const ir::Sizes& padded);
+  // The host's entries of one input for this step: `padded` many, the first `real` of them to be written.
+  // Errors: aborts on an unknown name or a wrong element type.
+  template <typename T>
+  [[nodiscard]] std::span<T> host(std::string_view name);
+  // Enqueues the step's one copy, padding rows included.
+  void copy(Stream& stream);
+
+  [[nodiscard]] TensorView device_view(ir::ValueId input, const ir::Sizes& sizes) const;
+  [[nodiscard]] const StepLayout& layout() const { return layout_; }
+  [[nodiscard]] int64_t bytes() const { return layout_.bytes(); }
+
+ private:
+  [[nodiscard]] std::span<std::byte> host_bytes(std::string_view name, DType dtype);
+  void fill_padding();
+
+  const ir::Graph& graph_;
+  StepLayout layout_;
+  Memory device_;
+  struct Twin {
+    Memory memory;
+    std::unique_ptr<Event> copied;
+    bool in_flight = false;
+  };
+  std::vector<Twin> twins_;
+  int current_ = 0;
+  ir::Sizes real_;
+  ir::Sizes padded_;
+};
+
+}  // namespace encore::runtime
