@@ -14,17 +14,19 @@ function(encore_module name)
   endif()
 endfunction()
 
-# encore_test(NAME SOURCES a_test.cc ... LINK target ... [LABELS cpu|gpu|slow])
+# encore_test(NAME SOURCES a_test.cc ... LINK target ...)
+#
+# A test with "Cuda" in its name needs a GPU and has the label gpu; the others have the label cpu.
 function(encore_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINK;LABELS" ${ARGN})
-  if(NOT ARG_LABELS)
-    set(ARG_LABELS cpu)
-  endif()
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   encore_compile_options(${name})
   target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE ENCORE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300)
+  gtest_discover_tests(${name} TEST_FILTER "-*Cuda*" DISCOVERY_TIMEOUT 60
+    PROPERTIES LABELS cpu TIMEOUT 300)
+  gtest_discover_tests(${name} TEST_FILTER "*Cuda*" TEST_LIST ${name}_gpu_tests DISCOVERY_TIMEOUT 60
+    PROPERTIES LABELS gpu TIMEOUT 300)
 endfunction()
 
 function(encore_compile_options target)
