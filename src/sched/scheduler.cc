@@ -1,0 +1,86 @@
+#include "sched/scheduler.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace encore::sched {
+
+int64_t Plan::num_tokens() const {
+  int64_t sum = 0;
+  for (const Run& run : runs) sum += run.count;
+  return sum;
+}
+
+int Plan::uniform_q(int64_t max_q) const {
+  if (runs.empty() || runs[0].count > max_q) return 0;
+  const bool uniform = std::all_of(runs.begin(), runs.end(),
+                                   [&](const Run& run) { return run.count == runs[0].count; });
+  return uniform ? static_cast<int>(runs[0].count) : 0;
+}
+
+bool Scheduler::add(SequenceId id, int64_t num_tokens, int64_t max_tokens) {
+  ENCORE_CHECK(num_tokens > 0 && num_tokens <= max_tokens);
+  if (pool_.pages_for(max_tokens) > pool_.num_pages()) return false;
+  waiting_.push_back({id, {num_tokens, 0, max_tokens, {}}});
+  return true;
+}
+
+void Scheduler::admit() {
+  while (!waiting_.empty() && num_running() < limits_.max_batch_size) {
+    Waiting& next = waiting_.front();
+    auto pages = pool_.allocate(pool_.pages_for(next.counts.max_tokens));
+    if (!pages) return;
+    next.counts.pages = std::move(*pages);
+    running_.emplace(next.id, std::move(next.counts));
+    waiting_.pop_front();
+  }
+}
+
+Plan Scheduler::plan() {
+  admit();
+  Plan plan;
+  for (const auto& [id, counts] : running_) {
+    plan.runs.push_back({id, counts.num_computed, counts.num_tokens - counts.num_computed});
+  }
+  std::stable_sort(plan.runs.begin(), plan.runs.end(),
+                   [](const Run& a, const Run& b) { return a.count < b.count; });
+  int64_t room = limits_.max_num_tokens;
+  for (Run& run : plan.runs) {
+    run.count = std::min(run.count, room);
+    room -= run.count;
+  }
+  plan.runs.erase(std::remove_if(plan.runs.begin(), plan.runs.end(),
+                                 [](const Run& run) { return run.count == 0; }),
+                  plan.runs.end());
+  return plan;
+}
+
+void Scheduler::commit(const Plan& plan) {
+  for (const Run& run : plan.runs) {
+    const auto place = running_.find(run.sequence);
+    if (place == running_.end()) continue;  // removed while its step ran
+    place->second.num_computed += run.count;
+    ENCORE_CHECK(place->second.num_computed <= place->second.num_tokens);
+  }
+}
+
+void Scheduler::append(SequenceId id) {
+  Counts& counts = running_.at(id);
+  ENCORE_CHECK(counts.num_computed == counts.num_tokens && counts.num_tokens < counts.max_tokens);
+  ++counts.num_tokens;
+}
+
+void Scheduler::remove(SequenceId id) {
+  const auto place = running_.find(id);
+  if (place != running_.end()) {
+    pool_.release(place->second.pages);
+    running_.erase(place);
+    return;
+  }
+  waiting_.erase(std::remove_if(waiting_.begin(), waiting_.end(),
+                                [&](const Waiting& waiting) { return waiting.id == id; }),
+                 waiting_.end());
+}
+
+}  // namespace encore::sched

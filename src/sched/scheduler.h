@@ -1,0 +1,85 @@
+// Which tokens run in the next step. Knows counts and pages, not tokens; there is no prefill and no decode
+// here, only tokens that have been computed and tokens that have not.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <vector>
+
+#include "kv/page_pool.h"
+
+namespace encore::sched {
+
+using SequenceId = int64_t;
+
+// What the scheduler knows of a sequence. Invariant: 0 <= num_computed < num_tokens <= max_tokens while it
+// runs, and its pages hold max_tokens.
+struct Counts {
+  int64_t num_tokens = 0;    // known: prompt and generated
+  int64_t num_computed = 0;  // with K and V in the cache
+  int64_t max_tokens = 0;    // it may grow to
+  std::vector<kv::Page> pages;
+};
+
+// `count` tokens of one sequence, from position `first`.
+struct Run {
+  SequenceId sequence = 0;
+  int64_t first = 0;
+  int64_t count = 0;
+
+  friend bool operator==(const Run&, const Run&) = default;
+};
+
+// One step's work. Rows follow each other in this order.
+struct Plan {
+  std::vector<Run> runs;
+
+  [[nodiscard]] int64_t num_tokens() const;
+  // Tokens per sequence when all runs have the same number and it is at most `max_q`; else 0.
+  [[nodiscard]] int uniform_q(int64_t max_q) const;
+};
+
+struct SchedulerLimits {
+  int64_t max_num_tokens = 2048;
+  int64_t max_batch_size = 64;
+};
+
+// First come, first served. A sequence is admitted when pages for all it may grow to are free, so it never waits
+// once it runs; long prompts go in chunks beside the others. Threads: one.
+class Scheduler {
+ public:
+  Scheduler(kv::PagePool& pool, const SchedulerLimits& limits) : pool_(pool), limits_(limits) {}
+
+  // Queues a sequence of `num_tokens` that may grow to `max_tokens`.
+  // False when its pages would not fit an empty pool: it can never run.
+  [[nodiscard]] bool add(SequenceId id, int64_t num_tokens, int64_t max_tokens);
+  // The next step; empty when nothing waits. Short runs first, so that those who generate never wait
+  // behind a long prompt.
+  Plan plan();
+  // The step has run: what it covered is computed.
+  void commit(const Plan& plan);
+  // A token was generated for a sequence all of whose tokens are computed.
+  void append(SequenceId id);
+  // The sequence ends, wherever it is; its pages are free again.
+  void remove(SequenceId id);
+
+  [[nodiscard]] const Counts& counts(SequenceId id) const { return running_.at(id); }
+  [[nodiscard]] bool idle() const { return running_.empty() && waiting_.empty(); }
+  [[nodiscard]] int64_t num_running() const { return static_cast<int64_t>(running_.size()); }
+  [[nodiscard]] int64_t num_waiting() const { return static_cast<int64_t>(waiting_.size()); }
+
+ private:
+  struct Waiting {
+    SequenceId id;
+    Counts counts;
+  };
+  void admit();
+
+  kv::PagePool& pool_;
+  SchedulerLimits limits_;
+  std::deque<Waiting> waiting_;
+  std::map<SequenceId, Counts> running_;
+};
+
+}  // namespace encore::sched

@@ -1,0 +1,92 @@
+#include "sched/scheduler.h"
+
+#include <random>
+#include <set>
+
+#include <gtest/gtest.h>
+
+namespace encore::sched {
+namespace {
+
+TEST(Scheduler, RunsAPromptInChunksBesideThoseThatGenerate) {
+  kv::PagePool pool(100, 16);
+  Scheduler scheduler(pool, {.max_num_tokens = 10, .max_batch_size = 4});
+  ASSERT_TRUE(scheduler.add(1, 3, 20));
+  Plan plan = scheduler.plan();
+  EXPECT_EQ(plan.runs, (std::vector<Run>{{1, 0, 3}}));
+  scheduler.commit(plan);
+  scheduler.append(1);
+  ASSERT_TRUE(scheduler.add(2, 25, 30));
+  for (int chunk = 0; chunk < 2; ++chunk) {
+    plan = scheduler.plan();
+    EXPECT_EQ(plan.runs, (std::vector<Run>{{1, 3 + chunk, 1}, {2, 9 * chunk, 9}}));
+    EXPECT_EQ(plan.uniform_q(1), 0);
+    scheduler.commit(plan);
+    scheduler.append(1);
+  }
+  plan = scheduler.plan();
+  EXPECT_EQ(plan.runs, (std::vector<Run>{{1, 5, 1}, {2, 18, 7}}));
+}
+
+TEST(Scheduler, KnowsAUniformStep) {
+  EXPECT_EQ((Plan{{{1, 5, 1}, {2, 7, 1}}}).uniform_q(1), 1);
+  EXPECT_EQ((Plan{{{1, 5, 3}, {2, 7, 3}}}).uniform_q(4), 3);
+  EXPECT_EQ((Plan{{{1, 5, 3}, {2, 7, 3}}}).uniform_q(2), 0);
+  EXPECT_EQ((Plan{{{1, 5, 1}, {2, 7, 2}}}).uniform_q(4), 0);
+  EXPECT_EQ(Plan{}.uniform_q(4), 0);
+}
+
+TEST(Scheduler, RefusesWhatCanNeverRunAndQueuesWhatCannotYet) {
+  kv::PagePool pool(4, 16);
+  Scheduler scheduler(pool, {});
+  EXPECT_FALSE(scheduler.add(1, 10, 65));
+  EXPECT_TRUE(scheduler.add(2, 10, 48));
+  EXPECT_TRUE(scheduler.add(3, 10, 32));
+  EXPECT_EQ(scheduler.plan().runs.size(), 1U);
+  EXPECT_EQ(scheduler.num_waiting(), 1);
+  scheduler.remove(2);
+  EXPECT_EQ(scheduler.plan().runs, (std::vector<Run>{{3, 0, 10}}));
+}
+
+TEST(Scheduler, KeepsItsPromisesInRandomTraces) {
+  std::mt19937 random(7);
+  kv::PagePool pool(40, 8);
+  const SchedulerLimits limits{.max_num_tokens = 16, .max_batch_size = 5};
+  Scheduler scheduler(pool, limits);
+  SequenceId next = 0;
+  int64_t finished = 0;
+  for (int step = 0; step < 3000; ++step) {
+    if (random() % 3 == 0 && scheduler.num_waiting() < 8) {
+      const int64_t prompt = 1 + random() % 40;
+      ASSERT_TRUE(scheduler.add(next++, prompt, prompt + 1 + random() % 20));
+    }
+    const Plan plan = scheduler.plan();
+    ASSERT_LE(plan.num_tokens(), limits.max_num_tokens);
+    ASSERT_LE(static_cast<int64_t>(plan.runs.size()), limits.max_batch_size);
+    std::set<SequenceId> seen;
+    for (const Run& run : plan.runs) {
+      const Counts& counts = scheduler.counts(run.sequence);
+      ASSERT_TRUE(seen.insert(run.sequence).second);
+      ASSERT_EQ(run.first, counts.num_computed);
+      ASSERT_GT(run.count, 0);
+      ASSERT_LE(run.first + run.count, counts.num_tokens);
+      ASSERT_GE(static_cast<int64_t>(counts.pages.size()) * 8, counts.max_tokens);
+    }
+    ASSERT_TRUE(!plan.runs.empty() || scheduler.idle());
+    scheduler.commit(plan);
+    for (const Run& run : plan.runs) {
+      const Counts counts = scheduler.counts(run.sequence);
+      if (counts.num_computed < counts.num_tokens) continue;
+      if (counts.num_tokens == counts.max_tokens || random() % 50 == 0) {
+        scheduler.remove(run.sequence);
+        ++finished;
+      } else {
+        scheduler.append(run.sequence);
+      }
+    }
+  }
+  EXPECT_GT(finished, 100);
+}
+
+}  // namespace
+}  // namespace encore::sched
