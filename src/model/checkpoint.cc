@@ -1,0 +1,143 @@
+#include "model/checkpoint.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/json.h"
+
+namespace encore::model {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kSingleName = "model.safetensors";
+constexpr std::string_view kIndexName = "model.safetensors.index.json";
+
+// Whether `name` stays inside the directory that it is appended to.
+bool is_plain_file_name(std::string_view name) {
+  if (name.empty() || name == "." || name == ".." || name.size() > 255) return false;
+  return std::none_of(name.begin(), name.end(), [](char c) {
+    return c == '/' || c == '\\' || static_cast<unsigned char>(c) < 0x20;
+  });
+}
+
+// "[2, 3]", as config files and error messages of this field write shapes.
+std::string text_of(const Shape& shape) {
+  std::string text;
+  for (const int64_t dim : shape)
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", dim);
+  return "[" + text + "]";
+}
+
+[[noreturn]] void no_weights(const fs::path& dir) {
+  bool has_pickle = false;
+  bool has_gguf = false;
+  bool has_shard = false;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(dir, ignored)) {
+    const fs::path name = entry.path().filename();
+    has_pickle |= name.string().starts_with("pytorch_model") || name.extension() == ".pth";
+    has_gguf |= name.extension() == ".gguf";
+    has_shard |= name.extension() == ".safetensors";
+  }
+  std::string remedy = "is the download complete?";
+  if (has_pickle) {
+    remedy =
+        "pytorch_model.bin is not supported: convert it to safetensors (transformers: "
+        "save_pretrained)";
+  } else if (has_gguf) {
+    remedy = "GGUF is not supported: use the model's safetensors checkpoint";
+  } else if (has_shard) {
+    remedy = fmt::format("safetensors shards need {} beside them", kIndexName);
+  }
+  fail(ErrorKind::kModel, "{}: no {} and no {}; {}", dir.string(), kSingleName, kIndexName, remedy);
+}
+
+}  // namespace
+
+Checkpoint::Checkpoint(const fs::path& dir) : dir_(dir), config_(read_config(dir)) {
+  std::error_code ignored;
+  if (fs::exists(dir / kSingleName, ignored)) {
+    open_single(dir / kSingleName);
+  } else if (fs::exists(dir / kIndexName, ignored)) {
+    open_shards(dir / kIndexName);
+  } else {
+    no_weights(dir);
+  }
+}
+
+void Checkpoint::open_single(const fs::path& path) {
+  files_.emplace_back(path);
+  for (const std::string& tensor_name : files_.front().names())
+    file_of_.emplace(tensor_name, 0);
+}
+
+void Checkpoint::open_shards(const fs::path& index_path) {
+  const std::string where = index_path.string();
+  const json::value index_value = json::parse_file(index_path);
+  const json::Object index(index_value, where);
+  const json::Object weight_map = index.object_at("weight_map");
+
+  std::map<std::string, size_t> shards;  // file name to index in files_
+  for (const auto& [key, value] : weight_map.raw()) {
+    const std::string tensor_name(key.data(), key.size());
+    if (!value.is_string()) {
+      fail(ErrorKind::kModel, "{}: tensor {:?} must map to a file name", where,
+           tensor_name.substr(0, 200));
+    }
+    const std::string file_name(value.get_string().data(), value.get_string().size());
+    if (!is_plain_file_name(file_name)) {
+      fail(ErrorKind::kModel, "{}: tensor {:?} maps to {:?}, which is not a plain file name", where,
+           tensor_name.substr(0, 200), file_name.substr(0, 200));
+    }
+    shards.try_emplace(file_name, 0);
+  }
+  if (shards.empty()) fail(ErrorKind::kModel, "{}: key 'weight_map' is empty", where);
+
+  std::error_code ignored;
+  const auto is_missing = [&](const auto& shard) {
+    return !fs::exists(dir_ / shard.first, ignored);
+  };
+  const auto missing = std::find_if(shards.begin(), shards.end(), is_missing);
+  if (missing != shards.end()) {
+    fail(ErrorKind::kModel, "{}: shard {:?} is missing ({} of {} are): is the download complete?",
+         where, missing->first, std::count_if(shards.begin(), shards.end(), is_missing),
+         shards.size());
+  }
+  for (auto& [file_name, number] : shards) {
+    number = files_.size();
+    files_.emplace_back(dir_ / file_name);
+  }
+  for (const auto& [key, value] : weight_map.raw()) {
+    const std::string tensor_name(key.data(), key.size());
+    const size_t number = shards.at(value.get_string().c_str());
+    if (!files_[number].contains(tensor_name)) {
+      fail(ErrorKind::kModel, "{}: tensor {:?} is not in its shard {}", where,
+           tensor_name.substr(0, 200), files_[number].path().filename().string());
+    }
+    file_of_.emplace(tensor_name, number);
+  }
+}
+
+bool Checkpoint::contains(std::string_view tensor_name) const {
+  return file_of_.find(tensor_name) != file_of_.end();
+}
+
+StoredTensor Checkpoint::tensor(std::string_view tensor_name) const {
+  const auto found = file_of_.find(tensor_name);
+  if (found == file_of_.end()) {
+    fail(ErrorKind::kModel, "{}: tensor {:?} is missing", dir_.string(), tensor_name);
+  }
+  return files_[found->second].tensor(tensor_name);
+}
+
+StoredTensor Checkpoint::tensor(std::string_view tensor_name, const Shape& expected) const {
+  const StoredTensor found = tensor(tensor_name);
+  if (found.shape != expected) {
+    fail(ErrorKind::kModel, "{}: tensor {:?} has shape {}, but config.json implies {}",
+         dir_.string(), tensor_name, text_of(found.shape), text_of(expected));
+  }
+  return found;
+}
+
+}  // namespace encore::model

@@ -1,0 +1,49 @@
+// A Hugging Face checkpoint on disk: a directory with config.json and weights in safetensors files.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/tensor.h"
+#include "model/config.h"
+#include "model/safetensors.h"
+
+namespace encore::model {
+
+// The config and the tensors of a directory, whichever of its files holds them: model.safetensors,
+// or the shards that model.safetensors.index.json lists. Opening maps the files and reads no
+// weights. Threads: const, so from any thread. Lifetime: tensors point into the mapped files and
+// die with it.
+class Checkpoint {
+ public:
+  // Errors: those of read_config and SafetensorsFile; kModel when the weights are missing or in
+  // another format, or when the index names a file outside the directory, a missing shard or a
+  // missing tensor.
+  explicit Checkpoint(const std::filesystem::path& dir);
+
+  [[nodiscard]] const std::filesystem::path& dir() const { return dir_; }
+  [[nodiscard]] const ModelConfig& config() const { return config_; }
+  [[nodiscard]] const std::vector<SafetensorsFile>& files() const { return files_; }
+  [[nodiscard]] bool contains(std::string_view tensor_name) const;
+  // Errors: kModel when no file holds it; kUnsupported, naming it and its dtype, for a dtype that
+  // Encore lacks.
+  [[nodiscard]] StoredTensor tensor(std::string_view tensor_name) const;
+  // The same, and kModel, naming both shapes, unless the shape is `expected`.
+  [[nodiscard]] StoredTensor tensor(std::string_view tensor_name, const Shape& expected) const;
+
+ private:
+  void open_single(const std::filesystem::path& path);
+  void open_shards(const std::filesystem::path& index_path);
+
+  std::filesystem::path dir_;
+  ModelConfig config_;
+  std::vector<SafetensorsFile> files_;
+  std::map<std::string, size_t, std::less<>> file_of_;  // tensor name to index in files_
+};
+
+}  // namespace encore::model

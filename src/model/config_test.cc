@@ -1,0 +1,208 @@
+#include "model/config.h"
+
+#include "base/json.h"
+#include "model/checkpoint_fixture.h"
+
+namespace encore::model {
+namespace {
+
+ModelConfig parse(const std::string& config, const std::string& generation_config = "") {
+  const json::value value = json::parse(config, "config.json");
+  const json::Object object(value, "config.json");
+  if (generation_config.empty()) return parse_config(object, nullptr);
+  const json::value generation = json::parse(generation_config, "generation_config.json");
+  const json::Object generation_object(generation, "generation_config.json");
+  return parse_config(object, &generation_object);
+}
+
+// The keys without defaults; `more` follows them.
+std::string sizes(const std::string& model_type, const std::string& more = "") {
+  return R"({"model_type": ")" + model_type + R"(", "hidden_size": 128, "num_hidden_layers": 2,
+    "num_attention_heads": 32, "intermediate_size": 256, "vocab_size": 1000)" +
+         (more.empty() ? "" : ", " + more) + "}";
+}
+
+std::string parse_error(const std::string& config) {
+  return error_of([&] { return parse(config); });
+}
+
+constexpr const char* kLlamaClassic = R"({
+  "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+  "bos_token_id": 128000, "eos_token_id": 128001, "head_dim": 64, "hidden_act": "silu",
+  "hidden_size": 2048, "initializer_range": 0.02, "intermediate_size": 8192,
+  "max_position_embeddings": 131072, "mlp_bias": false, "model_type": "llama",
+  "num_attention_heads": 32, "num_hidden_layers": 16, "num_key_value_heads": 8,
+  "pretraining_tp": 1, "rms_norm_eps": 1e-05,
+  "rope_scaling": {"factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+                   "original_max_position_embeddings": 8192, "rope_type": "llama3"},
+  "rope_theta": 500000.0, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+  "transformers_version": "4.45.0.dev0", "use_cache": true, "vocab_size": 128256})";
+
+constexpr const char* kLlamaNew = R"({
+  "architectures": ["LlamaForCausalLM"], "bos_token_id": 128000, "dtype": "bfloat16",
+  "eos_token_id": 128001, "head_dim": 64, "hidden_act": "silu", "hidden_size": 2048,
+  "intermediate_size": 8192, "max_position_embeddings": 131072, "model_type": "llama",
+  "num_attention_heads": 32, "num_hidden_layers": 16, "num_key_value_heads": 8,
+  "pad_token_id": null, "rms_norm_eps": 1e-05,
+  "rope_parameters": {"factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+                      "original_max_position_embeddings": 8192, "rope_theta": 500000.0,
+                      "rope_type": "llama3"},
+  "tie_word_embeddings": true, "transformers_version": "5.0.0", "vocab_size": 128256})";
+
+TEST(Config, ReadsBothSpellingsAlike) {
+  EXPECT_EQ(parse(kLlamaClassic), parse(kLlamaNew));
+  EXPECT_EQ(parse(kLlamaClassic), preset("llama-3.2-1b"));
+}
+
+TEST(Config, ReadsQwenAsItsPreset) {
+  const std::string config = R"({
+    "architectures": ["Qwen3ForCausalLM"], "attention_bias": false, "bos_token_id": 151643,
+    "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu", "hidden_size": 1024,
+    "intermediate_size": 3072, "max_position_embeddings": 40960, "max_window_layers": 28,
+    "model_type": "qwen3", "num_attention_heads": 16, "num_hidden_layers": 28,
+    "num_key_value_heads": 8, "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000,
+    "sliding_window": null, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+    "use_sliding_window": false, "vocab_size": 151936})";
+  EXPECT_EQ(parse(config, R"({"bos_token_id": 151643, "eos_token_id": [151645, 151643]})"),
+            preset("qwen3-0.6b"));
+}
+
+TEST(Config, TakesTheDefaultsOfItsModelType) {
+  const ModelConfig llama = parse(sizes("llama"));
+  EXPECT_EQ(llama.architecture, "LlamaForCausalLM");
+  EXPECT_EQ(llama.num_kv_heads, 32);
+  EXPECT_EQ(llama.head_dim, 4);
+  EXPECT_EQ(llama.max_position_embeddings, 2048);
+  EXPECT_EQ(llama.rms_norm_eps, 1e-6);
+  EXPECT_EQ(llama.rope, Rope{});
+  EXPECT_EQ(llama.bos_token_id, 1);
+  EXPECT_EQ(llama.eos_token_ids, std::vector<int32_t>{2});
+  EXPECT_EQ(llama.dtype, DType::kBF16);
+  EXPECT_EQ(llama.sliding_window, std::nullopt);
+  EXPECT_FALSE(llama.tie_word_embeddings || llama.qkv_bias || llama.o_bias || llama.mlp_bias);
+
+  const ModelConfig mistral = parse(sizes("mistral"));
+  EXPECT_EQ(mistral.num_kv_heads, 8);
+  EXPECT_EQ(mistral.sliding_window, 4096);
+  EXPECT_EQ(mistral.max_position_embeddings, 131072);
+
+  const ModelConfig qwen2 = parse(sizes("qwen2"));
+  EXPECT_TRUE(qwen2.qkv_bias);
+  EXPECT_FALSE(qwen2.o_bias || qwen2.qk_norm);
+  EXPECT_EQ(qwen2.sliding_window, std::nullopt);
+  EXPECT_TRUE(qwen2.eos_token_ids.empty());
+  EXPECT_EQ(qwen2.bos_token_id, std::nullopt);
+
+  const ModelConfig qwen3 = parse(sizes("qwen3"));
+  EXPECT_EQ(qwen3.head_dim, 128);
+  EXPECT_EQ(qwen3.q_size(), 32 * 128);
+  EXPECT_TRUE(qwen3.qk_norm);
+  EXPECT_FALSE(qwen3.qkv_bias);
+}
+
+TEST(Config, TellsNullFromAbsence) {
+  EXPECT_EQ(parse(sizes("mistral", R"("sliding_window": null)")).sliding_window, std::nullopt);
+  EXPECT_EQ(parse(sizes("mistral", R"("num_key_value_heads": null)")).num_kv_heads, 32);
+  EXPECT_TRUE(parse(sizes("llama", R"("eos_token_id": null)")).eos_token_ids.empty());
+  EXPECT_EQ(parse(sizes("llama", R"("head_dim": null, "rope_scaling": null)")).head_dim, 4);
+}
+
+TEST(Config, ReadsBiasesOfEachModelType) {
+  const ModelConfig llama = parse(sizes("llama", R"("attention_bias": true, "mlp_bias": true)"));
+  EXPECT_TRUE(llama.qkv_bias && llama.o_bias && llama.mlp_bias);
+  const ModelConfig qwen3 = parse(sizes("qwen3", R"("attention_bias": true)"));
+  EXPECT_TRUE(qwen3.qkv_bias && qwen3.o_bias);
+}
+
+TEST(Config, SlidesForQwenOnlyWhenSwitchedOnForSomeLayer) {
+  const std::string on = R"("use_sliding_window": true, "sliding_window": 64)";
+  EXPECT_EQ(parse(sizes("qwen2", on)).sliding_window, std::nullopt);  // 28 layers before it
+  EXPECT_EQ(parse(sizes("qwen2", on + R"(, "max_window_layers": 1)")).sliding_window, 64);
+  EXPECT_EQ(parse(sizes("qwen2", on + R"(, "layer_types": ["full_attention"])")).sliding_window,
+            std::nullopt);
+  EXPECT_EQ(parse(sizes("qwen3", on + R"(, "layer_types": ["sliding_attention"])")).sliding_window,
+            64);
+}
+
+TEST(Config, PrefersTheGenerationConfigsSpecialTokens) {
+  const std::string config = sizes("llama", R"("bos_token_id": 5, "eos_token_id": 6)");
+  EXPECT_EQ(parse(config, "{}").eos_token_ids, std::vector<int32_t>{6});
+  const ModelConfig model = parse(config, R"({"eos_token_id": [7, 8], "do_sample": true})");
+  EXPECT_EQ(model.eos_token_ids, (std::vector<int32_t>{7, 8}));
+  EXPECT_EQ(model.bos_token_id, 5);
+}
+
+TEST(Config, ReadsRopeScalingUnderEitherNameOfItsType) {
+  const Rope rope =
+      parse(
+          sizes("llama", R"("rope_theta": 5000, "rope_scaling": {"type": "linear", "factor": 2})"))
+          .rope;
+  EXPECT_EQ(rope, (Rope{.theta = 5000, .scaling = RopeScaling::kLinear, .factor = 2}));
+  EXPECT_EQ(
+      parse(sizes("llama", R"("rope_parameters": {"rope_type": "default", "rope_theta": 7.5})"))
+          .rope,
+      Rope{.theta = 7.5});
+  EXPECT_EQ(parse(sizes("llama", R"("rope_scaling": {"rope_type": "llama3", "factor": 8,
+                                    "low_freq_factor": 1, "high_freq_factor": 4})"))
+                .rope.original_max_position_embeddings,
+            2048);
+}
+
+TEST(Config, RefusesWhatEncoreDoesNotDo) {
+  EXPECT_EQ(parse_error(sizes("mixtral")),
+            "unsupported: config.json: model_type \"mixtral\" is not supported; supported: llama, "
+            "mistral, qwen2, qwen3");
+  EXPECT_EQ(
+      parse_error(sizes("llama", R"("rope_scaling": {"type": "yarn", "factor": 4.0})")),
+      "unsupported: config.json: 'rope_scaling': rope_type \"yarn\" is not supported; supported: "
+      "default, linear, llama3");
+  EXPECT_EQ(parse_error(sizes("llama", R"("architectures": ["LlamaForSequenceClassification"])")),
+            "unsupported: config.json: architecture \"LlamaForSequenceClassification\" is not "
+            "supported; for model_type 'llama': LlamaForCausalLM");
+  EXPECT_EQ(parse_error(sizes("llama", R"("quantization_config": {"quant_method": "awq"})")),
+            "unsupported: config.json: quantization \"awq\" is not supported: use a checkpoint in "
+            "bf16, f16 or f32");
+}
+
+TEST(InvFreq, MatchesTheReferenceUnderEveryScaling) {
+  const auto expect = [](const std::vector<float>& found,
+                         std::initializer_list<std::pair<int, float>> golden) {
+    for (const auto& [i, value] : golden)
+      EXPECT_FLOAT_EQ(found[static_cast<size_t>(i)], value) << i;
+  };
+  const std::vector<float> llama_1b = inv_freq(*preset("llama-3.2-1b"));
+  ASSERT_EQ(llama_1b.size(), 32U);
+  expect(llama_1b, {{0, 1.0F},
+                    {1, 0.663601279F},
+                    {8, 0.0376060307F},
+                    {13, 0.00483942125F},
+                    {16, 0.000429556705F},
+                    {19, 1.29147675e-05F},
+                    {22, 3.77405445e-06F},
+                    {31, 9.41830649e-08F}});
+  expect(inv_freq(*preset("llama-3.1-8b")), {{1, 0.814617217F},
+                                             {29, 0.00216657063F},
+                                             {32, 0.000524846022F},
+                                             {35, 9.55621217e-05F},
+                                             {38, 5.16590699e-05F},
+                                             {63, 3.06892588e-07F}});
+  expect(inv_freq(*preset("qwen3-8b")),
+         {{1, 0.805842221F}, {16, 0.0316227786F}, {32, 0.00100000005F}, {63, 1.24093776e-06F}});
+  ModelConfig linear = *preset("qwen3-8b");
+  linear.rope.scaling = RopeScaling::kLinear;
+  linear.rope.factor = 4;
+  expect(inv_freq(linear), {{0, 0.25F}, {1, 0.805842221F / 4}, {63, 1.24093776e-06F / 4}});
+}
+
+TEST(Preset, HasSoundNumbersUnderEveryName) {
+  for (const std::string_view name : preset_names()) {
+    const ModelConfig model = preset(name).value();
+    EXPECT_EQ(model.num_heads % model.num_kv_heads, 0) << name;
+    EXPECT_EQ(inv_freq(model).size(), static_cast<size_t>(model.head_dim / 2)) << name;
+    EXPECT_FALSE(model.eos_token_ids.empty()) << name;
+  }
+  EXPECT_EQ(preset("gpt-2"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace encore::model

@@ -1,0 +1,101 @@
+#include "model/graph.h"
+
+#include <algorithm>
+
+#include "model/trace.h"
+#include "ops/ops.h"
+
+namespace encore::model {
+namespace {
+
+using ir::Dim;
+using ir::Pad;
+using ir::Symbol;
+
+// One row an architecture.
+constexpr Architecture kArchitectures[] = {
+    {"LlamaForCausalLM", llama_layer},
+    {"MistralForCausalLM", llama_layer},
+    {"Qwen2ForCausalLM", llama_layer},
+    {"Qwen3ForCausalLM", qwen3_layer},
+};
+
+Layer find_layer(const std::string& name) {
+  std::string known;
+  for (const Architecture& row : kArchitectures) {
+    if (row.name == name) return row.layer;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", row.name);
+  }
+  fail(ErrorKind::kUnsupported, "no builder for architecture '{}'; there are {}", name, known);
+}
+
+std::vector<ops::Builder::Cache> add_caches(ir::Graph& graph, const ModelConfig& config,
+                                            const GraphOptions& options) {
+  const ir::Type type{options.dtype,
+                      {options.num_pages, config.num_kv_heads, options.page_size, config.head_dim}};
+  std::vector<ops::Builder::Cache> caches;
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    caches.push_back({graph.add_state(fmt::format("k_cache.{}", i), type),
+                      graph.add_state(fmt::format("v_cache.{}", i), type)});
+  }
+  return caches;
+}
+
+ops::Builder::Sampling add_sampling(ir::Graph& graph, ValueId kv_lens) {
+  const auto per_sequence = [&](const char* name, DType dtype) {
+    return graph.add_input(name, {dtype, {Dim::sequences()}});
+  };
+  return {per_sequence("temperature", DType::kF32), per_sequence("top_k", DType::kI32),
+          per_sequence("top_p", DType::kF32),       per_sequence("min_p", DType::kF32),
+          per_sequence("seed", DType::kI64),        kv_lens};
+}
+
+}  // namespace
+
+ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
+  const Layer layer = find_layer(config.architecture);
+  ir::Graph graph(config.model_type);
+  ops::Builder b(graph, ops::standard());
+
+  const auto per_token = [&](const char* name, Pad pad) {
+    return graph.add_input(name, {DType::kI32, {Dim::tokens()}}, pad);
+  };
+  const ValueId ids = per_token("ids", Pad::kMinusOne);
+  const ValueId positions = per_token("positions", Pad::kZero);
+  const ValueId slots = per_token("slots", Pad::kMinusOne);
+  const int64_t max_pages = (options.max_seq_len + options.page_size - 1) / options.page_size;
+  const ops::Builder::Batch batch{
+      graph.add_input("page_table", {DType::kI32, {Dim::sequences(), max_pages}}),
+      graph.add_input("kv_lens", {DType::kI32, {Dim::sequences()}}),
+      graph.add_input("query_starts", {DType::kI32, {Dim::sequences(1)}}, Pad::kRepeatLast)};
+  const ValueId fill = graph.add_input("fill", {DType::kF32, {1}});
+
+  Trace trace{b, config, options, positions, slots, batch, {}, add_caches(graph, config, options)};
+  trace.inv_freq = graph.add_weight("inv_freq", {DType::kF32, {config.head_dim / 2}},
+                                    ir::WeightRecipe::of(inv_freq(config)));
+  const ValueId embed = trace.weight("model.embed_tokens.weight", {config.vocab_size, config.hidden_size});
+
+  ValueId x = b.embedding(ids, embed, fill);
+  for (int i = 0; i < config.num_layers; ++i) {
+    x = layer(trace, x, i, fmt::format("model.layers.{}", i));
+  }
+  x = trace.norm(x, "model.norm", config.hidden_size);
+  const ValueId head = config.tie_word_embeddings
+                           ? embed
+                           : trace.weight("lm_head.weight", {config.vocab_size, config.hidden_size});
+  if (options.logits == LogitsRows::kAll) {
+    graph.add_output(b.linear_as(DType::kF32, x, head));
+    return graph;
+  }
+  const ValueId last_rows = graph.add_input("last_rows", {DType::kI32, {Dim::sequences()}});
+  const ValueId logits = b.linear_as(DType::kF32, b.gather_rows(x, last_rows), head);
+  graph.add_output(b.sample(logits, add_sampling(graph, batch.kv_lens)));
+  graph.add_output(logits);
+  return graph;
+}
+
+int64_t kv_bytes_per_token(const ModelConfig& config, DType dtype) {
+  return 2 * config.num_layers * config.kv_size() * size_of(dtype);
+}
+
+}  // namespace encore::model

@@ -1,0 +1,42 @@
+// From a config to the graph of one step: embedding, layers, last-token gather, logits, sampling.
+//
+// The graph's step inputs, by name (T tokens, B sequences):
+//   ids i32[T]          the token, -1 in padding rows
+//   positions i32[T]    its place in its sequence
+//   slots i32[T]        where its K and V go: page * page_size + place; -1: nowhere
+//   page_table i32[B,N] the pages of each sequence, in order
+//   kv_lens i32[B]      tokens of each sequence after this step, 0 in padding rows
+//   query_starts i32[B+1]  first row of each sequence, then T
+//   last_rows i32[B]    the row whose logits count
+//   temperature, top_p, min_p f32[B], top_k i32[B], seed i64[B]   sampling, see `sample` in ops.h
+//   fill f32[1]         what the embedding of a padding row holds
+#pragma once
+
+#include <cstdint>
+
+#include "ir/graph.h"
+#include "model/config.h"
+
+namespace encore::model {
+
+// Which rows get logits, and what the graph's outputs are.
+enum class LogitsRows : uint8_t {
+  kLast,  // the last of each sequence; outputs: next i32[B], logits f32[B,V]
+  kAll,   // every token's; outputs: logits f32[T,V]
+};
+
+struct GraphOptions {
+  DType dtype = DType::kBF16;  // of weights, activations and KV
+  int64_t num_pages = 64;      // P
+  int64_t page_size = 32;      // S
+  int64_t max_seq_len = 4096;  // Units: tokens; N = ceil(max_seq_len / S)
+  LogitsRows logits = LogitsRows::kLast;
+};
+
+// Errors: kUnsupported when no builder knows the architecture, listing those that exist.
+ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options);
+
+// Bytes of K and V that one token takes over all layers.
+int64_t kv_bytes_per_token(const ModelConfig& config, DType dtype);
+
+}  // namespace encore::model

@@ -1,0 +1,101 @@
+// One safetensors file: a JSON header of names, dtypes, shapes and offsets, then the tensors'
+// bytes.
+//
+//   8 bytes          length of the header, little-endian
+//   header           {"name": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]}, ...}
+//   buffer           the bytes that the offsets count from
+//
+// Source: https://github.com/huggingface/safetensors, "Format".
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/tensor.h"
+
+namespace encore::json {
+class Object;
+}
+
+namespace encore::model {
+
+// A tensor's bytes as a checkpoint holds them: dense, row-major, little-endian.
+// Lifetime: as long as the file it came from. `data` may be unaligned for `dtype`: copy, never
+// cast.
+struct StoredTensor {
+  DType dtype = DType::kF32;
+  Shape shape;
+  const std::byte* data = nullptr;
+
+  [[nodiscard]] int64_t num_bytes() const { return shape.num_elements() * size_of(dtype); }
+};
+
+// A file's bytes, mapped read-only for one pass from front to back.
+// Threads: reads from any thread. A file that others truncate while it is mapped is a fault
+// (SIGBUS).
+class MappedFile {
+ public:
+  // Errors: kModel, naming the path, when it is not a regular file that can be read.
+  explicit MappedFile(const std::filesystem::path& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+
+  [[nodiscard]] const std::byte* data() const { return data_; }
+  [[nodiscard]] int64_t size() const { return size_; }
+
+ private:
+  const std::byte* data_ = nullptr;  // null when the file is empty
+  int64_t size_ = 0;
+};
+
+// The tensors of one file, all of the format's rules checked when it is opened.
+// Threads: const, so from any thread. Lifetime: views die with it; moving it keeps them valid.
+class SafetensorsFile {
+ public:
+  // Errors: kModel, one line with the file, the tensor and what is wrong.
+  explicit SafetensorsFile(const std::filesystem::path& path);
+
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  // Tensor names in the order of their bytes: the order to read them in.
+  [[nodiscard]] const std::vector<std::string>& names() const { return names_; }
+  [[nodiscard]] bool contains(std::string_view tensor_name) const;
+  // Errors: kModel when there is no such tensor; kUnsupported, naming the tensor and its dtype,
+  // when Encore has no such dtype. Such tensors are harmless until they are asked for.
+  [[nodiscard]] StoredTensor tensor(std::string_view tensor_name) const;
+  // The free-form strings of the header's "__metadata__".
+  [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
+
+ private:
+  struct Entry {
+    std::string stored_dtype;    // as the file spells it: "BF16", "F8_E4M3"
+    std::optional<DType> dtype;  // none when Encore has no such dtype
+    Shape shape;
+    int64_t begin = 0;  // Units: bytes from the start of the buffer.
+    int64_t end = 0;
+  };
+
+  void read_header();
+  void add_metadata(const json::Object& strings);
+  void add_tensor(const std::string& tensor_name, const json::Object& info);
+  // Tensors fill the buffer: in the order of their offsets, no hole, no overlap, nothing after
+  // them.
+  void check_layout(int64_t buffer_bytes);
+
+  std::filesystem::path path_;
+  MappedFile file_;
+  const std::byte* buffer_ = nullptr;
+  std::map<std::string, Entry, std::less<>> entries_;
+  std::vector<std::string> names_;
+  std::map<std::string, std::string> metadata_;
+};
+
+}  // namespace encore::model

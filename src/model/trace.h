@@ -1,0 +1,50 @@
+// What every decoder-only architecture shares when it is traced: weights by name, step inputs, caches.
+// An architecture's file holds its layer and nothing else.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "model/graph.h"
+#include "ops/builder.h"
+
+namespace encore::model {
+
+using ir::ValueId;
+
+// The state of one trace. Lifetime: one call of build_graph.
+struct Trace {
+  ops::Builder& b;
+  const ModelConfig& config;
+  const GraphOptions& options;
+  ValueId positions;
+  ValueId slots;
+  ops::Builder::Batch batch;
+  ValueId inv_freq;
+  std::vector<ops::Builder::Cache> caches;  // by layer, the newest version
+
+  // A weight [dims...] that comes from the checkpoint tensor of the same name.
+  ValueId weight(const std::string& name, std::vector<ir::Dim> dims);
+  // x [T,I] -> [T,O] by `prefix`.weight [O,I] and, if asked, `prefix`.bias [O].
+  ValueId project(ValueId x, const std::string& prefix, int64_t out, bool bias);
+  // RMS norm by `prefix`.weight; its length is the width of a group.
+  ValueId norm(ValueId x, const std::string& prefix, int64_t width);
+  // Rotary positions on q and k, K and V into layer's cache, causal attention. q [T,H*C] -> [T,H*C].
+  ValueId attend(int layer, ValueId q, ValueId k, ValueId v);
+  // down(silu(gate(x)) * up(x)), the feed-forward of all of them.
+  ValueId gated_mlp(ValueId x, const std::string& prefix);
+};
+
+// One decoder layer: x [T,D] -> [T,D]. `prefix` is "model.layers.3".
+using Layer = ValueId (*)(Trace& trace, ValueId x, int layer, const std::string& prefix);
+
+// An architecture: its name in config.json and its layer. The table is in graph.cc.
+struct Architecture {
+  std::string_view name;
+  Layer layer;
+};
+
+ValueId llama_layer(Trace& trace, ValueId x, int layer, const std::string& prefix);
+ValueId qwen3_layer(Trace& trace, ValueId x, int layer, const std::string& prefix);
+
+}  // namespace encore::model
