@@ -1,12 +1,14 @@
 // Which way a step is walked: a pure function of its shape and of what has been recorded.
 //
-//   step              wanted      recorded               walked
-//   uniform           full        full at bucket B       full
-//   uniform           full        only pieces            piecewise, counted (kNoFullRecording)
-//   mixed             full        pieces                 piecewise, counted (kMixedStep)
-//   any               piecewise   pieces at bucket       piecewise
-//   any               any         above the ladder       eager, unpadded, counted (kAboveLadder)
-//   any               none        -                      eager (kDisabled)
+//   step      wanted           recorded            walked
+//   uniform   auto, full       full                full
+//   uniform   auto, full       only pieces         piecewise, counted (no_full_recording)
+//   mixed     auto             pieces              piecewise
+//   mixed     full             pieces              piecewise, counted (mixed_step)
+//   any       piecewise        pieces              piecewise
+//   any       not none         nothing that fits   eager, counted (not_recorded)
+//   any       any              above the ladder    eager, unpadded, counted (above_ladder)
+//   any       none             -                   eager (disabled)
 //
 // The padded sizes do not depend on the mode, so neither do the bits.
 #pragma once
@@ -30,10 +32,11 @@ Graphs parse_graphs(std::string_view text);
 // Why a step was not walked the wanted way.
 enum class Reason : uint8_t {
   kNone,
-  kDisabled,          // --graphs none
-  kAboveLadder,       // larger than the largest bucket
-  kMixedStep,         // full wanted; mixed steps have no full recording
-  kNoFullRecording,   // full wanted; dropped, or an op cannot be recorded
+  kDisabled,         // --graphs none
+  kAboveLadder,      // larger than the largest bucket
+  kMixedStep,        // full wanted; mixed steps have no full recording
+  kNoFullRecording,  // full wanted, and an op of the program cannot be recorded
+  kNotRecorded,      // nothing was recorded for such steps
 };
 std::string_view name(Reason reason);
 
@@ -44,21 +47,21 @@ struct StepRequest {
   int q = 0;  // tokens per sequence when all have the same small number; 0: mixed
 };
 
-// What exists to be replayed.
+// What exists to be replayed, and what is wanted.
 struct Coverage {
   Graphs graphs = Graphs::kAuto;
-  Ladder sequences;       // buckets of uniform steps
-  Ladder tokens;          // buckets of mixed steps
-  Ladder max_sequences;   // buckets of B in mixed steps
-  bool full_recorded = false;   // uniform steps have full recordings at every bucket of `sequences`
-  bool pieces_recorded = false;
+  Ladder sequences;  // buckets of B, in uniform and mixed steps
+  Ladder tokens;     // buckets of T in mixed steps
+  bool full = false;            // uniform steps: one recording a bucket
+  bool uniform_pieces = false;  // uniform steps: a recording a segment
+  bool mixed_pieces = false;    // mixed steps: a recording a segment
 };
 
 struct Choice {
   Mode mode = Mode::kEager;
-  ir::Sizes padded;    // as launched
+  ir::Sizes padded;     // as launched
   int q = 0;
-  int64_t padding = 0;  // rows launched for nothing: tokens
+  int64_t padding = 0;  // tokens launched for nothing
   Reason reason = Reason::kNone;
 
   friend bool operator==(const Choice&, const Choice&) = default;

@@ -24,14 +24,16 @@
 
 namespace encore::runtime {
 
+// What padding rows, and all intermediate memory before each step, are filled with: shows whether they leak.
+enum class Poison : uint8_t { kNone, kNaN, kLarge };
+
 struct ExecutorOptions {
   Limits limits;
   Graphs graphs = Graphs::kAuto;
+  bool record_all_modes = false;  // whatever `graphs` says, so that modes can be compared
   Ladder sequences;  // empty: Ladder::sequences(max_batch_size)
   Ladder tokens;     // empty: Ladder::tokens(max_num_tokens)
-  // Fills the arena before each step, and the embedding rows of padding tokens, with this value; NaN or a
-  // large number shows whether padding leaks. Absent: padding rows are zero.
-  std::optional<float> poison;
+  Poison poison = Poison::kNone;
 };
 
 // Device memory by use, as planned; what `--stats` and the start-up lines show. Units: bytes.
@@ -66,8 +68,8 @@ class Executor {
            const ExecutorOptions& options);
   ~Executor();
 
-  // Lowers, warms up and records every bucket, largest first. Full recordings of uniform steps with
-  // --graphs auto and full; pieces of mixed steps unless none; pieces of uniform steps too with piecewise.
+  // Lowers, warms up and records every bucket, largest first: uniform steps in full (--graphs auto and
+  // full) or in pieces (piecewise, or when an op cannot be recorded), mixed steps in pieces.
   // Errors: as the device's, naming op, segment and size.
   RecordingStats record();
 
@@ -96,25 +98,36 @@ class Executor {
 
  private:
   class AddressMap;
-  // A segment's launches depend on the size of its own rows, and in attention on both and on q.
   using Key = std::tuple<int, int64_t, int64_t, int>;  // segment, T, B, q
   [[nodiscard]] Key key(int segment, const StepShape& step) const;
-
-  [[nodiscard]] int64_t scratch_needed() const;
-  [[nodiscard]] std::vector<StepShape> recorded_shapes() const;
-  void walk_segment(int segment, const StepShape& step);
-  void record_full(const StepShape& step);
-  void record_pieces(const StepShape& step);
-  [[nodiscard]] bool is_recordable(int segment) const;
+  // What a segment's launches depend on.
+  struct Dependence {
+    bool on_tokens = false;
+    bool on_sequences = false;
+    bool on_q = false;
+  };
+  [[nodiscard]] Dependence dependence(const passes::Segment& segment) const;
+  [[nodiscard]] std::vector<StepShape> uniform_shapes() const;
+  [[nodiscard]] std::vector<StepShape> mixed_shapes() const;
+  [[nodiscard]] bool in_pieces(int segment) const;
+  [[nodiscard]] Workspace largest_workspace() const;
+  void launch_segment(int segment, const StepShape& step);
+  void walk_eager(const StepShape& step);
+  void warm_up(const StepShape& step);
+  void record_full(const StepShape& step, RecordingStats& stats);
+  void record_pieces(const StepShape& step, RecordingStats& stats);
+  void poison_arena();
 
   Device& device_;
   const passes::Program& program_;
   ExecutorOptions options_;
   Coverage coverage_;
+  std::vector<Dependence> dependences_;  // by segment
   MemoryPlan memory_plan_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<StepInputs> inputs_;
   std::unique_ptr<AddressMap> addresses_;
+  Memory host_output_;
   std::map<Key, std::vector<Launch>> tables_;
   std::map<Key, std::unique_ptr<Recording>> pieces_;
   std::map<std::pair<int64_t, int>, std::unique_ptr<Recording>> full_;  // by B, q

@@ -9,8 +9,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "backend/device.h"
@@ -48,14 +51,18 @@ class StepInputs {
 
   StepInputs(Device& device, const ir::Graph& graph, const ir::Sizes& max_sizes);
 
-  // Starts a step: waits until the next twin's last copy has left it, and fills padding.
+  // Starts a step: waits until the next twin's last copy has left it.
   // `real` are the sizes before padding.
   void begin(const ir::Sizes& real, const ir::Sizes& padded);
   // The host's entries of one input for this step: `padded` many, the first `real` of them to be written.
   // Errors: aborts on an unknown name or a wrong element type.
   template <typename T>
-  [[nodiscard]] std::span<T> host(std::string_view name);
-  // Enqueues the step's one copy, padding rows included.
+  [[nodiscard]] std::span<T> host(std::string_view name) {
+    const auto bytes = host_bytes(name, dtype_of<T>());
+    return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
+  }
+  [[nodiscard]] bool has(std::string_view name) const { return find(name).has_value(); }
+  // Fills the padding rows and enqueues the step's one copy.
   void copy(Stream& stream);
 
   [[nodiscard]] TensorView device_view(ir::ValueId input, const ir::Sizes& sizes) const;
@@ -63,6 +70,12 @@ class StepInputs {
   [[nodiscard]] int64_t bytes() const { return layout_.bytes(); }
 
  private:
+  template <typename T>
+  static constexpr DType dtype_of() {
+    static_assert(std::is_same_v<T, int32_t> || std::is_same_v<T, int64_t> || std::is_same_v<T, float>);
+    return std::is_same_v<T, float> ? DType::kF32 : sizeof(T) == 8 ? DType::kI64 : DType::kI32;
+  }
+  [[nodiscard]] std::optional<ir::ValueId> find(std::string_view name) const;
   [[nodiscard]] std::span<std::byte> host_bytes(std::string_view name, DType dtype);
   void fill_padding();
 

@@ -1,0 +1,108 @@
+#include "engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/tiny_model.h"
+
+namespace encore::engine {
+namespace {
+
+using testing::Tiny;
+
+LoadOptions small_options() {
+  LoadOptions options;
+  options.limits = {.max_num_tokens = 32, .max_batch_size = 4, .max_q = 1, .max_seq_len = 128};
+  options.kv_tokens = 512;
+  return options;
+}
+
+class EngineTest : public ::testing::Test {
+ protected:
+  std::string rejection(Request request) {
+    auto added = engine_.add(std::move(request));
+    return std::holds_alternative<Rejection>(added) ? std::get<Rejection>(added).why : "";
+  }
+  std::vector<int32_t> generate(const Request& request) {
+    std::vector<int32_t> tokens;
+    (void)std::get<SequenceId>(engine_.add(request));
+    while (engine_.step([&](const Generated& generated) { tokens.push_back(generated.token); })) {
+    }
+    return tokens;
+  }
+
+  std::unique_ptr<Device> device_ = create_cpu_device({.num_threads = 1});
+  LoadedModel model_{*device_, testing::tiny_model(Tiny::kLlama), small_options()};
+  Engine engine_{model_};
+};
+
+TEST_F(EngineTest, RefusesBadRequestsWithAReasonAndServesTheRest) {
+  EXPECT_NE(rejection({.prompt = {}}).find("empty"), std::string::npos);
+  EXPECT_NE(rejection({.prompt = {1, 1000}}).find("vocabulary"), std::string::npos);
+  EXPECT_NE(rejection({.prompt = {-1}}).find("vocabulary"), std::string::npos);
+  EXPECT_NE(rejection({.prompt = {1}, .max_tokens = 0}).find("max_tokens"), std::string::npos);
+  EXPECT_NE(rejection({.prompt = {1}, .max_tokens = 500}).find("128"), std::string::npos);
+  EXPECT_NE(rejection({.prompt = {1}, .sampling = {.top_p = 2}}).find("top_p"), std::string::npos);
+  EXPECT_EQ(generate({.prompt = {1, 2, 3}, .max_tokens = 5}).size(), 5U);
+}
+
+TEST_F(EngineTest, StopsAtAStopTokenAndReportsIt) {
+  const auto free_run = generate({.prompt = {5, 6}, .max_tokens = 20});
+  const int32_t stop = free_run[3];
+  const auto first = std::find(free_run.begin(), free_run.end(), stop);
+  const auto stopped = generate({.prompt = {5, 6}, .max_tokens = 20, .stop_tokens = {stop}});
+  EXPECT_EQ(stopped, std::vector<int32_t>(free_run.begin(), first + 1));
+}
+
+TEST_F(EngineTest, GivesTheSameTokensForALongPromptInChunksAsTokenByToken) {
+  std::vector<int32_t> prompt(70);
+  for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(i * 37 % 1000);
+  const auto once = generate({.prompt = prompt, .max_tokens = 8});
+  EXPECT_EQ(once, generate({.prompt = prompt, .max_tokens = 8}));
+}
+
+TEST_F(EngineTest, SamplesTheSameTokensFromTheSameSeed) {
+  const auto run = [&](int64_t seed) {
+    return generate({.prompt = {9}, .max_tokens = 16, .sampling = {.temperature = 1, .seed = seed}});
+  };
+  EXPECT_EQ(run(1), run(1));
+  EXPECT_NE(run(1), run(2));
+}
+
+TEST_F(EngineTest, AnAbortedSequenceGivesItsPagesBack) {
+  for (int i = 0; i < 50; ++i) {
+    const auto id = std::get<SequenceId>(engine_.add({.prompt = {1, 2}, .max_tokens = 100}));
+    engine_.step([](const Generated&) {});
+    engine_.abort(id);
+    engine_.abort(id);
+  }
+  EXPECT_EQ(generate({.prompt = {1}, .max_tokens = 3}).size(), 3U);
+}
+
+TEST_F(EngineTest, CountsItsStepsByModeAndBucket) {
+  generate({.prompt = {1, 2, 3}, .max_tokens = 5});
+  int64_t steps = 0;
+  for (const StepCount& count : engine_.step_counts()) steps += count.steps;
+  EXPECT_EQ(steps, 5);
+}
+
+TEST(LoadedModel, RefusesSequencesLongerThanTheModelWasMadeFor) {
+  const auto device = create_cpu_device({.num_threads = 1});
+  LoadOptions options = small_options();
+  options.limits.max_seq_len = 5000;
+  EXPECT_THROW(LoadedModel(*device, testing::tiny_model(Tiny::kLlama), options), Error);
+  ModelSource windowed = testing::tiny_model(Tiny::kLlama);
+  windowed.config.sliding_window = 64;
+  EXPECT_THROW(LoadedModel(*device, windowed, small_options()), Error);
+}
+
+TEST(FindModel, ListsTheSyntheticModels) {
+  try {
+    (void)find_model("synthetic:gpt-5");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("llama-3.2-1b"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace encore::engine

@@ -1,0 +1,103 @@
+#include "engine/loaded_model.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/log.h"
+#include "ops/ops.h"
+
+namespace encore::engine {
+namespace {
+
+constexpr std::string_view kSyntheticPrefix = "synthetic:";
+constexpr double kKvShareOfFreeMemory = 0.4;
+
+double seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+model::GraphOptions graph_options(const model::ModelConfig& config, const LoadOptions& options,
+                                  int64_t num_pages) {
+  return {.dtype = options.dtype.value_or(config.dtype),
+          .num_pages = num_pages,
+          .page_size = options.page_size,
+          .max_seq_len = options.limits.max_seq_len,
+          .logits = options.logits};
+}
+
+void check_limits(const model::ModelConfig& config, const LoadOptions& options) {
+  if (options.page_size != 16 && options.page_size != 32 && options.page_size != 64) {
+    fail(ErrorKind::kUsage, "the page size is 16, 32 or 64 tokens, not {}", options.page_size);
+  }
+  const int64_t longest = options.limits.max_seq_len;
+  if (longest > config.max_position_embeddings) {
+    fail(ErrorKind::kUsage, "sequences of {} tokens: the model was made for at most {}", longest,
+         config.max_position_embeddings);
+  }
+  if (config.sliding_window && longest > *config.sliding_window) {
+    fail(ErrorKind::kUnsupported,
+         "the model attends to the last {} tokens only and Encore has no such mask: "
+         "serve sequences of at most that length (--max-seq-len {})",
+         *config.sliding_window, *config.sliding_window);
+  }
+}
+
+model::Weights make_weights(const ir::Graph& graph, const ModelSource& source, Device& device) {
+  if (!source.checkpoint) return model::random_weights(graph, device);
+  return model::load_weights(graph, model::Checkpoint(*source.checkpoint), device);
+}
+
+}  // namespace
+
+ModelSource find_model(const std::string& name) {
+  if (name.rfind(kSyntheticPrefix, 0) != 0) return {model::read_config(name), name};
+  const std::string shape = name.substr(kSyntheticPrefix.size());
+  if (auto config = model::preset(shape)) return {*config, std::nullopt};
+  const std::filesystem::path path(shape);
+  if (path.filename() == "config.json") return {model::read_config(path.parent_path()), std::nullopt};
+  std::string known;
+  for (const std::string_view preset : model::preset_names()) known += fmt::format(" {}", preset);
+  fail(ErrorKind::kUsage, "no synthetic model '{}': give a path to a config.json, or one of{}", shape, known);
+}
+
+passes::Compiled compile_model(const model::ModelConfig& config, const LoadOptions& options,
+                               int64_t num_pages,
+                               std::function<void(std::string_view, const passes::Program&)> dump) {
+  return passes::compile(
+      model::build_graph(config, graph_options(config, options, num_pages)), ops::standard(),
+      {options.limits.max_sizes(), options.disabled_passes, std::move(dump)});
+}
+
+int64_t default_kv_tokens(const Device& device, const model::ModelConfig& config,
+                          const LoadOptions& options) {
+  const int64_t wanted = options.limits.max_batch_size * options.limits.max_seq_len;
+  const double budget = static_cast<double>(device.info().free_bytes) * kKvShareOfFreeMemory;
+  const int64_t bytes = model::kv_bytes_per_token(config, options.dtype.value_or(config.dtype));
+  return std::min(wanted, static_cast<int64_t>(budget) / bytes);
+}
+
+LoadedModel::LoadedModel(Device& device, const ModelSource& source, const LoadOptions& options)
+    : config_(source.config),
+      limits_(options.limits),
+      page_size_(options.page_size),
+      compiled_{passes::Program(ir::Graph("")), {}} {
+  const double start = seconds();
+  check_limits(config_, options);
+  const int64_t kv_tokens = options.kv_tokens.value_or(default_kv_tokens(device, config_, options));
+  num_pages_ = (kv_tokens + page_size_ - 1) / page_size_;
+  if (num_pages_ < 1) fail(ErrorKind::kUsage, "no room for KV: give --kv-tokens of at least {}", page_size_);
+  compiled_ = compile_model(config_, options, num_pages_);
+  weights_ = make_weights(compiled_.program.graph, source, device);
+  runtime::ExecutorOptions executor_options;
+  executor_options.limits = options.limits;
+  executor_options.graphs = options.graphs;
+  executor_options.record_all_modes = options.record_all_modes;
+  executor_options.sequences = options.sequences;
+  executor_options.tokens = options.tokens;
+  executor_options.poison = options.poison;
+  executor_ = std::make_unique<runtime::Executor>(device, compiled_.program, weights_.views, executor_options);
+  recording_stats_ = executor_->record();
+  load_seconds_ = seconds() - start;
+}
+
+}  // namespace encore::engine

@@ -1,0 +1,35 @@
+// Small models with random weights, and the devices to run them on: for tests.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+
+namespace encore::engine::testing {
+
+// Llama with grouped queries, Qwen3 (norms per head, tied), Qwen2 (biases); two layers each.
+enum class Tiny { kLlama, kQwen3, kQwen2 };
+
+inline ModelSource tiny_model(Tiny kind) {
+  model::ModelConfig config;
+  config.architecture = kind == Tiny::kQwen3   ? "Qwen3ForCausalLM"
+                        : kind == Tiny::kQwen2 ? "Qwen2ForCausalLM"
+                                               : "LlamaForCausalLM";
+  config.model_type = "tiny";
+  config.num_layers = 2;
+  config.hidden_size = 128;
+  config.num_heads = 4;
+  config.num_kv_heads = 2;
+  config.head_dim = 64;
+  config.intermediate_size = 320;
+  config.vocab_size = 1000;
+  config.max_position_embeddings = 4096;
+  config.qk_norm = kind == Tiny::kQwen3;
+  config.tie_word_embeddings = kind == Tiny::kQwen3;
+  config.qkv_bias = kind == Tiny::kQwen2;
+  return {config, std::nullopt};
+}
+
+}  // namespace encore::engine::testing

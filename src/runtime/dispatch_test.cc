@@ -1,0 +1,82 @@
+#include "runtime/dispatch.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace encore::runtime {
+namespace {
+
+Coverage everything(Graphs graphs) {
+  return {graphs, Ladder({1, 2, 4}), Ladder({8, 16}), true, true, true};
+}
+
+constexpr StepRequest kUniform{3, 3, 1};
+constexpr StepRequest kMixed{11, 3, 0};
+constexpr StepRequest kWide{5, 5, 1};
+constexpr StepRequest kLong{17, 2, 0};
+
+struct Row {
+  StepRequest step;
+  Graphs graphs;
+  Mode mode;
+  Reason reason;
+};
+
+TEST(Dispatch, FollowsItsTruthTable) {
+  const Row rows[] = {
+      {kUniform, Graphs::kAuto, Mode::kFull, Reason::kNone},
+      {kUniform, Graphs::kFull, Mode::kFull, Reason::kNone},
+      {kUniform, Graphs::kPiecewise, Mode::kPiecewise, Reason::kNone},
+      {kUniform, Graphs::kNone, Mode::kEager, Reason::kDisabled},
+      {kMixed, Graphs::kAuto, Mode::kPiecewise, Reason::kNone},
+      {kMixed, Graphs::kFull, Mode::kPiecewise, Reason::kMixedStep},
+      {kMixed, Graphs::kPiecewise, Mode::kPiecewise, Reason::kNone},
+      {kMixed, Graphs::kNone, Mode::kEager, Reason::kDisabled},
+      {kWide, Graphs::kAuto, Mode::kEager, Reason::kAboveLadder},
+      {kLong, Graphs::kPiecewise, Mode::kEager, Reason::kAboveLadder},
+      {kLong, Graphs::kNone, Mode::kEager, Reason::kDisabled},
+  };
+  for (const Row& row : rows) {
+    const Choice choice = choose(row.step, everything(row.graphs));
+    EXPECT_EQ(choice.mode, row.mode) << row.step.tokens << " tokens";
+    EXPECT_EQ(choice.reason, row.reason) << row.step.tokens << " tokens";
+  }
+}
+
+TEST(Dispatch, CountsAFullStepThatHasOnlyPieces) {
+  Coverage coverage = everything(Graphs::kAuto);
+  coverage.full = false;
+  EXPECT_EQ(choose(kUniform, coverage).mode, Mode::kPiecewise);
+  EXPECT_EQ(choose(kUniform, coverage).reason, Reason::kNoFullRecording);
+  coverage.uniform_pieces = false;
+  EXPECT_EQ(choose(kUniform, coverage).mode, Mode::kEager);
+  EXPECT_EQ(choose(kUniform, coverage).reason, Reason::kNotRecorded);
+}
+
+TEST(Dispatch, PadsAStepAlikeInEveryMode) {
+  for (const Graphs graphs : {Graphs::kAuto, Graphs::kNone, Graphs::kPiecewise, Graphs::kFull}) {
+    EXPECT_EQ(choose(kUniform, everything(graphs)).padded, (ir::Sizes{4, 4}));
+    EXPECT_EQ(choose(kMixed, everything(graphs)).padded, (ir::Sizes{16, 4}));
+    EXPECT_EQ(choose(kMixed, everything(graphs)).padding, 5);
+    EXPECT_EQ(choose(kLong, everything(graphs)).padded, (ir::Sizes{17, 2}));
+  }
+}
+
+TEST(Dispatch, PadsAVerificationStepBySequences) {
+  const Choice choice = choose({9, 3, 3}, everything(Graphs::kAuto));
+  EXPECT_EQ(choice.padded, (ir::Sizes{12, 4}));
+  EXPECT_EQ(choice.q, 3);
+}
+
+TEST(Dispatch, GivesAnEmptyStepTheSmallestBucket) {
+  EXPECT_EQ(choose({0, 0, 0}, everything(Graphs::kAuto)).padded, (ir::Sizes{8, 1}));
+}
+
+TEST(Dispatch, ReadsTheFlag) {
+  EXPECT_EQ(parse_graphs("piecewise"), Graphs::kPiecewise);
+  EXPECT_THROW(parse_graphs("fast"), Error);
+}
+
+}  // namespace
+}  // namespace encore::runtime
