@@ -74,7 +74,8 @@ class Executor::AddressMap : public Addresses {
     const passes::Placement& place = program_.arena.placements[id.index];
     const ir::Value& root = program_.graph.value(place.root);
     if (root.kind != ir::ValueKind::kNode) return view(place.root, sizes);
-    TensorView view(arena_.data() + place.offset + place.column * size_of(value.type.dtype),
+    const int64_t offset = program_.arena.placements[place.root.index].offset;
+    TensorView view(arena_.data() + offset + place.column * size_of(value.type.dtype),
                     value.type.dtype, value.type.resolve(sizes));
     view.row_stride = root.type.resolve(sizes).num_elements_from(1);
     return view;

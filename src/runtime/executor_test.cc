@@ -1,0 +1,169 @@
+#include "runtime/executor.h"
+
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include "backend/cpu/stream.h"
+#include "ir/text.h"
+#include "ops/ops.h"
+#include "passes/pipeline.h"
+
+namespace encore::runtime {
+namespace {
+
+// An op that the library does not know, and its kernel: y = 2 x.
+std::vector<ir::Type> infer_double(std::span<const ir::Type> in, const ir::Attrs&) { return {in[0]}; }
+
+void double_rows(const KernelArgs& args) {
+  const TensorView& x = args.inputs[0];
+  for (int64_t row = 0; row < x.num_rows(); ++row) {
+    for (int64_t i = 0; i < x.row_elements(); ++i) {
+      args.outputs[0].row<float>(row)[i] = 2 * x.row<float>(row)[i];
+    }
+  }
+}
+
+BoundLaunch bind_double(Device&, const KernelArgs& args) {
+  return [args](Stream& stream, const StepShape&) {
+    cpu::enqueue(stream, "double.test", [args] { double_rows(args); });
+  };
+}
+BoundLaunch bind_allocating(Device& device, const KernelArgs& args) {
+  return [&device, args](Stream& stream, const StepShape&) {
+    const Memory temporary = device.allocate(64);
+    cpu::enqueue(stream, "double.test", [args] { double_rows(args); });
+  };
+}
+BoundLaunch bind_synchronizing(Device&, const KernelArgs& args) {
+  return [args](Stream& stream, const StepShape&) {
+    stream.synchronize();
+    cpu::enqueue(stream, "double.test", [args] { double_rows(args); });
+  };
+}
+BoundLaunch bind_refusing(Device&, const KernelArgs&) {
+  fail(ErrorKind::kCompile, "wants a multiple of 7 columns");
+}
+
+constexpr const char* kGraph = R"(graph g {
+  input %x: f32[T,4]
+  input %rows: i32[B]
+  %a: f32[T,4] = double(%x)
+  %b: f32[T,4] = add(%a, %x)
+  %y: f32[B,4] = gather_rows(%b, %rows)
+  output %y
+}
+)";
+
+class ExecutorTest : public ::testing::Test {
+ protected:
+  ExecutorTest() { ops_.add({.name = "double", .min_inputs = 1, .max_inputs = 1, .infer = infer_double}); }
+
+  Executor& make(BoundLaunch (*bind)(Device&, const KernelArgs&), Graphs graphs = Graphs::kAuto) {
+    device_ = create_cpu_device({.num_threads = 1});
+    device_->kernels().add_first({"double", "double.test", nullptr, nullptr, bind});
+    compiled_.emplace(passes::compile(ir::parse(kGraph, ops_), ops_, {.max_sizes = {8, 4}}));
+    ExecutorOptions options;
+    options.limits = {.max_num_tokens = 8, .max_batch_size = 4};
+    options.graphs = graphs;
+    options.record_all_modes = true;
+    executor_.emplace(*device_, compiled_->program,
+                      std::vector<TensorView>(compiled_->program.graph.num_values()), options);
+    return *executor_;
+  }
+  // y of a step whose x counts from 1: three times the chosen rows.
+  std::vector<float> run(int64_t tokens, int64_t sequences, int q) {
+    executor_->begin({tokens, sequences, q});
+    const auto x = executor_->inputs().host<float>("x");
+    std::iota(x.begin(), x.begin() + tokens * 4, 1.0F);
+    const auto rows = executor_->inputs().host<int32_t>("rows");
+    for (int64_t b = 0; b < sequences; ++b) rows[b] = static_cast<int32_t>(tokens - 1 - b);
+    executor_->launch({});
+    std::vector<float> y(sequences * 4);
+    executor_->read_output(0, y.data(), static_cast<int64_t>(y.size() * sizeof(float)));
+    return y;
+  }
+  std::string error_while_recording(BoundLaunch (*bind)(Device&, const KernelArgs&)) {
+    try {
+      make(bind).record();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  }
+
+  ir::OpSet ops_ = ops::standard();
+  std::unique_ptr<Device> device_;
+  std::optional<passes::Compiled> compiled_;
+  std::optional<Executor> executor_;
+};
+
+TEST_F(ExecutorTest, RunsAnOpFromOutsideInEveryMode) {
+  make(bind_double).record();
+  for (const Graphs graphs : {Graphs::kNone, Graphs::kPiecewise, Graphs::kFull}) {
+    executor_->set_graphs(graphs);
+    EXPECT_EQ(run(2, 2, 1), (std::vector<float>{15, 18, 21, 24, 3, 6, 9, 12}));
+    EXPECT_EQ(run(5, 1, 0), (std::vector<float>{51, 54, 57, 60}));
+  }
+}
+
+TEST_F(ExecutorTest, TakesStepsWithoutTokensOrSequences) {
+  make(bind_double).record();
+  EXPECT_TRUE(run(0, 0, 0).empty());
+  EXPECT_EQ(run(1, 1, 1), (std::vector<float>{3, 6, 9, 12}));
+}
+
+TEST_F(ExecutorTest, NamesTheOpThatAllocatesInARecording) {
+  const std::string error = error_while_recording(bind_allocating);
+  EXPECT_NE(error.find("double"), std::string::npos) << error;
+  EXPECT_NE(error.find("recording"), std::string::npos) << error;
+}
+
+TEST_F(ExecutorTest, NamesTheOpThatSynchronizesInARecording) {
+  const std::string error = error_while_recording(bind_synchronizing);
+  EXPECT_NE(error.find("double"), std::string::npos) << error;
+}
+
+TEST_F(ExecutorTest, NamesTheOpAndKernelThatCannotBeBound) {
+  const std::string error = error_while_recording(bind_refusing);
+  EXPECT_EQ(error, "op 'double', kernel double.test: wants a multiple of 7 columns");
+}
+
+TEST_F(ExecutorTest, StaysUsableEagerAfterAFailedRecording) {
+  EXPECT_NE(error_while_recording(bind_synchronizing), "");
+  executor_->set_graphs(Graphs::kNone);
+  EXPECT_EQ(run(1, 1, 1), (std::vector<float>{3, 6, 9, 12}));
+}
+
+TEST_F(ExecutorTest, SaysWhichOpHasNoKernel) {
+  device_ = create_cpu_device({.num_threads = 1});
+  compiled_.emplace(passes::compile(ir::parse(kGraph, ops_), ops_, {.max_sizes = {8, 4}}));
+  try {
+    Executor executor(*device_, compiled_->program,
+                      std::vector<TensorView>(compiled_->program.graph.num_values()), {});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
+    EXPECT_NE(std::string(error.what()).find("double"), std::string::npos);
+  }
+}
+
+TEST_F(ExecutorTest, LowersABucketToATableWithoutAddresses) {
+  make(bind_double);
+  const auto& table = executor_->table(0, {{4, 2}, 0, 0, 0});
+  const std::string text = print(compiled_->program, table);
+  EXPECT_EQ(text,
+            "   0 double.test                      %a f32[4,4] <- %x f32[4,4]\n"
+            "   1 add.cpu                          %b f32[4,4] <- %a f32[4,4] %x f32[4,4]\n");
+  EXPECT_EQ(hash(text), hash(print(compiled_->program, table)));
+}
+
+TEST_F(ExecutorTest, RecordsEachPieceOnceThoughSeveralStepsShareIt) {
+  const RecordingStats stats = make(bind_double, Graphs::kPiecewise).record();
+  // Full steps of 1, 2 and 4 sequences, gathers of as many, and tokens of 1, 2, 4 (in uniform and mixed steps
+  // alike) and 8.
+  EXPECT_EQ(stats.num_recordings, 3 + 3 + 3 + 1);
+}
+
+}  // namespace
+}  // namespace encore::runtime

@@ -23,6 +23,10 @@ int64_t rows_of(const ir::Type& type, const ir::Sizes& sizes) {
 
 StepLayout::StepLayout(const ir::Graph& graph, const ir::Sizes& max_sizes)
     : inputs_(graph.values_of_kind(ir::ValueKind::kInput)) {
+  // Inputs of fixed size come first, so that their addresses depend on neither size.
+  std::stable_partition(inputs_.begin(), inputs_.end(), [&](ir::ValueId input) {
+    return graph.value(input).type.rows() == ir::Symbol::kNone;
+  });
   for (const ir::ValueId input : inputs_) {
     types_.push_back(graph.value(input).type);
     const int64_t bytes = aligned_bytes(types_.back(), max_sizes);
