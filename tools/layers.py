@@ -44,7 +44,7 @@ INCLUDE = re.compile(r'\s*#\s*include\s*(?:"(?P<ours>[^"]+)"|<(?P<system>[^>]+)>
 CUDA_HEADER = re.compile(r"(cuda|cublas|nccl|nvtx|cooperative_groups|cub/|thrust/|cute/|cutlass/|mma\.h|nv/)")
 CONDITION = re.compile(r"\s*#\s*(if|ifdef|ifndef|elif)\b(?P<condition>.*)")
 # The one header that device code shares: its functions must be declared for both sides.
-SHARED_WITH_DEVICES = {"src/backend/random.h"}
+SHARED_WITH_DEVICES = {"backend/random.h"}
 VENDOR = re.compile(
     r"\b(__(CUDA|HIP|NV)\w*|CUDA_VERSION|\w*ROCM\w*"
     r"|(ENCORE|USE|WITH|HAVE|HAS|ENABLE)_(CUDA|HIP|NCCL|CUBLAS\w*))\b|__has_include\s*\(\s*<cu")
