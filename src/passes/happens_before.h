@@ -1,6 +1,7 @@
 // The order that dependencies impose: the transitive closure of "must wait for".
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -23,7 +24,7 @@ class HappensBefore {
   }
 
  private:
-  size_t words_ = 0;            // 64-bit words of one row
+  size_t words_ = 0;  // 64-bit words of one row
   int num_added_ = 0;
   std::vector<uint64_t> bits_;  // row `later`, bit `earlier`
 };

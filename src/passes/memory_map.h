@@ -1,4 +1,5 @@
-// Which memory a value occupies, and who shares it: views and in-place writes, followed node by node.
+// Which memory a value occupies, and who shares it: views and in-place writes, followed node by
+// node.
 #pragma once
 
 #include <vector>
@@ -19,8 +20,8 @@ struct Region {
 
 bool overlap(const Region& a, const Region& b);
 
-// Lifetime: refers to the graph. Knows step inputs, weights and states from the start, and the outputs
-// of each node from define() on.
+// Lifetime: refers to the graph. Knows step inputs, weights and states from the start, and the
+// outputs of each node from define() on.
 class MemoryMap {
  public:
   explicit MemoryMap(const ir::Graph& graph);
@@ -30,7 +31,8 @@ class MemoryMap {
   void define(const ir::Node& node);
 
   [[nodiscard]] const Region& region(ir::ValueId value) const { return regions_[value.index]; }
-  // Values defined so far that share columns with `region` and have not been overwritten as a whole.
+  // Values defined so far that share columns with `region` and have not been overwritten as a
+  // whole.
   [[nodiscard]] std::vector<ir::ValueId> living_in(const Region& region) const;
 
  private:

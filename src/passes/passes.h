@@ -1,11 +1,13 @@
-// Every pass, in the order pipeline.cc runs them. One .cc file each; tests are IR text in, IR text out.
+// Every pass, in the order pipeline.cc runs them. One .cc file each; tests are IR text in, IR text
+// out.
 #pragma once
 
 #include "passes/program.h"
 
 namespace encore::passes {
 
-// Nodes whose outputs nothing uses disappear.
+// Nodes whose outputs nothing uses disappear, and weights that nothing reads. Writing a state is a
+// use.
 //     %a = silu(%x)
 //     %b = silu(%x)          ->    %b = silu(%x)
 //     output %b                    output %b
@@ -13,6 +15,7 @@ void remove_dead(Program& program, const ir::OpSet& ops);
 
 //     %s = silu(%gate)
 //     %y = mul(%s, %up)      ->    %y = silu_mul(%gate, %up)
+// Only where nothing else uses %s; either operand of mul may be the activated one.
 void fuse_silu_mul(Program& program, const ir::OpSet& ops);
 
 // The sum stays an output: it is the residual stream.
@@ -26,8 +29,8 @@ void fuse_add_rms_norm(Program& program, const ir::OpSet& ops);
 //     %kc1, %vc1 = kv_write(%kc, %vc, %k1, %v, %slots)
 //   ->
 //     %q1, %kc1, %vc1 = rope_kv_write(%q, %k, %v, %pos, %f, %slots, %kc, %vc)
-// With a norm per head on q and k before rope (Qwen3), its weights become two more inputs and eps an
-// attribute.
+// With a norm per head on q and k before rope (Qwen3), its weights become two more inputs and eps
+// an attribute. Only where nothing else uses %k1, and %q1 is what attention over %kc1 asks with.
 void fuse_rope_kv_write(Program& program, const ir::OpSet& ops);
 
 // Projections of one input become one product; the weights' recipes are concatenated.
@@ -36,21 +39,31 @@ void fuse_rope_kv_write(Program& program, const ir::OpSet& ops);
 //   ->
 //     %qk = linear(%h, %wqk)               weight %wqk = concat("q", "k")
 //     %q, %k = split(%qk) {sizes=[64,32]}
-// Needs: equal dtypes, all or none with bias, weights used once.
+// Needs: equal dtypes and attributes, all or none with bias, weights used once and read from a
+// checkpoint.
 void merge_linears(Program& program, const ir::OpSet& ops);
 
-// Chooses memory for outputs: a mutated state keeps its address, and an output that may overwrite an
-// input that dies there does (attention writes over its queries, so the segment before it owns the
-// buffer and the one after reads a fixed address).
+// Chooses memory for outputs: a mutated state keeps its address, and an output that may overwrite
+// an input that dies there does (attention writes over its queries, so the segment before it owns
+// the buffer and the one after reads a fixed address). An output may lie over a view: then only the
+// view's columns must be dead. Choices add no order between nodes that the data does not ask for.
+// Required.
 //     %y = silu_mul(%g, %u)  ->    %y over %g = silu_mul(%g, %u)
 void restore_in_place(Program& program, const ir::OpSet& ops);
 
-// Cuts the node list into segments: attention alone, and where rows change from tokens to sequences.
-// Also fills Program::after. Required.
+// Cuts the node list into segments: attention alone, and where rows change between tokens and
+// sequences. Also fills Program::after. Required.
+//     0 embedding  1 rope_kv_write  2 attention  3 linear  4 gather_rows  5 linear
+//   ->
+//     [0,2) rows T | [2,3) rows T, uniform steps only | [3,4) rows T | [4,6) rows B
 void split_at_attention(Program& program, const ir::OpSet& ops);
 
-// Gives every buffer an offset in one arena at the largest admissible step. Two buffers share memory
-// only if every access to one happens before the other is written, along Program::after. Required.
+// Gives every buffer an offset in one arena at the largest admissible step. Two buffers share
+// memory only if every access to one happens before the other is written, along Program::after.
+// Required.
+//     %a = rms_norm(%x)    // %a at 0
+//     %b = linear(%a, %w)  // %b at 4096
+//     %c = linear(%b, %v)  ->  %c at 0: %a is done with
 void plan_arena(Program& program, const ir::OpSet& ops);
 
 }  // namespace encore::passes

@@ -42,7 +42,8 @@ struct Compiled {
 };
 
 // Runs every pass, verifying the graph after each.
-// Errors: kUsage for an unknown or required name in `disabled`; kCompile naming the pass and the op.
+// Errors: kUsage for an unknown or required name in `disabled`; kCompile naming the pass and the
+// op.
 Compiled compile(ir::Graph graph, const ir::OpSet& ops, const CompileOptions& options);
 
 }  // namespace encore::passes

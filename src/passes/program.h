@@ -9,8 +9,9 @@
 
 namespace encore::passes {
 
-// A run of consecutive nodes [first, last) between splits. Its rows are all tokens or all sequences, so
-// one size says how to record it; attention over a varying batch is a segment of its own.
+// A run of consecutive nodes [first, last) between splits. Its rows are all tokens or all
+// sequences, so one size says how to record it; attention over a varying batch is a segment of its
+// own.
 struct Segment {
   int first = 0;
   int last = 0;
@@ -22,9 +23,9 @@ struct Segment {
 
 // Where each value made by a node lives.
 struct Placement {
-  ir::ValueId root;            // the value whose buffer this is: itself, or what it is a view of / over
-  int64_t column = 0;          // first column within the root's rows, for views
-  int64_t offset = 0;          // bytes from the arena's start (roots made by nodes only)
+  ir::ValueId root;    // the value whose buffer this is: itself, or what it is a view of / over
+  int64_t column = 0;  // first column within the root's rows, for views
+  int64_t offset = 0;  // bytes from the arena's start (roots made by nodes only)
 };
 
 // Offsets for all intermediate values at the largest admissible step.
@@ -38,8 +39,8 @@ struct Program {
   explicit Program(ir::Graph graph) : graph(std::move(graph)) {}
 
   ir::Graph graph;
-  ir::Sizes max_sizes;                     // the largest admissible step: max_num_tokens, max_batch_size
-  std::vector<std::vector<int>> after;     // by node: nodes it must wait for (data and state order)
+  ir::Sizes max_sizes;  // the largest admissible step: max_num_tokens, max_batch_size
+  std::vector<std::vector<int>> after;  // dependencies(graph), by node
   std::vector<Segment> segments;
   ArenaPlan arena;
 
@@ -47,8 +48,15 @@ struct Program {
   [[nodiscard]] bool full_recordable() const;
 };
 
-// Node order that must hold: readers after writers, a mutation after all readers of the old version, an
-// in-place write after all readers of what it overwrites. By node, ascending, without duplicates.
+// Node order that must hold: readers after writers, a mutation after all readers of the old
+// version, an in-place write after all readers of what it overwrites. By node, ascending, and only
+// the edges that no other edge implies. Views launch nothing: nobody waits for one, but for whoever
+// wrote its memory.
 std::vector<std::vector<int>> dependencies(const ir::Graph& graph);
+
+// The graph, the segments one a line, and (once planned) the arena, as far as the passes have come.
+std::string print(const Program& program);
+std::string print_segments(const Program& program);
+std::string print_arena(const Program& program);
 
 }  // namespace encore::passes

@@ -47,8 +47,8 @@ class Rewrite {
   std::vector<std::optional<std::vector<ir::Node>>> replacements_;  // by node; absent: stays
 };
 
-// One name for several merged values: what they share in front, theirs joined by '_', what they share
-// behind. {"l0.q.weight", "l0.k.weight"} -> "l0.q_k.weight".
+// One name for several merged values: what they share in front, theirs joined by '_', what they
+// share behind. {"l0.q.weight", "l0.k.weight"} -> "l0.q_k.weight".
 std::string join_names(const std::vector<std::string>& names);
 
 }  // namespace encore::passes

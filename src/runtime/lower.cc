@@ -24,32 +24,13 @@ KernelArgs make_args(const Program& program, const ir::Node& node, const StepSha
   return args;
 }
 
-// Views launch nothing: whoever waits for one waits for what made its root.
-void add_edges(const Program& program, int node, std::vector<int>& edges) {
-  for (const int before : program.after[node]) {
-    if (program.graph.nodes()[before].op->is_view) {
-      add_edges(program, before, edges);
-    } else {
-      edges.push_back(before);
-    }
-  }
-}
-
-std::vector<int> edges_of(const Program& program, int node) {
-  std::vector<int> edges;
-  add_edges(program, node, edges);
-  std::sort(edges.begin(), edges.end());
-  edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
-  return edges;
-}
-
 Launch lower_node(const Program& program, int index, const StepShape& step, Device& device,
                   const Addresses& addresses) {
   const ir::Node& node = program.graph.nodes()[index];
   Launch launch{.node = index, .op = node.op};
   launch.args = make_args(program, node, step, addresses);
   launch.kernel = &device.kernels().choose(node.op->name, launch.args);
-  launch.after = edges_of(program, index);
+  launch.after = program.after[index];
   if (launch.kernel->workspace != nullptr) {
     launch.workspace = launch.kernel->workspace(launch.args);
     launch.args.scratch = addresses.scratch(launch.workspace.scratch_bytes);

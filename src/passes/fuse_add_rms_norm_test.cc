@@ -1,0 +1,160 @@
+#include "passes/text_in_text_out.h"
+
+namespace encore::passes {
+namespace {
+
+TEST(FuseAddRmsNorm, KeepsTheSumAsTheResidualStream) {
+  expect_rewrite(fuse_add_rms_norm, R"(
+  input %x: bf16[T,64]
+  input %r: bf16[T,64]
+  weight %w: bf16[64] = "w"
+  %s: bf16[T,64] = add(%x, %r)
+  %h: bf16[T,64] = rms_norm(%s, %w) {eps=1e-05}
+  %y: bf16[T,64] = add(%s, %h)
+  output %y
+)",
+                 R"(
+  input %x: bf16[T,64]
+  input %r: bf16[T,64]
+  weight %w: bf16[64] = "w"
+  %s: bf16[T,64], %h: bf16[T,64] = add_rms_norm(%x, %r, %w) {eps=1e-05}
+  %y: bf16[T,64] = add(%s, %h)
+  output %y
+)");
+}
+
+TEST(FuseAddRmsNorm, StandsBeforeTheSumsOtherReaders) {
+  expect_rewrite(fuse_add_rms_norm, R"(
+  input %x: bf16[T,64]
+  input %r: bf16[T,64]
+  weight %w: bf16[64] = "w"
+  %s: bf16[T,64] = add(%x, %r)
+  %early: bf16[T,64] = silu(%s)
+  %h: bf16[T,64] = rms_norm(%s, %w) {eps=1e-06}
+  output %h
+  output %early
+)",
+                 R"(
+  input %x: bf16[T,64]
+  input %r: bf16[T,64]
+  weight %w: bf16[64] = "w"
+  %s: bf16[T,64], %h: bf16[T,64] = add_rms_norm(%x, %r, %w) {eps=1e-06}
+  %early: bf16[T,64] = silu(%s)
+  output %h
+  output %early
+)");
+}
+
+TEST(FuseAddRmsNorm, GivesTheSumToTheFirstOfTwoNorms) {
+  expect_rewrite(fuse_add_rms_norm, R"(
+  input %x: bf16[T,64]
+  input %r: bf16[T,64]
+  weight %w: bf16[64] = "w"
+  weight %u: bf16[64] = "u"
+  %s: bf16[T,64] = add(%x, %r)
+  %h: bf16[T,64] = rms_norm(%s, %w) {eps=1e-05}
+  %g: bf16[T,64] = rms_norm(%s, %u) {eps=1e-05}
+  output %h
+  output %g
+)",
+                 R"(
+  input %x: bf16[T,64]
+  input %r: bf16[T,64]
+  weight %w: bf16[64] = "w"
+  weight %u: bf16[64] = "u"
+  %s: bf16[T,64], %h: bf16[T,64] = add_rms_norm(%x, %r, %w) {eps=1e-05}
+  %g: bf16[T,64] = rms_norm(%s, %u) {eps=1e-05}
+  output %h
+  output %g
+)");
+}
+
+TEST(FuseAddRmsNorm, LeavesANormNarrowerThanTheRow) {
+  expect_unchanged(fuse_add_rms_norm, R"(
+  input %x: bf16[T,64]
+  input %r: bf16[T,64]
+  weight %w: bf16[32] = "w"
+  %s: bf16[T,64] = add(%x, %r)
+  %h: bf16[T,64] = rms_norm(%s, %w) {eps=1e-05}
+  output %h
+)");
+}
+
+TEST(FuseAddRmsNorm, LeavesANormOfSomethingElseThanASum) {
+  expect_unchanged(fuse_add_rms_norm, R"(
+  input %x: bf16[T,64]
+  input %r: bf16[T,64]
+  weight %w: bf16[64] = "w"
+  %s: bf16[T,64] = mul(%x, %r)
+  %h: bf16[T,64] = rms_norm(%s, %w) {eps=1e-05}
+  %g: bf16[T,64] = rms_norm(%x, %w) {eps=1e-05}
+  output %h
+  output %g
+)");
+}
+
+// Between the sum and the norm its rows were picked: the norm's input is not the sum.
+TEST(FuseAddRmsNorm, LeavesANormOfGatheredRows) {
+  expect_unchanged(fuse_add_rms_norm, R"(
+  input %x: bf16[T,64]
+  input %r: bf16[T,64]
+  input %rows: i32[B]
+  weight %w: bf16[64] = "w"
+  %s: bf16[T,64] = add(%x, %r)
+  %last: bf16[B,64] = gather_rows(%s, %rows)
+  %h: bf16[B,64] = rms_norm(%last, %w) {eps=1e-05}
+  output %h
+)");
+}
+
+ir::OpSet ops_with_lenient_norm() {
+  ir::OpSet ops;
+  for (const std::string& name : ops::standard().names()) {
+    ir::Op op = *ops::standard().find(name);
+    if (name == "rms_norm") {
+      op.infer = [](std::span<const ir::Type> in, const ir::Attrs&) {
+        return std::vector<ir::Type>{in[0]};
+      };
+    }
+    ops.add(std::move(op));
+  }
+  return ops;
+}
+
+// A norm that takes a weight of another dtype has no fused form: its shape function refuses.
+TEST(FuseAddRmsNorm, LeavesWhatTheFusedOpsShapeFunctionRefuses) {
+  static const ir::OpSet kOps = ops_with_lenient_norm();
+  const std::string text =
+      "graph g {\n  input %x: bf16[T,64]\n  weight %w: f32[64] = \"w\"\n"
+      "  %s: bf16[T,64] = add(%x, %x)\n  %h: bf16[T,64] = rms_norm(%s, %w) {eps=1e-05}\n"
+      "  output %h\n}\n";
+  Program program(ir::parse(text, kOps));
+  fuse_add_rms_norm(program, kOps);
+  EXPECT_EQ(ir::print(program.graph), text);
+}
+
+// The norm's weight is made after the sum, so the fused node would have no place.
+TEST(FuseAddRmsNorm, LeavesANormWhoseWeightIsMadeAfterTheSum) {
+  static const ir::OpSet kOps = [] {
+    ir::OpSet ops;
+    for (const std::string& name : ops::standard().names())
+      ops.add(*ops::standard().find(name));
+    ops.add({.name = "copy",
+             .min_inputs = 1,
+             .max_inputs = 1,
+             .infer = [](std::span<const ir::Type> in, const ir::Attrs&) {
+               return std::vector<ir::Type>{in[0]};
+             }});
+    return ops;
+  }();
+  const std::string text =
+      "graph g {\n  input %x: bf16[T,64]\n  weight %w: bf16[64] = \"w\"\n"
+      "  %s: bf16[T,64] = add(%x, %x)\n  %w1: bf16[64] = copy(%w)\n"
+      "  %h: bf16[T,64] = rms_norm(%s, %w1) {eps=1e-05}\n  output %h\n}\n";
+  Program program(ir::parse(text, kOps));
+  fuse_add_rms_norm(program, kOps);
+  EXPECT_EQ(ir::print(program.graph), text);
+}
+
+}  // namespace
+}  // namespace encore::passes

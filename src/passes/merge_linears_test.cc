@@ -1,0 +1,237 @@
+#include "passes/rewrite.h"
+#include "passes/text_in_text_out.h"
+
+namespace encore::passes {
+namespace {
+
+TEST(MergeLinears, MakesOneProductOfTwoProjections) {
+  expect_rewrite(merge_linears, R"(
+  input %h: bf16[T,64]
+  weight %wq: bf16[64,64] = "q"
+  weight %wk: bf16[32,64] = "k"
+  %q: bf16[T,64] = linear(%h, %wq)
+  %k: bf16[T,32] = linear(%h, %wk)
+  %x: bf16[T,64] = silu(%q)
+  output %x
+  output %k
+)",
+                 R"(
+  input %h: bf16[T,64]
+  weight %wq_wk: bf16[96,64] = concat("q", "k")
+  %q_k: bf16[T,96] = linear(%h, %wq_wk)
+  %q: bf16[T,64], %k: bf16[T,32] = split(%q_k) {sizes=[64,32]}
+  %x: bf16[T,64] = silu(%q)
+  output %x
+  output %k
+)");
+}
+
+TEST(MergeLinears, MergesBiasesAndPiecesOfPieces) {
+  expect_rewrite(merge_linears, R"(
+  input %h: bf16[T,64]
+  weight %l0.q.weight: bf16[64,64] = concat("a"[0:32], "b"[32:64])
+  weight %l0.q.bias: bf16[64] = "qb"
+  weight %l0.k.weight: bf16[32,64] = "k"
+  weight %l0.k.bias: bf16[32] = "kb"
+  weight %l0.v.weight: bf16[16,64] = "v"[0:16]
+  weight %l0.v.bias: bf16[16] = "vb"
+  %q: bf16[T,64] = linear(%h, %l0.q.weight, %l0.q.bias)
+  %k: bf16[T,32] = linear(%h, %l0.k.weight, %l0.k.bias)
+  %v: bf16[T,16] = linear(%h, %l0.v.weight, %l0.v.bias)
+  output %q
+  output %k
+  output %v
+)",
+                 R"(
+  input %h: bf16[T,64]
+  weight %l0.q_k_v.weight: bf16[112,64] = concat("a"[0:32], "b"[32:64], "k", "v"[0:16])
+  weight %l0.q_k_v.bias: bf16[112] = concat("qb", "kb", "vb")
+  %q_k_v: bf16[T,112] = linear(%h, %l0.q_k_v.weight, %l0.q_k_v.bias)
+  %q: bf16[T,64], %k: bf16[T,32], %v: bf16[T,16] = split(%q_k_v) {sizes=[64,32,16]}
+  output %q
+  output %k
+  output %v
+)");
+}
+
+TEST(MergeLinears, MergesOnlySiblingsThatAgreeOnABias) {
+  expect_rewrite(merge_linears, R"(
+  input %h: bf16[T,64]
+  weight %wa: bf16[64,64] = "a"
+  weight %wb: bf16[64,64] = "b"
+  weight %bb: bf16[64] = "bb"
+  weight %wc: bf16[64,64] = "c"
+  %a: bf16[T,64] = linear(%h, %wa)
+  %b: bf16[T,64] = linear(%h, %wb, %bb)
+  %c: bf16[T,64] = linear(%h, %wc)
+  output %a
+  output %b
+  output %c
+)",
+                 R"(
+  input %h: bf16[T,64]
+  weight %wb: bf16[64,64] = "b"
+  weight %bb: bf16[64] = "bb"
+  weight %wa_wc: bf16[128,64] = concat("a", "c")
+  %a_c: bf16[T,128] = linear(%h, %wa_wc)
+  %a: bf16[T,64], %c: bf16[T,64] = split(%a_c) {sizes=[64,64]}
+  %b: bf16[T,64] = linear(%h, %wb, %bb)
+  output %a
+  output %b
+  output %c
+)");
+}
+
+TEST(MergeLinears, KeepsTheOutputDType) {
+  expect_rewrite(merge_linears, R"(
+  input %h: bf16[T,64]
+  weight %wa: bf16[64,64] = "a"
+  weight %wb: bf16[32,64] = "b"
+  %a: f32[T,64] = linear(%h, %wa) {out=f32}
+  %b: f32[T,32] = linear(%h, %wb) {out=f32}
+  output %a
+  output %b
+)",
+                 R"(
+  input %h: bf16[T,64]
+  weight %wa_wb: bf16[96,64] = concat("a", "b")
+  %a_b: f32[T,96] = linear(%h, %wa_wb) {out=f32}
+  %a: f32[T,64], %b: f32[T,32] = split(%a_b) {sizes=[64,32]}
+  output %a
+  output %b
+)");
+}
+
+TEST(MergeLinears, LeavesProjectionsOfDifferentInputs) {
+  expect_unchanged(merge_linears, R"(
+  input %h: bf16[T,64]
+  input %g: bf16[T,64]
+  weight %wa: bf16[64,64] = "a"
+  weight %wb: bf16[64,64] = "b"
+  %a: bf16[T,64] = linear(%h, %wa)
+  %b: bf16[T,64] = linear(%g, %wb)
+  output %a
+  output %b
+)");
+}
+
+TEST(MergeLinears, LeavesAWeightThatTwoProjectionsShare) {
+  expect_unchanged(merge_linears, R"(
+  input %h: bf16[T,64]
+  weight %wa: bf16[64,64] = "a"
+  %a: bf16[T,64] = linear(%h, %wa)
+  %b: bf16[T,64] = linear(%h, %wa)
+  output %a
+  output %b
+)");
+}
+
+// A tied embedding: the table must stay as it is.
+TEST(MergeLinears, LeavesAWeightThatAnotherOpReads) {
+  expect_unchanged(merge_linears, R"(
+  input %ids: i32[T] pad -1
+  weight %table: bf16[64,64] = "embed"
+  weight %fill: f32[1] = constant(0)
+  weight %wb: bf16[64,64] = "b"
+  %h: bf16[T,64] = embedding(%ids, %table, %fill)
+  %a: bf16[T,64] = linear(%h, %table)
+  %b: bf16[T,64] = linear(%h, %wb)
+  output %a
+  output %b
+)");
+}
+
+TEST(MergeLinears, LeavesABiasThatTwoProjectionsShare) {
+  expect_unchanged(merge_linears, R"(
+  input %h: bf16[T,64]
+  weight %wa: bf16[64,64] = "a"
+  weight %wb: bf16[64,64] = "b"
+  weight %bias: bf16[64] = "bias"
+  %a: bf16[T,64] = linear(%h, %wa, %bias)
+  %b: bf16[T,64] = linear(%h, %wb, %bias)
+  output %a
+  output %b
+)");
+}
+
+TEST(MergeLinears, LeavesDifferentOutputDTypes) {
+  expect_unchanged(merge_linears, R"(
+  input %h: bf16[T,64]
+  weight %wa: bf16[64,64] = "a"
+  weight %wb: bf16[64,64] = "b"
+  %a: bf16[T,64] = linear(%h, %wa)
+  %b: f32[T,64] = linear(%h, %wb) {out=f32}
+  output %a
+  output %b
+)");
+}
+
+// The same dtype, but said by one of them only: equal attributes are asked for, not equal meaning.
+TEST(MergeLinears, LeavesDifferentAttributes) {
+  expect_unchanged(merge_linears, R"(
+  input %h: bf16[T,64]
+  weight %wa: bf16[64,64] = "a"
+  weight %wb: bf16[64,64] = "b"
+  %a: bf16[T,64] = linear(%h, %wa)
+  %b: bf16[T,64] = linear(%h, %wb) {out=bf16}
+  output %a
+  output %b
+)");
+}
+
+TEST(MergeLinears, LeavesWeightsOfDifferentDTypes) {
+  static const ir::OpSet kOps = [] {
+    ir::OpSet ops;
+    ops.add(*ops::standard().find("split"));
+    ir::Op linear = *ops::standard().find("linear");
+    linear.infer = [](std::span<const ir::Type> in, const ir::Attrs&) {
+      return std::vector<ir::Type>{{in[0].dtype, {in[0].dims[0], in[1].dims[0]}}};
+    };
+    ops.add(linear);
+    return ops;
+  }();
+  const std::string text =
+      "graph g {\n  input %h: bf16[T,64]\n  weight %wa: bf16[64,64] = \"a\"\n"
+      "  weight %wb: f16[64,64] = \"b\"\n  %a: bf16[T,64] = linear(%h, %wa)\n"
+      "  %b: bf16[T,64] = linear(%h, %wb)\n  output %a\n  output %b\n}\n";
+  Program program(ir::parse(text, kOps));
+  merge_linears(program, kOps);
+  EXPECT_EQ(ir::print(program.graph), text);
+}
+
+TEST(MergeLinears, LeavesAWeightThatIsAConstant) {
+  expect_unchanged(merge_linears, R"(
+  input %h: bf16[T,2]
+  weight %wa: bf16[2,2] = constant(1, 0, 0, 1)
+  weight %wb: bf16[2,2] = "b"
+  %a: bf16[T,2] = linear(%h, %wa)
+  %b: bf16[T,2] = linear(%h, %wb)
+  output %a
+  output %b
+)");
+}
+
+TEST(MergeLinears, LeavesAWeightThatANodeMade) {
+  expect_unchanged(merge_linears, R"(
+  input %h: bf16[T,64]
+  weight %wa: bf16[64,64] = "a"
+  weight %wb: bf16[64,64] = "b"
+  %made: bf16[64,64] = silu(%wa)
+  %a: bf16[T,64] = linear(%h, %made)
+  %b: bf16[T,64] = linear(%h, %wb)
+  output %a
+  output %b
+)");
+}
+
+TEST(JoinNames, KeepsWhatIsSharedOnce) {
+  EXPECT_EQ(join_names({"wq", "wk", "wv"}), "wq_wk_wv");
+  EXPECT_EQ(join_names({"l0.q.weight", "l0.k.weight"}), "l0.q_k.weight");
+  EXPECT_EQ(join_names({"l0.gate_proj.weight", "l0.up_proj.weight"}),
+            "l0.gate_proj_up_proj.weight");
+  EXPECT_EQ(join_names({"l0.weight", "l0.k.weight"}), "l0.weight_k.weight");
+  EXPECT_EQ(join_names({"y", "y.1"}), "y_y.1");
+}
+
+}  // namespace
+}  // namespace encore::passes

@@ -1,0 +1,110 @@
+#include "passes/program.h"
+
+#include <algorithm>
+#include <functional>
+
+#include <fmt/format.h>
+
+#include "ir/text.h"
+#include "passes/happens_before.h"
+#include "passes/memory_map.h"
+
+namespace encore::passes {
+namespace {
+
+// Nodes that must have finished before the node that `memory` is about to define may start. May
+// repeat.
+std::vector<int> waits_for(const ir::Graph& graph, const MemoryMap& memory,
+                           const std::vector<std::vector<ir::NodeId>>& readers, int index) {
+  const ir::Node& node = graph.nodes()[index];
+  std::vector<int> earlier;
+  for (const ir::ValueId input : node.inputs) {
+    if (const auto made = writer(graph, input)) earlier.push_back(*made);
+  }
+  // What is overwritten is an input, so its writer is among those; its readers may not be.
+  for (const ir::InPlace& place : writes_over(node)) {
+    for (const ir::ValueId old : memory.living_in(memory.region(node.inputs[place.input]))) {
+      for (const ir::NodeId reader : readers[old.index]) {
+        const bool reads_memory = !graph.node(reader).op->is_view;
+        if (reader.index < index && reads_memory) earlier.push_back(reader.index);
+      }
+    }
+  }
+  return earlier;
+}
+
+// Leaves out what another one already waits for. Ascending, without duplicates.
+std::vector<int> without_implied(std::vector<int> earlier, const HappensBefore& order) {
+  std::sort(earlier.begin(), earlier.end(), std::greater<>());
+  std::vector<int> kept;
+  for (const int candidate : earlier) {
+    const bool implied = std::any_of(kept.begin(), kept.end(), [&](int later) {
+      return candidate == later || order.before(candidate, later);
+    });
+    if (!implied) kept.push_back(candidate);
+  }
+  std::reverse(kept.begin(), kept.end());
+  return kept;
+}
+
+}  // namespace
+
+std::vector<std::vector<int>> dependencies(const ir::Graph& graph) {
+  const auto readers = graph.readers();
+  MemoryMap memory(graph);
+  HappensBefore order(graph.num_nodes());
+  std::vector<std::vector<int>> after;
+  for (int i = 0; i < graph.num_nodes(); ++i) {
+    after.push_back(without_implied(waits_for(graph, memory, readers, i), order));
+    order.add(after.back());
+    memory.define(graph.nodes()[i]);
+  }
+  return after;
+}
+
+bool Program::full_recordable() const {
+  return std::all_of(graph.nodes().begin(), graph.nodes().end(),
+                     [](const ir::Node& node) { return node.op->capture != ir::Capture::kNever; });
+}
+
+std::string print_segments(const Program& program) {
+  std::string text;
+  for (size_t i = 0; i < program.segments.size(); ++i) {
+    const Segment& segment = program.segments[i];
+    text += fmt::format("segment {}: nodes {}..{}, rows {}, recordable in {}\n", i, segment.first,
+                        segment.last - 1, segment.rows == ir::Symbol::kTokens ? "T" : "B",
+                        segment.capture == ir::Capture::kNever     ? "no step"
+                        : segment.capture == ir::Capture::kUniform ? "uniform steps"
+                                                                   : "every step");
+  }
+  return text;
+}
+
+std::string print_arena(const Program& program) {
+  const ArenaPlan& arena = program.arena;
+  std::string text =
+      fmt::format("arena: {} bytes at T = {}, B = {}; {} without reuse\n", arena.bytes,
+                  program.max_sizes.tokens, program.max_sizes.sequences, arena.unshared_bytes);
+  for (const ir::Node& node : program.graph.nodes()) {
+    for (const ir::ValueId id : node.outputs) {
+      const ir::Value& value = program.graph.value(id);
+      const Placement& place = arena.placements[id.index];
+      if (place.root == id) {
+        text += fmt::format("  %{} at {}, {} bytes\n", value.name, place.offset,
+                            value.type.num_bytes(program.max_sizes));
+      } else {
+        text += fmt::format("  %{} in %{} from column {}\n", value.name,
+                            program.graph.value(place.root).name, place.column);
+      }
+    }
+  }
+  return text;
+}
+
+std::string print(const Program& program) {
+  std::string text = ir::print(program.graph) + print_segments(program);
+  if (!program.arena.placements.empty()) text += print_arena(program);
+  return text;
+}
+
+}  // namespace encore::passes

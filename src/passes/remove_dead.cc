@@ -1,0 +1,30 @@
+#include <algorithm>
+
+#include "passes/passes.h"
+
+namespace encore::passes {
+
+using ir::Node;
+using ir::ValueId;
+
+// A write into a state is an effect: it counts as used, whoever reads the new version.
+void remove_dead(Program& program, const ir::OpSet&) {
+  ir::Graph& graph = program.graph;
+  std::vector<bool> needed(graph.num_values());
+  for (const ValueId output : graph.outputs())
+    needed[output.index] = true;
+  std::vector<Node> kept;
+  for (int i = graph.num_nodes() - 1; i >= 0; --i) {
+    const Node& node = graph.nodes()[i];
+    const bool is_used = std::any_of(node.outputs.begin(), node.outputs.end(),
+                                     [&](ValueId id) { return needed[id.index]; });
+    if (!is_used && node.op->mutates.empty()) continue;
+    for (const ValueId input : node.inputs)
+      needed[input.index] = true;
+    kept.push_back(node);
+  }
+  std::reverse(kept.begin(), kept.end());
+  graph.replace_nodes(std::move(kept));
+}
+
+}  // namespace encore::passes

@@ -1,0 +1,85 @@
+#include <algorithm>
+
+#include "passes/happens_before.h"
+#include "passes/memory_map.h"
+#include "passes/passes.h"
+
+namespace encore::passes {
+namespace {
+
+using ir::Graph;
+using ir::InPlace;
+using ir::Node;
+using ir::ValueId;
+
+// Everything the question "does this memory die here?" looks at.
+struct Facts {
+  const Graph& graph;
+  std::vector<std::vector<ir::NodeId>> readers;
+  HappensBefore order;
+  std::vector<bool> is_output;  // by ValueId::index
+};
+
+// Has everybody else read `value` when node `index` starts? A view reads nothing itself, but must
+// have been taken before.
+bool read_before(const Facts& facts, ValueId value, int index) {
+  return std::all_of(facts.readers[value.index].begin(), facts.readers[value.index].end(),
+                     [&](ir::NodeId reader) {
+                       if (reader.index == index) return true;
+                       if (facts.graph.node(reader).op->is_view) return reader.index < index;
+                       return facts.order.before(reader.index, index);
+                     });
+}
+
+// May output `place.output` of node `index` overwrite its input: memory that a node made, of the
+// same type, that nobody needs afterwards, and that the node itself reads through this input alone?
+bool dies_here(const Facts& facts, const MemoryMap& memory, int index, const InPlace& place) {
+  const Node& node = facts.graph.nodes()[index];
+  const ValueId input = node.inputs[place.input];
+  const Region region = memory.region(input);
+  if (facts.graph.value(region.root).kind != ir::ValueKind::kNode ||
+      facts.graph.value(input).type != facts.graph.value(node.outputs[place.output]).type) {
+    return false;
+  }
+  for (int other = 0; other < static_cast<int>(node.inputs.size()); ++other) {
+    if (other != place.input && overlap(memory.region(node.inputs[other]), region)) return false;
+  }
+  const auto living = memory.living_in(region);
+  return std::all_of(living.begin(), living.end(), [&](ValueId value) {
+    return !facts.is_output[value.index] && read_before(facts, value, index);
+  });
+}
+
+std::vector<InPlace> choose(const Facts& facts, const MemoryMap& memory, int index) {
+  const Node& node = facts.graph.nodes()[index];
+  std::vector<InPlace> chosen = node.op->mutates;
+  for (const InPlace& place : node.op->may_reuse) {
+    if (place.input >= static_cast<int>(node.inputs.size()))
+      continue;  // an optional input left out
+    const bool taken = std::any_of(chosen.begin(), chosen.end(), [&](const InPlace& other) {
+      return other.output == place.output || other.input == place.input;
+    });
+    if (!taken && dies_here(facts, memory, index, place)) chosen.push_back(place);
+  }
+  return chosen;
+}
+
+}  // namespace
+
+void restore_in_place(Program& program, const ir::OpSet&) {
+  Graph& graph = program.graph;
+  for (int i = 0; i < graph.num_nodes(); ++i)
+    graph.node(ir::NodeId{i}).in_place.clear();
+  Facts facts{graph, graph.readers(), HappensBefore(dependencies(graph)),
+              std::vector<bool>(graph.num_values())};
+  for (const ValueId output : graph.outputs())
+    facts.is_output[output.index] = true;
+  MemoryMap memory(graph);
+  for (int i = 0; i < graph.num_nodes(); ++i) {
+    Node& node = graph.node(ir::NodeId{i});
+    node.in_place = choose(facts, memory, i);
+    memory.define(node);
+  }
+}
+
+}  // namespace encore::passes

@@ -1,0 +1,101 @@
+#include "passes/rewrite.h"
+
+#include <algorithm>
+
+namespace encore::passes {
+
+using ir::Node;
+using ir::ValueId;
+
+Rewrite::Rewrite(ir::Graph& graph)
+    : graph_(graph),
+      readers_(graph.readers()),
+      uses_(graph.num_values()),
+      replacements_(graph.num_nodes()) {
+  for (const Node& node : graph.nodes()) {
+    for (const ValueId input : node.inputs)
+      ++uses_[input.index];
+  }
+  for (const ValueId output : graph.outputs())
+    ++uses_[output.index];
+}
+
+bool Rewrite::is(int index, std::string_view op) const {
+  return !replacements_[index] && node(index).op->name == op;
+}
+
+std::optional<int> Rewrite::made_by(ValueId value, std::string_view op) const {
+  if (graph_.value(value).kind != ir::ValueKind::kNode) return std::nullopt;
+  const int producer = graph_.value(value).producer.index;
+  if (!is(producer, op)) return std::nullopt;
+  return producer;
+}
+
+bool Rewrite::can_stand_at(int index, const Node& node) const {
+  const bool inputs_made = std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
+    const ir::Value& input = graph_.value(id);
+    return input.kind != ir::ValueKind::kNode || input.producer.index < index;
+  });
+  const bool outputs_unread = std::all_of(
+      node.outputs.begin(), node.outputs.end(),
+      [&](ValueId id) { return readers(id).empty() || readers(id).front().index > index; });
+  return inputs_made && outputs_unread;
+}
+
+bool Rewrite::fits(const Node& node) const {
+  const int count = static_cast<int>(node.inputs.size());
+  if (count < node.op->min_inputs || count > node.op->max_inputs) return false;
+  try {
+    return node.op->infer(input_types(graph_, node), node.attrs) == output_types(graph_, node);
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+void Rewrite::replace(int index, std::vector<Node> nodes) {
+  ENCORE_CHECK(!replacements_[index], "node {} is already part of a match", index);
+  replacements_[index] = std::move(nodes);
+}
+
+void Rewrite::commit() {
+  std::vector<Node> nodes;
+  for (int i = 0; i < graph_.num_nodes(); ++i) {
+    if (!replacements_[i]) {
+      nodes.push_back(node(i));
+    } else {
+      for (Node& replacement : *replacements_[i])
+        nodes.push_back(std::move(replacement));
+    }
+  }
+  graph_.replace_nodes(std::move(nodes));
+}
+
+std::string join_names(const std::vector<std::string>& names) {
+  size_t prefix = names[0].size();
+  for (const std::string& name : names) {
+    const auto end =
+        std::mismatch(names[0].begin(), names[0].end(), name.begin(), name.end()).first;
+    prefix = std::min(prefix, static_cast<size_t>(end - names[0].begin()));
+  }
+  const size_t last_dot = names[0].substr(0, prefix).rfind('.');
+  prefix = last_dot == std::string::npos ? 0 : last_dot + 1;
+
+  const std::string first = names[0].substr(prefix);
+  size_t suffix = first.size();
+  for (const std::string& name : names) {
+    const std::string rest = name.substr(prefix);
+    const auto end = std::mismatch(first.rbegin(), first.rend(), rest.rbegin(), rest.rend()).first;
+    suffix = std::min(suffix, static_cast<size_t>(end - first.rbegin()));
+  }
+  const size_t first_dot = first.find('.', first.size() - suffix);
+  suffix = first_dot == std::string::npos ? 0 : first.size() - first_dot;
+
+  std::string joined = names[0].substr(0, prefix);
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (i > 0) joined += '_';
+    joined += names[i].substr(prefix, names[i].size() - prefix - suffix);
+  }
+  return joined + first.substr(first.size() - suffix);
+}
+
+}  // namespace encore::passes

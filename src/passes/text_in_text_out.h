@@ -1,0 +1,42 @@
+// For tests of passes: IR text in, IR text out.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <gtest/gtest.h>
+
+#include "ir/text.h"
+#include "ir/verify.h"
+#include "ops/ops.h"
+#include "passes/passes.h"
+
+namespace encore::passes {
+
+using PassFunction = void (*)(Program& program, const ir::OpSet& ops);
+
+// Wraps lines of declarations and nodes into a graph.
+inline ir::Graph graph_of(std::string_view lines) {
+  return ir::parse("graph g {\n" + std::string(lines) + "}\n", ops::standard());
+}
+
+// Verified before and after, as the pipeline does it.
+inline Program run(PassFunction pass, std::string_view lines) {
+  Program program(graph_of(lines));
+  ir::verify(program.graph);
+  pass(program, ops::standard());
+  ir::verify(program.graph);
+  return program;
+}
+
+inline void expect_rewrite(PassFunction pass, std::string_view before, std::string_view after) {
+  const ir::Graph expected = graph_of(after);
+  ir::verify(expected);
+  EXPECT_EQ(ir::print(run(pass, before).graph), ir::print(expected));
+}
+
+inline void expect_unchanged(PassFunction pass, std::string_view lines) {
+  expect_rewrite(pass, lines, lines);
+}
+
+}  // namespace encore::passes
