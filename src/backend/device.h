@@ -146,6 +146,9 @@ class Device {
   [[nodiscard]] virtual KernelTable& kernels() = 0;
   // Fills a dense tensor with normal(0, stddev) numbers, a function of (seed, index) alone.
   virtual void fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev) = 0;
+  // The best rate at which this device reads its memory, measured now by streaming a buffer several times
+  // the size of its caches; what benchmarks compare with. Units: bytes per second; 0: not measured.
+  virtual double read_bandwidth() { return 0; }
 };
 
 // A scope in which a stream records; leaving it without finish() abandons the recording.

@@ -1,0 +1,40 @@
+// Does a kernel write what its op's shape function promises? Asked of every kernel on every device by the
+// conformance suite, and of ops registered from outside.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "backend/device.h"
+
+namespace encore {
+
+// One launch to try. Lifetime: refers to the op and the kernel.
+struct KernelCheck {
+  const ir::Op* op = nullptr;
+  const Kernel* kernel = nullptr;  // null: the one the device's table chooses
+  std::vector<ir::Type> input_types;
+  std::vector<TensorView> inputs;  // in the device's memory; mutated inputs are copied first
+  ir::Attrs attrs;
+  StepShape step;
+  std::vector<ir::InPlace> in_place;  // reuse to try, besides what the op mutates
+  int64_t row_gap = 0;                // Units: elements between rows of outputs
+  // Rows of an output that the kernel may leave as they are; absent: none.
+  std::function<bool(int output, int64_t row)> may_skip;
+};
+
+// An output as the kernel left it.
+struct CheckedOutput {
+  DType dtype = DType::kF32;
+  Shape shape;
+  std::vector<std::byte> bytes;   // dense, on the host
+  std::vector<bool> untouched;    // by row
+};
+
+// Runs the launch twice, over two different poisons, with guards around outputs, between their rows and
+// behind the scratch, and returns the outputs.
+// Errors: kCompile naming op, kernel and output when an element of the promised shape was not written,
+// something outside it was, the two runs differ, or counters were not left zero.
+std::vector<CheckedOutput> check_kernel(Device& device, const KernelCheck& check);
+
+}  // namespace encore

@@ -1,0 +1,199 @@
+#include "backend/check.h"
+
+#include <atomic>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "backend/cpu/stream.h"
+
+namespace encore {
+namespace {
+
+using ir::Dim;
+using ir::Type;
+
+// An op from outside the library: y = 2 x, with a shape function to choose.
+using Infer = std::vector<Type> (*)(std::span<const Type>, const ir::Attrs&);
+
+std::vector<Type> same(std::span<const Type> in, const ir::Attrs&) { return {in[0]}; }
+std::vector<Type> one_column_more(std::span<const Type> in, const ir::Attrs&) {
+  return {{in[0].dtype, {in[0].dims[0], in[0].dims[1].value + 1}}};
+}
+std::vector<Type> one_column_less(std::span<const Type> in, const ir::Attrs&) {
+  return {{in[0].dtype, {in[0].dims[0], in[0].dims[1].value - 1}}};
+}
+std::vector<Type> one_row_less(std::span<const Type> in, const ir::Attrs&) {
+  return {{in[0].dtype, {in[0].dims[0].value - 1, in[0].dims[1]}}};
+}
+std::vector<Type> wider_dtype(std::span<const Type> in, const ir::Attrs&) {
+  return {{DType::kF32, in[0].dims}};
+}
+std::vector<Type> never(std::span<const Type>, const ir::Attrs&) {
+  fail(ErrorKind::kCompile, "needs the impossible");
+}
+
+// Rows [0, rows) and columns [0, columns) of the input, wherever the shape function put the rows.
+template <typename T>
+void twice(const KernelArgs& args) {
+  const TensorView& x = args.inputs[0];
+  const TensorView& y = args.outputs[0];
+  for (int64_t r = 0; r < x.shape[0]; ++r) {
+    for (int64_t c = 0; c < x.shape[1]; ++c) {
+      y.row<T>(r)[c] = T(2 * static_cast<float>(x.row<T>(r)[c]));
+    }
+  }
+}
+
+template <void (*kRun)(const KernelArgs&)>
+BoundLaunch bind(Device&, const KernelArgs& args) {
+  return [args](Stream& stream, const StepShape&) {
+    cpu::enqueue(stream, "twice", [args] { kRun(args); });
+  };
+}
+
+constexpr Kernel kTwice = {"twice", "twice.test", nullptr, nullptr, bind<twice<float>>};
+
+class CheckKernel : public testing::Test {
+ protected:
+  // 6 rows of 5 columns, 1 to 30.
+  CheckKernel() : x_(device_->allocate(30 * int64_t{sizeof(float)})) {
+    for (int i = 0; i < 30; ++i) reinterpret_cast<float*>(x_.data())[i] = static_cast<float>(i + 1);
+  }
+
+  KernelCheck check(Infer infer, const Kernel& kernel, DType dtype = DType::kF32) {
+    op_.name = "twice";
+    op_.min_inputs = op_.max_inputs = 1;
+    op_.infer = infer;
+    kernel_ = kernel;
+    KernelCheck check;
+    check.op = &op_;
+    check.kernel = &kernel_;
+    check.input_types = {{dtype, {6, 5}}};
+    check.inputs = {TensorView(x_.data(), dtype, {6, 5})};
+    return check;
+  }
+
+  // The message with which the check fails.
+  std::string complaint(const KernelCheck& check) {
+    try {
+      (void)check_kernel(*device_, check);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kCompile);
+      EXPECT_NE(std::string(error.what()).find("op 'twice'"), std::string::npos) << error.what();
+      return error.what();
+    }
+    ADD_FAILURE() << "no error";
+    return "";
+  }
+
+  std::unique_ptr<Device> device_ = create_cpu_device({.num_threads = 1, .shuffle_seed = {}});
+  Memory x_;
+  ir::Op op_;
+  Kernel kernel_;
+};
+
+TEST_F(CheckKernel, ReturnsWhatAFaithfulKernelWrites) {
+  for (const int64_t gap : {0, 3}) {
+    KernelCheck c = check(same, kTwice);
+    c.row_gap = gap;
+    const std::vector<CheckedOutput> y = check_kernel(*device_, c);
+    ASSERT_EQ(y.size(), 1U);
+    EXPECT_TRUE(y[0].shape == Shape({6, 5}));
+    for (int i = 0; i < 30; ++i) {
+      EXPECT_EQ(reinterpret_cast<const float*>(y[0].bytes.data())[i], static_cast<float>(2 * i + 2));
+    }
+  }
+}
+
+TEST_F(CheckKernel, RunsInPlaceOnACopyOfTheInput) {
+  KernelCheck c = check(same, kTwice);
+  c.in_place = {{0, 0}};
+  const std::vector<CheckedOutput> y = check_kernel(*device_, c);
+  EXPECT_EQ(reinterpret_cast<const float*>(y[0].bytes.data())[29], 60.0F);
+  EXPECT_EQ(reinterpret_cast<const float*>(x_.data())[29], 30.0F);
+}
+
+TEST_F(CheckKernel, CatchesAShapeFunctionThatPromisesTooMuch) {
+  EXPECT_NE(complaint(check(one_column_more, kTwice)).find("never written"), std::string::npos);
+}
+
+TEST_F(CheckKernel, CatchesAShapeFunctionThatPromisesTooLittle) {
+  EXPECT_NE(complaint(check(one_column_less, kTwice)).find("guard"), std::string::npos);
+  EXPECT_NE(complaint(check(one_row_less, kTwice)).find("guard"), std::string::npos);
+}
+
+TEST_F(CheckKernel, CatchesAShapeFunctionOfAnotherDtype) {
+  constexpr Kernel kHalves = {"twice", "twice.test", nullptr, nullptr, bind<twice<BFloat16>>};
+  // Half as many bytes as promised.
+  (void)complaint(check(wider_dtype, kHalves, DType::kBF16));
+}
+
+TEST_F(CheckKernel, NamesTheOpWhoseShapeFunctionRefuses) {
+  EXPECT_NE(complaint(check(never, kTwice)).find("needs the impossible"), std::string::npos);
+}
+
+void skip_last_element(const KernelArgs& args) {
+  float* last = args.outputs[0].row<float>(5) + 4;
+  const float before = *last;
+  twice<float>(args);
+  *last = before;
+}
+void write_before_the_start(const KernelArgs& args) {
+  twice<float>(args);
+  args.outputs[0].as<float>()[-1] = 1;
+}
+void write_between_rows(const KernelArgs& args) {
+  twice<float>(args);
+  args.outputs[0].row<float>(2)[5] = 1;
+}
+void write_something_new_each_time(const KernelArgs& args) {
+  static std::atomic<int> count = 0;
+  twice<float>(args);
+  args.outputs[0].as<float>()[7] = static_cast<float>(++count);
+}
+void leave_a_counter(const KernelArgs& args) {
+  twice<float>(args);
+  ++args.counters[1];
+}
+void overrun_the_scratch(const KernelArgs& args) {
+  twice<float>(args);
+  static_cast<std::byte*>(args.scratch)[100] = std::byte{1};
+}
+Workspace small_workspace(const KernelArgs&) { return {100, 2}; }
+
+TEST_F(CheckKernel, CatchesKernelsThatDoNotKeepTheirWord) {
+  const auto kernel = [](auto bind, auto workspace) {
+    return Kernel{"twice", "twice.test", nullptr, workspace, bind};
+  };
+  Workspace (*none)(const KernelArgs&) = nullptr;
+  EXPECT_NE(complaint(check(same, kernel(bind<skip_last_element>, none)))
+                .find("row 5, column 4 was never written"),
+            std::string::npos);
+  EXPECT_NE(complaint(check(same, kernel(bind<write_before_the_start>, none))).find("before row 0"),
+            std::string::npos);
+  KernelCheck apart = check(same, kernel(bind<write_between_rows>, none));
+  apart.row_gap = 3;
+  EXPECT_NE(complaint(apart).find("between rows"), std::string::npos);
+  EXPECT_NE(complaint(check(same, kernel(bind<write_something_new_each_time>, none)))
+                .find("run to run"),
+            std::string::npos);
+  EXPECT_NE(complaint(check(same, kernel(bind<leave_a_counter>, small_workspace))).find("counter 1"),
+            std::string::npos);
+  EXPECT_NE(
+      complaint(check(same, kernel(bind<overrun_the_scratch>, small_workspace))).find("scratch"),
+      std::string::npos);
+}
+
+TEST_F(CheckKernel, LetsRowsBeSkippedWhereTheOpSaysSo) {
+  KernelCheck c = check(same, kTwice);
+  c.inputs[0].shape = {4, 5};  // the kernel writes four of the six rows
+  c.may_skip = [](int, int64_t row) { return row >= 3; };
+  const std::vector<CheckedOutput> y = check_kernel(*device_, c);
+  EXPECT_EQ(y[0].untouched, (std::vector<bool>{false, false, false, false, true, true}));
+  c.may_skip = [](int, int64_t row) { return row >= 5; };
+  EXPECT_NE(complaint(c).find("row 4"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace encore

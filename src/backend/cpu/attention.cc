@@ -1,0 +1,220 @@
+// Attention over a paged KV cache, for uniform and mixed steps alike.
+//
+// One task is one KV head and a few query tokens of one sequence, with all query heads that share the KV
+// head. It walks the sequence's pages in order with a running maximum (Milakov and Gimelshein, "Online
+// normalizer calculation for softmax", 2018), one page at a time, so a row's bits depend on its own length and
+// the page size alone.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "backend/cpu/kernels.h"
+#include "backend/cpu/simd.h"
+
+namespace encore::cpu {
+namespace {
+
+constexpr int64_t kTokensPerTask = 8;
+
+struct Attention {
+  explicit Attention(const KernelArgs& args)
+      : q(args.inputs[0]),
+        k_cache(args.inputs[1]),
+        v_cache(args.inputs[2]),
+        page_table(args.inputs[3]),
+        kv_lens(args.inputs[4].as<int32_t>()),
+        query_starts(args.inputs[5].as<int32_t>()),
+        y(args.outputs[0]),
+        scale(static_cast<float>(args.attrs.get_double("scale"))) {}
+
+  [[nodiscard]] int64_t num_kv_heads() const { return k_cache.shape[1]; }
+  [[nodiscard]] int64_t page_size() const { return k_cache.shape[2]; }
+  [[nodiscard]] int64_t head_size() const { return k_cache.shape[3]; }
+  [[nodiscard]] int64_t group() const { return q.shape[1] / head_size() / num_kv_heads(); }
+
+  const TensorView& q;
+  const TensorView& k_cache;
+  const TensorView& v_cache;
+  const TensorView& page_table;
+  const int32_t* kv_lens;
+  const int32_t* query_starts;
+  const TensorView& y;
+  float scale;
+};
+
+// Query rows [first, last) of one sequence; row r sees the first r + seen_offset + 1 tokens.
+struct Task {
+  int64_t sequence = 0;
+  int64_t first = 0;
+  int64_t last = 0;
+  int64_t seen_offset = 0;
+};
+
+// How many tokens a row sees.
+int64_t num_seen(const Task& task, int64_t row) {
+  return std::max<int64_t>(0, row + task.seen_offset + 1);
+}
+
+void zero_rows(const TensorView& y, int64_t first, int64_t last) {
+  for (int64_t r = first; r < last; ++r) {
+    std::fill_n(row_bytes(y, r), y.shape[1] * size_of(y.dtype), std::byte{0});
+  }
+}
+
+// Cuts the step into tasks. In a uniform step, rows without tokens to attend to become zero here.
+std::vector<Task> make_tasks(const Attention& a, int q) {
+  std::vector<Task> tasks;
+  const int64_t num_rows = a.q.shape[0];
+  const int64_t num_sequences = a.page_table.shape[0];
+  const int64_t max_len = a.page_table.shape[1] * a.page_size();
+  for (int64_t b = 0; b < num_sequences; ++b) {
+    const int64_t begin = std::clamp<int64_t>(q > 0 ? b * q : a.query_starts[b], 0, num_rows);
+    const int64_t end = std::clamp<int64_t>(q > 0 ? (b + 1) * q : a.query_starts[b + 1], begin, num_rows);
+    const int64_t kv_len = std::clamp<int64_t>(a.kv_lens[b], 0, max_len);
+    if (kv_len == 0) {
+      if (q > 0) zero_rows(a.y, begin, end);
+      continue;
+    }
+    for (int64_t row = begin; row < end; row += kTokensPerTask) {
+      tasks.push_back({b, row, std::min(row + kTokensPerTask, end), kv_len - end});
+    }
+  }
+  if (q > 0) zero_rows(a.y, std::min(num_sequences * q, num_rows), num_rows);
+  return tasks;
+}
+
+// The working memory of one task: `rows` query rows (tokens times heads of the group).
+struct State {
+  State(int64_t rows, int64_t head_size, int64_t page_size)
+      : query(thread_buffer(Buffer::kFirst, rows * head_size)),
+        sum(thread_buffer(Buffer::kSecond, rows * head_size)),
+        page(thread_buffer(Buffer::kThird, page_size * head_size)),
+        scores(thread_buffer(Buffer::kFourth, rows * (page_size + 2))),
+        maximum(scores + rows * page_size),
+        total(maximum + rows) {}
+
+  float* query;    // [rows, C], scaled
+  float* sum;      // [rows, C]: sum of exp(score - maximum) v
+  float* page;     // [S, C]: one page of K or V, widened
+  float* scores;   // [rows, S]
+  float* maximum;  // [rows]
+  float* total;    // [rows]: sum of exp(score - maximum)
+};
+
+void load_page(const TensorView& cache, int64_t page, int64_t head, int64_t num_slots, float* to) {
+  const int64_t head_elements = cache.shape[2] * cache.shape[3];
+  const int64_t first = (page * cache.shape[1] + head) * head_elements;
+  simd().load(cache.as<std::byte>() + first * size_of(cache.dtype), cache.dtype,
+              num_slots * cache.shape[3], to);
+}
+
+// Scores of one row and one page become weights; what was summed before is scaled to the new maximum.
+void weigh_row(const State& state, int64_t row, int64_t num_slots, float* scores, int64_t head_size) {
+  const float before = state.maximum[row];
+  const float now = std::max(before, simd().max_number(scores, num_slots));
+  const float page_total = simd().exp_sum(scores, num_slots, now);
+  if (now != before) {
+    float factor = before - now;
+    simd().exp(&factor, 1);
+    state.total[row] *= factor;
+    for (int64_t c = 0; c < head_size; ++c) state.sum[row * head_size + c] *= factor;
+    state.maximum[row] = now;
+  }
+  state.total[row] += page_total;
+}
+
+// Adds one page, whose first token is `start`, to every row of the task that sees any of it.
+void attend_page(const Attention& a, const Task& task, int64_t head, int64_t start,
+                 const State& state) {
+  const int64_t group = a.group();
+  const int64_t head_size = a.head_size();
+  const int64_t page_size = a.page_size();
+  const int64_t entry = start / page_size;
+  const int64_t page = std::clamp<int64_t>(
+      a.page_table.row<int32_t>(task.sequence)[entry], 0, a.k_cache.shape[0] - 1);
+  // Rows see more the later they come: the last row decides what is read, the first that sees anything
+  // where to begin.
+  const int64_t most = std::min(page_size, num_seen(task, task.last - 1) - start);
+  int64_t first = task.first;
+  while (num_seen(task, first) <= start) ++first;
+  const int64_t row = (first - task.first) * group;
+  const int64_t num_rows = (task.last - first) * group;
+
+  load_page(a.k_cache, page, head, most, state.page);
+  simd().dot_products({.x = state.query + row * head_size,
+                       .x_stride = head_size,
+                       .num_x = num_rows,
+                       .w = state.page,
+                       .w_dtype = DType::kF32,
+                       .w_stride = head_size,
+                       .num_w = most,
+                       .n = head_size,
+                       .y = state.scores + row * page_size,
+                       .y_stride = page_size});
+  load_page(a.v_cache, page, head, most, state.page);
+  for (int64_t t = first; t < task.last; ++t) {
+    const int64_t num_slots = std::min(page_size, num_seen(task, t) - start);
+    const int64_t token_row = (t - task.first) * group;
+    for (int64_t r = token_row; r < token_row + group; ++r) {
+      weigh_row(state, r, num_slots, state.scores + r * page_size, head_size);
+    }
+    simd().weighted_sum({.weights = state.scores + token_row * page_size,
+                         .weights_stride = page_size,
+                         .num_y = group,
+                         .rows = state.page,
+                         .rows_stride = head_size,
+                         .num_rows = num_slots,
+                         .n = head_size,
+                         .y = state.sum + token_row * head_size,
+                         .y_stride = head_size});
+  }
+}
+
+void run_task(const Attention& a, const Task& task, int64_t head) {
+  const int64_t group = a.group();
+  const int64_t head_size = a.head_size();
+  const int64_t width = group * head_size;  // of one token's query heads that share this KV head
+  const int64_t rows = (task.last - task.first) * group;
+  const State state(rows, head_size, a.page_size());
+
+  for (int64_t t = task.first; t < task.last; ++t) {
+    float* query = state.query + (t - task.first) * width;
+    simd().load(row_bytes(a.q, t, head * width), a.q.dtype, width, query);
+    for (int64_t i = 0; i < width; ++i) query[i] *= a.scale;
+  }
+  std::fill_n(state.sum, rows * head_size, 0.0F);
+  std::fill_n(state.maximum, rows, -std::numeric_limits<float>::infinity());
+  std::fill_n(state.total, rows, 0.0F);
+
+  const int64_t longest = num_seen(task, task.last - 1);
+  for (int64_t start = 0; start < longest; start += a.page_size()) {
+    attend_page(a, task, head, start, state);
+  }
+
+  for (int64_t t = task.first; t < task.last; ++t) {
+    float* sum = state.sum + (t - task.first) * width;
+    for (int64_t i = 0; i < group; ++i) {
+      const float total = state.total[(t - task.first) * group + i];
+      const float factor = num_seen(task, t) > 0 ? 1.0F / total : 0.0F;
+      for (int64_t c = 0; c < head_size; ++c) sum[i * head_size + c] *= factor;
+    }
+    simd().store(sum, width, a.y.dtype, row_bytes(a.y, t, head * width));
+  }
+}
+
+}  // namespace
+
+void attention(Pool& pool, const KernelArgs& args, const StepShape& step) {
+  const Attention a(args);
+  const std::vector<Task> tasks = make_tasks(a, step.q);
+  const auto num_tasks = static_cast<int64_t>(tasks.size());
+  // The longest sequences' last tasks take longest; pieces of one task keep threads evenly loaded.
+  pool.parallel_for(num_tasks * a.num_kv_heads(), 1, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      run_task(a, tasks[static_cast<size_t>(i / a.num_kv_heads())], i % a.num_kv_heads());
+    }
+  });
+}
+
+}  // namespace encore::cpu

@@ -1,0 +1,96 @@
+#include "backend/cpu/device.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "backend/cpu/kernels.h"
+#include "backend/cpu/memory.h"
+#include "backend/cpu/simd.h"
+#include "backend/cpu/stream.h"
+
+namespace encore {
+namespace cpu {
+namespace {
+
+// Processors this process may run on, which a container makes fewer than the machine has.
+int num_usable_processors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+std::string processor_name() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    const size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown processor";
+}
+
+}  // namespace
+
+CpuDevice::CpuDevice(const CpuOptions& options)
+    : options_(options),
+      pool_(options.num_threads > 0 ? options.num_threads : num_usable_processors()),
+      kernels_(kernel_rows()) {}
+
+DeviceInfo CpuDevice::info() const {
+  const HostMemory memory = host_memory();
+  return {fmt::format("CPU, {}, {} threads", processor_name(), pool_.num_threads()),
+          fmt::format("vector instructions: {}", simd().name), memory.total_bytes,
+          memory.free_bytes};
+}
+
+Memory CpuDevice::allocate(int64_t bytes) {
+  refuse_while_recording("allocates memory");
+  return cpu::allocate(bytes);
+}
+
+Memory CpuDevice::allocate_host(int64_t bytes) { return allocate(bytes); }
+
+std::unique_ptr<AddressRange> CpuDevice::reserve(int64_t bytes) {
+  refuse_while_recording("reserves addresses");
+  return cpu::reserve(bytes);
+}
+
+std::unique_ptr<Stream> CpuDevice::create_stream() {
+  return std::make_unique<CpuStream>(options_.shuffle_seed);
+}
+
+std::unique_ptr<Event> CpuDevice::create_event() { return std::make_unique<CpuEvent>(); }
+
+void CpuDevice::fill_random(Stream& stream, const TensorView& tensor, uint64_t seed,
+                            float stddev) {
+  ENCORE_CHECK(tensor.is_dense() && is_float(tensor.dtype), "fill_random needs a dense float tensor");
+  constexpr int64_t kBlocks = 256;  // of four numbers
+  const auto run = [this, tensor, seed, stddev] {
+    const int64_t count = tensor.shape.num_elements();
+    const int64_t pieces = (count + 4 * kBlocks - 1) / (4 * kBlocks);
+    pool_.parallel_for(pieces, 16, [&](int64_t first, int64_t last) {
+      std::array<float, 4 * kBlocks> numbers;
+      for (int64_t piece = first; piece < last; ++piece) {
+        simd().normals(seed, static_cast<uint64_t>(piece * kBlocks), kBlocks, numbers.data());
+        for (float& number : numbers) number *= stddev;
+        const int64_t offset = piece * 4 * kBlocks;
+        simd().store(numbers.data(), std::min(4 * kBlocks, count - offset), tensor.dtype,
+                     tensor.as<std::byte>() + offset * size_of(tensor.dtype));
+      }
+    });
+  };
+  static_cast<CpuStream&>(stream).enqueue_barrier({{"kernel", "fill_random", "fill_random"}, run});
+}
+
+}  // namespace cpu
+
+std::unique_ptr<Device> create_cpu_device(const CpuOptions& options) {
+  return std::make_unique<cpu::CpuDevice>(options);
+}
+
+}  // namespace encore

@@ -1,0 +1,33 @@
+// The CPU as a device.
+#pragma once
+
+#include "backend/cpu/pool.h"
+#include "backend/device.h"
+
+namespace encore::cpu {
+
+// Threads: as Device. Kernels of all streams share one pool and take turns on it.
+class CpuDevice final : public Device {
+ public:
+  explicit CpuDevice(const CpuOptions& options);
+
+  [[nodiscard]] DeviceKind kind() const override { return DeviceKind::kCpu; }
+  [[nodiscard]] DeviceInfo info() const override;
+  Memory allocate(int64_t bytes) override;
+  Memory allocate_host(int64_t bytes) override;
+  std::unique_ptr<AddressRange> reserve(int64_t bytes) override;
+  std::unique_ptr<Stream> create_stream() override;
+  std::unique_ptr<Event> create_event() override;
+  [[nodiscard]] KernelTable& kernels() override { return kernels_; }
+  void fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev) override;
+  double read_bandwidth() override;
+
+  [[nodiscard]] Pool& pool() { return pool_; }
+
+ private:
+  CpuOptions options_;
+  Pool pool_;
+  KernelTable kernels_;
+};
+
+}  // namespace encore::cpu

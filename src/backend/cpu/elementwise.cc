@@ -1,0 +1,71 @@
+// Ops that treat every element alike: add, mul, silu, silu_mul.
+#include <algorithm>
+#include <array>
+
+#include "backend/cpu/kernels.h"
+#include "backend/cpu/simd.h"
+
+namespace encore::cpu {
+namespace {
+
+constexpr int64_t kChunk = 512;  // elements widened at a time
+using Chunk = std::array<float, kChunk>;
+
+// y = f(a, b) chunk by chunk; f works in place on a. `b` may be absent: f then sees garbage.
+template <typename F>
+void for_each_chunk(Pool& pool, const KernelArgs& args, const F& f) {
+  const TensorView& a = args.inputs[0];
+  const TensorView* b = args.inputs.size() > 1 ? &args.inputs[1] : nullptr;
+  const TensorView& y = args.outputs[0];
+  const int64_t n = y.row_elements();
+  const int64_t chunks_per_row = (n + kChunk - 1) / kChunk;
+  pool.parallel_for(y.num_rows() * chunks_per_row, 32, [&](int64_t first, int64_t last) {
+    Chunk left;
+    Chunk right;
+    for (int64_t chunk = first; chunk < last; ++chunk) {
+      const int64_t row = chunk / chunks_per_row;
+      const int64_t begin = chunk % chunks_per_row * kChunk;
+      const int64_t count = std::min(kChunk, n - begin);
+      simd().load(row_bytes(a, row, begin), a.dtype, count, left.data());
+      if (b != nullptr) simd().load(row_bytes(*b, row, begin), b->dtype, count, right.data());
+      f(left.data(), right.data(), count);
+      simd().store(left.data(), count, y.dtype, row_bytes(y, row, begin));
+    }
+  });
+}
+
+// x / (1 + exp(-x))
+void silu_chunk(float* x, int64_t count) {
+  Chunk power;
+  for (int64_t i = 0; i < count; ++i) power[static_cast<size_t>(i)] = -x[i];
+  simd().exp(power.data(), count);
+  for (int64_t i = 0; i < count; ++i) x[i] = x[i] / (1.0F + power[static_cast<size_t>(i)]);
+}
+
+}  // namespace
+
+void add(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
+  for_each_chunk(pool, args, [](float* a, const float* b, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) a[i] += b[i];
+  });
+}
+
+void mul(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
+  for_each_chunk(pool, args, [](float* a, const float* b, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) a[i] *= b[i];
+  });
+}
+
+void silu(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
+  for_each_chunk(pool, args,
+                 [](float* x, const float* /*unused*/, int64_t count) { silu_chunk(x, count); });
+}
+
+void silu_mul(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
+  for_each_chunk(pool, args, [](float* gate, const float* up, int64_t count) {
+    silu_chunk(gate, count);
+    for (int64_t i = 0; i < count; ++i) gate[i] *= up[i];
+  });
+}
+
+}  // namespace encore::cpu

@@ -1,0 +1,59 @@
+// The CPU's kernels: one file a family, one function a kernel, all dtypes by widening rows to f32.
+//
+// Every output element is computed whole by one thread, and a row's bits do not depend on the rows beside
+// it nor on how many there are.
+#pragma once
+
+#include <span>
+
+#include "backend/cpu/pool.h"
+#include "backend/kernel.h"
+
+namespace encore::cpu {
+
+// All rows, the table of every CPU device.
+std::span<const Kernel> kernel_rows();
+
+// What one launch of a kernel does, once its turn has come.
+using Run = void (*)(Pool& pool, const KernelArgs& args, const StepShape& step);
+
+// A bound launch that runs `run` on the device's pool. `kernel` is what nodes() shows.
+BoundLaunch bind_run(Device& device, const KernelArgs& args, std::string_view kernel, Run run);
+
+// linear.cc
+void linear(Pool& pool, const KernelArgs& args, const StepShape& step);
+Workspace linear_workspace(const KernelArgs& args);
+// norm.cc
+void rms_norm(Pool& pool, const KernelArgs& args, const StepShape& step);
+void add_rms_norm(Pool& pool, const KernelArgs& args, const StepShape& step);
+// elementwise.cc
+void add(Pool& pool, const KernelArgs& args, const StepShape& step);
+void mul(Pool& pool, const KernelArgs& args, const StepShape& step);
+void silu(Pool& pool, const KernelArgs& args, const StepShape& step);
+void silu_mul(Pool& pool, const KernelArgs& args, const StepShape& step);
+// rows.cc
+void embedding(Pool& pool, const KernelArgs& args, const StepShape& step);
+void gather_rows(Pool& pool, const KernelArgs& args, const StepShape& step);
+void kv_write(Pool& pool, const KernelArgs& args, const StepShape& step);
+// rope.cc
+void rope(Pool& pool, const KernelArgs& args, const StepShape& step);
+void rope_kv_write(Pool& pool, const KernelArgs& args, const StepShape& step);
+// attention.cc
+void attention(Pool& pool, const KernelArgs& args, const StepShape& step);
+// sample.cc
+void sample(Pool& pool, const KernelArgs& args, const StepShape& step);
+
+// Float elements of a view's row from element `first` on, as bytes.
+inline std::byte* row_bytes(const TensorView& view, int64_t row, int64_t first = 0) {
+  return view.as<std::byte>() + (row * view.row_stride + first) * size_of(view.dtype);
+}
+
+// Scratch of the calling thread, at least `count` floats, one buffer per `slot`; grows and stays.
+enum class Buffer : uint8_t { kFirst, kSecond, kThird, kFourth, kCount };
+float* thread_buffer(Buffer slot, int64_t count);
+
+// One head's normalization and rotation, shared by rope and the fused kernel.
+// x *= scale * weight, with scale = 1 / sqrt(mean(x^2) + eps).
+void normalize(float* x, const float* weight, int64_t n, float eps);
+
+}  // namespace encore::cpu

@@ -1,0 +1,102 @@
+#include "backend/cpu/kernels.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "backend/device.h"
+
+namespace encore {
+namespace {
+
+// The bytes of y = x weight^T on a device of `num_threads` threads, for rows [0, num_rows).
+std::vector<std::byte> linear_bits(int num_threads, int64_t num_rows, DType dtype) {
+  constexpr int64_t kIn = 200;
+  constexpr int64_t kOut = 333;
+  const auto device = create_cpu_device({.num_threads = num_threads, .shuffle_seed = {}});
+  const auto stream = device->create_stream();
+  const Memory x = device->allocate(300 * kIn * size_of(dtype));
+  const Memory weight = device->allocate(kOut * kIn * size_of(dtype));
+  const Memory y = device->allocate(num_rows * kOut * size_of(dtype));
+  device->fill_random(*stream, TensorView(x.data(), dtype, {300, kIn}), 1, 1.0F);
+  device->fill_random(*stream, TensorView(weight.data(), dtype, {kOut, kIn}), 2, 1.0F);
+  KernelArgs args;
+  args.inputs = {TensorView(x.data(), dtype, {num_rows, kIn}),
+                 TensorView(weight.data(), dtype, {kOut, kIn})};
+  args.outputs = {TensorView(y.data(), dtype, {num_rows, kOut})};
+  const Kernel& kernel = device->kernels().choose("linear", args);
+  const Memory scratch = device->allocate(kernel.workspace(args).scratch_bytes);
+  args.scratch = scratch.data();
+  stream->launch({.label = "linear", .id = 0, .after = {}}, kernel.bind(*device, args), {});
+  stream->synchronize();
+  return {y.data(), y.data() + y.bytes()};
+}
+
+TEST(CpuKernels, GiveTheSameBitsOnAnyNumberOfThreads) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    const std::vector<std::byte> one = linear_bits(1, 270, dtype);
+    EXPECT_TRUE(linear_bits(2, 270, dtype) == one);
+    EXPECT_TRUE(linear_bits(5, 270, dtype) == one);
+  }
+}
+
+TEST(CpuKernels, GiveARowTheSameBitsAmongAnyNumberOfRows) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    const std::vector<std::byte> all = linear_bits(2, 270, dtype);
+    for (const int64_t num_rows : {1, 2, 3, 4, 5, 17}) {
+      const std::vector<std::byte> some = linear_bits(2, num_rows, dtype);
+      EXPECT_EQ(std::memcmp(some.data(), all.data(), some.size()), 0) << num_rows << " rows";
+    }
+  }
+}
+
+TEST(CpuDevice, NamesTheShapesThatNoKernelAccepts) {
+  const auto device = create_cpu_device();
+  KernelTable& table = device->kernels();
+  Kernel picky = {"picky", "picky.test", [](const KernelArgs&) { return false; }, nullptr, nullptr};
+  table.add_first(picky);
+  KernelArgs args;
+  args.inputs = {TensorView(nullptr, DType::kBF16, {3, 4})};
+  try {
+    (void)table.choose("picky", args);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
+    EXPECT_NE(std::string(error.what()).find("bf16[3,4]"), std::string::npos) << error.what();
+  }
+}
+
+// A process of its own: what faults must not take the test along.
+TEST(CpuDevice, FaultsOnAddressesThatAreNotMapped) {
+  const auto device = create_cpu_device();
+  const auto range = device->reserve(1 << 20);
+  range->map(range->granularity());
+  std::memset(range->data(), 1, static_cast<size_t>(range->granularity()));
+  range->unmap();
+  const pid_t child = fork();
+  if (child == 0) {
+    const volatile std::byte value = *range->data();
+    _exit(value == std::byte{1} ? 0 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_FALSE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+TEST(CpuDevice, RefusesToRecordTwiceAtOnce) {
+  const auto device = create_cpu_device();
+  const auto stream = device->create_stream();
+  const auto other = device->create_stream();
+  EXPECT_THROW((void)stream->end_recording(), Error);
+  const RecordingScope scope(*stream);
+  EXPECT_THROW(stream->begin_recording(), Error);
+  EXPECT_THROW(other->begin_recording(), Error);
+}
+
+}  // namespace
+}  // namespace encore

@@ -1,0 +1,73 @@
+// Root-mean-square normalization. Source: Zhang and Sennrich, 2019, equation 4.
+#include <algorithm>
+#include <cmath>
+
+#include "backend/cpu/kernels.h"
+#include "backend/cpu/simd.h"
+
+namespace encore::cpu {
+namespace {
+
+// Rows worth one piece of a parallel loop: about 16 K elements.
+int64_t rows_per_piece(int64_t row_elements) {
+  return std::max<int64_t>(1, 16384 / std::max<int64_t>(1, row_elements));
+}
+
+const float* widened_weight(const TensorView& weight) {
+  float* wide = thread_buffer(Buffer::kSecond, weight.shape[0]);
+  simd().load(weight.data, weight.dtype, weight.shape[0], wide);
+  return wide;
+}
+
+}  // namespace
+
+void normalize(float* x, const float* weight, int64_t n, float eps) {
+  const float mean = simd().sum_of_squares(x, n) / static_cast<float>(n);
+  const float scale = 1.0F / std::sqrt(mean + eps);
+  for (int64_t i = 0; i < n; ++i) x[i] = x[i] * scale * weight[i];
+}
+
+void rms_norm(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
+  const TensorView& x = args.inputs[0];
+  const TensorView& weight = args.inputs[1];
+  const TensorView& y = args.outputs[0];
+  const auto eps = static_cast<float>(args.attrs.get_double("eps"));
+  const int64_t n = x.shape[1];
+  const int64_t group = weight.shape[0];
+  pool.parallel_for(x.shape[0], rows_per_piece(n), [&](int64_t first, int64_t last) {
+    const float* wide = widened_weight(weight);
+    float* row = thread_buffer(Buffer::kFirst, n);
+    for (int64_t r = first; r < last; ++r) {
+      simd().load(row_bytes(x, r), x.dtype, n, row);
+      for (int64_t g = 0; g < n; g += group) normalize(row + g, wide, group, eps);
+      simd().store(row, n, y.dtype, row_bytes(y, r));
+    }
+  });
+}
+
+void add_rms_norm(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
+  const TensorView& x = args.inputs[0];
+  const TensorView& residual = args.inputs[1];
+  const TensorView& weight = args.inputs[2];
+  const TensorView& sum = args.outputs[0];
+  const TensorView& normed = args.outputs[1];
+  const auto eps = static_cast<float>(args.attrs.get_double("eps"));
+  const int64_t n = x.shape[1];
+  pool.parallel_for(x.shape[0], rows_per_piece(n), [&](int64_t first, int64_t last) {
+    const float* wide = widened_weight(weight);
+    float* row = thread_buffer(Buffer::kFirst, n);
+    float* other = thread_buffer(Buffer::kThird, n);
+    for (int64_t r = first; r < last; ++r) {
+      simd().load(row_bytes(x, r), x.dtype, n, row);
+      simd().load(row_bytes(residual, r), residual.dtype, n, other);
+      for (int64_t i = 0; i < n; ++i) row[i] += other[i];
+      simd().store(row, n, sum.dtype, row_bytes(sum, r));
+      // The norm is of the rounded sum, as if the two ops were apart.
+      simd().load(row_bytes(sum, r), sum.dtype, n, row);
+      normalize(row, wide, n, eps);
+      simd().store(row, n, normed.dtype, row_bytes(normed, r));
+    }
+  });
+}
+
+}  // namespace encore::cpu

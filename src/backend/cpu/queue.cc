@@ -1,0 +1,65 @@
+#include "backend/cpu/queue.h"
+
+#include <utility>
+
+namespace encore::cpu {
+
+void ShuffledQueue::barrier() {
+  walk_ids_.clear();
+  if (walk_start_ == pending_.size()) return;
+  previous_walk_start_ = walk_start_;
+  walk_start_ = pending_.size();
+}
+
+void ShuffledQueue::wait_for(size_t later, size_t earlier) {
+  pending_[earlier].followers.push_back(later);
+  ++pending_[later].num_waiting_for;
+}
+
+void ShuffledQueue::append(Entry entry) {
+  if (entry.id >= 0 && walk_ids_.contains(entry.id)) barrier();
+  const size_t index = pending_.size();
+  pending_.push_back({std::move(entry), 0, {}});
+  const Entry& added = pending_.back().entry;
+
+  // Waiting for the walk before is enough: its launches wait for the walk before theirs.
+  for (size_t i = previous_walk_start_; i < walk_start_; ++i) wait_for(index, i);
+  if (added.after.has_value()) {
+    for (const int id : *added.after) {
+      const auto earlier = walk_ids_.find(id);
+      if (earlier != walk_ids_.end()) wait_for(index, earlier->second);
+    }
+  } else {
+    for (size_t i = walk_start_; i < index; ++i) wait_for(index, i);
+  }
+
+  if (added.id >= 0) {
+    walk_ids_[added.id] = index;
+  } else if (!added.after.has_value()) {
+    barrier();
+  }
+}
+
+void ShuffledQueue::run_all() {
+  // Moved out first: a task that throws leaves an empty queue behind.
+  std::vector<Pending> pending = std::exchange(pending_, {});
+  walk_start_ = 0;
+  previous_walk_start_ = 0;
+  walk_ids_.clear();
+
+  std::vector<size_t> ready;
+  for (size_t i = 0; i < pending.size(); ++i) {
+    if (pending[i].num_waiting_for == 0) ready.push_back(i);
+  }
+  while (!ready.empty()) {
+    std::swap(ready[random_() % ready.size()], ready.back());
+    const Pending& next = pending[ready.back()];
+    ready.pop_back();
+    for (const Task& task : next.entry.tasks) task.run();
+    for (const size_t follower : next.followers) {
+      if (--pending[follower].num_waiting_for == 0) ready.push_back(follower);
+    }
+  }
+}
+
+}  // namespace encore::cpu

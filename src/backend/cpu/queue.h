@@ -1,0 +1,64 @@
+// What the CPU device records, and the queue in which tests run it out of order.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "backend/device.h"
+
+namespace encore::cpu {
+
+// One unit of work of a launch, copy or fill.
+struct Task {
+  RecordedNode node;
+  std::function<void()> run;
+};
+
+// Everything one launch enqueued, with its place in the order.
+struct Entry {
+  int id = -1;
+  std::optional<std::vector<int>> after;  // as LaunchAttributes::after
+  std::vector<Task> tasks;                // run one after the other
+};
+
+// Launches that nobody has looked at yet. They run in a random order that the given dependencies allow:
+//
+//   - Ids name launches of one walk. A walk ends where an id comes a second time and at barrier();
+//     whatever is appended later waits for the whole walk.
+//   - A launch with `after` waits for the launches of its walk with those ids, and no others. Ids that the
+//     walk has not seen are of an earlier walk and already waited for.
+//   - A launch without `after` waits for everything before it. Later launches wait for it only if they name it
+//     or have no `after` themselves; but when it has no id, nothing could name it, and it ends the walk.
+//
+// Threads: one at a time.
+class ShuffledQueue {
+ public:
+  explicit ShuffledQueue(uint64_t seed) : random_(seed) {}
+
+  void append(Entry entry);
+  // Everything appended later waits for everything appended so far.
+  void barrier();
+  // Runs all. Errors: the first that a task throws; what had not run is dropped.
+  void run_all();
+  [[nodiscard]] bool empty() const { return pending_.empty(); }
+
+ private:
+  struct Pending {
+    Entry entry;
+    int num_waiting_for = 0;
+    std::vector<size_t> followers;
+  };
+  void wait_for(size_t later, size_t earlier);
+
+  std::mt19937_64 random_;
+  std::vector<Pending> pending_;
+  size_t walk_start_ = 0;          // first launch of the current walk
+  size_t previous_walk_start_ = 0;  // the walk before it is [previous_walk_start_, walk_start_)
+  std::map<int, size_t> walk_ids_;
+};
+
+}  // namespace encore::cpu

@@ -1,0 +1,117 @@
+// Rotary position embedding, alone and fused with the norms before it and the KV write after it.
+// Source: Su et al., "RoFormer", 2021, section 3.2; halves paired as in GPT-NeoX.
+#include <cmath>
+#include <cstring>
+
+#include "backend/cpu/kernels.h"
+#include "backend/cpu/simd.h"
+
+namespace encore::cpu {
+namespace {
+
+// Cosines and sines of one token, [C/2] each.
+struct Angles {
+  const float* cosine;
+  const float* sine;
+  int64_t half;
+};
+
+Angles angles_of(int32_t position, const TensorView& inv_freq) {
+  const int64_t half = inv_freq.shape[0];
+  float* cosine = thread_buffer(Buffer::kFirst, 2 * half);
+  float* sine = cosine + half;
+  for (int64_t i = 0; i < half; ++i) {
+    const float angle = static_cast<float>(position) * inv_freq.as<float>()[i];
+    cosine[i] = std::cos(angle);
+    sine[i] = std::sin(angle);
+  }
+  return {cosine, sine, half};
+}
+
+void rotate(float* head, const Angles& a) {
+  for (int64_t i = 0; i < a.half; ++i) {
+    const float x1 = head[i];
+    const float x2 = head[i + a.half];
+    head[i] = x1 * a.cosine[i] - x2 * a.sine[i];
+    head[i + a.half] = x2 * a.cosine[i] + x1 * a.sine[i];
+  }
+}
+
+// A norm per head, widened; no weight: none.
+struct HeadNorm {
+  const float* weight = nullptr;
+  float eps = 0;
+};
+
+HeadNorm head_norm(const KernelArgs& args, size_t input, Buffer slot) {
+  if (args.inputs.size() <= input) return {};
+  const TensorView& weight = args.inputs[input];
+  float* wide = thread_buffer(slot, weight.shape[0]);
+  simd().load(weight.data, weight.dtype, weight.shape[0], wide);
+  return {wide, static_cast<float>(args.attrs.get_double("eps"))};
+}
+
+// The head at `from` normalized and rotated to `to`, rounded once.
+void turn_head(const std::byte* from, DType dtype, const HeadNorm& norm, const Angles& angles,
+               std::byte* to) {
+  const int64_t n = 2 * angles.half;
+  float* head = thread_buffer(Buffer::kSecond, n);
+  simd().load(from, dtype, n, head);
+  if (norm.weight != nullptr) normalize(head, norm.weight, n, norm.eps);
+  rotate(head, angles);
+  simd().store(head, n, dtype, to);
+}
+
+}  // namespace
+
+void rope(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
+  const TensorView& x = args.inputs[0];
+  const auto* positions = args.inputs[1].as<int32_t>();
+  const TensorView& inv_freq = args.inputs[2];
+  const TensorView& y = args.outputs[0];
+  const int64_t head_size = 2 * inv_freq.shape[0];
+  pool.parallel_for(x.shape[0], 4, [&](int64_t first, int64_t last) {
+    for (int64_t t = first; t < last; ++t) {
+      const Angles angles = angles_of(positions[t], inv_freq);
+      for (int64_t c = 0; c < x.shape[1]; c += head_size) {
+        turn_head(row_bytes(x, t, c), x.dtype, {}, angles, row_bytes(y, t, c));
+      }
+    }
+  });
+}
+
+void rope_kv_write(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
+  const TensorView& q = args.inputs[0];
+  const TensorView& k = args.inputs[1];
+  const TensorView& v = args.inputs[2];
+  const auto* positions = args.inputs[3].as<int32_t>();
+  const auto* slots = args.inputs[5].as<int32_t>();
+  const TensorView& y = args.outputs[0];
+  const TensorView& k_cache = args.outputs[1];
+  const TensorView& v_cache = args.outputs[2];
+  const int64_t num_kv_heads = k_cache.shape[1];
+  const int64_t page_size = k_cache.shape[2];
+  const int64_t head_size = k_cache.shape[3];
+  const int64_t head_bytes = head_size * size_of(k.dtype);
+  pool.parallel_for(q.shape[0], 4, [&](int64_t first, int64_t last) {
+    const HeadNorm q_norm = head_norm(args, 8, Buffer::kThird);
+    const HeadNorm k_norm = head_norm(args, 9, Buffer::kFourth);
+    for (int64_t t = first; t < last; ++t) {
+      const Angles angles = angles_of(positions[t], args.inputs[4]);
+      for (int64_t c = 0; c < q.shape[1]; c += head_size) {
+        turn_head(row_bytes(q, t, c), q.dtype, q_norm, angles, row_bytes(y, t, c));
+      }
+      const int64_t page = slots[t] / page_size;
+      if (slots[t] < 0 || page >= k_cache.shape[0]) continue;
+      for (int64_t head = 0; head < num_kv_heads; ++head) {
+        const int64_t place = (page * num_kv_heads + head) * page_size + slots[t] % page_size;
+        turn_head(row_bytes(k, t, head * head_size), k.dtype, k_norm, angles,
+                  k_cache.as<std::byte>() + place * head_bytes);
+        std::memcpy(v_cache.as<std::byte>() + place * head_bytes,
+                    row_bytes(v, t, head * head_size), static_cast<size_t>(head_bytes));
+      }
+    }
+  });
+}
+
+}  // namespace encore::cpu

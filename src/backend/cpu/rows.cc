@@ -1,0 +1,75 @@
+// Ops that move whole rows: embedding, gather_rows, kv_write.
+#include <algorithm>
+#include <cstring>
+
+#include "backend/cpu/kernels.h"
+#include "backend/cpu/simd.h"
+
+namespace encore::cpu {
+namespace {
+
+constexpr int64_t kRowsPerPiece = 32;
+
+void copy_row(std::byte* to, const std::byte* from, const TensorView& rows) {
+  std::memcpy(to, from, static_cast<size_t>(rows.row_elements() * size_of(rows.dtype)));
+}
+
+}  // namespace
+
+void embedding(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
+  const auto* ids = args.inputs[0].as<int32_t>();
+  const TensorView& table = args.inputs[1];
+  const float fill = *args.inputs[2].as<float>();
+  const TensorView& y = args.outputs[0];
+  const int64_t n = y.shape[1];
+  pool.parallel_for(y.shape[0], kRowsPerPiece, [&](int64_t first, int64_t last) {
+    float* filled = thread_buffer(Buffer::kFirst, n);
+    std::fill_n(filled, n, fill);
+    for (int64_t t = first; t < last; ++t) {
+      if (ids[t] >= 0 && ids[t] < table.shape[0]) {
+        copy_row(row_bytes(y, t), row_bytes(table, ids[t]), y);
+      } else {
+        simd().store(filled, n, y.dtype, row_bytes(y, t));
+      }
+    }
+  });
+}
+
+void gather_rows(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
+  const TensorView& x = args.inputs[0];
+  const auto* rows = args.inputs[1].as<int32_t>();
+  const TensorView& y = args.outputs[0];
+  pool.parallel_for(y.shape[0], kRowsPerPiece, [&](int64_t first, int64_t last) {
+    for (int64_t b = first; b < last; ++b) {
+      if (rows[b] >= 0 && rows[b] < x.shape[0]) {
+        copy_row(row_bytes(y, b), row_bytes(x, rows[b]), y);
+      } else {
+        std::memset(row_bytes(y, b), 0, static_cast<size_t>(y.shape[1] * size_of(y.dtype)));
+      }
+    }
+  });
+}
+
+void kv_write(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
+  const auto* slots = args.inputs[4].as<int32_t>();
+  for (int i = 0; i < 2; ++i) {
+    const TensorView& cache = args.outputs[static_cast<size_t>(i)];
+    const TensorView& x = args.inputs[static_cast<size_t>(2 + i)];
+    const int64_t num_heads = cache.shape[1];
+    const int64_t page_size = cache.shape[2];
+    const int64_t head_bytes = cache.shape[3] * size_of(cache.dtype);
+    pool.parallel_for(x.shape[0], kRowsPerPiece, [&](int64_t first, int64_t last) {
+      for (int64_t t = first; t < last; ++t) {
+        const int64_t page = slots[t] / page_size;
+        if (slots[t] < 0 || page >= cache.shape[0]) continue;
+        for (int64_t head = 0; head < num_heads; ++head) {
+          const int64_t place = (page * num_heads + head) * page_size + slots[t] % page_size;
+          std::memcpy(cache.as<std::byte>() + place * head_bytes,
+                      row_bytes(x, t) + head * head_bytes, static_cast<size_t>(head_bytes));
+        }
+      }
+    });
+  }
+}
+
+}  // namespace encore::cpu

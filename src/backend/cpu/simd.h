@@ -1,0 +1,85 @@
+// The inner loops that need vector instructions, once per instruction set.
+//
+// Each table is one file compiled with its own flags from one body (simd_body.inc), so those files use no
+// inline function of anybody else: the linker may keep whichever copy it likes.
+//
+// Sums have one order on every instruction set: 16 lanes, lane l takes elements l, l + 16, ... in that
+// order (of the even-odd arrangement, for bf16 weights), lanes are added pairwise at the end. So a dot
+// product's bits do not depend on what else is computed beside it. Instruction sets differ in one thing:
+// without FMA each product is rounded.
+#pragma once
+
+#include <cstdint>
+
+#include "base/dtype.h"
+
+namespace encore::cpu {
+
+// How the elements of a widened row lie. Even-odd: of each 32, the even ones first, which is how bf16 splits
+// with one shift and one mask.
+enum class Arrangement : uint8_t { kNatural, kEvenOdd };
+
+// Widened rows are padded with zeros to a multiple of this.
+constexpr int64_t kPadding = 32;
+constexpr int64_t padded(int64_t n) { return (n + kPadding - 1) / kPadding * kPadding; }
+
+// Dot products of every row of x with every row of w, of `n` elements each.
+struct DotProducts {
+  const float* x = nullptr;  // for bf16 w: arranged kEvenOdd and padded
+  int64_t x_stride = 0;      // Units: elements, like all strides here
+  int64_t num_x = 0;
+  const void* w = nullptr;
+  DType w_dtype = DType::kF32;
+  int64_t w_stride = 0;
+  int64_t num_w = 0;
+  int64_t n = 0;
+  float* y = nullptr;  // y[i * y_stride + j] = x_i . w_j
+  int64_t y_stride = 0;
+};
+
+// y_i += sum over j of weights[i][j] * rows[j], in the order of j; rows and y have `n` elements.
+struct WeightedSum {
+  const float* weights = nullptr;
+  int64_t weights_stride = 0;
+  int64_t num_y = 0;
+  const float* rows = nullptr;
+  int64_t rows_stride = 0;
+  int64_t num_rows = 0;
+  int64_t n = 0;
+  float* y = nullptr;
+  int64_t y_stride = 0;
+};
+
+struct Simd {
+  const char* name;  // "AVX-512"
+  // `n` elements of a float dtype to f32, and back with rounding to nearest even; NaN stays NaN.
+  void (*load)(const void* from, DType dtype, int64_t n, float* to);
+  void (*store)(const float* from, int64_t n, DType dtype, void* to);
+  // As load, arranged and padded.
+  void (*pack)(const void* from, DType dtype, int64_t n, Arrangement arrangement, float* to);
+  void (*dot_products)(const DotProducts& args);
+  void (*weighted_sum)(const WeightedSum& args);
+  // x = exp(x), to 2 units in the last place; 0 below about -104.
+  void (*exp)(float* x, int64_t n);
+  // x = exp(x - offset); returns their sum.
+  float (*exp_sum)(float* x, int64_t n, float offset);
+  float (*sum_of_squares)(const float* x, int64_t n);
+  // The largest number; NaNs are skipped; -infinity when there is none.
+  float (*max_number)(const float* x, int64_t n);
+  // 4 * num_blocks numbers of random::fill_block(seed, first_block + ...).
+  void (*normals)(uint64_t seed, uint64_t first_block, int64_t num_blocks, float* to);
+  // random::sample_noise of tokens 0 to 4 * num_blocks - 1.
+  void (*gumbels)(int64_t seed, int32_t kv_len, int64_t num_blocks, float* to);
+};
+
+// The best table for this processor.
+const Simd& simd();
+
+// Every table this processor can run, the plain one first; for tests.
+struct SimdList {
+  const Simd* tables[3];
+  int count;
+};
+SimdList runnable_simd();
+
+}  // namespace encore::cpu

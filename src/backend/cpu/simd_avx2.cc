@@ -1,0 +1,120 @@
+// The table for processors with AVX2, FMA and F16C.
+#include "backend/cpu/simd.h"
+#include "backend/random.h"
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+namespace encore::cpu {
+extern const Simd kSimdAvx2;
+
+#if defined(__AVX2__)
+namespace {
+
+struct Vec {
+  __m256 low;
+  __m256 high;
+};
+enum class Bf16 : uint16_t {};
+enum class F16 : uint16_t {};
+constexpr int64_t kTileX = 2;
+constexpr int64_t kTileW = 2;
+constexpr int64_t kStreamW = 4;
+
+inline Vec zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+inline Vec broadcast(float value) { return {_mm256_set1_ps(value), _mm256_set1_ps(value)}; }
+inline Vec add(Vec a, Vec b) { return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)}; }
+inline Vec sub(Vec a, Vec b) { return {_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)}; }
+inline Vec mul(Vec a, Vec b) { return {_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)}; }
+inline Vec max(Vec a, Vec b) { return {_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)}; }
+inline Vec min(Vec a, Vec b) { return {_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)}; }
+inline Vec fma(Vec a, Vec b, Vec c) {
+  return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
+}
+inline Vec round_nearest(Vec v) {
+  constexpr int kMode = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  return {_mm256_round_ps(v.low, kMode), _mm256_round_ps(v.high, kMode)};
+}
+
+// 2^n for n of [-126, 127].
+inline __m256 power_of_two(__m256i n) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
+}
+inline __m256 exp2_split(__m256 v, __m256 n) {
+  const __m256i whole = _mm256_cvtps_epi32(n);
+  const __m256i half = _mm256_srai_epi32(whole, 1);
+  const __m256i rest = _mm256_sub_epi32(whole, half);
+  return _mm256_mul_ps(_mm256_mul_ps(v, power_of_two(half)), power_of_two(rest));
+}
+inline Vec exp2_split(Vec v, Vec n) {
+  return {exp2_split(v.low, n.low), exp2_split(v.high, n.high)};
+}
+
+inline float sum(Vec v) {
+  const __m256 eight = _mm256_add_ps(v.low, v.high);
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
+inline Vec load(const float* from) { return {_mm256_loadu_ps(from), _mm256_loadu_ps(from + 8)}; }
+inline void store(float* to, Vec v) {
+  _mm256_storeu_ps(to, v.low);
+  _mm256_storeu_ps(to + 8, v.high);
+}
+
+inline __m128i load_half(const void* from, int half) {
+  return _mm_loadu_si128(static_cast<const __m128i*>(from) + half);
+}
+inline __m256 widen(__m128i half) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+}
+inline Vec load(const Bf16* from) {
+  return {widen(load_half(from, 0)), widen(load_half(from, 1))};
+}
+inline void load_even_odd(const Bf16* from, Vec& even, Vec& odd) {
+  const auto* halves = reinterpret_cast<const __m256i*>(from);
+  const __m256i first = _mm256_loadu_si256(halves);
+  const __m256i second = _mm256_loadu_si256(halves + 1);
+  const __m256i upper = _mm256_set1_epi32(~0xffff);
+  even = {_mm256_castsi256_ps(_mm256_slli_epi32(first, 16)),
+          _mm256_castsi256_ps(_mm256_slli_epi32(second, 16))};
+  odd = {_mm256_castsi256_ps(_mm256_and_si256(first, upper)),
+         _mm256_castsi256_ps(_mm256_and_si256(second, upper))};
+}
+inline __m256i narrow(__m256 v) {
+  const __m256i bits = _mm256_castps_si256(v);
+  const __m256i upper = _mm256_srli_epi32(bits, 16);
+  const __m256i odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
+  const __m256i rounded = _mm256_srli_epi32(
+      _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd), 16);
+  const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+  const __m256i quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
+  return _mm256_blendv_epi8(rounded, quiet, is_nan);
+}
+inline void store(Bf16* to, Vec v) {
+  const __m256i packed = _mm256_packus_epi32(narrow(v.low), narrow(v.high));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permute4x64_epi64(packed, 0xd8));
+}
+
+inline Vec load(const F16* from) {
+  return {_mm256_cvtph_ps(load_half(from, 0)), _mm256_cvtph_ps(load_half(from, 1))};
+}
+inline void store(F16* to, Vec v) {
+  constexpr int kMode = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  auto* half = reinterpret_cast<__m128i*>(to);
+  _mm_storeu_si128(half, _mm256_cvtps_ph(v.low, kMode));
+  _mm_storeu_si128(half + 1, _mm256_cvtps_ph(v.high, kMode));
+}
+
+#include "backend/cpu/simd_body.inc"
+
+}  // namespace
+
+const Simd kSimdAvx2 = make_table("AVX2");
+#else
+const Simd kSimdAvx2 = {};
+#endif
+
+}  // namespace encore::cpu

@@ -1,0 +1,217 @@
+#include "backend/cpu/stream.h"
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+namespace encore::cpu {
+namespace {
+
+// Which stream each thread records on. Shared by all streams of the process, so that memory calls,
+// which know no stream, can tell.
+class RecordingThreads {
+ public:
+  void add(const CpuStream* stream) {
+    const std::lock_guard lock(mutex_);
+    if (find_here() != nullptr) {
+      fail(ErrorKind::kCompile, "this thread is recording on another stream already");
+    }
+    entries_.push_back({std::this_thread::get_id(), stream});
+  }
+  void remove(const CpuStream* stream) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(entries_, [&](const Entry& entry) { return entry.stream == stream; });
+  }
+  const CpuStream* here() {
+    const std::lock_guard lock(mutex_);
+    return find_here();
+  }
+
+ private:
+  struct Entry {
+    std::thread::id thread;
+    const CpuStream* stream;
+  };
+  const CpuStream* find_here() const {
+    for (const Entry& entry : entries_) {
+      if (entry.thread == std::this_thread::get_id()) return entry.stream;
+    }
+    return nullptr;
+  }
+
+  std::mutex mutex_;
+  std::vector<Entry> entries_;
+};
+
+RecordingThreads& recording_threads() {
+  static RecordingThreads threads;
+  return threads;
+}
+
+}  // namespace
+
+void enqueue(Stream& stream, std::string_view kernel, std::function<void()> work) {
+  static_cast<CpuStream&>(stream).enqueue(
+      {{"kernel", "", std::string(kernel)}, std::move(work)});
+}
+
+void refuse_while_recording(std::string_view did) {
+  const CpuStream* stream = recording_threads().here();
+  if (stream != nullptr) {
+    fail(ErrorKind::kCompile, "{} {} while it is recorded", stream->at_work(), did);
+  }
+}
+
+int CpuRecording::num_nodes() const {
+  int count = 0;
+  for (const Entry& entry : entries_) count += static_cast<int>(entry.tasks.size());
+  return count;
+}
+
+std::vector<RecordedNode> CpuRecording::nodes() const {
+  std::vector<RecordedNode> nodes;
+  for (const Entry& entry : entries_) {
+    for (const Task& task : entry.tasks) nodes.push_back(task.node);
+  }
+  return nodes;
+}
+
+double CpuEvent::milliseconds_since(const Event& start) const {
+  const auto& begin = static_cast<const CpuEvent&>(start);
+  if (!time_ || !begin.time_) {
+    fail(ErrorKind::kDevice, "an event that was never recorded has no time");
+  }
+  return std::chrono::duration<double, std::milli>(*time_ - *begin.time_).count();
+}
+
+CpuStream::CpuStream(std::optional<uint64_t> shuffle_seed) {
+  if (shuffle_seed) queue_.emplace(*shuffle_seed);
+}
+
+CpuStream::~CpuStream() {
+  abandon_recording();
+  try {
+    if (queue_) queue_->run_all();
+  } catch (...) {  // destructors never throw; nobody is left to look at the result
+  }
+}
+
+std::string CpuStream::at_work() const {
+  if (label_.empty()) return "the code before the first launch";
+  return fmt::format("{}op '{}'", launching_ ? "" : "the code after ", label_);
+}
+
+void CpuStream::launch(const LaunchAttributes& attributes, const BoundLaunch& bound,
+                       const StepShape& step) {
+  label_ = attributes.label.empty() ? "launch without a label" : std::string(attributes.label);
+  launching_.emplace();
+  launching_->id = attributes.id;
+  if (attributes.after) launching_->after.emplace(attributes.after->begin(), attributes.after->end());
+  try {
+    bound(*this, step);
+  } catch (...) {
+    launching_.reset();
+    throw;
+  }
+  commit(*std::exchange(launching_, std::nullopt));
+}
+
+void CpuStream::enqueue(Task task) {
+  if (!recording_ && !queue_) return task.run();
+  if (!launching_) return commit({-1, std::nullopt, {std::move(task)}});
+  task.node.op = label_;
+  launching_->tasks.push_back(std::move(task));
+}
+
+void CpuStream::commit(Entry entry) {
+  if (entry.tasks.empty()) return;
+  if (recording_) {
+    recorded_.push_back(std::move(entry));
+  } else {
+    queue_->append(std::move(entry));
+  }
+}
+
+void CpuStream::look() {
+  if (queue_) queue_->run_all();
+}
+
+void CpuStream::enqueue_barrier(Task task) {
+  if (recording_) return commit({-1, std::nullopt, {std::move(task)}});
+  look();
+  task.run();
+}
+
+void CpuStream::copy_to_device(void* device, const void* host, int64_t bytes) {
+  if (bytes == 0) return;
+  enqueue_barrier({{"copy", "", "memcpy"},
+                   [=] { std::memcpy(device, host, static_cast<size_t>(bytes)); }});
+}
+
+void CpuStream::copy_to_host(void* host, const void* device, int64_t bytes) {
+  copy_to_device(host, device, bytes);
+}
+
+void CpuStream::fill(void* device, uint32_t pattern, int64_t bytes) {
+  ENCORE_CHECK(bytes % 4 == 0, "fill of {} bytes", bytes);
+  if (bytes == 0) return;
+  enqueue_barrier({{"fill", "", "memset"},
+                   [=] { std::fill_n(static_cast<uint32_t*>(device), bytes / 4, pattern); }});
+}
+
+void CpuStream::begin_recording() {
+  if (recording_) fail(ErrorKind::kCompile, "the stream is recording already");
+  recording_threads().add(this);
+  recording_ = true;
+  label_.clear();
+  recorded_.clear();
+}
+
+std::unique_ptr<Recording> CpuStream::end_recording() {
+  if (!recording_) fail(ErrorKind::kCompile, "the stream is not recording");
+  auto recording = std::make_unique<CpuRecording>(std::move(recorded_));
+  abandon_recording();
+  return recording;
+}
+
+void CpuStream::abandon_recording() noexcept {
+  if (!recording_) return;
+  recording_threads().remove(this);
+  recording_ = false;
+  recorded_.clear();
+  label_.clear();
+}
+
+void CpuStream::replay(const Recording& recording) {
+  refuse_while_recording("replays a recording");
+  const auto& entries = static_cast<const CpuRecording&>(recording).entries();
+  if (queue_) {
+    queue_->barrier();
+    for (const Entry& entry : entries) queue_->append(entry);
+    queue_->barrier();
+    return;
+  }
+  for (const Entry& entry : entries) {
+    for (const Task& task : entry.tasks) task.run();
+  }
+}
+
+void CpuStream::record(Event& event) {
+  refuse_while_recording("records an event");
+  look();
+  static_cast<CpuEvent&>(event).set_now();
+}
+
+void CpuStream::wait(const Event& /*event*/) {
+  // What an event stands for has run by the time it is recorded.
+  refuse_while_recording("makes the stream wait for an event");
+}
+
+void CpuStream::synchronize() {
+  refuse_while_recording("waits for the device");
+  look();
+}
+
+}  // namespace encore::cpu

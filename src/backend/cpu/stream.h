@@ -1,0 +1,85 @@
+// The CPU's streams, recordings and events.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backend/cpu/queue.h"
+#include "backend/device.h"
+
+namespace encore::cpu {
+
+// Hands one unit of work to a CPU stream: how a CPU kernel's bound launch does its work. `kernel` is the
+// name that Recording::nodes() shows. Errors: whatever `work` throws, when it runs at once.
+void enqueue(Stream& stream, std::string_view kernel, std::function<void()> work);
+
+// Throws kCompile, "op 'x' <did> while it is recorded", when the calling thread is recording on some CPU
+// stream.
+void refuse_while_recording(std::string_view did);
+
+class CpuRecording final : public Recording {
+ public:
+  explicit CpuRecording(std::vector<Entry> entries) : entries_(std::move(entries)) {}
+  [[nodiscard]] int num_nodes() const override;
+  [[nodiscard]] std::vector<RecordedNode> nodes() const override;
+  [[nodiscard]] const std::vector<Entry>& entries() const { return entries_; }
+
+ private:
+  std::vector<Entry> entries_;
+};
+
+class CpuEvent final : public Event {
+ public:
+  void synchronize() override { refuse_while_recording("waits for an event"); }
+  [[nodiscard]] bool done() const override { return true; }
+  // Errors: kDevice when one of the two was never recorded.
+  [[nodiscard]] double milliseconds_since(const Event& start) const override;
+  void set_now() { time_ = std::chrono::steady_clock::now(); }
+
+ private:
+  std::optional<std::chrono::steady_clock::time_point> time_;
+};
+
+// Runs each launch at once, keeps it for a recording, or, with a shuffle seed, queues it until someone
+// looks: synchronize, copies, fills and events run everything queued; a replay only adds to the queue.
+class CpuStream final : public Stream {
+ public:
+  explicit CpuStream(std::optional<uint64_t> shuffle_seed);
+  ~CpuStream() override;
+
+  void launch(const LaunchAttributes& attributes, const BoundLaunch& bound,
+              const StepShape& step) override;
+  void copy_to_device(void* device, const void* host, int64_t bytes) override;
+  void copy_to_host(void* host, const void* device, int64_t bytes) override;
+  void fill(void* device, uint32_t pattern, int64_t bytes) override;
+  void begin_recording() override;
+  std::unique_ptr<Recording> end_recording() override;
+  void abandon_recording() noexcept override;
+  void replay(const Recording& recording) override;
+  void record(Event& event) override;
+  void wait(const Event& event) override;
+  void synchronize() override;
+
+  // One unit of work of the launch in progress, or of a launch of its own.
+  void enqueue(Task task);
+  // Work that is a barrier to both sides: a copy, a fill.
+  void enqueue_barrier(Task task);
+  // "op 'x'", or "the code before the first launch": who is at work, for messages.
+  [[nodiscard]] std::string at_work() const;
+
+ private:
+  void commit(Entry entry);
+  void look();
+
+  std::optional<ShuffledQueue> queue_;
+  bool recording_ = false;
+  std::vector<Entry> recorded_;
+  std::optional<Entry> launching_;
+  std::string label_;  // of the launch in progress or, while recording, of the latest one
+};
+
+}  // namespace encore::cpu

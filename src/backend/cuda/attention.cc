@@ -1,0 +1,42 @@
+#include "backend/cuda/attention.h"
+
+#include <array>
+
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/launch.h"
+
+namespace encore::cuda {
+
+AttentionShape attention_shape(const KernelArgs& args) {
+  const Shape& cache = args.inputs[1].shape;
+  AttentionShape shape;
+  shape.sequences = args.inputs[4].num_rows();
+  shape.tokens = args.inputs[0].num_rows();
+  shape.kv_heads = static_cast<int>(cache[1]);
+  shape.page_size = static_cast<int>(cache[2]);
+  shape.head_size = static_cast<int>(cache[3]);
+  shape.heads = static_cast<int>(args.inputs[0].row_elements()) / shape.head_size;
+  shape.max_kv_len = args.inputs[3].row_elements() * shape.page_size;
+  return shape;
+}
+
+bool accepts_tensor_cores(const KernelArgs& args) {
+  const AttentionShape shape = attention_shape(args);
+  const DType dtype = args.inputs[0].dtype;
+  const bool types = (dtype == DType::kBF16 || dtype == DType::kF16) &&
+                     args.inputs[1].dtype == dtype && args.inputs[2].dtype == dtype &&
+                     args.outputs[0].dtype == dtype;
+  const bool sizes = (shape.head_size == 64 || shape.head_size == 96 || shape.head_size == 128) &&
+                     (shape.page_size == 16 || shape.page_size == 32 || shape.page_size == 64) &&
+                     shape.group() <= 16;
+  return types && sizes && is_aligned(args.inputs[0]) && is_aligned(args.inputs[1]) &&
+         is_aligned(args.inputs[2]) && is_aligned(args.outputs[0]);
+}
+
+std::span<const Kernel> attention_kernels() {
+  static const std::array rows = {attention_decode_kernel(), attention_prefill_kernel(),
+                                  attention_plain_kernel()};
+  return rows;
+}
+
+}  // namespace encore::cuda

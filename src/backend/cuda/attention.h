@@ -1,0 +1,126 @@
+// What the attention kernels share: their parameters, and who may write what when.
+//
+// In place: the output may be written over q. A (token, head) row is written by one block alone,
+// and only after every block that reads that row of q has read it: the plain and prefill kernels
+// read their rows completely before they write them; the decode kernel's blocks read their rows
+// before they arrive at the counter, and only the last to arrive writes.
+#pragma once
+
+#include <cstdint>
+#include <numbers>
+#include <type_traits>
+
+#include "backend/cuda/launch.h"
+#include "backend/kernel.h"
+
+namespace encore::cuda {
+
+// One launch of the attention op, see ops.h. Strides in elements.
+template <typename T>
+struct AttentionParams {
+  const T* q = nullptr;  // not __restrict__: may be `out`
+  T* out = nullptr;
+  const T* k_cache = nullptr;  // [P,K,S,C]
+  const T* v_cache = nullptr;
+  const int32_t* page_table = nullptr;
+  const int32_t* kv_lens = nullptr;
+  const int32_t* query_starts = nullptr;
+  int64_t q_stride = 0;
+  int64_t out_stride = 0;
+  int64_t table_stride = 0;
+  float scale_log2e = 0;  // of scores; log2(e) is in it, for exponentials of base 2
+  int uniform_q = 0;      // tokens per sequence; 0: query_starts says
+  int kv_heads = 0;
+  int group = 0;  // query heads per kv head
+  int head_size = 0;
+  int page_size = 0;
+  int page_shift = 0;  // log2(page_size), for the kernels that want a power of two
+  int max_kv_len = 0;  // what a row of the page table can hold
+
+  int num_sequences = 0;
+  int64_t num_tokens = 0;
+
+#ifdef __CUDACC__
+  // 0 for the sequences past the last that a uniform step's spare rows stand for.
+  [[nodiscard]] __device__ int kv_len(int sequence) const {
+    return sequence < num_sequences ? min(kv_lens[sequence], max_kv_len) : 0;
+  }
+#endif
+};
+
+// The same as numbers, for choosing and sizing.
+struct AttentionShape {
+  int64_t sequences = 0;
+  int64_t tokens = 0;
+  int heads = 0;
+  int kv_heads = 0;
+  int head_size = 0;
+  int page_size = 0;
+  int64_t max_kv_len = 0;  // what a row of the page table can hold
+
+  [[nodiscard]] int group() const { return heads / kv_heads; }
+  // Runs of query rows that a launch has to look at. In a uniform step every row is in one, owned
+  // by a sequence or not.
+  [[nodiscard]] int64_t num_runs(int uniform_q) const {
+    return uniform_q > 0 ? div_up(tokens, uniform_q) : sequences;
+  }
+};
+AttentionShape attention_shape(const KernelArgs& args);
+
+template <typename T>
+AttentionParams<T> attention_params(const KernelArgs& args) {
+  const AttentionShape shape = attention_shape(args);
+  AttentionParams<T> params;
+  params.q = args.inputs[0].as<T>();
+  params.out = args.outputs[0].as<T>();
+  params.k_cache = args.inputs[1].as<T>();
+  params.v_cache = args.inputs[2].as<T>();
+  params.page_table = args.inputs[3].as<int32_t>();
+  params.kv_lens = args.inputs[4].as<int32_t>();
+  params.query_starts = args.inputs[5].as<int32_t>();
+  params.q_stride = args.inputs[0].row_stride;
+  params.out_stride = args.outputs[0].row_stride;
+  params.table_stride = args.inputs[3].row_stride;
+  params.scale_log2e =
+      static_cast<float>(args.attrs.get_double("scale") * std::numbers::log2e_v<double>);
+  params.uniform_q = args.step.q;
+  params.kv_heads = shape.kv_heads;
+  params.group = shape.group();
+  params.head_size = shape.head_size;
+  params.page_size = shape.page_size;
+  params.max_kv_len = static_cast<int>(shape.max_kv_len);
+  params.num_sequences = static_cast<int>(shape.sequences);
+  params.num_tokens = shape.tokens;
+  while ((1 << params.page_shift) < shape.page_size)
+    ++params.page_shift;
+  return params;
+}
+
+// May the tensor-core kernels run this: 16-bit, head size 64, 96 or 128, pages of 16, 32 or 64
+// slots, at most 16 query heads per kv head, rows aligned to 16 bytes.
+bool accepts_tensor_cores(const KernelArgs& args);
+
+// Calls `visitor(TypeTag<T>{}, std::integral_constant<int, C>{})` for what accepts_tensor_cores
+// allows.
+template <typename Visitor>
+decltype(auto) visit_tensor_core_shape(const KernelArgs& args, Visitor&& visitor) {
+  const auto with_type = [&](auto element) {
+    switch (args.inputs[1].shape[3]) {
+      case 64:
+        return visitor(element, std::integral_constant<int, 64>{});
+      case 96:
+        return visitor(element, std::integral_constant<int, 96>{});
+      default:
+        return visitor(element, std::integral_constant<int, 128>{});
+    }
+  };
+  return args.inputs[0].dtype == DType::kF16 ? with_type(TypeTag<__half>{})
+                                             : with_type(TypeTag<__nv_bfloat16>{});
+}
+
+// attention_decode.cu, attention_prefill.cu, attention_plain.cu
+Kernel attention_decode_kernel();
+Kernel attention_prefill_kernel();
+Kernel attention_plain_kernel();
+
+}  // namespace encore::cuda

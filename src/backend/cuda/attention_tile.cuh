@@ -1,0 +1,185 @@
+// The pieces of a tensor-core attention: tiles of K and V in shared memory, fragments, running
+// softmax.
+//
+// Fragments are those of mma.m16n8k16. With g = lane / 4 and t = lane % 4, a thread holds of a 16 x
+// 8 accumulator: row g, columns 2t and 2t+1 in [0] and [1]; row g + 8 in [2] and [3].
+#pragma once
+
+#include <cstdint>
+
+#include "backend/cuda/launch.h"
+
+namespace encore::cuda {
+
+inline constexpr int kWarpSize = 32;
+inline constexpr float kMinusInfinity = -__builtin_huge_valf();
+
+__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// Starts a copy of 16 bytes to shared memory; writes zeros, and reads nothing, when not `valid`.
+__device__ __forceinline__ void copy_async(uint32_t shared, const void* global, bool valid) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),
+               "r"(valid ? 16 : 0)
+               : "memory");
+}
+// Closes a group of copies of this thread.
+__device__ __forceinline__ void commit_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+// Waits until at most `kPending` groups of this thread are under way. Other threads' copies are
+// visible only after a barrier.
+template <int kPending>
+__device__ __forceinline__ void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// Byte offset of 16-byte piece `piece` of row `row` in a tile with rows of C 16-bit elements,
+// permuted so that eight rows of one piece lie in different banks.
+template <int C>
+__device__ __forceinline__ uint32_t tile_offset(int row, int piece) {
+  static_assert(C == 64 || C == 96 || C == 128);
+  // Rows of 64 or 128 elements start in the same bank; rows of 96 alternate between two.
+  const int permuted = C == 96 ? piece ^ ((row >> 1) & 3) : piece ^ (row & 7);
+  return static_cast<uint32_t>((row * (C / 8) + permuted) * 16);
+}
+
+// Four 8 x 8 matrices; lane l gives the address of row l % 8 of matrix l / 8.
+__device__ __forceinline__ void load_matrices(uint32_t (&out)[4], uint32_t shared) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+               : "r"(shared)
+               : "memory");
+}
+__device__ __forceinline__ void load_matrices_transposed(uint32_t (&out)[4], uint32_t shared) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+               : "r"(shared)
+               : "memory");
+}
+
+// Where a lane finds its row of the matrices of elements [0, 16) of 16 rows of a tile; from there,
+// step_address() leads to elements [16 * step, 16 * step + 16). Further 16 rows are a constant
+// away. Three maps of lanes to rows and halves of 16 elements, for what mma wants of each operand:
+// queries, an A operand;
+template <int C>
+__device__ __forceinline__ uint32_t query_address(uint32_t tile, int lane) {
+  return tile + tile_offset<C>(lane % 16, lane / 16);
+}
+// keys, B operands: [0] and [1] of the first 8 keys, [2] and [3] of the others;
+template <int C>
+__device__ __forceinline__ uint32_t key_address(uint32_t tile, int lane) {
+  return tile + tile_offset<C>(lane % 8 + 8 * (lane / 16), lane / 8 % 2);
+}
+// values, transposed into B operands: [0] and [1] of the first 8 columns, [2] and [3] of the
+// others.
+template <int C>
+__device__ __forceinline__ uint32_t value_address(uint32_t tile, int lane) {
+  return tile + tile_offset<C>(lane % 16, lane / 16);
+}
+// One exclusive or instead of a register per step. Needs tiles aligned to kTileAlignment: the bits
+// that tile_offset() permutes are then bits of the address.
+inline constexpr int kTileAlignment = 256;
+template <int C>
+__device__ __forceinline__ uint32_t step_address(uint32_t first, int step) {
+  if constexpr (C == 96) return (first ^ static_cast<uint32_t>(step % 2 * 32)) + step / 2 * 64;
+  return first ^ static_cast<uint32_t>(step * 32);
+}
+
+template <typename T>
+__device__ __forceinline__ void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
+                                             uint32_t b1) {
+  if constexpr (std::is_same_v<T, __half>) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  } else {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+}
+
+// Two floats rounded to two elements, the first in the low half.
+template <typename T>
+__device__ __forceinline__ uint32_t pack_pair(float low, float high) {
+  if constexpr (std::is_same_v<T, __half>) {
+    const __half2 pair = __floats2half2_rn(low, high);
+    return reinterpret_cast<const uint32_t&>(pair);
+  } else {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    return reinterpret_cast<const uint32_t&>(pair);
+  }
+}
+
+// Two neighbouring score accumulators (16 rows x 16 keys) as the A operand of the product with V.
+template <typename T>
+__device__ __forceinline__ void to_operand(uint32_t (&out)[4], const float (&left)[4],
+                                           const float (&right)[4]) {
+  out[0] = pack_pair<T>(left[0], left[1]);
+  out[1] = pack_pair<T>(left[2], left[3]);
+  out[2] = pack_pair<T>(right[0], right[1]);
+  out[3] = pack_pair<T>(right[2], right[3]);
+}
+
+__device__ __forceinline__ float exp2_fast(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
+// What a maximum is subtracted as: a row that has seen no key yet has maximum -inf.
+__device__ __forceinline__ float finite_max(float max) {
+  return max == kMinusInfinity ? 0.0F : max;
+}
+
+// The running softmax of the two rows of which a thread holds parts. A tile without a visible key
+// changes neither `max` nor `sum`, and rescales by exactly 1.
+struct RunningSoftmax {
+  float max[2] = {kMinusInfinity, kMinusInfinity};  // of the raw scores, over the row
+  float sum[2] = {0.0F, 0.0F};                      // of this thread's part of the row
+
+  // Turns scores into weights relative to the new maximum; what was summed before is to be
+  // multiplied by `rescale`. `scale` includes log2(e).
+  template <int kTiles>
+  __device__ __forceinline__ void update(float (&scores)[kTiles][4], float (&rescale)[2],
+                                         float scale) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float largest = max[r];
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n) {
+        largest = fmaxf(largest, fmaxf(scores[n][2 * r], scores[n][2 * r + 1]));
+      }
+      largest = fmaxf(largest, __shfl_xor_sync(0xffffffffU, largest, 1));
+      largest = fmaxf(largest, __shfl_xor_sync(0xffffffffU, largest, 2));
+      const float reference = finite_max(largest);
+      rescale[r] = exp2_fast((max[r] - reference) * scale);
+      max[r] = largest;
+      const float offset = reference * scale;
+      float total = 0.0F;
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+        for (int i = 2 * r; i < 2 * r + 2; ++i) {
+          scores[n][i] = exp2_fast(__fmaf_rn(scores[n][i], scale, -offset));
+          total += scores[n][i];
+        }
+      }
+      sum[r] = __fmaf_rn(sum[r], rescale[r], total);
+    }
+  }
+
+  // The row's whole sum, in each thread that holds a part.
+  __device__ __forceinline__ float row_sum(int r) const {
+    float total = sum[r];
+    total += __shfl_xor_sync(0xffffffffU, total, 1);
+    total += __shfl_xor_sync(0xffffffffU, total, 2);
+    return total;
+  }
+};
+
+}  // namespace encore::cuda

@@ -1,0 +1,142 @@
+#include "backend/cuda/device.h"
+
+#include <cstdlib>
+
+#include <fmt/format.h>
+
+#include "backend/cuda/context.h"
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/memory.h"
+#include "backend/cuda/stream.h"
+
+namespace encore::cuda {
+namespace {
+
+constexpr const char* kOtherDevice = "or choose --device cpu";
+
+int count_devices() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaErrorInsufficientDriver || status == cudaErrorInitializationError ||
+      status == cudaErrorStubLibrary || status == cudaErrorSystemDriverMismatch) {
+    cudaGetLastError();
+    fail(ErrorKind::kDevice,
+         "no usable NVIDIA driver ({}): install a driver for CUDA 13 (580 or newer), {}",
+         cudaGetErrorString(status), kOtherDevice);
+  }
+  if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0)) {
+    cudaGetLastError();
+    fail(ErrorKind::kDevice, "no NVIDIA GPU found: run on a machine with one, {}", kOtherDevice);
+  }
+  check(status, "cudaGetDeviceCount");
+  return count;
+}
+
+// All kernels are loaded with their module: loading one at its first launch allocates memory, which
+// would come after the memory plan, or inside a recording. Read once, when CUDA starts.
+void load_modules_eagerly() {
+  setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
+}
+
+}  // namespace
+
+std::string version_text(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+const Chip& chip(Device& device) {
+  return static_cast<CudaDevice&>(device).chip();
+}
+
+CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
+  load_modules_eagerly();
+  const int count = count_devices();
+  if (ordinal < 0 || ordinal >= count) {
+    fail(ErrorKind::kDevice, "no GPU {}: this machine has {} (0 to {})", ordinal, count, count - 1);
+  }
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, ordinal), "cudaGetDeviceProperties");
+  name_ = properties.name;
+  if (properties.major != 9 || properties.minor != 0) {
+    fail(ErrorKind::kDevice,
+         "{} has compute capability {}.{}; Encore's kernels are built for 9.0 (H100, H200): use "
+         "such "
+         "a GPU, {}",
+         name_, properties.major, properties.minor, kOtherDevice);
+  }
+  use_device(ordinal);
+  check(cudaFree(nullptr), "starting CUDA");  // creates the context
+  chip_.num_multiprocessors = properties.multiProcessorCount;
+  chip_.max_shared_bytes_per_block = static_cast<int>(properties.sharedMemPerBlockOptin);
+  chip_.max_shared_bytes_per_multiprocessor =
+      static_cast<int>(properties.sharedMemPerMultiprocessor);
+  kernels_ = KernelTable(all_kernels());
+}
+
+DeviceInfo CudaDevice::info() const {
+  use_device(ordinal_);
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  check(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
+  int driver_version = 0;
+  int runtime_version = 0;
+  check(cudaDriverGetVersion(&driver_version), "cudaDriverGetVersion");
+  check(cudaRuntimeGetVersion(&runtime_version), "cudaRuntimeGetVersion");
+  DeviceInfo info;
+  info.name = name_;
+  info.detail =
+      fmt::format("{} multiprocessors, driver for CUDA {}, runtime {}", chip_.num_multiprocessors,
+                  version_text(driver_version), version_text(runtime_version));
+  const std::lock_guard lock(mutex_);
+  if (cublaslt_) {
+    info.detail += fmt::format(", cuBLASLt {} ({})", cublaslt_->version(), cublaslt_->path());
+  }
+  info.total_bytes = static_cast<int64_t>(total_bytes);
+  info.free_bytes = static_cast<int64_t>(free_bytes);
+  return info;
+}
+
+Memory CudaDevice::allocate(int64_t bytes) {
+  return allocate_device_memory(ordinal_, bytes);
+}
+Memory CudaDevice::allocate_host(int64_t bytes) {
+  return allocate_pinned_memory(ordinal_, bytes);
+}
+std::unique_ptr<AddressRange> CudaDevice::reserve(int64_t bytes) {
+  return reserve_addresses(ordinal_, bytes);
+}
+std::unique_ptr<Stream> CudaDevice::create_stream() {
+  return std::make_unique<CudaStream>(ordinal_);
+}
+std::unique_ptr<Event> CudaDevice::create_event() {
+  return std::make_unique<CudaEvent>(ordinal_);
+}
+
+void CudaDevice::fill_random(Stream& stream, const TensorView& tensor, uint64_t seed,
+                             float stddev) {
+  const LaunchAttributes attributes{.label = "fill_random", .id = -1, .after = {}};
+  stream.launch(
+      attributes,
+      [&](Stream& on, const StepShape& /*step*/) { launch_fill_random(on, tensor, seed, stddev); },
+      {});
+}
+
+CublasLt& CudaDevice::cublaslt() {
+  const std::lock_guard lock(mutex_);
+  if (!cublaslt_) {
+    forbid_while_recording("cuBLASLt is opened");
+    use_device(ordinal_);
+    cublaslt_ = std::make_unique<CublasLt>();
+  }
+  return *cublaslt_;
+}
+
+}  // namespace encore::cuda
+
+namespace encore {
+
+std::unique_ptr<Device> create_cuda_device(int ordinal) {
+  return std::make_unique<cuda::CudaDevice>(ordinal);
+}
+
+}  // namespace encore

@@ -1,0 +1,45 @@
+// A CUDA GPU as a device.
+#pragma once
+
+#include <memory>
+#include <mutex>
+
+#include "backend/cuda/cublaslt.h"
+#include "backend/cuda/launch.h"
+#include "backend/device.h"
+
+namespace encore::cuda {
+
+class CudaDevice final : public Device {
+ public:
+  // Errors: kDevice naming what is missing and the remedy.
+  explicit CudaDevice(int ordinal);
+
+  [[nodiscard]] DeviceKind kind() const override { return DeviceKind::kCuda; }
+  [[nodiscard]] DeviceInfo info() const override;
+  Memory allocate(int64_t bytes) override;
+  Memory allocate_host(int64_t bytes) override;
+  std::unique_ptr<AddressRange> reserve(int64_t bytes) override;
+  std::unique_ptr<Stream> create_stream() override;
+  std::unique_ptr<Event> create_event() override;
+  [[nodiscard]] KernelTable& kernels() override { return kernels_; }
+  void fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev) override;
+  double read_bandwidth() override;
+
+  [[nodiscard]] const Chip& chip() const { return chip_; }
+  // Opened when first asked for. Errors: kDevice.
+  [[nodiscard]] CublasLt& cublaslt();
+
+ private:
+  int ordinal_;
+  Chip chip_;
+  std::string name_;
+  KernelTable kernels_;
+  mutable std::mutex mutex_;  // guards the pointer cublaslt_
+  std::unique_ptr<CublasLt> cublaslt_;
+};
+
+// "13.0" for 13000, as CUDA numbers its versions.
+std::string version_text(int version);
+
+}  // namespace encore::cuda

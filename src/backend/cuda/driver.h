@@ -1,0 +1,33 @@
+// The few functions of the driver that the runtime library does not offer, looked up when first
+// needed so that the executable starts without a driver.
+#pragma once
+
+#include <string_view>
+
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
+namespace encore::cuda {
+
+struct Driver {
+  PFN_cuGetErrorString_v6000 get_error_string = nullptr;
+  PFN_cuMemGetAllocationGranularity_v10020 mem_get_allocation_granularity = nullptr;
+  PFN_cuMemAddressReserve_v10020 mem_address_reserve = nullptr;
+  PFN_cuMemAddressFree_v10020 mem_address_free = nullptr;
+  PFN_cuMemCreate_v10020 mem_create = nullptr;
+  PFN_cuMemRelease_v10020 mem_release = nullptr;
+  PFN_cuMemMap_v10020 mem_map = nullptr;
+  PFN_cuMemUnmap_v10020 mem_unmap = nullptr;
+  PFN_cuMemSetAccess_v10020 mem_set_access = nullptr;
+  PFN_cuGraphKernelNodeGetParams_v12000 graph_kernel_node_get_params = nullptr;
+  PFN_cuFuncGetName_v12030 func_get_name = nullptr;
+  PFN_cuKernelGetName_v12030 kernel_get_name = nullptr;
+};
+
+// Errors: kDevice naming the function that the driver lacks.
+const Driver& driver();
+
+// Throws kDevice, or kMemory when the device has no more, naming `what` and the op being launched.
+void check(CUresult status, std::string_view what);
+
+}  // namespace encore::cuda

@@ -1,0 +1,17 @@
+// linear with one row: a kernel of ours that streams the weights once. Declared for linear.cc's
+// table.
+#pragma once
+
+#include "backend/kernel.h"
+
+namespace encore::cuda {
+
+// One row of bf16 or f16, weights dense, everything aligned to 16 bytes; output f32 or as the
+// input.
+bool accepts_gemv(const KernelArgs& args);
+BoundLaunch bind_gemv(Device& device, const KernelArgs& args);
+
+// Any shape, stride and dtype: tiles in shared memory, float arithmetic.
+BoundLaunch bind_plain_linear(Device& device, const KernelArgs& args);
+
+}  // namespace encore::cuda

@@ -1,0 +1,15 @@
+#include "backend/cuda/kernels.h"
+
+namespace encore::cuda {
+
+std::vector<Kernel> all_kernels() {
+  std::vector<Kernel> rows;
+  for (const std::span<const Kernel> part :
+       {linear_kernels(), elementwise_kernels(), norm_kernels(), row_kernels(), rope_kernels(),
+        attention_kernels(), sample_kernels()}) {
+    rows.insert(rows.end(), part.begin(), part.end());
+  }
+  return rows;
+}
+
+}  // namespace encore::cuda

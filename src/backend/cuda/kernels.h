@@ -1,0 +1,23 @@
+// The CUDA kernel table, one function a file of kernels. Within an op, the first row that accepts
+// wins.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "backend/kernel.h"
+
+namespace encore::cuda {
+
+std::span<const Kernel> linear_kernels();       // linear.cc: linear
+std::span<const Kernel> elementwise_kernels();  // elementwise.cu: add, mul, silu, silu_mul
+std::span<const Kernel> norm_kernels();         // norm.cu: rms_norm, add_rms_norm
+std::span<const Kernel> row_kernels();          // rows.cu: embedding, gather_rows
+std::span<const Kernel> rope_kernels();         // rope.cu: rope, kv_write, rope_kv_write
+std::span<const Kernel> attention_kernels();    // attention.cu: attention
+std::span<const Kernel> sample_kernels();       // sample.cu: sample
+
+// All of the above.
+std::vector<Kernel> all_kernels();
+
+}  // namespace encore::cuda

@@ -1,0 +1,210 @@
+// What every .cu file needs: checked calls, launches, element types, vector accesses.
+//
+// A kernel of ours may start while the one before it on the stream still runs (programmatic
+// dependent launch). So it calls begin_kernel() before it touches memory that another launch writes
+// or reads, on every path and in every thread:
+//
+//   template <typename T>
+//   __global__ void scale_kernel(T* out, const T* x, int n) {
+//     begin_kernel();
+//     ...
+//   }
+//   launch(stream, {.blocks = blocks, .threads = 256}, scale_kernel<T>, out, x, n);
+//
+// A kernel that can do something useful with constants (weights) first calls allow_next_kernel(),
+// works ahead, and then wait_for_inputs(). All launches of a chain wait for the whole of their
+// predecessor, so memory is safe to reuse as on a plain stream.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include "backend/device.h"
+#include "backend/kernel.h"
+#include "base/dtype.h"
+#include "base/error.h"
+#include "base/tensor.h"
+
+namespace encore::cuda {
+
+// Throws kDevice (kMemory for an allocation that failed, kCompile for a call that a recording
+// forbids) naming `what`, CUDA's error and the op being launched on this thread, if any.
+void check(cudaError_t status, std::string_view what);
+
+// The op that this thread is launching; empty outside of Stream::launch.
+std::string_view current_op();
+
+cudaStream_t handle(Stream& stream);
+
+// What bind() needs to know of the chip. Units: bytes, per multiprocessor or block.
+struct Chip {
+  int num_multiprocessors = 0;
+  int max_shared_bytes_per_block = 0;  // with allow_shared_memory()
+  int max_shared_bytes_per_multiprocessor = 0;
+};
+const Chip& chip(Device& device);
+
+// Should launches overlap with their predecessor's tail? The one switch for all kernels of ours.
+inline constexpr bool kOverlapLaunches = true;
+
+// Shape of one launch.
+struct Grid {
+  dim3 blocks;
+  dim3 threads;
+  size_t shared_bytes = 0;  // dynamic
+  // False when the kernel does not call begin_kernel() or wait_for_inputs().
+  bool overlap = true;
+};
+
+// Launches `kernel`; nothing at all when the grid is empty (a step of 0 rows).
+// Errors: kDevice naming the op.
+template <typename... Params, typename... Args>
+void launch(Stream& stream, const Grid& grid, void (*kernel)(Params...), Args&&... args) {
+  if (grid.blocks.x == 0 || grid.blocks.y == 0 || grid.blocks.z == 0) return;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid.blocks;
+  config.blockDim = grid.threads;
+  config.dynamicSmemBytes = grid.shared_bytes;
+  config.stream = handle(stream);
+  config.attrs = &attribute;
+  config.numAttrs = kOverlapLaunches && grid.overlap ? 1 : 0;
+  check(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...), "cudaLaunchKernelEx");
+}
+
+// Lets `kernel` use more than 48 KB of dynamic shared memory. Called by bind(), never by a launch.
+template <typename... Params>
+void allow_shared_memory(void (*kernel)(Params...), int64_t bytes) {
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(bytes)),
+        "cudaFuncSetAttribute");
+}
+
+template <typename T>
+struct TypeTag {
+  using type = T;
+};
+
+// Calls `visitor(TypeTag<T>{})` with the C++ type that stores `dtype`; floats only.
+template <typename Visitor>
+decltype(auto) visit_element(DType dtype, Visitor&& visitor) {
+  switch (dtype) {
+    case DType::kF16:
+      return visitor(TypeTag<__half>{});
+    case DType::kBF16:
+      return visitor(TypeTag<__nv_bfloat16>{});
+    default:
+      return visitor(TypeTag<float>{});
+  }
+}
+
+// Is every row of `view`, or a vector's first element, aligned to `bytes`?
+inline bool is_aligned(const TensorView& view, int64_t bytes = 16) {
+  const bool one_row = view.shape.rank() <= 1 || view.num_rows() <= 1;
+  return reinterpret_cast<uintptr_t>(view.data) % static_cast<uintptr_t>(bytes) == 0 &&
+         (one_row || view.row_stride * size_of(view.dtype) % bytes == 0);
+}
+
+constexpr int64_t div_up(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+constexpr int64_t round_up(int64_t a, int64_t b) {
+  return div_up(a, b) * b;
+}
+
+#ifdef __CUDACC__
+
+// The next launch may start its prologue.
+__device__ __forceinline__ void allow_next_kernel() {
+  cudaTriggerProgrammaticLaunchCompletion();
+}
+// Waits until the launch before has ended and its writes are visible.
+__device__ __forceinline__ void wait_for_inputs() {
+  cudaGridDependencySynchronize();
+}
+__device__ __forceinline__ void begin_kernel() {
+  allow_next_kernel();
+  wait_for_inputs();
+}
+
+__device__ __forceinline__ float to_float(float x) {
+  return x;
+}
+__device__ __forceinline__ float to_float(__half x) {
+  return __half2float(x);
+}
+__device__ __forceinline__ float to_float(__nv_bfloat16 x) {
+  return __bfloat162float(x);
+}
+
+// Rounds to nearest even.
+template <typename T>
+__device__ __forceinline__ T from_float(float x) {
+  if constexpr (std::is_same_v<T, float>) {
+    return x;
+  } else if constexpr (std::is_same_v<T, __half>) {
+    return __float2half_rn(x);
+  } else {
+    return __float2bfloat16_rn(x);
+  }
+}
+
+// 16 bytes of elements: 8 of 16 bits, 4 floats. Addresses must be multiples of 16.
+template <typename T>
+struct alignas(16) Pack {
+  static constexpr int kSize = 16 / sizeof(T);
+  T values[kSize];
+};
+
+template <typename T>
+__device__ __forceinline__ Pack<T> load_pack(const T* address) {
+  const uint4 bits = *reinterpret_cast<const uint4*>(address);
+  return reinterpret_cast<const Pack<T>&>(bits);
+}
+template <typename T>
+__device__ __forceinline__ void store_pack(T* address, const Pack<T>& pack) {
+  *reinterpret_cast<uint4*>(address) = reinterpret_cast<const uint4&>(pack);
+}
+
+template <typename T>
+__device__ __forceinline__ void unpack(const Pack<T>& pack, float (&out)[Pack<T>::kSize]) {
+#pragma unroll
+  for (int i = 0; i < Pack<T>::kSize; ++i)
+    out[i] = to_float(pack.values[i]);
+}
+template <typename T>
+__device__ __forceinline__ Pack<T> to_pack(const float (&values)[Pack<T>::kSize]) {
+  Pack<T> pack;
+#pragma unroll
+  for (int i = 0; i < Pack<T>::kSize; ++i)
+    pack.values[i] = from_float<T>(values[i]);
+  return pack;
+}
+
+// Sum over the warp, in every lane; the order of additions is fixed.
+__device__ __forceinline__ float warp_sum(float value) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) {
+    value += __shfl_xor_sync(0xffffffffU, value, offset);
+  }
+  return value;
+}
+__device__ __forceinline__ float warp_max(float value) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) {
+    value = fmaxf(value, __shfl_xor_sync(0xffffffffU, value, offset));
+  }
+  return value;
+}
+
+#endif  // __CUDACC__
+
+}  // namespace encore::cuda

@@ -1,0 +1,76 @@
+// linear: the table of its kernels, and the one that calls cuBLASLt.
+#include <array>
+#include <memory>
+
+#include "backend/cuda/device.h"
+#include "backend/cuda/gemv.h"
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/launch.h"
+
+namespace encore::cuda {
+namespace {
+
+// The largest power of two, at most 16, that every row's address is a multiple of.
+uint32_t alignment_of(const TensorView& view) {
+  uint32_t alignment = 16;
+  while (!is_aligned(view, alignment))
+    alignment /= 2;
+  return alignment;
+}
+
+// Inputs aligned to 16 bytes; others would take cuBLASLt's slow, rarely trodden kernels.
+bool accepts_cublaslt(const KernelArgs& args) {
+  const TensorView& x = args.inputs[0];
+  const TensorView& weight = args.inputs[1];
+  const DType out = args.outputs[0].dtype;
+  const bool is_sized = x.num_rows() > 0 && weight.num_rows() > 0 && x.row_elements() > 0;
+  // A single row has no stride of its own, but cuBLASLt checks the one it is told.
+  return is_sized && is_aligned(x) && is_aligned(weight) &&
+         x.row_stride * size_of(x.dtype) % 16 == 0 && (out == x.dtype || out == DType::kF32);
+}
+
+Workspace cublaslt_workspace(const KernelArgs& args) {
+  return {.scratch_bytes =
+              CublasLt::workspace_bytes(args.inputs[0].num_rows(), args.inputs[1].num_rows())};
+}
+
+BoundLaunch bind_cublaslt(Device& device, const KernelArgs& args) {
+  const TensorView& x = args.inputs[0];
+  const TensorView& weight = args.inputs[1];
+  const TensorView& out = args.outputs[0];
+  MatmulShape shape;
+  shape.rows = x.num_rows();
+  shape.columns = x.row_elements();
+  shape.outputs = weight.num_rows();
+  shape.x_stride = x.row_stride;
+  shape.weight_stride = weight.row_stride;
+  shape.out_stride = out.row_stride;
+  shape.in_dtype = x.dtype;
+  shape.out_dtype = out.dtype;
+  shape.has_bias = args.inputs.size() > 2;
+  shape.out_alignment = alignment_of(out);
+  MatmulOperands operands;
+  operands.x = x.data;
+  operands.weight = weight.data;
+  operands.bias = shape.has_bias ? args.inputs[2].data : nullptr;
+  operands.out = out.data;
+  operands.workspace = args.scratch;
+  // Shared by the copies of the launch function.
+  std::shared_ptr<const CublasLt::Matmul> matmul =
+      static_cast<CudaDevice&>(device).cublaslt().plan(shape, operands);
+  if (matmul == nullptr) return bind_plain_linear(device, args);
+  return [matmul](Stream& stream, const StepShape& /*step*/) { matmul->launch(handle(stream)); };
+}
+
+}  // namespace
+
+std::span<const Kernel> linear_kernels() {
+  static constexpr std::array<Kernel, 3> kRows = {{
+      {"linear", "linear.gemv", accepts_gemv, nullptr, bind_gemv},
+      {"linear", "linear.cublaslt", accepts_cublaslt, cublaslt_workspace, bind_cublaslt},
+      {"linear", "linear.plain", nullptr, nullptr, bind_plain_linear},
+  }};
+  return kRows;
+}
+
+}  // namespace encore::cuda

@@ -1,0 +1,15 @@
+// Device memory, pinned host memory, and ranges of addresses that get their memory later.
+#pragma once
+
+#include <memory>
+
+#include "backend/device.h"
+
+namespace encore::cuda {
+
+// Errors: kMemory with the figures; kCompile while recording.
+Memory allocate_device_memory(int ordinal, int64_t bytes);
+Memory allocate_pinned_memory(int ordinal, int64_t bytes);
+std::unique_ptr<AddressRange> reserve_addresses(int ordinal, int64_t bytes);
+
+}  // namespace encore::cuda

@@ -1,0 +1,129 @@
+#include "backend/cuda/recording.h"
+
+#include <cstdlib>
+#include <cxxabi.h>
+#include <unordered_map>
+
+#include "backend/cuda/context.h"
+#include "backend/cuda/driver.h"
+
+namespace encore::cuda {
+
+template <typename T, cudaError_t (*Destroy)(T)>
+Handle<T, Destroy>::~Handle() {
+  if (handle_ == nullptr) return;
+  when_not_recording([handle = handle_] { Destroy(handle); });
+}
+template class Handle<cudaGraph_t, cudaGraphDestroy>;
+template class Handle<cudaGraphExec_t, cudaGraphExecDestroy>;
+template class Handle<cudaStream_t, cudaStreamDestroy>;
+template class Handle<cudaEvent_t, cudaEventDestroy>;
+
+namespace {
+
+// "void f<int>(int)" for a mangled name.
+std::string demangled(const char* name) {
+  int status = 0;
+  char* text = abi::__cxa_demangle(name, nullptr, nullptr, &status);
+  if (status != 0 || text == nullptr) return name;
+  std::string result = text;
+  std::free(text);  // NOLINT(cppcoreguidelines-no-malloc): __cxa_demangle's memory
+  return result;
+}
+
+// The device function of a kernel node; empty when the driver does not tell.
+std::string kernel_name(cudaGraphNode_t node) {
+  CUDA_KERNEL_NODE_PARAMS parameters{};
+  if (driver().graph_kernel_node_get_params(node, &parameters) != CUDA_SUCCESS) return "";
+  const char* name = nullptr;
+  if (parameters.kern != nullptr) {
+    if (driver().kernel_get_name(&name, parameters.kern) != CUDA_SUCCESS) return "";
+  } else if (driver().func_get_name(&name, parameters.func) != CUDA_SUCCESS) {
+    return "";
+  }
+  return name == nullptr ? "" : demangled(name);
+}
+
+std::string kind_name(cudaGraphNodeType type) {
+  switch (type) {
+    case cudaGraphNodeTypeKernel:
+      return "kernel";
+    case cudaGraphNodeTypeMemcpy:
+      return "copy";
+    case cudaGraphNodeTypeMemset:
+      return "fill";
+    case cudaGraphNodeTypeEmpty:
+      return "empty";
+    default:
+      return "other";
+  }
+}
+
+std::vector<cudaGraphNode_t> dependencies_of(cudaGraphNode_t node) {
+  size_t count = 0;
+  check(cudaGraphNodeGetDependencies(node, nullptr, nullptr, &count),
+        "cudaGraphNodeGetDependencies");
+  std::vector<cudaGraphNode_t> nodes(count);
+  // Without a place for the edges' data, programmatic edges would be an error.
+  std::vector<cudaGraphEdgeData> edges(count);
+  if (count > 0) {
+    check(cudaGraphNodeGetDependencies(node, nodes.data(), edges.data(), &count),
+          "cudaGraphNodeGetDependencies");
+  }
+  return nodes;
+}
+
+}  // namespace
+
+cudaGraphNode_t newest_node(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  const cudaGraphNode_t* nodes = nullptr;
+  const cudaGraphEdgeData* edges = nullptr;
+  size_t count = 0;
+  const cudaError_t result =
+      cudaStreamGetCaptureInfo(stream, &status, nullptr, nullptr, &nodes, &edges, &count);
+  if (result != cudaSuccess || status != cudaStreamCaptureStatusActive) {
+    cudaGetLastError();
+    fail(ErrorKind::kCompile,
+         "op '{}' broke the recording: it allocated or freed memory, synchronised, or used another "
+         "stream in its launch",
+         current_op());
+  }
+  return count == 0 ? nullptr : nodes[count - 1];
+}
+
+CudaRecording::CudaRecording(GraphHandle graph, std::vector<NodeLabel> labels, cudaStream_t stream)
+    : graph_(std::move(graph)), labels_(std::move(labels)) {
+  size_t count = 0;
+  check(cudaGraphGetNodes(graph_.get(), nullptr, &count), "cudaGraphGetNodes");
+  num_nodes_ = static_cast<int>(count);
+  check(cudaGraphInstantiate(exec_.put(), graph_.get(), 0), "cudaGraphInstantiate");
+  check(cudaGraphUpload(exec_.get(), stream), "cudaGraphUpload");
+}
+
+std::vector<RecordedNode> CudaRecording::nodes() const {
+  std::vector<RecordedNode> result;
+  std::unordered_map<cudaGraphNode_t, bool> seen;
+  // A launch's nodes are those that its last node depends on and no earlier launch has.
+  for (const NodeLabel& entry : labels_) {
+    std::vector<cudaGraphNode_t> nodes;
+    std::vector<cudaGraphNode_t> pending = {entry.last_node};
+    while (!pending.empty()) {
+      const cudaGraphNode_t node = pending.back();
+      pending.pop_back();
+      if (node == nullptr || !seen.emplace(node, true).second) continue;
+      nodes.push_back(node);
+      for (const cudaGraphNode_t before : dependencies_of(node))
+        pending.push_back(before);
+    }
+    for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+      cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
+      check(cudaGraphNodeGetType(*node, &type), "cudaGraphNodeGetType");
+      result.push_back({kind_name(type), entry.label,
+                        type == cudaGraphNodeTypeKernel ? kernel_name(*node) : ""});
+    }
+  }
+  return result;
+}
+
+}  // namespace encore::cuda

@@ -1,0 +1,353 @@
+// rope, kv_write, rope_kv_write: one kernel that turns heads. A launch is a list of head groups (q,
+// k, v), each normalized or not, rotated or not, and written to rows or to the cache; so the fused
+// op does to a head exactly what the separate ops do. A block takes one token.
+//
+// In place: every head is read completely by the lanes that write it before any of them writes.
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/launch.h"
+
+namespace encore::cuda {
+namespace {
+
+constexpr int kWarpSize = 32;
+constexpr int kMaxThreads = 1024;
+constexpr unsigned kAllLanes = 0xffffffffU;
+
+// Heads side by side in a row. Units: strides in elements.
+template <typename T>
+struct HeadGroup {
+  const T* in = nullptr;  // not __restrict__: may be `out`
+  int64_t in_stride = 0;
+  T* out = nullptr;  // rows, or a cache [P,K,S,C]
+  int64_t out_stride = 0;
+  const T* norm = nullptr;  // [C], or none
+  int num_heads = 0;
+  bool rotates = false;
+  bool cached = false;
+};
+
+template <typename T>
+struct TurnParams {
+  HeadGroup<T> groups[3];  // those not used have no heads
+  int num_heads = 0;       // of all groups
+  int head_size = 0;
+  int lanes = 0;  // per head
+  bool has_norm = false;
+  int norm_unit = 1;  // elements that a thread of rms_norm adds up
+  float eps = 0;
+  const int32_t* positions = nullptr;  // null when nothing rotates
+  const float* inv_freq = nullptr;
+  const int32_t* slots = nullptr;  // null when nothing is cached
+  int page_size = 0;
+  int64_t num_slots = 0;
+};
+
+// One head of one token.
+template <typename T>
+struct Head {
+  const T* in = nullptr;
+  T* out = nullptr;  // null: not written
+  const T* norm = nullptr;
+  bool rotates = false;
+};
+
+template <typename T>
+__device__ __forceinline__ Head<T> find_head(const TurnParams<T>& params, int index, int slot) {
+  int group = 0;
+  while (group < 2 && index >= params.groups[group].num_heads) {
+    index -= params.groups[group].num_heads;
+    ++group;
+  }
+  const HeadGroup<T>& from = params.groups[group];
+  const int64_t token = blockIdx.x;
+  Head<T> head;
+  head.in = from.in + token * from.in_stride + static_cast<int64_t>(index) * params.head_size;
+  head.norm = from.norm;
+  head.rotates = from.rotates;
+  if (!from.cached) {
+    head.out = from.out + token * from.out_stride + static_cast<int64_t>(index) * params.head_size;
+  } else if (slot >= 0 && slot < params.num_slots) {
+    const int64_t page = slot / params.page_size;
+    head.out =
+        from.out + ((page * from.num_heads + index) * params.page_size + slot % params.page_size) *
+                       params.head_size;
+  }
+  return head;
+}
+
+// Cosine and sine per pair of elements, as transformers computes them: the angle in f32.
+template <typename T>
+__device__ __forceinline__ void find_angles(const TurnParams<T>& params, float2* angles) {
+  if (params.positions == nullptr) return;
+  const auto position = static_cast<float>(params.positions[blockIdx.x]);
+  for (int i = static_cast<int>(threadIdx.x); i < params.head_size / 2;
+       i += static_cast<int>(blockDim.x)) {
+    float sine;
+    float cosine;
+    sincosf(position * params.inv_freq[i], &sine, &cosine);
+    angles[i] = {cosine, sine};
+  }
+}
+
+// Element `x` of a pair turned, `partner` being the other one; without contraction, so that the
+// compiler cannot choose different bits in different places.
+__device__ __forceinline__ float turn(float x, float partner, float2 angle, bool is_first) {
+  const float product = __fmul_rn(partner, angle.y);
+  return __fadd_rn(__fmul_rn(x, angle.x), is_first ? -product : product);
+}
+
+template <typename T>
+__device__ __forceinline__ uint4 load_words(const T* address) {
+  return *reinterpret_cast<const uint4*>(address);
+}
+
+// A lane holds 16 bytes of a head, and gets those it is paired with from another lane.
+template <typename T>
+__global__ void __launch_bounds__(kMaxThreads)
+    turn_packs(const __grid_constant__ TurnParams<T> params) {
+  constexpr int kSize = Pack<T>::kSize;
+  begin_kernel();
+  extern __shared__ float2 angles[];
+  const int slot = params.slots == nullptr ? -1 : params.slots[blockIdx.x];
+  const int lane = static_cast<int>(threadIdx.x) % params.lanes;  // in its head
+  const int num_packs = params.head_size / kSize;
+  const int half = num_packs / 2;
+  const bool is_first = lane < half;
+  const int stride = static_cast<int>(blockDim.x) / params.lanes;
+
+  int index = static_cast<int>(threadIdx.x) / params.lanes;
+  bool used = index < params.num_heads && lane < num_packs;
+  Head<T> head = used ? find_head(params, index, slot) : Head<T>{};
+  uint4 x = used ? load_words(head.in + lane * kSize) : uint4{};
+  find_angles(params, angles);
+  __syncthreads();
+  // A warp holds whole heads, and all its lanes stay in step for the exchanges.
+  for (int first = index - static_cast<int>(threadIdx.x) % kWarpSize / params.lanes;
+       first < params.num_heads; first += stride) {
+    float values[kSize];
+    unpack(std::bit_cast<Pack<T>>(x), values);
+    if (params.has_norm) {
+      // As rms_norm adds: the lane's own squares in order, then halves of the head by halves.
+      float squares = 0.0F;
+#pragma unroll
+      for (int i = 0; i < kSize; ++i)
+        squares = __fmaf_rn(values[i], values[i], squares);
+      for (int offset = params.lanes / 2; offset > 0; offset /= 2) {
+        squares += __shfl_xor_sync(kAllLanes, squares, offset);
+      }
+      if (head.norm != nullptr) {
+        const float scale = rsqrtf(squares / static_cast<float>(params.head_size) + params.eps);
+        float weights[kSize];
+        unpack(load_pack(head.norm + lane * kSize), weights);
+#pragma unroll
+        for (int i = 0; i < kSize; ++i)
+          values[i] = values[i] * scale * weights[i];
+        x = std::bit_cast<uint4>(to_pack<T>(values));
+        unpack(std::bit_cast<Pack<T>>(x), values);
+      }
+    }
+    const int partner = static_cast<int>(threadIdx.x) % kWarpSize + (is_first ? half : -half);
+    const uint4 theirs = {
+        __shfl_sync(kAllLanes, x.x, partner), __shfl_sync(kAllLanes, x.y, partner),
+        __shfl_sync(kAllLanes, x.z, partner), __shfl_sync(kAllLanes, x.w, partner)};
+    if (head.rotates) {
+      float partners[kSize];
+      unpack(std::bit_cast<Pack<T>>(theirs), partners);
+#pragma unroll
+      for (int i = 0; i < kSize; ++i) {
+        const float2 angle = angles[(is_first ? lane : lane - half) * kSize + i];
+        values[i] = turn(values[i], partners[i], angle, is_first);
+      }
+      x = std::bit_cast<uint4>(to_pack<T>(values));
+    }
+    if (head.out != nullptr) *reinterpret_cast<uint4*>(head.out + lane * kSize) = x;
+    index += stride;
+    used = index < params.num_heads && lane < num_packs;
+    head = used ? find_head(params, index, slot) : Head<T>{};
+    x = used ? load_words(head.in + lane * kSize) : uint4{};
+  }
+}
+
+// The factor of a head's norm, added up as the block of rms_norm does it: a thread has `unit`
+// elements.
+template <typename T>
+__device__ __forceinline__ float norm_scale(const T* x, int head_size, int unit, float eps) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  float partial = 0.0F;
+  float total = 0.0F;
+  for (int first = 0; first < head_size; first += kWarpSize * unit) {
+    float squares = 0.0F;
+    for (int i = first + lane * unit; i < min(first + (lane + 1) * unit, head_size); ++i) {
+      squares = __fmaf_rn(to_float(x[i]), to_float(x[i]), squares);
+    }
+    total = warp_sum(squares);
+    if (lane == first / (kWarpSize * unit)) partial = total;
+  }
+  if (head_size > kWarpSize * unit) total = warp_sum(partial);
+  return rsqrtf(total / static_cast<float>(head_size) + eps);
+}
+
+// Any head size and alignment: a warp takes a head, a lane pairs of elements.
+template <typename T>
+__global__ void __launch_bounds__(kMaxThreads)
+    turn_elements(const __grid_constant__ TurnParams<T> params) {
+  begin_kernel();
+  extern __shared__ float2 angles[];
+  find_angles(params, angles);
+  __syncthreads();
+  const int slot = params.slots == nullptr ? -1 : params.slots[blockIdx.x];
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int half = params.head_size / 2;
+  for (int index = static_cast<int>(threadIdx.x) / kWarpSize; index < params.num_heads;
+       index += static_cast<int>(blockDim.x) / kWarpSize) {
+    const Head<T> head = find_head(params, index, slot);
+    const bool normed = head.norm != nullptr;
+    const float scale =
+        normed ? norm_scale(head.in, params.head_size, params.norm_unit, params.eps) : 1.0F;
+    const auto element = [&](int i) {
+      const T x = head.in[i];
+      return normed ? from_float<T>(to_float(x) * scale * to_float(head.norm[i])) : x;
+    };
+    if (head.out == nullptr) continue;
+    for (int i = lane; i < half; i += kWarpSize) {
+      T first = element(i);
+      T second = element(i + half);
+      if (head.rotates) {
+        const float x = to_float(first);
+        const float y = to_float(second);
+        first = from_float<T>(turn(x, y, angles[i], true));
+        second = from_float<T>(turn(y, x, angles[i], false));
+      }
+      head.out[i] = first;
+      head.out[i + half] = second;
+    }
+  }
+}
+
+int lanes_per_head(int num_packs) {
+  int lanes = 1;
+  while (lanes < num_packs)
+    lanes *= 2;
+  return lanes;
+}
+
+// Completes `params` and binds the kernel that fits.
+template <typename T>
+BoundLaunch bind_turn(TurnParams<T> params, int64_t num_tokens) {
+  bool aligned = true;
+  const auto check_aligned = [&](const void* data, int64_t stride) {
+    aligned = aligned && reinterpret_cast<uintptr_t>(data) % 16 == 0 &&
+              stride * static_cast<int64_t>(sizeof(T)) % 16 == 0;
+  };
+  for (const HeadGroup<T>& group : params.groups) {
+    params.num_heads += group.num_heads;
+    params.has_norm = params.has_norm || group.norm != nullptr;
+    check_aligned(group.in, group.in_stride);
+    check_aligned(group.out, group.out_stride);
+    check_aligned(group.norm, 0);
+  }
+  if (aligned && params.head_size % Pack<T>::kSize == 0) params.norm_unit = Pack<T>::kSize;
+  aligned = aligned && params.head_size % (2 * Pack<T>::kSize) == 0 &&
+            params.head_size / Pack<T>::kSize <= kWarpSize;
+  params.lanes = aligned ? lanes_per_head(params.head_size / Pack<T>::kSize) : kWarpSize;
+  const int64_t threads = round_up(int64_t{params.num_heads} * params.lanes, kWarpSize);
+  const Grid grid{
+      .blocks = dim3(params.num_heads > 0 ? static_cast<unsigned>(num_tokens) : 0),
+      .threads = static_cast<unsigned>(std::clamp<int64_t>(threads, kWarpSize, kMaxThreads)),
+      .shared_bytes = params.head_size / 2 * sizeof(float2)};
+  const auto kernel = aligned ? turn_packs<T> : turn_elements<T>;
+  return [=](Stream& stream, const StepShape&) { launch(stream, grid, kernel, params); };
+}
+
+// A group of `view`'s heads, written to `rows`.
+template <typename T>
+HeadGroup<T> group_to_rows(const TensorView& view, const TensorView& rows, int head_size) {
+  return {.in = view.as<T>(),
+          .in_stride = view.row_stride,
+          .out = rows.as<T>(),
+          .out_stride = rows.row_stride,
+          .num_heads = static_cast<int>(view.row_elements()) / head_size,
+          .rotates = true};
+}
+
+// A group of `view`'s heads, written to `cache`.
+template <typename T>
+HeadGroup<T> group_to_cache(const TensorView& view, const TensorView& cache, bool rotates) {
+  return {.in = view.as<T>(),
+          .in_stride = view.row_stride,
+          .out = cache.as<T>(),
+          .num_heads = static_cast<int>(cache.shape[1]),
+          .rotates = rotates,
+          .cached = true};
+}
+
+template <typename T>
+void set_cache(TurnParams<T>& params, const TensorView& cache, const TensorView& slots) {
+  params.slots = slots.as<int32_t>();
+  params.page_size = static_cast<int>(cache.shape[2]);
+  params.num_slots = cache.shape[0] * cache.shape[2];
+}
+
+template <typename T>
+void set_angles(TurnParams<T>& params, const TensorView& positions, const TensorView& inv_freq) {
+  params.head_size = static_cast<int>(2 * inv_freq.shape[0]);
+  params.positions = positions.as<int32_t>();
+  params.inv_freq = inv_freq.as<float>();
+}
+
+BoundLaunch bind_rope(Device&, const KernelArgs& args) {
+  return visit_element(args.inputs[0].dtype, [&](auto element) {
+    using T = typename decltype(element)::type;
+    TurnParams<T> params;
+    set_angles(params, args.inputs[1], args.inputs[2]);
+    params.groups[0] = group_to_rows<T>(args.inputs[0], args.outputs[0], params.head_size);
+    return bind_turn(params, args.inputs[0].num_rows());
+  });
+}
+
+BoundLaunch bind_kv_write(Device&, const KernelArgs& args) {
+  return visit_element(args.inputs[0].dtype, [&](auto element) {
+    using T = typename decltype(element)::type;
+    TurnParams<T> params;
+    params.head_size = static_cast<int>(args.inputs[0].shape[3]);
+    set_cache(params, args.inputs[0], args.inputs[4]);
+    params.groups[0] = group_to_cache<T>(args.inputs[2], args.outputs[0], false);
+    params.groups[1] = group_to_cache<T>(args.inputs[3], args.outputs[1], false);
+    return bind_turn(params, args.inputs[2].num_rows());
+  });
+}
+
+BoundLaunch bind_rope_kv_write(Device&, const KernelArgs& args) {
+  return visit_element(args.inputs[0].dtype, [&](auto element) {
+    using T = typename decltype(element)::type;
+    TurnParams<T> params;
+    set_angles(params, args.inputs[3], args.inputs[4]);
+    set_cache(params, args.inputs[6], args.inputs[5]);
+    params.groups[0] = group_to_rows<T>(args.inputs[0], args.outputs[0], params.head_size);
+    params.groups[1] = group_to_cache<T>(args.inputs[1], args.outputs[1], true);
+    params.groups[2] = group_to_cache<T>(args.inputs[2], args.outputs[2], false);
+    if (args.inputs.size() > 8) {
+      params.eps = static_cast<float>(args.attrs.get_double("eps"));
+      params.groups[0].norm = args.inputs[8].as<T>();
+      params.groups[1].norm = args.inputs[9].as<T>();
+    }
+    return bind_turn(params, args.inputs[0].num_rows());
+  });
+}
+
+}  // namespace
+
+std::span<const Kernel> rope_kernels() {
+  static constexpr std::array<Kernel, 3> kRows = {{
+      {"rope", "rope.heads", nullptr, nullptr, bind_rope},
+      {"kv_write", "kv_write.heads", nullptr, nullptr, bind_kv_write},
+      {"rope_kv_write", "rope_kv_write.heads", nullptr, nullptr, bind_rope_kv_write},
+  }};
+  return kRows;
+}
+
+}  // namespace encore::cuda

@@ -1,0 +1,20 @@
+// Stands in for backend/cuda in builds without it.
+#include "backend/device.h"
+
+namespace encore {
+namespace {
+
+constexpr const char* kRemedy =
+    "configure with `cmake --preset cuda` (needs nvcc 13), or choose --device cpu";
+
+}  // namespace
+
+std::unique_ptr<Device> create_cuda_device(int /*ordinal*/) {
+  fail(ErrorKind::kDevice, "built without CUDA; to run on a GPU, {}", kRemedy);
+}
+
+std::vector<Finding> cuda_findings() {
+  return {{"CUDA backend", "not part of this build", kRemedy}};
+}
+
+}  // namespace encore

@@ -1,0 +1,246 @@
+// linear, the norms, the elementwise ops and rope.
+#include <algorithm>
+#include <cmath>
+
+#include "harness.h"
+
+namespace encore::conformance {
+namespace {
+
+using ir::Dim;
+
+const int64_t kRows[] = {0, 1, 2, 3, 7, 33, 130};
+const int64_t kColumns[] = {1, 5, 64, 72, 320, 1000, 4097};
+
+std::string at(int64_t rows, int64_t columns) {
+  return "rows " + std::to_string(rows) + ", columns " + std::to_string(columns);
+}
+
+StepShape tokens(int64_t count) {
+  return {.padded = {count, 0}, .q = 0, .max_query_len = count, .max_kv_len = count};
+}
+
+TEST_P(Conformance, AddAndMulAgree) {
+  for (const int64_t rows : kRows) {
+    for (const int64_t n : kColumns) {
+      SCOPED_TRACE(at(rows, n));
+      const StepShape step = tokens(rows);
+      const HostTensor a = random_.tensor(tokens_by(n), step.padded);
+      const HostTensor b = random_.tensor(tokens_by(n), step.padded);
+      const Tolerance tolerance{.ulps = 1, .floor_rms = 1};
+      expect_agrees({.op = "add", .inputs = {a, b}, .step = step}, {reference::add(a, b)}, tolerance);
+      expect_agrees({.op = "mul", .inputs = {a, b}, .step = step}, {reference::mul(a, b)}, tolerance);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST_P(Conformance, SiluAndItsProductAgree) {
+  for (const int64_t rows : kRows) {
+    for (const int64_t n : kColumns) {
+      SCOPED_TRACE(at(rows, n));
+      const StepShape step = tokens(rows);
+      const HostTensor gate = random_.tensor(tokens_by(n), step.padded, 4);
+      const HostTensor up = random_.tensor(tokens_by(n), step.padded);
+      const HostTensor silu = reference::silu(gate);
+      expect_agrees({.op = "silu", .inputs = {gate}, .step = step}, {silu}, {.ulps = 2});
+      expect_agrees({.op = "silu_mul", .inputs = {gate, up}, .step = step},
+                    {reference::mul(silu, up)}, {.ulps = 2});
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST_P(Conformance, SiluHasItsLimits) {
+  const StepShape step = tokens(1);
+  const std::vector<double> values = {-60000, -200, -100, -20, 0, 20, 100, 60000};
+  HostTensor x = tensor_of(tokens_by(8), step.padded, values);
+  for (double& value : x.values) value = round_to(dtype(), value);
+  const std::vector<Output> y = run(device(), {.op = "silu", .inputs = {x}, .step = step});
+  for (int64_t i = 0; i < 8; ++i) {
+    const double expected = x.values[i] / (1 + std::exp(-x.values[i]));
+    EXPECT_NEAR(y[0].tensor.values[i], expected, std::fabs(expected) * 0x1p-7 + 1e-6);
+  }
+}
+
+TEST_P(Conformance, RmsNormAgrees) {
+  for (const int64_t rows : kRows) {
+    for (const int64_t n : kColumns) {
+      SCOPED_TRACE(at(rows, n));
+      const StepShape step = tokens(rows);
+      const HostTensor x = random_.tensor(tokens_by(n), step.padded, 3);
+      const HostTensor weight = random_.tensor(type_of(dtype(), {n}), {});
+      expect_agrees({.op = "rms_norm", .inputs = {x, weight}, .attrs = {{"eps", 1e-5}}, .step = step},
+                    {reference::rms_norm(x, weight, 1e-5)});
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST_P(Conformance, RmsNormPerHeadAgrees) {
+  struct Heads {
+    int64_t count;
+    int64_t size;
+  };
+  for (const Heads heads : {Heads{1, 64}, {3, 128}, {14, 64}, {5, 80}, {32, 128}}) {
+    for (const int64_t rows : kRows) {
+      SCOPED_TRACE(at(rows, heads.count * heads.size));
+      const StepShape step = tokens(rows);
+      const HostTensor x = random_.tensor(tokens_by(heads.count * heads.size), step.padded);
+      const HostTensor weight = random_.tensor(type_of(dtype(), {heads.size}), {});
+      expect_agrees({.op = "rms_norm", .inputs = {x, weight}, .attrs = {{"eps", 1e-6}}, .step = step},
+                    {reference::rms_norm(x, weight, 1e-6)});
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST_P(Conformance, RmsNormOfSmallNumbersFeelsEpsilon) {
+  const StepShape step = tokens(3);
+  const HostTensor x = random_.tensor(tokens_by(96), step.padded, 1e-3);
+  const HostTensor weight = random_.tensor(type_of(dtype(), {96}), {});
+  expect_agrees({.op = "rms_norm", .inputs = {x, weight}, .attrs = {{"eps", 1e-2}}, .step = step},
+                {reference::rms_norm(x, weight, 1e-2)});
+}
+
+TEST_P(Conformance, AddRmsNormAgrees) {
+  for (const int64_t rows : kRows) {
+    for (const int64_t n : kColumns) {
+      SCOPED_TRACE(at(rows, n));
+      const StepShape step = tokens(rows);
+      const HostTensor x = random_.tensor(tokens_by(n), step.padded);
+      const HostTensor residual = random_.tensor(tokens_by(n), step.padded, 2);
+      const HostTensor weight = random_.tensor(type_of(dtype(), {n}), {});
+      HostTensor sum = reference::add(x, residual);
+      const HostTensor exact = sum;
+      for (double& value : sum.values) value = round_to(dtype(), value);
+      OpCase c{.op = "add_rms_norm",
+               .inputs = {x, residual, weight},
+               .attrs = {{"eps", 1e-5}},
+               .step = step};
+      expect_agrees(c, {exact, reference::rms_norm(sum, weight, 1e-5)}, {.ulps = 2, .floor_rms = 1});
+      c.in_place = {{0, 0}, {1, 1}};
+      OpCase apart = c;
+      apart.in_place = {};
+      expect_same_bits(run(device(), c), run(device(), apart));
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// A long row's rounding errors average out: one rounding leaves 0.2 units in the last place, two 0.28. So
+// this tells whether the norm was taken of the rounded sum, as it must be.
+TEST_P(Conformance, AddRmsNormNormalizesTheRoundedSum) {
+  if (dtype() == DType::kF32) GTEST_SKIP() << "f32 sums are rounded as finely as they are added";
+  const StepShape step = tokens(4);
+  const HostTensor x = random_.tensor(tokens_by(8192), step.padded);
+  const HostTensor residual = random_.tensor(tokens_by(8192), step.padded);
+  HostTensor weight = random_.tensor(type_of(dtype(), {8192}), {});
+  std::fill(weight.values.begin(), weight.values.end(), 1.0);
+  const std::vector<Output> y = run(device(), {.op = "add_rms_norm",
+                                               .inputs = {x, residual, weight},
+                                               .attrs = {{"eps", 1e-5}},
+                                               .step = step});
+  expect_close(y[1].tensor, reference::rms_norm(y[0].tensor, weight, 1e-5), {.ulps = 0.235});
+}
+
+TEST_P(Conformance, LinearAgrees) {
+  struct Sizes {
+    int64_t in;
+    int64_t out;
+  };
+  for (const Sizes sizes : {Sizes{1, 1}, {5, 3}, {64, 72}, {72, 5}, {320, 130}, {1000, 33}, {4097, 7},
+                            {256, 1000}, {1024, 64}}) {
+    const HostTensor weight = random_.tensor(type_of(dtype(), {sizes.out, sizes.in}), {}, 0.5);
+    const HostTensor bias = random_.tensor(type_of(dtype(), {sizes.out}), {});
+    for (const int64_t rows : kRows) {
+      SCOPED_TRACE(at(rows, sizes.in) + ", outputs " + std::to_string(sizes.out));
+      const StepShape step = tokens(rows);
+      const HostTensor x = random_.tensor(tokens_by(sizes.in), step.padded);
+      // Sums of I products cancel: their rounding errors grow with the products, not with the sum.
+      const double size = 0.5 * std::sqrt(static_cast<double>(sizes.in));
+      const Tolerance tolerance{.ulps = dtype() == DType::kF32 ? 8.0 : 1.0, .floor_rms = size};
+      expect_agrees({.op = "linear", .inputs = {x, weight}, .step = step},
+                    {reference::linear(x, weight, nullptr)}, tolerance);
+      expect_agrees({.op = "linear", .inputs = {x, weight, bias}, .step = step},
+                    {reference::linear(x, weight, &bias)}, tolerance);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST_P(Conformance, LinearOfManyRowsAgrees) {
+  const StepShape step = tokens(530);
+  const HostTensor x = random_.tensor(tokens_by(136), step.padded);
+  const HostTensor weight = random_.tensor(type_of(dtype(), {72, 136}), {}, 0.5);
+  expect_agrees({.op = "linear", .inputs = {x, weight}, .step = step},
+                {reference::linear(x, weight, nullptr)},
+                {.ulps = dtype() == DType::kF32 ? 8.0 : 1.0, .floor_rms = 5});
+}
+
+TEST_P(Conformance, LinearGivesLogitsInFloat) {
+  for (const int64_t rows : {1, 3, 33}) {
+    const StepShape step{.padded = {0, rows}, .q = 1, .max_query_len = 1, .max_kv_len = 1};
+    const HostTensor x = random_.tensor(type_of(dtype(), {Dim::sequences(), 320}), step.padded);
+    const HostTensor weight = random_.tensor(type_of(dtype(), {1003, 320}), {}, 0.5);
+    const std::vector<Output> y = run(
+        device(), {.op = "linear", .inputs = {x, weight}, .attrs = {{"out", "f32"}}, .step = step});
+    ASSERT_EQ(y[0].tensor.type.dtype, DType::kF32);
+    expect_close(y[0].tensor, reference::linear(x, weight, nullptr), {.ulps = 8, .floor_rms = 9});
+  }
+}
+
+TEST_P(Conformance, RopeAgrees) {
+  struct Heads {
+    int64_t count;
+    int64_t size;
+  };
+  for (const Heads heads : {Heads{1, 64}, {7, 96}, {16, 128}, {3, 80}, {4, 2}}) {
+    for (const int64_t rows : kRows) {
+      SCOPED_TRACE(at(rows, heads.count * heads.size));
+      const StepShape step = tokens(rows);
+      const HostTensor x = random_.tensor(tokens_by(heads.count * heads.size), step.padded);
+      HostTensor positions = random_.tensor(type_of(DType::kI32, {Dim::tokens()}), step.padded);
+      for (double& position : positions.values) {
+        position = static_cast<double>(random_.integer(0, 4000));
+      }
+      HostTensor inv_freq = random_.tensor(type_of(DType::kF32, {heads.size / 2}), {});
+      for (int64_t i = 0; i < heads.size / 2; ++i) {
+        const double power = -2.0 * static_cast<double>(i) / static_cast<double>(heads.size);
+        inv_freq.values[i] = round_to(DType::kF32, std::pow(10000.0, power));
+      }
+      // In f32 the angle itself is rounded: position * 2^-24 radians.
+      const Tolerance tolerance{.ulps = dtype() == DType::kF32 ? 4000.0 : 2.0};
+      expect_agrees({.op = "rope", .inputs = {x, positions, inv_freq}, .step = step},
+                    {reference::rope(x, positions, inv_freq)}, tolerance);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST_P(Conformance, RowsOfMatricesAreIndependent) {
+  const StepShape step = tokens(33);
+  const HostTensor x = random_.tensor(tokens_by(320), step.padded);
+  const HostTensor other = random_.tensor(tokens_by(320), step.padded);
+  const HostTensor weight = random_.tensor(type_of(dtype(), {72, 320}), {});
+  const HostTensor norm = random_.tensor(type_of(dtype(), {320}), {});
+  const HostTensor head_norm = random_.tensor(type_of(dtype(), {64}), {});
+  HostTensor positions = random_.tensor(type_of(DType::kI32, {Dim::tokens()}), step.padded);
+  for (double& position : positions.values) position = static_cast<double>(random_.integer(0, 99));
+  const HostTensor inv_freq = random_.tensor(type_of(DType::kF32, {32}), {});
+  const ir::Attrs eps{{"eps", 1e-5}};
+  for (const int64_t row : {0, 7, 32}) {
+    expect_row_independent({.op = "linear", .inputs = {x, weight}, .step = step}, row);
+    expect_row_independent({.op = "rms_norm", .inputs = {x, norm}, .attrs = eps, .step = step}, row);
+    expect_row_independent({.op = "rms_norm", .inputs = {x, head_norm}, .attrs = eps, .step = step},
+                           row);
+    expect_row_independent(
+        {.op = "add_rms_norm", .inputs = {x, other, norm}, .attrs = eps, .step = step}, row);
+    expect_row_independent({.op = "add", .inputs = {x, other}, .step = step}, row);
+    expect_row_independent({.op = "silu_mul", .inputs = {x, other}, .step = step}, row);
+    expect_row_independent({.op = "rope", .inputs = {x, positions, inv_freq}, .step = step}, row);
+  }
+}
+
+}  // namespace
+}  // namespace encore::conformance

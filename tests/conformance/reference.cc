@@ -1,0 +1,247 @@
+#include "reference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "backend/random.h"
+
+namespace encore::conformance {
+
+double round_to(DType dtype, double value) {
+  switch (dtype) {
+    case DType::kF32:
+      return static_cast<float>(value);
+    case DType::kF16:
+      return static_cast<float>(Float16(static_cast<float>(value)));
+    case DType::kBF16:
+      return static_cast<float>(BFloat16(static_cast<float>(value)));
+    default:
+      return value;
+  }
+}
+
+namespace reference {
+namespace {
+
+HostTensor like(const HostTensor& x) {
+  HostTensor y = x;
+  y.row_gap = 0;
+  return y;
+}
+
+HostTensor rows_of(const HostTensor& x, int64_t num_rows, int64_t num_columns) {
+  HostTensor y;
+  y.type = x.type;
+  y.shape = {num_rows, num_columns};
+  y.values.resize(static_cast<size_t>(num_rows * num_columns));
+  return y;
+}
+
+template <typename F>
+HostTensor zip(const HostTensor& a, const HostTensor& b, F f) {
+  HostTensor y = like(a);
+  for (size_t i = 0; i < y.values.size(); ++i) y.values[i] = f(a.values[i], b.values[i]);
+  return y;
+}
+
+}  // namespace
+
+HostTensor embedding(const HostTensor& ids, const HostTensor& table, double fill) {
+  HostTensor y = rows_of(table, ids.num_rows(), table.shape[1]);
+  for (int64_t t = 0; t < ids.num_rows(); ++t) {
+    const int64_t id = ids.integer(t);
+    for (int64_t c = 0; c < table.shape[1]; ++c) {
+      y.row(t)[c] = id >= 0 && id < table.num_rows() ? table.row(id)[c] : fill;
+    }
+  }
+  return y;
+}
+
+HostTensor linear(const HostTensor& x, const HostTensor& weight, const HostTensor* bias) {
+  HostTensor y = rows_of(x, x.num_rows(), weight.num_rows());
+  for (int64_t r = 0; r < x.num_rows(); ++r) {
+    for (int64_t o = 0; o < weight.num_rows(); ++o) {
+      double sum = bias == nullptr ? 0.0 : bias->values[static_cast<size_t>(o)];
+      for (int64_t i = 0; i < x.shape[1]; ++i) sum += x.row(r)[i] * weight.row(o)[i];
+      y.row(r)[o] = sum;
+    }
+  }
+  return y;
+}
+
+HostTensor rms_norm(const HostTensor& x, const HostTensor& weight, double eps) {
+  HostTensor y = like(x);
+  const int64_t group = weight.num_rows();
+  for (int64_t first = 0; first < x.shape.num_elements(); first += group) {
+    double squares = 0;
+    for (int64_t i = 0; i < group; ++i) {
+      const double value = x.values[static_cast<size_t>(first + i)];
+      squares += value * value;
+    }
+    const double scale = 1.0 / std::sqrt(squares / static_cast<double>(group) + eps);
+    for (int64_t i = 0; i < group; ++i) {
+      y.values[static_cast<size_t>(first + i)] *= scale * weight.values[static_cast<size_t>(i)];
+    }
+  }
+  return y;
+}
+
+HostTensor add(const HostTensor& a, const HostTensor& b) {
+  return zip(a, b, [](double x, double y) { return x + y; });
+}
+
+HostTensor mul(const HostTensor& a, const HostTensor& b) {
+  return zip(a, b, [](double x, double y) { return x * y; });
+}
+
+HostTensor silu(const HostTensor& x) {
+  return zip(x, x, [](double value, double) { return value / (1.0 + std::exp(-value)); });
+}
+
+HostTensor rope(const HostTensor& x, const HostTensor& positions, const HostTensor& inv_freq) {
+  HostTensor y = like(x);
+  const int64_t half = inv_freq.num_rows();
+  for (int64_t t = 0; t < x.num_rows(); ++t) {
+    for (int64_t head = 0; head < x.shape[1]; head += 2 * half) {
+      for (int64_t i = 0; i < half; ++i) {
+        const double angle = positions.values[static_cast<size_t>(t)] *
+                             inv_freq.values[static_cast<size_t>(i)];
+        const double x1 = x.row(t)[head + i];
+        const double x2 = x.row(t)[head + half + i];
+        y.row(t)[head + i] = x1 * std::cos(angle) - x2 * std::sin(angle);
+        y.row(t)[head + half + i] = x2 * std::cos(angle) + x1 * std::sin(angle);
+      }
+    }
+  }
+  return y;
+}
+
+HostTensor gather_rows(const HostTensor& x, const HostTensor& rows) {
+  HostTensor y = rows_of(x, rows.num_rows(), x.shape[1]);
+  for (int64_t b = 0; b < rows.num_rows(); ++b) {
+    std::copy_n(x.row(rows.integer(b)), x.shape[1], y.row(b));
+  }
+  return y;
+}
+
+HostTensor kv_write(HostTensor cache, const HostTensor& x, const HostTensor& slots) {
+  const int64_t num_heads = cache.shape[1];
+  const int64_t page_size = cache.shape[2];
+  const int64_t head_size = cache.shape[3];
+  for (int64_t t = 0; t < x.num_rows(); ++t) {
+    const int64_t slot = slots.integer(t);
+    if (slot < 0) continue;
+    for (int64_t head = 0; head < num_heads; ++head) {
+      double* to = cache.row(slot / page_size) + (head * page_size + slot % page_size) * head_size;
+      std::copy_n(x.row(t) + head * head_size, head_size, to);
+    }
+  }
+  return cache;
+}
+
+namespace {
+
+// One query head over the first `num_seen` tokens of sequence `b`.
+void attend(const AttentionInputs& in, int64_t b, int64_t num_seen, int64_t kv_head,
+            const double* query, double* result) {
+  const int64_t page_size = in.k_cache.shape[2];
+  const int64_t head_size = in.k_cache.shape[3];
+  const auto token = [&](const HostTensor& cache, int64_t position) {
+    const auto page = static_cast<int64_t>(in.page_table.row(b)[position / page_size]);
+    return cache.row(page) + (kv_head * page_size + position % page_size) * head_size;
+  };
+  std::vector<double> weights(static_cast<size_t>(num_seen));
+  for (int64_t j = 0; j < num_seen; ++j) {
+    weights[static_cast<size_t>(j)] =
+        in.scale * std::inner_product(query, query + head_size, token(in.k_cache, j), 0.0);
+  }
+  const double largest = *std::max_element(weights.begin(), weights.end());
+  double total = 0;
+  for (double& weight : weights) total += weight = std::exp(weight - largest);
+  std::fill_n(result, head_size, 0.0);
+  for (int64_t j = 0; j < num_seen; ++j) {
+    const double weight = weights[static_cast<size_t>(j)] / total;
+    for (int64_t c = 0; c < head_size; ++c) result[c] += weight * token(in.v_cache, j)[c];
+  }
+}
+
+}  // namespace
+
+std::vector<std::optional<std::vector<double>>> attention(const AttentionInputs& in) {
+  const int64_t num_columns = in.q.shape[1];
+  const int64_t head_size = in.k_cache.shape[3];
+  const int64_t heads_per_kv_head = num_columns / head_size / in.k_cache.shape[1];
+  std::vector<std::optional<std::vector<double>>> rows(static_cast<size_t>(in.q.num_rows()));
+  if (in.uniform_q > 0) {
+    for (auto& row : rows) row.emplace(static_cast<size_t>(num_columns), 0.0);
+  }
+  for (int64_t b = 0; b < in.kv_lens.num_rows(); ++b) {
+    const int64_t q = in.uniform_q;
+    const int64_t begin = q > 0 ? b * q : in.query_starts.integer(b);
+    const int64_t end = q > 0 ? (b + 1) * q : in.query_starts.integer(b + 1);
+    const int64_t kv_len = in.kv_lens.integer(b);
+    if (kv_len == 0) continue;
+    for (int64_t r = begin; r < end; ++r) {
+      auto& row = rows[static_cast<size_t>(r)];
+      row.emplace(static_cast<size_t>(num_columns), 0.0);
+      for (int64_t head = 0; head < num_columns / head_size; ++head) {
+        attend(in, b, kv_len - (end - 1 - r), head / heads_per_kv_head,
+               in.q.row(r) + head * head_size, row->data() + head * head_size);
+      }
+    }
+  }
+  return rows;
+}
+
+std::vector<double> probabilities(const SampleRow& row) {
+  std::vector<double> p(static_cast<size_t>(row.num_logits));
+  double largest = -INFINITY;
+  for (int64_t i = 0; i < row.num_logits; ++i) largest = std::fmax(largest, row.logits[i]);
+  double total = 0;
+  for (int64_t i = 0; i < row.num_logits; ++i) {
+    const double likelihood = std::exp((row.logits[i] - largest) / row.temperature);
+    total += p[static_cast<size_t>(i)] = std::isnan(likelihood) ? 0.0 : likelihood;
+  }
+  for (double& value : p) value /= total;
+  return p;
+}
+
+std::vector<bool> kept_tokens(const SampleRow& row, double slack) {
+  const std::vector<double> p = probabilities(row);
+  std::vector<size_t> order(p.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return p[a] > p[b]; });
+  const size_t k = row.top_k > 0 ? std::min(p.size(), static_cast<size_t>(row.top_k)) : p.size();
+  double threshold = p[order[k - 1]];
+  double sum = 0;
+  for (size_t i = 0; i < p.size() && p[order[i]] >= threshold; ++i) {
+    sum += p[order[i]];
+    if (row.top_p < 1 && sum >= row.top_p + slack) {
+      threshold = p[order[i]];
+      break;
+    }
+  }
+  threshold = std::max(threshold, row.min_p * p[order[0]] * (1 - slack));
+  std::vector<bool> kept(p.size());
+  for (size_t i = 0; i < p.size(); ++i) {
+    kept[i] = p[i] >= threshold * (1 - std::fabs(slack)) && !std::isnan(row.logits[i]);
+  }
+  return kept;
+}
+
+std::vector<double> scores(const SampleRow& row) {
+  std::vector<double> result(static_cast<size_t>(row.num_logits));
+  for (int64_t i = 0; i < row.num_logits; ++i) {
+    const auto token = static_cast<uint32_t>(i);
+    const random::Words words = random::philox(
+        static_cast<uint64_t>(row.seed),
+        {{token / 4, static_cast<uint32_t>(row.kv_len), 0, 1}});
+    const double u = random::uniform01(words.word[token % 4]);
+    result[static_cast<size_t>(i)] = row.logits[i] / row.temperature - std::log(-std::log1p(-u));
+  }
+  return result;
+}
+
+}  // namespace reference
+}  // namespace encore::conformance

@@ -1,0 +1,79 @@
+// What every op computes, in double precision and the plainest loops: written from ops.h alone, and
+// independent of every kernel.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "base/tensor.h"
+#include "ir/type.h"
+
+namespace encore::conformance {
+
+// A tensor on the host: its values, each a number of its dtype.
+struct HostTensor {
+  ir::Type type;
+  Shape shape;
+  std::vector<double> values;
+  int64_t row_gap = 0;  // Units: elements between rows, on the device
+
+  [[nodiscard]] int64_t num_rows() const { return shape[0]; }
+  [[nodiscard]] int64_t row_elements() const { return shape.num_elements_from(1); }
+  [[nodiscard]] double* row(int64_t i) { return values.data() + i * row_elements(); }
+  [[nodiscard]] const double* row(int64_t i) const { return values.data() + i * row_elements(); }
+  [[nodiscard]] int64_t integer(int64_t i) const {
+    return static_cast<int64_t>(values[static_cast<size_t>(i)]);
+  }
+};
+
+// The number of `dtype` nearest to `value`.
+double round_to(DType dtype, double value);
+
+namespace reference {
+
+// Results are not rounded, except where ops.h says that the op itself rounds.
+HostTensor embedding(const HostTensor& ids, const HostTensor& table, double fill);
+HostTensor linear(const HostTensor& x, const HostTensor& weight, const HostTensor* bias);
+HostTensor rms_norm(const HostTensor& x, const HostTensor& weight, double eps);
+HostTensor add(const HostTensor& a, const HostTensor& b);
+HostTensor mul(const HostTensor& a, const HostTensor& b);
+HostTensor silu(const HostTensor& x);
+HostTensor rope(const HostTensor& x, const HostTensor& positions, const HostTensor& inv_freq);
+HostTensor gather_rows(const HostTensor& x, const HostTensor& rows);
+// The cache after the write.
+HostTensor kv_write(HostTensor cache, const HostTensor& x, const HostTensor& slots);
+
+// A row of attention's output: numbers, or nothing where the op leaves the row as it is.
+struct AttentionInputs {
+  const HostTensor& q;
+  const HostTensor& k_cache;
+  const HostTensor& v_cache;
+  const HostTensor& page_table;
+  const HostTensor& kv_lens;
+  const HostTensor& query_starts;
+  double scale = 1;
+  int uniform_q = 0;
+};
+std::vector<std::optional<std::vector<double>>> attention(const AttentionInputs& in);
+
+// One row of sample.
+struct SampleRow {
+  const double* logits = nullptr;
+  int64_t num_logits = 0;
+  double temperature = 0;
+  int64_t top_k = 0;
+  double top_p = 1;
+  double min_p = 0;
+  int64_t seed = 0;
+  int64_t kv_len = 0;
+};
+// Tokens that may win. `slack` widens top_p and min_p by that much: rounding may put a token that lies on
+// a threshold on either side.
+std::vector<bool> kept_tokens(const SampleRow& row, double slack);
+// Score of every token: logit / temperature + noise.
+std::vector<double> scores(const SampleRow& row);
+// softmax(logits / temperature)
+std::vector<double> probabilities(const SampleRow& row);
+
+}  // namespace reference
+}  // namespace encore::conformance

@@ -1,0 +1,184 @@
+// embedding, gather_rows, kv_write and rope_kv_write.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "harness.h"
+
+namespace encore::conformance {
+namespace {
+
+using ir::Dim;
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+StepShape tokens(int64_t count, int64_t sequences = 0) {
+  return {.padded = {count, sequences}, .q = 0, .max_query_len = count, .max_kv_len = count};
+}
+
+HostTensor integers(Random& random, Dim dim, const ir::Sizes& sizes, int64_t first, int64_t last) {
+  HostTensor tensor = random.tensor(type_of(DType::kI32, {dim}), sizes);
+  for (double& value : tensor.values) value = static_cast<double>(random.integer(first, last));
+  return tensor;
+}
+
+TEST_P(Conformance, EmbeddingAgreesAndFillsWhatIsOutside) {
+  for (const int64_t rows : {0, 1, 2, 7, 33, 130}) {
+    for (const int64_t n : {1, 5, 64, 72, 1000}) {
+      const StepShape step = tokens(rows);
+      HostTensor ids = integers(random_, Dim::tokens(), step.padded, 0, 16);
+      if (rows > 1) ids.values[0] = -1;
+      if (rows > 2) ids.values[1] = 17;
+      if (rows > 3) ids.values[2] = std::numeric_limits<int32_t>::max();
+      if (rows > 4) ids.values[3] = std::numeric_limits<int32_t>::min();
+      const HostTensor table = random_.tensor(type_of(dtype(), {17, n}), {});
+      for (const double fill : {0.0, 3.0, kNaN}) {
+        const HostTensor fills = tensor_of(type_of(DType::kF32, {1}), {}, {fill});
+        const std::vector<Output> y =
+            run(device(), {.op = "embedding", .inputs = {ids, table, fills}, .step = step});
+        const HostTensor expected = reference::embedding(ids, table, fill);
+        for (size_t i = 0; i < expected.values.size(); ++i) {
+          const double actual = y[0].tensor.values[i];
+          ASSERT_TRUE(actual == expected.values[i] ||
+                      (std::isnan(actual) && std::isnan(expected.values[i])))
+              << "element " << i << ": " << actual << " for " << expected.values[i];
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Conformance, GatherRowsAgrees) {
+  for (const int64_t sequences : {0, 1, 3, 33}) {
+    for (const int64_t n : {1, 5, 64, 72, 1000}) {
+      const StepShape step = tokens(41, sequences);
+      const HostTensor x = random_.tensor(tokens_by(n), step.padded);
+      const HostTensor rows = integers(random_, Dim::sequences(), step.padded, 0, 40);
+      expect_agrees({.op = "gather_rows", .inputs = {x, rows}, .step = step},
+                    {reference::gather_rows(x, rows)}, {.ulps = 0});
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// A cache and what is written to it. Every slot starts as NaN, some tokens have none.
+struct Write {
+  HostTensor k_cache;
+  HostTensor v_cache;
+  HostTensor k;
+  HostTensor v;
+  HostTensor slots;
+};
+
+struct CacheShape {
+  int64_t num_heads;
+  int64_t page_size;
+  int64_t head_size;
+};
+
+const CacheShape kCaches[] = {{1, 16, 64}, {8, 32, 128}, {3, 64, 96}, {2, 16, 80}};
+
+Write make_write(Random& random, DType dtype, const CacheShape& shape, int64_t num_tokens) {
+  const int64_t num_pages = num_tokens / shape.page_size + 2;
+  const ir::Sizes sizes{num_tokens, 0};
+  const ir::Type cache =
+      type_of(dtype, {num_pages, shape.num_heads, shape.page_size, shape.head_size});
+  const ir::Type row = type_of(dtype, {Dim::tokens(), shape.num_heads * shape.head_size});
+  Write write{random.tensor(cache, {}), random.tensor(cache, {}), random.tensor(row, sizes),
+              random.tensor(row, sizes),
+              random.tensor(type_of(DType::kI32, {Dim::tokens()}), sizes)};
+  std::fill(write.k_cache.values.begin(), write.k_cache.values.end(), kNaN);
+  std::fill(write.v_cache.values.begin(), write.v_cache.values.end(), kNaN);
+  std::vector<int64_t> free_slots(static_cast<size_t>(num_pages * shape.page_size));
+  std::iota(free_slots.begin(), free_slots.end(), 0);
+  std::shuffle(free_slots.begin(), free_slots.end(), random.engine());
+  for (int64_t t = 0; t < num_tokens; ++t) {
+    const bool none = random.integer(0, 4) == 0;
+    write.slots.values[t] = none ? -1.0 : static_cast<double>(free_slots[t]);
+  }
+  return write;
+}
+
+// NaN where NaN is expected, and numbers within the tolerance elsewhere.
+void expect_cache(const HostTensor& actual, const HostTensor& expected, int64_t head_size,
+                  const Tolerance& tolerance) {
+  for (int64_t i = 0; i < actual.shape.num_elements(); i += head_size) {
+    const double* a = actual.values.data() + i;
+    const double* e = expected.values.data() + i;
+    if (std::isnan(e[0])) {
+      ASSERT_TRUE(std::all_of(a, a + head_size, [](double v) { return std::isnan(v); }))
+          << "a slot that no token has was written, at element " << i;
+    } else {
+      expect_row_close(actual.type.dtype, a, e, head_size, tolerance);
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+TEST_P(Conformance, KvWriteAgrees) {
+  for (const CacheShape& shape : kCaches) {
+    for (const int64_t count : {0, 1, 2, 7, 33, 130}) {
+      for (const int64_t gap : {0, 8}) {
+        const StepShape step = tokens(count);
+        Write w = make_write(random_, dtype(), shape, count);
+        w.k.row_gap = w.v.row_gap = gap;
+        const std::vector<Output> y =
+            run(device(), {.op = "kv_write",
+                           .inputs = {w.k_cache, w.v_cache, w.k, w.v, w.slots},
+                           .step = step});
+        expect_cache(y[0].tensor, reference::kv_write(w.k_cache, w.k, w.slots), shape.head_size,
+                     {.ulps = 0});
+        expect_cache(y[1].tensor, reference::kv_write(w.v_cache, w.v, w.slots), shape.head_size,
+                     {.ulps = 0});
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_P(Conformance, RopeKvWriteAgreesWithAndWithoutNorms) {
+  for (const CacheShape& shape : kCaches) {
+    const HostTensor q_norm = random_.tensor(type_of(dtype(), {shape.head_size}), {});
+    const HostTensor k_norm = random_.tensor(type_of(dtype(), {shape.head_size}), {});
+    HostTensor inv_freq = random_.tensor(type_of(DType::kF32, {shape.head_size / 2}), {});
+    for (double& frequency : inv_freq.values) {
+      frequency = round_to(DType::kF32, std::exp(-std::fabs(4 * frequency)));
+    }
+    for (const int64_t count : {0, 1, 2, 7, 33, 130}) {
+      for (const bool with_norms : {false, true}) {
+        SCOPED_TRACE(std::to_string(count) + " tokens, head size " +
+                     std::to_string(shape.head_size) + (with_norms ? ", norms" : ""));
+        const StepShape step = tokens(count);
+        Write w = make_write(random_, dtype(), shape, count);
+        const int64_t q_columns = 3 * shape.num_heads * shape.head_size;
+        const HostTensor q = random_.tensor(tokens_by(q_columns), step.padded);
+        const HostTensor positions = integers(random_, Dim::tokens(), step.padded, 0, 4000);
+        OpCase c{.op = "rope_kv_write",
+                 .inputs = {q, w.k, w.v, positions, inv_freq, w.slots, w.k_cache, w.v_cache},
+                 .step = step};
+        HostTensor q_expected = q;
+        HostTensor k_expected = w.k;
+        if (with_norms) {
+          c.inputs.insert(c.inputs.end(), {q_norm, k_norm});
+          c.attrs.set("eps", 1e-6);
+          q_expected = reference::rms_norm(q, q_norm, 1e-6);
+          k_expected = reference::rms_norm(w.k, k_norm, 1e-6);
+        }
+        q_expected = reference::rope(q_expected, positions, inv_freq);
+        k_expected = reference::kv_write(w.k_cache, reference::rope(k_expected, positions, inv_freq),
+                                         w.slots);
+        const Tolerance tolerance{.ulps = dtype() == DType::kF32 ? 4000.0 : 2.0};
+        expect_agrees(c, {q_expected}, tolerance);
+        const std::vector<Output> y = run(device(), c);
+        expect_cache(y[1].tensor, k_expected, shape.head_size, tolerance);
+        expect_cache(y[2].tensor, reference::kv_write(w.v_cache, w.v, w.slots), shape.head_size,
+                     {.ulps = 0});
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace encore::conformance

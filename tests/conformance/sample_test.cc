@@ -1,0 +1,249 @@
+// sample: which token wins, and how often.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "harness.h"
+
+namespace encore::conformance {
+namespace {
+
+using ir::Dim;
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+struct Params {
+  double temperature = 1;
+  int64_t top_k = 0;
+  double top_p = 1;
+  double min_p = 0;
+};
+
+HostTensor column(DType dtype, int64_t rows, const std::function<double(int64_t)>& value) {
+  std::vector<double> values;
+  for (int64_t b = 0; b < rows; ++b) values.push_back(round_to(dtype, value(b)));
+  return tensor_of(type_of(dtype, {Dim::sequences()}), {0, rows}, values);
+}
+
+// All rows with the same parameters; every row another seed and length.
+OpCase make_case(Random& random, const HostTensor& logits, const Params& params) {
+  const int64_t rows = logits.num_rows();
+  const auto same = [&](DType dtype, double value) {
+    return column(dtype, rows, [=](int64_t) { return value; });
+  };
+  OpCase c;
+  c.op = "sample";
+  c.inputs = {logits,
+              same(DType::kF32, params.temperature),
+              same(DType::kI32, static_cast<double>(params.top_k)),
+              same(DType::kF32, params.top_p),
+              same(DType::kF32, params.min_p),
+              column(DType::kI64, rows,
+                     [&](int64_t) {
+                       return static_cast<double>(random.integer(0, int64_t{1} << 52));
+                     }),
+              column(DType::kI32, rows,
+                     [&](int64_t) { return static_cast<double>(random.integer(1, 5000)); })};
+  c.step = {.padded = {0, rows}, .q = 1, .max_query_len = 1, .max_kv_len = 5000};
+  return c;
+}
+
+reference::SampleRow row_of(const OpCase& c, int64_t b) {
+  return {.logits = c.inputs[0].row(b),
+          .num_logits = c.inputs[0].shape[1],
+          .temperature = c.inputs[1].values[b],
+          .top_k = c.inputs[2].integer(b),
+          .top_p = c.inputs[3].values[b],
+          .min_p = c.inputs[4].values[b],
+          .seed = c.inputs[5].integer(b),
+          .kv_len = c.inputs[6].integer(b)};
+}
+
+HostTensor random_logits(Random& random, int64_t rows, int64_t vocabulary, double stddev = 3) {
+  return random.tensor(type_of(DType::kF32, {Dim::sequences(), vocabulary}), {0, rows}, stddev);
+}
+
+// The winner among `kept`; the margin tells how clearly it wins.
+int64_t winner(const std::vector<double>& scores, const std::vector<bool>& kept, double& margin) {
+  int64_t best = -1;
+  double second = -kInfinity;
+  for (size_t i = 0; i < scores.size(); ++i) {
+    if (!kept[i] || std::isnan(scores[i])) continue;
+    if (best < 0 || scores[i] > scores[best]) {
+      second = best < 0 ? -kInfinity : scores[best];
+      best = static_cast<int64_t>(i);
+    } else {
+      second = std::max(second, scores[i]);
+    }
+  }
+  margin = best < 0 ? 0 : scores[best] - second;
+  return best;
+}
+
+TEST_P(Sampling, SampleTakesTheFirstLargestLogitAtTemperatureZero) {
+  for (const int64_t vocabulary : {1, 2, 5, 64, 1000, 4097, 50001}) {
+    for (const int64_t rows : {0, 1, 3, 33}) {
+      HostTensor logits = random_logits(random_, rows, vocabulary);
+      for (int64_t b = 0; b < rows; ++b) {
+        // Ties: the largest logit again, further right.
+        double* row = logits.row(b);
+        const double largest = *std::max_element(row, row + vocabulary);
+        row[random_.integer(0, vocabulary - 1)] = largest;
+        row[random_.integer(0, vocabulary - 1)] = largest;
+      }
+      const OpCase c = make_case(random_, logits, {.temperature = 0});
+      const std::vector<Output> y = run(device(), c);
+      for (int64_t b = 0; b < rows; ++b) {
+        const double* row = logits.row(b);
+        EXPECT_EQ(y[0].tensor.integer(b), std::max_element(row, row + vocabulary) - row);
+      }
+    }
+  }
+}
+
+TEST_P(Sampling, SampleNeverTakesNaN) {
+  constexpr int64_t kVocabulary = 300;
+  HostTensor logits = random_logits(random_, 6, kVocabulary);
+  std::fill_n(logits.row(0), kVocabulary, kNaN);
+  std::fill_n(logits.row(1), kVocabulary, kNaN);
+  logits.row(1)[217] = -5;
+  for (int64_t i = 0; i < kVocabulary; i += 2) logits.row(2)[i] = kNaN;
+  logits.row(3)[0] = kNaN;
+  std::fill_n(logits.row(4), kVocabulary, -kInfinity);
+  logits.row(4)[30] = 0;
+  for (const double temperature : {0.0, 1.0}) {
+    for (const Params& params : {Params{temperature}, Params{temperature, 7, 0.9, 0.01}}) {
+      const std::vector<Output> y = run(device(), make_case(random_, logits, params));
+      EXPECT_EQ(y[0].tensor.integer(0), 0);
+      EXPECT_EQ(y[0].tensor.integer(1), 217);
+      EXPECT_EQ(y[0].tensor.integer(2) % 2, 1);
+      EXPECT_NE(y[0].tensor.integer(3), 0);
+      EXPECT_EQ(y[0].tensor.integer(4), 30);
+    }
+  }
+}
+
+TEST_P(Sampling, SampleSurvivesGarbageParametersInPaddingRows) {
+  HostTensor logits = random_logits(random_, 5, 100);
+  std::fill_n(logits.row(1), 100, kNaN);
+  std::fill_n(logits.row(2), 100, kInfinity);
+  std::fill_n(logits.row(3), 100, -kInfinity);
+  OpCase c = make_case(random_, logits, {});
+  c.inputs[1] = column(DType::kF32, 5, [](int64_t b) { return b == 0 ? kNaN : -1.0; });
+  c.inputs[2] = column(DType::kI32, 5, [](int64_t b) { return b == 0 ? -7 : 1 << 30; });
+  c.inputs[3] = column(DType::kF32, 5, [](int64_t b) { return b == 0 ? kNaN : -3.0; });
+  c.inputs[4] = column(DType::kF32, 5, [](int64_t b) { return b == 0 ? kNaN : 9.0; });
+  const std::vector<Output> y = run(device(), c);
+  for (int64_t b = 0; b < 5; ++b) {
+    EXPECT_GE(y[0].tensor.integer(b), 0);
+    EXPECT_LT(y[0].tensor.integer(b), 100);
+  }
+}
+
+std::vector<Params> combinations() {
+  std::vector<Params> all;
+  for (const double temperature : {0.3, 1.0, 2.5}) {
+    for (const int64_t top_k : {0, 1, 5, 40, 100000}) {
+      for (const double top_p : {1.0, 0.9, 0.3, 0.0}) {
+        for (const double min_p : {0.0, 0.05, 1.0}) all.push_back({temperature, top_k, top_p, min_p});
+      }
+    }
+  }
+  return all;
+}
+
+// The noise is defined to the bit, so the winner is known wherever it wins clearly.
+TEST_P(Sampling, SampleDrawsTheDefinedWinnerFromTheKeptTokens) {
+  constexpr double kSlack = 1e-4;
+  constexpr double kClear = 1e-3;
+  int64_t num_known = 0;
+  int64_t num_rows = 0;
+  for (const int64_t vocabulary : {1, 5, 320, 4097}) {
+    const HostTensor logits = random_logits(random_, 16, vocabulary);
+    for (const Params& params : combinations()) {
+      SCOPED_TRACE("vocabulary " + std::to_string(vocabulary) + " temperature " +
+                   std::to_string(params.temperature) + " k " + std::to_string(params.top_k) + " p " +
+                   std::to_string(params.top_p) + " min p " + std::to_string(params.min_p));
+      const OpCase c = make_case(random_, logits, params);
+      const std::vector<Output> y = run(device(), c);
+      for (int64_t b = 0; b < logits.num_rows(); ++b) {
+        const reference::SampleRow row = row_of(c, b);
+        const int64_t token = y[0].tensor.integer(b);
+        ASSERT_TRUE(token >= 0 && token < vocabulary);
+        const std::vector<bool> widest = reference::kept_tokens(row, kSlack);
+        ASSERT_TRUE(widest[token]) << "row " << b << ": token " << token << " is not kept";
+        const std::vector<bool> narrowest = reference::kept_tokens(row, -kSlack);
+        const std::vector<double> scores = reference::scores(row);
+        double margin = 0;
+        double margin_narrow = 0;
+        const int64_t best = winner(scores, widest, margin);
+        ++num_rows;
+        if (best != winner(scores, narrowest, margin_narrow) || margin < kClear) continue;
+        ++num_known;
+        ASSERT_EQ(token, best) << "row " << b;
+      }
+    }
+  }
+  EXPECT_GT(num_known, num_rows * 9 / 10);
+}
+
+// Exact ties at a threshold are kept: with all logits equal, top_k = 1 keeps every token.
+TEST_P(Sampling, SampleKeepsTiesAtAThreshold) {
+  const HostTensor logits = column(DType::kF32, 64 * 8, [](int64_t) { return 1.5; });
+  HostTensor flat{type_of(DType::kF32, {Dim::sequences(), 8}), {64, 8}, logits.values};
+  for (const Params& params : {Params{1, 1, 1, 0}, Params{1, 0, 0.1, 0}, Params{1, 3, 0.2, 1}}) {
+    const std::vector<Output> y = run(device(), make_case(random_, flat, params));
+    std::vector<int> seen(8);
+    for (int64_t b = 0; b < 64; ++b) seen[y[0].tensor.integer(b)] = 1;
+    EXPECT_GT(std::count(seen.begin(), seen.end(), 1), 4);
+  }
+}
+
+// Pearson's chi-square of many draws against the renormalized probabilities of the kept tokens.
+TEST_P(Sampling, SampleDrawsEachTokenAsOftenAsItsProbabilitySays) {
+  constexpr int64_t kRows = 2048;
+  constexpr int64_t kVocabulary = 12;
+  const HostTensor one = random_logits(random_, 1, kVocabulary, 1);
+  HostTensor logits = random_logits(random_, kRows, kVocabulary);
+  for (int64_t b = 0; b < kRows; ++b) std::copy_n(one.row(0), kVocabulary, logits.row(b));
+  for (const Params& params : {Params{1, 0, 1, 0}, Params{0.7, 0, 1, 0}, Params{1, 5, 1, 0},
+                               Params{1.5, 0, 0.8, 0}, Params{1, 0, 1, 0.2}}) {
+    const OpCase c = make_case(random_, logits, params);
+    const std::vector<Output> y = run(device(), c);
+    std::vector<double> counts(kVocabulary);
+    for (int64_t b = 0; b < kRows; ++b) ++counts[y[0].tensor.integer(b)];
+
+    const std::vector<double> p = reference::probabilities(row_of(c, 0));
+    const std::vector<bool> kept = reference::kept_tokens(row_of(c, 0), 0);
+    double total = 0;
+    for (int64_t i = 0; i < kVocabulary; ++i) total += kept[i] ? p[i] : 0;
+    double chi_square = 0;
+    for (int64_t i = 0; i < kVocabulary; ++i) {
+      const double expected = kept[i] ? kRows * p[i] / total : 0;
+      if (!kept[i]) {
+        EXPECT_EQ(counts[i], 0);
+      } else {
+        chi_square += (counts[i] - expected) * (counts[i] - expected) / expected;
+      }
+    }
+    EXPECT_LT(chi_square, 50) << "at most 11 degrees of freedom: one in a million";
+  }
+}
+
+TEST_P(Sampling, SampledRowsAreIndependent) {
+  const HostTensor logits = random_logits(random_, 9, 1000);
+  for (const Params& params : {Params{0}, Params{1}, Params{0.8, 20, 0.9, 0.02}}) {
+    const OpCase c = make_case(random_, logits, params);
+    const std::vector<Output> before = run(device(), c);
+    OpCase changed = c;
+    for (int64_t b = 0; b < 9; ++b) {
+      if (b != 4) std::fill_n(changed.inputs[0].row(b), 1000, b % 2 == 0 ? kNaN : 1e9);
+    }
+    const std::vector<Output> after = run(device(), changed);
+    EXPECT_EQ(before[0].tensor.integer(4), after[0].tensor.integer(4));
+  }
+}
+
+}  // namespace
+}  // namespace encore::conformance
