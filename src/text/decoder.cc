@@ -1,0 +1,310 @@
+#include "text/decoder.h"
+
+#include <optional>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "text/normalizer.h"
+#include "text/unicode.h"
+
+namespace encore::text {
+
+namespace {
+
+using Emit = DecoderStage::Emit;
+
+// Rewrites each token by itself.
+class PerToken final : public DecoderStage {
+ public:
+  explicit PerToken(std::function<void(std::string&)> rewrite) : rewrite_(std::move(rewrite)) {}
+  void push(std::string_view token, const Emit& emit) override {
+    text_ = token;
+    rewrite_(text_);
+    emit(text_);
+  }
+
+ private:
+  std::function<void(std::string&)> rewrite_;
+  std::string text_;
+};
+
+// Runs a stage that wants whole tokens behind one that yields all text as a single token.
+class Buffered final : public DecoderStage {
+ public:
+  explicit Buffered(std::unique_ptr<DecoderStage> stage) : stage_(std::move(stage)) {}
+  void push(std::string_view token, const Emit& /*emit*/) override { text_ += token; }
+  void finish(const Emit& emit) override {
+    stage_->push(text_, emit);
+    stage_->finish(emit);
+  }
+
+ private:
+  std::unique_ptr<DecoderStage> stage_;
+  std::string text_;
+};
+
+class JoinBySpaces final : public DecoderStage {
+ public:
+  void push(std::string_view token, const Emit& emit) override {
+    if (!is_first_) emit(" ");
+    is_first_ = false;
+    emit(token);
+  }
+
+ private:
+  bool is_first_ = true;
+};
+
+class Fuse final : public DecoderStage {
+ public:
+  void push(std::string_view token, const Emit& emit) override { emit(token); }
+};
+
+// The replacement of Metaspace back to a space; none at the start of the text.
+class Metaspace final : public DecoderStage {
+ public:
+  Metaspace(std::string replacement, bool drops_first)
+      : replacement_(std::move(replacement)), is_first_(drops_first) {}
+  void push(std::string_view token, const Emit& emit) override {
+    text_.clear();
+    size_t begin = 0;
+    for (size_t at = token.find(replacement_); at != std::string_view::npos;
+         at = token.find(replacement_, begin)) {
+      text_ += token.substr(begin, at - begin);
+      if (!is_first_) text_.push_back(' ');
+      begin = at + replacement_.size();
+    }
+    text_ += token.substr(begin);
+    is_first_ = false;
+    emit(text_);
+  }
+
+ private:
+  std::string replacement_;
+  bool is_first_;
+  std::string text_;
+};
+
+class ByteLevel final : public DecoderStage {
+ public:
+  void push(std::string_view token, const Emit& emit) override {
+    bytes_.clear();
+    text_.clear();
+    stream_.push(append_byte_level_bytes(token, bytes_) ? std::string_view(bytes_) : token, text_);
+    emit(text_);
+  }
+  void finish(const Emit& emit) override {
+    text_.clear();
+    stream_.finish(text_);
+    emit(text_);
+  }
+
+ private:
+  Utf8Stream stream_;
+  std::string bytes_;
+  std::string text_;
+};
+
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+std::optional<char> byte_of(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
+  const int high = hex_digit(token[3]);
+  const int low = hex_digit(token[4]);
+  if (high < 0 || low < 0) return std::nullopt;
+  return static_cast<char>(high * 16 + low);
+}
+
+// Tokens like <0xE2> to bytes. Whether a run of them is text shows only at its end: if any part of
+// it is not, every byte becomes U+FFFD.
+class ByteFallback final : public DecoderStage {
+ public:
+  void push(std::string_view token, const Emit& emit) override {
+    if (const auto byte = byte_of(token)) {
+      run_.push_back(*byte);
+      return;
+    }
+    finish(emit);
+    emit(token);
+  }
+  void finish(const Emit& emit) override {
+    if (run_.empty()) return;
+    if (is_valid_utf8(run_)) {
+      emit(run_);
+    } else {
+      for (size_t i = 0; i < run_.size(); ++i)
+        emit(kReplacementCharacter);
+    }
+    run_.clear();
+  }
+
+ private:
+  std::string run_;
+};
+
+// Takes up to `start` and `stop` of a character off the ends of each token, or of the one fused
+// text.
+class Strip final : public DecoderStage {
+ public:
+  Strip(std::string content, int64_t start, int64_t stop, bool is_fused)
+      : content_(std::move(content)), start_(start), stop_(stop), is_fused_(is_fused) {}
+
+  void push(std::string_view token, const Emit& emit) override {
+    if (!is_fused_) {
+      left_ = start_;
+      held_ = 0;
+    }
+    while (left_ > 0 && token.starts_with(content_)) {
+      token.remove_prefix(content_.size());
+      --left_;
+    }
+    if (token.empty()) return is_fused_ ? void() : emit(token);
+    left_ = 0;
+    int64_t trailing = 0;
+    while (token.ends_with(content_)) {
+      token.remove_suffix(content_.size());
+      ++trailing;
+    }
+    text_.clear();
+    // Behind other text, what was held back was no end; within a run of `content` it grows.
+    const int64_t run = token.empty() ? held_ + trailing : trailing;
+    if (!token.empty()) append(held_);
+    text_ += token;
+    held_ = std::min(run, stop_);
+    append(run - held_);
+    emit(text_);
+  }
+
+ private:
+  void append(int64_t count) {
+    for (int64_t i = 0; i < count; ++i)
+      text_ += content_;
+  }
+
+  std::string content_;
+  int64_t start_;
+  int64_t stop_;
+  bool is_fused_;
+  int64_t left_ = start_;
+  int64_t held_ = 0;
+  std::string text_;
+};
+
+struct Entry {
+  const json::value* json;
+  std::string type;
+};
+
+void flatten(const json::value& json, const std::string& where, std::vector<Entry>& entries) {
+  const json::Object object(json, where);
+  std::string type = object.string_at("type");
+  if (type != "Sequence") {
+    entries.push_back({&json, std::move(type)});
+    return;
+  }
+  const json::value& list = object.at("decoders");
+  if (!list.is_array()) fail(ErrorKind::kModel, "{}: 'decoders' is not a list", where);
+  for (const json::value& item : list.get_array())
+    flatten(item, where, entries);
+}
+
+std::function<std::unique_ptr<DecoderStage>()> parse_strip(const json::Object& object,
+                                                           bool is_fused) {
+  std::string content = object.string_at("content");
+  const int64_t start = object.int_at("start");
+  const int64_t stop = object.int_at("stop");
+  if (content.empty() || start < 0 || stop < 0) {
+    fail(ErrorKind::kModel, "{}: Strip needs a character and counts", object.where());
+  }
+  return [=] { return std::make_unique<Strip>(content, start, stop, is_fused); };
+}
+
+std::function<std::unique_ptr<DecoderStage>()> parse_metaspace(const json::Object& object) {
+  std::string replacement = object.string_at("replacement");
+  if (replacement.empty()) fail(ErrorKind::kModel, "{}: an empty replacement", object.where());
+  const bool drops_first = object.bool_or("add_prefix_space", true) &&
+                           object.string_or("prepend_scheme", "always") != "never";
+  return [=] { return std::make_unique<Metaspace>(replacement, drops_first); };
+}
+
+template <typename Stage>
+std::unique_ptr<DecoderStage> make_stage() {
+  return std::make_unique<Stage>();
+}
+
+}  // namespace
+
+Decoder Decoder::parse(const boost::json::value& json, const std::string& where) {
+  Decoder decoder;
+  if (json.is_null()) {
+    decoder.stages_.emplace_back(make_stage<JoinBySpaces>);
+    return decoder;
+  }
+  std::vector<Entry> entries;
+  flatten(json, where, entries);
+  bool is_fused = false;  // a stage before this one makes one token of all
+  for (const Entry& entry : entries) {
+    const json::Object object(*entry.json, where);
+    MakeStage make;
+    bool needs_whole = is_fused;
+    if (entry.type == "ByteLevel") {
+      make = make_stage<ByteLevel>;
+    } else if (entry.type == "ByteFallback") {
+      make = make_stage<ByteFallback>;
+    } else if (entry.type == "Replace") {
+      make = [rewrite = parse_replace(*entry.json, where)] {
+        return std::make_unique<PerToken>(rewrite);
+      };
+    } else if (entry.type == "Metaspace") {
+      make = parse_metaspace(object);
+    } else if (entry.type == "Strip") {
+      make = parse_strip(object, is_fused);
+      needs_whole = false;
+    } else if (entry.type == "Fuse") {
+      make = make_stage<Fuse>;
+      needs_whole = false;
+    } else {
+      fail(ErrorKind::kUnsupported, "{}: decoder '{}'", where, entry.type);
+    }
+    if (needs_whole) make = [make] { return std::make_unique<Buffered>(make()); };
+    decoder.stages_.push_back(std::move(make));
+    is_fused = is_fused || entry.type == "Fuse" || entry.type == "ByteLevel";
+  }
+  return decoder;
+}
+
+DecoderStream Decoder::start() const {
+  std::vector<std::unique_ptr<DecoderStage>> stages;
+  stages.reserve(stages_.size());
+  for (const MakeStage& make : stages_)
+    stages.push_back(make());
+  return DecoderStream(std::move(stages));
+}
+
+DecoderStream::DecoderStream(std::vector<std::unique_ptr<DecoderStage>> stages)
+    : stages_(std::move(stages)) {}
+
+void DecoderStream::push_from(size_t stage, std::string_view token, std::string& out) {
+  if (stage == stages_.size()) {
+    out += token;
+    return;
+  }
+  stages_[stage]->push(token, [&](std::string_view text) { push_from(stage + 1, text, out); });
+}
+
+void DecoderStream::push(std::string_view token, std::string& out) {
+  push_from(0, token, out);
+}
+
+void DecoderStream::finish(std::string& out) {
+  for (size_t i = 0; i < stages_.size(); ++i) {
+    stages_[i]->finish([&](std::string_view text) { push_from(i + 1, text, out); });
+  }
+}
+
+}  // namespace encore::text

@@ -1,0 +1,58 @@
+// The decoder of a tokenizer file: turns the texts of tokens back into text, piece by piece.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace boost::json {
+class value;
+}
+
+namespace encore::text {
+
+// One step on the way from token texts to text; it holds back what later tokens can still change.
+class DecoderStage {
+ public:
+  using Emit = std::function<void(std::string_view)>;
+
+  virtual ~DecoderStage() = default;
+  virtual void push(std::string_view token, const Emit& emit) = 0;
+  // Emits what is held back. The stage is not used afterwards.
+  virtual void finish(const Emit& emit) { static_cast<void>(emit); }
+};
+
+// The state of decoding one sequence. Threads: one at a time.
+class DecoderStream {
+ public:
+  explicit DecoderStream(std::vector<std::unique_ptr<DecoderStage>> stages);
+
+  // Appends to `out` the text that no later token can change.
+  void push(std::string_view token, std::string& out);
+  // Appends the rest.
+  void finish(std::string& out);
+
+ private:
+  void push_from(size_t stage, std::string_view token, std::string& out);
+
+  std::vector<std::unique_ptr<DecoderStage>> stages_;
+};
+
+// A list of steps. Threads: immutable after parse.
+class Decoder {
+ public:
+  // `json` is the file's "decoder"; null joins tokens by spaces. `where` names it in messages.
+  // Errors: kModel on a bad entry, kUnsupported on a kind that Encore does not have.
+  static Decoder parse(const boost::json::value& json, const std::string& where);
+
+  [[nodiscard]] DecoderStream start() const;
+
+ private:
+  using MakeStage = std::function<std::unique_ptr<DecoderStage>()>;
+
+  std::vector<MakeStage> stages_;
+};
+
+}  // namespace encore::text

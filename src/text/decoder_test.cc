@@ -1,0 +1,78 @@
+#include "text/decoder.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/json.h"
+
+namespace encore::text {
+namespace {
+
+// The pieces as they come, separated by bars.
+std::string pieces(const std::string& json, const std::vector<std::string>& tokens) {
+  DecoderStream stream = Decoder::parse(json::parse(json, "test"), "test").start();
+  std::string out;
+  for (const std::string& token : tokens) {
+    stream.push(token, out);
+    out.push_back('|');
+  }
+  stream.finish(out);
+  return out;
+}
+
+constexpr const char* kLlama2 = R"({"type":"Sequence","decoders":[
+    {"type":"Replace","pattern":{"String":"_"},"content":" "},{"type":"ByteFallback"},
+    {"type":"Fuse"},{"type":"Strip","content":" ","start":1,"stop":0}]})";
+
+TEST(Decoder, HoldsBackWhatIsNoCharacterYet) {
+  const std::string bytes = R"({"type":"ByteLevel"})";
+  EXPECT_EQ(pieces(bytes, {"a", "\u0120", "\u00c3", "\u00a9", "\u00c3"}),
+            "a| ||\u00e9||\xef\xbf\xbd");
+  EXPECT_EQ(pieces(bytes, {"\u00c3", "a"}),
+            "|\xef\xbf\xbd"
+            "a|");
+  EXPECT_EQ(pieces(bytes, {"no alphabet"}), "no alphabet|");
+}
+
+TEST(Decoder, ShowsARunOfBytesAtItsEnd) {
+  EXPECT_EQ(pieces(kLlama2, {"_a", "<0xC3>", "<0xA9>", "_b"}), "a|||\u00e9 b|");
+  EXPECT_EQ(pieces(kLlama2, {"<0xC3>", "<0xA9>"}), "||\u00e9");
+  EXPECT_EQ(pieces(kLlama2, {"<0xA9>", "<0x41>", "x"}), "||\xef\xbf\xbd\xef\xbf\xbdx|");
+}
+
+TEST(Decoder, StripsOnlyTheFirstSpaceOfTheText) {
+  EXPECT_EQ(pieces(kLlama2, {"_", "_a", "_b"}), "| a| b|");
+  EXPECT_EQ(pieces(kLlama2, {"a", "_b"}), "a| b|");
+}
+
+TEST(Decoder, StripsAtTheEndOfTheFusedText) {
+  const std::string strip = R"({"type":"Sequence","decoders":[{"type":"Fuse"},
+      {"type":"Strip","content":".","start":1,"stop":2}]})";
+  EXPECT_EQ(pieces(strip, {"..a.", ".", ".b..", "."}), ".a||...b|.|");
+  EXPECT_EQ(pieces(strip, {".", "."}), "||");
+}
+
+TEST(Decoder, WaitsForTheWholeTextWhereAStepNeedsIt) {
+  const std::string replace = R"({"type":"Sequence","decoders":[{"type":"Fuse"},
+      {"type":"Replace","pattern":{"String":"ab"},"content":"x"}]})";
+  EXPECT_EQ(pieces(replace, {"a", "b"}), "||x");
+}
+
+TEST(Decoder, ReadsMetaspaceAndJoinsBySpacesWithoutADecoder) {
+  const std::string metaspace = R"({"type":"Metaspace","replacement":"_"})";
+  EXPECT_EQ(pieces(metaspace, {"_a", "_b_"}), "a| b |");
+  EXPECT_EQ(pieces("null", {"a", "b"}), "a| b|");
+}
+
+TEST(Decoder, NamesWhatItDoesNotHave) {
+  try {
+    pieces(R"({"type":"WordPiece"})", {});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
+    EXPECT_STREQ(error.what(), "test: decoder 'WordPiece'");
+  }
+}
+
+}  // namespace
+}  // namespace encore::text

@@ -1,0 +1,48 @@
+// The normalizer of a tokenizer file: rewrites text before it is split into words.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace boost::json {
+class value;
+}
+
+namespace encore::text {
+
+enum class UnicodeForm { kNfc, kNfd, kNfkc, kNfkd };
+
+// Rewrites valid UTF-8 to a Unicode normalization form. Time: linear but for sorting runs of marks.
+void normalize_unicode(UnicodeForm form, std::string& text);
+
+// Each character to its lower case, without regard to its neighbours.
+void lowercase(std::string& text);
+
+// A list of rewrites. Threads: immutable after parse.
+class Normalizer {
+ public:
+  Normalizer() = default;
+
+  // `json` is the file's "normalizer"; null means none. `where` names it in messages.
+  // Errors: kModel on a bad entry, kUnsupported on a kind that Encore does not have.
+  static Normalizer parse(const boost::json::value& json, const std::string& where);
+
+  [[nodiscard]] bool empty() const { return steps_.empty(); }
+  // REQUIRES: valid UTF-8.
+  void apply(std::string& text) const;
+
+ private:
+  using Step = std::function<void(std::string&)>;
+  static void parse_into(const boost::json::value& json, const std::string& where,
+                         std::vector<Step>& steps);
+
+  std::vector<Step> steps_;
+};
+
+// What Replace does, also as a decoder: each match of a literal or a regular expression becomes
+// `content`. Errors: as Normalizer::parse.
+std::function<void(std::string&)> parse_replace(const boost::json::value& json,
+                                                const std::string& where);
+
+}  // namespace encore::text

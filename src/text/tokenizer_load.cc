@@ -1,0 +1,149 @@
+// Reads tokenizer.json and tokenizer_config.json.
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "text/tokenizer_impl.h"
+
+namespace encore::text {
+
+namespace {
+
+const json::value& member(const json::Object& file, std::string_view key) {
+  static const json::value null;
+  return file.has(key) ? file.at(key) : null;
+}
+
+const json::array& list_at(const json::Object& object, std::string_view key) {
+  const json::value& list = object.at(key);
+  if (!list.is_array()) fail(ErrorKind::kModel, "{}: '{}' is not a list", object.where(), key);
+  return list.get_array();
+}
+
+int32_t checked_id(int64_t id, const std::string& where) {
+  if (id < 0 || id >= Vocab::kMaxIds) fail(ErrorKind::kModel, "{}: id {}", where, id);
+  return static_cast<int32_t>(id);
+}
+
+// The ids that a TemplateProcessing puts before and behind a single text.
+void read_template(const json::Object& object, std::vector<int32_t>& prefix,
+                   std::vector<int32_t>& suffix) {
+  std::vector<int32_t> before;
+  std::vector<int32_t> behind;
+  bool seen_text = false;
+  for (const json::value& item : list_at(object, "single")) {
+    const json::Object piece(item, object.where());
+    if (piece.has("Sequence")) {
+      if (seen_text || piece.object_at("Sequence").string_at("id") != "A") {
+        fail(ErrorKind::kUnsupported, "{}: a template with more than one text", object.where());
+      }
+      seen_text = true;
+      continue;
+    }
+    const std::string name = piece.object_at("SpecialToken").string_at("id");
+    const json::Object token = object.object_at("special_tokens").object_at(name);
+    for (const json::value& id : list_at(token, "ids")) {
+      if (!id.is_int64()) fail(ErrorKind::kModel, "{}: ids of '{}'", object.where(), name);
+      (seen_text ? behind : before).push_back(checked_id(id.get_int64(), object.where()));
+    }
+  }
+  if (!seen_text) fail(ErrorKind::kModel, "{}: a template without the text", object.where());
+  prefix.insert(prefix.begin(), before.begin(), before.end());
+  suffix.insert(suffix.end(), behind.begin(), behind.end());
+}
+
+void read_post_processor(const json::value& json, const std::string& where,
+                         std::vector<int32_t>& prefix, std::vector<int32_t>& suffix) {
+  if (json.is_null()) return;
+  const json::Object object(json, where);
+  const std::string type = object.string_at("type");
+  if (type == "Sequence") {
+    for (const json::value& item : list_at(object, "processors")) {
+      read_post_processor(item, where, prefix, suffix);
+    }
+  } else if (type == "TemplateProcessing") {
+    read_template(object, prefix, suffix);
+  } else if (type != "ByteLevel") {  // which only trims offsets
+    fail(ErrorKind::kUnsupported, "{}: post-processor '{}'", where, type);
+  }
+}
+
+AddedToken read_added_token(const json::value& json, const std::string& where) {
+  const json::Object object(json, where);
+  AddedToken token;
+  token.content = object.string_at("content");
+  token.id = checked_id(object.int_at("id"), where);
+  token.special = object.bool_or("special", false);
+  token.single_word = object.bool_or("single_word", false);
+  token.lstrip = object.bool_or("lstrip", false);
+  token.rstrip = object.bool_or("rstrip", false);
+  token.normalized = object.bool_or("normalized", !token.special);
+  return token;
+}
+
+// A token of tokenizer_config.json: its text, or an object that has it as "content".
+std::optional<std::string> named_token(const json::Object& config, std::string_view key) {
+  if (!config.has(key)) return std::nullopt;
+  if (config.at(key).is_object()) return config.object_at(key).string_at("content");
+  return config.string_at(key);
+}
+
+}  // namespace
+
+void Tokenizer::Impl::read_added_tokens(const boost::json::value& json, const std::string& where) {
+  if (json.is_null()) return;
+  if (!json.is_array()) fail(ErrorKind::kModel, "{}: not a list", where);
+  for (const json::value& item : json.get_array()) {
+    AddedToken token = read_added_token(item, where);
+    if (token.content.empty()) continue;
+    if (const int32_t known = model.vocab().find(token.content); known >= 0 && known != token.id) {
+      log::warning("{}: token '{}' has id {}, but {} in the vocabulary, which is used", where,
+                   token.content, token.id, known);
+      token.id = known;
+    }
+    std::string pattern = token.content;
+    if (token.normalized) normalizer.apply(pattern);
+    (token.normalized ? normalized_tokens : raw_tokens).add(token, pattern);
+    if (pattern != token.content) normalized_text[token.id] = pattern;
+    vocab_size = std::max(vocab_size, token.id + 1);
+    added[token.id] = std::move(token);
+  }
+}
+
+Tokenizer Tokenizer::load(const std::filesystem::path& path) {
+  const bool is_directory = std::filesystem::is_directory(path);
+  const std::filesystem::path file_path = is_directory ? path / "tokenizer.json" : path;
+  const json::value json = json::parse_file(file_path);
+  const std::string where = file_path.string();
+  const json::Object file(json, where);
+
+  PreTokenizer pre_tokenizer =
+      PreTokenizer::parse(member(file, "pre_tokenizer"), where + ": pre_tokenizer");
+  BpeModel model = BpeModel::parse(file.at("model"), pre_tokenizer.yields_bytes(), where);
+  auto impl = std::make_unique<Impl>(Impl{
+      .normalizer = Normalizer::parse(member(file, "normalizer"), where + ": normalizer"),
+      .pre_tokenizer = std::move(pre_tokenizer),
+      .model = std::move(model),
+      .decoder = Decoder::parse(member(file, "decoder"), where + ": decoder"),
+  });
+  impl->vocab_size = impl->model.vocab().num_ids();
+  read_post_processor(member(file, "post_processor"), where + ": post_processor", impl->prefix,
+                      impl->suffix);
+  impl->read_added_tokens(member(file, "added_tokens"), where + ": added_tokens");
+
+  const std::filesystem::path config_path = file_path.parent_path() / "tokenizer_config.json";
+  if (std::filesystem::exists(config_path)) {
+    const json::value config_json = json::parse_file(config_path);
+    const json::Object config(config_json, config_path.string());
+    const auto id_of = [&](std::string_view key) -> std::optional<int32_t> {
+      const auto name = named_token(config, key);
+      return name ? impl->id_of(*name) : std::nullopt;
+    };
+    impl->bos = id_of("bos_token");
+    impl->eos = id_of("eos_token");
+  }
+  return Tokenizer(std::move(impl));
+}
+
+}  // namespace encore::text

@@ -1,0 +1,87 @@
+// Character classes (Unicode 16) and the reading and writing of UTF-8.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace encore::text {
+
+// Bits of a code point's class. kWord is what \w means: letters, marks, decimal and letter numbers,
+// connectors and joiners.
+enum CharClass : uint8_t {
+  kLetter = 1,
+  kNumber = 2,
+  kMark = 4,
+  kPunctuation = 8,
+  kSpace = 16,
+  kWord = 32,
+};
+
+// A run of code points of one class, as start << 8 | class, up to the next entry's start.
+extern const uint32_t kCharClassRanges[];
+extern const int kNumCharClassRanges;
+
+// The classes of all 0x110000 code points. Threads: any; built on the first call.
+const uint8_t* char_classes();
+
+struct CodePoint {
+  uint32_t value;
+  uint32_t num_bytes;
+};
+
+// The code point at `p`. REQUIRES: valid UTF-8.
+inline CodePoint decode_utf8(const char* p) {
+  const auto byte = [p](int i) { return static_cast<uint32_t>(static_cast<uint8_t>(p[i])); };
+  const uint32_t lead = byte(0);
+  if (lead < 0x80) return {lead, 1};
+  if (lead < 0xe0) return {(lead & 0x1fU) << 6U | (byte(1) & 0x3fU), 2};
+  if (lead < 0xf0) {
+    return {(lead & 0xfU) << 12U | (byte(1) & 0x3fU) << 6U | (byte(2) & 0x3fU), 3};
+  }
+  return {
+      (lead & 0x7U) << 18U | (byte(1) & 0x3fU) << 12U | (byte(2) & 0x3fU) << 6U | (byte(3) & 0x3fU),
+      4};
+}
+
+// The code point that ends just before `end`. REQUIRES: valid UTF-8, and at least one code point.
+inline CodePoint decode_utf8_before(const char* end) {
+  const char* p = end - 1;
+  while ((static_cast<uint8_t>(*p) & 0xc0U) == 0x80)
+    --p;
+  return decode_utf8(p);
+}
+
+void append_utf8(uint32_t code_point, std::string& out);
+
+inline constexpr std::string_view kReplacementCharacter = "\xef\xbf\xbd";
+
+// Turns a stream of bytes into valid UTF-8: what is not a character becomes U+FFFD, one for each
+// maximal part of a sequence; a character still incomplete is held back.
+class Utf8Stream {
+ public:
+  void push(std::string_view bytes, std::string& out);
+  // Ends the stream: an incomplete character becomes U+FFFD.
+  void finish(std::string& out);
+
+ private:
+  uint8_t pending_[4] = {};
+  int num_pending_ = 0;
+  int num_missing_ = 0;
+  uint8_t lowest_ = 0x80;  // admissible range of the next byte
+  uint8_t highest_ = 0xbf;
+};
+
+bool is_valid_utf8(std::string_view bytes);
+
+// `bytes` through a Utf8Stream.
+std::string to_valid_utf8(std::string_view bytes);
+
+// The mapping of bytes to printable characters that byte-level vocabularies are written in.
+// A token's text in such a vocabulary, back to bytes; false when a character is not of that
+// alphabet.
+bool append_byte_level_bytes(std::string_view token, std::string& out);
+// The other way: each byte as its character.
+void append_byte_level_text(std::string_view bytes, std::string& out);
+
+}  // namespace encore::text
