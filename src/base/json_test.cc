@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 
@@ -130,7 +131,7 @@ TEST(Json, FallsBackOnAbsentOrNullKeysOnly) {
 
 TEST(Json, ReadsAFileAndNamesOneItCannotRead) {
   const auto dir = std::filesystem::temp_directory_path();
-  const auto path = dir / "encore_json_test.json";
+  const auto path = dir / fmt::format("encore_json_test_{}.json", ::getpid());
   std::ofstream(path) << "{\"a\": 1";
   EXPECT_EQ(read_file(path), "{\"a\": 1");
   EXPECT_NE(

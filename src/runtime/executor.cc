@@ -231,7 +231,14 @@ Workspace Executor::largest_workspace() const {
   std::vector<StepShape> shapes = uniform_shapes();
   const std::vector<StepShape> mixed = mixed_shapes();
   shapes.insert(shapes.end(), mixed.begin(), mixed.end());
-  shapes.push_back({options_.limits.max_sizes(), 0, 0, 0});  // above the ladder: eager
+  // Above the ladders steps run unpadded, at any size.
+  const Limits& limits = options_.limits;
+  shapes.push_back({limits.max_sizes(), 0, 0, 0});
+  for (int64_t size = coverage_.sequences.sizes().back() + 1; size <= limits.max_batch_size; ++size) {
+    for (int64_t q = 1; q <= limits.max_q && size * q <= limits.max_num_tokens; ++q) {
+      shapes.push_back({{size * q, size}, static_cast<int>(q), q, 0});
+    }
+  }
   Workspace most;
   for (const StepShape& shape : shapes) {
     const Workspace workspace = workspace_of(program_, shape, device_, *addresses_);

@@ -8,24 +8,26 @@
 namespace encore::sched {
 namespace {
 
+using Runs = std::vector<Run>;
+
 TEST(Scheduler, RunsAPromptInChunksBesideThoseThatGenerate) {
   kv::PagePool pool(100, 16);
   Scheduler scheduler(pool, {.max_num_tokens = 10, .max_batch_size = 4});
   ASSERT_TRUE(scheduler.add(1, 3, 20));
   Plan plan = scheduler.plan();
-  EXPECT_EQ(plan.runs, (std::vector<Run>{{1, 0, 3}}));
+  EXPECT_EQ(plan.runs, (Runs{{1, 0, 3}}));
   scheduler.commit(plan);
   scheduler.append(1);
   ASSERT_TRUE(scheduler.add(2, 25, 30));
   for (int chunk = 0; chunk < 2; ++chunk) {
     plan = scheduler.plan();
-    EXPECT_EQ(plan.runs, (std::vector<Run>{{1, 3 + chunk, 1}, {2, 9 * chunk, 9}}));
+    EXPECT_EQ(plan.runs, (Runs{{1, 3 + chunk, 1}, {2, 9 * chunk, 9}}));
     EXPECT_EQ(plan.uniform_q(1), 0);
     scheduler.commit(plan);
     scheduler.append(1);
   }
   plan = scheduler.plan();
-  EXPECT_EQ(plan.runs, (std::vector<Run>{{1, 5, 1}, {2, 18, 7}}));
+  EXPECT_EQ(plan.runs, (Runs{{1, 5, 1}, {2, 18, 7}}));
 }
 
 TEST(Scheduler, KnowsAUniformStep) {
@@ -45,7 +47,7 @@ TEST(Scheduler, RefusesWhatCanNeverRunAndQueuesWhatCannotYet) {
   EXPECT_EQ(scheduler.plan().runs.size(), 1U);
   EXPECT_EQ(scheduler.num_waiting(), 1);
   scheduler.remove(2);
-  EXPECT_EQ(scheduler.plan().runs, (std::vector<Run>{{3, 0, 10}}));
+  EXPECT_EQ(scheduler.plan().runs, (Runs{{3, 0, 10}}));
 }
 
 TEST(Scheduler, KeepsItsPromisesInRandomTraces) {
@@ -64,7 +66,7 @@ TEST(Scheduler, KeepsItsPromisesInRandomTraces) {
     ASSERT_LE(plan.num_tokens(), limits.max_num_tokens);
     ASSERT_LE(static_cast<int64_t>(plan.runs.size()), limits.max_batch_size);
     std::set<SequenceId> seen;
-    for (const Run& run : plan.runs) {
+    for (const auto& run : plan.runs) {
       const Counts& counts = scheduler.counts(run.sequence);
       ASSERT_TRUE(seen.insert(run.sequence).second);
       ASSERT_EQ(run.first, counts.num_computed);
@@ -74,7 +76,7 @@ TEST(Scheduler, KeepsItsPromisesInRandomTraces) {
     }
     ASSERT_TRUE(!plan.runs.empty() || scheduler.idle());
     scheduler.commit(plan);
-    for (const Run& run : plan.runs) {
+    for (const auto& run : plan.runs) {
       const Counts counts = scheduler.counts(run.sequence);
       if (counts.num_computed < counts.num_tokens) continue;
       if (counts.num_tokens == counts.max_tokens || random() % 50 == 0) {
