@@ -12,7 +12,9 @@ namespace {
 constexpr std::byte kPoisons[2] = {std::byte{0xa5}, std::byte{0x5a}};
 constexpr int64_t kAlignment = 256;
 
-int64_t round_up(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+int64_t round_up(int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 // A piece of the one buffer that holds everything a launch may write.
 struct Region {
@@ -79,7 +81,8 @@ Bench::Bench(Device& device, const KernelCheck& check)
     fail(ErrorKind::kCompile, "op '{}': {}", check.op->name, error.what());
   }
   place_outputs();
-  kernel_ = check.kernel != nullptr ? check.kernel : &device.kernels().choose(check.op->name, args_);
+  kernel_ =
+      check.kernel != nullptr ? check.kernel : &device.kernels().choose(check.op->name, args_);
   place_workspace();
   memory_ = device.allocate(bytes_);
   give_addresses();
@@ -199,11 +202,12 @@ void Bench::expect_guards_intact(int run) const {
     for (int64_t row = 0; row < output.view.num_rows(); ++row) {
       const int64_t begin = output.region.begin + row * output.view.row_stride * element;
       expect_intact(run, done, begin,
-                    fmt::format("{} {}; {}", row == 0 ? "before row" : "between rows, before row", row, name));
+                    fmt::format("{} {}; {}", row == 0 ? "before row" : "between rows, before row",
+                                row, name));
       done = begin + output.view.row_elements() * element;
     }
-    const int64_t end = i + 1 < outputs_.size() ? (done + outputs_[i + 1].region.begin) / 2
-                                                : after_outputs_;
+    const int64_t end =
+        i + 1 < outputs_.size() ? (done + outputs_[i + 1].region.begin) / 2 : after_outputs_;
     expect_intact(run, done, end, fmt::format("after the last row; {}", name));
     done = end;
   }
@@ -258,7 +262,8 @@ CheckedOutput Bench::read(size_t index) const {
 
 std::vector<CheckedOutput> Bench::outputs() const {
   std::vector<CheckedOutput> results;
-  for (size_t i = 0; i < outputs_.size(); ++i) results.push_back(read(i));
+  for (size_t i = 0; i < outputs_.size(); ++i)
+    results.push_back(read(i));
   return results;
 }
 

@@ -1,5 +1,5 @@
-// Does a kernel write what its op's shape function promises? Asked of every kernel on every device by the
-// conformance suite, and of ops registered from outside.
+// Does a kernel write what its op's shape function promises? Asked of every kernel on every device
+// by the conformance suite, and of ops registered from outside.
 #pragma once
 
 #include <functional>
@@ -27,14 +27,14 @@ struct KernelCheck {
 struct CheckedOutput {
   DType dtype = DType::kF32;
   Shape shape;
-  std::vector<std::byte> bytes;   // dense, on the host
-  std::vector<bool> untouched;    // by row
+  std::vector<std::byte> bytes;  // dense, on the host
+  std::vector<bool> untouched;   // by row
 };
 
-// Runs the launch twice, over two different poisons, with guards around outputs, between their rows and
-// behind the scratch, and returns the outputs.
-// Errors: kCompile naming op, kernel and output when an element of the promised shape was not written,
-// something outside it was, the two runs differ, or counters were not left zero.
+// Runs the launch twice, over two different poisons, with guards around outputs, between their rows
+// and behind the scratch, and returns the outputs. Errors: kCompile naming op, kernel and output
+// when an element of the promised shape was not written, something outside it was, the two runs
+// differ, or counters were not left zero.
 std::vector<CheckedOutput> check_kernel(Device& device, const KernelCheck& check);
 
 }  // namespace encore

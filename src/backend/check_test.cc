@@ -16,7 +16,9 @@ using ir::Type;
 // An op from outside the library: y = 2 x, with a shape function to choose.
 using Infer = std::vector<Type> (*)(std::span<const Type>, const ir::Attrs&);
 
-std::vector<Type> same(std::span<const Type> in, const ir::Attrs&) { return {in[0]}; }
+std::vector<Type> same(std::span<const Type> in, const ir::Attrs&) {
+  return {in[0]};
+}
 std::vector<Type> one_column_more(std::span<const Type> in, const ir::Attrs&) {
   return {{in[0].dtype, {in[0].dims[0], in[0].dims[1].value + 1}}};
 }
@@ -58,7 +60,8 @@ class CheckKernel : public testing::Test {
  protected:
   // 6 rows of 5 columns, 1 to 30.
   CheckKernel() : x_(device_->allocate(30 * int64_t{sizeof(float)})) {
-    for (int i = 0; i < 30; ++i) reinterpret_cast<float*>(x_.data())[i] = static_cast<float>(i + 1);
+    for (int i = 0; i < 30; ++i)
+      reinterpret_cast<float*>(x_.data())[i] = static_cast<float>(i + 1);
   }
 
   KernelCheck check(Infer infer, const Kernel& kernel, DType dtype = DType::kF32) {
@@ -101,7 +104,8 @@ TEST_F(CheckKernel, ReturnsWhatAFaithfulKernelWrites) {
     ASSERT_EQ(y.size(), 1U);
     EXPECT_TRUE(y[0].shape == Shape({6, 5}));
     for (int i = 0; i < 30; ++i) {
-      EXPECT_EQ(reinterpret_cast<const float*>(y[0].bytes.data())[i], static_cast<float>(2 * i + 2));
+      EXPECT_EQ(reinterpret_cast<const float*>(y[0].bytes.data())[i],
+                static_cast<float>(2 * i + 2));
     }
   }
 }
@@ -160,7 +164,9 @@ void overrun_the_scratch(const KernelArgs& args) {
   twice<float>(args);
   static_cast<std::byte*>(args.scratch)[100] = std::byte{1};
 }
-Workspace small_workspace(const KernelArgs&) { return {100, 2}; }
+Workspace small_workspace(const KernelArgs&) {
+  return {100, 2};
+}
 
 TEST_F(CheckKernel, CatchesKernelsThatDoNotKeepTheirWord) {
   const auto kernel = [](auto bind, auto workspace) {
@@ -175,11 +181,12 @@ TEST_F(CheckKernel, CatchesKernelsThatDoNotKeepTheirWord) {
   KernelCheck apart = check(same, kernel(bind<write_between_rows>, none));
   apart.row_gap = 3;
   EXPECT_NE(complaint(apart).find("between rows"), std::string::npos);
-  EXPECT_NE(complaint(check(same, kernel(bind<write_something_new_each_time>, none)))
-                .find("run to run"),
-            std::string::npos);
-  EXPECT_NE(complaint(check(same, kernel(bind<leave_a_counter>, small_workspace))).find("counter 1"),
-            std::string::npos);
+  EXPECT_NE(
+      complaint(check(same, kernel(bind<write_something_new_each_time>, none))).find("run to run"),
+      std::string::npos);
+  EXPECT_NE(
+      complaint(check(same, kernel(bind<leave_a_counter>, small_workspace))).find("counter 1"),
+      std::string::npos);
   EXPECT_NE(
       complaint(check(same, kernel(bind<overrun_the_scratch>, small_workspace))).find("scratch"),
       std::string::npos);

@@ -1,8 +1,8 @@
 // A device: memory, streams, recordings, and the table of kernels that run on it.
 //
 // Recording rules, the same on every device: between Stream::begin_recording and end_recording the
-// recording thread may only launch and copy on that stream. Allocating memory or waiting for the device
-// is an error (kCompile) that names the op being launched.
+// recording thread may only launch and copy on that stream. Allocating memory or waiting for the
+// device is an error (kCompile) that names the op being launched.
 #pragma once
 
 #include <cstdint>
@@ -44,8 +44,9 @@ class Memory {
   Release release_;
 };
 
-// A range of device addresses that exists before its memory does. Recordings may point into it while it
-// is unmapped; launches may not touch it. Units: bytes; sizes are rounded up to `granularity`.
+// A range of device addresses that exists before its memory does. Recordings may point into it
+// while it is unmapped; launches may not touch it. Units: bytes; sizes are rounded up to
+// `granularity`.
 class AddressRange {
  public:
   virtual ~AddressRange() = default;
@@ -64,7 +65,7 @@ class AddressRange {
 class Event {
  public:
   virtual ~Event() = default;
-  virtual void synchronize() = 0;                                // waits on the host
+  virtual void synchronize() = 0;  // waits on the host
   [[nodiscard]] virtual bool done() const = 0;
   [[nodiscard]] virtual double milliseconds_since(const Event& start) const = 0;
 };
@@ -88,8 +89,8 @@ class Recording {
 struct LaunchAttributes {
   std::string_view label;  // op name, for errors, profilers and nodes()
   int id = -1;             // node index, unique within one walk
-  // Ids this launch must wait for; absent: everything before it on the stream. A device may order more
-  // strictly than asked (CUDA: stream order), tests order no more strictly than this.
+  // Ids this launch must wait for; absent: everything before it on the stream. A device may order
+  // more strictly than asked (CUDA: stream order), tests order no more strictly than this.
   std::optional<std::span<const int>> after;
 };
 
@@ -145,9 +146,11 @@ class Device {
   virtual std::unique_ptr<Event> create_event() = 0;
   [[nodiscard]] virtual KernelTable& kernels() = 0;
   // Fills a dense tensor with normal(0, stddev) numbers, a function of (seed, index) alone.
-  virtual void fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev) = 0;
-  // The best rate at which this device reads its memory, measured now by streaming a buffer several times
-  // the size of its caches; what benchmarks compare with. Units: bytes per second; 0: not measured.
+  virtual void fill_random(Stream& stream, const TensorView& tensor, uint64_t seed,
+                           float stddev) = 0;
+  // The best rate at which this device reads its memory, measured now by streaming a buffer several
+  // times the size of its caches; what benchmarks compare with. Units: bytes per second; 0: not
+  // measured.
   virtual double read_bandwidth() { return 0; }
 };
 

@@ -1,5 +1,5 @@
-// Kernels: how a device runs an op. One table per device; fusion, dispatch and choice by shape happen
-// before, in passes and in lowering, so a bound launch contains no decision.
+// Kernels: how a device runs an op. One table per device; fusion, dispatch and choice by shape
+// happen before, in passes and in lowering, so a bound launch contains no decision.
 #pragma once
 
 #include <functional>
@@ -16,19 +16,19 @@ namespace encore {
 class Device;
 class Stream;
 
-// The step a launch belongs to. In a recording of a uniform step only `padded` and `q` are meaningful
-// and the maxima are those of the recording: q, and no bound on KV.
+// The step a launch belongs to. In a recording of a uniform step only `padded` and `q` are
+// meaningful and the maxima are those of the recording: q, and no bound on KV.
 struct StepShape {
-  ir::Sizes padded;        // T and B as launched
-  int q = 0;               // tokens per sequence of a uniform step; 0: a mixed step
+  ir::Sizes padded;           // T and B as launched
+  int q = 0;                  // tokens per sequence of a uniform step; 0: a mixed step
   int64_t max_query_len = 0;  // longest run of new tokens in one sequence
   int64_t max_kv_len = 0;     // longest sequence, new tokens included
 
   [[nodiscard]] bool uniform() const { return q > 0; }
 };
 
-// Memory a launch may scribble on. Lifetime: until the launch has run; launches with a workspace are
-// ordered one after the other.
+// Memory a launch may scribble on. Lifetime: until the launch has run; launches with a workspace
+// are ordered one after the other.
 struct Workspace {
   int64_t scratch_bytes = 0;
   int64_t num_counters = 0;  // u32, zero before the launch; the kernel leaves them zero
@@ -44,8 +44,9 @@ struct KernelArgs {
   uint32_t* counters = nullptr;
 };
 
-// Enqueues the launch on a stream. `step` is the step's real shape: kernels whose op is Capture::kAlways
-// must not look at more than StepShape::padded. Capture: yes, unless the op says otherwise.
+// Enqueues the launch on a stream. `step` is the step's real shape: kernels whose op is
+// Capture::kAlways must not look at more than StepShape::padded. Capture: yes, unless the op says
+// otherwise.
 using BoundLaunch = std::function<void(Stream& stream, const StepShape& step)>;
 
 // One row of a device's kernel table. The first row of an op whose `accepts` holds is taken.
@@ -54,8 +55,9 @@ struct Kernel {
   std::string_view name;  // "rms_norm.row_per_warp", as shown by inspect and profilers
   bool (*accepts)(const KernelArgs& args) = nullptr;  // null: everything the shape function allows
   Workspace (*workspace)(const KernelArgs& args) = nullptr;  // null: none
-  // Choice of algorithm and everything else worth doing once; may be slow, never inside a recording.
-  // Errors: kCompile naming the kernel, when the outputs are not what this kernel computes.
+  // Choice of algorithm and everything else worth doing once; may be slow, never inside a
+  // recording. Errors: kCompile naming the kernel, when the outputs are not what this kernel
+  // computes.
   BoundLaunch (*bind)(Device& device, const KernelArgs& args) = nullptr;
 };
 

@@ -1,13 +1,15 @@
 // Random numbers as pure functions of (seed, counter), the same bits on every device.
 //
-// Everything a CPU and a GPU could round differently is spelled out: products that feed a sum are an
-// explicit fma, logarithm and sine are short series, division and square root are correctly rounded on
-// both (never compile users of this header with fast-math flags). So a synthetic checkpoint has the same
-// weights, and a sampled token the same noise, wherever it is computed.
+// Everything a CPU and a GPU could round differently is spelled out: products that feed a sum are
+// an explicit fma, logarithm and sine are short series, division and square root are correctly
+// rounded on both (never compile users of this header with fast-math flags). So a synthetic
+// checkpoint has the same weights, and a sampled token the same noise, wherever it is computed.
 //
-//   fill_random(seed, stddev)   element i, with n = i / 4 and w = philox(seed, {lo(n), hi(n), 0, 0}):
-//                               i % 4 = 0, 1: Box-Muller of (w[0], w[1]), cosine first; 2, 3: (w[2], w[3]);
-//                               times stddev in f32, rounded once to the tensor's dtype.
+//   fill_random(seed, stddev)   element i, with n = i / 4 and w = philox(seed, {lo(n), hi(n), 0,
+//   0}):
+//                               i % 4 = 0, 1: Box-Muller of (w[0], w[1]), cosine first; 2, 3:
+//                               (w[2], w[3]); times stddev in f32, rounded once to the tensor's
+//                               dtype.
 //   sample's Gumbel noise       token v: gumbel(w[v % 4]), w = philox(seed, {v / 4, kv_len, 0, 1}).
 //
 // Source: Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011 (Philox4x32-10).
@@ -33,7 +35,9 @@ struct Words {
 
 namespace detail {
 
-ENCORE_HOST_DEVICE inline uint32_t low(uint64_t value) { return static_cast<uint32_t>(value); }
+ENCORE_HOST_DEVICE inline uint32_t low(uint64_t value) {
+  return static_cast<uint32_t>(value);
+}
 ENCORE_HOST_DEVICE inline uint32_t high(uint64_t value) {
   return static_cast<uint32_t>(value >> 32U);
 }
@@ -109,8 +113,8 @@ ENCORE_HOST_DEVICE inline float log_positive(float x) {
               detail::log1p_series(mantissa - 1.0F));
 }
 
-// Gumbel noise, -log(-log(1 - u)) with u = uniform01(bits): the upper tail, which decides who wins, is the
-// fine-grained end of u. Finite for every input.
+// Gumbel noise, -log(-log(1 - u)) with u = uniform01(bits): the upper tail, which decides who wins,
+// is the fine-grained end of u. Finite for every input.
 ENCORE_HOST_DEVICE inline float gumbel(uint32_t bits) {
   const float u = uniform01(bits);
   const float exponential = u < 0.25F ? -detail::log1p_series(-u) : -log_positive(1.0F - u);

@@ -19,9 +19,9 @@ TEST(Philox, GivesTheKnownAnswers) {
             (std::vector<uint32_t>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(words_of(philox(~uint64_t{0}, {{~0U, ~0U, ~0U, ~0U}})),
             (std::vector<uint32_t>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
-  EXPECT_EQ(words_of(philox(0x299f31d0a4093822,
-                            {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}})),
-            (std::vector<uint32_t>{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+  EXPECT_EQ(
+      words_of(philox(0x299f31d0a4093822, {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}})),
+      (std::vector<uint32_t>{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
 TEST(Uniform, StaysInsideTheOpenInterval) {
@@ -53,7 +53,8 @@ TEST(Gumbel, FollowsItsDefinitionFromEndToEnd) {
 
 TEST(Gumbel, IsTheNoiseOfOneTokenOfItsBlock) {
   const Words block = sample_words(99, 7, 3);
-  for (uint32_t i = 0; i < 4; ++i) EXPECT_EQ(sample_noise(99, 7, 12 + i), gumbel(block.word[i]));
+  for (uint32_t i = 0; i < 4; ++i)
+    EXPECT_EQ(sample_noise(99, 7, 12 + i), gumbel(block.word[i]));
   EXPECT_NE(sample_noise(99, 7, 12), sample_noise(98, 7, 12));
   EXPECT_NE(sample_noise(99, 7, 12), sample_noise(99, 8, 12));
 }
@@ -79,7 +80,8 @@ TEST(Normal, HasTheMomentsAndTheShapeOfANormal) {
   for (int b = 0; b < kBlocks; ++b) {
     for (const float number : fill_block(5, static_cast<uint64_t>(b)).number) {
       double power = 1;
-      for (double& m : moment) m += power, power *= number;
+      for (double& m : moment)
+        m += power, power *= number;
       beyond_two += std::fabs(number) > 2 ? 1 : 0;
     }
   }

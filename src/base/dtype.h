@@ -25,13 +25,16 @@ constexpr int64_t size_of(DType dtype) {
   return 0;
 }
 
-constexpr bool is_float(DType dtype) { return dtype <= DType::kBF16; }
+constexpr bool is_float(DType dtype) {
+  return dtype <= DType::kBF16;
+}
 
 // "f32", "f16", "bf16", "i32", "i64": the spelling of IR text.
 std::string_view name(DType dtype);
 std::optional<DType> parse_dtype(std::string_view text);
 
-// A bfloat16 in memory: the upper half of a float. Conversion rounds to nearest even; NaN stays NaN.
+// A bfloat16 in memory: the upper half of a float. Conversion rounds to nearest even; NaN stays
+// NaN.
 struct BFloat16 {
   uint16_t bits = 0;
 

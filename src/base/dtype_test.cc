@@ -9,8 +9,7 @@ namespace encore {
 namespace {
 
 TEST(DType, NamesRoundTrip) {
-  for (const DType dtype :
-       {DType::kF32, DType::kF16, DType::kBF16, DType::kI32, DType::kI64}) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI32, DType::kI64}) {
     EXPECT_EQ(parse_dtype(name(dtype)), dtype);
   }
   EXPECT_EQ(parse_dtype("f8"), std::nullopt);
@@ -18,9 +17,9 @@ TEST(DType, NamesRoundTrip) {
 
 TEST(BFloat16, RoundsToNearestEvenAndKeepsNaN) {
   EXPECT_EQ(BFloat16(1.0F).bits, 0x3f80);
-  EXPECT_EQ(BFloat16(1.0F + 0x1p-8F).bits, 0x3f80);          // tie, down to even
-  EXPECT_EQ(BFloat16(1.0F + 3 * 0x1p-8F).bits, 0x3f82);      // tie, up to even
-  EXPECT_EQ(BFloat16(1.0F + 0x1.1p-8F).bits, 0x3f81);        // above the tie
+  EXPECT_EQ(BFloat16(1.0F + 0x1p-8F).bits, 0x3f80);      // tie, down to even
+  EXPECT_EQ(BFloat16(1.0F + 3 * 0x1p-8F).bits, 0x3f82);  // tie, up to even
+  EXPECT_EQ(BFloat16(1.0F + 0x1.1p-8F).bits, 0x3f81);    // above the tie
   EXPECT_TRUE(std::isnan(float(BFloat16(std::numeric_limits<float>::quiet_NaN()))));
   EXPECT_TRUE(std::isinf(float(BFloat16(std::numeric_limits<float>::max()))));
 }

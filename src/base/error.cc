@@ -23,7 +23,9 @@ std::string_view name(ErrorKind kind) {
   return "unknown";
 }
 
-int exit_code(ErrorKind kind) { return 2 + static_cast<int>(kind); }
+int exit_code(ErrorKind kind) {
+  return 2 + static_cast<int>(kind);
+}
 
 void check_failed(const char* file, int line, const char* condition, const std::string& message) {
   fmt::print(stderr, "{}:{}: broken invariant: {}{}{}\n", file, line, condition,

@@ -1,8 +1,8 @@
 // Errors: three kinds, three mechanisms (ARCHITECTURE.md, "Errors").
 //
-//   cannot be built      throw Error(kind, message)   bad checkpoint, shape mismatch, failed recording
-//   expected per request a value (std::optional, a small enum), never thrown
-//   broken invariant     ENCORE_CHECK aborts with the place, also in release builds
+//   cannot be built      throw Error(kind, message)   bad checkpoint, shape mismatch, failed
+//   recording expected per request a value (std::optional, a small enum), never thrown broken
+//   invariant     ENCORE_CHECK aborts with the place, also in release builds
 #pragma once
 
 #include <stdexcept>
@@ -52,8 +52,8 @@ template <typename... Args>
 }  // namespace encore
 
 // Aborts with the place when an invariant of ours is broken; never for bad input.
-#define ENCORE_CHECK(condition, ...)                                                              \
-  do {                                                                                            \
-    if (!(condition)) [[unlikely]]                                                                \
-      ::encore::check_failed(__FILE__, __LINE__, #condition, ::fmt::format("" __VA_ARGS__));      \
+#define ENCORE_CHECK(condition, ...)                                                         \
+  do {                                                                                       \
+    if (!(condition)) [[unlikely]]                                                           \
+      ::encore::check_failed(__FILE__, __LINE__, #condition, ::fmt::format("" __VA_ARGS__)); \
   } while (false)

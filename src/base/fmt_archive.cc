@@ -10,8 +10,8 @@ template dragonbox::decimal_fp<double> dragonbox::to_decimal(double);
 template thousands_sep_result<char> thousands_sep_impl(locale_ref);
 template char decimal_point_impl(locale_ref);
 template void buffer<char>::append(const char*, const char*);
-template void vformat_to(buffer<char>&, string_view,
-                         basic_format_args<buffer_context<char>>, locale_ref);
+template void vformat_to(buffer<char>&, string_view, basic_format_args<buffer_context<char>>,
+                         locale_ref);
 }  // namespace detail
 }  // namespace v9
 }  // namespace fmt

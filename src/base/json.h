@@ -25,7 +25,8 @@ std::string read_file(const std::filesystem::path& path);
 // parse(read_file(path), path).
 value parse_file(const std::filesystem::path& path);
 
-// An object whose accessors throw kModel with "<where>: key 'x' ..." on a missing key or wrong type.
+// An object whose accessors throw kModel with "<where>: key 'x' ..." on a missing key or wrong
+// type.
 class Object {
  public:
   // Errors: kModel when `value` is not an object. Lifetime: refers to `value`.

@@ -1,10 +1,9 @@
 #include "base/log.h"
 
-#include <unistd.h>
-
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <unistd.h>
 
 namespace encore::log {
 namespace {
@@ -17,8 +16,12 @@ double now_seconds() {
 
 }  // namespace
 
-void set_level(Level level) { current_level = level; }
-Level level() { return current_level; }
+void set_level(Level level) {
+  current_level = level;
+}
+Level level() {
+  return current_level;
+}
 
 void write(Level level, const std::string& message) {
   fmt::print(stderr, "encore: {}{}\n", level == Level::kWarning ? "warning: " : "", message);

@@ -18,7 +18,8 @@ void write(Level level, const std::string& message);
 
 template <typename... Args>
 void info(fmt::format_string<Args...> format, Args&&... args) {
-  if (level() >= Level::kInfo) write(Level::kInfo, fmt::format(format, std::forward<Args>(args)...));
+  if (level() >= Level::kInfo)
+    write(Level::kInfo, fmt::format(format, std::forward<Args>(args)...));
 }
 template <typename... Args>
 void warning(fmt::format_string<Args...> format, Args&&... args) {
@@ -27,7 +28,8 @@ void warning(fmt::format_string<Args...> format, Args&&... args) {
   }
 }
 
-// One line of progress for long work, rewritten in place on a terminal, silent elsewhere until done.
+// One line of progress for long work, rewritten in place on a terminal, silent elsewhere until
+// done.
 class Progress {
  public:
   Progress(std::string what, double total, std::string unit);

@@ -18,7 +18,8 @@ class Shape {
 
   Shape() = default;
   Shape(std::initializer_list<int64_t> dims) {
-    for (const int64_t dim : dims) push_back(dim);
+    for (const int64_t dim : dims)
+      push_back(dim);
   }
 
   void push_back(int64_t dim) {
@@ -33,13 +34,15 @@ class Shape {
   // Product of all dims; 1 for a scalar.
   [[nodiscard]] int64_t num_elements() const {
     int64_t product = 1;
-    for (const int64_t dim : *this) product *= dim;
+    for (const int64_t dim : *this)
+      product *= dim;
     return product;
   }
   // Product of the dims from `first` on: the elements of one row when first = 1.
   [[nodiscard]] int64_t num_elements_from(int first) const {
     int64_t product = 1;
-    for (int i = first; i < rank_; ++i) product *= dims_[i];
+    for (int i = first; i < rank_; ++i)
+      product *= dims_[i];
     return product;
   }
   friend bool operator==(const Shape& a, const Shape& b) {

@@ -11,12 +11,15 @@ sched::SchedulerLimits scheduler_limits(const runtime::Limits& limits) {
 
 // Pages first, so that a token's slot is a division away.
 int32_t slot_of(const sched::Counts& counts, int64_t position, int64_t page_size) {
-  return static_cast<int32_t>(counts.pages[position / page_size] * page_size + position % page_size);
+  return static_cast<int32_t>(counts.pages[position / page_size] * page_size +
+                              position % page_size);
 }
 
 }  // namespace
 
-std::string_view name(Finish finish) { return finish == Finish::kStop ? "stop" : "length"; }
+std::string_view name(Finish finish) {
+  return finish == Finish::kStop ? "stop" : "length";
+}
 
 Engine::Engine(LoadedModel& model)
     : model_(model),
@@ -36,13 +39,14 @@ std::variant<SequenceId, Rejection> Engine::add(Request request) {
   if (auto problem = sample::problem(request.sampling)) return Rejection{*problem};
   const int64_t longest = length + request.max_tokens;
   if (longest > model_.limits().max_seq_len) {
-    return Rejection{fmt::format("{} prompt tokens and {} to generate are more than the {} of one sequence",
-                                 length, request.max_tokens, model_.limits().max_seq_len)};
+    return Rejection{
+        fmt::format("{} prompt tokens and {} to generate are more than the {} of one sequence",
+                    length, request.max_tokens, model_.limits().max_seq_len)};
   }
   const SequenceId id = next_id_;
   if (!scheduler_.add(id, length, longest)) {
-    return Rejection{fmt::format("{} tokens do not fit the KV pool of {}: raise --kv-tokens", longest,
-                                 pool_.num_pages() * pool_.page_size())};
+    return Rejection{fmt::format("{} tokens do not fit the KV pool of {}: raise --kv-tokens",
+                                 longest, pool_.num_pages() * pool_.page_size())};
   }
   ++next_id_;
   Sequence sequence{std::move(request), {}, 0};
@@ -117,7 +121,8 @@ void Engine::pack() {
 
 void Engine::commit(const std::function<void(const Generated&)>& on_token) {
   std::vector<int32_t> next(plan_.runs.size());
-  model_.executor().read_output(0, next.data(), static_cast<int64_t>(next.size() * sizeof(int32_t)));
+  model_.executor().read_output(0, next.data(),
+                                static_cast<int64_t>(next.size() * sizeof(int32_t)));
   scheduler_.commit(plan_);
   for (size_t b = 0; b < plan_.runs.size(); ++b) {
     const SequenceId id = plan_.runs[b].sequence;
@@ -156,7 +161,8 @@ void Engine::count(const runtime::Choice& choice) {
 
 std::vector<StepCount> Engine::step_counts() const {
   std::vector<StepCount> counts;
-  for (const auto& [key, count] : counts_) counts.push_back(count);
+  for (const auto& [key, count] : counts_)
+    counts.push_back(count);
   return counts;
 }
 

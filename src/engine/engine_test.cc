@@ -55,14 +55,16 @@ TEST_F(EngineTest, StopsAtAStopTokenAndReportsIt) {
 
 TEST_F(EngineTest, GivesTheSameTokensForALongPromptInChunksAsTokenByToken) {
   std::vector<int32_t> prompt(70);
-  for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(i * 37 % 1000);
+  for (size_t i = 0; i < prompt.size(); ++i)
+    prompt[i] = static_cast<int32_t>(i * 37 % 1000);
   const auto once = generate({.prompt = prompt, .max_tokens = 8});
   EXPECT_EQ(once, generate({.prompt = prompt, .max_tokens = 8}));
 }
 
 TEST_F(EngineTest, SamplesTheSameTokensFromTheSameSeed) {
   const auto run = [&](int64_t seed) {
-    return generate({.prompt = {9}, .max_tokens = 16, .sampling = {.temperature = 1, .seed = seed}});
+    return generate(
+        {.prompt = {9}, .max_tokens = 16, .sampling = {.temperature = 1, .seed = seed}});
   };
   EXPECT_EQ(run(1), run(1));
   EXPECT_NE(run(1), run(2));
@@ -81,7 +83,8 @@ TEST_F(EngineTest, AnAbortedSequenceGivesItsPagesBack) {
 TEST_F(EngineTest, CountsItsStepsByModeAndBucket) {
   generate({.prompt = {1, 2, 3}, .max_tokens = 5});
   int64_t steps = 0;
-  for (const StepCount& count : engine_.step_counts()) steps += count.steps;
+  for (const StepCount& count : engine_.step_counts())
+    steps += count.steps;
   EXPECT_EQ(steps, 5);
 }
 

@@ -54,18 +54,21 @@ ModelSource find_model(const std::string& name) {
   const std::string shape = name.substr(kSyntheticPrefix.size());
   if (auto config = model::preset(shape)) return {*config, std::nullopt};
   const std::filesystem::path path(shape);
-  if (path.filename() == "config.json") return {model::read_config(path.parent_path()), std::nullopt};
+  if (path.filename() == "config.json")
+    return {model::read_config(path.parent_path()), std::nullopt};
   std::string known;
-  for (const std::string_view preset : model::preset_names()) known += fmt::format(" {}", preset);
-  fail(ErrorKind::kUsage, "no synthetic model '{}': give a path to a config.json, or one of{}", shape, known);
+  for (const std::string_view preset : model::preset_names())
+    known += fmt::format(" {}", preset);
+  fail(ErrorKind::kUsage, "no synthetic model '{}': give a path to a config.json, or one of{}",
+       shape, known);
 }
 
 passes::Compiled compile_model(const model::ModelConfig& config, const LoadOptions& options,
                                int64_t num_pages,
                                std::function<void(std::string_view, const passes::Program&)> dump) {
-  return passes::compile(
-      model::build_graph(config, graph_options(config, options, num_pages)), ops::standard(),
-      {options.limits.max_sizes(), options.disabled_passes, std::move(dump)});
+  return passes::compile(model::build_graph(config, graph_options(config, options, num_pages)),
+                         ops::standard(),
+                         {options.limits.max_sizes(), options.disabled_passes, std::move(dump)});
 }
 
 int64_t default_kv_tokens(const Device& device, const model::ModelConfig& config,
@@ -85,7 +88,8 @@ LoadedModel::LoadedModel(Device& device, const ModelSource& source, const LoadOp
   check_limits(config_, options);
   const int64_t kv_tokens = options.kv_tokens.value_or(default_kv_tokens(device, config_, options));
   num_pages_ = (kv_tokens + page_size_ - 1) / page_size_;
-  if (num_pages_ < 1) fail(ErrorKind::kUsage, "no room for KV: give --kv-tokens of at least {}", page_size_);
+  if (num_pages_ < 1)
+    fail(ErrorKind::kUsage, "no room for KV: give --kv-tokens of at least {}", page_size_);
   compiled_ = compile_model(config_, options, num_pages_);
   weights_ = make_weights(compiled_.program.graph, source, device);
   runtime::ExecutorOptions executor_options;
@@ -95,7 +99,8 @@ LoadedModel::LoadedModel(Device& device, const ModelSource& source, const LoadOp
   executor_options.sequences = options.sequences;
   executor_options.tokens = options.tokens;
   executor_options.poison = options.poison;
-  executor_ = std::make_unique<runtime::Executor>(device, compiled_.program, weights_.views, executor_options);
+  executor_ = std::make_unique<runtime::Executor>(device, compiled_.program, weights_.views,
+                                                  executor_options);
   recording_stats_ = executor_->record();
   load_seconds_ = seconds() - start;
 }

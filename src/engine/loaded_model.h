@@ -19,12 +19,12 @@ struct LoadOptions {
   runtime::Limits limits;
   runtime::Graphs graphs = runtime::Graphs::kAuto;
   bool record_all_modes = false;
-  runtime::Ladder sequences;                // empty: the default ladder
+  runtime::Ladder sequences;  // empty: the default ladder
   runtime::Ladder tokens;
   runtime::Poison poison = runtime::Poison::kNone;
-  std::optional<int64_t> kv_tokens;         // capacity of the KV pool; absent: see default_kv_tokens
-  int64_t page_size = 32;                   // 16, 32 or 64
-  std::optional<DType> dtype;               // absent: the checkpoint's
+  std::optional<int64_t> kv_tokens;  // capacity of the KV pool; absent: see default_kv_tokens
+  int64_t page_size = 32;            // 16, 32 or 64
+  std::optional<DType> dtype;        // absent: the checkpoint's
   model::LogitsRows logits = model::LogitsRows::kLast;
   std::vector<std::string> disabled_passes;
 };
@@ -41,7 +41,8 @@ ModelSource find_model(const std::string& name);
 // A model ready to step. Immovable: its parts refer to each other.
 class LoadedModel {
  public:
-  // Errors: those of every part; kUsage when limits and model do not fit (page size, sliding window).
+  // Errors: those of every part; kUsage when limits and model do not fit (page size, sliding
+  // window).
   LoadedModel(Device& device, const ModelSource& source, const LoadOptions& options);
   LoadedModel(const LoadedModel&) = delete;
   LoadedModel& operator=(const LoadedModel&) = delete;
@@ -68,12 +69,12 @@ class LoadedModel {
 };
 
 // The program alone, without weights or memory: what `inspect` shows.
-passes::Compiled compile_model(const model::ModelConfig& config, const LoadOptions& options,
-                               int64_t num_pages,
-                               std::function<void(std::string_view, const passes::Program&)> dump = {});
+passes::Compiled compile_model(
+    const model::ModelConfig& config, const LoadOptions& options, int64_t num_pages,
+    std::function<void(std::string_view, const passes::Program&)> dump = {});
 
-// Tokens of KV when none are asked for: max_batch_size sequences of max_seq_len, at most 40 % of the
-// device's free memory.
+// Tokens of KV when none are asked for: max_batch_size sequences of max_seq_len, at most 40 % of
+// the device's free memory.
 int64_t default_kv_tokens(const Device& device, const model::ModelConfig& config,
                           const LoadOptions& options);
 

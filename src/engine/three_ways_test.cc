@@ -1,4 +1,5 @@
-// One program walked three ways gives the same bits, whatever the padding holds and whoever runs beside.
+// One program walked three ways gives the same bits, whatever the padding holds and whoever runs
+// beside.
 #include <algorithm>
 #include <bit>
 #include <random>
@@ -27,7 +28,8 @@ struct Trial {
 
 std::vector<int32_t> random_prompt(std::mt19937& random, int64_t length) {
   std::vector<int32_t> prompt(length);
-  for (int32_t& token : prompt) token = static_cast<int32_t>(random() % 1000);
+  for (int32_t& token : prompt)
+    token = static_cast<int32_t>(random() % 1000);
   return prompt;
 }
 
@@ -56,7 +58,8 @@ class ThreeWays {
     std::vector<uint32_t> bits(rows * vocab);
     model_.executor().read_output(1, bits.data(), static_cast<int64_t>(bits.size() * 4));
     std::vector<std::vector<uint32_t>> split(rows);
-    for (size_t i = 0; i < rows; ++i) split[i].assign(&bits[i * vocab], &bits[i * vocab] + vocab);
+    for (size_t i = 0; i < rows; ++i)
+      split[i].assign(&bits[i * vocab], &bits[i * vocab] + vocab);
     return split;
   }
   Engine& engine() { return engine_; }
@@ -76,7 +79,9 @@ class ThreeWays {
   Engine engine_;
 };
 
-bool finite(uint32_t bits) { return (bits & 0x7f800000U) != 0x7f800000U; }
+bool finite(uint32_t bits) {
+  return (bits & 0x7f800000U) != 0x7f800000U;
+}
 
 void append(Bits& trace, const std::vector<std::vector<uint32_t>>& step) {
   for (const auto& row : step) {
@@ -93,9 +98,9 @@ void append(Bits& trace, const std::vector<std::vector<uint32_t>>& step) {
   for (size_t i = 0; i < a.size(); ++i) {
     const auto [left, right] = std::mismatch(a[i].begin(), a[i].end(), b[i].begin());
     if (left == a[i].end()) continue;
-    return ::testing::AssertionFailure() << "row " << i << ", token " << left - a[i].begin() << ": "
-                                         << std::bit_cast<float>(*left) << " against "
-                                         << std::bit_cast<float>(*right);
+    return ::testing::AssertionFailure()
+           << "row " << i << ", token " << left - a[i].begin() << ": "
+           << std::bit_cast<float>(*left) << " against " << std::bit_cast<float>(*right);
   }
   return ::testing::AssertionSuccess();
 }
@@ -104,9 +109,11 @@ void append(Bits& trace, const std::vector<std::vector<uint32_t>>& step) {
 Bits uniform_trace(Device& device, const Trial& trial, int batch) {
   std::mt19937 random(batch);
   ThreeWays run(device, trial);
-  for (int i = 0; i < batch; ++i) run.add(random_prompt(random, 1 + random() % 40), 64);
+  for (int i = 0; i < batch; ++i)
+    run.add(random_prompt(random, 1 + random() % 40), 64);
   Bits trace;
-  for (auto step = run.step(); !step.empty(); step = run.step()) append(trace, step);
+  for (auto step = run.step(); !step.empty(); step = run.step())
+    append(trace, step);
   return trace;
 }
 
@@ -146,8 +153,10 @@ TEST_P(ThreeWaysTest, UniformStepsAgreeBitForBitAtAndBetweenBuckets) {
     for (const int batch : {1, 3, 4}) {
       const Bits eager = uniform_trace(*device_, {.kind = kind, .graphs = Graphs::kNone}, batch);
       ASSERT_GE(eager.size(), 64U * batch);
-      EXPECT_TRUE(same(eager, uniform_trace(*device_, {.kind = kind, .graphs = Graphs::kFull}, batch)));
-      EXPECT_TRUE(same(eager, uniform_trace(*device_, {.kind = kind, .graphs = Graphs::kPiecewise}, batch)));
+      EXPECT_TRUE(
+          same(eager, uniform_trace(*device_, {.kind = kind, .graphs = Graphs::kFull}, batch)));
+      EXPECT_TRUE(same(
+          eager, uniform_trace(*device_, {.kind = kind, .graphs = Graphs::kPiecewise}, batch)));
     }
   }
 }
@@ -165,8 +174,11 @@ TEST_P(ThreeWaysTest, MixedStepsAgreeBitForBit) {
   for (const Tiny kind : {Tiny::kLlama, Tiny::kQwen3}) {
     const Bits eager = mixed_trace(*device_, {.kind = kind, .graphs = Graphs::kNone});
     for (const Poison poison : {Poison::kNone, Poison::kNaN, Poison::kLarge}) {
-      EXPECT_TRUE(same(eager, mixed_trace(*device_, {.kind = kind, .graphs = Graphs::kPiecewise, .poison = poison})));
-      EXPECT_TRUE(same(eager, mixed_trace(*device_, {.kind = kind, .graphs = Graphs::kAuto, .poison = poison})));
+      EXPECT_TRUE(same(
+          eager,
+          mixed_trace(*device_, {.kind = kind, .graphs = Graphs::kPiecewise, .poison = poison})));
+      EXPECT_TRUE(same(
+          eager, mixed_trace(*device_, {.kind = kind, .graphs = Graphs::kAuto, .poison = poison})));
     }
   }
 }
@@ -179,7 +191,8 @@ TEST_P(ThreeWaysTest, ASequenceIsTheSameAloneAndAmongFifteenOthers) {
     ThreeWays run(*device_, trial);
     std::mt19937 theirs(6);
     const SequenceId mine = run.add(prompt, 64);
-    for (int i = 0; i < others; ++i) run.add(random_prompt(theirs, 1 + theirs() % 5), 64);
+    for (int i = 0; i < others; ++i)
+      run.add(random_prompt(theirs, 1 + theirs() % 5), 64);
     Bits bits;
     for (auto step = run.step(); !step.empty(); step = run.step()) {
       const auto& runs = run.engine().last_plan().runs;
@@ -197,7 +210,8 @@ TEST_P(ThreeWaysTest, ASequenceIsTheSameAloneAndAmongFifteenOthers) {
 TEST_P(ThreeWaysTest, StepsAboveTheLadderRunEagerAndAreCounted) {
   ThreeWays run(*device_, {.sequences = {1, 2}, .tokens = {8}});
   std::mt19937 random(3);
-  for (int i = 0; i < 3; ++i) run.add(random_prompt(random, 4), 3);
+  for (int i = 0; i < 3; ++i)
+    run.add(random_prompt(random, 4), 3);
   while (!run.step().empty()) {
   }
   int64_t above = 0;

@@ -81,7 +81,8 @@ std::vector<std::vector<NodeId>> Graph::readers() const {
 }
 
 void Graph::replace_uses(ValueId from, ValueId to) {
-  for (Node& node : nodes_) std::replace(node.inputs.begin(), node.inputs.end(), from, to);
+  for (Node& node : nodes_)
+    std::replace(node.inputs.begin(), node.inputs.end(), from, to);
   std::replace(outputs_.begin(), outputs_.end(), from, to);
 }
 
@@ -96,10 +97,13 @@ void Graph::rename(ValueId id, const std::string& name) {
 void Graph::replace_nodes(std::vector<Node> nodes) {
   std::vector<bool> used(values_.size(), false);
   for (const Node& node : nodes) {
-    for (const ValueId id : node.inputs) used[id.index] = true;
-    for (const ValueId id : node.outputs) used[id.index] = true;
+    for (const ValueId id : node.inputs)
+      used[id.index] = true;
+    for (const ValueId id : node.outputs)
+      used[id.index] = true;
   }
-  for (const ValueId id : outputs_) used[id.index] = true;
+  for (const ValueId id : outputs_)
+    used[id.index] = true;
   // A step input is the host's contract and stays; so do states.
   std::vector<ValueId> renumbered(values_.size());
   std::vector<Value> kept;
@@ -114,25 +118,29 @@ void Graph::replace_nodes(std::vector<Node> nodes) {
   values_ = std::move(kept);
   nodes_ = std::move(nodes);
   const auto renumber = [&](std::vector<ValueId>& ids) {
-    for (ValueId& id : ids) id = renumbered[id.index];
+    for (ValueId& id : ids)
+      id = renumbered[id.index];
   };
   for (int i = 0; i < num_nodes(); ++i) {
     renumber(nodes_[i].inputs);
     renumber(nodes_[i].outputs);
-    for (const ValueId id : nodes_[i].outputs) values_[id.index].producer = NodeId{i};
+    for (const ValueId id : nodes_[i].outputs)
+      values_[id.index].producer = NodeId{i};
   }
   renumber(outputs_);
 }
 
 std::vector<Type> input_types(const Graph& graph, const Node& node) {
   std::vector<Type> types;
-  for (const ValueId id : node.inputs) types.push_back(graph.value(id).type);
+  for (const ValueId id : node.inputs)
+    types.push_back(graph.value(id).type);
   return types;
 }
 
 std::vector<Type> output_types(const Graph& graph, const Node& node) {
   std::vector<Type> types;
-  for (const ValueId id : node.outputs) types.push_back(graph.value(id).type);
+  for (const ValueId id : node.outputs)
+    types.push_back(graph.value(id).type);
   return types;
 }
 
@@ -142,8 +150,10 @@ Cost cost(const Graph& graph, const Node& node, const Sizes& sizes) {
   if (node.op->cost != nullptr) return node.op->cost(inputs, outputs, node.attrs, sizes);
   Cost cost;
   if (node.op->is_view) return cost;
-  for (const Type& type : inputs) cost.bytes += type.num_bytes(sizes);
-  for (const Type& type : outputs) cost.bytes += type.num_bytes(sizes);
+  for (const Type& type : inputs)
+    cost.bytes += type.num_bytes(sizes);
+  for (const Type& type : outputs)
+    cost.bytes += type.num_bytes(sizes);
   return cost;
 }
 

@@ -43,9 +43,9 @@ struct Value {
   std::string name;  // without the %
   Type type;
   ValueKind kind = ValueKind::kNode;
-  Pad pad = Pad::kZero;     // kInput
-  WeightRecipe recipe;      // kWeight
-  NodeId producer;          // kNode
+  Pad pad = Pad::kZero;  // kInput
+  WeightRecipe recipe;   // kWeight
+  NodeId producer;       // kNode
 };
 
 struct Node {

@@ -6,7 +6,9 @@
 namespace encore::ir {
 namespace {
 
-std::vector<Type> same_as_first(std::span<const Type> in, const Attrs&) { return {in[0]}; }
+std::vector<Type> same_as_first(std::span<const Type> in, const Attrs&) {
+  return {in[0]};
+}
 std::vector<Type> halves(std::span<const Type> in, const Attrs&) {
   const Type half{in[0].dtype, {in[0].dims[0], in[0].dims[1].value / 2}};
   return {half, half};
@@ -17,13 +19,22 @@ std::vector<Type> as_many_as_the_data_says(std::span<const Type> in, const Attrs
 
 OpSet test_ops() {
   OpSet ops;
-  ops.add({.name = "same", .min_inputs = 1, .max_inputs = 2, .infer = same_as_first,
+  ops.add({.name = "same",
+           .min_inputs = 1,
+           .max_inputs = 2,
+           .infer = same_as_first,
            .may_reuse = {{0, 0}}});
-  ops.add({.name = "store", .min_inputs = 2, .max_inputs = 2, .infer = same_as_first,
+  ops.add({.name = "store",
+           .min_inputs = 2,
+           .max_inputs = 2,
+           .infer = same_as_first,
            .mutates = {{0, 0}}});
   ops.add({.name = "halves", .min_inputs = 1, .max_inputs = 1, .infer = halves, .is_view = true});
   ops.add({.name = "nonzero", .min_inputs = 1, .max_inputs = 1, .infer = as_many_as_the_data_says});
-  ops.add({.name = "batch_norm", .min_inputs = 1, .max_inputs = 1, .infer = same_as_first,
+  ops.add({.name = "batch_norm",
+           .min_inputs = 1,
+           .max_inputs = 1,
+           .infer = same_as_first,
            .rows_independent = false});
   return ops;
 }
@@ -60,14 +71,18 @@ TEST(IrText, PrintsWhatItParsed) {
 }
 
 TEST(IrText, NamesTheLineOfAnError) {
-  EXPECT_NE(error_of("graph g {\n  %a: bf16[T,4] = same(%x)\n}\n").find("line 2"), std::string::npos);
+  EXPECT_NE(error_of("graph g {\n  %a: bf16[T,4] = same(%x)\n}\n").find("line 2"),
+            std::string::npos);
   EXPECT_NE(error_of("graph g {\n  input %x: bf16[T,4\n}\n").find("line 2"), std::string::npos);
-  EXPECT_NE(error_of("graph g {\n  input %x: bf16[T,4]\n  %a: bf16[T,4] = what(%x)\n}\n").find("no op 'what'"),
+  EXPECT_NE(error_of("graph g {\n  input %x: bf16[T,4]\n  %a: bf16[T,4] = what(%x)\n}\n")
+                .find("no op 'what'"),
             std::string::npos);
   EXPECT_NE(error_of("graph g {\n").find("expected"), std::string::npos);
 }
 
-TEST(Verify, AcceptsAWellFormedGraph) { EXPECT_EQ(error_of(kGraph), ""); }
+TEST(Verify, AcceptsAWellFormedGraph) {
+  EXPECT_EQ(error_of(kGraph), "");
+}
 
 TEST(Verify, RefusesADataDependentShapeByTheOpsName) {
   const std::string error =
@@ -83,10 +98,12 @@ TEST(Verify, RefusesRowsThatDependOnEachOther) {
 }
 
 TEST(Verify, RefusesAReadOfAStateAfterItsMutation) {
-  EXPECT_NE(error_of("graph g {\n input %x: bf16[T,4]\n state %s: bf16[4,4]\n"
-                     " %s1: bf16[4,4] over %s = store(%s, %x)\n %y: bf16[4,4] = same(%s)\n output %y\n}\n")
-                .find("read after it was mutated"),
-            std::string::npos);
+  EXPECT_NE(
+      error_of(
+          "graph g {\n input %x: bf16[T,4]\n state %s: bf16[4,4]\n"
+          " %s1: bf16[4,4] over %s = store(%s, %x)\n %y: bf16[4,4] = same(%s)\n output %y\n}\n")
+          .find("read after it was mutated"),
+      std::string::npos);
 }
 
 TEST(Verify, RefusesToMutateWhatIsNotAState) {
@@ -97,10 +114,11 @@ TEST(Verify, RefusesToMutateWhatIsNotAState) {
 }
 
 TEST(Verify, RefusesToOverwriteAValueThatIsReadLater) {
-  EXPECT_NE(error_of("graph g {\n input %x: bf16[T,4]\n %a: bf16[T,4] = same(%x)\n"
-                     " %b: bf16[T,4] over %a = same(%a)\n %c: bf16[T,4] = same(%a, %b)\n output %c\n}\n")
-                .find("still needed"),
-            std::string::npos);
+  EXPECT_NE(
+      error_of("graph g {\n input %x: bf16[T,4]\n %a: bf16[T,4] = same(%x)\n"
+               " %b: bf16[T,4] over %a = same(%a)\n %c: bf16[T,4] = same(%a, %b)\n output %c\n}\n")
+          .find("still needed"),
+      std::string::npos);
 }
 
 TEST(Verify, RefusesToOverwriteAStepInput) {
@@ -129,8 +147,10 @@ TEST(Graph, ForgetsValuesThatNothingUses) {
   const OpSet ops = test_ops();
   Graph graph = parse(kGraph, ops);
   std::vector<Node> nodes(graph.nodes().begin(), graph.nodes().begin() + 2);
-  graph = parse("graph g {\n input %x: bf16[T,4]\n weight %w: bf16[4,4] = \"w\"\n"
-                " %a: bf16[T,4] = same(%x, %w)\n %b: bf16[T,4] = same(%x)\n output %b\n}\n", ops);
+  graph = parse(
+      "graph g {\n input %x: bf16[T,4]\n weight %w: bf16[4,4] = \"w\"\n"
+      " %a: bf16[T,4] = same(%x, %w)\n %b: bf16[T,4] = same(%x)\n output %b\n}\n",
+      ops);
   graph.replace_nodes({graph.nodes()[1]});
   EXPECT_EQ(print(graph),
             "graph g {\n  input %x: bf16[T,4]\n  %b: bf16[T,4] = same(%x)\n  output %b\n}\n");

@@ -31,7 +31,8 @@ const Op* OpSet::find(std::string_view name) const {
 
 std::vector<std::string> OpSet::names() const {
   std::vector<std::string> names;
-  for (const auto& [name, row] : rows_) names.push_back(name);
+  for (const auto& [name, row] : rows_)
+    names.push_back(name);
   return names;
 }
 

@@ -1,5 +1,5 @@
-// An op is a row of data: everything the compiler and the runtime know about it, without its kernel.
-// Kernels live in backend/, one table per device, and find their op by name.
+// An op is a row of data: everything the compiler and the runtime know about it, without its
+// kernel. Kernels live in backend/, one table per device, and find their op by name.
 #pragma once
 
 #include <map>
@@ -17,7 +17,8 @@ namespace encore::ir {
 // May a launch of this op sit in a recording?
 enum class Capture : uint8_t {
   kNever,    // its launch depends on values only the host sees at each step
-  kUniform,  // in recordings of uniform steps (every sequence has q tokens), where its grid is fixed
+  kUniform,  // in recordings of uniform steps (every sequence has q tokens), where its grid is
+             // fixed
   kAlways,
 };
 

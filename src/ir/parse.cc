@@ -17,7 +17,8 @@ class Line {
     fail(ErrorKind::kCompile, "IR text, line {}: {} at '{}'", number_, what, rest_);
   }
   void skip_spaces() {
-    while (!rest_.empty() && rest_[0] == ' ') rest_.remove_prefix(1);
+    while (!rest_.empty() && rest_[0] == ' ')
+      rest_.remove_prefix(1);
   }
   bool accept(std::string_view token) {
     skip_spaces();
@@ -35,8 +36,9 @@ class Line {
   // Letters, digits, '_' and '.'.
   std::string word() {
     skip_spaces();
-    return take([](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.'; },
-                "a name");
+    return take(
+        [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.'; },
+        "a name");
   }
   std::string value_name() {
     expect("%");
@@ -55,18 +57,20 @@ class Line {
   Type type() {
     skip_spaces();
     const size_t close = rest_.find(']');
-    const auto parsed = close == std::string_view::npos ? std::nullopt
-                                                        : Type::parse(rest_.substr(0, close + 1));
+    const auto parsed =
+        close == std::string_view::npos ? std::nullopt : Type::parse(rest_.substr(0, close + 1));
     if (!parsed) fail_here("expected a type such as bf16[T,64]");
     rest_.remove_prefix(close + 1);
     return *parsed;
   }
   std::string number_text() {
     skip_spaces();
-    return take([](char c) {
-      return std::isdigit(static_cast<unsigned char>(c)) != 0 ||
-             std::string_view("+-.einfa").find(c) != std::string_view::npos;
-    }, "a number");
+    return take(
+        [](char c) {
+          return std::isdigit(static_cast<unsigned char>(c)) != 0 ||
+                 std::string_view("+-.einfa").find(c) != std::string_view::npos;
+        },
+        "a number");
   }
   int64_t integer() {
     const std::string text = number_text();
@@ -94,8 +98,9 @@ class Line {
       return list;
     }
     skip_spaces();
-    const bool numeric = !rest_.empty() && (std::isdigit(static_cast<unsigned char>(rest_[0])) != 0 ||
-                                            rest_[0] == '-' || rest_[0] == '+');
+    const bool numeric =
+        !rest_.empty() && (std::isdigit(static_cast<unsigned char>(rest_[0])) != 0 ||
+                           rest_[0] == '-' || rest_[0] == '+');
     if (!numeric) return word();
     const Line before = *this;
     const std::string text = number_text();
@@ -108,7 +113,8 @@ class Line {
   template <typename Accept>
   std::string take(Accept accept, std::string_view what) {
     size_t length = 0;
-    while (length < rest_.size() && accept(rest_[length])) ++length;
+    while (length < rest_.size() && accept(rest_[length]))
+      ++length;
     if (length == 0) fail_here(fmt::format("expected {}", what));
     std::string text(rest_.substr(0, length));
     rest_.remove_prefix(length);
@@ -220,8 +226,8 @@ class Parser {
       graph_.rename(ids[i], outputs[i].name);
       const Value& value = graph_.value(ids[i]);
       if (value.type != outputs[i].type) {
-        line.fail_here(fmt::format("%{}: the shape function says {}", value.name,
-                                   value.type.to_string()));
+        line.fail_here(
+            fmt::format("%{}: the shape function says {}", value.name, value.type.to_string()));
       }
       define(line, value.name, ids[i]);
       if (!outputs[i].over) continue;

@@ -90,7 +90,8 @@ std::string print(const Graph& graph) {
       text += fmt::format("  state %{}: {}\n", value.name, type);
     }
   }
-  for (const Node& node : graph.nodes()) text += "  " + print_node(graph, node) + '\n';
+  for (const Node& node : graph.nodes())
+    text += "  " + print_node(graph, node) + '\n';
   for (const ValueId output : graph.outputs()) {
     text += fmt::format("  output %{}\n", graph.value(output).name);
   }
@@ -98,16 +99,16 @@ std::string print(const Graph& graph) {
 }
 
 std::string print_dot(const Graph& graph) {
-  std::string text = fmt::format("digraph \"{}\" {{\n  node [shape=box, fontname=monospace];\n",
-                                 graph.name());
+  std::string text =
+      fmt::format("digraph \"{}\" {{\n  node [shape=box, fontname=monospace];\n", graph.name());
   for (int i = 0; i < graph.num_nodes(); ++i) {
     const Node& node = graph.nodes()[i];
     text += fmt::format("  n{} [label=\"{}\"];\n", i, node.op->name);
     for (const ValueId input : node.inputs) {
       const Value& value = graph.value(input);
       if (value.kind == ValueKind::kNode) {
-        text += fmt::format("  n{} -> n{} [label=\"%{} {}\"];\n", value.producer.index, i, value.name,
-                            value.type.to_string());
+        text += fmt::format("  n{} -> n{} [label=\"%{} {}\"];\n", value.producer.index, i,
+                            value.name, value.type.to_string());
       }
     }
   }

@@ -54,7 +54,8 @@ std::optional<Dim> Dim::parse(std::string_view text) {
 
 Shape Type::resolve(const Sizes& sizes) const {
   Shape shape;
-  for (const Dim& dim : dims) shape.push_back(dim.resolve(sizes));
+  for (const Dim& dim : dims)
+    shape.push_back(dim.resolve(sizes));
   return shape;
 }
 

@@ -79,10 +79,11 @@ void check_memory(const Graph& graph, int index, const std::vector<std::vector<N
                                 place.input));
     }
     if (!mutation && graph.value(input).kind != ValueKind::kNode) {
-      fail_at(node, fmt::format("would overwrite %{}, which no node made", graph.value(input).name));
+      fail_at(node,
+              fmt::format("would overwrite %{}, which no node made", graph.value(input).name));
     }
-    if (read_after(input) || std::find(graph.outputs().begin(), graph.outputs().end(), input) !=
-                                 graph.outputs().end()) {
+    if (read_after(input) ||
+        std::find(graph.outputs().begin(), graph.outputs().end(), input) != graph.outputs().end()) {
       fail_at(node, fmt::format("overwrites %{}, which is still needed", graph.value(input).name));
     }
     if (graph.value(input).type != graph.value(node.outputs.at(place.output)).type) {
@@ -105,7 +106,8 @@ void check_inputs(const Graph& graph) {
     for (const ValueId id : graph.values_of_kind(kind)) {
       for (const Dim& dim : graph.value(id).type.dims) {
         if (!dim.is_number()) {
-          fail(ErrorKind::kCompile, "%{}: weights and states have fixed dims", graph.value(id).name);
+          fail(ErrorKind::kCompile, "%{}: weights and states have fixed dims",
+               graph.value(id).name);
         }
       }
     }
@@ -129,13 +131,15 @@ void verify(const Graph& graph) {
       }
     }
     if (!node.op->rows_independent) {
-      fail_at(node, "its rows depend on each other, so padding would leak into results, and it "
-                    "takes no row mask");
+      fail_at(node,
+              "its rows depend on each other, so padding would leak into results, and it "
+              "takes no row mask");
     }
     check_types(graph, node);
     check_memory(graph, i, readers);
     for (const ValueId output : node.outputs) {
-      if (defined[output.index]) fail_at(node, fmt::format("%{} is made twice", graph.value(output).name));
+      if (defined[output.index])
+        fail_at(node, fmt::format("%{} is made twice", graph.value(output).name));
       defined[output.index] = true;
     }
   }

@@ -7,7 +7,8 @@ namespace encore::kv {
 PagePool::PagePool(int64_t num_pages, int64_t page_size)
     : page_size_(page_size), is_free_(num_pages, true) {
   ENCORE_CHECK(num_pages >= 0 && page_size > 0);
-  for (int64_t page = num_pages - 1; page >= 0; --page) free_.push_back(static_cast<Page>(page));
+  for (int64_t page = num_pages - 1; page >= 0; --page)
+    free_.push_back(static_cast<Page>(page));
 }
 
 std::optional<std::vector<Page>> PagePool::allocate(int64_t count) {
@@ -23,7 +24,8 @@ std::optional<std::vector<Page>> PagePool::allocate(int64_t count) {
 
 void PagePool::release(const std::vector<Page>& pages) {
   for (const Page page : pages) {
-    ENCORE_CHECK(page >= 0 && page < num_pages() && !is_free_[page], "page {} released twice", page);
+    ENCORE_CHECK(page >= 0 && page < num_pages() && !is_free_[page], "page {} released twice",
+                 page);
     is_free_[page] = true;
     free_.push_back(page);
   }

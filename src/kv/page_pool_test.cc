@@ -33,12 +33,14 @@ TEST(PagePool, NeverGivesAPageTwiceInARandomTrace) {
   for (int i = 0; i < 10000; ++i) {
     if (random() % 2 == 0) {
       if (auto pages = pool.allocate(random() % 9)) {
-        for (const Page page : *pages) EXPECT_TRUE(used.insert(page).second);
+        for (const Page page : *pages)
+          EXPECT_TRUE(used.insert(page).second);
         held.push_back(std::move(*pages));
       }
     } else if (!held.empty()) {
       std::swap(held[random() % held.size()], held.back());
-      for (const Page page : held.back()) used.erase(page);
+      for (const Page page : held.back())
+        used.erase(page);
       pool.release(held.back());
       held.pop_back();
     }

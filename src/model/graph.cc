@@ -73,16 +73,18 @@ ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
   Trace trace{b, config, options, positions, slots, batch, {}, add_caches(graph, config, options)};
   trace.inv_freq = graph.add_weight("inv_freq", {DType::kF32, {config.head_dim / 2}},
                                     ir::WeightRecipe::of(inv_freq(config)));
-  const ValueId embed = trace.weight("model.embed_tokens.weight", {config.vocab_size, config.hidden_size});
+  const ValueId embed =
+      trace.weight("model.embed_tokens.weight", {config.vocab_size, config.hidden_size});
 
   ValueId x = b.embedding(ids, embed, fill);
   for (int i = 0; i < config.num_layers; ++i) {
     x = layer(trace, x, i, fmt::format("model.layers.{}", i));
   }
   x = trace.norm(x, "model.norm", config.hidden_size);
-  const ValueId head = config.tie_word_embeddings
-                           ? embed
-                           : trace.weight("lm_head.weight", {config.vocab_size, config.hidden_size});
+  const ValueId head =
+      config.tie_word_embeddings
+          ? embed
+          : trace.weight("lm_head.weight", {config.vocab_size, config.hidden_size});
   if (options.logits == LogitsRows::kAll) {
     graph.add_output(b.linear_as(DType::kF32, x, head));
     return graph;

@@ -1,5 +1,6 @@
 // Llama 2 and 3, Mistral, and Qwen2 (which adds biases to q, k and v).
-// Source: Touvron et al., "LLaMA", arXiv:2302.13971, section 2.2; grouped queries: arXiv:2305.13245.
+// Source: Touvron et al., "LLaMA", arXiv:2302.13971, section 2.2; grouped queries:
+// arXiv:2305.13245.
 #include "model/trace.h"
 
 namespace encore::model {

@@ -5,7 +5,8 @@
 namespace encore::model {
 
 ValueId Trace::weight(const std::string& name, std::vector<ir::Dim> dims) {
-  return b.graph().add_weight(name, {options.dtype, std::move(dims)}, ir::WeightRecipe::tensor(name));
+  return b.graph().add_weight(name, {options.dtype, std::move(dims)},
+                              ir::WeightRecipe::tensor(name));
 }
 
 ValueId Trace::project(ValueId x, const std::string& prefix, int64_t out, bool bias) {
@@ -29,7 +30,8 @@ ValueId Trace::attend(int layer, ValueId q, ValueId k, ValueId v) {
 ValueId Trace::gated_mlp(ValueId x, const std::string& prefix) {
   const ValueId gate = project(x, prefix + ".gate_proj", config.intermediate_size, config.mlp_bias);
   const ValueId up = project(x, prefix + ".up_proj", config.intermediate_size, config.mlp_bias);
-  return project(b.mul(b.silu(gate), up), prefix + ".down_proj", config.hidden_size, config.mlp_bias);
+  return project(b.mul(b.silu(gate), up), prefix + ".down_proj", config.hidden_size,
+                 config.mlp_bias);
 }
 
 }  // namespace encore::model

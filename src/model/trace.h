@@ -1,5 +1,5 @@
-// What every decoder-only architecture shares when it is traced: weights by name, step inputs, caches.
-// An architecture's file holds its layer and nothing else.
+// What every decoder-only architecture shares when it is traced: weights by name, step inputs,
+// caches. An architecture's file holds its layer and nothing else.
 #pragma once
 
 #include <string>
@@ -29,7 +29,8 @@ struct Trace {
   ValueId project(ValueId x, const std::string& prefix, int64_t out, bool bias);
   // RMS norm by `prefix`.weight; its length is the width of a group.
   ValueId norm(ValueId x, const std::string& prefix, int64_t width);
-  // Rotary positions on q and k, K and V into layer's cache, causal attention. q [T,H*C] -> [T,H*C].
+  // Rotary positions on q and k, K and V into layer's cache, causal attention. q [T,H*C] ->
+  // [T,H*C].
   ValueId attend(int layer, ValueId q, ValueId k, ValueId v);
   // down(silu(gate(x)) * up(x)), the feed-forward of all of them.
   ValueId gated_mlp(ValueId x, const std::string& prefix);

@@ -27,7 +27,8 @@ Weights allocate(const ir::Graph& graph, Device& device) {
   weights.memory = device.allocate(bytes);
   for (const ir::ValueId id : ids) {
     const ir::Type& type = graph.value(id).type;
-    weights.views[id.index] = {weights.memory.data() + offsets[id.index], type.dtype, type.resolve({})};
+    weights.views[id.index] = {weights.memory.data() + offsets[id.index], type.dtype,
+                               type.resolve({})};
   }
   return weights;
 }
@@ -71,7 +72,8 @@ class Uploader {
       } else {
         cast(source, from_dtype, buffer.memory.data(), to_dtype, n);
       }
-      stream_->copy_to_device(to + done * size_of(to_dtype), buffer.memory.data(), n * size_of(to_dtype));
+      stream_->copy_to_device(to + done * size_of(to_dtype), buffer.memory.data(),
+                              n * size_of(to_dtype));
       stream_->record(*buffer.sent);
       buffer.in_flight = true;
     }
@@ -105,12 +107,14 @@ struct Piece {
 };
 
 // The recipe's pieces, checked: together they have the weight's rows, and each its row shape.
-std::vector<Piece> resolve(const ir::Value& value, const Shape& shape, const Checkpoint& checkpoint) {
+std::vector<Piece> resolve(const ir::Value& value, const Shape& shape,
+                           const Checkpoint& checkpoint) {
   std::vector<Piece> pieces;
   int64_t rows = 0;
   for (const ir::WeightPiece& wanted : value.recipe.pieces) {
     StoredTensor tensor = checkpoint.tensor(wanted.tensor);
-    // A tensor that stands alone must have the weight's shape; one of several its shape but for dim 0.
+    // A tensor that stands alone must have the weight's shape; one of several its shape but for dim
+    // 0.
     Shape expected;
     const bool alone = value.recipe.pieces.size() == 1 && !wanted.rows;
     for (int i = 0; i < shape.rank(); ++i) {
@@ -124,7 +128,8 @@ std::vector<Piece> resolve(const ir::Value& value, const Shape& shape, const Che
            expected[0], first, last);
     }
     const int64_t row = expected.num_elements_from(1);
-    pieces.push_back({tensor.data + first * row * size_of(tensor.dtype), tensor.dtype, (last - first) * row});
+    pieces.push_back(
+        {tensor.data + first * row * size_of(tensor.dtype), tensor.dtype, (last - first) * row});
     rows += last - first;
   }
   if (rows != shape[0]) {
@@ -141,12 +146,14 @@ Weights load_weights(const ir::Graph& graph, const Checkpoint& checkpoint, Devic
   std::vector<std::vector<Piece>> pieces;
   for (const ir::ValueId id : ids) {
     const ir::Value& value = graph.value(id);
-    pieces.push_back(value.recipe.pieces.empty() ? std::vector<Piece>{}
-                                                 : resolve(value, value.type.resolve({}), checkpoint));
+    pieces.push_back(value.recipe.pieces.empty()
+                         ? std::vector<Piece>{}
+                         : resolve(value, value.type.resolve({}), checkpoint));
   }
   Weights weights = allocate(graph, device);
   Uploader uploader(device);
-  log::Progress progress("loading weights", static_cast<double>(weights.memory.bytes()) / kMegabyte, "MB");
+  log::Progress progress("loading weights", static_cast<double>(weights.memory.bytes()) / kMegabyte,
+                         "MB");
   int64_t done = 0;
   for (size_t i = 0; i < ids.size(); ++i) {
     const TensorView& view = weights.views[ids[i].index];
@@ -176,7 +183,8 @@ Weights random_weights(const ir::Graph& graph, Device& device, uint64_t seed) {
       uploader.send(reinterpret_cast<const std::byte*>(ones.data()), DType::kF32,
                     static_cast<std::byte*>(view.data), view.dtype, view.shape.num_elements());
     } else {
-      device.fill_random(uploader.stream(), view, seed + static_cast<uint64_t>(id.index), kRandomStddev);
+      device.fill_random(uploader.stream(), view, seed + static_cast<uint64_t>(id.index),
+                         kRandomStddev);
     }
   }
   uploader.finish();

@@ -16,8 +16,8 @@ struct Weights {
   std::vector<TensorView> views;  // by ValueId::index of the graph
 };
 
-// Streams the checkpoint's tensors to the device, casting where the graph's dtype differs, with progress.
-// Errors: kModel on a missing tensor or wrong shape, before anything is copied; kMemory.
+// Streams the checkpoint's tensors to the device, casting where the graph's dtype differs, with
+// progress. Errors: kModel on a missing tensor or wrong shape, before anything is copied; kMemory.
 Weights load_weights(const ir::Graph& graph, const Checkpoint& checkpoint, Device& device);
 
 // Seeded random weights of a trained model's magnitude: matrices normal(0, 0.02), norms one, biases

@@ -29,9 +29,15 @@ ValueId Builder::rms_norm(ValueId x, ValueId weight, double eps) {
   return call("rms_norm", {x, weight}, {{"eps", eps}}, "h")[0];
 }
 
-ValueId Builder::add(ValueId a, ValueId b) { return call("add", {a, b}, {}, "x")[0]; }
-ValueId Builder::mul(ValueId a, ValueId b) { return call("mul", {a, b}, {}, "m")[0]; }
-ValueId Builder::silu(ValueId x) { return call("silu", {x}, {}, "s")[0]; }
+ValueId Builder::add(ValueId a, ValueId b) {
+  return call("add", {a, b}, {}, "x")[0];
+}
+ValueId Builder::mul(ValueId a, ValueId b) {
+  return call("mul", {a, b}, {}, "m")[0];
+}
+ValueId Builder::silu(ValueId x) {
+  return call("silu", {x}, {}, "s")[0];
+}
 
 ValueId Builder::rope(ValueId x, ValueId positions, ValueId inv_freq) {
   return call("rope", {x, positions, inv_freq}, {}, "r")[0];
@@ -43,7 +49,8 @@ Builder::Cache Builder::kv_write(Cache cache, ValueId k, ValueId v, ValueId slot
 }
 
 ValueId Builder::attention(ValueId q, Cache cache, const Batch& batch, double scale) {
-  return call("attention", {q, cache.k, cache.v, batch.page_table, batch.kv_lens, batch.query_starts},
+  return call("attention",
+              {q, cache.k, cache.v, batch.page_table, batch.kv_lens, batch.query_starts},
               {{"scale", scale}}, "o")[0];
 }
 

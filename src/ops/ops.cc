@@ -19,13 +19,20 @@ using Types = std::span<const Type>;
 void require(bool condition, std::string_view demand, Types inputs) {
   if (condition) return;
   std::string given;
-  for (const Type& type : inputs) given += (given.empty() ? "" : ", ") + type.to_string();
+  for (const Type& type : inputs)
+    given += (given.empty() ? "" : ", ") + type.to_string();
   fail(ErrorKind::kCompile, "needs {}, given {}", demand, given);
 }
 
-bool is_matrix(const Type& type) { return is_float(type.dtype) && type.dims.size() == 2; }
-bool is_vector(const Type& type, DType dtype) { return type.dtype == dtype && type.dims.size() == 1; }
-int64_t columns(const Type& type) { return type.dims[1].value; }
+bool is_matrix(const Type& type) {
+  return is_float(type.dtype) && type.dims.size() == 2;
+}
+bool is_vector(const Type& type, DType dtype) {
+  return type.dtype == dtype && type.dims.size() == 1;
+}
+int64_t columns(const Type& type) {
+  return type.dims[1].value;
+}
 
 std::vector<Type> infer_embedding(Types in, const Attrs&) {
   require(is_vector(in[0], DType::kI32) && is_matrix(in[1]) && is_vector(in[2], DType::kF32) &&
@@ -51,7 +58,8 @@ std::vector<Type> infer_linear(Types in, const Attrs& attrs) {
 
 Cost cost_linear(Types in, Types out, const Attrs&, const Sizes& sizes) {
   Cost cost;
-  for (const Type& type : in) cost.bytes += type.num_bytes(sizes);
+  for (const Type& type : in)
+    cost.bytes += type.num_bytes(sizes);
   cost.bytes += out[0].num_bytes(sizes);
   cost.flops = 2 * out[0].resolve(sizes).num_elements() * columns(in[0]);
   return cost;
@@ -72,7 +80,8 @@ std::vector<Type> infer_rms_norm(Types in, const Attrs& attrs) {
 
 std::vector<Type> infer_elementwise(Types in, const Attrs&) {
   require(is_matrix(in[0]), "float [R,N]", in);
-  for (const Type& type : in) require(type == in[0], "operands of one type", in);
+  for (const Type& type : in)
+    require(type == in[0], "operands of one type", in);
   return {in[0]};
 }
 
@@ -137,8 +146,8 @@ Cost cost_rope_kv_write(Types in, Types, const Attrs&, const Sizes& sizes) {
 
 std::vector<Type> infer_attention(Types in, const Attrs& attrs) {
   (void)attrs.get_double("scale");
-  require(is_matrix(in[0]) && in[1].dims.size() == 4 && in[1] == in[2] && in[1].dtype == in[0].dtype &&
-              columns(in[0]) % in[1].dims[3].value == 0 &&
+  require(is_matrix(in[0]) && in[1].dims.size() == 4 && in[1] == in[2] &&
+              in[1].dtype == in[0].dtype && columns(in[0]) % in[1].dims[3].value == 0 &&
               columns(in[0]) / in[1].dims[3].value % in[1].dims[1].value == 0,
           "q [T,H*C], k_cache and v_cache [P,K,S,C] of one dtype, K dividing H", in);
   require(in[3].dtype == DType::kI32 && in[3].dims.size() == 2 && is_vector(in[4], DType::kI32) &&
@@ -177,41 +186,88 @@ std::vector<Type> infer_sample(Types in, const Attrs&) {
                                       DType::kF32, DType::kI64, DType::kI32};
   require(is_matrix(in[0]) && in[0].dtype == DType::kF32, "logits f32[B,V]", in);
   for (size_t i = 1; i < in.size(); ++i) {
-    require(is_vector(in[i], kDTypes[i]) && in[i].dims[0] == in[0].dims[0],
-            "temperature f32[B], top_k i32[B], top_p f32[B], min_p f32[B], seed i64[B], kv_lens i32[B]",
-            in);
+    require(
+        is_vector(in[i], kDTypes[i]) && in[i].dims[0] == in[0].dims[0],
+        "temperature f32[B], top_k i32[B], top_p f32[B], min_p f32[B], seed i64[B], kv_lens i32[B]",
+        in);
   }
   return {{DType::kI32, {in[0].dims[0]}}};
 }
 
 std::vector<Op> rows() {
   return {
-      {.name = "embedding", .min_inputs = 3, .max_inputs = 3, .infer = infer_embedding,
+      {.name = "embedding",
+       .min_inputs = 3,
+       .max_inputs = 3,
+       .infer = infer_embedding,
        .cost = cost_row_lookup},
-      {.name = "linear", .min_inputs = 2, .max_inputs = 3, .infer = infer_linear, .cost = cost_linear},
-      {.name = "rms_norm", .min_inputs = 2, .max_inputs = 2, .infer = infer_rms_norm,
+      {.name = "linear",
+       .min_inputs = 2,
+       .max_inputs = 3,
+       .infer = infer_linear,
+       .cost = cost_linear},
+      {.name = "rms_norm",
+       .min_inputs = 2,
+       .max_inputs = 2,
+       .infer = infer_rms_norm,
        .may_reuse = {{0, 0}}},
-      {.name = "add", .min_inputs = 2, .max_inputs = 2, .infer = infer_elementwise,
+      {.name = "add",
+       .min_inputs = 2,
+       .max_inputs = 2,
+       .infer = infer_elementwise,
        .may_reuse = {{0, 0}, {0, 1}}},
-      {.name = "mul", .min_inputs = 2, .max_inputs = 2, .infer = infer_elementwise,
+      {.name = "mul",
+       .min_inputs = 2,
+       .max_inputs = 2,
+       .infer = infer_elementwise,
        .may_reuse = {{0, 0}, {0, 1}}},
-      {.name = "silu", .min_inputs = 1, .max_inputs = 1, .infer = infer_elementwise,
+      {.name = "silu",
+       .min_inputs = 1,
+       .max_inputs = 1,
+       .infer = infer_elementwise,
        .may_reuse = {{0, 0}}},
-      {.name = "rope", .min_inputs = 3, .max_inputs = 3, .infer = infer_rope, .may_reuse = {{0, 0}}},
-      {.name = "kv_write", .min_inputs = 5, .max_inputs = 5, .infer = infer_kv_write,
-       .mutates = {{0, 0}, {1, 1}}, .cost = cost_kv_write},
-      {.name = "attention", .min_inputs = 6, .max_inputs = 6, .infer = infer_attention,
-       .capture = Capture::kUniform, .may_reuse = {{0, 0}}, .cost = cost_attention},
-      {.name = "gather_rows", .min_inputs = 2, .max_inputs = 2, .infer = infer_gather_rows,
+      {.name = "rope",
+       .min_inputs = 3,
+       .max_inputs = 3,
+       .infer = infer_rope,
+       .may_reuse = {{0, 0}}},
+      {.name = "kv_write",
+       .min_inputs = 5,
+       .max_inputs = 5,
+       .infer = infer_kv_write,
+       .mutates = {{0, 0}, {1, 1}},
+       .cost = cost_kv_write},
+      {.name = "attention",
+       .min_inputs = 6,
+       .max_inputs = 6,
+       .infer = infer_attention,
+       .capture = Capture::kUniform,
+       .may_reuse = {{0, 0}},
+       .cost = cost_attention},
+      {.name = "gather_rows",
+       .min_inputs = 2,
+       .max_inputs = 2,
+       .infer = infer_gather_rows,
        .cost = cost_row_lookup},
       {.name = "split", .min_inputs = 1, .max_inputs = 1, .infer = infer_split, .is_view = true},
       {.name = "sample", .min_inputs = 7, .max_inputs = 7, .infer = infer_sample},
-      {.name = "add_rms_norm", .min_inputs = 3, .max_inputs = 3, .infer = infer_add_rms_norm,
+      {.name = "add_rms_norm",
+       .min_inputs = 3,
+       .max_inputs = 3,
+       .infer = infer_add_rms_norm,
        .may_reuse = {{0, 0}, {1, 1}}},
-      {.name = "silu_mul", .min_inputs = 2, .max_inputs = 2, .infer = infer_elementwise,
+      {.name = "silu_mul",
+       .min_inputs = 2,
+       .max_inputs = 2,
+       .infer = infer_elementwise,
        .may_reuse = {{0, 0}, {0, 1}}},
-      {.name = "rope_kv_write", .min_inputs = 8, .max_inputs = 10, .infer = infer_rope_kv_write,
-       .mutates = {{1, 6}, {2, 7}}, .may_reuse = {{0, 0}}, .cost = cost_rope_kv_write},
+      {.name = "rope_kv_write",
+       .min_inputs = 8,
+       .max_inputs = 10,
+       .infer = infer_rope_kv_write,
+       .mutates = {{1, 6}, {2, 7}},
+       .may_reuse = {{0, 0}},
+       .cost = cost_rope_kv_write},
   };
 }
 
@@ -220,7 +276,8 @@ std::vector<Op> rows() {
 const ir::OpSet& standard() {
   static const ir::OpSet set = [] {
     ir::OpSet set;
-    for (Op& row : rows()) set.add(std::move(row));
+    for (Op& row : rows())
+      set.add(std::move(row));
     return set;
   }();
   return set;

@@ -1,8 +1,8 @@
 // The op set. One row an op, in ops.cc: shape, effects, capture, cost. What each op computes is
 // written here, once, for every backend; the CPU kernels in backend/cpu are the reference.
 //
-// Rows of activations are [R, N] with R = T or B. Kernels accumulate in float and round once, to the
-// output's dtype. Elementwise and row ops accept views (rows further apart than they are long).
+// Rows of activations are [R, N] with R = T or B. Kernels accumulate in float and round once, to
+// the output's dtype. Elementwise and row ops accept views (rows further apart than they are long).
 //
 //   embedding      (ids i32[T], table [V,D], fill f32[1]) -> [T,D]
 //                  row ids[t] of the table; every element `fill` where ids[t] is outside [0, V).
@@ -14,25 +14,26 @@
 //   silu           (x [R,N]) -> [R,N]                         x / (1 + exp(-x))
 //   rope           (x [T,h*C], positions i32[T], inv_freq f32[C/2]) -> [T,h*C]
 //                  each head: (x1, x2) halves rotate by positions[t] * inv_freq[i] ("rotate half").
-//   kv_write       (k_cache [P,K,S,C], v_cache, k [T,K*C], v [T,K*C], slots i32[T]) -> (k_cache, v_cache)
+//   kv_write       (k_cache [P,K,S,C], v_cache, k [T,K*C], v [T,K*C], slots i32[T]) -> (k_cache,
+//   v_cache)
 //                  slot s is page s / S, place s % S; a slot of -1 writes nothing.
 //   attention      (q [T,H*C], k_cache, v_cache, page_table i32[B,N], kv_lens i32[B],
 //                   query_starts i32[B+1]) {scale} -> [T,H*C]
-//                  sequence b owns query rows [query_starts[b], query_starts[b+1]); they are the last
-//                  of its kv_lens[b] tokens, and each sees itself and what came before. Rows that no
-//                  sequence owns, and rows of a sequence with kv_lens[b] = 0, are zero in a uniform
-//                  step and untouched otherwise. In a uniform step sequence b owns rows
+//                  sequence b owns query rows [query_starts[b], query_starts[b+1]); they are the
+//                  last of its kv_lens[b] tokens, and each sees itself and what came before. Rows
+//                  that no sequence owns, and rows of a sequence with kv_lens[b] = 0, are zero in a
+//                  uniform step and untouched otherwise. In a uniform step sequence b owns rows
 //                  [b*q, (b+1)*q) whatever query_starts says.
 //   gather_rows    (x [T,N], rows i32[B]) -> [B,N]
 //   split          (x [R,N]) {sizes} -> one view per size: columns side by side
 //   sample         (logits f32[B,V], temperature f32[B], top_k i32[B], top_p f32[B], min_p f32[B],
 //                   seed i64[B], kv_lens i32[B]) -> i32[B]
 //                  temperature 0: the first index of the largest logit. Else p = softmax(logits /
-//                  temperature), keep the top_k most likely (0: all), then the smallest set of those
-//                  whose sum reaches top_p, then those with p >= min_p * max p (ties at a threshold are kept);
-//                  among the kept, the largest of logit / temperature + Gumbel noise, noise drawn by
-//                  Philox4x32-10 from (seed, kv_lens[b], token). NaN logits never win; a row without
-//                  a number gives token 0.
+//                  temperature), keep the top_k most likely (0: all), then the smallest set of
+//                  those whose sum reaches top_p, then those with p >= min_p * max p (ties at a
+//                  threshold are kept); among the kept, the largest of logit / temperature + Gumbel
+//                  noise, noise drawn by Philox4x32-10 from (seed, kv_lens[b], token). NaN logits
+//                  never win; a row without a number gives token 0.
 //
 // Written by passes:
 //   add_rms_norm   (x [R,N], residual [R,N], weight [N]) {eps} -> (sum [R,N], normed [R,N])

@@ -24,7 +24,8 @@ TEST(Builder, TracesAnAttentionLayerIntoTypedNodes) {
       graph.add_input("query_starts", {DType::kI32, {Dim::sequences(1)}}, ir::Pad::kRepeatLast);
   const auto wq = graph.add_weight("wq", {DType::kBF16, {64, 64}}, ir::WeightRecipe::tensor("q"));
   const auto wk = graph.add_weight("wk", {DType::kBF16, {32, 64}}, ir::WeightRecipe::tensor("k"));
-  const auto freq = graph.add_weight("f", {DType::kF32, {8}}, ir::WeightRecipe::of({1, 1, 1, 1, 1, 1, 1, 1}));
+  const auto freq =
+      graph.add_weight("f", {DType::kF32, {8}}, ir::WeightRecipe::of({1, 1, 1, 1, 1, 1, 1, 1}));
   const Builder::Cache cache{graph.add_state("k0", {DType::kBF16, {16, 2, 32, 16}}),
                              graph.add_state("v0", {DType::kBF16, {16, 2, 32, 16}})};
   const auto k = b.linear(x, wk);
@@ -45,8 +46,9 @@ TEST(Ops, RefuseInputsThatDoNotFitAndSayWhatTheyNeed) {
     b.linear(x, w);
     FAIL();
   } catch (const Error& error) {
-    EXPECT_STREQ(error.what(),
-                 "op 'linear': needs x [R,I] and weight [O,I] of one dtype, given bf16[T,64], bf16[32,48]");
+    EXPECT_STREQ(
+        error.what(),
+        "op 'linear': needs x [R,I] and weight [O,I] of one dtype, given bf16[T,64], bf16[32,48]");
   }
   EXPECT_THROW(b.call("nothing", {x}), Error);
 }

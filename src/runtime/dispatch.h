@@ -50,8 +50,8 @@ struct StepRequest {
 // What exists to be replayed, and what is wanted.
 struct Coverage {
   Graphs graphs = Graphs::kAuto;
-  Ladder sequences;  // buckets of B, in uniform and mixed steps
-  Ladder tokens;     // buckets of T in mixed steps
+  Ladder sequences;             // buckets of B, in uniform and mixed steps
+  Ladder tokens;                // buckets of T in mixed steps
   bool full = false;            // uniform steps: one recording a bucket
   bool uniform_pieces = false;  // uniform steps: a recording a segment
   bool mixed_pieces = false;    // mixed steps: a recording a segment
@@ -59,7 +59,7 @@ struct Coverage {
 
 struct Choice {
   Mode mode = Mode::kEager;
-  ir::Sizes padded;     // as launched
+  ir::Sizes padded;  // as launched
   int q = 0;
   int64_t padding = 0;  // tokens launched for nothing
   Reason reason = Reason::kNone;

@@ -13,14 +13,19 @@ constexpr int64_t kAlignment = 256;
 constexpr int64_t kPinnedOutputBytes = int64_t{1} << 20;
 constexpr std::string_view kFillInput = "fill";  // what embedding rows of padding tokens hold
 
-double milliseconds() {
-  return std::chrono::duration<double, std::milli>(
-             std::chrono::steady_clock::now().time_since_epoch())
+// Milliseconds that `work` takes.
+template <typename Work>
+double timed(const Work& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
       .count();
 }
 
 // As a 32-bit pattern that reads as NaN, or as a large number, in every float dtype.
-uint32_t pattern(Poison poison) { return poison == Poison::kNaN ? 0xffffffffU : 0x71497149U; }
+uint32_t pattern(Poison poison) {
+  return poison == Poison::kNaN ? 0xffffffffU : 0x71497149U;
+}
 
 float fill_value(Poison poison) {
   switch (poison) {
@@ -67,7 +72,8 @@ class Executor::AddressMap : public Addresses {
       case ir::ValueKind::kWeight:
         return weights_[id.index];
       case ir::ValueKind::kState:
-        return {states_->data() + state_offsets_[id.index], value.type.dtype, value.type.resolve({})};
+        return {states_->data() + state_offsets_[id.index], value.type.dtype,
+                value.type.resolve({})};
       case ir::ValueKind::kNode:
         break;
     }
@@ -121,7 +127,8 @@ Executor::Executor(Device& device, const passes::Program& program, std::vector<T
     ENCORE_CHECK(weights[weight.index].shape == program.graph.value(weight).type.resolve({}));
     memory_plan_.weights += weights[weight.index].num_bytes();
   }
-  for (const passes::Segment& segment : program.segments) dependences_.push_back(dependence(segment));
+  for (const passes::Segment& segment : program.segments)
+    dependences_.push_back(dependence(segment));
   inputs_ = std::make_unique<StepInputs>(device, program.graph, limits.max_sizes());
   addresses_ = std::make_unique<AddressMap>(device, program, std::move(weights), *inputs_);
   addresses_->set_workspace(device, *stream_, largest_workspace());
@@ -152,7 +159,8 @@ Executor::Dependence Executor::dependence(const passes::Segment& segment) const 
   };
   for (int i = segment.first; i < segment.last; ++i) {
     const ir::Node& node = program_.graph.nodes()[i];
-    for (const ir::ValueId id : node.outputs) note(id);
+    for (const ir::ValueId id : node.outputs)
+      note(id);
     for (const ir::ValueId id : node.inputs) {
       // A value in the arena lies where it lies, whatever its number of rows.
       if (program_.graph.value(id).kind == ir::ValueKind::kInput) note(id);
@@ -162,8 +170,8 @@ Executor::Dependence Executor::dependence(const passes::Segment& segment) const 
   return found;
 }
 
-// Sizes the segment does not depend on are fixed, so that steps which differ only in those share its table
-// and its recording.
+// Sizes the segment does not depend on are fixed, so that steps which differ only in those share
+// its table and its recording.
 Executor::Key Executor::key(int segment, const StepShape& step) const {
   const Dependence& on = dependences_[segment];
   const ir::Sizes most = options_.limits.max_sizes();
@@ -178,8 +186,8 @@ const std::vector<Launch>& Executor::table(int segment, const StepShape& step) {
   const auto [index, tokens, sequences, q] = wanted;
   const passes::Segment& range = program_.segments[index];
   return tables_
-      .emplace(wanted, lower(program_, range.first, range.last, {{tokens, sequences}, q, q, 0}, device_,
-                             *addresses_))
+      .emplace(wanted, lower(program_, range.first, range.last, {{tokens, sequences}, q, q, 0},
+                             device_, *addresses_))
       .first->second;
 }
 
@@ -212,8 +220,8 @@ std::vector<StepShape> Executor::uniform_shapes() const {
   return shapes;
 }
 
-// Every bucket of T with the largest B, then every bucket of B with the largest T: between them they name every
-// table of a mixed step's recordable segments.
+// Every bucket of T with the largest B, then every bucket of B with the largest T: between them
+// they name every table of a mixed step's recordable segments.
 std::vector<StepShape> Executor::mixed_shapes() const {
   std::vector<StepShape> shapes;
   const auto& tokens = coverage_.tokens.sizes();
@@ -234,7 +242,8 @@ Workspace Executor::largest_workspace() const {
   // Above the ladders steps run unpadded, at any size.
   const Limits& limits = options_.limits;
   shapes.push_back({limits.max_sizes(), 0, 0, 0});
-  for (int64_t size = coverage_.sequences.sizes().back() + 1; size <= limits.max_batch_size; ++size) {
+  for (int64_t size = coverage_.sequences.sizes().back() + 1; size <= limits.max_batch_size;
+       ++size) {
     for (int64_t q = 1; q <= limits.max_q && size * q <= limits.max_num_tokens; ++q) {
       shapes.push_back({{size * q, size}, static_cast<int>(q), q, 0});
     }
@@ -259,29 +268,31 @@ RecordingStats Executor::record() {
 
   const auto uniform = uniform_shapes();
   const auto mixed = mixed_shapes();
-  double start = milliseconds();
-  for (const auto* shapes : {&uniform, &mixed}) {
-    for (const StepShape& shape : *shapes) {
-      for (size_t s = 0; s < program_.segments.size(); ++s) (void)table(static_cast<int>(s), shape);
+  stats.lower_ms = timed([&] {
+    for (const auto* shapes : {&uniform, &mixed}) {
+      for (const StepShape& shape : *shapes) {
+        for (size_t s = 0; s < program_.segments.size(); ++s)
+          (void)table(static_cast<int>(s), shape);
+      }
     }
-  }
-  stats.lower_ms = milliseconds() - start;
-
-  // What libraries and the driver load at a kernel's first launch must not load in a recording.
-  warm_up(uniform.front());
+  });
+  // What a device sets up at its first launch must not be set up in a recording.
   warm_up(uniform.back());
-  warm_up(mixed.front());
+  warm_up({{coverage_.tokens.sizes().front(), coverage_.sequences.sizes().front()}, 0, 0, 0});
 
-  start = milliseconds();
-  if (coverage_.full) {
-    for (const StepShape& shape : uniform) record_full(shape, stats);
-  }
-  if (coverage_.uniform_pieces) {
-    for (const StepShape& shape : uniform) record_pieces(shape, stats);
-  }
-  for (const StepShape& shape : mixed) record_pieces(shape, stats);
-  stream_->synchronize();
-  stats.record_ms = milliseconds() - start;
+  stats.full.ms = timed([&] {
+    if (!coverage_.full) return;
+    for (const StepShape& shape : uniform)
+      record_full(shape, stats.full);
+  });
+  stats.pieces.ms = timed([&] {
+    if (coverage_.uniform_pieces) {
+      for (const StepShape& shape : uniform)
+        record_pieces(shape, stats.pieces);
+    }
+    for (const StepShape& shape : mixed)
+      record_pieces(shape, stats.pieces);
+  });
   return stats;
 }
 
@@ -292,20 +303,21 @@ void Executor::warm_up(const StepShape& step) {
   stream_->synchronize();
 }
 
-void Executor::record_full(const StepShape& step, RecordingStats& stats) {
+void Executor::record_full(const StepShape& step, RecordingStats::Part& stats) {
   try {
     RecordingScope scope(*stream_);
     walk_eager(step);
     auto recording = scope.finish();
-    ++stats.num_recordings;
-    stats.num_nodes += recording->num_nodes();
+    ++stats.recordings;
+    stats.nodes += recording->num_nodes();
     full_[{step.padded.sequences, step.q}] = std::move(recording);
   } catch (const Error& error) {
-    fail(error.kind(), "recording a full step of {} sequences: {}", step.padded.sequences, error.what());
+    fail(error.kind(), "recording a full step of {} sequences: {}", step.padded.sequences,
+         error.what());
   }
 }
 
-void Executor::record_pieces(const StepShape& step, RecordingStats& stats) {
+void Executor::record_pieces(const StepShape& step, RecordingStats::Part& stats) {
   for (size_t i = 0; i < program_.segments.size(); ++i) {
     const int segment = static_cast<int>(i);
     const Key piece = key(segment, step);
@@ -314,8 +326,8 @@ void Executor::record_pieces(const StepShape& step, RecordingStats& stats) {
       RecordingScope scope(*stream_);
       launch_segment(segment, step);
       auto recording = scope.finish();
-      ++stats.num_recordings;
-      stats.num_nodes += recording->num_nodes();
+      ++stats.recordings;
+      stats.nodes += recording->num_nodes();
       pieces_[piece] = std::move(recording);
     } catch (const Error& error) {
       fail(error.kind(), "recording segment {} at {} tokens, {} sequences: {}", segment,
@@ -369,7 +381,9 @@ void Executor::read_output(int index, void* host, int64_t bytes) {
   }
 }
 
-TensorView Executor::state(ir::ValueId value) const { return addresses_->view(value, {}); }
+TensorView Executor::state(ir::ValueId value) const {
+  return addresses_->view(value, {});
+}
 
 const Recording* Executor::full_recording(int64_t sequences, int q) const {
   const auto place = full_.find({sequences, q});

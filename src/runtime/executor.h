@@ -1,5 +1,5 @@
-// Walks one program three ways: eager (launch everything), piecewise (replay the recordable segments and
-// launch attention between them), full (replay one recording).
+// Walks one program three ways: eager (launch everything), piecewise (replay the recordable
+// segments and launch attention between them), full (replay one recording).
 //
 //   executor.record();                                     // once, before serving
 //   Choice choice = executor.begin({tokens, sequences, q});
@@ -24,15 +24,16 @@
 
 namespace encore::runtime {
 
-// What padding rows, and all intermediate memory before each step, are filled with: shows whether they leak.
+// What padding rows, and all intermediate memory before each step, are filled with: shows whether
+// they leak.
 enum class Poison : uint8_t { kNone, kNaN, kLarge };
 
 struct ExecutorOptions {
   Limits limits;
   Graphs graphs = Graphs::kAuto;
   bool record_all_modes = false;  // whatever `graphs` says, so that modes can be compared
-  Ladder sequences;  // empty: Ladder::sequences(max_batch_size)
-  Ladder tokens;     // empty: Ladder::tokens(max_num_tokens)
+  Ladder sequences;               // empty: Ladder::sequences(max_batch_size)
+  Ladder tokens;                  // empty: Ladder::tokens(max_num_tokens)
   Poison poison = Poison::kNone;
 };
 
@@ -47,10 +48,14 @@ struct MemoryPlan {
 };
 
 struct RecordingStats {
-  int num_recordings = 0;
-  int num_nodes = 0;  // over all recordings
-  double lower_ms = 0;
-  double record_ms = 0;  // capture, instantiate, upload
+  struct Part {
+    int recordings = 0;
+    int nodes = 0;
+    double ms = 0;  // capture, instantiate, upload
+  };
+  Part full;
+  Part pieces;
+  double lower_ms = 0;  // kernels and algorithms chosen and bound
 };
 
 // What the host knows of a step's lengths and a recording does not.
@@ -68,8 +73,8 @@ class Executor {
            const ExecutorOptions& options);
   ~Executor();
 
-  // Lowers, warms up and records every bucket, largest first: uniform steps in full (--graphs auto and
-  // full) or in pieces (piecewise, or when an op cannot be recorded), mixed steps in pieces.
+  // Lowers, warms up and records every bucket, largest first: uniform steps in full (--graphs auto
+  // and full) or in pieces (piecewise, or when an op cannot be recorded), mixed steps in pieces.
   // Errors: as the device's, naming op, segment and size.
   RecordingStats record();
 
@@ -114,8 +119,8 @@ class Executor {
   void launch_segment(int segment, const StepShape& step);
   void walk_eager(const StepShape& step);
   void warm_up(const StepShape& step);
-  void record_full(const StepShape& step, RecordingStats& stats);
-  void record_pieces(const StepShape& step, RecordingStats& stats);
+  void record_full(const StepShape& step, RecordingStats::Part& stats);
+  void record_pieces(const StepShape& step, RecordingStats::Part& stats);
   void poison_arena();
 
   Device& device_;

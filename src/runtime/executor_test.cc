@@ -13,7 +13,9 @@ namespace encore::runtime {
 namespace {
 
 // An op that the library does not know, and its kernel: y = 2 x.
-std::vector<ir::Type> infer_double(std::span<const ir::Type> in, const ir::Attrs&) { return {in[0]}; }
+std::vector<ir::Type> infer_double(std::span<const ir::Type> in, const ir::Attrs&) {
+  return {in[0]};
+}
 
 void double_rows(const KernelArgs& args) {
   const TensorView& x = args.inputs[0];
@@ -57,7 +59,9 @@ constexpr const char* kGraph = R"(graph g {
 
 class ExecutorTest : public ::testing::Test {
  protected:
-  ExecutorTest() { ops_.add({.name = "double", .min_inputs = 1, .max_inputs = 1, .infer = infer_double}); }
+  ExecutorTest() {
+    ops_.add({.name = "double", .min_inputs = 1, .max_inputs = 1, .infer = infer_double});
+  }
 
   Executor& make(BoundLaunch (*bind)(Device&, const KernelArgs&), Graphs graphs = Graphs::kAuto) {
     device_ = create_cpu_device({.num_threads = 1});
@@ -77,7 +81,8 @@ class ExecutorTest : public ::testing::Test {
     const auto x = executor_->inputs().host<float>("x");
     std::iota(x.begin(), x.begin() + tokens * 4, 1.0F);
     const auto rows = executor_->inputs().host<int32_t>("rows");
-    for (int64_t b = 0; b < sequences; ++b) rows[b] = static_cast<int32_t>(tokens - 1 - b);
+    for (int64_t b = 0; b < sequences; ++b)
+      rows[b] = static_cast<int32_t>(tokens - 1 - b);
     executor_->launch({});
     std::vector<float> y(sequences * 4);
     executor_->read_output(0, y.data(), static_cast<int64_t>(y.size() * sizeof(float)));
@@ -160,9 +165,10 @@ TEST_F(ExecutorTest, LowersABucketToATableWithoutAddresses) {
 
 TEST_F(ExecutorTest, RecordsEachPieceOnceThoughSeveralStepsShareIt) {
   const RecordingStats stats = make(bind_double, Graphs::kPiecewise).record();
-  // Full steps of 1, 2 and 4 sequences, gathers of as many, and tokens of 1, 2, 4 (in uniform and mixed steps
-  // alike) and 8.
-  EXPECT_EQ(stats.num_recordings, 3 + 3 + 3 + 1);
+  // Steps of 1, 2 and 4 sequences. In pieces: gathers of as many, and tokens of 1, 2, 4 (in uniform
+  // and mixed steps alike) and 8.
+  EXPECT_EQ(stats.full.recordings, 3);
+  EXPECT_EQ(stats.pieces.recordings, 3 + 3 + 1);
 }
 
 }  // namespace

@@ -10,7 +10,8 @@ namespace {
 
 // From `first` to `last` by `step`, as part of a schedule capped at `max`.
 void append(std::vector<int64_t>& sizes, int64_t first, int64_t last, int64_t step, int64_t max) {
-  for (int64_t size = first; size <= std::min(last, max); size += step) sizes.push_back(size);
+  for (int64_t size = first; size <= std::min(last, max); size += step)
+    sizes.push_back(size);
 }
 
 }  // namespace
@@ -25,7 +26,8 @@ Ladder::Ladder(std::vector<int64_t> sizes) : sizes_(std::move(sizes)) {
 
 Ladder Ladder::sequences(int64_t max) {
   std::vector<int64_t> sizes{max};
-  for (const int64_t small : {1, 2, 4}) append(sizes, small, small, 1, max);
+  for (const int64_t small : {1, 2, 4})
+    append(sizes, small, small, 1, max);
   append(sizes, 8, 256, 8, max);
   append(sizes, 272, max, 16, max);
   return Ladder(std::move(sizes));

@@ -14,10 +14,11 @@ class Ladder {
   // Sorts and removes duplicates. Errors: kUsage when a size is not positive.
   explicit Ladder(std::vector<int64_t> sizes);
 
-  // 1, 2, 4, 8 to 256 by 8, 272 to 512 by 16: the 51 decode sizes; capped at `max`, which is included.
+  // 1, 2, 4, 8 to 256 by 8, 272 to 512 by 16: the 51 decode sizes; capped at `max`, which is
+  // included.
   static Ladder sequences(int64_t max);
-  // 4 to 32 by 4, 48 to 256 by 16, 288 to 512 by 32, 576 to 1024 by 64, 1280 to 4096 by 256, then by
-  // 512; capped at `max`, which is included.
+  // 4 to 32 by 4, 48 to 256 by 16, 288 to 512 by 32, 576 to 1024 by 64, 1280 to 4096 by 256, then
+  // by 512; capped at `max`, which is included.
   static Ladder tokens(int64_t max);
   // "1,2,4,8". Errors: kUsage.
   static Ladder parse(const std::string& text);

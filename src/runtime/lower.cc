@@ -14,8 +14,10 @@ KernelArgs make_args(const Program& program, const ir::Node& node, const StepSha
   KernelArgs args;
   args.attrs = node.attrs;
   args.step = step;
-  for (const ir::ValueId id : node.inputs) args.inputs.push_back(addresses.view(id, step.padded));
-  for (const ir::ValueId id : node.outputs) args.outputs.push_back(addresses.view(id, step.padded));
+  for (const ir::ValueId id : node.inputs)
+    args.inputs.push_back(addresses.view(id, step.padded));
+  for (const ir::ValueId id : node.outputs)
+    args.outputs.push_back(addresses.view(id, step.padded));
   for (size_t i = 0; i < node.outputs.size(); ++i) {
     // The shape function at these sizes is what the kernel is given and held to.
     ENCORE_CHECK(args.outputs[i].shape ==
@@ -115,7 +117,8 @@ std::string print(const Program& program, const std::vector<Launch>& table) {
 // FNV-1a, 64 bits.
 uint64_t hash(const std::string& text) {
   uint64_t value = 0xcbf29ce484222325U;
-  for (const char c : text) value = (value ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+  for (const char c : text)
+    value = (value ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
   return value;
 }
 

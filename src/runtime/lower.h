@@ -32,15 +32,16 @@ class Addresses {
 
 // The table of nodes [first, last) at one step shape, kernels chosen and bound.
 // Errors: kUnsupported or kCompile naming the op.
-std::vector<Launch> lower(const passes::Program& program, int first, int last, const StepShape& step,
-                          Device& device, const Addresses& addresses);
+std::vector<Launch> lower(const passes::Program& program, int first, int last,
+                          const StepShape& step, Device& device, const Addresses& addresses);
 
-// The most scratch and the most counters that any launch of a step of this shape asks for. Binds nothing.
+// The most scratch and the most counters that any launch of a step of this shape asks for. Binds
+// nothing.
 Workspace workspace_of(const passes::Program& program, const StepShape& step, Device& device,
                        const Addresses& addresses);
 
-// The table as text, one line a launch: node, kernel, operand shapes, workspace. Without addresses, so that it
-// is the same on every run.
+// The table as text, one line a launch: node, kernel, operand shapes, workspace. Without addresses,
+// so that it is the same on every run.
 std::string print(const passes::Program& program, const std::vector<Launch>& table);
 // A hash of that text.
 uint64_t hash(const std::string& text);

@@ -13,7 +13,9 @@ int64_t aligned_bytes(const ir::Type& type, const ir::Sizes& sizes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-bool over_tokens(const ir::Type& type) { return type.rows() == ir::Symbol::kTokens; }
+bool over_tokens(const ir::Type& type) {
+  return type.rows() == ir::Symbol::kTokens;
+}
 
 int64_t rows_of(const ir::Type& type, const ir::Sizes& sizes) {
   return type.dims.empty() ? 1 : type.dims[0].resolve(sizes);

@@ -1,8 +1,8 @@
 // All inputs of a step in one packed struct: one copy a step, fixed addresses per bucket.
 //
-// Inputs over sequences lie below the middle of the region and those over tokens above it, each packed
-// for the step's padded sizes. So an address depends on B alone or on T alone, and what a step must copy is
-// one contiguous range, no larger than the step.
+// Inputs over sequences lie below the middle of the region and those over tokens above it, each
+// packed for the step's padded sizes. So an address depends on B alone or on T alone, and what a
+// step must copy is one contiguous range, no larger than the step.
 //
 //            <-- inputs over B ---|--- inputs over T -->
 //   [ ....... page_table | kv_lens | ids | positions | slots ........ ]
@@ -54,8 +54,8 @@ class StepInputs {
   // Starts a step: waits until the next twin's last copy has left it.
   // `real` are the sizes before padding.
   void begin(const ir::Sizes& real, const ir::Sizes& padded);
-  // The host's entries of one input for this step: `padded` many, the first `real` of them to be written.
-  // Errors: aborts on an unknown name or a wrong element type.
+  // The host's entries of one input for this step: `padded` many, the first `real` of them to be
+  // written. Errors: aborts on an unknown name or a wrong element type.
   template <typename T>
   [[nodiscard]] std::span<T> host(std::string_view name) {
     const auto bytes = host_bytes(name, dtype_of<T>());
@@ -72,7 +72,8 @@ class StepInputs {
  private:
   template <typename T>
   static constexpr DType dtype_of() {
-    static_assert(std::is_same_v<T, int32_t> || std::is_same_v<T, int64_t> || std::is_same_v<T, float>);
+    static_assert(std::is_same_v<T, int32_t> || std::is_same_v<T, int64_t> ||
+                  std::is_same_v<T, float>);
     return std::is_same_v<T, float> ? DType::kF32 : sizeof(T) == 8 ? DType::kI64 : DType::kI32;
   }
   [[nodiscard]] std::optional<ir::ValueId> find(std::string_view name) const;

@@ -29,10 +29,12 @@ class StepInputsTest : public ::testing::Test {
 TEST_F(StepInputsTest, AddressesDependOnTheirOwnSizeAlone) {
   const StepLayout layout(graph_, {64, 8});
   for (const char* over_tokens : {"ids", "slots"}) {
-    EXPECT_EQ(layout.offset(input(over_tokens), {16, 1}), layout.offset(input(over_tokens), {16, 8}));
+    EXPECT_EQ(layout.offset(input(over_tokens), {16, 1}),
+              layout.offset(input(over_tokens), {16, 8}));
   }
   for (const char* over_sequences : {"kv_lens", "query_starts", "page_table", "seed"}) {
-    EXPECT_EQ(layout.offset(input(over_sequences), {1, 4}), layout.offset(input(over_sequences), {64, 4}));
+    EXPECT_EQ(layout.offset(input(over_sequences), {1, 4}),
+              layout.offset(input(over_sequences), {64, 4}));
   }
   EXPECT_EQ(layout.offset(input("fill"), {1, 1}), layout.offset(input("fill"), {64, 8}));
 }
@@ -48,7 +50,8 @@ TEST_F(StepInputsTest, CopiesOneRangeThatHoldsEveryInputWithoutOverlap) {
       EXPECT_GE(first, range.begin);
       EXPECT_LE(last, range.end);
       EXPECT_EQ(first % 16, 0);
-      for (int64_t i = first; i < last; ++i) EXPECT_EQ(owners[i]++, 0);
+      for (int64_t i = first; i < last; ++i)
+        EXPECT_EQ(owners[i]++, 0);
     }
   }
   EXPECT_EQ(layout.range({64, 8}).end, layout.bytes());
@@ -60,8 +63,10 @@ TEST_F(StepInputsTest, FillsPaddingRowsByEachInputsRule) {
   const auto stream = device_->create_stream();
   for (int round = 0; round < 4; ++round) {
     inputs.begin({3, 2}, {5, 4});
-    for (int i = 0; i < 3; ++i) inputs.host<int32_t>("ids")[i] = 10 + i;
-    for (int i = 0; i < 2; ++i) inputs.host<int32_t>("kv_lens")[i] = 7;
+    for (int i = 0; i < 3; ++i)
+      inputs.host<int32_t>("ids")[i] = 10 + i;
+    for (int i = 0; i < 2; ++i)
+      inputs.host<int32_t>("kv_lens")[i] = 7;
     const auto starts = inputs.host<int32_t>("query_starts");
     starts[0] = 0;
     starts[1] = 1;
@@ -71,14 +76,16 @@ TEST_F(StepInputsTest, FillsPaddingRowsByEachInputsRule) {
     stream->synchronize();
     const auto device = [&](const char* name) {
       const auto view = inputs.device_view(input(name), {5, 4});
-      return std::vector<int32_t>(view.as<int32_t>(), view.as<int32_t>() + view.shape.num_elements());
+      return std::vector<int32_t>(view.as<int32_t>(),
+                                  view.as<int32_t>() + view.shape.num_elements());
     };
     EXPECT_EQ(device("ids"), (std::vector<int32_t>{10, 11, 12, -1, -1}));
     EXPECT_EQ(device("kv_lens"), (std::vector<int32_t>{7, 7, 0, 0}));
     EXPECT_EQ(device("query_starts"), (std::vector<int32_t>{0, 1, 3, 3, 3}));
     // Something else in between, so that the next round finds other rows in the twin.
     inputs.begin({64, 8}, {64, 8});
-    for (int32_t& slot : inputs.host<int32_t>("slots")) slot = 77;
+    for (int32_t& slot : inputs.host<int32_t>("slots"))
+      slot = 77;
     inputs.copy(*stream);
   }
 }

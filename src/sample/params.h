@@ -1,5 +1,5 @@
-// How one request's tokens are chosen. The choosing itself is the op `sample`; here are its parameters and
-// their rules.
+// How one request's tokens are chosen. The choosing itself is the op `sample`; here are its
+// parameters and their rules.
 #pragma once
 
 #include <cstdint>

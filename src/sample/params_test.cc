@@ -7,7 +7,9 @@
 namespace encore::sample {
 namespace {
 
-TEST(SamplingParams, DefaultsAreGood) { EXPECT_EQ(problem({}), std::nullopt); }
+TEST(SamplingParams, DefaultsAreGood) {
+  EXPECT_EQ(problem({}), std::nullopt);
+}
 
 TEST(SamplingParams, NameTheFieldThatIsWrong) {
   const float nan = std::numeric_limits<float>::quiet_NaN();

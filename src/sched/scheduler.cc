@@ -8,7 +8,8 @@ namespace encore::sched {
 
 int64_t Plan::num_tokens() const {
   int64_t sum = 0;
-  for (const Run& run : runs) sum += run.count;
+  for (const Run& run : runs)
+    sum += run.count;
   return sum;
 }
 

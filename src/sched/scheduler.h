@@ -1,5 +1,5 @@
-// Which tokens run in the next step. Knows counts and pages, not tokens; there is no prefill and no decode
-// here, only tokens that have been computed and tokens that have not.
+// Which tokens run in the next step. Knows counts and pages, not tokens; there is no prefill and no
+// decode here, only tokens that have been computed and tokens that have not.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace encore::sched {
 
 using SequenceId = int64_t;
 
-// What the scheduler knows of a sequence. Invariant: 0 <= num_computed < num_tokens <= max_tokens while it
-// runs, and its pages hold max_tokens.
+// What the scheduler knows of a sequence. Invariant: 0 <= num_computed < num_tokens <= max_tokens
+// while it runs, and its pages hold max_tokens.
 struct Counts {
   int64_t num_tokens = 0;    // known: prompt and generated
   int64_t num_computed = 0;  // with K and V in the cache
@@ -45,8 +45,8 @@ struct SchedulerLimits {
   int64_t max_batch_size = 64;
 };
 
-// First come, first served. A sequence is admitted when pages for all it may grow to are free, so it never waits
-// once it runs; long prompts go in chunks beside the others. Threads: one.
+// First come, first served. A sequence is admitted when pages for all it may grow to are free, so
+// it never waits once it runs; long prompts go in chunks beside the others. Threads: one.
 class Scheduler {
  public:
   Scheduler(kv::PagePool& pool, const SchedulerLimits& limits) : pool_(pool), limits_(limits) {}
@@ -54,8 +54,8 @@ class Scheduler {
   // Queues a sequence of `num_tokens` that may grow to `max_tokens`.
   // False when its pages would not fit an empty pool: it can never run.
   [[nodiscard]] bool add(SequenceId id, int64_t num_tokens, int64_t max_tokens);
-  // The next step; empty when nothing waits. Short runs first, so that those who generate never wait
-  // behind a long prompt.
+  // The next step; empty when nothing waits. Short runs first, so that those who generate never
+  // wait behind a long prompt.
   Plan plan();
   // The step has run: what it covered is computed.
   void commit(const Plan& plan);

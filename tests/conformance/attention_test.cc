@@ -36,7 +36,8 @@ struct Batch {
 std::string describe(const Heads& heads, const Batch& batch) {
   std::string text = "heads " + std::to_string(heads.query) + "/" + std::to_string(heads.kv) +
                      " size " + std::to_string(heads.size) + " page " +
-                     std::to_string(heads.page_size) + " q " + std::to_string(batch.uniform_q) + ":";
+                     std::to_string(heads.page_size) + " q " + std::to_string(batch.uniform_q) +
+                     ":";
   for (const Sequence& s : batch.sequences) {
     text += " " + std::to_string(s.query_len) + "/" + std::to_string(s.kv_len);
   }
@@ -81,7 +82,6 @@ class CacheFiller {
   std::vector<int64_t> free_pages_;
 };
 
-
 OpCase make_case(Random& random, DType dtype, const Heads& heads, const Batch& batch) {
   int64_t num_tokens = batch.padding_tokens;
   int64_t num_pages = 3;  // the NaN page, and some that nobody uses
@@ -103,7 +103,8 @@ OpCase make_case(Random& random, DType dtype, const Heads& heads, const Batch& b
 
   const ir::Type cache = type_of(dtype, {num_pages, heads.kv, heads.page_size, heads.size});
   const ir::Type table = type_of(DType::kI32, {Dim::sequences(), max_pages + 1});
-  HostTensor q = random.tensor(type_of(dtype, {Dim::tokens(), heads.query * heads.size}), step.padded);
+  HostTensor q =
+      random.tensor(type_of(dtype, {Dim::tokens(), heads.query * heads.size}), step.padded);
   HostTensor k_cache{cache, cache.resolve({}), {}};
   k_cache.values.assign(static_cast<size_t>(k_cache.shape.num_elements()), kNaN);
   HostTensor v_cache = k_cache;
@@ -125,7 +126,8 @@ OpCase make_case(Random& random, DType dtype, const Heads& heads, const Batch& b
   }
   if (batch.uniform_q > 0) {
     // A uniform step must not look at the starts.
-    for (double& start : starts) start = static_cast<double>(random.integer(-9, 99));
+    for (double& start : starts)
+      start = static_cast<double>(random.integer(-9, 99));
   }
   return {.op = "attention",
           .inputs = {q, k_cache, v_cache, page_table,
@@ -139,8 +141,8 @@ using Rows = std::vector<std::optional<std::vector<double>>>;
 
 Rows expected_rows(const OpCase& c) {
   const auto& in = c.inputs;
-  return reference::attention({in[0], in[1], in[2], in[3], in[4], in[5],
-                               c.attrs.get_double("scale"), c.step.q});
+  return reference::attention(
+      {in[0], in[1], in[2], in[3], in[4], in[5], c.attrs.get_double("scale"), c.step.q});
 }
 
 // Runs the case apart and over its queries, dense and as column slices, and compares.
@@ -157,8 +159,7 @@ void expect_attention(Device& device, OpCase c) {
     }
     // Scores are sums of C products in f32.
     expect_row_close(dtype, y[0].tensor.row(static_cast<int64_t>(row)), expected[row]->data(),
-                     y[0].tensor.row_elements(),
-                     {.ulps = dtype == DType::kF32 ? 32.0 : 2.0});
+                     y[0].tensor.row_elements(), {.ulps = dtype == DType::kF32 ? 32.0 : 2.0});
     if (testing::Test::HasFailure()) return;
   }
   OpCase sliced = c;
@@ -178,9 +179,8 @@ void expect_attention(Device& device, OpCase c) {
 }
 
 const Heads kHeads[] = {
-    {1, 1, 64, 16},  {4, 2, 64, 32},   {8, 2, 128, 32}, {14, 2, 64, 64},
-    {8, 1, 96, 16},  {7, 1, 128, 64},  {2, 2, 32, 32},  {6, 3, 80, 16},
-    {32, 8, 128, 32}, {3, 3, 96, 64},
+    {1, 1, 64, 16},  {4, 2, 64, 32}, {8, 2, 128, 32}, {14, 2, 64, 64},  {8, 1, 96, 16},
+    {7, 1, 128, 64}, {2, 2, 32, 32}, {6, 3, 80, 16},  {32, 8, 128, 32}, {3, 3, 96, 64},
 };
 
 TEST_P(Conformance, AttentionOfUniformStepsAgrees) {
@@ -188,7 +188,8 @@ TEST_P(Conformance, AttentionOfUniformStepsAgrees) {
   for (const Heads& heads : kHeads) {
     for (const int q : {1, 2, 4}) {
       Batch batch{.sequences = {}, .uniform_q = q, .padding_sequences = 2, .padding_tokens = 0};
-      for (const int64_t len : lens) batch.sequences.push_back({q, std::max<int64_t>(len, q)});
+      for (const int64_t len : lens)
+        batch.sequences.push_back({q, std::max<int64_t>(len, q)});
       SCOPED_TRACE(describe(heads, batch));
       expect_attention(device(), make_case(random_, dtype(), heads, batch));
       if (HasFailure()) return;
@@ -245,8 +246,8 @@ TEST_P(Conformance, AttentionOfAnEmptyStepDoesNothing) {
   const Heads heads{4, 2, 64, 32};
   expect_attention(device(), make_case(random_, dtype(), heads, {}));
   expect_attention(device(), make_case(random_, dtype(), heads, {.uniform_q = 1}));
-  expect_attention(device(), make_case(random_, dtype(), heads,
-                                       {.uniform_q = 1, .padding_sequences = 4}));
+  expect_attention(device(),
+                   make_case(random_, dtype(), heads, {.uniform_q = 1, .padding_sequences = 4}));
 }
 
 // Large scores: a softmax without its maximum taken away would overflow.
@@ -259,8 +260,7 @@ TEST_P(Conformance, AttentionSurvivesLargeScores) {
   for (size_t row = 0; row < expected.size(); ++row) {
     // exp(score) turns the score's rounding, 20 * 64 * 2^-24 at least, into a relative error.
     expect_row_close(dtype(), y[0].tensor.row(static_cast<int64_t>(row)), expected[row]->data(),
-                     y[0].tensor.row_elements(),
-                     {.ulps = dtype() == DType::kF32 ? 20000.0 : 8.0});
+                     y[0].tensor.row_elements(), {.ulps = dtype() == DType::kF32 ? 20000.0 : 8.0});
   }
 }
 
@@ -269,7 +269,8 @@ TEST_P(Conformance, SequencesDoNotSeeTheirNeighbours) {
   const Heads heads{8, 2, 64, 32};
   for (const int q : {0, 1, 2}) {
     const int64_t len = std::max(q, 1);
-    Batch batch{.sequences = {{len, 5}, {len, 300}, {len, 77}}, .uniform_q = q, .padding_sequences = 2};
+    Batch batch{
+        .sequences = {{len, 5}, {len, 300}, {len, 77}}, .uniform_q = q, .padding_sequences = 2};
     batch.padding_tokens = q == 0 ? 2 : 0;
     OpCase together = make_case(random_, dtype(), heads, batch);
     if (q == 0) together.may_skip = [](int, int64_t row) { return row >= 3; };

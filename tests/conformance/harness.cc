@@ -11,7 +11,9 @@ namespace {
 
 constexpr int64_t kAlignment = 256;
 
-int64_t round_up(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+int64_t round_up(int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 void encode(DType dtype, double value, std::byte* to) {
   const auto put = [&](auto number) { std::memcpy(to, &number, sizeof(number)); };
@@ -107,7 +109,9 @@ double ulp_of(DType dtype) {
   }
 }
 
-bool varies(const HostTensor& tensor) { return tensor.type.rows() != ir::Symbol::kNone; }
+bool varies(const HostTensor& tensor) {
+  return tensor.type.rows() != ir::Symbol::kNone;
+}
 
 }  // namespace
 
@@ -126,8 +130,8 @@ Device* device_of(Target target, std::string& reason) {
     return made;
   };
   static const Made cpu = make([] { return create_cpu_device(); });
-  static const Made shuffled = make(
-      [] { return create_cpu_device({.num_threads = 0, .shuffle_seed = Random::seed()}); });
+  static const Made shuffled =
+      make([] { return create_cpu_device({.num_threads = 0, .shuffle_seed = Random::seed()}); });
   // Made on first use: a run of the CPU's tests does not touch a GPU.
   const auto cuda = [&]() -> const Made& {
     static const Made made = make([] { return create_cuda_device(); });
@@ -155,7 +159,8 @@ int64_t Random::integer(int64_t first, int64_t last) {
 HostTensor Random::tensor(const ir::Type& type, const ir::Sizes& sizes, double stddev) {
   HostTensor tensor{type, type.resolve(sizes), {}};
   tensor.values.resize(static_cast<size_t>(tensor.shape.num_elements()));
-  for (double& value : tensor.values) value = round_to(type.dtype, stddev * normal());
+  for (double& value : tensor.values)
+    value = round_to(type.dtype, stddev * normal());
   return tensor;
 }
 
@@ -166,7 +171,9 @@ HostTensor tensor_of(const ir::Type& type, const ir::Sizes& sizes, std::vector<d
   return tensor;
 }
 
-ir::Type type_of(DType dtype, std::initializer_list<ir::Dim> dims) { return {dtype, dims}; }
+ir::Type type_of(DType dtype, std::initializer_list<ir::Dim> dims) {
+  return {dtype, dims};
+}
 
 std::vector<std::byte> Output::row_bits(int64_t row) const {
   const int64_t size = tensor.row_elements() * size_of(tensor.type.dtype);
@@ -178,7 +185,8 @@ std::vector<Output> run(Device& device, const OpCase& c) {
   KernelCheck check;
   check.op = ops::standard().find(c.op);
   ENCORE_CHECK(check.op != nullptr, "no op '{}'", c.op);
-  for (const HostTensor& input : c.inputs) check.input_types.push_back(input.type);
+  for (const HostTensor& input : c.inputs)
+    check.input_types.push_back(input.type);
   check.inputs = uploaded.views;
   check.attrs = c.attrs;
   check.step = c.step;
@@ -227,7 +235,8 @@ void expect_close(const HostTensor& actual, const HostTensor& expected,
 
 void expect_same_bits(const std::vector<Output>& a, const std::vector<Output>& b) {
   ASSERT_EQ(a.size(), b.size());
-  for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(a[i].bytes == b[i].bytes) << "output " << i;
+  for (size_t i = 0; i < a.size(); ++i)
+    EXPECT_TRUE(a[i].bytes == b[i].bytes) << "output " << i;
 }
 
 void Conformance::SetUp() {
@@ -251,8 +260,8 @@ void Conformance::expect_agrees(OpCase c, const std::vector<HostTensor>& expecte
     over.in_place = {reuse};
     expect_same_bits(run(device(), over), plain);
   }
-  // Rows that stay aligned to a vector load run as dense ones do; others may take another kernel, which
-  // adds in another order.
+  // Rows that stay aligned to a vector load run as dense ones do; others may take another kernel,
+  // which adds in another order.
   for (const int64_t gap : {8, 7}) {
     SCOPED_TRACE(c.op + ": rows apart by " + std::to_string(gap));
     OpCase apart = c;
@@ -264,7 +273,8 @@ void Conformance::expect_agrees(OpCase c, const std::vector<HostTensor>& expecte
     apart.output_gap = gap;
     const std::vector<Output> outputs = run(device(), apart);
     if (gap == 8) expect_same_bits(outputs, plain);
-    for (size_t i = 0; i < expected.size(); ++i) expect_close(outputs[i].tensor, expected[i], tolerance);
+    for (size_t i = 0; i < expected.size(); ++i)
+      expect_close(outputs[i].tensor, expected[i], tolerance);
   }
 }
 
@@ -317,8 +327,8 @@ std::string target_name(const testing::TestParamInfo<Target>& info) {
 
 }  // namespace
 
-INSTANTIATE_TEST_SUITE_P(Cpu, Conformance,
-                         testing::Combine(testing::Values(Target::kCpu), kFloats), dtype_name);
+INSTANTIATE_TEST_SUITE_P(Cpu, Conformance, testing::Combine(testing::Values(Target::kCpu), kFloats),
+                         dtype_name);
 INSTANTIATE_TEST_SUITE_P(Cuda, Conformance,
                          testing::Combine(testing::Values(Target::kCuda), kFloats), dtype_name);
 INSTANTIATE_TEST_SUITE_P(Cpu, OnDevice, testing::Values(Target::kCpu, Target::kShuffledCpu),

@@ -15,7 +15,8 @@
 
 namespace encore::conformance {
 
-// What the suite runs on. The shuffled CPU runs launches in random legal order, when somebody looks.
+// What the suite runs on. The shuffled CPU runs launches in random legal order, when somebody
+// looks.
 enum class Target : uint8_t { kCpu, kShuffledCpu, kCuda };
 
 // That device, made once; null, with the reason, when this machine has none.
@@ -65,8 +66,9 @@ struct Output {
 // Uploads the inputs, gaps between rows filled with NaN, and runs the op through check_kernel.
 std::vector<Output> run(Device& device, const OpCase& c);
 
-// How far from the reference a row may be: its error's norm against `ulps` units in the last place of the
-// dtype times its own norm, or `floor_rms` per element where that is larger (sums that cancel).
+// How far from the reference a row may be: its error's norm against `ulps` units in the last place
+// of the dtype times its own norm, or `floor_rms` per element where that is larger (sums that
+// cancel).
 struct Tolerance {
   double ulps = 2;
   double floor_rms = 0;
@@ -87,12 +89,12 @@ class Conformance : public testing::TestWithParam<std::tuple<Target, DType>> {
   [[nodiscard]] static ir::Type tokens_by(int64_t columns) {
     return type_of(dtype(), {ir::Dim::tokens(), columns});
   }
-  // Runs the case as it is, with gaps between rows of floats, and over each input the op may reuse, and expects
-  // the first output(s) to agree with `expected` each time.
+  // Runs the case as it is, with gaps between rows of floats, and over each input the op may reuse,
+  // and expects the first output(s) to agree with `expected` each time.
   void expect_agrees(OpCase c, const std::vector<HostTensor>& expected,
                      const Tolerance& tolerance = {});
-  // Changes every row of the token- or sequence-indexed inputs but `row`, and expects output row `row` to
-  // keep its bits.
+  // Changes every row of the token- or sequence-indexed inputs but `row`, and expects output row
+  // `row` to keep its bits.
   void expect_row_independent(OpCase c, int64_t row);
 
   Random random_;

@@ -28,8 +28,10 @@ TEST_P(Conformance, AddAndMulAgree) {
       const HostTensor a = random_.tensor(tokens_by(n), step.padded);
       const HostTensor b = random_.tensor(tokens_by(n), step.padded);
       const Tolerance tolerance{.ulps = 1, .floor_rms = 1};
-      expect_agrees({.op = "add", .inputs = {a, b}, .step = step}, {reference::add(a, b)}, tolerance);
-      expect_agrees({.op = "mul", .inputs = {a, b}, .step = step}, {reference::mul(a, b)}, tolerance);
+      expect_agrees({.op = "add", .inputs = {a, b}, .step = step}, {reference::add(a, b)},
+                    tolerance);
+      expect_agrees({.op = "mul", .inputs = {a, b}, .step = step}, {reference::mul(a, b)},
+                    tolerance);
       if (HasFailure()) return;
     }
   }
@@ -55,7 +57,8 @@ TEST_P(Conformance, SiluHasItsLimits) {
   const StepShape step = tokens(1);
   const std::vector<double> values = {-60000, -200, -100, -20, 0, 20, 100, 60000};
   HostTensor x = tensor_of(tokens_by(8), step.padded, values);
-  for (double& value : x.values) value = round_to(dtype(), value);
+  for (double& value : x.values)
+    value = round_to(dtype(), value);
   const std::vector<Output> y = run(device(), {.op = "silu", .inputs = {x}, .step = step});
   for (int64_t i = 0; i < 8; ++i) {
     const double expected = x.values[i] / (1 + std::exp(-x.values[i]));
@@ -70,8 +73,9 @@ TEST_P(Conformance, RmsNormAgrees) {
       const StepShape step = tokens(rows);
       const HostTensor x = random_.tensor(tokens_by(n), step.padded, 3);
       const HostTensor weight = random_.tensor(type_of(dtype(), {n}), {});
-      expect_agrees({.op = "rms_norm", .inputs = {x, weight}, .attrs = {{"eps", 1e-5}}, .step = step},
-                    {reference::rms_norm(x, weight, 1e-5)});
+      expect_agrees(
+          {.op = "rms_norm", .inputs = {x, weight}, .attrs = {{"eps", 1e-5}}, .step = step},
+          {reference::rms_norm(x, weight, 1e-5)});
       if (HasFailure()) return;
     }
   }
@@ -88,8 +92,9 @@ TEST_P(Conformance, RmsNormPerHeadAgrees) {
       const StepShape step = tokens(rows);
       const HostTensor x = random_.tensor(tokens_by(heads.count * heads.size), step.padded);
       const HostTensor weight = random_.tensor(type_of(dtype(), {heads.size}), {});
-      expect_agrees({.op = "rms_norm", .inputs = {x, weight}, .attrs = {{"eps", 1e-6}}, .step = step},
-                    {reference::rms_norm(x, weight, 1e-6)});
+      expect_agrees(
+          {.op = "rms_norm", .inputs = {x, weight}, .attrs = {{"eps", 1e-6}}, .step = step},
+          {reference::rms_norm(x, weight, 1e-6)});
       if (HasFailure()) return;
     }
   }
@@ -113,12 +118,14 @@ TEST_P(Conformance, AddRmsNormAgrees) {
       const HostTensor weight = random_.tensor(type_of(dtype(), {n}), {});
       HostTensor sum = reference::add(x, residual);
       const HostTensor exact = sum;
-      for (double& value : sum.values) value = round_to(dtype(), value);
+      for (double& value : sum.values)
+        value = round_to(dtype(), value);
       OpCase c{.op = "add_rms_norm",
                .inputs = {x, residual, weight},
                .attrs = {{"eps", 1e-5}},
                .step = step};
-      expect_agrees(c, {exact, reference::rms_norm(sum, weight, 1e-5)}, {.ulps = 2, .floor_rms = 1});
+      expect_agrees(c, {exact, reference::rms_norm(sum, weight, 1e-5)},
+                    {.ulps = 2, .floor_rms = 1});
       c.in_place = {{0, 0}, {1, 1}};
       OpCase apart = c;
       apart.in_place = {};
@@ -128,8 +135,8 @@ TEST_P(Conformance, AddRmsNormAgrees) {
   }
 }
 
-// A long row's rounding errors average out: one rounding leaves 0.2 units in the last place, two 0.28. So
-// this tells whether the norm was taken of the rounded sum, as it must be.
+// A long row's rounding errors average out: one rounding leaves 0.2 units in the last place, two
+// 0.28. So this tells whether the norm was taken of the rounded sum, as it must be.
 TEST_P(Conformance, AddRmsNormNormalizesTheRoundedSum) {
   if (dtype() == DType::kF32) GTEST_SKIP() << "f32 sums are rounded as finely as they are added";
   const StepShape step = tokens(4);
@@ -149,8 +156,15 @@ TEST_P(Conformance, LinearAgrees) {
     int64_t in;
     int64_t out;
   };
-  for (const Sizes sizes : {Sizes{1, 1}, {5, 3}, {64, 72}, {72, 5}, {320, 130}, {1000, 33}, {4097, 7},
-                            {256, 1000}, {1024, 64}}) {
+  for (const Sizes sizes : {Sizes{1, 1},
+                            {5, 3},
+                            {64, 72},
+                            {72, 5},
+                            {320, 130},
+                            {1000, 33},
+                            {4097, 7},
+                            {256, 1000},
+                            {1024, 64}}) {
     const HostTensor weight = random_.tensor(type_of(dtype(), {sizes.out, sizes.in}), {}, 0.5);
     const HostTensor bias = random_.tensor(type_of(dtype(), {sizes.out}), {});
     for (const int64_t rows : kRows) {
@@ -226,12 +240,14 @@ TEST_P(Conformance, RowsOfMatricesAreIndependent) {
   const HostTensor norm = random_.tensor(type_of(dtype(), {320}), {});
   const HostTensor head_norm = random_.tensor(type_of(dtype(), {64}), {});
   HostTensor positions = random_.tensor(type_of(DType::kI32, {Dim::tokens()}), step.padded);
-  for (double& position : positions.values) position = static_cast<double>(random_.integer(0, 99));
+  for (double& position : positions.values)
+    position = static_cast<double>(random_.integer(0, 99));
   const HostTensor inv_freq = random_.tensor(type_of(DType::kF32, {32}), {});
   const ir::Attrs eps{{"eps", 1e-5}};
   for (const int64_t row : {0, 7, 32}) {
     expect_row_independent({.op = "linear", .inputs = {x, weight}, .step = step}, row);
-    expect_row_independent({.op = "rms_norm", .inputs = {x, norm}, .attrs = eps, .step = step}, row);
+    expect_row_independent({.op = "rms_norm", .inputs = {x, norm}, .attrs = eps, .step = step},
+                           row);
     expect_row_independent({.op = "rms_norm", .inputs = {x, head_norm}, .attrs = eps, .step = step},
                            row);
     expect_row_independent(

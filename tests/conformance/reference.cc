@@ -41,7 +41,8 @@ HostTensor rows_of(const HostTensor& x, int64_t num_rows, int64_t num_columns) {
 template <typename F>
 HostTensor zip(const HostTensor& a, const HostTensor& b, F f) {
   HostTensor y = like(a);
-  for (size_t i = 0; i < y.values.size(); ++i) y.values[i] = f(a.values[i], b.values[i]);
+  for (size_t i = 0; i < y.values.size(); ++i)
+    y.values[i] = f(a.values[i], b.values[i]);
   return y;
 }
 
@@ -63,7 +64,8 @@ HostTensor linear(const HostTensor& x, const HostTensor& weight, const HostTenso
   for (int64_t r = 0; r < x.num_rows(); ++r) {
     for (int64_t o = 0; o < weight.num_rows(); ++o) {
       double sum = bias == nullptr ? 0.0 : bias->values[static_cast<size_t>(o)];
-      for (int64_t i = 0; i < x.shape[1]; ++i) sum += x.row(r)[i] * weight.row(o)[i];
+      for (int64_t i = 0; i < x.shape[1]; ++i)
+        sum += x.row(r)[i] * weight.row(o)[i];
       y.row(r)[o] = sum;
     }
   }
@@ -105,8 +107,8 @@ HostTensor rope(const HostTensor& x, const HostTensor& positions, const HostTens
   for (int64_t t = 0; t < x.num_rows(); ++t) {
     for (int64_t head = 0; head < x.shape[1]; head += 2 * half) {
       for (int64_t i = 0; i < half; ++i) {
-        const double angle = positions.values[static_cast<size_t>(t)] *
-                             inv_freq.values[static_cast<size_t>(i)];
+        const double angle =
+            positions.values[static_cast<size_t>(t)] * inv_freq.values[static_cast<size_t>(i)];
         const double x1 = x.row(t)[head + i];
         const double x2 = x.row(t)[head + half + i];
         y.row(t)[head + i] = x1 * std::cos(angle) - x2 * std::sin(angle);
@@ -158,11 +160,13 @@ void attend(const AttentionInputs& in, int64_t b, int64_t num_seen, int64_t kv_h
   }
   const double largest = *std::max_element(weights.begin(), weights.end());
   double total = 0;
-  for (double& weight : weights) total += weight = std::exp(weight - largest);
+  for (double& weight : weights)
+    total += weight = std::exp(weight - largest);
   std::fill_n(result, head_size, 0.0);
   for (int64_t j = 0; j < num_seen; ++j) {
     const double weight = weights[static_cast<size_t>(j)] / total;
-    for (int64_t c = 0; c < head_size; ++c) result[c] += weight * token(in.v_cache, j)[c];
+    for (int64_t c = 0; c < head_size; ++c)
+      result[c] += weight * token(in.v_cache, j)[c];
   }
 }
 
@@ -174,7 +178,8 @@ std::vector<std::optional<std::vector<double>>> attention(const AttentionInputs&
   const int64_t heads_per_kv_head = num_columns / head_size / in.k_cache.shape[1];
   std::vector<std::optional<std::vector<double>>> rows(static_cast<size_t>(in.q.num_rows()));
   if (in.uniform_q > 0) {
-    for (auto& row : rows) row.emplace(static_cast<size_t>(num_columns), 0.0);
+    for (auto& row : rows)
+      row.emplace(static_cast<size_t>(num_columns), 0.0);
   }
   for (int64_t b = 0; b < in.kv_lens.num_rows(); ++b) {
     const int64_t q = in.uniform_q;
@@ -197,13 +202,15 @@ std::vector<std::optional<std::vector<double>>> attention(const AttentionInputs&
 std::vector<double> probabilities(const SampleRow& row) {
   std::vector<double> p(static_cast<size_t>(row.num_logits));
   double largest = -INFINITY;
-  for (int64_t i = 0; i < row.num_logits; ++i) largest = std::fmax(largest, row.logits[i]);
+  for (int64_t i = 0; i < row.num_logits; ++i)
+    largest = std::fmax(largest, row.logits[i]);
   double total = 0;
   for (int64_t i = 0; i < row.num_logits; ++i) {
     const double likelihood = std::exp((row.logits[i] - largest) / row.temperature);
     total += p[static_cast<size_t>(i)] = std::isnan(likelihood) ? 0.0 : likelihood;
   }
-  for (double& value : p) value /= total;
+  for (double& value : p)
+    value /= total;
   return p;
 }
 
@@ -222,10 +229,11 @@ std::vector<bool> kept_tokens(const SampleRow& row, double slack) {
       break;
     }
   }
-  threshold = std::max(threshold, row.min_p * p[order[0]] * (1 - slack));
+  const double most = p[order[0]];
+  threshold = std::max(threshold, std::min(most, row.min_p * most * (1 - slack)));
   std::vector<bool> kept(p.size());
   for (size_t i = 0; i < p.size(); ++i) {
-    kept[i] = p[i] >= threshold * (1 - std::fabs(slack)) && !std::isnan(row.logits[i]);
+    kept[i] = p[i] >= threshold * (1 - std::max(slack, 0.0)) && !std::isnan(row.logits[i]);
   }
   return kept;
 }
@@ -235,8 +243,7 @@ std::vector<double> scores(const SampleRow& row) {
   for (int64_t i = 0; i < row.num_logits; ++i) {
     const auto token = static_cast<uint32_t>(i);
     const random::Words words = random::philox(
-        static_cast<uint64_t>(row.seed),
-        {{token / 4, static_cast<uint32_t>(row.kv_len), 0, 1}});
+        static_cast<uint64_t>(row.seed), {{token / 4, static_cast<uint32_t>(row.kv_len), 0, 1}});
     const double u = random::uniform01(words.word[token % 4]);
     result[static_cast<size_t>(i)] = row.logits[i] / row.temperature - std::log(-std::log1p(-u));
   }

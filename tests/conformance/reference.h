@@ -67,8 +67,8 @@ struct SampleRow {
   int64_t seed = 0;
   int64_t kv_len = 0;
 };
-// Tokens that may win. `slack` widens top_p and min_p by that much: rounding may put a token that lies on
-// a threshold on either side.
+// Tokens that may win. A positive `slack` widens the thresholds by that much, a negative one
+// narrows them: rounding may put a token that lies on a threshold on either side.
 std::vector<bool> kept_tokens(const SampleRow& row, double slack);
 // Score of every token: logit / temperature + noise.
 std::vector<double> scores(const SampleRow& row);

@@ -19,7 +19,8 @@ StepShape tokens(int64_t count, int64_t sequences = 0) {
 
 HostTensor integers(Random& random, Dim dim, const ir::Sizes& sizes, int64_t first, int64_t last) {
   HostTensor tensor = random.tensor(type_of(DType::kI32, {dim}), sizes);
-  for (double& value : tensor.values) value = static_cast<double>(random.integer(first, last));
+  for (double& value : tensor.values)
+    value = static_cast<double>(random.integer(first, last));
   return tensor;
 }
 
@@ -123,10 +124,9 @@ TEST_P(Conformance, KvWriteAgrees) {
         const StepShape step = tokens(count);
         Write w = make_write(random_, dtype(), shape, count);
         w.k.row_gap = w.v.row_gap = gap;
-        const std::vector<Output> y =
-            run(device(), {.op = "kv_write",
-                           .inputs = {w.k_cache, w.v_cache, w.k, w.v, w.slots},
-                           .step = step});
+        const std::vector<Output> y = run(
+            device(),
+            {.op = "kv_write", .inputs = {w.k_cache, w.v_cache, w.k, w.v, w.slots}, .step = step});
         expect_cache(y[0].tensor, reference::kv_write(w.k_cache, w.k, w.slots), shape.head_size,
                      {.ulps = 0});
         expect_cache(y[1].tensor, reference::kv_write(w.v_cache, w.v, w.slots), shape.head_size,
@@ -166,8 +166,8 @@ TEST_P(Conformance, RopeKvWriteAgreesWithAndWithoutNorms) {
           k_expected = reference::rms_norm(w.k, k_norm, 1e-6);
         }
         q_expected = reference::rope(q_expected, positions, inv_freq);
-        k_expected = reference::kv_write(w.k_cache, reference::rope(k_expected, positions, inv_freq),
-                                         w.slots);
+        k_expected = reference::kv_write(w.k_cache,
+                                         reference::rope(k_expected, positions, inv_freq), w.slots);
         const Tolerance tolerance{.ulps = dtype() == DType::kF32 ? 4000.0 : 2.0};
         expect_agrees(c, {q_expected}, tolerance);
         const std::vector<Output> y = run(device(), c);

@@ -22,7 +22,8 @@ struct Params {
 
 HostTensor column(DType dtype, int64_t rows, const std::function<double(int64_t)>& value) {
   std::vector<double> values;
-  for (int64_t b = 0; b < rows; ++b) values.push_back(round_to(dtype, value(b)));
+  for (int64_t b = 0; b < rows; ++b)
+    values.push_back(round_to(dtype, value(b)));
   return tensor_of(type_of(dtype, {Dim::sequences()}), {0, rows}, values);
 }
 
@@ -34,17 +35,16 @@ OpCase make_case(Random& random, const HostTensor& logits, const Params& params)
   };
   OpCase c;
   c.op = "sample";
-  c.inputs = {logits,
-              same(DType::kF32, params.temperature),
-              same(DType::kI32, static_cast<double>(params.top_k)),
-              same(DType::kF32, params.top_p),
-              same(DType::kF32, params.min_p),
-              column(DType::kI64, rows,
-                     [&](int64_t) {
-                       return static_cast<double>(random.integer(0, int64_t{1} << 52));
-                     }),
-              column(DType::kI32, rows,
-                     [&](int64_t) { return static_cast<double>(random.integer(1, 5000)); })};
+  c.inputs = {
+      logits,
+      same(DType::kF32, params.temperature),
+      same(DType::kI32, static_cast<double>(params.top_k)),
+      same(DType::kF32, params.top_p),
+      same(DType::kF32, params.min_p),
+      column(DType::kI64, rows,
+             [&](int64_t) { return static_cast<double>(random.integer(0, int64_t{1} << 52)); }),
+      column(DType::kI32, rows,
+             [&](int64_t) { return static_cast<double>(random.integer(1, 5000)); })};
   c.step = {.padded = {0, rows}, .q = 1, .max_query_len = 1, .max_kv_len = 5000};
   return c;
 }
@@ -108,7 +108,8 @@ TEST_P(Sampling, SampleNeverTakesNaN) {
   std::fill_n(logits.row(0), kVocabulary, kNaN);
   std::fill_n(logits.row(1), kVocabulary, kNaN);
   logits.row(1)[217] = -5;
-  for (int64_t i = 0; i < kVocabulary; i += 2) logits.row(2)[i] = kNaN;
+  for (int64_t i = 0; i < kVocabulary; i += 2)
+    logits.row(2)[i] = kNaN;
   logits.row(3)[0] = kNaN;
   std::fill_n(logits.row(4), kVocabulary, -kInfinity);
   logits.row(4)[30] = 0;
@@ -146,7 +147,8 @@ std::vector<Params> combinations() {
   for (const double temperature : {0.3, 1.0, 2.5}) {
     for (const int64_t top_k : {0, 1, 5, 40, 100000}) {
       for (const double top_p : {1.0, 0.9, 0.3, 0.0}) {
-        for (const double min_p : {0.0, 0.05, 1.0}) all.push_back({temperature, top_k, top_p, min_p});
+        for (const double min_p : {0.0, 0.05, 1.0})
+          all.push_back({temperature, top_k, top_p, min_p});
       }
     }
   }
@@ -163,8 +165,8 @@ TEST_P(Sampling, SampleDrawsTheDefinedWinnerFromTheKeptTokens) {
     const HostTensor logits = random_logits(random_, 16, vocabulary);
     for (const Params& params : combinations()) {
       SCOPED_TRACE("vocabulary " + std::to_string(vocabulary) + " temperature " +
-                   std::to_string(params.temperature) + " k " + std::to_string(params.top_k) + " p " +
-                   std::to_string(params.top_p) + " min p " + std::to_string(params.min_p));
+                   std::to_string(params.temperature) + " k " + std::to_string(params.top_k) +
+                   " p " + std::to_string(params.top_p) + " min p " + std::to_string(params.min_p));
       const OpCase c = make_case(random_, logits, params);
       const std::vector<Output> y = run(device(), c);
       for (int64_t b = 0; b < logits.num_rows(); ++b) {
@@ -195,7 +197,8 @@ TEST_P(Sampling, SampleKeepsTiesAtAThreshold) {
   for (const Params& params : {Params{1, 1, 1, 0}, Params{1, 0, 0.1, 0}, Params{1, 3, 0.2, 1}}) {
     const std::vector<Output> y = run(device(), make_case(random_, flat, params));
     std::vector<int> seen(8);
-    for (int64_t b = 0; b < 64; ++b) seen[y[0].tensor.integer(b)] = 1;
+    for (int64_t b = 0; b < 64; ++b)
+      seen[y[0].tensor.integer(b)] = 1;
     EXPECT_GT(std::count(seen.begin(), seen.end(), 1), 4);
   }
 }
@@ -206,18 +209,21 @@ TEST_P(Sampling, SampleDrawsEachTokenAsOftenAsItsProbabilitySays) {
   constexpr int64_t kVocabulary = 12;
   const HostTensor one = random_logits(random_, 1, kVocabulary, 1);
   HostTensor logits = random_logits(random_, kRows, kVocabulary);
-  for (int64_t b = 0; b < kRows; ++b) std::copy_n(one.row(0), kVocabulary, logits.row(b));
+  for (int64_t b = 0; b < kRows; ++b)
+    std::copy_n(one.row(0), kVocabulary, logits.row(b));
   for (const Params& params : {Params{1, 0, 1, 0}, Params{0.7, 0, 1, 0}, Params{1, 5, 1, 0},
                                Params{1.5, 0, 0.8, 0}, Params{1, 0, 1, 0.2}}) {
     const OpCase c = make_case(random_, logits, params);
     const std::vector<Output> y = run(device(), c);
     std::vector<double> counts(kVocabulary);
-    for (int64_t b = 0; b < kRows; ++b) ++counts[y[0].tensor.integer(b)];
+    for (int64_t b = 0; b < kRows; ++b)
+      ++counts[y[0].tensor.integer(b)];
 
     const std::vector<double> p = reference::probabilities(row_of(c, 0));
     const std::vector<bool> kept = reference::kept_tokens(row_of(c, 0), 0);
     double total = 0;
-    for (int64_t i = 0; i < kVocabulary; ++i) total += kept[i] ? p[i] : 0;
+    for (int64_t i = 0; i < kVocabulary; ++i)
+      total += kept[i] ? p[i] : 0;
     double chi_square = 0;
     for (int64_t i = 0; i < kVocabulary; ++i) {
       const double expected = kept[i] ? kRows * p[i] / total : 0;

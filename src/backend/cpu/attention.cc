@@ -1,9 +1,9 @@
 // Attention over a paged KV cache, for uniform and mixed steps alike.
 //
-// One task is one KV head and a few query tokens of one sequence, with all query heads that share the KV
-// head. It walks the sequence's pages in order with a running maximum (Milakov and Gimelshein, "Online
-// normalizer calculation for softmax", 2018), one page at a time, so a row's bits depend on its own length and
-// the page size alone.
+// One task is one KV head and a few query tokens of one sequence, with all query heads that share
+// the KV head. It walks the sequence's pages in order with a running maximum (Milakov and
+// Gimelshein, "Online normalizer calculation for softmax", 2018), one page at a time, so a row's
+// bits depend on its own length and the page size alone.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -70,7 +70,8 @@ std::vector<Task> make_tasks(const Attention& a, int q) {
   const int64_t max_len = a.page_table.shape[1] * a.page_size();
   for (int64_t b = 0; b < num_sequences; ++b) {
     const int64_t begin = std::clamp<int64_t>(q > 0 ? b * q : a.query_starts[b], 0, num_rows);
-    const int64_t end = std::clamp<int64_t>(q > 0 ? (b + 1) * q : a.query_starts[b + 1], begin, num_rows);
+    const int64_t end =
+        std::clamp<int64_t>(q > 0 ? (b + 1) * q : a.query_starts[b + 1], begin, num_rows);
     const int64_t kv_len = std::clamp<int64_t>(a.kv_lens[b], 0, max_len);
     if (kv_len == 0) {
       if (q > 0) zero_rows(a.y, begin, end);
@@ -109,8 +110,10 @@ void load_page(const TensorView& cache, int64_t page, int64_t head, int64_t num_
               num_slots * cache.shape[3], to);
 }
 
-// Scores of one row and one page become weights; what was summed before is scaled to the new maximum.
-void weigh_row(const State& state, int64_t row, int64_t num_slots, float* scores, int64_t head_size) {
+// Scores of one row and one page become weights; what was summed before is scaled to the new
+// maximum.
+void weigh_row(const State& state, int64_t row, int64_t num_slots, float* scores,
+               int64_t head_size) {
   const float before = state.maximum[row];
   const float now = std::max(before, simd().max_number(scores, num_slots));
   const float page_total = simd().exp_sum(scores, num_slots, now);
@@ -118,7 +121,8 @@ void weigh_row(const State& state, int64_t row, int64_t num_slots, float* scores
     float factor = before - now;
     simd().exp(&factor, 1);
     state.total[row] *= factor;
-    for (int64_t c = 0; c < head_size; ++c) state.sum[row * head_size + c] *= factor;
+    for (int64_t c = 0; c < head_size; ++c)
+      state.sum[row * head_size + c] *= factor;
     state.maximum[row] = now;
   }
   state.total[row] += page_total;
@@ -131,13 +135,14 @@ void attend_page(const Attention& a, const Task& task, int64_t head, int64_t sta
   const int64_t head_size = a.head_size();
   const int64_t page_size = a.page_size();
   const int64_t entry = start / page_size;
-  const int64_t page = std::clamp<int64_t>(
-      a.page_table.row<int32_t>(task.sequence)[entry], 0, a.k_cache.shape[0] - 1);
-  // Rows see more the later they come: the last row decides what is read, the first that sees anything
-  // where to begin.
+  const int64_t page = std::clamp<int64_t>(a.page_table.row<int32_t>(task.sequence)[entry], 0,
+                                           a.k_cache.shape[0] - 1);
+  // Rows see more the later they come: the last row decides what is read, the first that sees
+  // anything where to begin.
   const int64_t most = std::min(page_size, num_seen(task, task.last - 1) - start);
   int64_t first = task.first;
-  while (num_seen(task, first) <= start) ++first;
+  while (num_seen(task, first) <= start)
+    ++first;
   const int64_t row = (first - task.first) * group;
   const int64_t num_rows = (task.last - first) * group;
 
@@ -181,7 +186,8 @@ void run_task(const Attention& a, const Task& task, int64_t head) {
   for (int64_t t = task.first; t < task.last; ++t) {
     float* query = state.query + (t - task.first) * width;
     simd().load(row_bytes(a.q, t, head * width), a.q.dtype, width, query);
-    for (int64_t i = 0; i < width; ++i) query[i] *= a.scale;
+    for (int64_t i = 0; i < width; ++i)
+      query[i] *= a.scale;
   }
   std::fill_n(state.sum, rows * head_size, 0.0F);
   std::fill_n(state.maximum, rows, -std::numeric_limits<float>::infinity());
@@ -197,7 +203,8 @@ void run_task(const Attention& a, const Task& task, int64_t head) {
     for (int64_t i = 0; i < group; ++i) {
       const float total = state.total[(t - task.first) * group + i];
       const float factor = num_seen(task, t) > 0 ? 1.0F / total : 0.0F;
-      for (int64_t c = 0; c < head_size; ++c) sum[i * head_size + c] *= factor;
+      for (int64_t c = 0; c < head_size; ++c)
+        sum[i * head_size + c] *= factor;
     }
     simd().store(sum, width, a.y.dtype, row_bytes(a.y, t, head * width));
   }

@@ -1,10 +1,9 @@
 #include "backend/cpu/device.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <sched.h>
 #include <string>
 #include <thread>
 
@@ -53,7 +52,9 @@ Memory CpuDevice::allocate(int64_t bytes) {
   return cpu::allocate(bytes);
 }
 
-Memory CpuDevice::allocate_host(int64_t bytes) { return allocate(bytes); }
+Memory CpuDevice::allocate_host(int64_t bytes) {
+  return allocate(bytes);
+}
 
 std::unique_ptr<AddressRange> CpuDevice::reserve(int64_t bytes) {
   refuse_while_recording("reserves addresses");
@@ -64,11 +65,13 @@ std::unique_ptr<Stream> CpuDevice::create_stream() {
   return std::make_unique<CpuStream>(options_.shuffle_seed);
 }
 
-std::unique_ptr<Event> CpuDevice::create_event() { return std::make_unique<CpuEvent>(); }
+std::unique_ptr<Event> CpuDevice::create_event() {
+  return std::make_unique<CpuEvent>();
+}
 
-void CpuDevice::fill_random(Stream& stream, const TensorView& tensor, uint64_t seed,
-                            float stddev) {
-  ENCORE_CHECK(tensor.is_dense() && is_float(tensor.dtype), "fill_random needs a dense float tensor");
+void CpuDevice::fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev) {
+  ENCORE_CHECK(tensor.is_dense() && is_float(tensor.dtype),
+               "fill_random needs a dense float tensor");
   constexpr int64_t kBlocks = 256;  // of four numbers
   const auto run = [this, tensor, seed, stddev] {
     const int64_t count = tensor.shape.num_elements();
@@ -77,7 +80,8 @@ void CpuDevice::fill_random(Stream& stream, const TensorView& tensor, uint64_t s
       std::array<float, 4 * kBlocks> numbers;
       for (int64_t piece = first; piece < last; ++piece) {
         simd().normals(seed, static_cast<uint64_t>(piece * kBlocks), kBlocks, numbers.data());
-        for (float& number : numbers) number *= stddev;
+        for (float& number : numbers)
+          number *= stddev;
         const int64_t offset = piece * 4 * kBlocks;
         simd().store(numbers.data(), std::min(4 * kBlocks, count - offset), tensor.dtype,
                      tensor.as<std::byte>() + offset * size_of(tensor.dtype));

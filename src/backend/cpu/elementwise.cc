@@ -37,22 +37,26 @@ void for_each_chunk(Pool& pool, const KernelArgs& args, const F& f) {
 // x / (1 + exp(-x))
 void silu_chunk(float* x, int64_t count) {
   Chunk power;
-  for (int64_t i = 0; i < count; ++i) power[static_cast<size_t>(i)] = -x[i];
+  for (int64_t i = 0; i < count; ++i)
+    power[static_cast<size_t>(i)] = -x[i];
   simd().exp(power.data(), count);
-  for (int64_t i = 0; i < count; ++i) x[i] = x[i] / (1.0F + power[static_cast<size_t>(i)]);
+  for (int64_t i = 0; i < count; ++i)
+    x[i] = x[i] / (1.0F + power[static_cast<size_t>(i)]);
 }
 
 }  // namespace
 
 void add(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
   for_each_chunk(pool, args, [](float* a, const float* b, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) a[i] += b[i];
+    for (int64_t i = 0; i < count; ++i)
+      a[i] += b[i];
   });
 }
 
 void mul(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
   for_each_chunk(pool, args, [](float* a, const float* b, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) a[i] *= b[i];
+    for (int64_t i = 0; i < count; ++i)
+      a[i] *= b[i];
   });
 }
 
@@ -64,7 +68,8 @@ void silu(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
 void silu_mul(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
   for_each_chunk(pool, args, [](float* gate, const float* up, int64_t count) {
     silu_chunk(gate, count);
-    for (int64_t i = 0; i < count; ++i) gate[i] *= up[i];
+    for (int64_t i = 0; i < count; ++i)
+      gate[i] *= up[i];
   });
 }
 

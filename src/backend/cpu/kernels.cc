@@ -53,7 +53,9 @@ BoundLaunch bind(Device& device, const KernelArgs& args) {
 
 }  // namespace
 
-std::span<const Kernel> kernel_rows() { return kRows; }
+std::span<const Kernel> kernel_rows() {
+  return kRows;
+}
 
 BoundLaunch bind_run(Device& device, const KernelArgs& args, std::string_view kernel, Run run) {
   ENCORE_CHECK(device.kind() == DeviceKind::kCpu, "a CPU kernel bound on another device");

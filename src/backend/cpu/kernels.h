@@ -1,7 +1,7 @@
 // The CPU's kernels: one file a family, one function a kernel, all dtypes by widening rows to f32.
 //
-// Every output element is computed whole by one thread, and a row's bits do not depend on the rows beside
-// it nor on how many there are.
+// Every output element is computed whole by one thread, and a row's bits do not depend on the rows
+// beside it nor on how many there are.
 #pragma once
 
 #include <span>

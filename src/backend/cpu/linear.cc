@@ -1,7 +1,8 @@
 // y = x weight^T + bias.
 //
-// One row of x streams the weights once from memory. Many rows widen 16 rows of the weight at a time and
-// use them for every row of x, from registers in blocks. Both add in the order simd.h gives.
+// One row of x streams the weights once from memory. Many rows widen 16 rows of the weight at a
+// time and use them for every row of x, from registers in blocks. Both add in the order simd.h
+// gives.
 #include <algorithm>
 #include <array>
 
@@ -11,9 +12,9 @@
 namespace encore::cpu {
 namespace {
 
-constexpr int64_t kMaxPackedRows = 256;   // rows of x widened at a time
-constexpr int64_t kOutsPerPanel = 16;     // rows of the weight widened at a time
-constexpr int64_t kMinRowsForPanel = 4;   // fewer rows read the weight as it is
+constexpr int64_t kMaxPackedRows = 256;  // rows of x widened at a time
+constexpr int64_t kOutsPerPanel = 16;    // rows of the weight widened at a time
+constexpr int64_t kMinRowsForPanel = 4;  // fewer rows read the weight as it is
 
 struct Linear {
   const TensorView& x;
@@ -41,7 +42,8 @@ void finish(const Linear& l, float* sums, int64_t row, int64_t num_rows, int64_t
   for (int64_t r = 0; r < num_rows; ++r) {
     float* sum = sums + r * kOutsPerPanel;
     if (l.bias != nullptr) {
-      for (int64_t c = 0; c < count; ++c) sum[c] += bias[static_cast<size_t>(c)];
+      for (int64_t c = 0; c < count; ++c)
+        sum[c] += bias[static_cast<size_t>(c)];
     }
     simd().store(sum, count, l.y.dtype, row_bytes(l.y, row + r, first));
   }

@@ -1,12 +1,12 @@
 #include "backend/cpu/memory.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <string>
+#include <unistd.h>
+
+#include <sys/mman.h>
 
 #include "backend/cpu/stream.h"
 
@@ -14,8 +14,8 @@ namespace encore::cpu {
 namespace {
 
 constexpr int64_t kAlignment = 64;
-// From here on, memory lies on huge pages where the system has them: weights are read front to back at each
-// step, and small pages cost a fifth of the bandwidth in look-ups.
+// From here on, memory lies on huge pages where the system has them: weights are read front to back
+// at each step, and small pages cost a fifth of the bandwidth in look-ups.
 constexpr int64_t kHugePage = int64_t{2} << 20;
 constexpr int64_t kLarge = 2 * kHugePage;
 
@@ -48,7 +48,8 @@ bool is_plainly_too_much(int64_t bytes) {
 class Range final : public AddressRange {
  public:
   explicit Range(int64_t bytes)
-      : granularity_(sysconf(_SC_PAGESIZE)), bytes_(std::max(granularity_, round_up(bytes, granularity_))) {
+      : granularity_(sysconf(_SC_PAGESIZE)),
+        bytes_(std::max(granularity_, round_up(bytes, granularity_))) {
     data_ = mmap(nullptr, static_cast<size_t>(bytes_), PROT_NONE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (data_ == MAP_FAILED) fail_out_of_memory("cannot reserve addresses for", bytes_);

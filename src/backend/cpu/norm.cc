@@ -24,7 +24,8 @@ const float* widened_weight(const TensorView& weight) {
 void normalize(float* x, const float* weight, int64_t n, float eps) {
   const float mean = simd().sum_of_squares(x, n) / static_cast<float>(n);
   const float scale = 1.0F / std::sqrt(mean + eps);
-  for (int64_t i = 0; i < n; ++i) x[i] = x[i] * scale * weight[i];
+  for (int64_t i = 0; i < n; ++i)
+    x[i] = x[i] * scale * weight[i];
 }
 
 void rms_norm(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
@@ -39,7 +40,8 @@ void rms_norm(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
     float* row = thread_buffer(Buffer::kFirst, n);
     for (int64_t r = first; r < last; ++r) {
       simd().load(row_bytes(x, r), x.dtype, n, row);
-      for (int64_t g = 0; g < n; g += group) normalize(row + g, wide, group, eps);
+      for (int64_t g = 0; g < n; g += group)
+        normalize(row + g, wide, group, eps);
       simd().store(row, n, y.dtype, row_bytes(y, r));
     }
   });
@@ -60,7 +62,8 @@ void add_rms_norm(Pool& pool, const KernelArgs& args, const StepShape& /*step*/)
     for (int64_t r = first; r < last; ++r) {
       simd().load(row_bytes(x, r), x.dtype, n, row);
       simd().load(row_bytes(residual, r), residual.dtype, n, other);
-      for (int64_t i = 0; i < n; ++i) row[i] += other[i];
+      for (int64_t i = 0; i < n; ++i)
+        row[i] += other[i];
       simd().store(row, n, sum.dtype, row_bytes(sum, r));
       // The norm is of the rounded sum, as if the two ops were apart.
       simd().load(row_bytes(sum, r), sum.dtype, n, row);

@@ -5,8 +5,8 @@
 namespace encore::cpu {
 namespace {
 
-// About 30 microseconds: longer than the serial work between two launches of a step, far shorter than
-// the time between steps of an idle engine.
+// About 30 microseconds: longer than the serial work between two launches of a step, far shorter
+// than the time between steps of an idle engine.
 constexpr int kSpins = 1000;
 constexpr int kYields = 20;
 
@@ -19,7 +19,8 @@ void pause() {
 }  // namespace
 
 Pool::Pool(int num_threads) {
-  for (int i = 1; i < num_threads; ++i) workers_.emplace_back([this] { work(); });
+  for (int i = 1; i < num_threads; ++i)
+    workers_.emplace_back([this] { work(); });
 }
 
 Pool::~Pool() {
@@ -28,7 +29,8 @@ Pool::~Pool() {
     stop_ = true;
   }
   wake_.notify_all();
-  for (std::thread& worker : workers_) worker.join();
+  for (std::thread& worker : workers_)
+    worker.join();
 }
 
 int64_t Pool::grain(int64_t count, int64_t multiple) const {

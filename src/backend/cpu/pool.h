@@ -22,9 +22,9 @@ class Pool {
 
   [[nodiscard]] int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls body(first, last) for pieces of at most `grain` that together cover [0, count) once. Which
-  // thread runs a piece is not fixed: results are the same for every number of threads only if each is
-  // computed whole by one index. `body` must not throw and must not call parallel_for.
+  // Calls body(first, last) for pieces of at most `grain` that together cover [0, count) once.
+  // Which thread runs a piece is not fixed: results are the same for every number of threads only
+  // if each is computed whole by one index. `body` must not throw and must not call parallel_for.
   void parallel_for(int64_t count, int64_t grain,
                     const std::function<void(int64_t first, int64_t last)>& body);
 
@@ -46,8 +46,8 @@ class Pool {
   std::vector<std::thread> workers_;
   std::mutex callers_;  // held by the thread whose loop runs
 
-  // Invariant: a worker enters the loop only while it is open, under mutex_, so a worker that wakes up
-  // late neither delays the caller nor sees a loop that is gone.
+  // Invariant: a worker enters the loop only while it is open, under mutex_, so a worker that wakes
+  // up late neither delays the caller nor sees a loop that is gone.
   std::mutex mutex_;
   std::condition_variable wake_;
   Loop loop_;

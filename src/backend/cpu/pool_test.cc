@@ -19,9 +19,11 @@ TEST(Pool, CoversEveryIndexOnce) {
         std::vector<std::atomic<int>> seen(static_cast<size_t>(count));
         pool.parallel_for(count, grain, [&](int64_t first, int64_t last) {
           EXPECT_LE(num_threads == 1 ? 0 : last - first, grain);
-          for (int64_t i = first; i < last; ++i) ++seen[static_cast<size_t>(i)];
+          for (int64_t i = first; i < last; ++i)
+            ++seen[static_cast<size_t>(i)];
         });
-        for (const auto& times : seen) EXPECT_EQ(times, 1);
+        for (const auto& times : seen)
+          EXPECT_EQ(times, 1);
       }
     }
   }

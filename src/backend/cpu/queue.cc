@@ -23,14 +23,16 @@ void ShuffledQueue::append(Entry entry) {
   const Entry& added = pending_.back().entry;
 
   // Waiting for the walk before is enough: its launches wait for the walk before theirs.
-  for (size_t i = previous_walk_start_; i < walk_start_; ++i) wait_for(index, i);
+  for (size_t i = previous_walk_start_; i < walk_start_; ++i)
+    wait_for(index, i);
   if (added.after.has_value()) {
     for (const int id : *added.after) {
       const auto earlier = walk_ids_.find(id);
       if (earlier != walk_ids_.end()) wait_for(index, earlier->second);
     }
   } else {
-    for (size_t i = walk_start_; i < index; ++i) wait_for(index, i);
+    for (size_t i = walk_start_; i < index; ++i)
+      wait_for(index, i);
   }
 
   if (added.id >= 0) {
@@ -55,7 +57,8 @@ void ShuffledQueue::run_all() {
     std::swap(ready[random_() % ready.size()], ready.back());
     const Pending& next = pending[ready.back()];
     ready.pop_back();
-    for (const Task& task : next.entry.tasks) task.run();
+    for (const Task& task : next.entry.tasks)
+      task.run();
     for (const size_t follower : next.followers) {
       if (--pending[follower].num_waiting_for == 0) ready.push_back(follower);
     }

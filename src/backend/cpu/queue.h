@@ -25,14 +25,18 @@ struct Entry {
   std::vector<Task> tasks;                // run one after the other
 };
 
-// Launches that nobody has looked at yet. They run in a random order that the given dependencies allow:
+// Launches that nobody has looked at yet. They run in a random order that the given dependencies
+// allow:
 //
 //   - Ids name launches of one walk. A walk ends where an id comes a second time and at barrier();
 //     whatever is appended later waits for the whole walk.
-//   - A launch with `after` waits for the launches of its walk with those ids, and no others. Ids that the
+//   - A launch with `after` waits for the launches of its walk with those ids, and no others. Ids
+//   that the
 //     walk has not seen are of an earlier walk and already waited for.
-//   - A launch without `after` waits for everything before it. Later launches wait for it only if they name it
-//     or have no `after` themselves; but when it has no id, nothing could name it, and it ends the walk.
+//   - A launch without `after` waits for everything before it. Later launches wait for it only if
+//   they name it
+//     or have no `after` themselves; but when it has no id, nothing could name it, and it ends the
+//     walk.
 //
 // Threads: one at a time.
 class ShuffledQueue {
@@ -56,7 +60,7 @@ class ShuffledQueue {
 
   std::mt19937_64 random_;
   std::vector<Pending> pending_;
-  size_t walk_start_ = 0;          // first launch of the current walk
+  size_t walk_start_ = 0;           // first launch of the current walk
   size_t previous_walk_start_ = 0;  // the walk before it is [previous_walk_start_, walk_start_)
   std::map<int, size_t> walk_ids_;
 };

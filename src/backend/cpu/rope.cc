@@ -107,8 +107,8 @@ void rope_kv_write(Pool& pool, const KernelArgs& args, const StepShape& /*step*/
         const int64_t place = (page * num_kv_heads + head) * page_size + slots[t] % page_size;
         turn_head(row_bytes(k, t, head * head_size), k.dtype, k_norm, angles,
                   k_cache.as<std::byte>() + place * head_bytes);
-        std::memcpy(v_cache.as<std::byte>() + place * head_bytes,
-                    row_bytes(v, t, head * head_size), static_cast<size_t>(head_bytes));
+        std::memcpy(v_cache.as<std::byte>() + place * head_bytes, row_bytes(v, t, head * head_size),
+                    static_cast<size_t>(head_bytes));
       }
     }
   });

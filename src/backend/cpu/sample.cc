@@ -1,9 +1,9 @@
 // Sampling: one token per row of logits.
 //
-// The scale of a row is z = (logit - largest logit) / temperature, so that p is exp(z) over its sum, the
-// largest p belongs to z = 0, and nothing overflows. top_k, top_p and min_p each say which z is too small;
-// a token is kept if its z is at least the largest of the three bounds. p is over the whole row: it is
-// not normalised again after top_k.
+// The scale of a row is z = (logit - largest logit) / temperature, so that p is exp(z) over its
+// sum, the largest p belongs to z = 0, and nothing overflows. top_k, top_p and min_p each say which
+// z is too small; a token is kept if its z is at least the largest of the three bounds. p is over
+// the whole row: it is not normalised again after top_k.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -79,16 +79,19 @@ float smallest_kept(const float* z, int64_t n, const Params& params) {
     std::nth_element(candidates, candidates + params.top_k - 1, candidates + n, std::greater<>());
     const float kth = candidates[params.top_k - 1];
     bound = std::max(bound, kth);
-    count = std::partition(candidates, candidates + n, [&](float v) { return v >= kth; }) - candidates;
+    count =
+        std::partition(candidates, candidates + n, [&](float v) { return v >= kth; }) - candidates;
   }
-  if (by_p) bound = std::max(bound, top_p_bound(candidates, count, total * std::max(0.0F, params.top_p)));
+  if (by_p)
+    bound = std::max(bound, top_p_bound(candidates, count, total * std::max(0.0F, params.top_p)));
   return bound;
 }
 
 int32_t sample_row(const float* logits, int64_t n, const Params& params) {
   const float largest = simd().max_number(logits, n);
   // Greedy, or nothing to choose by: no number at all, or an infinite one.
-  if (!(params.temperature > 0) || !std::isfinite(largest)) return first_index_of(logits, n, largest);
+  if (!(params.temperature > 0) || !std::isfinite(largest))
+    return first_index_of(logits, n, largest);
 
   float* z = thread_buffer(Buffer::kFirst, n);
   for (int64_t i = 0; i < n; ++i) {

@@ -1,12 +1,12 @@
 // The inner loops that need vector instructions, once per instruction set.
 //
-// Each table is one file compiled with its own flags from one body (simd_body.inc), so those files use no
-// inline function of anybody else: the linker may keep whichever copy it likes.
+// Each table is one file compiled with its own flags from one body (simd_body.inc), so those files
+// use no inline function of anybody else: the linker may keep whichever copy it likes.
 //
-// Sums have one order on every instruction set: 16 lanes, lane l takes elements l, l + 16, ... in that
-// order (of the even-odd arrangement, for bf16 weights), lanes are added pairwise at the end. So a dot
-// product's bits do not depend on what else is computed beside it. Instruction sets differ in one thing:
-// without FMA each product is rounded.
+// Sums have one order on every instruction set: 16 lanes, lane l takes elements l, l + 16, ... in
+// that order (of the even-odd arrangement, for bf16 weights), lanes are added pairwise at the end.
+// So a dot product's bits do not depend on what else is computed beside it. Instruction sets differ
+// in one thing: without FMA each product is rounded.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,15 @@
 
 namespace encore::cpu {
 
-// How the elements of a widened row lie. Even-odd: of each 32, the even ones first, which is how bf16 splits
-// with one shift and one mask.
+// How the elements of a widened row lie. Even-odd: of each 32, the even ones first, which is how
+// bf16 splits with one shift and one mask.
 enum class Arrangement : uint8_t { kNatural, kEvenOdd };
 
 // Widened rows are padded with zeros to a multiple of this.
 constexpr int64_t kPadding = 32;
-constexpr int64_t padded(int64_t n) { return (n + kPadding - 1) / kPadding * kPadding; }
+constexpr int64_t padded(int64_t n) {
+  return (n + kPadding - 1) / kPadding * kPadding;
+}
 
 // Dot products of every row of x with every row of w, of `n` elements each.
 struct DotProducts {

@@ -19,18 +19,36 @@ constexpr int64_t kTileX = 4;
 constexpr int64_t kTileW = 4;
 constexpr int64_t kStreamW = 4;
 
-inline Vec zero() { return _mm512_setzero_ps(); }
-inline Vec broadcast(float value) { return _mm512_set1_ps(value); }
-inline Vec add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
-inline Vec sub(Vec a, Vec b) { return _mm512_sub_ps(a, b); }
-inline Vec mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
-inline Vec max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
-inline Vec min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
-inline Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
+inline Vec zero() {
+  return _mm512_setzero_ps();
+}
+inline Vec broadcast(float value) {
+  return _mm512_set1_ps(value);
+}
+inline Vec add(Vec a, Vec b) {
+  return _mm512_add_ps(a, b);
+}
+inline Vec sub(Vec a, Vec b) {
+  return _mm512_sub_ps(a, b);
+}
+inline Vec mul(Vec a, Vec b) {
+  return _mm512_mul_ps(a, b);
+}
+inline Vec max(Vec a, Vec b) {
+  return _mm512_max_ps(a, b);
+}
+inline Vec min(Vec a, Vec b) {
+  return _mm512_min_ps(a, b);
+}
+inline Vec fma(Vec a, Vec b, Vec c) {
+  return _mm512_fmadd_ps(a, b, c);
+}
 inline Vec round_nearest(Vec v) {
   return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-inline Vec exp2_split(Vec v, Vec n) { return _mm512_scalef_ps(v, n); }
+inline Vec exp2_split(Vec v, Vec n) {
+  return _mm512_scalef_ps(v, n);
+}
 
 inline float sum(Vec v) {
   const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
@@ -39,8 +57,12 @@ inline float sum(Vec v) {
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
-inline Vec load(const float* from) { return _mm512_loadu_ps(from); }
-inline void store(float* to, Vec v) { _mm512_storeu_ps(to, v); }
+inline Vec load(const float* from) {
+  return _mm512_loadu_ps(from);
+}
+inline void store(float* to, Vec v) {
+  _mm512_storeu_ps(to, v);
+}
 
 inline Vec load(const Bf16* from) {
   const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));

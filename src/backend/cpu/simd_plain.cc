@@ -20,14 +20,17 @@ constexpr int64_t kStreamW = 2;
 template <typename F>
 inline Vec each(F f) {
   Vec result;
-  for (int i = 0; i < kWidth; ++i) result.lane[i] = f(i);
+  for (int i = 0; i < kWidth; ++i)
+    result.lane[i] = f(i);
   return result;
 }
 
 inline Vec broadcast(float value) {
   return each([&](int) { return value; });
 }
-inline Vec zero() { return broadcast(0.0F); }
+inline Vec zero() {
+  return broadcast(0.0F);
+}
 inline Vec add(const Vec& a, const Vec& b) {
   return each([&](int i) { return a.lane[i] + b.lane[i]; });
 }
@@ -53,7 +56,9 @@ inline Vec round_nearest(const Vec& v) {
   constexpr float kShift = 12582912.0F;
   return each([&](int i) { return (v.lane[i] + kShift) - kShift; });
 }
-inline float power_of_two(int32_t n) { return std::bit_cast<float>((n + 127) * (1 << 23)); }
+inline float power_of_two(int32_t n) {
+  return std::bit_cast<float>((n + 127) * (1 << 23));
+}
 inline Vec exp2_split(const Vec& v, const Vec& n) {
   return each([&](int i) {
     const bool is_nan = n.lane[i] != n.lane[i];
@@ -73,12 +78,14 @@ inline void load_even_odd(const Bf16* from, Vec& even, Vec& odd) {
 }
 template <typename T>
 inline void store(T* to, const Vec& v) {
-  for (int i = 0; i < kWidth; ++i) to[i] = T(v.lane[i]);
+  for (int i = 0; i < kWidth; ++i)
+    to[i] = T(v.lane[i]);
 }
 
 inline float sum(Vec v) {
   for (int width = kWidth / 2; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) v.lane[i] += v.lane[i + width];
+    for (int i = 0; i < width; ++i)
+      v.lane[i] += v.lane[i + width];
   }
   return v.lane[0];
 }

@@ -23,7 +23,8 @@ class SimdTables : public testing::TestWithParam<int> {
   std::vector<float> numbers(int64_t n, double stddev = 1) {
     std::normal_distribution<float> normal(0, static_cast<float>(stddev));
     std::vector<float> values(static_cast<size_t>(n));
-    for (float& value : values) value = normal(engine_);
+    for (float& value : values)
+      value = normal(engine_);
     return values;
   }
 
@@ -36,7 +37,8 @@ const int64_t kLengths[] = {0, 1, 7, 15, 16, 17, 31, 32, 33, 100, 1000};
 TEST_P(SimdTables, RoundsHalvesAsTheReferenceTypesDo) {
   std::vector<float> values = numbers(200000, 1e3);
   for (size_t i = 0; i < values.size(); i += 2) {
-    const auto bits = static_cast<uint32_t>(engine_());  // every exponent, NaN and infinity included
+    const auto bits =
+        static_cast<uint32_t>(engine_());  // every exponent, NaN and infinity included
     std::memcpy(&values[i], &bits, 4);
   }
   const auto n = static_cast<int64_t>(values.size());
@@ -93,8 +95,8 @@ TEST_P(SimdTables, PacksBothWaysFromEveryDtype) {
   }
 }
 
-// The bits of a dot product depend neither on how many are asked for nor on whether bf16 weights were
-// widened before.
+// The bits of a dot product depend neither on how many are asked for nor on whether bf16 weights
+// were widened before.
 TEST_P(SimdTables, AddsDotProductsInOneOrder) {
   constexpr int64_t kX = 9;
   constexpr int64_t kW = 21;
@@ -114,9 +116,16 @@ TEST_P(SimdTables, AddsDotProductsInOneOrder) {
                   w_packed.data() + r * stride);
     }
     std::vector<float> all(kX * kW);
-    DotProducts dots{.x = x_packed.data(), .x_stride = stride, .num_x = kX,
-                     .w = w.data(), .w_dtype = DType::kBF16, .w_stride = n, .num_w = kW, .n = n,
-                     .y = all.data(), .y_stride = kW};
+    DotProducts dots{.x = x_packed.data(),
+                     .x_stride = stride,
+                     .num_x = kX,
+                     .w = w.data(),
+                     .w_dtype = DType::kBF16,
+                     .w_stride = n,
+                     .num_w = kW,
+                     .n = n,
+                     .y = all.data(),
+                     .y_stride = kW};
     simd_->dot_products(dots);
     std::vector<float> widened(kX * kW);
     dots.w = w_packed.data();
@@ -129,9 +138,16 @@ TEST_P(SimdTables, AddsDotProductsInOneOrder) {
     for (int64_t r = 0; r < kX; ++r) {
       for (int64_t c = 0; c < kW; ++c) {
         float one = 0;
-        simd_->dot_products({.x = x_packed.data() + r * stride, .x_stride = stride, .num_x = 1,
-                             .w = w.data() + c * n, .w_dtype = DType::kBF16, .w_stride = n,
-                             .num_w = 1, .n = n, .y = &one, .y_stride = 1});
+        simd_->dot_products({.x = x_packed.data() + r * stride,
+                             .x_stride = stride,
+                             .num_x = 1,
+                             .w = w.data() + c * n,
+                             .w_dtype = DType::kBF16,
+                             .w_stride = n,
+                             .num_w = 1,
+                             .n = n,
+                             .y = &one,
+                             .y_stride = 1});
         ASSERT_EQ(one, all[static_cast<size_t>(r * kW + c)]) << r << " " << c << " n " << n;
         double exact = 0;
         for (int64_t i = 0; i < n; ++i) {
@@ -151,14 +167,21 @@ TEST_P(SimdTables, SumsWeightedRows) {
     const std::vector<float> rows = numbers(5 * n);
     const std::vector<float> before = numbers(2 * n);
     std::vector<float> y = before;
-    simd_->weighted_sum({.weights = weights.data(), .weights_stride = 5, .num_y = 2,
-                         .rows = rows.data(), .rows_stride = n, .num_rows = 5, .n = n,
-                         .y = y.data(), .y_stride = n});
+    simd_->weighted_sum({.weights = weights.data(),
+                         .weights_stride = 5,
+                         .num_y = 2,
+                         .rows = rows.data(),
+                         .rows_stride = n,
+                         .num_rows = 5,
+                         .n = n,
+                         .y = y.data(),
+                         .y_stride = n});
     for (int64_t i = 0; i < 2; ++i) {
       for (int64_t c = 0; c < n; ++c) {
         double exact = before[static_cast<size_t>(i * n + c)];
         for (int64_t j = 0; j < 5; ++j) {
-          exact += double{weights[static_cast<size_t>(i * 5 + j)]} * rows[static_cast<size_t>(j * n + c)];
+          exact += double{weights[static_cast<size_t>(i * 5 + j)]} *
+                   rows[static_cast<size_t>(j * n + c)];
         }
         EXPECT_NEAR(y[static_cast<size_t>(i * n + c)], exact, 1e-5);
       }
@@ -168,7 +191,8 @@ TEST_P(SimdTables, SumsWeightedRows) {
 
 TEST_P(SimdTables, ExponentiatesTheWholeRange) {
   std::vector<float> x;
-  for (float value = -120; value < 90; value += 0.0371F) x.push_back(value);
+  for (float value = -120; value < 90; value += 0.0371F)
+    x.push_back(value);
   std::vector<float> y = x;
   simd_->exp(y.data(), static_cast<int64_t>(y.size()));
   for (size_t i = 0; i < x.size(); ++i) {
@@ -205,7 +229,8 @@ TEST_P(SimdTables, ReducesRows) {
     std::vector<float> powers = x;
     const float sum = simd_->exp_sum(powers.data(), n, 0.5F);
     double exact = 0;
-    for (const float value : x) exact += std::exp(double{value} - 0.5);
+    for (const float value : x)
+      exact += std::exp(double{value} - 0.5);
     EXPECT_NEAR(sum, exact, 1e-5 * (1 + exact));
     if (n > 0) {
       EXPECT_NEAR(powers.back(), std::exp(x.back() - 0.5F), 1e-5 * powers.back());
@@ -240,11 +265,10 @@ TEST_P(SimdTables, DrawsTheBitsThatRandomDefines) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Each, SimdTables, testing::Values(0, 1, 2),
-                         [](const testing::TestParamInfo<int>& info) {
-                           return std::string(std::vector<const char*>{"Plain", "Avx2",
-                                                                       "Avx512"}[info.param]);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Each, SimdTables, testing::Values(0, 1, 2), [](const testing::TestParamInfo<int>& info) {
+      return std::string(std::vector<const char*>{"Plain", "Avx2", "Avx512"}[info.param]);
+    });
 
 }  // namespace
 }  // namespace encore::cpu

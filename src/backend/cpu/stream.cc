@@ -53,8 +53,7 @@ RecordingThreads& recording_threads() {
 }  // namespace
 
 void enqueue(Stream& stream, std::string_view kernel, std::function<void()> work) {
-  static_cast<CpuStream&>(stream).enqueue(
-      {{"kernel", "", std::string(kernel)}, std::move(work)});
+  static_cast<CpuStream&>(stream).enqueue({{"kernel", "", std::string(kernel)}, std::move(work)});
 }
 
 void refuse_while_recording(std::string_view did) {
@@ -66,14 +65,16 @@ void refuse_while_recording(std::string_view did) {
 
 int CpuRecording::num_nodes() const {
   int count = 0;
-  for (const Entry& entry : entries_) count += static_cast<int>(entry.tasks.size());
+  for (const Entry& entry : entries_)
+    count += static_cast<int>(entry.tasks.size());
   return count;
 }
 
 std::vector<RecordedNode> CpuRecording::nodes() const {
   std::vector<RecordedNode> nodes;
   for (const Entry& entry : entries_) {
-    for (const Task& task : entry.tasks) nodes.push_back(task.node);
+    for (const Task& task : entry.tasks)
+      nodes.push_back(task.node);
   }
   return nodes;
 }
@@ -108,7 +109,8 @@ void CpuStream::launch(const LaunchAttributes& attributes, const BoundLaunch& bo
   label_ = attributes.label.empty() ? "launch without a label" : std::string(attributes.label);
   launching_.emplace();
   launching_->id = attributes.id;
-  if (attributes.after) launching_->after.emplace(attributes.after->begin(), attributes.after->end());
+  if (attributes.after)
+    launching_->after.emplace(attributes.after->begin(), attributes.after->end());
   try {
     bound(*this, step);
   } catch (...) {
@@ -146,8 +148,8 @@ void CpuStream::enqueue_barrier(Task task) {
 
 void CpuStream::copy_to_device(void* device, const void* host, int64_t bytes) {
   if (bytes == 0) return;
-  enqueue_barrier({{"copy", "", "memcpy"},
-                   [=] { std::memcpy(device, host, static_cast<size_t>(bytes)); }});
+  enqueue_barrier(
+      {{"copy", "", "memcpy"}, [=] { std::memcpy(device, host, static_cast<size_t>(bytes)); }});
 }
 
 void CpuStream::copy_to_host(void* host, const void* device, int64_t bytes) {
@@ -189,12 +191,14 @@ void CpuStream::replay(const Recording& recording) {
   const auto& entries = static_cast<const CpuRecording&>(recording).entries();
   if (queue_) {
     queue_->barrier();
-    for (const Entry& entry : entries) queue_->append(entry);
+    for (const Entry& entry : entries)
+      queue_->append(entry);
     queue_->barrier();
     return;
   }
   for (const Entry& entry : entries) {
-    for (const Task& task : entry.tasks) task.run();
+    for (const Task& task : entry.tasks)
+      task.run();
   }
 }
 

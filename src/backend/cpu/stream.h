@@ -13,12 +13,12 @@
 
 namespace encore::cpu {
 
-// Hands one unit of work to a CPU stream: how a CPU kernel's bound launch does its work. `kernel` is the
-// name that Recording::nodes() shows. Errors: whatever `work` throws, when it runs at once.
+// Hands one unit of work to a CPU stream: how a CPU kernel's bound launch does its work. `kernel`
+// is the name that Recording::nodes() shows. Errors: whatever `work` throws, when it runs at once.
 void enqueue(Stream& stream, std::string_view kernel, std::function<void()> work);
 
-// Throws kCompile, "op 'x' <did> while it is recorded", when the calling thread is recording on some CPU
-// stream.
+// Throws kCompile, "op 'x' <did> while it is recorded", when the calling thread is recording on
+// some CPU stream.
 void refuse_while_recording(std::string_view did);
 
 class CpuRecording final : public Recording {
@@ -44,8 +44,9 @@ class CpuEvent final : public Event {
   std::optional<std::chrono::steady_clock::time_point> time_;
 };
 
-// Runs each launch at once, keeps it for a recording, or, with a shuffle seed, queues it until someone
-// looks: synchronize, copies, fills and events run everything queued; a replay only adds to the queue.
+// Runs each launch at once, keeps it for a recording, or, with a shuffle seed, queues it until
+// someone looks: synchronize, copies, fills and events run everything queued; a replay only adds to
+// the queue.
 class CpuStream final : public Stream {
  public:
   explicit CpuStream(std::optional<uint64_t> shuffle_seed);

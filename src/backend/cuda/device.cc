@@ -1,7 +1,5 @@
 #include "backend/cuda/device.h"
 
-#include <cstdlib>
-
 #include <fmt/format.h>
 
 #include "backend/cuda/context.h"
@@ -32,12 +30,6 @@ int count_devices() {
   return count;
 }
 
-// All kernels are loaded with their module: loading one at its first launch allocates memory, which
-// would come after the memory plan, or inside a recording. Read once, when CUDA starts.
-void load_modules_eagerly() {
-  setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
-}
-
 }  // namespace
 
 std::string version_text(int version) {
@@ -49,7 +41,6 @@ const Chip& chip(Device& device) {
 }
 
 CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
-  load_modules_eagerly();
   const int count = count_devices();
   if (ordinal < 0 || ordinal >= count) {
     fail(ErrorKind::kDevice, "no GPU {}: this machine has {} (0 to {})", ordinal, count, count - 1);

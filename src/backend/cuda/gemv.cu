@@ -4,9 +4,10 @@
 // the arithmetic does. Weights are constants: the ring is filled before the launches before have
 // ended.
 //
-// A block asks for more than half of a multiprocessor's shared memory, needed or not. Launches overlap,
-// and without it the blocks of the next product would crowd two by two onto the multiprocessors that happen
-// to have room, and leave the others idle: 5.7 instead of 4.3 ms for a step of an 8B model on an H200.
+// A block asks for more than half of a multiprocessor's shared memory, needed or not. Launches
+// overlap, and without it the blocks of the next product would crowd two by two onto the
+// multiprocessors that happen to have room, and leave the others idle: 5.7 instead of 4.3 ms for a
+// step of an 8B model on an H200.
 //
 // The order of additions depends on the number of columns alone.
 #include "backend/cuda/gemv.h"
@@ -23,7 +24,8 @@ constexpr int kPieceBytes = 2048;  // of one weight row
 constexpr int kPieceColumns = kPieceBytes / 2;
 constexpr int kMaxSlots = 6;  // pieces in a warp's ring
 constexpr int kMinSlots = 2;
-// More than half of a Hopper multiprocessor's 228 KB, a little of which the system keeps for each block.
+// More than half of a Hopper multiprocessor's 228 KB, a little of which the system keeps for each
+// block.
 constexpr int64_t kSharedBytes = 116 * 1024;
 constexpr int kColumnsPerLoad = 8;                                    // 16 bytes
 constexpr int kLoadsPerPiece = kPieceColumns / kColumnsPerLoad / 32;  // per lane

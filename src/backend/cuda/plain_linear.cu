@@ -65,6 +65,8 @@ __global__ void __launch_bounds__(kThreads* kThreads)
     load_tile(weight_tile, args.weight, args.weight_stride, {first_output, k},
               {args.num_outputs, args.num_columns});
     __syncthreads();
+    float tile_sums[kPerThread][kPerThread] =
+        {};  // apart, so that rounding grows with tiles, not with columns
 #pragma unroll
     for (int d = 0; d < kDepth; ++d) {
       float x[kPerThread];
@@ -78,8 +80,14 @@ __global__ void __launch_bounds__(kThreads* kThreads)
       for (int i = 0; i < kPerThread; ++i) {
 #pragma unroll
         for (int j = 0; j < kPerThread; ++j)
-          sums[i][j] = fmaf(x[i], w[j], sums[i][j]);
+          tile_sums[i][j] = fmaf(x[i], w[j], tile_sums[i][j]);
       }
+    }
+#pragma unroll
+    for (int i = 0; i < kPerThread; ++i) {
+#pragma unroll
+      for (int j = 0; j < kPerThread; ++j)
+        sums[i][j] += tile_sums[i][j];
     }
     __syncthreads();
   }

@@ -1,0 +1,158 @@
+// encore bench: how fast it is on this machine.
+#include "cli/bench.h"
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <set>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "cli/open.h"
+#include "cli/output.h"
+#include "cli/report.h"
+#include "cli/verbs.h"
+
+namespace encore::cli {
+
+void add_bench_options(CLI::App& verb, BenchOptions& options) {
+  options.common.graphs.clear();
+  add_model_option(verb, options.common);
+  verb.add_option("--batch", options.batch, "Sequences at a time, 1 to 4096")
+      ->check(CLI::Range(int64_t{1}, int64_t{4096}))
+      ->type_name("B")
+      ->capture_default_str();
+  verb.add_option("--context", options.context, "Tokens of each prompt")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
+      ->type_name("C")
+      ->capture_default_str();
+  verb.add_option("--runs", options.runs,
+                  "Runs, of which the median counts. Default: 5, on the CPU 3")
+      ->check(CLI::Range(1, 1000))
+      ->type_name("N");
+  add_device_options(verb, options.common);
+  add_graphs_option(verb, options.common);
+  add_dtype_option(verb, options.common);
+  add_size_options(verb, options.common);
+  add_pass_options(verb, options.common);
+  add_json_flag(verb, options.json);
+}
+
+Bench open_bench(const BenchOptions& options, engine::LoadOptions load, int64_t longest) {
+  const engine::ModelSource source = open_source(options.common);
+  load.limits.max_seq_len = sequence_limit(options.common, source.config, longest);
+  if (!load.kv_tokens) load.kv_tokens = options.batch * (longest + load.page_size);
+  Bench bench;
+  bench.device = open_device(options.common);
+  bench.read_bandwidth = bench.device->read_bandwidth();
+  bench.model = std::make_unique<engine::LoadedModel>(*bench.device, source, load);
+  log_start_up(*bench.model, *bench.device);
+  return bench;
+}
+
+std::vector<runtime::Graphs> bench_modes(const BenchOptions& options,
+                                         std::vector<runtime::Graphs> all) {
+  if (options.common.graphs.empty()) return all;
+  return {runtime::parse_graphs(options.common.graphs)};
+}
+
+std::string_view mode_name(runtime::Graphs graphs) {
+  switch (graphs) {
+    case runtime::Graphs::kNone:
+      return "eager";
+    case runtime::Graphs::kPiecewise:
+      return "piecewise";
+    case runtime::Graphs::kFull:
+      return "full";
+    case runtime::Graphs::kAuto:
+      break;
+  }
+  return "auto";
+}
+
+std::string walked(const engine::Engine& engine) {
+  const auto counts = engine.step_counts();
+  const auto most = std::max_element(
+      counts.begin(), counts.end(), [](const auto& a, const auto& b) { return a.steps < b.steps; });
+  return most == counts.end() ? "" : std::string(name(most->mode));
+}
+
+std::vector<std::vector<int32_t>> random_prompts(int64_t count, int64_t length, int64_t vocab_size,
+                                                 uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<std::vector<int32_t>> prompts(count);
+  for (auto& prompt : prompts) {
+    for (int64_t i = 0; i < length; ++i) {
+      prompt.push_back(static_cast<int32_t>(random() % static_cast<uint64_t>(vocab_size)));
+    }
+  }
+  return prompts;
+}
+
+StepCost step_cost(const ir::Graph& graph, const ir::Sizes& sizes) {
+  StepCost total;
+  std::set<ir::ValueId> weights;
+  for (const ir::Node& node : graph.nodes()) {
+    const ir::Cost cost = ir::cost(graph, node, sizes);
+    total.bytes += cost.bytes;
+    total.flops += cost.flops;
+    if (node.op->name == "embedding") continue;  // reads a few rows of it
+    for (const ir::ValueId input : node.inputs) {
+      const ir::Value& value = graph.value(input);
+      if (value.kind == ir::ValueKind::kWeight && weights.insert(input).second) {
+        total.weight_bytes += value.type.num_bytes(sizes);
+      }
+    }
+  }
+  return total;
+}
+
+double median(std::vector<double> values) {
+  ENCORE_CHECK(!values.empty());
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+json::object bench_json(std::string_view verb, const BenchOptions& options, Bench& bench) {
+  engine::LoadedModel& model = *bench.model;
+  const std::string dtype =
+      options.common.dtype.empty() ? std::string(name(model.config().dtype)) : options.common.dtype;
+  return {{"verb", std::string("bench ").append(verb)},
+          {"model", options.common.model.empty() ? "stories" : options.common.model},
+          {"device", bench.device->info().name},
+          {"dtype", dtype},
+          {"batch", options.batch},
+          {"context", options.context},
+          {"read_bandwidth_gb_per_s", bench.read_bandwidth / 1e9},
+          {"load_s", model.load_seconds()},
+          {"memory", memory_json(model.executor().memory_plan())},
+          {"recordings", recordings_json(model.recording_stats())}};
+}
+
+std::string bench_title(std::string_view verb, const BenchOptions& options, Bench& bench) {
+  const std::string bandwidth = bench.read_bandwidth > 0
+                                    ? fmt::format("reads {:.1f} GB/s", bench.read_bandwidth / 1e9)
+                                    : "read bandwidth not measured";
+  return fmt::format("{}: {}, batch {}, context {}\n{}, {}\n\n", verb,
+                     options.common.model.empty() ? "stories" : options.common.model, options.batch,
+                     options.context, bench.device->info().name, bandwidth);
+}
+
+void add_bench(CLI::App& app) {
+  CLI::App* bench = app.add_subcommand("bench", "How fast it is: decode, prefill, tokenize");
+  bench->require_subcommand(1);
+  add_bench_decode(*bench);
+  add_bench_prefill(*bench);
+  add_bench_tokenize(*bench);
+}
+
+}  // namespace encore::cli

@@ -1,0 +1,69 @@
+// What the benchmarks share: the flags, random prompts, the modes to compare, and what a step must
+// read.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "cli/options.h"
+#include "engine/engine.h"
+
+namespace encore::cli {
+
+struct BenchOptions {
+  CommonOptions common;  // graphs empty: every mode, side by side
+  int64_t batch = 1;
+  int64_t context = 512;
+  std::optional<int> runs;
+  bool json = false;
+};
+
+void add_bench_decode(CLI::App& bench);
+void add_bench_prefill(CLI::App& bench);
+// The flags of BenchOptions.
+void add_bench_options(CLI::App& verb, BenchOptions& options);
+
+// A device with a model on it that can walk every mode to be compared.
+struct Bench {
+  std::unique_ptr<Device> device;
+  std::unique_ptr<engine::LoadedModel> model;
+  double read_bandwidth = 0;  // bytes/s, measured before loading; 0: the device cannot
+};
+// Loads with `load`, whose limits and ladders are set. Sequences may grow to `longest` tokens.
+Bench open_bench(const BenchOptions& options, engine::LoadOptions load, int64_t longest);
+
+// The modes to compare: the one named, or each of `all`.
+std::vector<runtime::Graphs> bench_modes(const BenchOptions& options,
+                                         std::vector<runtime::Graphs> all);
+std::string_view mode_name(runtime::Graphs graphs);
+// How the steps that matter were really walked: that of the most steps.
+std::string walked(const engine::Engine& engine);
+
+// Distinct prompts of random tokens, a function of the seed.
+std::vector<std::vector<int32_t>> random_prompts(int64_t count, int64_t length, int64_t vocab_size,
+                                                 uint64_t seed);
+
+// Least memory traffic and arithmetic of one step, without the KV that attention reads.
+// Units: bytes, operations.
+struct StepCost {
+  int64_t bytes = 0;
+  int64_t flops = 0;
+  int64_t weight_bytes = 0;  // of `bytes`: weights that are read whole
+};
+StepCost step_cost(const ir::Graph& graph, const ir::Sizes& sizes);
+
+double median(std::vector<double> values);
+double now_seconds();
+
+// What every benchmark's JSON has: verb, model, device, dtype, batch, context, read bandwidth,
+// memory, recordings.
+json::object bench_json(std::string_view verb, const BenchOptions& options, Bench& bench);
+// The same for people.
+std::string bench_title(std::string_view verb, const BenchOptions& options, Bench& bench);
+
+}  // namespace encore::cli

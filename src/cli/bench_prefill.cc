@@ -1,0 +1,122 @@
+// encore bench prefill: how fast prompts are read, in every mode that mixed steps have.
+#include <algorithm>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "cli/bench.h"
+#include "cli/open.h"
+#include "cli/output.h"
+
+namespace encore::cli {
+namespace {
+
+constexpr int64_t kDefaultMaxNumTokens = 2048;
+
+constexpr const char* kFooter =
+    R"(BATCH distinct random prompts of CONTEXT tokens, from the moment they are all queued until the last has its first
+token on the host; the median of RUNS. TFLOP/s counts the matrix products, without attention and without padding.)";
+
+engine::LoadOptions prefill_load_options(const BenchOptions& options) {
+  CommonOptions common = options.common;
+  if (common.graphs.empty()) common.graphs = "auto";
+  engine::LoadOptions load = load_options(common);
+  load.record_all_modes = options.common.graphs.empty();
+  const int64_t all_tokens = options.batch * options.context;
+  const int64_t most = options.common.max_num_tokens.value_or(kDefaultMaxNumTokens);
+  const runtime::Ladder ladder = runtime::Ladder::tokens(most);
+  std::vector<int64_t> sizes{*ladder.bucket(std::min(all_tokens, most))};
+  if (all_tokens > most && all_tokens % most > 0)
+    sizes.push_back(*ladder.bucket(all_tokens % most));
+  load.tokens = runtime::Ladder(sizes);
+  load.limits.max_batch_size = options.common.max_batch_size.value_or(options.batch);
+  load.limits.max_num_tokens = std::max(load.tokens.sizes().back(), options.batch);
+  load.sequences = runtime::Ladder({load.limits.max_batch_size});
+  return load;
+}
+
+double run_once(engine::Engine& engine, const BenchOptions& options, uint64_t seed) {
+  const auto prompts =
+      random_prompts(options.batch, options.context, engine.model().config().vocab_size, seed);
+  for (const auto& prompt : prompts) {
+    const auto added = engine.add({prompt, 1, {}, {}});
+    if (const auto* rejection = std::get_if<engine::Rejection>(&added))
+      fail(ErrorKind::kUsage, "{}", rejection->why);
+  }
+  int64_t num_done = 0;
+  const double start = now_seconds();
+  while (engine.step([&](const engine::Generated&) { ++num_done; })) {
+  }
+  ENCORE_CHECK(num_done == options.batch);
+  return now_seconds() - start;
+}
+
+struct ModeResult {
+  std::string mode;
+  std::string walked;
+  std::vector<double> runs_s;
+};
+
+ModeResult run_mode(Bench& bench, const BenchOptions& options, runtime::Graphs graphs) {
+  bench.model->executor().set_graphs(graphs);
+  ModeResult result{std::string(mode_name(graphs)), "", {}};
+  const int runs = options.runs.value_or(bench.device->kind() == DeviceKind::kCpu ? 3 : 5);
+  for (int i = 0; i <= runs; ++i) {
+    engine::Engine engine(*bench.model);
+    const double seconds = run_once(engine, options, static_cast<uint64_t>(i) + 1);
+    if (i > 0) result.runs_s.push_back(seconds);  // the first warms up
+    result.walked = walked(engine);
+  }
+  return result;
+}
+
+void bench_prefill(const BenchOptions& options) {
+  using runtime::Graphs;
+  Bench bench = open_bench(options, prefill_load_options(options), options.context + 1);
+  const int64_t tokens = options.batch * options.context;
+  const StepCost cost = step_cost(bench.model->compiled().program.graph, {tokens, options.batch});
+
+  Table table({"mode", "walked", "ms", "best", "worst", "tokens/s", "TFLOP/s"});
+  json::array rows;
+  for (const Graphs graphs : bench_modes(options, {Graphs::kNone, Graphs::kPiecewise})) {
+    const ModeResult result = run_mode(bench, options, graphs);
+    const double seconds = median(result.runs_s);
+    const double tokens_per_s = static_cast<double>(tokens) / seconds;
+    const double tflops = static_cast<double>(cost.flops) / seconds / 1e12;
+    const auto [best, worst] = std::minmax_element(result.runs_s.begin(), result.runs_s.end());
+    table.add({result.mode, result.walked, fmt::format("{:.3f}", seconds * 1e3),
+               fmt::format("{:.3f}", *best * 1e3), fmt::format("{:.3f}", *worst * 1e3),
+               fmt::format("{:.1f}", tokens_per_s), fmt::format("{:.2f}", tflops)});
+    json::array runs_ms;
+    for (const double run : result.runs_s)
+      runs_ms.push_back(run * 1e3);
+    rows.push_back(json::object{{"mode", result.mode},
+                                {"walked", result.walked},
+                                {"ms", seconds * 1e3},
+                                {"runs_ms", std::move(runs_ms)},
+                                {"tokens_per_s", tokens_per_s},
+                                {"tflop_per_s", tflops}});
+  }
+  if (options.json) {
+    json::object out = bench_json("prefill", options, bench);
+    out["modes"] = std::move(rows);
+    return print(to_text(out) + "\n");
+  }
+  print(bench_title("prefill", options, bench) + table.text());
+}
+
+}  // namespace
+
+void add_bench_prefill(CLI::App& bench) {
+  CLI::App* verb = bench.add_subcommand("prefill", "How fast prompts are read, in every mode");
+  auto options =
+      std::make_shared<BenchOptions>();  // shared by the parser's options and the callback
+  add_bench_options(*verb, *options);
+  verb->footer(kFooter);
+  verb->callback([options] { bench_prefill(*options); });
+}
+
+}  // namespace encore::cli

@@ -1,0 +1,113 @@
+// encore doctor: what there is to run on, what that means, and what to do.
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+
+#include "backend/device.h"
+#include "base/error.h"
+#include "cli/open.h"
+#include "cli/output.h"
+#include "cli/verbs.h"
+
+namespace encore::cli {
+namespace {
+
+struct Options {
+  bool json = false;
+};
+
+// A device that works, or why it does not.
+struct Attempt {
+  std::optional<DeviceInfo> info;
+  std::string problem;
+};
+
+Attempt try_cuda() {
+  try {
+    return {create_cuda_device()->info(), ""};
+  } catch (const Error& error) {
+    return {std::nullopt, error.what()};
+  }
+}
+
+// The bundled model, as something to start with.
+Finding bundled_model() {
+  try {
+    return {"bundled model", model_directory("").string(), ""};
+  } catch (const Error& error) {
+    return {"bundled model", "not found", error.what()};
+  }
+}
+
+json::value info_json(const std::optional<DeviceInfo>& info) {
+  if (!info) return nullptr;
+  return json::object{{"name", info->name},
+                      {"detail", info->detail},
+                      {"total_bytes", info->total_bytes},
+                      {"free_bytes", info->free_bytes}};
+}
+
+void print_json(const DeviceInfo& cpu, const Attempt& cuda, const std::vector<Finding>& findings) {
+  json::array rows;
+  for (const Finding& finding : findings) {
+    rows.push_back(json::object{
+        {"what", finding.what},
+        {"found", finding.found},
+        {"remedy", finding.remedy.empty() ? json::value(nullptr) : json::value(finding.remedy)}});
+  }
+  print(to_text(json::object{
+            {"version", ENCORE_VERSION},
+            {"runs_on", cuda.info ? "cuda" : "cpu"},
+            {"cpu", info_json(cpu)},
+            {"cuda", info_json(cuda.info)},
+            {"cuda_problem", cuda.info ? json::value(nullptr) : json::value(cuda.problem)},
+            {"findings", std::move(rows)}}) +
+        "\n");
+}
+
+std::string device_line(const DeviceInfo& info) {
+  return fmt::format("  {}\n    {}\n    {} of {} free\n", info.name, info.detail,
+                     bytes_text(info.free_bytes), bytes_text(info.total_bytes));
+}
+
+void doctor(const Options& options) {
+  const DeviceInfo cpu = create_cpu_device()->info();
+  const Attempt cuda = try_cuda();
+  std::vector<Finding> findings = cuda_findings();
+  findings.push_back(bundled_model());
+  if (options.json) return print_json(cpu, cuda, findings);
+
+  print("Devices\n" + device_line(cpu));
+  if (cuda.info) print(device_line(*cuda.info));
+  Table table({"looked for", "found"});
+  for (const Finding& finding : findings)
+    table.add({finding.what, finding.found});
+  print("\nFound\n" + table.text());
+
+  print("\nWhat that means\n");
+  if (cuda.info) {
+    print("  --device auto runs on the GPU.\n");
+  } else {
+    print(fmt::format("  --device auto runs on the CPU: {}\n", cuda.problem));
+  }
+  for (const Finding& finding : findings) {
+    if (!finding.remedy.empty()) print(fmt::format("  {}: {}\n", finding.what, finding.remedy));
+  }
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand(
+      "doctor", "Hardware, driver and libraries found, and what to do about them");
+  auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
+  add_json_flag(*verb, options->json);
+  verb->callback([options] { doctor(*options); });
+}
+
+}  // namespace encore::cli

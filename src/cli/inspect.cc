@@ -1,0 +1,265 @@
+// encore inspect: what the compiler makes of a model, without loading its weights.
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "cli/inspect_bucket.h"
+#include "cli/open.h"
+#include "cli/output.h"
+#include "cli/verbs.h"
+#include "ir/text.h"
+#include "passes/pipeline.h"
+
+namespace encore::cli {
+namespace {
+
+constexpr std::string_view kTrace = "trace";
+
+constexpr const char* kFooter =
+    R"(Without a flag that names a section: the overview, which is passes, ops and arena.
+Only --bucket and --mixed open a device; no weights are read by any of them.)";
+
+struct Options {
+  CommonOptions common;
+  std::string after;
+  bool dot = false;
+  bool segments = false;
+  bool arena = false;
+  std::optional<int64_t> bucket;
+  std::optional<int64_t> mixed;
+  bool json = false;
+};
+
+// A compiled model and, when asked for, its text after one pass.
+struct Inspected {
+  model::ModelConfig config;
+  engine::LoadOptions load;
+  passes::Compiled compiled;
+  std::string after;
+};
+
+void check_pass(const std::string& wanted, const std::vector<std::string>& disabled) {
+  std::string names(kTrace);
+  bool found = wanted == kTrace;
+  for (const passes::Pass& pass : passes::all()) {
+    names += fmt::format(", {}", pass.name);
+    found = found || pass.name == wanted;
+  }
+  if (!found) fail(ErrorKind::kUsage, "--after {}: no such pass; there are {}", wanted, names);
+  if (std::find(disabled.begin(), disabled.end(), wanted) != disabled.end()) {
+    fail(ErrorKind::kUsage, "--after {}: the pass is switched off", wanted);
+  }
+}
+
+Inspected compile(const Options& options) {
+  if (!options.after.empty()) check_pass(options.after, options.common.disabled_passes);
+  const model::ModelConfig config = open_source(options.common).config;
+  engine::LoadOptions load = load_options(options.common);
+  load.limits.max_batch_size = options.common.max_batch_size.value_or(
+      std::max(load.limits.max_batch_size, options.bucket.value_or(1)));
+  load.limits.max_num_tokens = options.common.max_num_tokens.value_or(std::max(
+      {load.limits.max_num_tokens, load.limits.max_batch_size, options.mixed.value_or(1)}));
+  load.limits.max_seq_len = options.common.max_seq_len.value_or(
+      std::min(load.limits.max_seq_len, longest_sequence(config)));
+  if (options.bucket.value_or(1) > load.limits.max_batch_size ||
+      options.mixed.value_or(1) > load.limits.max_num_tokens) {
+    fail(ErrorKind::kUsage,
+         "the bucket is above the largest step: raise --max-batch-size or --max-num-tokens");
+  }
+  const int64_t kv_tokens =
+      load.kv_tokens.value_or(load.limits.max_batch_size * load.limits.max_seq_len);
+  std::string after;
+  const auto dump = [&](std::string_view pass, const passes::Program& program) {
+    if (pass != options.after) return;
+    after = options.dot ? ir::print_dot(program.graph) : passes::print(program);
+  };
+  passes::Compiled compiled =
+      engine::compile_model(config, load, (kv_tokens + load.page_size - 1) / load.page_size, dump);
+  return {config, load, std::move(compiled), std::move(after)};
+}
+
+struct OpCount {
+  int nodes = 0;
+  ir::Capture capture = ir::Capture::kAlways;
+  bool is_view = false;
+};
+
+std::map<std::string, OpCount> count_ops(const ir::Graph& graph) {
+  std::map<std::string, OpCount> ops;
+  for (const ir::Node& node : graph.nodes()) {
+    OpCount& count = ops[node.op->name];
+    ++count.nodes;
+    count.capture = node.op->capture;
+    count.is_view = node.op->is_view;
+  }
+  return ops;
+}
+
+std::string why(const OpCount& op) {
+  if (op.is_view) return "launches nothing";
+  switch (op.capture) {
+    case ir::Capture::kAlways:
+      return "";
+    case ir::Capture::kUniform:
+      return "in mixed steps its grid depends on each sequence's length";
+    case ir::Capture::kNever:
+      break;
+  }
+  return "its launch depends on values that only the host sees";
+}
+
+std::string recorded(ir::Capture capture) {
+  switch (capture) {
+    case ir::Capture::kAlways:
+      return "every step";
+    case ir::Capture::kUniform:
+      return "uniform steps";
+    case ir::Capture::kNever:
+      break;
+  }
+  return "no step";
+}
+
+std::string title(const Inspected& inspected) {
+  const model::ModelConfig& config = inspected.config;
+  const runtime::Limits& limits = inspected.load.limits;
+  return fmt::format(
+      "{}: {} layers, hidden {}, {} query and {} KV heads of {}, feed-forward {}, vocabulary {}, "
+      "{}\n"
+      "largest step: {} tokens, {} sequences of up to {}\n",
+      config.architecture, config.num_layers, config.hidden_size, config.num_heads,
+      config.num_kv_heads, config.head_dim, config.intermediate_size, config.vocab_size,
+      name(inspected.load.dtype.value_or(config.dtype)), limits.max_num_tokens,
+      limits.max_batch_size, limits.max_seq_len);
+}
+
+std::string overview(const Inspected& inspected) {
+  const passes::Program& program = inspected.compiled.program;
+  Table pass_table({"pass", "ms", "nodes before", "after", "what"});
+  for (const passes::PassReport& report : inspected.compiled.reports) {
+    const auto all = passes::all();
+    const auto pass = std::find_if(all.begin(), all.end(),
+                                   [&](const auto& row) { return row.name == report.name; });
+    pass_table.add({report.name, fmt::format("{:.2f}", report.milliseconds),
+                    std::to_string(report.nodes_before), std::to_string(report.nodes_after),
+                    std::string(pass->what)});
+  }
+  Table op_table({"op", "nodes", "recordable in", "why not always"});
+  for (const auto& [name, op] : count_ops(program.graph)) {
+    op_table.add(
+        {name, std::to_string(op.nodes), op.is_view ? "-" : recorded(op.capture), why(op)});
+  }
+  const passes::ArenaPlan& arena = program.arena;
+  return fmt::format(
+      "{}\n{}\n{}\n{} segments; a uniform step can{} be one recording\n"
+      "arena: {}, {} without reuse: {} saved\n",
+      title(inspected), pass_table.text(), op_table.text(), program.segments.size(),
+      program.full_recordable() ? "" : "not", bytes_text(arena.bytes),
+      bytes_text(arena.unshared_bytes), bytes_text(arena.unshared_bytes - arena.bytes));
+}
+
+json::object overview_json(const Inspected& inspected) {
+  const passes::Program& program = inspected.compiled.program;
+  json::array pass_rows;
+  for (const passes::PassReport& report : inspected.compiled.reports) {
+    pass_rows.push_back(json::object{{"name", report.name},
+                                     {"ms", report.milliseconds},
+                                     {"nodes_before", report.nodes_before},
+                                     {"nodes_after", report.nodes_after}});
+  }
+  json::array op_rows;
+  for (const auto& [name, op] : count_ops(program.graph)) {
+    op_rows.push_back(json::object{{"op", name},
+                                   {"nodes", op.nodes},
+                                   {"recordable", op.is_view ? "-" : recorded(op.capture)},
+                                   {"why", why(op)}});
+  }
+  json::array segment_rows;
+  for (const passes::Segment& segment : program.segments) {
+    segment_rows.push_back(json::object{{"first", segment.first},
+                                        {"last", segment.last - 1},
+                                        {"rows", segment.rows == ir::Symbol::kTokens ? "T" : "B"},
+                                        {"recordable", recorded(segment.capture)}});
+  }
+  return {
+      {"architecture", inspected.config.architecture},
+      {"layers", inspected.config.num_layers},
+      {"passes", std::move(pass_rows)},
+      {"ops", std::move(op_rows)},
+      {"segments", std::move(segment_rows)},
+      {"full_recordable", program.full_recordable()},
+      {"arena", json::object{{"bytes", program.arena.bytes},
+                             {"bytes_without_reuse", program.arena.unshared_bytes},
+                             {"bytes_saved", program.arena.unshared_bytes - program.arena.bytes},
+                             {"max_tokens", program.max_sizes.tokens},
+                             {"max_sequences", program.max_sizes.sequences}}}};
+}
+
+void inspect(Options options) {
+  if (options.dot && options.after.empty()) options.after = passes::all().back().name;
+  const Inspected inspected = compile(options);
+  const passes::Program& program = inspected.compiled.program;
+  if (options.json) return print(to_text(overview_json(inspected)) + "\n");
+
+  std::string text = inspected.after;
+  if (options.segments) text += passes::print_segments(program);
+  if (options.arena) {
+    text += passes::print_arena(program);
+    text += fmt::format("{} bytes saved\n", program.arena.unshared_bytes - program.arena.bytes);
+  }
+  if (options.bucket || options.mixed) {
+    const std::unique_ptr<Device> device = open_device(options.common);
+    if (options.bucket) {
+      text += bucket_text(program, *device, {{*options.bucket, *options.bucket}, 1, 1, 0});
+    }
+    if (options.mixed) {
+      text += bucket_text(program, *device,
+                          {{*options.mixed, inspected.load.limits.max_batch_size}, 0, 0, 0});
+    }
+  }
+  print(text.empty() ? overview(inspected) : text);
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand(
+      "inspect", "What the compiler makes of a model: IR, segments, kernels, memory");
+  auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
+  add_model_option(*verb, options->common);
+  verb->add_option("--after", options->after,
+                   "The IR after a pass, or `trace` for the IR before the first")
+      ->type_name("PASS");
+  verb->add_flag("--dot", options->dot, "That IR in Graphviz' language. Default pass: the last");
+  verb->add_flag("--segments", options->segments,
+                 "The segments, and in which steps each may be recorded");
+  verb->add_flag("--arena", options->arena,
+                 "Where every intermediate value lies, and the bytes saved");
+  verb->add_option(
+          "--bucket", options->bucket,
+          "The lowered table of a decode step of that many sequences: node, kernel, operands")
+      ->check(CLI::Range(int64_t{1}, int64_t{4096}))
+      ->type_name("B");
+  verb->add_option("--mixed", options->mixed,
+                   "The lowered table of a mixed step of that many tokens")
+      ->check(CLI::Range(int64_t{1}, int64_t{65536}))
+      ->type_name("T");
+  add_device_options(*verb, options->common);
+  add_dtype_option(*verb, options->common);
+  add_size_options(*verb, options->common);
+  add_pass_options(*verb, options->common);
+  add_json_flag(*verb, options->json);
+  verb->footer(kFooter);
+  verb->callback([options] { inspect(*options); });
+}
+
+}  // namespace encore::cli

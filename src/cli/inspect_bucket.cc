@@ -1,0 +1,96 @@
+#include "cli/inspect_bucket.h"
+
+#include <memory>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "runtime/lower.h"
+#include "runtime/step_inputs.h"
+
+namespace encore::cli {
+namespace {
+
+constexpr int64_t kAlignment = 256;
+// More than any kernel asks for.
+constexpr int64_t kScratchBytes = int64_t{1} << 34;
+
+// Every value at an address of its own but for the arena, which is laid out as planned.
+class ReservedAddresses : public runtime::Addresses {
+ public:
+  ReservedAddresses(const passes::Program& program, Device& device)
+      : program_(program),
+        inputs_(program.graph, program.max_sizes),
+        offsets_(program.graph.num_values()) {
+    const ir::Graph& graph = program.graph;
+    int64_t bytes = 0;
+    const auto add = [&](int64_t size) {
+      const int64_t offset = bytes;
+      bytes += (size + kAlignment - 1) / kAlignment * kAlignment;
+      return offset;
+    };
+    for (const ir::ValueKind kind : {ir::ValueKind::kWeight, ir::ValueKind::kState}) {
+      for (const ir::ValueId id : graph.values_of_kind(kind)) {
+        offsets_[id.index] = add(graph.value(id).type.num_bytes({}));
+      }
+    }
+    arena_ = add(program.arena.bytes);
+    step_inputs_ = add(inputs_.bytes());
+    scratch_ = add(kScratchBytes);
+    counters_ = add(kScratchBytes);
+    range_ = device.reserve(bytes);
+  }
+
+  [[nodiscard]] TensorView view(ir::ValueId id, const ir::Sizes& sizes) const override {
+    const ir::Value& value = program_.graph.value(id);
+    if (value.kind == ir::ValueKind::kInput) {
+      return {at(step_inputs_ + inputs_.offset(id, sizes)), value.type.dtype,
+              value.type.resolve(sizes)};
+    }
+    if (value.kind != ir::ValueKind::kNode) {
+      return {at(offsets_[id.index]), value.type.dtype, value.type.resolve({})};
+    }
+    const passes::Placement& place = program_.arena.placements[id.index];
+    const ir::Value& root = program_.graph.value(place.root);
+    if (root.kind != ir::ValueKind::kNode) return view(place.root, sizes);
+    TensorView view(at(arena_ + place.offset + place.column * size_of(value.type.dtype)),
+                    value.type.dtype, value.type.resolve(sizes));
+    view.row_stride = root.type.resolve(sizes).num_elements_from(1);
+    return view;
+  }
+
+  [[nodiscard]] void* scratch(int64_t bytes) const override {
+    ENCORE_CHECK(bytes <= kScratchBytes);
+    return at(scratch_);
+  }
+  [[nodiscard]] uint32_t* counters(int64_t /*count*/) const override {
+    return reinterpret_cast<uint32_t*>(at(counters_));
+  }
+
+ private:
+  [[nodiscard]] std::byte* at(int64_t offset) const { return range_->data() + offset; }
+
+  const passes::Program& program_;
+  runtime::StepLayout inputs_;
+  std::vector<int64_t> offsets_;  // by ValueId::index, of weights and states
+  int64_t arena_ = 0;
+  int64_t step_inputs_ = 0;
+  int64_t scratch_ = 0;
+  int64_t counters_ = 0;
+  std::unique_ptr<AddressRange> range_;
+};
+
+}  // namespace
+
+std::string bucket_text(const passes::Program& program, Device& device, const StepShape& step) {
+  const ReservedAddresses addresses(program, device);
+  const std::vector<runtime::Launch> table =
+      runtime::lower(program, 0, program.graph.num_nodes(), step, device, addresses);
+  const std::string text = runtime::print(program, table);
+  return fmt::format("bucket T = {}, B = {}, {}: {} launches, hash {:016x}\n{}", step.padded.tokens,
+                     step.padded.sequences,
+                     step.uniform() ? fmt::format("q = {}", step.q) : "mixed", table.size(),
+                     runtime::hash(text), text);
+}
+
+}  // namespace encore::cli

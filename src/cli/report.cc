@@ -1,0 +1,73 @@
+#include "cli/report.h"
+
+#include <fmt/format.h>
+
+#include "cli/output.h"
+
+namespace encore::cli {
+
+std::string step_table(const std::vector<engine::StepCount>& counts) {
+  Table table({"mode", "T", "B", "q", "steps", "tokens", "padding", "why not as wanted"});
+  for (const engine::StepCount& count : counts) {
+    table.add({std::string(name(count.mode)), std::to_string(count.bucket.tokens),
+               std::to_string(count.bucket.sequences),
+               count.q > 0 ? std::to_string(count.q) : "mixed", std::to_string(count.steps),
+               std::to_string(count.tokens), std::to_string(count.padding),
+               std::string(name(count.reason))});
+  }
+  return table.text();
+}
+
+json::array steps_json(const std::vector<engine::StepCount>& counts) {
+  json::array steps;
+  for (const engine::StepCount& count : counts) {
+    steps.push_back(json::object{{"mode", std::string(name(count.mode))},
+                                 {"bucket_tokens", count.bucket.tokens},
+                                 {"bucket_sequences", count.bucket.sequences},
+                                 {"q", count.q},
+                                 {"reason", std::string(name(count.reason))},
+                                 {"steps", count.steps},
+                                 {"tokens", count.tokens},
+                                 {"padding", count.padding}});
+  }
+  return steps;
+}
+
+std::string memory_table(const runtime::MemoryPlan& plan) {
+  Table table({"memory", "bytes", "what"});
+  const auto add = [&](const char* what, int64_t bytes, std::string remark) {
+    table.add({what, bytes_text(bytes), std::move(remark)});
+  };
+  add("weights", plan.weights, "");
+  add("KV", plan.states, "");
+  add("arena", plan.arena, fmt::format("{} without reuse", bytes_text(plan.arena_without_reuse)));
+  add("step inputs", plan.step_inputs, "");
+  add("scratch", plan.scratch, "");
+  add("total", plan.weights + plan.states + plan.arena + plan.step_inputs + plan.scratch, "");
+  return table.text();
+}
+
+json::object memory_json(const runtime::MemoryPlan& plan) {
+  return {{"weights", plan.weights},
+          {"kv", plan.states},
+          {"arena", plan.arena},
+          {"arena_without_reuse", plan.arena_without_reuse},
+          {"step_inputs", plan.step_inputs},
+          {"scratch", plan.scratch}};
+}
+
+json::object recordings_json(const runtime::RecordingStats& stats) {
+  const auto part = [](const runtime::RecordingStats::Part& part) {
+    return json::object{{"recordings", part.recordings}, {"nodes", part.nodes}, {"ms", part.ms}};
+  };
+  return {{"full", part(stats.full)}, {"pieces", part(stats.pieces)}, {"lower_ms", stats.lower_ms}};
+}
+
+std::string recordings_text(const runtime::RecordingStats& stats) {
+  return fmt::format(
+      "lowered in {:.1f} ms; {} full steps recorded in {:.1f} ms, {} pieces in {:.1f} ms",
+      stats.lower_ms, stats.full.recordings, stats.full.ms, stats.pieces.recordings,
+      stats.pieces.ms);
+}
+
+}  // namespace encore::cli

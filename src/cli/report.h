@@ -1,0 +1,24 @@
+// What ran and where memory went, as tables and as JSON.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "engine/engine.h"
+
+namespace encore::cli {
+
+// Steps by mode, bucket and padding, one row each.
+std::string step_table(const std::vector<engine::StepCount>& counts);
+json::array steps_json(const std::vector<engine::StepCount>& counts);
+
+// Device memory by use.
+std::string memory_table(const runtime::MemoryPlan& plan);
+json::object memory_json(const runtime::MemoryPlan& plan);
+
+json::object recordings_json(const runtime::RecordingStats& stats);
+// "lowered in 91 ms; 51 full steps recorded in 140 ms, 84 pieces in 20 ms".
+std::string recordings_text(const runtime::RecordingStats& stats);
+
+}  // namespace encore::cli

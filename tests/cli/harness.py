@@ -1,0 +1,126 @@
+"""Runs the encore binary for tests and writes tiny checkpoints. Standard library only."""
+
+import array
+import ast
+import json
+import pathlib
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+BUNDLED = SOURCE / "models" / "stories"
+
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 128,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "intermediate_size": 192, "vocab_size": 320,
+    "max_position_embeddings": 1_000_000, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": False,
+    "hidden_act": "silu", "torch_dtype": "float32", "eos_token_id": 2, "bos_token_id": 1,
+}
+
+
+def encore_path():
+    """Taken off the command line, so that unittest sees the rest."""
+    place = sys.argv.index("--encore")
+    path = sys.argv[place + 1]
+    del sys.argv[place:place + 2]
+    return path
+
+
+def tensor_shapes(config):
+    hidden, inner = config["hidden_size"], config["intermediate_size"]
+    queries = config["num_attention_heads"] * config["head_dim"]
+    keys = config["num_key_value_heads"] * config["head_dim"]
+    shapes = {"model.embed_tokens.weight": [config["vocab_size"], hidden],
+              "lm_head.weight": [config["vocab_size"], hidden], "model.norm.weight": [hidden]}
+    for layer in range(config["num_hidden_layers"]):
+        prefix = f"model.layers.{layer}."
+        shapes |= {
+            prefix + "self_attn.q_proj.weight": [queries, hidden], prefix + "self_attn.k_proj.weight": [keys, hidden],
+            prefix + "self_attn.v_proj.weight": [keys, hidden], prefix + "self_attn.o_proj.weight": [hidden, queries],
+            prefix + "mlp.gate_proj.weight": [inner, hidden], prefix + "mlp.up_proj.weight": [inner, hidden],
+            prefix + "mlp.down_proj.weight": [hidden, inner], prefix + "input_layernorm.weight": [hidden],
+            prefix + "post_attention_layernorm.weight": [hidden]}
+    return shapes
+
+
+def random_checkpoint(config, seed=1):
+    """The header and the data of a safetensors file with random f32 weights."""
+    draw = random.Random(seed)
+    header, data = {}, bytearray()
+    for name, shape in tensor_shapes(config).items():
+        count = shape[0] * (shape[1] if len(shape) > 1 else 1)
+        is_norm = len(shape) == 1
+        values = array.array("f", [1.0 if is_norm else draw.gauss(0, 0.1) for _ in range(count)])
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + 4 * count]}
+        data += values.tobytes()
+    return header, bytes(data)
+
+
+def safetensors_bytes(header, data):
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def write_checkpoint(directory, config=CONFIG, content=None):
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "config.json").write_text(json.dumps(config))
+    (directory / "model.safetensors").write_bytes(content or safetensors_bytes(*random_checkpoint(config)))
+    return directory
+
+
+def read_npy(path):
+    """Shape and rows of a float32 matrix."""
+    content = path.read_bytes()
+    assert content[:8] == b"\x93NUMPY\x01\x00", content[:8]
+    length = struct.unpack("<H", content[8:10])[0]
+    header = content[10:10 + length].decode()
+    assert (10 + length) % 64 == 0 and header.endswith("\n")
+    fields = ast.literal_eval(header)
+    assert fields["descr"] == "<f4" and not fields["fortran_order"], fields
+    rows, columns = fields["shape"]
+    values = array.array("f")
+    values.frombytes(content[10 + length:])
+    assert len(values) == rows * columns, (len(values), fields)
+    return [values[row * columns:(row + 1) * columns] for row in range(rows)], (rows, columns)
+
+
+class CliTest(unittest.TestCase):
+    """A test with a folder of its own and a checkpoint in it."""
+
+    encore = None
+    model = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory(prefix="encore-cli-")
+        cls.work = pathlib.Path(cls.folder.name)
+        cls.model = write_checkpoint(cls.work / "tiny")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def run_encore(self, *arguments, code=0, **options):
+        command = [self.encore, *map(str, arguments)]
+        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, **options)
+        self.assertEqual(result.returncode, code, f"{' '.join(command)}\n{result.stdout[-2000:]}\n{result.stderr[-2000:]}")
+        return result
+
+    def error_line(self, *arguments, code):
+        """The one line of an error: nothing on stdout, and a message of the kind that the exit code says."""
+        kind = {2: "usage", 3: "model", 4: "unsupported", 5: "compile", 6: "memory", 7: "device"}[code]
+        result = self.run_encore(*arguments, code=code)
+        self.assertEqual(result.stdout, "")
+        lines = result.stderr.splitlines()
+        self.assertEqual(len(lines), 1, result.stderr)
+        self.assertTrue(lines[0].startswith(f"encore: error ({kind}): "), lines[0])
+        return lines[0]
+
+
+def main():
+    CliTest.encore = encore_path()
+    unittest.main(module="__main__")

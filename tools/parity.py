@@ -1,0 +1,310 @@
+#!/usr/bin/env python3
+"""Compares Encore with transformers, live, on checkpoints that transformers saves with random weights.
+
+    parity.py [cpu|cuda] --encore build/cuda/encore
+
+Part `logits`: RMS error of Encore's bf16 logits over all positions against transformers' float32 run (TF32 off), at most
+1.25 times that of transformers' own bf16 run. Part `tokens`: 64 greedy tokens in float32 are equal. Part `tokenizers`:
+ids and texts equal those of the `tokenizers` package (tools/tokenizers/cases.py).
+
+On the CPU: small 4-layer relatives of five published models, prompts to 256 tokens, in both spellings of config.json,
+one file and shards, f32 and bf16. On CUDA: the published shapes, prompts to 3000 tokens, tokens on 4-layer variants.
+
+Exit code 0 when all agree, 1 when not, 77 with --skip-without-oracle where PyTorch and transformers are not installed.
+"""
+
+import argparse
+import gc
+import importlib.util
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+SKIPPED = 77
+MAX_RATIO = 1.25
+NUM_GREEDY = 64
+PARTS = ("logits", "tokens", "tokenizers")
+PROMPTS = {"cpu": (1, 17, 63, 256), "cuda": (1, 17, 512, 3000)}
+GREEDY_PROMPTS = {"cpu": (1, 17, 200), "cuda": (1, 17, 512, 3000)}
+START = time.monotonic()
+
+
+def say(*words):
+    print(f"[{time.monotonic() - START:6.1f} s]", *words, flush=True)
+
+
+def prompts(lengths, vocabulary, seed):
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randint(3, vocabulary, (length,), generator=generator) for length in lengths]
+
+
+class EncoreFailed(Exception):
+    pass
+
+
+class Encore:
+    """The binary, with the flags that all calls share."""
+
+    def __init__(self, path, device):
+        self.path, self.device = str(path), device
+
+    def run(self, *arguments):
+        command = [self.path, *map(str, arguments), "--device", self.device]
+        result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+        if result.returncode != 0:
+            raise EncoreFailed(f"{' '.join(command)[:300]}\nexit code {result.returncode}: {result.stderr[-2000:]}")
+        return result.stdout
+
+    def logits(self, checkpoint, rows, work):
+        """One array [tokens, vocabulary] per prompt, mapped from its file; the model is loaded once."""
+        import numpy
+
+        ids = work / "ids.txt"
+        ids.write_text("".join(",".join(map(str, row.tolist())) + "\n" for row in rows))
+        self.run("logits", "--model", checkpoint, "--ids-file", ids, "--out", work / "logits-{}.npy")
+        for number in range(len(rows)):
+            yield numpy.load(work / f"logits-{number}.npy", mmap_mode="r")
+
+    def greedy(self, checkpoint, row):
+        output = self.run("generate", "--model", checkpoint, "--prompt-ids", ",".join(map(str, row.tolist())),
+                          "--max-tokens", NUM_GREEDY, "--ignore-eos", "--json")
+        return json.loads(output)["ids"]
+
+
+def run_model(model, row):
+    import torch
+
+    with torch.inference_mode():
+        return model(row[None].to(model.device), use_cache=False).logits[0]
+
+
+def rms_to(reference, other):
+    """Root mean square of the difference, over all elements, in pieces that fit beside the rest."""
+    import numpy
+    import torch
+
+    total = 0.0
+    for first in range(0, len(reference), 256):
+        piece = other[first:first + 256]
+        if isinstance(piece, numpy.ndarray):
+            piece = torch.from_numpy(numpy.array(piece))
+        difference = piece.to(reference.device).double() - reference[first:first + 256].double()
+        total += float((difference * difference).sum())
+    return (total / reference.numel()) ** 0.5
+
+
+def free_memory():
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def compare_logits(name, number, encore, options, work):
+    """Rows of the table for one model: a checkpoint in bf16, its bf16 and float32 runs, and Encore's."""
+    import torch
+
+    import parity_models as models
+
+    config = models.configure(name, models.FULL if options.device == "cuda" else models.SMALL)
+    model = models.random_model(config, torch.bfloat16, options.device, seed=number)
+    checkpoint = models.save(model, work / "bf16", sharded=number % 2 == 0, classic=number % 3 == 0)
+    rows = prompts(PROMPTS[options.device], config.vocab_size, seed=number)
+    say(name, f"saved {sum(f.stat().st_size for f in checkpoint.iterdir()) / 1e9:.2f} GB")
+    own = [run_model(model, row) for row in rows]
+    # The yardstick adds as plainly as can be.
+    model.set_attn_implementation("eager")
+    model = model.float()
+    references = [run_model(model, row) for row in rows]
+    del model
+    free_memory()
+    say(name, "transformers has run in bf16 and float32")
+
+    results = []
+    for row, own_logits, reference, ours in zip(rows, own, references, encore.logits(checkpoint, rows, work)):
+        if ours.shape != tuple(reference.shape):
+            raise EncoreFailed(f"logits of shape {ours.shape}, expected {tuple(reference.shape)}")
+        theirs_error, our_error = rms_to(reference, own_logits), rms_to(reference, ours)
+        results.append({"model": name, "prompt": len(row), "rms_encore": our_error, "rms_transformers_bf16": theirs_error,
+                        "rms_logits": float(reference.double().pow(2).mean().sqrt()),
+                        "ratio": our_error / theirs_error, "passed": our_error <= MAX_RATIO * theirs_error})
+    say(name, "encore has run")
+    return results
+
+
+def greedy_with_gaps(model, row):
+    """Greedy tokens, and how far the runner-up's logit was below the winner's at each."""
+    import torch
+
+    with torch.inference_mode():
+        output = model.generate(row[None].to(model.device), attention_mask=torch.ones(1, len(row), device=model.device),
+                                do_sample=False, max_new_tokens=NUM_GREEDY, min_new_tokens=NUM_GREEDY, eos_token_id=None,
+                                pad_token_id=0, return_dict_in_generate=True, output_logits=True)
+    best = torch.stack([step[0] for step in output.logits]).topk(2).values
+    return output.sequences[0, len(row):].tolist(), (best[:, 0] - best[:, 1]).tolist()
+
+
+def compare_tokens(name, number, encore, options, work):
+    """Rows of the table for one 4-layer model in float32."""
+    import torch
+
+    import parity_models as models
+
+    table = models.FULL if options.device == "cuda" else models.SMALL
+    config = models.configure(name, table, layers=models.LAYERS_OF_VARIANTS)
+    model = models.random_model(config, torch.float32, options.device, seed=100 + number)
+    checkpoint = models.save(model, work / "f32", sharded=number % 2 == 1, classic=number % 3 != 0)
+    rows = prompts(GREEDY_PROMPTS[options.device], config.vocab_size, seed=100 + number)
+    model.set_attn_implementation("eager")
+    expected = [greedy_with_gaps(model, row) for row in rows]
+    del model
+    free_memory()
+    results = []
+    for row, (tokens, gaps) in zip(rows, expected):
+        ours = encore.greedy(checkpoint, row)
+        equal = next((i for i, pair in enumerate(zip(tokens, ours)) if pair[0] != pair[1]), min(len(tokens), len(ours)))
+        results.append({"model": name, "prompt": len(row), "equal_tokens": equal, "distinct_tokens": len(set(tokens)),
+                        "smallest_gap": min(gaps), "gap_at_difference": gaps[equal] if equal < NUM_GREEDY else None,
+                        "passed": tokens == ours and len(ours) == NUM_GREEDY})
+    say(name, "tokens compared")
+    return results
+
+
+def compare_tokenizers(options, work):
+    script = ROOT / "tools" / "tokenizers" / "cases.py"
+    vocabularies = ROOT.parent / "shared" / "tokenizers"
+    subprocess.run([sys.executable, script, work, "--vocabularies", vocabularies, "--lines", str(options.lines)], check=True)
+    result = subprocess.run([sys.executable, script, work, "--compare", options.encore], check=False)
+    return [{"passed": result.returncode == 0}]
+
+
+def print_table(title, header, rows):
+    cells = [header] + rows
+    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    print(f"\n{title}")
+    for row in cells:
+        print("  " + "  ".join(cell.rjust(width) if i else cell.ljust(width)
+                               for i, (cell, width) in enumerate(zip(row, widths))).rstrip())
+
+
+def print_results(results):
+    def verdict(row):
+        return "ok" if row["passed"] else "FAILED"
+
+    if rows := results.get("logits"):
+        print_table("Logits in bf16: RMS error against float32",
+                    ["model", "prompt", "encore", "transformers", "ratio", "RMS of logits", ""],
+                    [[row["model"], str(row["prompt"]), f"{row['rms_encore']:.3e}", f"{row['rms_transformers_bf16']:.3e}",
+                      f"{row['ratio']:.3f}", f"{row['rms_logits']:.3f}", verdict(row)] for row in rows])
+    if rows := results.get("tokens"):
+        print_table(f"Greedy tokens in float32, {NUM_GREEDY} of them",
+                    ["model", "prompt", "equal", "distinct", "smallest gap", ""],
+                    [[row["model"], str(row["prompt"]), str(row["equal_tokens"]), str(row["distinct_tokens"]),
+                      f"{row['smallest_gap']:.1e}",
+                      verdict(row) if row["passed"] else f"FAILED (gap there {row['gap_at_difference']})"] for row in rows])
+    for row in results["failures"]:
+        print(f"\n{row['model']}, {row['part']}: FAILED, see above")
+    for row in results.get("tokenizers", []):
+        print(f"\nTokenizers: {verdict(row)}")
+
+
+def work_directory(options):
+    if options.work_dir:
+        options.work_dir.mkdir(parents=True, exist_ok=True)
+        return tempfile.mkdtemp(prefix="encore-parity-", dir=options.work_dir)
+    memory = pathlib.Path("/dev/shm")
+    # Checkpoints of full size are written and read once: memory is the fastest place for that.
+    roomy = options.device == "cuda" and memory.is_dir() and shutil.disk_usage(memory).free > 48e9
+    return tempfile.mkdtemp(prefix="encore-parity-", dir=memory if roomy else None)
+
+
+def compare(options, work):
+    import torch
+
+    if options.device == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False
+    sys.path.insert(0, str(ROOT / "tools"))
+    import parity_models as models
+
+    encore = Encore(options.encore, options.device)
+    results = {part: [] for part in options.parts} | {"failures": []}
+    for number, name in enumerate(models.FULL):
+        if options.model and name not in options.model:
+            continue
+        for part, function in (("logits", compare_logits), ("tokens", compare_tokens)):
+            if part in options.parts:
+                folder = work / f"{part}-{number}"
+                folder.mkdir()
+                try:
+                    results[part] += function(name, number, encore, options, folder)
+                except EncoreFailed as failure:  # the other models still have something to say
+                    say(name, part, "FAILED:", failure)
+                    results["failures"].append({"model": name, "part": part, "what": str(failure), "passed": False})
+                shutil.rmtree(folder)
+                free_memory()
+    if "tokenizers" in options.parts:
+        results["tokenizers"] += compare_tokenizers(options, work / "tokenizers")
+    return results
+
+
+def find_oracle(options):
+    """Runs this again with the Python that ./dev set up, when this one lacks the packages."""
+    if all(importlib.util.find_spec(name) for name in ("torch", "transformers")):
+        return
+    oracle = ROOT / ".deps" / "oracle" / "bin" / "python"
+    if oracle.exists() and os.path.realpath(sys.prefix) != os.path.realpath(oracle.parents[1]):
+        os.execv(oracle, [str(oracle), *sys.argv])
+    message = "PyTorch and transformers are not installed: `./dev parity` sets them up in .deps/oracle"
+    if options.skip_without_oracle:
+        print("skipped:", message)
+        sys.exit(SKIPPED)
+    raise SystemExit(message)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("device_name", metavar="cpu|cuda", nargs="?", choices=("cpu", "cuda"), help="default: cpu")
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="the same as an option")
+    parser.add_argument("--encore", required=True, type=pathlib.Path, help="the encore binary")
+    parser.add_argument("--part", dest="parts", action="append", choices=PARTS, help="default: logits and tokens")
+    parser.add_argument("--model", action="append", help="only this model, such as Qwen3-0.6B")
+    parser.add_argument("--lines", type=int, default=100_000, help="lines of the part tokenizers")
+    parser.add_argument("--work-dir", type=pathlib.Path, help="where checkpoints are written for a while")
+    parser.add_argument("--json", type=pathlib.Path, help="where results go; default: build/parity-DEVICE.json")
+    parser.add_argument("--skip-without-oracle", action="store_true", help="exit with 77 where transformers is missing")
+    options = parser.parse_args()
+    options.device = options.device or options.device_name or "cpu"
+    options.parts = options.parts or ["logits", "tokens"]
+    options.encore = options.encore.resolve()
+    find_oracle(options)
+
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    work = pathlib.Path(work_directory(options))
+    try:
+        results = compare(options, work)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    print_results(results)
+    passed = all(row["passed"] for rows in results.values() for row in rows)
+    path = options.json or ROOT / "build" / f"parity-{options.device}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"device": options.device, "seconds": time.monotonic() - START, "passed": passed} | results,
+                               indent=1))
+    print(f"\nparity on {options.device}: {'all agree' if passed else 'NOT all agree'}, "
+          f"{time.monotonic() - START:.0f} s, {path}")
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
