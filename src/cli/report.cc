@@ -58,16 +58,17 @@ json::object memory_json(const runtime::MemoryPlan& plan) {
 
 json::object recordings_json(const runtime::RecordingStats& stats) {
   const auto part = [](const runtime::RecordingStats::Part& part) {
-    return json::object{{"recordings", part.recordings}, {"nodes", part.nodes}, {"ms", part.ms}};
+    return json::object{{"recordings", part.recordings}, {"nodes", part.nodes}, {"capture_ms", part.capture_ms},
+                        {"instantiate_ms", part.instantiate_ms}};
   };
   return {{"full", part(stats.full)}, {"pieces", part(stats.pieces)}, {"lower_ms", stats.lower_ms}};
 }
 
 std::string recordings_text(const runtime::RecordingStats& stats) {
   return fmt::format(
-      "lowered in {:.1f} ms; {} full steps recorded in {:.1f} ms, {} pieces in {:.1f} ms",
-      stats.lower_ms, stats.full.recordings, stats.full.ms, stats.pieces.recordings,
-      stats.pieces.ms);
+      "lowered in {:.1f} ms; {} full steps recorded in {:.1f} ms ({:.1f} to capture), {} pieces in {:.1f} ms",
+      stats.lower_ms, stats.full.recordings, stats.full.ms(), stats.full.capture_ms,
+      stats.pieces.recordings, stats.pieces.ms());
 }
 
 }  // namespace encore::cli

@@ -280,19 +280,13 @@ RecordingStats Executor::record() {
   warm_up(uniform.back());
   warm_up({{coverage_.tokens.sizes().front(), coverage_.sequences.sizes().front()}, 0, 0, 0});
 
-  stats.full.ms = timed([&] {
-    if (!coverage_.full) return;
-    for (const StepShape& shape : uniform)
-      record_full(shape, stats.full);
-  });
-  stats.pieces.ms = timed([&] {
-    if (coverage_.uniform_pieces) {
-      for (const StepShape& shape : uniform)
-        record_pieces(shape, stats.pieces);
-    }
-    for (const StepShape& shape : mixed)
-      record_pieces(shape, stats.pieces);
-  });
+  if (coverage_.full) {
+    for (const StepShape& shape : uniform) record_full(shape, stats.full);
+  }
+  if (coverage_.uniform_pieces) {
+    for (const StepShape& shape : uniform) record_pieces(shape, stats.pieces);
+  }
+  for (const StepShape& shape : mixed) record_pieces(shape, stats.pieces);
   return stats;
 }
 
@@ -303,18 +297,26 @@ void Executor::warm_up(const StepShape& step) {
   stream_->synchronize();
 }
 
-void Executor::record_full(const StepShape& step, RecordingStats::Part& stats) {
+std::unique_ptr<Recording> Executor::record_walk(const std::string& what,
+                                                 RecordingStats::Part& stats,
+                                                 const std::function<void()>& walk) {
   try {
     RecordingScope scope(*stream_);
-    walk_eager(step);
-    auto recording = scope.finish();
+    stats.capture_ms += timed(walk);
+    std::unique_ptr<Recording> recording;
+    stats.instantiate_ms += timed([&] { recording = scope.finish(); });
     ++stats.recordings;
     stats.nodes += recording->num_nodes();
-    full_[{step.padded.sequences, step.q}] = std::move(recording);
+    return recording;
   } catch (const Error& error) {
-    fail(error.kind(), "recording a full step of {} sequences: {}", step.padded.sequences,
-         error.what());
+    fail(error.kind(), "recording {}: {}", what, error.what());
   }
+}
+
+void Executor::record_full(const StepShape& step, RecordingStats::Part& stats) {
+  full_[{step.padded.sequences, step.q}] =
+      record_walk(fmt::format("a full step of {} sequences", step.padded.sequences), stats,
+                  [&] { walk_eager(step); });
 }
 
 void Executor::record_pieces(const StepShape& step, RecordingStats::Part& stats) {
@@ -322,17 +324,9 @@ void Executor::record_pieces(const StepShape& step, RecordingStats::Part& stats)
     const int segment = static_cast<int>(i);
     const Key piece = key(segment, step);
     if (!in_pieces(segment) || pieces_.count(piece) != 0) continue;
-    try {
-      RecordingScope scope(*stream_);
-      launch_segment(segment, step);
-      auto recording = scope.finish();
-      ++stats.recordings;
-      stats.nodes += recording->num_nodes();
-      pieces_[piece] = std::move(recording);
-    } catch (const Error& error) {
-      fail(error.kind(), "recording segment {} at {} tokens, {} sequences: {}", segment,
-           step.padded.tokens, step.padded.sequences, error.what());
-    }
+    pieces_[piece] = record_walk(fmt::format("segment {} at {} tokens, {} sequences", segment,
+                                             step.padded.tokens, step.padded.sequences),
+                                 stats, [&] { launch_segment(segment, step); });
   }
 }
 

@@ -8,6 +8,7 @@
 //   executor.read_output(0, host, bytes);                  // waits for the step
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -51,7 +52,9 @@ struct RecordingStats {
   struct Part {
     int recordings = 0;
     int nodes = 0;
-    double ms = 0;  // capture, instantiate, upload
+    double capture_ms = 0;
+    double instantiate_ms = 0;  // and upload
+    [[nodiscard]] double ms() const { return capture_ms + instantiate_ms; }
   };
   Part full;
   Part pieces;
@@ -121,6 +124,9 @@ class Executor {
   void warm_up(const StepShape& step);
   void record_full(const StepShape& step, RecordingStats::Part& stats);
   void record_pieces(const StepShape& step, RecordingStats::Part& stats);
+  // What `walk` launches as a recording. `what` names it in errors.
+  std::unique_ptr<Recording> record_walk(const std::string& what, RecordingStats::Part& stats,
+                                         const std::function<void()>& walk);
   void poison_arena();
 
   Device& device_;

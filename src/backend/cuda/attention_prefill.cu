@@ -189,6 +189,7 @@ struct WarpState {
   // for a row that saw no key.
   __device__ __forceinline__ void write(uint8_t* q_tile, int first_row) const {
     const int lane = threadIdx.x % kWarpSize;
+    __syncwarp();  // every lane has read its queries
 #pragma unroll
     for (int m = 0; m < 2; ++m) {
 #pragma unroll
