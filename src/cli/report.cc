@@ -58,7 +58,9 @@ json::object memory_json(const runtime::MemoryPlan& plan) {
 
 json::object recordings_json(const runtime::RecordingStats& stats) {
   const auto part = [](const runtime::RecordingStats::Part& part) {
-    return json::object{{"recordings", part.recordings}, {"nodes", part.nodes}, {"capture_ms", part.capture_ms},
+    return json::object{{"recordings", part.recordings},
+                        {"nodes", part.nodes},
+                        {"capture_ms", part.capture_ms},
                         {"instantiate_ms", part.instantiate_ms}};
   };
   return {{"full", part(stats.full)}, {"pieces", part(stats.pieces)}, {"lower_ms", stats.lower_ms}};
@@ -66,7 +68,8 @@ json::object recordings_json(const runtime::RecordingStats& stats) {
 
 std::string recordings_text(const runtime::RecordingStats& stats) {
   return fmt::format(
-      "lowered in {:.1f} ms; {} full steps recorded in {:.1f} ms ({:.1f} to capture), {} pieces in {:.1f} ms",
+      "lowered in {:.1f} ms; full recordings: {} in {:.1f} ms, {:.1f} of them capture; pieces: {} "
+      "in {:.1f} ms",
       stats.lower_ms, stats.full.recordings, stats.full.ms(), stats.full.capture_ms,
       stats.pieces.recordings, stats.pieces.ms());
 }

@@ -18,7 +18,8 @@ std::string memory_table(const runtime::MemoryPlan& plan);
 json::object memory_json(const runtime::MemoryPlan& plan);
 
 json::object recordings_json(const runtime::RecordingStats& stats);
-// "lowered in 91 ms; 51 full steps recorded in 140 ms, 84 pieces in 20 ms".
+// "lowered in 91.0 ms; full recordings: 51 in 140.2 ms, 90.1 of them capture; pieces: 84 in 5.0
+// ms".
 std::string recordings_text(const runtime::RecordingStats& stats);
 
 }  // namespace encore::cli

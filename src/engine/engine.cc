@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <chrono>
 
 namespace encore::engine {
 namespace {
@@ -21,10 +22,15 @@ std::string_view name(Finish finish) {
   return finish == Finish::kStop ? "stop" : "length";
 }
 
-Engine::Engine(LoadedModel& model)
+Engine::Engine(LoadedModel& model, runtime::StepLogWriter* step_log)
     : model_(model),
+      step_log_(step_log),
       pool_(model.num_pages(), model.page_size()),
-      scheduler_(pool_, scheduler_limits(model.limits())) {}
+      scheduler_(pool_, scheduler_limits(model.limits())) {
+  if (step_log_ == nullptr) return;
+  launch_began_ = model.executor().device().create_event();
+  launch_ended_ = model.executor().device().create_event();
+}
 
 std::variant<SequenceId, Rejection> Engine::add(Request request) {
   const auto length = static_cast<int64_t>(request.prompt.size());
@@ -60,6 +66,7 @@ void Engine::abort(SequenceId id) {
 }
 
 bool Engine::step(const std::function<void(const Generated&)>& on_token) {
+  const auto start = std::chrono::steady_clock::now();
   plan_ = scheduler_.plan();
   if (plan_.runs.empty()) return false;
   runtime::Executor& executor = model_.executor();
@@ -73,9 +80,32 @@ bool Engine::step(const std::function<void(const Generated&)>& on_token) {
     lengths.max_query_len = std::max(lengths.max_query_len, run.count);
     lengths.max_kv_len = std::max(lengths.max_kv_len, run.first + run.count);
   }
+  if (step_log_ != nullptr) executor.stream().record(*launch_began_);
   executor.launch(lengths);
+  if (step_log_ != nullptr) executor.stream().record(*launch_ended_);
+  const std::chrono::duration<double, std::micro> host = std::chrono::steady_clock::now() - start;
   commit(on_token);
+  if (step_log_ != nullptr) log(choice, host.count());
   return true;
+}
+
+// The step has been waited for, so both events have their times.
+void Engine::log(const runtime::Choice& choice, double host_us) {
+  runtime::LoggedStep step;
+  for (const sched::Run& run : plan_.runs) {
+    const bool generates = choice.q > 0 || run.count == 1;
+    (generates ? step.generation_requests : step.context_tokens) += generates ? 1 : run.count;
+  }
+  step.tokens = plan_.num_tokens();
+  step.mode = name(choice.mode);
+  if (choice.reason != runtime::Reason::kAboveLadder) {
+    step.bucket = choice.q > 0 ? choice.padded.sequences : choice.padded.tokens;
+  }
+  step.padding = choice.padding;
+  step.reason = name(choice.reason);
+  step.host_us = host_us;
+  step.gpu_us = launch_ended_->milliseconds_since(*launch_began_) * 1e3;
+  step_log_->write(std::move(step));
 }
 
 // Writes the real rows of every step input; see model/graph.h for what each holds.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -11,6 +12,7 @@
 
 #include "engine/loaded_model.h"
 #include "kv/page_pool.h"
+#include "runtime/step_log.h"
 #include "sample/params.h"
 #include "sched/scheduler.h"
 
@@ -52,10 +54,11 @@ struct StepCount {
 };
 
 // The synchronous loop: each step's tokens are read before the next is planned.
-// Threads: one. Lifetime: refers to the model.
+// Threads: one. Lifetime: refers to the model, and to the step log when there is one.
 class Engine {
  public:
-  explicit Engine(LoadedModel& model);
+  // A line a step goes to `step_log`, if any; measuring its times costs two events a step.
+  explicit Engine(LoadedModel& model, runtime::StepLogWriter* step_log = nullptr);
 
   // Checks and queues a request.
   std::variant<SequenceId, Rejection> add(Request request);
@@ -79,8 +82,12 @@ class Engine {
   void pack();
   void commit(const std::function<void(const Generated&)>& on_token);
   void count(const runtime::Choice& choice);
+  void log(const runtime::Choice& choice, double host_us);
 
   LoadedModel& model_;
+  runtime::StepLogWriter* step_log_;
+  std::unique_ptr<Event> launch_began_;  // with a step log only
+  std::unique_ptr<Event> launch_ended_;
   kv::PagePool pool_;
   sched::Scheduler scheduler_;
   sched::Plan plan_;  // of the current step

@@ -1,5 +1,7 @@
 #include "engine/engine.h"
 
+#include <filesystem>
+
 #include <gtest/gtest.h>
 
 #include "engine/tiny_model.h"
@@ -86,6 +88,63 @@ TEST_F(EngineTest, CountsItsStepsByModeAndBucket) {
   for (const StepCount& count : engine_.step_counts())
     steps += count.steps;
   EXPECT_EQ(steps, 5);
+}
+
+// Logits of the last prompt token of the bundled model, in f32.
+std::vector<float> bundled_logits(const std::vector<std::string>& disabled_passes) {
+  const auto device = create_cpu_device({.num_threads = 2});
+  LoadOptions options = small_options();
+  options.dtype = DType::kF32;
+  options.disabled_passes = disabled_passes;
+  LoadedModel model(*device, find_model(ENCORE_SOURCE_DIR "/models/stories"), options);
+  Engine engine(model);
+  (void)engine.add({.prompt = {5, 300, 12, 1000, 77}, .max_tokens = 2});
+  engine.step([](const Generated&) {});
+  engine.step([](const Generated&) {});
+  std::vector<float> logits(model.config().vocab_size);
+  model.executor().read_output(1, logits.data(),
+                               static_cast<int64_t>(logits.size() * sizeof(float)));
+  return logits;
+}
+
+TEST(Passes, DoNotChangeWhatAModelComputes) {
+  const auto plain = bundled_logits(
+      {"remove_dead", "fuse_silu_mul", "fuse_add_rms_norm", "fuse_rope_kv_write", "merge_linears"});
+  const auto optimized = bundled_logits({});
+  for (size_t i = 0; i < plain.size(); ++i)
+    EXPECT_NEAR(plain[i], optimized[i], 1e-4);
+}
+
+TEST_F(EngineTest, LogsItsStepsAsItCountsThem) {
+  const auto path = std::filesystem::path(::testing::TempDir()) / "encore_engine_steps.jsonl";
+  runtime::StepLogWriter writer(path);
+  Engine engine(model_, &writer);
+  (void)engine.add({.prompt = std::vector<int32_t>(40, 7), .max_tokens = 4});
+  (void)engine.add({.prompt = {1, 2}, .max_tokens = 6});
+  while (engine.step([](const Generated&) {})) {
+  }
+  writer.flush();
+  int64_t tokens = 0;
+  int64_t padding = 0;
+  const auto steps = runtime::read_step_log(path);
+  std::filesystem::remove(path);
+  for (const runtime::LoggedStep& step : steps) {
+    tokens += *step.tokens;
+    padding += *step.padding;
+    EXPECT_EQ(*step.tokens, step.size());
+    EXPECT_EQ(*step.bucket, step.size() + *step.padding);
+    EXPECT_EQ(step.mode, step.is_decode() ? "full" : "piecewise");
+    EXPECT_GE(*step.host_us, 0);
+    EXPECT_GT(*step.gpu_us, 0);
+  }
+  for (const StepCount& count : engine.step_counts()) {
+    tokens -= count.tokens;
+    padding -= count.padding;
+  }
+  EXPECT_EQ(tokens, 0);
+  EXPECT_EQ(padding, 0);
+  EXPECT_EQ(steps.front().context_tokens, 32);  // a chunk, and nothing generates yet
+  EXPECT_EQ(steps.back().generation_requests, 1);
 }
 
 TEST(LoadedModel, RefusesSequencesLongerThanTheModelWasMadeFor) {

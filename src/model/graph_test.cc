@@ -1,0 +1,104 @@
+#include "model/graph.h"
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <gtest/gtest.h>
+
+#include "ir/text.h"
+#include "ir/verify.h"
+#include "ops/ops.h"
+
+namespace encore::model {
+namespace {
+
+// One layer, small enough to read; the differences between architectures are in the flags.
+ModelConfig small(const char* architecture) {
+  ModelConfig config;
+  config.architecture = architecture;
+  config.model_type = "small";
+  config.num_layers = 1;
+  config.hidden_size = 64;
+  config.num_heads = 4;
+  config.num_kv_heads = 2;
+  config.head_dim = 16;
+  config.intermediate_size = 96;
+  config.vocab_size = 100;
+  config.max_position_embeddings = 256;
+  return config;
+}
+
+ModelConfig qwen2() {
+  ModelConfig config = small("Qwen2ForCausalLM");
+  config.qkv_bias = true;
+  return config;
+}
+
+ModelConfig qwen3() {
+  ModelConfig config = small("Qwen3ForCausalLM");
+  config.qk_norm = true;
+  config.tie_word_embeddings = true;
+  return config;
+}
+
+constexpr GraphOptions kOptions{.num_pages = 8, .page_size = 16, .max_seq_len = 64};
+
+// The golden text; where it differs, the test says how to take the new one over.
+void expect_golden(const std::string& name, const ir::Graph& graph) {
+  const std::filesystem::path path =
+      std::filesystem::path(ENCORE_SOURCE_DIR) / "src/model/testdata" / (name + ".ir");
+  std::ifstream file(path);
+  std::stringstream golden;
+  golden << file.rdbuf();
+  EXPECT_EQ(ir::print(graph), golden.str())
+      << "if this is wanted, write the printed text to " << path.string();
+}
+
+TEST(BuildGraph, TracesEachArchitectureToItsGoldenText) {
+  expect_golden("llama", build_graph(small("LlamaForCausalLM"), kOptions));
+  expect_golden("qwen2", build_graph(qwen2(), kOptions));
+  expect_golden("qwen3", build_graph(qwen3(), kOptions));
+}
+
+TEST(BuildGraph, MakesVerifiedGraphsOfEveryPresetInEveryDtype) {
+  for (const std::string_view name : preset_names()) {
+    for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
+      GraphOptions options = kOptions;
+      options.dtype = dtype;
+      const ModelConfig config = *preset(name);
+      EXPECT_NO_THROW(ir::verify(build_graph(config, options))) << name;
+    }
+  }
+}
+
+TEST(BuildGraph, GivesLogitsOfEveryTokenWhenAskedAndSamplesNothing) {
+  GraphOptions options = kOptions;
+  options.logits = LogitsRows::kAll;
+  const ir::Graph graph = build_graph(small("LlamaForCausalLM"), options);
+  ASSERT_EQ(graph.outputs().size(), 1U);
+  EXPECT_EQ(graph.value(graph.outputs()[0]).type.to_string(), "f32[T,100]");
+  EXPECT_FALSE(graph.find_value("temperature").has_value());
+}
+
+TEST(BuildGraph, RoundTripsThroughText) {
+  const std::string text = ir::print(build_graph(qwen3(), kOptions));
+  EXPECT_EQ(ir::print(ir::parse(text, ops::standard())), text);
+}
+
+TEST(BuildGraph, ListsTheArchitecturesItKnows) {
+  try {
+    (void)build_graph(small("GPT5ForCausalLM"), kOptions);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
+    EXPECT_NE(std::string(error.what()).find("Qwen3ForCausalLM"), std::string::npos);
+  }
+}
+
+TEST(KvBytesPerToken, CountsBothCachesOfAllLayers) {
+  EXPECT_EQ(kv_bytes_per_token(*preset("llama-3.1-8b"), DType::kBF16), 2 * 32 * 8 * 128 * 2);
+}
+
+}  // namespace
+}  // namespace encore::model

@@ -1,0 +1,118 @@
+#include "model/weights.h"
+
+#include <cmath>
+#include <cstring>
+
+#include <gtest/gtest.h>
+
+#include "ir/text.h"
+#include "model/checkpoint_fixture.h"
+#include "ops/ops.h"
+
+namespace encore::model {
+namespace {
+
+const char* const kQProj = "model.layers.0.self_attn.q_proj.weight";
+const char* const kKProj = "model.layers.0.self_attn.k_proj.weight";
+
+class WeightsTest : public ::testing::Test {
+ protected:
+  // The tiny checkpoint's weights as `recipes` ask for them; lines of IR text.
+  Weights load(const std::string& recipes) {
+    graph_ = ir::parse("graph g {\n" + recipes + "}\n", ops::standard());
+    return load_weights(*graph_, checkpoint_, *device_);
+  }
+  std::string error_of(const std::string& recipes) {
+    try {
+      load(recipes);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kModel);
+      return error.what();
+    }
+    return "";
+  }
+  const TensorView& view(const Weights& weights, const char* name) const {
+    return weights.views[graph_->find_value(name)->index];
+  }
+  // The stored tensor's element, widened.
+  float stored(const char* name, int64_t index) const {
+    BFloat16 element;
+    std::memcpy(&element, checkpoint_.tensor(name).data + 2 * index, 2);
+    return static_cast<float>(element);
+  }
+
+  TempDir dir_;
+  Checkpoint checkpoint_ = [this] {
+    write_all(dir_, tiny_llama());
+    return Checkpoint(dir_.path());
+  }();
+  std::unique_ptr<Device> device_ = create_cpu_device({.num_threads = 1});
+  std::optional<ir::Graph> graph_;
+};
+
+TEST_F(WeightsTest, PutsPiecesBelowEachOtherAndTakesRows) {
+  const Shape q = checkpoint_.tensor(kQProj).shape;
+  const Shape k = checkpoint_.tensor(kKProj).shape;
+  ASSERT_EQ(q[1], k[1]);
+  const Weights weights =
+      load(fmt::format("  weight %both: bf16[{},{}] = concat(\"{}\", \"{}\")\n"
+                       "  weight %rows: bf16[2,{}] = \"{}\"[1:3]\n",
+                       q[0] + k[0], q[1], kQProj, kKProj, q[1], kQProj));
+  const TensorView both = view(weights, "both");
+  EXPECT_EQ(std::memcmp(both.data, checkpoint_.tensor(kQProj).data, q.num_elements() * 2), 0);
+  EXPECT_EQ(
+      std::memcmp(both.row<BFloat16>(q[0]), checkpoint_.tensor(kKProj).data, k.num_elements() * 2),
+      0);
+  EXPECT_EQ(
+      std::memcmp(view(weights, "rows").data, checkpoint_.tensor(kQProj).data + q[1] * 2, q[1] * 4),
+      0);
+}
+
+TEST_F(WeightsTest, CastsToTheGraphsDtype) {
+  const Shape q = checkpoint_.tensor(kQProj).shape;
+  const Weights weights =
+      load(fmt::format("  weight %wide: f32[{},{}] = \"{}\"\n"
+                       "  weight %half: f16[{},{}] = \"{}\"\n",
+                       q[0], q[1], kQProj, q[0], q[1], kQProj));
+  for (int64_t i = 0; i < q.num_elements(); ++i) {
+    const float value = stored(kQProj, i);
+    if (std::isnan(value)) continue;
+    EXPECT_EQ(view(weights, "wide").as<float>()[i], value);
+    EXPECT_EQ(view(weights, "half").as<Float16>()[i].bits, Float16(value).bits);
+  }
+}
+
+TEST_F(WeightsTest, WritesConstants) {
+  const Weights weights = load("  weight %c: f32[3] = constant(1, 0.5, -2)\n");
+  const TensorView c = view(weights, "c");
+  EXPECT_EQ(std::vector<float>(c.as<float>(), c.as<float>() + 3), (std::vector<float>{1, 0.5, -2}));
+}
+
+TEST_F(WeightsTest, NamesATensorThatIsMissingOrHasAnotherShape) {
+  EXPECT_NE(error_of("  weight %w: bf16[4,4] = \"no.such.weight\"\n").find("no.such.weight"),
+            std::string::npos);
+  EXPECT_NE(error_of(fmt::format("  weight %w: bf16[1,1] = \"{}\"\n", kQProj)).find(kQProj),
+            std::string::npos);
+  EXPECT_NE(error_of(fmt::format("  weight %w: bf16[3,{}] = \"{}\"[0:2]\n",
+                                 checkpoint_.tensor(kQProj).shape[1], kQProj))
+                .find("2 rows"),
+            std::string::npos);
+}
+
+TEST_F(WeightsTest, MakesTheSameRandomWeightsFromTheSameSeed) {
+  graph_ = ir::parse(
+      "graph g {\n  weight %w: f32[8,16] = \"a.weight\"\n  weight %n: f32[4] = "
+      "\"input_layernorm.weight\"\n}\n",
+      ops::standard());
+  const Weights a = random_weights(*graph_, *device_, 1);
+  const Weights b = random_weights(*graph_, *device_, 1);
+  const Weights c = random_weights(*graph_, *device_, 2);
+  const int64_t bytes = view(a, "w").num_bytes();
+  EXPECT_EQ(std::memcmp(view(a, "w").data, view(b, "w").data, bytes), 0);
+  EXPECT_NE(std::memcmp(view(a, "w").data, view(c, "w").data, bytes), 0);
+  for (int i = 0; i < 4; ++i)
+    EXPECT_EQ(view(a, "n").as<float>()[i], 1.0F);
+}
+
+}  // namespace
+}  // namespace encore::model

@@ -281,12 +281,15 @@ RecordingStats Executor::record() {
   warm_up({{coverage_.tokens.sizes().front(), coverage_.sequences.sizes().front()}, 0, 0, 0});
 
   if (coverage_.full) {
-    for (const StepShape& shape : uniform) record_full(shape, stats.full);
+    for (const StepShape& shape : uniform)
+      record_full(shape, stats.full);
   }
   if (coverage_.uniform_pieces) {
-    for (const StepShape& shape : uniform) record_pieces(shape, stats.pieces);
+    for (const StepShape& shape : uniform)
+      record_pieces(shape, stats.pieces);
   }
-  for (const StepShape& shape : mixed) record_pieces(shape, stats.pieces);
+  for (const StepShape& shape : mixed)
+    record_pieces(shape, stats.pieces);
   return stats;
 }
 

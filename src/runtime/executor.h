@@ -98,6 +98,7 @@ class Executor {
   [[nodiscard]] const Coverage& coverage() const { return coverage_; }
   [[nodiscard]] const passes::Program& program() const { return program_; }
   [[nodiscard]] Stream& stream() { return *stream_; }
+  [[nodiscard]] Device& device() { return device_; }
 
   // The lowered table of one segment at one step shape, as `inspect` shows it.
   const std::vector<Launch>& table(int segment, const StepShape& step);
