@@ -1,7 +1,6 @@
 #include "base/dtype.h"
 
 #include <array>
-#include <cstring>
 #include <utility>
 
 namespace encore {
@@ -29,16 +28,33 @@ std::optional<DType> parse_dtype(std::string_view text) {
   return std::nullopt;
 }
 
-// _Float16 is the compiler's own half: hardware conversion where the target has it.
 Float16::Float16(float value) {
-  const auto half = static_cast<_Float16>(value);
-  std::memcpy(&bits, &half, sizeof(bits));
+  const auto wide = std::bit_cast<uint32_t>(value);
+  const uint32_t sign = (wide >> 16U) & 0x8000U;
+  const uint32_t magnitude = wide & 0x7fffffffU;
+  uint32_t half = 0;
+  if (magnitude > 0x7f800000U) {
+    half = 0x7e00U | ((magnitude >> 13U) & 0x3ffU);  // NaN stays NaN
+  } else if (magnitude >= 0x47800000U) {
+    half = 0x7c00U;  // 2^16 and more: infinity
+  } else if (magnitude < 0x38800000U) {
+    // Below 2^-14: adding 1/2 rounds to the spacing of subnormal halves, 2^-24.
+    half = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - 0x3f000000U;
+  } else {
+    half = (magnitude + 0xfffU + ((magnitude >> 13U) & 1U) - 0x38000000U) >> 13U;
+  }
+  bits = static_cast<uint16_t>(sign | half);
 }
 
 Float16::operator float() const {
-  _Float16 half;
-  std::memcpy(&half, &bits, sizeof(bits));
-  return static_cast<float>(half);
+  const uint32_t sign = (bits & 0x8000U) << 16U;
+  const uint32_t magnitude = bits & 0x7fffU;
+  if (magnitude < 0x400U) {
+    const float subnormal = static_cast<float>(magnitude) * 0x1p-24F;
+    return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(subnormal));
+  }
+  const uint32_t rebias = magnitude >= 0x7c00U ? 0x70000000U : 0x38000000U;
+  return std::bit_cast<float>(sign | ((magnitude << 13U) + rebias));
 }
 
 }  // namespace encore
