@@ -98,9 +98,11 @@ void Engine::log(const runtime::Choice& choice, double host_us) {
   }
   step.tokens = plan_.num_tokens();
   step.mode = name(choice.mode);
-  if (choice.reason != runtime::Reason::kAboveLadder) {
-    step.bucket = choice.q > 0 ? choice.padded.sequences : choice.padded.tokens;
-  }
+  // What runs unpadded has no bucket.
+  const runtime::Coverage& coverage = model_.executor().coverage();
+  const runtime::Ladder& ladder = choice.q > 0 ? coverage.sequences : coverage.tokens;
+  const int64_t launched = choice.q > 0 ? choice.padded.sequences : choice.padded.tokens;
+  if (ladder.bucket(launched) == launched) step.bucket = launched;
   step.padding = choice.padding;
   step.reason = name(choice.reason);
   step.host_us = host_us;

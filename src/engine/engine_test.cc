@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/tiny_model.h"
+#include "runtime/cost_model.h"
 
 namespace encore::engine {
 namespace {
@@ -113,6 +114,19 @@ TEST(Passes, DoNotChangeWhatAModelComputes) {
   const auto optimized = bundled_logits({});
   for (size_t i = 0; i < plain.size(); ++i)
     EXPECT_NEAR(plain[i], optimized[i], 1e-4);
+}
+
+TEST_F(EngineTest, RecordsAsManyNodesAsTheProgramAlonePredicts) {
+  const runtime::Coverage& coverage = model_.executor().coverage();
+  const auto estimate =
+      runtime::estimate_recordings(model_.compiled().program, coverage.sequences, coverage.tokens);
+  const runtime::RecordingStats& stats = model_.recording_stats();
+  const runtime::BucketCost total = estimate.total();
+  EXPECT_EQ(estimate.full.size(), static_cast<size_t>(stats.full.recordings));
+  EXPECT_EQ(total.recordings, stats.full.recordings + stats.pieces.recordings);
+  EXPECT_EQ(total.nodes, stats.full.nodes + stats.pieces.nodes);
+  EXPECT_GT(total.bytes(), 2000L * total.nodes);
+  EXPECT_GT(total.milliseconds(), 0);
 }
 
 TEST_F(EngineTest, LogsItsStepsAsItCountsThem) {

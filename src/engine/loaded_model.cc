@@ -98,6 +98,7 @@ LoadedModel::LoadedModel(Device& device, const ModelSource& source, const LoadOp
   executor_options.record_all_modes = options.record_all_modes;
   executor_options.sequences = options.sequences;
   executor_options.tokens = options.tokens;
+  executor_options.pad_uniform = options.pad_uniform;
   executor_options.poison = options.poison;
   executor_ = std::make_unique<runtime::Executor>(device, compiled_.program, weights_.views,
                                                   executor_options);

@@ -21,6 +21,7 @@ struct LoadOptions {
   bool record_all_modes = false;
   runtime::Ladder sequences;  // empty: the default ladder
   runtime::Ladder tokens;
+  bool pad_uniform = true;  // off: uniform steps are replayed at exact sizes only
   runtime::Poison poison = runtime::Poison::kNone;
   std::optional<int64_t> kv_tokens;  // capacity of the KV pool; absent: see default_kv_tokens
   int64_t page_size = 32;            // 16, 32 or 64

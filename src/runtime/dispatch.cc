@@ -7,11 +7,14 @@
 namespace encore::runtime {
 namespace {
 
-// The bucket's sizes; nothing when the step is above a ladder.
+// The bucket's sizes; nothing when the step is above a ladder, or uniform and of no exact size.
 std::optional<ir::Sizes> pad(const StepRequest& request, const Coverage& coverage) {
   const auto sequences = coverage.sequences.bucket(request.sequences);
   if (!sequences) return std::nullopt;
-  if (request.q > 0) return ir::Sizes{*sequences * request.q, *sequences};
+  if (request.q > 0) {
+    if (!coverage.pad_uniform && *sequences != request.sequences) return std::nullopt;
+    return ir::Sizes{*sequences * request.q, *sequences};
+  }
   const auto tokens = coverage.tokens.bucket(request.tokens);
   if (!tokens) return std::nullopt;
   return ir::Sizes{*tokens, *sequences};
@@ -31,8 +34,12 @@ Way way(const StepRequest& request, const Coverage& coverage) {
     case Graphs::kPiecewise:
       if (pieces) return {Mode::kPiecewise, Reason::kNone};
       return {Mode::kEager, Reason::kNotRecorded};
+    case Graphs::kFullDecodeOnly:
+      if (!uniform) return {Mode::kEager, Reason::kPolicy};
+      break;
     case Graphs::kAuto:
     case Graphs::kFull:
+    case Graphs::kFullAndPiecewise:
       break;
   }
   if (uniform && coverage.full) return {Mode::kFull, Reason::kNone};
@@ -70,6 +77,10 @@ std::string_view name(Reason reason) {
       return "no_full_recording";
     case Reason::kNotRecorded:
       return "not_recorded";
+    case Reason::kPolicy:
+      return "policy";
+    case Reason::kNoExactSize:
+      return "no_exact_size";
   }
   return "?";
 }
@@ -79,15 +90,21 @@ Graphs parse_graphs(std::string_view text) {
   if (text == "none") return Graphs::kNone;
   if (text == "piecewise") return Graphs::kPiecewise;
   if (text == "full") return Graphs::kFull;
-  fail(ErrorKind::kUsage, "--graphs is auto, none, piecewise or full, not '{}'", text);
+  if (text == "full-decode-only") return Graphs::kFullDecodeOnly;
+  if (text == "full-and-piecewise") return Graphs::kFullAndPiecewise;
+  fail(ErrorKind::kUsage,
+       "--graphs is auto, none, piecewise, full, full-decode-only or full-and-piecewise, not '{}'",
+       text);
 }
 
 Choice choose(const StepRequest& request, const Coverage& coverage) {
   const ir::Sizes real{request.tokens, request.sequences};
   const auto padded = pad(request, coverage);
   if (!padded) {
-    const bool disabled = coverage.graphs == Graphs::kNone;
-    return {Mode::kEager, real, request.q, 0, disabled ? Reason::kDisabled : Reason::kAboveLadder};
+    const bool above = !coverage.sequences.bucket(request.sequences) || request.q == 0;
+    Reason reason = above ? Reason::kAboveLadder : Reason::kNoExactSize;
+    if (coverage.graphs == Graphs::kNone) reason = Reason::kDisabled;
+    return {Mode::kEager, real, request.q, 0, reason};
   }
   const auto [mode, reason] = way(request, coverage);
   return {mode, *padded, request.q, padded->tokens - real.tokens, reason};

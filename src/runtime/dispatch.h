@@ -1,15 +1,18 @@
 // Which way a step is walked: a pure function of its shape and of what has been recorded.
 //
-//   step      wanted           recorded            walked
-//   uniform   auto, full       full                full
-//   uniform   auto, full       only pieces         piecewise, counted (no_full_recording)
-//   mixed     auto             pieces              piecewise
-//   mixed     full             pieces              piecewise, counted (mixed_step)
-//   any       piecewise        pieces              piecewise
-//   any       not none         nothing that fits   eager, counted (not_recorded)
-//   any       any              above the ladder    eager, unpadded, counted (above_ladder)
-//   any       none             -                   eager (disabled)
+//   step      wanted                   recorded           walked
+//   uniform   not piecewise, not none  full               full
+//   uniform   not piecewise, not none  only pieces        piecewise, counted (no_full_recording)
+//   mixed     auto                     pieces             piecewise
+//   mixed     full                     pieces             piecewise, counted (mixed_step)
+//   mixed     full-decode-only         -                  eager, counted (policy)
+//   any       piecewise                pieces             piecewise
+//   any       not none                 nothing that fits  eager, counted (not_recorded)
+//   any       not none                 above the ladder   eager, unpadded, counted (above_ladder)
+//   uniform   not none, padding off    no such size       eager, unpadded, counted (no_exact_size)
+//   any       none                     -                  eager (disabled)
 //
+// full-and-piecewise is another name for auto: full recordings of uniform steps, pieces of mixed.
 // The padded sizes do not depend on the mode, so neither do the bits.
 #pragma once
 
@@ -25,7 +28,14 @@ enum class Mode : uint8_t { kEager, kPiecewise, kFull };
 std::string_view name(Mode mode);
 
 // What the user asked for (--graphs).
-enum class Graphs : uint8_t { kAuto, kNone, kPiecewise, kFull };
+enum class Graphs : uint8_t {
+  kAuto,
+  kNone,
+  kPiecewise,
+  kFull,
+  kFullDecodeOnly,
+  kFullAndPiecewise,
+};
 // Errors: kUsage listing the choices.
 Graphs parse_graphs(std::string_view text);
 
@@ -37,6 +47,8 @@ enum class Reason : uint8_t {
   kMixedStep,        // full wanted; mixed steps have no full recording
   kNoFullRecording,  // full wanted, and an op of the program cannot be recorded
   kNotRecorded,      // nothing was recorded for such steps
+  kPolicy,           // --graphs full-decode-only leaves mixed steps eager
+  kNoExactSize,      // padding is off and the size has no recording of its own
 };
 std::string_view name(Reason reason);
 
@@ -55,6 +67,7 @@ struct Coverage {
   bool full = false;            // uniform steps: one recording a bucket
   bool uniform_pieces = false;  // uniform steps: a recording a segment
   bool mixed_pieces = false;    // mixed steps: a recording a segment
+  bool pad_uniform = true;      // off: a uniform step is replayed at its exact size or not at all
 };
 
 struct Choice {

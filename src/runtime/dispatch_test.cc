@@ -33,6 +33,12 @@ TEST(Dispatch, FollowsItsTruthTable) {
       {kMixed, Graphs::kFull, Mode::kPiecewise, Reason::kMixedStep},
       {kMixed, Graphs::kPiecewise, Mode::kPiecewise, Reason::kNone},
       {kMixed, Graphs::kNone, Mode::kEager, Reason::kDisabled},
+      {kUniform, Graphs::kFullDecodeOnly, Mode::kFull, Reason::kNone},
+      {kMixed, Graphs::kFullDecodeOnly, Mode::kEager, Reason::kPolicy},
+      {kWide, Graphs::kFullDecodeOnly, Mode::kEager, Reason::kAboveLadder},
+      {kUniform, Graphs::kFullAndPiecewise, Mode::kFull, Reason::kNone},
+      {kMixed, Graphs::kFullAndPiecewise, Mode::kPiecewise, Reason::kNone},
+      {kLong, Graphs::kFullAndPiecewise, Mode::kEager, Reason::kAboveLadder},
       {kWide, Graphs::kAuto, Mode::kEager, Reason::kAboveLadder},
       {kLong, Graphs::kPiecewise, Mode::kEager, Reason::kAboveLadder},
       {kLong, Graphs::kNone, Mode::kEager, Reason::kDisabled},
@@ -55,7 +61,8 @@ TEST(Dispatch, CountsAFullStepThatHasOnlyPieces) {
 }
 
 TEST(Dispatch, PadsAStepAlikeInEveryMode) {
-  for (const Graphs graphs : {Graphs::kAuto, Graphs::kNone, Graphs::kPiecewise, Graphs::kFull}) {
+  for (const Graphs graphs : {Graphs::kAuto, Graphs::kNone, Graphs::kPiecewise, Graphs::kFull,
+                              Graphs::kFullDecodeOnly, Graphs::kFullAndPiecewise}) {
     EXPECT_EQ(choose(kUniform, everything(graphs)).padded, (ir::Sizes{4, 4}));
     EXPECT_EQ(choose(kMixed, everything(graphs)).padded, (ir::Sizes{16, 4}));
     EXPECT_EQ(choose(kMixed, everything(graphs)).padding, 5);
@@ -73,8 +80,29 @@ TEST(Dispatch, GivesAnEmptyStepTheSmallestBucket) {
   EXPECT_EQ(choose({0, 0, 0}, everything(Graphs::kAuto)).padded, (ir::Sizes{8, 1}));
 }
 
+TEST(Dispatch, ReplaysOnlyExactSizesOfUniformStepsWithPaddingOff) {
+  for (const Graphs graphs : {Graphs::kAuto, Graphs::kPiecewise, Graphs::kFullDecodeOnly}) {
+    Coverage coverage = everything(graphs);
+    coverage.pad_uniform = false;
+    const Choice between = choose(kUniform, coverage);
+    EXPECT_EQ(between.mode, Mode::kEager);
+    EXPECT_EQ(between.reason, Reason::kNoExactSize);
+    EXPECT_EQ(between.padded, (ir::Sizes{3, 3}));
+    EXPECT_EQ(between.padding, 0);
+    EXPECT_NE(choose({4, 4, 1}, coverage).mode, Mode::kEager);
+    EXPECT_EQ(choose(kWide, coverage).reason, Reason::kAboveLadder);
+    EXPECT_EQ(choose(kMixed, coverage).padded, (ir::Sizes{16, 4}));
+    EXPECT_EQ(choose(kLong, coverage).reason, Reason::kAboveLadder);
+  }
+  Coverage none = everything(Graphs::kNone);
+  none.pad_uniform = false;
+  EXPECT_EQ(choose(kUniform, none).reason, Reason::kDisabled);
+}
+
 TEST(Dispatch, ReadsTheFlag) {
   EXPECT_EQ(parse_graphs("piecewise"), Graphs::kPiecewise);
+  EXPECT_EQ(parse_graphs("full-decode-only"), Graphs::kFullDecodeOnly);
+  EXPECT_EQ(parse_graphs("full-and-piecewise"), Graphs::kFullAndPiecewise);
   EXPECT_THROW(parse_graphs("fast"), Error);
 }
 

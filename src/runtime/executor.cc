@@ -119,6 +119,7 @@ Executor::Executor(Device& device, const passes::Program& program, std::vector<T
     : device_(device), program_(program), options_(options), stream_(device.create_stream()) {
   const Limits& limits = options.limits;
   coverage_.graphs = options.graphs;
+  coverage_.pad_uniform = options.pad_uniform;
   coverage_.sequences =
       options.sequences.empty() ? Ladder::sequences(limits.max_batch_size) : options.sequences;
   coverage_.tokens =
@@ -239,11 +240,11 @@ Workspace Executor::largest_workspace() const {
   std::vector<StepShape> shapes = uniform_shapes();
   const std::vector<StepShape> mixed = mixed_shapes();
   shapes.insert(shapes.end(), mixed.begin(), mixed.end());
-  // Above the ladders steps run unpadded, at any size.
+  // Above the ladders, and where nothing is padded, steps run at any size.
   const Limits& limits = options_.limits;
   shapes.push_back({limits.max_sizes(), 0, 0, 0});
-  for (int64_t size = coverage_.sequences.sizes().back() + 1; size <= limits.max_batch_size;
-       ++size) {
+  const int64_t first = options_.pad_uniform ? coverage_.sequences.sizes().back() + 1 : 1;
+  for (int64_t size = first; size <= limits.max_batch_size; ++size) {
     for (int64_t q = 1; q <= limits.max_q && size * q <= limits.max_num_tokens; ++q) {
       shapes.push_back({{size * q, size}, static_cast<int>(q), q, 0});
     }
@@ -264,7 +265,7 @@ RecordingStats Executor::record() {
   const bool full_wanted = all || options_.graphs != Graphs::kPiecewise;
   coverage_.full = full_wanted && program_.full_recordable();
   coverage_.uniform_pieces = all || !coverage_.full;
-  coverage_.mixed_pieces = true;
+  coverage_.mixed_pieces = all || options_.graphs != Graphs::kFullDecodeOnly;
 
   const auto uniform = uniform_shapes();
   const auto mixed = mixed_shapes();
@@ -288,8 +289,10 @@ RecordingStats Executor::record() {
     for (const StepShape& shape : uniform)
       record_pieces(shape, stats.pieces);
   }
-  for (const StepShape& shape : mixed)
-    record_pieces(shape, stats.pieces);
+  if (coverage_.mixed_pieces) {
+    for (const StepShape& shape : mixed)
+      record_pieces(shape, stats.pieces);
+  }
   return stats;
 }
 

@@ -35,6 +35,7 @@ struct ExecutorOptions {
   bool record_all_modes = false;  // whatever `graphs` says, so that modes can be compared
   Ladder sequences;               // empty: Ladder::sequences(max_batch_size)
   Ladder tokens;                  // empty: Ladder::tokens(max_num_tokens)
+  bool pad_uniform = true;        // off: uniform steps are replayed at exact sizes only
   Poison poison = Poison::kNone;
 };
 

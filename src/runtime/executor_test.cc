@@ -67,12 +67,10 @@ class ExecutorTest : public ::testing::Test {
     device_ = create_cpu_device({.num_threads = 1});
     device_->kernels().add_first({"double", "double.test", nullptr, nullptr, bind});
     compiled_.emplace(passes::compile(ir::parse(kGraph, ops_), ops_, {.max_sizes = {8, 4}}));
-    ExecutorOptions options;
-    options.limits = {.max_num_tokens = 8, .max_batch_size = 4};
-    options.graphs = graphs;
-    options.record_all_modes = true;
+    options_.limits = {.max_num_tokens = 8, .max_batch_size = 4};
+    options_.graphs = graphs;
     executor_.emplace(*device_, compiled_->program,
-                      std::vector<TensorView>(compiled_->program.graph.num_values()), options);
+                      std::vector<TensorView>(compiled_->program.graph.num_values()), options_);
     return *executor_;
   }
   // y of a step whose x counts from 1: three times the chosen rows.
@@ -98,6 +96,7 @@ class ExecutorTest : public ::testing::Test {
   }
 
   ir::OpSet ops_ = ops::standard();
+  ExecutorOptions options_{.record_all_modes = true};
   std::unique_ptr<Device> device_;
   std::optional<passes::Compiled> compiled_;
   std::optional<Executor> executor_;
@@ -169,6 +168,26 @@ TEST_F(ExecutorTest, RecordsEachPieceOnceThoughSeveralStepsShareIt) {
   // and mixed steps alike) and 8.
   EXPECT_EQ(stats.full.recordings, 3);
   EXPECT_EQ(stats.pieces.recordings, 3 + 3 + 1);
+}
+
+TEST_F(ExecutorTest, RecordsNoPiecesWhenOnlyDecodeIsWanted) {
+  options_.record_all_modes = false;
+  const RecordingStats stats = make(bind_double, Graphs::kFullDecodeOnly).record();
+  EXPECT_EQ(stats.full.recordings, 3);
+  EXPECT_EQ(stats.pieces.recordings, 0);
+  EXPECT_EQ(run(2, 2, 1), (std::vector<float>{15, 18, 21, 24, 3, 6, 9, 12}));
+  EXPECT_EQ(executor_->begin({2, 2, 1}).mode, Mode::kFull);
+  EXPECT_EQ(run(5, 1, 0), (std::vector<float>{51, 54, 57, 60}));
+  EXPECT_EQ(executor_->begin({5, 1, 0}).reason, Reason::kPolicy);
+}
+
+TEST_F(ExecutorTest, RunsSizesBetweenBucketsEagerWithPaddingOff) {
+  options_.pad_uniform = false;
+  make(bind_double).record();
+  const std::vector<float> expected{27, 30, 33, 36, 15, 18, 21, 24, 3, 6, 9, 12};
+  EXPECT_EQ(run(3, 3, 1), expected);
+  EXPECT_EQ(executor_->begin({3, 3, 1}).reason, Reason::kNoExactSize);
+  EXPECT_EQ(executor_->begin({4, 4, 1}).mode, Mode::kFull);
 }
 
 }  // namespace

@@ -1,0 +1,91 @@
+// The step log: a JSON object a line, a line a step.
+//
+//   {"step": 7, "context_tokens": 480, "generation_requests": 31, "tokens": 511,
+//    "mode": "piecewise", "bucket": 512, "padding": 1, "host_us": 61.2, "gpu_us": 5120.4}
+//
+//   key                  what
+//   step                 number of the step, from 0
+//   context_tokens       tokens of prompts, in sequences with more than one token in the step
+//   generation_requests  sequences that generate: all of a uniform step's, else those of one token
+//   tokens               of the step, without padding
+//   mode                 eager, piecewise, full
+//   bucket               the size it was padded to: sequences when context_tokens is 0, else
+//                        tokens; absent where it ran unpadded, as above the ladder
+//   padding              tokens launched for nothing
+//   reason               why not the wanted mode; absent when it was
+//   host_us              from planning the step to the end of its launch, on the host; the CPU
+//                        device computes within it
+//   gpu_us               from the copy of the inputs to the last kernel, on the device
+//
+// A step is matched on its sequences when it has no context tokens, on its tokens otherwise.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/dispatch.h"
+
+namespace encore::runtime {
+
+// One step, as a log has it. Only the two counts are in every log.
+struct LoggedStep {
+  int64_t step = 0;
+  int64_t context_tokens = 0;
+  int64_t generation_requests = 0;
+  std::optional<int64_t> tokens;
+  std::string mode;  // empty: not in the log
+  std::optional<int64_t> bucket;
+  std::optional<int64_t> padding;
+  std::string reason;
+  std::optional<double> host_us;
+  std::optional<double> gpu_us;
+  std::optional<double> iteration_us;  // of TensorRT-LLM's log: the whole loop, host included
+
+  [[nodiscard]] bool is_decode() const { return context_tokens == 0; }
+  // What a ladder is asked for: sequences of a decode step, tokens of any other. 0: nothing ran.
+  [[nodiscard]] int64_t size() const { return context_tokens + generation_requests; }
+  // How long it took, as far as the log says.
+  [[nodiscard]] std::optional<double> step_us() const { return gpu_us ? gpu_us : iteration_us; }
+};
+
+// The line of a step, without its line end.
+std::string to_line(const LoggedStep& step);
+
+// Writes a log. Lines are whole in the file at every moment after flush().
+// Threads: one.
+class StepLogWriter {
+ public:
+  // Errors: kUsage when the file cannot be created.
+  explicit StepLogWriter(const std::filesystem::path& path);
+  ~StepLogWriter();
+  StepLogWriter(const StepLogWriter&) = delete;
+  StepLogWriter& operator=(const StepLogWriter&) = delete;
+
+  // Numbers the step and writes it. Errors: kUsage when the disk is full.
+  void write(LoggedStep step);
+  void flush();
+
+ private:
+  struct Close {
+    void operator()(FILE* file) const { std::fclose(file); }
+  };
+  std::filesystem::path path_;
+  std::unique_ptr<FILE, Close> file_;
+  int64_t num_steps_ = 0;
+};
+
+// Reads a log: this one, any JSON lines with `context_tokens` and `generation_requests`, or what
+// TensorRT-LLM says of its iterations: its statistics, as lines or as one array (`numCtxTokens` and
+// `numGenRequests`, on top or under `inflightBatchingStats`), or the lines it prints
+// ('num_ctx_tokens': 0, 'num_generation_tokens': 5; lines about other things are passed over).
+// Errors: kUsage, naming the file and the line.
+std::vector<LoggedStep> read_step_log(const std::filesystem::path& path);
+std::vector<LoggedStep> parse_step_log(std::string_view text, const std::string& where);
+
+}  // namespace encore::runtime
