@@ -21,6 +21,7 @@ MAY_INCLUDE = {
     "passes": "ops ir",
     "backend": "ir",
     "runtime": "passes ops backend ir",
+    "config": "runtime",
     "model": "ops ir backend",
     "kv": "",
     "sched": "kv",
@@ -29,7 +30,7 @@ MAY_INCLUDE = {
     "engine": "spec sample sched kv model runtime backend passes ops ir",
     "text": "",
     "server": "engine text sched",
-    "cli": "server text engine spec sample sched kv model runtime backend passes ops ir",
+    "cli": "server text engine spec sample sched kv model config runtime backend passes ops ir",
 }
 MAY_INCLUDE = {module: {"base", module, *names.split()} for module, names in MAY_INCLUDE.items()}
 

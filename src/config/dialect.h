@@ -1,0 +1,157 @@
+// Configurations of other systems, read as Encore's own. A dialect is one table of keys and one
+// function that derives what takes several of them (dialect_trtllm.cc, _sglang.cc, _vllm.cc).
+//
+//   cuda_graph_config:             graphs: full-decode-only
+//     enable_padding: true    ->   decode_ladder: [1, 2, 4, 8, 16, ..., 128]
+//     max_batch_size: 128          padding: on
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/options.h"
+#include "config/yaml.h"
+
+namespace encore::config {
+
+enum class Dialect : uint8_t { kNative, kTrtllm, kSglang, kVllm };
+// "native", "trtllm", "sglang", "vllm".
+std::string_view name(Dialect dialect);
+// Errors: kUsage listing them.
+Dialect parse_dialect(std::string_view text);
+
+// Where a native value comes from: "cuda_graph_config.max_batch_size, line 3".
+struct Origin {
+  std::string from;
+  int line = 0;  // 0: a default of the dialect
+  [[nodiscard]] bool is_default() const { return line == 0; }
+};
+
+// A key whose feature Encore lacks.
+struct Refused {
+  int line = 0;
+  std::string key;
+  std::string why;
+};
+
+struct Note {
+  int line = 0;  // 0: of a default
+  std::string text;
+};
+
+// A configuration, resolved.
+struct Config {
+  std::string where;
+  Dialect dialect = Dialect::kNative;
+  Options options;
+  std::map<std::string, Origin, std::less<>> origins;  // by option
+  std::vector<Refused> refused;
+  std::vector<Note> notes;
+};
+
+// Reads a file. Without a dialect, the one whose keys it has.
+// Errors: kUsage "FILE:LINE: ..." for what cannot be read, unknown keys and impossible values.
+Config load(const std::filesystem::path& path, std::optional<Dialect> dialect = {});
+Config resolve(const Document& document, std::optional<Dialect> dialect = {});
+
+// --- What a dialect is made of ---------------------------------------------------------------
+
+enum class Type : uint8_t { kBool, kInt, kNumber, kText, kSizes, kSection, kAny };
+
+// A key of another system, as data.
+struct ForeignKey {
+  std::string_view name;  // dotted: "kv_cache_config.tokens_per_block"
+  Type type;
+  std::string_view fallback = "";  // its documented default; empty: none, or one that is derived
+  std::string_view native = "";    // the option that it is; empty: read by derive, or nothing
+  std::string_view choices = "";   // of a text, as that system knows them: "a|b"
+  std::string_view accepts = "";   // what Encore has of it: "false"; other values are refused
+  std::string_view why = "";       // it is refused (or, where nothing is, what it means here)
+  double min = -1e15;
+  double max = 1e15;
+};
+
+struct Alias {
+  std::string_view spelling;
+  std::string_view name;
+};
+
+class Draft;
+
+struct DialectTable {
+  Dialect dialect;
+  std::string_view title;  // "TensorRT-LLM"
+  std::span<const ForeignKey> keys;
+  std::span<const Alias> aliases;
+  void (*derive)(Draft& draft);
+};
+
+extern const DialectTable kTrtllm;
+extern const DialectTable kSglang;
+extern const DialectTable kVllm;
+
+// The sizes up to `max`, which is the last one where any was larger. Sizes are ascending.
+std::vector<int64_t> capped(std::vector<int64_t> sizes, int64_t max);
+// Appends first, first + step, ... up to `last`.
+void append(std::vector<int64_t>& sizes, int64_t first, int64_t last, int64_t step);
+
+// One document under one table: the values as given or by default, and the configuration made of
+// them. Names are those of the table. Lifetime: refers to both.
+class Draft {
+ public:
+  // Flattens the document and checks every value. Errors: kUsage with the line.
+  Draft(const DialectTable& table, const Document& document);
+  // Copies what the table copies, then derives.
+  Config finish();
+
+  [[nodiscard]] bool given(std::string_view name) const;
+  // A section written as null: switched off.
+  [[nodiscard]] bool is_null(std::string_view name) const;
+  // The value as given, else the documented default. Aborts on a name that has neither.
+  [[nodiscard]] bool flag(std::string_view name) const;
+  [[nodiscard]] int64_t count(std::string_view name) const;
+  [[nodiscard]] double number(std::string_view name) const;
+  [[nodiscard]] std::string text(std::string_view name) const;
+  [[nodiscard]] std::optional<std::vector<int64_t>> sizes(std::string_view name) const;
+
+  // Sets an option, because of these keys. Errors: kUsage at the first of them that was given.
+  void put(std::string_view option, std::string value,
+           std::initializer_list<std::string_view> names);
+  void put(std::string_view option, const std::vector<int64_t>& sizes,
+           std::initializer_list<std::string_view> names);
+  // Something to know about a key's meaning here.
+  void note(std::string_view name, std::string text);
+  // Throws kUsage at the key.
+  [[noreturn]] void fail_key(std::string_view name, const std::string& message) const;
+  // As the file spells it, with its line: "max-num-seqs, line 3".
+  [[nodiscard]] std::string cite(std::string_view name) const;
+
+ private:
+  struct Given {
+    std::string spelling;
+    Item value;
+  };
+
+  [[nodiscard]] const ForeignKey* find(std::string_view name) const;
+  [[nodiscard]] const ForeignKey* find_spelled(const std::string& spelling, bool& negated) const;
+  [[nodiscard]] Item value(std::string_view name) const;
+  void flatten(const Item& map, const std::string& prefix);
+  void take(const ForeignKey& key, const std::string& spelling, Item value);
+  void check(const ForeignKey& key, const Given& given) const;
+  void put_item(std::string_view option, const Item& value,
+                std::initializer_list<std::string_view> names);
+
+  const DialectTable& table_;
+  const std::string& where_;
+  std::map<std::string, Given, std::less<>> given_;  // by name
+  Config config_;
+};
+
+}  // namespace encore::config

@@ -1,0 +1,225 @@
+// SGLang's server arguments, as flags or as the YAML of `--config`.
+// Source: docs, "Piecewise CUDA Graph" and "Server Arguments"; where a default depends on the GPU,
+// the one for an H200.
+#include <algorithm>
+#include <cmath>
+
+#include "config/dialect.h"
+#include "runtime/ladder.h"
+
+namespace encore::config {
+namespace {
+
+constexpr std::string_view kOwnKernels = "there are only Encore's own kernels";
+constexpr std::string_view kOneDevice = "a model runs on one device";
+constexpr std::string_view kNoServer = "Encore's verbs do not serve HTTP in this build";
+
+constexpr ForeignKey kKeys[] = {
+    {.name = "model_path", .type = Type::kText, .native = "model"},
+    {.name = "device", .type = Type::kText, .native = "device", .choices = "cuda|cpu"},
+    {.name = "dtype",
+     .type = Type::kText,
+     .fallback = "auto",
+     .choices = "auto|half|float16|bfloat16|float|float32"},
+    {.name = "context_length", .type = Type::kInt, .native = "max_seq_len", .min = 1},
+    {.name = "max_running_requests", .type = Type::kInt, .min = 1, .max = 4096},
+    {.name = "max_total_tokens", .type = Type::kInt, .native = "kv_tokens", .min = 1},
+    {.name = "page_size",
+     .type = Type::kInt,
+     .native = "page_size",
+     .accepts = "16|32|64",
+     .why = "a page has 16, 32 or 64 tokens",
+     .min = 1},
+    {.name = "mem_fraction_static", .type = Type::kNumber, .fallback = "0.9", .min = 0, .max = 1},
+    {.name = "chunked_prefill_size",
+     .type = Type::kInt,
+     .fallback = "8192",
+     .min = -1,
+     .max = 65536},
+    {.name = "enable_mixed_chunk",
+     .type = Type::kBool,
+     .fallback = "false",
+     .accepts = "true",
+     .why = "a step always mixes chunks and decodes"},
+
+    {.name = "disable_cuda_graph", .type = Type::kBool, .fallback = "false"},
+    {.name = "disable_cuda_graph_padding", .type = Type::kBool, .fallback = "false"},
+    {.name = "cuda_graph_max_bs", .type = Type::kInt, .fallback = "256", .min = 1, .max = 4096},
+    {.name = "cuda_graph_bs", .type = Type::kSizes},
+    {.name = "enable_piecewise_cuda_graph", .type = Type::kBool, .fallback = "false"},
+    {.name = "disable_piecewise_cuda_graph", .type = Type::kBool, .fallback = "false"},
+    {.name = "piecewise_cuda_graph_max_tokens", .type = Type::kInt, .min = 1, .max = 65536},
+    {.name = "piecewise_cuda_graph_tokens", .type = Type::kSizes},
+    {.name = "piecewise_cuda_graph_compiler",
+     .type = Type::kText,
+     .fallback = "eager",
+     .choices = "eager|inductor",
+     .accepts = "eager",
+     .why = "Encore has kernels of its own, no Inductor"},
+
+    {.name = "enable_torch_compile",
+     .type = Type::kBool,
+     .fallback = "false",
+     .accepts = "false",
+     .why = "Encore compiles by itself, without torch.compile"},
+    {.name = "disable_radix_cache",
+     .type = Type::kBool,
+     .fallback = "false",
+     .accepts = "true",
+     .why = "pages are not shared between sequences"},
+    {.name = "disable_overlap_schedule",
+     .type = Type::kBool,
+     .fallback = "false",
+     .accepts = "true",
+     .why = "each step is read before the next is planned"},
+    {.name = "tp_size", .type = Type::kInt, .fallback = "1", .accepts = "1", .why = kOneDevice},
+    {.name = "pp_size", .type = Type::kInt, .fallback = "1", .accepts = "1", .why = kOneDevice},
+    {.name = "dp_size", .type = Type::kInt, .fallback = "1", .accepts = "1", .why = kOneDevice},
+    {.name = "ep_size", .type = Type::kInt, .fallback = "1", .accepts = "1", .why = kOneDevice},
+    {.name = "kv_cache_dtype",
+     .type = Type::kText,
+     .fallback = "auto",
+     .accepts = "auto",
+     .why = "KV has the model's dtype"},
+    {.name = "quantization", .type = Type::kAny, .why = "there are no quantized weights"},
+    {.name = "attention_backend", .type = Type::kAny, .why = kOwnKernels},
+    {.name = "sampling_backend", .type = Type::kAny, .why = kOwnKernels},
+    {.name = "speculative_algorithm",
+     .type = Type::kAny,
+     .why = "there is no speculative decoding"},
+    {.name = "enable_lora",
+     .type = Type::kBool,
+     .fallback = "false",
+     .accepts = "false",
+     .why = "there are no LoRA adapters"},
+    {.name = "lora_paths", .type = Type::kAny, .why = "there are no LoRA adapters"},
+    {.name = "trust_remote_code",
+     .type = Type::kBool,
+     .fallback = "false",
+     .accepts = "false",
+     .why = "a checkpoint's code is never run"},
+    {.name = "host", .type = Type::kAny, .why = kNoServer},
+    {.name = "port", .type = Type::kAny, .why = kNoServer},
+    {.name = "schedule_policy",
+     .type = Type::kText,
+     .fallback = "fcfs",
+     .accepts = "fcfs",
+     .why = "sequences are served in the order they came"},
+};
+
+constexpr Alias kAliases[] = {
+    {"model", "model_path"},
+    {"tensor_parallel_size", "tp_size"},
+    {"tp", "tp_size"},
+    {"pipeline_parallel_size", "pp_size"},
+    {"data_parallel_size", "dp_size"},
+    {"dp", "dp_size"},
+    {"expert_parallel_size", "ep_size"},
+};
+
+constexpr std::string_view kChunk = "chunked_prefill_size";
+constexpr std::string_view kPieces = "enable_piecewise_cuda_graph";
+constexpr std::string_view kTokens = "piecewise_cuda_graph_tokens";
+constexpr std::string_view kMaxTokens = "piecewise_cuda_graph_max_tokens";
+constexpr std::string_view kMaxBs = "cuda_graph_max_bs";
+
+std::vector<int64_t> default_batch_sizes(int64_t max, bool padding) {
+  std::vector<int64_t> sizes;
+  if (!padding) {
+    append(sizes, 1, max, 1);
+    return sizes;
+  }
+  sizes = {1, 2, 4, 8, 12};
+  append(sizes, 16, 256, 8);
+  append(sizes, 272, 496, 16);
+  append(sizes, 512, std::max<int64_t>(max, 512), 32);
+  return capped(std::move(sizes), max);
+}
+
+void derive_decode_ladder(Draft& draft, int64_t max_batch) {
+  const bool padding = !draft.flag("disable_cuda_graph_padding");
+  draft.put("padding", padding ? "true" : "false", {"disable_cuda_graph_padding"});
+  if (const auto sizes = draft.sizes("cuda_graph_bs")) {
+    draft.put("decode_ladder", capped(*sizes, max_batch),
+              {"cuda_graph_bs", "max_running_requests"});
+    return;
+  }
+  const int64_t max = std::min(draft.count(kMaxBs), max_batch);
+  draft.put("decode_ladder", default_batch_sizes(max, padding),
+            {kMaxBs, "disable_cuda_graph_padding", "max_running_requests"});
+}
+
+void derive_token_ladder(Draft& draft, int64_t max_tokens) {
+  if (const auto sizes = draft.sizes(kTokens)) {
+    const int64_t max = draft.given(kMaxTokens) ? draft.count(kMaxTokens) : sizes->back();
+    if (max < sizes->back()) {
+      draft.fail_key(kTokens, fmt::format("piecewise_cuda_graph_tokens: {} is more than "
+                                          "piecewise_cuda_graph_max_tokens {}",
+                                          sizes->back(), max));
+    }
+    draft.put("token_ladder", capped(*sizes, max_tokens), {kTokens, kChunk});
+    return;
+  }
+  const int64_t max =
+      std::min(draft.given(kMaxTokens) ? draft.count(kMaxTokens) : max_tokens, max_tokens);
+  draft.put("token_ladder", runtime::Ladder::named_or_list("sglang", max).sizes(),
+            {kMaxTokens, kChunk});
+}
+
+std::string derive_mode(Draft& draft) {
+  const bool decode = !draft.flag("disable_cuda_graph");
+  const bool pieces = draft.flag(kPieces) && !draft.flag("disable_piecewise_cuda_graph");
+  if (draft.flag(kPieces) && draft.flag("disable_piecewise_cuda_graph"))
+    draft.fail_key(kPieces, "enable_ and disable_piecewise_cuda_graph contradict each other");
+  if (!decode && pieces) {
+    draft.fail_key(kPieces,
+                   "enable_piecewise_cuda_graph and disable_cuda_graph contradict each "
+                   "other; for pieces alone use --graphs piecewise");
+  }
+  return decode ? (pieces ? "full-and-piecewise" : "full-decode-only") : "none";
+}
+
+void derive(Draft& draft) {
+  const std::string mode = derive_mode(draft);
+  draft.put("graphs", mode, {"disable_cuda_graph", kPieces, "disable_piecewise_cuda_graph"});
+  if (draft.count(kChunk) < 1) {
+    draft.fail_key(kChunk,
+                   "chunked_prefill_size: prompts always go in chunks; give the most "
+                   "tokens of a step");
+  }
+  const int64_t max_tokens = draft.count(kChunk);
+  draft.put("max_num_tokens", fmt::format("{}", max_tokens), {kChunk});
+  // Without a limit of its own, as many as have recordings.
+  int64_t max_batch = draft.count(kMaxBs);
+  if (const auto sizes = draft.sizes("cuda_graph_bs")) max_batch = sizes->back();
+  if (draft.given("max_running_requests")) max_batch = draft.count("max_running_requests");
+  max_batch = std::min(max_batch, max_tokens);
+  if (draft.given("max_running_requests")) {
+    draft.put("max_batch_size", fmt::format("{}", max_batch), {"max_running_requests"});
+  } else {
+    draft.put("max_batch_size", fmt::format("{}", max_batch), {kMaxBs, "cuda_graph_bs"});
+  }
+  if (mode != "none") derive_decode_ladder(draft, max_batch);
+  if (mode == "full-and-piecewise") {
+    derive_token_ladder(draft, max_tokens);
+  } else {
+    for (const std::string_view key : {kTokens, kMaxTokens}) {
+      if (draft.given(key))
+        draft.note(key, fmt::format("{} has no effect: piecewise graphs are off", key));
+    }
+  }
+  const double share = draft.number("mem_fraction_static");
+  draft.put("memory_reserve", fmt::format("{}%", std::round((1 - share) * 1e6) / 1e4),
+            {"mem_fraction_static"});
+  const std::string dtype = draft.text("dtype");
+  if (dtype != "auto") {
+    const bool is_half = dtype == "half" || dtype == "float16";
+    draft.put("dtype", is_half ? "f16" : dtype == "bfloat16" ? "bf16" : "f32", {"dtype"});
+  }
+}
+
+}  // namespace
+
+const DialectTable kSglang{Dialect::kSglang, "SGLang", kKeys, kAliases, derive};
+
+}  // namespace encore::config

@@ -1,0 +1,324 @@
+// Each system's documented configurations, as the native options they stand for.
+#include "config/dialect.h"
+
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "runtime/ladder.h"
+
+namespace encore::config {
+namespace {
+
+Config read(const std::string& text, std::optional<Dialect> dialect = {}) {
+  return resolve(parse_document(text, "c.yml"), dialect);
+}
+
+std::string problem(const std::string& text) {
+  try {
+    (void)read(text);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+std::vector<std::string> refused(const Config& config) {
+  std::vector<std::string> keys;
+  for (const Refused& row : config.refused)
+    keys.push_back(row.key);
+  return keys;
+}
+
+using Keys = std::vector<std::string>;
+
+TEST(Dialect, EveryTableNamesOptionsAndDefaultsThatExist) {
+  for (const DialectTable* table : {&kTrtllm, &kSglang, &kVllm}) {
+    for (const ForeignKey& key : table->keys) {
+      EXPECT_TRUE(key.native.empty() || find_option(key.native) != nullptr) << key.name;
+      EXPECT_TRUE(key.accepts.empty() || !key.why.empty()) << key.name;
+      const size_t dot = key.name.find('.');
+      if (dot == std::string_view::npos) continue;
+      const auto is_section = [&](const ForeignKey& other) {
+        return other.name == key.name.substr(0, dot) && other.type == Type::kSection;
+      };
+      EXPECT_TRUE(std::any_of(table->keys.begin(), table->keys.end(), is_section)) << key.name;
+    }
+    for (const Alias& alias : table->aliases) {
+      const auto is_named = [&](const ForeignKey& key) { return key.name == alias.name; };
+      EXPECT_TRUE(std::any_of(table->keys.begin(), table->keys.end(), is_named)) << alias.spelling;
+    }
+  }
+}
+
+// --- TensorRT-LLM ---
+
+TEST(Trtllm, MapsTheDocumentedExample) {
+  const Config config = read(R"(
+cuda_graph_config:
+  enable_padding: true
+  max_batch_size: 1024 # Specify max capture batch size for generation only cuda graph.
+torch_compile_config:
+  capture_num_tokens: [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 3072]
+  enable_userbuffers: false
+  enable_piecewise_cuda_graph: true
+)");
+  EXPECT_EQ(config.dialect, Dialect::kTrtllm);
+  EXPECT_EQ(config.options.graphs, "full-and-piecewise");
+  EXPECT_EQ(config.options.padding, true);
+  EXPECT_EQ(config.options.decode_ladder->sizes,
+            (std::vector<int64_t>{1,  2,  4,  8,  16,  24,  32,  40,  48,  56,  64,
+                                  72, 80, 88, 96, 104, 112, 120, 128, 256, 512, 1024}));
+  EXPECT_EQ(config.options.token_ladder->sizes.back(), 3072);
+  EXPECT_EQ(config.options.max_num_tokens, 8192);
+  EXPECT_TRUE(config.refused.empty());
+  EXPECT_EQ(config.origins.at("token_ladder").from,
+            "torch_compile_config.capture_num_tokens, line 6");
+}
+
+TEST(Trtllm, HasItsOwnDefaults) {
+  const Config config = read("", Dialect::kTrtllm);
+  EXPECT_EQ(config.options.graphs, "full-decode-only");
+  EXPECT_EQ(config.options.padding, false);
+  EXPECT_EQ(config.options.max_batch_size, 2048);
+  EXPECT_EQ(config.options.decode_ladder->sizes.size(), 34U);  // 1 to 31, 32, 64, 128
+  EXPECT_EQ(config.options.free_gpu_memory_fraction, 0.9);
+  EXPECT_FALSE(config.options.token_ladder.has_value());
+  EXPECT_TRUE(config.refused.empty());
+  const Config pieces = read("torch_compile_config: {enable_piecewise_cuda_graph: true}");
+  EXPECT_EQ(pieces.options.token_ladder->sizes,
+            runtime::Ladder::named_or_list("trtllm", 3072).sizes());
+  EXPECT_EQ(pieces.options.token_ladder->sizes.size(), 20U);
+}
+
+TEST(Trtllm, ReadsNewerAndOlderSpellings) {
+  const Config newer = read(R"(
+prefill_cuda_graph_backend: breakable
+prefill_capture_num_tokens: [8, 64]
+max_num_tokens: 64
+max_batch_size: 64
+)");
+  EXPECT_EQ(newer.options.graphs, "full-and-piecewise");
+  EXPECT_EQ(newer.options.token_ladder, (Sizes{"", {8, 64}}));
+  const Config older = read("use_cuda_graph: false\ncuda_graph_padding_enabled: true\n");
+  EXPECT_EQ(older.options.graphs, "none");
+  EXPECT_NE(problem("prefill_capture_num_tokens: [1]\n"
+                    "torch_compile_config:\n  capture_num_tokens: [1]\n")
+                .find("c.yml:3: torch_compile_config.capture_num_tokens is given twice"),
+            std::string::npos);
+}
+
+TEST(Trtllm, SwitchesASectionOffWithNull) {
+  EXPECT_EQ(read("cuda_graph_config: null").options.graphs, "none");
+  const Config pieces =
+      read("cuda_graph_config:\ntorch_compile_config: {enable_piecewise_cuda_graph: true}");
+  EXPECT_EQ(pieces.options.graphs, "piecewise");
+  EXPECT_EQ(pieces.notes.size(), 2U);
+  EXPECT_EQ(read("cuda_graph_config: {}").options.graphs, "full-decode-only");
+}
+
+TEST(Trtllm, RefusesByNameWhatIsNotThere) {
+  const Config config = read(R"(
+torch_compile_config:
+  enable_fullgraph: true
+  enable_inductor: true
+  enable_userbuffers: true
+  max_num_streams: 3
+kv_cache_config:
+  enable_block_reuse: true
+  free_gpu_memory_fraction: 0.5
+  tokens_per_block: 128
+speculative_config:
+  decoding_type: MTP
+enable_chunked_prefill: true
+enable_iter_perf_stats: true
+print_iter_log: true
+)");
+  EXPECT_EQ(refused(config),
+            (Keys{"torch_compile_config.enable_inductor", "torch_compile_config.enable_userbuffers",
+                  "torch_compile_config.max_num_streams", "kv_cache_config.enable_block_reuse",
+                  "kv_cache_config.tokens_per_block", "speculative_config"}));
+  EXPECT_EQ(config.refused.front().line, 4);
+  EXPECT_EQ(config.options.free_gpu_memory_fraction, 0.5);
+  EXPECT_EQ(config.options.step_log, "/dev/stderr");
+  EXPECT_FALSE(config.options.page_size.has_value());
+}
+
+TEST(Trtllm, NamesImpossibleValues) {
+  EXPECT_NE(problem("cuda_graph_config:\n  batch_sizes: [1, 8]\n  max_batch_size: 16\n")
+                .find("c.yml:3: cuda_graph_config.max_batch_size 16 is not the largest"),
+            std::string::npos);
+  EXPECT_NE(problem("torch_compile_config:\n  capture_num_tokens: '${capture_num_tokens}'\n")
+                .find("c.yml:2: torch_compile_config.capture_num_tokens is a list of sizes"),
+            std::string::npos);
+  EXPECT_NE(problem("cuda_graph_config:\n  enable_paddng: true\n")
+                .find("c.yml:2: TensorRT-LLM has no key 'cuda_graph_config.enable_paddng' that "
+                      "Encore knows; did you mean 'cuda_graph_config.enable_padding'?"),
+            std::string::npos);
+  EXPECT_NE(problem("kv_cache_config:\n  free_gpu_memory_fraction: 2\n").find("c.yml:2: "),
+            std::string::npos);
+  EXPECT_NE(problem("cuda_graph_config: 7\n").find("c.yml:1: cuda_graph_config holds keys"),
+            std::string::npos);
+  EXPECT_NE(problem("max_batch_size: 5000\nkv_cache_config: {}\n")
+                .find("c.yml:1: max_batch_size is 1 to 4096"),
+            std::string::npos);
+}
+
+// --- SGLang ---
+
+TEST(Sglang, MapsTheDocumentedCommand) {
+  const Config config = read(R"(python -m sglang.launch_server \
+  --model models/qwen3-8b \
+  --enable-piecewise-cuda-graph \
+  --piecewise-cuda-graph-max-tokens 4096 \
+  --piecewise-cuda-graph-compiler eager
+)");
+  EXPECT_EQ(config.dialect, Dialect::kSglang);
+  EXPECT_EQ(config.options.model, "models/qwen3-8b");
+  EXPECT_EQ(config.options.graphs, "full-and-piecewise");
+  EXPECT_EQ(config.options.token_ladder->sizes, runtime::Ladder::tokens(4096).sizes());
+  EXPECT_EQ(config.options.max_num_tokens, 8192);
+  EXPECT_EQ(config.options.max_batch_size, 256);
+  EXPECT_TRUE(config.refused.empty());
+  EXPECT_EQ(config.origins.at("token_ladder").line, 4);
+}
+
+TEST(Sglang, RefusesTheEnvironmentOfACommand) {
+  const Config config =
+      read("SGLANG_VIT_ENABLE_CUDA_GRAPH=1 \\\npython -m sglang.launch_server --model m\n");
+  EXPECT_EQ(refused(config), Keys{"SGLANG_VIT_ENABLE_CUDA_GRAPH"});
+}
+
+TEST(Sglang, HasItsOwnDefaults) {
+  const Config config = read("", Dialect::kSglang);
+  EXPECT_EQ(config.options.graphs, "full-decode-only");
+  EXPECT_EQ(config.options.padding, true);
+  EXPECT_EQ(config.options.memory_reserve, (Amount{0, 0.1}));
+  const auto& sizes = config.options.decode_ladder->sizes;
+  EXPECT_EQ(sizes.back(), 256);
+  EXPECT_EQ(std::vector<int64_t>(sizes.begin(), sizes.begin() + 7),
+            (std::vector<int64_t>{1, 2, 4, 8, 12, 16, 24}));
+  EXPECT_EQ(read("enable-piecewise-cuda-graph: true\npiecewise-cuda-graph-max-tokens: 2048\n")
+                .options.token_ladder->sizes.size(),
+            42U);
+}
+
+TEST(Sglang, ReadsYamlAndListsOfFlags) {
+  const std::string yaml =
+      "enable-piecewise-cuda-graph: true\n"
+      "piecewise-cuda-graph-tokens: [128, 256, 512, 1024, 2048, 4096]\n"
+      "cuda-graph-max-bs: 32\ndisable-cuda-graph-padding: true\n";
+  const std::string flags =
+      "--enable-piecewise-cuda-graph\n--piecewise-cuda-graph-tokens 128 256 512 1024 2048 4096\n"
+      "--cuda-graph-max-bs 32\n--disable-cuda-graph-padding\n";
+  EXPECT_EQ(read(yaml).options, read(flags).options);
+  EXPECT_EQ(read(flags).options.token_ladder, (Sizes{"", {128, 256, 512, 1024, 2048, 4096}}));
+  EXPECT_EQ(read(flags).options.padding, false);
+  EXPECT_EQ(read(flags).options.decode_ladder->sizes.size(), 32U);
+  EXPECT_EQ(read(flags).options.max_batch_size, 32);
+}
+
+TEST(Sglang, MapsTheRestOfItsFlags) {
+  const Config config = read(
+      "--mem-fraction-static 0.8 --chunked-prefill-size 2048 --disable-cuda-graph "
+      "--max-running-requests 48 --dtype bfloat16");
+  EXPECT_EQ(config.options.memory_reserve, (Amount{0, 0.2}));
+  EXPECT_EQ(config.options.max_num_tokens, 2048);
+  EXPECT_EQ(config.options.graphs, "none");
+  EXPECT_EQ(config.options.max_batch_size, 48);
+  EXPECT_EQ(config.options.dtype, "bf16");
+  EXPECT_FALSE(config.options.decode_ladder.has_value());
+}
+
+TEST(Sglang, NamesWhatCannotBe) {
+  EXPECT_NE(problem("--disable-cuda-graph\n--enable-piecewise-cuda-graph\n")
+                .find("c.yml:2: enable_piecewise_cuda_graph and disable_cuda_graph contradict"),
+            std::string::npos);
+  EXPECT_NE(problem("--piecewise-cuda-graph-tokens 8 4096\n--piecewise-cuda-graph-max-tokens 64\n"
+                    "--enable-piecewise-cuda-graph\n")
+                .find("c.yml:1: piecewise_cuda_graph_tokens: 4096 is more than"),
+            std::string::npos);
+  EXPECT_NE(problem("--chunked-prefill-size -1 --mem-fraction-static 0.9").find("always go in"),
+            std::string::npos);
+  EXPECT_NE(problem("--mem-fraction-static 1.9").find("c.yml:1: mem_fraction_static is 0 to 1"),
+            std::string::npos);
+  EXPECT_EQ(refused(read("--piecewise-cuda-graph-compiler inductor\n--tp 8\n")),
+            (Keys{"piecewise_cuda_graph_compiler", "tp"}));
+}
+
+// --- vLLM ---
+
+TEST(Vllm, MapsEveryMode) {
+  const std::pair<const char*, const char*> rows[] = {
+      {"NONE", "none"},
+      {"PIECEWISE", "piecewise"},
+      {"FULL", "full"},
+      {"FULL_DECODE_ONLY", "full-decode-only"},
+      {"FULL_AND_PIECEWISE", "full-and-piecewise"},
+  };
+  for (const auto& [mode, native] : rows) {
+    const Config config = read(fmt::format("compilation_config:\n  cudagraph_mode: {}\n", mode));
+    EXPECT_EQ(config.dialect, Dialect::kVllm);
+    EXPECT_EQ(config.options.graphs, native);
+    EXPECT_EQ(config.origins.at("graphs").line, 2);
+  }
+  EXPECT_NE(problem("compilation_config: {cudagraph_mode: ALL}").find("c.yml:1: "),
+            std::string::npos);
+}
+
+TEST(Vllm, HasItsOwnDefaults) {
+  const Config config = read("", Dialect::kVllm);
+  EXPECT_EQ(config.options.graphs, "full-and-piecewise");
+  EXPECT_EQ(config.options.decode_ladder->sizes.size(), 51U);
+  EXPECT_EQ(config.options.decode_ladder->sizes, runtime::Ladder::sequences(512).sizes());
+  EXPECT_EQ(config.options.token_ladder, config.options.decode_ladder);
+  EXPECT_EQ(config.options.page_size, 16);
+  EXPECT_EQ(config.options.memory_reserve, (Amount{0, 0.1}));
+  EXPECT_TRUE(config.refused.empty());
+}
+
+TEST(Vllm, ReadsFlagsYamlAndJsonAlike) {
+  const Options expected = read(
+                               "compilation_config:\n  cudagraph_mode: FULL_DECODE_ONLY\n"
+                               "  cudagraph_capture_sizes: [1, 2, 4, 8]\nmax-num-seqs: 8\n")
+                               .options;
+  EXPECT_EQ(expected.decode_ladder, (Sizes{"", {1, 2, 4, 8}}));
+  const char* const spellings[] = {
+      "compilation-config: '{\"cudagraph_mode\": \"FULL_DECODE_ONLY\", "
+      "\"cudagraph_capture_sizes\": [1, 2, 4, 8]}'\nmax-num-seqs: 8\n",
+      "--max-num-seqs 8 --compilation-config '{\"cudagraph_mode\": \"FULL_DECODE_ONLY\", "
+      "\"cudagraph_capture_sizes\": [1, 2, 4, 8]}'",
+      "--compilation-config.cudagraph_mode=FULL_DECODE_ONLY --cudagraph-capture-sizes 1 2 4 8 "
+      "--max-num-seqs=8",
+  };
+  for (const char* text : spellings)
+    EXPECT_EQ(read(text).options, expected) << text;
+  const Config command = read("vllm serve some/model --max-num-seqs 8 --enforce-eager");
+  EXPECT_EQ(command.options.model, "some/model");
+  EXPECT_EQ(command.options.graphs, "none");
+}
+
+TEST(Vllm, CapsItsSizesAtTheLimits) {
+  const Config config = read("max_num_seqs: 100\nmax_num_batched_tokens: 150\n");
+  EXPECT_EQ(config.options.decode_ladder->sizes.back(), 100);
+  EXPECT_EQ(config.options.token_ladder->sizes.back(), 150);
+  const Config few = read("max_cudagraph_capture_size: 8\nmax_num_seqs: 64\n");
+  EXPECT_EQ(few.options.decode_ladder, (Sizes{"", {1, 2, 4, 8}}));
+}
+
+TEST(Vllm, NamesWhatCannotBe) {
+  EXPECT_NE(problem("enforce-eager: true\ncompilation_config: {cudagraph_mode: FULL}\n")
+                .find("c.yml:2: cudagraph_mode FULL contradicts enforce_eager, line 1"),
+            std::string::npos);
+  EXPECT_NE(problem("cudagraph_capture_sizes: [1, 2]\nmax_cudagraph_capture_size: 4\n")
+                .find("c.yml:2: max_cudagraph_capture_size 4 is not the largest"),
+            std::string::npos);
+  EXPECT_EQ(refused(read("enable-prefix-caching: true\nkv-cache-dtype: fp8\n"
+                         "tensor-parallel-size: 4\nmax-num-seqs: 4\n")),
+            (Keys{"enable_prefix_caching", "kv_cache_dtype", "tensor_parallel_size"}));
+  EXPECT_TRUE(read("--no-enable-prefix-caching --max-num-seqs 4").refused.empty());
+}
+
+}  // namespace
+}  // namespace encore::config

@@ -1,0 +1,271 @@
+// TensorRT-LLM's options (`--extra_llm_api_options FILE`), and their older and newer spellings.
+// Source: docs, "Torch Compile & Piecewise CUDA Graph"; the LLM API's reference for the defaults.
+#include <algorithm>
+
+#include "config/dialect.h"
+#include "runtime/ladder.h"
+
+namespace encore::config {
+namespace {
+
+constexpr double kMaxBatch = 4096;
+constexpr int64_t kLastSize = 3072;  // of the default capture_num_tokens
+
+constexpr ForeignKey kKeys[] = {
+    {.name = "model", .type = Type::kText, .native = "model"},
+    {.name = "dtype",
+     .type = Type::kText,
+     .fallback = "auto",
+     .choices = "auto|float16|bfloat16|float32"},
+    {.name = "max_batch_size",
+     .type = Type::kInt,
+     .fallback = "2048",
+     .native = "max_batch_size",
+     .min = 1},
+    {.name = "max_num_tokens",
+     .type = Type::kInt,
+     .fallback = "8192",
+     .native = "max_num_tokens",
+     .min = 1},
+    {.name = "max_seq_len", .type = Type::kInt, .native = "max_seq_len", .min = 1},
+    {.name = "enable_chunked_prefill",
+     .type = Type::kBool,
+     .fallback = "false",
+     .accepts = "*",
+     .why = "prompts longer than max_num_tokens always go in chunks"},
+    {.name = "enable_iter_perf_stats",
+     .type = Type::kBool,
+     .fallback = "false",
+     .accepts = "*",
+     .why = "steps are always counted; --stats prints them, step_log writes each"},
+    {.name = "print_iter_log", .type = Type::kBool, .fallback = "false"},
+
+    {.name = "cuda_graph_config", .type = Type::kSection},
+    {.name = "cuda_graph_config.enable_padding", .type = Type::kBool, .fallback = "false"},
+    {.name = "cuda_graph_config.batch_sizes", .type = Type::kSizes},
+    {.name = "cuda_graph_config.max_batch_size",
+     .type = Type::kInt,
+     .fallback = "128",
+     .min = 0,
+     .max = kMaxBatch},
+    {.name = "cuda_graph_config.mode",
+     .type = Type::kText,
+     .fallback = "decode",
+     .choices = "decode|encode",
+     .accepts = "decode",
+     .why = "Encore runs no encoders"},
+    {.name = "use_cuda_graph", .type = Type::kBool, .fallback = "true"},
+
+    {.name = "torch_compile_config", .type = Type::kSection},
+    {.name = "torch_compile_config.enable_fullgraph",
+     .type = Type::kBool,
+     .fallback = "true",
+     .accepts = "*",
+     .why = "a model is always traced as one graph"},
+    {.name = "torch_compile_config.enable_inductor",
+     .type = Type::kBool,
+     .fallback = "false",
+     .accepts = "false",
+     .why = "Encore has kernels of its own, no Inductor"},
+    {.name = "torch_compile_config.enable_piecewise_cuda_graph",
+     .type = Type::kBool,
+     .fallback = "false"},
+    {.name = "torch_compile_config.capture_num_tokens", .type = Type::kSizes},
+    {.name = "torch_compile_config.enable_userbuffers",
+     .type = Type::kBool,
+     .fallback = "true",
+     .accepts = "false",
+     .why = "there are no user buffers for all-reduce"},
+    {.name = "torch_compile_config.max_num_streams",
+     .type = Type::kInt,
+     .fallback = "1",
+     .accepts = "1",
+     .why = "a program runs on one stream",
+     .min = 1},
+    {.name = "prefill_cuda_graph_backend",
+     .type = Type::kText,
+     .choices = "disabled|piecewise|breakable"},
+
+    {.name = "kv_cache_config", .type = Type::kSection},
+    {.name = "kv_cache_config.free_gpu_memory_fraction",
+     .type = Type::kNumber,
+     .fallback = "0.9",
+     .native = "free_gpu_memory_fraction",
+     .min = 0,
+     .max = 1},
+    {.name = "kv_cache_config.enable_block_reuse",
+     .type = Type::kBool,
+     .fallback = "true",
+     .accepts = "false",
+     .why = "pages are not shared between sequences"},
+    {.name = "kv_cache_config.tokens_per_block",
+     .type = Type::kInt,
+     .fallback = "32",
+     .native = "page_size",
+     .accepts = "16|32|64",
+     .why = "a page has 16, 32 or 64 tokens",
+     .min = 1},
+    {.name = "kv_cache_config.max_tokens", .type = Type::kInt, .native = "kv_tokens", .min = 1},
+    {.name = "kv_cache_config.dtype",
+     .type = Type::kText,
+     .fallback = "auto",
+     .accepts = "auto",
+     .why = "KV has the model's dtype"},
+    {.name = "kv_cache_config.host_cache_size",
+     .type = Type::kInt,
+     .fallback = "0",
+     .accepts = "0",
+     .why = "KV stays on the device"},
+
+    {.name = "tensor_parallel_size",
+     .type = Type::kInt,
+     .fallback = "1",
+     .accepts = "1",
+     .why = "a model runs on one device",
+     .min = 1},
+    {.name = "pipeline_parallel_size",
+     .type = Type::kInt,
+     .fallback = "1",
+     .accepts = "1",
+     .why = "a model runs on one device",
+     .min = 1},
+    {.name = "moe_expert_parallel_size",
+     .type = Type::kInt,
+     .accepts = "1",
+     .why = "a model runs on one device"},
+    {.name = "enable_attention_dp",
+     .type = Type::kBool,
+     .fallback = "false",
+     .accepts = "false",
+     .why = "a model runs on one device"},
+    {.name = "disable_overlap_scheduler",
+     .type = Type::kBool,
+     .fallback = "false",
+     .accepts = "true",
+     .why = "each step is read before the next is planned"},
+    {.name = "trust_remote_code",
+     .type = Type::kBool,
+     .fallback = "false",
+     .accepts = "false",
+     .why = "a checkpoint's code is never run"},
+    {.name = "attn_backend", .type = Type::kText, .why = "attention has Encore's own kernels"},
+    {.name = "moe_config", .type = Type::kAny, .why = "there are no expert layers"},
+    {.name = "speculative_config", .type = Type::kAny, .why = "there is no speculative decoding"},
+    {.name = "lora_config", .type = Type::kAny, .why = "there are no LoRA adapters"},
+    {.name = "quant_config", .type = Type::kAny, .why = "there are no quantized weights"},
+    {.name = "scheduler_config", .type = Type::kAny, .why = "there is one scheduling policy"},
+    {.name = "guided_decoding_backend", .type = Type::kAny, .why = "there are no grammars"},
+};
+
+constexpr Alias kAliases[] = {
+    {"prefill_capture_num_tokens", "torch_compile_config.capture_num_tokens"},
+    {"cuda_graph_batch_sizes", "cuda_graph_config.batch_sizes"},
+    {"cuda_graph_max_batch_size", "cuda_graph_config.max_batch_size"},
+    {"cuda_graph_padding_enabled", "cuda_graph_config.enable_padding"},
+    {"torch_compile_fullgraph", "torch_compile_config.enable_fullgraph"},
+    {"torch_compile_inductor_enabled", "torch_compile_config.enable_inductor"},
+    {"torch_compile_piecewise_cuda_graph", "torch_compile_config.enable_piecewise_cuda_graph"},
+    {"torch_compile_piecewise_cuda_graph_num_tokens", "torch_compile_config.capture_num_tokens"},
+    {"torch_compile_enable_userbuffers", "torch_compile_config.enable_userbuffers"},
+    {"torch_compile_max_num_streams", "torch_compile_config.max_num_streams"},
+    {"kv_cache_free_gpu_memory_fraction", "kv_cache_config.free_gpu_memory_fraction"},
+    {"kv_cache_free_gpu_mem_fraction", "kv_cache_config.free_gpu_memory_fraction"},
+    {"free_gpu_memory_fraction", "kv_cache_config.free_gpu_memory_fraction"},
+    {"tokens_per_block", "kv_cache_config.tokens_per_block"},
+    {"tp_size", "tensor_parallel_size"},
+};
+
+constexpr std::string_view kPadding = "cuda_graph_config.enable_padding";
+constexpr std::string_view kBatchSizes = "cuda_graph_config.batch_sizes";
+constexpr std::string_view kGraphMax = "cuda_graph_config.max_batch_size";
+constexpr std::string_view kPiecewise = "torch_compile_config.enable_piecewise_cuda_graph";
+constexpr std::string_view kNumTokens = "torch_compile_config.capture_num_tokens";
+constexpr std::string_view kBackend = "prefill_cuda_graph_backend";
+
+// Dense where padding is off, for then only exact sizes are replayed; above 128 by doubling.
+std::vector<int64_t> default_batch_sizes(int64_t max, bool padding) {
+  std::vector<int64_t> sizes;
+  if (padding) {
+    sizes = {1, 2, 4};
+    append(sizes, 8, 128, 8);
+  } else {
+    append(sizes, 1, 31, 1);
+    sizes.insert(sizes.end(), {32, 64, 128});
+  }
+  for (int64_t size = 256; size < max; size *= 2)
+    sizes.push_back(size);
+  if (sizes.back() < max) sizes.push_back(max);
+  return capped(std::move(sizes), max);
+}
+
+void derive_decode_ladder(Draft& draft) {
+  const bool padding = draft.flag(kPadding);
+  draft.put("padding", padding ? "true" : "false", {kPadding});
+  const int64_t most = std::min(draft.count("max_batch_size"), draft.count("max_num_tokens"));
+  if (const auto sizes = draft.sizes(kBatchSizes)) {
+    if (draft.given(kGraphMax) && draft.count(kGraphMax) != 0 &&
+        draft.count(kGraphMax) != sizes->back()) {
+      draft.fail_key(kGraphMax, fmt::format("cuda_graph_config.max_batch_size {} is not the "
+                                            "largest of batch_sizes, {}; give one of them",
+                                            draft.count(kGraphMax), sizes->back()));
+    }
+    draft.put("decode_ladder", capped(*sizes, most), {kBatchSizes, "max_batch_size"});
+    return;
+  }
+  const int64_t max = draft.count(kGraphMax) == 0 ? 128 : draft.count(kGraphMax);
+  draft.put("decode_ladder", capped(default_batch_sizes(max, padding), most),
+            {kGraphMax, kPadding, "max_batch_size"});
+}
+
+void derive_token_ladder(Draft& draft) {
+  const int64_t most = draft.count("max_num_tokens");
+  auto sizes = draft.sizes(kNumTokens);
+  if (!sizes) sizes = runtime::Ladder::named_or_list("trtllm", std::min(most, kLastSize)).sizes();
+  if (sizes->back() < most) {
+    draft.note(kNumTokens, fmt::format("mixed steps of {} to {} tokens run eager: the largest of "
+                                       "capture_num_tokens is below max_num_tokens",
+                                       sizes->back() + 1, most));
+  }
+  draft.put("token_ladder", capped(*sizes, most), {kNumTokens, "max_num_tokens"});
+}
+
+void derive(Draft& draft) {
+  const bool decode = !draft.is_null("cuda_graph_config") && draft.flag("use_cuda_graph");
+  bool pieces = !draft.is_null("torch_compile_config") && draft.flag(kPiecewise);
+  if (draft.given(kBackend)) {
+    const bool wanted = draft.text(kBackend) != "disabled";
+    if (draft.given(kPiecewise) && wanted != pieces) {
+      draft.fail_key(kBackend,
+                     "prefill_cuda_graph_backend and enable_piecewise_cuda_graph "
+                     "contradict each other; give one of them");
+    }
+    pieces = wanted;
+  }
+  const char* mode = decode ? (pieces ? "full-and-piecewise" : "full-decode-only")
+                            : (pieces ? "piecewise" : "none");
+  draft.put("graphs", mode, {"cuda_graph_config", "use_cuda_graph", kPiecewise, kBackend});
+  if (pieces && !decode) {
+    draft.note("cuda_graph_config", "decode steps are replayed in pieces too, not eager");
+  }
+  if (decode) derive_decode_ladder(draft);
+  if (pieces) {
+    derive_token_ladder(draft);
+  } else if (draft.given(kNumTokens)) {
+    draft.note(kNumTokens, "capture_num_tokens has no effect: piecewise graphs are off");
+  }
+  if (draft.flag("print_iter_log")) draft.put("step_log", "/dev/stderr", {"print_iter_log"});
+  const std::string dtype = draft.text("dtype");
+  if (dtype != "auto") {
+    draft.put("dtype",
+              dtype == "float16"    ? "f16"
+              : dtype == "bfloat16" ? "bf16"
+                                    : "f32",
+              {"dtype"});
+  }
+}
+
+}  // namespace
+
+const DialectTable kTrtllm{Dialect::kTrtllm, "TensorRT-LLM", kKeys, kAliases, derive};
+
+}  // namespace encore::config

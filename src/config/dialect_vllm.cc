@@ -1,0 +1,240 @@
+// vLLM's engine arguments, as the flags of `vllm serve` or the YAML of its --config.
+// Source: docs, "CUDA Graphs" and "Engine Arguments"; where a default depends on the GPU, the one
+// for 70 GiB or more.
+#include <algorithm>
+#include <cmath>
+
+#include "config/dialect.h"
+#include "runtime/ladder.h"
+
+namespace encore::config {
+namespace {
+
+constexpr std::string_view kOwnKernels = "there are only Encore's own kernels";
+constexpr std::string_view kOwnCompiler = "Encore compiles by itself, without torch.compile";
+constexpr std::string_view kOneDevice = "a model runs on one device";
+constexpr std::string_view kNoServer = "Encore's verbs do not serve HTTP in this build";
+
+constexpr ForeignKey kKeys[] = {
+    {.name = "model", .type = Type::kText, .native = "model"},
+    {.name = "dtype",
+     .type = Type::kText,
+     .fallback = "auto",
+     .choices = "auto|half|float16|bfloat16|float|float32"},
+    {.name = "max_num_seqs", .type = Type::kInt, .fallback = "1024", .min = 1, .max = 4096},
+    {.name = "max_num_batched_tokens",
+     .type = Type::kInt,
+     .fallback = "8192",
+     .native = "max_num_tokens",
+     .min = 1,
+     .max = 65536},
+    {.name = "max_model_len", .type = Type::kInt, .native = "max_seq_len", .min = 1},
+    {.name = "block_size",
+     .type = Type::kInt,
+     .fallback = "16",
+     .native = "page_size",
+     .accepts = "16|32|64",
+     .why = "a page has 16, 32 or 64 tokens",
+     .min = 1},
+    {.name = "gpu_memory_utilization",
+     .type = Type::kNumber,
+     .fallback = "0.9",
+     .min = 0,
+     .max = 1},
+    {.name = "num_gpu_blocks_override", .type = Type::kInt, .min = 1, .max = 1 << 24},
+    {.name = "enable_chunked_prefill",
+     .type = Type::kBool,
+     .fallback = "true",
+     .accepts = "*",
+     .why = "prompts longer than max_num_tokens always go in chunks"},
+    {.name = "enforce_eager", .type = Type::kBool, .fallback = "false"},
+    {.name = "compilation_config", .type = Type::kSection},
+    {.name = "compilation_config.cudagraph_mode",
+     .type = Type::kText,
+     .fallback = "FULL_AND_PIECEWISE",
+     .choices = "NONE|PIECEWISE|FULL|FULL_DECODE_ONLY|FULL_AND_PIECEWISE"},
+    {.name = "compilation_config.cudagraph_capture_sizes", .type = Type::kSizes},
+    {.name = "compilation_config.max_cudagraph_capture_size",
+     .type = Type::kInt,
+     .min = 0,
+     .max = 65536},
+    {.name = "compilation_config.use_cudagraph", .type = Type::kBool, .fallback = "true"},
+    {.name = "compilation_config.full_cuda_graph", .type = Type::kBool, .fallback = "false"},
+    {.name = "compilation_config.mode",
+     .type = Type::kText,
+     .accepts = "0|NONE",
+     .why = kOwnCompiler},
+    {.name = "compilation_config.level", .type = Type::kInt, .accepts = "0", .why = kOwnCompiler},
+    {.name = "compilation_config.backend", .type = Type::kAny, .why = kOwnCompiler},
+    {.name = "compilation_config.use_inductor",
+     .type = Type::kBool,
+     .accepts = "false",
+     .why = kOwnCompiler},
+    {.name = "compilation_config.compile_sizes", .type = Type::kAny, .why = kOwnCompiler},
+    {.name = "compilation_config.splitting_ops",
+     .type = Type::kAny,
+     .why = "a program is split at attention"},
+    {.name = "compilation_config.custom_ops", .type = Type::kAny, .why = kOwnKernels},
+    {.name = "compilation_config.pass_config",
+     .type = Type::kAny,
+     .why = "name passes to leave out with --disable-pass"},
+
+    {.name = "enable_prefix_caching",
+     .type = Type::kBool,
+     .fallback = "true",
+     .accepts = "false",
+     .why = "pages are not shared between sequences"},
+    {.name = "async_scheduling",
+     .type = Type::kBool,
+     .accepts = "false",
+     .why = "each step is read before the next is planned"},
+    {.name = "tensor_parallel_size",
+     .type = Type::kInt,
+     .fallback = "1",
+     .accepts = "1",
+     .why = kOneDevice},
+    {.name = "pipeline_parallel_size",
+     .type = Type::kInt,
+     .fallback = "1",
+     .accepts = "1",
+     .why = kOneDevice},
+    {.name = "data_parallel_size",
+     .type = Type::kInt,
+     .fallback = "1",
+     .accepts = "1",
+     .why = kOneDevice},
+    {.name = "enable_expert_parallel",
+     .type = Type::kBool,
+     .fallback = "false",
+     .accepts = "false",
+     .why = kOneDevice},
+    {.name = "kv_cache_dtype",
+     .type = Type::kText,
+     .fallback = "auto",
+     .accepts = "auto",
+     .why = "KV has the model's dtype"},
+    {.name = "quantization", .type = Type::kAny, .why = "there are no quantized weights"},
+    {.name = "attention_backend", .type = Type::kAny, .why = kOwnKernels},
+    {.name = "speculative_config", .type = Type::kAny, .why = "there is no speculative decoding"},
+    {.name = "enable_lora",
+     .type = Type::kBool,
+     .fallback = "false",
+     .accepts = "false",
+     .why = "there are no LoRA adapters"},
+    {.name = "cpu_offload_gb",
+     .type = Type::kNumber,
+     .fallback = "0",
+     .accepts = "0",
+     .why = "weights stay on the device"},
+    {.name = "trust_remote_code",
+     .type = Type::kBool,
+     .fallback = "false",
+     .accepts = "false",
+     .why = "a checkpoint's code is never run"},
+    {.name = "host", .type = Type::kAny, .why = kNoServer},
+    {.name = "port", .type = Type::kAny, .why = kNoServer},
+};
+
+constexpr Alias kAliases[] = {
+    {"cudagraph_capture_sizes", "compilation_config.cudagraph_capture_sizes"},
+    {"cuda_graph_sizes", "compilation_config.cudagraph_capture_sizes"},
+    {"max_cudagraph_capture_size", "compilation_config.max_cudagraph_capture_size"},
+    {"cudagraph_mode", "compilation_config.cudagraph_mode"},
+    {"O", "compilation_config"},
+    {"cc", "compilation_config"},
+    {"model_tag", "model"},
+};
+
+constexpr std::string_view kMode = "compilation_config.cudagraph_mode";
+constexpr std::string_view kSizesKey = "compilation_config.cudagraph_capture_sizes";
+constexpr std::string_view kMaxSize = "compilation_config.max_cudagraph_capture_size";
+constexpr std::string_view kFullGraph = "compilation_config.full_cuda_graph";
+constexpr std::string_view kUseGraphs = "compilation_config.use_cudagraph";
+
+std::string derive_mode(Draft& draft) {
+  std::string mode = draft.text(kMode);
+  if (draft.flag(kFullGraph)) {
+    if (draft.given(kMode) && mode != "FULL")
+      draft.fail_key(kFullGraph, "full_cuda_graph and cudagraph_mode contradict each other");
+    mode = "FULL";
+  }
+  const bool is_eager = draft.flag("enforce_eager") || !draft.flag(kUseGraphs);
+  if (is_eager) {
+    if (draft.given(kMode) && mode != "NONE") {
+      draft.fail_key(kMode, fmt::format("cudagraph_mode {} contradicts {}", mode,
+                                        draft.cite(draft.flag("enforce_eager") ? "enforce_eager"
+                                                                               : kUseGraphs)));
+    }
+    mode = "NONE";
+  }
+  std::string native;
+  for (const char c : mode)
+    native += c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return native;
+}
+
+// One list serves both kinds of step.
+std::vector<int64_t> capture_sizes(Draft& draft) {
+  const auto sizes = draft.sizes(kSizesKey);
+  if (sizes) {
+    if (draft.given(kMaxSize) && draft.count(kMaxSize) != sizes->back()) {
+      draft.fail_key(kMaxSize, fmt::format("max_cudagraph_capture_size {} is not the largest of "
+                                           "cudagraph_capture_sizes, {}; give one of them",
+                                           draft.count(kMaxSize), sizes->back()));
+    }
+    return *sizes;
+  }
+  const int64_t max = draft.given(kMaxSize)
+                          ? draft.count(kMaxSize)
+                          : std::min<int64_t>(2 * draft.count("max_num_seqs"), 512);
+  if (max == 0) return {};
+  return runtime::Ladder::sequences(std::min(max, draft.count("max_num_batched_tokens"))).sizes();
+}
+
+void derive(Draft& draft) {
+  std::string mode = derive_mode(draft);
+  const std::vector<int64_t> sizes = capture_sizes(draft);
+  if (sizes.empty()) mode = "none";
+  draft.put("graphs", mode, {kMode, "enforce_eager", kUseGraphs, kFullGraph, kMaxSize});
+  if (mode == "full")
+    draft.note(kMode, "mixed steps have no full recording; they are replayed in pieces, counted");
+  const int64_t max_tokens = draft.count("max_num_batched_tokens");
+  if (draft.given("max_num_seqs") && draft.count("max_num_seqs") > max_tokens) {
+    draft.fail_key("max_num_seqs", fmt::format("max_num_seqs {} is more than "
+                                               "max_num_batched_tokens {}",
+                                               draft.count("max_num_seqs"), max_tokens));
+  }
+  const int64_t max_batch = std::min(draft.count("max_num_seqs"), max_tokens);
+  draft.put("max_batch_size", fmt::format("{}", max_batch), {"max_num_seqs"});
+  if (mode != "none") {
+    draft.put("decode_ladder", capped(sizes, max_batch), {kSizesKey, kMaxSize, "max_num_seqs"});
+  }
+  if (mode != "none" && mode != "full-decode-only") {
+    draft.put("token_ladder", capped(sizes, max_tokens),
+              {kSizesKey, kMaxSize, "max_num_batched_tokens"});
+    if (sizes.back() < max_tokens) {
+      draft.note(kSizesKey, fmt::format("mixed steps of {} to {} tokens run eager: the largest "
+                                        "captured size is below max_num_batched_tokens",
+                                        sizes.back() + 1, max_tokens));
+    }
+  }
+  const double share = draft.number("gpu_memory_utilization");
+  draft.put("memory_reserve", fmt::format("{}%", std::round((1 - share) * 1e6) / 1e4),
+            {"gpu_memory_utilization"});
+  if (draft.given("num_gpu_blocks_override")) {
+    draft.put("kv_tokens",
+              fmt::format("{}", draft.count("num_gpu_blocks_override") * draft.count("block_size")),
+              {"num_gpu_blocks_override", "block_size"});
+  }
+  const std::string dtype = draft.text("dtype");
+  if (dtype != "auto") {
+    const bool is_half = dtype == "half" || dtype == "float16";
+    draft.put("dtype", is_half ? "f16" : dtype == "bfloat16" ? "bf16" : "f32", {"dtype"});
+  }
+}
+
+}  // namespace
+
+const DialectTable kVllm{Dialect::kVllm, "vLLM", kKeys, kAliases, derive};
+
+}  // namespace encore::config

@@ -1,0 +1,208 @@
+// From a file to a configuration: which dialect it is in, and the native one.
+#include <algorithm>
+#include <array>
+
+#include "config/dialect.h"
+
+namespace encore::config {
+namespace {
+
+constexpr std::array kTables = {&kTrtllm, &kSglang, &kVllm};
+constexpr std::string_view kProfile = "profile";  // native: another system's defaults
+
+const DialectTable* table_of(Dialect dialect) {
+  for (const DialectTable* table : kTables) {
+    if (table->dialect == dialect) return table;
+  }
+  return nullptr;
+}
+
+std::string canonical(std::string key) {
+  std::replace(key.begin(), key.end(), '-', '_');
+  return key;
+}
+
+bool knows(Dialect dialect, const std::string& key) {
+  if (dialect == Dialect::kNative) return key == kProfile || find_option(key) != nullptr;
+  const DialectTable& table = *table_of(dialect);
+  for (const ForeignKey& row : table.keys) {
+    if (row.name == key) return true;
+    if (row.type == Type::kBool && key == "no_" + std::string(row.name)) return true;
+  }
+  return std::any_of(table.aliases.begin(), table.aliases.end(),
+                     [&](const Alias& alias) { return alias.spelling == key; });
+}
+
+// The dialect whose keys a document has.
+Dialect detect(const Document& document) {
+  for (const Item& word : document.command) {
+    if (word.text.find("sglang") != std::string::npos) return Dialect::kSglang;
+    if (word.text.find("vllm") != std::string::npos) return Dialect::kVllm;
+    if (word.text.find("trtllm") != std::string::npos) return Dialect::kTrtllm;
+  }
+  size_t most = 0;
+  std::vector<Dialect> best;
+  for (const Dialect dialect :
+       {Dialect::kNative, Dialect::kTrtllm, Dialect::kSglang, Dialect::kVllm}) {
+    size_t known = 0;
+    for (const Member& member : document.root.members)
+      known += knows(dialect, canonical(member.key)) ? 1 : 0;
+    if (known > most) best.clear();
+    most = std::max(most, known);
+    if (known == most) best.push_back(dialect);
+  }
+  const bool is_all = most == document.root.members.size();
+  if (best.size() == 1 || best.front() == Dialect::kNative || !is_all) return best.front();
+  std::string names;
+  for (const Dialect dialect : best)
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", name(dialect));
+  fail_at(document.where, document.root.members.front().line,
+          "these keys are those of several systems; name one with --dialect ({})", names);
+}
+
+// What stands before the first flag: a command, with its model, or a mistake.
+void read_command(const Document& document, Document& flags, Config& config) {
+  bool is_after_serve = false;
+  for (const Item& word : document.command) {
+    const size_t equals = word.text.find('=');
+    if (equals != std::string::npos &&
+        std::isupper(static_cast<unsigned char>(word.text[0])) != 0) {
+      config.refused.push_back({word.line, word.text.substr(0, equals),
+                                "an environment variable; Encore is configured by none"});
+      continue;
+    }
+    const bool is_command = word.text.find("sglang") != std::string::npos ||
+                            word.text.find("vllm") != std::string::npos ||
+                            word.text.find("trtllm") != std::string::npos ||
+                            word.text.find("python") != std::string::npos || word.text == "-m" ||
+                            word.text == "serve" || word.text == "encore";
+    if (is_after_serve && !is_command) {
+      flags.root.members.push_back({"model", word.line, word});
+      is_after_serve = false;
+    } else if (!is_command) {
+      fail_at(document.where, word.line, "'{}' is neither a flag nor a command", word.text);
+    }
+    is_after_serve |= word.text.size() >= 5 && word.text.substr(word.text.size() - 5) == "serve";
+  }
+}
+
+Config resolve_native(const Document& document) {
+  Config config;
+  for (const Member& member : document.root.members) {
+    if (member.key != kProfile) continue;
+    if (!member.value.is_scalar() || !is_choice("trtllm|sglang|vllm", member.value.text)) {
+      fail_at(document.where, member.line, "profile is trtllm, sglang or vllm, not '{}'",
+              member.value.text);
+    }
+    const Document empty{document.where, parse_yaml("", document.where).root, {}};
+    config = Draft(*table_of(parse_dialect(member.value.text)), empty).finish();
+  }
+  config.where = document.where;
+  config.dialect = Dialect::kNative;
+  std::vector<std::string> seen;
+  for (const Member& member : document.root.members) {
+    const std::string key = canonical(member.key);
+    if (std::find(seen.begin(), seen.end(), key) != seen.end())
+      fail_at(document.where, member.line, "{} is given twice", key);
+    seen.push_back(key);
+    if (key == kProfile) continue;
+    const Option* option = find_option(key);
+    if (option == nullptr) {
+      std::vector<std::string_view> names{kProfile};
+      for (const Option& known : all_options())
+        names.push_back(known.name);
+      fail_at(document.where, member.line, "there is no option '{}'{}", member.key,
+              suggestion(key, names));
+    }
+    Item value = member.value;
+    value.line = std::max(value.line, member.line);
+    set(config.options, *option, value, document.where, option->name);
+    config.origins[std::string(option->name)] = {
+        fmt::format("{}, line {}", option->name, member.line), member.line};
+  }
+  return config;
+}
+
+// What no single option can see. A dialect's defaults give way to what was written.
+class Together {
+ public:
+  explicit Together(Config& config) : config_(config), options_(config.options) {}
+
+  void check() {
+    auto& sequences = options_.max_batch_size;
+    auto& tokens = options_.max_num_tokens;
+    if (sequences && tokens && *sequences > *tokens) {
+      if (!is_default("max_batch_size") && !is_default("max_num_tokens")) {
+        fail_at(config_.where, std::max(line("max_batch_size"), line("max_num_tokens")),
+                "max_batch_size {} is more than max_num_tokens {}: every sequence of a step has a "
+                "token",
+                *sequences, *tokens);
+      }
+      (is_default("max_batch_size") ? *sequences : *tokens) =
+          is_default("max_batch_size") ? *tokens : *sequences;
+    }
+    check_ladder(options_.decode_ladder, "decode_ladder", sequences, "max_batch_size");
+    check_ladder(options_.token_ladder, "token_ladder", tokens, "max_num_tokens");
+  }
+
+ private:
+  [[nodiscard]] int line(std::string_view option) const {
+    const auto place = config_.origins.find(option);
+    return place == config_.origins.end() ? 0 : place->second.line;
+  }
+  [[nodiscard]] bool is_default(std::string_view option) const { return line(option) == 0; }
+  void check_ladder(std::optional<Sizes>& ladder, std::string_view name,
+                    const std::optional<int64_t>& max, std::string_view max_name) const {
+    if (!ladder || ladder->sizes.empty() || !max || ladder->sizes.back() <= *max) return;
+    if (!is_default(name)) {
+      fail_at(config_.where, line(name), "{}: {} is more than {} {}", name, ladder->sizes.back(),
+              max_name, *max);
+    }
+    ladder->sizes = capped(std::move(ladder->sizes), *max);
+  }
+
+  Config& config_;
+  Options& options_;
+};
+
+}  // namespace
+
+std::string_view name(Dialect dialect) {
+  switch (dialect) {
+    case Dialect::kNative:
+      return "native";
+    case Dialect::kTrtllm:
+      return "trtllm";
+    case Dialect::kSglang:
+      return "sglang";
+    case Dialect::kVllm:
+      return "vllm";
+  }
+  return "?";
+}
+
+Dialect parse_dialect(std::string_view text) {
+  for (const Dialect dialect :
+       {Dialect::kNative, Dialect::kTrtllm, Dialect::kSglang, Dialect::kVllm}) {
+    if (name(dialect) == text) return dialect;
+  }
+  fail(ErrorKind::kUsage, "a dialect is native, trtllm, sglang or vllm, not '{}'", text);
+}
+
+Config resolve(const Document& document, std::optional<Dialect> dialect) {
+  Config prologue;
+  Document flags = document;
+  read_command(document, flags, prologue);
+  const Dialect chosen = dialect ? *dialect : detect(flags);
+  Config config =
+      chosen == Dialect::kNative ? resolve_native(flags) : Draft(*table_of(chosen), flags).finish();
+  config.refused.insert(config.refused.begin(), prologue.refused.begin(), prologue.refused.end());
+  Together(config).check();
+  return config;
+}
+
+Config load(const std::filesystem::path& path, std::optional<Dialect> dialect) {
+  return resolve(read_document(path), dialect);
+}
+
+}  // namespace encore::config
