@@ -38,7 +38,10 @@ void add_bench_options(CLI::App& verb, BenchOptions& options) {
   add_graphs_option(verb, options.common);
   add_dtype_option(verb, options.common);
   add_size_options(verb, options.common);
+  add_ladder_options(verb, options.common);
   add_pass_options(verb, options.common);
+  add_config_options(verb, options.common.config);
+  add_step_log_option(verb, options.step_log);
   add_json_flag(verb, options.json);
 }
 
@@ -46,7 +49,9 @@ Bench open_bench(const BenchOptions& options, engine::LoadOptions load, int64_t 
   const engine::ModelSource source = open_source(options.common);
   load.limits.max_seq_len = sequence_limit(options.common, source.config, longest);
   if (!load.kv_tokens) load.kv_tokens = options.batch * (longest + load.page_size);
+  set_ladders(options.common, load);
   Bench bench;
+  bench.step_log = open_step_log(options.step_log);
   bench.device = open_device(options.common);
   bench.read_bandwidth = bench.device->read_bandwidth();
   bench.model = std::make_unique<engine::LoadedModel>(*bench.device, source, load);
@@ -68,6 +73,10 @@ std::string_view mode_name(runtime::Graphs graphs) {
       return "piecewise";
     case runtime::Graphs::kFull:
       return "full";
+    case runtime::Graphs::kFullDecodeOnly:
+      return "full-decode-only";
+    case runtime::Graphs::kFullAndPiecewise:
+      return "full-and-piecewise";
     case runtime::Graphs::kAuto:
       break;
   }

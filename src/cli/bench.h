@@ -20,6 +20,7 @@ struct BenchOptions {
   int64_t batch = 1;
   int64_t context = 512;
   std::optional<int> runs;
+  std::string step_log;  // a file; the steps of all runs and modes, in order
   bool json = false;
 };
 
@@ -32,6 +33,7 @@ void add_bench_options(CLI::App& verb, BenchOptions& options);
 struct Bench {
   std::unique_ptr<Device> device;
   std::unique_ptr<engine::LoadedModel> model;
+  std::unique_ptr<runtime::StepLogWriter> step_log;  // null: none was asked for
   double read_bandwidth = 0;  // bytes/s, measured before loading; 0: the device cannot
 };
 // Loads with `load`, whose limits and ladders are set. Sequences may grow to `longest` tokens.

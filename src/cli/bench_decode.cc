@@ -151,7 +151,7 @@ ModeResult run_mode(Bench& bench, const Options& options, const Protocol& protoc
   result.mode = mode_name(graphs);
   std::vector<double> singles;
   for (int i = 0; i < protocol.runs; ++i) {
-    engine::Engine engine(*bench.model);
+    engine::Engine engine(*bench.model, bench.step_log.get());
     const Run run = run_once(engine, options, protocol, static_cast<uint64_t>(i) + 1);
     result.runs_ms.push_back(run.step_ms);
     singles.push_back(run.median_ms);
@@ -221,6 +221,8 @@ void bench_decode(const Options& options) {
     results.push_back(run_mode(bench, options, plan, graphs));
   }
 
+  if (bench.step_log) bench.step_log->flush();
+
   const StepCost cost =
       step_cost(bench.model->compiled().program.graph, {options.bench.batch, options.bench.batch});
   Table table({"mode", "walked", "step ms", "best", "worst", "tokens/s", "GB/s", "of read",
@@ -265,7 +267,10 @@ void add_bench_decode(CLI::App& bench) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->type_name("N");
   verb->footer(kFooter);
-  verb->callback([options] { bench_decode(*options); });
+  verb->callback([options, verb] {
+    apply_config(*verb, options->bench.common.config);
+    bench_decode(*options);
+  });
 }
 
 }  // namespace encore::cli

@@ -65,7 +65,7 @@ ModeResult run_mode(Bench& bench, const BenchOptions& options, runtime::Graphs g
   ModeResult result{std::string(mode_name(graphs)), "", {}};
   const int runs = options.runs.value_or(bench.device->kind() == DeviceKind::kCpu ? 3 : 5);
   for (int i = 0; i <= runs; ++i) {
-    engine::Engine engine(*bench.model);
+    engine::Engine engine(*bench.model, bench.step_log.get());
     const double seconds = run_once(engine, options, static_cast<uint64_t>(i) + 1);
     if (i > 0) result.runs_s.push_back(seconds);  // the first warms up
     result.walked = walked(engine);
@@ -100,6 +100,7 @@ void bench_prefill(const BenchOptions& options) {
                                 {"tokens_per_s", tokens_per_s},
                                 {"tflop_per_s", tflops}});
   }
+  if (bench.step_log) bench.step_log->flush();
   if (options.json) {
     json::object out = bench_json("prefill", options, bench);
     out["modes"] = std::move(rows);
@@ -116,7 +117,10 @@ void add_bench_prefill(CLI::App& bench) {
       std::make_shared<BenchOptions>();  // shared by the parser's options and the callback
   add_bench_options(*verb, *options);
   verb->footer(kFooter);
-  verb->callback([options] { bench_prefill(*options); });
+  verb->callback([options, verb] {
+    apply_config(*verb, options->common.config);
+    bench_prefill(*options);
+  });
 }
 
 }  // namespace encore::cli

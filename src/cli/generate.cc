@@ -46,6 +46,7 @@ struct Options {
   sample::SamplingParams sampling;
   bool ignore_eos = false;
   bool echo = false;
+  std::string step_log;
   bool stats = false;
   bool json = false;
 };
@@ -129,7 +130,10 @@ void set_sizes(const Options& options, int64_t prompt_tokens, engine::LoadOption
   load.tokens = runtime::Ladder(sizes);
   load.limits.max_batch_size = options.common.max_batch_size.value_or(1);
   load.limits.max_num_tokens = options.common.max_num_tokens.value_or(
-      std::max(load.tokens.sizes().back(), load.limits.max_batch_size));
+      options.common.token_ladder.empty()
+          ? std::max(load.tokens.sizes().back(), load.limits.max_batch_size)
+          : std::max(kDefaultMaxNumTokens, load.limits.max_batch_size));
+  set_ladders(options.common, load);
 }
 
 // What came out of it.
@@ -240,10 +244,11 @@ void generate(const Options& options) {
       sequence_limit(options.common, source.config, prompt_tokens + request.max_tokens);
   set_sizes(options, prompt_tokens, load);
 
+  const auto step_log = open_step_log(options.step_log);
   const std::unique_ptr<Device> device = open_device(options.common);
   engine::LoadedModel model(*device, source, load);
   log_start_up(model, *device);
-  engine::Engine engine(model);
+  engine::Engine engine(model, step_log.get());
   const auto added = engine.add(std::move(request));
   if (const auto* rejection = std::get_if<engine::Rejection>(&added)) {
     fail(ErrorKind::kUsage, "{}", rejection->why);
@@ -253,6 +258,7 @@ void generate(const Options& options) {
   if (!options.json && tokenizer && (options.echo || is_default)) print(prompt.text);
   Writer writer(tokenizer, !options.json);
   const Result result = run(engine, writer);
+  if (step_log) step_log->flush();
   if (options.json) print_json(prompt, result, tokenizer.has_value(), engine, model);
   if (options.stats) print_stats(prompt, result, engine, model);
   if (result.finish == "interrupted") throw Interrupted();
@@ -306,12 +312,18 @@ void add_generate(CLI::App& app) {
   add_graphs_option(*verb, options->common);
   add_dtype_option(*verb, options->common);
   add_size_options(*verb, options->common);
+  add_ladder_options(*verb, options->common);
   add_pass_options(*verb, options->common);
+  add_config_options(*verb, options->common.config);
+  add_step_log_option(*verb, options->step_log);
   verb->add_flag("--stats", options->stats,
                  "Steps by mode, bucket and padding, memory and speed, on stderr");
   add_json_flag(*verb, options->json);
   verb->footer(kFooter);
-  verb->callback([options] { generate(*options); });
+  verb->callback([options, verb] {
+    apply_config(*verb, options->common.config);
+    generate(*options);
+  });
 }
 
 }  // namespace encore::cli

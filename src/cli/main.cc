@@ -25,6 +25,9 @@ constexpr const char* kFooter = R"(Examples:
   encore generate --model DIR --prompt-ids 1,2,3 --json
   encore bench decode --model synthetic:llama-3.1-8b --batch 1 --context 1024
   encore inspect --model synthetic:qwen3-0.6b --after merge_linears
+  encore tune steps.jsonl --budget 32                  the ladders that pad those steps least
+  encore graphs --log steps.jsonl --html graphs.html
+  encore config explain extra_config.yml               what another engine's options mean here
   echo "Hello" | encore tokenize
 
 A model is the directory of a Hugging Face checkpoint, the name of a bundled model (stories,
@@ -127,6 +130,9 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape)
   encore::cli::add_detokenize(app);
   encore::cli::add_inspect(app);
   encore::cli::add_bench(app);
+  encore::cli::add_tune(app);
+  encore::cli::add_graphs(app);
+  encore::cli::add_config(app);
   encore::cli::add_doctor(app);
   return run(app, argc, argv);
 }

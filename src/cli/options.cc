@@ -8,11 +8,20 @@
 #include <CLI/Formatter.hpp>
 
 #include "base/error.h"
+#include "config/options.h"
 
 namespace encore::cli {
 namespace {
 
-constexpr int64_t kMaxTokens = int64_t{1} << 30;
+// The flag of a native option: its doc, unit, range and default are the table's, and what its YAML
+// key refuses, it refuses.
+template <typename T>
+CLI::Option* add_native(CLI::App& verb, std::string_view name, T& value) {
+  const config::Option& row = *config::find_option(name);
+  return verb.add_option(row.flag(), value, row.help())
+      ->check([&row](const std::string& text) { return config::problem(row, text); })
+      ->type_name(row.kind());
+}
 
 }  // namespace
 
@@ -25,60 +34,25 @@ void add_model_option(CLI::App& verb, CommonOptions& options) {
 }
 
 void add_device_options(CLI::App& verb, CommonOptions& options) {
-  verb.add_option("--device", options.device,
-                  "Where to run: auto, cpu or cuda. auto takes the GPU when there is a usable one")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
-      ->type_name("DEVICE")
-      ->capture_default_str();
-  verb.add_option("--threads", options.threads,
-                  "Threads of the CPU device, 1 to 1024. Default: one per processor")
-      ->check(CLI::Range(1, 1024))
-      ->type_name("N");
+  add_native(verb, "device", options.device);
+  add_native(verb, "threads", options.threads);
 }
 
 void add_graphs_option(CLI::App& verb, CommonOptions& options) {
-  verb.add_option(
-          "--graphs", options.graphs,
-          "How steps run: none launches everything, piecewise replays the recorded segments "
-          "between attention, full replays one recording, auto takes the fastest there is")
-      ->check(CLI::IsMember({"auto", "none", "piecewise", "full"}))
-      ->type_name("HOW")
-      ->capture_default_str();
+  add_native(verb, "graphs", options.graphs);
+  add_native(verb, "padding", options.padding);
 }
 
 void add_dtype_option(CLI::App& verb, CommonOptions& options) {
-  verb.add_option("--dtype", options.dtype,
-                  "Element type of weights, activations and KV: f32, f16 or bf16. Default: the "
-                  "checkpoint's")
-      ->check(CLI::IsMember({"f32", "f16", "bf16"}))
-      ->type_name("DTYPE");
+  add_native(verb, "dtype", options.dtype);
 }
 
 void add_size_options(CLI::App& verb, CommonOptions& options) {
-  verb.add_option(
-          "--max-batch-size", options.max_batch_size,
-          "Sequences in one step at most, 1 to 4096; recordings are made for the sizes up to it")
-      ->check(CLI::Range(int64_t{1}, int64_t{4096}))
-      ->type_name("N");
-  verb.add_option("--max-num-tokens", options.max_num_tokens,
-                  "Tokens in one step at most, 1 to 65536; longer prompts go in chunks")
-      ->check(CLI::Range(int64_t{1}, int64_t{65536}))
-      ->type_name("TOKENS");
-  verb.add_option(
-          "--max-seq-len", options.max_seq_len,
-          "Tokens of one sequence at most, prompt and generated. Default: what the request needs")
-      ->check(CLI::Range(int64_t{1}, kMaxTokens))
-      ->type_name("TOKENS");
-  verb.add_option("--kv-tokens", options.kv_tokens,
-                  "Tokens that the KV pool holds. Default: what the longest sequences need, at "
-                  "most 40 % of "
-                  "the free memory")
-      ->check(CLI::Range(int64_t{1}, kMaxTokens))
-      ->type_name("TOKENS");
-  verb.add_option("--page-size", options.page_size, "Tokens in a page of KV: 16, 32 or 64")
-      ->check(CLI::IsMember({16, 32, 64}))
-      ->type_name("TOKENS")
-      ->capture_default_str();
+  add_native(verb, "max_batch_size", options.max_batch_size);
+  add_native(verb, "max_num_tokens", options.max_num_tokens);
+  add_native(verb, "max_seq_len", options.max_seq_len);
+  add_native(verb, "kv_tokens", options.kv_tokens);
+  add_native(verb, "page_size", options.page_size);
 }
 
 void add_pass_options(CLI::App& verb, CommonOptions& options) {
@@ -89,6 +63,23 @@ void add_pass_options(CLI::App& verb, CommonOptions& options) {
       ->allow_extra_args(false);
 }
 
+void add_ladder_options(CLI::App& verb, CommonOptions& options) {
+  verb.add_option(
+          "--decode-ladder", options.decode_ladder,
+          "Sizes of decode steps, in sequences: a list such as 1,2,4,8, or a schedule: pow2, "
+          "step:N, vllm-old, vllm, trtllm, sglang")
+      ->type_name("LADDER");
+  verb.add_option("--token-ladder", options.token_ladder,
+                  "Sizes of steps with prompts in them, in tokens: a list or a schedule, as above")
+      ->type_name("LADDER");
+}
+
+void add_step_log_option(CLI::App& verb, std::string& path) {
+  verb.add_option("--step-log", path,
+                  "Write a JSON object a line and step, for `encore graphs` and `encore tune`")
+      ->type_name("FILE");
+}
+
 void add_json_flag(CLI::App& verb, bool& json) {
   verb.add_flag("--json", json, "Print one JSON object instead of text");
 }
@@ -96,11 +87,34 @@ void add_json_flag(CLI::App& verb, bool& json) {
 engine::LoadOptions load_options(const CommonOptions& options) {
   engine::LoadOptions load;
   load.graphs = runtime::parse_graphs(options.graphs);
+  load.pad_uniform = config::read_bool(config::scalar(options.padding, 1), "--padding", "padding");
   load.kv_tokens = options.kv_tokens;
   load.page_size = options.page_size;
   if (!options.dtype.empty()) load.dtype = parse_dtype(options.dtype);
   load.disabled_passes = options.disabled_passes;
   return load;
+}
+
+runtime::Ladder parse_ladder(const char* flag, const std::string& text, int64_t max) {
+  try {
+    return runtime::Ladder::named_or_list(text, max);
+  } catch (const Error& error) {
+    fail(error.kind(), "{}: {}", flag, error.what());
+  }
+}
+
+void set_ladders(const CommonOptions& options, engine::LoadOptions& load) {
+  if (!options.decode_ladder.empty()) {
+    load.sequences =
+        parse_ladder("--decode-ladder", options.decode_ladder, load.limits.max_batch_size);
+  }
+  if (!options.token_ladder.empty()) {
+    load.tokens = parse_ladder("--token-ladder", options.token_ladder, load.limits.max_num_tokens);
+  }
+}
+
+std::unique_ptr<runtime::StepLogWriter> open_step_log(const std::string& path) {
+  return path.empty() ? nullptr : std::make_unique<runtime::StepLogWriter>(path);
 }
 
 std::vector<int32_t> parse_ids(const std::string& text, const std::string& where) {

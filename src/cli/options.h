@@ -3,12 +3,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/dtype.h"
+#include "cli/config.h"
 #include "engine/loaded_model.h"
+#include "runtime/step_log.h"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): the name CLI11 chose
 class App;
@@ -22,7 +25,8 @@ struct CommonOptions {
   std::string model;            // empty: the bundled model
   std::string device = "auto";  // auto, cpu, cuda
   int threads = 0;              // of the CPU device; 0: one per processor
-  std::string graphs = "auto";  // auto, none, piecewise, full
+  std::string graphs = "auto";  // auto, none, piecewise, full, full-decode-only, ...
+  std::string padding = "on";   // on, off
   std::string dtype;            // empty: the checkpoint's
   std::optional<int64_t> kv_tokens;
   int64_t page_size = 32;
@@ -30,20 +34,34 @@ struct CommonOptions {
   std::optional<int64_t> max_num_tokens;
   std::optional<int64_t> max_seq_len;
   std::vector<std::string> disabled_passes;
+  ConfigOptions config;
+  std::string decode_ladder;  // a schedule or a list; empty: the verb's own
+  std::string token_ladder;
 };
 
 // Lifetime: `options` must outlive the parse.
 void add_model_option(CLI::App& verb, CommonOptions& options);    // --model
 void add_device_options(CLI::App& verb, CommonOptions& options);  // --device, --threads
-void add_graphs_option(CLI::App& verb, CommonOptions& options);   // --graphs
+void add_graphs_option(CLI::App& verb, CommonOptions& options);   // --graphs, --padding
 void add_dtype_option(CLI::App& verb, CommonOptions& options);    // --dtype
 // --max-batch-size, --max-num-tokens, --max-seq-len, --kv-tokens, --page-size
 void add_size_options(CLI::App& verb, CommonOptions& options);
-void add_pass_options(CLI::App& verb, CommonOptions& options);  // --disable-pass
-void add_json_flag(CLI::App& verb, bool& json);                 // --json
+void add_pass_options(CLI::App& verb, CommonOptions& options);    // --disable-pass
+void add_ladder_options(CLI::App& verb, CommonOptions& options);  // --decode-ladder, --token-ladder
+// --step-log FILE, of verbs that run an engine
+void add_step_log_option(CLI::App& verb, std::string& path);
+void add_json_flag(CLI::App& verb, bool& json);  // --json
 
 // What of it concerns loading; the verb sets the limits and ladders.
 engine::LoadOptions load_options(const CommonOptions& options);
+// The ladders that were asked for, up to the limits in `load`; others stay as they are.
+// Errors: those of Ladder::named_or_list, naming the flag.
+void set_ladders(const CommonOptions& options, engine::LoadOptions& load);
+// A ladder as a flag gives it. Errors: as named_or_list, naming `flag`.
+runtime::Ladder parse_ladder(const char* flag, const std::string& text, int64_t max);
+
+// The log that --step-log names; null when it names none. Errors: those of StepLogWriter.
+std::unique_ptr<runtime::StepLogWriter> open_step_log(const std::string& path);
 
 // "1,2,3", also with spaces or in brackets. `where` names the source in messages.
 // Errors: kUsage.

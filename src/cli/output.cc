@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 
 #include <boost/json/serialize.hpp>
 #include <fmt/format.h>
@@ -52,6 +54,16 @@ void append(std::string& out, const json::value& value) {
 void print(std::string_view text) {
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
   if (!written || std::fflush(stdout) != 0) fail(ErrorKind::kUsage, "could not write to stdout");
+}
+
+void write_file(const std::string& path, std::string_view text) {
+  std::FILE* file = std::fopen(path.c_str(), "w");
+  if (file == nullptr) fail(ErrorKind::kUsage, "cannot write {}: {}", path, std::strerror(errno));
+  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  const bool closed = std::fclose(file) == 0;
+  if (!written || !closed) {
+    fail(ErrorKind::kUsage, "cannot write {}: {}", path, std::strerror(errno));
+  }
 }
 
 std::string to_text(const json::value& value) {

@@ -12,6 +12,9 @@ namespace encore::cli {
 // Writes to stdout at once. Errors: kUsage when stdout cannot be written (a full disk).
 void print(std::string_view text);
 
+// A whole file. Errors: kUsage, naming it, when it cannot be written.
+void write_file(const std::string& path, std::string_view text);
+
 // A JSON value on one line, numbers as people write them; what is not finite is null.
 std::string to_text(const json::value& value);
 

@@ -18,6 +18,9 @@ void add_detokenize(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_bench(CLI::App& app);  // bench decode, prefill, tokenize
 void add_bench_tokenize(CLI::App& bench);
+void add_tune(CLI::App& app);
+void add_graphs(CLI::App& app);
+void add_config(CLI::App& app);  // config explain
 void add_doctor(CLI::App& app);
 
 // The directory of a checkpoint named on the command line; the bundled model when the name is

@@ -1,0 +1,263 @@
+// encore graphs: what recordings do for the steps of a log, and what they will cost.
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "cli/graphs_estimate.h"
+#include "cli/graphs_html.h"
+#include "cli/ladder_report.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/verbs.h"
+
+namespace encore::cli {
+namespace {
+
+constexpr const char* kAboveLadder = "above_ladder";
+
+constexpr const char* kFooter =
+    R"(With --log: the steps of a log (see `encore tune --help`) against two ladders. A step without context tokens is
+matched on its requests, any other on the sum; hit rate is the steps at or under the largest size over all steps.
+A schedule is capped at --max-batch-size or --max-num-tokens, by default the log's largest step; vllm and trtllm
+have an end of their own. Where the log says how steps really ran, that is shown as well.
+
+With --estimate: nodes, recording time and memory by size, from the program of --model alone, nothing loaded.
+  time    nodes x (0.5 us capture + 1.5 us instantiate + 1.1 us upload)
+  memory  nodes x 2.73 kB (0.82 MB for 300 nodes); the arena beside it is one for all sizes
+Both were measured on an H200 with CUDA 13.0.)";
+
+// A log's steps by how they ran.
+struct Logged {
+  std::map<std::string, int64_t> modes;
+  std::map<std::string, int64_t> reasons;
+  std::optional<int64_t> padding;
+  std::map<std::string, std::vector<double>> host_us;  // by mode
+  std::map<std::string, std::vector<double>> gpu_us;
+};
+
+Logged logged(const std::vector<runtime::LoggedStep>& steps) {
+  Logged logged;
+  for (const runtime::LoggedStep& step : steps) {
+    if (!step.mode.empty()) ++logged.modes[step.mode];
+    if (!step.reason.empty()) ++logged.reasons[step.reason];
+    if (step.padding) logged.padding = logged.padding.value_or(0) + *step.padding;
+    if (step.host_us) logged.host_us[step.mode].push_back(*step.host_us);
+    if (step.gpu_us) logged.gpu_us[step.mode].push_back(*step.gpu_us);
+  }
+  return logged;
+}
+
+std::optional<double> median_of(const std::map<std::string, std::vector<double>>& times,
+                                const std::string& mode) {
+  const auto place = times.find(mode);
+  if (place == times.end()) return std::nullopt;
+  std::vector<double> values = place->second;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// The ladder that a flag names, else the engine's own.
+PricedLadder chosen_ladder(const char* flag, const std::string& text, const Workload& workload) {
+  const int64_t max = std::max<int64_t>(workload.max, 1);
+  if (text.empty()) {
+    return workload.key == "decode"
+               ? price_ladder("default", runtime::Ladder::sequences(max), workload)
+               : price_ladder("default", runtime::Ladder::tokens(max), workload);
+  }
+  // A list is taken as it is, whatever the log's largest step.
+  const bool is_list = text.find_first_not_of("0123456789,") == std::string::npos;
+  return price_ladder(is_list ? "given" : text, parse_ladder(flag, text, is_list ? INT64_MAX : max),
+                      workload);
+}
+
+// All that the report says, however it is printed.
+struct Report {
+  std::string log;
+  int64_t num_steps = 0;
+  int64_t num_idle = 0;
+  std::vector<LadderPlot> ladders;
+  Logged logged;
+
+  [[nodiscard]] int64_t hits() const {
+    int64_t hits = 0;
+    for (const LadderPlot& plot : ladders)
+      hits += plot.chosen.price.hits;
+    return hits;
+  }
+  [[nodiscard]] int64_t steps() const { return num_steps - num_idle; }
+  [[nodiscard]] double hit_rate() const {
+    return steps() == 0 ? 1 : static_cast<double>(hits()) / static_cast<double>(steps());
+  }
+  [[nodiscard]] int64_t padding() const {
+    int64_t padding = 0;
+    for (const LadderPlot& plot : ladders)
+      padding += plot.chosen.price.padding;
+    return padding;
+  }
+};
+
+Report make_report(const GraphsOptions& options) {
+  const auto steps = runtime::read_step_log(options.log);
+  Report report;
+  report.log = options.log;
+  report.num_steps = static_cast<int64_t>(steps.size());
+  report.num_idle = runtime::step_sizes(steps).num_idle;
+  report.logged = logged(steps);
+  for (Workload& workload :
+       workloads(steps, options.common.max_batch_size, options.common.max_num_tokens)) {
+    const bool decode = workload.key == "decode";
+    PricedLadder chosen = chosen_ladder(
+        decode ? "--decode-ladder" : "--token-ladder",
+        decode ? options.common.decode_ladder : options.common.token_ladder, workload);
+    std::vector<PricedLadder> others = price_schedules(workload);
+    report.ladders.push_back({std::move(workload), std::move(chosen), std::move(others)});
+  }
+  return report;
+}
+
+std::string ladder_text(const LadderPlot& plot) {
+  const int64_t steps = plot.chosen.price.steps;
+  if (steps == 0) return fmt::format("{}: none in the log\n", plot.workload.what);
+  std::vector<PricedLadder> rows{plot.chosen};
+  rows.insert(rows.end(), plot.others.begin(), plot.others.end());
+  return fmt::format("{} {}, the largest of {} {}\n{}", steps, plot.workload.what,
+                     plot.workload.histogram.back().size, plot.workload.rows,
+                     ladder_table(rows).text());
+}
+
+std::string logged_text(const Logged& logged) {
+  if (logged.modes.empty() && logged.reasons.empty()) return "";
+  std::string text = "\nas logged";
+  if (logged.padding) text += fmt::format(", padding {}", *logged.padding);
+  text += '\n';
+  Table modes({"mode", "steps", "host us", "gpu us"});
+  const auto cell = [](const std::optional<double>& us) {
+    return us ? fmt::format("{:.1f}", *us) : "-";
+  };
+  for (const auto& [mode, steps] : logged.modes) {
+    modes.add({mode, std::to_string(steps), cell(median_of(logged.host_us, mode)),
+               cell(median_of(logged.gpu_us, mode))});
+  }
+  text += modes.text();
+  if (logged.reasons.empty()) return text;
+  Table reasons({"why not as wanted", "steps"});
+  for (const auto& [reason, steps] : logged.reasons)
+    reasons.add({reason, std::to_string(steps)});
+  return text + reasons.text();
+}
+
+std::string report_text(const Report& report) {
+  std::string text = fmt::format(
+      "{}: {} steps{}\n", report.log, report.steps(),
+      report.num_idle > 0 ? fmt::format(", {} idle ones left out", report.num_idle) : "");
+  text += fmt::format("hit rate {}, {} steps above the ladders run eager ({})\n\n",
+                      percent(report.hit_rate()), report.steps() - report.hits(), kAboveLadder);
+  for (const LadderPlot& plot : report.ladders)
+    text += ladder_text(plot) + (&plot == &report.ladders.back() ? "" : "\n");
+  return text + logged_text(report.logged);
+}
+
+json::object counts_json(const std::map<std::string, int64_t>& counts) {
+  json::object out;
+  for (const auto& [name, steps] : counts)
+    out[name] = steps;
+  return out;
+}
+
+json::object times_json(const std::map<std::string, std::vector<double>>& times) {
+  json::object out;
+  for (const auto& [mode, values] : times)
+    out[mode] = *median_of(times, mode);
+  return out;
+}
+
+json::object report_json(const Report& report) {
+  json::object reasons;
+  if (report.hits() < report.steps()) reasons[kAboveLadder] = report.steps() - report.hits();
+  json::object out{{"log", report.log},
+                   {"steps", report.steps()},
+                   {"idle", report.num_idle},
+                   {"hits", report.hits()},
+                   {"hit_rate", report.hit_rate()},
+                   {"padding", report.padding()},
+                   {"reasons", std::move(reasons)}};
+  for (const LadderPlot& plot : report.ladders) {
+    json::object ladder = ladder_json(plot.chosen);
+    ladder["sizes"] = sizes_json(plot.chosen.ladder);
+    ladder["steps"] = plot.chosen.price.steps;
+    ladder["hits"] = plot.chosen.price.hits;
+    ladder["rows"] = plot.chosen.price.rows;
+    ladder["largest_step"] =
+        plot.workload.histogram.empty() ? 0 : plot.workload.histogram.back().size;
+    json::array schedules;
+    for (const PricedLadder& other : plot.others)
+      schedules.push_back(ladder_json(other));
+    ladder["schedules"] = std::move(schedules);
+    out[plot.workload.key] = std::move(ladder);
+  }
+  const Logged& logged = report.logged;
+  out["logged"] = json::object{
+      {"modes", counts_json(logged.modes)},
+      {"reasons", counts_json(logged.reasons)},
+      {"padding", logged.padding ? json::value(*logged.padding) : json::value(nullptr)},
+      {"median_host_us", times_json(logged.host_us)},
+      {"median_gpu_us", times_json(logged.gpu_us)}};
+  return out;
+}
+
+GraphsPage page_of(const Report& report) {
+  GraphsPage page{report.log, report.steps(), report.hit_rate(), report.padding(), {},
+                  {},         report.ladders};
+  if (report.hits() < report.steps())
+    page.reasons.push_back({kAboveLadder, report.steps() - report.hits()});
+  for (const auto& [mode, steps] : report.logged.modes)
+    page.modes.push_back({mode, steps});
+  for (const auto& [reason, steps] : report.logged.reasons)
+    page.reasons.push_back({reason + " (logged)", steps});
+  return page;
+}
+
+void graphs(const GraphsOptions& options) {
+  if (options.estimate) {
+    if (!options.log.empty() || !options.html.empty())
+      fail(ErrorKind::kUsage, "--estimate goes without --log and --html");
+    return estimate_graphs(options);
+  }
+  if (options.log.empty()) fail(ErrorKind::kUsage, "give --log FILE, or --estimate --model MODEL");
+  const Report report = make_report(options);
+  if (!options.html.empty()) write_file(options.html, graphs_html(page_of(report)));
+  print(options.json ? to_text(report_json(report)) + "\n" : report_text(report));
+}
+
+}  // namespace
+
+void add_graphs(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand(
+      "graphs", "Coverage, hit rate and padding of a log's steps; what recordings cost");
+  auto options = std::make_shared<GraphsOptions>();  // shared by the parser and the callback
+  verb->add_option("--log", options->log, "The step log to report on")->type_name("FILE");
+  add_ladder_options(*verb, options->common);
+  verb->add_option("--html", options->html, "Write the report as a page with plots as well")
+      ->type_name("FILE");
+  verb->add_flag("--estimate", options->estimate,
+                 "Predict nodes, recording time and memory by size instead");
+  add_model_option(*verb, options->common);
+  add_dtype_option(*verb, options->common);
+  add_size_options(*verb, options->common);
+  add_pass_options(*verb, options->common);
+  add_json_flag(*verb, options->json);
+  verb->footer(kFooter);
+  verb->callback([options] { graphs(*options); });
+}
+
+}  // namespace encore::cli

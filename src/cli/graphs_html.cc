@@ -1,0 +1,344 @@
+#include "cli/graphs_html.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace encore::cli {
+namespace {
+
+constexpr const char* kStyle = R"(
+:root { color-scheme: light dark; --back: #fbfbf9; --card: #ffffff; --text: #1d1d1b; --soft: #65655f;
+  --line: #e3e3dd; --bar: #2f6fde; --mark: #d97706; --miss: #b4232c; --other: #9db7e8; }
+@media (prefers-color-scheme: dark) {
+  :root { --back: #141413; --card: #1d1d1b; --text: #ecece8; --soft: #a09f98; --line: #34342f;
+    --bar: #6ea2ff; --mark: #f59e5b; --miss: #ff7b81; --other: #44639f; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--back); color: var(--text);
+  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", "Liberation Sans", sans-serif; }
+main { max-width: 1000px; margin: 0 auto; padding: 32px 20px 64px; }
+h1 { font-size: 24px; margin: 0; } h2 { font-size: 18px; margin: 0 0 2px; }
+p { margin: 0 0 10px; color: var(--soft); overflow-wrap: anywhere; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px;
+  margin: 20px 0; }
+.tile, section { background: var(--card); border: 1px solid var(--line); border-radius: 10px; }
+.tile { padding: 12px 16px; } .tile b { display: block; font-size: 22px; font-weight: 600;
+  font-variant-numeric: tabular-nums; } .tile span { color: var(--soft); font-size: 13px; }
+section { padding: 18px 20px; margin: 0 0 16px; overflow-x: auto; }
+svg { display: block; width: 100%; min-width: 660px; height: auto; margin: 6px 0 14px; }
+svg text { fill: var(--soft); font-size: 12px; font-variant-numeric: tabular-nums; }
+svg text.name { fill: var(--text); font-size: 13px; } svg text.chosen { font-weight: 600; }
+.grid { stroke: var(--line); } .axis { stroke: var(--soft); } .bar { fill: var(--bar); }
+.other { fill: var(--other); } .miss { fill: var(--miss); } .track { fill: var(--line); }
+.mark { stroke: var(--mark); stroke-width: 1.5; } .through { stroke: var(--mark); opacity: .16; }
+.key { display: inline-block; width: 10px; height: 10px; border-radius: 2px; margin: 0 5px 0 12px; }
+details { color: var(--soft); } summary { cursor: pointer; }
+.scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: 14px;
+  font-variant-numeric: tabular-nums; color: var(--text); }
+th, td { text-align: right; padding: 4px 10px; border-bottom: 1px solid var(--line); }
+th { color: var(--soft); font-weight: 500; } th:first-child, td:first-child { text-align: left; }
+code { font-size: 13px; }
+)";
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        out += c;
+    }
+  }
+  return out;
+}
+
+// "1 234 567", with thin spaces.
+std::string grouped(int64_t number) {
+  std::string digits = std::to_string(number);
+  for (auto place = static_cast<std::ptrdiff_t>(digits.size()) - 3; place > 0; place -= 3)
+    digits.insert(static_cast<size_t>(place), "&#8239;");
+  return digits;
+}
+
+// 1, 2 or 5 times a power of ten: about `count` of them make `range`.
+double nice_step(double range, int count) {
+  const double raw = std::max(range / count, 1.0);
+  const double power = std::pow(10, std::floor(std::log10(raw)));
+  for (const double factor : {1.0, 2.0, 5.0}) {
+    if (raw <= factor * power) return factor * power;
+  }
+  return 10 * power;
+}
+
+constexpr double kWidth = 940;
+
+// The histogram of step sizes: where a size lies, in bins as wide as they can be seen.
+class SizeAxis {
+ public:
+  static constexpr double kLeft = 52;
+  static constexpr double kRight = kWidth - 10;
+
+  SizeAxis(int64_t smallest, int64_t largest)
+      : is_log_(largest > kLinearUpTo),
+        low_(is_log_ ? std::log2(static_cast<double>(smallest)) - 0.1 : 0.5),
+        high_(is_log_ ? std::log2(static_cast<double>(largest)) + 0.1
+                      : static_cast<double>(largest) + 0.5) {}
+
+  [[nodiscard]] double x(double size) const {
+    const double at = is_log_ ? std::log2(size) : size;
+    return kLeft + (kRight - kLeft) * (at - low_) / (high_ - low_);
+  }
+  [[nodiscard]] int num_bins() const {
+    return is_log_ ? kLogBins : static_cast<int>(std::lround(high_ - low_));
+  }
+  [[nodiscard]] int bin(int64_t size) const {
+    const double share = (x(static_cast<double>(size)) - kLeft) / (kRight - kLeft);
+    return std::clamp(static_cast<int>(share * num_bins()), 0, num_bins() - 1);
+  }
+  // The sizes that carry a number.
+  [[nodiscard]] std::vector<int64_t> ticks() const {
+    std::vector<int64_t> ticks;
+    if (is_log_) {
+      for (auto power = static_cast<int>(std::ceil(low_)); power <= high_; ++power)
+        ticks.push_back(int64_t{1} << power);
+      return ticks;
+    }
+    const double step = nice_step(high_ - low_, 12);
+    for (double size = step; size <= high_; size += step)
+      ticks.push_back(std::llround(size));
+    return ticks;
+  }
+  [[nodiscard]] bool is_log() const { return is_log_; }
+
+ private:
+  static constexpr int64_t kLinearUpTo = 256;
+  static constexpr int kLogBins = 110;
+
+  bool is_log_;
+  double low_;
+  double high_;
+};
+
+struct Bin {
+  int64_t steps = 0;
+  int64_t first = 0;  // sizes that occur in it
+  int64_t last = 0;
+};
+
+std::string histogram_svg(const LadderPlot& plot) {
+  constexpr double kTop = 12;
+  constexpr double kBottom = 210;
+  constexpr double kHeight = 262;
+  const runtime::Histogram& histogram = plot.workload.histogram;
+  const auto& sizes = plot.chosen.ladder.sizes();
+  const SizeAxis axis(std::min(histogram.front().size, sizes.front()),
+                      std::max(histogram.back().size, sizes.back()));
+  std::vector<Bin> bins(axis.num_bins());
+  for (const runtime::SizeCount& count : histogram) {
+    Bin& bin = bins[axis.bin(count.size)];
+    if (bin.steps == 0) bin.first = count.size;
+    bin.last = count.size;
+    bin.steps += count.steps;
+  }
+  const int64_t most = std::max_element(bins.begin(), bins.end(), [](const Bin& a, const Bin& b) {
+                         return a.steps < b.steps;
+                       })->steps;
+  const auto y = [&](double steps) {
+    return kBottom - (kBottom - kTop) * steps / static_cast<double>(most);
+  };
+
+  std::string svg = fmt::format(
+      R"(<svg viewBox="0 0 {} {}" role="img" aria-label="Steps by size, with the ladder's sizes">)",
+      kWidth, kHeight);
+  const double step = nice_step(static_cast<double>(most), 4);
+  for (double at = 0; at <= static_cast<double>(most); at += step) {
+    svg += fmt::format(
+        R"(<line class="grid" x1="{0}" x2="{1}" y1="{2:.1f}" y2="{2:.1f}"/><text x="{3}" y="{4:.1f}" text-anchor="end">{5}</text>)",
+        SizeAxis::kLeft, SizeAxis::kRight, y(at), SizeAxis::kLeft - 7, y(at) + 4,
+        grouped(std::llround(at)));
+  }
+  for (const int64_t size : sizes) {
+    svg += fmt::format(R"(<line class="through" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"/>)",
+                       axis.x(static_cast<double>(size)), kTop, kBottom);
+  }
+  const double width = (SizeAxis::kRight - SizeAxis::kLeft) / axis.num_bins();
+  for (size_t i = 0; i < bins.size(); ++i) {
+    const Bin& bin = bins[i];
+    if (bin.steps == 0) continue;
+    const std::string range = bin.first == bin.last ? std::to_string(bin.first)
+                                                    : fmt::format("{} to {}", bin.first, bin.last);
+    svg += fmt::format(
+        R"(<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"><title>{} {}: {} steps</title></rect>)",
+        bin.last > sizes.back() ? "miss" : "bar",
+        SizeAxis::kLeft + width * static_cast<double>(i) + width * 0.08,
+        y(static_cast<double>(bin.steps)), width * 0.84,
+        std::max(kBottom - y(static_cast<double>(bin.steps)), 0.8), range, plot.workload.rows,
+        grouped(bin.steps));
+  }
+  svg += fmt::format(R"(<line class="axis" x1="{0}" x2="{1}" y1="{2}" y2="{2}"/>)", SizeAxis::kLeft,
+                     SizeAxis::kRight, kBottom);
+  for (const int64_t size : sizes) {
+    svg += fmt::format(
+        R"(<line class="mark" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"><title>bucket {3}</title></line>)",
+        axis.x(static_cast<double>(size)), kBottom + 2, kBottom + 12, size);
+  }
+  for (const int64_t size : axis.ticks()) {
+    svg += fmt::format(R"(<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>)",
+                       axis.x(static_cast<double>(size)), kBottom + 28, grouped(size));
+  }
+  svg += fmt::format(R"(<text x="{}" y="{}" text-anchor="end">{} in the step{}</text></svg>)",
+                     SizeAxis::kRight, kHeight - 4, plot.workload.rows,
+                     axis.is_log() ? ", logarithmic" : "");
+  return svg;
+}
+
+// One horizontal bar with its figure behind it.
+std::string bar_svg(double x, double y, double width, double share, const char* style,
+                    const std::string& figure) {
+  return fmt::format(R"(<rect class="track" x="{0}" y="{1}" width="{2}" height="12" rx="3"/>)"
+                     R"(<rect class="{3}" x="{0}" y="{1}" width="{4:.1f}" height="12" rx="3"/>)"
+                     R"(<text x="{5}" y="{6}">{7}</text>)",
+                     x, y, width, style, width * std::clamp(share, 0.0, 1.0), x + width + 8,
+                     y + 10.5, figure);
+}
+
+double optimum_waste(const PricedLadder& ladder) {
+  const auto launched = static_cast<double>(ladder.price.rows + ladder.optimum_padding);
+  return launched == 0 ? 0 : static_cast<double>(ladder.optimum_padding) / launched;
+}
+
+std::string comparison_svg(const std::vector<const PricedLadder*>& rows) {
+  constexpr double kHitX = 190;
+  constexpr double kWasteX = 530;
+  constexpr double kBarWidth = 220;
+  constexpr double kRowHeight = 26;
+  double most_waste = 1e-9;
+  for (const PricedLadder* row : rows)
+    most_waste = std::max({most_waste, row->price.waste(), optimum_waste(*row)});
+  std::string svg = fmt::format(
+      R"(<svg viewBox="0 0 {} {}" role="img" aria-label="Hit rate and padding by ladder">)"
+      R"(<text x="{}" y="14">hit rate</text><text x="{}" y="14">padding, of all rows launched</text>)",
+      kWidth, 26 + kRowHeight * static_cast<double>(rows.size()), kHitX, kWasteX);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const PricedLadder& row = *rows[i];
+    const double y = 26 + kRowHeight * static_cast<double>(i);
+    const char* style = i == 0 ? "bar" : "other";
+    svg += fmt::format(R"(<text class="name{}" x="0" y="{}">{}</text>)", i == 0 ? " chosen" : "",
+                       y + 11, escaped(row.name));
+    svg += fmt::format(R"(<text x="178" y="{}" text-anchor="end">{} sizes</text>)", y + 11,
+                       row.ladder.sizes().size());
+    svg += bar_svg(kHitX, y, kBarWidth, row.price.hit_rate(), style, percent(row.price.hit_rate()));
+    svg += bar_svg(kWasteX, y, kBarWidth, row.price.waste() / most_waste, style,
+                   fmt::format("{} ({})", percent(row.price.waste()), grouped(row.price.padding)));
+    svg += fmt::format(
+        R"(<line class="mark" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"><title>the best {3} sizes pad {4}</title></line>)",
+        kWasteX + kBarWidth * optimum_waste(row) / most_waste, y - 2, y + 14,
+        row.ladder.sizes().size(), grouped(row.optimum_padding));
+  }
+  return svg + "</svg>";
+}
+
+std::string ladder_rows(const std::vector<const PricedLadder*>& rows) {
+  std::string html =
+      "<div class=\"scroll\"><table><tr><th>ladder</th><th>sizes</th><th>largest</th>"
+      "<th>hit rate</th><th>padding</th><th>waste</th><th>optimum of as many</th></tr>";
+  for (const PricedLadder* row : rows) {
+    html += fmt::format(
+        "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+        escaped(row->name), row->ladder.sizes().size(), grouped(row->ladder.sizes().back()),
+        percent(row->price.hit_rate()), grouped(row->price.padding), percent(row->price.waste()),
+        grouped(row->optimum_padding));
+  }
+  return html + "</table></div>";
+}
+
+std::string ladder_section(const LadderPlot& plot) {
+  const Workload& workload = plot.workload;
+  std::string title(workload.what);
+  title[0] = static_cast<char>(title[0] - 'a' + 'A');
+  if (workload.histogram.empty())
+    return fmt::format("<section><h2>{}</h2><p>None in the log.</p></section>", title);
+  std::vector<const PricedLadder*> rows{&plot.chosen};
+  for (const PricedLadder& other : plot.others)
+    rows.push_back(&other);
+  return fmt::format(
+      "<section><h2>{}</h2><p>{} steps, matched on {}. Bars: steps by size<span class=\"key\" "
+      "style=\"background:var(--bar)\"></span>recorded<span class=\"key\" "
+      "style=\"background:var(--miss)\"></span>above the ladder<span class=\"key\" "
+      "style=\"background:var(--mark)\"></span>the ladder's {} sizes</p>{}"
+      "<p>Beside the named schedules, capped at the largest step. The mark on a padding bar is "
+      "what the best ladder of as many sizes would pad.</p>{}"
+      "<details><summary>Figures and sizes</summary>{}<p><code>{}</code></p></details></section>",
+      title, grouped(plot.chosen.price.steps), workload.rows, plot.chosen.ladder.sizes().size(),
+      histogram_svg(plot), comparison_svg(rows), ladder_rows(rows), sizes_text(plot.chosen.ladder));
+}
+
+std::string shares_section(const char* title, const char* what, const std::vector<Share>& shares,
+                           int64_t num_steps, const char* style) {
+  constexpr double kBarX = 240;
+  if (shares.empty()) return "";
+  const double height = 24 * static_cast<double>(shares.size()) + 6;
+  std::string svg =
+      fmt::format(R"(<svg viewBox="0 0 {} {}" role="img" aria-label="{}">)", kWidth, height, title);
+  for (size_t i = 0; i < shares.size(); ++i) {
+    const double y = 24 * static_cast<double>(i) + 4;
+    const double share =
+        static_cast<double>(shares[i].steps) / static_cast<double>(std::max<int64_t>(num_steps, 1));
+    svg += fmt::format(R"(<text class="name" x="0" y="{}">{}</text>)", y + 11,
+                       escaped(shares[i].name));
+    svg += bar_svg(kBarX, y, 500, share, style,
+                   fmt::format("{} ({})", percent(share), grouped(shares[i].steps)));
+  }
+  return fmt::format("<section><h2>{}</h2><p>{}</p>{}</svg></section>", title, what, svg);
+}
+
+std::string tile(const std::string& figure, const char* what) {
+  return fmt::format("<div class=\"tile\"><b>{}</b><span>{}</span></div>", figure, what);
+}
+
+}  // namespace
+
+std::string graphs_html(const GraphsPage& page) {
+  int64_t rows = 0;
+  int64_t hits = 0;
+  for (const LadderPlot& plot : page.ladders) {
+    rows += plot.chosen.price.rows;
+    hits += plot.chosen.price.hits;
+  }
+  const int64_t launched = rows + page.padding;
+  const double waste =
+      launched == 0 ? 0 : static_cast<double>(page.padding) / static_cast<double>(launched);
+  std::string html = fmt::format(
+      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"
+      "<title>encore graphs</title><style>{}</style></head><body><main>"
+      "<h1>Coverage by recordings</h1><p>{}</p><div class=\"tiles\">",
+      kStyle, escaped(page.log));
+  html += tile(grouped(page.num_steps), "steps");
+  html += tile(percent(page.hit_rate), "hit rate");
+  html += tile(percent(waste), "of all rows are padding");
+  html += tile(grouped(page.num_steps - hits), "steps above the ladders, eager");
+  html += "</div>";
+  for (const LadderPlot& plot : page.ladders)
+    html += ladder_section(plot);
+  html += shares_section("Modes", "How the steps were walked when the log was written.", page.modes,
+                         page.num_steps, "bar");
+  html += shares_section("Fallbacks",
+                         "Steps that no recording holds, or that were not walked as wanted.",
+                         page.reasons, page.num_steps, "miss");
+  return html + "</main></body></html>\n";
+}
+
+}  // namespace encore::cli

@@ -1,0 +1,165 @@
+// encore tune: the ladders that pad the steps of a log least.
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "cli/ladder_report.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/verbs.h"
+
+namespace encore::cli {
+namespace {
+
+constexpr const char* kFooter =
+    R"(LOG is a step log (--step-log of `encore generate` and `encore bench`), any JSON lines with
+context_tokens and generation_requests, or TensorRT-LLM's iteration log. A step without context tokens is
+matched on its requests, any other on the sum. The sizes are the best there are, by dynamic programming.
+
+--by padding weighs a step by the rows it launches for nothing. --by time weighs it by the time that the size it
+is launched at takes: gpu_us (TensorRT-LLM: iterLatencyMS), the median by size, made to rise with it, lines between.
+Default: time for a ladder whose steps have times at two sizes or more, else padding.
+
+stdout is YAML with the prices as comments: encore tune steps.jsonl --budget 32 > ladders.yaml
+`waste` is padding over all rows launched; `optimum of as many` the padding of the best ladder with that number of
+sizes and that largest size.)";
+
+struct Options {
+  std::string log;
+  int64_t budget = 0;
+  std::string by = "auto";
+  std::optional<int64_t> max_batch_size;
+  std::optional<int64_t> max_num_tokens;
+  std::string out;
+  bool json = false;
+};
+
+// A workload's best ladder.
+struct Tuned {
+  Workload workload;
+  bool by_time = false;
+  std::optional<PricedLadder> best;  // nothing without steps or a limit
+  std::vector<PricedLadder> schedules;
+};
+
+Tuned tune(const Options& options, Workload workload) {
+  Tuned tuned;
+  if (options.by == "time" && !workload.times && !workload.histogram.empty()) {
+    fail(ErrorKind::kUsage, "--by time: {} has no times of {} at two sizes or more", options.log,
+         workload.what);
+  }
+  tuned.by_time = options.by != "padding" && workload.times;
+  tuned.schedules = price_schedules(workload);
+  if (workload.max > 0) {
+    const auto cost = [&](int64_t size) {
+      return tuned.by_time ? (*workload.times)(size) : static_cast<double>(size);
+    };
+    const runtime::OptimalLadders ladders(workload.histogram, workload.max, options.budget, cost);
+    tuned.best = price_ladder("tuned", ladders.ladder(options.budget), workload);
+  }
+  tuned.workload = std::move(workload);
+  return tuned;
+}
+
+std::string yaml_key(const Workload& workload) {
+  return workload.key == "decode" ? "decode_ladder" : "token_ladder";
+}
+
+std::string yaml_line(const Tuned& tuned) {
+  if (!tuned.best) return "";
+  return fmt::format("{}: [{}]\n", yaml_key(tuned.workload), sizes_text(tuned.best->ladder));
+}
+
+std::string report(const Tuned& tuned) {
+  const Workload& workload = tuned.workload;
+  if (!tuned.best) return fmt::format("{}: none in the log\n", workload.what);
+  const int64_t steps = tuned.best->price.steps;
+  std::vector<PricedLadder> rows{*tuned.best};
+  rows.insert(rows.end(), tuned.schedules.begin(), tuned.schedules.end());
+  return fmt::format("{} {}, up to {} {}; tuned by {}\n{}", steps, workload.what, workload.max,
+                     workload.rows, tuned.by_time ? "time" : "padding", ladder_table(rows).text());
+}
+
+// Every line behind a '#'.
+std::string commented(const std::string& text) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = text.find('\n', at);
+    out += (end == at ? "#" : "# ") + text.substr(at, end - at) + '\n';
+    at = end + 1;
+  }
+  return out;
+}
+
+json::object tuned_json(const Tuned& tuned) {
+  json::array schedules;
+  for (const PricedLadder& ladder : tuned.schedules)
+    schedules.push_back(ladder_json(ladder));
+  if (!tuned.best) return {{"sizes", json::array()}, {"padding", 0}, {"steps", 0}};
+  json::object out{
+      {"sizes", sizes_json(tuned.best->ladder)}, {"padding", tuned.best->price.padding},
+      {"steps", tuned.best->price.steps},        {"hit_rate", tuned.best->price.hit_rate()},
+      {"waste", tuned.best->price.waste()},      {"by", tuned.by_time ? "time" : "padding"}};
+  if (tuned.best->total_us) out["total_us"] = *tuned.best->total_us;
+  out["schedules"] = std::move(schedules);
+  return out;
+}
+
+void run_tune(const Options& options) {
+  const auto steps = runtime::read_step_log(options.log);
+  auto [decode_work, token_work] = workloads(steps, options.max_batch_size, options.max_num_tokens);
+  const Tuned decode = tune(options, std::move(decode_work));
+  const Tuned tokens = tune(options, std::move(token_work));
+
+  const std::string title = fmt::format("encore tune: {} steps, at most {} sizes a ladder\n\n",
+                                        steps.size(), options.budget);
+  const std::string text = title + report(decode) + "\n" + report(tokens);
+  const std::string yaml = commented(text) + yaml_line(decode) + yaml_line(tokens);
+  if (!options.out.empty()) write_file(options.out, yaml);
+  if (options.json) {
+    return print(
+        to_text(json::object{{"decode", tuned_json(decode)}, {"tokens", tuned_json(tokens)}}) +
+        "\n");
+  }
+  print(options.out.empty() ? yaml : text);
+}
+
+}  // namespace
+
+void add_tune(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("tune", "The ladders that pad the steps of a log least");
+  auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
+  verb->add_option("log", options->log, "The step log")->type_name("LOG")->required();
+  verb->add_option("--budget", options->budget, "Sizes of each ladder at most, 1 to 4096")
+      ->check(CLI::Range(int64_t{1}, int64_t{4096}))
+      ->type_name("K")
+      ->required();
+  verb->add_option("--by", options->by, "What a step costs: auto, padding or time")
+      ->check(CLI::IsMember({"auto", "padding", "time"}))
+      ->type_name("WHAT")
+      ->capture_default_str();
+  verb->add_option("--max-batch-size", options->max_batch_size,
+                   "The largest decode size, always in the ladder; larger steps do not count. "
+                   "Default: the log's largest")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
+      ->type_name("N");
+  verb->add_option("--max-num-tokens", options->max_num_tokens,
+                   "The same for steps with prompts in them")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
+      ->type_name("TOKENS");
+  verb->add_option("--out", options->out, "Write the YAML there, and only the prices to stdout")
+      ->type_name("FILE");
+  add_json_flag(*verb, options->json);
+  verb->footer(kFooter);
+  verb->callback([options] { run_tune(*options); });
+}
+
+}  // namespace encore::cli

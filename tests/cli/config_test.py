@@ -1,0 +1,127 @@
+"""Configurations: --config in every dialect, and what `encore config explain` says of them."""
+
+import json
+
+import harness
+from harness import CliTest
+
+TRTLLM = """cuda_graph_config:
+  enable_padding: true
+  max_batch_size: 8
+torch_compile_config:
+  capture_num_tokens: [4, 8, 16, 32]
+  enable_userbuffers: false
+  enable_piecewise_cuda_graph: true
+max_batch_size: 8
+max_num_tokens: 32
+"""
+SGLANG = """python -m sglang.launch_server \\
+  --enable-piecewise-cuda-graph \\
+  --piecewise-cuda-graph-tokens 4 8 16 32 \\
+  --chunked-prefill-size 32 --cuda-graph-max-bs 8
+"""
+VLLM = """compilation_config: {cudagraph_mode: FULL_AND_PIECEWISE, cudagraph_capture_sizes: [4, 8, 16, 32]}
+max-num-seqs: 8
+max-num-batched-tokens: 32
+"""
+NATIVE = """graphs: full-and-piecewise
+token_ladder: [4, 8, 16, 32]
+max_batch_size: 8
+max_num_tokens: 32
+"""
+
+
+class ConfigTest(CliTest):
+    def write(self, text, name="config.yml"):
+        path = self.work / name
+        path.write_text(text)
+        return path
+
+    def generate(self, text, *arguments):
+        path = self.write(text)
+        output = self.run_encore("generate", "--device", "cpu", "--model", self.model, "--prompt-ids", "1,2,3,4,5",
+                                 "--max-tokens", "4", "--json", "--config", path, *arguments).stdout
+        return json.loads(output)
+
+    def steps(self, output):
+        return [(row["mode"], row["bucket_tokens"], row["reason"]) for row in output["stats"]["steps"]]
+
+    def test_every_dialect_runs_alike(self):
+        outputs = [self.generate(text) for text in (NATIVE, TRTLLM, SGLANG, VLLM)]
+        for output in outputs:
+            self.assertEqual(output["ids"], outputs[0]["ids"])
+            self.assertIn("piecewise", {mode for mode, _, _ in self.steps(output)})
+            self.assertIn("full", {mode for mode, _, _ in self.steps(output)})
+            self.assertTrue({8} <= {tokens for _, tokens, _ in self.steps(output)}, self.steps(output))
+
+    def test_flags_win_over_the_file(self):
+        steps = self.steps(self.generate(NATIVE, "--graphs", "none"))
+        self.assertEqual({mode for mode, _, _ in steps}, {"eager"})
+        steps = self.steps(self.generate("graphs: none\n"))
+        self.assertEqual({mode for mode, _, _ in steps}, {"eager"})
+
+    def test_full_decode_only_counts_mixed_steps_as_policy(self):
+        steps = self.steps(self.generate("graphs: full-decode-only\n"))
+        self.assertIn(("eager", "policy"), {(mode, reason) for mode, _, reason in steps})
+        self.assertIn("full", {mode for mode, _, _ in steps})
+
+    def test_padding_off_replays_exact_sizes_only(self):
+        off = NATIVE + "padding: off\ndecode_ladder: [2, 4]\n"
+        steps = self.steps(self.generate(off))
+        self.assertIn(("eager", "no_exact_size"), {(mode, reason) for mode, _, reason in steps})
+        steps = self.steps(self.generate(off, "--padding", "on"))
+        self.assertNotIn("eager", {mode for mode, _, _ in steps})
+
+    def test_bench_takes_a_file(self):
+        path = self.write("graphs: piecewise\n")
+        output = json.loads(self.run_encore("bench", "decode", "--device", "cpu", "--model", self.model, "--context", "8",
+                                            "--runs", "1", "--steps", "2", "--warmup-tokens", "1", "--json",
+                                            "--config", path).stdout)
+        self.assertEqual([row["mode"] for row in output["modes"]], ["piecewise"])
+
+    def test_mistakes_name_the_file_and_the_line(self):
+        for text, line, message in (("graphs: none\nmax_bach_size: 1\n", 2, "max_batch_size"),
+                                    ("\ngraphs: fast\n", 2, "full-decode-only"), ("a: [1\n", 2, "YAML"),
+                                    ("max_num_tokens: 0\n", 1, "1 to 65536"), ("--graphs none --x 1", 1, "'x'")):
+            with self.subTest(text):
+                path = self.write(text)
+                for arguments in (["config", "explain", path], ["generate", "--device", "cpu", "--config", path]):
+                    error = self.error_line(*arguments, code=2)
+                    self.assertIn(f"{path}:{line}: ", error)
+                    self.assertIn(message, error)
+        self.assertIn("cannot be read", self.error_line("config", "explain", self.work / "no.yml", code=2))
+
+    def test_what_is_not_there_is_refused_by_name(self):
+        path = self.write(TRTLLM + "speculative_config: {decoding_type: MTP}\n")
+        error = self.error_line("generate", "--device", "cpu", "--config", path, code=4)
+        self.assertIn(f"{path}:10: speculative_config: ", error)
+        output = self.run_encore("config", "explain", path).stdout
+        self.assertIn("#   line 10: speculative_config: there is no speculative decoding", output)
+
+    def test_explain_prints_a_file_that_means_the_same(self):
+        for text in (NATIVE, TRTLLM, SGLANG, VLLM):
+            first = json.loads(self.run_encore("config", "explain", self.write(text), "--json").stdout)
+            native = self.write(self.run_encore("config", "explain", self.write(text)).stdout, "native.yml")
+            second = json.loads(self.run_encore("config", "explain", native, "--json").stdout)
+            self.assertEqual(second["dialect"], "native")
+            there = {key: row["value"] for key, row in first["options"].items() if row["available"]}
+            self.assertEqual({key: row["value"] for key, row in second["options"].items()}, there)
+
+    def test_explain_says_where_values_come_from(self):
+        output = json.loads(self.run_encore("config", "explain", self.write(VLLM), "--json").stdout)
+        self.assertEqual(output["dialect"], "vllm")
+        self.assertEqual(output["options"]["graphs"]["line"], 1)
+        self.assertTrue(output["options"]["page_size"]["default"])
+        self.assertEqual(output["options"]["token_ladder"]["value"], "4,8,16,32")
+        empty = self.write("")
+        output = json.loads(self.run_encore("config", "explain", empty, "--dialect", "sglang", "--json").stdout)
+        self.assertEqual(output["options"]["graphs"]["value"], "full-decode-only")
+
+    def test_the_help_lists_every_option(self):
+        text = self.run_encore("config", "explain", "--help").stdout
+        for word in ("max_num_tokens", "1 to 65536", "decode_ladder", "free_gpu_memory_fraction"):
+            self.assertIn(word, text)
+
+
+if __name__ == "__main__":
+    harness.main()

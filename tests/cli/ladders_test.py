@@ -1,0 +1,299 @@
+"""Ladders, step logs, tune and graphs: from the flags to the log, and from the log to the ladders."""
+
+import bisect
+import html.parser
+import itertools
+import json
+import random
+import re
+
+import harness
+from harness import CliTest
+
+
+def padding(sizes, ladder):
+    """Rows launched for nothing by those at or under the largest size."""
+    return sum(ladder[bisect.bisect_left(ladder, size)] - size for size in sizes if size <= ladder[-1])
+
+
+def by_matching(steps):
+    """What each ladder is asked for."""
+    decode = [generation for context, generation in steps if context == 0 and generation > 0]
+    return decode, [context + generation for context, generation in steps if context > 0]
+
+
+class LadderTest(CliTest):
+    def setUp(self):
+        self.log = self.work / f"{self.id().rsplit('.', 1)[-1]}.jsonl"
+
+    def write_log(self, steps):
+        self.log.write_text("".join(
+            json.dumps({"context_tokens": context, "generation_requests": generation}) + "\n"
+            for context, generation in steps))
+
+    def json_of(self, *arguments):
+        return json.loads(self.run_encore(*arguments, "--json").stdout)
+
+
+class LadderFlagsTest(LadderTest):
+    base = ["generate", "--device", "cpu", "--ignore-eos", "--max-tokens", "6", "--prompt-ids", "5,6,7,8,9"]
+
+    def buckets(self, *arguments):
+        output = self.json_of(*self.base, "--model", self.model, *arguments)
+        return {step["bucket_tokens"] for step in output["stats"]["steps"] if step["q"] == 0}, output
+
+    def test_a_name_or_a_list_sets_the_sizes_and_not_the_ids(self):
+        default, first = self.buckets()
+        named, second = self.buckets("--token-ladder", "pow2", "--max-num-tokens", "64")
+        listed, third = self.buckets("--token-ladder", "7,64", "--decode-ladder", "1,2,3", "--max-batch-size", "3")
+        self.assertEqual((default, named, listed), ({8}, {8}, {7}))
+        self.assertEqual(first["ids"], second["ids"])
+        self.assertEqual(first["ids"], third["ids"])
+        self.assertEqual(third["stats"]["recordings"]["full"]["recordings"], 3)
+
+    def test_steps_above_the_ladder_run_eager_and_say_so(self):
+        _, output = self.buckets("--token-ladder", "1,4")
+        self.assertEqual([step["reason"] for step in output["stats"]["steps"] if step["q"] == 0], ["above_ladder"])
+
+    def test_bad_ladders_name_the_flag_and_the_schedules(self):
+        base = [*self.base, "--model", self.model]
+        line = self.error_line(*base, "--decode-ladder", "vllm-new", code=2)
+        self.assertIn("--decode-ladder", line)
+        self.assertIn("pow2, step:N, vllm-old, vllm, trtllm, sglang", line)
+        self.assertIn("largest step of 1", self.error_line(*base, "--decode-ladder", "1,2", code=2))
+        self.assertIn("--token-ladder", self.error_line(*base, "--token-ladder", "0,8", code=2))
+
+
+class StepLogTest(LadderTest):
+    def test_generate_logs_a_line_a_step(self):
+        output = self.json_of("generate", "--device", "cpu", "--model", self.model, "--prompt-ids", "5,6,7,8,9",
+                              "--ignore-eos", "--max-tokens", "6", "--step-log", self.log)
+        steps = [json.loads(line) for line in self.log.read_text().splitlines()]
+        self.assertEqual([step["step"] for step in steps], list(range(6)))
+        self.assertEqual(set(steps[0]), {"step", "context_tokens", "generation_requests", "tokens", "mode", "bucket",
+                                         "padding", "host_us", "gpu_us"})
+        self.assertEqual([step["context_tokens"] for step in steps], [5, 0, 0, 0, 0, 0])
+        self.assertEqual([step["generation_requests"] for step in steps], [0, 1, 1, 1, 1, 1])
+        self.assertEqual([step["mode"] for step in steps], ["piecewise"] + ["full"] * 5)
+        self.assertEqual([step["bucket"] for step in steps], [8, 1, 1, 1, 1, 1])
+        self.assertEqual(sum(step["padding"] for step in steps),
+                         sum(step["padding"] for step in output["stats"]["steps"]))
+
+    def test_an_eager_step_has_its_reason_and_no_bucket(self):
+        self.run_encore("generate", "--device", "cpu", "--model", self.model, "--prompt-ids", "5,6,7,8,9",
+                        "--ignore-eos", "--max-tokens", "2", "--token-ladder", "4", "--step-log", self.log)
+        step = json.loads(self.log.read_text().splitlines()[0])
+        self.assertEqual((step["mode"], step["reason"], step["padding"]), ("eager", "above_ladder", 0))
+        self.assertNotIn("bucket", step)
+        report = self.json_of("graphs", "--log", self.log)
+        self.assertEqual(report["logged"]["reasons"], {"above_ladder": 1})
+        self.assertEqual(report["logged"]["modes"], {"eager": 1, "full": 1})
+        self.assertIn("above_ladder", self.run_encore("graphs", "--log", self.log).stdout)
+
+    def test_both_benchmarks_log_and_their_logs_are_tuned_by_time(self):
+        for what, runs in (("decode", ["--runs", "1", "--steps", "4"]), ("prefill", ["--runs", "1"])):
+            self.run_encore("bench", what, "--device", "cpu", "--model", self.model, "--batch", "3", "--context", "20",
+                            "--max-num-tokens", "16", "--step-log", self.log, *runs)
+            steps = [json.loads(line) for line in self.log.read_text().splitlines()]
+            self.assertTrue(any(step["context_tokens"] > 0 for step in steps))
+            self.assertTrue(all(step["gpu_us"] > 0 for step in steps))
+            self.assertEqual(self.json_of("graphs", "--log", self.log)["steps"], len(steps))
+        self.assertEqual(self.json_of("tune", self.log, "--budget", "2", "--by", "padding")["tokens"]["by"], "padding")
+
+    def test_an_unwritable_log_is_named_before_anything_is_loaded(self):
+        line = self.error_line("generate", "--device", "cpu", "--model", self.model, "--prompt-ids", "1", "--step-log",
+                               self.work / "no" / "log", code=2)
+        self.assertIn(str(self.work / "no" / "log"), line)
+
+
+class TuneTest(LadderTest):
+    def test_the_sizes_are_the_best_of_all_sets_of_sizes(self):
+        draw = random.Random(5)
+        for trial in range(6):
+            steps = [(draw.choice([0, 0, draw.randint(1, 9)]), draw.randint(1, 4 + trial)) for _ in range(60)]
+            self.write_log(steps)
+            for budget in (1, 2, 3, 4):
+                output = self.json_of("tune", self.log, "--budget", budget)
+                for key, sizes in zip(("decode", "tokens"), by_matching(steps)):
+                    distinct = sorted(set(sizes))
+                    best = min(padding(sizes, sorted({*chosen, distinct[-1]}))
+                               for chosen in itertools.combinations(distinct, min(budget, len(distinct)) - 1))
+                    with self.subTest(trial=trial, budget=budget, ladder=key):
+                        self.assertEqual(output[key]["padding"], best)
+                        self.assertEqual(padding(sizes, output[key]["sizes"]), best)
+                        self.assertLessEqual(len(output[key]["sizes"]), budget)
+                        self.assertEqual(output[key]["hit_rate"], 1)
+
+    def test_the_optimum_never_pads_more_than_a_schedule_of_as_many_sizes(self):
+        draw = random.Random(6)
+        steps = [(draw.choice([0, draw.randint(1, 3000)]), draw.randint(1, 300)) for _ in range(3000)]
+        self.write_log(steps)
+        sizes = dict(zip(("decode", "tokens"), by_matching(steps)))
+        schedules = self.json_of("tune", self.log, "--budget", 8)
+        for key in sizes:
+            self.assertEqual([row["name"].split(":")[0] for row in schedules[key]["schedules"]],
+                             ["pow2", "step", "vllm-old", "vllm", "trtllm", "sglang"])
+            for row in schedules[key]["schedules"]:
+                self.assertLessEqual(row["optimum_padding"], row["padding"])
+                largest = {"decode": "--max-batch-size", "tokens": "--max-num-tokens"}[key]
+                tuned = self.json_of("tune", self.log, "--budget", row["num_sizes"], largest, row["largest"])[key]
+                self.assertEqual(tuned["padding"], row["optimum_padding"])
+                self.assertEqual(tuned["sizes"][-1], row["largest"])
+                self.assertAlmostEqual(tuned["hit_rate"], row["hit_rate"], 5)
+
+    def test_stdout_is_yaml_whose_ladders_the_flags_take(self):
+        self.write_log([(0, size) for size in range(1, 40)] + [(size, 2) for size in range(1, 90)])
+        yaml = self.run_encore("tune", self.log, "--budget", 4).stdout
+        keys = dict(line.split(": ") for line in yaml.splitlines() if not line.startswith("#"))
+        self.assertEqual(set(keys), {"decode_ladder", "token_ladder"})
+        ladders = {key: json.loads(value) for key, value in keys.items()}
+        report = self.json_of("graphs", "--log", self.log, "--decode-ladder", ",".join(map(str, ladders["decode_ladder"])),
+                              "--token-ladder", ",".join(map(str, ladders["token_ladder"])))
+        output = self.json_of("tune", self.log, "--budget", 4)
+        for key in ("decode", "tokens"):
+            self.assertEqual(report[key]["padding"], output[key]["padding"])
+            self.assertEqual(report[key]["padding"], report[key]["optimum_padding"])
+        path = self.work / "ladders.yaml"
+        prices = self.run_encore("tune", self.log, "--budget", 4, "--out", path).stdout
+        self.assertEqual(path.read_text(), yaml)
+        self.assertIn("sglang", prices)
+
+    def test_times_weigh_where_the_log_has_them(self):
+        # Up to 8 sequences a step takes as long; from there on each one costs.
+        lines = []
+        for size, times in ((1, 100), (8, 100), (16, 10), (17, 10)):
+            us = 10 + 5 * max(0, size - 8)
+            lines += [json.dumps({"context_tokens": 0, "generation_requests": size, "gpu_us": us})] * times
+        self.log.write_text("\n".join(lines))
+        by_time = self.json_of("tune", self.log, "--budget", 3)["decode"]
+        self.assertEqual((by_time["by"], by_time["sizes"]), ("time", [8, 16, 17]))
+        self.assertAlmostEqual(by_time["total_us"], 200 * 10 + 10 * 50 + 10 * 55, 3)
+        by_padding = self.json_of("tune", self.log, "--budget", 3, "--by", "padding")["decode"]
+        self.assertEqual((by_padding["by"], by_padding["sizes"]), ("padding", [1, 8, 17]))
+        self.assertLess(by_padding["padding"], by_time["padding"])
+
+    def test_a_log_without_one_kind_of_step_leaves_its_ladder_out(self):
+        self.write_log([(0, 3), (0, 5), (0, 0)])
+        output = self.json_of("tune", self.log, "--budget", 1)
+        self.assertEqual(output["decode"]["sizes"], [5])
+        self.assertEqual(output["tokens"], {"sizes": [], "padding": 0, "steps": 0})
+        self.assertNotIn("token_ladder", self.run_encore("tune", self.log, "--budget", 1).stdout)
+
+    def test_tensorrt_llms_iterations_are_read(self):
+        iterations = [{"iter": 1, "iterLatencyMS": 5.0, "inflightBatchingStats": {"numCtxTokens": 40, "numGenRequests": 2}},
+                      {"iter": 2, "iterLatencyMS": 6.0, "inflightBatchingStats": {"numCtxTokens": 0, "numGenRequests": 3}}]
+        for text in ("\n".join(map(json.dumps, iterations)), json.dumps(iterations, indent=1),
+                     "\n".join(json.dumps(iteration["inflightBatchingStats"]) for iteration in iterations)):
+            self.log.write_text(text)
+            output = self.json_of("tune", self.log, "--budget", 1)
+            self.assertEqual((output["decode"]["sizes"], output["tokens"]["sizes"]), ([3], [42]))
+
+    def test_a_bad_line_is_named(self):
+        self.write_log([(1, 0)])
+        good = self.log.read_text()
+        for bad in ('{"context_tokens": 1}', "{", '{"context_tokens": -1, "generation_requests": 0}', "{}"):
+            self.log.write_text(good + bad + "\n")
+            for verb in (["tune", self.log, "--budget", 2], ["graphs", "--log", self.log]):
+                self.assertIn(f"{self.log}:2", self.error_line(*verb, code=2))
+        self.log.write_text("")
+        self.assertIn("no steps", self.error_line("tune", self.log, "--budget", 2, code=2))
+        self.assertIn("nowhere", self.error_line("tune", self.work / "nowhere", "--budget", 2, code=2))
+        self.write_log([(1, 0)])
+        self.assertIn("--help", self.error_line("tune", self.log, code=2))
+        self.assertIn("no times", self.error_line("tune", self.log, "--budget", 2, "--by", "time", code=2))
+
+
+class Page(html.parser.HTMLParser):
+    """Counts elements and notes whatever would be loaded."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.counts, self.open, self.loads = {}, [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.counts[tag] = self.counts.get(tag, 0) + 1
+        self.loads += [value for name, value in attrs if name in ("src", "href", "xlink:href")]
+        if tag not in ("meta", "line", "rect"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in ("meta", "line", "rect"):
+            assert self.open.pop() == tag, tag
+
+
+class GraphsTest(LadderTest):
+    steps = [(0, size) for size in (1, 1, 2, 3, 5, 8, 20)] + [(100, 4), (3, 3), (700, 0)]
+
+    def test_hit_rate_and_padding_are_those_of_the_ladders(self):
+        self.write_log(self.steps)
+        report = self.json_of("graphs", "--log", self.log, "--decode-ladder", "1,4,8", "--token-ladder", "8,128")
+        self.assertEqual((report["steps"], report["hits"], report["hit_rate"]), (10, 8, 0.8))
+        self.assertEqual(report["reasons"], {"above_ladder": 2})
+        self.assertEqual(report["decode"]["hits"], 6)
+        self.assertEqual(report["decode"]["padding"], 2 + 1 + 3)
+        self.assertEqual(report["tokens"]["padding"], 24 + 2)
+        self.assertEqual(report["padding"], 6 + 26)
+        self.assertEqual(report["decode"]["sizes"], [1, 4, 8])
+        self.assertEqual(report["tokens"]["largest_step"], 700)
+        text = self.run_encore("graphs", "--log", self.log, "--decode-ladder", "1,4,8", "--token-ladder", "8,128").stdout
+        self.assertIn("hit rate 80.00 %", text)
+
+    def test_a_schedule_is_known_by_its_name(self):
+        self.write_log(self.steps)
+        report = self.json_of("graphs", "--log", self.log, "--decode-ladder", "vllm", "--token-ladder", "trtllm",
+                              "--max-batch-size", "512", "--max-num-tokens", "3072")
+        self.assertEqual((report["decode"]["num_sizes"], report["tokens"]["num_sizes"]), (51, 20))
+        self.assertEqual(report["hit_rate"], 1)
+
+    def test_the_page_stands_alone(self):
+        self.write_log(self.steps)
+        self.log.write_text(self.log.read_text() + json.dumps(
+            {"context_tokens": 0, "generation_requests": 2, "mode": "<script>", "reason": "a & b"}) + "\n")
+        path = self.work / "graphs.html"
+        self.run_encore("graphs", "--log", self.log, "--html", path, "--decode-ladder", "1,4,8")
+        text = path.read_text()
+        page = Page(text)
+        self.assertEqual(page.loads, [])
+        self.assertNotIn("url(", text)
+        self.assertNotIn("http", text)
+        self.assertNotIn("<script>", text)
+        self.assertIn("a &amp; b", text)
+        self.assertIn("prefers-color-scheme: dark", text)
+        self.assertEqual(page.open, [])
+        self.assertEqual(page.counts["svg"], 6)  # two a ladder, modes, fallbacks
+        self.assertEqual(len(re.findall(r"<title>bucket \d+</title>", text.split("Steps with prompts")[0])), 3)
+
+    def test_a_page_of_few_or_large_steps_is_drawn_as_well(self):
+        for steps in ([(0, 1)], [(1, 0)], [(0, 0), (0, 1)], [(1 << 20, 0), (1, 0)], [(0, 1 << 19)]):
+            self.write_log(steps)
+            path = self.work / "few.html"
+            self.run_encore("graphs", "--log", self.log, "--html", path)
+            self.assertEqual(Page(path.read_text()).open, [])
+            self.assertNotIn("nan", path.read_text())
+            self.assertNotIn("inf", path.read_text().replace("information", ""))
+
+    def test_the_estimate_is_what_gets_recorded(self):
+        sizes = ["--max-batch-size", "4", "--max-num-tokens", "32"]
+        estimate = self.json_of("graphs", "--estimate", "--model", self.model, *sizes, "--decode-ladder", "pow2",
+                                "--token-ladder", "16,32")
+        output = self.json_of("generate", "--device", "cpu", "--model", self.model, "--prompt-ids", "1,2", "--max-tokens",
+                              "2", *sizes, "--decode-ladder", "pow2", "--token-ladder", "16,32")
+        recorded = output["stats"]["recordings"]
+        self.assertEqual(estimate["full"]["total"]["nodes"], recorded["full"]["nodes"])
+        self.assertEqual(estimate["tokens"]["total"]["nodes"] + estimate["tails"]["total"]["nodes"],
+                         recorded["pieces"]["nodes"])
+        self.assertEqual([row["size"] for row in estimate["full"]["sizes"]], [1, 2, 4])
+        self.assertGreater(estimate["total"]["bytes"], 0)
+        self.assertIn("arena", self.run_encore("graphs", "--estimate", "--model", self.model).stdout)
+
+    def test_what_is_missing_is_named(self):
+        self.assertIn("--log", self.error_line("graphs", code=2))
+        self.write_log(self.steps)
+        self.assertIn("--estimate", self.error_line("graphs", "--estimate", "--log", self.log, code=2))
+        self.assertIn("--decode-ladder", self.error_line("graphs", "--log", self.log, "--decode-ladder", "big", code=2))
+        self.assertIn("cannot write", self.error_line("graphs", "--log", self.log, "--html", self.work / "no" / "x", code=2))
+
+
+if __name__ == "__main__":
+    harness.main()
