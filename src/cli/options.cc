@@ -52,6 +52,7 @@ void add_size_options(CLI::App& verb, CommonOptions& options) {
   add_native(verb, "max_num_tokens", options.max_num_tokens);
   add_native(verb, "max_seq_len", options.max_seq_len);
   add_native(verb, "kv_tokens", options.kv_tokens);
+  add_native(verb, "free_gpu_memory_fraction", options.free_gpu_memory_fraction);
   add_native(verb, "page_size", options.page_size);
 }
 
@@ -89,6 +90,7 @@ engine::LoadOptions load_options(const CommonOptions& options) {
   load.graphs = runtime::parse_graphs(options.graphs);
   load.pad_uniform = config::read_bool(config::scalar(options.padding, 1), "--padding", "padding");
   load.kv_tokens = options.kv_tokens;
+  load.free_memory_fraction = options.free_gpu_memory_fraction;
   load.page_size = options.page_size;
   if (!options.dtype.empty()) load.dtype = parse_dtype(options.dtype);
   load.disabled_passes = options.disabled_passes;

@@ -29,6 +29,7 @@ struct CommonOptions {
   std::string padding = "on";   // on, off
   std::string dtype;            // empty: the checkpoint's
   std::optional<int64_t> kv_tokens;
+  double free_gpu_memory_fraction = 1;
   int64_t page_size = 32;
   std::optional<int64_t> max_batch_size;
   std::optional<int64_t> max_num_tokens;
@@ -44,7 +45,7 @@ void add_model_option(CLI::App& verb, CommonOptions& options);    // --model
 void add_device_options(CLI::App& verb, CommonOptions& options);  // --device, --threads
 void add_graphs_option(CLI::App& verb, CommonOptions& options);   // --graphs, --padding
 void add_dtype_option(CLI::App& verb, CommonOptions& options);    // --dtype
-// --max-batch-size, --max-num-tokens, --max-seq-len, --kv-tokens, --page-size
+// --max-batch-size, --max-num-tokens, --max-seq-len, --kv-tokens, --free-gpu-memory-fraction, --page-size
 void add_size_options(CLI::App& verb, CommonOptions& options);
 void add_pass_options(CLI::App& verb, CommonOptions& options);    // --disable-pass
 void add_ladder_options(CLI::App& verb, CommonOptions& options);  // --decode-ladder, --token-ladder

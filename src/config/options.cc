@@ -45,7 +45,7 @@ constexpr Option kOptions[] = {
     {"page_size", &Options::page_size, "tokens", "32", "16|32|64", 16, 64,
      "Tokens in a page of KV"},
     {"kv_tokens", &Options::kv_tokens, "tokens",
-     "what the longest sequences need, at most 40 % of the free memory", "", 1, kMaxTokens,
+     "what the longest sequences need, or what fits", "", 1, kMaxTokens,
      "Tokens that the KV pool holds"},
     {"free_gpu_memory_fraction", &Options::free_gpu_memory_fraction, "", "1.0", "", 0, 1,
      "Share of the memory that is free once weights, arena and recordings lie in it, for KV"},

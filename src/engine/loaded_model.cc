@@ -1,6 +1,7 @@
 #include "engine/loaded_model.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 
 #include "base/log.h"
@@ -10,7 +11,6 @@ namespace encore::engine {
 namespace {
 
 constexpr std::string_view kSyntheticPrefix = "synthetic:";
-constexpr double kKvShareOfFreeMemory = 0.4;
 
 double seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -71,14 +71,6 @@ passes::Compiled compile_model(const model::ModelConfig& config, const LoadOptio
                          {options.limits.max_sizes(), options.disabled_passes, std::move(dump)});
 }
 
-int64_t default_kv_tokens(const Device& device, const model::ModelConfig& config,
-                          const LoadOptions& options) {
-  const int64_t wanted = options.limits.max_batch_size * options.limits.max_seq_len;
-  const double budget = static_cast<double>(device.info().free_bytes) * kKvShareOfFreeMemory;
-  const int64_t bytes = model::kv_bytes_per_token(config, options.dtype.value_or(config.dtype));
-  return std::min(wanted, static_cast<int64_t>(budget) / bytes);
-}
-
 LoadedModel::LoadedModel(Device& device, const ModelSource& source, const LoadOptions& options)
     : config_(source.config),
       limits_(options.limits),
@@ -86,11 +78,9 @@ LoadedModel::LoadedModel(Device& device, const ModelSource& source, const LoadOp
       compiled_{passes::Program(ir::Graph("")), {}} {
   const double start = seconds();
   check_limits(config_, options);
-  const int64_t kv_tokens = options.kv_tokens.value_or(default_kv_tokens(device, config_, options));
-  num_pages_ = (kv_tokens + page_size_ - 1) / page_size_;
-  if (num_pages_ < 1)
-    fail(ErrorKind::kUsage, "no room for KV: give --kv-tokens of at least {}", page_size_);
-  compiled_ = compile_model(config_, options, num_pages_);
+  const int64_t wanted = options.kv_tokens.value_or(limits_.max_batch_size * limits_.max_seq_len);
+  const int64_t wanted_pages = std::max<int64_t>(1, (wanted + page_size_ - 1) / page_size_);
+  compiled_ = compile_model(config_, options, wanted_pages);
   weights_ = make_weights(compiled_.program.graph, source, device);
   runtime::ExecutorOptions executor_options;
   executor_options.limits = options.limits;
@@ -103,7 +93,29 @@ LoadedModel::LoadedModel(Device& device, const ModelSource& source, const LoadOp
   executor_ = std::make_unique<runtime::Executor>(device, compiled_.program, weights_.views,
                                                   executor_options);
   recording_stats_ = executor_->record();
+  // Graphs first, KV last: no estimate of what recordings take.
+  num_pages_ = options.kv_tokens ? wanted_pages : pages_that_fit(device, options, wanted_pages);
+  executor_->states().map(num_pages_);
   load_seconds_ = seconds() - start;
+}
+
+int64_t LoadedModel::pages_that_fit(const Device& device, const LoadOptions& options,
+                                    int64_t wanted) const {
+  const int64_t free = device.info().free_bytes;
+  const auto budget =
+      static_cast<int64_t>(options.free_memory_fraction * static_cast<double>(free));
+  const runtime::States& states = executor_->states();
+  int64_t fitting = 0;
+  for (auto step = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(wanted))); step > 0; step /= 2) {
+    if (fitting + step <= wanted && states.bytes_for(fitting + step) <= budget) fitting += step;
+  }
+  if (fitting == 0) {
+    fail(ErrorKind::kMemory,
+         "no memory is left for KV: {:.2f} GB are free and a page takes {:.3f} GB; take a smaller model or fewer "
+         "--max-num-tokens",
+         static_cast<double>(free) * 1e-9, static_cast<double>(states.bytes_for(1)) * 1e-9);
+  }
+  return fitting;
 }
 
 }  // namespace encore::engine

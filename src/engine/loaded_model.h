@@ -23,9 +23,12 @@ struct LoadOptions {
   runtime::Ladder tokens;
   bool pad_uniform = true;  // off: uniform steps are replayed at exact sizes only
   runtime::Poison poison = runtime::Poison::kNone;
-  std::optional<int64_t> kv_tokens;  // capacity of the KV pool; absent: see default_kv_tokens
-  int64_t page_size = 32;            // 16, 32 or 64
-  std::optional<DType> dtype;        // absent: the checkpoint's
+  // Capacity of the KV pool; absent: max_batch_size sequences of max_seq_len, or what fits.
+  std::optional<int64_t> kv_tokens;
+  // What fits: this share of the memory that is free once weights, arena and recordings lie in it.
+  double free_memory_fraction = 1;
+  int64_t page_size = 32;      // 16, 32 or 64
+  std::optional<DType> dtype;  // absent: the checkpoint's
   model::LogitsRows logits = model::LogitsRows::kLast;
   std::vector<std::string> disabled_passes;
 };
@@ -58,6 +61,10 @@ class LoadedModel {
   [[nodiscard]] double load_seconds() const { return load_seconds_; }
 
  private:
+  // The most pages, up to `wanted`, whose memory the options leave.
+  [[nodiscard]] int64_t pages_that_fit(const Device& device, const LoadOptions& options,
+                                       int64_t wanted) const;
+
   model::ModelConfig config_;
   runtime::Limits limits_;
   int64_t page_size_;
@@ -73,10 +80,5 @@ class LoadedModel {
 passes::Compiled compile_model(
     const model::ModelConfig& config, const LoadOptions& options, int64_t num_pages,
     std::function<void(std::string_view, const passes::Program&)> dump = {});
-
-// Tokens of KV when none are asked for: max_batch_size sequences of max_seq_len, at most 40 % of
-// the device's free memory.
-int64_t default_kv_tokens(const Device& device, const model::ModelConfig& config,
-                          const LoadOptions& options);
 
 }  // namespace encore::engine

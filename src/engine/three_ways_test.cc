@@ -41,7 +41,7 @@ class ThreeWays {
     // Slots that nothing wrote yet must not matter either.
     const ir::Graph& graph = model_.compiled().program.graph;
     for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kState)) {
-      const TensorView state = model_.executor().state(id);
+      const TensorView state = model_.executor().states().view(id);
       model_.executor().stream().fill(state.data, 0xffffffffU, state.num_bytes());
     }
   }

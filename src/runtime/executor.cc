@@ -8,7 +8,6 @@
 namespace encore::runtime {
 namespace {
 
-constexpr int64_t kAlignment = 256;
 // Outputs up to this size pass through pinned memory, so that reading them does not stage.
 constexpr int64_t kPinnedOutputBytes = int64_t{1} << 20;
 constexpr std::string_view kFillInput = "fill";  // what embedding rows of padding tokens hold
@@ -45,17 +44,9 @@ float fill_value(Poison poison) {
 class Executor::AddressMap : public Addresses {
  public:
   AddressMap(Device& device, const passes::Program& program, std::vector<TensorView> weights,
-             const StepInputs& inputs)
-      : program_(program), weights_(std::move(weights)), inputs_(inputs) {
+             const StepInputs& inputs, const States& states)
+      : program_(program), weights_(std::move(weights)), inputs_(inputs), states_(states) {
     arena_ = device.allocate(program.arena.bytes);
-    state_offsets_.resize(program.graph.num_values());
-    for (const ir::ValueId state : program.graph.values_of_kind(ir::ValueKind::kState)) {
-      state_offsets_[state.index] = state_bytes_;
-      const int64_t bytes = program.graph.value(state).type.num_bytes({});
-      state_bytes_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    }
-    states_ = device.reserve(state_bytes_);
-    states_->map(state_bytes_);
   }
 
   void set_workspace(Device& device, Stream& stream, const Workspace& workspace) {
@@ -72,8 +63,7 @@ class Executor::AddressMap : public Addresses {
       case ir::ValueKind::kWeight:
         return weights_[id.index];
       case ir::ValueKind::kState:
-        return {states_->data() + state_offsets_[id.index], value.type.dtype,
-                value.type.resolve({})};
+        return states_.view(id);
       case ir::ValueKind::kNode:
         break;
     }
@@ -88,35 +78,34 @@ class Executor::AddressMap : public Addresses {
   }
 
   [[nodiscard]] void* scratch(int64_t bytes) const override {
-    ENCORE_CHECK(bytes <= scratch_.bytes() || !sized_, "{} bytes of scratch", bytes);
+    ENCORE_CHECK(bytes <= scratch_.bytes(), "{} bytes of scratch", bytes);
     return scratch_.data();
   }
   [[nodiscard]] uint32_t* counters(int64_t count) const override {
-    ENCORE_CHECK(count * 4 <= counters_.bytes() || !sized_, "{} counters", count);
+    ENCORE_CHECK(count * 4 <= counters_.bytes(), "{} counters", count);
     return reinterpret_cast<uint32_t*>(counters_.data());
   }
-  void set_sized() { sized_ = true; }
 
   [[nodiscard]] const Memory& arena() const { return arena_; }
-  [[nodiscard]] int64_t state_bytes() const { return state_bytes_; }
   [[nodiscard]] int64_t workspace_bytes() const { return scratch_.bytes() + counters_.bytes(); }
 
  private:
   const passes::Program& program_;
   std::vector<TensorView> weights_;
   const StepInputs& inputs_;
+  const States& states_;
   Memory arena_;
-  std::unique_ptr<AddressRange> states_;
-  std::vector<int64_t> state_offsets_;  // by ValueId::index
-  int64_t state_bytes_ = 0;
   Memory scratch_;
   Memory counters_;
-  bool sized_ = false;
 };
 
 Executor::Executor(Device& device, const passes::Program& program, std::vector<TensorView> weights,
                    const ExecutorOptions& options)
-    : device_(device), program_(program), options_(options), stream_(device.create_stream()) {
+    : device_(device),
+      program_(program),
+      options_(options),
+      stream_(device.create_stream()),
+      states_(device, program.graph) {
   const Limits& limits = options.limits;
   coverage_.graphs = options.graphs;
   coverage_.pad_uniform = options.pad_uniform;
@@ -131,9 +120,8 @@ Executor::Executor(Device& device, const passes::Program& program, std::vector<T
   for (const passes::Segment& segment : program.segments)
     dependences_.push_back(dependence(segment));
   inputs_ = std::make_unique<StepInputs>(device, program.graph, limits.max_sizes());
-  addresses_ = std::make_unique<AddressMap>(device, program, std::move(weights), *inputs_);
+  addresses_ = std::make_unique<AddressMap>(device, program, std::move(weights), *inputs_, states_);
   addresses_->set_workspace(device, *stream_, largest_workspace());
-  addresses_->set_sized();
 
   int64_t output_bytes = 1;
   for (const ir::ValueId output : program.graph.outputs()) {
@@ -144,7 +132,6 @@ Executor::Executor(Device& device, const passes::Program& program, std::vector<T
 
   memory_plan_.arena = program.arena.bytes;
   memory_plan_.arena_without_reuse = program.arena.unshared_bytes;
-  memory_plan_.states = addresses_->state_bytes();
   memory_plan_.step_inputs = inputs_->bytes();
   memory_plan_.scratch = addresses_->workspace_bytes();
 }
@@ -379,10 +366,6 @@ void Executor::read_output(int index, void* host, int64_t bytes) {
     stream_->copy_to_host(host, output.data, bytes);
     stream_->synchronize();
   }
-}
-
-TensorView Executor::state(ir::ValueId value) const {
-  return addresses_->view(value, {});
 }
 
 const Recording* Executor::full_recording(int64_t sequences, int q) const {

@@ -2,6 +2,7 @@
 // segments and launch attention between them), full (replay one recording).
 //
 //   executor.record();                                     // once, before serving
+//   executor.states().map(num_pages);                      // KV takes what is left
 //   Choice choice = executor.begin({tokens, sequences, q});
 //   executor.inputs().host<int32_t>("ids")[0] = ...;       // fill the real rows of every input
 //   executor.launch({max_query_len, max_kv_len});
@@ -21,6 +22,7 @@
 #include "runtime/dispatch.h"
 #include "runtime/limits.h"
 #include "runtime/lower.h"
+#include "runtime/states.h"
 #include "runtime/step_inputs.h"
 
 namespace encore::runtime {
@@ -93,9 +95,14 @@ class Executor {
 
   // Walks the next steps this way where possible: benchmarks and tests compare modes.
   void set_graphs(Graphs graphs) { coverage_.graphs = graphs; }
-  // Memory of a state (KV cache), for tests and poisoning. `value` is one of the graph's states.
-  [[nodiscard]] TensorView state(ir::ValueId value) const;
-  [[nodiscard]] const MemoryPlan& memory_plan() const { return memory_plan_; }
+  // The KV caches. Nothing is mapped until the caller does so, after record(): a step with real rows needs
+  // the pages it names.
+  [[nodiscard]] States& states() { return states_; }
+  [[nodiscard]] MemoryPlan memory_plan() const {
+    MemoryPlan plan = memory_plan_;
+    plan.states = states_.mapped_bytes();
+    return plan;
+  }
   [[nodiscard]] const Coverage& coverage() const { return coverage_; }
   [[nodiscard]] const passes::Program& program() const { return program_; }
   [[nodiscard]] Stream& stream() { return *stream_; }
@@ -138,6 +145,7 @@ class Executor {
   std::vector<Dependence> dependences_;  // by segment
   MemoryPlan memory_plan_;
   std::unique_ptr<Stream> stream_;
+  States states_;
   std::unique_ptr<StepInputs> inputs_;
   std::unique_ptr<AddressMap> addresses_;
   Memory host_output_;
