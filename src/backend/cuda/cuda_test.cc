@@ -1,5 +1,6 @@
 // What only a CUDA device does; everything all devices do is in the conformance suite.
 #include <cmath>
+#include <cstring>
 #include <thread>
 
 #include <cuda_runtime.h>
@@ -259,6 +260,116 @@ TEST_F(CudaTest, OneRowLinearAgreesWithThePlainKernelAndGivesTheSameBitsEveryTim
     }
     memory_.clear();
   }
+}
+
+// Rows of `wide` without the columns from `columns` on.
+TensorView left_part(TensorView wide, int64_t columns) {
+  wide.shape = {wide.num_rows(), columns};
+  return wide;
+}
+
+TEST_F(CudaTest, FewRowLinearAgreesWithThePlainKernelAndGivesTheSameBitsEveryTime) {
+  struct Case {
+    int64_t rows;
+    int64_t outputs;
+    int64_t columns;
+  };
+  for (const Case& c :
+       {Case{1, 1, 8}, Case{2, 5, 1032}, Case{3, 1000, 896}, Case{7, 6144, 4096},
+        Case{8, 4096, 14336}, Case{9, 2048, 2048}, Case{16, 28672, 512}, Case{16, 333, 4104},
+        Case{17, 3072, 2048}, Case{33, 1000, 4096}, Case{64, 4096, 4096}, Case{64, 70000, 320}}) {
+    for (const DType dtype : {DType::kBF16, DType::kF16}) {
+      const TensorView x = left_part(random({c.rows, c.columns + 64}, dtype, 1), c.columns);
+      const TensorView weight = random({c.outputs, c.columns}, dtype, 2);
+      const TensorView bias = random({c.outputs}, dtype, 3);
+      const TensorView plain = allocate({c.rows, c.outputs + 3});
+      const TensorView wide = allocate({c.rows, c.outputs + 3});
+      stream_->synchronize();  // weights are constants: launches read them ahead of their turn
+      fill(plain, 7.0F);
+      launch("linear",
+             bind("linear", {.inputs = {x, weight, bias}, .outputs = {left_part(plain, c.outputs)}},
+                  "linear.plain"));
+      const std::vector<float> want = read(plain);
+      const double tolerance = 3e-4 * std::sqrt(static_cast<double>(c.columns));
+      const BoundLaunch bound =
+          bind("linear", {.inputs = {x, weight, bias}, .outputs = {left_part(wide, c.outputs)}},
+               "linear.fewrow");
+      std::vector<float> first;
+      for (int repeat = 0; repeat < 3; ++repeat) {
+        fill(wide, 7.0F);
+        launch("linear", bound);
+        launch("linear", bound);
+        const std::vector<float> got = read(wide);
+        if (repeat == 0) first = got;
+        ASSERT_EQ(got, first);
+      }
+      for (size_t i = 0; i < want.size(); ++i) {
+        ASSERT_NEAR(first[i], want[i], tolerance)
+            << c.rows << "x" << c.outputs << "x" << c.columns << " at " << i;
+      }
+    }
+    memory_.clear();
+  }
+}
+
+TEST_F(CudaTest, FewRowLinearWritesEveryOutputDtypeAndStride) {
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    for (const int64_t beside : {0, 1, 2}) {
+      constexpr int64_t kRows = 13;
+      constexpr int64_t kOutputs = 1001;
+      const TensorView x = random({kRows, 1024}, dtype, 1);
+      const TensorView weight = random({kOutputs, 1024}, dtype, 2);
+      const TensorView wide = allocate({kRows, kOutputs + beside}, dtype);
+      std::vector<std::vector<std::byte>> results;
+      stream_->synchronize();
+      for (const char* name : {"linear.fewrow", "linear.plain"}) {
+        auto& bytes = results.emplace_back(static_cast<size_t>(wide.num_bytes()));
+        stream_->fill(wide.data, 0x7fc07fc0, wide.num_bytes() / 4 * 4);
+        launch(
+            "linear",
+            bind("linear", {.inputs = {x, weight}, .outputs = {left_part(wide, kOutputs)}}, name));
+        stream_->copy_to_host(bytes.data(), wide.data, wide.num_bytes());
+        stream_->synchronize();
+      }
+      visit_float(dtype, [&](auto zero) {
+        using T = decltype(zero);
+        const auto* got = reinterpret_cast<const T*>(results[0].data());
+        const auto* want = reinterpret_cast<const T*>(results[1].data());
+        for (int64_t i = 0; i < kRows * (kOutputs + beside) - 1; ++i) {
+          if (i % (kOutputs + beside) >= kOutputs) {
+            ASSERT_EQ(0, std::memcmp(got + i, want + i, 2)) << "written beside, at " << i;
+          } else {
+            const float value = static_cast<float>(want[i]);
+            ASSERT_NEAR(static_cast<float>(got[i]), value, 1e-2 + 1e-2 * std::abs(value)) << i;
+          }
+        }
+      });
+      memory_.clear();
+    }
+  }
+}
+
+TEST_F(CudaTest, ARowOfFewRowLinearHasTheSameBitsWhateverTheOtherRowsAre) {
+  const TensorView weight = random({4096, 2048}, DType::kBF16, 2);
+  const TensorView x = random({16, 2048}, DType::kBF16, 1);
+  const TensorView out = allocate({16, 4096});
+  stream_->synchronize();
+  const auto bits = [&](int64_t rows) {
+    TensorView some_x = x;
+    some_x.shape = {rows, 2048};
+    TensorView some_out = out;
+    some_out.shape = {rows, 4096};
+    fill(out, NAN);
+    launch("linear",
+           bind("linear", {.inputs = {some_x, weight}, .outputs = {some_out}}, "linear.fewrow"));
+    std::vector<float> all = read(out);
+    all.resize(9 * 4096);
+    return all;
+  };
+  const std::vector<float> all = bits(16);
+  EXPECT_EQ(bits(9), all);
+  stream_->fill(x.row<uint16_t>(9), 0x7fc07fc0, 7 * 2048 * 2);
+  EXPECT_EQ(bits(16), all);
 }
 
 TEST_F(CudaTest, CublasLtHonoursRowStridesBiasAndOutputDtype) {

@@ -35,6 +35,7 @@ Driver look_up_all() {
   look_up(d.graph_kernel_node_get_params, "cuGraphKernelNodeGetParams", 12000);
   look_up(d.func_get_name, "cuFuncGetName", 12030);
   look_up(d.kernel_get_name, "cuKernelGetName", 12030);
+  look_up(d.tensor_map_encode_tiled, "cuTensorMapEncodeTiled", 12000);
   return d;
 }
 

@@ -22,6 +22,7 @@ struct Driver {
   PFN_cuGraphKernelNodeGetParams_v12000 graph_kernel_node_get_params = nullptr;
   PFN_cuFuncGetName_v12030 func_get_name = nullptr;
   PFN_cuKernelGetName_v12030 kernel_get_name = nullptr;
+  PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encode_tiled = nullptr;
 };
 
 // Errors: kDevice naming the function that the driver lacks.

@@ -60,6 +60,7 @@ struct Grid {
   size_t shared_bytes = 0;  // dynamic
   // False when the kernel does not call begin_kernel() or wait_for_inputs().
   bool overlap = true;
+  unsigned cluster = 1;  // blocks that share their shared memory; divides blocks.x
 };
 
 // Launches `kernel`; nothing at all when the grid is empty (a step of 0 rows).
@@ -67,16 +68,27 @@ struct Grid {
 template <typename... Params, typename... Args>
 void launch(Stream& stream, const Grid& grid, void (*kernel)(Params...), Args&&... args) {
   if (grid.blocks.x == 0 || grid.blocks.y == 0 || grid.blocks.z == 0) return;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  unsigned num_attributes = 0;
+  if (kOverlapLaunches && grid.overlap) {
+    cudaLaunchAttribute& attribute = attributes[num_attributes++];
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (grid.cluster > 1) {
+    cudaLaunchAttribute& attribute = attributes[num_attributes++];
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = grid.cluster;
+    attribute.val.clusterDim.y = 1;
+    attribute.val.clusterDim.z = 1;
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = grid.blocks;
   config.blockDim = grid.threads;
   config.dynamicSmemBytes = grid.shared_bytes;
   config.stream = handle(stream);
-  config.attrs = &attribute;
-  config.numAttrs = kOverlapLaunches && grid.overlap ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = num_attributes;
   check(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...), "cudaLaunchKernelEx");
 }
 

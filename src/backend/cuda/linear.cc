@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "backend/cuda/device.h"
+#include "backend/cuda/fewrow.h"
 #include "backend/cuda/gemv.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/launch.h"
@@ -65,8 +66,9 @@ BoundLaunch bind_cublaslt(Device& device, const KernelArgs& args) {
 }  // namespace
 
 std::span<const Kernel> linear_kernels() {
-  static constexpr std::array<Kernel, 3> kRows = {{
+  static constexpr std::array<Kernel, 4> kRows = {{
       {"linear", "linear.gemv", accepts_gemv, nullptr, bind_gemv},
+      {"linear", "linear.fewrow", accepts_fewrow, nullptr, bind_fewrow},
       {"linear", "linear.cublaslt", accepts_cublaslt, cublaslt_workspace, bind_cublaslt},
       {"linear", "linear.plain", nullptr, nullptr, bind_plain_linear},
   }};

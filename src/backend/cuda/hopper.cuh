@@ -1,0 +1,102 @@
+// What Hopper has beyond ordinary loads and stores, one function an instruction: barriers in shared
+// memory that count bytes, copies of boxes of a tensor, and stores to the blocks of a cluster.
+//
+// A box is 64 columns of 16 bits by some rows. It lies in shared memory row by row, 128 bytes each,
+// with the 16-byte pieces of a row permuted by the row's number modulo 8, as the tensor cores read
+// it without bank conflicts. Its address is a multiple of 1024.
+#pragma once
+
+#include <cstdint>
+
+#include <cuda.h>
+
+namespace encore::cuda {
+
+__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// The barriers are named by their addresses in shared memory.
+
+__device__ __forceinline__ void init_barrier(uint32_t barrier, int num_arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(num_arrivals)
+               : "memory");
+}
+// Makes this thread's init_barrier() known to the copy engine and to the cluster.
+__device__ __forceinline__ void publish_barriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+__device__ __forceinline__ void arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+// Arrives, and lets the phase wait for that many more bytes.
+__device__ __forceinline__ void arrive_expecting(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
+               "r"(bytes)
+               : "memory");
+}
+// Waits for the end of the phase of that parity; sees what the copy engine and the cluster wrote.
+__device__ __forceinline__ void wait_for_phase(uint32_t barrier, uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}\n" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+// Copies the box at `at` of a tensor of three dimensions, innermost first; what lies outside of the
+// tensor is zero, and counts as bytes.
+__device__ __forceinline__ void copy_box(uint32_t target, const CUtensorMap& map, int3 at,
+                                         uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      " [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(target),
+      "l"(&map), "r"(at.x), "r"(at.y), "r"(at.z), "r"(barrier)
+      : "memory");
+}
+// The same for memory that is read once: caches should drop it first.
+__device__ __forceinline__ void copy_box_once(uint32_t target, const CUtensorMap& map, int3 at,
+                                              uint32_t barrier) {
+  asm volatile(
+      "{\n"
+      ".reg .b64 policy;\n"
+      "createpolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+      " [%0], [%1, {%2, %3, %4}], [%5], policy;\n"
+      "}\n" ::"r"(target),
+      "l"(&map), "r"(at.x), "r"(at.y), "r"(at.z), "r"(barrier)
+      : "memory");
+}
+
+// All threads of the cluster arrive, then wait; whole warps at once.
+__device__ __forceinline__ void arrive_at_cluster() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void wait_for_cluster() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+__device__ __forceinline__ uint32_t cluster_rank() {
+  uint32_t rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+// This block's shared address, seen in the block of that rank.
+__device__ __forceinline__ uint32_t address_at(uint32_t address, uint32_t rank) {
+  uint32_t remote;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));
+  return remote;
+}
+// Stores to another block, whose barrier counts the bytes. Addresses: of address_at().
+__device__ __forceinline__ void send(uint32_t target, float2 value, uint32_t barrier) {
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(
+          target),
+      "f"(value.x), "f"(value.y), "r"(barrier)
+      : "memory");
+}
+
+}  // namespace encore::cuda
