@@ -45,7 +45,8 @@ void add_model_option(CLI::App& verb, CommonOptions& options);    // --model
 void add_device_options(CLI::App& verb, CommonOptions& options);  // --device, --threads
 void add_graphs_option(CLI::App& verb, CommonOptions& options);   // --graphs, --padding
 void add_dtype_option(CLI::App& verb, CommonOptions& options);    // --dtype
-// --max-batch-size, --max-num-tokens, --max-seq-len, --kv-tokens, --free-gpu-memory-fraction, --page-size
+// --max-batch-size, --max-num-tokens, --max-seq-len, --kv-tokens, --free-gpu-memory-fraction,
+// --page-size
 void add_size_options(CLI::App& verb, CommonOptions& options);
 void add_pass_options(CLI::App& verb, CommonOptions& options);    // --disable-pass
 void add_ladder_options(CLI::App& verb, CommonOptions& options);  // --decode-ladder, --token-ladder

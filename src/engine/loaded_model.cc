@@ -106,12 +106,14 @@ int64_t LoadedModel::pages_that_fit(const Device& device, const LoadOptions& opt
       static_cast<int64_t>(options.free_memory_fraction * static_cast<double>(free));
   const runtime::States& states = executor_->states();
   int64_t fitting = 0;
-  for (auto step = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(wanted))); step > 0; step /= 2) {
+  for (auto step = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(wanted))); step > 0;
+       step /= 2) {
     if (fitting + step <= wanted && states.bytes_for(fitting + step) <= budget) fitting += step;
   }
   if (fitting == 0) {
     fail(ErrorKind::kMemory,
-         "no memory is left for KV: {:.2f} GB are free and a page takes {:.3f} GB; take a smaller model or fewer "
+         "no memory is left for KV: {:.2f} GB are free and a page takes {:.3f} GB; take a smaller "
+         "model or fewer "
          "--max-num-tokens",
          static_cast<double>(free) * 1e-9, static_cast<double>(states.bytes_for(1)) * 1e-9);
   }

@@ -95,8 +95,8 @@ class Executor {
 
   // Walks the next steps this way where possible: benchmarks and tests compare modes.
   void set_graphs(Graphs graphs) { coverage_.graphs = graphs; }
-  // The KV caches. Nothing is mapped until the caller does so, after record(): a step with real rows needs
-  // the pages it names.
+  // The KV caches. Nothing is mapped until the caller does so, after record(): a step with real
+  // rows needs the pages it names.
   [[nodiscard]] States& states() { return states_; }
   [[nodiscard]] MemoryPlan memory_plan() const {
     MemoryPlan plan = memory_plan_;

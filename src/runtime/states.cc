@@ -24,11 +24,13 @@ int64_t States::State::bytes_for(int64_t rows) const {
 }
 
 void States::map(int64_t rows) {
-  for (State& state : states_) state.range->map(state.bytes_for(rows));
+  for (State& state : states_)
+    state.range->map(state.bytes_for(rows));
 }
 
 void States::unmap() {
-  for (State& state : states_) state.range->unmap();
+  for (State& state : states_)
+    state.range->unmap();
 }
 
 int64_t States::bytes_for(int64_t rows) const {
@@ -42,7 +44,8 @@ int64_t States::bytes_for(int64_t rows) const {
 
 int64_t States::mapped_bytes() const {
   int64_t bytes = 0;
-  for (const State& state : states_) bytes += state.range->mapped_bytes();
+  for (const State& state : states_)
+    bytes += state.range->mapped_bytes();
   return bytes;
 }
 
