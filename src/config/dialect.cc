@@ -210,6 +210,13 @@ void Draft::put(std::string_view option, const std::vector<int64_t>& sizes,
   put_item(option, list(sizes, 0), names);
 }
 
+void Draft::put_dtype() {
+  const std::string dtype = text("dtype");
+  if (dtype == "auto") return;
+  const bool is_half = dtype == "half" || dtype == "float16";
+  put("dtype", is_half ? "f16" : dtype == "bfloat16" ? "bf16" : "f32", {"dtype"});
+}
+
 void Draft::note(std::string_view name, std::string text) {
   const auto place = given_.find(name);
   config_.notes.push_back({place == given_.end() ? 0 : place->second.value.line, std::move(text)});

@@ -126,6 +126,8 @@ class Draft {
            std::initializer_list<std::string_view> names);
   void put(std::string_view option, const std::vector<int64_t>& sizes,
            std::initializer_list<std::string_view> names);
+  // Sets the dtype from the key `dtype` in PyTorch's words; "auto" leaves it to the checkpoint.
+  void put_dtype();
   // Something to know about a key's meaning here.
   void note(std::string_view name, std::string text);
   // Throws kUsage at the key.

@@ -211,11 +211,7 @@ void derive(Draft& draft) {
   const double share = draft.number("mem_fraction_static");
   draft.put("memory_reserve", fmt::format("{}%", std::round((1 - share) * 1e6) / 1e4),
             {"mem_fraction_static"});
-  const std::string dtype = draft.text("dtype");
-  if (dtype != "auto") {
-    const bool is_half = dtype == "half" || dtype == "float16";
-    draft.put("dtype", is_half ? "f16" : dtype == "bfloat16" ? "bf16" : "f32", {"dtype"});
-  }
+  draft.put_dtype();
 }
 
 }  // namespace

@@ -254,14 +254,7 @@ void derive(Draft& draft) {
     draft.note(kNumTokens, "capture_num_tokens has no effect: piecewise graphs are off");
   }
   if (draft.flag("print_iter_log")) draft.put("step_log", "/dev/stderr", {"print_iter_log"});
-  const std::string dtype = draft.text("dtype");
-  if (dtype != "auto") {
-    draft.put("dtype",
-              dtype == "float16"    ? "f16"
-              : dtype == "bfloat16" ? "bf16"
-                                    : "f32",
-              {"dtype"});
-  }
+  draft.put_dtype();
 }
 
 }  // namespace

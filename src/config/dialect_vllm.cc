@@ -226,11 +226,7 @@ void derive(Draft& draft) {
               fmt::format("{}", draft.count("num_gpu_blocks_override") * draft.count("block_size")),
               {"num_gpu_blocks_override", "block_size"});
   }
-  const std::string dtype = draft.text("dtype");
-  if (dtype != "auto") {
-    const bool is_half = dtype == "half" || dtype == "float16";
-    draft.put("dtype", is_half ? "f16" : dtype == "bfloat16" ? "bf16" : "f32", {"dtype"});
-  }
+  draft.put_dtype();
 }
 
 }  // namespace
