@@ -9,21 +9,20 @@
 //   executor.read_output(0, host, bytes);                  // waits for the step
 #pragma once
 
-#include <functional>
-#include <map>
 #include <memory>
-#include <optional>
-#include <string>
-#include <tuple>
+#include <set>
+#include <string_view>
 #include <vector>
 
 #include "backend/device.h"
 #include "passes/program.h"
+#include "runtime/addresses.h"
 #include "runtime/dispatch.h"
 #include "runtime/limits.h"
-#include "runtime/lower.h"
+#include "runtime/recordings.h"
 #include "runtime/states.h"
 #include "runtime/step_inputs.h"
+#include "runtime/tables.h"
 
 namespace encore::runtime {
 
@@ -51,19 +50,6 @@ struct MemoryPlan {
   int64_t scratch = 0;
 };
 
-struct RecordingStats {
-  struct Part {
-    int recordings = 0;
-    int nodes = 0;
-    double capture_ms = 0;
-    double instantiate_ms = 0;  // and upload
-    [[nodiscard]] double ms() const { return capture_ms + instantiate_ms; }
-  };
-  Part full;
-  Part pieces;
-  double lower_ms = 0;  // kernels and algorithms chosen and bound
-};
-
 // What the host knows of a step's lengths and a recording does not.
 struct StepLengths {
   int64_t max_query_len = 0;
@@ -77,16 +63,15 @@ class Executor {
   // Errors: kMemory, kUnsupported, kCompile.
   Executor(Device& device, const passes::Program& program, std::vector<TensorView> weights,
            const ExecutorOptions& options);
-  ~Executor();
 
   // Lowers, warms up and records every bucket, largest first: uniform steps in full (--graphs auto
   // and full) or in pieces (piecewise, or when an op cannot be recorded), mixed steps in pieces.
   // Errors: as the device's, naming op, segment and size.
-  RecordingStats record();
+  const RecordingStats& record();
 
   // Chooses the way, fixes the padded sizes, and readies the host twin for writing.
   Choice begin(const StepRequest& request);
-  [[nodiscard]] StepInputs& inputs() { return *inputs_; }
+  [[nodiscard]] StepInputs& inputs() { return inputs_; }
   // Copies the inputs and enqueues the step.
   void launch(const StepLengths& lengths);
   // Waits for the step and copies `bytes` of graph output `index` to the host.
@@ -108,50 +93,30 @@ class Executor {
   [[nodiscard]] Stream& stream() { return *stream_; }
   [[nodiscard]] Device& device() { return device_; }
 
-  // The lowered table of one segment at one step shape, as `inspect` shows it.
-  const std::vector<Launch>& table(int segment, const StepShape& step);
-  // The full recording at bucket `sequences`, when there is one.
-  [[nodiscard]] const Recording* full_recording(int64_t sequences, int q) const;
+  // What each segment launches, lowered when it is first asked for.
+  [[nodiscard]] Tables& tables() { return tables_; }
+  [[nodiscard]] const Recordings& recordings() const { return recordings_; }
 
  private:
-  class AddressMap;
-  using Key = std::tuple<int, int64_t, int64_t, int>;  // segment, T, B, q
-  [[nodiscard]] Key key(int segment, const StepShape& step) const;
-  // What a segment's launches depend on.
-  struct Dependence {
-    bool on_tokens = false;
-    bool on_sequences = false;
-    bool on_q = false;
-  };
-  [[nodiscard]] Dependence dependence(const passes::Segment& segment) const;
-  [[nodiscard]] std::vector<StepShape> uniform_shapes() const;
-  [[nodiscard]] std::vector<StepShape> mixed_shapes() const;
-  [[nodiscard]] bool in_pieces(int segment) const;
   [[nodiscard]] Workspace largest_workspace() const;
-  void launch_segment(int segment, const StepShape& step);
-  void walk_eager(const StepShape& step);
-  void warm_up(const StepShape& step);
-  void record_full(const StepShape& step, RecordingStats::Part& stats);
-  void record_pieces(const StepShape& step, RecordingStats::Part& stats);
-  // What `walk` launches as a recording. `what` names it in errors.
-  std::unique_ptr<Recording> record_walk(const std::string& what, RecordingStats::Part& stats,
-                                         const std::function<void()>& walk);
+  // Launches each kernel of these shapes once, on padding rows only: what a device sets up at a
+  // kernel's first launch must not be set up in a recording.
+  void warm_up(const std::vector<StepShape>& shapes);
   void poison_arena();
 
   Device& device_;
   const passes::Program& program_;
   ExecutorOptions options_;
   Coverage coverage_;
-  std::vector<Dependence> dependences_;  // by segment
   MemoryPlan memory_plan_;
   std::unique_ptr<Stream> stream_;
   States states_;
-  std::unique_ptr<StepInputs> inputs_;
-  std::unique_ptr<AddressMap> addresses_;
+  StepInputs inputs_;
+  AddressMap addresses_;
+  Tables tables_;
+  Recordings recordings_;
+  std::set<std::string_view> warm_;  // kernels launched before
   Memory host_output_;
-  std::map<Key, std::vector<Launch>> tables_;
-  std::map<Key, std::unique_ptr<Recording>> pieces_;
-  std::map<std::pair<int64_t, int>, std::unique_ptr<Recording>> full_;  // by B, q
   Choice choice_;
 };
 

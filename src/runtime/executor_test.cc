@@ -154,7 +154,7 @@ TEST_F(ExecutorTest, SaysWhichOpHasNoKernel) {
 
 TEST_F(ExecutorTest, LowersABucketToATableWithoutAddresses) {
   make(bind_double);
-  const auto& table = executor_->table(0, {{4, 2}, 0, 0, 0});
+  const auto& table = executor_->tables().at(0, {{4, 2}, 0, 0, 0});
   const std::string text = print(compiled_->program, table);
   EXPECT_EQ(text,
             "   0 double.test                      %a f32[4,4] <- %x f32[4,4]\n"

@@ -1,0 +1,52 @@
+#include "runtime/addresses.h"
+
+#include "base/error.h"
+
+namespace encore::runtime {
+
+AddressMap::AddressMap(Device& device, const passes::Program& program,
+                       std::vector<TensorView> weights, const StepInputs& inputs,
+                       const States& states)
+    : program_(program), weights_(std::move(weights)), inputs_(inputs), states_(states) {
+  arena_ = device.allocate(program.arena.bytes);
+}
+
+void AddressMap::set_workspace(Device& device, Stream& stream, const Workspace& workspace) {
+  scratch_ = device.allocate(workspace.scratch_bytes);
+  counters_ = device.allocate(workspace.num_counters * static_cast<int64_t>(sizeof(uint32_t)));
+  if (counters_.bytes() > 0) stream.fill(counters_.data(), 0, counters_.bytes());
+}
+
+TensorView AddressMap::view(ir::ValueId id, const ir::Sizes& sizes) const {
+  const ir::Value& value = program_.graph.value(id);
+  switch (value.kind) {
+    case ir::ValueKind::kInput:
+      return inputs_.device_view(id, sizes);
+    case ir::ValueKind::kWeight:
+      return weights_[id.index];
+    case ir::ValueKind::kState:
+      return states_.view(id);
+    case ir::ValueKind::kNode:
+      break;
+  }
+  const passes::Placement& place = program_.arena.placements[id.index];
+  const ir::Value& root = program_.graph.value(place.root);
+  if (root.kind != ir::ValueKind::kNode) return view(place.root, sizes);
+  const int64_t offset = program_.arena.placements[place.root.index].offset;
+  TensorView view(arena_.data() + offset + place.column * size_of(value.type.dtype),
+                  value.type.dtype, value.type.resolve(sizes));
+  view.row_stride = root.type.resolve(sizes).num_elements_from(1);
+  return view;
+}
+
+void* AddressMap::scratch(int64_t bytes) const {
+  ENCORE_CHECK(bytes <= scratch_.bytes(), "{} bytes of scratch", bytes);
+  return scratch_.data();
+}
+
+uint32_t* AddressMap::counters(int64_t count) const {
+  ENCORE_CHECK(count * 4 <= counters_.bytes(), "{} counters", count);
+  return reinterpret_cast<uint32_t*>(counters_.data());
+}
+
+}  // namespace encore::runtime

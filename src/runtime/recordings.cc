@@ -1,0 +1,53 @@
+#include "runtime/recordings.h"
+
+#include "base/error.h"
+#include "runtime/timed.h"
+
+namespace encore::runtime {
+
+std::unique_ptr<Recording> Recordings::record(const std::string& what, RecordingStats::Part& part,
+                                              const std::function<void()>& walk) {
+  try {
+    RecordingScope scope(stream_);
+    part.capture_ms += timed(walk);
+    std::unique_ptr<Recording> recording;
+    part.instantiate_ms += timed([&] { recording = scope.finish(); });
+    ++part.recordings;
+    part.nodes += recording->num_nodes();
+    return recording;
+  } catch (const Error& error) {
+    fail(error.kind(), "recording {}: {}", what, error.what());
+  }
+}
+
+void Recordings::record_full(const StepShape& step) {
+  full_[{step.padded.sequences, step.q}] =
+      record(fmt::format("a full step of {} sequences", step.padded.sequences), stats_.full,
+             [&] { tables_.launch_all(stream_, step); });
+}
+
+void Recordings::record_pieces(const StepShape& step) {
+  for (int segment = 0; segment < tables_.num_segments(); ++segment) {
+    const Tables::Key key = tables_.key(segment, step);
+    if (!in_pieces(segment) || pieces_.count(key) != 0) continue;
+    pieces_[key] = record(fmt::format("segment {} at {} tokens, {} sequences", segment,
+                                      step.padded.tokens, step.padded.sequences),
+                          stats_.pieces, [&] { tables_.launch(stream_, segment, step); });
+  }
+}
+
+const Recording* Recordings::full(int64_t sequences, int q) const {
+  const auto place = full_.find({sequences, q});
+  return place == full_.end() ? nullptr : place->second.get();
+}
+
+const Recording* Recordings::piece(int segment, const StepShape& step) const {
+  const auto place = pieces_.find(tables_.key(segment, step));
+  return place == pieces_.end() ? nullptr : place->second.get();
+}
+
+bool Recordings::in_pieces(int segment) const {
+  return program_.segments[segment].capture == ir::Capture::kAlways;
+}
+
+}  // namespace encore::runtime

@@ -1,0 +1,65 @@
+// The recordings of a program: a whole uniform step, or the pieces of a step between attention.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "backend/device.h"
+#include "passes/program.h"
+#include "runtime/tables.h"
+
+namespace encore::runtime {
+
+struct RecordingStats {
+  struct Part {
+    int recordings = 0;
+    int nodes = 0;
+    double capture_ms = 0;
+    double instantiate_ms = 0;  // and upload
+    [[nodiscard]] double ms() const { return capture_ms + instantiate_ms; }
+  };
+  Part full;
+  Part pieces;
+  double lower_ms = 0;    // kernels and algorithms chosen and bound
+  double warm_up_ms = 0;  // each kernel launched once
+};
+
+// Lifetime: refers to the program, the tables and the stream. Threads: one.
+class Recordings {
+ public:
+  Recordings(const passes::Program& program, Tables& tables, Stream& stream)
+      : program_(program), tables_(tables), stream_(stream) {}
+
+  // Records a whole uniform step. Errors: the device's, naming op and size; nothing is kept then.
+  void record_full(const StepShape& step);
+  // Records each piece of a step that is not recorded yet. Errors: as above, naming the segment;
+  // pieces recorded before it stay.
+  void record_pieces(const StepShape& step);
+
+  // Null when there is none.
+  [[nodiscard]] const Recording* full(int64_t sequences, int q) const;
+  [[nodiscard]] const Recording* piece(int segment, const StepShape& step) const;
+  // Attention stays out of pieces, in uniform steps as well: that is what piecewise means.
+  [[nodiscard]] bool in_pieces(int segment) const;
+
+  [[nodiscard]] const RecordingStats& stats() const { return stats_; }
+  [[nodiscard]] RecordingStats& stats() { return stats_; }
+
+ private:
+  // What `walk` launches as a recording. `what` names it in errors.
+  std::unique_ptr<Recording> record(const std::string& what, RecordingStats::Part& part,
+                                    const std::function<void()>& walk);
+
+  const passes::Program& program_;
+  Tables& tables_;
+  Stream& stream_;
+  std::map<std::pair<int64_t, int>, std::unique_ptr<Recording>> full_;  // by B, q
+  std::map<Tables::Key, std::unique_ptr<Recording>> pieces_;
+  RecordingStats stats_;
+};
+
+}  // namespace encore::runtime

@@ -1,0 +1,66 @@
+#include "runtime/tables.h"
+
+namespace encore::runtime {
+
+Tables::Tables(Device& device, const passes::Program& program, const Addresses& addresses)
+    : device_(device), program_(program), addresses_(addresses) {
+  for (const passes::Segment& segment : program.segments)
+    dependences_.push_back(dependence(segment));
+}
+
+Tables::Dependence Tables::dependence(const passes::Segment& segment) const {
+  Dependence found;
+  const auto note = [&](ir::ValueId id) {
+    const ir::Symbol rows = program_.graph.value(id).type.rows();
+    found.on_tokens |= rows == ir::Symbol::kTokens;
+    found.on_sequences |= rows == ir::Symbol::kSequences;
+  };
+  for (int i = segment.first; i < segment.last; ++i) {
+    const ir::Node& node = program_.graph.nodes()[i];
+    for (const ir::ValueId id : node.outputs)
+      note(id);
+    for (const ir::ValueId id : node.inputs) {
+      // A value in the arena lies where it lies, whatever its number of rows.
+      if (program_.graph.value(id).kind == ir::ValueKind::kInput) note(id);
+    }
+  }
+  found.on_q = segment.capture != ir::Capture::kAlways;
+  return found;
+}
+
+Tables::Key Tables::key(int segment, const StepShape& step) const {
+  const Dependence& on = dependences_[segment];
+  const ir::Sizes& most = program_.max_sizes;
+  return {segment, on.on_tokens ? step.padded.tokens : most.tokens,
+          on.on_sequences ? step.padded.sequences : most.sequences, on.on_q ? step.q : 0};
+}
+
+const std::vector<Launch>& Tables::at(int segment, const StepShape& step) {
+  const Key wanted = key(segment, step);
+  const auto place = tables_.find(wanted);
+  if (place != tables_.end()) return place->second;
+  const auto [index, tokens, sequences, q] = wanted;
+  const passes::Segment& range = program_.segments[index];
+  return tables_
+      .emplace(wanted, lower(program_, range.first, range.last, {{tokens, sequences}, q, q, 0},
+                             device_, addresses_))
+      .first->second;
+}
+
+void Tables::lower_all(const StepShape& step) {
+  for (int segment = 0; segment < num_segments(); ++segment)
+    (void)at(segment, step);
+}
+
+void Tables::launch(Stream& stream, int segment, const StepShape& step) {
+  for (const Launch& launch : at(segment, step)) {
+    stream.launch({launch.op->name, launch.node, launch.after}, launch.bound, step);
+  }
+}
+
+void Tables::launch_all(Stream& stream, const StepShape& step) {
+  for (int segment = 0; segment < num_segments(); ++segment)
+    launch(stream, segment, step);
+}
+
+}  // namespace encore::runtime

@@ -1,0 +1,52 @@
+// What each segment launches at each step shape: lowered once, launched eagerly or recorded.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "backend/device.h"
+#include "passes/program.h"
+#include "runtime/lower.h"
+
+namespace encore::runtime {
+
+// Lifetime: refers to the device, the program and the addresses. Threads: one.
+class Tables {
+ public:
+  // Segment, T, B, q. Sizes the segment does not depend on are fixed, so that steps which differ
+  // only in those share its table and its recording.
+  using Key = std::tuple<int, int64_t, int64_t, int>;
+
+  Tables(Device& device, const passes::Program& program, const Addresses& addresses);
+
+  [[nodiscard]] Key key(int segment, const StepShape& step) const;
+  // The table of one segment, lowered at first use. Errors: kUnsupported or kCompile naming the op.
+  const std::vector<Launch>& at(int segment, const StepShape& step);
+  // Lowers every segment.
+  void lower_all(const StepShape& step);
+
+  // Enqueues the launches of one segment, or of all of them in order.
+  void launch(Stream& stream, int segment, const StepShape& step);
+  void launch_all(Stream& stream, const StepShape& step);
+
+  [[nodiscard]] int num_segments() const { return static_cast<int>(program_.segments.size()); }
+
+ private:
+  // What a segment's launches depend on.
+  struct Dependence {
+    bool on_tokens = false;
+    bool on_sequences = false;
+    bool on_q = false;
+  };
+  [[nodiscard]] Dependence dependence(const passes::Segment& segment) const;
+
+  Device& device_;
+  const passes::Program& program_;
+  const Addresses& addresses_;
+  std::vector<Dependence> dependences_;  // by segment
+  std::map<Key, std::vector<Launch>> tables_;
+};
+
+}  // namespace encore::runtime
