@@ -16,6 +16,11 @@
 
 namespace encore {
 
+class Tuner;
+
+class Tracer;  // backend/tracer.h
+enum class TraceDetail : uint8_t;
+
 // Owns one piece of memory; what kind, its maker knows. Movable only.
 class Memory {
  public:
@@ -137,6 +142,9 @@ class Device {
 
   [[nodiscard]] virtual DeviceKind kind() const = 0;
   [[nodiscard]] virtual DeviceInfo info() const = 0;
+  // What everybody together uses of the device's memory, as its driver counts; nothing where that
+  // memory is the host's.
+  [[nodiscard]] virtual std::optional<int64_t> used_bytes() const { return std::nullopt; }
   // Errors: kMemory with the figures when the device has no more; kCompile while recording.
   virtual Memory allocate(int64_t bytes) = 0;
   // Host memory the device can copy from without staging.
@@ -152,6 +160,10 @@ class Device {
   // times the size of its caches; what benchmarks compare with. Units: bytes per second; 0: not
   // measured.
   virtual double read_bandwidth() { return 0; }
+  // Chooses between the ways in which a kernel can run a launch.
+  [[nodiscard]] virtual Tuner& tuner() = 0;
+  // Errors: kDevice naming what is missing and how to get it.
+  virtual std::unique_ptr<Tracer> create_tracer(TraceDetail detail) = 0;
 };
 
 // A scope in which a stream records; leaving it without finish() abandons the recording.
@@ -165,8 +177,9 @@ class RecordingScope {
   RecordingScope& operator=(const RecordingScope&) = delete;
 
   std::unique_ptr<Recording> finish() {
+    std::unique_ptr<Recording> recording = stream_.end_recording();
     finished_ = true;
-    return stream_.end_recording();
+    return recording;
   }
 
  private:

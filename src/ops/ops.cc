@@ -93,6 +93,54 @@ std::vector<Type> infer_add_rms_norm(Types in, const Attrs& attrs) {
   return {in[0], in[0]};
 }
 
+// Name of the op fused in front of or behind a linear; empty: none.
+std::string_view fused_op(const Attrs& attrs, std::string_view where) {
+  return attrs.find(where) == nullptr ? std::string_view() : attrs.get_string(where);
+}
+
+// As its parts say, one after the other.
+std::vector<Type> infer_fused_linear(Types in, const Attrs& attrs) {
+  const std::string_view prologue = fused_op(attrs, "prologue");
+  const std::string_view epilogue = fused_op(attrs, "epilogue");
+  require(prologue.empty() || prologue == "rms_norm" || prologue == "add_rms_norm",
+          "rms_norm or add_rms_norm as 'prologue'", in);
+  require(epilogue.empty() || epilogue == "silu_mul", "silu_mul as 'epilogue'", in);
+  require(!prologue.empty() || !epilogue.empty(), "a 'prologue' or an 'epilogue'", in);
+  const size_t before = prologue.empty() ? 1 : prologue == "rms_norm" ? 2 : 3;
+  require(in.size() == before + 1 || in.size() == before + 2,
+          "what the prologue takes, weight [O,I], bias [O]?", in);
+
+  std::vector<Type> out{in[0]};
+  if (prologue == "rms_norm") {
+    out = infer_rms_norm(in.first(before), attrs);
+    require(in[1].dims[0] == in[0].dims[1], "a norm [I] of the whole row", in);
+  } else if (prologue == "add_rms_norm") {
+    out = infer_add_rms_norm(in.first(before), attrs);
+  }
+  std::vector<Type> operands{out.back()};
+  operands.insert(operands.end(), in.begin() + static_cast<std::ptrdiff_t>(before), in.end());
+  out.back() = infer_linear(operands, attrs)[0];
+  if (epilogue == "silu_mul") {
+    Dim& width = out.back().dims[1];
+    require(width.value % 2 == 0, "an even number of outputs for silu_mul", in);
+    width.value /= 2;
+  }
+  return out;
+}
+
+Cost cost_fused_linear(Types in, Types out, const Attrs&, const Sizes& sizes) {
+  Cost cost;
+  for (const Type& type : in) {
+    cost.bytes += type.num_bytes(sizes);
+    if (is_matrix(type) && type.dims[0].is_number()) {  // the weight
+      cost.flops = 2 * in[0].dims[0].resolve(sizes) * type.dims[0].value * type.dims[1].value;
+    }
+  }
+  for (const Type& type : out)
+    cost.bytes += type.num_bytes(sizes);
+  return cost;
+}
+
 // x [T,h*C] rotated by positions i32[T] and inv_freq f32[C/2].
 bool can_rotate(const Type& x, const Type& positions, const Type& inv_freq) {
   return is_matrix(x) && is_vector(positions, DType::kI32) && positions.dims[0] == x.dims[0] &&
@@ -268,6 +316,11 @@ std::vector<Op> rows() {
        .mutates = {{1, 6}, {2, 7}},
        .may_reuse = {{0, 0}},
        .cost = cost_rope_kv_write},
+      {.name = "fused_linear",
+       .min_inputs = 2,
+       .max_inputs = 5,
+       .infer = infer_fused_linear,
+       .cost = cost_fused_linear},
   };
 }
 

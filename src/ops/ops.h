@@ -42,6 +42,12 @@
 //   rope_kv_write  (q [T,H*C], k [T,K*C], v [T,K*C], positions, inv_freq, slots, k_cache, v_cache,
 //                   q_norm [C]?, k_norm [C]?) {eps}? -> (q [T,H*C], k_cache, v_cache)
 //                  the norms per head (when given), rope on q and k, then kv_write.
+//   fused_linear   (x [R,I], residual [R,I]?, norm [I]?, weight [O,I], bias [O]?)
+//                  {prologue = rms_norm | add_rms_norm, eps}? {epilogue = silu_mul}? {out}?
+//                  -> (sum [R,I]?, y)
+//                  linear with an op in front (x, residual and norm are its inputs, sum its first
+//                  output), one behind (which takes the left and the right half of the columns, so
+//                  that y is [R,O/2]), or both. Rounded where those ops would round.
 #pragma once
 
 #include "ir/op.h"

@@ -43,6 +43,25 @@ void fuse_rope_kv_write(Program& program, const ir::OpSet& ops);
 // checkpoint.
 void merge_linears(Program& program, const ir::OpSet& ops);
 
+// A norm of whole rows goes into the linear that alone reads it, with the addition in front of it.
+//     %s, %h = add_rms_norm(%x, %r, %n) {eps=1e-05}
+//     %y = linear(%h, %w)
+//   ->
+//     %s, %y = fused_linear(%x, %r, %n, %w) {prologue=add_rms_norm, eps=1e-05}
+// The norm belongs to the product behind it and not the addition to the product in front, because
+// then the parts of a launch of many rows are the launches that there were before: kernels that
+// can, take in what few rows would wait for; others run as parts.
+void fuse_linear_prologue(Program& program, const ir::OpSet& ops);
+
+// The two halves of a product that silu_mul alone reads never reach memory.
+//     %gu = linear(%h, %w)
+//     %g, %u = split(%gu) {sizes=[96,96]}
+//     %y = silu_mul(%g, %u)
+//   ->
+//     %y = fused_linear(%h, %w) {epilogue=silu_mul}
+// Likewise for a linear that has its prologue.
+void fuse_linear_epilogue(Program& program, const ir::OpSet& ops);
+
 // Chooses memory for outputs: a mutated state keeps its address, and an output that may overwrite
 // an input that dies there does (attention writes over its queries, so the segment before it owns
 // the buffer and the one after reads a fixed address). An output may lie over a view: then only the

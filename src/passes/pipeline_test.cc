@@ -43,7 +43,8 @@ TEST(Pipeline, RunsThePassesInTheOrderOfItsList) {
     names.emplace_back(pass.name);
   EXPECT_EQ(names, (std::vector<std::string>{
                        "remove_dead", "fuse_silu_mul", "fuse_add_rms_norm", "fuse_rope_kv_write",
-                       "merge_linears", "restore_in_place", "split_at_attention", "plan_arena"}));
+                       "merge_linears", "fuse_linear_prologue", "fuse_linear_epilogue",
+                       "restore_in_place", "split_at_attention", "plan_arena"}));
   const Compiled compiled = compile(graph_of(kText), ops::standard(), {});
   ASSERT_EQ(compiled.reports.size(), names.size());
   for (size_t i = 0; i < names.size(); ++i)
@@ -55,9 +56,7 @@ TEST(Pipeline, CompilesToFewerNodes) {
   EXPECT_EQ(ir::print(compiled.program.graph), R"(graph g {
   input %x: bf16[T,64]
   weight %gate_up: bf16[128,64] = concat("gate", "up")
-  %g_u: bf16[T,128] = linear(%x, %gate_up)
-  %g: bf16[T,64], %u: bf16[T,64] = split(%g_u) {sizes=[64,64]}
-  %y: bf16[T,64] over %g = silu_mul(%g, %u)
+  %y: bf16[T,64] = fused_linear(%x, %gate_up) {epilogue=silu_mul}
   output %y
 }
 )");
@@ -83,7 +82,7 @@ TEST(Pipeline, DumpsTheTraceAndTheProgramAfterEachPass) {
   (void)compile(graph_of(kText), ops::standard(), options);
   EXPECT_EQ(dumped.front(), "trace");
   EXPECT_EQ(dumped.back(), "plan_arena");
-  EXPECT_EQ(num_nodes, (std::vector<int>{5, 4, 3, 3, 3, 3, 3, 3, 3}));
+  EXPECT_EQ(num_nodes, (std::vector<int>{5, 4, 3, 3, 3, 3, 3, 1, 1, 1, 1}));
 }
 
 TEST(Pipeline, LeavesOutADisabledPass) {

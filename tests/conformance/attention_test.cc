@@ -179,14 +179,15 @@ void expect_attention(Device& device, OpCase c) {
 }
 
 const Heads kHeads[] = {
-    {1, 1, 64, 16},  {4, 2, 64, 32}, {8, 2, 128, 32}, {14, 2, 64, 64},  {8, 1, 96, 16},
-    {7, 1, 128, 64}, {2, 2, 32, 32}, {6, 3, 80, 16},  {32, 8, 128, 32}, {3, 3, 96, 64},
+    {1, 1, 64, 16},  {4, 2, 64, 32},   {8, 2, 128, 32}, {14, 2, 64, 64},  {8, 1, 96, 16},
+    {7, 1, 128, 64}, {2, 2, 32, 32},   {6, 3, 80, 16},  {32, 8, 128, 32}, {3, 3, 96, 64},
+    {4, 2, 256, 32}, {16, 1, 256, 16}, {16, 1, 64, 16},
 };
 
 TEST_P(Conformance, AttentionOfUniformStepsAgrees) {
   const std::vector<int64_t> lens = {1, 31, 32, 33, 100};
   for (const Heads& heads : kHeads) {
-    for (const int q : {1, 2, 4}) {
+    for (const int q : {1, 2, 4, 9}) {
       Batch batch{.sequences = {}, .uniform_q = q, .padding_sequences = 2, .padding_tokens = 0};
       for (const int64_t len : lens)
         batch.sequences.push_back({q, std::max<int64_t>(len, q)});
@@ -248,6 +249,19 @@ TEST_P(Conformance, AttentionOfAnEmptyStepDoesNothing) {
   expect_attention(device(), make_case(random_, dtype(), heads, {.uniform_q = 1}));
   expect_attention(device(),
                    make_case(random_, dtype(), heads, {.uniform_q = 1, .padding_sequences = 4}));
+}
+
+// Many sequences, of which a launch has to find those with tokens.
+TEST_P(Conformance, AttentionOfManyUnevenSequencesAgrees) {
+  const Heads heads{4, 2, 64, 16};
+  for (const int q : {1, 3}) {
+    Batch batch{.sequences = {}, .uniform_q = q, .padding_sequences = 5, .padding_tokens = q};
+    for (int64_t i = 0; i < 150; ++i) {
+      const int64_t len = i % 37 == 11 ? 700 : i % 3 == 0 ? 0 : i % 29;
+      batch.sequences.push_back({q, len < q ? 0 : len});
+    }
+    expect_attention(device(), make_case(random_, dtype(), heads, batch));
+  }
 }
 
 // Large scores: a softmax without its maximum taken away would overflow.

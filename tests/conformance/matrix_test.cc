@@ -246,6 +246,13 @@ TEST_P(Conformance, RowsOfMatricesAreIndependent) {
   const ir::Attrs eps{{"eps", 1e-5}};
   for (const int64_t row : {0, 7, 32}) {
     expect_row_independent({.op = "linear", .inputs = {x, weight}, .step = step}, row);
+    expect_row_independent({.op = "fused_linear",
+                            .inputs = {x, other, norm, weight},
+                            .attrs = {{"prologue", std::string("add_rms_norm")},
+                                      {"eps", 1e-5},
+                                      {"epilogue", std::string("silu_mul")}},
+                            .step = step},
+                           row);
     expect_row_independent({.op = "rms_norm", .inputs = {x, norm}, .attrs = eps, .step = step},
                            row);
     expect_row_independent({.op = "rms_norm", .inputs = {x, head_norm}, .attrs = eps, .step = step},

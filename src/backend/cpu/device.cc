@@ -11,6 +11,7 @@
 #include "backend/cpu/memory.h"
 #include "backend/cpu/simd.h"
 #include "backend/cpu/stream.h"
+#include "backend/fault.h"
 
 namespace encore {
 namespace cpu {
@@ -49,7 +50,11 @@ DeviceInfo CpuDevice::info() const {
 
 Memory CpuDevice::allocate(int64_t bytes) {
   refuse_while_recording("allocates memory");
-  return cpu::allocate(bytes);
+  fault::checkpoint("allocate");
+  Memory memory;
+  run_traced(&tracer_, TraceKind::kAllocateCall, "", "allocate",
+             [&] { memory = cpu::allocate(bytes); });
+  return memory;
 }
 
 Memory CpuDevice::allocate_host(int64_t bytes) {
@@ -58,15 +63,20 @@ Memory CpuDevice::allocate_host(int64_t bytes) {
 
 std::unique_ptr<AddressRange> CpuDevice::reserve(int64_t bytes) {
   refuse_while_recording("reserves addresses");
+  fault::checkpoint("reserve");
   return cpu::reserve(bytes);
 }
 
 std::unique_ptr<Stream> CpuDevice::create_stream() {
-  return std::make_unique<CpuStream>(options_.shuffle_seed);
+  return std::make_unique<CpuStream>(options_.shuffle_seed, &tracer_);
 }
 
 std::unique_ptr<Event> CpuDevice::create_event() {
   return std::make_unique<CpuEvent>();
+}
+
+std::unique_ptr<Tracer> CpuDevice::create_tracer(TraceDetail detail) {
+  return std::make_unique<CpuTracer>(tracer_, detail);
 }
 
 void CpuDevice::fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev) {

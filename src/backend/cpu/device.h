@@ -2,7 +2,9 @@
 #pragma once
 
 #include "backend/cpu/pool.h"
+#include "backend/cpu/tracer.h"
 #include "backend/device.h"
+#include "backend/tuning.h"
 
 namespace encore::cpu {
 
@@ -21,6 +23,9 @@ class CpuDevice final : public Device {
   [[nodiscard]] KernelTable& kernels() override { return kernels_; }
   void fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev) override;
   double read_bandwidth() override;
+  [[nodiscard]] Tuner& tuner() override { return tuner_; }
+  // Of a device that shuffles, only replays and what runs at once.
+  std::unique_ptr<Tracer> create_tracer(TraceDetail detail) override;
 
   [[nodiscard]] Pool& pool() { return pool_; }
 
@@ -28,6 +33,8 @@ class CpuDevice final : public Device {
   CpuOptions options_;
   Pool pool_;
   KernelTable kernels_;
+  CpuTracer::Running tracer_ = nullptr;
+  Tuner tuner_{{{"device", "CPU"}}, create_launch_timer(*this, 0)};
 };
 
 }  // namespace encore::cpu

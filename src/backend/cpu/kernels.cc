@@ -20,10 +20,13 @@ constexpr Kernel row(std::string_view op, std::string_view name) {
 }
 
 constexpr Kernel kLinear = {"linear", "linear.cpu", nullptr, linear_workspace, bind<linear>};
+constexpr Kernel kFusedLinear = {"fused_linear", "fused_linear.cpu", nullptr,
+                                 fused_linear_workspace, bind<fused_linear>};
 
 constexpr std::array kRows = {
     row<embedding>("embedding", "embedding.cpu"),
     kLinear,
+    kFusedLinear,
     row<rms_norm>("rms_norm", "rms_norm.cpu"),
     row<add_rms_norm>("add_rms_norm", "add_rms_norm.cpu"),
     row<add>("add", "add.cpu"),

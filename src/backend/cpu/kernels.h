@@ -23,6 +23,8 @@ BoundLaunch bind_run(Device& device, const KernelArgs& args, std::string_view ke
 // linear.cc
 void linear(Pool& pool, const KernelArgs& args, const StepShape& step);
 Workspace linear_workspace(const KernelArgs& args);
+void fused_linear(Pool& pool, const KernelArgs& args, const StepShape& step);
+Workspace fused_linear_workspace(const KernelArgs& args);
 // norm.cc
 void rms_norm(Pool& pool, const KernelArgs& args, const StepShape& step);
 void add_rms_norm(Pool& pool, const KernelArgs& args, const StepShape& step);

@@ -8,6 +8,7 @@
 
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/simd.h"
+#include "backend/fused_linear.h"
 
 namespace encore::cpu {
 namespace {
@@ -104,6 +105,25 @@ void linear(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
     pool.parallel_for(panels, pool.grain(panels), [&](int64_t first, int64_t last) {
       columns(l, row, count, first * kOutsPerPanel, std::min(last * kOutsPerPanel, l.num_out()));
     });
+  }
+}
+
+Workspace fused_linear_workspace(const KernelArgs& args) {
+  const LinearParts parts = linear_parts(args);
+  Workspace workspace{parts.between_bytes, 0};
+  for (const LinearParts::Part& part : parts.parts) {
+    if (part.op == "linear") workspace.scratch_bytes += linear_workspace(part.args).scratch_bytes;
+  }
+  return workspace;
+}
+
+// Its parts one after the other: here nothing is won by mixing them.
+void fused_linear(Pool& pool, const KernelArgs& args, const StepShape& step) {
+  for (const LinearParts::Part& part : linear_parts(args).parts) {
+    if (part.op == "rms_norm") rms_norm(pool, part.args, step);
+    if (part.op == "add_rms_norm") add_rms_norm(pool, part.args, step);
+    if (part.op == "linear") linear(pool, part.args, step);
+    if (part.op == "silu_mul") silu_mul(pool, part.args, step);
   }
 }
 

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "backend/cpu/stream.h"
+#include "backend/fault.h"
 
 namespace encore::cpu {
 namespace {
@@ -49,23 +50,27 @@ class Range final : public AddressRange {
  public:
   explicit Range(int64_t bytes)
       : granularity_(sysconf(_SC_PAGESIZE)),
-        bytes_(std::max(granularity_, round_up(bytes, granularity_))) {
-    data_ = mmap(nullptr, static_cast<size_t>(bytes_), PROT_NONE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (data_ == MAP_FAILED) fail_out_of_memory("cannot reserve addresses for", bytes_);
+        bytes_(std::max(granularity_, round_up(bytes, granularity_))),
+        alignment_(bytes_ >= kLarge ? kHugePage : granularity_) {
+    mapping_ = mmap(nullptr, mapping_bytes(), PROT_NONE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mapping_ == MAP_FAILED) fail_out_of_memory("cannot reserve addresses for", bytes_);
+    const auto address = reinterpret_cast<intptr_t>(mapping_);
+    data_ = static_cast<std::byte*>(mapping_) + (round_up(address, alignment_) - address);
     madvise(data_, static_cast<size_t>(bytes_), MADV_HUGEPAGE);
   }
-  ~Range() override { munmap(data_, static_cast<size_t>(bytes_)); }
+  ~Range() override { munmap(mapping_, mapping_bytes()); }
   Range(const Range&) = delete;
   Range& operator=(const Range&) = delete;
 
-  [[nodiscard]] std::byte* data() const override { return static_cast<std::byte*>(data_); }
+  [[nodiscard]] std::byte* data() const override { return data_; }
   [[nodiscard]] int64_t bytes() const override { return bytes_; }
   [[nodiscard]] int64_t granularity() const override { return granularity_; }
   [[nodiscard]] int64_t mapped_bytes() const override { return mapped_bytes_; }
 
   void map(int64_t bytes) override {
     refuse_while_recording("maps memory");
+    fault::checkpoint("map");
     const int64_t wanted = round_up(bytes, granularity_);
     if (wanted > bytes_) {
       fail(ErrorKind::kMemory, "cannot map {} bytes: the range has {} bytes of addresses", wanted,
@@ -87,14 +92,22 @@ class Range final : public AddressRange {
     void* fresh = mmap(data_, static_cast<size_t>(mapped_bytes_), PROT_NONE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     if (fresh == MAP_FAILED) fail_out_of_memory("cannot unmap", mapped_bytes_);
+    madvise(data_, static_cast<size_t>(mapped_bytes_), MADV_HUGEPAGE);  // the advice went with it
     mapped_bytes_ = 0;
   }
 
  private:
+  // With room to align within.
+  [[nodiscard]] size_t mapping_bytes() const {
+    return static_cast<size_t>(bytes_ + alignment_ - granularity_);
+  }
+
   int64_t granularity_;
   int64_t bytes_;
+  int64_t alignment_;
   int64_t mapped_bytes_ = 0;
-  void* data_ = nullptr;
+  void* mapping_ = nullptr;
+  std::byte* data_ = nullptr;
 };
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include <thread>
 #include <utility>
 
+#include "backend/fault.h"
+
 namespace encore::cpu {
 namespace {
 
@@ -50,6 +52,11 @@ RecordingThreads& recording_threads() {
   return threads;
 }
 
+TraceKind kind_of(const Task& task) {
+  if (task.node.kind == "copy") return TraceKind::kCopy;
+  return task.node.kind == "fill" ? TraceKind::kFill : TraceKind::kKernel;
+}
+
 }  // namespace
 
 void enqueue(Stream& stream, std::string_view kernel, std::function<void()> work) {
@@ -87,7 +94,8 @@ double CpuEvent::milliseconds_since(const Event& start) const {
   return std::chrono::duration<double, std::milli>(*time_ - *begin.time_).count();
 }
 
-CpuStream::CpuStream(std::optional<uint64_t> shuffle_seed) {
+CpuStream::CpuStream(std::optional<uint64_t> shuffle_seed, const CpuTracer::Running* tracer)
+    : tracer_(tracer) {
   if (shuffle_seed) queue_.emplace(*shuffle_seed);
 }
 
@@ -107,6 +115,8 @@ std::string CpuStream::at_work() const {
 void CpuStream::launch(const LaunchAttributes& attributes, const BoundLaunch& bound,
                        const StepShape& step) {
   label_ = attributes.label.empty() ? "launch without a label" : std::string(attributes.label);
+  fault::checkpoint("launch");
+  if (CpuTracer* const tracer = tracer_of(tracer_)) tracer->next_launch();
   launching_.emplace();
   launching_->id = attributes.id;
   if (attributes.after)
@@ -121,7 +131,7 @@ void CpuStream::launch(const LaunchAttributes& attributes, const BoundLaunch& bo
 }
 
 void CpuStream::enqueue(Task task) {
-  if (!recording_ && !queue_) return task.run();
+  if (!recording_ && !queue_) return run(task, label_);
   if (!launching_) return commit({-1, std::nullopt, {std::move(task)}});
   task.node.op = label_;
   launching_->tasks.push_back(std::move(task));
@@ -143,11 +153,16 @@ void CpuStream::look() {
 void CpuStream::enqueue_barrier(Task task) {
   if (recording_) return commit({-1, std::nullopt, {std::move(task)}});
   look();
-  task.run();
+  run(task, "");
+}
+
+void CpuStream::run(const Task& task, std::string_view op) const {
+  run_traced(tracer_, kind_of(task), op, task.node.kernel, task.run);
 }
 
 void CpuStream::copy_to_device(void* device, const void* host, int64_t bytes) {
   if (bytes == 0) return;
+  fault::checkpoint("copy");
   enqueue_barrier(
       {{"copy", "", "memcpy"}, [=] { std::memcpy(device, host, static_cast<size_t>(bytes)); }});
 }
@@ -165,6 +180,7 @@ void CpuStream::fill(void* device, uint32_t pattern, int64_t bytes) {
 
 void CpuStream::begin_recording() {
   if (recording_) fail(ErrorKind::kCompile, "the stream is recording already");
+  fault::checkpoint("begin_recording");
   recording_threads().add(this);
   recording_ = true;
   label_.clear();
@@ -173,6 +189,7 @@ void CpuStream::begin_recording() {
 
 std::unique_ptr<Recording> CpuStream::end_recording() {
   if (!recording_) fail(ErrorKind::kCompile, "the stream is not recording");
+  fault::checkpoint("end_recording");
   auto recording = std::make_unique<CpuRecording>(std::move(recorded_));
   abandon_recording();
   return recording;
@@ -188,6 +205,7 @@ void CpuStream::abandon_recording() noexcept {
 
 void CpuStream::replay(const Recording& recording) {
   refuse_while_recording("replays a recording");
+  fault::checkpoint("replay");
   const auto& entries = static_cast<const CpuRecording&>(recording).entries();
   if (queue_) {
     queue_->barrier();
@@ -196,10 +214,21 @@ void CpuStream::replay(const Recording& recording) {
     queue_->barrier();
     return;
   }
-  for (const Entry& entry : entries) {
-    for (const Task& task : entry.tasks)
-      task.run();
+  CpuTracer* const tracer = tracer_of(tracer_);
+  if (tracer == nullptr || tracer->detail() == TraceDetail::kLaunches) {
+    for (const Entry& entry : entries) {
+      if (tracer != nullptr) tracer->next_launch();
+      for (const Task& task : entry.tasks)
+        run(task, task.node.op);
+    }
+    return;
   }
+  run_traced(tracer_, TraceKind::kReplay, "", "recording", [&] {
+    for (const Entry& entry : entries) {
+      for (const Task& task : entry.tasks)
+        task.run();
+    }
+  });
 }
 
 void CpuStream::record(Event& event) {
@@ -215,6 +244,7 @@ void CpuStream::wait(const Event& /*event*/) {
 
 void CpuStream::synchronize() {
   refuse_while_recording("waits for the device");
+  fault::checkpoint("synchronize");
   look();
 }
 

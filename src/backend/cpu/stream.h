@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/cpu/queue.h"
+#include "backend/cpu/tracer.h"
 #include "backend/device.h"
 
 namespace encore::cpu {
@@ -49,7 +50,9 @@ class CpuEvent final : public Event {
 // the queue.
 class CpuStream final : public Stream {
  public:
-  explicit CpuStream(std::optional<uint64_t> shuffle_seed);
+  // `tracer`: where it finds the tracer that runs; null: none ever does.
+  explicit CpuStream(std::optional<uint64_t> shuffle_seed,
+                     const CpuTracer::Running* tracer = nullptr);
   ~CpuStream() override;
 
   void launch(const LaunchAttributes& attributes, const BoundLaunch& bound,
@@ -74,8 +77,10 @@ class CpuStream final : public Stream {
 
  private:
   void commit(Entry entry);
+  void run(const Task& task, std::string_view op) const;
   void look();
 
+  const CpuTracer::Running* tracer_;
   std::optional<ShuffledQueue> queue_;
   bool recording_ = false;
   std::vector<Entry> recorded_;

@@ -20,13 +20,15 @@ AttentionShape attention_shape(const KernelArgs& args) {
   return shape;
 }
 
-bool accepts_tensor_cores(const KernelArgs& args) {
+bool accepts_tensor_cores(const KernelArgs& args, int max_head_size) {
   const AttentionShape shape = attention_shape(args);
   const DType dtype = args.inputs[0].dtype;
   const bool types = (dtype == DType::kBF16 || dtype == DType::kF16) &&
                      args.inputs[1].dtype == dtype && args.inputs[2].dtype == dtype &&
                      args.outputs[0].dtype == dtype;
-  const bool sizes = (shape.head_size == 64 || shape.head_size == 96 || shape.head_size == 128) &&
+  const bool sizes = (shape.head_size == 64 || shape.head_size == 96 || shape.head_size == 128 ||
+                      shape.head_size == 256) &&
+                     shape.head_size <= max_head_size &&
                      (shape.page_size == 16 || shape.page_size == 32 || shape.page_size == 64) &&
                      shape.group() <= 16;
   return types && sizes && is_aligned(args.inputs[0]) && is_aligned(args.inputs[1]) &&

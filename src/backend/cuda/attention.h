@@ -2,8 +2,8 @@
 //
 // In place: the output may be written over q. A (token, head) row is written by one block alone,
 // and only after every block that reads that row of q has read it: the plain and prefill kernels
-// read their rows completely before they write them; the decode kernel's blocks read their rows
-// before they arrive at the counter, and only the last to arrive writes.
+// read their rows completely before they write them; of the decode kernel's blocks that share a
+// row, each has read it before it arrives at the counter, and only the last to arrive writes.
 #pragma once
 
 #include <cstdint>
@@ -41,9 +41,10 @@ struct AttentionParams {
   int64_t num_tokens = 0;
 
 #ifdef __CUDACC__
-  // 0 for the sequences past the last that a uniform step's spare rows stand for.
+  // 0 for the sequences past the last that a uniform step's spare rows stand for. Not from the L1
+  // cache: the decode kernel asks before it waits for the launch before it.
   [[nodiscard]] __device__ int kv_len(int sequence) const {
-    return sequence < num_sequences ? min(kv_lens[sequence], max_kv_len) : 0;
+    return sequence < num_sequences ? min(__ldcg(kv_lens + sequence), max_kv_len) : 0;
   }
 #endif
 };
@@ -96,13 +97,14 @@ AttentionParams<T> attention_params(const KernelArgs& args) {
   return params;
 }
 
-// May the tensor-core kernels run this: 16-bit, head size 64, 96 or 128, pages of 16, 32 or 64
-// slots, at most 16 query heads per kv head, rows aligned to 16 bytes.
-bool accepts_tensor_cores(const KernelArgs& args);
+// May a tensor-core kernel run this that takes head sizes up to `max_head_size`: 16-bit, head size
+// 64, 96, 128 or 256, pages of 16, 32 or 64 slots, at most 16 query heads per kv head, rows aligned
+// to 16 bytes.
+bool accepts_tensor_cores(const KernelArgs& args, int max_head_size);
 
 // Calls `visitor(TypeTag<T>{}, std::integral_constant<int, C>{})` for what accepts_tensor_cores
 // allows.
-template <typename Visitor>
+template <int kMaxHeadSize, typename Visitor>
 decltype(auto) visit_tensor_core_shape(const KernelArgs& args, Visitor&& visitor) {
   const auto with_type = [&](auto element) {
     switch (args.inputs[1].shape[3]) {
@@ -110,6 +112,11 @@ decltype(auto) visit_tensor_core_shape(const KernelArgs& args, Visitor&& visitor
         return visitor(element, std::integral_constant<int, 64>{});
       case 96:
         return visitor(element, std::integral_constant<int, 96>{});
+      case 256:
+        if constexpr (kMaxHeadSize >= 256) {
+          return visitor(element, std::integral_constant<int, 256>{});
+        }
+        [[fallthrough]];
       default:
         return visitor(element, std::integral_constant<int, 128>{});
     }

@@ -1,62 +1,15 @@
-// How the decode kernel's partial results become one: four warps' of a chunk, then chunks in order.
+// How decode attention's partial results become one: four warps' of a chunk, then chunks in order.
+//
+// A kv head's chunks are folded by the block that has them all, in shared memory; else through
+// scratch by the block that arrives last. Both fold with the same operations in the same order, so
+// neither the grid nor the order of arrival shows in the bits.
 #pragma once
 
 #include <cuda/atomic>
 
-#include "backend/cuda/attention.h"
-#include "backend/cuda/attention_tile.cuh"
+#include "backend/cuda/attention_work.cuh"
 
 namespace encore::cuda::decode {
-
-inline constexpr int kWarps = 4;
-inline constexpr int kThreads = kWarps * kWarpSize;
-inline constexpr int kMaxChunks = kWarpSize;  // of a sequence; one lane each in the last fold
-inline constexpr int kMaxRows = 32;           // query rows of a block
-
-// The launch beyond AttentionParams.
-struct DecodePlan {
-  int rows = 0;        // query rows of a kv head
-  int row_blocks = 0;  // blocks that share them
-  int rows_per_block = 0;
-  int min_chunk = 0;
-  int max_chunks = 0;  // partial results that scratch holds per sequence, kv head and row block
-  float* values = nullptr;       // [.., max_chunks, rows_per_block, C]
-  float2* softmaxes = nullptr;   // [.., max_chunks, rows_per_block]: maximum and sum
-  uint32_t* counters = nullptr;  // one per sequence, kv head and row block
-};
-
-// Where one block works.
-struct Place {
-  int sequence = 0;
-  int kv_head = 0;
-  int first_row = 0;
-  int rows = 0;
-  int kv_len = 0;
-  int64_t group = 0;  // of partial results, and of the counter
-};
-
-template <typename T>
-__device__ __forceinline__ Place find_place(const AttentionParams<T>& params,
-                                            const DecodePlan& plan) {
-  Place place;
-  place.sequence = blockIdx.z;
-  place.kv_head = blockIdx.y / plan.row_blocks;
-  place.first_row = blockIdx.y % plan.row_blocks * plan.rows_per_block;
-  place.rows = min(plan.rows_per_block, plan.rows - place.first_row);
-  place.kv_len = params.kv_len(place.sequence);
-  place.group = static_cast<int64_t>(blockIdx.z) * gridDim.y + blockIdx.y;
-  return place;
-}
-
-// Elements from the start of q, or of the output, to a row of this block.
-template <typename T>
-__device__ __forceinline__ int64_t row_offset(const AttentionParams<T>& params, const Place& place,
-                                              int row, int64_t stride) {
-  const int token = (place.first_row + row) / params.group;
-  const int head = place.kv_head * params.group + (place.first_row + row) % params.group;
-  return (static_cast<int64_t>(place.sequence) * params.uniform_q + token) * stride +
-         static_cast<int64_t>(head) * params.head_size;
-}
 
 template <typename T>
 __device__ __forceinline__ void store_four(T* address, float4 x) {
@@ -90,157 +43,178 @@ __device__ __forceinline__ float4 normalized(float4 value, float sum) {
   return {value.x * inverse, value.y * inverse, value.z * inverse, value.w * inverse};
 }
 
-// Where the four warps' results of a chunk become one.
+// Shared memory in which results are folded.
 template <int C>
 struct Exchange {
   static constexpr int kStride = C + 8;  // floats; keeps rows of one column in different banks
-  float* values;                         // [warp][row][kStride]
-  float2 (*softmaxes)[kMaxRows];         // [warp][row]
-  float2 (*running)[kMaxRows];           // [2][row]: before and after this chunk, by its parity
+
+  float* values;      // [warp][row][kStride]: the warps' results of a chunk
+  float2* softmaxes;  // [warp][row]
+  float* total;       // [row][C]: of the chunks so far
+  float2* running;    // [2][row]: their softmax before and after this chunk, by its parity
   int rows;
 
+  // Units: floats. A multiple of 4 for each part, so that all are aligned.
+  static constexpr int64_t floats(int rows) {
+    return int64_t{rows} * (kWarps * kStride + C + kWarps * 2 + 4);
+  }
+  __device__ __forceinline__ Exchange(void* memory, int rows) : rows(rows) {
+    values = static_cast<float*>(memory);
+    total = values + kWarps * rows * kStride;
+    softmaxes = reinterpret_cast<float2*>(total + rows * C);
+    running = softmaxes + kWarps * rows;
+  }
+
   // A warp's part: fragments of its rows.
-  template <int kRowTiles>
-  __device__ __forceinline__ void write(const float (&parts)[kRowTiles][C / 8][4],
-                                        const RunningSoftmax (&softmax)[kRowTiles]) {
+  __device__ __forceinline__ void write(const float (&parts)[C / 8][4],
+                                        const RunningSoftmax& softmax, int rows_used) const {
     const int warp = threadIdx.x / kWarpSize;
     const int lane = threadIdx.x % kWarpSize;
 #pragma unroll
-    for (int m = 0; m < kRowTiles; ++m) {
+    for (int r = 0; r < 2; ++r) {
+      const int row = r * 8 + lane / 4;
+      const float sum = softmax.row_sum(r);
+      if (row >= rows_used) continue;
+      if (lane % 4 == 0) softmaxes[warp * rows + row] = {softmax.max[r], sum};
+      float* out = values + (warp * rows + row) * kStride + lane % 4 * 2;
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const int row = m * 16 + r * 8 + lane / 4;
-        const float sum = softmax[m].row_sum(r);
-        if (row >= rows) continue;
-        if (lane % 4 == 0) softmaxes[warp][row] = {softmax[m].max[r], sum};
-        float* out = values + (warp * rows + row) * kStride + lane % 4 * 2;
-#pragma unroll
-        for (int n = 0; n < C / 8; ++n) {
-          *reinterpret_cast<float2*>(out + n * 8) = {parts[m][n][2 * r], parts[m][n][2 * r + 1]};
-        }
-      }
+      for (int n = 0; n < C / 8; ++n)
+        *reinterpret_cast<float2*>(out + n * 8) = {parts[n][2 * r], parts[n][2 * r + 1]};
     }
   }
   // Four columns of a row over the whole chunk, and its softmax.
   __device__ __forceinline__ float4 read(int row, int column, float scale, float2& softmax) const {
-    softmax = softmaxes[0][row];
-    float4 total = *reinterpret_cast<const float4*>(values + row * kStride + column);
+    softmax = softmaxes[row];
+    float4 value = *reinterpret_cast<const float4*>(values + row * kStride + column);
 #pragma unroll
     for (int warp = 1; warp < kWarps; ++warp) {
-      const float2 other = softmaxes[warp][row];
+      const float2 other = softmaxes[warp * rows + row];
       const Fold step = fold(softmax.x, other.x, scale);
       const auto* now =
           reinterpret_cast<const float4*>(values + (warp * rows + row) * kStride + column);
-      total = apply(step, total, *now);
+      value = apply(step, value, *now);
       softmax = {step.max, apply(step, softmax.y, other.y)};
     }
-    return total;
+    return value;
   }
 };
 
-// Writes a chunk's result where it belongs: the output, when nothing more comes; the running
-// result, when this block has all chunks; else its place in scratch.
-template <typename T, int C>
-__device__ __forceinline__ void finish_chunk(const AttentionParams<T>& params,
-                                             const DecodePlan& plan, const Place& place,
-                                             const Exchange<C>& exchange, int chunk,
-                                             int num_chunks) {
-  const float scale = params.scale_log2e;
-  const bool alone = gridDim.x == 1 || num_chunks == 1;
-  const int64_t slot = alone ? place.group : place.group * plan.max_chunks + chunk;
-  for (int i = threadIdx.x; i < place.rows * (C / 4); i += kThreads) {
-    const int row = i / (C / 4);
-    const int column = i % (C / 4) * 4;
-    float2 softmax;
-    float4 value = exchange.read(row, column, scale, softmax);
-    const int64_t cell = slot * plan.rows_per_block + row;
-    auto* partial = reinterpret_cast<float4*>(plan.values + cell * C + column);
-    if (alone) {
-      const float2 before =
-          chunk == 0 ? make_float2(kMinusInfinity, 0.0F) : exchange.running[(chunk + 1) % 2][row];
-      const Fold step = fold(before.x, softmax.x, scale);
-      value = apply(step, chunk == 0 ? float4{} : *partial, value);
-      softmax = {step.max, apply(step, before.y, softmax.y)};
-      if (column == 0) exchange.running[chunk % 2][row] = softmax;
-    }
-    if (alone && chunk == num_chunks - 1) {
-      store_four(params.out + row_offset(params, place, row, params.out_stride) + column,
-                 normalized(value, softmax.y));
-    } else {
-      *partial = value;
-      if (!alone && column == 0) plan.softmaxes[cell] = softmax;
-    }
-  }
+// Calls `visitor(row, column)` for this thread's parts, of four columns, of the place's rows.
+template <int C, typename Visitor>
+__device__ __forceinline__ void for_each_four(int rows, Visitor&& visitor) {
+  for (int i = threadIdx.x; i < rows * (C / 4); i += kThreads)
+    visitor(i / (C / 4), i % (C / 4) * 4);
 }
 
-// Is this the last of `num_blocks` blocks to get here? If so, it sees what the others wrote, and
-// has read q as they have.
-__device__ __forceinline__ bool arrive(uint32_t* counter, int num_blocks) {
+// Adds a chunk to those before it, all of which this block had; after the last, writes the output.
+template <typename T, int C>
+__device__ __forceinline__ void add_chunk(const AttentionParams<T>& params, const Place& place,
+                                          const Exchange<C>& exchange, int chunk, int num_chunks) {
+  const float scale = params.scale_log2e;
+  for_each_four<C>(place.rows, [&](int row, int column) {
+    float2 softmax;
+    float4 value = exchange.read(row, column, scale, softmax);
+    auto* total = reinterpret_cast<float4*>(exchange.total + row * C + column);
+    const float2 before = chunk == 0 ? make_float2(kMinusInfinity, 0.0F)
+                                     : exchange.running[(chunk + 1) % 2 * exchange.rows + row];
+    const Fold step = fold(before.x, softmax.x, scale);
+    value = apply(step, chunk == 0 ? float4{} : *total, value);
+    softmax = {step.max, apply(step, before.y, softmax.y)};
+    if (chunk < num_chunks - 1) {
+      *total = value;
+      if (column == 0) exchange.running[chunk % 2 * exchange.rows + row] = softmax;
+    } else {
+      store_four(params.out + row_offset(params, place, row, params.out_stride) + column,
+                 normalized(value, softmax.y));
+    }
+  });
+}
+
+// Writes a chunk of a kv head of which other shares have chunks, too, to scratch.
+template <int C>
+__device__ __forceinline__ void publish_chunk(const DecodePlan& plan, const Place& place,
+                                              const Exchange<C>& exchange, int64_t slot, int chunk,
+                                              float scale) {
+  const int64_t first_cell = (slot * plan.max_chunks + chunk) * plan.rows_per_block;
+  for_each_four<C>(place.rows, [&](int row, int column) {
+    float2 softmax;
+    const float4 value = exchange.read(row, column, scale, softmax);
+    *reinterpret_cast<float4*>(plan.values + (first_cell + row) * C + column) = value;
+    if (column == 0) plan.softmaxes[first_cell + row] = softmax;
+  });
+}
+
+// Tells that this block has published `chunks` of a kv head's `all`. Is it the last to do so? If
+// so, it sees what the others wrote, and the others have read q as it has.
+//
+// Message passing at device scope: each thread's writes happen before the barrier, the barrier
+// before the leader's fetch_add, whose release makes them visible to whoever's fetch_add acquires
+// them by reading from it, or from a later one of the release sequence; so to the last. The store
+// that leaves the counter zero for the next launch need not order anything: the end of the launch
+// does.
+__device__ __forceinline__ bool arrive(uint32_t* counter, int chunks, int all) {
   __shared__ bool is_last;
   __syncthreads();
   if (threadIdx.x == 0) {
     ::cuda::atomic_ref<uint32_t, ::cuda::thread_scope_device> arrived(*counter);
-    is_last =
-        arrived.fetch_add(1, ::cuda::memory_order_acq_rel) + 1 == static_cast<uint32_t>(num_blocks);
+    const uint32_t before = arrived.fetch_add(chunks, ::cuda::memory_order_acq_rel);
+    is_last = before + chunks == static_cast<uint32_t>(all);
     if (is_last) arrived.store(0, ::cuda::memory_order_relaxed);
   }
   __syncthreads();
   return is_last;
 }
 
-// Folds all chunks' partial results, in order, and writes the output.
+// Folds a kv head's chunks out of scratch, in order, and writes the output. What a thread reads of
+// many chunks is under way at once.
 template <typename T, int C>
 __device__ __forceinline__ void fold_chunks(const AttentionParams<T>& params,
                                             const DecodePlan& plan, const Place& place,
-                                            int num_chunks, float4* steps) {
-  const float scale = params.scale_log2e;
-  const int lane = threadIdx.x % kWarpSize;
-  const int64_t first_cell = place.group * plan.max_chunks * plan.rows_per_block;
-  // Lane i finds how chunk i joins the ones before it: {old, now, sum}.
-  for (int row = threadIdx.x / kWarpSize; row < place.rows; row += kWarps) {
-    float2 softmax = {kMinusInfinity, 0.0F};
-    if (lane < num_chunks) {
-      softmax = __ldcg(plan.softmaxes + first_cell + lane * plan.rows_per_block + row);
-    }
-    float largest = softmax.x;
-#pragma unroll
-    for (int distance = 1; distance < kWarpSize; distance *= 2) {
-      const float other = __shfl_up_sync(0xffffffffU, largest, distance);
-      if (lane >= distance) largest = fmaxf(largest, other);
-    }
-    const float before = __shfl_up_sync(0xffffffffU, largest, 1);
-    const Fold step = fold(lane == 0 ? kMinusInfinity : before, softmax.x, scale);
-    steps[row * kMaxChunks + lane] = {step.old, step.now, softmax.y, 0.0F};
-  }
-  __syncthreads();
-  for (int i = threadIdx.x; i < place.rows * (C / 4); i += kThreads) {
-    const int row = i / (C / 4);
-    const int column = i % (C / 4) * 4;
-    const float* partial = plan.values + (first_cell + row) * C + column;
+                                            int64_t slot, int num_chunks) {
+  constexpr int kAtOnce = 8;
+  for_each_four<C>(place.rows, [&](int row, int column) {
     float4 value = {};
-    float sum = 0.0F;
-#pragma unroll 8
-    for (int chunk = 0; chunk < num_chunks; ++chunk) {
-      const float4 step = steps[row * kMaxChunks + chunk];
-      const Fold join{0.0F, step.x, step.y};
-      const auto* now = reinterpret_cast<const float4*>(partial + static_cast<int64_t>(chunk) *
-                                                                      plan.rows_per_block * C);
-      value = apply(join, value, __ldcg(now));
-      sum = apply(join, sum, step.z);
+    float2 softmax = {kMinusInfinity, 0.0F};
+    for (int first = 0; first < num_chunks; first += kAtOnce) {
+      const int64_t cell = (slot * plan.max_chunks + first) * plan.rows_per_block + row;
+      float4 values[kAtOnce];
+      float2 softmaxes[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (first + i >= num_chunks) continue;
+        const int64_t from = cell + i * plan.rows_per_block;
+        values[i] = __ldcg(reinterpret_cast<const float4*>(plan.values + from * C + column));
+        softmaxes[i] = __ldcg(plan.softmaxes + from);
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (first + i >= num_chunks) continue;
+        const Fold step = fold(softmax.x, softmaxes[i].x, params.scale_log2e);
+        value = apply(step, value, values[i]);
+        softmax = {step.max, apply(step, softmax.y, softmaxes[i].y)};
+      }
     }
     store_four(params.out + row_offset(params, place, row, params.out_stride) + column,
-               normalized(value, sum));
-  }
+               normalized(value, softmax.y));
+  });
 }
 
-// Zeros for rows without keys, as far as there are rows.
+// Zeros for the rows of sequences without keys and for rows that no sequence owns. All blocks share
+// them.
 template <typename T, int C>
-__device__ __forceinline__ void store_zeros(const AttentionParams<T>& params, const Place& place) {
-  for (int i = threadIdx.x; i < place.rows * (C / 4); i += kThreads) {
-    const int64_t offset = row_offset(params, place, i / (C / 4), params.out_stride);
-    const int token = (place.first_row + i / (C / 4)) / params.group;
-    if (int64_t{place.sequence} * params.uniform_q + token >= params.num_tokens) continue;
-    store_four(params.out + offset + i % (C / 4) * 4, float4{});
+__device__ __forceinline__ void store_zeros(const AttentionParams<T>& params,
+                                            const DecodePlan& plan) {
+  const int row_fours = params.kv_heads * params.group * (C / 4);
+  const int number = static_cast<int>(blockIdx.y * gridDim.x + blockIdx.x);
+  const int stride = static_cast<int>(gridDim.y * gridDim.x);
+  for (int run = number; run < plan.num_runs; run += stride) {
+    if (params.kv_len(run) > 0) continue;
+    const int64_t first = int64_t{run} * params.uniform_q;
+    const int count = static_cast<int>(min(int64_t{params.uniform_q}, params.num_tokens - first));
+    for (int i = threadIdx.x; i < count * row_fours; i += kThreads) {
+      store_four(params.out + (first + i / row_fours) * params.out_stride + i % row_fours * 4,
+                 float4{});
+    }
   }
 }
 

@@ -290,7 +290,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 }
 
 bool accepts(const KernelArgs& args) {
-  return accepts_tensor_cores(args);
+  return accepts_tensor_cores(args, 128);
 }
 
 template <typename T, int C>
@@ -311,7 +311,7 @@ BoundLaunch bind_shape(const KernelArgs& args) {
 }
 
 BoundLaunch bind(Device&, const KernelArgs& args) {
-  return visit_tensor_core_shape(args, [&](auto element, auto head_size) {
+  return visit_tensor_core_shape<128>(args, [&](auto element, auto head_size) {
     return bind_shape<typename decltype(element)::type, head_size.value>(args);
   });
 }

@@ -24,6 +24,19 @@ __device__ __forceinline__ void copy_async(uint32_t shared, const void* global, 
                "r"(valid ? 16 : 0)
                : "memory");
 }
+// The same for memory that is read once: the L2 cache should drop it before anything else. The
+// policy comes from read_once_policy().
+__device__ __forceinline__ uint64_t read_once_policy() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ __forceinline__ void copy_async_once(uint32_t shared, const void* global, bool valid,
+                                                uint64_t policy) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(shared),
+               "l"(global), "r"(valid ? 16 : 0), "l"(policy)
+               : "memory");
+}
 // Closes a group of copies of this thread.
 __device__ __forceinline__ void commit_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
@@ -39,8 +52,8 @@ __device__ __forceinline__ void wait_for_copies() {
 // permuted so that eight rows of one piece lie in different banks.
 template <int C>
 __device__ __forceinline__ uint32_t tile_offset(int row, int piece) {
-  static_assert(C == 64 || C == 96 || C == 128);
-  // Rows of 64 or 128 elements start in the same bank; rows of 96 alternate between two.
+  static_assert(C == 64 || C == 96 || C == 128 || C == 256);
+  // Rows of 64, 128 or 256 elements start in the same bank; rows of 96 alternate between two.
   const int permuted = C == 96 ? piece ^ ((row >> 1) & 3) : piece ^ (row & 7);
   return static_cast<uint32_t>((row * (C / 8) + permuted) * 16);
 }
@@ -79,8 +92,8 @@ __device__ __forceinline__ uint32_t value_address(uint32_t tile, int lane) {
   return tile + tile_offset<C>(lane % 16, lane / 16);
 }
 // One exclusive or instead of a register per step. Needs tiles aligned to kTileAlignment: the bits
-// that tile_offset() permutes are then bits of the address.
-inline constexpr int kTileAlignment = 256;
+// that tile_offset() permutes, and those of a row's pieces, are then bits of the address.
+inline constexpr int kTileAlignment = 512;
 template <int C>
 __device__ __forceinline__ uint32_t step_address(uint32_t first, int step) {
   if constexpr (C == 96) return (first ^ static_cast<uint32_t>(step % 2 * 32)) + step / 2 * 64;

@@ -2,11 +2,12 @@
 #pragma once
 
 #include <compare>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
+#include <vector>
 
 #include <cublasLt.h>
 #include <cuda_runtime.h>
@@ -43,7 +44,7 @@ struct MatmulOperands {
   void* workspace = nullptr;
 };
 
-// The library, with one handle for one device. Threads: any; calls are cheap after a shape's first.
+// The library, with one handle for one device. Threads: any.
 class CublasLt {
  public:
   // Scratch that algorithms for such an output may use: up to 16 partial sums of each element in
@@ -56,27 +57,43 @@ class CublasLt {
   CublasLt(const CublasLt&) = delete;
   CublasLt& operator=(const CublasLt&) = delete;
 
+  // A shape with the algorithm that runs it; shared by all launches of that shape.
+  struct Plan {
+    int64_t workspace_bytes = 0;
+    cublasLtMatmulDescOpaque_t operation;
+    cublasLtMatrixLayoutOpaque_t weight;
+    cublasLtMatrixLayoutOpaque_t x;
+    cublasLtMatrixLayoutOpaque_t out;
+    cublasLtMatmulAlgo_t algorithm;
+  };
+
   // A product that is ready to be launched. Lifetime: until its CublasLt is destroyed.
   class Matmul {
    public:
+    Matmul(const CublasLt& library, std::shared_ptr<const Plan> plan,
+           const MatmulOperands& operands);
     // Capture: yes. Errors: kDevice.
     void launch(cudaStream_t stream) const;
 
    private:
-    friend class CublasLt;
-    const CublasLt* library_ = nullptr;
+    const CublasLt* library_;
+    std::shared_ptr<const Plan> plan_;
     MatmulOperands operands_;
-    int64_t workspace_bytes_ = 0;
-    cublasLtMatmulDescOpaque_t operation_;
-    cublasLtMatrixLayoutOpaque_t weight_;
-    cublasLtMatrixLayoutOpaque_t x_;
-    cublasLtMatrixLayoutOpaque_t out_;
-    cublasLtMatmulAlgo_t algorithm_;
+    cublasLtMatmulDescOpaque_t operation_;  // the plan's, with this product's bias
   };
 
-  // Chooses an algorithm that gives the same bits on every run. Null when there is none for the
-  // shape.
-  std::unique_ptr<Matmul> plan(const MatmulShape& shape, const MatmulOperands& operands);
+  // Algorithms that give the same bits on every run, at most `most` of them, in the order of the
+  // library's own guess; as text, which this version of the library reads back. None when the
+  // library does not do the shape.
+  [[nodiscard]] std::vector<std::string> algorithms(const MatmulShape& shape, int most) const;
+  // Null when the text is no algorithm of this library that runs the shape.
+  [[nodiscard]] std::shared_ptr<const Plan> plan(const MatmulShape& shape,
+                                                 const std::string& algorithm) const;
+  // Names the kernel that an algorithm runs for such a shape.
+  [[nodiscard]] std::string code(const MatmulShape& shape, const std::string& algorithm) const;
+  // The plan of a shape, made at its first launch; null when `make` says so.
+  std::shared_ptr<const Plan> plan_once(const MatmulShape& shape,
+                                        const std::function<std::shared_ptr<const Plan>()>& make);
 
   [[nodiscard]] std::string version() const { return version_text(functions_.get_version()); }
   // "13.1.0" for 130100, as the library numbers its versions.
@@ -91,6 +108,8 @@ class CublasLt {
     decltype(&cublasLtGetStatusString) get_status_string = nullptr;
     decltype(&cublasLtMatmul) matmul = nullptr;
     decltype(&cublasLtMatmulAlgoGetHeuristic) get_heuristic = nullptr;
+    decltype(&cublasLtMatmulAlgoCheck) check_algorithm = nullptr;
+    decltype(&cublasLtMatmulAlgoConfigGetAttribute) get_attribute = nullptr;
     decltype(&cublasLtMatmulDescInit_internal) init_operation = nullptr;
     decltype(&cublasLtMatmulDescSetAttribute) set_operation = nullptr;
     decltype(&cublasLtMatrixLayoutInit_internal) init_layout = nullptr;
@@ -99,14 +118,13 @@ class CublasLt {
   };
 
   void check(cublasStatus_t status, const char* what) const;
-  void describe(Matmul& matmul, const MatmulShape& shape, const MatmulOperands& operands) const;
-  std::optional<cublasLtMatmulAlgo_t> choose(Matmul& matmul, const MatmulShape& shape) const;
+  [[nodiscard]] Plan describe(const MatmulShape& shape) const;
 
   Library library_;
   Functions functions_;
   cublasLtHandle_t handle_ = nullptr;
-  std::mutex mutex_;  // guards algorithms_
-  std::map<MatmulShape, std::optional<cublasLtMatmulAlgo_t>> algorithms_;
+  std::mutex mutex_;  // guards plans_
+  std::map<MatmulShape, std::shared_ptr<const Plan>> plans_;
 };
 
 }  // namespace encore::cuda

@@ -52,8 +52,13 @@ class CudaTest : public testing::Test {
       if (row.name == name) kernel = &row;
     }
     if (kernel->workspace != nullptr) {
-      memory_.push_back(device_->allocate(kernel->workspace(args).scratch_bytes));
+      const Workspace workspace = kernel->workspace(args);
+      const int64_t counter_bytes = workspace.num_counters * 4;
+      memory_.push_back(device_->allocate(workspace.scratch_bytes));
       args.scratch = memory_.back().data();
+      memory_.push_back(device_->allocate(counter_bytes));
+      args.counters = reinterpret_cast<uint32_t*>(memory_.back().data());
+      if (counter_bytes > 0) stream_->fill(args.counters, 0, counter_bytes);
     }
     return kernel->bind(*device_, args);
   }

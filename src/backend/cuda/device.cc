@@ -1,11 +1,16 @@
 #include "backend/cuda/device.h"
 
+#include <cctype>
+#include <fstream>
+
 #include <fmt/format.h>
 
 #include "backend/cuda/context.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/memory.h"
+#include "backend/cuda/source_hash.h"
 #include "backend/cuda/stream.h"
+#include "backend/cuda/tracer.h"
 
 namespace encore::cuda {
 namespace {
@@ -28,6 +33,26 @@ int count_devices() {
   }
   check(status, "cudaGetDeviceCount");
   return count;
+}
+
+// "580.65.06", of the driver's part in the kernel; empty where that does not tell.
+std::string driver_release() {
+  std::ifstream file("/proc/driver/nvidia/version");
+  for (std::string word; file >> word;) {
+    if (word.find('.') != std::string::npos && std::isdigit(word.front()) != 0) return word;
+  }
+  return "";
+}
+
+// What the fastest configuration of a kernel of ours depends on. Those of a library name its
+// version themselves, so that it need not be opened to look.
+TuningKey tuning_key(const cudaDeviceProp& properties) {
+  int driver_version = 0;
+  check(cudaDriverGetVersion(&driver_version), "cudaDriverGetVersion");
+  return {{"device", properties.name},
+          {"multiprocessors", std::to_string(properties.multiProcessorCount)},
+          {"driver", fmt::format("{} {}", driver_release(), version_text(driver_version))},
+          {"source", std::string(kSourceHash)}};
 }
 
 }  // namespace
@@ -62,6 +87,8 @@ CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
   chip_.max_shared_bytes_per_multiprocessor =
       static_cast<int>(properties.sharedMemPerMultiprocessor);
   kernels_ = KernelTable(all_kernels());
+  tuner_ = std::make_unique<Tuner>(tuning_key(properties),
+                                   create_launch_timer(*this, properties.l2CacheSize));
 }
 
 DeviceInfo CudaDevice::info() const {
@@ -87,6 +114,14 @@ DeviceInfo CudaDevice::info() const {
   return info;
 }
 
+std::optional<int64_t> CudaDevice::used_bytes() const {
+  use_device(ordinal_);
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  check(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
+  return static_cast<int64_t>(total_bytes - free_bytes);
+}
+
 Memory CudaDevice::allocate(int64_t bytes) {
   return allocate_device_memory(ordinal_, bytes);
 }
@@ -101,6 +136,10 @@ std::unique_ptr<Stream> CudaDevice::create_stream() {
 }
 std::unique_ptr<Event> CudaDevice::create_event() {
   return std::make_unique<CudaEvent>(ordinal_);
+}
+std::unique_ptr<Tracer> CudaDevice::create_tracer(TraceDetail detail) {
+  return detail == TraceDetail::kLaunches ? create_cupti_tracer(ordinal_)
+                                          : create_replay_tracer(ordinal_);
 }
 
 void CudaDevice::fill_random(Stream& stream, const TensorView& tensor, uint64_t seed,

@@ -7,6 +7,7 @@
 #include "backend/cuda/cublaslt.h"
 #include "backend/cuda/launch.h"
 #include "backend/device.h"
+#include "backend/tuning.h"
 
 namespace encore::cuda {
 
@@ -17,6 +18,7 @@ class CudaDevice final : public Device {
 
   [[nodiscard]] DeviceKind kind() const override { return DeviceKind::kCuda; }
   [[nodiscard]] DeviceInfo info() const override;
+  [[nodiscard]] std::optional<int64_t> used_bytes() const override;
   Memory allocate(int64_t bytes) override;
   Memory allocate_host(int64_t bytes) override;
   std::unique_ptr<AddressRange> reserve(int64_t bytes) override;
@@ -25,6 +27,8 @@ class CudaDevice final : public Device {
   [[nodiscard]] KernelTable& kernels() override { return kernels_; }
   void fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev) override;
   double read_bandwidth() override;
+  std::unique_ptr<Tracer> create_tracer(TraceDetail detail) override;
+  [[nodiscard]] Tuner& tuner() override { return *tuner_; }
 
   [[nodiscard]] const Chip& chip() const { return chip_; }
   // Opened when first asked for. Errors: kDevice.
@@ -35,6 +39,7 @@ class CudaDevice final : public Device {
   Chip chip_;
   std::string name_;
   KernelTable kernels_;
+  std::unique_ptr<Tuner> tuner_;
   mutable std::mutex mutex_;  // guards the pointer cublaslt_
   std::unique_ptr<CublasLt> cublaslt_;
 };

@@ -11,10 +11,6 @@ namespace {
 
 constexpr int64_t kMaxThreads = 128;
 
-__device__ __forceinline__ float silu(float x) {
-  return x / (1.0F + expf(-x));
-}
-
 struct Add {
   static constexpr int kNumInputs = 2;
   __device__ static float apply(float a, float b) { return a + b; }

@@ -1,5 +1,5 @@
-// linear with one row: a kernel of ours that streams the weights once. Declared for linear.cc's
-// table.
+// linear and fused_linear with one row: kernels of ours that stream the weights once. Declared for
+// linear.cc's table.
 #pragma once
 
 #include "backend/kernel.h"
@@ -7,7 +7,7 @@
 namespace encore::cuda {
 
 // One row of bf16 or f16, weights dense, everything aligned to 16 bytes; output f32 or as the
-// input.
+// input. A norm in front spans at most 8192 columns.
 bool accepts_gemv(const KernelArgs& args);
 BoundLaunch bind_gemv(Device& device, const KernelArgs& args);
 

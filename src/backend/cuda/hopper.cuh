@@ -48,6 +48,40 @@ __device__ __forceinline__ void wait_for_phase(uint32_t barrier, uint32_t parity
       : "memory");
 }
 
+// Is that phase over? Does not wait.
+__device__ __forceinline__ bool is_over(uint32_t barrier, uint32_t parity) {
+  uint32_t over;
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "mbarrier.test_wait.parity.acquire.cta.shared::cta.b64 done, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, done;\n"
+      "}\n"
+      : "=r"(over)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return over != 0;
+}
+
+// Copies bytes that lie in a row and are read once: caches should drop them first. Addresses and
+// size are multiples of 16.
+__device__ __forceinline__ void copy_bytes_once(uint32_t target, const void* source, uint32_t bytes,
+                                                uint32_t barrier) {
+  asm volatile(
+      "{\n"
+      ".reg .b64 policy;\n"
+      "createpolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+      " [%0], [%1], %2, [%3], policy;\n"
+      "}\n" ::"r"(target),
+      "l"(source), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+// Has the L2 cache fetch such bytes.
+__device__ __forceinline__ void prefetch_bytes(const void* source, uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source), "r"(bytes) : "memory");
+}
+
 // Copies the box at `at` of a tensor of three dimensions, innermost first; what lies outside of the
 // tensor is zero, and counts as bytes.
 __device__ __forceinline__ void copy_box(uint32_t target, const CUtensorMap& map, int3 at,

@@ -9,13 +9,14 @@
 
 namespace encore::cuda {
 
-std::span<const Kernel> linear_kernels();       // linear.cc: linear
-std::span<const Kernel> elementwise_kernels();  // elementwise.cu: add, mul, silu, silu_mul
-std::span<const Kernel> norm_kernels();         // norm.cu: rms_norm, add_rms_norm
-std::span<const Kernel> row_kernels();          // rows.cu: embedding, gather_rows
-std::span<const Kernel> rope_kernels();         // rope.cu: rope, kv_write, rope_kv_write
-std::span<const Kernel> attention_kernels();    // attention.cu: attention
-std::span<const Kernel> sample_kernels();       // sample.cu: sample
+std::span<const Kernel> linear_kernels();        // linear.cc: linear
+std::span<const Kernel> fused_linear_kernels();  // fused_linear.cc: fused_linear
+std::span<const Kernel> elementwise_kernels();   // elementwise.cu: add, mul, silu, silu_mul
+std::span<const Kernel> norm_kernels();          // norm.cu: rms_norm, add_rms_norm
+std::span<const Kernel> row_kernels();           // rows.cu: embedding, gather_rows
+std::span<const Kernel> rope_kernels();          // rope.cu: rope, kv_write, rope_kv_write
+std::span<const Kernel> attention_kernels();     // attention.cu: attention
+std::span<const Kernel> sample_kernels();        // sample.cu: sample
 
 // All of the above.
 std::vector<Kernel> all_kernels();

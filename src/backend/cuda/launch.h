@@ -217,6 +217,10 @@ __device__ __forceinline__ float warp_max(float value) {
   return value;
 }
 
+__device__ __forceinline__ float silu(float x) {
+  return x / (1.0F + expf(-x));
+}
+
 #endif  // __CUDACC__
 
 }  // namespace encore::cuda

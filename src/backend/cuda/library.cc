@@ -43,6 +43,7 @@ void add_toolkit(std::vector<fs::path>& directories) {
   }
   add_existing(directories, "/usr/local/cuda/lib64");
   add_existing(directories, "/usr/local/cuda-13/lib64");
+  add_existing(directories, "/usr/local/cuda/extras/CUPTI/lib64");
 }
 
 // .deps/python beside the executable or above it: what the set-up script installs.
@@ -89,7 +90,7 @@ std::vector<fs::path> library_directories() {
   return directories;
 }
 
-Library::Library(const std::string& soname) {
+Library::Library(const std::string& soname, std::string_view package) {
   handle_ = dlopen(soname.c_str(), RTLD_NOW | RTLD_LOCAL);
   std::string looked = "  the system's default places\n";
   if (handle_ == nullptr) {
@@ -111,8 +112,8 @@ Library::Library(const std::string& soname) {
     fail(
         ErrorKind::kDevice,
         "{} was not found. Looked in:\n{}Run ./dev setup, which fetches it, or install the CUDA 13 "
-        "libraries (pip install nvidia-cublas) where python3 finds them.",
-        soname, looked);
+        "libraries (pip install {}) where python3 finds them.",
+        soname, looked, package);
   }
   link_map* map = nullptr;
   path_ = dlinfo(handle_, RTLD_DI_LINKMAP, &map) == 0 && map != nullptr ? map->l_name : soname;

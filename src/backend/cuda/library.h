@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace encore::cuda {
@@ -11,8 +12,9 @@ namespace encore::cuda {
 class Library {
  public:
   // Looks in the system's default places, the CUDA toolkit, .deps/python above the executable, and
-  // the packages of the python3 on PATH. Errors: kDevice listing where it looked, and what to do.
-  explicit Library(const std::string& soname);
+  // the packages of the python3 on PATH. `package` is the Python package that has it.
+  // Errors: kDevice listing where it looked, and what to do.
+  explicit Library(const std::string& soname, std::string_view package = "nvidia-cublas");
 
   // Errors: kDevice naming the function.
   template <typename Function>

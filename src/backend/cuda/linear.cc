@@ -1,6 +1,8 @@
 // linear: the table of its kernels, and the one that calls cuBLASLt.
 #include <array>
+#include <map>
 #include <memory>
+#include <string>
 
 #include "backend/cuda/device.h"
 #include "backend/cuda/fewrow.h"
@@ -35,7 +37,7 @@ Workspace cublaslt_workspace(const KernelArgs& args) {
               CublasLt::workspace_bytes(args.inputs[0].num_rows(), args.inputs[1].num_rows())};
 }
 
-BoundLaunch bind_cublaslt(Device& device, const KernelArgs& args) {
+MatmulShape matmul_shape(const KernelArgs& args) {
   const TensorView& x = args.inputs[0];
   const TensorView& weight = args.inputs[1];
   const TensorView& out = args.outputs[0];
@@ -50,17 +52,51 @@ BoundLaunch bind_cublaslt(Device& device, const KernelArgs& args) {
   shape.out_dtype = out.dtype;
   shape.has_bias = args.inputs.size() > 2;
   shape.out_alignment = alignment_of(out);
+  return shape;
+}
+
+BoundLaunch bind_plan(const CublasLt& library, std::shared_ptr<const CublasLt::Plan> plan,
+                      const KernelArgs& args) {
   MatmulOperands operands;
-  operands.x = x.data;
-  operands.weight = weight.data;
-  operands.bias = shape.has_bias ? args.inputs[2].data : nullptr;
-  operands.out = out.data;
+  operands.x = args.inputs[0].data;
+  operands.weight = args.inputs[1].data;
+  operands.bias = args.inputs.size() > 2 ? args.inputs[2].data : nullptr;
+  operands.out = args.outputs[0].data;
   operands.workspace = args.scratch;
   // Shared by the copies of the launch function.
-  std::shared_ptr<const CublasLt::Matmul> matmul =
-      static_cast<CudaDevice&>(device).cublaslt().plan(shape, operands);
-  if (matmul == nullptr) return bind_plain_linear(device, args);
+  auto matmul = std::make_shared<const CublasLt::Matmul>(library, std::move(plan), operands);
   return [matmul](Stream& stream, const StepShape& /*step*/) { matmul->launch(handle(stream)); };
+}
+
+// With the algorithm that the tuner chose; null when the library has none for the shape.
+std::shared_ptr<const CublasLt::Plan> tuned_plan(Device& device, const CublasLt& library,
+                                                 const MatmulShape& shape, const KernelArgs& args) {
+  std::map<std::string, std::shared_ptr<const CublasLt::Plan>> plans;  // by algorithm
+  const auto plan_of = [&](const std::string& algorithm) {
+    auto known = plans.find(algorithm);
+    if (known == plans.end())
+      known = plans.emplace(algorithm, library.plan(shape, algorithm)).first;
+    return known->second;
+  };
+  const auto algorithm = device.tuner().choose(
+      {.launch = tuning_text("linear.cublaslt " + library.version(), args),
+       .args = args,
+       .workspace = cublaslt_workspace(args),
+       .candidates = [&](int most) { return library.algorithms(shape, most); },
+       .bind = [&](const std::string& config, const KernelArgs& on) -> BoundLaunch {
+         auto plan = plan_of(config);
+         return plan == nullptr ? nullptr : bind_plan(library, std::move(plan), on);
+       },
+       .code = [&](const std::string& config) { return library.code(shape, config); }});
+  return algorithm ? plan_of(*algorithm) : nullptr;
+}
+
+BoundLaunch bind_cublaslt(Device& device, const KernelArgs& args) {
+  CublasLt& library = static_cast<CudaDevice&>(device).cublaslt();
+  const MatmulShape shape = matmul_shape(args);
+  auto plan = library.plan_once(shape, [&] { return tuned_plan(device, library, shape, args); });
+  if (plan == nullptr) return bind_plain_linear(device, args);
+  return bind_plan(library, std::move(plan), args);
 }
 
 }  // namespace

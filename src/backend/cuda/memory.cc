@@ -7,6 +7,7 @@
 
 #include "backend/cuda/context.h"
 #include "backend/cuda/driver.h"
+#include "backend/fault.h"
 
 namespace encore::cuda {
 namespace {
@@ -59,6 +60,7 @@ class CudaAddressRange final : public AddressRange {
 
   void map(int64_t bytes) override {
     forbid_while_recording("AddressRange::map()");
+    fault::checkpoint("map");
     const int64_t wanted = rounded(bytes);
     if (wanted > bytes_) {
       fail(ErrorKind::kMemory, "{} bytes do not fit into a range of {}", bytes, bytes_);
@@ -124,6 +126,7 @@ class CudaAddressRange final : public AddressRange {
 
 Memory allocate_device_memory(int ordinal, int64_t bytes) {
   forbid_while_recording("device memory is allocated");
+  fault::checkpoint("allocate");
   use_device(ordinal);
   void* data = nullptr;
   // An empty allocation still has an address, as Memory's owner expects.
@@ -135,6 +138,7 @@ Memory allocate_device_memory(int ordinal, int64_t bytes) {
 
 Memory allocate_pinned_memory(int ordinal, int64_t bytes) {
   forbid_while_recording("pinned host memory is allocated");
+  fault::checkpoint("allocate");
   use_device(ordinal);
   void* data = nullptr;
   check(
@@ -146,6 +150,7 @@ Memory allocate_pinned_memory(int ordinal, int64_t bytes) {
 
 std::unique_ptr<AddressRange> reserve_addresses(int ordinal, int64_t bytes) {
   forbid_while_recording("addresses are reserved");
+  fault::checkpoint("reserve");
   use_device(ordinal);
   return std::make_unique<CudaAddressRange>(ordinal, bytes);
 }

@@ -1,11 +1,13 @@
 #include "backend/cuda/recording.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cxxabi.h>
 #include <unordered_map>
 
 #include "backend/cuda/context.h"
 #include "backend/cuda/driver.h"
+#include "backend/fault.h"
 
 namespace encore::cuda {
 
@@ -19,9 +21,6 @@ template class Handle<cudaGraphExec_t, cudaGraphExecDestroy>;
 template class Handle<cudaStream_t, cudaStreamDestroy>;
 template class Handle<cudaEvent_t, cudaEventDestroy>;
 
-namespace {
-
-// "void f<int>(int)" for a mangled name.
 std::string demangled(const char* name) {
   int status = 0;
   char* text = abi::__cxa_demangle(name, nullptr, nullptr, &status);
@@ -30,6 +29,8 @@ std::string demangled(const char* name) {
   std::free(text);  // NOLINT(cppcoreguidelines-no-malloc): __cxa_demangle's memory
   return result;
 }
+
+namespace {
 
 // The device function of a kernel node; empty when the driver does not tell.
 std::string kernel_name(cudaGraphNode_t node) {
@@ -97,12 +98,14 @@ CudaRecording::CudaRecording(GraphHandle graph, std::vector<NodeLabel> labels, c
   size_t count = 0;
   check(cudaGraphGetNodes(graph_.get(), nullptr, &count), "cudaGraphGetNodes");
   num_nodes_ = static_cast<int>(count);
+  fault::checkpoint("instantiate");
   check(cudaGraphInstantiate(exec_.put(), graph_.get(), 0), "cudaGraphInstantiate");
+  fault::checkpoint("upload");
   check(cudaGraphUpload(exec_.get(), stream), "cudaGraphUpload");
 }
 
-std::vector<RecordedNode> CudaRecording::nodes() const {
-  std::vector<RecordedNode> result;
+std::vector<std::vector<cudaGraphNode_t>> CudaRecording::nodes_by_launch() const {
+  std::vector<std::vector<cudaGraphNode_t>> result;
   std::unordered_map<cudaGraphNode_t, bool> seen;
   // A launch's nodes are those that its last node depends on and no earlier launch has.
   for (const NodeLabel& entry : labels_) {
@@ -116,13 +119,31 @@ std::vector<RecordedNode> CudaRecording::nodes() const {
       for (const cudaGraphNode_t before : dependencies_of(node))
         pending.push_back(before);
     }
-    for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+    std::reverse(nodes.begin(), nodes.end());
+    result.push_back(std::move(nodes));
+  }
+  return result;
+}
+
+std::vector<RecordedNode> CudaRecording::nodes() const {
+  std::vector<RecordedNode> result;
+  const auto launches = nodes_by_launch();
+  for (size_t i = 0; i < launches.size(); ++i) {
+    for (const cudaGraphNode_t node : launches[i]) {
       cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
-      check(cudaGraphNodeGetType(*node, &type), "cudaGraphNodeGetType");
-      result.push_back({kind_name(type), entry.label,
-                        type == cudaGraphNodeTypeKernel ? kernel_name(*node) : ""});
+      check(cudaGraphNodeGetType(node, &type), "cudaGraphNodeGetType");
+      result.push_back({kind_name(type), labels_[i].label,
+                        type == cudaGraphNodeTypeKernel ? kernel_name(node) : ""});
     }
   }
+  return result;
+}
+
+std::vector<int> CudaRecording::node_launches() const {
+  std::vector<int> result;
+  const auto launches = nodes_by_launch();
+  for (size_t i = 0; i < launches.size(); ++i)
+    result.insert(result.end(), launches[i].size(), static_cast<int>(i));
   return result;
 }
 

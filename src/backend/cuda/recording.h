@@ -51,9 +51,15 @@ class CudaRecording final : public Recording {
 
   [[nodiscard]] int num_nodes() const override { return num_nodes_; }
   [[nodiscard]] std::vector<RecordedNode> nodes() const override;
+  // Of each of nodes(), which of the launches made it, from 0.
+  [[nodiscard]] std::vector<int> node_launches() const;
+  [[nodiscard]] cudaGraph_t graph() const { return graph_.get(); }
   [[nodiscard]] cudaGraphExec_t exec() const { return exec_.get(); }
 
  private:
+  // The nodes of one launch after the other, in order.
+  [[nodiscard]] std::vector<std::vector<cudaGraphNode_t>> nodes_by_launch() const;
+
   GraphHandle graph_;  // kept for nodes()
   GraphExecHandle exec_;
   std::vector<NodeLabel> labels_;  // in launch order
@@ -63,5 +69,8 @@ class CudaRecording final : public Recording {
 // The newest node of what `stream` records; null before the first.
 // Errors: kCompile, naming the op, when something broke the recording.
 cudaGraphNode_t newest_node(cudaStream_t stream);
+
+// "void f<int>(int)" for a mangled name; other names as they are.
+std::string demangled(const char* name);
 
 }  // namespace encore::cuda

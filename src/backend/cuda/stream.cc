@@ -1,6 +1,8 @@
 #include "backend/cuda/stream.h"
 
 #include "backend/cuda/launch.h"
+#include "backend/cuda/tracer.h"
+#include "backend/fault.h"
 
 namespace encore::cuda {
 
@@ -15,6 +17,7 @@ CudaEvent::CudaEvent(int ordinal) {
 
 void CudaEvent::synchronize() {
   forbid_while_recording("an event is waited for");
+  const TraceScope trace({TraceKind::kWaitCall});
   check(cudaEventSynchronize(get()), "cudaEventSynchronize");
 }
 
@@ -57,7 +60,9 @@ void CudaStream::label_new_nodes(std::string_view label) {
 void CudaStream::launch(const LaunchAttributes& attributes, const BoundLaunch& bound,
                         const StepShape& step) {
   const OpScope scope(attributes.label);
+  const TraceScope trace({TraceKind::kLaunchCall, attributes.label});
   use_device(ordinal_);
+  fault::checkpoint("launch");
   bound(*this, step);
   if (capture_) {
     label_new_nodes(attributes.label);
@@ -70,6 +75,8 @@ void CudaStream::launch(const LaunchAttributes& attributes, const BoundLaunch& b
 void CudaStream::copy_to_device(void* device, const void* host, int64_t bytes) {
   if (bytes == 0) return;
   use_device(ordinal_);
+  fault::checkpoint("copy");
+  const TraceScope trace({TraceKind::kCopyCall, "copy_to_device"});
   check(cudaMemcpyAsync(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, get()),
         "copy to the device");
   if (capture_) label_new_nodes("copy_to_device");
@@ -78,6 +85,8 @@ void CudaStream::copy_to_device(void* device, const void* host, int64_t bytes) {
 void CudaStream::copy_to_host(void* host, const void* device, int64_t bytes) {
   if (bytes == 0) return;
   use_device(ordinal_);
+  fault::checkpoint("copy");
+  const TraceScope trace({TraceKind::kCopyCall, "copy_to_host"});
   check(cudaMemcpyAsync(host, device, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, get()),
         "copy to the host");
   if (capture_) label_new_nodes("copy_to_host");
@@ -86,12 +95,14 @@ void CudaStream::copy_to_host(void* host, const void* device, int64_t bytes) {
 void CudaStream::fill(void* device, uint32_t pattern, int64_t bytes) {
   ENCORE_CHECK(bytes % 4 == 0, "a fill of {} bytes", bytes);
   use_device(ordinal_);
+  const TraceScope trace({TraceKind::kLaunchCall, "fill"});
   launch_fill(*this, device, pattern, bytes);
   if (capture_) label_new_nodes("fill");
 }
 
 void CudaStream::begin_recording() {
   use_device(ordinal_);
+  fault::checkpoint("begin_recording");
   capture_.emplace();
   // Thread-local: other threads may allocate and free meanwhile.
   const cudaError_t status = cudaStreamBeginCapture(get(), cudaStreamCaptureModeThreadLocal);
@@ -101,6 +112,7 @@ void CudaStream::begin_recording() {
 
 std::unique_ptr<Recording> CudaStream::end_recording() {
   ENCORE_CHECK(capture_.has_value(), "end_recording() without begin_recording()");
+  fault::checkpoint("end_recording");
   GraphHandle graph;
   const cudaError_t status = cudaStreamEndCapture(get(), graph.put());
   std::vector<NodeLabel> labels = std::move(capture_->labels);
@@ -122,8 +134,10 @@ void CudaStream::abandon_recording() noexcept {
 void CudaStream::replay(const Recording& recording) {
   forbid_while_recording("a recording is replayed");
   use_device(ordinal_);
-  check(cudaGraphLaunch(static_cast<const CudaRecording&>(recording).exec(), get()),
-        "cudaGraphLaunch");
+  fault::checkpoint("replay");
+  const TraceScope trace(
+      {TraceKind::kLaunchCall, "", &static_cast<const CudaRecording&>(recording)});
+  check(cudaGraphLaunch(trace.executable(), get()), "cudaGraphLaunch");
 }
 
 void CudaStream::record(Event& event) {
@@ -140,6 +154,8 @@ void CudaStream::wait(const Event& event) {
 
 void CudaStream::synchronize() {
   forbid_while_recording("a stream is synchronised");
+  fault::checkpoint("synchronize");
+  const TraceScope trace({TraceKind::kWaitCall});
   check(cudaStreamSynchronize(get()), "cudaStreamSynchronize");
 }
 

@@ -1,0 +1,60 @@
+// Traces of the CPU device, which runs its launches itself.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+
+#include "backend/tracer.h"
+
+namespace encore::cpu {
+
+class CpuTracer final : public Tracer {
+ public:
+  // Where a device's streams find the tracer that runs, if one does.
+  using Running = std::atomic<CpuTracer*>;
+
+  CpuTracer(Running& running, TraceDetail detail) : running_(running), detail_(detail) {}
+  ~CpuTracer() override;
+  CpuTracer(const CpuTracer&) = delete;
+  CpuTracer& operator=(const CpuTracer&) = delete;
+
+  void start() override;
+  void next_step() override;
+  Trace stop() override;
+
+  [[nodiscard]] TraceDetail detail() const { return detail_; }
+  // Later spans are of the next launch.
+  void next_launch() { ++launch_; }
+  void add(TraceKind kind, std::string_view op, std::string_view name, int64_t start_ns);
+  static int64_t now_ns() {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(
+               std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  }
+
+ private:
+  Running& running_;
+  TraceDetail detail_;
+  std::atomic<int> launch_ = 0;
+  std::mutex mutex_;  // guards trace_
+  Trace trace_;
+};
+
+// The tracer that runs; null when none does, or `running` is null.
+inline CpuTracer* tracer_of(const CpuTracer::Running* running) {
+  return running == nullptr ? nullptr : running->load(std::memory_order_acquire);
+}
+
+// Runs `work`, as a span of the tracer that runs, if one does.
+template <typename Work>
+void run_traced(const CpuTracer::Running* running, TraceKind kind, std::string_view op,
+                std::string_view name, const Work& work) {
+  CpuTracer* const tracer = tracer_of(running);
+  if (tracer == nullptr) return work();
+  const int64_t start = CpuTracer::now_ns();
+  work();
+  tracer->add(kind, op, name, start);
+}
+
+}  // namespace encore::cpu

@@ -1,0 +1,271 @@
+// Decode attention on a GPU, at lengths that are too long for the conformance suite: against the
+// plain kernel, whose bits do not depend on how work is dealt out.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "backend/device.h"
+
+namespace encore {
+namespace {
+
+struct Heads {
+  int64_t query;
+  int64_t kv;
+  int64_t size;
+};
+
+constexpr int64_t kPageSize = 32;
+constexpr int64_t kMaxLen = 131072;
+
+class AttentionCudaTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    try {
+      device_ = create_cuda_device();
+    } catch (const Error& error) {
+      GTEST_SKIP() << error.what();
+    }
+    stream_ = device_->create_stream();
+  }
+
+  TensorView allocate(const Shape& shape, DType dtype) {
+    TensorView view(nullptr, dtype, shape);
+    memory_.push_back(device_->allocate(std::max<int64_t>(view.num_bytes(), 16)));
+    view.data = memory_.back().data();
+    return view;
+  }
+  TensorView random(const Shape& shape, DType dtype, uint64_t seed) {
+    const TensorView view = allocate(shape, dtype);
+    device_->fill_random(*stream_, view, seed, 1.0F);
+    return view;
+  }
+  TensorView integers(const Shape& shape, const std::vector<int32_t>& values) {
+    const TensorView view = allocate(shape, DType::kI32);
+    stream_->copy_to_device(view.data, values.data(), view.num_bytes());
+    stream_->synchronize();
+    return view;
+  }
+  std::vector<uint16_t> bits(const TensorView& view) {
+    std::vector<uint16_t> host(static_cast<size_t>(view.shape.num_elements()));
+    stream_->copy_to_host(host.data(), view.data, view.num_bytes());
+    stream_->synchronize();
+    return host;
+  }
+
+  // A batch of which every sequence owns pages for `room` tokens, of its kv_lens.
+  KernelArgs attention_args(const Heads& heads, int q, const std::vector<int64_t>& room) {
+    const auto batch = static_cast<int64_t>(room.size());
+    const int64_t width = kMaxLen / kPageSize;
+    const int64_t num_pages = std::accumulate(
+        room.begin(), room.end(), int64_t{0},
+        [](int64_t sum, int64_t r) { return sum + (r + kPageSize - 1) / kPageSize; });
+    std::vector<int32_t> pages(static_cast<size_t>(num_pages));
+    std::iota(pages.begin(), pages.end(), 0);
+    std::shuffle(pages.begin(), pages.end(), std::mt19937(7));
+    std::vector<int32_t> table(static_cast<size_t>(batch * width));
+    for (int64_t b = 0; b < batch; ++b) {
+      for (int64_t i = 0; i * kPageSize < room[static_cast<size_t>(b)]; ++i) {
+        table[static_cast<size_t>(b * width + i)] = pages.back();
+        pages.pop_back();
+      }
+    }
+    const Shape cache{num_pages, heads.kv, kPageSize, heads.size};
+    const Shape rows{batch * q, heads.query * heads.size};
+    KernelArgs args;
+    args.inputs = {random(rows, DType::kBF16, 1),  random(cache, DType::kBF16, 2),
+                   random(cache, DType::kBF16, 3), integers({batch, width}, table),
+                   allocate({batch}, DType::kI32), allocate({batch + 1}, DType::kI32)};
+    args.outputs = {allocate(rows, DType::kBF16)};
+    args.attrs.set("scale", 1.0 / std::sqrt(static_cast<double>(heads.size)));
+    args.step = {.padded = {batch * q, batch}, .q = q, .max_query_len = q, .max_kv_len = kMaxLen};
+    return args;
+  }
+  BoundLaunch bind(std::string_view op, std::string_view name, KernelArgs args) {
+    for (const Kernel& kernel : device_->kernels().rows()) {
+      if (kernel.op != op || (!name.empty() && kernel.name != name)) continue;
+      EXPECT_TRUE(kernel.accepts == nullptr || kernel.accepts(args)) << kernel.name;
+      if (kernel.workspace != nullptr) {
+        const Workspace workspace = kernel.workspace(args);
+        args.scratch = allocate({workspace.scratch_bytes / 4 + 4}, DType::kF32).data;
+        const TensorView counters = allocate({workspace.num_counters + 1}, DType::kI32);
+        stream_->fill(counters.data, 0, counters.num_bytes());
+        args.counters = counters.as<uint32_t>();
+      }
+      return kernel.bind(*device_, args);
+    }
+    ADD_FAILURE() << "no kernel " << name << " of " << op;
+    return {};
+  }
+  void set_lengths(const KernelArgs& args, const std::vector<int64_t>& lengths) {
+    const std::vector<int32_t> values(lengths.begin(), lengths.end());
+    stream_->copy_to_device(args.inputs[4].data, values.data(), args.inputs[4].num_bytes());
+  }
+  void launch(const BoundLaunch& bound, const StepShape& step) {
+    stream_->launch({.label = "attention", .id = -1, .after = {}}, bound, step);
+  }
+  // Everything outside of the launch is done before it starts.
+  std::vector<uint16_t> run(const KernelArgs& args, const BoundLaunch& bound) {
+    stream_->fill(args.outputs[0].data, 0x7fc07fc0U, args.outputs[0].num_bytes());
+    stream_->synchronize();
+    launch(bound, args.step);
+    return bits(args.outputs[0]);
+  }
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  std::vector<Memory> memory_;
+};
+
+float to_float(uint16_t bf16) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bf16) << 16);
+}
+
+void expect_close(const std::vector<uint16_t>& got, const std::vector<uint16_t>& want,
+                  int64_t head_size) {
+  const auto size = static_cast<size_t>(head_size);
+  for (size_t row = 0; row < want.size(); row += size) {
+    float squares = 0;
+    for (size_t i = row; i < row + size; ++i)
+      squares += to_float(want[i]) * to_float(want[i]);
+    const float typical = std::sqrt(squares / static_cast<float>(head_size));
+    for (size_t i = row; i < row + size; ++i) {
+      const float x = to_float(want[i]);
+      ASSERT_NEAR(to_float(got[i]), x, 0.02F * typical + 0.008F * std::abs(x))
+          << "head " << row / size << " of all, element " << i - row;
+    }
+  }
+}
+
+TEST_F(AttentionCudaTest, OneLongSequenceBesideShortAndEmptyOnesAgreesWithThePlainKernel) {
+  struct Case {
+    Heads heads;
+    int q;
+  };
+  for (const Case& c : {Case{{32, 8, 128}, 1}, Case{{32, 8, 128}, 9}, Case{{8, 2, 64}, 3},
+                        Case{{12, 4, 96}, 5}, Case{{16, 1, 256}, 1}, Case{{4, 2, 256}, 9}}) {
+    std::vector<int64_t> lengths(67, 0);
+    for (size_t i = 0; i < lengths.size(); ++i)
+      lengths[i] = i % 5 == 3 ? 0 : static_cast<int64_t>(c.q + i * i % 1500);
+    lengths[20] = 40000;
+    lengths[64] = 9000;
+    const KernelArgs args = attention_args(c.heads, c.q, lengths);
+    set_lengths(args, lengths);
+    const auto want = run(args, bind("attention", "attention.plain", args));
+    const BoundLaunch decode = bind("attention", "attention.decode", args);
+    const auto got = run(args, decode);
+    SCOPED_TRACE("heads " + std::to_string(c.heads.query) + "/" + std::to_string(c.heads.kv) +
+                 " of " + std::to_string(c.heads.size) + ", q " + std::to_string(c.q));
+    expect_close(got, want, c.heads.size);
+    for (int repeat = 0; repeat < 5; ++repeat)
+      EXPECT_TRUE(run(args, decode) == got) << "other bits, repeat " << repeat;
+    memory_.clear();
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(AttentionCudaTest, ASequenceHasTheSameBitsWhateverTheOthersLengthsAre) {
+  const Heads heads{32, 8, 128};
+  const std::vector<int64_t> room(40, 20000);
+  const KernelArgs args = attention_args(heads, 1, room);
+  const BoundLaunch decode = bind("attention", "attention.decode", args);
+  std::mt19937 random(3);
+  const size_t row = static_cast<size_t>(heads.query * heads.size);
+  for (const int64_t length : {1, 64, 65, 1000, 4097, 20000}) {
+    std::vector<uint16_t> first;
+    for (int round = 0; round < 6; ++round) {
+      std::vector<int64_t> lengths(room.size());
+      for (int64_t& other : lengths) {
+        const int64_t most = round == 0 ? 0 : round == 1 ? 20000 : 1 << random() % 15;
+        other = most == 0 ? 0 : round == 1 ? most : static_cast<int64_t>(random() % most);
+      }
+      lengths[17] = length;
+      set_lengths(args, lengths);
+      const auto all = run(args, decode);
+      const std::vector<uint16_t> mine(all.begin() + 17 * row, all.begin() + 18 * row);
+      if (round == 0) first = mine;
+      EXPECT_TRUE(mine == first) << "length " << length << ", round " << round;
+    }
+  }
+}
+
+TEST_F(AttentionCudaTest, TheLongestSequenceThereMayBeAgreesWithThePlainKernel) {
+  const Heads heads{8, 2, 128};
+  const std::vector<int64_t> lengths = {kMaxLen, 0, 1};
+  const KernelArgs args = attention_args(heads, 1, lengths);
+  set_lengths(args, lengths);
+  const auto want = run(args, bind("attention", "attention.plain", args));
+  expect_close(run(args, bind("attention", "attention.decode", args)), want, heads.size);
+}
+
+// K and V of a step's new tokens come from the launch before, which the launch of attention does
+// not wait for until it has started to read the older ones.
+TEST_F(AttentionCudaTest, OverlappingLaunchesSeeTheKeysAndValuesOfNewTokens) {
+  const Heads heads{32, 8, 128};
+  for (const int q : {1, 4}) {
+    std::vector<int64_t> lengths = {4, 16, 17, 33, 64, 1000, 1024, 5000};
+    const KernelArgs args = attention_args(heads, q, lengths);
+    set_lengths(args, lengths);
+    std::vector<int32_t> table(static_cast<size_t>(args.inputs[3].shape.num_elements()));
+    stream_->copy_to_host(table.data(), args.inputs[3].data, args.inputs[3].num_bytes());
+    stream_->synchronize();
+    std::vector<int32_t> slots;
+    for (size_t b = 0; b < lengths.size(); ++b) {
+      for (int64_t key = lengths[b] - q; key < lengths[b]; ++key) {
+        const size_t entry = b * (kMaxLen / kPageSize) + static_cast<size_t>(key / kPageSize);
+        slots.push_back(static_cast<int32_t>(table[entry] * kPageSize + key % kPageSize));
+      }
+    }
+    const auto tokens = static_cast<int64_t>(slots.size());
+    const TensorView slots_view = integers({tokens}, slots);
+    constexpr int kSteps = 12;
+    std::vector<BoundLaunch> writes;
+    std::vector<BoundLaunch> attentions;
+    std::vector<TensorView> outputs;
+    for (int i = 0; i < kSteps; ++i) {
+      const Shape row{tokens, heads.kv * heads.size};
+      KernelArgs write;
+      write.inputs = {args.inputs[1], args.inputs[2], random(row, DType::kBF16, 10 + i),
+                      random(row, DType::kBF16, 50 + i), slots_view};
+      write.outputs = {args.inputs[1], args.inputs[2]};
+      writes.push_back(bind("kv_write", "", write));
+      KernelArgs attention = args;
+      attention.outputs = {allocate(args.outputs[0].shape, DType::kBF16)};
+      outputs.push_back(attention.outputs[0]);
+      attentions.push_back(bind("attention", "attention.decode", attention));
+    }
+    std::vector<std::vector<uint16_t>> want;
+    stream_->synchronize();
+    for (int i = 0; i < kSteps; ++i) {
+      launch(writes[i], args.step);
+      stream_->synchronize();
+      launch(attentions[i], args.step);
+      want.push_back(bits(outputs[i]));
+      if (i > 0) {
+        EXPECT_FALSE(want[i] == want[i - 1]) << "step " << i;
+      }
+    }
+    RecordingScope scope(*stream_);
+    for (int i = 0; i < kSteps; ++i) {
+      launch(writes[i], args.step);
+      launch(attentions[i], args.step);
+    }
+    const auto recording = scope.finish();
+    for (int repeat = 0; repeat < 10; ++repeat) {
+      for (const TensorView& output : outputs)
+        stream_->fill(output.data, 0x7fc07fc0U, output.num_bytes());
+      stream_->replay(*recording);
+      for (int i = 0; i < kSteps; ++i)
+        EXPECT_TRUE(bits(outputs[i]) == want[i]) << "q " << q << ", step " << i;
+    }
+    memory_.clear();
+  }
+}
+
+}  // namespace
+}  // namespace encore

@@ -1,0 +1,228 @@
+// How decode attention cuts the KV of a batch into pieces of work, and which block takes which.
+//
+// A sequence's KV is cut into chunks by its own length alone, for that decides the bits of the
+// result. Who computes a chunk does not: the work of the whole batch, counted in steps of
+// kBlockKeys keys and ordered by sequence, kv head and chunk, is dealt out in equal shares to a
+// grid as large as the card, whatever the batch; a chunk belongs to the share in which it begins.
+// So one long sequence among many short ones has as many blocks as its bytes ask for, and where a
+// share goes on to the next kv head, its keys are under way before the last one's are done.
+//
+// Query rows that are too many for one block are several blocks' with the same share, side by side
+// in the grid (row blocks): they read the same keys at about the same time, so from memory once.
+#pragma once
+
+#include "backend/cuda/attention.h"
+#include "backend/cuda/attention_tile.cuh"
+
+namespace encore::cuda::decode {
+
+inline constexpr int kWarps = 4;
+inline constexpr int kThreads = kWarps * kWarpSize;
+inline constexpr int kTileKeys = 16;                   // of one warp; a tile lies in one page
+inline constexpr int kBlockKeys = kWarps * kTileKeys;  // keys of a step of all warps
+
+struct Chunks {
+  int length = 0;  // keys, a multiple of kBlockKeys
+  int count = 0;
+};
+
+// What decides, together with its length, how a sequence is cut: functions of the op and of padded
+// sizes.
+struct Cutting {
+  int min_length = kBlockKeys;
+  int max_count_log2 = 0;
+
+  [[nodiscard]] __host__ __device__ Chunks chunks(int kv_len) const {
+    const int even = (kv_len + (1 << max_count_log2) - 1) >> max_count_log2;
+    const int length = max(min_length, (even + kBlockKeys - 1) / kBlockKeys * kBlockKeys);
+    return {length, (kv_len + length - 1) / length};
+  }
+  [[nodiscard]] __host__ __device__ static int steps(int kv_len) {
+    return (kv_len + kBlockKeys - 1) / kBlockKeys;
+  }
+};
+
+// The launch beyond AttentionParams.
+struct DecodePlan {
+  int rows = 0;            // query rows of a kv head
+  int row_blocks = 0;      // blocks that share them
+  int rows_per_block = 0;  // at most
+  int num_runs = 0;        // of query rows, owned by a sequence or not
+  int max_chunks = 0;      // of a sequence
+  Cutting cutting;
+  bool slot_per_head = false;    // see find_slot
+  float* values = nullptr;       // [slots, max_chunks, rows_per_block, C]
+  float2* softmaxes = nullptr;   // [slots, max_chunks, rows_per_block]: maximum and sum
+  uint32_t* counters = nullptr;  // [slots]
+};
+
+// Walks the chunks of a share in order. Positions count steps of work from the start of the batch.
+struct Walk {
+  int sequence = 0;
+  int kv_head = 0;
+  int chunk = 0;
+  int kv_len = 0;
+  Chunks chunks;
+  int head_begin = 0;  // position of the kv head's chunk 0
+  int share_end = 0;
+
+  [[nodiscard]] __device__ int chunk_steps() const { return chunks.length / kBlockKeys; }
+  [[nodiscard]] __device__ bool done() const {
+    return head_begin + chunk * chunk_steps() >= share_end;
+  }
+  // One past the last chunk of this kv head that the share has.
+  [[nodiscard]] __device__ int last_chunk() const {
+    const int per_chunk = chunk_steps();
+    return min(chunks.count, (share_end - head_begin + per_chunk - 1) / per_chunk);
+  }
+
+  template <typename T>
+  __device__ __forceinline__ void next_head(const AttentionParams<T>& params,
+                                            const DecodePlan& plan) {
+    chunk = 0;
+    head_begin += Cutting::steps(kv_len);
+    if (++kv_head < params.kv_heads) return;
+    kv_head = 0;
+    // Before the end of a share there is a sequence with keys.
+    while (head_begin < share_end) {
+      kv_len = params.kv_len(++sequence);
+      if (kv_len > 0) break;
+    }
+    chunks = plan.cutting.chunks(kv_len);
+  }
+  template <typename T>
+  __device__ __forceinline__ void next_chunk(const AttentionParams<T>& params,
+                                             const DecodePlan& plan) {
+    if (++chunk == chunks.count) next_head(params, plan);
+  }
+};
+
+// What a block takes of the batch.
+struct Share {
+  Walk first;               // done() when there is nothing to do
+  int total = 0;            // steps of the batch
+  int num_shares = 0;       // that the batch is cut into
+  bool some_empty = false;  // sequences without keys
+
+  [[nodiscard]] __device__ int begin(int share) const {
+    return static_cast<int>(static_cast<uint64_t>(total) * share / num_shares);
+  }
+};
+
+// The place in scratch and the counter of a kv head that is in several shares: by its sequence and
+// number; or, when there are fewer shares than kv heads, by the share that has its first chunk, for
+// no other kv head both begins there and goes on elsewhere.
+template <typename T>
+__device__ __forceinline__ int find_slot(const AttentionParams<T>& params, const DecodePlan& plan,
+                                         const Share& share, const Walk& walk) {
+  int slot = walk.sequence * params.kv_heads + walk.kv_head;
+  if (!plan.slot_per_head) {
+    const auto end = static_cast<uint64_t>(walk.head_begin + 1) * share.num_shares;
+    slot = static_cast<int>((end + share.total - 1) / share.total) - 1;
+  }
+  return slot * plan.row_blocks + static_cast<int>(blockIdx.x);
+}
+
+// In which lane's part of the line of all lanes' amounts is `target`, and where does it begin?
+struct Found {
+  int lane = kWarpSize;  // that: beyond the line
+  int begin = 0;         // of the part; the line's length, when beyond
+};
+__device__ __forceinline__ Found find_part(int amount, int target) {
+  const int lane = threadIdx.x % kWarpSize;
+  int end = amount;
+#pragma unroll
+  for (int distance = 1; distance < kWarpSize; distance *= 2) {
+    const int before = __shfl_up_sync(0xffffffffU, end, distance);
+    if (lane >= distance) end += before;
+  }
+  const unsigned past = __ballot_sync(0xffffffffU, end > target);
+  if (past == 0) return {kWarpSize, __shfl_sync(0xffffffffU, end, kWarpSize - 1)};
+  const int found = __ffs(static_cast<int>(past)) - 1;
+  return {found, __shfl_sync(0xffffffffU, end - amount, found)};
+}
+
+// Each warp finds the block's share by itself, from the lengths.
+template <typename T>
+__device__ __forceinline__ Share find_share(const AttentionParams<T>& params,
+                                            const DecodePlan& plan) {
+  const int lane = threadIdx.x % kWarpSize;
+  const int per_lane = (params.num_sequences + kWarpSize - 1) / kWarpSize;
+  int kv_len = 0;
+  int steps = 0;
+  int num_chunks = 0;
+  bool empty = false;
+#pragma unroll 4
+  for (int i = 0; i < per_lane; ++i) {
+    const int sequence = lane * per_lane + i;
+    kv_len = max(0, params.kv_len(sequence));
+    steps += Cutting::steps(kv_len) * params.kv_heads;
+    num_chunks += plan.cutting.chunks(kv_len).count * params.kv_heads;
+    empty = empty || (kv_len == 0 && sequence < params.num_sequences);
+  }
+  Share share;
+  share.total = static_cast<int>(__reduce_add_sync(0xffffffffU, static_cast<unsigned>(steps)));
+  num_chunks = static_cast<int>(__reduce_add_sync(0xffffffffU, static_cast<unsigned>(num_chunks)));
+  share.num_shares = min(num_chunks, static_cast<int>(gridDim.y));
+  share.some_empty = __any_sync(0xffffffffU, empty);
+  const int number = static_cast<int>(blockIdx.y);
+  if (number >= share.num_shares) return share;
+  const int begin = share.begin(number);
+  share.first.share_end = share.begin(number + 1);
+
+  // The sequence in which it begins: first the lane, then one of the lane's.
+  Found found = find_part(steps, begin);
+  int position = found.begin;
+  int sequence = found.lane * per_lane;
+  if (per_lane > 1) {
+    for (const int end = sequence + per_lane;; sequence += kWarpSize) {
+      kv_len = sequence + lane < end ? max(0, params.kv_len(sequence + lane)) : 0;
+      found = find_part(Cutting::steps(kv_len) * params.kv_heads, begin - position);
+      position += found.begin;
+      if (found.lane < kWarpSize) break;
+    }
+    sequence += found.lane;
+  }
+  // The chunk: the first that begins there or later.
+  Walk& first = share.first;
+  first.sequence = sequence;
+  first.kv_len = __shfl_sync(0xffffffffU, kv_len, found.lane);
+  first.chunks = plan.cutting.chunks(first.kv_len);
+  const int head_steps = Cutting::steps(first.kv_len);
+  first.kv_head = (begin - position) / head_steps;
+  first.head_begin = position + first.kv_head * head_steps;
+  first.chunk = (begin - first.head_begin + first.chunk_steps() - 1) / first.chunk_steps();
+  if (first.chunk == first.chunks.count) first.next_head(params, plan);
+  return share;
+}
+
+// Where the block's query rows of a kv head are.
+struct Place {
+  int sequence = 0;
+  int kv_head = 0;
+  int first_row = 0;
+  int rows = 0;
+  int kv_len = 0;
+};
+
+__device__ __forceinline__ Place find_place(const DecodePlan& plan, const Walk& walk) {
+  Place place;
+  place.sequence = walk.sequence;
+  place.kv_head = walk.kv_head;
+  place.first_row = static_cast<int>(blockIdx.x) * plan.rows_per_block;
+  place.rows = min(plan.rows_per_block, plan.rows - place.first_row);
+  place.kv_len = walk.kv_len;
+  return place;
+}
+
+// Elements from the start of q, or of the output, to a row of the place.
+template <typename T>
+__device__ __forceinline__ int64_t row_offset(const AttentionParams<T>& params, const Place& place,
+                                              int row, int64_t stride) {
+  const int token = (place.first_row + row) / params.group;
+  const int head = place.kv_head * params.group + (place.first_row + row) % params.group;
+  return (static_cast<int64_t>(place.sequence) * params.uniform_q + token) * stride +
+         static_cast<int64_t>(head) * params.head_size;
+}
+
+}  // namespace encore::cuda::decode

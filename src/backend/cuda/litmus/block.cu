@@ -1,0 +1,11 @@
+// Litmus tests between warps of a block, through shared and global memory.
+#include "backend/cuda/litmus/tests.cuh"
+
+namespace encore::cuda::litmus {
+
+std::span<const Row> block_rows() {
+  static constexpr auto kRows = join(kMessageRows<Scope::kBlock>, kAtomicRows<Scope::kBlock>);
+  return kRows;
+}
+
+}  // namespace encore::cuda::litmus

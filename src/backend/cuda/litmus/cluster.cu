@@ -1,0 +1,12 @@
+// Litmus tests between blocks of a cluster, through their shared memory and global memory.
+#include "backend/cuda/litmus/tests.cuh"
+
+namespace encore::cuda::litmus {
+
+std::span<const Row> cluster_rows() {
+  static constexpr auto kRows = join(kMessageRows<Scope::kCluster>, kAtomicRows<Scope::kCluster>,
+                                     kNarrowRows<Scope::kCluster, Scope::kBlock>);
+  return kRows;
+}
+
+}  // namespace encore::cuda::litmus

@@ -1,0 +1,145 @@
+// How a message is published and how it is observed: the two halves that every form combines.
+//
+// A publisher stores `value` to all flags of a message. An observer polls one flag; settle() runs
+// once, after the poll that found it.
+#pragma once
+
+#include "backend/cuda/memory_order.cuh"
+
+namespace encore::cuda::litmus {
+
+// Weak accesses, as C++ compiles those of plain variables. Instructions, so that the host compiler
+// leaves them alone; the GPU's assembler may still reorder them.
+__device__ __forceinline__ uint32_t ld_weak(const uint32_t* address) {
+  uint32_t value;
+  asm volatile("ld.weak.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+  return value;
+}
+__device__ __forceinline__ void st_weak(uint32_t* address, uint32_t value) {
+  asm volatile("st.weak.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
+
+// Fences.
+template <Scope S>
+struct AcqRel {
+  static __device__ __forceinline__ void before_flag() { fence_acq_rel<S>(); }
+  static __device__ __forceinline__ void after_flag() { fence_acq_rel<S>(); }
+};
+template <Scope S>
+struct OneWay {
+  static __device__ __forceinline__ void before_flag() { fence_release<S>(); }
+  static __device__ __forceinline__ void after_flag() { fence_acquire<S>(); }
+};
+// CUDA's own, which are sequentially consistent.
+template <Scope S>
+struct ThreadFence {
+  static __device__ __forceinline__ void before_flag() {
+    if constexpr (S == Scope::kBlock) {
+      __threadfence_block();
+    } else if constexpr (S == Scope::kSystem) {
+      __threadfence_system();
+    } else {
+      __threadfence();
+    }
+  }
+  static __device__ __forceinline__ void after_flag() { before_flag(); }
+};
+
+// Publishers.
+template <Scope S>
+struct Release {
+  template <int kFlags>
+  static __device__ __forceinline__ void publish(uint32_t* const (&flags)[kFlags], uint32_t value) {
+    for (uint32_t* flag : flags)
+      st_release<S>(flag, value);
+  }
+};
+template <Scope S>
+struct Relaxed {
+  template <int kFlags>
+  static __device__ __forceinline__ void publish(uint32_t* const (&flags)[kFlags], uint32_t value) {
+    for (uint32_t* flag : flags)
+      st_relaxed<S>(flag, value);
+  }
+  static __device__ __forceinline__ uint32_t poll(const uint32_t* flag) {
+    return ld_relaxed<S>(flag);
+  }
+  static __device__ __forceinline__ void settle() {}
+};
+// One fence for all flags.
+template <Scope S, class Fence>
+struct Fenced {
+  template <int kFlags>
+  static __device__ __forceinline__ void publish(uint32_t* const (&flags)[kFlags], uint32_t value) {
+    Fence::before_flag();
+    Relaxed<S>::publish(flags, value);
+  }
+  static __device__ __forceinline__ uint32_t poll(const uint32_t* flag) {
+    return ld_relaxed<S>(flag);
+  }
+  static __device__ __forceinline__ void settle() { Fence::after_flag(); }
+};
+// Broken: the fence comes after half of the flags.
+template <Scope S>
+struct LateFence {
+  template <int kFlags>
+  static __device__ __forceinline__ void publish(uint32_t* const (&flags)[kFlags], uint32_t value) {
+#pragma unroll
+    for (int i = 0; i < kFlags; ++i) {
+      if (i == kFlags / 2) fence_acq_rel<S>();
+      st_relaxed<S>(flags[i], value);
+    }
+  }
+};
+struct Volatile {
+  template <int kFlags>
+  static __device__ __forceinline__ void publish(uint32_t* const (&flags)[kFlags], uint32_t value) {
+    for (uint32_t* flag : flags)
+      asm volatile("st.volatile.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
+  }
+  static __device__ __forceinline__ uint32_t poll(const uint32_t* flag) {
+    uint32_t value;
+    asm volatile("ld.volatile.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
+    return value;
+  }
+  static __device__ __forceinline__ void settle() {}
+};
+// The classic idiom: volatile flags between CUDA's own fences.
+template <Scope S>
+struct FencedVolatile : Volatile {
+  template <int kFlags>
+  static __device__ __forceinline__ void publish(uint32_t* const (&flags)[kFlags], uint32_t value) {
+    ThreadFence<S>::before_flag();
+    Volatile::publish(flags, value);
+  }
+  static __device__ __forceinline__ void settle() { ThreadFence<S>::after_flag(); }
+};
+struct Plain {
+  template <int kFlags>
+  static __device__ __forceinline__ void publish(uint32_t* const (&flags)[kFlags], uint32_t value) {
+    for (uint32_t* flag : flags)
+      st_weak(flag, value);
+  }
+  static __device__ __forceinline__ uint32_t poll(const uint32_t* flag) { return ld_weak(flag); }
+  static __device__ __forceinline__ void settle() {}
+};
+
+// Observers, besides those above.
+template <Scope S>
+struct Acquire {
+  static __device__ __forceinline__ uint32_t poll(const uint32_t* flag) {
+    return ld_acquire<S>(flag);
+  }
+  static __device__ __forceinline__ void settle() {}
+};
+
+// May loads of this observer find an old flag in L1 for ever? Plain ones, and strong ones of a
+// scope that does not hold the threads of scope S.
+template <class Observe, Scope S>
+inline constexpr bool kMayMiss = false;
+template <Scope S>
+inline constexpr bool kMayMiss<Plain, S> = true;
+template <Scope Narrow, Scope S>
+inline constexpr bool kMayMiss<Acquire<Narrow>, S> = Narrow < S;
+
+}  // namespace encore::cuda::litmus

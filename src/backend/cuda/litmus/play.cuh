@@ -1,0 +1,245 @@
+// The one kernel of all litmus tests: who sits where, where cells lie, waiting, noise, counting.
+#pragma once
+
+#include "backend/cuda/litmus/field.h"
+#include "backend/cuda/litmus/orders.cuh"
+
+namespace encore::cuda::litmus {
+
+inline constexpr unsigned kFullWarp = 0xffffffffU;
+inline constexpr uint32_t kWarpSize = 32;
+inline constexpr int kMaxThreads = (kNumPlayingWarps + kNumNoisyWarps) * 32;
+
+// Cells in shared memory, for the scopes that have any: two flags, four words.
+inline constexpr uint32_t kHubCells = 6;
+inline constexpr uint32_t kHubGroups = kNumPlayingWarps * kWarpSize;
+struct Hub {
+  uint32_t cells[kHubCells][kHubGroups];
+};
+
+// A thread's part. Without noise, all warps play.
+struct Seat {
+  uint32_t role;
+  uint32_t group;
+  uint32_t local;  // the group's column in the hub
+  bool plays;
+};
+
+__device__ __forceinline__ uint32_t rank_in_cluster() {
+  uint32_t rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+// The same variable in the shared memory of the cluster's block of that rank; generic addresses.
+__device__ __forceinline__ uint32_t* in_block(uint32_t* address, uint32_t rank) {
+  uint32_t* remote;
+  asm("mapa.u64 %0, %1, %2;" : "=l"(remote) : "l"(address), "r"(rank));
+  return remote;
+}
+__device__ __forceinline__ void synchronize_cluster() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
+                   : "memory");
+}
+__device__ __forceinline__ uint64_t now_ns() {
+  uint64_t ns;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+  return ns;
+}
+
+template <Scope S, uint32_t kRoles>
+__device__ Seat take_seat(const Field& field) {
+  const uint32_t warp = threadIdx.x / kWarpSize;
+  const uint32_t lane = threadIdx.x % kWarpSize;
+  Seat seat{};
+  seat.local = warp * kWarpSize + lane;
+  uint32_t team = blockIdx.x;  // groups come in teams of as many as a block seats
+  uint32_t team_size = field.warps * kWarpSize;
+  if constexpr (S == Scope::kBlock) {
+    const uint32_t warps_per_role = field.warps / kRoles;
+    seat.role = warp / warps_per_role;
+    seat.local = warp % warps_per_role * kWarpSize + lane;
+    team_size = warps_per_role * kWarpSize;
+  } else if constexpr (S == Scope::kCluster) {
+    seat.role = rank_in_cluster();
+    team = blockIdx.x / kRoles;
+  } else if constexpr (S == Scope::kDevice) {
+    seat.role = blockIdx.x % kRoles;
+    team = (blockIdx.x / kRoles + seat.role * field.shift) % (gridDim.x / kRoles);
+  } else {
+    seat.role = field.gpu_role;
+  }
+  seat.group = team * team_size + seat.local;
+  seat.plays = warp < field.warps && seat.group < field.players;
+  return seat;
+}
+
+// Where a group's cells are. In block and cluster scope flags and every other word lie in shared
+// memory, of the block with rank `owner`; the rest is in global or host memory.
+template <Scope S>
+struct Cells {
+  static constexpr bool kHasHub = S == Scope::kBlock || S == Scope::kCluster;
+
+  const Field& field;
+  Hub* hub;
+  const Seat& seat;
+
+  // The flag or the ready flag of the group `distance` behind.
+  __device__ __forceinline__ uint32_t* flag(uint32_t k, uint32_t owner,
+                                            uint32_t distance = 0) const {
+    if constexpr (kHasHub) return shared(k, owner, seat.local + distance);
+    return line(field, seat.group + distance, k, 0);
+  }
+  // Word `k` of the group `distance` before.
+  __device__ __forceinline__ uint32_t* word(uint32_t k, uint32_t round, uint32_t owner,
+                                            uint32_t distance = 0) const {
+    if constexpr (kHasHub) {
+      if (k % 2 == 1) return shared(kFirstWordLine + k / 2, owner, seat.local - distance);
+    }
+    return litmus::word(field, seat.group - distance, k, round % field.slots);
+  }
+
+ private:
+  __device__ __forceinline__ uint32_t* shared(uint32_t k, uint32_t owner, uint32_t local) const {
+    uint32_t* cell = &hub->cells[k][local];
+    if constexpr (S == Scope::kCluster) return in_block(cell, owner);
+    return cell;
+  }
+};
+
+// What a thread counted.
+struct Outcomes {
+  uint32_t rounds = 0;
+  uint32_t stale = 0;
+  uint32_t unseen = 0;
+  uint32_t lost = 0;
+};
+
+// Polls until the flag has that value, then settles and calls `seen` at once, whatever the warp's
+// other lanes still wait for. Whole warps at once.
+//
+// Loads that L1 may answer can miss the flag for ever. So after kPatience of them one of scope S
+// looks, which also mends L1; if that finds the flag the round counts as unseen.
+template <Scope S, class Observe, typename Seen>
+__device__ __forceinline__ void wait_for(const uint32_t* flag, uint32_t value, bool waiting,
+                                         Outcomes& outcomes, Seen&& seen) {
+  constexpr uint32_t kPatience = 4096;
+  constexpr uint64_t kLimitNs = 5'000'000'000;
+  uint32_t polls = 0;
+  uint64_t start_ns = 0;
+  waiting = waiting && outcomes.lost == 0;
+  while (__any_sync(kFullWarp, waiting)) {
+    if (!waiting) continue;
+    if (Observe::poll(flag) == value) {
+      Observe::settle();
+      seen();
+      waiting = false;
+    } else if (++polls % kPatience == 0) {
+      if (start_ns == 0) start_ns = now_ns();
+      if (now_ns() - start_ns > kLimitNs) {
+        ++outcomes.lost;
+        waiting = false;
+      }
+      if constexpr (kMayMiss<Observe, S>) {
+        if (ld_relaxed<S>(flag) == value) {
+          ++outcomes.unseen;
+          waiting = false;
+        }
+      }
+    }
+  }
+}
+
+__device__ __forceinline__ uint32_t next_random(uint32_t state) {
+  state ^= state << 13;
+  state ^= state >> 17;
+  state ^= state << 5;
+  return state;
+}
+
+// Up to 511 cycles.
+__device__ __forceinline__ void pause(uint32_t& random) {
+  random = next_random(random);
+  const long long start = clock64();
+  while (clock64() - start < (random & 511U)) {
+  }
+}
+
+// Until the block's players are done.
+template <Scope S, uint32_t kRoles>
+__device__ void make_noise(const Field& field, const Seat& seat, const uint32_t* playing) {
+  uint32_t random = (field.seed ^ (blockIdx.x * blockDim.x + threadIdx.x) * 0x85ebca6bU) | 1U;
+  const uint32_t first = seat.group - seat.local;  // of this block's groups
+  const uint32_t count = field.warps * kWarpSize / (S == Scope::kBlock ? kRoles : 1);
+  uint32_t sum = 0;
+  while (ld_relaxed<Scope::kBlock>(playing) != 0) {
+    for (int i = 0; i < 16; ++i) {
+      random = next_random(random);
+      const uint32_t draw = random >> 4;
+      if (field.noise == Noise::kNeighbours) {
+        uint32_t* target = line(field, first + draw % count, kFirstWordLine + (random & 1U), 0);
+        st_weak(target + kCellsPerLine * 3 / 4 + (random >> 1 & 7U), random);
+      } else if (field.noise == Noise::kHot) {
+        atomicAdd(line(field, draw & 7U, kFirstWordLine, 0) + kCellsPerLine * 3 / 4, 1U);
+      } else {
+        uint32_t* target =
+            field.cells +
+            static_cast<size_t>(field.num_lines + (draw & (field.num_lines - 1))) * kCellsPerLine;
+        if (random & 1U) {
+          st_weak(target, random);
+        } else {
+          sum += ld_weak(target);
+        }
+      }
+    }
+  }
+  if (sum == field.seed)
+    st_weak(field.cells + static_cast<size_t>(field.num_lines) * kCellsPerLine, sum);
+}
+
+__device__ __forceinline__ void report(const Outcomes& outcomes, Tally* tally) {
+  const uint32_t counts[] = {outcomes.rounds, outcomes.stale, outcomes.unseen, outcomes.lost};
+  unsigned long long* const sums[] = {&tally->rounds, &tally->stale, &tally->unseen, &tally->lost};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t sum = __reduce_add_sync(kFullWarp, counts[i]);
+    if (sum != 0 && threadIdx.x % kWarpSize == 0) atomicAdd(sums[i], sum);
+  }
+}
+
+// Test has kScope, kRoles and play(), which a whole warp calls.
+template <class Test>
+__global__ void __launch_bounds__(kMaxThreads) litmus_kernel(const Field field, Tally* tally) {
+  constexpr Scope kScope = Test::kScope;
+  __shared__ uint32_t playing;
+  Hub* hub = nullptr;
+  if constexpr (Cells<kScope>::kHasHub) {
+    __shared__ Hub shared_hub;
+    hub = &shared_hub;
+    for (uint32_t i = threadIdx.x; i < kHubCells * kHubGroups; i += blockDim.x)
+      (&hub->cells[0][0])[i] = 0;
+  }
+  if (threadIdx.x == 0) playing = field.warps;
+  __syncthreads();
+  if constexpr (kScope == Scope::kCluster) synchronize_cluster();
+
+  const Seat seat = take_seat<kScope, Test::kRoles>(field);
+  // Where messages are read, only the messages are: noise would drive them out of L1.
+  const bool is_noisy = kScope == Scope::kBlock || Test::kRoles > 2 || seat.role == 0;
+  if (threadIdx.x / kWarpSize < field.warps) {
+    Outcomes outcomes;
+    const uint64_t start_ns = now_ns();
+    const long long start = clock64();
+    Test::play(field, seat, Cells<kScope>{field, hub, seat}, outcomes);
+    if (seat.plays && seat.group == 0) {
+      atomicMax(&tally->cycles, static_cast<unsigned long long>(clock64() - start));
+      atomicMax(&tally->ns, static_cast<unsigned long long>(now_ns() - start_ns));
+    }
+    report(outcomes, tally);
+    if (threadIdx.x % kWarpSize == 0) atomicSub(&playing, 1U);
+  } else if (is_noisy && field.noise != Noise::kNone) {
+    make_noise<kScope, Test::kRoles>(field, seat, &playing);
+  }
+  if constexpr (kScope == Scope::kCluster) synchronize_cluster();
+}
+
+}  // namespace encore::cuda::litmus

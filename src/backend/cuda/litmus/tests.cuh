@@ -1,0 +1,233 @@
+// The tests: messages, a work queue, a lock; and the rows that name them.
+#pragma once
+
+#include <algorithm>
+#include <array>
+
+#include "backend/cuda/litmus/play.cuh"
+
+namespace encore::cuda::litmus {
+
+// Role 0 writes four words and publishes kFlags flags; role 1 has a thread per flag, which reads
+// the words when it sees its flag and says in the same way that it is ready for the next message.
+//
+// Lines are reused round after round, and the reader's previous round left them in its L1: a form
+// that does not drop them reads old words.
+template <Scope S, class Publish, class Observe, int kFlags = 1>
+struct Message {
+  static constexpr Scope kScope = S;
+  static constexpr uint32_t kRoles = 2;
+  static constexpr bool kCounts = false;
+  static constexpr uint32_t kWriter = 0;
+  static constexpr uint32_t kReader = 1;
+
+  static __device__ void play(const Field& field, const Seat& seat, const Cells<S>& cells,
+                              Outcomes& outcomes) {
+    if (seat.role == kWriter) {
+      write(field, seat, cells, outcomes);
+    } else {
+      read(field, seat, cells, outcomes);
+    }
+  }
+
+ private:
+  static __device__ void write(const Field& field, const Seat& seat, const Cells<S>& cells,
+                               Outcomes& outcomes) {
+    const bool leads = seat.plays && seat.local % kFlags == 0;
+    uint32_t random = (field.seed + seat.group / kWarpSize * 0x9e3779b1U) | 1U;  // one for a warp
+    uint32_t* flags[kFlags];
+    for (int i = 0; i < kFlags; ++i)
+      flags[i] = cells.flag(kFlagLine, kReader, i);
+    Outcomes acks;
+    for (uint32_t round = 1; round <= field.rounds; ++round) {
+      for (int i = 0; i < kFlags; ++i) {
+        wait_for<S, Observe>(cells.flag(kReadyLine, kWriter, i), round, leads, acks, [] {});
+      }
+      if (field.jitter) pause(random);
+      if (!leads || acks.lost != 0) continue;
+#pragma unroll
+      for (uint32_t k = 0; k < kNumWords; ++k)
+        st_weak(cells.word(k, round, kReader), message(round, k));
+      Publish::publish(flags, round);
+    }
+    outcomes.lost += acks.lost;
+  }
+
+  static __device__ void read(const Field& field, const Seat& seat, const Cells<S>& cells,
+                              Outcomes& outcomes) {
+    uint32_t* const ready[] = {cells.flag(kReadyLine, kWriter)};
+    const uint32_t* flag = cells.flag(kFlagLine, kReader);
+    for (uint32_t round = 1; round <= field.rounds; ++round) {
+      if (seat.plays) Publish::publish(ready, round);
+      wait_for<S, Observe>(flag, round, seat.plays, outcomes, [&] {
+        uint32_t words[kNumWords];
+#pragma unroll
+        for (uint32_t k = 0; k < kNumWords; ++k)
+          words[k] = ld_weak(cells.word(k, round, kReader, seat.local % kFlags));
+        bool is_stale = false;
+#pragma unroll
+        for (uint32_t k = 0; k < kNumWords; ++k)
+          is_stale |= words[k] != message(round, k);
+        if (is_stale) ++outcomes.stale;
+      });
+      if (seat.plays) ++outcomes.rounds;
+    }
+  }
+};
+
+// Claims of a work queue.
+template <Scope S>
+struct ClaimAcqRel {
+  static __device__ __forceinline__ uint32_t claim(uint32_t* index) {
+    return atom_add_acq_rel<S>(index, 1);
+  }
+};
+template <Scope S>
+struct ClaimRelease {
+  static __device__ __forceinline__ uint32_t claim(uint32_t* index) {
+    return atom_add_release<S>(index, 1);
+  }
+};
+template <Scope S>
+struct ClaimRelaxed {
+  static __device__ __forceinline__ uint32_t claim(uint32_t* index) {
+    return atom_add_relaxed<S>(index, 1);
+  }
+};
+
+// Four workers each fill a slot and advance one index. The advance publishes a worker's own slot
+// and, for the worker that completes the batch, acquires the others': it reads them all. Then it
+// opens the next batch. So do attention's combine and any last block that folds partial sums.
+template <Scope S, class Claim, class Publish, class Observe>
+struct WorkQueue {
+  static constexpr Scope kScope = S;
+  static constexpr uint32_t kRoles = 4;
+  static constexpr bool kCounts = false;
+
+  static __device__ void play(const Field& field, const Seat& seat, const Cells<S>& cells,
+                              Outcomes& outcomes) {
+    constexpr uint32_t kHome = 0;
+    uint32_t* index = cells.flag(kFlagLine, kHome);
+    uint32_t* const open[] = {cells.flag(kReadyLine, kHome)};
+    Outcomes waits;
+    for (uint32_t round = 1; round <= field.rounds; ++round) {
+      if (seat.plays && waits.lost == 0) {
+#pragma unroll
+        for (uint32_t k = 0; k < 2; ++k)
+          st_weak(cells.word(2 * seat.role + k, round, kHome), message(round, k));
+        if (Claim::claim(index) == kRoles * round - 1) {
+          bool is_stale = false;
+          for (uint32_t k = 0; k < 2 * kRoles; ++k)
+            is_stale |= ld_weak(cells.word(k, round, kHome)) != message(round, k % 2);
+          if (is_stale) ++outcomes.stale;
+          ++outcomes.rounds;
+          Publish::publish(open, round);
+        }
+      }
+      wait_for<S, Observe>(open[0], round, seat.plays, waits, [] {});
+    }
+    outcomes.lost += waits.lost;
+  }
+};
+
+// Taking and leaving a lock.
+template <Scope S>
+struct TakeAcquire {
+  static __device__ __forceinline__ bool take(uint32_t* lock) {
+    return atom_cas_acquire<S>(lock, 0, 1) == 0;
+  }
+};
+template <Scope S>
+struct TakeRelaxed {
+  static __device__ __forceinline__ bool take(uint32_t* lock) {
+    return atom_cas_relaxed<S>(lock, 0, 1) == 0;
+  }
+};
+
+// Four contenders add one to two counters inside a lock, with plain loads and stores. The counters
+// are equal whenever the lock is free, and never decrease; in the end the host finds how many
+// additions got lost.
+template <Scope S, class Take, class Leave>
+struct Lock {
+  static constexpr Scope kScope = S;
+  static constexpr uint32_t kRoles = 4;
+  static constexpr bool kCounts = true;
+  static constexpr uint32_t kFirst = 0;
+  static constexpr uint32_t kSecond = 3;  // in another line; in shared memory where there is some
+
+  static __device__ void play(const Field& field, const Seat& seat, const Cells<S>& cells,
+                              Outcomes& outcomes) {
+    constexpr uint32_t kHome = 0;
+    uint32_t* const lock[] = {cells.flag(kFlagLine, kHome)};
+    uint32_t* first = cells.word(kFirst, 0, kHome);
+    uint32_t* second = cells.word(kSecond, 0, kHome);
+    uint32_t last = 0;
+    for (uint32_t round = 1; round <= field.rounds; ++round) {
+      bool waiting = seat.plays;
+      while (__any_sync(kFullWarp, waiting)) {
+        if (!waiting || !Take::take(lock[0])) continue;
+        const uint32_t a = ld_weak(first);
+        const uint32_t b = ld_weak(second);
+        if (a != b || a < last) ++outcomes.stale;
+        last = a + 1;
+        st_weak(first, a + 1);
+        st_weak(second, b + 1);
+        Leave::publish(lock, 0);
+        ++outcomes.rounds;
+        waiting = false;
+      }
+    }
+  }
+};
+
+template <class Test>
+constexpr Row row(std::string_view name, int per_round, int flags = 1) {
+  return {name,  litmus_kernel<Test>, static_cast<int>(Test::kRoles),
+          flags, per_round,           Test::kCounts};
+}
+
+// Forms and twins that exist in every scope.
+template <Scope S>
+inline constexpr Row kMessageRows[] = {
+    row<Message<S, Release<S>, Acquire<S>>>("release_acquire", 2),
+    row<Message<S, Release<S>, Relaxed<S>>>("no_acquire", 2),
+    row<Message<S, Relaxed<S>, Acquire<S>>>("no_release", 2),
+    row<Message<S, Relaxed<S>, Relaxed<S>>>("relaxed_flag", 2),
+    row<Message<S, Plain, Plain>>("plain_flag", 2),
+    row<Message<S, Fenced<S, AcqRel<S>>, Fenced<S, AcqRel<S>>>>("fences", 2),
+    row<Message<S, Fenced<S, OneWay<S>>, Fenced<S, OneWay<S>>>>("relaxed_spin", 2),
+    row<Message<S, Fenced<S, OneWay<S>>, Relaxed<S>>>("writer_fence_only", 2),
+    row<Message<S, Relaxed<S>, Fenced<S, OneWay<S>>>>("reader_fence_only", 2),
+    row<Message<S, FencedVolatile<S>, FencedVolatile<S>>>("threadfence", 2),
+    row<Message<S, Volatile, Volatile>>("volatile_flag", 2),
+    row<Message<S, Fenced<S, AcqRel<S>>, Fenced<S, AcqRel<S>>, 4>>("several_flags", 2, 4),
+    row<Message<S, LateFence<S>, Fenced<S, AcqRel<S>>, 4>>("late_fence", 2, 4),
+    row<Message<S, Relaxed<S>, Relaxed<S>, 4>>("relaxed_flags", 2, 4),
+};
+// Where threads of one GPU share an atomic.
+template <Scope S>
+inline constexpr Row kAtomicRows[] = {
+    row<WorkQueue<S, ClaimAcqRel<S>, Release<S>, Acquire<S>>>("work_queue", 1),
+    row<WorkQueue<S, ClaimRelease<S>, Release<S>, Relaxed<S>>>("release_only_queue", 1),
+    row<WorkQueue<S, ClaimRelaxed<S>, Relaxed<S>, Relaxed<S>>>("relaxed_queue", 1),
+    row<Lock<S, TakeAcquire<S>, Release<S>>>("lock", 4),
+    row<Lock<S, TakeRelaxed<S>, Release<S>>>("no_acquire_lock", 4),
+    row<Lock<S, TakeAcquire<S>, Plain>>("plain_unlock", 4),
+    row<Lock<S, TakeRelaxed<S>, Relaxed<S>>>("relaxed_lock", 4),
+};
+// What is broken because `Narrow` does not hold both sides.
+template <Scope S, Scope Narrow>
+inline constexpr Row kNarrowRows[] = {
+    row<Message<S, Release<Narrow>, Acquire<Narrow>>>("narrow_scope", 2),
+};
+
+// One table of several.
+template <size_t... kSizes>
+constexpr auto join(const Row (&... tables)[kSizes]) {
+  std::array<Row, (kSizes + ...)> rows{};
+  Row* end = rows.data();
+  ((end = std::copy(std::begin(tables), std::end(tables), end)), ...);
+  return rows;
+}
+
+}  // namespace encore::cuda::litmus

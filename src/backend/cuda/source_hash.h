@@ -1,0 +1,11 @@
+// What the build knows of its own kernels.
+#pragma once
+
+#include <string_view>
+
+namespace encore::cuda {
+
+// A hash of the sources of this backend, made by the build (hash_sources.cmake).
+extern const std::string_view kSourceHash;
+
+}  // namespace encore::cuda

@@ -1,0 +1,62 @@
+// Traces of a CUDA device: what streams tell, and who listens.
+//
+//   kLaunches  cupti_tracer.cc   every kernel, stamped by NVIDIA's profiling library
+//   kReplays   replay_tracer.cc  the start and the end of a replay, stamped by kernels of our own
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include <cuda_runtime.h>
+
+#include "backend/device.h"
+#include "backend/tracer.h"
+
+namespace encore::cuda {
+
+class CudaRecording;
+
+// A call of a stream's, of the outermost of nested ones.
+struct TracedCall {
+  TraceKind kind = TraceKind::kOtherCall;
+  std::string_view label;                   // of a launch, a copy
+  const CudaRecording* replayed = nullptr;  // of a replay
+};
+
+// A tracer that runs. Threads: any may call it.
+class TraceListener {
+ public:
+  virtual ~TraceListener() = default;
+  virtual void enter(const TracedCall& call) = 0;
+  virtual void leave(const TracedCall& call) noexcept = 0;
+  // What is launched to replay that recording.
+  virtual cudaGraphExec_t executable(const CudaRecording& replayed);
+};
+
+// One listens at a time in a process. Errors: kUsage when another does.
+void start_listening(TraceListener& listener);
+void stop_listening(TraceListener& listener) noexcept;
+bool is_listening(const TraceListener& listener);
+
+// Tells the listener, if there is one, what this thread does while the scope lasts.
+class TraceScope {
+ public:
+  explicit TraceScope(const TracedCall& call);
+  ~TraceScope();
+  TraceScope(const TraceScope&) = delete;
+  TraceScope& operator=(const TraceScope&) = delete;
+
+  // Of a replay.
+  [[nodiscard]] cudaGraphExec_t executable() const;
+
+ private:
+  TracedCall call_;
+  TraceListener* listener_;  // null: there is none, or a scope around this one has told it
+};
+
+// Errors: kDevice when there is no CUPTI, naming where it was looked for and how to get it, or when
+// it refuses this process.
+std::unique_ptr<Tracer> create_cupti_tracer(int ordinal);
+std::unique_ptr<Tracer> create_replay_tracer(int ordinal);
+
+}  // namespace encore::cuda

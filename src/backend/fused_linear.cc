@@ -1,0 +1,101 @@
+#include "backend/fused_linear.h"
+
+namespace encore {
+namespace {
+
+constexpr int64_t kAlignment = 256;
+
+std::string_view text_attr(const ir::Attrs& attrs, std::string_view name) {
+  return attrs.find(name) == nullptr ? std::string_view() : attrs.get_string(name);
+}
+
+// Cuts the scratch into tensors. Addresses count from zero where there is no scratch yet.
+class Scratch {
+ public:
+  explicit Scratch(void* data) : start_(reinterpret_cast<uintptr_t>(data)) {}
+
+  TensorView take(DType dtype, int64_t rows, int64_t columns) {
+    const TensorView view(end(), dtype, {rows, columns});
+    bytes_ += (view.num_bytes() + kAlignment - 1) / kAlignment * kAlignment;
+    return view;
+  }
+  [[nodiscard]] void* end() const {
+    return reinterpret_cast<void*>(start_ + static_cast<uintptr_t>(bytes_));
+  }
+  [[nodiscard]] int64_t bytes() const { return bytes_; }
+
+ private:
+  uintptr_t start_;
+  int64_t bytes_ = 0;
+};
+
+TensorView columns_of(const TensorView& view, int64_t first, int64_t count) {
+  TensorView part(view.as<std::byte>() + first * size_of(view.dtype), view.dtype,
+                  {view.num_rows(), count});
+  part.row_stride = view.row_stride;
+  return part;
+}
+
+}  // namespace
+
+LinearOperands linear_operands(const KernelArgs& args) {
+  const std::string_view prologue = text_attr(args.attrs, "prologue");
+  LinearOperands o;
+  size_t next = 0;
+  o.x = &args.inputs[next++];
+  if (prologue == "add_rms_norm") {
+    o.residual = &args.inputs[next++];
+    o.sum = &args.outputs[0];
+  }
+  if (!prologue.empty()) {
+    o.norm = &args.inputs[next++];
+    o.eps = args.attrs.get_double("eps");
+  }
+  o.weight = &args.inputs[next++];
+  if (next < args.inputs.size()) o.bias = &args.inputs[next];
+  o.out = &args.outputs.back();
+  o.silu_mul = text_attr(args.attrs, "epilogue") == "silu_mul";
+  return o;
+}
+
+LinearParts linear_parts(const KernelArgs& args) {
+  const LinearOperands o = linear_operands(args);
+  const int64_t rows = o.x->num_rows();
+  Scratch scratch(args.scratch);
+  LinearParts result;
+  const auto add = [&](std::string_view op, std::vector<TensorView> inputs,
+                       std::vector<TensorView> outputs) -> KernelArgs& {
+    KernelArgs part;
+    part.inputs = std::move(inputs);
+    part.outputs = std::move(outputs);
+    part.step = args.step;
+    part.counters = args.counters;
+    result.parts.push_back({op, std::move(part)});
+    return result.parts.back().args;
+  };
+
+  TensorView x = *o.x;
+  if (o.norm != nullptr) {
+    const TensorView normed = scratch.take(x.dtype, rows, x.row_elements());
+    KernelArgs& norm = o.residual != nullptr
+                           ? add("add_rms_norm", {x, *o.residual, *o.norm}, {*o.sum, normed})
+                           : add("rms_norm", {x, *o.norm}, {normed});
+    norm.attrs.set("eps", o.eps);
+    x = normed;
+  }
+  std::vector<TensorView> operands{x, *o.weight};
+  if (o.bias != nullptr) operands.push_back(*o.bias);
+  const TensorView product =
+      o.silu_mul ? scratch.take(o.out->dtype, rows, o.weight->num_rows()) : *o.out;
+  add("linear", std::move(operands), {product});
+  if (o.silu_mul) {
+    const int64_t half = o.out->row_elements();
+    add("silu_mul", {columns_of(product, 0, half), columns_of(product, half, half)}, {*o.out});
+  }
+  for (LinearParts::Part& part : result.parts)
+    part.args.scratch = scratch.end();
+  result.between_bytes = scratch.bytes();
+  return result;
+}
+
+}  // namespace encore

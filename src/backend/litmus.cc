@@ -1,0 +1,145 @@
+#include "backend/litmus.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace encore::litmus {
+namespace {
+
+constexpr std::string_view kOperations = "Operation types";
+constexpr std::string_view kScopeSection = "Scope";
+constexpr std::string_view kMorallyStrong = "Morally strong operations";
+constexpr std::string_view kRaces = "Conflict and Data-races";
+constexpr std::string_view kPatterns = "Release and Acquire Patterns";
+constexpr std::string_view kCausality = "Causality order";
+
+// A form in all its scopes. In `ptx`, S stands for the scope's name and N for that of a narrower
+// one that the hardware tells from it.
+struct Pattern {
+  std::string_view name;
+  std::string_view ptx;
+  std::string_view teaches;
+  std::string_view section;
+  std::string_view twin_of;
+  std::string_view baseline;
+  Scope first = Scope::kBlock;
+  Scope last = Scope::kSystem;
+};
+
+constexpr Pattern kPatternTable[] = {
+    {"release_acquire", "st.release.S / ld.acquire.S",
+     "A release store and an acquire load of one flag hand over everything written before it.",
+     kPatterns, "", "relaxed_flag"},
+    {"no_acquire", "st.release.S / ld.relaxed.S",
+     "A relaxed load of the flag does not acquire: later loads may return what L1 still holds.",
+     kPatterns, "release_acquire", ""},
+    {"no_release", "st.relaxed.S / ld.acquire.S",
+     "A relaxed store of the flag does not release: it may overtake the words written before.",
+     kPatterns, "release_acquire", ""},
+    {"narrow_scope", "st.release.N / ld.acquire.N",
+     "A scope that does not hold both threads orders nothing between them.", kScopeSection,
+     "release_acquire", "", Scope::kCluster, Scope::kSystem},
+    {"plain_flag", "st / ld",
+     "A plain flag is a data race: its loads may be kept in L1, moved or left out.", kRaces,
+     "release_acquire", ""},
+    {"fences", "fence.acq_rel.S; st.relaxed.S / ld.relaxed.S; fence.acq_rel.S",
+     "A fence before a strong store and one after a strong load make the same handoff.", kPatterns,
+     "", "relaxed_flag"},
+    {"relaxed_flag", "st.relaxed.S / ld.relaxed.S",
+     "Strong is not ordered: relaxed accesses of a flag say nothing of other words.", kPatterns,
+     "fences", ""},
+    {"relaxed_spin", "fence.release.S; st.relaxed.S / spin ld.relaxed.S, then fence.acquire.S",
+     "Spin on relaxed loads and acquire once, when the value is there; one-way fences suffice.",
+     kPatterns, "", "relaxed_flag"},
+    {"writer_fence_only", "fence.release.S; st.relaxed.S / ld.relaxed.S",
+     "Without the reader's fence the writer's orders nothing for the reader.", kPatterns,
+     "relaxed_spin", ""},
+    {"reader_fence_only", "st.relaxed.S / ld.relaxed.S; fence.acquire.S",
+     "Without the writer's fence the reader's has nothing to pair with.", kPatterns, "relaxed_spin",
+     ""},
+    {"threadfence", "__threadfence(); st.volatile / ld.volatile; __threadfence()",
+     "The classic idiom works: volatile is a relaxed access of system scope, CUDA's fences are "
+     "sequentially consistent.",
+     kOperations, "", "relaxed_flag"},
+    {"volatile_flag", "st.volatile / ld.volatile",
+     "volatile makes a flag strong and orders no other word.", kOperations, "threadfence", ""},
+    {"several_flags", "fence.acq_rel.S; 4 x st.relaxed.S / ld.relaxed.S; fence.acq_rel.S",
+     "One fence publishes through every flag stored after it.", kPatterns, "", "relaxed_flags"},
+    {"late_fence", "2 x st.relaxed.S; fence.acq_rel.S; 2 x st.relaxed.S / as above",
+     "A flag stored before the fence publishes nothing.", kPatterns, "several_flags", ""},
+    {"relaxed_flags", "4 x st.relaxed.S / ld.relaxed.S", "Flags without a fence publish nothing.",
+     kPatterns, "several_flags", ""},
+    {"work_queue", "atom.acq_rel.S.add",
+     "One atomic does both: it publishes the own slot and acquires those claimed before.",
+     kPatterns, "", "relaxed_queue", Scope::kBlock, Scope::kDevice},
+    {"release_only_queue", "atom.release.S.add",
+     "A claim that only releases does not see the others' slots.", kPatterns, "work_queue", "",
+     Scope::kBlock, Scope::kDevice},
+    {"relaxed_queue", "atom.relaxed.S.add",
+     "That an index is atomic says nothing of the slots it counts.", kMorallyStrong, "work_queue",
+     "", Scope::kBlock, Scope::kDevice},
+    {"lock", "atom.acquire.S.cas ... st.release.S",
+     "Taking a lock is an acquire and leaving it a release; acq_rel is not needed.", kCausality, "",
+     "relaxed_lock", Scope::kBlock, Scope::kDevice},
+    {"no_acquire_lock", "atom.relaxed.S.cas ... st.release.S",
+     "A lock taken without acquire admits one thread at a time, which may read old words.",
+     kCausality, "lock", "", Scope::kBlock, Scope::kDevice},
+    {"plain_unlock", "atom.acquire.S.cas ... st",
+     "A plain store that leaves the lock may overtake what was written inside.", kRaces, "lock", "",
+     Scope::kBlock, Scope::kDevice},
+    {"relaxed_lock", "atom.relaxed.S.cas ... st.relaxed.S",
+     "Mutual exclusion alone hands nothing over.", kCausality, "lock", "", Scope::kBlock,
+     Scope::kDevice},
+};
+
+std::string_view ptx_name(Scope scope) {
+  constexpr std::string_view kNames[] = {"cta", "cluster", "gpu", "sys"};
+  return kNames[static_cast<size_t>(scope)];
+}
+
+// On sm_90 cluster and gpu scope are the same instructions.
+Scope narrower(Scope scope) {
+  return scope == Scope::kSystem ? Scope::kDevice : Scope::kBlock;
+}
+
+std::string replace_all(std::string text, std::string_view from, std::string_view to) {
+  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
+    text.replace(at, from.size(), to);
+  return text;
+}
+
+std::vector<Form> all_forms() {
+  std::vector<Form> forms;
+  for (const Scope scope : kScopes) {
+    for (const Pattern& pattern : kPatternTable) {
+      if (scope < pattern.first || scope > pattern.last) continue;
+      const std::string ptx = replace_all(
+          replace_all(std::string(pattern.ptx), ".S", "." + std::string(ptx_name(scope))), ".N",
+          "." + std::string(ptx_name(narrower(scope))));
+      forms.push_back({scope, pattern.name, ptx, pattern.teaches, pattern.section, pattern.twin_of,
+                       pattern.baseline});
+    }
+  }
+  return forms;
+}
+
+}  // namespace
+
+std::string_view name(Scope scope) {
+  constexpr std::string_view kNames[] = {"block", "cluster", "device", "system"};
+  return kNames[static_cast<size_t>(scope)];
+}
+
+std::span<const Form> forms() {
+  static const std::vector<Form> kForms = all_forms();
+  return kForms;
+}
+
+const Form* find_form(Scope scope, std::string_view name) {
+  const auto found = std::find_if(forms().begin(), forms().end(), [&](const Form& form) {
+    return form.scope == scope && form.name == name;
+  });
+  return found == forms().end() ? nullptr : &*found;
+}
+
+}  // namespace encore::litmus

@@ -1,0 +1,90 @@
+#include "backend/litmus.h"
+
+#include <set>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace encore::litmus {
+namespace {
+
+TEST(LitmusForms, HaveNamesThatOccurOnceInAScope) {
+  std::set<std::string> names;
+  for (const Form& form : forms()) {
+    const std::string full = std::string(name(form.scope)) + "." + std::string(form.name);
+    EXPECT_TRUE(names.insert(full).second) << full;
+    EXPECT_EQ(find_form(form.scope, form.name), &form);
+  }
+  EXPECT_EQ(find_form(Scope::kDevice, "no_such_form"), nullptr);
+}
+
+TEST(LitmusForms, ComeInEveryScopeWithTwinsOfCorrectForms) {
+  for (const Scope scope : kScopes) {
+    int correct = 0;
+    int twins = 0;
+    for (const Form& form : forms()) {
+      if (form.scope != scope) continue;
+      ++(form.is_correct() ? correct : twins);
+      if (form.is_correct()) continue;
+      const Form* original = find_form(scope, form.twin_of);
+      ASSERT_NE(original, nullptr) << form.name;
+      EXPECT_TRUE(original->is_correct()) << form.name;
+    }
+    EXPECT_GE(correct, 5) << name(scope);
+    EXPECT_GT(twins, correct) << name(scope);
+  }
+}
+
+TEST(LitmusForms, ArePricedAgainstATwinOfTheSameScope) {
+  for (const Form& form : forms()) {
+    EXPECT_EQ(form.baseline.empty(), !form.is_correct()) << form.name;
+    if (form.baseline.empty()) continue;
+    const Form* baseline = find_form(form.scope, form.baseline);
+    ASSERT_NE(baseline, nullptr) << form.name;
+    EXPECT_FALSE(baseline->is_correct()) << form.name;
+  }
+}
+
+TEST(LitmusForms, NameTheirScopeInTheirInstructions) {
+  EXPECT_EQ(find_form(Scope::kBlock, "release_acquire")->ptx, "st.release.cta / ld.acquire.cta");
+  EXPECT_EQ(find_form(Scope::kSystem, "no_release")->ptx, "st.relaxed.sys / ld.acquire.sys");
+  EXPECT_EQ(find_form(Scope::kDevice, "lock")->ptx, "atom.acquire.gpu.cas ... st.release.gpu");
+  // What is too narrow depends on the scope, and nothing is narrower than a block.
+  EXPECT_EQ(find_form(Scope::kDevice, "narrow_scope")->ptx, "st.release.cta / ld.acquire.cta");
+  EXPECT_EQ(find_form(Scope::kSystem, "narrow_scope")->ptx, "st.release.gpu / ld.acquire.gpu");
+  EXPECT_EQ(find_form(Scope::kBlock, "narrow_scope"), nullptr);
+}
+
+TEST(LitmusSuiteCuda, HoldsEveryCorrectFormAndPricesIt) {
+  std::unique_ptr<Suite> suite;
+  try {
+    suite = open_suite();
+  } catch (const Error& error) {
+    GTEST_SKIP() << error.what();
+  }
+  for (const Form& form : forms()) {
+    if (!form.is_correct()) continue;
+    const Counts counts = suite->stress(form, 1'000'000, 5);
+    EXPECT_GE(counts.rounds, 1'000) << name(form.scope) << "." << form.name;
+    EXPECT_EQ(counts.violations(), 0) << name(form.scope) << "." << form.name;
+    EXPECT_GT(suite->price(form).ns, 0) << name(form.scope) << "." << form.name;
+  }
+}
+
+TEST(LitmusSuiteCuda, CatchesTwinsThatReadWhatL1StillHolds) {
+  std::unique_ptr<Suite> suite;
+  try {
+    suite = open_suite();
+  } catch (const Error& error) {
+    GTEST_SKIP() << error.what();
+  }
+  for (const char* twin : {"no_acquire", "narrow_scope", "plain_flag", "relaxed_queue"}) {
+    const Counts counts = suite->stress(*find_form(Scope::kDevice, twin), 10'000'000, 10);
+    EXPECT_GT(counts.violations(), 0) << twin;
+  }
+}
+
+}  // namespace
+}  // namespace encore::litmus

@@ -1,0 +1,88 @@
+#include "backend/staged_copy.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "backend/cpu/memory.h"
+#include "backend/fault.h"
+
+namespace encore {
+namespace {
+
+// The device needs a fraction of a millisecond for it: long enough to hide what a copy costs beside
+// its bytes, short enough that pinning two of them is quick.
+constexpr int64_t kBufferBytes = int64_t{8} << 20;
+constexpr int64_t kAlignment = 64;
+static_assert(kBufferBytes % kAlignment == 0);
+
+}  // namespace
+
+Memory allocate_pageable(int64_t bytes) {
+  fault::checkpoint("allocate_pageable");
+  return cpu::allocate(bytes);
+}
+
+StagedCopy::StagedCopy(Device& device) : stream_(device.create_stream()) {
+  for (Buffer& buffer : buffers_) {
+    buffer.memory = device.allocate_host(kBufferBytes);
+    buffer.copied = device.create_event();
+  }
+}
+
+void StagedCopy::empty(Buffer& buffer) {
+  for (const Arrival& arrival : buffer.arrivals)
+    std::memcpy(arrival.host, arrival.staged, static_cast<size_t>(arrival.bytes));
+  buffer.arrivals.clear();
+  buffer.used = 0;
+}
+
+std::span<std::byte> StagedCopy::take(int64_t bytes) {
+  if (buffers_[current_].used == kBufferBytes) {
+    stream_->record(*buffers_[current_].copied);
+    current_ = 1 - current_;
+    if (buffers_[current_].used > 0) {
+      buffers_[current_].copied->synchronize();
+      empty(buffers_[current_]);
+    }
+  }
+  Buffer& buffer = buffers_[current_];
+  const int64_t taken = std::min(bytes, kBufferBytes - buffer.used);
+  std::byte* room = buffer.memory.data() + buffer.used;
+  buffer.used += (taken + kAlignment - 1) / kAlignment * kAlignment;
+  return {room, static_cast<size_t>(taken)};
+}
+
+void StagedCopy::to_device(void* device, int64_t bytes, const Write& write) {
+  for (int64_t done = 0; done < bytes;) {
+    const std::span<std::byte> room = take(bytes - done);
+    const auto count = static_cast<int64_t>(room.size());
+    write(room.data(), done, count);
+    stream_->copy_to_device(static_cast<std::byte*>(device) + done, room.data(), count);
+    done += count;
+  }
+}
+
+void StagedCopy::to_device(void* device, const void* host, int64_t bytes) {
+  to_device(device, bytes, [&](std::byte* to, int64_t first, int64_t count) {
+    std::memcpy(to, static_cast<const std::byte*>(host) + first, static_cast<size_t>(count));
+  });
+}
+
+void StagedCopy::to_host(void* host, const void* device, int64_t bytes) {
+  for (int64_t done = 0; done < bytes;) {
+    const std::span<std::byte> room = take(bytes - done);
+    const auto count = static_cast<int64_t>(room.size());
+    stream_->copy_to_host(room.data(), static_cast<const std::byte*>(device) + done, count);
+    buffers_[current_].arrivals.push_back(
+        {static_cast<std::byte*>(host) + done, room.data(), count});
+    done += count;
+  }
+}
+
+void StagedCopy::finish() {
+  stream_->synchronize();
+  for (Buffer& buffer : buffers_)
+    empty(buffer);
+}
+
+}  // namespace encore

@@ -1,0 +1,60 @@
+// Copies between ordinary host memory and a device.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/device.h"
+
+namespace encore {
+
+// Ordinary host memory, for more than one wants to pin. Errors: kMemory with the figures, also when
+// the machine would plainly not have the memory once it is touched.
+Memory allocate_pageable(int64_t bytes);
+
+// Copies through two pinned buffers: the host fills or empties one while the device copies the
+// other. Small copies share a buffer. Threads: one. Capture: no.
+class StagedCopy {
+ public:
+  // Writes bytes [first, first + bytes) of what is to be copied; `first` is a multiple of 64.
+  using Write = std::function<void(std::byte* to, int64_t first, int64_t bytes)>;
+
+  // Errors: kMemory.
+  explicit StagedCopy(Device& device);
+
+  // `write` is called before this returns, the device has the bytes after finish().
+  void to_device(void* device, int64_t bytes, const Write& write);
+  void to_device(void* device, const void* host, int64_t bytes);
+  // `host` has the bytes after finish().
+  void to_host(void* host, const void* device, int64_t bytes);
+  // Waits for all copies, and for what else was enqueued on the stream.
+  void finish();
+
+  [[nodiscard]] Stream& stream() { return *stream_; }
+
+ private:
+  struct Arrival {  // what lies in a buffer and belongs elsewhere on the host
+    void* host;
+    const std::byte* staged;
+    int64_t bytes;
+  };
+  struct Buffer {
+    Memory memory;
+    int64_t used = 0;
+    std::vector<Arrival> arrivals;
+    std::unique_ptr<Event> copied;
+  };
+
+  // Room in a buffer that the device is done with, `bytes` of it or what there is.
+  std::span<std::byte> take(int64_t bytes);
+  static void empty(Buffer& buffer);
+
+  std::unique_ptr<Stream> stream_;
+  Buffer buffers_[2];
+  int current_ = 0;
+};
+
+}  // namespace encore

@@ -1,0 +1,147 @@
+// Tuning: which of several ways to run a launch is the fastest here, found by measurement and
+// remembered on disk.
+//
+// A kernel that has several configurations (a library's algorithms, our tile sizes) asks when it is
+// bound:
+//
+//   const auto config = device.tuner().choose({.launch = tuning_text("linear.x 1.2", args),
+//                                              .args = args, .candidates = ..., .bind = ...});
+//
+// The answer to a launch never changes while the process lives, so all modes run the same
+// configuration and agree bit for bit. Another run may measure another winner, whose sums differ in
+// the last bits; with the same cache it is the same.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backend/kernel.h"
+#include "backend/tuning_cache.h"
+
+namespace encore {
+
+class Device;
+
+// A launch that can run in several ways. Its operands are floats, and how long it takes depends on
+// their shapes, not on what is in them.
+struct Tunable {
+  std::string launch;  // everything the choice depends on besides TuningKey; see tuning_text()
+  const KernelArgs& args;
+  Workspace workspace;
+  // At most `most` configurations, as text without line breaks, the likeliest first; none when the
+  // kernel cannot run the launch at all.
+  std::function<std::vector<std::string>(int most)> candidates;
+  // The launch in that configuration. Null when that is none, or cannot run here (any more).
+  std::function<BoundLaunch(const std::string& config, const KernelArgs& args)> bind;
+  // Names the device code that a configuration runs. Loading code takes milliseconds at each start,
+  // so of equally fast configurations one whose code is in use already wins. Null: not known.
+  std::function<std::string(const std::string& config)> code = nullptr;
+};
+
+// A kernel's name and a launch's operands: "linear.x bf16[64,4096], bf16[4096,4096]/8192@8 ->
+// f32[64,4096]": row strides where rows are apart, alignments where they are below 16 bytes.
+std::string tuning_text(std::string_view kernel, const KernelArgs& args);
+
+// Times launches on a device; a fake in tests.
+class LaunchTimer {
+ public:
+  virtual ~LaunchTimer() = default;
+  // Copies of the arguments with memory of their own, enough of them that caches do not hold the
+  // inputs of the first when the last has run. Lifetime: until the next call.
+  // Errors: kMemory; kCompile naming the op while the thread records.
+  virtual std::vector<KernelArgs> operands(const KernelArgs& args, const Workspace& workspace) = 0;
+  // Runs the launches in a row. Units: microseconds, the mean of one. Errors: those of launching.
+  virtual double time(std::span<const BoundLaunch> launches, const StepShape& step) = 0;
+  // Gives memory back.
+  virtual void release() {}
+};
+// `cache_bytes`: of the device's last cache; 0: inputs may stay in caches.
+std::unique_ptr<LaunchTimer> create_launch_timer(Device& device, int64_t cache_bytes);
+
+// The fastest of `count` things, by the median of several samples; those that fall behind are
+// sampled no further. Of things that are equally fast, within 2 %, the first that is `preferred`
+// wins, or else the first.
+struct Fastest {
+  int index = 0;
+  double median = 0;
+  double median_of_first = 0;
+};
+Fastest find_fastest(int count, const std::function<double(int index)>& sample,
+                     const std::function<bool(int index)>& preferred);
+
+// --tune: measure nothing and remember nothing; measure what the cache lacks; measure everything.
+enum class Tune : uint8_t { kOff, kOn, kFresh };
+Tune parse_tune(std::string_view text);  // "off", "on", "fresh"
+
+struct TuningOptions {
+  Tune tune = Tune::kOff;
+  std::optional<std::filesystem::path> cache;  // a directory; absent: nothing is remembered
+};
+
+// Distinct launches by where their configuration came from.
+struct TuningStats {
+  int64_t cached = 0;    // answered by the cache
+  int64_t measured = 0;  // answered by measuring now
+  int64_t untuned = 0;   // answered by the first guess
+  double seconds = 0;    // spent measuring
+};
+// "tuned 248 launches in 3.1 s", "248 launches tuned earlier", and both; empty when there are none.
+std::string to_text(const TuningStats& stats);
+
+// Threads: any. Lifetime: of its device.
+class Tuner {
+ public:
+  Tuner(TuningKey key, std::unique_ptr<LaunchTimer> timer);
+
+  // What holds from now on; nothing is tuned before.
+  void configure(TuningOptions options);
+
+  // While it lives, choices that the cache lacks are measured: the tune phase of start-up. Outside
+  // of it the first guess is taken, so that nothing is measured while serving. Its end saves the
+  // cache and gives back what measuring took.
+  class Phase {
+   public:
+    explicit Phase(Tuner& tuner);
+    ~Phase();
+    Phase(const Phase&) = delete;
+    Phase& operator=(const Phase&) = delete;
+
+   private:
+    Tuner& tuner_;
+  };
+
+  // The configuration to run; nothing when the kernel has none for the launch.
+  // Errors: kCompile naming the op when it must be measured and the thread records.
+  std::optional<std::string> choose(const Tunable& tunable);
+
+  [[nodiscard]] TuningStats stats() const;
+  [[nodiscard]] const TuningKey& key() const { return key_; }
+
+ private:
+  std::optional<std::string> answer(const Tunable& tunable);
+  // The cache's answer, if that still runs.
+  std::optional<std::string> remembered(const Tunable& tunable);
+  std::optional<TunedChoice> measure(const Tunable& tunable);
+
+  TuningKey key_;
+  std::unique_ptr<LaunchTimer> timer_;
+  mutable std::mutex mutex_;  // guards everything below
+  TuningOptions options_;
+  std::optional<TuningCache> cache_;
+  int phases_ = 0;
+  bool out_of_memory_ = false;  // measuring was given up for this phase
+  std::map<std::string, std::optional<std::string>> answers_;
+  std::set<std::string> codes_;  // that answers run
+  TuningStats stats_;
+};
+
+}  // namespace encore

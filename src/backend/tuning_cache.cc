@@ -1,0 +1,214 @@
+#include "backend/tuning_cache.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <fcntl.h>
+#include <optional>
+#include <unistd.h>
+#include <utility>
+
+#include <boost/json/serialize.hpp>
+#include <sys/file.h>
+
+#include "base/json.h"
+#include "base/log.h"
+
+namespace encore {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kFormat = 1;
+constexpr std::string_view kPrefix = "tuning-";
+constexpr std::string_view kSuffix = ".json";
+
+struct Content {
+  TuningKey key;
+  std::map<std::string, TunedChoice> choices;
+};
+
+// FNV-1a over the key's names and values.
+std::string hash_text(const TuningKey& key) {
+  uint64_t hash = 0xcbf29ce484222325U;
+  const auto add = [&](const std::string& text) {
+    for (size_t i = 0; i <= text.size(); ++i)  // the terminator parts them
+      hash = (hash ^ static_cast<unsigned char>(text.c_str()[i])) * 0x100000001b3U;
+  };
+  for (const auto& [name, value] : key) {
+    add(name);
+    add(value);
+  }
+  return fmt::format("{:016x}", hash);
+}
+
+// Errors: kModel, naming the path, when it cannot be read or is not what write_content() writes.
+Content read_content(const fs::path& path) {
+  const json::value value = json::parse_file(path);
+  const json::Object file(value, path.string());
+  if (file.int_at("format") != kFormat)
+    fail(ErrorKind::kModel, "{}: not in format {}", path.string(), kFormat);
+  Content content;
+  const json::Object key = file.object_at("key");
+  for (const auto& member : key.raw())
+    content.key[std::string(member.key())] = key.string_at(member.key());
+  const json::Object choices = file.object_at("choices");
+  for (const auto& member : choices.raw()) {
+    const json::Object choice = choices.object_at(member.key());
+    content.choices[std::string(member.key())] = {
+        choice.string_at("config"), choice.double_at("us"), choice.double_at("first_guess_us")};
+  }
+  return content;
+}
+
+// What the file holds of this key, and, when it cannot be used, why.
+struct Reading {
+  std::map<std::string, TunedChoice> choices;
+  std::string problem;
+};
+Reading read_choices(const fs::path& path, const TuningKey& key) {
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return {};
+  try {
+    Content content = read_content(path);
+    if (content.key == key) return {std::move(content.choices), ""};
+    return {{}, fmt::format("{}: of another device or build", path.string())};
+  } catch (const Error& error) {
+    return {{}, error.what()};
+  }
+}
+
+std::string quoted(const std::string& text) {
+  return boost::json::serialize(boost::json::string(text));
+}
+
+// One choice a line, for people and diff.
+std::string to_text(const Content& content) {
+  std::string text = fmt::format("{{\n\"format\": {},\n\"key\": {{", kFormat);
+  const char* separator = "\n  ";
+  for (const auto& [name, value] : content.key) {
+    text += fmt::format("{}{}: {}", separator, quoted(name), quoted(value));
+    separator = ",\n  ";
+  }
+  text += "\n},\n\"choices\": {";
+  separator = "\n  ";
+  for (const auto& [launch, choice] : content.choices) {
+    text += fmt::format(R"({}{}: {{"us": {:.3f}, "first_guess_us": {:.3f}, "config": {}}})",
+                        separator, quoted(launch), choice.microseconds,
+                        choice.first_guess_microseconds, quoted(choice.config));
+    separator = ",\n  ";
+  }
+  return text + "\n}\n}\n";
+}
+
+[[noreturn]] void fail_write(const fs::path& path, int error) {
+  fail(ErrorKind::kUsage, "{}: {}", path.string(), std::strerror(error));
+}
+
+// An open file or directory.
+class Descriptor {
+ public:
+  // Errors: kUsage, naming the path.
+  Descriptor(const fs::path& path, int flags)
+      : value_(open(path.c_str(), flags | O_CLOEXEC, 0644)) {
+    if (value_ < 0) fail_write(path, errno);
+  }
+  ~Descriptor() { close(value_); }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  [[nodiscard]] int get() const { return value_; }
+
+ private:
+  int value_;
+};
+
+// Errors: kUsage, naming the path; nothing is left behind then.
+void replace_file(const fs::path& path, const std::string& text) {
+  const fs::path temporary = fmt::format("{}.{}", path.string(), getpid());
+  try {
+    const Descriptor file(temporary, O_WRONLY | O_CREAT | O_TRUNC);
+    for (size_t at = 0; at < text.size();) {
+      const ssize_t written = write(file.get(), text.data() + at, text.size() - at);
+      if (written < 0 && errno != EINTR) fail_write(temporary, errno);
+      at += static_cast<size_t>(std::max<ssize_t>(written, 0));
+    }
+    if (rename(temporary.c_str(), path.c_str()) != 0) fail_write(path, errno);
+  } catch (const Error&) {
+    unlink(temporary.c_str());
+    throw;
+  }
+}
+
+}  // namespace
+
+TuningCache::TuningCache(fs::path directory, TuningKey key)
+    : directory_(std::move(directory)),
+      key_(std::move(key)),
+      path_(directory_ / fmt::format("{}{}{}", kPrefix, hash_text(key_), kSuffix)) {
+  Reading reading = read_choices(path_, key_);
+  if (!reading.problem.empty()) log::warning("tuning cache: {}; written anew", reading.problem);
+  choices_ = std::move(reading.choices);
+}
+
+const TunedChoice* TuningCache::find(const std::string& launch) const {
+  const auto place = choices_.find(launch);
+  return place == choices_.end() ? nullptr : &place->second;
+}
+
+void TuningCache::add(const std::string& launch, TunedChoice choice) {
+  added_[launch] = choice;
+  choices_[launch] = std::move(choice);
+}
+
+void TuningCache::write() const {
+  std::error_code error;
+  fs::create_directories(directory_, error);
+  if (error) fail_write(directory_, error.value());
+  // Writers take turns, so that none loses what another added. Where a file system has no locks,
+  // the last one wins.
+  const Descriptor directory(directory_, O_RDONLY | O_DIRECTORY);
+  (void)flock(directory.get(), LOCK_EX);
+  Content content{key_, read_choices(path_, key_).choices};
+  for (const auto& [launch, choice] : added_)
+    content.choices[launch] = choice;
+  replace_file(path_, to_text(content));
+}
+
+bool TuningCache::save() {
+  if (added_.empty()) return true;
+  try {
+    write();
+  } catch (const Error& error) {
+    log::warning(
+        "kernel tuning is not remembered: {}; name a directory that can be written with "
+        "--tuning-cache, or turn it off",
+        error.what());
+    return false;
+  }
+  added_.clear();
+  return true;
+}
+
+std::vector<TuningFile> tuning_files(const fs::path& directory) {
+  std::vector<TuningFile> files;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(directory, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) continue;
+    TuningFile& file = files.emplace_back();
+    file.path = entry.path();
+    try {
+      Content content = read_content(entry.path());
+      file.key = std::move(content.key);
+      file.num_choices = content.choices.size();
+    } catch (const Error& error) {
+      file.problem = error.what();
+    }
+  }
+  std::sort(files.begin(), files.end(),
+            [](const TuningFile& a, const TuningFile& b) { return a.path < b.path; });
+  return files;
+}
+
+}  // namespace encore

@@ -1,0 +1,306 @@
+#include "backend/tuning.h"
+
+#include <deque>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include "backend/cpu/stream.h"
+#include "backend/device.h"
+
+namespace encore {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Says what was asked of it; a launch takes as long as its configuration says.
+struct FakeTimer final : LaunchTimer {
+  std::vector<KernelArgs> operands(const KernelArgs& args, const Workspace&) override {
+    if (!has_memory) fail(ErrorKind::kMemory, "none left");
+    ++num_operands;
+    return {args, args};
+  }
+  double time(std::span<const BoundLaunch> launches, const StepShape& step) override {
+    EXPECT_EQ(launches.size(), 2U);
+    ++num_samples;
+    Stream* const none = nullptr;
+    launches[0](*none, step);  // sets `latest`
+    return latest;
+  }
+  void release() override { ++num_releases; }
+
+  bool has_memory = true;
+  double latest = 0;
+  int num_operands = 0;
+  int num_samples = 0;
+  int num_releases = 0;
+};
+
+class TunerTest : public testing::Test {
+ protected:
+  TunerTest() : directory_(fs::temp_directory_path() / fmt::format("encore_tuner_{}", getpid())) {
+    fs::remove_all(directory_);
+    args_.inputs = {TensorView(nullptr, DType::kF32, {4, 8})};
+    args_.outputs = args_.inputs;
+    restart({Tune::kOn, directory_});
+  }
+  ~TunerTest() override { fs::remove_all(directory_); }
+
+  // As a new process would start.
+  void restart(TuningOptions options) {
+    auto timer = std::make_unique<FakeTimer>();
+    timer_ = timer.get();
+    tuner_ = std::make_unique<Tuner>(TuningKey{{"device", "fake"}}, std::move(timer));
+    tuner_->configure(std::move(options));
+  }
+  // Configurations are their own time in microseconds; "bad" cannot be bound, "refused" launched.
+  std::optional<std::string> choose(const std::string& launch,
+                                    const std::vector<std::string>& configs) {
+    return tuner_->choose({launch,
+                           args_,
+                           {},
+                           [&](int most) {
+                             const size_t count = std::min<size_t>(configs.size(), most);
+                             return std::vector<std::string>(configs.begin(),
+                                                             configs.begin() + count);
+                           },
+                           [&](const std::string& config, const KernelArgs&) -> BoundLaunch {
+                             if (config == "bad") return nullptr;
+                             return [this, config](Stream&, const StepShape&) {
+                               if (config == "refused") fail(ErrorKind::kDevice, "refused");
+                               timer_->latest = std::stod(config);
+                             };
+                           },
+                           code_});
+  }
+  std::optional<std::string> tune(const std::string& launch,
+                                  const std::vector<std::string>& configs) {
+    const Tuner::Phase phase(*tuner_);
+    return choose(launch, configs);
+  }
+
+  fs::path directory_;
+  KernelArgs args_;
+  std::function<std::string(const std::string&)> code_;
+  FakeTimer* timer_ = nullptr;
+  std::unique_ptr<Tuner> tuner_;
+};
+
+constexpr auto kNonePreferred = [](int) { return false; };
+
+TEST(FindFastest, TakesTheSmallestMedianOfNoisySamples) {
+  // The second is faster but for outliers, the third once only.
+  const std::vector<std::vector<double>> samples = {
+      {10, 10, 10, 10, 10, 10, 10}, {9, 9, 30, 9, 9, 30, 9}, {8, 11, 11, 11, 11, 11, 11}};
+  std::vector<size_t> next(3);
+  const Fastest fastest = find_fastest(
+      3, [&](int i) { return samples[i][next[i]++]; }, kNonePreferred);
+  EXPECT_EQ(fastest.index, 1);
+  EXPECT_EQ(fastest.median, 9);
+  EXPECT_EQ(fastest.median_of_first, 10);
+}
+
+TEST(FindFastest, SamplesLosersNoFurther) {
+  std::vector<int> count(4);
+  const double times[] = {10.1, 14, 10, 10.6};
+  const Fastest fastest = find_fastest(
+      4,
+      [&](int i) {
+        ++count[i];
+        return times[i];
+      },
+      kNonePreferred);
+  EXPECT_EQ(count[1], 1);         // hopeless
+  EXPECT_LT(count[3], count[2]);  // behind
+  EXPECT_EQ(count[0], count[2]);  // in the race to the end
+  EXPECT_EQ(fastest.index, 0);    // equal, and first
+}
+
+TEST(FindFastest, StopsWhenOneIsLeft) {
+  int count = 0;
+  EXPECT_EQ(find_fastest(
+                2, [&](int i) { return ++count, i == 0 ? 20.0 : 10.0; }, kNonePreferred)
+                .index,
+            1);
+  EXPECT_EQ(count, 2);
+}
+
+TEST(FindFastest, OfEquallyFastThingsAPreferredOneWins) {
+  const double times[] = {10.1, 10, 10.15, 10.4};
+  const auto index = [&](int preferred) {
+    return find_fastest(
+               4, [&](int i) { return times[i]; }, [=](int i) { return i == preferred; })
+        .index;
+  };
+  EXPECT_EQ(index(2), 2);
+  EXPECT_EQ(index(3), 0);  // not as fast
+  EXPECT_EQ(index(-1), 0);
+}
+
+TEST_F(TunerTest, OfEquallyFastConfigurationsOneWhoseCodeIsInUseWins) {
+  code_ = [](const std::string& config) { return config.substr(config.find('.')); };
+  EXPECT_EQ(tune("a", {"10.7", "20.8"}), "10.7");
+  EXPECT_EQ(tune("b", {"50.6", "50.7"}), "50.7");
+  EXPECT_EQ(tune("c", {"30.6", "60.7"}), "30.6");
+}
+
+TEST_F(TunerTest, MeasuresALaunchOnceAndRemembersItInTheProcessAndOnDisk) {
+  {
+    const Tuner::Phase phase(*tuner_);
+    EXPECT_EQ(choose("a", {"20", "10", "30"}), "10");
+    EXPECT_EQ(choose("a", {"20", "10", "30"}), "10");
+    EXPECT_EQ(choose("b", {"5", "50"}), "5");
+  }
+  EXPECT_EQ(timer_->num_operands, 2);
+  EXPECT_EQ(timer_->num_releases, 1);
+  EXPECT_EQ(tuner_->stats().measured, 2);
+  restart({Tune::kOn, directory_});
+  EXPECT_EQ(choose("a", {"20", "10", "30"}), "10");
+  EXPECT_EQ(tuner_->stats().cached, 1);
+  EXPECT_EQ(tuner_->stats().measured, 0);
+  EXPECT_EQ(timer_->num_samples, 0);
+}
+
+TEST_F(TunerTest, OutsideOfAPhaseTheFirstGuessIsTakenAndKept) {
+  EXPECT_EQ(choose("a", {"20", "10"}), "20");
+  EXPECT_EQ(tuner_->stats().untuned, 1);
+  EXPECT_EQ(timer_->num_samples, 0);
+  // Another answer later would make modes differ.
+  EXPECT_EQ(tune("a", {"20", "10"}), "20");
+  restart({Tune::kOn, directory_});
+  EXPECT_EQ(tune("a", {"20", "10"}), "10");
+}
+
+TEST_F(TunerTest, OffNeitherMeasuresNorReads) {
+  EXPECT_EQ(tune("a", {"20", "10"}), "10");
+  restart({Tune::kOff, directory_});
+  EXPECT_EQ(tune("a", {"20", "10"}), "20");
+  EXPECT_EQ(timer_->num_samples, 0);
+}
+
+TEST_F(TunerTest, FreshMeasuresWhatIsRememberedAndReplacesIt) {
+  EXPECT_EQ(tune("a", {"20", "10"}), "10");
+  restart({Tune::kFresh, directory_});
+  EXPECT_EQ(tune("a", {"20", "10", "5"}), "5");
+  restart({Tune::kOn, directory_});
+  EXPECT_EQ(choose("a", {"20", "10", "5"}), "5");
+}
+
+TEST_F(TunerTest, WithoutACacheEachStartMeasures) {
+  restart({Tune::kOn, std::nullopt});
+  EXPECT_EQ(tune("a", {"20", "10"}), "10");
+  EXPECT_FALSE(fs::exists(directory_));
+}
+
+TEST_F(TunerTest, ARememberedConfigurationThatNoLongerRunsIsChosenAnewWithALine) {
+  EXPECT_EQ(tune("a", {"20", "10"}), "10");
+  {
+    TuningCache cache(directory_, tuner_->key());
+    cache.add("a", {"bad", 1, 1});
+    ASSERT_TRUE(cache.save());
+  }
+  restart({Tune::kOn, directory_});
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(tune("a", {"20", "10"}), "10");
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("does not run here"), std::string::npos);
+  EXPECT_EQ(TuningCache(directory_, tuner_->key()).find("a")->config, "10");
+}
+
+TEST_F(TunerTest, CandidatesThatDoNotRunAreLeftOut) {
+  EXPECT_EQ(tune("a", {"bad", "30", "refused", "20"}), "20");
+  EXPECT_EQ(tune("none", {}), std::nullopt);
+  EXPECT_EQ(tune("one", {"7"}), "7");
+}
+
+TEST_F(TunerTest, WithoutMemoryToMeasureTheFirstGuessIsTakenWithOneLine) {
+  timer_->has_memory = false;
+  testing::internal::CaptureStderr();
+  {
+    const Tuner::Phase phase(*tuner_);
+    EXPECT_EQ(choose("a", {"20", "10"}), "20");
+    EXPECT_EQ(choose("b", {"20", "10"}), "20");
+  }
+  const std::string warning = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(warning.begin(), warning.end(), '\n'), 1) << warning;
+  EXPECT_EQ(tuner_->stats().untuned, 2);
+  EXPECT_TRUE(TuningCache(directory_, tuner_->key()).choices().empty());
+}
+
+TEST(TuningText, NamesWhatALaunchDependsOn) {
+  KernelArgs args;
+  auto* const base = reinterpret_cast<std::byte*>(4096);
+  args.inputs = {TensorView(base, DType::kBF16, {3, 64}), TensorView(base, DType::kF16, {5, 64})};
+  args.outputs = {TensorView(base + 8, DType::kF32, {3, 5})};
+  args.inputs[0].row_stride = 128;
+  EXPECT_EQ(tuning_text("linear.x", args), "linear.x bf16[3,64]/128, f16[5,64] -> f32[3,5]@8");
+}
+
+// A toy kernel on the CPU: adds one, row by row or all at once.
+class CpuTuning : public testing::Test {
+ protected:
+  CpuTuning() : memory_(device_->allocate(4096)) {
+    device_->tuner().configure({Tune::kOn, std::nullopt});
+    const TensorView view(memory_.data() + 16, DType::kF32, {4, 8});
+    args_.inputs = {view};
+    args_.outputs = {view};
+  }
+  std::optional<std::string> choose() {
+    return device_->tuner().choose(
+        {tuning_text("add_one", args_),
+         args_,
+         {256, 2},
+         [](int) {
+           return std::vector<std::string>{"rows", "all"};
+         },
+         [this](const std::string& config, const KernelArgs& args) -> BoundLaunch {
+           seen_.push_back(args);
+           return [=](Stream& stream, const StepShape&) {
+             cpu::enqueue(stream, config, [args] {
+               for (int64_t i = 0; i < args.inputs[0].shape.num_elements(); ++i)
+                 args.outputs[0].as<float>()[i] = args.inputs[0].as<float>()[i] + 1;
+             });
+           };
+         },
+         nullptr});
+  }
+
+  std::unique_ptr<Device> device_ = create_cpu_device({.num_threads = 1});
+  Memory memory_;
+  KernelArgs args_;
+  std::deque<KernelArgs> seen_;
+};
+
+TEST_F(CpuTuning, MeasuresOnMemoryOfItsOwnAlignedAsTheLaunchs) {
+  const Tuner::Phase phase(device_->tuner());
+  EXPECT_TRUE(choose().has_value());
+  EXPECT_EQ(device_->tuner().stats().measured, 1);
+  ASSERT_GE(seen_.size(), 2U);
+  for (const KernelArgs& args : seen_) {
+    EXPECT_NE(args.inputs[0].data, args_.inputs[0].data);
+    EXPECT_NE(args.outputs[0].data, args.inputs[0].data);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(args.inputs[0].data) % 64,
+              reinterpret_cast<uintptr_t>(args_.inputs[0].data) % 64);
+    EXPECT_NE(args.scratch, nullptr);
+    EXPECT_NE(args.counters, nullptr);
+  }
+}
+
+TEST_F(CpuTuning, MeasuringWhileRecordingIsAnErrorThatNamesTheOp) {
+  const auto stream = device_->create_stream();
+  const Tuner::Phase phase(device_->tuner());
+  try {
+    RecordingScope scope(*stream);
+    stream->launch({.label = "late_op", .id = 0, .after = {}},
+                   [&](Stream&, const StepShape&) { (void)choose(); }, {});
+    FAIL() << "measured";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kCompile);
+    EXPECT_NE(std::string(error.what()).find("late_op"), std::string::npos) << error.what();
+  }
+  // Nothing was answered, so that it can still be tuned.
+  EXPECT_TRUE(choose().has_value());
+  EXPECT_EQ(device_->tuner().stats().measured, 1);
+}
+
+}  // namespace
+}  // namespace encore

@@ -1,0 +1,132 @@
+#include "passes/text_in_text_out.h"
+
+namespace encore::passes {
+namespace {
+
+TEST(FuseLinearPrologue, TakesTheNormInFront) {
+  expect_rewrite(fuse_linear_prologue, R"(
+  input %x: bf16[T,64]
+  weight %n: bf16[64] = "n"
+  weight %w: bf16[96,64] = "w"
+  weight %b: bf16[96] = "b"
+  %h: bf16[T,64] = rms_norm(%x, %n) {eps=1e-06}
+  %y: bf16[T,96] = linear(%h, %w, %b)
+  output %y
+)",
+                 R"(
+  input %x: bf16[T,64]
+  weight %n: bf16[64] = "n"
+  weight %w: bf16[96,64] = "w"
+  weight %b: bf16[96] = "b"
+  %y: bf16[T,96] = fused_linear(%x, %n, %w, %b) {prologue=rms_norm, eps=1e-06}
+  output %y
+)");
+}
+
+TEST(FuseLinearPrologue, TakesTheAdditionAndKeepsItsSum) {
+  expect_rewrite(fuse_linear_prologue, R"(
+  input %x: bf16[T,64]
+  input %r: bf16[T,64]
+  weight %n: bf16[64] = "n"
+  weight %w: bf16[64,64] = "w"
+  %s: bf16[T,64], %h: bf16[T,64] = add_rms_norm(%x, %r, %n) {eps=1e-05}
+  %y: bf16[T,64] = linear(%h, %w)
+  %z: bf16[T,64] = add(%s, %y)
+  output %z
+)",
+                 R"(
+  input %x: bf16[T,64]
+  input %r: bf16[T,64]
+  weight %n: bf16[64] = "n"
+  weight %w: bf16[64,64] = "w"
+  %s: bf16[T,64], %y: bf16[T,64] = fused_linear(%x, %r, %n, %w) {prologue=add_rms_norm, eps=1e-05}
+  %z: bf16[T,64] = add(%s, %y)
+  output %z
+)");
+}
+
+TEST(FuseLinearPrologue, KeepsTheDtypeOfTheOutput) {
+  expect_rewrite(fuse_linear_prologue, R"(
+  input %x: bf16[B,64]
+  weight %n: bf16[64] = "n"
+  weight %w: bf16[128,64] = "w"
+  %h: bf16[B,64] = rms_norm(%x, %n) {eps=1e-05}
+  %y: f32[B,128] = linear(%h, %w) {out=f32}
+  output %y
+)",
+                 R"(
+  input %x: bf16[B,64]
+  weight %n: bf16[64] = "n"
+  weight %w: bf16[128,64] = "w"
+  %y: f32[B,128] = fused_linear(%x, %n, %w) {prologue=rms_norm, eps=1e-05, out=f32}
+  output %y
+)");
+}
+
+TEST(FuseLinearPrologue, LeavesANormThatOthersRead) {
+  expect_unchanged(fuse_linear_prologue, R"(
+  input %x: bf16[T,64]
+  weight %n: bf16[64] = "n"
+  weight %w: bf16[64,64] = "w"
+  weight %u: bf16[64,64] = "u"
+  %h: bf16[T,64] = rms_norm(%x, %n) {eps=1e-05}
+  %y: bf16[T,64] = linear(%h, %w)
+  %z: bf16[T,64] = linear(%h, %u)
+  output %y
+  output %z
+)");
+}
+
+TEST(FuseLinearPrologue, LeavesANormThatIsAnOutput) {
+  expect_unchanged(fuse_linear_prologue, R"(
+  input %x: bf16[T,64]
+  weight %n: bf16[64] = "n"
+  weight %w: bf16[64,64] = "w"
+  %h: bf16[T,64] = rms_norm(%x, %n) {eps=1e-05}
+  %y: bf16[T,64] = linear(%h, %w)
+  output %y
+  output %h
+)");
+}
+
+TEST(FuseLinearPrologue, LeavesANormPerHead) {
+  expect_unchanged(fuse_linear_prologue, R"(
+  input %x: bf16[T,64]
+  weight %n: bf16[32] = "n"
+  weight %w: bf16[64,64] = "w"
+  %h: bf16[T,64] = rms_norm(%x, %n) {eps=1e-05}
+  %y: bf16[T,64] = linear(%h, %w)
+  output %y
+)");
+}
+
+TEST(FuseLinearPrologue, LeavesALinearOfTheSum) {
+  expect_unchanged(fuse_linear_prologue, R"(
+  input %x: bf16[T,64]
+  input %r: bf16[T,64]
+  weight %n: bf16[64] = "n"
+  weight %w: bf16[64,64] = "w"
+  %s: bf16[T,64], %h: bf16[T,64] = add_rms_norm(%x, %r, %n) {eps=1e-05}
+  %y: bf16[T,64] = linear(%s, %w)
+  %z: bf16[T,64] = add(%y, %h)
+  output %z
+)");
+}
+
+// The sum would be made after its first reader.
+TEST(FuseLinearPrologue, LeavesASumThatIsReadBeforeTheLinear) {
+  expect_unchanged(fuse_linear_prologue, R"(
+  input %x: bf16[T,64]
+  input %r: bf16[T,64]
+  weight %n: bf16[64] = "n"
+  weight %w: bf16[64,64] = "w"
+  %s: bf16[T,64], %h: bf16[T,64] = add_rms_norm(%x, %r, %n) {eps=1e-05}
+  %early: bf16[T,64] = silu(%s)
+  %y: bf16[T,64] = linear(%h, %w)
+  output %y
+  output %early
+)");
+}
+
+}  // namespace
+}  // namespace encore::passes

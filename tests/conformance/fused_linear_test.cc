@@ -1,0 +1,155 @@
+// fused_linear: against the reference of the ops it stands for, and against their bits.
+#include <cmath>
+
+#include "harness.h"
+
+namespace encore::conformance {
+namespace {
+
+using ir::Dim;
+
+std::string at(int64_t rows, int64_t columns) {
+  return "rows " + std::to_string(rows) + ", columns " + std::to_string(columns);
+}
+
+StepShape tokens(int64_t count) {
+  return {.padded = {count, 0}, .q = 0, .max_query_len = count, .max_kv_len = count};
+}
+
+// What is fused around a product of `out` outputs of `in` columns.
+struct FusedCase {
+  std::string prologue;  // empty: none
+  bool silu_mul = false;
+  bool bias = false;
+  int64_t in = 0;
+  int64_t out = 0;    // of the product
+  std::string dtype;  // empty: as the input
+
+  [[nodiscard]] ir::Attrs attrs() const {
+    ir::Attrs attrs;
+    if (!prologue.empty()) {
+      attrs.set("prologue", prologue);
+      attrs.set("eps", 1e-5);
+    }
+    if (silu_mul) attrs.set("epilogue", std::string("silu_mul"));
+    if (!dtype.empty()) attrs.set("out", dtype);
+    return attrs;
+  }
+};
+
+HostTensor rounded_to(DType dtype, HostTensor tensor) {
+  for (double& value : tensor.values)
+    value = round_to(dtype, value);
+  tensor.type.dtype = dtype;
+  return tensor;
+}
+
+HostTensor half_of(const HostTensor& x, int64_t first, int64_t count) {
+  HostTensor half{x.type, {x.num_rows(), count}, {}};
+  half.type.dims[1] = count;
+  for (int64_t row = 0; row < x.num_rows(); ++row) {
+    half.values.insert(half.values.end(), x.row(row) + first, x.row(row) + first + count);
+  }
+  return half;
+}
+
+// Inputs in the op's order, and what it gives: the sum, if there is one, then y.
+struct FusedData {
+  std::vector<HostTensor> inputs;
+  std::vector<HostTensor> expected;
+};
+
+FusedData fused_data(const FusedCase& c, DType dtype, const StepShape& step, Random& random) {
+  const auto vector = [&](int64_t n) { return random.tensor(type_of(dtype, {n}), {}); };
+  const ir::Type rows = type_of(dtype, {Dim::tokens(), c.in});
+  FusedData data;
+  HostTensor x = random.tensor(rows, step.padded);
+  data.inputs.push_back(x);
+  if (c.prologue == "add_rms_norm") {
+    data.inputs.push_back(random.tensor(rows, step.padded, 2));
+    data.expected.push_back(reference::add(x, data.inputs[1]));
+    x = rounded_to(dtype, data.expected[0]);
+  }
+  if (!c.prologue.empty()) {
+    data.inputs.push_back(vector(c.in));
+    x = rounded_to(dtype, reference::rms_norm(x, data.inputs.back(), 1e-5));
+  }
+  const double stddev = 2 / std::sqrt(static_cast<double>(c.in));
+  const HostTensor weight = random.tensor(type_of(dtype, {c.out, c.in}), {}, stddev);
+  data.inputs.push_back(weight);
+  if (c.bias) data.inputs.push_back(vector(c.out));
+  HostTensor y = reference::linear(x, weight, c.bias ? &data.inputs.back() : nullptr);
+  if (c.silu_mul) {
+    const HostTensor product = c.dtype.empty() ? rounded_to(dtype, y) : y;
+    y = reference::mul(reference::silu(half_of(product, 0, c.out / 2)),
+                       half_of(product, c.out / 2, c.out / 2));
+  }
+  data.expected.push_back(y);
+  return data;
+}
+
+const FusedCase kFusedCases[] = {
+    {"rms_norm", false, false, 320, 130},
+    {"rms_norm", false, true, 1000, 33},
+    {"add_rms_norm", false, false, 4096, 70},
+    {"add_rms_norm", true, false, 1024, 64},
+    {"add_rms_norm", true, true, 72, 50},
+    {"", true, false, 2056, 600},
+    {"", true, true, 65, 12},
+    {"rms_norm", true, false, 8192, 18},
+    {"rms_norm", false, false, 9216, 11},
+    {"add_rms_norm", false, true, 64, 3},
+    {"rms_norm", false, false, 512, 77, "f32"},
+    {"add_rms_norm", true, false, 128, 2500},
+};
+
+TEST_P(Conformance, FusedLinearAgrees) {
+  for (const FusedCase& c : kFusedCases) {
+    for (const int64_t rows : {0, 1, 2, 7, 33}) {
+      SCOPED_TRACE(c.prologue + (c.silu_mul ? " silu_mul " : " ") + at(rows, c.in) + ", outputs " +
+                   std::to_string(c.out));
+      const StepShape step = tokens(rows);
+      const FusedData data = fused_data(c, dtype(), step, random_);
+      const std::vector<Output> y =
+          run(device(),
+              {.op = "fused_linear", .inputs = data.inputs, .attrs = c.attrs(), .step = step});
+      ASSERT_EQ(y.size(), data.expected.size());
+      // A value in between may fall on the other side of a rounding, which an f32 output shows.
+      const double ulps = c.dtype.empty() ? 2 : dtype() == DType::kBF16 ? 0x1p16 : 0x1p13;
+      for (size_t i = 0; i < y.size(); ++i)
+        expect_close(y[i].tensor, data.expected[i],
+                     {.ulps = dtype() == DType::kF32 ? 64 : ulps, .floor_rms = 1});
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// From two rows on, the bits are those of the ops it stands for, whatever the device fuses.
+TEST_P(Conformance, FusedLinearOfSeveralRowsIsItsParts) {
+  const FusedCase c{
+      .prologue = "add_rms_norm", .silu_mul = true, .bias = true, .in = 320, .out = 136};
+  for (const int64_t rows : {2, 33, 130}) {
+    SCOPED_TRACE(at(rows, c.in));
+    const StepShape step = tokens(rows);
+    const std::vector<HostTensor> in = fused_data(c, dtype(), step, random_).inputs;
+    const auto run_op = [&](const std::string& op, std::vector<HostTensor> inputs,
+                            ir::Attrs attrs = {}) {
+      return run(device(), {.op = op, .inputs = std::move(inputs), .attrs = attrs, .step = step});
+    };
+    const auto input = [&](const Output& output, int64_t columns) {
+      HostTensor tensor = output.tensor;
+      tensor.type = tokens_by(columns);
+      return tensor;
+    };
+    const std::vector<Output> normed =
+        run_op("add_rms_norm", {in[0], in[1], in[2]}, {{"eps", 1e-5}});
+    const Output product = run_op("linear", {input(normed[1], c.in), in[3], in[4]})[0];
+    const HostTensor columns = input(product, c.out);
+    const Output y = run_op(
+        "silu_mul", {half_of(columns, 0, c.out / 2), half_of(columns, c.out / 2, c.out / 2)})[0];
+    expect_same_bits(run_op("fused_linear", in, c.attrs()), {normed[0], y});
+  }
+}
+
+}  // namespace
+}  // namespace encore::conformance
