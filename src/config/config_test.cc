@@ -53,7 +53,11 @@ TEST(Config, ReadsBackWhatItPrints) {
   options.decode_ladder = Sizes{"step:4", {}};
   options.token_ladder = Sizes{"", {1, 16, 4096}};
   options.padding = false;
+  options.above_ladder = "eager";
   options.eager_steps = "forbid";
+  options.recording_errors = "drop";
+  options.record_order = "ascending";
+  options.graphs_debug = true;
   options.max_batch_size = 4096;
   options.max_num_tokens = 65536;
   options.max_seq_len = 1 << 20;
@@ -62,6 +66,8 @@ TEST(Config, ReadsBackWhatItPrints) {
   options.free_gpu_memory_fraction = 0.875;
   options.memory_reserve = Amount{0, 0.1};
   options.step_log = "/tmp/a file.jsonl";
+  options.tune = "fresh";
+  options.tuning_cache = "off";
   for (const Option& option : all_options())
     EXPECT_TRUE(is_set(options, option)) << option.name << " is not in this test";
   EXPECT_EQ(read(to_yaml(options)).options, options) << to_yaml(options);
@@ -69,7 +75,8 @@ TEST(Config, ReadsBackWhatItPrints) {
 
 TEST(Config, ReadsBackEachOptionAlone) {
   for (const Option& option : all_options()) {
-    for (const char* value : {"8", "full", "cpu", "bf16", "on", "0.5", "10%", "32", "count"}) {
+    for (const char* value :
+         {"8", "full", "cpu", "bf16", "on", "0.5", "10%", "32", "drop", "lru:8", "split"}) {
       Options one;
       try {
         set(one, option, scalar(value, 1), "t", option.name);
@@ -137,6 +144,11 @@ TEST(Config, NamesTheLineOfEveryMistake) {
       {"decode_ladder: [1, 2, 2]", "1: decode_ladder: 2 is given twice"},
       {"decode_ladder: [1, 9999]", "1: decode_ladder: sizes are 1 to 4096 sequences, not 9999"},
       {"decode_ladder: fibonacci", "1: decode_ladder: "},
+      {"decode_ladder: lru:0", "1: decode_ladder: 'lru:0': the N of lru:N is 1 to 4096"},
+      {"token_ladder: lru:8", "1: token_ladder: lru:8 is for decode steps"},
+      {"eager_steps: count", "1: eager_steps is allow or forbid, not 'count'"},
+      {"above_ladder: [split]", "1: above_ladder is one word, not a list"},
+      {"graphs_debug: 2", "1: graphs_debug is true or false, not '2'"},
       {"decode_ladder: {a: 1}", "1: decode_ladder is a list of sizes"},
       {"max_batch_size: 4\ndecode_ladder: [8]", "2: decode_ladder: 8 is more than max_batch_size"},
       {"max_batch_size: 9\nmax_num_tokens: 8", "2: max_batch_size 9 is more than max_num_tokens"},

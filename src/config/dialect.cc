@@ -210,6 +210,13 @@ void Draft::put(std::string_view option, const std::vector<int64_t>& sizes,
   put_item(option, list(sizes, 0), names);
 }
 
+void Draft::put_default(std::string_view option, std::string value, std::string because) {
+  const Option* row = find_option(option);
+  ENCORE_CHECK(row != nullptr, "no option {}", option);
+  set(config_.options, *row, scalar(std::move(value), 0), where_, option);
+  config_.origins[std::string(option)] = {std::move(because), 0};
+}
+
 void Draft::put_dtype() {
   const std::string dtype = text("dtype");
   if (dtype == "auto") return;

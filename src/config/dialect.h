@@ -126,6 +126,8 @@ class Draft {
            std::initializer_list<std::string_view> names);
   void put(std::string_view option, const std::vector<int64_t>& sizes,
            std::initializer_list<std::string_view> names);
+  // Sets an option to what the system does, whatever its keys say. `because` says what that is.
+  void put_default(std::string_view option, std::string value, std::string because);
   // Sets the dtype from the key `dtype` in PyTorch's words; "auto" leaves it to the checkpoint.
   void put_dtype();
   // Something to know about a key's meaning here.

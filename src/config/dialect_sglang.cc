@@ -211,6 +211,7 @@ void derive(Draft& draft) {
   const double share = draft.number("mem_fraction_static");
   draft.put("memory_reserve", fmt::format("{}%", std::round((1 - share) * 1e6) / 1e4),
             {"mem_fraction_static"});
+  draft.put_default("above_ladder", "eager", "SGLang runs larger steps eager");
   draft.put_dtype();
 }
 

@@ -222,8 +222,9 @@ void derive_token_ladder(Draft& draft) {
   auto sizes = draft.sizes(kNumTokens);
   if (!sizes) sizes = runtime::Ladder::named_or_list("trtllm", std::min(most, kLastSize)).sizes();
   if (sizes->back() < most) {
-    draft.note(kNumTokens, fmt::format("mixed steps of {} to {} tokens run eager: the largest of "
-                                       "capture_num_tokens is below max_num_tokens",
+    draft.note(kNumTokens, fmt::format("mixed steps of {} to {} tokens run eager, as the largest "
+                                       "of capture_num_tokens is below max_num_tokens; "
+                                       "above_ladder: split has none",
                                        sizes->back() + 1, most));
   }
   draft.put("token_ladder", capped(*sizes, most), {kNumTokens, "max_num_tokens"});
@@ -254,6 +255,7 @@ void derive(Draft& draft) {
     draft.note(kNumTokens, "capture_num_tokens has no effect: piecewise graphs are off");
   }
   if (draft.flag("print_iter_log")) draft.put("step_log", "/dev/stderr", {"print_iter_log"});
+  draft.put_default("above_ladder", "eager", "TensorRT-LLM runs larger steps eager");
   draft.put_dtype();
 }
 

@@ -60,6 +60,16 @@ constexpr ForeignKey kKeys[] = {
      .max = 65536},
     {.name = "compilation_config.use_cudagraph", .type = Type::kBool, .fallback = "true"},
     {.name = "compilation_config.full_cuda_graph", .type = Type::kBool, .fallback = "false"},
+    {.name = "compilation_config.cudagraph_num_of_warmups",
+     .type = Type::kInt,
+     .accepts = "*",
+     .why = "each kernel is warmed up once",
+     .min = 0},
+    {.name = "compilation_config.cudagraph_copy_inputs",
+     .type = Type::kBool,
+     .fallback = "false",
+     .accepts = "*",
+     .why = "inputs always lie at fixed addresses, and are copied there once a step"},
     {.name = "compilation_config.mode",
      .type = Type::kText,
      .accepts = "0|NONE",
@@ -213,8 +223,9 @@ void derive(Draft& draft) {
     draft.put("token_ladder", capped(sizes, max_tokens),
               {kSizesKey, kMaxSize, "max_num_batched_tokens"});
     if (sizes.back() < max_tokens) {
-      draft.note(kSizesKey, fmt::format("mixed steps of {} to {} tokens run eager: the largest "
-                                        "captured size is below max_num_batched_tokens",
+      draft.note(kSizesKey, fmt::format("mixed steps of {} to {} tokens run eager, as the largest "
+                                        "captured size is below max_num_batched_tokens; "
+                                        "above_ladder: split has none",
                                         sizes.back() + 1, max_tokens));
     }
   }
@@ -226,6 +237,7 @@ void derive(Draft& draft) {
               fmt::format("{}", draft.count("num_gpu_blocks_override") * draft.count("block_size")),
               {"num_gpu_blocks_override", "block_size"});
   }
+  draft.put_default("above_ladder", "eager", "vLLM runs larger steps eager");
   draft.put_dtype();
 }
 

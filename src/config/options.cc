@@ -29,13 +29,28 @@ constexpr Option kOptions[] = {
      "attention, full replays one recording where there is one, full-decode-only leaves steps with "
      "prompts in them eager, auto and full-and-piecewise take the fastest there is"},
     {"decode_ladder", &Options::decode_ladder, "sequences", "vllm", "", 1, kMaxSequences,
-     "Sizes of decode steps that are recorded: a schedule's name or a list"},
+     "Sizes of decode steps that are recorded: a list such as 1,2,4,8, or a schedule: pow2, "
+     "step:N, "
+     "vllm-old, vllm, trtllm, sglang, or lru:N, which records exact sizes when they first come and "
+     "keeps the N used last"},
     {"token_ladder", &Options::token_ladder, "tokens", "sglang", "", 1, kMaxStepTokens,
-     "Sizes of steps with prompts in them that are recorded: a schedule's name or a list"},
+     "Sizes of steps with prompts in them that are recorded: a list or a schedule, as for decode "
+     "steps, but not lru:N"},
     {"padding", &Options::padding, "", "on", "", 0, 0,
      "on pads decode steps up to the next recorded size, off replays exact sizes only"},
-    {"eager_steps", &Options::eager_steps, "", "count", "allow|count|forbid", 0, 0,
-     "What an admissible step without a recording is: nothing, counted, or an error at start"},
+    {"above_ladder", &Options::above_ladder, "", "split", "split|eager", 0, 0,
+     "What becomes of a step above the largest recorded size: the scheduler splits it, so that "
+     "every step is covered, or it runs eager"},
+    {"eager_steps", &Options::eager_steps, "", "allow", "allow|forbid", 0, 0,
+     "What a step without a recording is: allowed and counted, or an error, at start where one may "
+     "come"},
+    {"recording_errors", &Options::recording_errors, "", "stop", "stop|drop", 0, 0,
+     "What a recording that fails does: it stops the start, or is left out, and its steps fall "
+     "back, counted"},
+    {"record_order", &Options::record_order, "", "descending", "descending|ascending", 0, 0,
+     "Which size is recorded first; for diagnosis, as the memory taken is the same"},
+    {"graphs_debug", &Options::graphs_debug, "", "off", "", 0, 0,
+     "Check every recording before it is used, and its addresses and padding in every step"},
     {"max_batch_size", &Options::max_batch_size, "sequences", "what the request needs", "", 1,
      kMaxSequences, "Sequences in one step at most; recordings are made for the sizes up to it"},
     {"max_num_tokens", &Options::max_num_tokens, "tokens", "what the request needs", "", 1,
@@ -52,6 +67,12 @@ constexpr Option kOptions[] = {
      kMaxMemory, "Device memory that stays free"},
     {"step_log", &Options::step_log, "", "none", "", 0, 0,
      "File to write one JSON object a step to"},
+    {"tune", &Options::tune, "", "on", "on|off|fresh", 0, 0,
+     "At start, on measures kernel choices that the tuning cache lacks, fresh measures all of them "
+     "again, off takes the first guess"},
+    {"tuning_cache", &Options::tuning_cache, "",
+     "$ENCORE_CACHE_DIR, $XDG_CACHE_HOME/encore or ~/.cache/encore", "", 0, 0,
+     "Directory that remembers measured kernel choices between starts; off remembers none"},
 };
 
 std::string number_text(double value) {
@@ -74,7 +95,10 @@ Sizes read_ladder(const Item& item, const Option& option, const std::string& whe
     return sizes;
   }
   try {
-    (void)runtime::Ladder::named_or_list(item.text, max);
+    const auto ladder = runtime::Ladder::named_or_list(item.text, max);
+    if (ladder.lru() && option.name == "token_ladder") {
+      fail(ErrorKind::kUsage, "{} is for decode steps: take a list or another schedule", item.text);
+    }
   } catch (const Error& error) {
     fail_at(where, item.line, "{}: {}", key, error.what());
   }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "config/yaml.h"
+#include "runtime/limits.h"
 
 namespace encore::config {
 
@@ -23,13 +24,7 @@ struct Sizes {
   friend bool operator==(const Sizes&, const Sizes&) = default;
 };
 
-// An amount of device memory: bytes, or a share of all the device has.
-struct Amount {
-  int64_t bytes = 0;
-  double share = 0;  // 0 to 1; used when above 0
-
-  friend bool operator==(const Amount&, const Amount&) = default;
-};
+using Amount = runtime::MemoryAmount;
 
 // What a configuration says; what it does not say is absent.
 struct Options {
@@ -41,7 +36,11 @@ struct Options {
   std::optional<Sizes> decode_ladder;
   std::optional<Sizes> token_ladder;
   std::optional<bool> padding;
+  std::optional<std::string> above_ladder;
   std::optional<std::string> eager_steps;
+  std::optional<std::string> recording_errors;
+  std::optional<std::string> record_order;
+  std::optional<bool> graphs_debug;
   std::optional<int64_t> max_batch_size;
   std::optional<int64_t> max_num_tokens;
   std::optional<int64_t> max_seq_len;
@@ -50,6 +49,8 @@ struct Options {
   std::optional<double> free_gpu_memory_fraction;
   std::optional<Amount> memory_reserve;
   std::optional<std::string> step_log;
+  std::optional<std::string> tune;
+  std::optional<std::string> tuning_cache;
 
   friend bool operator==(const Options&, const Options&) = default;
 };

@@ -1,5 +1,8 @@
 #include "kv/page_pool.h"
 
+#include <algorithm>
+#include <random>
+
 #include "base/error.h"
 
 namespace encore::kv {
@@ -29,6 +32,10 @@ void PagePool::release(const std::vector<Page>& pages) {
     is_free_[page] = true;
     free_.push_back(page);
   }
+}
+
+void PagePool::shuffle(uint64_t seed) {
+  std::shuffle(free_.begin(), free_.end(), std::mt19937_64(seed));
 }
 
 }  // namespace encore::kv

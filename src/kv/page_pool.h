@@ -19,6 +19,8 @@ class PagePool {
   std::optional<std::vector<Page>> allocate(int64_t count);
   // Each page must have been handed out and not yet released.
   void release(const std::vector<Page>& pages);
+  // From now on the free pages are handed out in random order, as those of a pool long in use are.
+  void shuffle(uint64_t seed);
 
   [[nodiscard]] int64_t num_free() const { return static_cast<int64_t>(free_.size()); }
   [[nodiscard]] int64_t num_pages() const { return static_cast<int64_t>(is_free_.size()); }

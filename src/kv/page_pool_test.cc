@@ -1,5 +1,6 @@
 #include "kv/page_pool.h"
 
+#include <algorithm>
 #include <random>
 #include <set>
 
@@ -46,6 +47,14 @@ TEST(PagePool, NeverGivesAPageTwiceInARandomTrace) {
     }
     ASSERT_EQ(pool.num_free() + static_cast<int64_t>(used.size()), 64);
   }
+}
+
+TEST(PagePool, ShuffledGivesEveryPageOnceInAnotherOrder) {
+  PagePool pool(64, 16);
+  pool.shuffle(3);
+  const std::vector<Page> pages = *pool.allocate(64);
+  EXPECT_FALSE(std::is_sorted(pages.begin(), pages.end()));
+  EXPECT_EQ(std::set<Page>(pages.begin(), pages.end()).size(), 64U);
 }
 
 TEST(PagePoolDeathTest, RefusesAPageReleasedTwice) {

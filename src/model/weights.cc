@@ -4,34 +4,14 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "model/checkpoint.h"
 
 namespace encore::model {
 namespace {
 
 constexpr int64_t kAlignment = 256;
-constexpr int64_t kStagingBytes = int64_t{32} << 20;
 constexpr float kRandomStddev = 0.02F;
 constexpr double kMegabyte = 1e6;
-
-Weights allocate(const ir::Graph& graph, Device& device) {
-  Weights weights;
-  weights.views.resize(graph.num_values());
-  std::vector<int64_t> offsets(graph.num_values());
-  int64_t bytes = 0;
-  const auto ids = graph.values_of_kind(ir::ValueKind::kWeight);
-  for (const ir::ValueId id : ids) {
-    offsets[id.index] = bytes;
-    const int64_t size = graph.value(id).type.num_bytes({});
-    bytes += (size + kAlignment - 1) / kAlignment * kAlignment;
-  }
-  weights.memory = device.allocate(bytes);
-  for (const ir::ValueId id : ids) {
-    const ir::Type& type = graph.value(id).type;
-    weights.views[id.index] = {weights.memory.data() + offsets[id.index], type.dtype,
-                               type.resolve({})};
-  }
-  return weights;
-}
 
 // Casts `count` elements; source and target may be any float dtypes.
 void cast(const std::byte* from, DType from_dtype, std::byte* to, DType to_dtype, int64_t count) {
@@ -49,54 +29,19 @@ void cast(const std::byte* from, DType from_dtype, std::byte* to, DType to_dtype
   });
 }
 
-// Copies through two pinned buffers, so that reading one piece overlaps sending the last.
-class Uploader {
- public:
-  explicit Uploader(Device& device) : stream_(device.create_stream()) {
-    for (Buffer& buffer : buffers_) {
-      buffer.memory = device.allocate_host(kStagingBytes);
-      buffer.sent = device.create_event();
-    }
-  }
+void send(StagedCopy& copy, const std::byte* from, DType from_dtype, void* to, DType to_dtype,
+          int64_t count) {
+  if (from_dtype == to_dtype) return copy.to_device(to, from, count * size_of(to_dtype));
+  const int64_t size = size_of(to_dtype);
+  copy.to_device(to, count * size, [&](std::byte* staged, int64_t first, int64_t bytes) {
+    cast(from + first / size * size_of(from_dtype), from_dtype, staged, to_dtype, bytes / size);
+  });
+}
 
-  void send(const std::byte* from, DType from_dtype, std::byte* to, DType to_dtype, int64_t count) {
-    const int64_t chunk = kStagingBytes / std::max(size_of(from_dtype), size_of(to_dtype));
-    for (int64_t done = 0; done < count; done += chunk) {
-      Buffer& buffer = buffers_[next_];
-      next_ = 1 - next_;
-      if (buffer.in_flight) buffer.sent->synchronize();
-      const int64_t n = std::min(chunk, count - done);
-      const std::byte* source = from + done * size_of(from_dtype);
-      if (from_dtype == to_dtype) {
-        std::memcpy(buffer.memory.data(), source, n * size_of(to_dtype));
-      } else {
-        cast(source, from_dtype, buffer.memory.data(), to_dtype, n);
-      }
-      stream_->copy_to_device(to + done * size_of(to_dtype), buffer.memory.data(),
-                              n * size_of(to_dtype));
-      stream_->record(*buffer.sent);
-      buffer.in_flight = true;
-    }
-  }
-  void finish() { stream_->synchronize(); }
-  Stream& stream() { return *stream_; }
-
- private:
-  struct Buffer {
-    Memory memory;
-    std::unique_ptr<Event> sent;
-    bool in_flight = false;
-  };
-  std::unique_ptr<Stream> stream_;
-  Buffer buffers_[2];
-  int next_ = 0;
-};
-
-void send_constant(const ir::Value& value, const TensorView& view, Uploader& uploader) {
-  const auto& constant = value.recipe.constant;
-  ENCORE_CHECK(static_cast<int64_t>(constant.size()) == view.shape.num_elements());
-  uploader.send(reinterpret_cast<const std::byte*>(constant.data()), DType::kF32,
-                static_cast<std::byte*>(view.data), view.dtype, view.shape.num_elements());
+void send(StagedCopy& copy, const std::vector<float>& from, const TensorView& to) {
+  ENCORE_CHECK(static_cast<int64_t>(from.size()) == to.shape.num_elements());
+  send(copy, reinterpret_cast<const std::byte*>(from.data()), DType::kF32, to.data, to.dtype,
+       static_cast<int64_t>(from.size()));
 }
 
 // One checkpoint tensor, or rows of it, as a recipe asks for it.
@@ -139,56 +84,86 @@ std::vector<Piece> resolve(const ir::Value& value, const Shape& shape,
   return pieces;
 }
 
+void check_unchanged(const std::vector<FileStamp>& loaded) {
+  for (const FileStamp& file : loaded) {
+    if (stamp(file.path) == file) continue;
+    fail(ErrorKind::kModel,
+         "{}: changed on disk since its weights were loaded (size, time or header): put the old "
+         "file "
+         "back, or start anew with the new one",
+         file.path.string());
+  }
+}
+
 }  // namespace
 
-Weights load_weights(const ir::Graph& graph, const Checkpoint& checkpoint, Device& device) {
+Weights::Weights(const ir::Graph& graph, WeightSource source, Device& device)
+    : graph_(graph), source_(std::move(source)), device_(device), views_(graph.num_values()) {
+  std::vector<int64_t> offsets(graph.num_values());
   const auto ids = graph.values_of_kind(ir::ValueKind::kWeight);
+  for (const ir::ValueId id : ids) {
+    offsets[id.index] = bytes_;
+    const int64_t size = graph.value(id).type.num_bytes({});
+    bytes_ += (size + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  range_ = device.reserve(bytes_);
+  for (const ir::ValueId id : ids) {
+    const ir::Type& type = graph.value(id).type;
+    views_[id.index] = {range_->data() + offsets[id.index], type.dtype, type.resolve({})};
+  }
+  map();
+  StagedCopy copy(device);
+  fill(copy);
+}
+
+void Weights::fill(StagedCopy& copy) {
+  std::visit([&](const auto& source) { fill_from(source, copy); }, source_);
+  copy.finish();
+}
+
+void Weights::fill_from(const std::filesystem::path& dir, StagedCopy& copy) {
+  check_unchanged(loaded_files_);
+  const Checkpoint checkpoint(dir);
+  const auto ids = graph_.values_of_kind(ir::ValueKind::kWeight);
   std::vector<std::vector<Piece>> pieces;
   for (const ir::ValueId id : ids) {
-    const ir::Value& value = graph.value(id);
+    const ir::Value& value = graph_.value(id);
     pieces.push_back(value.recipe.pieces.empty()
                          ? std::vector<Piece>{}
                          : resolve(value, value.type.resolve({}), checkpoint));
   }
-  Weights weights = allocate(graph, device);
-  Uploader uploader(device);
-  log::Progress progress("loading weights", static_cast<double>(weights.memory.bytes()) / kMegabyte,
-                         "MB");
+  if (loaded_files_.empty()) {
+    for (const SafetensorsFile& file : checkpoint.files())
+      loaded_files_.push_back(stamp(file.path()));
+  }
+  log::Progress progress("loading weights", static_cast<double>(bytes_) / kMegabyte, "MB");
   int64_t done = 0;
   for (size_t i = 0; i < ids.size(); ++i) {
-    const TensorView& view = weights.views[ids[i].index];
-    if (pieces[i].empty()) send_constant(graph.value(ids[i]), view, uploader);
+    const TensorView& view = views_[ids[i].index];
+    if (pieces[i].empty()) send(copy, graph_.value(ids[i]).recipe.constant, view);
     auto* to = static_cast<std::byte*>(view.data);
     for (const Piece& piece : pieces[i]) {
-      uploader.send(piece.data, piece.dtype, to, view.dtype, piece.count);
+      send(copy, piece.data, piece.dtype, to, view.dtype, piece.count);
       to += piece.count * size_of(view.dtype);
     }
     done += view.num_bytes();
     progress.update(static_cast<double>(done) / kMegabyte);
   }
-  uploader.finish();
-  return weights;
 }
 
-Weights random_weights(const ir::Graph& graph, Device& device, uint64_t seed) {
-  Weights weights = allocate(graph, device);
-  Uploader uploader(device);
-  for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kWeight)) {
-    const ir::Value& value = graph.value(id);
-    const TensorView& view = weights.views[id.index];
-    if (value.recipe.pieces.empty()) {
-      send_constant(value, view, uploader);
-    } else if (value.recipe.pieces[0].tensor.find("norm") != std::string::npos) {
-      const std::vector<float> ones(view.shape.num_elements(), 1.0F);
-      uploader.send(reinterpret_cast<const std::byte*>(ones.data()), DType::kF32,
-                    static_cast<std::byte*>(view.data), view.dtype, view.shape.num_elements());
+void Weights::fill_from(const RandomWeights& random, StagedCopy& copy) {
+  for (const ir::ValueId id : graph_.values_of_kind(ir::ValueKind::kWeight)) {
+    const ir::WeightRecipe& recipe = graph_.value(id).recipe;
+    const TensorView& view = views_[id.index];
+    if (recipe.pieces.empty()) {
+      send(copy, recipe.constant, view);
+    } else if (recipe.pieces[0].tensor.find("norm") != std::string::npos) {
+      send(copy, std::vector<float>(view.shape.num_elements(), 1.0F), view);
     } else {
-      device.fill_random(uploader.stream(), view, seed + static_cast<uint64_t>(id.index),
-                         kRandomStddev);
+      device_.fill_random(copy.stream(), view, random.seed + static_cast<uint64_t>(id.index),
+                          kRandomStddev);
     }
   }
-  uploader.finish();
-  return weights;
 }
 
 }  // namespace encore::model

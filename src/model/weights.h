@@ -2,26 +2,60 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <variant>
 #include <vector>
 
 #include "backend/device.h"
+#include "backend/staged_copy.h"
 #include "ir/graph.h"
-#include "model/checkpoint.h"
+#include "model/file_stamp.h"
 
 namespace encore::model {
 
-// All weights of a graph in one piece of device memory.
-struct Weights {
-  Memory memory;
-  std::vector<TensorView> views;  // by ValueId::index of the graph
-};
-
-// Streams the checkpoint's tensors to the device, casting where the graph's dtype differs, with
-// progress. Errors: kModel on a missing tensor or wrong shape, before anything is copied; kMemory.
-Weights load_weights(const ir::Graph& graph, const Checkpoint& checkpoint, Device& device);
-
 // Seeded random weights of a trained model's magnitude: matrices normal(0, 0.02), norms one, biases
 // normal(0, 0.02). The same numbers whatever the passes did to the recipes is not promised.
-Weights random_weights(const ir::Graph& graph, Device& device, uint64_t seed = 1);
+struct RandomWeights {
+  uint64_t seed = 1;
+};
+
+// Where weights come from, each time they are loaded: a checkpoint's directory, or random numbers.
+using WeightSource = std::variant<std::filesystem::path, RandomWeights>;
+
+// All weights of a graph on one range of addresses, which they keep while they are released and
+// loaded again. Lifetime: refers to the graph and the device.
+class Weights {
+ public:
+  // Reserves addresses, maps memory and fills it, with progress. Errors: those of map() and fill();
+  // kMemory.
+  Weights(const ir::Graph& graph, WeightSource source, Device& device);
+
+  // By ValueId::index of the graph; valid as addresses, also while released.
+  [[nodiscard]] const std::vector<TensorView>& views() const { return views_; }
+  [[nodiscard]] int64_t bytes() const { return bytes_; }
+  [[nodiscard]] bool is_mapped() const { return range_->mapped_bytes() > 0; }
+
+  // Gives the memory back; launches may not touch weights until they are mapped and filled again.
+  void release() { range_->unmap(); }
+  // Errors: kMemory.
+  void map() { range_->map(bytes_); }
+  // Streams the source to the device, casting where the graph's dtype differs. Errors: kModel,
+  // before anything is copied: on a missing tensor, a wrong shape, or a checkpoint that changed on
+  // disk since it was loaded first.
+  void fill(StagedCopy& copy);
+
+ private:
+  void fill_from(const std::filesystem::path& checkpoint, StagedCopy& copy);
+  void fill_from(const RandomWeights& random, StagedCopy& copy);
+
+  const ir::Graph& graph_;
+  WeightSource source_;
+  Device& device_;
+  std::vector<FileStamp> loaded_files_;  // of the first load
+  int64_t bytes_ = 0;
+  std::unique_ptr<AddressRange> range_;
+  std::vector<TensorView> views_;
+};
 
 }  // namespace encore::model

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "ir/text.h"
+#include "model/checkpoint.h"
 #include "model/checkpoint_fixture.h"
 #include "ops/ops.h"
 
@@ -20,7 +21,7 @@ class WeightsTest : public ::testing::Test {
   // The tiny checkpoint's weights as `recipes` ask for them; lines of IR text.
   Weights load(const std::string& recipes) {
     graph_ = ir::parse("graph g {\n" + recipes + "}\n", ops::standard());
-    return load_weights(*graph_, checkpoint_, *device_);
+    return Weights(*graph_, dir_.path(), *device_);
   }
   std::string error_of(const std::string& recipes) {
     try {
@@ -32,7 +33,7 @@ class WeightsTest : public ::testing::Test {
     return "";
   }
   const TensorView& view(const Weights& weights, const char* name) const {
-    return weights.views[graph_->find_value(name)->index];
+    return weights.views()[graph_->find_value(name)->index];
   }
   // The stored tensor's element, widened.
   float stored(const char* name, int64_t index) const {
@@ -104,14 +105,66 @@ TEST_F(WeightsTest, MakesTheSameRandomWeightsFromTheSameSeed) {
       "graph g {\n  weight %w: f32[8,16] = \"a.weight\"\n  weight %n: f32[4] = "
       "\"input_layernorm.weight\"\n}\n",
       ops::standard());
-  const Weights a = random_weights(*graph_, *device_, 1);
-  const Weights b = random_weights(*graph_, *device_, 1);
-  const Weights c = random_weights(*graph_, *device_, 2);
+  const Weights a(*graph_, RandomWeights{1}, *device_);
+  const Weights b(*graph_, RandomWeights{1}, *device_);
+  const Weights c(*graph_, RandomWeights{2}, *device_);
   const int64_t bytes = view(a, "w").num_bytes();
   EXPECT_EQ(std::memcmp(view(a, "w").data, view(b, "w").data, bytes), 0);
   EXPECT_NE(std::memcmp(view(a, "w").data, view(c, "w").data, bytes), 0);
   for (int i = 0; i < 4; ++i)
     EXPECT_EQ(view(a, "n").as<float>()[i], 1.0F);
+}
+
+TEST_F(WeightsTest, AreTheSameAtTheSamePlaceWhenLoadedAgain) {
+  const Shape q = checkpoint_.tensor(kQProj).shape;
+  Weights loaded = load(fmt::format("  weight %q: f32[{},{}] = \"{}\"\n", q[0], q[1], kQProj));
+  Weights random(*graph_, RandomWeights{3}, *device_);
+  for (Weights* weights : {&loaded, &random}) {
+    const TensorView before = view(*weights, "q");
+    const std::vector<std::byte> content(before.as<std::byte>(),
+                                         before.as<std::byte>() + before.num_bytes());
+    for (int i = 0; i < 3; ++i) {
+      weights->release();
+      EXPECT_FALSE(weights->is_mapped());
+      weights->map();
+      StagedCopy copy(*device_);
+      weights->fill(copy);
+      ASSERT_EQ(view(*weights, "q").data, before.data);
+      EXPECT_EQ(std::memcmp(before.data, content.data(), content.size()), 0);
+    }
+  }
+}
+
+TEST_F(WeightsTest, AreNotLoadedAgainFromACheckpointThatChanged) {
+  const std::string name = "model.safetensors";
+  const auto path = dir_.path() / name;
+  Weights weights = load("  weight %n: f32[8] = \"model.norm.weight\"\n");
+  const auto loaded_at = std::filesystem::last_write_time(path);
+  const auto reload = [&] {
+    return model::error_of([&] {
+      StagedCopy copy(*device_);
+      weights.fill(copy);
+      return 0;
+    });
+  };
+  EXPECT_EQ(reload(), "");
+
+  Files files = tiny_llama();
+  replace_in_header(files[name], "model.norm.weight", "model.norn.weight");  // same size, same time
+  write_all(dir_, files);
+  std::filesystem::last_write_time(path, loaded_at);
+  EXPECT_NE(reload().find("changed on disk"), std::string::npos);
+
+  write_all(dir_, tiny_llama());
+  std::filesystem::last_write_time(path, loaded_at + std::chrono::seconds(1));
+  EXPECT_NE(reload().find(path.string() + ": changed on disk"), std::string::npos);
+
+  std::filesystem::remove(path);
+  EXPECT_NE(reload().find("cannot be read"), std::string::npos);
+
+  write_all(dir_, tiny_llama());
+  std::filesystem::last_write_time(path, loaded_at);
+  EXPECT_EQ(reload(), "");
 }
 
 }  // namespace

@@ -1,52 +1,28 @@
 #include "runtime/dispatch.h"
 
-#include <optional>
-
 #include "base/error.h"
 
 namespace encore::runtime {
 namespace {
 
-// The bucket's sizes; nothing when the step is above a ladder, or uniform and of no exact size.
-std::optional<ir::Sizes> pad(const StepRequest& request, const Coverage& coverage) {
-  const auto sequences = coverage.sequences.bucket(request.sequences);
-  if (!sequences) return std::nullopt;
-  if (request.q > 0) {
-    if (!coverage.pad_uniform && *sequences != request.sequences) return std::nullopt;
-    return ir::Sizes{*sequences * request.q, *sequences};
-  }
-  const auto tokens = coverage.tokens.bucket(request.tokens);
-  if (!tokens) return std::nullopt;
-  return ir::Sizes{*tokens, *sequences};
+// The step and its bucket.
+Case make_case(const StepRequest& request, const Coverage& coverage) {
+  Case step{request, coverage, false, false, {request.tokens, request.sequences}};
+  const Ladder& ladder = step.is_uniform() ? coverage.sequences : coverage.mixed_ladder();
+  const auto sequences = ladder.bucket(request.sequences);
+  const auto tokens = !sequences          ? std::nullopt
+                      : step.is_uniform() ? std::optional(*sequences * request.q)
+                                          : coverage.tokens.bucket(request.tokens);
+  step.is_above = !tokens || *tokens > coverage.max_num_tokens;
+  step.is_inexact = !step.is_above && step.is_uniform() && !coverage.pad_uniform &&
+                    *sequences != request.sequences;
+  if (!step.is_above && !step.is_inexact) step.padded = {*tokens, *sequences};
+  return step;
 }
 
-struct Way {
-  Mode mode;
-  Reason reason;
-};
-
-Way way(const StepRequest& request, const Coverage& coverage) {
-  const bool uniform = request.q > 0;
-  const bool pieces = uniform ? coverage.uniform_pieces : coverage.mixed_pieces;
-  switch (coverage.graphs) {
-    case Graphs::kNone:
-      return {Mode::kEager, Reason::kDisabled};
-    case Graphs::kPiecewise:
-      if (pieces) return {Mode::kPiecewise, Reason::kNone};
-      return {Mode::kEager, Reason::kNotRecorded};
-    case Graphs::kFullDecodeOnly:
-      if (!uniform) return {Mode::kEager, Reason::kPolicy};
-      break;
-    case Graphs::kAuto:
-    case Graphs::kFull:
-    case Graphs::kFullAndPiecewise:
-      break;
-  }
-  if (uniform && coverage.full) return {Mode::kFull, Reason::kNone};
-  if (!pieces) return {Mode::kEager, Reason::kNotRecorded};
-  if (uniform) return {Mode::kPiecewise, Reason::kNoFullRecording};
-  const bool full_wanted = coverage.graphs == Graphs::kFull;
-  return {Mode::kPiecewise, full_wanted ? Reason::kMixedStep : Reason::kNone};
+bool holds(const Rule& rule, const Case& step) {
+  if (!rule.feature) return rule.holds(step);
+  return step.request.needs.contains(*rule.feature) || step.coverage.needs.contains(*rule.feature);
 }
 
 }  // namespace
@@ -63,28 +39,6 @@ std::string_view name(Mode mode) {
   return "?";
 }
 
-std::string_view name(Reason reason) {
-  switch (reason) {
-    case Reason::kNone:
-      return "";
-    case Reason::kDisabled:
-      return "disabled";
-    case Reason::kAboveLadder:
-      return "above_ladder";
-    case Reason::kMixedStep:
-      return "mixed_step";
-    case Reason::kNoFullRecording:
-      return "no_full_recording";
-    case Reason::kNotRecorded:
-      return "not_recorded";
-    case Reason::kPolicy:
-      return "policy";
-    case Reason::kNoExactSize:
-      return "no_exact_size";
-  }
-  return "?";
-}
-
 Graphs parse_graphs(std::string_view text) {
   if (text == "auto") return Graphs::kAuto;
   if (text == "none") return Graphs::kNone;
@@ -97,17 +51,54 @@ Graphs parse_graphs(std::string_view text) {
        text);
 }
 
-Choice choose(const StepRequest& request, const Coverage& coverage) {
-  const ir::Sizes real{request.tokens, request.sequences};
-  const auto padded = pad(request, coverage);
-  if (!padded) {
-    const bool above = !coverage.sequences.bucket(request.sequences) || request.q == 0;
-    Reason reason = above ? Reason::kAboveLadder : Reason::kNoExactSize;
-    if (coverage.graphs == Graphs::kNone) reason = Reason::kDisabled;
-    return {Mode::kEager, real, request.q, 0, reason};
+std::string describe(const StepRequest& request) {
+  const char* const plural = request.sequences == 1 ? "" : "s";
+  if (request.q == 1)
+    return fmt::format("a decode step of {} sequence{}", request.sequences, plural);
+  if (request.q > 1) {
+    return fmt::format("a step of {} tokens in each of {} sequence{}", request.q, request.sequences,
+                       plural);
   }
-  const auto [mode, reason] = way(request, coverage);
-  return {mode, *padded, request.q, padded->tokens - real.tokens, reason};
+  return fmt::format("a mixed step of {} tokens and {} sequence{}", request.tokens,
+                     request.sequences, plural);
+}
+
+void plan_recordings(Coverage& coverage, bool full_recordable) {
+  if (coverage.graphs == Graphs::kNone) return;
+  coverage.full = coverage.graphs != Graphs::kPiecewise && full_recordable;
+  coverage.uniform_pieces = !coverage.full;
+  coverage.mixed_pieces = coverage.graphs != Graphs::kFullDecodeOnly;
+}
+
+Choice choose(const StepRequest& request, const Coverage& coverage) {
+  const Case step = make_case(request, coverage);
+  bool full = true;
+  bool piecewise = true;
+  const Rule* first = nullptr;       // in the way of anything
+  const Rule* first_full = nullptr;  // in the way of a full recording
+  for (const Rule& rule : rules()) {
+    if ((rule.full && rule.piecewise) || !holds(rule, step)) continue;
+    full = full && rule.full;
+    piecewise = piecewise && rule.piecewise;
+    if (rule.reason == Reason::kNone) continue;
+    if (first == nullptr) first = &rule;
+    if (first_full == nullptr && !rule.full) first_full = &rule;
+  }
+  const Mode mode = full ? Mode::kFull : piecewise ? Mode::kPiecewise : Mode::kEager;
+  const Rule* why = full ? nullptr : piecewise ? first_full : first;
+  return {mode,
+          step.padded,
+          request.q,
+          step.padded.tokens - request.tokens,
+          why == nullptr ? Reason::kNone : why->reason,
+          why};
+}
+
+void require_replay(const StepRequest& request, const Choice& choice, const Coverage& coverage) {
+  if (choice.mode != Mode::kEager || coverage.eager_steps != EagerSteps::kForbid) return;
+  if (choice.reason == Reason::kDisabled) return;  // who compares modes asked for it
+  fail(ErrorKind::kUnsupported, "--eager-steps forbid: {} would run eager ({}: {}); {}",
+       describe(request), choice.rule->name, choice.rule->why, choice.rule->remedy);
 }
 
 }  // namespace encore::runtime

@@ -1,26 +1,39 @@
-// Which way a step is walked: a pure function of its shape and of what has been recorded.
+// Which way a step is walked: a pure function of its shape, of what it needs and of what has been
+// recorded. The rules are rows of a table (eligibility.h); together they say:
 //
 //   step      wanted                   recorded           walked
 //   uniform   not piecewise, not none  full               full
-//   uniform   not piecewise, not none  only pieces        piecewise, counted (no_full_recording)
+//   uniform   not piecewise, not none  only pieces        piecewise, counted (unsupported_op)
+//   uniform   not piecewise, not none  full, not this one piecewise if there are pieces, else
+//   eager,
+//                                                         counted (recording_failed)
 //   mixed     auto                     pieces             piecewise
 //   mixed     full                     pieces             piecewise, counted (mixed_step)
 //   mixed     full-decode-only         -                  eager, counted (policy)
 //   any       piecewise                pieces             piecewise
+//   any       not none                 not these pieces   eager, counted (recording_failed)
 //   any       not none                 nothing that fits  eager, counted (not_recorded)
 //   any       not none                 above the ladder   eager, unpadded, counted (above_ladder)
 //   uniform   not none, padding off    no such size       eager, unpadded, counted (no_exact_size)
+//   any that needs what no recording does                 eager or piecewise, counted (feature)
 //   any       none                     -                  eager (disabled)
 //
 // full-and-piecewise is another name for auto: full recordings of uniform steps, pieces of mixed.
 // The padded sizes do not depend on the mode, so neither do the bits.
 #pragma once
 
+#include <limits>
+#include <optional>
+#include <set>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "backend/kernel.h"
 #include "ir/type.h"
+#include "runtime/eligibility.h"
 #include "runtime/ladder.h"
+#include "runtime/policy.h"
 
 namespace encore::runtime {
 
@@ -39,25 +52,15 @@ enum class Graphs : uint8_t {
 // Errors: kUsage listing the choices.
 Graphs parse_graphs(std::string_view text);
 
-// Why a step was not walked the wanted way.
-enum class Reason : uint8_t {
-  kNone,
-  kDisabled,         // --graphs none
-  kAboveLadder,      // larger than the largest bucket
-  kMixedStep,        // full wanted; mixed steps have no full recording
-  kNoFullRecording,  // full wanted, and an op of the program cannot be recorded
-  kNotRecorded,      // nothing was recorded for such steps
-  kPolicy,           // --graphs full-decode-only leaves mixed steps eager
-  kNoExactSize,      // padding is off and the size has no recording of its own
-};
-std::string_view name(Reason reason);
-
 // A step before padding.
 struct StepRequest {
   int64_t tokens = 0;
   int64_t sequences = 0;
   int q = 0;  // tokens per sequence when all have the same small number; 0: mixed
+  Features needs = {};
 };
+// "a decode step of 3 sequences", "a mixed step of 11 tokens and 3 sequences".
+std::string describe(const StepRequest& request);
 
 // What exists to be replayed, and what is wanted.
 struct Coverage {
@@ -68,7 +71,24 @@ struct Coverage {
   bool uniform_pieces = false;  // uniform steps: a recording a segment
   bool mixed_pieces = false;    // mixed steps: a recording a segment
   bool pad_uniform = true;      // off: a uniform step is replayed at its exact size or not at all
+  EagerSteps eager_steps = EagerSteps::kAllow;
+  Features needs = {};  // of the program, in every step
+  // Nothing is padded beyond it: what is static is no larger.
+  int64_t max_num_tokens = std::numeric_limits<int64_t>::max();
+  Ladder mixed_sequences;  // buckets of B in mixed steps, where they differ; empty: `sequences`
+  // Recordings that failed and were left out: full ones by B and q, pieces that count tokens by T,
+  // pieces that count sequences by B.
+  std::set<std::pair<int64_t, int>> dropped_full = {};
+  std::set<int64_t> dropped_tokens = {};
+  std::set<int64_t> dropped_tails = {};
+
+  [[nodiscard]] const Ladder& mixed_ladder() const {
+    return mixed_sequences.empty() ? sequences : mixed_sequences;
+  }
 };
+
+// Sets what `graphs` wants recorded of a program that can be one recording, or cannot.
+void plan_recordings(Coverage& coverage, bool full_recordable);
 
 struct Choice {
   Mode mode = Mode::kEager;
@@ -76,10 +96,27 @@ struct Choice {
   int q = 0;
   int64_t padding = 0;  // tokens launched for nothing
   Reason reason = Reason::kNone;
+  const Rule* rule = nullptr;  // the row that gave the reason
 
   friend bool operator==(const Choice&, const Choice&) = default;
 };
 
 Choice choose(const StepRequest& request, const Coverage& coverage);
+
+// Lets pass what is replayed, and everything unless eager steps are forbidden. Steps that run eager
+// because that is the mode just set, to compare modes, pass too: start-up refuses --graphs none.
+// Errors: kUnsupported, naming the step, the reason and the remedy.
+void require_replay(const StepRequest& request, const Choice& choice, const Coverage& coverage);
+
+// What the rules look at.
+struct Case {
+  const StepRequest& request;
+  const Coverage& coverage;
+  bool is_above = false;    // no bucket holds it
+  bool is_inexact = false;  // padding is off, and there is no bucket of just its size
+  ir::Sizes padded;         // its bucket's, else its own
+
+  [[nodiscard]] bool is_uniform() const { return request.q > 0; }
+};
 
 }  // namespace encore::runtime

@@ -54,7 +54,7 @@ TEST(Dispatch, CountsAFullStepThatHasOnlyPieces) {
   Coverage coverage = everything(Graphs::kAuto);
   coverage.full = false;
   EXPECT_EQ(choose(kUniform, coverage).mode, Mode::kPiecewise);
-  EXPECT_EQ(choose(kUniform, coverage).reason, Reason::kNoFullRecording);
+  EXPECT_EQ(choose(kUniform, coverage).reason, Reason::kUnsupportedOp);
   coverage.uniform_pieces = false;
   EXPECT_EQ(choose(kUniform, coverage).mode, Mode::kEager);
   EXPECT_EQ(choose(kUniform, coverage).reason, Reason::kNotRecorded);
@@ -97,6 +97,83 @@ TEST(Dispatch, ReplaysOnlyExactSizesOfUniformStepsWithPaddingOff) {
   Coverage none = everything(Graphs::kNone);
   none.pad_uniform = false;
   EXPECT_EQ(choose(kUniform, none).reason, Reason::kDisabled);
+}
+
+// A recording that failed is left out by itself: other sizes, and the padded size, stay.
+TEST(Dispatch, FallsBackFromADroppedRecordingAtTheSameSize) {
+  Coverage coverage = everything(Graphs::kAuto);
+  const Choice whole = choose(kUniform, coverage);
+  coverage.dropped_full.insert({4, 1});
+  EXPECT_EQ(choose(kUniform, coverage).mode, Mode::kPiecewise);
+  EXPECT_EQ(choose(kUniform, coverage).reason, Reason::kRecordingFailed);
+  EXPECT_EQ(choose(kUniform, coverage).padded, whole.padded);
+  EXPECT_EQ(choose({2, 2, 1}, coverage).mode, Mode::kFull);
+  EXPECT_EQ(choose({9, 3, 3}, coverage).mode, Mode::kFull);  // another q
+  coverage.uniform_pieces = false;
+  EXPECT_EQ(choose(kUniform, coverage).mode, Mode::kEager);
+  EXPECT_EQ(choose(kUniform, coverage).reason, Reason::kRecordingFailed);
+  EXPECT_EQ(choose(kUniform, coverage).padded, whole.padded);
+  coverage.graphs = Graphs::kPiecewise;
+  coverage.uniform_pieces = true;
+  EXPECT_EQ(choose(kUniform, coverage).reason, Reason::kNone);
+}
+
+TEST(Dispatch, RunsAStepEagerWhenOneOfItsPiecesIsMissing) {
+  for (const bool tail : {false, true}) {
+    Coverage coverage = everything(Graphs::kAuto);
+    if (tail) coverage.dropped_tails.insert(4);
+    if (!tail) coverage.dropped_tokens.insert(16);
+    EXPECT_EQ(choose(kMixed, coverage).mode, Mode::kEager);
+    EXPECT_EQ(choose(kMixed, coverage).reason, Reason::kRecordingFailed);
+    EXPECT_EQ(choose(kMixed, coverage).padded, (ir::Sizes{16, 4}));
+    EXPECT_EQ(choose({7, 2, 0}, coverage).mode, Mode::kPiecewise);
+    EXPECT_EQ(choose(kUniform, coverage).mode, Mode::kFull);
+    coverage.dropped_full.insert({4, 1});
+    coverage.dropped_tokens.insert(4);
+    EXPECT_EQ(choose(kUniform, coverage).mode, Mode::kEager);
+  }
+}
+
+// What is static ends at the limits, and so does padding.
+TEST(Dispatch, NeverPadsAUniformStepBeyondTheLargestStep) {
+  Coverage coverage = everything(Graphs::kAuto);
+  coverage.max_num_tokens = 10;
+  EXPECT_EQ(choose({9, 3, 3}, coverage).reason, Reason::kAboveLadder);
+  EXPECT_EQ(choose({9, 3, 3}, coverage).padded, (ir::Sizes{9, 3}));
+  EXPECT_EQ(choose({6, 3, 2}, coverage).mode, Mode::kFull);
+}
+
+TEST(Dispatch, PadsMixedStepsByALadderOfTheirOwn) {
+  Coverage coverage = everything(Graphs::kAuto);
+  coverage.sequences = Ladder::named_or_list("lru:2", 8);
+  coverage.mixed_sequences = Ladder({4, 8});
+  EXPECT_EQ(choose(kUniform, coverage).padded, (ir::Sizes{3, 3}));
+  EXPECT_EQ(choose(kMixed, coverage).padded, (ir::Sizes{16, 4}));
+}
+
+TEST(Dispatch, ForbidsEagerStepsByName) {
+  Coverage coverage = everything(Graphs::kAuto);
+  const auto refusal = [&](StepRequest step) -> std::string {
+    try {
+      require_replay(step, choose(step, coverage), coverage);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
+      return error.what();
+    }
+    return "";
+  };
+  StepRequest needy = kMixed;
+  needy.needs = {Feature::kPromptLogprobs};
+  EXPECT_EQ(refusal(kWide), "");
+  coverage.eager_steps = EagerSteps::kForbid;
+  EXPECT_EQ(refusal(kUniform), "");
+  coverage.graphs = Graphs::kNone;
+  EXPECT_EQ(refusal(kUniform), "");  // as whoever compares modes does; see require_coverage
+  coverage.graphs = Graphs::kAuto;
+  EXPECT_NE(refusal(kWide).find("a decode step of 5 sequences would run eager (above_ladder: "),
+            std::string::npos);
+  EXPECT_NE(refusal(needy).find("11 tokens and 3 sequences would run eager (prompt_logprobs: "),
+            std::string::npos);
 }
 
 TEST(Dispatch, ReadsTheFlag) {

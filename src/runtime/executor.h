@@ -9,9 +9,11 @@
 //   executor.read_output(0, host, bytes);                  // waits for the step
 #pragma once
 
+#include <functional>
+#include <list>
 #include <memory>
 #include <set>
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include "backend/device.h"
@@ -19,6 +21,8 @@
 #include "runtime/addresses.h"
 #include "runtime/dispatch.h"
 #include "runtime/limits.h"
+#include "runtime/memory_plan.h"
+#include "runtime/policy.h"
 #include "runtime/recordings.h"
 #include "runtime/states.h"
 #include "runtime/step_inputs.h"
@@ -38,16 +42,10 @@ struct ExecutorOptions {
   Ladder tokens;                  // empty: Ladder::tokens(max_num_tokens)
   bool pad_uniform = true;        // off: uniform steps are replayed at exact sizes only
   Poison poison = Poison::kNone;
-};
-
-// Device memory by use, as planned; what `--stats` and the start-up lines show. Units: bytes.
-struct MemoryPlan {
-  int64_t weights = 0;
-  int64_t arena = 0;
-  int64_t arena_without_reuse = 0;
-  int64_t states = 0;  // KV caches
-  int64_t step_inputs = 0;
-  int64_t scratch = 0;
+  bool check_addresses = false;  // before each replay: does everything lie where it was recorded?
+  RecordingErrors recording_errors = RecordingErrors::kStop;
+  RecordOrder record_order = RecordOrder::kDescending;
+  EagerSteps eager_steps = EagerSteps::kAllow;
 };
 
 // What the host knows of a step's lengths and a recording does not.
@@ -74,6 +72,12 @@ class Executor {
   [[nodiscard]] StepInputs& inputs() { return inputs_; }
   // Copies the inputs and enqueues the step.
   void launch(const StepLengths& lengths);
+  // The first `count` launches of the step that begin() readied, walked as `mode` walks; what
+  // `mode` replays and was not recorded by itself is recorded for this call. Waits. How `encore
+  // bisect` finds where two modes part.
+  void launch_prefix(const StepLengths& lengths, Mode mode, size_t count);
+  // Elements of a value that the step made, dense. Waits.
+  [[nodiscard]] std::vector<std::byte> read_value(ir::ValueId value);
   // Waits for the step and copies `bytes` of graph output `index` to the host.
   void read_output(int index, void* host, int64_t bytes);
   void synchronize() { stream_->synchronize(); }
@@ -83,11 +87,14 @@ class Executor {
   // The KV caches. Nothing is mapped until the caller does so, after record(): a step with real
   // rows needs the pages it names.
   [[nodiscard]] States& states() { return states_; }
+  // All but the context, which was there before the executor.
   [[nodiscard]] MemoryPlan memory_plan() const {
     MemoryPlan plan = memory_plan_;
     plan.states = states_.mapped_bytes();
     return plan;
   }
+  // Buckets of B in mixed steps.
+  [[nodiscard]] const Ladder& mixed_sequences() const;
   [[nodiscard]] const Coverage& coverage() const { return coverage_; }
   [[nodiscard]] const passes::Program& program() const { return program_; }
   [[nodiscard]] Stream& stream() { return *stream_; }
@@ -99,9 +106,24 @@ class Executor {
 
  private:
   [[nodiscard]] Workspace largest_workspace() const;
-  // Launches each kernel of these shapes once, on padding rows only: what a device sets up at a
-  // kernel's first launch must not be set up in a recording.
+  // Launches each kernel once for each shape of its operands, on padding rows only: what a device
+  // sets up at a first launch (a library's code is loaded then) must not be set up in a recording.
   void warm_up(const std::vector<StepShape>& shapes);
+  void record_shapes(std::vector<StepShape> shapes, bool full, bool pieces);
+  // By policy, an error while recording ends the start-up, or leaves this recording out.
+  void record_or_drop(const std::function<void()>& record, const std::function<void()>& drop);
+  void drop_piece(int segment, const StepShape& step);
+  // Of an lru ladder: records a full step unless that is done, in place of the recording used
+  // longest ago when there are `capacity`. A failure is remembered, and its steps run eager.
+  void record_on_demand(const StepShape& step, int capacity);
+  // Inputs of a step without real rows.
+  void copy_padding(const StepShape& step);
+  // Both as it would be walked and eagerly.
+  void run_on_padding(const StepRequest& request);
+  void walk(const StepShape& step, Mode mode);
+  // Errors: kCompile naming the operand that has moved.
+  void check_addresses(const StepShape& step);
+  void ready_inputs();
   void poison_arena();
 
   Device& device_;
@@ -115,7 +137,8 @@ class Executor {
   AddressMap addresses_;
   Tables tables_;
   Recordings recordings_;
-  std::set<std::string_view> warm_;  // kernels launched before
+  std::set<std::string> warm_;                 // signatures launched before
+  std::list<std::pair<int64_t, int>> recent_;  // full recordings of an lru ladder, latest first
   Memory host_output_;
   Choice choice_;
 };

@@ -81,11 +81,26 @@ std::optional<Named> find_named(std::string_view text) {
   return std::nullopt;
 }
 
+constexpr std::string_view kLru = "lru:";
+constexpr int kMaxLru = 4096;
+
 std::string names() {
   std::string text;
   for (const Schedule& row : kSchedules)
-    text.append(text.empty() ? "" : ", ").append(row.name);
-  return text;
+    text.append(row.name).append(", ");
+  return text.append(kLru).append("N");
+}
+
+// The N of lru:N; nothing for what is no such thing. Errors: kUsage for an N out of range.
+std::optional<int> find_lru(std::string_view text) {
+  if (!text.starts_with(kLru)) return std::nullopt;
+  int count = 0;
+  const char* const end = text.data() + text.size();
+  const auto [next, error] = std::from_chars(text.data() + kLru.size(), end, count);
+  if (error != std::errc() || next != end || count < 1 || count > kMaxLru) {
+    fail(ErrorKind::kUsage, "'{}': the N of lru:N is 1 to {} recordings", text, kMaxLru);
+  }
+  return count;
 }
 
 }  // namespace
@@ -96,7 +111,6 @@ std::span<const Schedule> schedules() {
 
 Ladder Schedule::ladder(int64_t step, int64_t max) const {
   std::vector<int64_t> sizes;
-  if (!end || max < *end) sizes.push_back(max);
   for (const SchedulePart& part : parts(step)) {
     const int64_t last = std::min(part.last, max);
     for (int64_t size = part.first; size <= last;) {
@@ -109,6 +123,8 @@ Ladder Schedule::ladder(int64_t step, int64_t max) const {
       size += increment;
     }
   }
+  const bool is_capped = !end || max < *end;
+  if (is_capped && (sizes.empty() || sizes.back() != max)) sizes.push_back(max);
   return Ladder(std::move(sizes));
 }
 
@@ -151,6 +167,11 @@ Ladder Ladder::parse(const std::string& text) {
 Ladder Ladder::named_or_list(const std::string& text, int64_t max) {
   if (max < 1) fail(ErrorKind::kUsage, "a ladder's maximum is positive, got {}", max);
   if (const auto named = find_named(text)) return named->schedule->ladder(named->step, max);
+  if (const auto lru = find_lru(text)) {
+    Ladder every = schedule("step:N").ladder(1, max);
+    every.lru_ = lru;
+    return every;
+  }
   const bool is_list = !text.empty() && text.find_first_not_of("0123456789,") == std::string::npos;
   if (!is_list) {
     fail(ErrorKind::kUsage,

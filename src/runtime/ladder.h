@@ -9,6 +9,9 @@
 //   sglang     4 to 32 by 4, to 256 by 16, to 512 by 32, to 1024 by 64,     the maximum;
 //              to 4096 by 256, then by 512                                  42 up to 2048
 //
+//   lru:N      every size, each recorded when it is first asked for and   the maximum
+//              evicted when it is the one of N used longest ago
+//
 // A schedule is capped at the maximum, which is then its last size, whether it is a multiple or
 // not. A schedule that has an end of its own ends there: what is larger has no recording, as in the
 // engine it was taken from.
@@ -43,9 +46,12 @@ class Ladder {
   [[nodiscard]] std::optional<int64_t> bucket(int64_t size) const;
   [[nodiscard]] const std::vector<int64_t>& sizes() const { return sizes_; }
   [[nodiscard]] bool empty() const { return sizes_.empty(); }
+  // Of lru:N, how many recordings there are at a time; nothing when all are made at start-up.
+  [[nodiscard]] std::optional<int> lru() const { return lru_; }
 
  private:
   std::vector<int64_t> sizes_;
+  std::optional<int> lru_;
 };
 
 // A range of a schedule: `first`, then by `step` up to `last`. A step of 0 doubles.

@@ -109,5 +109,14 @@ TEST(Ladder, RefusesMoreSizesThanAnyDeviceHolds) {
   EXPECT_NE(refusal("step:1", int64_t{1} << 40).find("more than 65536"), std::string::npos);
 }
 
+TEST(Ladder, HasEverySizeWhenRecordedOnDemand) {
+  const Ladder ladder = Ladder::named_or_list("lru:32", 5);
+  EXPECT_EQ(ladder.sizes(), (std::vector<int64_t>{1, 2, 3, 4, 5}));
+  EXPECT_EQ(ladder.lru(), 32);
+  EXPECT_FALSE(Ladder::named_or_list("pow2", 5).lru().has_value());
+  for (const char* text : {"lru:", "lru:0", "lru:-1", "lru:5000", "lru:x", "lru:3x"})
+    EXPECT_NE(refusal(text, 5).find("lru:N is 1 to 4096"), std::string::npos) << text;
+}
+
 }  // namespace
 }  // namespace encore::runtime

@@ -26,14 +26,11 @@ void Recordings::record_full(const StepShape& step) {
              [&] { tables_.launch_all(stream_, step); });
 }
 
-void Recordings::record_pieces(const StepShape& step) {
-  for (int segment = 0; segment < tables_.num_segments(); ++segment) {
-    const Tables::Key key = tables_.key(segment, step);
-    if (!in_pieces(segment) || pieces_.count(key) != 0) continue;
-    pieces_[key] = record(fmt::format("segment {} at {} tokens, {} sequences", segment,
-                                      step.padded.tokens, step.padded.sequences),
-                          stats_.pieces, [&] { tables_.launch(stream_, segment, step); });
-  }
+void Recordings::record_piece(int segment, const StepShape& step) {
+  pieces_[tables_.key(segment, step)] =
+      record(fmt::format("segment {} at {} tokens, {} sequences", segment, step.padded.tokens,
+                         step.padded.sequences),
+             stats_.pieces, [&] { tables_.launch(stream_, segment, step); });
 }
 
 const Recording* Recordings::full(int64_t sequences, int q) const {

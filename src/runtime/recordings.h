@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
@@ -36,12 +37,13 @@ class Recordings {
 
   // Records a whole uniform step. Errors: the device's, naming op and size; nothing is kept then.
   void record_full(const StepShape& step);
-  // Records each piece of a step that is not recorded yet. Errors: as above, naming the segment;
-  // pieces recorded before it stay.
-  void record_pieces(const StepShape& step);
+  void erase_full(int64_t sequences, int q) { full_.erase({sequences, q}); }
+  // Records one piece of a step. Errors: as above, naming the segment.
+  void record_piece(int segment, const StepShape& step);
 
   // Null when there is none.
   [[nodiscard]] const Recording* full(int64_t sequences, int q) const;
+  [[nodiscard]] int64_t num_full() const { return std::ssize(full_); }
   [[nodiscard]] const Recording* piece(int segment, const StepShape& step) const;
   // Attention stays out of pieces, in uniform steps as well: that is what piecewise means.
   [[nodiscard]] bool in_pieces(int segment) const;

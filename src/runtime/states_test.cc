@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "backend/fault.h"
 #include "ir/text.h"
 #include "ops/ops.h"
 
@@ -48,6 +49,48 @@ TEST_F(StatesTest, GivesAllMemoryBackAndTakesItAgain) {
 TEST_F(StatesTest, NeedsNoMoreThanItsFullSize) {
   EXPECT_EQ(states_.bytes_for(1 << 20), states_.bytes_for(4096));
   EXPECT_EQ(states_.bytes_for(0), 0);
+}
+
+TEST_F(StatesTest, BringsSavedRowsBackAndNoOthers) {
+  states_.map(4096);
+  float* k = states_.view(*graph_.find_value("k")).as<float>();
+  auto* v = states_.view(*graph_.find_value("v")).as<BFloat16>();
+  for (int64_t i = 0; i < int64_t{4096} * 256; ++i) {
+    k[i] = static_cast<float>(i);
+    v[i] = BFloat16(static_cast<float>(i % 251));
+  }
+  StagedCopy copy(*device_);
+  const SavedRows saved = states_.save(copy, {4000, 7, 8, 9, 0, 8});
+  EXPECT_EQ(saved.rows, (std::vector<int32_t>{0, 7, 8, 9, 4000}));
+  EXPECT_EQ(saved.content.bytes(), 5 * 256 * (4 + 2));
+  states_.unmap();
+  states_.map(4096);
+  states_.restore(copy, saved);
+  for (const int64_t row : saved.rows) {
+    for (int64_t i = row * 256; i < (row + 1) * 256; ++i) {
+      ASSERT_EQ(k[i], static_cast<float>(i));
+      ASSERT_EQ(static_cast<float>(v[i]), static_cast<float>(i % 251));
+    }
+  }
+  EXPECT_EQ(k[10 * 256], 0);  // was not saved
+}
+
+TEST_F(StatesTest, HasNoMemoryAfterMappingFailed) {
+  int calls = 0;
+  const fault::Injection injection([&](std::string_view call) {
+    if (call == "map" && ++calls == 2) fail(ErrorKind::kMemory, "injected");
+  });
+  EXPECT_THROW(states_.map(16), Error);
+  EXPECT_EQ(states_.mapped_bytes(), 0);
+}
+
+TEST_F(StatesTest, CannotBeTouchedWithoutMemory) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  states_.map(4096);
+  float* k = states_.view(*graph_.find_value("k")).as<float>();
+  k[5] = 1;
+  states_.unmap();
+  EXPECT_DEATH(k[5] = 2, "");
 }
 
 }  // namespace

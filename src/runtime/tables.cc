@@ -1,5 +1,9 @@
 #include "runtime/tables.h"
 
+#include <algorithm>
+
+#include <fmt/format.h>
+
 namespace encore::runtime {
 
 Tables::Tables(Device& device, const passes::Program& program, const Addresses& addresses)
@@ -52,10 +56,33 @@ void Tables::lower_all(const StepShape& step) {
     (void)at(segment, step);
 }
 
-void Tables::launch(Stream& stream, int segment, const StepShape& step) {
-  for (const Launch& launch : at(segment, step)) {
+void Tables::launch(Stream& stream, int segment, const StepShape& step, size_t limit) {
+  const std::vector<Launch>& table = at(segment, step);
+  for (size_t i = 0; i < std::min(limit, table.size()); ++i) {
+    const Launch& launch = table[i];
     stream.launch({launch.op->name, launch.node, launch.after}, launch.bound, step);
   }
+}
+
+std::string Tables::moved_operand(int segment, const StepShape& step) {
+  const Key fixed = key(segment, step);
+  const ir::Sizes sizes{std::get<1>(fixed), std::get<2>(fixed)};
+  for (const Launch& launch : at(segment, step)) {
+    const ir::Node& node = program_.graph.nodes()[launch.node];
+    const auto find = [&](const auto& values, const std::vector<TensorView>& lowered) {
+      for (size_t i = 0; i < values.size(); ++i) {
+        const void* now = addresses_.view(values[i], sizes).data;
+        if (now == lowered[i].data) continue;
+        return fmt::format("op '{}': %{} was at {} and is at {}", launch.op->name,
+                           program_.graph.value(values[i]).name, lowered[i].data, now);
+      }
+      return std::string();
+    };
+    std::string moved = find(node.inputs, launch.args.inputs);
+    if (moved.empty()) moved = find(node.outputs, launch.args.outputs);
+    if (!moved.empty()) return moved;
+  }
+  return "";
 }
 
 void Tables::launch_all(Stream& stream, const StepShape& step) {

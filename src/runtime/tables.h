@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -27,9 +29,14 @@ class Tables {
   // Lowers every segment.
   void lower_all(const StepShape& step);
 
-  // Enqueues the launches of one segment, or of all of them in order.
-  void launch(Stream& stream, int segment, const StepShape& step);
+  // Enqueues the launches of one segment (at most the first `limit`), or of all in order.
+  void launch(Stream& stream, int segment, const StepShape& step,
+              size_t limit = std::numeric_limits<size_t>::max());
   void launch_all(Stream& stream, const StepShape& step);
+
+  // What no longer lies where the segment's table, and so its recording, has it: "op 'x': %y was at
+  // 0x10 and is at 0x20". Empty: everything does.
+  [[nodiscard]] std::string moved_operand(int segment, const StepShape& step);
 
   [[nodiscard]] int num_segments() const { return static_cast<int>(program_.segments.size()); }
 

@@ -5,6 +5,29 @@
 #include "base/error.h"
 
 namespace encore::sched {
+namespace {
+
+// The first `room` tokens of a plan.
+Plan first_tokens(Plan plan, int64_t room) {
+  for (Run& run : plan.runs) {
+    run.count = std::min(run.count, room);
+    room -= run.count;
+  }
+  plan.runs.erase(std::remove_if(plan.runs.begin(), plan.runs.end(),
+                                 [](const Run& run) { return run.count == 0; }),
+                  plan.runs.end());
+  return plan;
+}
+
+// Of the runs as short as those of sequences that generate.
+int64_t num_generating_tokens(const Plan& plan, int64_t max_q) {
+  int64_t sum = 0;
+  for (const Run& run : plan.runs)
+    sum += run.count <= max_q ? run.count : 0;
+  return sum;
+}
+
+}  // namespace
 
 int64_t Plan::num_tokens() const {
   int64_t sum = 0;
@@ -40,21 +63,20 @@ void Scheduler::admit() {
 
 Plan Scheduler::plan() {
   admit();
-  Plan plan;
+  Plan wanted;
   for (const auto& [id, counts] : running_) {
-    plan.runs.push_back({id, counts.num_computed, counts.num_tokens - counts.num_computed});
+    wanted.runs.push_back({id, counts.num_computed, counts.num_tokens - counts.num_computed});
   }
-  std::stable_sort(plan.runs.begin(), plan.runs.end(),
+  std::stable_sort(wanted.runs.begin(), wanted.runs.end(),
                    [](const Run& a, const Run& b) { return a.count < b.count; });
-  int64_t room = limits_.max_num_tokens;
-  for (Run& run : plan.runs) {
-    run.count = std::min(run.count, room);
-    room -= run.count;
-  }
-  plan.runs.erase(std::remove_if(plan.runs.begin(), plan.runs.end(),
-                                 [](const Run& run) { return run.count == 0; }),
-                  plan.runs.end());
-  return plan;
+  Plan uniform = first_tokens(wanted, limits_.max_num_tokens);
+  const int64_t mixed_tokens = limits_.max_mixed_tokens.value_or(limits_.max_num_tokens);
+  if (uniform.num_tokens() <= mixed_tokens || uniform.uniform_q(limits_.max_q) > 0) return uniform;
+  if (num_generating_tokens(wanted, limits_.max_q) < mixed_tokens)
+    return first_tokens(wanted, mixed_tokens);
+  for (Run& run : wanted.runs)
+    run.count = 1;
+  return wanted;
 }
 
 void Scheduler::commit(const Plan& plan) {
@@ -82,6 +104,15 @@ void Scheduler::remove(SequenceId id) {
   waiting_.erase(std::remove_if(waiting_.begin(), waiting_.end(),
                                 [&](const Waiting& waiting) { return waiting.id == id; }),
                  waiting_.end());
+}
+
+std::vector<kv::Page> Scheduler::pages_in_use() const {
+  std::vector<kv::Page> pages;
+  for (const auto& [id, counts] : running_) {
+    const int64_t used = pool_.pages_for(counts.num_computed);
+    pages.insert(pages.end(), counts.pages.begin(), counts.pages.begin() + used);
+  }
+  return pages;
 }
 
 }  // namespace encore::sched

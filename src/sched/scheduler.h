@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "kv/page_pool.h"
@@ -40,9 +41,14 @@ struct Plan {
   [[nodiscard]] int uniform_q(int64_t max_q) const;
 };
 
+// REQUIRES: max_num_tokens is at least max_batch_size.
 struct SchedulerLimits {
   int64_t max_num_tokens = 2048;
   int64_t max_batch_size = 64;
+  // Tokens of a step that is not uniform, where those are fewer: steps are split so that no larger
+  // one is formed.
+  std::optional<int64_t> max_mixed_tokens = {};
+  int64_t max_q = 1;  // tokens per sequence of a uniform step at most
 };
 
 // First come, first served. A sequence is admitted when pages for all it may grow to are free, so
@@ -55,7 +61,8 @@ class Scheduler {
   // False when its pages would not fit an empty pool: it can never run.
   [[nodiscard]] bool add(SequenceId id, int64_t num_tokens, int64_t max_tokens);
   // The next step; empty when nothing waits. Short runs first, so that those who generate never
-  // wait behind a long prompt.
+  // wait behind a long prompt. Where they alone would fill a mixed step, every sequence runs one
+  // token, which is a uniform step: nobody waits for long.
   Plan plan();
   // The step has run: what it covered is computed.
   void commit(const Plan& plan);
@@ -64,6 +71,8 @@ class Scheduler {
   // The sequence ends, wherever it is; its pages are free again.
   void remove(SequenceId id);
 
+  // The pages that hold what has been computed, and so must be kept.
+  [[nodiscard]] std::vector<kv::Page> pages_in_use() const;
   [[nodiscard]] const Counts& counts(SequenceId id) const { return running_.at(id); }
   [[nodiscard]] bool idle() const { return running_.empty() && waiting_.empty(); }
   [[nodiscard]] int64_t num_running() const { return static_cast<int64_t>(running_.size()); }

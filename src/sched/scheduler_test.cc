@@ -50,6 +50,25 @@ TEST(Scheduler, RefusesWhatCanNeverRunAndQueuesWhatCannotYet) {
   EXPECT_EQ(scheduler.plan().runs, (Runs{{3, 0, 10}}));
 }
 
+TEST(Scheduler, NamesThePagesThatHoldWhatIsComputed) {
+  kv::PagePool pool(8, 16);
+  Scheduler scheduler(pool, {.max_num_tokens = 32, .max_batch_size = 4});
+  ASSERT_TRUE(scheduler.add(1, 16, 64));  // grows to four pages
+  ASSERT_TRUE(scheduler.add(2, 40, 48));  // in chunks
+  EXPECT_TRUE(scheduler.pages_in_use().empty());
+  scheduler.commit(scheduler.plan());
+  // All 16 tokens of the first fill a page; 16 of the second do too.
+  const auto& first = scheduler.counts(1).pages;
+  const auto& second = scheduler.counts(2).pages;
+  EXPECT_EQ(scheduler.pages_in_use(), (std::vector<kv::Page>{first[0], second[0]}));
+  scheduler.append(1);
+  scheduler.commit(scheduler.plan());
+  EXPECT_EQ(scheduler.pages_in_use(),
+            (std::vector<kv::Page>{first[0], first[1], second[0], second[1], second[2]}));
+  scheduler.remove(2);
+  EXPECT_EQ(scheduler.pages_in_use(), (std::vector<kv::Page>{first[0], first[1]}));
+}
+
 TEST(Scheduler, KeepsItsPromisesInRandomTraces) {
   std::mt19937 random(7);
   kv::PagePool pool(40, 8);
@@ -88,6 +107,75 @@ TEST(Scheduler, KeepsItsPromisesInRandomTraces) {
     }
   }
   EXPECT_GT(finished, 100);
+}
+
+TEST(Scheduler, SplitsAPromptAtTheLargestMixedStep) {
+  kv::PagePool pool(100, 16);
+  Scheduler scheduler(pool, {.max_num_tokens = 16, .max_batch_size = 8, .max_mixed_tokens = 6});
+  ASSERT_TRUE(scheduler.add(1, 14, 20));
+  for (const int64_t count : {6, 6, 2}) {
+    const Plan plan = scheduler.plan();
+    EXPECT_EQ(plan.num_tokens(), count);
+    scheduler.commit(plan);
+  }
+}
+
+TEST(Scheduler, RunsOneTokenOfEachWhereThoseWhoGenerateFillAMixedStep) {
+  kv::PagePool pool(100, 16);
+  Scheduler scheduler(pool, {.max_num_tokens = 8, .max_batch_size = 8, .max_mixed_tokens = 3});
+  for (SequenceId id = 1; id <= 3; ++id) {
+    ASSERT_TRUE(scheduler.add(id, 1, 20));
+  }
+  scheduler.commit(scheduler.plan());
+  for (SequenceId id = 1; id <= 3; ++id)
+    scheduler.append(id);
+  ASSERT_TRUE(scheduler.add(4, 9, 20));
+  const Plan plan = scheduler.plan();
+  EXPECT_EQ(plan.runs, (Runs{{1, 1, 1}, {2, 1, 1}, {3, 1, 1}, {4, 0, 1}}));
+  EXPECT_EQ(plan.uniform_q(1), 1);
+}
+
+TEST(Scheduler, FormsNoMixedStepAboveItsLimitAndLeavesNobodyOutWhoGenerates) {
+  std::mt19937 random(11);
+  for (const int64_t max_q : {1, 3}) {
+    for (const int64_t max_mixed : {1, 2, 4, 9}) {
+      kv::PagePool pool(200, 8);
+      const SchedulerLimits limits{
+          .max_num_tokens = 18, .max_batch_size = 6, .max_mixed_tokens = max_mixed, .max_q = max_q};
+      Scheduler scheduler(pool, limits);
+      SequenceId next = 0;
+      std::set<SequenceId> generating;
+      int64_t finished = 0;
+      for (int step = 0; step < 2000; ++step) {
+        if (random() % 4 == 0 && scheduler.num_waiting() < 4) {
+          const int64_t prompt = 1 + random() % 40;
+          ASSERT_TRUE(scheduler.add(next++, prompt, prompt + 1 + random() % 20));
+        }
+        const Plan plan = scheduler.plan();
+        ASSERT_LE(plan.num_tokens(), limits.max_num_tokens);
+        ASSERT_TRUE(plan.uniform_q(max_q) > 0 || plan.num_tokens() <= max_mixed);
+        std::set<SequenceId> left_out = generating;
+        for (const auto& run : plan.runs)
+          left_out.erase(run.sequence);
+        ASSERT_TRUE(left_out.empty());
+        scheduler.commit(plan);
+        for (const auto& run : plan.runs) {
+          const Counts& counts = scheduler.counts(run.sequence);
+          if (counts.num_computed < counts.num_tokens) continue;
+          const bool is_last = counts.num_tokens == counts.max_tokens;
+          if (is_last) {
+            scheduler.remove(run.sequence);
+            generating.erase(run.sequence);
+            ++finished;
+          } else {
+            scheduler.append(run.sequence);
+            generating.insert(run.sequence);
+          }
+        }
+      }
+      EXPECT_GT(finished, 40) << max_mixed;
+    }
+  }
 }
 
 }  // namespace

@@ -1,0 +1,27 @@
+// Device memory by use: what is planned is what is used, and stays so.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace encore::runtime {
+
+// Units: bytes. Weights, arena, step inputs, scratch and states are what was allocated; the others
+// are what the driver's figure grew by, and zero on a device whose memory is the host's.
+struct MemoryPlan {
+  int64_t context = 0;  // in use before the model was loaded: CUDA's context, other processes
+  int64_t weights = 0;
+  int64_t arena = 0;  // intermediate values, at the largest admissible step
+  int64_t arena_without_reuse = 0;
+  int64_t step_inputs = 0;
+  int64_t scratch = 0;    // shared by the kernels that need some
+  int64_t libraries = 0;  // kernels' code and cuBLASLt
+  int64_t recordings = 0;
+  int64_t states = 0;  // KV caches
+
+  [[nodiscard]] int64_t total() const {
+    return context + weights + arena + step_inputs + scratch + libraries + recordings + states;
+  }
+};
+
+}  // namespace encore::runtime
