@@ -7,7 +7,7 @@ namespace encore::engine {
 namespace {
 
 sched::SchedulerLimits scheduler_limits(const runtime::Limits& limits) {
-  return {limits.max_num_tokens, limits.max_batch_size};
+  return {limits.max_num_tokens, limits.max_batch_size, limits.max_mixed_tokens, limits.max_q};
 }
 
 // Pages first, so that a token's slot is a division away.
@@ -66,6 +66,9 @@ void Engine::abort(SequenceId id) {
 }
 
 bool Engine::step(const std::function<void(const Generated&)>& on_token) {
+  if (model_.asleep()) {
+    fail(ErrorKind::kUsage, "a step while the model is asleep: wake it first");
+  }
   const auto start = std::chrono::steady_clock::now();
   plan_ = scheduler_.plan();
   if (plan_.runs.empty()) return false;

@@ -63,9 +63,17 @@ class Engine {
   // Checks and queues a request.
   std::variant<SequenceId, Rejection> add(Request request);
   // Runs one step; false when there was nothing to do. Calls `on_token` for each new token.
+  // Errors: kUsage while the model is asleep; nothing has happened then.
   bool step(const std::function<void(const Generated&)>& on_token);
   // Ends a sequence early. Unknown ids are ignored: it may just have finished.
   void abort(SequenceId id);
+  // Deals KV pages out in random order from now on: how benchmarks get pages as a busy server has.
+  void shuffle_pages(uint64_t seed) { pool_.shuffle(seed); }
+
+  // Between steps: as LoadedModel's. Sequences go on where they were; they may also come and end
+  // meanwhile.
+  void sleep(SleepDepth depth);
+  void wake() { model_.wake(); }
 
   [[nodiscard]] std::vector<StepCount> step_counts() const;
   // What the last step ran; its logits are output 1 of the executor, a row a run.

@@ -5,7 +5,9 @@
 #include <chrono>
 
 #include "base/log.h"
+#include "engine/compare.h"
 #include "ops/ops.h"
+#include "runtime/coverage.h"
 
 namespace encore::engine {
 namespace {
@@ -42,9 +44,9 @@ void check_limits(const model::ModelConfig& config, const LoadOptions& options) 
   }
 }
 
-model::Weights make_weights(const ir::Graph& graph, const ModelSource& source, Device& device) {
-  if (!source.checkpoint) return model::random_weights(graph, device);
-  return model::load_weights(graph, model::Checkpoint(*source.checkpoint), device);
+model::WeightSource weight_source(const ModelSource& source) {
+  if (!source.checkpoint) return model::RandomWeights{};
+  return *source.checkpoint;
 }
 
 }  // namespace
@@ -77,11 +79,12 @@ LoadedModel::LoadedModel(Device& device, const ModelSource& source, const LoadOp
       page_size_(options.page_size),
       compiled_{passes::Program(ir::Graph("")), {}} {
   const double start = seconds();
+  context_bytes_ = device.used_bytes().value_or(0);
   check_limits(config_, options);
   const int64_t wanted = options.kv_tokens.value_or(limits_.max_batch_size * limits_.max_seq_len);
   const int64_t wanted_pages = std::max<int64_t>(1, (wanted + page_size_ - 1) / page_size_);
   compiled_ = compile_model(config_, options, wanted_pages);
-  weights_ = make_weights(compiled_.program.graph, source, device);
+  weights_.emplace(compiled_.program.graph, weight_source(source), device);
   runtime::ExecutorOptions executor_options;
   executor_options.limits = options.limits;
   executor_options.graphs = options.graphs;
@@ -90,20 +93,37 @@ LoadedModel::LoadedModel(Device& device, const ModelSource& source, const LoadOp
   executor_options.tokens = options.tokens;
   executor_options.pad_uniform = options.pad_uniform;
   executor_options.poison = options.poison;
-  executor_ = std::make_unique<runtime::Executor>(device, compiled_.program, weights_.views,
+  if (options.graphs_debug && options.poison == runtime::Poison::kNone)
+    executor_options.poison = runtime::Poison::kNaN;
+  executor_options.check_addresses = options.graphs_debug;
+  executor_options.eager_steps = options.eager_steps;
+  executor_options.recording_errors = options.recording_errors;
+  executor_options.record_order = options.record_order;
+  executor_ = std::make_unique<runtime::Executor>(device, compiled_.program, weights_->views(),
                                                   executor_options);
   recording_stats_ = executor_->record();
+  if (options.eager_steps == runtime::EagerSteps::kForbid)
+    runtime::require_coverage(limits_, executor_->coverage());
   // Graphs first, KV last: no estimate of what recordings take.
   num_pages_ = options.kv_tokens ? wanted_pages : pages_that_fit(device, options, wanted_pages);
   executor_->states().map(num_pages_);
+  if (options.graphs_debug) require_equal_recordings(*this);
   load_seconds_ = seconds() - start;
+}
+
+runtime::MemoryPlan LoadedModel::memory_plan() const {
+  runtime::MemoryPlan plan = executor_->memory_plan();
+  plan.context = context_bytes_;
+  return plan;
 }
 
 int64_t LoadedModel::pages_that_fit(const Device& device, const LoadOptions& options,
                                     int64_t wanted) const {
-  const int64_t free = device.info().free_bytes;
+  const DeviceInfo info = device.info();
+  const int64_t free = info.free_bytes;
+  const int64_t reserve = options.memory_reserve.of(info.total_bytes);
   const auto budget =
-      static_cast<int64_t>(options.free_memory_fraction * static_cast<double>(free));
+      static_cast<int64_t>(options.free_memory_fraction * static_cast<double>(free - reserve));
   const runtime::States& states = executor_->states();
   int64_t fitting = 0;
   for (auto step = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(wanted))); step > 0;
@@ -112,10 +132,12 @@ int64_t LoadedModel::pages_that_fit(const Device& device, const LoadOptions& opt
   }
   if (fitting == 0) {
     fail(ErrorKind::kMemory,
-         "no memory is left for KV: {:.2f} GB are free and a page takes {:.3f} GB; take a smaller "
-         "model or fewer "
-         "--max-num-tokens",
-         static_cast<double>(free) * 1e-9, static_cast<double>(states.bytes_for(1)) * 1e-9);
+         "no memory is left for KV: {:.2f} GB are free, {:.2f} GB are to stay so "
+         "(--memory-reserve), "
+         "and a page takes {:.3f} GB; reserve less, take a smaller model, fewer --max-num-tokens, "
+         "or fewer sizes",
+         static_cast<double>(free) * 1e-9, static_cast<double>(reserve) * 1e-9,
+         static_cast<double>(states.bytes_for(1)) * 1e-9);
   }
   return fitting;
 }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "backend/device.h"
 #include "model/graph.h"
@@ -23,10 +24,17 @@ struct LoadOptions {
   runtime::Ladder tokens;
   bool pad_uniform = true;  // off: uniform steps are replayed at exact sizes only
   runtime::Poison poison = runtime::Poison::kNone;
+  runtime::EagerSteps eager_steps = runtime::EagerSteps::kAllow;
+  runtime::RecordingErrors recording_errors = runtime::RecordingErrors::kStop;
+  runtime::RecordOrder record_order = runtime::RecordOrder::kDescending;
+  bool graphs_debug =
+      false;  // every recording checked before use, every step for what it may touch
   // Capacity of the KV pool; absent: max_batch_size sequences of max_seq_len, or what fits.
   std::optional<int64_t> kv_tokens;
-  // What fits: this share of the memory that is free once weights, arena and recordings lie in it.
+  // What fits: this share of the memory that is free once weights, arena and recordings lie in it,
+  // less the reserve.
   double free_memory_fraction = 1;
+  runtime::MemoryAmount memory_reserve;
   int64_t page_size = 32;      // 16, 32 or 64
   std::optional<DType> dtype;  // absent: the checkpoint's
   model::LogitsRows logits = model::LogitsRows::kLast;
@@ -41,6 +49,9 @@ struct ModelSource {
 };
 // Errors: kUsage for an unknown synthetic name (listing those there are); kModel.
 ModelSource find_model(const std::string& name);
+
+// What a sleeping model gives back.
+enum class SleepDepth : uint8_t { kKv, kKvAndWeights };
 
 // A model ready to step. Immovable: its parts refer to each other.
 class LoadedModel {
@@ -58,9 +69,23 @@ class LoadedModel {
   [[nodiscard]] const runtime::Limits& limits() const { return limits_; }
   [[nodiscard]] int64_t num_pages() const { return num_pages_; }
   [[nodiscard]] int64_t page_size() const { return page_size_; }
+  [[nodiscard]] runtime::MemoryPlan memory_plan() const;
   [[nodiscard]] double load_seconds() const { return load_seconds_; }
 
+  // Between steps: gives device memory back until wake(); addresses stay, so recordings do. The
+  // pages in use are kept on the host. Asleep already: goes deeper where asked to, else does
+  // nothing. Errors: kMemory when the host has not the memory for the pages; nothing was released.
+  void sleep(SleepDepth depth, std::vector<int32_t> pages_in_use);
+  // Takes the same memory again and fills it: pages from the host, weights from their source.
+  // Errors: kMemory when somebody else took it, with figures; kModel when the checkpoint changed on
+  // disk. It stays asleep then, and waking can be tried again.
+  void wake();
+  [[nodiscard]] bool asleep() const { return saved_.has_value(); }
+  // Host memory that holds pages while asleep. Units: bytes.
+  [[nodiscard]] int64_t saved_bytes() const { return saved_ ? saved_->content.bytes() : 0; }
+
  private:
+  void take_memory_back();
   // The most pages, up to `wanted`, whose memory the options leave.
   [[nodiscard]] int64_t pages_that_fit(const Device& device, const LoadOptions& options,
                                        int64_t wanted) const;
@@ -70,10 +95,12 @@ class LoadedModel {
   int64_t page_size_;
   int64_t num_pages_;
   passes::Compiled compiled_;
-  model::Weights weights_;
+  std::optional<model::Weights> weights_;
   std::unique_ptr<runtime::Executor> executor_;
   runtime::RecordingStats recording_stats_;
+  int64_t context_bytes_ = 0;  // in use on the device before anything was loaded
   double load_seconds_ = 0;
+  std::optional<runtime::SavedRows> saved_;  // asleep
 };
 
 // The program alone, without weights or memory: what `inspect` shows.

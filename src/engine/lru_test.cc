@@ -1,0 +1,95 @@
+// Recordings made while serving: exact sizes, the least recently used evicted.
+#include <gtest/gtest.h>
+
+#include "backend/fault.h"
+#include "engine/tiny_model.h"
+
+namespace encore::engine {
+namespace {
+
+LoadOptions small_options(const char* decode_ladder) {
+  LoadOptions options;
+  options.limits = {.max_num_tokens = 32, .max_batch_size = 6, .max_q = 1, .max_seq_len = 64};
+  options.kv_tokens = 1024;
+  options.sequences = runtime::Ladder::named_or_list(decode_ladder, 6);
+  options.tokens = runtime::Ladder({32});
+  return options;
+}
+
+class LruTest : public ::testing::Test {
+ protected:
+  // The tokens of `batch` sequences, whose steps go from one size down to the next.
+  std::vector<int32_t> generate(LoadedModel& model, int batch) {
+    Engine engine(model);
+    for (int i = 0; i < batch; ++i) {
+      const auto added = engine.add(
+          {.prompt = {i + 1, 2, 3}, .max_tokens = 3 + i, .sampling = {}, .stop_tokens = {}});
+      EXPECT_TRUE(std::holds_alternative<SequenceId>(added));
+    }
+    std::vector<int32_t> tokens;
+    while (engine.step([&](const Generated& generated) { tokens.push_back(generated.token); })) {
+    }
+    counts_ = engine.step_counts();
+    return tokens;
+  }
+  [[nodiscard]] int64_t uniform_steps(runtime::Mode mode) const {
+    int64_t steps = 0;
+    for (const StepCount& count : counts_)
+      steps += count.q > 0 && count.mode == mode ? count.steps : 0;
+    return steps;
+  }
+  [[nodiscard]] int64_t padding_of_uniform_steps() const {
+    int64_t padding = 0;
+    for (const StepCount& count : counts_)
+      padding += count.q > 0 ? count.padding : 0;
+    return padding;
+  }
+
+  std::unique_ptr<Device> device_ = create_cpu_device({.num_threads = 1});
+  std::vector<StepCount> counts_;
+};
+
+TEST_F(LruTest, RecordsExactSizesAsTheyComeAndKeepsTheNumberAskedFor) {
+  LoadedModel every(*device_, testing::tiny_model(testing::Tiny::kLlama), small_options("step:1"));
+  LoadedModel lru(*device_, testing::tiny_model(testing::Tiny::kLlama), small_options("lru:2"));
+  EXPECT_EQ(lru.executor().recordings().num_full(), 2) << "made at start, for their memory";
+  for (const int batch : {6, 1, 4, 2, 6}) {
+    EXPECT_EQ(generate(lru, batch), generate(every, batch)) << batch;
+    EXPECT_EQ(lru.executor().recordings().num_full(), 2);
+  }
+  (void)generate(lru, 6);
+  EXPECT_GT(uniform_steps(runtime::Mode::kFull), 0);
+  EXPECT_EQ(uniform_steps(runtime::Mode::kEager), 0);
+  EXPECT_EQ(padding_of_uniform_steps(), 0);
+}
+
+TEST_F(LruTest, MakesNoRecordingTwiceWhileThereIsRoom) {
+  LoadedModel model(*device_, testing::tiny_model(testing::Tiny::kLlama), small_options("lru:6"));
+  (void)generate(model, 6);
+  const int made = model.executor().recordings().stats().full.recordings;
+  (void)generate(model, 6);
+  EXPECT_EQ(model.executor().recordings().stats().full.recordings, made);
+}
+
+TEST_F(LruTest, AFailureWhileServingIsACountedEagerStepWithTheSameTokens) {
+  LoadedModel model(*device_, testing::tiny_model(testing::Tiny::kLlama), small_options("lru:1"));
+  const auto wanted = generate(model, 1);
+  LoadedModel broken(*device_, testing::tiny_model(testing::Tiny::kLlama), small_options("lru:1"));
+  std::vector<int32_t> tokens;
+  {
+    const fault::Injection injection([](std::string_view call) {
+      if (call == "end_recording") fail(ErrorKind::kDevice, "injected");
+    });
+    tokens = generate(broken, 4);
+  }
+  EXPECT_EQ(tokens, generate(model, 4));
+  (void)generate(broken, 4);
+  bool is_counted = false;
+  for (const StepCount& count : counts_)
+    is_counted |= count.reason == runtime::Reason::kRecordingFailed && count.steps > 0;
+  EXPECT_TRUE(is_counted);
+  EXPECT_EQ(generate(broken, 1), wanted) << "the size recorded at start is there still";
+}
+
+}  // namespace
+}  // namespace encore::engine

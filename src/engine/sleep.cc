@@ -1,0 +1,69 @@
+// Sleep and wake: device memory given back between steps, and the same memory taken again.
+#include "engine/engine.h"
+
+namespace encore::engine {
+namespace {
+
+double gigabytes(int64_t bytes) {
+  return static_cast<double>(bytes) * 1e-9;
+}
+
+}  // namespace
+
+void LoadedModel::sleep(SleepDepth depth, std::vector<int32_t> pages_in_use) {
+  runtime::States& states = executor_->states();
+  executor_->synchronize();
+  if (!asleep()) {
+    try {
+      StagedCopy copy(executor_->device());
+      saved_ = states.save(copy, std::move(pages_in_use));
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kMemory) throw;
+      fail(ErrorKind::kMemory,
+           "cannot sleep: {}; the model stays awake: end some sequences or free host memory, and "
+           "let it sleep again",
+           error.what());
+    }
+    states.unmap();
+  }
+  if (depth == SleepDepth::kKvAndWeights) weights_->release();
+}
+
+void LoadedModel::wake() {
+  if (!asleep()) return;
+  const int64_t needed =
+      executor_->states().bytes_for(num_pages_) + (weights_->is_mapped() ? 0 : weights_->bytes());
+  try {
+    take_memory_back();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kMemory) throw;
+    fail(ErrorKind::kMemory,
+         "cannot wake: {:.2f} GB are needed and {:.2f} GB of the device are free ({}); the model "
+         "stays asleep: end what took the memory, and wake it again",
+         gigabytes(needed), gigabytes(executor_->device().info().free_bytes), error.what());
+  }
+  saved_.reset();
+}
+
+// All memory before any content, so that what fails for lack of it fails at once.
+void LoadedModel::take_memory_back() {
+  runtime::States& states = executor_->states();
+  const bool with_weights = !weights_->is_mapped();
+  try {
+    StagedCopy copy(executor_->device());
+    if (with_weights) weights_->map();
+    states.map(num_pages_);
+    if (with_weights) weights_->fill(copy);
+    states.restore(copy, *saved_);
+  } catch (...) {
+    states.unmap();
+    if (with_weights) weights_->release();
+    throw;
+  }
+}
+
+void Engine::sleep(SleepDepth depth) {
+  model_.sleep(depth, scheduler_.pages_in_use());
+}
+
+}  // namespace encore::engine

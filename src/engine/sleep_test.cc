@@ -1,0 +1,326 @@
+// A model that sleeps between steps computes what one computes that does not, from the same
+// recordings.
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <random>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "backend/fault.h"
+#include "engine/tiny_model.h"
+
+namespace encore::engine {
+namespace {
+
+using runtime::Graphs;
+using testing::Tiny;
+
+constexpr int kSequences = 32;
+
+LoadOptions options(Graphs graphs = Graphs::kAuto) {
+  LoadOptions options;
+  options.limits = {
+      .max_num_tokens = 256, .max_batch_size = kSequences, .max_q = 1, .max_seq_len = 128};
+  options.graphs = graphs;
+  options.sequences = runtime::Ladder({8, kSequences});
+  options.tokens = runtime::Ladder({256});
+  options.kv_tokens = kSequences * 128;
+  options.page_size = 16;
+  return options;
+}
+
+// Calls of each kind that a device was asked for while it lives.
+class Calls {
+ public:
+  [[nodiscard]] int of(const std::string& call) const {
+    const auto found = counts_.find(call);
+    return found == counts_.end() ? 0 : found->second;
+  }
+  // Allocations of device memory and of pinned memory, and mappings.
+  [[nodiscard]] int memory() const { return of("allocate") + of("reserve") + of("map"); }
+
+ private:
+  std::map<std::string, int, std::less<>> counts_;
+  fault::Injection injection_{[this](std::string_view call) { ++counts_[std::string(call)]; }};
+};
+
+// Fails the n-th device call that it sees, counted from one.
+class FailingCall {
+ public:
+  explicit FailingCall(int n) : left_(n) {}
+  [[nodiscard]] bool has_failed() const { return left_ <= 0; }
+
+ private:
+  int left_;
+  fault::Injection injection_{[this](std::string_view call) {
+    if (--left_ == 0) fail(ErrorKind::kMemory, "injected at {}", call);
+  }};
+};
+
+// 32 sequences of different lengths that decode on, and all that comes out of them.
+class Decode {
+ public:
+  explicit Decode(LoadedModel& model, int64_t max_tokens = 32) : model_(model), engine_(model) {
+    std::mt19937 random(11);
+    const auto vocab = static_cast<uint32_t>(model.config().vocab_size);
+    for (int i = 0; i < kSequences; ++i) {
+      std::vector<int32_t> prompt(1 + random() % 60);
+      for (int32_t& token : prompt)
+        token = static_cast<int32_t>(random() % vocab);
+      EXPECT_TRUE(std::holds_alternative<SequenceId>(
+          engine_.add({.prompt = std::move(prompt), .max_tokens = max_tokens})));
+    }
+  }
+
+  // One step, kept with its logits: tokens of small random models depend little on what they saw.
+  bool step() {
+    if (!engine_.step([&](const Generated& generated) { tokens_.push_back(generated.token); }))
+      return false;
+    const size_t rows = engine_.last_plan().runs.size();
+    std::vector<uint32_t> logits(rows * static_cast<size_t>(model_.config().vocab_size));
+    model_.executor().read_output(1, logits.data(), static_cast<int64_t>(logits.size() * 4));
+    logits_.insert(logits_.end(), logits.begin(), logits.end());
+    return true;
+  }
+  Decode& finish() {
+    while (step()) {
+    }
+    return *this;
+  }
+  Engine& engine() { return engine_; }
+  [[nodiscard]] const std::vector<int32_t>& tokens() const { return tokens_; }
+
+  friend bool operator==(const Decode& a, const Decode& b) {
+    return !a.tokens_.empty() && a.tokens_ == b.tokens_ && a.logits_ == b.logits_;
+  }
+
+ private:
+  LoadedModel& model_;
+  Engine engine_;
+  std::vector<int32_t> tokens_;
+  std::vector<uint32_t> logits_;  // bits
+};
+
+class SleepTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    const std::string name = GetParam();
+    if (name == "Cuda") {
+      try {
+        device_ = create_cuda_device();
+      } catch (const Error& error) {
+        GTEST_SKIP() << error.what();
+      }
+    } else {
+      CpuOptions options{.num_threads = 2};
+      if (name == "CpuShuffled") options.shuffle_seed = 1234;
+      device_ = create_cpu_device(options);
+    }
+  }
+  std::unique_ptr<Device> device_;
+};
+
+TEST_P(SleepTest, TwentySleepsBetweenTheStepsOf32SequencesChangeNoToken) {
+  for (const Graphs graphs : {Graphs::kFull, Graphs::kPiecewise, Graphs::kNone}) {
+    LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), options(graphs));
+    const int recordings =
+        model.recording_stats().full.recordings + model.recording_stats().pieces.recordings;
+    EXPECT_EQ(recordings > 0, graphs != Graphs::kNone);
+    const runtime::MemoryPlan plan = model.memory_plan();
+    Decode awake(model);
+    awake.finish();
+    for (const SleepDepth depth : {SleepDepth::kKv, SleepDepth::kKvAndWeights}) {
+      const Calls calls;
+      Decode sleeper(model);
+      for (int i = 0; i < 20; ++i) {
+        ASSERT_TRUE(sleeper.step());
+        sleeper.engine().sleep(depth);
+        sleeper.engine().wake();
+      }
+      EXPECT_TRUE(sleeper.finish() == awake);
+      EXPECT_EQ(calls.of("begin_recording"), 0);
+      EXPECT_GE(calls.of("map"), 20 * 4);  // two layers, K and V
+      const runtime::RecordingStats& stats = model.executor().recordings().stats();
+      EXPECT_EQ(stats.full.recordings + stats.pieces.recordings, recordings);
+      EXPECT_EQ(model.memory_plan().total(), plan.total());
+      EXPECT_EQ(model.memory_plan().states, plan.states);
+    }
+  }
+}
+
+TEST_P(SleepTest, WeightsOfACheckpointComeBackFromTheFileAsLongAsItIsTheSame) {
+  namespace fs = std::filesystem;
+  const fs::path dir = fs::path(::testing::TempDir()) / fmt::format("encore_sleep_{}", GetParam());
+  fs::remove_all(dir);
+  fs::copy(ENCORE_SOURCE_DIR "/models/stories", dir);
+  LoadOptions wanted = options();
+  wanted.dtype = DType::kF32;
+  LoadedModel model(*device_, find_model(dir.string()), wanted);
+  Decode awake(model, 8);
+  awake.finish();
+  Decode sleeper(model, 8);
+  Engine& engine = sleeper.engine();
+  ASSERT_TRUE(sleeper.step());
+  engine.sleep(SleepDepth::kKvAndWeights);
+  engine.wake();
+  ASSERT_TRUE(sleeper.step());
+  engine.sleep(SleepDepth::kKvAndWeights);
+
+  const fs::path file = dir / "model.safetensors";
+  const auto loaded_at = fs::last_write_time(file);
+  fs::last_write_time(file, loaded_at + std::chrono::seconds(1));
+  try {
+    engine.wake();
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kModel);
+    EXPECT_NE(std::string(error.what()).find("changed on disk"), std::string::npos) << error.what();
+  }
+  EXPECT_TRUE(model.asleep());
+  EXPECT_EQ(model.executor().states().mapped_bytes(), 0);
+  fs::last_write_time(file, loaded_at);
+  engine.wake();
+  EXPECT_TRUE(sleeper.finish() == awake);
+  fs::remove_all(dir);
+}
+
+TEST_P(SleepTest, ASleepingModelRefusesStepsAndKeepsItsSequences) {
+  LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), options());
+  Decode awake(model);
+  awake.finish();
+  Decode sleeper(model);
+  Engine& engine = sleeper.engine();
+  for (int i = 0; i < 5; ++i)
+    sleeper.step();
+  engine.wake();  // is awake
+  engine.sleep(SleepDepth::kKv);
+  EXPECT_TRUE(model.asleep());
+  EXPECT_GT(model.saved_bytes(), 0);
+  EXPECT_LT(model.saved_bytes(), model.executor().states().bytes_for(model.num_pages()) / 2);
+  EXPECT_EQ(model.executor().states().mapped_bytes(), 0);
+  try {
+    sleeper.step();
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
+    EXPECT_NE(std::string(error.what()).find("wake it first"), std::string::npos);
+  }
+  const int64_t saved = model.saved_bytes();
+  engine.sleep(SleepDepth::kKv);            // again: nothing
+  engine.sleep(SleepDepth::kKvAndWeights);  // deeper
+  engine.sleep(SleepDepth::kKv);
+  EXPECT_EQ(model.saved_bytes(), saved);
+  // One that comes and goes while the model sleeps leaves no trace.
+  engine.abort(std::get<SequenceId>(engine.add({.prompt = {1, 2, 3}, .max_tokens = 8})));
+  engine.wake();
+  EXPECT_FALSE(model.asleep());
+  EXPECT_EQ(model.saved_bytes(), 0);
+  EXPECT_TRUE(sleeper.finish() == awake);
+}
+
+TEST_P(SleepTest, WhateverFailsItSleepsOnAndCanBeWokenLater) {
+  LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), options());
+  Decode awake(model);
+  awake.finish();
+  Decode sleeper(model);
+  for (int i = 0; i < 5; ++i)
+    sleeper.step();
+  sleeper.engine().sleep(SleepDepth::kKvAndWeights);
+  int failures = 0;
+  for (bool done = false; !done; ++failures) {
+    const FailingCall failing(failures + 1);
+    try {
+      sleeper.engine().wake();
+      done = true;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kMemory);
+      EXPECT_NE(std::string(error.what()).find("stays asleep"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("injected"), std::string::npos) << error.what();
+      EXPECT_TRUE(model.asleep());
+      EXPECT_EQ(model.executor().states().mapped_bytes(), 0);
+    }
+  }
+  EXPECT_GT(failures, 10);
+  EXPECT_TRUE(sleeper.finish() == awake);
+}
+
+TEST_P(SleepTest, WhateverFailsWhileItFallsAsleepItStaysAwake) {
+  LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), options());
+  Decode awake(model);
+  awake.finish();
+  Decode sleeper(model);
+  for (int i = 0; i < 5; ++i)
+    sleeper.step();
+  int failures = 0;
+  for (; !model.asleep(); ++failures) {
+    const FailingCall failing(failures + 1);
+    try {
+      sleeper.engine().sleep(SleepDepth::kKvAndWeights);
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("injected"), std::string::npos) << error.what();
+      EXPECT_FALSE(model.asleep());
+      EXPECT_EQ(model.memory_plan().states, model.executor().states().bytes_for(model.num_pages()));
+    }
+    ASSERT_TRUE(model.asleep() || failing.has_failed());
+  }
+  EXPECT_GT(failures, 3);
+  sleeper.engine().wake();
+  EXPECT_TRUE(sleeper.finish() == awake);
+}
+
+TEST_P(SleepTest, IsNotWokenWhileSomebodyElseHasTheMemory) {
+  if (!device_->used_bytes()) GTEST_SKIP() << "the device's memory is the host's";
+  LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), options());
+  Decode awake(model);
+  awake.finish();
+  Decode sleeper(model);
+  for (int i = 0; i < 5; ++i)
+    sleeper.step();
+  sleeper.engine().sleep(SleepDepth::kKvAndWeights);
+  {
+    std::vector<Memory> somebody_elses;
+    for (int64_t bytes = device_->info().free_bytes; bytes >= (1 << 20);) {
+      try {
+        somebody_elses.push_back(device_->allocate(bytes));
+      } catch (const Error&) {
+        bytes /= 2;
+      }
+    }
+    try {
+      sleeper.engine().wake();
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kMemory);
+      EXPECT_NE(std::string(error.what()).find("GB are needed"), std::string::npos) << error.what();
+    }
+    EXPECT_TRUE(model.asleep());
+  }
+  sleeper.engine().wake();
+  EXPECT_TRUE(sleeper.finish() == awake);
+}
+
+TEST_P(SleepTest, AThousandReplaysTakeNoMemory) {
+  LoadOptions wanted = options(Graphs::kFull);
+  wanted.limits.max_seq_len = 1200;
+  LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), wanted);
+  Engine engine(model);
+  for (int i = 0; i < 2; ++i)
+    (void)std::get<SequenceId>(engine.add({.prompt = {3, 4, 5}, .max_tokens = 1100}));
+  for (int i = 0; i < 50; ++i)
+    engine.step([](const Generated&) {});
+  const auto used = device_->used_bytes();
+  const Calls calls;
+  for (int i = 0; i < 1000; ++i)
+    ASSERT_TRUE(engine.step([](const Generated&) {}));
+  EXPECT_EQ(device_->used_bytes(), used);
+  EXPECT_EQ(calls.memory(), 0);
+  EXPECT_EQ(calls.of("replay"), 1000);
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, SleepTest, ::testing::Values("Cpu", "CpuShuffled", "Cuda"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace encore::engine

@@ -1,0 +1,34 @@
+// Made-up steps: random tokens of sequences with a past, for comparing the ways a step is walked.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/loaded_model.h"
+
+namespace encore::engine {
+
+// The sequences of one step.
+struct TrialStep {
+  struct Sequence {
+    int64_t past = 0;   // tokens in the cache
+    int64_t count = 0;  // new tokens
+  };
+  std::vector<Sequence> sequences;
+
+  [[nodiscard]] runtime::StepRequest request(const runtime::Limits& limits) const;
+  [[nodiscard]] runtime::StepLengths lengths() const;
+};
+
+// A step of that many tokens and sequences (q > 0: uniform), the sequences of different pasts, as
+// long as the KV pool allows. Nothing when the pool has no page for each sequence.
+std::optional<TrialStep> trial_step(const LoadedModel& model, const runtime::StepRequest& request);
+
+// Fills every page with small random numbers: what a trial step finds as its past.
+// No sequence may be in flight.
+void fill_kv(LoadedModel& model, uint64_t seed);
+
+// Chooses the way (Executor::begin) and writes the step's inputs, a function of `seed`.
+runtime::Choice begin(LoadedModel& model, const TrialStep& step, uint64_t seed);
+
+}  // namespace encore::engine
