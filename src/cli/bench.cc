@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <random>
 #include <set>
 
@@ -18,31 +19,63 @@
 #include "cli/verbs.h"
 
 namespace encore::cli {
+namespace {
+
+constexpr int64_t kDefaultMaxNumTokens = 2048;
+
+}  // namespace
 
 void add_bench_options(CLI::App& verb, BenchOptions& options) {
+  add_bench_model_options(verb, options);
+  add_batch_option(verb, options);
+  add_runs_option(verb, options);
+  add_graphs_option(verb, options.common);
+  add_recording_options(verb, options.common);
+  add_step_log_option(verb, options.step_log);
+}
+
+void add_bench_model_options(CLI::App& verb, BenchOptions& options) {
   options.common.graphs.clear();
   add_model_option(verb, options.common);
-  verb.add_option("--batch", options.batch, "Sequences at a time, 1 to 4096")
-      ->check(CLI::Range(int64_t{1}, int64_t{4096}))
-      ->type_name("B")
-      ->capture_default_str();
   verb.add_option("--context", options.context, "Tokens of each prompt")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
       ->type_name("C")
       ->capture_default_str();
-  verb.add_option("--runs", options.runs,
-                  "Runs, of which the median counts. Default: 5, on the CPU 3")
-      ->check(CLI::Range(1, 1000))
-      ->type_name("N");
   add_device_options(verb, options.common);
-  add_graphs_option(verb, options.common);
   add_dtype_option(verb, options.common);
   add_size_options(verb, options.common);
   add_ladder_options(verb, options.common);
   add_pass_options(verb, options.common);
   add_config_options(verb, options.common.config);
-  add_step_log_option(verb, options.step_log);
   add_json_flag(verb, options.json);
+}
+
+void add_batch_option(CLI::App& verb, BenchOptions& options) {
+  verb.add_option("--batch", options.batch, "Sequences at a time, 1 to 4096")
+      ->check(CLI::Range(int64_t{1}, int64_t{4096}))
+      ->type_name("B")
+      ->capture_default_str();
+}
+
+void add_runs_option(CLI::App& verb, BenchOptions& options) {
+  verb.add_option("--runs", options.runs,
+                  "Runs, of which the median counts. Default: 5, on the CPU 3")
+      ->check(CLI::Range(1, 1000))
+      ->type_name("N");
+}
+
+engine::LoadOptions decode_load_options(const BenchOptions& options) {
+  CommonOptions common = options.common;
+  if (common.graphs.empty()) common.graphs = "auto";
+  engine::LoadOptions load = load_options(common);
+  load.record_all_modes = options.common.graphs.empty();
+  load.limits.max_batch_size =
+      std::max(options.batch, options.common.max_batch_size.value_or(options.batch));
+  load.limits.max_num_tokens = options.common.max_num_tokens.value_or(
+      std::max(std::min(options.batch * options.context, kDefaultMaxNumTokens), 2 * options.batch));
+  if (!options.common.max_batch_size) load.sequences = runtime::Ladder({options.batch});
+  load.tokens = runtime::Ladder({load.limits.max_num_tokens});
+  return load;
 }
 
 Bench open_bench(const BenchOptions& options, engine::LoadOptions load, int64_t longest) {
@@ -50,6 +83,12 @@ Bench open_bench(const BenchOptions& options, engine::LoadOptions load, int64_t 
   load.limits.max_seq_len = sequence_limit(options.common, source.config, longest);
   if (!load.kv_tokens) load.kv_tokens = options.batch * (longest + load.page_size);
   set_ladders(options.common, load);
+  if (load.limits.max_batch_size < options.batch) {
+    fail(ErrorKind::kUsage,
+         "--batch {}: --decode-ladder ends at {}, where the scheduler splits; add a larger size or "
+         "take --above-ladder eager",
+         options.batch, load.limits.max_batch_size);
+  }
   Bench bench;
   bench.step_log = open_step_log(options.step_log);
   bench.device = open_device(options.common);
@@ -120,15 +159,45 @@ StepCost step_cost(const ir::Graph& graph, const ir::Sizes& sizes) {
   return total;
 }
 
-double median(std::vector<double> values) {
+double quantile(std::vector<double> values, double share) {
   ENCORE_CHECK(!values.empty());
   std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+  const double place = share * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<size_t>(place);
+  const size_t above = std::min(below + 1, values.size() - 1);
+  return values[below] + (values[above] - values[below]) * (place - static_cast<double>(below));
+}
+
+double median(std::vector<double> values) {
+  return quantile(std::move(values), 0.5);
 }
 
 double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double thread_cpu_seconds() {
+  timespec time{};
+  ENCORE_CHECK(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time) == 0);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+std::unique_ptr<Tracer> open_tracer(Device& device, TraceDetail detail, std::string& why_not) {
+  try {
+    return device.create_tracer(detail);
+  } catch (const Error& error) {
+    why_not = error.what();
+    std::replace(why_not.begin(), why_not.end(), '\n', ' ');
+    return nullptr;
+  }
+}
+
+json::value optional_json(const std::optional<double>& number) {
+  return number ? json::value(*number) : json::value(nullptr);
+}
+
+std::string optional_text(const std::optional<double>& number, int decimals) {
+  return number ? fmt::format("{:.{}f}", *number, decimals) : "-";
 }
 
 json::object bench_json(std::string_view verb, const BenchOptions& options, Bench& bench) {
@@ -143,7 +212,7 @@ json::object bench_json(std::string_view verb, const BenchOptions& options, Benc
           {"context", options.context},
           {"read_bandwidth_gb_per_s", bench.read_bandwidth / 1e9},
           {"load_s", model.load_seconds()},
-          {"memory", memory_json(model.executor().memory_plan())},
+          {"memory", memory_json(model.memory_plan())},
           {"recordings", recordings_json(model.recording_stats())}};
 }
 
@@ -157,10 +226,14 @@ std::string bench_title(std::string_view verb, const BenchOptions& options, Benc
 }
 
 void add_bench(CLI::App& app) {
-  CLI::App* bench = app.add_subcommand("bench", "How fast it is: decode, prefill, tokenize");
+  CLI::App* bench = app.add_subcommand(
+      "bench", "How fast it is: decode, ladder, prefill, attention, sleep, tokenize");
   bench->require_subcommand(1);
   add_bench_decode(*bench);
+  add_bench_ladder(*bench);
   add_bench_prefill(*bench);
+  add_bench_sleep(*bench);
+  add_bench_attention(*bench);
   add_bench_tokenize(*bench);
 }
 

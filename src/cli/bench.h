@@ -1,5 +1,4 @@
-// What the benchmarks share: the flags, random prompts, the modes to compare, and what a step must
-// read.
+// What the benchmarks share: the flags, the modes to compare, clocks, and what a step must read.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/tracer.h"
 #include "base/json.h"
 #include "cli/options.h"
 #include "engine/engine.h"
@@ -25,9 +25,15 @@ struct BenchOptions {
 };
 
 void add_bench_decode(CLI::App& bench);
+void add_bench_ladder(CLI::App& bench);
 void add_bench_prefill(CLI::App& bench);
+void add_bench_sleep(CLI::App& bench);
 // The flags of BenchOptions.
 void add_bench_options(CLI::App& verb, BenchOptions& options);
+// Of them, what names a model and how it is loaded, the context and --json.
+void add_bench_model_options(CLI::App& verb, BenchOptions& options);
+void add_batch_option(CLI::App& verb, BenchOptions& options);  // --batch
+void add_runs_option(CLI::App& verb, BenchOptions& options);   // --runs
 
 // A device with a model on it that can walk every mode to be compared.
 struct Bench {
@@ -36,6 +42,9 @@ struct Bench {
   std::unique_ptr<runtime::StepLogWriter> step_log;  // null: none was asked for
   double read_bandwidth = 0;  // bytes/s, measured before loading; 0: the device cannot
 };
+// For steps of `batch` sequences that decode after prompts: every mode recorded, at that size alone
+// unless a larger --max-batch-size was given.
+engine::LoadOptions decode_load_options(const BenchOptions& options);
 // Loads with `load`, whose limits and ladders are set. Sequences may grow to `longest` tokens.
 Bench open_bench(const BenchOptions& options, engine::LoadOptions load, int64_t longest);
 
@@ -59,8 +68,18 @@ struct StepCost {
 };
 StepCost step_cost(const ir::Graph& graph, const ir::Sizes& sizes);
 
+// The value below which `share` of them lie, interpolated. There is at least one.
+double quantile(std::vector<double> values, double share);
 double median(std::vector<double> values);
 double now_seconds();
+double thread_cpu_seconds();  // of the calling thread, waiting that spins included
+
+// The device's tracer, or null and a line in `why_not` of what is missing and how to get it.
+std::unique_ptr<Tracer> open_tracer(Device& device, TraceDetail detail, std::string& why_not);
+// A number, or null.
+json::value optional_json(const std::optional<double>& number);
+// A number with that many decimals, or "-".
+std::string optional_text(const std::optional<double>& number, int decimals);
 
 // What every benchmark's JSON has: verb, model, device, dtype, batch, context, read bandwidth,
 // memory, recordings.

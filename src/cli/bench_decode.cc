@@ -9,22 +9,24 @@
 
 #include "base/error.h"
 #include "cli/bench.h"
-#include "cli/interrupt.h"
+#include "cli/decoding.h"
 #include "cli/open.h"
 #include "cli/output.h"
+#include "cli/step_times.h"
 
 namespace encore::cli {
 namespace {
 
-constexpr int64_t kDefaultMaxNumTokens = 2048;
-constexpr int kEnqueueRepeats = 20;
-
 constexpr const char* kFooter =
-    R"(How a step is timed: BATCH distinct random prompts of CONTEXT tokens, greedy, nothing shared. The wall time
-from token WARMUP of the sequence that started last to token WARMUP + STEPS, with the tokens on the host, over
-STEPS; the median of RUNS such figures. All sequences decode throughout.
+    R"(How a step is timed: BATCH distinct random prompts of CONTEXT tokens, greedy, nothing shared, pages shuffled. The
+wall time from token WARMUP of the sequence that started last to token WARMUP + STEPS, with the tokens on the host, over
+STEPS; the median of RUNS such figures. All sequences decode throughout. `top-p ms` is the same, of one run, with
+temperature 0.8 and top-p 0.95; `device ms` is what of a step passes on the device, by its own clock.
 GB/s counts the least traffic: every weight once, every activation once, and the KV really read. `of read` is that
-over what this device reads at best, measured in the same run. `host us` is the time the host takes to enqueue a step.)";
+over what this device reads at best, measured in the same run.
+Of the host, in us a step: `enqueue` until a step is enqueued; `cpu` the thread's time, spinning for the device
+included; `busy` a step less its waits for the device. `idle` is the device's, from a step's last kernel to the next
+step's first: half of all are below p50. The last two are from traced steps after the timed ones.)";
 
 struct Options {
   BenchOptions bench;
@@ -32,138 +34,118 @@ struct Options {
   std::optional<int64_t> warmup_tokens;
 };
 
-// Filled in by the device's defaults.
+// With what the device's defaults are.
 struct Protocol {
   int runs = 0;
-  int64_t steps = 0;
-  int64_t warmup_tokens = 0;
-  int64_t max_tokens = 0;  // of each sequence, so that none ends while the last is timed
+  DecodingOptions decoding;
 };
 
 struct Run {
   double step_ms = 0;     // (end - start) / steps
   double median_ms = 0;   // of the single steps
+  double cpu_us = 0;      // of this thread, a step
   int64_t kv_tokens = 0;  // read by attention, over all steps
 };
 
 struct ModeResult {
+  runtime::Graphs graphs = runtime::Graphs::kNone;
   std::string mode;
   std::string walked;
   std::vector<double> runs_ms;
   double median_single_ms = 0;
-  std::optional<double> enqueue_us;  // absent on the CPU, which runs what it enqueues
+  double sampled_ms = 0;
+  double device_ms = 0;
+  // Absent on the CPU, which runs what it enqueues.
+  std::optional<double> enqueue_us;
+  std::optional<double> cpu_us;
+  // Absent without a tracer.
+  std::optional<double> busy_us;
+  std::optional<double> idle_p50_us;
+  std::optional<double> idle_p95_us;
   double kv_tokens_per_step = 0;
 
   [[nodiscard]] double step_ms() const { return median(runs_ms); }
 };
 
-// Sequences that started first generate on until the last has been timed.
-Protocol protocol(const Options& options, DeviceKind device, const runtime::Limits& limits) {
+Protocol protocol(const Options& options, DeviceKind device) {
   const bool is_cpu = device == DeviceKind::kCpu;
   Protocol protocol;
   protocol.runs = options.bench.runs.value_or(is_cpu ? 3 : 5);
-  protocol.steps = options.steps.value_or(is_cpu ? 16 : 128);
-  protocol.warmup_tokens = options.warmup_tokens.value_or(is_cpu ? 4 : 33);
-  const int64_t prompt_tokens_per_step =
-      std::max<int64_t>(1, limits.max_num_tokens - options.bench.batch);
-  const int64_t prompt_steps =
-      options.bench.batch * options.bench.context / prompt_tokens_per_step + 2;
-  protocol.max_tokens = protocol.warmup_tokens + protocol.steps + prompt_steps;
+  protocol.decoding.batch = options.bench.batch;
+  protocol.decoding.context = options.bench.context;
+  protocol.decoding.steps = options.steps.value_or(is_cpu ? 16 : 128);
+  protocol.decoding.warmup_tokens = options.warmup_tokens.value_or(is_cpu ? 4 : 33);
   return protocol;
 }
 
-engine::LoadOptions decode_load_options(const Options& options) {
-  const BenchOptions& bench = options.bench;
-  CommonOptions common = bench.common;
-  if (common.graphs.empty()) common.graphs = "auto";
-  engine::LoadOptions load = load_options(common);
-  load.record_all_modes = bench.common.graphs.empty();
-  load.limits.max_batch_size =
-      std::max(bench.batch, bench.common.max_batch_size.value_or(bench.batch));
-  load.limits.max_num_tokens = bench.common.max_num_tokens.value_or(
-      std::max(std::min(bench.batch * bench.context, kDefaultMaxNumTokens), 2 * bench.batch));
-  if (!bench.common.max_batch_size) load.sequences = runtime::Ladder({bench.batch});
-  load.tokens = runtime::Ladder({load.limits.max_num_tokens});
-  return load;
+// At least the two steps between which the device may be idle.
+DecodingOptions traced(DecodingOptions options) {
+  options.steps = std::max<int64_t>(options.steps, kTracerWarmUpSteps + 2);
+  return options;
 }
 
 // One run; see the footer.
-Run run_once(engine::Engine& engine, const Options& options, const Protocol& protocol,
-             uint64_t seed) {
-  const BenchOptions& bench = options.bench;
-  const auto prompts =
-      random_prompts(bench.batch, bench.context, engine.model().config().vocab_size, seed);
-  std::vector<engine::SequenceId> sequences;
-  for (const auto& prompt : prompts) {
-    const auto added = engine.add({prompt, protocol.max_tokens, {}, {}});
-    if (const auto* rejection = std::get_if<engine::Rejection>(&added))
-      fail(ErrorKind::kUsage, "{}", rejection->why);
-    sequences.push_back(std::get<engine::SequenceId>(added));
-  }
-
-  int64_t generated = 0;  // by the sequence that started last
-  const auto on_token = [&](const engine::Generated& token) {
-    generated += token.sequence == sequences.back() ? 1 : 0;
-  };
-  while (generated < protocol.warmup_tokens)
-    engine.step(on_token);
-
+Run run_once(engine::Engine& engine, const DecodingOptions& options) {
+  Decoding decoding(engine, options);
   Run run;
   std::vector<double> steps_ms;
+  const double cpu_start = thread_cpu_seconds();
   const double start = now_seconds();
   double last = start;
-  while (generated < protocol.warmup_tokens + protocol.steps) {
-    engine.step(on_token);
+  for (int64_t i = 0; i < options.steps; ++i) {
+    decoding.step();
     const double now = now_seconds();
     steps_ms.push_back((now - last) * 1e3);
     last = now;
-    const sched::Plan& plan = engine.last_plan();
-    ENCORE_CHECK(plan.num_tokens() == bench.batch, "a timed step of {} tokens", plan.num_tokens());
-    for (const sched::Run& row : plan.runs)
-      run.kv_tokens += row.first + row.count;
+    run.kv_tokens += decoding.kv_tokens();
   }
-  run.step_ms = (last - start) * 1e3 / static_cast<double>(protocol.steps);
+  const auto steps = static_cast<double>(options.steps);
+  run.step_ms = (last - start) * 1e3 / steps;
+  run.cpu_us = (thread_cpu_seconds() - cpu_start) * 1e6 / steps;
   run.median_ms = median(steps_ms);
-  for (const engine::SequenceId sequence : sequences)
-    engine.abort(sequence);
   return run;
 }
 
-// How long the host takes to enqueue a step like the last ones, whose inputs still lie in the
-// twins.
-double enqueue_us(engine::LoadedModel& model, int64_t batch, int64_t kv_len) {
-  runtime::Executor& executor = model.executor();
-  std::vector<double> times;
-  for (int i = 0; i < kEnqueueRepeats; ++i) {
-    executor.begin({batch, batch, 1});
-    const double start = now_seconds();
-    executor.launch({1, kv_len});
-    times.push_back((now_seconds() - start) * 1e6);
-    executor.synchronize();
-  }
-  return median(times);
-}
-
-ModeResult run_mode(Bench& bench, const Options& options, const Protocol& protocol,
-                    runtime::Graphs graphs) {
+ModeResult run_mode(Bench& bench, const Protocol& protocol, runtime::Graphs graphs) {
   bench.model->executor().set_graphs(graphs);
   ModeResult result;
+  result.graphs = graphs;
   result.mode = mode_name(graphs);
   std::vector<double> singles;
+  std::vector<double> cpu_us;
+  DecodingOptions decoding = protocol.decoding;
   for (int i = 0; i < protocol.runs; ++i) {
     engine::Engine engine(*bench.model, bench.step_log.get());
-    const Run run = run_once(engine, options, protocol, static_cast<uint64_t>(i) + 1);
+    decoding.seed = static_cast<uint64_t>(i) + 1;
+    const Run run = run_once(engine, decoding);
     result.runs_ms.push_back(run.step_ms);
     singles.push_back(run.median_ms);
+    cpu_us.push_back(run.cpu_us);
     result.kv_tokens_per_step =
-        static_cast<double>(run.kv_tokens) / static_cast<double>(protocol.steps);
+        static_cast<double>(run.kv_tokens) / static_cast<double>(decoding.steps);
     result.walked = walked(engine);
   }
   result.median_single_ms = median(singles);
-  if (bench.device->kind() == DeviceKind::kCpu) return result;
-  result.enqueue_us =
-      enqueue_us(*bench.model, options.bench.batch, options.bench.context + protocol.max_tokens);
+  if (bench.device->kind() != DeviceKind::kCpu) result.cpu_us = median(cpu_us);
+
+  decoding.sampling.temperature = 0.8F;
+  decoding.sampling.top_p = 0.95F;
+  engine::Engine engine(*bench.model);
+  result.sampled_ms = run_once(engine, decoding).step_ms;
   return result;
+}
+
+// After everything is timed, because a tracer slows down what it watches.
+void trace_mode(Bench& bench, Tracer& tracer, const DecodingOptions& options, ModeResult& result) {
+  engine::Engine engine(*bench.model);
+  Decoding decoding(engine, options);
+  const int64_t steps = options.steps - kTracerWarmUpSteps;
+  const StepTimes times = step_times(trace_steps(tracer, decoding, steps), {});
+  result.idle_p50_us = quantile(times.between_us, 0.5);
+  result.idle_p95_us = quantile(times.between_us, 0.95);
+  if (bench.device->kind() == DeviceKind::kCpu) return;
+  const auto waits = times.calls.find(TraceKind::kWaitCall);
+  result.busy_us = times.host_step_us - (waits == times.calls.end() ? 0 : waits->second.total_us);
 }
 
 // A mode's figures derived from its time.
@@ -199,57 +181,98 @@ json::object result_json(const ModeResult& result, const Speed& speed) {
           {"step_ms", result.step_ms()},
           {"runs_ms", std::move(runs)},
           {"median_single_step_ms", result.median_single_ms},
+          {"sampled_step_ms", result.sampled_ms},
+          {"device_ms", result.device_ms},
           {"tokens_per_s", speed.tokens_per_s},
           {"gb_per_s", speed.gb_per_s},
           {"fraction_of_read_bandwidth", speed.fraction},
           {"weight_fraction_of_read_bandwidth", speed.weight_fraction},
-          {"host_enqueue_us",
-           result.enqueue_us ? json::value(*result.enqueue_us) : json::value(nullptr)}};
+          {"host_enqueue_us", optional_json(result.enqueue_us)},
+          {"host_cpu_us", optional_json(result.cpu_us)},
+          {"host_busy_us", optional_json(result.busy_us)},
+          {"device_idle_p50_us", optional_json(result.idle_p50_us)},
+          {"device_idle_p95_us", optional_json(result.idle_p95_us)}};
+}
+
+std::string speed_table(const std::vector<ModeResult>& results, const Bench& bench,
+                        const BenchOptions& options) {
+  Table table({"mode", "walked", "step ms", "best", "worst", "top-p ms", "device ms", "tokens/s",
+               "GB/s", "of read", "weights"});
+  for (const ModeResult& result : results) {
+    const Speed speed = speed_of(result, bench, options);
+    const auto [best, worst] = std::minmax_element(result.runs_ms.begin(), result.runs_ms.end());
+    table.add({result.mode, result.walked, fmt::format("{:.3f}", result.step_ms()),
+               fmt::format("{:.3f}", *best), fmt::format("{:.3f}", *worst),
+               fmt::format("{:.3f}", result.sampled_ms), fmt::format("{:.3f}", result.device_ms),
+               fmt::format("{:.1f}", speed.tokens_per_s), fmt::format("{:.1f}", speed.gb_per_s),
+               fmt::format("{:.0f} %", speed.fraction * 100),
+               fmt::format("{:.0f} %", speed.weight_fraction * 100)});
+  }
+  return table.text();
+}
+
+std::string host_table(const std::vector<ModeResult>& results) {
+  Table table({"mode", "enqueue us", "cpu us", "busy us", "idle p50 us", "idle p95 us"});
+  for (const ModeResult& result : results) {
+    table.add({result.mode, optional_text(result.enqueue_us, 1), optional_text(result.cpu_us, 1),
+               optional_text(result.busy_us, 1), optional_text(result.idle_p50_us, 2),
+               optional_text(result.idle_p95_us, 2)});
+  }
+  return table.text();
 }
 
 void bench_decode(const Options& options) {
   using runtime::Graphs;
-  const engine::LoadOptions load = decode_load_options(options);
+  const engine::LoadOptions load = decode_load_options(options.bench);
   // The device decides the defaults, so ask as for the longest protocol.
-  const Protocol longest = protocol(options, DeviceKind::kCuda, load.limits);
-  Bench bench = open_bench(options.bench, load, options.bench.context + longest.max_tokens);
-  const Protocol plan = protocol(options, bench.device->kind(), load.limits);
+  const Protocol longest = protocol(options, DeviceKind::kCuda);
+  Bench bench =
+      open_bench(options.bench, load,
+                 options.bench.context + traced(longest.decoding).max_tokens(load.limits));
+  const Protocol plan = protocol(options, bench.device->kind());
 
   std::vector<ModeResult> results;
   for (const Graphs graphs :
        bench_modes(options.bench, {Graphs::kNone, Graphs::kPiecewise, Graphs::kFull})) {
-    results.push_back(run_mode(bench, options, plan, graphs));
+    results.push_back(run_mode(bench, plan, graphs));
   }
-
   if (bench.step_log) bench.step_log->flush();
+  std::string no_tracer;
+  FilledKv kv(*bench.model);
+  // The last first: only the first, eager, needs a profiler, which stays in the process.
+  for (auto place = results.rbegin(); place != results.rend(); ++place) {
+    ModeResult& result = *place;
+    bench.model->executor().set_graphs(result.graphs);
+    const SingleStep single = time_single_steps(kv, plan.decoding.batch, plan.decoding.middle());
+    result.device_ms = single.device_us / 1e3;
+    if (bench.device->kind() != DeviceKind::kCpu) result.enqueue_us = single.enqueue_us;
+    // Without recordings it is the kernels that must be seen.
+    const auto tracer = open_tracer(
+        *bench.device, result.walked == "eager" ? TraceDetail::kLaunches : TraceDetail::kReplays,
+        no_tracer);
+    if (tracer) trace_mode(bench, *tracer, traced(plan.decoding), result);
+  }
 
   const StepCost cost =
       step_cost(bench.model->compiled().program.graph, {options.bench.batch, options.bench.batch});
-  Table table({"mode", "walked", "step ms", "best", "worst", "tokens/s", "GB/s", "of read",
-               "weights", "host us"});
-  json::array rows;
-  for (const ModeResult& result : results) {
-    const Speed speed = speed_of(result, bench, options.bench);
-    const auto [best, worst] = std::minmax_element(result.runs_ms.begin(), result.runs_ms.end());
-    table.add({result.mode, result.walked, fmt::format("{:.3f}", result.step_ms()),
-               fmt::format("{:.3f}", *best), fmt::format("{:.3f}", *worst),
-               fmt::format("{:.1f}", speed.tokens_per_s), fmt::format("{:.1f}", speed.gb_per_s),
-               fmt::format("{:.0f} %", speed.fraction * 100),
-               fmt::format("{:.0f} %", speed.weight_fraction * 100),
-               result.enqueue_us ? fmt::format("{:.1f}", *result.enqueue_us) : "-"});
-    rows.push_back(result_json(result, speed));
-  }
   if (options.bench.json) {
     json::object out = bench_json("decode", options.bench, bench);
-    out["steps"] = plan.steps;
-    out["warmup_tokens"] = plan.warmup_tokens;
+    out["steps"] = plan.decoding.steps;
+    out["warmup_tokens"] = plan.decoding.warmup_tokens;
     out["weight_bytes"] = cost.weight_bytes;
+    json::array rows;
+    for (const ModeResult& result : results)
+      rows.push_back(result_json(result, speed_of(result, bench, options.bench)));
     out["modes"] = std::move(rows);
+    out["no_tracer"] = no_tracer.empty() ? json::value(nullptr) : json::value(no_tracer);
     return print(to_text(out) + "\n");
   }
-  print(bench_title("decode", options.bench, bench) + table.text());
+  print(bench_title("decode", options.bench, bench) + speed_table(results, bench, options.bench) +
+        "\n" + host_table(results));
   print(fmt::format("\n  {} of weights a step; {} runs of {} steps after {} tokens\n",
-                    bytes_text(cost.weight_bytes), plan.runs, plan.steps, plan.warmup_tokens));
+                    bytes_text(cost.weight_bytes), plan.runs, plan.decoding.steps,
+                    plan.decoding.warmup_tokens));
+  if (!no_tracer.empty()) print(fmt::format("  not traced: {}\n", no_tracer));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "cli/graphs_coverage.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
@@ -22,9 +23,11 @@ namespace {
 constexpr const char* kFooter =
     R"(FILE is YAML, or flags as on a command line, in Encore's keys, TensorRT-LLM's, SGLang's or vLLM's;
 another system's defaults hold where it says nothing. Printed is the native file; comments in it say
-where each value comes from, which keys are refused, and what means something else here.
+where each value comes from, which keys are refused, what means something else here, and, where the file
+limits the steps, which of them are replayed.
 --json prints {dialect, options {name: {value, from, line, default, available}}, yaml,
-refused [{line, key, why}], notes [{line, text}]}; line is null for a default.
+refused [{line, key, why}], notes [{line, text}], derived (null, or as `encore graphs --coverage` has it)};
+line is null for a default.
 
 Encore's own keys, with their defaults and ranges:
 )";
@@ -78,6 +81,43 @@ json::value line_json(int line) {
   return line == 0 ? json::value(nullptr) : json::value(line);
 }
 
+// What there would be to replay; nothing where the file leaves the limits to the request. Every
+// step may be eager here, as this is to say which ones are.
+std::optional<PlannedCoverage> derived(const config::Options& options) {
+  if (!options.max_batch_size || !options.max_num_tokens) return std::nullopt;
+  CommonOptions common;
+  const auto take = [&](std::string_view name, std::string& value) {
+    const config::Option& option = *config::find_option(name);
+    if (is_set(options, option)) value = flag_text(options, option);
+  };
+  take("graphs", common.graphs);
+  take("padding", common.padding);
+  take("above_ladder", common.above_ladder);
+  take("decode_ladder", common.decode_ladder);
+  take("token_ladder", common.token_ladder);
+  engine::LoadOptions load = load_options(common);
+  load.limits.max_batch_size = *options.max_batch_size;
+  load.limits.max_num_tokens = *options.max_num_tokens;
+  if (options.max_seq_len) load.limits.max_seq_len = *options.max_seq_len;
+  set_ladders(common, load);
+  return plan_coverage(load);
+}
+
+std::string derived_text(const PlannedCoverage& planned) {
+  const auto sizes = [](const runtime::Ladder& ladder) {
+    return fmt::format("{} sizes up to {}", ladder.sizes().size(), ladder.sizes().back());
+  };
+  std::string text = fmt::format("  {}\n  uniform steps: {}; mixed steps: {}\n  {}\n",
+                                 limits_text(planned.limits), sizes(planned.coverage.sequences),
+                                 sizes(planned.coverage.tokens), coverage_line(planned.report));
+  if (planned.report.first_eager) {
+    const auto& [step, choice] = *planned.report.first_eager;
+    text += fmt::format("  the first of those: {} ({}); {}\n", describe(step), choice.rule->name,
+                        choice.rule->remedy);
+  }
+  return text;
+}
+
 void print_json(const config::Config& config, const CLI::App& generate) {
   json::object options;
   for (const config::Option& option : config::all_options()) {
@@ -95,12 +135,15 @@ void print_json(const config::Config& config, const CLI::App& generate) {
   json::array notes;
   for (const config::Note& note : config.notes)
     notes.push_back({{"line", line_json(note.line)}, {"text", note.text}});
-  print(to_text(json::object{{"file", config.where},
-                             {"dialect", std::string(name(config.dialect))},
-                             {"options", std::move(options)},
-                             {"yaml", native_yaml(config, generate)},
-                             {"refused", std::move(refused)},
-                             {"notes", std::move(notes)}}) +
+  const auto planned = derived(config.options);
+  print(to_text(json::object{
+            {"file", config.where},
+            {"dialect", std::string(name(config.dialect))},
+            {"options", std::move(options)},
+            {"yaml", native_yaml(config, generate)},
+            {"refused", std::move(refused)},
+            {"notes", std::move(notes)},
+            {"derived", planned ? json::value(coverage_json(*planned)) : json::value(nullptr)}}) +
         "\n");
 }
 
@@ -141,6 +184,7 @@ void print_text(const config::Config& config, const CLI::App& generate) {
   if (!table.empty()) rest += "\nWhere each value comes from\n" + table.text();
   if (!refused.empty()) rest += "\nRefused\n" + refused;
   if (!notes.empty()) rest += "\nTo know\n" + notes;
+  if (const auto planned = derived(config.options)) rest += "\nDerived\n" + derived_text(*planned);
   print(fmt::format("# {}, read as {}\n{}{}", config.where, name(config.dialect),
                     native_yaml(config, generate), commented(rest)));
 }
@@ -180,11 +224,28 @@ std::string option_rows() {
   return rows;
 }
 
+CLI::App& root_of(CLI::App& verb) {
+  CLI::App* app = &verb;
+  while (app->get_parent() != nullptr)
+    app = app->get_parent();
+  return *app;
+}
+
 // "bench decode".
 std::string path_of(const CLI::App& verb) {
   const CLI::App* parent = verb.get_parent();
   const bool is_inner = parent != nullptr && parent->get_parent() != nullptr;
   return (is_inner ? parent->get_name() + " " : "") + verb.get_name();
+}
+
+void check_refused(const config::Config& config, const std::string& path) {
+  if (config.refused.empty()) return;
+  const config::Refused& first = config.refused.front();
+  const std::string more = config.refused.size() == 1
+                               ? ""
+                               : fmt::format(" (and {} more keys)", config.refused.size() - 1);
+  fail(ErrorKind::kUnsupported, "{}:{}: {}: {}{}; `encore config explain {}` lists what is refused",
+       config.where, first.line, first.key, first.why, more, path);
 }
 
 }  // namespace
@@ -200,23 +261,22 @@ void add_config_options(CLI::App& verb, ConfigOptions& options) {
 void apply_config(CLI::App& verb, const ConfigOptions& options) {
   if (options.path.empty()) return;
   const config::Config config = config::load(options.path, dialect_of(options.dialect));
-  if (!config.refused.empty()) {
-    const config::Refused& first = config.refused.front();
-    const std::string more = config.refused.size() == 1
-                                 ? ""
-                                 : fmt::format(" (and {} more keys)", config.refused.size() - 1);
-    fail(ErrorKind::kUnsupported,
-         "{}:{}: {}: {}{}; `encore config explain {}` lists what is refused", config.where,
-         first.line, first.key, first.why, more, options.path);
-  }
+  check_refused(config, options.path);
+  const CLI::App& generate = *root_of(verb).get_subcommand("generate");
   for (const config::Option& option : config::all_options()) {
     if (!is_set(config.options, option)) continue;
     const config::Origin& origin = config.origins.at(std::string(option.name));
     CLI::Option* flag = verb.get_option_no_throw(option.flag());
     if (flag == nullptr) {
       if (origin.is_default()) continue;
-      fail(ErrorKind::kUnsupported, "{}:{}: {}: `encore {}` has no {} in this build", config.where,
-           origin.line, origin.from.substr(0, origin.from.find(',')), path_of(verb), option.flag());
+      const std::string key = origin.from.substr(0, origin.from.find(','));
+      if (!is_available(generate, option)) {
+        fail(ErrorKind::kUnsupported, "{}:{}: {}: this build has no {}", config.where, origin.line,
+             key, option.flag());
+      }
+      log::info("{}:{}: {} has no effect on `encore {}`", config.where, origin.line, key,
+                path_of(verb));
+      continue;
     }
     if (flag->count() > 0) continue;
     try {

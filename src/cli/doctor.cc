@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "backend/device.h"
+#include "backend/tuning.h"
 #include "base/error.h"
 #include "cli/open.h"
 #include "cli/output.h"
@@ -19,20 +20,45 @@ namespace {
 
 struct Options {
   bool json = false;
+  std::string tuning_cache;
 };
 
 // A device that works, or why it does not.
 struct Attempt {
   std::optional<DeviceInfo> info;
+  TuningKey tuning_key;
   std::string problem;
 };
 
 Attempt try_cuda() {
   try {
-    return {create_cuda_device()->info(), ""};
+    const auto device = create_cuda_device();
+    return {device->info(), device->tuner().key(), ""};
   } catch (const Error& error) {
-    return {std::nullopt, error.what()};
+    return {std::nullopt, {}, error.what()};
   }
+}
+
+// The tuning cache: what it holds for this device and build, and what else lies there.
+Finding tuning_cache(const Options& options, const TuningKey& key) {
+  Finding finding{"tuning cache", "off", ""};
+  const auto directory = tuning_directory(options.tuning_cache);
+  if (!directory) return finding;
+  size_t num_choices = 0;
+  int num_others = 0;
+  for (const TuningFile& file : tuning_files(*directory)) {
+    if (!file.problem.empty()) {
+      finding.remedy = fmt::format("delete what cannot be read ({})", file.problem);
+    } else if (!key.empty() && file.key == key) {
+      num_choices = file.num_choices;
+    } else {
+      ++num_others;
+    }
+  }
+  finding.found =
+      fmt::format("{}: {} choices for this device and build", directory->string(), num_choices);
+  if (num_others > 0) finding.found += fmt::format(", {} files of others", num_others);
+  return finding;
 }
 
 // The bundled model, as something to start with.
@@ -79,6 +105,7 @@ void doctor(const Options& options) {
   const DeviceInfo cpu = create_cpu_device()->info();
   const Attempt cuda = try_cuda();
   std::vector<Finding> findings = cuda_findings();
+  findings.push_back(tuning_cache(options, cuda.tuning_key));
   findings.push_back(bundled_model());
   if (options.json) return print_json(cpu, cuda, findings);
 
@@ -107,6 +134,7 @@ void add_doctor(CLI::App& app) {
       "doctor", "Hardware, driver and libraries found, and what to do about them");
   auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
   add_json_flag(*verb, options->json);
+  add_tuning_cache_option(*verb, options->tuning_cache);
   verb->callback([options] { doctor(*options); });
 }
 

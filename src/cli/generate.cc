@@ -211,7 +211,7 @@ void print_json(const Prompt& prompt, const Result& result, bool has_text,
                                      {"total_s", result.last_token_s},
                                      {"tokens_per_s", result.tokens_per_s()}}},
             {"stats", json::object{{"steps", steps_json(engine.step_counts())},
-                                   {"memory", memory_json(model.executor().memory_plan())},
+                                   {"memory", memory_json(model.memory_plan())},
                                    {"recordings", recordings_json(model.recording_stats())}}}}) +
         "\n");
 }
@@ -219,7 +219,7 @@ void print_json(const Prompt& prompt, const Result& result, bool has_text,
 void print_stats(const Prompt& prompt, const Result& result, const engine::Engine& engine,
                  engine::LoadedModel& model) {
   fmt::print(stderr, "\n{}\n{}\n", step_table(engine.step_counts()),
-             memory_table(model.executor().memory_plan()));
+             memory_table(model.memory_plan()));
   fmt::print(stderr, "  {}\n", recordings_text(model.recording_stats()));
   fmt::print(stderr, "  prompt of {} tokens in {:.1f} ms; {} tokens at {:.1f} tokens/s ({})\n",
              prompt.ids.size(), result.first_token_s * 1e3, result.ids.size(),
@@ -310,6 +310,7 @@ void add_generate(CLI::App& app) {
   verb->add_flag("--echo", options->echo, "Print the prompt before the text");
   add_device_options(*verb, options->common);
   add_graphs_option(*verb, options->common);
+  add_recording_options(*verb, options->common);
   add_dtype_option(*verb, options->common);
   add_size_options(*verb, options->common);
   add_ladder_options(*verb, options->common);

@@ -12,12 +12,15 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "cli/graphs_coverage.h"
 #include "cli/graphs_estimate.h"
 #include "cli/graphs_html.h"
+#include "cli/graphs_measure.h"
 #include "cli/ladder_report.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
+#include "config/options.h"
 
 namespace encore::cli {
 namespace {
@@ -30,10 +33,14 @@ matched on its requests, any other on the sum; hit rate is the steps at or under
 A schedule is capped at --max-batch-size or --max-num-tokens, by default the log's largest step; vllm and trtllm
 have an end of their own. Where the log says how steps really ran, that is shown as well.
 
+Coverage counts every step that the scheduler may form under --max-batch-size and --max-num-tokens, as decided by what
+would be recorded for these ladders: --coverage needs no log, --eager-steps forbid makes an uncovered step an error.
+
 With --estimate: nodes, recording time and memory by size, from the program of --model alone, nothing loaded.
   time    nodes x (0.5 us capture + 1.5 us instantiate + 1.1 us upload)
   memory  nodes x 2.73 kB (0.82 MB for 300 nodes); the arena beside it is one for all sizes
-Both were measured on an H200 with CUDA 13.0.)";
+Both were measured on an H200 with CUDA 13.0. --measure loads the model and puts the figures of this device beside them:
+strategies, numbers of sizes, orders of recording, and the memory plan against the driver's count.)";
 
 // A log's steps by how they ran.
 struct Logged {
@@ -87,6 +94,7 @@ struct Report {
   int64_t num_idle = 0;
   std::vector<LadderPlot> ladders;
   Logged logged;
+  PlannedCoverage planned;
 
   [[nodiscard]] int64_t hits() const {
     int64_t hits = 0;
@@ -106,6 +114,28 @@ struct Report {
   }
 };
 
+// Of the limits given, else of the largest steps that the log or the ladders have.
+PlannedCoverage planned_for(const GraphsOptions& options, const std::vector<LadderPlot>& plots) {
+  engine::LoadOptions load = load_options(options.common);
+  const auto largest = [](const LadderPlot& plot) {
+    return std::max(plot.workload.max, plot.chosen.ladder.sizes().back());
+  };
+  load.sequences = plots[0].chosen.ladder;
+  load.tokens = plots[1].chosen.ladder;
+  // A log may have steps larger than Encore forms.
+  const auto capped = [](std::string_view option, int64_t size) {
+    return std::min(size, static_cast<int64_t>(config::find_option(option)->max));
+  };
+  load.limits.max_batch_size =
+      capped("max_batch_size", options.common.max_batch_size.value_or(largest(plots[0])));
+  load.limits.max_num_tokens =
+      capped("max_num_tokens", options.common.max_num_tokens.value_or(
+                                   std::max(largest(plots[1]), load.limits.max_batch_size)));
+  if (options.common.max_seq_len) load.limits.max_seq_len = *options.common.max_seq_len;
+  split_if_asked(options.common, load);
+  return plan_coverage(load);
+}
+
 Report make_report(const GraphsOptions& options) {
   const auto steps = runtime::read_step_log(options.log);
   Report report;
@@ -122,6 +152,7 @@ Report make_report(const GraphsOptions& options) {
     std::vector<PricedLadder> others = price_schedules(workload);
     report.ladders.push_back({std::move(workload), std::move(chosen), std::move(others)});
   }
+  report.planned = planned_for(options, report.ladders);
   return report;
 }
 
@@ -160,11 +191,11 @@ std::string report_text(const Report& report) {
   std::string text = fmt::format(
       "{}: {} steps{}\n", report.log, report.steps(),
       report.num_idle > 0 ? fmt::format(", {} idle ones left out", report.num_idle) : "");
-  text += fmt::format("hit rate {}, {} steps above the ladders run eager ({})\n\n",
+  text += fmt::format("hit rate {}, {} steps above the ladders ({})\n\n",
                       percent(report.hit_rate()), report.steps() - report.hits(), kAboveLadder);
   for (const LadderPlot& plot : report.ladders)
     text += ladder_text(plot) + (&plot == &report.ladders.back() ? "" : "\n");
-  return text + logged_text(report.logged);
+  return text + logged_text(report.logged) + "\n" + coverage_text(report.planned);
 }
 
 json::object counts_json(const std::map<std::string, int64_t>& counts) {
@@ -205,6 +236,7 @@ json::object report_json(const Report& report) {
     ladder["schedules"] = std::move(schedules);
     out[plot.workload.key] = std::move(ladder);
   }
+  out["coverage"] = coverage_json(report.planned);
   const Logged& logged = report.logged;
   out["logged"] = json::object{
       {"modes", counts_json(logged.modes)},
@@ -216,8 +248,14 @@ json::object report_json(const Report& report) {
 }
 
 GraphsPage page_of(const Report& report) {
-  GraphsPage page{report.log, report.steps(), report.hit_rate(), report.padding(), {},
-                  {},         report.ladders};
+  GraphsPage page{report.log,
+                  report.steps(),
+                  report.hit_rate(),
+                  report.padding(),
+                  {},
+                  {},
+                  report.ladders,
+                  coverage_shares(report.planned.report)};
   if (report.hits() < report.steps())
     page.reasons.push_back({kAboveLadder, report.steps() - report.hits()});
   for (const auto& [mode, steps] : report.logged.modes)
@@ -227,13 +265,31 @@ GraphsPage page_of(const Report& report) {
   return page;
 }
 
+void print_eligibility(const GraphsOptions& options) {
+  print(options.json ? to_text(json::object{{"rules", eligibility_json()}}) + "\n"
+                     : eligibility_text());
+}
+
+void print_coverage(const GraphsOptions& options) {
+  const PlannedCoverage planned = plan_coverage(graphs_load_options(options));
+  print(options.json ? to_text(json::object{{"coverage", coverage_json(planned)}}) + "\n"
+                     : coverage_text(planned));
+}
+
 void graphs(const GraphsOptions& options) {
   if (options.estimate) {
     if (!options.log.empty() || !options.html.empty())
       fail(ErrorKind::kUsage, "--estimate goes without --log and --html");
     return estimate_graphs(options);
   }
-  if (options.log.empty()) fail(ErrorKind::kUsage, "give --log FILE, or --estimate --model MODEL");
+  if (options.eligibility) return print_eligibility(options);
+  if (options.coverage && options.log.empty()) return print_coverage(options);
+  if (options.measure) return measure_graphs(options);
+  if (options.log.empty()) {
+    fail(ErrorKind::kUsage,
+         "give --log FILE, --coverage, --eligibility, or --model MODEL with --estimate or "
+         "--measure");
+  }
   const Report report = make_report(options);
   if (!options.html.empty()) write_file(options.html, graphs_html(page_of(report)));
   print(options.json ? to_text(report_json(report)) + "\n" : report_text(report));
@@ -251,13 +307,31 @@ void add_graphs(CLI::App& app) {
       ->type_name("FILE");
   verb->add_flag("--estimate", options->estimate,
                  "Predict nodes, recording time and memory by size instead");
+  verb->add_flag("--measure", options->measure,
+                 "Load --model once a ladder; what each costs and gives, predicted and measured");
+  verb->add_option(
+          "--replays", options->replays,
+          "With --measure: steps of every size between two looks at the driver's figure of "
+          "used memory. Default: 0")
+      ->check(CLI::Range(0, 1000000))
+      ->type_name("N");
+  verb->add_flag("--coverage", options->coverage,
+                 "Which of all admissible steps are replayed, and how, without a log");
+  verb->add_flag("--eligibility", options->eligibility,
+                 "The table of rules by which a step is replayed or not");
+  add_graphs_option(*verb, options->common);
   add_model_option(*verb, options->common);
+  add_device_options(*verb, options->common);
   add_dtype_option(*verb, options->common);
   add_size_options(*verb, options->common);
   add_pass_options(*verb, options->common);
+  add_config_options(*verb, options->common.config);
   add_json_flag(*verb, options->json);
   verb->footer(kFooter);
-  verb->callback([options] { graphs(*options); });
+  verb->callback([options, verb] {
+    apply_config(*verb, options->common.config);
+    graphs(*options);
+  });
 }
 
 }  // namespace encore::cli

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/graphs_coverage.h"
 #include "cli/open.h"
 #include "cli/output.h"
 #include "runtime/cost_model.h"
@@ -15,28 +16,22 @@ namespace {
 constexpr int64_t kDefaultMaxBatchSize = 512;
 
 struct Estimated {
-  engine::LoadOptions load;
+  PlannedCoverage planned;
   runtime::RecordingEstimate estimate;
   int64_t arena_bytes = 0;
 };
 
 Estimated estimate(const GraphsOptions& options) {
   const model::ModelConfig config = open_source(options.common).config;
-  Estimated estimated;
-  engine::LoadOptions& load = estimated.load;
-  load = load_options(options.common);
-  load.limits.max_batch_size = options.common.max_batch_size.value_or(kDefaultMaxBatchSize);
-  load.limits.max_num_tokens = options.common.max_num_tokens.value_or(
-      std::max(load.limits.max_num_tokens, load.limits.max_batch_size));
-  load.limits.max_seq_len = options.common.max_seq_len.value_or(
-      std::min(load.limits.max_seq_len, longest_sequence(config)));
-  set_ladders(options.common, load);
-  if (load.sequences.empty())
-    load.sequences = runtime::Ladder::sequences(load.limits.max_batch_size);
-  if (load.tokens.empty()) load.tokens = runtime::Ladder::tokens(load.limits.max_num_tokens);
+  engine::LoadOptions load = graphs_load_options(options);
+  if (!options.common.max_seq_len)
+    load.limits.max_seq_len = std::min(load.limits.max_seq_len, longest_sequence(config));
   // Neither nodes nor arena depend on the number of pages.
   const auto compiled = engine::compile_model(config, load, 1);
-  estimated.estimate = runtime::estimate_recordings(compiled.program, load.sequences, load.tokens);
+  Estimated estimated{plan_coverage(load, compiled.program.full_recordable()), {}, 0};
+  const runtime::Coverage& coverage = estimated.planned.coverage;
+  estimated.estimate =
+      runtime::estimate_recordings(compiled.program, coverage.sequences, coverage.tokens);
   estimated.arena_bytes = compiled.program.arena.bytes;
   return estimated;
 }
@@ -80,6 +75,7 @@ json::object estimate_json(const Estimated& estimated) {
   }
   out["total"] = cost_json(estimated.estimate.total());
   out["arena_bytes"] = estimated.arena_bytes;
+  out["coverage"] = coverage_json(estimated.planned);
   return out;
 }
 
@@ -103,13 +99,24 @@ std::string estimate_text(const GraphsOptions& options, const Estimated& estimat
   totals.add(row("all", "-", estimated.estimate.total()));
   return fmt::format(
       "{}: recordings up to {} sequences and {} tokens, estimated\n{}\n{}\n"
-      "  arena beside them: {}, the same for any number of sizes\n",
+      "  arena beside them: {}, the same for any number of sizes\n\n{}",
       options.common.model.empty() ? "stories" : options.common.model,
-      estimated.load.limits.max_batch_size, estimated.load.limits.max_num_tokens, sizes.text(),
-      totals.text(), bytes_text(estimated.arena_bytes));
+      estimated.planned.limits.max_batch_size, estimated.planned.limits.max_num_tokens,
+      sizes.text(), totals.text(), bytes_text(estimated.arena_bytes),
+      coverage_text(estimated.planned));
 }
 
 }  // namespace
+
+engine::LoadOptions graphs_load_options(const GraphsOptions& options) {
+  engine::LoadOptions load = load_options(options.common);
+  load.limits.max_batch_size = options.common.max_batch_size.value_or(kDefaultMaxBatchSize);
+  load.limits.max_num_tokens = options.common.max_num_tokens.value_or(
+      std::max(load.limits.max_num_tokens, load.limits.max_batch_size));
+  if (options.common.max_seq_len) load.limits.max_seq_len = *options.common.max_seq_len;
+  set_ladders(options.common, load);
+  return load;
+}
 
 void estimate_graphs(const GraphsOptions& options) {
   const Estimated estimated = estimate(options);

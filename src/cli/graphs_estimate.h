@@ -13,11 +13,19 @@ struct GraphsOptions {
   std::string log;
   std::string html;
   bool estimate = false;
+  bool measure = false;
+  int64_t replays = 0;  // of every size, between two looks at the driver's figure
+  bool coverage = false;
+  bool eligibility = false;
   bool json = false;
 };
 
-// Prints nodes, time and memory by size. Errors: those of compiling the model; kUsage for ladders
-// above the limits.
+// The limits and ladders that the flags give, without a log: 512 sequences and 2048 tokens where
+// they say nothing.
+engine::LoadOptions graphs_load_options(const GraphsOptions& options);
+
+// Prints nodes, time and memory by size, and what is covered. Errors: those of compiling the model;
+// kUsage for ladders above the limits.
 void estimate_graphs(const GraphsOptions& options);
 
 }  // namespace encore::cli

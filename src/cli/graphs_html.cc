@@ -5,90 +5,16 @@
 
 #include <fmt/format.h>
 
+#include "cli/html.h"
+
 namespace encore::cli {
 namespace {
-
-constexpr const char* kStyle = R"(
-:root { color-scheme: light dark; --back: #fbfbf9; --card: #ffffff; --text: #1d1d1b; --soft: #65655f;
-  --line: #e3e3dd; --bar: #2f6fde; --mark: #d97706; --miss: #b4232c; --other: #9db7e8; }
-@media (prefers-color-scheme: dark) {
-  :root { --back: #141413; --card: #1d1d1b; --text: #ecece8; --soft: #a09f98; --line: #34342f;
-    --bar: #6ea2ff; --mark: #f59e5b; --miss: #ff7b81; --other: #44639f; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--back); color: var(--text);
-  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", "Liberation Sans", sans-serif; }
-main { max-width: 1000px; margin: 0 auto; padding: 32px 20px 64px; }
-h1 { font-size: 24px; margin: 0; } h2 { font-size: 18px; margin: 0 0 2px; }
-p { margin: 0 0 10px; color: var(--soft); overflow-wrap: anywhere; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px;
-  margin: 20px 0; }
-.tile, section { background: var(--card); border: 1px solid var(--line); border-radius: 10px; }
-.tile { padding: 12px 16px; } .tile b { display: block; font-size: 22px; font-weight: 600;
-  font-variant-numeric: tabular-nums; } .tile span { color: var(--soft); font-size: 13px; }
-section { padding: 18px 20px; margin: 0 0 16px; overflow-x: auto; }
-svg { display: block; width: 100%; min-width: 660px; height: auto; margin: 6px 0 14px; }
-svg text { fill: var(--soft); font-size: 12px; font-variant-numeric: tabular-nums; }
-svg text.name { fill: var(--text); font-size: 13px; } svg text.chosen { font-weight: 600; }
-.grid { stroke: var(--line); } .axis { stroke: var(--soft); } .bar { fill: var(--bar); }
-.other { fill: var(--other); } .miss { fill: var(--miss); } .track { fill: var(--line); }
-.mark { stroke: var(--mark); stroke-width: 1.5; } .through { stroke: var(--mark); opacity: .16; }
-.key { display: inline-block; width: 10px; height: 10px; border-radius: 2px; margin: 0 5px 0 12px; }
-details { color: var(--soft); } summary { cursor: pointer; }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: 14px;
-  font-variant-numeric: tabular-nums; color: var(--text); }
-th, td { text-align: right; padding: 4px 10px; border-bottom: 1px solid var(--line); }
-th { color: var(--soft); font-weight: 500; } th:first-child, td:first-child { text-align: left; }
-code { font-size: 13px; }
-)";
-
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
-
-// "1 234 567", with thin spaces.
-std::string grouped(int64_t number) {
-  std::string digits = std::to_string(number);
-  for (auto place = static_cast<std::ptrdiff_t>(digits.size()) - 3; place > 0; place -= 3)
-    digits.insert(static_cast<size_t>(place), "&#8239;");
-  return digits;
-}
-
-// 1, 2 or 5 times a power of ten: about `count` of them make `range`.
-double nice_step(double range, int count) {
-  const double raw = std::max(range / count, 1.0);
-  const double power = std::pow(10, std::floor(std::log10(raw)));
-  for (const double factor : {1.0, 2.0, 5.0}) {
-    if (raw <= factor * power) return factor * power;
-  }
-  return 10 * power;
-}
-
-constexpr double kWidth = 940;
 
 // The histogram of step sizes: where a size lies, in bins as wide as they can be seen.
 class SizeAxis {
  public:
   static constexpr double kLeft = 52;
-  static constexpr double kRight = kWidth - 10;
+  static constexpr double kRight = kHtmlWidth - 10;
 
   SizeAxis(int64_t smallest, int64_t largest)
       : is_log_(largest > kLinearUpTo),
@@ -115,7 +41,7 @@ class SizeAxis {
         ticks.push_back(int64_t{1} << power);
       return ticks;
     }
-    const double step = nice_step(high_ - low_, 12);
+    const double step = std::max(1.0, nice_step(high_ - low_, 12));
     for (double size = step; size <= high_; size += step)
       ticks.push_back(std::llround(size));
     return ticks;
@@ -161,13 +87,13 @@ std::string histogram_svg(const LadderPlot& plot) {
 
   std::string svg = fmt::format(
       R"(<svg viewBox="0 0 {} {}" role="img" aria-label="Steps by size, with the ladder's sizes">)",
-      kWidth, kHeight);
-  const double step = nice_step(static_cast<double>(most), 4);
+      kHtmlWidth, kHeight);
+  const double step = std::max(1.0, nice_step(static_cast<double>(most), 4));
   for (double at = 0; at <= static_cast<double>(most); at += step) {
     svg += fmt::format(
         R"(<line class="grid" x1="{0}" x2="{1}" y1="{2:.1f}" y2="{2:.1f}"/><text x="{3}" y="{4:.1f}" text-anchor="end">{5}</text>)",
         SizeAxis::kLeft, SizeAxis::kRight, y(at), SizeAxis::kLeft - 7, y(at) + 4,
-        grouped(std::llround(at)));
+        html_grouped(std::llround(at)));
   }
   for (const int64_t size : sizes) {
     svg += fmt::format(R"(<line class="through" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"/>)",
@@ -185,7 +111,7 @@ std::string histogram_svg(const LadderPlot& plot) {
         SizeAxis::kLeft + width * static_cast<double>(i) + width * 0.08,
         y(static_cast<double>(bin.steps)), width * 0.84,
         std::max(kBottom - y(static_cast<double>(bin.steps)), 0.8), range, plot.workload.rows,
-        grouped(bin.steps));
+        html_grouped(bin.steps));
   }
   svg += fmt::format(R"(<line class="axis" x1="{0}" x2="{1}" y1="{2}" y2="{2}"/>)", SizeAxis::kLeft,
                      SizeAxis::kRight, kBottom);
@@ -196,7 +122,7 @@ std::string histogram_svg(const LadderPlot& plot) {
   }
   for (const int64_t size : axis.ticks()) {
     svg += fmt::format(R"(<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>)",
-                       axis.x(static_cast<double>(size)), kBottom + 28, grouped(size));
+                       axis.x(static_cast<double>(size)), kBottom + 28, html_grouped(size));
   }
   svg += fmt::format(R"(<text x="{}" y="{}" text-anchor="end">{} in the step{}</text></svg>)",
                      SizeAxis::kRight, kHeight - 4, plot.workload.rows,
@@ -230,22 +156,23 @@ std::string comparison_svg(const std::vector<const PricedLadder*>& rows) {
   std::string svg = fmt::format(
       R"(<svg viewBox="0 0 {} {}" role="img" aria-label="Hit rate and padding by ladder">)"
       R"(<text x="{}" y="14">hit rate</text><text x="{}" y="14">padding, of all rows launched</text>)",
-      kWidth, 26 + kRowHeight * static_cast<double>(rows.size()), kHitX, kWasteX);
+      kHtmlWidth, 26 + kRowHeight * static_cast<double>(rows.size()), kHitX, kWasteX);
   for (size_t i = 0; i < rows.size(); ++i) {
     const PricedLadder& row = *rows[i];
     const double y = 26 + kRowHeight * static_cast<double>(i);
     const char* style = i == 0 ? "bar" : "other";
     svg += fmt::format(R"(<text class="name{}" x="0" y="{}">{}</text>)", i == 0 ? " chosen" : "",
-                       y + 11, escaped(row.name));
+                       y + 11, html_escaped(row.name));
     svg += fmt::format(R"(<text x="178" y="{}" text-anchor="end">{} sizes</text>)", y + 11,
                        row.ladder.sizes().size());
     svg += bar_svg(kHitX, y, kBarWidth, row.price.hit_rate(), style, percent(row.price.hit_rate()));
-    svg += bar_svg(kWasteX, y, kBarWidth, row.price.waste() / most_waste, style,
-                   fmt::format("{} ({})", percent(row.price.waste()), grouped(row.price.padding)));
+    svg += bar_svg(
+        kWasteX, y, kBarWidth, row.price.waste() / most_waste, style,
+        fmt::format("{} ({})", percent(row.price.waste()), html_grouped(row.price.padding)));
     svg += fmt::format(
         R"(<line class="mark" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"><title>the best {3} sizes pad {4}</title></line>)",
         kWasteX + kBarWidth * optimum_waste(row) / most_waste, y - 2, y + 14,
-        row.ladder.sizes().size(), grouped(row.optimum_padding));
+        row.ladder.sizes().size(), html_grouped(row.optimum_padding));
   }
   return svg + "</svg>";
 }
@@ -257,9 +184,10 @@ std::string ladder_rows(const std::vector<const PricedLadder*>& rows) {
   for (const PricedLadder* row : rows) {
     html += fmt::format(
         "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-        escaped(row->name), row->ladder.sizes().size(), grouped(row->ladder.sizes().back()),
-        percent(row->price.hit_rate()), grouped(row->price.padding), percent(row->price.waste()),
-        grouped(row->optimum_padding));
+        html_escaped(row->name), row->ladder.sizes().size(),
+        html_grouped(row->ladder.sizes().back()), percent(row->price.hit_rate()),
+        html_grouped(row->price.padding), percent(row->price.waste()),
+        html_grouped(row->optimum_padding));
   }
   return html + "</table></div>";
 }
@@ -281,8 +209,9 @@ std::string ladder_section(const LadderPlot& plot) {
       "<p>Beside the named schedules, capped at the largest step. The mark on a padding bar is "
       "what the best ladder of as many sizes would pad.</p>{}"
       "<details><summary>Figures and sizes</summary>{}<p><code>{}</code></p></details></section>",
-      title, grouped(plot.chosen.price.steps), workload.rows, plot.chosen.ladder.sizes().size(),
-      histogram_svg(plot), comparison_svg(rows), ladder_rows(rows), sizes_text(plot.chosen.ladder));
+      title, html_grouped(plot.chosen.price.steps), workload.rows,
+      plot.chosen.ladder.sizes().size(), histogram_svg(plot), comparison_svg(rows),
+      ladder_rows(rows), sizes_text(plot.chosen.ladder));
 }
 
 std::string shares_section(const char* title, const char* what, const std::vector<Share>& shares,
@@ -290,22 +219,18 @@ std::string shares_section(const char* title, const char* what, const std::vecto
   constexpr double kBarX = 240;
   if (shares.empty()) return "";
   const double height = 24 * static_cast<double>(shares.size()) + 6;
-  std::string svg =
-      fmt::format(R"(<svg viewBox="0 0 {} {}" role="img" aria-label="{}">)", kWidth, height, title);
+  std::string svg = fmt::format(R"(<svg viewBox="0 0 {} {}" role="img" aria-label="{}">)",
+                                kHtmlWidth, height, title);
   for (size_t i = 0; i < shares.size(); ++i) {
     const double y = 24 * static_cast<double>(i) + 4;
     const double share =
         static_cast<double>(shares[i].steps) / static_cast<double>(std::max<int64_t>(num_steps, 1));
     svg += fmt::format(R"(<text class="name" x="0" y="{}">{}</text>)", y + 11,
-                       escaped(shares[i].name));
+                       html_escaped(shares[i].name));
     svg += bar_svg(kBarX, y, 500, share, style,
-                   fmt::format("{} ({})", percent(share), grouped(shares[i].steps)));
+                   fmt::format("{} ({})", percent(share), html_grouped(shares[i].steps)));
   }
   return fmt::format("<section><h2>{}</h2><p>{}</p>{}</svg></section>", title, what, svg);
-}
-
-std::string tile(const std::string& figure, const char* what) {
-  return fmt::format("<div class=\"tile\"><b>{}</b><span>{}</span></div>", figure, what);
 }
 
 }  // namespace
@@ -320,16 +245,11 @@ std::string graphs_html(const GraphsPage& page) {
   const int64_t launched = rows + page.padding;
   const double waste =
       launched == 0 ? 0 : static_cast<double>(page.padding) / static_cast<double>(launched);
-  std::string html = fmt::format(
-      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"
-      "<title>encore graphs</title><style>{}</style></head><body><main>"
-      "<h1>Coverage by recordings</h1><p>{}</p><div class=\"tiles\">",
-      kStyle, escaped(page.log));
-  html += tile(grouped(page.num_steps), "steps");
-  html += tile(percent(page.hit_rate), "hit rate");
-  html += tile(percent(waste), "of all rows are padding");
-  html += tile(grouped(page.num_steps - hits), "steps above the ladders, eager");
+  std::string html = "<div class=\"tiles\">";
+  html += html_tile(html_grouped(page.num_steps), "steps");
+  html += html_tile(percent(page.hit_rate), "hit rate");
+  html += html_tile(percent(waste), "of all rows are padding");
+  html += html_tile(html_grouped(page.num_steps - hits), "steps above the ladders, eager");
   html += "</div>";
   for (const LadderPlot& plot : page.ladders)
     html += ladder_section(plot);
@@ -338,7 +258,13 @@ std::string graphs_html(const GraphsPage& page) {
   html += shares_section("Fallbacks",
                          "Steps that no recording holds, or that were not walked as wanted.",
                          page.reasons, page.num_steps, "miss");
-  return html + "</main></body></html>\n";
+  int64_t num_admissible = 0;
+  for (const Share& share : page.admissible)
+    num_admissible += share.steps;
+  html += shares_section("Admissible steps",
+                         "Every step that the scheduler may form, by how it would be walked.",
+                         page.admissible, num_admissible, "bar");
+  return html_page("encore graphs", "Coverage by recordings", page.log, html);
 }
 
 }  // namespace encore::cli

@@ -29,6 +29,7 @@ struct GraphsPage {
   std::vector<Share> reasons;  // why steps run, or ran, eager or otherwise than wanted
   std::vector<Share> modes;    // as logged; empty when the log does not say
   std::vector<LadderPlot> ladders;
+  std::vector<Share> admissible;  // of all steps that may be asked for, how they would be walked
 };
 
 // The page. Text from the log is escaped.

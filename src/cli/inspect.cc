@@ -257,9 +257,13 @@ void add_inspect(CLI::App& app) {
   add_dtype_option(*verb, options->common);
   add_size_options(*verb, options->common);
   add_pass_options(*verb, options->common);
+  add_config_options(*verb, options->common.config);
   add_json_flag(*verb, options->json);
   verb->footer(kFooter);
-  verb->callback([options] { inspect(*options); });
+  verb->callback([options, verb] {
+    apply_config(*verb, options->common.config);
+    inspect(*options);
+  });
 }
 
 }  // namespace encore::cli

@@ -161,8 +161,12 @@ void add_logits(CLI::App& app) {
   add_dtype_option(*verb, options->common);
   add_size_options(*verb, options->common);
   add_pass_options(*verb, options->common);
+  add_config_options(*verb, options->common.config);
   verb->footer(kFooter);
-  verb->callback([options] { logits(*options); });
+  verb->callback([options, verb] {
+    apply_config(*verb, options->common.config);
+    logits(*options);
+  });
 }
 
 }  // namespace encore::cli

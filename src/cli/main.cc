@@ -24,6 +24,7 @@ constexpr const char* kFooter = R"(Examples:
   encore generate --prompt "Once upon a time"          text from the bundled model
   encore generate --model DIR --prompt-ids 1,2,3 --json
   encore bench decode --model synthetic:llama-3.1-8b --batch 1 --context 1024
+  encore profile --html profile.html                   where a step's time goes, mode by mode
   encore inspect --model synthetic:qwen3-0.6b --after merge_linears
   encore tune steps.jsonl --budget 32                  the ladders that pad those steps least
   encore graphs --log steps.jsonl --html graphs.html
@@ -130,9 +131,12 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape)
   encore::cli::add_detokenize(app);
   encore::cli::add_inspect(app);
   encore::cli::add_bench(app);
+  encore::cli::add_profile(app);
   encore::cli::add_tune(app);
   encore::cli::add_graphs(app);
+  encore::cli::add_bisect(app);
   encore::cli::add_config(app);
   encore::cli::add_doctor(app);
+  encore::cli::add_litmus(app);
   return run(app, argc, argv);
 }

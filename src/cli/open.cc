@@ -1,8 +1,10 @@
 #include "cli/open.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 
+#include "backend/tuning.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/output.h"
@@ -11,6 +13,9 @@
 
 namespace encore::cli {
 namespace {
+
+// A phase of the start-up that takes longer is worth a remedy.
+constexpr double kSlowMs = 3000;
 
 namespace fs = std::filesystem;
 
@@ -58,10 +63,25 @@ fs::path model_directory(const std::string& name) {
        name);
 }
 
+std::optional<fs::path> tuning_directory(const std::string& option) {
+  if (option == "off") return std::nullopt;
+  if (!option.empty()) return option;
+  const auto value_of = [](const char* variable) -> fs::path {
+    const char* value = std::getenv(variable);
+    return value == nullptr ? "" : value;
+  };
+  if (fs::path own = value_of("ENCORE_CACHE_DIR"); !own.empty()) return own;
+  if (const fs::path user = value_of("XDG_CACHE_HOME"); !user.empty()) return user / "encore";
+  if (const fs::path home = value_of("HOME"); !home.empty()) return home / ".cache" / "encore";
+  return std::nullopt;
+}
+
 std::unique_ptr<Device> open_device(const CommonOptions& options) {
   if (options.device != "cpu") {
     try {
-      return create_cuda_device();
+      auto device = create_cuda_device();
+      device->tuner().configure({parse_tune(options.tune), tuning_directory(options.tuning_cache)});
+      return device;
     } catch (const Error& error) {
       if (options.device == "cuda") throw;
       log::info("running on the CPU: {}", error.what());
@@ -104,11 +124,29 @@ int64_t sequence_limit(const CommonOptions& options, const model::ModelConfig& c
 }
 
 void log_start_up(engine::LoadedModel& model, Device& device) {
-  const runtime::MemoryPlan& plan = model.executor().memory_plan();
+  const runtime::MemoryPlan plan = model.memory_plan();
   log::info("{} on {}: weights {}, KV {} for {} tokens, arena {}; {}; ready in {:.2f} s",
             model.config().model_type, device.info().name, bytes_text(plan.weights),
             bytes_text(plan.states), model.num_pages() * model.page_size(), bytes_text(plan.arena),
             recordings_text(model.recording_stats()), model.load_seconds());
+  const TuningStats tuning = device.tuner().stats();
+  if (tuning.cached + tuning.measured > 0) log::info("{}", to_text(tuning));
+  if (plan.context > 0) {
+    log::info("memory: {} of recordings and {} in all by plan, {} by the driver's count",
+              bytes_text(plan.recordings), bytes_text(plan.total()),
+              bytes_text(device.used_bytes().value_or(0)));
+  }
+  const runtime::RecordingStats& stats = model.recording_stats();
+  if (stats.lower_ms + stats.warm_up_ms > kSlowMs) {
+    log::info(
+        "choosing and warming up kernels took long: a second start takes what the first one "
+        "measured from the tuning cache (`encore doctor` shows it)");
+  }
+  if (stats.full.ms() + stats.pieces.ms() > kSlowMs) {
+    log::info(
+        "recording took long: `encore tune LOG --budget K` finds the K sizes that pad a "
+        "workload least, and --decode-ladder lru:N records decode steps when they come");
+  }
 }
 
 }  // namespace encore::cli

@@ -1,6 +1,7 @@
 // From names on the command line to the things they name: a device, a model, its tokenizer.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,8 +13,14 @@
 
 namespace encore::cli {
 
-// The device that --device names. For auto without a usable GPU, the CPU and a line on stderr that
-// says why. Errors: kDevice for cuda when there is none, with the remedy.
+// Where measured kernel choices are kept: `option`, as --tuning-cache gives it, else
+// $ENCORE_CACHE_DIR, $XDG_CACHE_HOME/encore or ~/.cache/encore. Nothing when it is "off" or none of
+// these is set.
+std::optional<std::filesystem::path> tuning_directory(const std::string& option);
+
+// The device that --device names, its tuner set up as --tune and --tuning-cache say. For auto
+// without a usable GPU, the CPU and a line on stderr that says why. Errors: kDevice for cuda when
+// there is none, with the remedy.
 std::unique_ptr<Device> open_device(const CommonOptions& options);
 
 // The checkpoint or synthetic model that --model names.

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "config/options.h"
+#include "runtime/coverage.h"
 
 namespace encore::cli {
 namespace {
@@ -21,6 +22,10 @@ CLI::Option* add_native(CLI::App& verb, std::string_view name, T& value) {
   return verb.add_option(row.flag(), value, row.help())
       ->check([&row](const std::string& text) { return config::problem(row, text); })
       ->type_name(row.kind());
+}
+
+bool is_on(const std::string& flag, const std::string& text) {
+  return config::read_bool(config::scalar(text, 1), flag, flag);
 }
 
 }  // namespace
@@ -36,11 +41,25 @@ void add_model_option(CLI::App& verb, CommonOptions& options) {
 void add_device_options(CLI::App& verb, CommonOptions& options) {
   add_native(verb, "device", options.device);
   add_native(verb, "threads", options.threads);
+  add_native(verb, "tune", options.tune);
+  add_tuning_cache_option(verb, options.tuning_cache);
+}
+
+void add_tuning_cache_option(CLI::App& verb, std::string& path) {
+  add_native(verb, "tuning_cache", path);
 }
 
 void add_graphs_option(CLI::App& verb, CommonOptions& options) {
   add_native(verb, "graphs", options.graphs);
   add_native(verb, "padding", options.padding);
+  add_native(verb, "above_ladder", options.above_ladder);
+  add_native(verb, "eager_steps", options.eager_steps);
+}
+
+void add_recording_options(CLI::App& verb, CommonOptions& options) {
+  add_native(verb, "recording_errors", options.recording_errors);
+  add_native(verb, "record_order", options.record_order);
+  add_native(verb, "graphs_debug", options.graphs_debug);
 }
 
 void add_dtype_option(CLI::App& verb, CommonOptions& options) {
@@ -53,6 +72,7 @@ void add_size_options(CLI::App& verb, CommonOptions& options) {
   add_native(verb, "max_seq_len", options.max_seq_len);
   add_native(verb, "kv_tokens", options.kv_tokens);
   add_native(verb, "free_gpu_memory_fraction", options.free_gpu_memory_fraction);
+  add_native(verb, "memory_reserve", options.memory_reserve);
   add_native(verb, "page_size", options.page_size);
 }
 
@@ -68,7 +88,8 @@ void add_ladder_options(CLI::App& verb, CommonOptions& options) {
   verb.add_option(
           "--decode-ladder", options.decode_ladder,
           "Sizes of decode steps, in sequences: a list such as 1,2,4,8, or a schedule: pow2, "
-          "step:N, vllm-old, vllm, trtllm, sglang")
+          "step:N, vllm-old, vllm, trtllm, sglang, or lru:N, which records exact sizes when they "
+          "first come and keeps the N used last")
       ->type_name("LADDER");
   verb.add_option("--token-ladder", options.token_ladder,
                   "Sizes of steps with prompts in them, in tokens: a list or a schedule, as above")
@@ -88,9 +109,17 @@ void add_json_flag(CLI::App& verb, bool& json) {
 engine::LoadOptions load_options(const CommonOptions& options) {
   engine::LoadOptions load;
   load.graphs = runtime::parse_graphs(options.graphs);
-  load.pad_uniform = config::read_bool(config::scalar(options.padding, 1), "--padding", "padding");
+  load.pad_uniform = is_on("--padding", options.padding);
+  if (options.eager_steps == "forbid") load.eager_steps = runtime::EagerSteps::kForbid;
+  if (options.recording_errors == "drop") load.recording_errors = runtime::RecordingErrors::kDrop;
+  if (options.record_order == "ascending") load.record_order = runtime::RecordOrder::kAscending;
+  load.graphs_debug = is_on("--graphs-debug", options.graphs_debug);
   load.kv_tokens = options.kv_tokens;
   load.free_memory_fraction = options.free_gpu_memory_fraction;
+  config::Options amount;
+  set(amount, *config::find_option("memory_reserve"), config::scalar(options.memory_reserve, 1),
+      "--memory-reserve", "memory_reserve");
+  load.memory_reserve = *amount.memory_reserve;
   load.page_size = options.page_size;
   if (!options.dtype.empty()) load.dtype = parse_dtype(options.dtype);
   load.disabled_passes = options.disabled_passes;
@@ -112,7 +141,19 @@ void set_ladders(const CommonOptions& options, engine::LoadOptions& load) {
   }
   if (!options.token_ladder.empty()) {
     load.tokens = parse_ladder("--token-ladder", options.token_ladder, load.limits.max_num_tokens);
+    if (load.tokens.lru()) {
+      fail(ErrorKind::kUsage,
+           "--token-ladder: {} is for decode steps: take a list or another "
+           "schedule",
+           options.token_ladder);
+    }
   }
+  split_if_asked(options, load);
+}
+
+void split_if_asked(const CommonOptions& options, engine::LoadOptions& load) {
+  if (options.above_ladder == "split")
+    load.limits = runtime::split_limits(load.limits, load.sequences, load.tokens);
 }
 
 std::unique_ptr<runtime::StepLogWriter> open_step_log(const std::string& path) {

@@ -25,11 +25,19 @@ struct CommonOptions {
   std::string model;            // empty: the bundled model
   std::string device = "auto";  // auto, cpu, cuda
   int threads = 0;              // of the CPU device; 0: one per processor
+  std::string tune = "on";      // on, off, fresh
+  std::string tuning_cache;     // a directory, or off; empty: tuning_directory()'s choice
   std::string graphs = "auto";  // auto, none, piecewise, full, full-decode-only, ...
   std::string padding = "on";   // on, off
-  std::string dtype;            // empty: the checkpoint's
+  std::string above_ladder = "split";
+  std::string eager_steps = "allow";
+  std::string recording_errors = "stop";
+  std::string record_order = "descending";
+  std::string graphs_debug = "off";
+  std::string dtype;  // empty: the checkpoint's
   std::optional<int64_t> kv_tokens;
   double free_gpu_memory_fraction = 1;
+  std::string memory_reserve = "0";
   int64_t page_size = 32;
   std::optional<int64_t> max_batch_size;
   std::optional<int64_t> max_num_tokens;
@@ -41,12 +49,17 @@ struct CommonOptions {
 };
 
 // Lifetime: `options` must outlive the parse.
-void add_model_option(CLI::App& verb, CommonOptions& options);    // --model
-void add_device_options(CLI::App& verb, CommonOptions& options);  // --device, --threads
-void add_graphs_option(CLI::App& verb, CommonOptions& options);   // --graphs, --padding
-void add_dtype_option(CLI::App& verb, CommonOptions& options);    // --dtype
+void add_model_option(CLI::App& verb, CommonOptions& options);  // --model
+// --device, --threads, --tune, --tuning-cache
+void add_device_options(CLI::App& verb, CommonOptions& options);
+void add_tuning_cache_option(CLI::App& verb, std::string& path);  // --tuning-cache
+// --graphs, --padding, --above-ladder, --eager-steps
+void add_graphs_option(CLI::App& verb, CommonOptions& options);
+// --recording-errors, --record-order, --graphs-debug
+void add_recording_options(CLI::App& verb, CommonOptions& options);
+void add_dtype_option(CLI::App& verb, CommonOptions& options);  // --dtype
 // --max-batch-size, --max-num-tokens, --max-seq-len, --kv-tokens, --free-gpu-memory-fraction,
-// --page-size
+// --memory-reserve, --page-size
 void add_size_options(CLI::App& verb, CommonOptions& options);
 void add_pass_options(CLI::App& verb, CommonOptions& options);    // --disable-pass
 void add_ladder_options(CLI::App& verb, CommonOptions& options);  // --decode-ladder, --token-ladder
@@ -56,9 +69,12 @@ void add_json_flag(CLI::App& verb, bool& json);  // --json
 
 // What of it concerns loading; the verb sets the limits and ladders.
 engine::LoadOptions load_options(const CommonOptions& options);
-// The ladders that were asked for, up to the limits in `load`; others stay as they are.
-// Errors: those of Ladder::named_or_list, naming the flag.
+// The ladders that were asked for, up to the limits in `load`; others stay as they are. Under
+// --above-ladder split the limits then end where the ladders do.
+// Errors: those of Ladder::named_or_list, naming the flag, and of split_limits.
 void set_ladders(const CommonOptions& options, engine::LoadOptions& load);
+// What of it --above-ladder is.
+void split_if_asked(const CommonOptions& options, engine::LoadOptions& load);
 // A ladder as a flag gives it. Errors: as named_or_list, naming `flag`.
 runtime::Ladder parse_ladder(const char* flag, const std::string& text, int64_t max);
 

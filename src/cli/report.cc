@@ -38,22 +38,32 @@ std::string memory_table(const runtime::MemoryPlan& plan) {
   const auto add = [&](const char* what, int64_t bytes, std::string remark) {
     table.add({what, bytes_text(bytes), std::move(remark)});
   };
+  // A device whose memory is the host's has no figure of its own.
+  if (plan.context > 0) add("context", plan.context, "in use before the model was loaded");
   add("weights", plan.weights, "");
-  add("KV", plan.states, "");
   add("arena", plan.arena, fmt::format("{} without reuse", bytes_text(plan.arena_without_reuse)));
   add("step inputs", plan.step_inputs, "");
   add("scratch", plan.scratch, "");
-  add("total", plan.weights + plan.states + plan.arena + plan.step_inputs + plan.scratch, "");
+  if (plan.context > 0) {
+    add("libraries", plan.libraries, "code of kernels, cuBLASLt");
+    add("recordings", plan.recordings, "");
+  }
+  add("KV", plan.states, "");
+  add("total", plan.total(), "");
   return table.text();
 }
 
 json::object memory_json(const runtime::MemoryPlan& plan) {
-  return {{"weights", plan.weights},
-          {"kv", plan.states},
+  return {{"context", plan.context},
+          {"weights", plan.weights},
           {"arena", plan.arena},
           {"arena_without_reuse", plan.arena_without_reuse},
           {"step_inputs", plan.step_inputs},
-          {"scratch", plan.scratch}};
+          {"scratch", plan.scratch},
+          {"libraries", plan.libraries},
+          {"recordings", plan.recordings},
+          {"kv", plan.states},
+          {"total", plan.total()}};
 }
 
 json::object recordings_json(const runtime::RecordingStats& stats) {
@@ -63,15 +73,19 @@ json::object recordings_json(const runtime::RecordingStats& stats) {
                         {"capture_ms", part.capture_ms},
                         {"instantiate_ms", part.instantiate_ms}};
   };
-  return {{"full", part(stats.full)}, {"pieces", part(stats.pieces)}, {"lower_ms", stats.lower_ms}};
+  return {{"full", part(stats.full)},
+          {"pieces", part(stats.pieces)},
+          {"lower_ms", stats.lower_ms},
+          {"warm_up_ms", stats.warm_up_ms}};
 }
 
 std::string recordings_text(const runtime::RecordingStats& stats) {
   return fmt::format(
-      "lowered in {:.1f} ms; full recordings: {} in {:.1f} ms, {:.1f} of them capture; pieces: {} "
+      "lowered in {:.1f} ms, warmed up in {:.1f} ms; full recordings: {} in {:.1f} ms, {:.1f} of "
+      "them capture; pieces: {} "
       "in {:.1f} ms",
-      stats.lower_ms, stats.full.recordings, stats.full.ms(), stats.full.capture_ms,
-      stats.pieces.recordings, stats.pieces.ms());
+      stats.lower_ms, stats.warm_up_ms, stats.full.recordings, stats.full.ms(),
+      stats.full.capture_ms, stats.pieces.recordings, stats.pieces.ms());
 }
 
 }  // namespace encore::cli

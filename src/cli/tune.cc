@@ -39,6 +39,7 @@ struct Options {
   std::optional<int64_t> max_batch_size;
   std::optional<int64_t> max_num_tokens;
   std::string out;
+  ConfigOptions config;
   bool json = false;
 };
 
@@ -157,9 +158,13 @@ void add_tune(CLI::App& app) {
       ->type_name("TOKENS");
   verb->add_option("--out", options->out, "Write the YAML there, and only the prices to stdout")
       ->type_name("FILE");
+  add_config_options(*verb, options->config);
   add_json_flag(*verb, options->json);
   verb->footer(kFooter);
-  verb->callback([options] { run_tune(*options); });
+  verb->callback([options, verb] {
+    apply_config(*verb, options->config);
+    run_tune(*options);
+  });
 }
 
 }  // namespace encore::cli

@@ -16,12 +16,16 @@ void add_logits(CLI::App& app);
 void add_tokenize(CLI::App& app);
 void add_detokenize(CLI::App& app);
 void add_inspect(CLI::App& app);
-void add_bench(CLI::App& app);  // bench decode, prefill, tokenize
+void add_bench(CLI::App& app);  // bench decode, prefill, attention, tokenize, sleep
+void add_bench_attention(CLI::App& bench);
 void add_bench_tokenize(CLI::App& bench);
+void add_profile(CLI::App& app);
 void add_tune(CLI::App& app);
 void add_graphs(CLI::App& app);
+void add_bisect(CLI::App& app);
 void add_config(CLI::App& app);  // config explain
 void add_doctor(CLI::App& app);
+void add_litmus(CLI::App& app);
 
 // The directory of a checkpoint named on the command line; the bundled model when the name is
 // empty. The bundled model is looked for beside the executable (../share/encore/models, then up to

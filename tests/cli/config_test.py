@@ -79,6 +79,41 @@ class ConfigTest(CliTest):
                                             "--config", path).stdout)
         self.assertEqual([row["mode"] for row in output["modes"]], ["piecewise"])
 
+    def test_every_verb_of_a_model_takes_a_file(self):
+        path = self.write(NATIVE + f"model: {self.model}\ndevice: cpu\nstep_log: {self.work / 'log.jsonl'}\n")
+        self.run_encore("generate", "--prompt-ids", "1,2,3", "--max-tokens", "2", "--config", path)
+        for arguments in (["logits", "--ids", "1,2,3", "--out", self.work / "l.npy"], ["inspect"],
+                          ["tune", self.work / "log.jsonl", "--budget", "2"], ["graphs", "--coverage"]):
+            with self.subTest(arguments[0]):
+                result = self.run_encore(*arguments, "--config", path)
+                self.assertIn(f"{path}:7: step_log has no effect on `encore {arguments[0]}`", result.stderr)
+        coverage = json.loads(self.run_encore("graphs", "--coverage", "--json", "--config", path).stdout)["coverage"]
+        self.assertEqual((coverage["limits"]["max_batch_size"], coverage["limits"]["max_num_tokens"]), (8, 32))
+
+    def test_the_policies_of_recordings_are_options(self):
+        steps = self.steps(self.generate("eager_steps: forbid\nrecording_errors: drop\nrecord_order: ascending\n"
+                                         "memory_reserve: 1%\ngraphs_debug: on\n"))
+        self.assertNotIn("eager", {mode for mode, _, _ in steps})
+        path = self.write("graphs: none\neager_steps: forbid\n")
+        result = self.run_encore("generate", "--device", "cpu", "--model", self.model, "--config", path, code=2)
+        self.assertIn("--eager-steps forbid: ", result.stderr.splitlines()[-1])
+
+    def test_a_ladder_recorded_on_demand_is_an_option(self):
+        steps = self.steps(self.generate("decode_ladder: lru:2\nmax_batch_size: 4\n"))
+        self.assertIn(("full", 1, ""), steps)
+        self.assertIn("lru:2 is for decode steps",
+                      self.error_line("config", "explain", self.write("token_ladder: lru:2\n"), code=2))
+
+    def test_explain_derives_what_is_covered(self):
+        path = self.write(NATIVE + "decode_ladder: [1, 2]\n")
+        derived = json.loads(self.run_encore("config", "explain", path, "--json").stdout)["derived"]
+        self.assertEqual((derived["limits"]["max_batch_size"], derived["share"]), (2, 1))
+        text = self.run_encore("config", "explain", self.write(VLLM + "max-cudagraph-capture-size: 32\n")).stdout
+        self.assertIn("above_ladder: eager", text)
+        self.assertIn("# Derived\n#   steps of up to 8 sequences and 32 tokens\n", text)
+        empty = json.loads(self.run_encore("config", "explain", self.write(""), "--json").stdout)
+        self.assertIsNone(empty["derived"])
+
     def test_mistakes_name_the_file_and_the_line(self):
         for text, line, message in (("graphs: none\nmax_bach_size: 1\n", 2, "max_batch_size"),
                                     ("\ngraphs: fast\n", 2, "full-decode-only"), ("a: [1\n", 2, "YAML"),

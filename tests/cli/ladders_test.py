@@ -52,8 +52,30 @@ class LadderFlagsTest(LadderTest):
         self.assertEqual(third["stats"]["recordings"]["full"]["recordings"], 3)
 
     def test_steps_above_the_ladder_run_eager_and_say_so(self):
-        _, output = self.buckets("--token-ladder", "1,4")
+        _, output = self.buckets("--token-ladder", "1,4", "--above-ladder", "eager")
         self.assertEqual([step["reason"] for step in output["stats"]["steps"] if step["q"] == 0], ["above_ladder"])
+
+    def test_steps_above_the_ladder_are_split(self):
+        _, output = self.buckets("--token-ladder", "1,4")
+        steps = output["stats"]["steps"]
+        self.assertEqual([step["reason"] for step in steps], [""] * len(steps))
+        self.assertEqual(sum(step["tokens"] for step in steps), 5 + 5)
+        self.assertLessEqual(max(step["bucket_tokens"] for step in steps), 4)
+
+    def test_forbidden_eager_steps_are_an_error_before_anything_runs(self):
+        arguments = [*self.base, "--model", self.model, "--eager-steps", "forbid"]
+        self.run_encore(*arguments, "--token-ladder", "1,4")
+        line = self.error_line_of_start(*arguments, "--token-ladder", "1,4", "--above-ladder", "eager")
+        self.assertIn("a mixed step of 5 tokens and 1 sequence (above_ladder: ", line)
+        self.assertIn("--above-ladder split", line)
+        self.assertIn("(disabled: ", self.error_line_of_start(*arguments, "--graphs", "none"))
+        self.assertIn("lru:2", self.error_line_of_start(*arguments, "--decode-ladder", "lru:2"))
+
+    def error_line_of_start(self, *arguments):
+        """The error, after whatever the start-up said."""
+        result = self.run_encore(*arguments, code=2)
+        self.assertEqual(result.stdout, "")
+        return result.stderr.splitlines()[-1]
 
     def test_bad_ladders_name_the_flag_and_the_schedules(self):
         base = [*self.base, "--model", self.model]
@@ -81,7 +103,8 @@ class StepLogTest(LadderTest):
 
     def test_an_eager_step_has_its_reason_and_no_bucket(self):
         self.run_encore("generate", "--device", "cpu", "--model", self.model, "--prompt-ids", "5,6,7,8,9",
-                        "--ignore-eos", "--max-tokens", "2", "--token-ladder", "4", "--step-log", self.log)
+                        "--ignore-eos", "--max-tokens", "2", "--token-ladder", "4", "--above-ladder", "eager",
+                        "--step-log", self.log)
         step = json.loads(self.log.read_text().splitlines()[0])
         self.assertEqual((step["mode"], step["reason"], step["padding"]), ("eager", "above_ladder", 0))
         self.assertNotIn("bucket", step)
@@ -239,6 +262,34 @@ class GraphsTest(LadderTest):
         text = self.run_encore("graphs", "--log", self.log, "--decode-ladder", "1,4,8", "--token-ladder", "8,128").stdout
         self.assertIn("hit rate 80.00 %", text)
 
+    def test_coverage_is_that_of_every_admissible_step(self):
+        sizes = ["--max-batch-size", "3", "--max-num-tokens", "8"]
+        ladders = ["--decode-ladder", "1,2", "--token-ladder", "2,4"]
+        # Mixed steps: one sequence of 2 to 8 tokens, two of 3 to 8, three of 4 to 8.
+        split = self.json_of("graphs", "--coverage", *sizes, *ladders)["coverage"]
+        self.assertEqual((split["limits"]["max_batch_size"], split["limits"]["max_mixed_tokens"]), (2, 4))
+        self.assertEqual((split["admissible"], split["eager"], split["share"]), (2 + 3 + 2, 0, 1))
+        self.assertEqual(split["most_padding"]["mixed"]["padding"], 1)
+        eager = self.json_of("graphs", "--coverage", *sizes, *ladders, "--above-ladder", "eager")["coverage"]
+        self.assertEqual((eager["admissible"], eager["eager"]), (3 + 7 + 6 + 5, 1 + 4 + 4 + 5))
+        self.assertEqual((eager["first_eager"]["sequences"], eager["first_eager"]["reason"]), (3, "above_ladder"))
+        text = self.run_encore("graphs", "--coverage", *sizes, *ladders, "--above-ladder", "eager").stdout
+        self.assertIn("33.33 % of 21 admissible steps are replayed; 14 eager", text)
+        line = self.error_line("graphs", "--coverage", *sizes, *ladders, "--above-ladder", "eager", "--eager-steps",
+                               "forbid", code=2)
+        self.assertIn("14 of 21 admissible steps have no recording, the first a decode step of 3 sequences", line)
+        self.write_log(self.steps)
+        report = self.json_of("graphs", "--log", self.log, "--decode-ladder", "1,4,8", "--token-ladder", "8,128")
+        self.assertEqual(report["coverage"]["limits"]["max_batch_size"], 8)
+
+    def test_the_rules_are_one_table(self):
+        rules = self.json_of("graphs", "--eligibility")["rules"]
+        by_name = {rule["name"]: rule for rule in rules}
+        self.assertEqual((by_name["prompt_logprobs"]["full"], by_name["prompt_logprobs"]["piecewise"]), (False, False))
+        self.assertEqual((by_name["unsupported_op"]["full"], by_name["unsupported_op"]["piecewise"]), (False, True))
+        self.assertEqual(by_name["verification"]["key"], "q")
+        self.assertIn("draft_model", self.run_encore("graphs", "--eligibility").stdout)
+
     def test_a_schedule_is_known_by_its_name(self):
         self.write_log(self.steps)
         report = self.json_of("graphs", "--log", self.log, "--decode-ladder", "vllm", "--token-ladder", "trtllm",
@@ -261,7 +312,7 @@ class GraphsTest(LadderTest):
         self.assertIn("a &amp; b", text)
         self.assertIn("prefers-color-scheme: dark", text)
         self.assertEqual(page.open, [])
-        self.assertEqual(page.counts["svg"], 6)  # two a ladder, modes, fallbacks
+        self.assertEqual(page.counts["svg"], 7)  # two a ladder, modes, fallbacks, admissible steps
         self.assertEqual(len(re.findall(r"<title>bucket \d+</title>", text.split("Steps with prompts")[0])), 3)
 
     def test_a_page_of_few_or_large_steps_is_drawn_as_well(self):

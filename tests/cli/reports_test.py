@@ -2,6 +2,8 @@
 
 import json
 import re
+import tempfile
+from pathlib import Path
 
 import harness
 from harness import CONFIG, CliTest
@@ -64,8 +66,10 @@ class BenchTest(CliTest):
         self.assertEqual([row["mode"] for row in output["modes"]], ["eager", "piecewise", "full"])
         self.assertEqual([row["walked"] for row in output["modes"]], ["eager", "piecewise", "full"])
         for row in output["modes"]:
-            for key in ("step_ms", "tokens_per_s", "gb_per_s", "fraction_of_read_bandwidth"):
+            for key in ("step_ms", "sampled_step_ms", "device_ms", "tokens_per_s", "gb_per_s", "fraction_of_read_bandwidth",
+                        "device_idle_p50_us"):
                 self.assertGreater(row[key], 0, key)
+            self.assertGreaterEqual(row["device_idle_p95_us"], row["device_idle_p50_us"])
         self.assertGreater(output["read_bandwidth_gb_per_s"], 0.1)
         weights = sum(4 * shape[0] * (shape[1] if len(shape) > 1 else 1)
                       for name, shape in harness.tensor_shapes(CONFIG).items() if "embed" not in name)
@@ -75,11 +79,38 @@ class BenchTest(CliTest):
         output = self.bench("decode", "--steps", "4", "--warmup-tokens", "2", "--graphs", "full", "--max-num-tokens", "16")
         self.assertEqual([row["mode"] for row in output["modes"]], ["full"])
 
+    def test_sleep_gives_the_same_tokens_at_both_depths(self):
+        sleep = ["bench", "sleep", "--device", "cpu", "--model", self.model, "--batch", "3", "--context", "40"]
+        output = json.loads(self.run_encore(*sleep, "--times", "3", "--json").stdout)
+        self.assertEqual([row["depth"] for row in output["depths"]], ["kv", "weights"])
+        for row in output["depths"]:
+            self.assertTrue(row["same_tokens"])
+            self.assertEqual(row["recordings_made"], 0)
+            self.assertEqual([len(row["sleeps_ms"]), len(row["wakes_ms"])], [3, 3])
+            self.assertGreater(row["saved_bytes"], 0)
+        kv, weights = output["depths"]
+        self.assertEqual(kv["released_bytes"], output["memory"]["kv"])
+        self.assertEqual(weights["released_bytes"], output["memory"]["kv"] + output["memory"]["weights"])
+        self.assertRegex(self.run_encore(*sleep, "--depth", "kv", "--times", "2").stdout, r"(?m)^  kv +2 .* same$")
+
     def test_prefill_counts_tokens(self):
         output = self.bench("prefill", "--max-num-tokens", "64")
         self.assertEqual([row["mode"] for row in output["modes"]], ["eager", "piecewise"])
         for row in output["modes"]:
             self.assertAlmostEqual(row["tokens_per_s"], 120 / row["ms"] * 1e3, delta=row["tokens_per_s"] * 1e-3)
+
+    def test_attention_is_timed_case_by_case_without_a_model(self):
+        common = ["bench", "attention", "--device", "cpu", "--heads", "4", "--kv-heads", "2", "--head-dim", "32", "--dtype",
+                  "f32", "--rotation-mb", "1", "--runs", "1", "--max-context", "64"]
+        output = json.loads(self.run_encore(*common, "--lengths", "64,2x17,0", "--batch", "2", "--context", "5", "--json").stdout)
+        self.assertEqual([case["sequences"] for case in output["cases"]], ["64,2x17,0", "2x5"])
+        bytes_per_token = 2 * 2 * 32 * 4
+        self.assertEqual([case["kv_bytes"] for case in output["cases"]], [98 * bytes_per_token, 10 * bytes_per_token])
+        for case in output["cases"]:
+            self.assertGreater(case["chain"]["us"], 0)
+        self.assertIn("of read", self.run_encore(*common, "--lengths", "16").stdout)
+        for wrong, says in (("65", "--max-context"), ("3x", "not a list"), ("9999x1", "more than 4096")):
+            self.assertIn(says, self.run_encore(*common, "--lengths", wrong, code=2).stderr)
 
     def test_the_table_is_for_people(self):
         text = self.run_encore("bench", "decode", "--device", "cpu", "--model", self.model, "--context", "8", "--runs", "1",
@@ -94,6 +125,20 @@ class DoctorTest(CliTest):
         self.assertIn(output["runs_on"], ("cpu", "cuda"))
         self.assertGreater(output["cpu"]["total_bytes"], 0)
         self.assertTrue(all(set(row) == {"what", "found", "remedy"} for row in output["findings"]))
+
+    def test_it_says_what_is_in_the_tuning_cache(self):
+        def finding(*arguments):
+            output = json.loads(self.run_encore("doctor", "--json", *arguments).stdout)
+            return next(row for row in output["findings"] if row["what"] == "tuning cache")
+
+        self.assertEqual(finding("--tuning-cache", "off")["found"], "off")
+        with tempfile.TemporaryDirectory() as directory:
+            empty = finding("--tuning-cache", directory)
+            self.assertEqual(empty["found"], f"{directory}: 0 choices for this device and build")
+            Path(directory, "tuning-0.json").write_text("{")
+            self.assertIn("tuning-0.json", finding("--tuning-cache", directory)["remedy"])
+            Path(directory, "tuning-0.json").write_text('{"format": 1, "key": {"device": "another"}, "choices": {}}')
+            self.assertIn("1 files of others", finding("--tuning-cache", directory)["found"])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,37 @@
+// The times of a decode ladder's buckets beside their floors, and the page that plots them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace encore::cli {
+
+struct BucketTime {
+  int64_t bucket = 0;
+  double us = 0;  // of the device, a step
+  double floor_us = 0;
+
+  [[nodiscard]] double ratio() const { return floor_us > 0 ? us / floor_us : 0; }
+};
+
+// How the first changes to the second, as a share: 0.02 is two percent more.
+inline double change(double from, double to) {
+  return from > 0 ? to / from - 1 : 0;
+}
+
+// What the issue of a ladder is: the bucket farthest above its floor, and the neighbours between
+// which that distance changes most.
+struct LadderSummary {
+  size_t worst = 0;           // position of the bucket
+  size_t largest_change = 0;  // position of the second of two neighbours; 0: one bucket alone
+  double change = 0;          // of time over floor, between them
+};
+LadderSummary summarize(const std::vector<BucketTime>& times);
+
+// The page of `encore bench ladder --html`. `what` is the line below its heading, `floor` says what
+// the floor is made of.
+std::string ladder_html(const std::vector<BucketTime>& times, const std::string& what,
+                        const std::string& floor);
+
+}  // namespace encore::cli

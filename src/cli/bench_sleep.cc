@@ -1,0 +1,221 @@
+// encore bench sleep: device memory given back between the steps of a decode, and taken again.
+#include <algorithm>
+#include <functional>
+#include <map>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "cli/bench.h"
+#include "cli/open.h"
+#include "cli/output.h"
+
+namespace encore::cli {
+namespace {
+
+constexpr int64_t kDefaultMaxNumTokens = 2048;
+
+constexpr const char* kFooter =
+    R"(BATCH distinct random prompts of CONTEXT tokens, greedy. Once all decode, the model sleeps and wakes after each of
+TIMES steps; an uninterrupted run must have given the same tokens, else the exit code is not 0. Free memory is as the
+device's driver counts it, around the first sleep; on the CPU it is the host's, others use it too, and what is saved lies
+in it. GB/s counts the bytes of the pages in use, and on waking those of the weights that were loaded again.)";
+
+struct Options {
+  BenchOptions bench;
+  std::string depth;  // empty: each, side by side
+  int times = 20;
+};
+
+struct Result {
+  std::string depth;
+  std::vector<double> sleep_ms;
+  std::vector<double> wake_ms;
+  int64_t free_before = 0;  // of the first sleep, as are the next two
+  int64_t free_asleep = 0;
+  int64_t free_after = 0;
+  int64_t released_bytes = 0;
+  int64_t saved_bytes = 0;  // of the last sleep, when sequences are longest
+  int64_t loaded_bytes = 0;
+  int64_t recordings_made = 0;
+  bool same_tokens = false;
+
+  [[nodiscard]] double sleep_gb_per_s() const {
+    return static_cast<double>(saved_bytes) / median(sleep_ms) / 1e6;
+  }
+  [[nodiscard]] double wake_gb_per_s() const {
+    return static_cast<double>(saved_bytes + loaded_bytes) / median(wake_ms) / 1e6;
+  }
+};
+
+// By sequence, in the order in which they were added.
+using Tokens = std::vector<std::vector<int32_t>>;
+
+// BATCH sequences; `between` is called after each step from the first on that all of them were in.
+Tokens decode(engine::Engine& engine, const Options& options, int64_t max_tokens,
+              const std::function<void()>& between) {
+  const BenchOptions& bench = options.bench;
+  std::map<engine::SequenceId, size_t> index;
+  for (auto& prompt :
+       random_prompts(bench.batch, bench.context, engine.model().config().vocab_size, 1)) {
+    const auto added = engine.add({std::move(prompt), max_tokens, {}, {}});
+    if (const auto* rejection = std::get_if<engine::Rejection>(&added))
+      fail(ErrorKind::kUsage, "{}", rejection->why);
+    index.emplace(std::get<engine::SequenceId>(added), index.size());
+  }
+  Tokens tokens(index.size());
+  const auto on_token = [&](const engine::Generated& generated) {
+    tokens[index.at(generated.sequence)].push_back(generated.token);
+  };
+  while (engine.step(on_token)) {
+    if (engine.last_plan().num_tokens() == bench.batch) between();
+  }
+  return tokens;
+}
+
+int64_t num_recordings(engine::LoadedModel& model) {
+  const runtime::RecordingStats& stats = model.executor().recordings().stats();
+  return stats.full.recordings + stats.pieces.recordings;
+}
+
+Result run(Bench& bench, const Options& options, engine::SleepDepth depth, int64_t max_tokens,
+           const Tokens& expected) {
+  engine::LoadedModel& model = *bench.model;
+  engine::Engine engine(model, bench.step_log.get());
+  Result result;
+  result.depth = depth == engine::SleepDepth::kKv ? "kv" : "weights";
+  const runtime::MemoryPlan plan = model.memory_plan();
+  if (depth == engine::SleepDepth::kKvAndWeights) result.loaded_bytes = plan.weights;
+  result.released_bytes = plan.states + result.loaded_bytes;
+  const int64_t recordings = num_recordings(model);
+  const auto nap = [&] {
+    const bool is_first = result.sleep_ms.empty();
+    if (static_cast<int>(result.sleep_ms.size()) == options.times) return;
+    if (is_first) result.free_before = bench.device->info().free_bytes;
+    const double start = now_seconds();
+    engine.sleep(depth);
+    result.sleep_ms.push_back((now_seconds() - start) * 1e3);
+    result.saved_bytes = model.saved_bytes();
+    if (is_first) result.free_asleep = bench.device->info().free_bytes;
+    const double asleep = now_seconds();
+    engine.wake();
+    result.wake_ms.push_back((now_seconds() - asleep) * 1e3);
+    if (is_first) result.free_after = bench.device->info().free_bytes;
+  };
+  result.same_tokens = decode(engine, options, max_tokens, nap) == expected;
+  result.recordings_made = num_recordings(model) - recordings;
+  ENCORE_CHECK(static_cast<int>(result.sleep_ms.size()) == options.times);
+  return result;
+}
+
+json::object to_json(const Result& result) {
+  const auto numbers = [](const std::vector<double>& values) {
+    return json::array(values.begin(), values.end());
+  };
+  return {{"depth", result.depth},
+          {"free_bytes_before", result.free_before},
+          {"free_bytes_asleep", result.free_asleep},
+          {"free_bytes_after", result.free_after},
+          {"released_bytes", result.released_bytes},
+          {"saved_bytes", result.saved_bytes},
+          {"loaded_bytes", result.loaded_bytes},
+          {"sleep_ms", median(result.sleep_ms)},
+          {"wake_ms", median(result.wake_ms)},
+          {"sleeps_ms", numbers(result.sleep_ms)},
+          {"wakes_ms", numbers(result.wake_ms)},
+          {"sleep_gb_per_s", result.sleep_gb_per_s()},
+          {"wake_gb_per_s", result.wake_gb_per_s()},
+          {"recordings_made", result.recordings_made},
+          {"same_tokens", result.same_tokens}};
+}
+
+engine::LoadOptions sleep_load_options(const BenchOptions& options) {
+  engine::LoadOptions load = load_options(options.common);
+  load.limits.max_batch_size = options.common.max_batch_size.value_or(options.batch);
+  load.limits.max_num_tokens = options.common.max_num_tokens.value_or(
+      std::max(std::min(options.batch * options.context, kDefaultMaxNumTokens), 2 * options.batch));
+  load.sequences = runtime::Ladder({load.limits.max_batch_size});
+  load.tokens = runtime::Ladder({load.limits.max_num_tokens});
+  return load;
+}
+
+void bench_sleep(const Options& options) {
+  using engine::SleepDepth;
+  const BenchOptions& bench_options = options.bench;
+  const engine::LoadOptions load = sleep_load_options(bench_options);
+  // Those that started first decode until the last has slept TIMES times.
+  const int64_t prompt_steps =
+      bench_options.batch * bench_options.context /
+          std::max<int64_t>(1, load.limits.max_num_tokens - bench_options.batch) +
+      2;
+  const int64_t max_tokens = options.times + prompt_steps + 1;
+  Bench bench = open_bench(bench_options, load, bench_options.context + max_tokens);
+
+  engine::Engine awake(*bench.model, bench.step_log.get());
+  const Tokens expected = decode(awake, options, max_tokens, [] {});
+  std::vector<Result> results;
+  if (options.depth != "weights")
+    results.push_back(run(bench, options, SleepDepth::kKv, max_tokens, expected));
+  if (options.depth != "kv")
+    results.push_back(run(bench, options, SleepDepth::kKvAndWeights, max_tokens, expected));
+
+  if (bench.step_log) bench.step_log->flush();
+
+  Table table({"depth", "times", "released", "free before", "asleep", "after", "saved", "sleep ms",
+               "GB/s", "wake ms", "GB/s", "tokens"});
+  json::array rows;
+  for (const Result& result : results) {
+    table.add({result.depth, std::to_string(options.times), bytes_text(result.released_bytes),
+               bytes_text(result.free_before), bytes_text(result.free_asleep),
+               bytes_text(result.free_after), bytes_text(result.saved_bytes),
+               fmt::format("{:.1f}", median(result.sleep_ms)),
+               fmt::format("{:.2f}", result.sleep_gb_per_s()),
+               fmt::format("{:.1f}", median(result.wake_ms)),
+               fmt::format("{:.2f}", result.wake_gb_per_s()),
+               result.same_tokens ? "same" : "DIFFERENT"});
+    rows.push_back(to_json(result));
+  }
+  if (bench_options.json) {
+    json::object out = bench_json("sleep", bench_options, bench);
+    out["times"] = options.times;
+    out["depths"] = std::move(rows);
+    print(to_text(out) + "\n");
+  } else {
+    print(bench_title("sleep", bench_options, bench) + table.text());
+  }
+  for (const Result& result : results) {
+    if (result.same_tokens && result.recordings_made == 0) continue;
+    fail(ErrorKind::kDevice,
+         "a run that slept gave other tokens, or made recordings anew: report this with the "
+         "command line and the output of encore doctor");
+  }
+}
+
+}  // namespace
+
+void add_bench_sleep(CLI::App& bench) {
+  CLI::App* verb = bench.add_subcommand(
+      "sleep", "Device memory given back between the steps of a decode, and taken again");
+  auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
+  options->bench.batch = 32;
+  add_bench_options(*verb, options->bench);
+  options->bench.common.graphs = "auto";
+  verb->remove_option(verb->get_option("--runs"));  // each sleep is a run
+  verb->add_option("--depth", options->depth, "What is released. Default: each, side by side")
+      ->check(CLI::IsMember({"kv", "weights"}))
+      ->type_name("kv|weights");
+  verb->add_option("--times", options->times, "Sleeps, a step apart")
+      ->check(CLI::Range(1, 10000))
+      ->type_name("N")
+      ->capture_default_str();
+  verb->footer(kFooter);
+  verb->callback([options, verb] {
+    apply_config(*verb, options->bench.common.config);
+    bench_sleep(*options);
+  });
+}
+
+}  // namespace encore::cli

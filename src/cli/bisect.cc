@@ -1,0 +1,164 @@
+// encore bisect: the first launch whose result differs between two ways to walk a step.
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "cli/open.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/verbs.h"
+#include "engine/compare.h"
+
+namespace encore::cli {
+namespace {
+
+using runtime::Mode;
+
+constexpr const char* kFooter =
+    R"(When replayed steps give other results than eager ones (--graphs none): a recording is first compared as it
+serves, all outputs; then longer and longer prefixes of the step are walked both ways until the result of a launch
+differs. Its kernel depends on something that a recording froze: a host value, an address, a launch that another
+stream made. Exit code 5 when something differs.)";
+
+struct Options {
+  CommonOptions common;
+  int64_t batch = 4;
+  int64_t tokens = 0;  // 0: a decode step
+  std::string mode = "both";
+  uint64_t seed = 1;
+  bool json = false;
+};
+
+struct Part {
+  Mode mode;
+  std::optional<engine::Difference> served;  // of the outputs, as recorded at start-up
+  engine::Bisection bisection;
+};
+
+std::vector<Mode> modes(const Options& options) {
+  // Mixed steps have no full recording.
+  if (options.tokens > 0) return {Mode::kPiecewise};
+  if (options.mode == "piecewise") return {Mode::kPiecewise};
+  if (options.mode == "full") return {Mode::kFull};
+  return {Mode::kPiecewise, Mode::kFull};
+}
+
+std::string text(const Part& part) {
+  const std::string mode(name(part.mode));
+  if (!part.bisection.first && !part.served) {
+    return fmt::format("{}: the same bits as eager after each of {} launches\n", mode,
+                       part.bisection.launches);
+  }
+  std::string text;
+  if (part.served) {
+    text += fmt::format("{}: outputs differ: {}\n", mode, describe(*part.served, part.mode));
+  }
+  if (const auto& first = part.bisection.first) {
+    return text +
+           fmt::format("{}: first at launch {} (segment {}, node {}): op '{}', kernel {}: {}\n",
+                       mode, first->launch, first->segment, first->node, first->op, first->kernel,
+                       describe(first->difference, part.mode));
+  }
+  return text +
+         fmt::format(
+             "{}: recorded anew, no launch differs: the recording made at start-up is stale; "
+             "--graphs-debug on says which address moved\n",
+             mode);
+}
+
+json::object to_json(const engine::Difference& difference) {
+  return {{"value", difference.value},   {"row", difference.row},
+          {"column", difference.column}, {"eager", difference.eager},
+          {"other", difference.other},   {"elements", difference.elements}};
+}
+
+json::object to_json(const Part& part) {
+  json::object object{{"mode", std::string(name(part.mode))},
+                      {"launches", part.bisection.launches},
+                      {"outputs", nullptr},
+                      {"first", nullptr}};
+  if (part.served) object["outputs"] = to_json(*part.served);
+  if (const auto& first = part.bisection.first) {
+    object["first"] =
+        json::object{{"segment", first->segment}, {"launch", first->launch},
+                     {"node", first->node},       {"op", first->op},
+                     {"kernel", first->kernel},   {"difference", to_json(first->difference)}};
+  }
+  return object;
+}
+
+void run(const Options& options) {
+  const engine::ModelSource source = open_source(options.common);
+  const auto device = open_device(options.common);
+  engine::LoadOptions load = load_options(options.common);
+  load.record_all_modes = true;
+  load.limits.max_batch_size = options.batch;
+  load.limits.max_num_tokens = std::max(options.tokens, options.batch);
+  load.limits.max_seq_len = options.common.max_seq_len.value_or(
+      std::min<int64_t>(longest_sequence(source.config), load.limits.max_num_tokens + 512));
+  load.sequences = runtime::Ladder({options.batch});
+  load.tokens = runtime::Ladder({load.limits.max_num_tokens});
+  engine::LoadedModel model(*device, source, load);
+  log_start_up(model, *device);
+
+  const int q = options.tokens > 0 ? 0 : 1;
+  const runtime::StepRequest request{q > 0 ? options.batch : options.tokens, options.batch, q};
+  const auto step = engine::trial_step(model, request);
+  if (!step)
+    fail(ErrorKind::kUsage, "{} does not fit the KV pool: raise --kv-tokens", describe(request));
+  std::vector<Part> parts;
+  for (const Mode mode : modes(options)) {
+    model.executor().set_graphs(mode == Mode::kFull ? runtime::Graphs::kFull
+                                                    : runtime::Graphs::kPiecewise);
+    engine::fill_kv(model, options.seed);
+    Part part{mode, engine::compare_outputs(model, *step, options.seed), {}};
+    part.bisection = engine::bisect(model, *step, mode, options.seed);
+    parts.push_back(std::move(part));
+  }
+
+  bool differs = false;
+  json::array array;
+  std::string report = describe(request) + ", compared bit for bit with the eager walk\n";
+  for (const Part& part : parts) {
+    differs |= part.served || part.bisection.first;
+    array.push_back(to_json(part));
+    report += text(part);
+  }
+  print(options.json ? to_text(json::object{{"step", describe(request)}, {"modes", array}}) + "\n"
+                     : report);
+  if (differs) fail(ErrorKind::kCompile, "the modes differ; see above");
+}
+
+}  // namespace
+
+void add_bisect(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("bisect", "Find the first launch where two modes differ");
+  verb->footer(kFooter);
+  const auto options = std::make_shared<Options>();
+  add_model_option(*verb, options->common);
+  add_device_options(*verb, options->common);
+  add_dtype_option(*verb, options->common);
+  add_pass_options(*verb, options->common);
+  verb->add_option("--batch", options->batch, "Sequences in the step. Default: 4")
+      ->check(CLI::Range(1, 4096))
+      ->type_name("N");
+  verb->add_option("--tokens", options->tokens,
+                   "A mixed step of that many tokens instead of a decode step; more than --batch")
+      ->type_name("N");
+  verb->add_option("--mode", options->mode, "piecewise, full or both. Default: both")
+      ->check(CLI::IsMember({"piecewise", "full", "both"}))
+      ->type_name("MODE");
+  verb->add_option("--seed", options->seed, "Of tokens and KV. Default: 1")->type_name("N");
+  add_json_flag(*verb, options->json);
+  verb->callback([options] {
+    if (options->tokens != 0 && options->tokens <= options->batch) {
+      fail(ErrorKind::kUsage, "--tokens {}: a mixed step has more tokens than sequences ({})",
+           options->tokens, options->batch);
+    }
+    run(*options);
+  });
+}
+
+}  // namespace encore::cli

@@ -1,0 +1,81 @@
+// Sequences that decode, for benchmarks: brought there by the engine, or put there.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "backend/tracer.h"
+#include "engine/engine.h"
+
+namespace encore::cli {
+
+// `batch` distinct prompts of `context` random tokens, in pages that lie anywhere.
+struct DecodingOptions {
+  int64_t batch = 1;
+  int64_t context = 512;
+  int64_t warmup_tokens = 1;  // that the sequence which started last has when it begins
+  int64_t steps = 1;          // that can be run then
+  uint64_t seed = 1;
+  sample::SamplingParams sampling;  // greedy
+
+  // Tokens of each sequence, so that none ends while the last still decodes: those that started
+  // first go on until the last has been timed.
+  [[nodiscard]] int64_t max_tokens(const runtime::Limits& limits) const;
+  // The usual context of a timed step.
+  [[nodiscard]] int64_t middle() const { return context + warmup_tokens + steps / 2; }
+};
+
+// Steps of an engine in which all sequences decode. Lifetime: refers to the engine; ends its
+// sequences.
+class Decoding {
+ public:
+  // Reads the prompts and warms up. Errors: kUsage when they do not fit.
+  Decoding(engine::Engine& engine, const DecodingOptions& options);
+  ~Decoding();
+  Decoding(const Decoding&) = delete;
+  Decoding& operator=(const Decoding&) = delete;
+
+  // One more token of every sequence, on the host.
+  void step();
+  // Tokens whose K and V attention read in the last step.
+  [[nodiscard]] int64_t kv_tokens() const;
+
+ private:
+  void run_until(int64_t generated);
+
+  engine::Engine& engine_;
+  int64_t batch_;
+  std::vector<engine::SequenceId> sequences_;
+  int64_t generated_ = 0;  // by the sequence that started last
+};
+
+// `num_steps` of them, traced, after a few that warm the tracer up.
+inline constexpr int kTracerWarmUpSteps = 4;
+Trace trace_steps(Tracer& tracer, Decoding& decoding, int64_t num_steps);
+
+// The same without prompts: KV filled with random numbers, pages dealt out in random order.
+class FilledKv {
+ public:
+  // Fills the KV of `model`, all of it.
+  explicit FilledKv(engine::LoadedModel& model);
+
+  // Begins a step in which each of `batch` sequences takes one token after `context` others;
+  // executor().launch({1, context + 1}) enqueues it.
+  // Errors: kUsage when the pages do not suffice.
+  runtime::Choice begin(int64_t batch, int64_t context);
+  [[nodiscard]] runtime::Executor& executor() { return model_.executor(); }
+
+ private:
+  engine::LoadedModel& model_;
+  std::vector<int32_t> pages_;  // in the order they are dealt out
+};
+
+// Medians over single steps, each of which the host waits for. Units: microseconds.
+struct SingleStep {
+  double enqueue_us = 0;  // until the host has enqueued it
+  double device_us = 0;   // from the device's coming to it until its end
+};
+SingleStep time_single_steps(FilledKv& kv, int64_t batch, int64_t context);
+
+}  // namespace encore::cli
