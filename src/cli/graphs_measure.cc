@@ -1,10 +1,13 @@
 #include "cli/graphs_measure.h"
 
 #include <algorithm>
-#include <numeric>
-#include <optional>
+#include <string_view>
+#include <type_traits>
+#include <unistd.h>
 
 #include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 
 #include "base/log.h"
 #include "cli/bench.h"
@@ -22,6 +25,7 @@ constexpr int kTimedSteps = 9;
 constexpr int kLruSizes = 32;
 constexpr int64_t kTokensOfASequence = 256;
 constexpr uint64_t kSeed = 7;
+constexpr size_t kLongestError = 1000;
 
 // A ladder of decode sizes, and how its recordings are made.
 struct Strategy {
@@ -32,20 +36,21 @@ struct Strategy {
 };
 
 struct Measured {
-  std::string name;
   int recordings = 0;
-  int nodes = 0;
-  int64_t bytes = 0;  // that the driver's figure grew by
   int64_t predicted_bytes = 0;
   double record_ms = 0;
   double predicted_ms = 0;
   double waste = 0;         // padding over rows launched, every size from 1 to the largest once
   double first_use_ms = 0;  // of a size that was not recorded at start-up
   double mean_step_ms = 0;  // over the sample sizes
-  int64_t arena_bytes = 0;
   runtime::MemoryPlan plan;
-  std::optional<int64_t> used_bytes;        // by the driver's count, at start
-  std::optional<int64_t> used_bytes_after;  // after the replays
+  int64_t used_bytes = 0;        // by the driver's count, at start; 0: it has none
+  int64_t used_bytes_after = 0;  // after the replays
+};
+
+struct Row {
+  std::string name;
+  Measured measured;
 };
 
 // Sizes that no schedule was made for, a factor of two apart.
@@ -75,6 +80,10 @@ double step_ms(engine::LoadedModel& model, const engine::TrialStep& step) {
   return median(times);
 }
 
+const runtime::RecordingStats& stats_now(engine::LoadedModel& model) {
+  return model.executor().recordings().stats();
+}
+
 engine::LoadOptions strategy_options(const engine::LoadOptions& base, const Strategy& strategy) {
   engine::LoadOptions load = base;
   load.graphs = strategy.graphs;
@@ -98,18 +107,15 @@ void replay_all(engine::LoadedModel& model, int64_t replays) {
   }
 }
 
-Measured measure(Device& device, const engine::ModelSource& source, const engine::LoadOptions& base,
-                 const Strategy& strategy, int64_t replays) {
-  engine::LoadedModel model(device, source, strategy_options(base, strategy));
+Measured measure_here(const CommonOptions& common, const engine::ModelSource& source,
+                      const engine::LoadOptions& base, const Strategy& strategy, int64_t replays) {
+  const auto device = open_device(common);
+  engine::LoadedModel model(*device, source, strategy_options(base, strategy));
   const runtime::RecordingStats& stats = model.recording_stats();
-  Measured measured{.name = strategy.name,
-                    .recordings = stats.full.recordings,
-                    .nodes = stats.full.nodes,
+  Measured measured{.recordings = stats.full.recordings,
                     .record_ms = stats.full.ms(),
                     .plan = model.memory_plan(),
-                    .used_bytes = device.used_bytes()};
-  measured.bytes = measured.plan.recordings;
-  measured.arena_bytes = measured.plan.arena;
+                    .used_bytes = device->used_bytes().value_or(0)};
   if (strategy.graphs != runtime::Graphs::kNone) {
     runtime::RecordingEstimate estimate;
     for (const auto& cost :
@@ -119,24 +125,60 @@ Measured measure(Device& device, const engine::ModelSource& source, const engine
     measured.predicted_bytes = estimate.total().bytes();
     measured.predicted_ms = estimate.total().milliseconds();
   }
-  const int64_t max = base.limits.max_batch_size;
-  measured.waste = runtime::price(every_size_once(max), strategy.ladder).waste();
   fill_kv(model, kSeed);
-  const std::vector<int64_t> sizes = sample_sizes(max);
-  if (strategy.ladder.lru()) {
-    const auto largest = trial_step(model, {sizes.back(), sizes.back(), 1});
-    const double start = now_seconds();
-    if (largest) begin(model, *largest, kSeed);
-    measured.first_use_ms = (now_seconds() - start) * 1e3;
-  }
+  const std::vector<int64_t> sizes = sample_sizes(base.limits.max_batch_size);
+  std::vector<double> first_uses;
   for (const int64_t size : sizes) {
     const auto step = trial_step(model, {size, size, 1});
-    if (step) measured.mean_step_ms += step_ms(model, *step) / static_cast<double>(sizes.size());
+    if (!step) continue;
+    const int before = stats_now(model).full.recordings;
+    const double start = now_seconds();
+    begin(model, *step, kSeed);
+    const double ms = (now_seconds() - start) * 1e3;
+    if (stats_now(model).full.recordings > before) first_uses.push_back(ms);
+    measured.mean_step_ms += step_ms(model, *step) / static_cast<double>(sizes.size());
   }
-  if (replays > 0) {
-    replay_all(model, replays);
-    measured.used_bytes_after = device.used_bytes();
+  if (!first_uses.empty()) measured.first_use_ms = median(first_uses);
+  replay_all(model, replays);
+  measured.used_bytes_after = device->used_bytes().value_or(0);
+  return measured;
+}
+
+// In a process of its own: a driver keeps memory that recordings once had, so of two measurements
+// in one process the second would see none. REQUIRES: this process has not opened a device.
+Measured measure(const CommonOptions& common, const engine::ModelSource& source,
+                 const engine::LoadOptions& base, const Strategy& strategy, int64_t replays) {
+  log::info("measuring {}", strategy.name);
+  // What the child sends back.
+  struct Answer {
+    Measured measured;
+    ErrorKind kind;
+    char error[kLongestError];  // empty: none
+  };
+  static_assert(std::is_trivially_copyable_v<Answer>);
+  auto* answer = static_cast<Answer*>(
+      mmap(nullptr, sizeof(Answer), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  if (answer == MAP_FAILED) fail(ErrorKind::kMemory, "no memory to measure in another process");
+  const pid_t child = fork();
+  if (child < 0) fail(ErrorKind::kMemory, "cannot start another process to measure in");
+  if (child == 0) {
+    try {
+      answer->measured = measure_here(common, source, base, strategy, replays);
+    } catch (const Error& error) {
+      answer->kind = error.kind();
+      std::string_view(error.what()).copy(answer->error, kLongestError - 1);
+    }
+    _exit(0);
   }
+  int status = 0;
+  waitpid(child, &status, 0);
+  const Answer received = *answer;
+  munmap(answer, sizeof(Answer));
+  if (received.error[0] != 0) fail(received.kind, "{}: {}", strategy.name, received.error);
+  if (status != 0) fail(ErrorKind::kDevice, "{}: the process that measured it died", strategy.name);
+  Measured measured = received.measured;
+  measured.waste =
+      runtime::price(every_size_once(base.limits.max_batch_size), strategy.ladder).waste();
   return measured;
 }
 
@@ -169,16 +211,16 @@ std::string milliseconds(double value) {
 std::string percent(double share) {
   return fmt::format("{:.1f} %", 100 * share);
 }
-std::string optional_bytes(bool known, int64_t bytes) {
-  return known ? bytes_text(bytes) : "-";
+
+std::string recordings_bytes(const Measured& measured) {
+  return measured.used_bytes > 0 ? bytes_text(measured.plan.recordings) : "-";
 }
 
-std::string table_text(const std::vector<Measured>& rows, double eager_ms) {
-  Table table({"decode ladder", "recordings", "memory", "predicted", "recorded in ms", "predicted",
+std::string table_text(const std::vector<Row>& rows, double eager_ms) {
+  Table table({"decode ladder", "recordings", "memory", "predicted", "ms to record", "predicted ms",
                "padding", "first use ms", "mean step ms", "speed-up"});
-  for (const Measured& row : rows) {
-    table.add({row.name, std::to_string(row.recordings),
-               optional_bytes(row.used_bytes.has_value(), row.bytes),
+  for (const auto& [name, row] : rows) {
+    table.add({name, std::to_string(row.recordings), recordings_bytes(row),
                bytes_text(row.predicted_bytes), milliseconds(row.record_ms),
                milliseconds(row.predicted_ms), percent(row.waste), milliseconds(row.first_use_ms),
                milliseconds(row.mean_step_ms),
@@ -187,102 +229,95 @@ std::string table_text(const std::vector<Measured>& rows, double eager_ms) {
   return table.text();
 }
 
-json::array table_json(const std::vector<Measured>& rows, double eager_ms) {
+json::object row_json(const Row& row, double eager_ms) {
+  const Measured& measured = row.measured;
+  return {{"ladder", row.name},
+          {"recordings", measured.recordings},
+          {"bytes", measured.plan.recordings},
+          {"predicted_bytes", measured.predicted_bytes},
+          {"record_ms", measured.record_ms},
+          {"predicted_ms", measured.predicted_ms},
+          {"padding_waste", measured.waste},
+          {"first_use_ms", measured.first_use_ms},
+          {"mean_step_ms", measured.mean_step_ms},
+          {"speed_up", eager_ms / measured.mean_step_ms},
+          {"plan", memory_json(measured.plan)},
+          {"driver_bytes", measured.used_bytes},
+          {"driver_bytes_after", measured.used_bytes_after}};
+}
+
+json::array table_json(const std::vector<Row>& rows, double eager_ms) {
   json::array array;
-  for (const Measured& row : rows) {
-    array.push_back(json::object{{"ladder", row.name},
-                                 {"recordings", row.recordings},
-                                 {"nodes", row.nodes},
-                                 {"bytes", row.used_bytes ? json::value(row.bytes) : nullptr},
-                                 {"predicted_bytes", row.predicted_bytes},
-                                 {"record_ms", row.record_ms},
-                                 {"predicted_ms", row.predicted_ms},
-                                 {"padding_waste", row.waste},
-                                 {"first_use_ms", row.first_use_ms},
-                                 {"mean_step_ms", row.mean_step_ms},
-                                 {"speed_up", eager_ms / row.mean_step_ms}});
-  }
+  for (const Row& row : rows)
+    array.push_back(row_json(row, eager_ms));
   return array;
 }
 
-// How much more or less the driver counts than the plan says.
-std::string plan_text(const Measured& measured, int64_t replays) {
-  if (!measured.used_bytes) return "  memory: the device's is the host's; no figure of its own\n";
-  std::string text =
-      fmt::format("  memory plan ({})\n{}  driver at start: {}, {} from the plan\n", measured.name,
-                  memory_table(measured.plan), bytes_text(*measured.used_bytes),
-                  bytes_text(*measured.used_bytes - measured.plan.total()));
-  if (measured.used_bytes_after) {
-    text += fmt::format("  after {} steps of every size: {} more\n", replays,
-                        bytes_text(*measured.used_bytes_after - *measured.used_bytes));
+std::string orders_text(const std::vector<Row>& rows) {
+  Table table({"recorded", "recordings", "memory", "arena"});
+  for (const auto& [name, row] : rows) {
+    table.add(
+        {name, std::to_string(row.recordings), recordings_bytes(row), bytes_text(row.plan.arena)});
   }
-  return text;
+  return table.text();
 }
 
-json::object plan_json(const Measured& measured) {
-  const auto figure = [](const std::optional<int64_t>& bytes) {
-    return bytes ? json::value(*bytes) : json::value(nullptr);
-  };
-  return {{"plan", memory_json(measured.plan)},
-          {"driver", figure(measured.used_bytes)},
-          {"driver_after", figure(measured.used_bytes_after)}};
+// How much more or less the driver counts than the plan says.
+std::string plan_text(const Row& row, int64_t replays) {
+  const Measured& measured = row.measured;
+  if (measured.used_bytes == 0) {
+    return "  memory: the device's is the host's, which has no count of its own\n";
+  }
+  return fmt::format(
+      "  memory plan ({})\n{}  driver at start: {}, {} from the plan; after {} steps of every "
+      "size: "
+      "{} more\n",
+      row.name, memory_table(measured.plan), bytes_text(measured.used_bytes),
+      bytes_text(measured.used_bytes - measured.plan.total()), replays,
+      bytes_text(measured.used_bytes_after - measured.used_bytes));
 }
 
 }  // namespace
 
 void measure_graphs(const GraphsOptions& options) {
   const engine::ModelSource source = open_source(options.common);
-  const auto device = open_device(options.common);
   engine::LoadOptions load = graphs_load_options(options);
   const int64_t max = load.limits.max_batch_size;
   load.limits.max_seq_len =
       std::min(longest_sequence(source.config),
                std::max(kTokensOfASequence, options.common.max_seq_len.value_or(0)));
-  const auto measure_all = [&](const std::vector<Strategy>& list) {
-    std::vector<Measured> rows;
-    for (const Strategy& strategy : list) {
-      log::info("measuring {}", strategy.name);
-      rows.push_back(measure(*device, source, load, strategy, 0));
-    }
+  const auto measure_all = [&](const std::vector<Strategy>& list, int64_t replays) {
+    std::vector<Row> rows;
+    for (const Strategy& strategy : list)
+      rows.push_back({strategy.name, measure(options.common, source, load, strategy, replays)});
     return rows;
   };
-  const std::vector<Measured> named = measure_all(strategies(max));
-  const std::vector<Measured> counted = measure_all(by_number(max));
   const runtime::Ladder vllm = runtime::Ladder::named_or_list("vllm", max);
-  const Measured descending =
-      measure(*device, source, load, {"vllm, largest first", vllm}, options.replays);
-  const Measured ascending =
-      measure(*device, source, load,
-              {"vllm, smallest first", vllm, runtime::Graphs::kFullDecodeOnly,
-               runtime::RecordOrder::kAscending},
-              0);
-  const Measured single = measure(*device, source, load, {"one size", runtime::Ladder({max})}, 0);
-  const double eager_ms = named.back().mean_step_ms;
+  const std::vector<Row> named = measure_all(strategies(max), 0);
+  const std::vector<Row> counted = measure_all(by_number(max), 0);
+  const std::vector<Row> orders =
+      measure_all({{"vllm, largest first", vllm},
+                   {"vllm, smallest first", vllm, runtime::Graphs::kFullDecodeOnly,
+                    runtime::RecordOrder::kAscending},
+                   {"one size", runtime::Ladder({max})}},
+                  options.replays);
+  const double eager_ms = named.back().measured.mean_step_ms;
   if (options.json) {
     print(to_text(json::object{{"strategies", table_json(named, eager_ms)},
                                {"by_number", table_json(counted, eager_ms)},
-                               {"descending_bytes", descending.bytes},
-                               {"ascending_bytes", ascending.bytes},
-                               {"arena_bytes_all_sizes", descending.arena_bytes},
-                               {"arena_bytes_one_size", single.arena_bytes},
-                               {"replays", options.replays},
-                               {"memory", plan_json(descending)}}) +
+                               {"orders", table_json(orders, eager_ms)},
+                               {"replays", options.replays}}) +
           "\n");
     return;
   }
-  Table orders({"recorded", "recordings", "memory", "arena"});
-  for (const Measured* row : {&descending, &ascending, &single}) {
-    orders.add({row->name, std::to_string(row->recordings),
-                optional_bytes(row->used_bytes.has_value(), row->bytes),
-                bytes_text(row->arena_bytes)});
-  }
   print(fmt::format(
-      "decode ladders up to {} sequences on {}\n{}\n{}\n{}\n{}\n"
+      "decode ladders up to {} sequences, {}\n{}\n{}\n{}\n{}\n"
       "  memory predicted: nodes x {:.2f} kB; padding: every size from 1 to {} once; mean step: of "
-      "{} sizes between\n",
-      max, device->info().name, table_text(named, eager_ms), table_text(counted, eager_ms),
-      orders.text(), plan_text(descending, options.replays), runtime::kRecordingBytesPerNode / 1e3,
-      max, sample_sizes(max).size()));
+      "{} sizes between;\n  speed-up: over no recordings, where every size runs unpadded\n",
+      max, options.common.model.empty() ? "stories" : options.common.model,
+      table_text(named, eager_ms), table_text(counted, eager_ms), orders_text(orders),
+      plan_text(orders.front(), options.replays), runtime::kRecordingBytesPerNode / 1e3, max,
+      sample_sizes(max).size()));
 }
 
 }  // namespace encore::cli

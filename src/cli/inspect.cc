@@ -36,6 +36,7 @@ struct Options {
   bool arena = false;
   std::optional<int64_t> bucket;
   std::optional<int64_t> mixed;
+  bool recording = false;
   bool json = false;
 };
 
@@ -205,7 +206,7 @@ json::object overview_json(const Inspected& inspected) {
 }
 
 void inspect(Options options) {
-  if (options.dot && options.after.empty()) options.after = passes::all().back().name;
+  if (options.dot && !options.recording && options.after.empty()) options.after = passes::all().back().name;
   const Inspected inspected = compile(options);
   const passes::Program& program = inspected.compiled.program;
   if (options.json) return print(to_text(overview_json(inspected)) + "\n");
@@ -219,7 +220,10 @@ void inspect(Options options) {
   if (options.bucket || options.mixed) {
     const std::unique_ptr<Device> device = open_device(options.common);
     if (options.bucket) {
-      text += bucket_text(program, *device, {{*options.bucket, *options.bucket}, 1, 1, 0});
+      const StepShape step{{*options.bucket, *options.bucket}, 1, 1, 0};
+      text += !options.recording ? bucket_text(program, *device, step)
+              : options.dot      ? recording_dot(program, *device, step)
+                                 : recording_text(program, *device, step);
     }
     if (options.mixed) {
       text += bucket_text(program, *device,
@@ -249,6 +253,10 @@ void add_inspect(CLI::App& app) {
           "The lowered table of a decode step of that many sequences: node, kernel, operands")
       ->check(CLI::Range(int64_t{1}, int64_t{4096}))
       ->type_name("B");
+  verb->add_flag(
+      "--recording", options->recording,
+      "With --bucket: that step recorded, node by node with op and device function; with "
+      "--dot what each op waits for, in Graphviz' language");
   verb->add_option("--mixed", options->mixed,
                    "The lowered table of a mixed step of that many tokens")
       ->check(CLI::Range(int64_t{1}, int64_t{65536}))

@@ -80,6 +80,15 @@ class ReservedAddresses : public runtime::Addresses {
   std::unique_ptr<AddressRange> range_;
 };
 
+std::unique_ptr<Recording> record(const std::vector<runtime::Launch>& table, Device& device,
+                                  const StepShape& step) {
+  const std::unique_ptr<Stream> stream = device.create_stream();
+  RecordingScope scope(*stream);
+  for (const runtime::Launch& launch : table)
+    stream->launch({launch.op->name, launch.node, launch.after}, launch.bound, step);
+  return scope.finish();
+}
+
 }  // namespace
 
 std::string bucket_text(const passes::Program& program, Device& device, const StepShape& step) {
@@ -91,6 +100,32 @@ std::string bucket_text(const passes::Program& program, Device& device, const St
                      step.padded.sequences,
                      step.uniform() ? fmt::format("q = {}", step.q) : "mixed", table.size(),
                      runtime::hash(text), text);
+}
+
+std::string recording_text(const passes::Program& program, Device& device, const StepShape& step) {
+  const ReservedAddresses addresses(program, device);
+  const auto table = runtime::lower(program, 0, program.graph.num_nodes(), step, device, addresses);
+  const std::vector<RecordedNode> nodes = record(table, device, step)->nodes();
+  std::string text =
+      fmt::format("recording of {} launches: {} nodes\n", table.size(), nodes.size());
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    text += fmt::format("{:5} {:7} {:16} {}\n", i, nodes[i].kind, nodes[i].op, nodes[i].kernel);
+  }
+  return text;
+}
+
+std::string recording_dot(const passes::Program& program, Device& device, const StepShape& step) {
+  const ReservedAddresses addresses(program, device);
+  const auto table = runtime::lower(program, 0, program.graph.num_nodes(), step, device, addresses);
+  (void)record(table, device, step);  // what cannot be recorded has no picture
+  std::string text = "digraph recording {\n  node [shape=box, fontname=\"monospace\"];\n";
+  for (const runtime::Launch& launch : table) {
+    text += fmt::format("  n{} [label=\"{} {}\\n{}\"];\n", launch.node, launch.node,
+                        launch.op->name, launch.kernel->name);
+    for (const int before : launch.after)
+      text += fmt::format("  n{} -> n{};\n", before, launch.node);
+  }
+  return text + "}\n";
 }
 
 }  // namespace encore::cli

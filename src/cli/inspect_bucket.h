@@ -13,4 +13,9 @@ namespace encore::cli {
 // Errors: as runtime::lower; kMemory when not even the addresses can be had.
 std::string bucket_text(const passes::Program& program, Device& device, const StepShape& step);
 
+// The same step recorded: its nodes in order, each with the op that launched it and the device
+// function; or, for Graphviz, what each op waits for. Errors: as above, and the recording's.
+std::string recording_text(const passes::Program& program, Device& device, const StepShape& step);
+std::string recording_dot(const passes::Program& program, Device& device, const StepShape& step);
+
 }  // namespace encore::cli

@@ -76,16 +76,18 @@ json::object recordings_json(const runtime::RecordingStats& stats) {
   return {{"full", part(stats.full)},
           {"pieces", part(stats.pieces)},
           {"lower_ms", stats.lower_ms},
-          {"warm_up_ms", stats.warm_up_ms}};
+          {"warm_up_ms", stats.warm_up_ms},
+          {"replays", stats.replays}};
 }
 
 std::string recordings_text(const runtime::RecordingStats& stats) {
+  const std::string replays =
+      stats.replays > 0 ? fmt::format("; {} replays", stats.replays) : std::string();
   return fmt::format(
       "lowered in {:.1f} ms, warmed up in {:.1f} ms; full recordings: {} in {:.1f} ms, {:.1f} of "
-      "them capture; pieces: {} "
-      "in {:.1f} ms",
+      "them capture; pieces: {} in {:.1f} ms{}",
       stats.lower_ms, stats.warm_up_ms, stats.full.recordings, stats.full.ms(),
-      stats.full.capture_ms, stats.pieces.recordings, stats.pieces.ms());
+      stats.full.capture_ms, stats.pieces.recordings, stats.pieces.ms(), replays);
 }
 
 }  // namespace encore::cli

@@ -101,7 +101,7 @@ LoadedModel::LoadedModel(Device& device, const ModelSource& source, const LoadOp
   executor_options.record_order = options.record_order;
   executor_ = std::make_unique<runtime::Executor>(device, compiled_.program, weights_->views(),
                                                   executor_options);
-  recording_stats_ = executor_->record();
+  executor_->record();
   if (options.eager_steps == runtime::EagerSteps::kForbid)
     runtime::require_coverage(limits_, executor_->coverage());
   // Graphs first, KV last: no estimate of what recordings take.

@@ -65,7 +65,9 @@ class LoadedModel {
   [[nodiscard]] const model::ModelConfig& config() const { return config_; }
   [[nodiscard]] const passes::Compiled& compiled() const { return compiled_; }
   [[nodiscard]] runtime::Executor& executor() { return *executor_; }
-  [[nodiscard]] const runtime::RecordingStats& recording_stats() const { return recording_stats_; }
+  [[nodiscard]] const runtime::RecordingStats& recording_stats() const {
+    return executor_->recordings().stats();
+  }
   [[nodiscard]] const runtime::Limits& limits() const { return limits_; }
   [[nodiscard]] int64_t num_pages() const { return num_pages_; }
   [[nodiscard]] int64_t page_size() const { return page_size_; }
@@ -97,7 +99,6 @@ class LoadedModel {
   passes::Compiled compiled_;
   std::optional<model::Weights> weights_;
   std::unique_ptr<runtime::Executor> executor_;
-  runtime::RecordingStats recording_stats_;
   int64_t context_bytes_ = 0;  // in use on the device before anything was loaded
   double load_seconds_ = 0;
   std::optional<runtime::SavedRows> saved_;  // asleep

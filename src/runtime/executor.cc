@@ -139,19 +139,13 @@ const RecordingStats& Executor::record() {
   coverage_.uniform_pieces = all || !coverage_.full;
   coverage_.mixed_pieces = all || options_.graphs != Graphs::kFullDecodeOnly;
 
-  auto uniform = uniform_shapes(coverage_.sequences, options_.limits);
-  if (const auto lru = coverage_.sequences.lru()) {
-    // As many as there will ever be, so that their memory is taken before KV's: the smallest.
-    uniform.erase(uniform.begin(), uniform.end() - std::min<int64_t>(*lru, std::ssize(uniform)));
-    for (const StepShape& shape : uniform)
-      recent_.emplace_front(shape.padded.sequences, shape.q);
-  }
+  const auto uniform = uniform_shapes(coverage_.sequences, options_.limits);
   const auto mixed = mixed_shapes(mixed_sequences(), coverage_.tokens);
   RecordingStats& stats = recordings_.stats();
   const int64_t at_start = device_.used_bytes().value_or(0);
   stats.lower_ms = timed([&] {
     const Tuner::Phase tuning(device_.tuner());
-    for (const std::vector<StepShape>* shapes : {&std::as_const(uniform), &mixed}) {
+    for (const auto* shapes : {&uniform, &mixed}) {
       for (const StepShape& shape : *shapes)
         tables_.lower_all(shape);
     }
@@ -162,7 +156,15 @@ const RecordingStats& Executor::record() {
   });
   const int64_t warm = device_.used_bytes().value_or(0);
   memory_plan_.libraries = warm - at_start;
-  record_shapes(uniform, coverage_.full, coverage_.uniform_pieces);
+  if (const auto lru = coverage_.sequences.lru()) {
+    // As many as there will ever be, so that their memory is taken before KV's: the smallest.
+    const auto first = uniform.end() - std::min<int64_t>(*lru, std::ssize(uniform));
+    record_shapes({first, uniform.end()}, coverage_.full, coverage_.uniform_pieces);
+    for (auto shape = first; shape != uniform.end(); ++shape)
+      recent_.emplace_front(shape->padded.sequences, shape->q);
+  } else {
+    record_shapes(uniform, coverage_.full, coverage_.uniform_pieces);
+  }
   record_shapes(mixed, false, coverage_.mixed_pieces);
   // The worst step of each mode, so that nothing is set up later.
   run_on_padding(
@@ -233,6 +235,8 @@ void Executor::copy_padding(const StepShape& step) {
 void Executor::run_on_padding(const StepRequest& request) {
   const Choice choice = choose(request, coverage_);
   const StepShape step{choice.padded, choice.q, choice.q, 0};
+  const std::optional<int> lru = coverage_.sequences.lru();
+  if (lru && choice.mode == Mode::kFull) record_on_demand(step, *lru);
   copy_padding(step);
   walk(step, choice.mode);
   tables_.launch_all(*stream_, step);
@@ -254,8 +258,6 @@ void Executor::record_on_demand(const StepShape& step, int capacity) {
     recent_.pop_back();
   }
   try {
-    tables_.lower_all(step);
-    warm_up({step});
     recordings_.record_full(step);
   } catch (const Error& error) {
     log::warning("{}; its steps run eager", error.what());
@@ -305,16 +307,21 @@ void Executor::check_addresses(const StepShape& step) {
 void Executor::walk(const StepShape& step, Mode mode) {
   if (options_.check_addresses && mode != Mode::kEager) check_addresses(step);
   if (mode == Mode::kFull) {
-    stream_->replay(*recordings_.full(step.padded.sequences, step.q));
+    replay(*recordings_.full(step.padded.sequences, step.q));
     return;
   }
   for (int segment = 0; segment < tables_.num_segments(); ++segment) {
     if (mode == Mode::kPiecewise && recordings_.in_pieces(segment)) {
-      stream_->replay(*recordings_.piece(segment, step));
+      replay(*recordings_.piece(segment, step));
     } else {
       tables_.launch(*stream_, segment, step);
     }
   }
+}
+
+void Executor::replay(const Recording& recording) {
+  ++recordings_.stats().replays;
+  stream_->replay(recording);
 }
 
 void Executor::launch_prefix(const StepLengths& lengths, Mode mode, size_t count) {

@@ -113,14 +113,16 @@ class Executor {
   // By policy, an error while recording ends the start-up, or leaves this recording out.
   void record_or_drop(const std::function<void()>& record, const std::function<void()>& drop);
   void drop_piece(int segment, const StepShape& step);
-  // Of an lru ladder: records a full step unless that is done, in place of the recording used
-  // longest ago when there are `capacity`. A failure is remembered, and its steps run eager.
+  // Of an lru ladder, whose sizes are all lowered and warm: records a full step unless that is
+  // done, in place of the recording used longest ago when there are `capacity`. A failure is
+  // remembered, and its steps run eager.
   void record_on_demand(const StepShape& step, int capacity);
   // Inputs of a step without real rows.
   void copy_padding(const StepShape& step);
   // Both as it would be walked and eagerly.
   void run_on_padding(const StepRequest& request);
   void walk(const StepShape& step, Mode mode);
+  void replay(const Recording& recording);
   // Errors: kCompile naming the operand that has moved.
   void check_addresses(const StepShape& step);
   void ready_inputs();

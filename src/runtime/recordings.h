@@ -27,6 +27,7 @@ struct RecordingStats {
   Part pieces;
   double lower_ms = 0;    // kernels and algorithms chosen and bound
   double warm_up_ms = 0;  // each kernel launched once
+  int64_t replays = 0;    // since
 };
 
 // Lifetime: refers to the program, the tables and the stream. Threads: one.

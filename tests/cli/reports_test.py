@@ -39,6 +39,17 @@ class InspectTest(CliTest):
         self.assertNotEqual(first, self.inspect("--bucket", "4"))
         self.assertIn("mixed", self.inspect("--mixed", "32"))
 
+    def test_a_recording_is_listed_node_by_node_and_drawn(self):
+        text = self.inspect("--bucket", "2", "--recording")
+        launches, nodes = map(int, re.match(r"recording of (\d+) launches: (\d+) nodes\n", text).groups())
+        self.assertEqual(launches, nodes)
+        self.assertEqual(len(text.splitlines()), nodes + 1)
+        self.assertRegex(text, r"kernel +attention +attention\.cpu")
+        dot = self.inspect("--bucket", "2", "--recording", "--dot")
+        self.assertTrue(dot.startswith("digraph recording {"))
+        self.assertEqual(dot.count("[label="), launches)
+        self.assertEqual(dot.count("digraph"), 1)
+
     def test_sections_say_where_things_are(self):
         self.assertIn("segment 0: nodes", self.inspect("--segments"))
         self.assertIn("bytes saved", self.inspect("--arena"))
@@ -53,6 +64,36 @@ class InspectTest(CliTest):
     def test_a_model_larger_than_this_machine_can_be_inspected(self):
         text = self.run_encore("inspect", "--device", "cpu", "--model", "synthetic:llama-3.1-70b", "--bucket", "1").stdout
         self.assertIn("bf16[57344,8192]", text)
+
+
+class BisectTest(CliTest):
+    def bisect(self, *arguments):
+        output = self.run_encore("bisect", "--device", "cpu", "--model", self.model, "--json", *arguments).stdout
+        return json.loads(output)
+
+    def test_a_healthy_model_differs_nowhere(self):
+        report = self.bisect("--batch", "3")
+        self.assertEqual([part["mode"] for part in report["modes"]], ["piecewise", "full"])
+        for part in report["modes"]:
+            self.assertIsNone(part["first"])
+            self.assertIsNone(part["outputs"])
+            self.assertGreater(part["launches"], 10)
+        self.assertEqual([part["mode"] for part in self.bisect("--tokens", "40")["modes"]], ["piecewise"])
+
+
+class MeasureTest(CliTest):
+    def test_ladders_are_measured_beside_what_was_predicted(self):
+        output = self.run_encore(
+            "graphs", "--measure", "--device", "cpu", "--model", self.model, "--max-batch-size", "12", "--json"
+        ).stdout
+        report = json.loads(output)
+        ladders = {row["ladder"]: row for row in report["strategies"]}
+        self.assertEqual(ladders["pow2"]["recordings"], 5)
+        self.assertEqual(ladders["no recordings"]["recordings"], 0)
+        self.assertEqual(ladders["no recordings"]["padding_waste"], 0)
+        self.assertGreater(ladders["pow2"]["padding_waste"], ladders["step:8"]["padding_waste"])
+        arenas = {row["plan"]["arena"] for row in report["orders"]}
+        self.assertEqual(len(arenas), 1, "one arena whatever the number of sizes")
 
 
 class BenchTest(CliTest):

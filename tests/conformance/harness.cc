@@ -1,6 +1,7 @@
 #include "harness.h"
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 
@@ -114,6 +115,11 @@ bool varies(const HostTensor& tensor) {
 }
 
 }  // namespace
+
+bool is_thorough() {
+  const char* wanted = std::getenv("ENCORE_CONFORMANCE");
+  return wanted == nullptr || std::string_view(wanted) != "quick";
+}
 
 Device* device_of(Target target, std::string& reason) {
   struct Made {

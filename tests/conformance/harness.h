@@ -22,6 +22,10 @@ enum class Target : uint8_t { kCpu, kShuffledCpu, kCuda };
 // That device, made once; null, with the reason, when this machine has none.
 Device* device_of(Target target, std::string& reason);
 
+// Off with ENCORE_CONFORMANCE=quick, for tools that slow a kernel down a thousandfold: tests that
+// try many cases of one kind then try a few small ones.
+bool is_thorough();
+
 // Numbers for inputs. The seed is --gtest_random_seed, or a fixed one.
 class Random {
  public:

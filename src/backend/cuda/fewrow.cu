@@ -1,16 +1,16 @@
-// linear with up to 64 rows. As in gemv.cu, all of the time goes into reading the weights, so the
+// linear with up to 128 rows. As in gemv.cu, most of the time goes into reading the weights, so the
 // kernel is a stream: one thread of each block keeps a ring of boxes of weights in flight, filled
-// before the launches before have ended, and a warpgroup multiplies them with the boxes of x beside
-// them.
+// before the launches before have ended, and one or two warpgroups multiply them with the boxes of
+// x beside them.
 //
 // The operands are swapped: out^T [O, R] = weight [O, I] x^T [I, R]. Outputs are the 64 rows of a
-// tensor core's product, the rows of x its 8 to 64 columns, so few rows waste nothing that matters.
+// tensor core's product, the rows of x its 8 to 128 columns, so few rows waste nothing that
+// matters.
 //
-// Where outputs are few, the blocks of a cluster share a tile of outputs and split the columns of
-// the weights: rows of x must be read again for each tile, and low tiles would read more of x than
-// of weights. Each block then sends its partial sums to the blocks that finish them, which add them
-// in the order of the split. So a row's bits depend on the numbers of columns and outputs and on
-// the padded number of rows alone.
+// Every tile of outputs reads all of x again, so low tiles would read more of x than of weights.
+// Where outputs are few, the two blocks of a cluster share a tile and split the columns: each sends
+// the other half of its partial sums. A sum of two has one order; so a row's bits depend on the
+// numbers of columns and outputs and on the padded number of rows alone.
 //
 // A block asks for more than half of a multiprocessor's shared memory, for the reason in gemv.cu.
 #include "backend/cuda/fewrow.h"
@@ -27,74 +27,129 @@ namespace {
 
 using namespace fewrow;
 
-constexpr int kMaxRows = 64;
+// Up to which whole decode steps of an 8B model on an H200 are no slower than with cuBLASLt: from
+// 72 to 96 rows they are 2 to 5 % slower, though the layer's products alone keep up.
+constexpr int kMaxGoodRows = 64;
+constexpr int64_t kMinTileOutputs = 32;  // unless there are fewer
 constexpr int64_t kMaxStages = 32;
 constexpr int64_t kBarrierBytes = 8;
-constexpr int64_t kMaxStageBytes = 36 * 1024;  // unless one box is more
-// Measured: large products gain from a larger ring, small ones lose.
-constexpr int64_t kHighTileOutputs = 128;
-constexpr int64_t kSharedBytes = 200 * 1024;
-constexpr int64_t kSharedBytesOfHighTiles = 224 * 1024;
+constexpr int64_t kSharedBytes = 216 * 1024;
+constexpr int64_t kMaxStageBytes = 48 * 1024;
+constexpr int64_t kBlocks = 132;  // of an H200, one on each multiprocessor
 
-// How a shape is cut; a function of the shape alone, for one chip.
+template <typename T>
+struct Variant {
+  int rows;
+  int products;  // above each other in a warpgroup's part of a tile
+  int warpgroups;
+  void (*kernel)(FewRowArgs<Store<T>>);
+
+  [[nodiscard]] constexpr int outputs() const { return products * warpgroups * kProductOutputs; }
+};
+
+template <typename T, int kRows, int kProducts, int kWarpgroups = 1>
+constexpr Variant<T> variant() {
+  return {kRows, kProducts, kWarpgroups, fewrow_kernel<Store<T>, kRows, kProducts, kWarpgroups>};
+}
+
+// By rows, then by outputs. Two warpgroups hold the sums for which one has too few registers; one
+// with 3 or 4 products of 64 rows would be slower than lower tiles.
+template <typename T>
+constexpr std::array kVariants = {
+    variant<T, 8, 1>(),     variant<T, 8, 2>(),   variant<T, 8, 3>(),   variant<T, 8, 4>(),
+    variant<T, 16, 1>(),    variant<T, 16, 2>(),  variant<T, 16, 3>(),  variant<T, 16, 4>(),
+    variant<T, 32, 1>(),    variant<T, 32, 2>(),  variant<T, 32, 3>(),  variant<T, 32, 4>(),
+    variant<T, 64, 1>(),    variant<T, 64, 2>(),  variant<T, 96, 1>(),  variant<T, 96, 2>(),
+    variant<T, 96, 2, 2>(), variant<T, 128, 1>(), variant<T, 128, 2>(), variant<T, 128, 2, 2>()};
+
+int padded_rows(int64_t rows) {
+  for (const auto& variant : kVariants<__half>) {
+    if (variant.rows >= rows) return variant.rows;
+  }
+  return 0;
+}
+
+int max_tile_outputs(int64_t rows) {
+  int most = 0;
+  for (const auto& variant : kVariants<__half>) {
+    if (variant.rows == padded_rows(rows)) most = variant.outputs();
+  }
+  return most;
+}
+
+template <typename T>
+const Variant<T>& variant_for(int64_t rows, int tile_outputs) {
+  const auto& variants = kVariants<T>;
+  const auto found = std::find_if(variants.begin(), variants.end(), [&](const Variant<T>& v) {
+    return v.rows == padded_rows(rows) && v.outputs() >= tile_outputs;
+  });
+  ENCORE_CHECK(found != variants.end(), "a tile of {} rows, {} outputs", rows, tile_outputs);
+  return *found;
+}
+
+// How long a product takes, cut so, in microseconds on an H200. A model of what can bound it, the
+// blocks that get most counting: copying weights and x, the tensor cores, reading the weights. The
+// longest does, the others show a little; an exchange and a full machine, which keeps the next
+// launch's blocks out, cost some, too. Fitted to chains of a layer's products (`linear_bench
+// --search`): what it likes best was 0.5 % slower than the fastest on average, 7 % at worst.
+double estimate(int64_t rows, int64_t outputs, int64_t columns, const FewRowTiling& t) {
+  constexpr double kReadBytesPerUs = 4.6e6;
+  constexpr double kCopiedBytesPerUs = 110e3;  // by a block
+  constexpr double kCyclesPerUs = 1700;
+  constexpr double kMinCycles = 84;         // of the products of 16 columns
+  constexpr double kMinProductCycles = 30;  // of one of them, 64 outputs high
+  constexpr double kProductCyclesPerRow = 1.8;
+  constexpr double kOverlapLoss = 0.2;
+  constexpr double kExchangeUs = 1.1;
+  constexpr double kFullMachineUs = 0.3;
+  const int height = padded_rows(rows);
+  const int halves = t.split ? 2 : 1;
+  const int64_t blocks = div_up(outputs, t.tile_outputs) * halves;
+  const auto block_columns = static_cast<double>(columns * div_up(blocks, kBlocks)) / halves;
+  const double copies = block_columns * (t.tile_outputs + height) * 2 / kCopiedBytesPerUs;
+  const auto products = static_cast<double>(div_up(t.tile_outputs, kProductOutputs));
+  const double cycles =
+      std::max(kMinCycles, products * std::max(kMinProductCycles, kProductCyclesPerRow * height));
+  const double sums = block_columns / 16 * cycles / kCyclesPerUs;
+  const double reads = static_cast<double>(outputs * columns) * 2 / kReadBytesPerUs;
+  return std::max({copies, sums, reads}) + kOverlapLoss * (copies + sums + reads) +
+         (t.split ? kExchangeUs : 0) +
+         kFullMachineUs * static_cast<double>(std::min(blocks, kBlocks)) / kBlocks;
+}
+
+// How a shape is cut, in what depends on its tiling; a function of the shape alone, for one chip.
 struct Cut {
-  int cluster = 1;
-  int tile_outputs = 0;
   int num_tiles = 0;
-  int num_blocks = 0;
+  int num_clusters = 0;
   int stage_boxes = 0;
   int num_steps = 0;
   int num_stages = 0;
-  int64_t shared_bytes = 0;
 };
 
-int padded_rows(int64_t rows) {
-  int padded = 8;
-  while (padded < rows)
-    padded *= 2;
-  return padded;
-}
-
-// Outputs of a tile: all clusters get the same number of tiles, one where there is a split.
-int64_t tile_outputs(int64_t outputs, int64_t blocks, int cluster) {
-  const int64_t clusters = blocks / cluster;
-  const int64_t waves = cluster > 1 ? 1 : div_up(outputs, clusters * kMaxTileOutputs);
-  return round_up(div_up(outputs, clusters * waves), 8 * cluster);
-}
-
-// Measured on an H200: from 48 outputs a block on, a split does not pay. Clusters of 4 and 8 do
-// not, either: at one block a multiprocessor, only 30 clusters of 4 find room.
-int choose_cluster(int64_t outputs, int64_t boxes, int64_t blocks) {
-  constexpr int64_t kMinBoxes = 16;
-  return boxes >= kMinBoxes && tile_outputs(outputs, blocks, 1) < 48 ? 2 : 1;
-}
-
-Cut cut(int64_t outputs, int64_t columns, int rows, int64_t blocks) {
+Cut cut(int64_t outputs, int64_t columns, const FewRowTiling& t, int rows, int capacity,
+        int64_t blocks) {
   Cut result;
+  const int cluster = t.split ? 2 : 1;
   const int64_t boxes = div_up(columns, kBoxColumns);
-  result.cluster = choose_cluster(outputs, boxes, blocks);
-  const int64_t tile = tile_outputs(outputs, blocks, result.cluster);
-  result.tile_outputs = static_cast<int>(tile);
-  result.num_tiles = static_cast<int>(div_up(outputs, tile));
-  result.num_blocks =
-      static_cast<int>(std::min<int64_t>(int64_t{result.num_tiles} * result.cluster, blocks));
+  result.num_tiles = static_cast<int>(div_up(outputs, t.tile_outputs));
+  // A cluster works on one tile.
+  result.num_clusters =
+      t.split ? result.num_tiles : static_cast<int>(std::min<int64_t>(result.num_tiles, blocks));
   // A stage of small boxes costs as much to pass on as one of large ones.
-  const int64_t box_bytes = (tile + rows) * kRowBytes;
+  const int64_t box_bytes = int64_t{t.tile_outputs + rows} * kRowBytes;
   result.stage_boxes = 1;
   while (2 * result.stage_boxes * box_bytes <= kMaxStageBytes &&
-         2 * result.stage_boxes * result.cluster <= boxes) {
+         2 * result.stage_boxes * cluster <= boxes) {
     result.stage_boxes *= 2;
   }
   result.num_steps = static_cast<int>(div_up(boxes, result.stage_boxes));
-  result.shared_bytes = tile < kHighTileOutputs ? kSharedBytes : kSharedBytesOfHighTiles;
   const int64_t stage_bytes = result.stage_boxes * box_bytes + 2 * kBarrierBytes;
-  const int64_t partials = result.cluster > 1 ? tile * rows * 4 : 0;
-  // A product reads 64 outputs, of which a low tile has fewer: up to 56 rows beyond the ring.
-  const int64_t beyond = kProductOutputs * kRowBytes;
-  const int64_t ring_bytes = result.shared_bytes - partials - beyond - kBarrierBytes;
+  const int64_t partials = t.split ? int64_t{capacity} / 2 * rows * 4 : 0;
+  // A product reads 64 outputs, of which a low tile may have fewer: rows beyond the ring.
+  const int64_t beyond = int64_t{capacity - t.tile_outputs} * kRowBytes;
+  const int64_t ring_bytes = kSharedBytes - partials - beyond - kBarrierBytes;
   result.num_stages = static_cast<int>(std::min(ring_bytes / stage_bytes, kMaxStages));
-  // Consumers let go of a stage only when they have the next.
-  ENCORE_CHECK(result.num_stages >= 2);
+  ENCORE_CHECK(result.num_stages >= 2, "a ring of {} stages", result.num_stages);
   return result;
 }
 
@@ -124,42 +179,75 @@ CUtensorMap map_of(const TensorView& view, int64_t box_rows, int boxes) {
   return map;
 }
 
-using FewRowKernel = void (*)(FewRowArgs);
-
-template <typename T, int kRows>
-FewRowKernel kernel_of_height(int products) {
-  static constexpr std::array<FewRowKernel, kMaxProducts> kKernels = {
-      fewrow_kernel<T, kRows, 1>, fewrow_kernel<T, kRows, 2>, fewrow_kernel<T, kRows, 3>,
-      fewrow_kernel<T, kRows, 4>};
-  return kKernels[static_cast<size_t>(products - 1)];
+template <typename T>
+Store<T> store(const KernelArgs& args) {
+  const TensorView& out = args.outputs[0];
+  return {.bias = args.inputs.size() > 2 ? args.inputs[2].as<const T>() : nullptr,
+          .out = out.data,
+          .stride = out.row_stride,
+          .is_float = out.dtype == DType::kF32,
+          .in_pairs = is_aligned(out, 4),
+          .num_rows = static_cast<int>(out.num_rows()),
+          .num_outputs = static_cast<int>(args.inputs[1].num_rows())};
 }
 
 template <typename T>
-FewRowKernel kernel_for(int rows, int products) {
-  switch (rows) {
-    case 8:
-      return kernel_of_height<T, 8>(products);
-    case 16:
-      return kernel_of_height<T, 16>(products);
-    case 32:
-      return kernel_of_height<T, 32>(products);
-    default:
-      return kernel_of_height<T, 64>(products);
-  }
-}
-
-// Does it beat cuBLASLt? As measured on an H200 for the shapes of models of 1 to 8 billion weights,
-// in chains of launches over weights out of cache.
-bool is_faster(int64_t outputs, int64_t columns, int rows) {
-  constexpr int64_t kBlocks = 132;
-  const bool has_high_tiles = tile_outputs(outputs, kBlocks, 1) >= kHighTileOutputs;
-  const bool is_deep = columns >= 4096;
-  if (rows <= 16) return !has_high_tiles || !is_deep;
-  if (rows == 32) return outputs <= 2048 || has_high_tiles || is_deep;
-  return is_deep ? outputs >= 4096 : outputs >= 65536;
+BoundLaunch bind_for(Device& device, const KernelArgs& args, const FewRowTiling& t) {
+  const TensorView& x = args.inputs[0];
+  const TensorView& weight = args.inputs[1];
+  const Variant<T>& variant = variant_for<T>(x.num_rows(), t.tile_outputs);
+  const Cut c = cut(weight.num_rows(), weight.row_elements(), t, variant.rows, variant.outputs(),
+                    chip(device).num_multiprocessors);
+  FewRowArgs<Store<T>> a{};
+  a.whole_stages = weight.row_elements() % kBoxColumns == 0;
+  a.weight = map_of(weight, t.tile_outputs, a.whole_stages ? c.stage_boxes : 0);
+  a.x = map_of(x, variant.rows, a.whole_stages ? c.stage_boxes : 0);
+  a.epilogue = store<T>(args);
+  a.num_steps = c.num_steps;
+  a.tile_outputs = t.tile_outputs;
+  a.num_tiles = c.num_tiles;
+  a.stage_boxes = c.stage_boxes;
+  a.num_stages = c.num_stages;
+  a.cluster = t.split ? 2 : 1;
+  allow_shared_memory(variant.kernel, kSharedBytes);
+  const Grid grid{.blocks = static_cast<unsigned>(c.num_clusters * a.cluster),
+                  .threads = static_cast<unsigned>(variant.warpgroups * 128 + 32),
+                  .shared_bytes = static_cast<size_t>(kSharedBytes),
+                  .cluster = static_cast<unsigned>(a.cluster)};
+  return [a, grid, kernel = variant.kernel](Stream& stream, const StepShape& /*step*/) {
+    launch(stream, grid, kernel, a);
+  };
 }
 
 }  // namespace
+
+std::vector<FewRowTiling> fewrow_tilings(int64_t rows, int64_t outputs, int64_t columns) {
+  constexpr int64_t kMaxWaves = 4;
+  std::vector<FewRowTiling> tilings;
+  const auto add = [&](int64_t tile_outputs, bool split) {
+    const auto tile = static_cast<int>(round_up(std::min(tile_outputs, outputs), 8));
+    // A cluster works on one tile, and each of its blocks takes a step at least.
+    const bool splits = div_up(outputs, tile) <= kBlocks / 2 && columns > kBoxColumns;
+    if (tile <= max_tile_outputs(rows) && (!split || splits)) tilings.push_back({tile, split});
+  };
+  for (const bool split : {false, true}) {
+    for (int64_t waves = 1; waves <= kMaxWaves; ++waves) {
+      const int64_t tile_outputs = div_up(outputs, kBlocks / (split ? 2 : 1) * waves);
+      if (tile_outputs >= kMinTileOutputs) add(tile_outputs, split);
+    }
+    for (const int64_t tile_outputs : {64, 96, 128, 192, 256})
+      add(tile_outputs, split);
+  }
+  return tilings;
+}
+
+FewRowTiling fewrow_tiling(int64_t rows, int64_t outputs, int64_t columns) {
+  const std::vector<FewRowTiling> tilings = fewrow_tilings(rows, outputs, columns);
+  const auto less = [&](const FewRowTiling& a, const FewRowTiling& b) {
+    return estimate(rows, outputs, columns, a) < estimate(rows, outputs, columns, b);
+  };
+  return *std::min_element(tilings.begin(), tilings.end(), less);
+}
 
 bool accepts_fewrow(const KernelArgs& args) {
   const TensorView& x = args.inputs[0];
@@ -168,46 +256,20 @@ bool accepts_fewrow(const KernelArgs& args) {
   const int64_t columns = weight.row_elements();
   const bool types = size_of(x.dtype) == 2 && weight.dtype == x.dtype &&
                      (out.dtype == x.dtype || out.dtype == DType::kF32);
-  return types && x.num_rows() > 0 && x.num_rows() <= kMaxRows && weight.num_rows() > 0 &&
-         columns > 0 && columns % 8 == 0 && is_aligned(x) && is_aligned(weight) &&
-         is_faster(weight.num_rows(), columns, padded_rows(x.num_rows()));
+  return types && x.num_rows() > 0 && x.num_rows() <= kMaxGoodRows && weight.num_rows() > 0 &&
+         columns > 0 && columns % 8 == 0 && is_aligned(x) && is_aligned(weight);
+}
+
+BoundLaunch bind_fewrow(Device& device, const KernelArgs& args, const FewRowTiling& tiling) {
+  return args.inputs[0].dtype == DType::kF16 ? bind_for<__half>(device, args, tiling)
+                                             : bind_for<__nv_bfloat16>(device, args, tiling);
 }
 
 BoundLaunch bind_fewrow(Device& device, const KernelArgs& args) {
-  const TensorView& x = args.inputs[0];
   const TensorView& weight = args.inputs[1];
-  const TensorView& out = args.outputs[0];
-  const int rows = padded_rows(x.num_rows());
-  const Cut c =
-      cut(weight.num_rows(), weight.row_elements(), rows, chip(device).num_multiprocessors);
-  FewRowArgs a{};
-  a.whole_stages = weight.row_elements() % kBoxColumns == 0;
-  a.weight = map_of(weight, c.tile_outputs, a.whole_stages ? c.stage_boxes : 0);
-  a.x = map_of(x, rows, a.whole_stages ? c.stage_boxes : 0);
-  a.bias = args.inputs.size() > 2 ? args.inputs[2].data : nullptr;
-  a.out = out.data;
-  a.out_stride = out.row_stride;
-  a.out_is_float = out.dtype == DType::kF32;
-  a.out_in_pairs = is_aligned(out, 4);
-  a.num_rows = static_cast<int>(x.num_rows());
-  a.num_outputs = static_cast<int>(weight.num_rows());
-  a.num_steps = c.num_steps;
-  a.tile_outputs = c.tile_outputs;
-  a.num_tiles = c.num_tiles;
-  a.stage_boxes = c.stage_boxes;
-  a.num_stages = c.num_stages;
-  a.cluster = c.cluster;
-  const int products = static_cast<int>(div_up(c.tile_outputs, kProductOutputs));
-  const FewRowKernel kernel = x.dtype == DType::kF16 ? kernel_for<__half>(rows, products)
-                                                     : kernel_for<__nv_bfloat16>(rows, products);
-  allow_shared_memory(kernel, c.shared_bytes);
-  const Grid grid{.blocks = static_cast<unsigned>(c.num_blocks),
-                  .threads = kThreads,
-                  .shared_bytes = static_cast<size_t>(c.shared_bytes),
-                  .cluster = static_cast<unsigned>(c.cluster)};
-  return [a, grid, kernel](Stream& stream, const StepShape& /*step*/) {
-    launch(stream, grid, kernel, a);
-  };
+  return bind_fewrow(
+      device, args,
+      fewrow_tiling(args.inputs[0].num_rows(), weight.num_rows(), weight.row_elements()));
 }
 
 }  // namespace encore::cuda

@@ -2,13 +2,32 @@
 // Declared for linear.cc's table.
 #pragma once
 
+#include <vector>
+
 #include "backend/kernel.h"
 
 namespace encore::cuda {
 
-// Up to 64 rows of bf16 or f16, everything read aligned to 16 bytes; output f32 or as the input.
-// Accepts shapes for which this is faster than cuBLASLt; binds any of the above.
+constexpr int64_t kMaxFewRows = 128;
+
+// Up to kMaxFewRows rows of bf16 or f16, everything read aligned to 16 bytes; output f32 or as the
+// input. Accepts sizes at which this is no slower than cuBLASLt. Binds any of the above.
 bool accepts_fewrow(const KernelArgs& args);
 BoundLaunch bind_fewrow(Device& device, const KernelArgs& args);
+
+// How the kernel cuts a product; any gives the same result but for rounding.
+struct FewRowTiling {
+  int tile_outputs = 0;  // a multiple of 8, at most 256
+  bool split = false;    // two blocks of a cluster share each tile, half of the columns each
+
+  friend bool operator==(const FewRowTiling&, const FewRowTiling&) = default;
+};
+
+// Those worth a try, and the one that bind_fewrow() takes. At most kMaxFewRows rows. Shapes: x
+// [rows, columns], weight [outputs, columns].
+std::vector<FewRowTiling> fewrow_tilings(int64_t rows, int64_t outputs, int64_t columns);
+FewRowTiling fewrow_tiling(int64_t rows, int64_t outputs, int64_t columns);
+// For measurements: the same kernel, cut otherwise.
+BoundLaunch bind_fewrow(Device& device, const KernelArgs& args, const FewRowTiling& tiling);
 
 }  // namespace encore::cuda

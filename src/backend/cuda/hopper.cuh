@@ -35,8 +35,20 @@ __device__ __forceinline__ void arrive_expecting(uint32_t barrier, uint32_t byte
                "r"(bytes)
                : "memory");
 }
-// Waits for the end of the phase of that parity; sees what the copy engine and the cluster wrote.
+// Waits for the end of the phase of that parity; sees what the block and the copy engine wrote.
 __device__ __forceinline__ void wait_for_phase(uint32_t barrier, uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}\n" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+// The same; sees what the cluster wrote, too.
+__device__ __forceinline__ void wait_for_phase_of_cluster(uint32_t barrier, uint32_t parity) {
   asm volatile(
       "{\n"
       ".reg .pred done;\n"
@@ -106,9 +118,10 @@ __device__ __forceinline__ void copy_box_once(uint32_t target, const CUtensorMap
       : "memory");
 }
 
-// All threads of the cluster arrive, then wait; whole warps at once.
+// All threads of the cluster arrive, then wait; whole warps at once. Orders nothing but what
+// publish_barriers() published: a release here would wait for all of memory.
 __device__ __forceinline__ void arrive_at_cluster() {
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
 __device__ __forceinline__ void wait_for_cluster() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");

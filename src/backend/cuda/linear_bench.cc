@@ -1,21 +1,34 @@
-// Times `linear` with few rows, kernel by kernel, in a recording over more weights than caches
+// Times the products of a model's layer with few rows, in a recording over more weights than caches
 // hold, so that each launch overlaps with the one before, as in a step:
-//   linear_bench [--json] [PART]    only kernels whose name contains PART
-// Figures stand beside the floor: bytes of weights over the best rate of reading measured at the
-// start. Build it with `ninja linear_bench` (it is not part of `all`).
+//   linear_bench [--search] [--rows R[,R...]] [PART]
+// PART: only models whose name contains it. Figures stand beside the floor: for each product bytes
+// of weights over the best rate of reading measured at the start, or operations over 690 TFLOP/s,
+// whichever is longer. --search looks for the fastest way to cut each product for linear.fewrow
+// within the layer's chain, and checks what it tries against the plain kernel.
+// Build it with `ninja linear_bench` (it is not part of `all`).
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
-#include <cstring>
+#include <functional>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <fmt/core.h>
 
+#include "backend/cuda/fewrow.h"
 #include "backend/device.h"
 
 namespace encore {
 namespace {
+
+using cuda::FewRowTiling;
+
+constexpr double kFlopsPerUs = 690e6;  // what an H200 sustains in bf16
+constexpr int64_t kBytesOfWeights = 3LL << 30;
+constexpr int64_t kMaxRows = 256;
+constexpr int kReplays = 9;
 
 struct Product {
   int64_t outputs;
@@ -26,22 +39,14 @@ struct Product {
 };
 
 // Products that run one after the other, each with its own weights.
-struct Case {
-  std::string_view name;
+struct Chain {
+  std::string_view model;
+  std::string name;
   std::vector<Product> products;
-
-  [[nodiscard]] int64_t weight_bytes() const {
-    int64_t bytes = 0;
-    for (const Product& product : products)
-      bytes += product.weight_bytes();
-    return bytes;
-  }
 };
 
-constexpr int64_t kBytesOfWeights = 2LL << 30;
-constexpr int64_t kMaxRows = 64;
-constexpr int kWarmups = 30;  // the first case finds the clocks low
-constexpr int kReplays = 15;
+// How to bind a product's launch; null where a kernel does not take it.
+using Bind = std::function<BoundLaunch(const KernelArgs& args)>;
 
 class Bench {
  public:
@@ -50,75 +55,109 @@ class Bench {
         stream_(device_->create_stream()),
         weights_(device_->allocate(kBytesOfWeights)),
         x_(device_->allocate(kMaxRows * 16384 * 2)),
-        out_(device_->allocate(kMaxRows * 131072 * 4)),
+        out_(device_->allocate(kMaxRows * 151936 * 4)),
         scratch_(device_->allocate(64 << 20)),
+        counters_(device_->allocate(1 << 16)),
         bytes_per_us_(device_->read_bandwidth() / 1e6) {
     fill(weights_);
     fill(x_);
-    fmt::print(stderr, "read stream: {:.3f} TB/s\n", bytes_per_us_ / 1e6);
+    stream_->fill(counters_.data(), 0, counters_.bytes());
+    stream_->synchronize();
+    fmt::print("read stream: {:.3f} TB/s\n", bytes_per_us_ / 1e6);
   }
 
-  // One line for each kernel that takes all of the products.
-  void run(const Case& c, int64_t rows, std::string_view part, bool json) {
-    const double floor_us = static_cast<double>(c.weight_bytes()) / bytes_per_us_;
-    if (!json) fmt::print("{:<18} R={:<3} floor {:7.2f} us |", c.name, rows, floor_us);
-    for (const Kernel& kernel : device_->kernels().rows()) {
-      if (kernel.op != "linear" || kernel.name == "linear.plain" ||
-          kernel.name.find(part) == std::string_view::npos ||
-          !std::all_of(c.products.begin(), c.products.end(), [&](const Product& product) {
-            return kernel.accepts == nullptr || kernel.accepts(args(product, rows, 0));
-          })) {
-        continue;
-      }
-      const double us = time(c, rows, kernel);
-      if (json) {
-        fmt::print(
-            R"({{"case": "{}", "rows": {}, "kernel": "{}", "us": {:.2f}, "floor_us": {:.2f}}})"
-            "\n",
-            c.name, rows, kernel.name, us, floor_us);
-      } else {
-        fmt::print(" {} {:.2f} {:.3f} |", kernel.name.substr(7), us, us / floor_us);
-      }
+  [[nodiscard]] double floor_us(const Chain& chain, int64_t rows) const {
+    double us = 0;
+    for (const Product& p : chain.products) {
+      us += std::max(static_cast<double>(p.weight_bytes()) / bytes_per_us_,
+                     2.0 * static_cast<double>(p.outputs * p.columns * rows) / kFlopsPerUs);
     }
-    if (!json) fmt::print("\n");
-    std::fflush(stdout);
+    return us;
   }
 
- private:
-  // Median microseconds of the case's products together.
-  double time(const Case& c, int64_t rows, const Kernel& kernel) {
-    const int64_t copies = kBytesOfWeights / c.weight_bytes();
+  Bind kernel(std::string_view name) {
+    return [this, name](const KernelArgs& args) -> BoundLaunch {
+      for (const Kernel& row : device_->kernels().rows()) {
+        if (row.name == name && (row.accepts == nullptr || row.accepts(args)))
+          return row.bind(*device_, args);
+      }
+      return nullptr;
+    };
+  }
+  Bind cut(const FewRowTiling& tiling) {
+    return [this, tiling](const KernelArgs& args) {
+      return cuda::bind_fewrow(*device_, args, tiling);
+    };
+  }
+
+  // Median microseconds of the chain; infinite when a kernel does not take a product. `binds`: one
+  // for each product.
+  double time(const Chain& chain, int64_t rows, const std::vector<Bind>& binds) {
+    int64_t bytes = 0;
+    for (const Product& product : chain.products)
+      bytes += product.weight_bytes();
+    const int64_t copies = kBytesOfWeights / bytes;
     std::vector<BoundLaunch> launches;
     int64_t offset = 0;
     for (int64_t i = 0; i < copies; ++i) {
-      for (const Product& product : c.products) {
-        launches.push_back(kernel.bind(*device_, args(product, rows, offset)));
-        offset += product.weight_bytes();
+      for (size_t p = 0; p < chain.products.size(); ++p) {
+        launches.push_back(binds[p](args(chain.products[p], rows, offset)));
+        if (launches.back() == nullptr) return INFINITY;
+        offset += chain.products[p].weight_bytes();
       }
     }
     RecordingScope scope(*stream_);
-    for (const BoundLaunch& bound : launches) {
-      stream_->launch({.label = "linear", .id = -1, .after = {}}, bound, {});
-    }
+    for (const BoundLaunch& bound : launches)
+      launch(bound);
     const auto recording = scope.finish();
+    const auto start = device_->create_event();
+    const auto end = device_->create_event();
     std::vector<double> times;
-    for (int i = -kWarmups; i < kReplays; ++i) {
-      const auto start = device_->create_event();
-      const auto end = device_->create_event();
+    for (int i = 0; i < kReplays; ++i) {
       stream_->record(*start);
       stream_->replay(*recording);
       stream_->record(*end);
       end->synchronize();
-      if (i < 0) continue;
       times.push_back(end->milliseconds_since(*start) * 1000 / static_cast<double>(copies));
     }
     std::nth_element(times.begin(), times.begin() + kReplays / 2, times.end());
     return times[kReplays / 2];
   }
 
+  // Largest difference from the plain kernel over the root mean square of its outputs; not a number
+  // when two runs differ.
+  double error(const Product& product, int64_t rows, const Bind& bind) {
+    const std::vector<float> want = run(product, rows, kernel("linear.plain"));
+    const std::vector<float> got = run(product, rows, bind);
+    if (run(product, rows, bind) != got) return NAN;
+    double squares = 0;
+    double worst = 0;
+    for (size_t i = 0; i < want.size(); ++i) {
+      squares += static_cast<double>(want[i]) * want[i];
+      const double difference = std::abs(static_cast<double>(want[i]) - got[i]);
+      if (!(difference <= worst)) worst = difference;
+    }
+    return worst / std::sqrt(squares / static_cast<double>(want.size()));
+  }
+
+ private:
+  void launch(const BoundLaunch& bound) {
+    stream_->launch({.label = "linear", .id = -1, .after = {}}, bound, {});
+  }
+  std::vector<float> run(const Product& product, int64_t rows, const Bind& bind) {
+    Product in_float = product;
+    in_float.out = DType::kF32;
+    constexpr uint32_t kNan = 0x7fc00000;
+    stream_->fill(out_.data(), kNan, rows * product.outputs * 4);
+    launch(bind(args(in_float, rows, 0)));
+    std::vector<float> host(static_cast<size_t>(rows * product.outputs));
+    stream_->copy_to_host(host.data(), out_.data(), rows * product.outputs * 4);
+    stream_->synchronize();
+    return host;
+  }
   void fill(const Memory& memory) {
     const TensorView view(memory.data(), DType::kBF16, {memory.bytes() / 2});
-    device_->fill_random(*stream_, view, 1, 0.02F);
+    device_->fill_random(*stream_, view, 1, 0.5F);
   }
   [[nodiscard]] KernelArgs args(const Product& p, int64_t rows, int64_t offset) const {
     KernelArgs result;
@@ -126,6 +165,7 @@ class Bench {
                      TensorView(weights_.data() + offset, DType::kBF16, {p.outputs, p.columns})};
     result.outputs = {TensorView(out_.data(), p.out, {rows, p.outputs})};
     result.scratch = scratch_.data();
+    result.counters = reinterpret_cast<uint32_t*>(counters_.data());
     return result;
   }
 
@@ -135,50 +175,120 @@ class Bench {
   Memory x_;
   Memory out_;
   Memory scratch_;
+  Memory counters_;
   double bytes_per_us_;
 };
 
-std::vector<Case> cases() {
-  const Product qkv8{6144, 4096};
-  const Product out8{4096, 4096};
-  const Product up8{28672, 4096};
-  const Product down8{4096, 14336};
-  const Product qkv1{3072, 2048};
-  const Product out1{2048, 2048};
-  const Product up1{16384, 2048};
-  const Product down1{2048, 8192};
-  return {{"8B layer", {qkv8, out8, up8, down8}},
-          {"6144x4096", {qkv8}},
-          {"4096x4096", {out8}},
-          {"28672x4096", {up8}},
-          {"4096x14336", {down8}},
-          {"128256x4096 f32", {{128256, 4096, DType::kF32}}},
-          {"1B layer", {qkv1, out1, up1, down1}},
-          {"3072x2048", {qkv1}},
-          {"2048x2048", {out1}},
-          {"16384x2048", {up1}},
-          {"2048x8192", {down1}},
-          {"128256x2048 f32", {{128256, 2048, DType::kF32}}}};
+std::vector<Chain> chains() {
+  return {{"8B", "layer", {{6144, 4096}, {4096, 4096}, {28672, 4096}, {4096, 14336}}},
+          {"8B", "logits", {{128256, 4096, DType::kF32}}},
+          {"1B", "layer", {{3072, 2048}, {2048, 2048}, {16384, 2048}, {2048, 8192}}},
+          {"1B", "logits", {{128256, 2048, DType::kF32}}},
+          {"0.6B", "layer", {{4096, 1024}, {1024, 2048}, {6144, 1024}, {1024, 3072}}},
+          {"0.6B", "logits", {{151936, 1024, DType::kF32}}}};
+}
+
+// "64": the height of a tile; "64s": split.
+std::string text(const FewRowTiling& tiling) {
+  return fmt::format("{}{}", tiling.tile_outputs, tiling.split ? "s" : "");
+}
+
+// A way to run a product, with its name in the output.
+struct Candidate {
+  std::string name;
+  Bind bind;
+  bool is_tiling = false;
+};
+
+std::vector<Candidate> candidates(Bench& bench, const Product& product, int64_t rows) {
+  std::vector<Candidate> result;
+  result.push_back({"cublaslt", bench.kernel("linear.cublaslt")});
+  for (const FewRowTiling& t : cuda::fewrow_tilings(rows, product.outputs, product.columns))
+    result.push_back({text(t), bench.cut(t), true});
+  return result;
+}
+
+// Replaces one product's candidate at a time by the one with which the whole chain is fastest.
+void search(Bench& bench, const Chain& chain, int64_t rows) {
+  constexpr int kRounds = 2;
+  const double floor = bench.floor_us(chain, rows);
+  std::vector<Bind> binds;
+  for (const Product& p : chain.products)
+    binds.push_back(bench.cut(cuda::fewrow_tiling(rows, p.outputs, p.columns)));
+  std::vector<std::string> names(chain.products.size(), "-");
+  double best = bench.time(chain, rows, binds);
+  double best_of_ours = best;
+  for (int round = 0; round < kRounds; ++round) {
+    for (size_t p = 0; p < chain.products.size(); ++p) {
+      for (const Candidate& candidate : candidates(bench, chain.products[p], rows)) {
+        std::vector<Bind> changed = binds;
+        changed[p] = candidate.bind;
+        const double us = bench.time(chain, rows, changed);
+        if (round == kRounds - 1) fmt::print("    {} {} {:.2f}\n", p, candidate.name, us);
+        if (candidate.is_tiling) best_of_ours = std::min(best_of_ours, us);
+        if (us >= best) continue;
+        best = us;
+        binds = changed;
+        names[p] = candidate.name;
+      }
+    }
+  }
+  fmt::print("{:<5}{:<7} R={:<3} best {:.3f} ({:.3f}):", chain.model, chain.name, rows,
+             best / floor, best_of_ours / floor);
+  for (size_t p = 0; p < chain.products.size(); ++p) {
+    const Product& product = chain.products[p];
+    const bool is_large = product.outputs > 65536;
+    fmt::print(" {}x{} {} ({:.0e})", product.outputs, product.columns, names[p],
+               is_large ? 0.0 : bench.error(product, rows, binds[p]));
+  }
+  fmt::print("\n");
+  std::fflush(stdout);
+}
+
+void compare_kernels(Bench& bench, const Chain& chain, int64_t rows) {
+  const double floor = bench.floor_us(chain, rows);
+  fmt::print("{:<5}{:<7} R={:<3} floor {:7.2f} us |", chain.model, chain.name, rows, floor);
+  for (const std::string_view kernel : {"linear.gemv", "linear.fewrow", "linear.cublaslt"}) {
+    const std::vector<Bind> binds(chain.products.size(), bench.kernel(kernel));
+    const double us = bench.time(chain, rows, binds);
+    if (std::isfinite(us)) fmt::print(" {} {:.2f} {:.3f} |", kernel.substr(7), us, us / floor);
+  }
+  for (const Product& product : chain.products) {
+    if (rows <= cuda::kMaxFewRows)
+      fmt::print(" {}", text(cuda::fewrow_tiling(rows, product.outputs, product.columns)));
+  }
+  fmt::print("\n");
+  std::fflush(stdout);
 }
 
 }  // namespace
 }  // namespace encore
 
 int main(int argc, char** argv) {
-  bool json = false;
+  bool searches = false;
   std::string_view part;
+  std::vector<int64_t> rows;
   for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "--json") == 0) {
-      json = true;
+    const std::string_view argument = argv[i];
+    if (argument == "--search") {
+      searches = true;
+    } else if (argument == "--rows" && i + 1 < argc) {
+      std::istringstream list(argv[++i]);
+      for (std::string item; std::getline(list, item, ',');)
+        rows.push_back(std::stoll(item));
     } else {
-      part = argv[i];
+      part = argument;
     }
   }
+  if (rows.empty()) rows = {1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 256};
   try {
     encore::Bench bench;
-    for (const encore::Case& c : encore::cases()) {
-      for (const int64_t rows : {1, 2, 4, 8, 16, 32, 64})
-        bench.run(c, rows, part, json);
+    for (const encore::Chain& chain : encore::chains()) {
+      if (chain.model.find(part) == std::string_view::npos) continue;
+      for (const int64_t r : rows) {
+        encore::compare_kernels(bench, chain, r);
+        if (searches && r <= encore::cuda::kMaxFewRows) encore::search(bench, chain, r);
+      }
     }
   } catch (const encore::Error& error) {
     fmt::print(stderr, "linear_bench: {}\n", error.what());

@@ -8,15 +8,17 @@
 
 namespace encore::cuda {
 
-// Describes rows of 64 columns of 16 bits, as copy_box() lays them out, from `address` on. Adding
-// kNextColumns goes 16 columns to the right.
-__device__ __forceinline__ uint64_t describe_rows(uint32_t address) {
-  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62U;
-  constexpr uint64_t kBytesBetweenRowsOf8 = uint64_t{1024 / 16} << 32U;
-  constexpr uint64_t kUnused = uint64_t{1} << 16U;
-  return kSwizzle128 | kBytesBetweenRowsOf8 | kUnused | ((address & 0x3ffffU) / 16);
+// Rows of 64 columns of 16 bits, as copy_box() lays them out, from `address` on, are described to
+// the tensor cores by two words. This is the one that depends on the address; adding kNextColumns
+// goes 16 columns to the right, kNextRow one row down.
+__device__ __forceinline__ uint32_t describe_rows(uint32_t address) {
+  constexpr uint32_t kUnused = 1U << 16U;
+  return kUnused | ((address & 0x3ffffU) / 16);
 }
-constexpr uint64_t kNextColumns = 16 * 2 / 16;
+// The other: groups of 8 rows are 1024 bytes apart, their 16-byte pieces permuted within 128 bytes.
+constexpr uint32_t kRowLayout = 1U << 30U | 1024 / 16;
+constexpr uint32_t kNextColumns = 16 * 2 / 16;
+constexpr uint32_t kNextRow = 128 / 16;
 
 // Before the first product that uses registers or shared memory written by ordinary instructions.
 __device__ __forceinline__ void begin_products() {
@@ -43,50 +45,140 @@ inline constexpr char kWgmmaType[] = ".bf16.bf16";
 template <>
 inline constexpr char kWgmmaType<__half>[] = ".f16.f16";
 
+// The operands of an instruction, 16 sums at a time: inline assembly takes neither arrays nor
+// loops.
+#define ENCORE_SUMS_16(i)                                                                    \
+  "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3]), "+f"(sums[i + 4]), \
+      "+f"(sums[i + 5]), "+f"(sums[i + 6]), "+f"(sums[i + 7]), "+f"(sums[i + 8]),            \
+      "+f"(sums[i + 9]), "+f"(sums[i + 10]), "+f"(sums[i + 11]), "+f"(sums[i + 12]),         \
+      "+f"(sums[i + 13]), "+f"(sums[i + 14]), "+f"(sums[i + 15])
+#define ENCORE_NAMES_0 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define ENCORE_NAMES_16 \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define ENCORE_NAMES_32 \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define ENCORE_NAMES_48 \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define ENCORE_NAMES_64 \
+  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
+#define ENCORE_NAMES_80 \
+  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define ENCORE_NAMES_96 \
+  "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"
+#define ENCORE_NAMES_112 \
+  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+
 // sums [64, kRows] += a [64, 16] b [kRows, 16]^T, started. In lane l of the warpgroup's warp w,
 // sums[4 j + 2 h + i] is of row 16 w + 8 h + l / 4 and column 8 j + 2 (l % 4) + i.
 template <typename T, int kRows>
-__device__ __forceinline__ void start_product(float (&sums)[kRows / 2], uint64_t a, uint64_t b) {
+__device__ __forceinline__ void start_product(float (&sums)[kRows / 2], uint32_t a, uint32_t b) {
   if constexpr (kRows == 8) {
     asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n8k16.f32%6 {"
+        "{\n.reg .b64 a, b;\nmov.b64 a, {%4, %6};\nmov.b64 b, {%5, "
+        "%6};\nwgmma.mma_async.sync.aligned.m64n8k16.f32%7 {"
         "%0, %1, %2, %3}, "
-        "%4, %5, 1, 1, 1, 0, 0;"
+        "a, b, 1, 1, 1, 0, 0;\n}"
         : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "l"(a), "l"(b), "C"(kWgmmaType<T>));
+        : "r"(a), "r"(b), "n"(kRowLayout), "C"(kWgmmaType<T>));
   } else if constexpr (kRows == 16) {
     asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n16k16.f32%10 {"
+        "{\n.reg .b64 a, b;\nmov.b64 a, {%8, %10};\nmov.b64 b, {%9, "
+        "%10};\nwgmma.mma_async.sync.aligned.m64n16k16.f32%11 {"
         "%0, %1, %2, %3, %4, %5, %6, %7}, "
-        "%8, %9, 1, 1, 1, 0, 0;"
+        "a, b, 1, 1, 1, 0, 0;\n}"
         : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]), "+f"(sums[4]), "+f"(sums[5]),
           "+f"(sums[6]), "+f"(sums[7])
-        : "l"(a), "l"(b), "C"(kWgmmaType<T>));
+        : "r"(a), "r"(b), "n"(kRowLayout), "C"(kWgmmaType<T>));
   } else if constexpr (kRows == 32) {
     asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32%18 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-        "%16, %17, 1, 1, 1, 0, 0;"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]), "+f"(sums[4]), "+f"(sums[5]),
-          "+f"(sums[6]), "+f"(sums[7]), "+f"(sums[8]), "+f"(sums[9]), "+f"(sums[10]),
-          "+f"(sums[11]), "+f"(sums[12]), "+f"(sums[13]), "+f"(sums[14]), "+f"(sums[15])
-        : "l"(a), "l"(b), "C"(kWgmmaType<T>));
-  } else {
-    static_assert(kRows == 64);
+        "{\n.reg .b64 a, b;\nmov.b64 a, {%16, %18};\nmov.b64 b, {%17, "
+        "%18};\nwgmma.mma_async.sync.aligned.m64n32k16.f32%19 {" ENCORE_NAMES_0
+        "}, "
+        "a, b, 1, 1, 1, 0, 0;\n}"
+        : ENCORE_SUMS_16(0)
+        : "r"(a), "r"(b), "n"(kRowLayout), "C"(kWgmmaType<T>));
+  } else if constexpr (kRows == 64) {
     asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32%34 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-        "%32, %33, 1, 1, 1, 0, 0;"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]), "+f"(sums[4]), "+f"(sums[5]),
-          "+f"(sums[6]), "+f"(sums[7]), "+f"(sums[8]), "+f"(sums[9]), "+f"(sums[10]),
-          "+f"(sums[11]), "+f"(sums[12]), "+f"(sums[13]), "+f"(sums[14]), "+f"(sums[15]),
-          "+f"(sums[16]), "+f"(sums[17]), "+f"(sums[18]), "+f"(sums[19]), "+f"(sums[20]),
-          "+f"(sums[21]), "+f"(sums[22]), "+f"(sums[23]), "+f"(sums[24]), "+f"(sums[25]),
-          "+f"(sums[26]), "+f"(sums[27]), "+f"(sums[28]), "+f"(sums[29]), "+f"(sums[30]),
-          "+f"(sums[31])
-        : "l"(a), "l"(b), "C"(kWgmmaType<T>));
+        "{\n.reg .b64 a, b;\nmov.b64 a, {%32, %34};\nmov.b64 b, {%33, "
+        "%34};\nwgmma.mma_async.sync.aligned.m64n64k16.f32%35 {" ENCORE_NAMES_0 ", " ENCORE_NAMES_16
+        "}, "
+        "a, b, 1, 1, 1, 0, 0;\n}"
+        : ENCORE_SUMS_16(0), ENCORE_SUMS_16(16)
+        : "r"(a), "r"(b), "n"(kRowLayout), "C"(kWgmmaType<T>));
+  } else if constexpr (kRows == 96) {
+    asm volatile(
+        "{\n.reg .b64 a, b;\nmov.b64 a, {%48, %50};\nmov.b64 b, {%49, "
+        "%50};\nwgmma.mma_async.sync.aligned.m64n96k16.f32%51 {" ENCORE_NAMES_0 ", " ENCORE_NAMES_16
+        ", " ENCORE_NAMES_32
+        "}, "
+        "a, b, 1, 1, 1, 0, 0;\n}"
+        : ENCORE_SUMS_16(0), ENCORE_SUMS_16(16), ENCORE_SUMS_16(32)
+        : "r"(a), "r"(b), "n"(kRowLayout), "C"(kWgmmaType<T>));
+  } else if constexpr (kRows == 128) {
+    asm volatile(
+        "{\n.reg .b64 a, b;\nmov.b64 a, {%64, %66};\nmov.b64 b, {%65, "
+        "%66};\nwgmma.mma_async.sync.aligned.m64n128k16.f32%67 {" ENCORE_NAMES_0
+        ", " ENCORE_NAMES_16 ", " ENCORE_NAMES_32 ", " ENCORE_NAMES_48
+        "}, "
+        "a, b, 1, 1, 1, 0, 0;\n}"
+        : ENCORE_SUMS_16(0), ENCORE_SUMS_16(16), ENCORE_SUMS_16(32), ENCORE_SUMS_16(48)
+        : "r"(a), "r"(b), "n"(kRowLayout), "C"(kWgmmaType<T>));
+  } else if constexpr (kRows == 160) {
+    asm volatile(
+        "{\n.reg .b64 a, b;\nmov.b64 a, {%80, %82};\nmov.b64 b, {%81, "
+        "%82};\nwgmma.mma_async.sync.aligned.m64n160k16.f32%83 {" ENCORE_NAMES_0
+        ", " ENCORE_NAMES_16 ", " ENCORE_NAMES_32 ", " ENCORE_NAMES_48 ", " ENCORE_NAMES_64
+        "}, "
+        "a, b, 1, 1, 1, 0, 0;\n}"
+        : ENCORE_SUMS_16(0), ENCORE_SUMS_16(16), ENCORE_SUMS_16(32), ENCORE_SUMS_16(48),
+          ENCORE_SUMS_16(64)
+        : "r"(a), "r"(b), "n"(kRowLayout), "C"(kWgmmaType<T>));
+  } else if constexpr (kRows == 192) {
+    asm volatile(
+        "{\n.reg .b64 a, b;\nmov.b64 a, {%96, %98};\nmov.b64 b, {%97, "
+        "%98};\nwgmma.mma_async.sync.aligned.m64n192k16.f32%99 {" ENCORE_NAMES_0
+        ", " ENCORE_NAMES_16 ", " ENCORE_NAMES_32 ", " ENCORE_NAMES_48 ", " ENCORE_NAMES_64
+        ", " ENCORE_NAMES_80
+        "}, "
+        "a, b, 1, 1, 1, 0, 0;\n}"
+        : ENCORE_SUMS_16(0), ENCORE_SUMS_16(16), ENCORE_SUMS_16(32), ENCORE_SUMS_16(48),
+          ENCORE_SUMS_16(64), ENCORE_SUMS_16(80)
+        : "r"(a), "r"(b), "n"(kRowLayout), "C"(kWgmmaType<T>));
+  } else if constexpr (kRows == 224) {
+    asm volatile(
+        "{\n.reg .b64 a, b;\nmov.b64 a, {%112, %114};\nmov.b64 b, {%113, "
+        "%114};\nwgmma.mma_async.sync.aligned.m64n224k16.f32%115 {" ENCORE_NAMES_0
+        ", " ENCORE_NAMES_16 ", " ENCORE_NAMES_32 ", " ENCORE_NAMES_48 ", " ENCORE_NAMES_64
+        ", " ENCORE_NAMES_80 ", " ENCORE_NAMES_96
+        "}, "
+        "a, b, 1, 1, 1, 0, 0;\n}"
+        : ENCORE_SUMS_16(0), ENCORE_SUMS_16(16), ENCORE_SUMS_16(32), ENCORE_SUMS_16(48),
+          ENCORE_SUMS_16(64), ENCORE_SUMS_16(80), ENCORE_SUMS_16(96)
+        : "r"(a), "r"(b), "n"(kRowLayout), "C"(kWgmmaType<T>));
+  } else if constexpr (kRows == 256) {
+    asm volatile(
+        "{\n.reg .b64 a, b;\nmov.b64 a, {%128, %130};\nmov.b64 b, {%129, "
+        "%130};\nwgmma.mma_async.sync.aligned.m64n256k16.f32%131 {" ENCORE_NAMES_0
+        ", " ENCORE_NAMES_16 ", " ENCORE_NAMES_32 ", " ENCORE_NAMES_48 ", " ENCORE_NAMES_64
+        ", " ENCORE_NAMES_80 ", " ENCORE_NAMES_96 ", " ENCORE_NAMES_112
+        "}, "
+        "a, b, 1, 1, 1, 0, 0;\n}"
+        : ENCORE_SUMS_16(0), ENCORE_SUMS_16(16), ENCORE_SUMS_16(32), ENCORE_SUMS_16(48),
+          ENCORE_SUMS_16(64), ENCORE_SUMS_16(80), ENCORE_SUMS_16(96), ENCORE_SUMS_16(112)
+        : "r"(a), "r"(b), "n"(kRowLayout), "C"(kWgmmaType<T>));
+  } else {
+    static_assert(kRows == 0, "no such product");
   }
 }
+
+#undef ENCORE_SUMS_16
+#undef ENCORE_NAMES_0
+#undef ENCORE_NAMES_16
+#undef ENCORE_NAMES_32
+#undef ENCORE_NAMES_48
+#undef ENCORE_NAMES_64
+#undef ENCORE_NAMES_80
+#undef ENCORE_NAMES_96
+#undef ENCORE_NAMES_112
 
 }  // namespace encore::cuda

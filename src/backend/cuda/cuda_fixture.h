@@ -1,0 +1,87 @@
+// What the tests of the CUDA backend share: a device, memory, and ways to launch one kernel.
+#pragma once
+
+#include <bit>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "backend/device.h"
+
+namespace encore {
+
+class CudaTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    try {
+      device_ = create_cuda_device();
+    } catch (const Error& error) {
+      GTEST_SKIP() << error.what();
+    }
+    stream_ = device_->create_stream();
+  }
+
+  TensorView allocate(const Shape& shape, DType dtype = DType::kF32) {
+    TensorView view(nullptr, dtype, shape);
+    memory_.push_back(device_->allocate(view.num_bytes()));
+    view.data = memory_.back().data();
+    return view;
+  }
+  TensorView random(const Shape& shape, DType dtype, uint64_t seed) {
+    const TensorView view = allocate(shape, dtype);
+    device_->fill_random(*stream_, view, seed, 1.0F);
+    return view;
+  }
+  void fill(const TensorView& view, float value) {
+    stream_->fill(view.data, std::bit_cast<uint32_t>(value), view.num_bytes());
+  }
+  std::vector<float> read(const TensorView& view) {
+    std::vector<float> host(static_cast<size_t>(view.shape.num_elements()));
+    stream_->copy_to_host(host.data(), view.data, view.num_bytes());
+    stream_->synchronize();
+    return host;
+  }
+  // Binds the kernel of that name, or the one the table chooses when it is empty.
+  BoundLaunch bind(std::string_view op, KernelArgs args, std::string_view name = "") {
+    const Kernel* kernel = nullptr;
+    if (name.empty()) kernel = &device_->kernels().choose(op, args);
+    for (const Kernel& row : device_->kernels().rows()) {
+      if (row.name == name) kernel = &row;
+    }
+    if (kernel->workspace != nullptr) {
+      const Workspace workspace = kernel->workspace(args);
+      const int64_t counter_bytes = workspace.num_counters * 4;
+      memory_.push_back(device_->allocate(workspace.scratch_bytes));
+      args.scratch = memory_.back().data();
+      memory_.push_back(device_->allocate(counter_bytes));
+      args.counters = reinterpret_cast<uint32_t*>(memory_.back().data());
+      if (counter_bytes > 0) stream_->fill(args.counters, 0, counter_bytes);
+    }
+    return kernel->bind(*device_, args);
+  }
+  void launch(std::string_view label, const BoundLaunch& bound) {
+    stream_->launch({.label = label, .id = -1, .after = {}}, bound, {});
+  }
+  // The error that recording `bound` under `label` gives; the stream must be usable afterwards.
+  Error error_of_recording(std::string_view label, const BoundLaunch& bound) {
+    try {
+      RecordingScope scope(*stream_);
+      launch(label, bound);
+      scope.finish();
+    } catch (const Error& error) {
+      const TensorView probe = allocate({4});
+      fill(probe, 3.0F);
+      EXPECT_EQ(read(probe), (std::vector<float>{3, 3, 3, 3}));
+      return error;
+    }
+    return {ErrorKind::kUsage, "recorded without an error"};
+  }
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  std::vector<Memory> memory_;
+};
+
+}  // namespace encore

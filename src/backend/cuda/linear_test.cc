@@ -1,0 +1,216 @@
+// The kernels of linear, with shapes of models, larger than the conformance suite's.
+#include <cmath>
+#include <cstring>
+
+#include <gtest/gtest.h>
+
+#include "backend/cuda/cuda_fixture.h"
+#include "backend/cuda/fewrow.h"
+
+namespace encore {
+namespace {
+
+TEST_F(CudaTest, OneRowLinearAgreesWithThePlainKernelAndGivesTheSameBitsEveryTime) {
+  struct Case {
+    int64_t outputs;
+    int64_t columns;
+  };
+  for (const Case& c : {Case{1, 8}, Case{5, 1032}, Case{1000, 896}, Case{4096, 14336},
+                        Case{6144, 4096}, Case{2048, 11008}, Case{300, 40000}}) {
+    for (const DType dtype : {DType::kBF16, DType::kF16}) {
+      const TensorView x = random({1, c.columns}, dtype, 1);
+      const TensorView weight = random({c.outputs, c.columns}, dtype, 2);
+      const TensorView bias = random({c.outputs}, dtype, 3);
+      const TensorView fast = allocate({1, c.outputs});
+      const TensorView plain = allocate({1, c.outputs});
+      fill(fast, NAN);
+      stream_->synchronize();  // weights are constants: launches read them ahead of their turn
+      launch("linear",
+             bind("linear", {.inputs = {x, weight, bias}, .outputs = {fast}}, "linear.gemv"));
+      const std::vector<float> got = read(fast);
+      launch("linear",
+             bind("linear", {.inputs = {x, weight, bias}, .outputs = {fast}}, "linear.gemv"));
+      EXPECT_EQ(read(fast), got);
+      launch("linear",
+             bind("linear", {.inputs = {x, weight, bias}, .outputs = {plain}}, "linear.plain"));
+      const std::vector<float> want = read(plain);
+      const double scale = std::sqrt(static_cast<double>(c.columns));
+      for (size_t i = 0; i < want.size(); ++i) {
+        ASSERT_NEAR(got[i], want[i], 1e-4 * scale) << c.outputs << "x" << c.columns << " at " << i;
+      }
+    }
+    memory_.clear();
+  }
+}
+
+// Rows of `wide` without the columns from `columns` on.
+TensorView left_part(TensorView wide, int64_t columns) {
+  wide.shape = {wide.num_rows(), columns};
+  return wide;
+}
+
+TEST_F(CudaTest, FewRowLinearAgreesWithThePlainKernelAndGivesTheSameBitsEveryTime) {
+  struct Case {
+    int64_t rows;
+    int64_t outputs;
+    int64_t columns;
+  };
+  for (const Case& c :
+       {Case{1, 1, 8}, Case{2, 5, 1032}, Case{3, 1000, 896}, Case{7, 6144, 4096},
+        Case{8, 4096, 14336}, Case{9, 2048, 2048}, Case{16, 28672, 512}, Case{16, 333, 4104},
+        Case{17, 3072, 2048}, Case{33, 1000, 4096}, Case{64, 4096, 4096}, Case{64, 70000, 320},
+        Case{65, 4096, 2048}, Case{96, 1003, 1088}, Case{100, 512, 8200}, Case{128, 6144, 4096},
+        Case{128, 1001, 72}}) {
+    for (const DType dtype : {DType::kBF16, DType::kF16}) {
+      const TensorView x = left_part(random({c.rows, c.columns + 64}, dtype, 1), c.columns);
+      const TensorView weight = random({c.outputs, c.columns}, dtype, 2);
+      const TensorView bias = random({c.outputs}, dtype, 3);
+      const TensorView plain = allocate({c.rows, c.outputs + 3});
+      const TensorView wide = allocate({c.rows, c.outputs + 3});
+      stream_->synchronize();  // weights are constants: launches read them ahead of their turn
+      fill(plain, 7.0F);
+      launch("linear",
+             bind("linear", {.inputs = {x, weight, bias}, .outputs = {left_part(plain, c.outputs)}},
+                  "linear.plain"));
+      const std::vector<float> want = read(plain);
+      const double tolerance = 3e-4 * std::sqrt(static_cast<double>(c.columns));
+      const BoundLaunch bound =
+          bind("linear", {.inputs = {x, weight, bias}, .outputs = {left_part(wide, c.outputs)}},
+               "linear.fewrow");
+      std::vector<float> first;
+      for (int repeat = 0; repeat < 3; ++repeat) {
+        fill(wide, 7.0F);
+        launch("linear", bound);
+        launch("linear", bound);
+        const std::vector<float> got = read(wide);
+        if (repeat == 0) first = got;
+        ASSERT_EQ(got, first);
+      }
+      for (size_t i = 0; i < want.size(); ++i) {
+        ASSERT_NEAR(first[i], want[i], tolerance)
+            << c.rows << "x" << c.outputs << "x" << c.columns << " at " << i;
+      }
+    }
+    memory_.clear();
+  }
+}
+
+TEST_F(CudaTest, FewRowLinearAgreesWithThePlainKernelHoweverItIsCut) {
+  constexpr int64_t kOutputs = 1003;
+  constexpr int64_t kColumns = 1088;
+  const TensorView weight = random({kOutputs, kColumns}, DType::kBF16, 2);
+  for (const int64_t rows : {5, 16, 30, 64, 90, 128}) {
+    const TensorView x = random({rows, kColumns}, DType::kBF16, 1);
+    const TensorView out = allocate({rows, kOutputs});
+    stream_->synchronize();
+    launch("linear", bind("linear", {.inputs = {x, weight}, .outputs = {out}}, "linear.plain"));
+    const std::vector<float> want = read(out);
+    for (const cuda::FewRowTiling& tiling : cuda::fewrow_tilings(rows, kOutputs, kColumns)) {
+      fill(out, NAN);
+      launch("linear",
+             cuda::bind_fewrow(*device_, {.inputs = {x, weight}, .outputs = {out}}, tiling));
+      const std::vector<float> got = read(out);
+      for (size_t i = 0; i < want.size(); ++i) {
+        ASSERT_NEAR(got[i], want[i], 1e-2)
+            << rows << " rows, tiles of " << tiling.tile_outputs << ", split " << tiling.split;
+      }
+    }
+  }
+}
+
+TEST_F(CudaTest, FewRowLinearWritesEveryOutputDtypeAndStride) {
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    for (const int64_t beside : {0, 1, 2}) {
+      constexpr int64_t kRows = 13;
+      constexpr int64_t kOutputs = 1001;
+      const TensorView x = random({kRows, 1024}, dtype, 1);
+      const TensorView weight = random({kOutputs, 1024}, dtype, 2);
+      const TensorView wide = allocate({kRows, kOutputs + beside}, dtype);
+      std::vector<std::vector<std::byte>> results;
+      stream_->synchronize();
+      for (const char* name : {"linear.fewrow", "linear.plain"}) {
+        auto& bytes = results.emplace_back(static_cast<size_t>(wide.num_bytes()));
+        stream_->fill(wide.data, 0x7fc07fc0, wide.num_bytes() / 4 * 4);
+        launch(
+            "linear",
+            bind("linear", {.inputs = {x, weight}, .outputs = {left_part(wide, kOutputs)}}, name));
+        stream_->copy_to_host(bytes.data(), wide.data, wide.num_bytes());
+        stream_->synchronize();
+      }
+      visit_float(dtype, [&](auto zero) {
+        using T = decltype(zero);
+        const auto* got = reinterpret_cast<const T*>(results[0].data());
+        const auto* want = reinterpret_cast<const T*>(results[1].data());
+        for (int64_t i = 0; i < kRows * (kOutputs + beside) - 1; ++i) {
+          if (i % (kOutputs + beside) >= kOutputs) {
+            ASSERT_EQ(0, std::memcmp(got + i, want + i, 2)) << "written beside, at " << i;
+          } else {
+            const float value = static_cast<float>(want[i]);
+            ASSERT_NEAR(static_cast<float>(got[i]), value, 1e-2 + 1e-2 * std::abs(value)) << i;
+          }
+        }
+      });
+      memory_.clear();
+    }
+  }
+}
+
+TEST_F(CudaTest, ARowOfFewRowLinearHasTheSameBitsWhateverTheOtherRowsAre) {
+  const TensorView weight = random({4096, 2048}, DType::kBF16, 2);
+  const TensorView x = random({16, 2048}, DType::kBF16, 1);
+  const TensorView out = allocate({16, 4096});
+  stream_->synchronize();
+  const auto bits = [&](int64_t rows) {
+    TensorView some_x = x;
+    some_x.shape = {rows, 2048};
+    TensorView some_out = out;
+    some_out.shape = {rows, 4096};
+    fill(out, NAN);
+    launch("linear",
+           bind("linear", {.inputs = {some_x, weight}, .outputs = {some_out}}, "linear.fewrow"));
+    std::vector<float> all = read(out);
+    all.resize(9 * 4096);
+    return all;
+  };
+  const std::vector<float> all = bits(16);
+  EXPECT_EQ(bits(9), all);
+  stream_->fill(x.row<uint16_t>(9), 0x7fc07fc0, 7 * 2048 * 2);
+  EXPECT_EQ(bits(16), all);
+}
+
+TEST_F(CudaTest, CublasLtHonoursRowStridesBiasAndOutputDtype) {
+  for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
+    for (const DType out_dtype : {dtype, DType::kF32}) {
+      TensorView x = random({37, 256}, dtype, 1);
+      x.shape = {37, 192};  // a column slice
+      const TensorView weight = random({72, 192}, dtype, 2);
+      const TensorView bias = random({72}, dtype, 3);
+      const TensorView wide = allocate({37, 128}, out_dtype);
+      TensorView out = wide;
+      out.shape = {37, 72};
+      std::vector<std::vector<std::byte>> results;
+      for (const char* name : {"linear.cublaslt", "linear.plain"}) {
+        stream_->fill(wide.data, 0, wide.num_bytes());
+        launch("linear", bind("linear", {.inputs = {x, weight, bias}, .outputs = {out}}, name));
+        auto& bytes = results.emplace_back(static_cast<size_t>(wide.num_bytes()));
+        stream_->copy_to_host(bytes.data(), wide.data, wide.num_bytes());
+        stream_->synchronize();
+      }
+      for (int64_t i = 0; i < 37 * 128; ++i) {
+        const auto value = [&](const std::vector<std::byte>& bytes) {
+          return visit_float(out_dtype, [&](auto zero) {
+            using T = decltype(zero);
+            return static_cast<float>(reinterpret_cast<const T*>(bytes.data())[i]);
+          });
+        };
+        const float want = value(results[1]);
+        ASSERT_NEAR(value(results[0]), want, 1e-2 + 1e-2 * std::abs(want))
+            << name(dtype) << " to " << name(out_dtype) << " at " << i;
+      }
+      memory_.clear();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace encore
