@@ -27,10 +27,11 @@ void write(Level level, const std::string& message) {
   fmt::print(stderr, "encore: {}{}\n", level == Level::kWarning ? "warning: " : "", message);
 }
 
-Progress::Progress(std::string what, double total, std::string unit)
+Progress::Progress(std::string what, double total, std::string unit, double worth_a_line)
     : what_(std::move(what)),
       total_(total),
       unit_(std::move(unit)),
+      worth_a_line_(worth_a_line),
       start_seconds_(now_seconds()),
       last_print_seconds_(start_seconds_) {}
 
@@ -46,8 +47,9 @@ void Progress::update(double done) {
 Progress::~Progress() {
   if (level() < Level::kInfo) return;
   if (isatty(2) != 0) fmt::print(stderr, "\r\x1b[K");
-  fmt::print(stderr, "encore: {} {:.1f} {} in {:.2f} s\n", what_, done_, unit_,
-             now_seconds() - start_seconds_);
+  const double seconds = now_seconds() - start_seconds_;
+  if (seconds < worth_a_line_) return;
+  fmt::print(stderr, "encore: {} {:.1f} {} in {:.2f} s\n", what_, done_, unit_, seconds);
 }
 
 }  // namespace encore::log

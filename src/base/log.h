@@ -29,10 +29,10 @@ void warning(fmt::format_string<Args...> format, Args&&... args) {
 }
 
 // One line of progress for long work, rewritten in place on a terminal, silent elsewhere until
-// done.
+// done. Work that took less than `worth_a_line` seconds leaves no line.
 class Progress {
  public:
-  Progress(std::string what, double total, std::string unit);
+  Progress(std::string what, double total, std::string unit, double worth_a_line = 0);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -44,6 +44,7 @@ class Progress {
   std::string what_;
   double total_;
   std::string unit_;
+  double worth_a_line_;
   double start_seconds_;
   double last_print_seconds_ = 0;
   double done_ = 0;

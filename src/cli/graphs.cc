@@ -37,8 +37,8 @@ Coverage counts every step that the scheduler may form under --max-batch-size an
 would be recorded for these ladders: --coverage needs no log, --eager-steps forbid makes an uncovered step an error.
 
 With --estimate: nodes, recording time and memory by size, from the program of --model alone, nothing loaded.
-  time    nodes x (0.5 us capture + 1.5 us instantiate + 1.1 us upload)
-  memory  nodes x 2.73 kB (0.82 MB for 300 nodes); the arena beside it is one for all sizes
+  time    recordings x 18 us + nodes x (4 us capture + 7 us instantiate and upload)
+  memory  recordings x 113 kB + nodes x 4.5 kB; the arena beside it is one for all sizes
 Both were measured on an H200 with CUDA 13.0. --measure loads the model and puts the figures of this device beside them:
 strategies, numbers of sizes, orders of recording, and the memory plan against the driver's count.)";
 

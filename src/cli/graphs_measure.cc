@@ -312,12 +312,13 @@ void measure_graphs(const GraphsOptions& options) {
   }
   print(fmt::format(
       "decode ladders up to {} sequences, {}\n{}\n{}\n{}\n{}\n"
-      "  memory predicted: nodes x {:.2f} kB; padding: every size from 1 to {} once; mean step: of "
+      "  memory predicted: recordings x {:.0f} kB + nodes x {:.1f} kB; padding: every size from 1 "
+      "to {} once; mean step: of "
       "{} sizes between;\n  speed-up: over no recordings, where every size runs unpadded\n",
       max, options.common.model.empty() ? "stories" : options.common.model,
       table_text(named, eager_ms), table_text(counted, eager_ms), orders_text(orders),
-      plan_text(orders.front(), options.replays), runtime::kRecordingBytesPerNode / 1e3, max,
-      sample_sizes(max).size()));
+      plan_text(orders.front(), options.replays), runtime::kBytesPerRecording / 1e3,
+      runtime::kBytesPerNode / 1e3, max, sample_sizes(max).size()));
 }
 
 }  // namespace encore::cli

@@ -73,11 +73,9 @@ json::object recordings_json(const runtime::RecordingStats& stats) {
                         {"capture_ms", part.capture_ms},
                         {"instantiate_ms", part.instantiate_ms}};
   };
-  return {{"full", part(stats.full)},
-          {"pieces", part(stats.pieces)},
-          {"lower_ms", stats.lower_ms},
-          {"warm_up_ms", stats.warm_up_ms},
-          {"replays", stats.replays}};
+  return {{"full", part(stats.full)},       {"pieces", part(stats.pieces)},
+          {"segments", stats.segments},     {"lower_ms", stats.lower_ms},
+          {"warm_up_ms", stats.warm_up_ms}, {"replays", stats.replays}};
 }
 
 std::string recordings_text(const runtime::RecordingStats& stats) {

@@ -120,7 +120,8 @@ class FaultTest : public ::testing::TestWithParam<const char*> {
         EXPECT_EQ(generate(*model), tokens_) << "after a fault at call " << at;
       }
     }
-    EXPECT_EQ(device_->used_bytes(), used_) << "memory leaked";
+    EXPECT_EQ(device_->used_bytes(), used_)
+        << "memory leaked, or another process uses the device: this test wants it for itself";
     EXPECT_EQ(load_and_generate(policy), tokens_);
     return went_on;
   }

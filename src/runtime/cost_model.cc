@@ -27,11 +27,11 @@ BucketCost pieces(const passes::Program& program, ir::Symbol rows, int64_t size)
 }  // namespace
 
 double BucketCost::milliseconds() const {
-  return nodes * (kCaptureUsPerNode + kInstantiateUsPerNode + kUploadUsPerNode) / 1e3;
+  return (recordings * kUsPerRecording + nodes * (kCaptureUsPerNode + kInstantiateUsPerNode)) / 1e3;
 }
 
 int64_t BucketCost::bytes() const {
-  return std::llround(nodes * kRecordingBytesPerNode);
+  return std::llround(recordings * kBytesPerRecording + nodes * kBytesPerNode);
 }
 
 BucketCost RecordingEstimate::total() const {

@@ -9,12 +9,14 @@
 
 namespace encore::runtime {
 
-// Measured on an H200 with CUDA 13.0. Both grow with the nodes: a recording of 5 nodes takes about
-// 13 kB, one of 300 nodes 0.82 MB.
-inline constexpr double kCaptureUsPerNode = 0.5;
-inline constexpr double kInstantiateUsPerNode = 1.5;
-inline constexpr double kUploadUsPerNode = 1.1;
-inline constexpr double kRecordingBytesPerNode = 0.82e6 / 300;
+// Measured on an H200 with CUDA 13.0 (driver 580), a node being a launch of the program, which is
+// one to three kernels: 51 full steps and 1437 pieces of an 8B model, and graphs of 1 and of 6
+// kernels, which take 115 and 126 kB.
+inline constexpr double kCaptureUsPerNode = 4;
+inline constexpr double kInstantiateUsPerNode = 7;  // and upload
+inline constexpr double kUsPerRecording = 18;
+inline constexpr double kBytesPerNode = 4.5e3;
+inline constexpr double kBytesPerRecording = 113e3;
 
 // The recordings that one bucket takes.
 struct BucketCost {

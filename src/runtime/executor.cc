@@ -17,6 +17,7 @@ namespace {
 
 // Outputs up to this size pass through pinned memory, so that reading them does not stage.
 constexpr int64_t kPinnedOutputBytes = int64_t{1} << 20;
+constexpr double kWorthALine = 1;                // seconds
 constexpr std::string_view kFillInput = "fill";  // what embedding rows of padding tokens hold
 
 // As a 32-bit pattern that reads as NaN, or as a large number, in every float dtype.
@@ -142,12 +143,19 @@ const RecordingStats& Executor::record() {
   const auto uniform = uniform_shapes(coverage_.sequences, options_.limits);
   const auto mixed = mixed_shapes(mixed_sequences(), coverage_.tokens);
   RecordingStats& stats = recordings_.stats();
+  stats.segments = tables_.num_segments();
   const int64_t at_start = device_.used_bytes().value_or(0);
   stats.lower_ms = timed([&] {
     const Tuner::Phase tuning(device_.tuner());
+    log::Progress progress("choosing kernels for",
+                           static_cast<double>(uniform.size() + mixed.size()), "sizes",
+                           kWorthALine);
+    int done = 0;
     for (const auto* shapes : {&uniform, &mixed}) {
-      for (const StepShape& shape : *shapes)
+      for (const StepShape& shape : *shapes) {
         tables_.lower_all(shape);
+        progress.update(++done);
+      }
     }
   });
   stats.warm_up_ms = timed([&] {
@@ -176,7 +184,10 @@ const RecordingStats& Executor::record() {
 
 void Executor::record_shapes(std::vector<StepShape> shapes, bool full, bool pieces) {
   if (options_.record_order == RecordOrder::kAscending) std::reverse(shapes.begin(), shapes.end());
+  log::Progress progress("recording", static_cast<double>(shapes.size()), "sizes", kWorthALine);
+  int done = 0;
   for (const StepShape& shape : shapes) {
+    progress.update(done++);
     if (full) {
       record_or_drop([&] { recordings_.record_full(shape); },
                      [&] {

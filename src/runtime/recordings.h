@@ -25,6 +25,7 @@ struct RecordingStats {
   };
   Part full;
   Part pieces;
+  int segments = 0;       // of the program
   double lower_ms = 0;    // kernels and algorithms chosen and bound
   double warm_up_ms = 0;  // each kernel launched once
   int64_t replays = 0;    // since
