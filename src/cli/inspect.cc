@@ -206,7 +206,8 @@ json::object overview_json(const Inspected& inspected) {
 }
 
 void inspect(Options options) {
-  if (options.dot && !options.recording && options.after.empty()) options.after = passes::all().back().name;
+  if (options.dot && !options.recording && options.after.empty())
+    options.after = passes::all().back().name;
   const Inspected inspected = compile(options);
   const passes::Program& program = inspected.compiled.program;
   if (options.json) return print(to_text(overview_json(inspected)) + "\n");
