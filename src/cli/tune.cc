@@ -1,4 +1,5 @@
 // encore tune: the ladders that pad the steps of a log least.
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
+#include "config/options.h"
 
 namespace encore::cli {
 namespace {
@@ -74,9 +76,26 @@ std::string yaml_key(const Workload& workload) {
   return workload.key == "decode" ? "decode_ladder" : "token_ladder";
 }
 
-std::string yaml_line(const Tuned& tuned) {
+std::string ladder_line(const Tuned& tuned) {
   if (!tuned.best) return "";
   return fmt::format("{}: [{}]\n", yaml_key(tuned.workload), sizes_text(tuned.best->ladder));
+}
+
+int64_t largest_size(const Tuned& tuned) {
+  return tuned.best ? tuned.best->ladder.sizes().back() : 0;
+}
+
+// An option that the ladders need to be this large; none when it cannot be.
+std::string limit_line(std::string_view option, int64_t size) {
+  const bool can_be = size > 0 && size <= static_cast<int64_t>(config::find_option(option)->max);
+  return can_be ? fmt::format("{}: {}\n", option, size) : std::string();
+}
+
+// The ladders, and the limits under which they may be as large as they are.
+std::string yaml_of(const Tuned& decode, const Tuned& tokens) {
+  return ladder_line(decode) + ladder_line(tokens) +
+         limit_line("max_batch_size", largest_size(decode)) +
+         limit_line("max_num_tokens", std::max(largest_size(decode), largest_size(tokens)));
 }
 
 std::string report(const Tuned& tuned) {
@@ -123,7 +142,7 @@ void run_tune(const Options& options) {
   const std::string title = fmt::format("encore tune: {} steps, at most {} sizes a ladder\n\n",
                                         steps.size(), options.budget);
   const std::string text = title + report(decode) + "\n" + report(tokens);
-  const std::string yaml = commented(text) + yaml_line(decode) + yaml_line(tokens);
+  const std::string yaml = commented(text) + yaml_of(decode, tokens);
   if (!options.out.empty()) write_file(options.out, yaml);
   if (options.json) {
     return print(

@@ -168,7 +168,7 @@ class TuneTest(LadderTest):
         self.write_log([(0, size) for size in range(1, 40)] + [(size, 2) for size in range(1, 90)])
         yaml = self.run_encore("tune", self.log, "--budget", 4).stdout
         keys = dict(line.split(": ") for line in yaml.splitlines() if not line.startswith("#"))
-        self.assertEqual(set(keys), {"decode_ladder", "token_ladder"})
+        self.assertEqual(set(keys), {"decode_ladder", "token_ladder", "max_batch_size", "max_num_tokens"})
         ladders = {key: json.loads(value) for key, value in keys.items()}
         report = self.json_of("graphs", "--log", self.log, "--decode-ladder", ",".join(map(str, ladders["decode_ladder"])),
                               "--token-ladder", ",".join(map(str, ladders["token_ladder"])))
@@ -180,6 +180,7 @@ class TuneTest(LadderTest):
         prices = self.run_encore("tune", self.log, "--budget", 4, "--out", path).stdout
         self.assertEqual(path.read_text(), yaml)
         self.assertIn("sglang", prices)
+        self.run_encore("generate", "--device", "cpu", "--config", path, "--prompt-ids", "1,2", "--max-tokens", 2)
 
     def test_times_weigh_where_the_log_has_them(self):
         # Up to 8 sequences a step takes as long; from there on each one costs.
