@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "cli/bench.h"
+#include "engine/trial_step.h"
 
 namespace encore::cli {
 namespace {
@@ -75,16 +76,7 @@ Trace trace_steps(Tracer& tracer, Decoding& decoding, int64_t num_steps) {
 }
 
 FilledKv::FilledKv(engine::LoadedModel& model) : model_(model), pages_(model.num_pages()) {
-  runtime::Executor& executor = model.executor();
-  const ir::Graph& graph = executor.program().graph;
-  uint64_t seed = kKvSeed;
-  for (const ir::ValueId state : graph.values_of_kind(ir::ValueKind::kState)) {
-    const TensorView all = executor.states().view(state);
-    const int64_t elements = model.num_pages() * all.row_elements();  // what has memory
-    executor.device().fill_random(executor.stream(), {all.data, all.dtype, {elements}}, seed++,
-                                  1.0F);
-  }
-  executor.synchronize();
+  engine::fill_kv(model, kKvSeed, 1.0F);
   std::iota(pages_.begin(), pages_.end(), 0);
   std::shuffle(pages_.begin(), pages_.end(), std::mt19937_64(kPageSeed));
 }

@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "cli/bench.h"
+#include "cli/ladder_report.h"
 #include "cli/open.h"
 #include "cli/output.h"
 #include "cli/report.h"
@@ -208,10 +209,6 @@ std::vector<Strategy> by_number(int64_t max) {
 std::string milliseconds(double value) {
   return fmt::format("{:.2f}", value);
 }
-std::string percent(double share) {
-  return fmt::format("{:.1f} %", 100 * share);
-}
-
 std::string recordings_bytes(const Measured& measured) {
   return measured.used_bytes > 0 ? bytes_text(measured.plan.recordings) : "-";
 }

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "runtime/addresses.h"
 #include "runtime/lower.h"
 #include "runtime/step_inputs.h"
 
@@ -50,13 +51,7 @@ class ReservedAddresses : public runtime::Addresses {
     if (value.kind != ir::ValueKind::kNode) {
       return {at(offsets_[id.index]), value.type.dtype, value.type.resolve({})};
     }
-    const passes::Placement& place = program_.arena.placements[id.index];
-    const ir::Value& root = program_.graph.value(place.root);
-    if (root.kind != ir::ValueKind::kNode) return view(place.root, sizes);
-    TensorView view(at(arena_ + place.offset + place.column * size_of(value.type.dtype)),
-                    value.type.dtype, value.type.resolve(sizes));
-    view.row_stride = root.type.resolve(sizes).num_elements_from(1);
-    return view;
+    return runtime::node_view(program_, id, sizes, at(arena_), *this);
   }
 
   [[nodiscard]] void* scratch(int64_t bytes) const override {

@@ -118,7 +118,7 @@ Verification verify_recordings(LoadedModel& model) {
   const runtime::Executor& executor = model.executor();
   const runtime::Coverage& coverage = executor.coverage();
   std::vector<StepShape> shapes = uniform_shapes(coverage.sequences, model.limits());
-  for (const StepShape& mixed : mixed_shapes(executor.mixed_sequences(), coverage.tokens))
+  for (const StepShape& mixed : mixed_shapes(coverage.mixed_ladder(), coverage.tokens))
     shapes.push_back(mixed);
   fill_kv(model, kSeed);
   Verification verification;

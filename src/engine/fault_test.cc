@@ -57,18 +57,11 @@ std::vector<int32_t> generate(LoadedModel& model) {
   return tokens;
 }
 
-class FaultTest : public ::testing::TestWithParam<const char*> {
+class FaultTest : public testing::DeviceTest {
  protected:
   void SetUp() override {
-    if (std::string(GetParam()) == "Cuda") {
-      try {
-        device_ = create_cuda_device();
-      } catch (const Error& error) {
-        GTEST_SKIP() << error.what();
-      }
-    } else {
-      device_ = create_cpu_device({.num_threads = 1});
-    }
+    DeviceTest::SetUp();
+    if (IsSkipped()) return;
     bystander_ = device_->create_stream();
     calls_ = num_calls();  // also sets up what a device sets up once
     calls_ = num_calls();
@@ -126,7 +119,6 @@ class FaultTest : public ::testing::TestWithParam<const char*> {
     return went_on;
   }
 
-  std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> bystander_;
   int calls_ = 0;
   int recordings_ = 0;

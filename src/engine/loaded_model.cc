@@ -85,20 +85,11 @@ LoadedModel::LoadedModel(Device& device, const ModelSource& source, const LoadOp
   const int64_t wanted_pages = std::max<int64_t>(1, (wanted + page_size_ - 1) / page_size_);
   compiled_ = compile_model(config_, options, wanted_pages);
   weights_.emplace(compiled_.program.graph, weight_source(source), device);
-  runtime::ExecutorOptions executor_options;
-  executor_options.limits = options.limits;
-  executor_options.graphs = options.graphs;
-  executor_options.record_all_modes = options.record_all_modes;
-  executor_options.sequences = options.sequences;
-  executor_options.tokens = options.tokens;
-  executor_options.pad_uniform = options.pad_uniform;
-  executor_options.poison = options.poison;
-  if (options.graphs_debug && options.poison == runtime::Poison::kNone)
-    executor_options.poison = runtime::Poison::kNaN;
-  executor_options.check_addresses = options.graphs_debug;
-  executor_options.eager_steps = options.eager_steps;
-  executor_options.recording_errors = options.recording_errors;
-  executor_options.record_order = options.record_order;
+  runtime::ExecutorOptions executor_options = options;
+  if (options.graphs_debug) {
+    executor_options.check_addresses = true;
+    if (options.poison == runtime::Poison::kNone) executor_options.poison = runtime::Poison::kNaN;
+  }
   executor_ = std::make_unique<runtime::Executor>(device, compiled_.program, weights_->views(),
                                                   executor_options);
   executor_->record();

@@ -16,19 +16,10 @@
 
 namespace encore::engine {
 
-struct LoadOptions {
-  runtime::Limits limits;
-  runtime::Graphs graphs = runtime::Graphs::kAuto;
-  bool record_all_modes = false;
-  runtime::Ladder sequences;  // empty: the default ladder
-  runtime::Ladder tokens;
-  bool pad_uniform = true;  // off: uniform steps are replayed at exact sizes only
-  runtime::Poison poison = runtime::Poison::kNone;
-  runtime::EagerSteps eager_steps = runtime::EagerSteps::kAllow;
-  runtime::RecordingErrors recording_errors = runtime::RecordingErrors::kStop;
-  runtime::RecordOrder record_order = runtime::RecordOrder::kDescending;
-  bool graphs_debug =
-      false;  // every recording checked before use, every step for what it may touch
+// What an executor is told, and what comes before and after it.
+struct LoadOptions : runtime::ExecutorOptions {
+  // Every recording checked before use, every step for what it may touch.
+  bool graphs_debug = false;
   // Capacity of the KV pool; absent: max_batch_size sequences of max_seq_len, or what fits.
   std::optional<int64_t> kv_tokens;
   // What fits: this share of the memory that is free once weights, arena and recordings lie in it,

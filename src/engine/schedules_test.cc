@@ -34,18 +34,11 @@ ModelSource smallest_model() {
   return source;
 }
 
-class SchedulesTest : public ::testing::TestWithParam<const char*> {
+class SchedulesTest : public testing::DeviceTest {
  protected:
   void SetUp() override {
-    if (std::string(GetParam()) == "Cuda") {
-      try {
-        device_ = create_cuda_device();
-      } catch (const Error& error) {
-        GTEST_SKIP() << error.what();
-      }
-    } else {
-      device_ = create_cpu_device({});
-    }
+    DeviceTest::SetUp();
+    if (IsSkipped()) return;
     LoadOptions options;
     options.limits = {.max_num_tokens = kMaxNumTokens,
                       .max_batch_size = kMaxBatchSize,
@@ -72,7 +65,6 @@ class SchedulesTest : public ::testing::TestWithParam<const char*> {
         << describe(request) << ": " << describe(*difference, walked);
   }
 
-  std::unique_ptr<Device> device_;
   std::optional<LoadedModel> model_;
 };
 

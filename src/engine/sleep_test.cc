@@ -103,24 +103,7 @@ class Decode {
   std::vector<uint32_t> logits_;  // bits
 };
 
-class SleepTest : public ::testing::TestWithParam<const char*> {
- protected:
-  void SetUp() override {
-    const std::string name = GetParam();
-    if (name == "Cuda") {
-      try {
-        device_ = create_cuda_device();
-      } catch (const Error& error) {
-        GTEST_SKIP() << error.what();
-      }
-    } else {
-      CpuOptions options{.num_threads = 2};
-      if (name == "CpuShuffled") options.shuffle_seed = 1234;
-      device_ = create_cpu_device(options);
-    }
-  }
-  std::unique_ptr<Device> device_;
-};
+class SleepTest : public testing::DeviceTest {};
 
 TEST_P(SleepTest, TwentySleepsBetweenTheStepsOf32SequencesChangeNoToken) {
   for (const Graphs graphs : {Graphs::kFull, Graphs::kPiecewise, Graphs::kNone}) {

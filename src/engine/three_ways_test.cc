@@ -129,24 +129,7 @@ Bits mixed_trace(Device& device, const Trial& trial) {
   return trace;
 }
 
-class ThreeWaysTest : public ::testing::TestWithParam<const char*> {
- protected:
-  void SetUp() override {
-    const std::string name = GetParam();
-    if (name == "Cuda") {
-      try {
-        device_ = create_cuda_device();
-      } catch (const Error& error) {
-        GTEST_SKIP() << error.what();
-      }
-    } else {
-      CpuOptions options{.num_threads = 2};
-      if (name == "CpuShuffled") options.shuffle_seed = 1234;
-      device_ = create_cpu_device(options);
-    }
-  }
-  std::unique_ptr<Device> device_;
-};
+class ThreeWaysTest : public testing::DeviceTest {};
 
 TEST_P(ThreeWaysTest, UniformStepsAgreeBitForBitAtAndBetweenBuckets) {
   for (const Tiny kind : {Tiny::kLlama, Tiny::kQwen3, Tiny::kQwen2}) {

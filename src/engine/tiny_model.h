@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 #include "engine/engine.h"
 
 namespace encore::engine::testing {
@@ -31,5 +33,26 @@ inline ModelSource tiny_model(Tiny kind) {
   config.qkv_bias = kind == Tiny::kQwen2;
   return {config, std::nullopt};
 }
+
+// A test that runs on each device it is instantiated for: "Cpu", "CpuShuffled" (launches in random
+// legal order) or "Cuda", where it is skipped without a GPU.
+class DeviceTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    const std::string name = GetParam();
+    if (name == "Cuda") {
+      try {
+        device_ = create_cuda_device();
+      } catch (const Error& error) {
+        GTEST_SKIP() << error.what();
+      }
+    } else {
+      CpuOptions options{.num_threads = 2};
+      if (name == "CpuShuffled") options.shuffle_seed = 1234;
+      device_ = create_cpu_device(options);
+    }
+  }
+  std::unique_ptr<Device> device_;
+};
 
 }  // namespace encore::engine::testing

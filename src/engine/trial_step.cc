@@ -7,7 +7,6 @@ namespace encore::engine {
 namespace {
 
 constexpr int64_t kLongestPast = 200;
-constexpr float kKvStddev = 0.5F;
 
 // A mixed step: single tokens in the first half of the sequences, prompts of about one length in
 // the others.
@@ -58,14 +57,14 @@ std::optional<TrialStep> trial_step(const LoadedModel& model, const runtime::Ste
   return step;
 }
 
-void fill_kv(LoadedModel& model, uint64_t seed) {
+void fill_kv(LoadedModel& model, uint64_t seed, float stddev) {
   runtime::Executor& executor = model.executor();
   const ir::Graph& graph = executor.program().graph;
   for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kState)) {
     const TensorView all = executor.states().view(id);
     const TensorView mapped(all.data, all.dtype,
                             {std::min(all.num_rows(), model.num_pages()), all.row_elements()});
-    executor.device().fill_random(executor.stream(), mapped, seed++, kKvStddev);
+    executor.device().fill_random(executor.stream(), mapped, seed++, stddev);
   }
   executor.synchronize();
 }

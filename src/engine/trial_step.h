@@ -24,9 +24,9 @@ struct TrialStep {
 // long as the KV pool allows. Nothing when the pool has no page for each sequence.
 std::optional<TrialStep> trial_step(const LoadedModel& model, const runtime::StepRequest& request);
 
-// Fills every page with small random numbers: what a trial step finds as its past.
-// No sequence may be in flight.
-void fill_kv(LoadedModel& model, uint64_t seed);
+// Fills every page with random numbers: what a trial step finds as its past. No sequence may be in
+// flight.
+void fill_kv(LoadedModel& model, uint64_t seed, float stddev = 0.5F);
 
 // Chooses the way (Executor::begin) and writes the step's inputs, a function of `seed`.
 runtime::Choice begin(LoadedModel& model, const TrialStep& step, uint64_t seed);

@@ -4,6 +4,19 @@
 
 namespace encore::runtime {
 
+TensorView node_view(const passes::Program& program, ir::ValueId id, const ir::Sizes& sizes,
+                     std::byte* arena, const Addresses& others) {
+  const ir::Type& type = program.graph.value(id).type;
+  const passes::Placement& place = program.arena.placements[id.index];
+  const ir::Value& root = program.graph.value(place.root);
+  if (root.kind != ir::ValueKind::kNode) return others.view(place.root, sizes);
+  const int64_t offset = program.arena.placements[place.root.index].offset;
+  TensorView view(arena + offset + place.column * size_of(type.dtype), type.dtype,
+                  type.resolve(sizes));
+  view.row_stride = root.type.resolve(sizes).num_elements_from(1);
+  return view;
+}
+
 AddressMap::AddressMap(Device& device, const passes::Program& program,
                        std::vector<TensorView> weights, const StepInputs& inputs,
                        const States& states)
@@ -29,14 +42,7 @@ TensorView AddressMap::view(ir::ValueId id, const ir::Sizes& sizes) const {
     case ir::ValueKind::kNode:
       break;
   }
-  const passes::Placement& place = program_.arena.placements[id.index];
-  const ir::Value& root = program_.graph.value(place.root);
-  if (root.kind != ir::ValueKind::kNode) return view(place.root, sizes);
-  const int64_t offset = program_.arena.placements[place.root.index].offset;
-  TensorView view(arena_.data() + offset + place.column * size_of(value.type.dtype),
-                  value.type.dtype, value.type.resolve(sizes));
-  view.row_stride = root.type.resolve(sizes).num_elements_from(1);
-  return view;
+  return node_view(program_, id, sizes, arena_.data(), *this);
 }
 
 void* AddressMap::scratch(int64_t bytes) const {

@@ -11,6 +11,11 @@
 
 namespace encore::runtime {
 
+// Where a value that a node makes lies: in the arena as planned, or in the input, weight or state
+// that it is a view of or written over, for which `others` is asked.
+TensorView node_view(const passes::Program& program, ir::ValueId id, const ir::Sizes& sizes,
+                     std::byte* arena, const Addresses& others);
+
 // Lifetime: refers to the program, the step inputs and the states.
 class AddressMap : public Addresses {
  public:

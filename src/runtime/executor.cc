@@ -94,7 +94,7 @@ Executor::Executor(Device& device, const passes::Program& program, std::vector<T
 
 Workspace Executor::largest_workspace() const {
   std::vector<StepShape> shapes = uniform_shapes(coverage_.sequences, options_.limits);
-  const std::vector<StepShape> mixed = mixed_shapes(mixed_sequences(), coverage_.tokens);
+  const std::vector<StepShape> mixed = mixed_shapes(coverage_.mixed_ladder(), coverage_.tokens);
   shapes.insert(shapes.end(), mixed.begin(), mixed.end());
   // Above the ladders, and where nothing is padded, steps run at any size.
   const Limits& limits = options_.limits;
@@ -112,10 +112,6 @@ Workspace Executor::largest_workspace() const {
     most.num_counters = std::max(most.num_counters, workspace.num_counters);
   }
   return most;
-}
-
-const Ladder& Executor::mixed_sequences() const {
-  return coverage_.mixed_sequences.empty() ? coverage_.sequences : coverage_.mixed_sequences;
 }
 
 Choice Executor::begin(const StepRequest& request) {

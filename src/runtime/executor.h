@@ -93,8 +93,6 @@ class Executor {
     plan.states = states_.mapped_bytes();
     return plan;
   }
-  // Buckets of B in mixed steps.
-  [[nodiscard]] const Ladder& mixed_sequences() const;
   [[nodiscard]] const Coverage& coverage() const { return coverage_; }
   [[nodiscard]] const passes::Program& program() const { return program_; }
   [[nodiscard]] Stream& stream() { return *stream_; }

@@ -29,15 +29,16 @@ std::string signature(const Launch& launch) {
 }  // namespace
 
 const RecordingStats& Executor::record() {
-  const bool all = options_.record_all_modes;
-  if (options_.graphs == Graphs::kNone && !all) return recordings_.stats();
-  const bool full_wanted = all || options_.graphs != Graphs::kPiecewise;
-  coverage_.full = full_wanted && program_.full_recordable();
-  coverage_.uniform_pieces = all || !coverage_.full;
-  coverage_.mixed_pieces = all || options_.graphs != Graphs::kFullDecodeOnly;
+  if (options_.graphs == Graphs::kNone && !options_.record_all_modes) return recordings_.stats();
+  plan_recordings(coverage_, program_.full_recordable());
+  if (options_.record_all_modes) {
+    coverage_.full = program_.full_recordable();
+    coverage_.uniform_pieces = true;
+    coverage_.mixed_pieces = true;
+  }
 
   const auto uniform = uniform_shapes(coverage_.sequences, options_.limits);
-  const auto mixed = mixed_shapes(mixed_sequences(), coverage_.tokens);
+  const auto mixed = mixed_shapes(coverage_.mixed_ladder(), coverage_.tokens);
   RecordingStats& stats = recordings_.stats();
   stats.segments = tables_.num_segments();
   const int64_t at_start = device_.used_bytes().value_or(0);
