@@ -1,16 +1,22 @@
 // linear with up to 128 rows. As in gemv.cu, most of the time goes into reading the weights, so the
 // kernel is a stream: one thread of each block keeps a ring of boxes of weights in flight, filled
-// before the launches before have ended, and one or two warpgroups multiply them with the boxes of
-// x beside them.
+// before the launches before have ended, another a ring of boxes of x, and one or two warpgroups
+// multiply them.
 //
 // The operands are swapped: out^T [O, R] = weight [O, I] x^T [I, R]. Outputs are the 64 rows of a
-// tensor core's product, the rows of x its 8 to 128 columns, so few rows waste nothing that
+// tensor core's product, the rows of x its 16 to 128 columns, so few rows waste nothing that
 // matters.
 //
-// Every tile of outputs reads all of x again, so low tiles would read more of x than of weights.
-// Where outputs are few, the two blocks of a cluster share a tile and split the columns: each sends
-// the other half of its partial sums. A sum of two has one order; so a row's bits depend on the
-// numbers of columns and outputs and on the padded number of rows alone.
+// What counts on an H200, by measurement of what is left when a part is taken out:
+// - Boxes are fetched in lines of 128 bytes. With 256 the stream is 2 to 6 % slower.
+// - A block has at most 88 KB of weights asked for and not yet there. Its ring fills further while
+//   the launches before end, but a longer queue is no faster, and x waits in it.
+// - Finished outputs leave by way of shared memory, as whole rows of the tile. Pairs, as the tensor
+//   cores leave them, take 2 us with 64 rows and 4 us with 128.
+// - A block fetches all of x for each of its tiles, so low tiles move more of x than of weights.
+//   Where outputs are few, the two blocks of a cluster share a tile and split the columns: each
+//   sends the sums of half of the rows. A sum of two has one order; so a row's bits depend on the
+//   numbers of columns and outputs and on the padded number of rows alone.
 //
 // A block asks for more than half of a multiprocessor's shared memory, for the reason in gemv.cu.
 #include "backend/cuda/fewrow.h"
@@ -21,46 +27,62 @@
 #include "backend/cuda/driver.h"
 #include "backend/cuda/fewrow.cuh"
 #include "backend/cuda/launch.h"
+#include "backend/tuning.h"
 
 namespace encore::cuda {
 namespace {
 
 using namespace fewrow;
 
-// Up to which whole decode steps of an 8B model on an H200 are no slower than with cuBLASLt: from
-// 72 to 96 rows they are 2 to 5 % slower, though the layer's products alone keep up.
-constexpr int kMaxGoodRows = 64;
 constexpr int64_t kMinTileOutputs = 32;  // unless there are fewer
 constexpr int64_t kMaxStages = 32;
 constexpr int64_t kBarrierBytes = 8;
 constexpr int64_t kSharedBytes = 216 * 1024;
-constexpr int64_t kMaxStageBytes = 48 * 1024;
+// Smaller stages are passed on too often; with many rows, larger ones leave rings of too few.
+constexpr int64_t kMinStageBytes = 28 * 1024;
+constexpr int64_t kMinStageBytesOfManyRows = 24 * 1024;
+constexpr int64_t kManyRows = 96;
+// Of weights and x, by a block: about what arrives while the memory answers. Of weights alone:
+// within limits, and no more than half of what the block reads.
+constexpr int64_t kBytesInFlight = 136 * 1024;
+constexpr int64_t kMinWeightsInFlight = 48 * 1024;
+constexpr int64_t kMaxWeightsInFlight = 88 * 1024;
+constexpr int64_t kMinWeightRingBytes = 68 * 1024;
+// The columns of x that a block has asked for are those whose weights take so many bytes.
+constexpr int64_t kWeightBytesAhead = 64 * 1024;
+constexpr int64_t kMaxBoxesAhead = 16;
 constexpr int64_t kBlocks = 132;  // of an H200, one on each multiprocessor
 
 template <typename T>
 struct Variant {
   int rows;
-  int products;  // above each other in a warpgroup's part of a tile
+  int outputs;  // of a tile, at most
   int warpgroups;
-  void (*kernel)(FewRowArgs<Store<T>>);
-
-  [[nodiscard]] constexpr int outputs() const { return products * warpgroups * kProductOutputs; }
+  int staged_bytes[2];  // by blocks in a cluster, less one
+  int partial_bytes;
+  void (*kernel)(FewRowArgs<T>);
 };
 
-template <typename T, int kRows, int kProducts, int kWarpgroups = 1>
+template <typename T, int kRows, int kProducts, int kWarpgroups>
 constexpr Variant<T> variant() {
-  return {kRows, kProducts, kWarpgroups, fewrow_kernel<Store<T>, kRows, kProducts, kWarpgroups>};
+  using Consumers = Consumer<T, kRows, kProducts, kWarpgroups>;
+  return {kRows,
+          kProducts * kWarpgroups * kProductOutputs,
+          kWarpgroups,
+          {kWarpgroups * Consumers::staged_bytes(1), kWarpgroups * Consumers::staged_bytes(2)},
+          Consumers::kPartialBytes,
+          fewrow_kernel<T, kRows, kProducts, kWarpgroups>};
 }
 
-// By rows, then by outputs. Two warpgroups hold the sums for which one has too few registers; one
-// with 3 or 4 products of 64 rows would be slower than lower tiles.
+// By rows, then by outputs.
 template <typename T>
-constexpr std::array kVariants = {
-    variant<T, 8, 1>(),     variant<T, 8, 2>(),   variant<T, 8, 3>(),   variant<T, 8, 4>(),
-    variant<T, 16, 1>(),    variant<T, 16, 2>(),  variant<T, 16, 3>(),  variant<T, 16, 4>(),
-    variant<T, 32, 1>(),    variant<T, 32, 2>(),  variant<T, 32, 3>(),  variant<T, 32, 4>(),
-    variant<T, 64, 1>(),    variant<T, 64, 2>(),  variant<T, 96, 1>(),  variant<T, 96, 2>(),
-    variant<T, 96, 2, 2>(), variant<T, 128, 1>(), variant<T, 128, 2>(), variant<T, 128, 2, 2>()};
+constexpr std::array kVariants = {variant<T, 16, 1, 1>(),  variant<T, 16, 1, 2>(),
+                                  variant<T, 16, 2, 2>(),  variant<T, 32, 1, 1>(),
+                                  variant<T, 32, 1, 2>(),  variant<T, 32, 2, 2>(),
+                                  variant<T, 64, 1, 1>(),  variant<T, 64, 1, 2>(),
+                                  variant<T, 64, 2, 2>(),  variant<T, 96, 1, 1>(),
+                                  variant<T, 96, 1, 2>(),  // twice as high they would be slower
+                                  variant<T, 128, 1, 1>(), variant<T, 128, 1, 2>()};
 
 int padded_rows(int64_t rows) {
   for (const auto& variant : kVariants<__half>) {
@@ -72,7 +94,7 @@ int padded_rows(int64_t rows) {
 int max_tile_outputs(int64_t rows) {
   int most = 0;
   for (const auto& variant : kVariants<__half>) {
-    if (variant.rows == padded_rows(rows)) most = variant.outputs();
+    if (variant.rows == padded_rows(rows)) most = variant.outputs;
   }
   return most;
 }
@@ -81,7 +103,7 @@ template <typename T>
 const Variant<T>& variant_for(int64_t rows, int tile_outputs) {
   const auto& variants = kVariants<T>;
   const auto found = std::find_if(variants.begin(), variants.end(), [&](const Variant<T>& v) {
-    return v.rows == padded_rows(rows) && v.outputs() >= tile_outputs;
+    return v.rows == padded_rows(rows) && v.outputs >= tile_outputs;
   });
   ENCORE_CHECK(found != variants.end(), "a tile of {} rows, {} outputs", rows, tile_outputs);
   return *found;
@@ -89,67 +111,82 @@ const Variant<T>& variant_for(int64_t rows, int tile_outputs) {
 
 // How long a product takes, cut so, in microseconds on an H200. A model of what can bound it, the
 // blocks that get most counting: copying weights and x, the tensor cores, reading the weights. The
-// longest does, the others show a little; an exchange and a full machine, which keeps the next
-// launch's blocks out, cost some, too. Fitted to chains of a layer's products (`linear_bench
-// --search`): what it likes best was 0.5 % slower than the fastest on average, 7 % at worst.
+// longest does, the others show a little; an exchange costs some, too. Fitted to 64 measurements;
+// what it likes best was 0.4 % slower than the fastest on average, 5 % at worst.
 double estimate(int64_t rows, int64_t outputs, int64_t columns, const FewRowTiling& t) {
   constexpr double kReadBytesPerUs = 4.6e6;
-  constexpr double kCopiedBytesPerUs = 110e3;  // by a block
+  constexpr double kCopiedBytesPerUs = 115e3;  // by a block
   constexpr double kCyclesPerUs = 1700;
-  constexpr double kMinCycles = 84;         // of the products of 16 columns
-  constexpr double kMinProductCycles = 30;  // of one of them, 64 outputs high
-  constexpr double kProductCyclesPerRow = 1.8;
-  constexpr double kOverlapLoss = 0.2;
-  constexpr double kExchangeUs = 1.1;
-  constexpr double kFullMachineUs = 0.3;
+  constexpr double kMinCycles = 49;  // of the products of 16 columns
+  constexpr double kProductCyclesPerRow = 0.645;
+  constexpr double kOverlapLoss = 0.042;
+  constexpr double kExchangeUs = 0.32;
   const int height = padded_rows(rows);
   const int halves = t.split ? 2 : 1;
   const int64_t blocks = div_up(outputs, t.tile_outputs) * halves;
   const auto block_columns = static_cast<double>(columns * div_up(blocks, kBlocks)) / halves;
   const double copies = block_columns * (t.tile_outputs + height) * 2 / kCopiedBytesPerUs;
   const auto products = static_cast<double>(div_up(t.tile_outputs, kProductOutputs));
-  const double cycles =
-      std::max(kMinCycles, products * std::max(kMinProductCycles, kProductCyclesPerRow * height));
+  const double cycles = std::max(kMinCycles, products * kProductCyclesPerRow * height);
   const double sums = block_columns / 16 * cycles / kCyclesPerUs;
   const double reads = static_cast<double>(outputs * columns) * 2 / kReadBytesPerUs;
   return std::max({copies, sums, reads}) + kOverlapLoss * (copies + sums + reads) +
-         (t.split ? kExchangeUs : 0) +
-         kFullMachineUs * static_cast<double>(std::min(blocks, kBlocks)) / kBlocks;
+         (t.split ? kExchangeUs : 0);
 }
 
 // How a shape is cut, in what depends on its tiling; a function of the shape alone, for one chip.
 struct Cut {
   int num_tiles = 0;
   int num_clusters = 0;
-  int stage_boxes = 0;
+  int stage_boxes = 1;
   int num_steps = 0;
-  int num_stages = 0;
+  int weight_stages = 0;
+  int x_stages = 0;
+  int stages_in_flight = 0;
 };
 
-Cut cut(int64_t outputs, int64_t columns, const FewRowTiling& t, int rows, int capacity,
+template <typename T>
+Cut cut(int64_t outputs, int64_t columns, const FewRowTiling& t, const Variant<T>& variant,
         int64_t blocks) {
   Cut result;
   const int cluster = t.split ? 2 : 1;
   const int64_t boxes = div_up(columns, kBoxColumns);
   result.num_tiles = static_cast<int>(div_up(outputs, t.tile_outputs));
-  // A cluster works on one tile.
-  result.num_clusters =
-      t.split ? result.num_tiles : static_cast<int>(std::min<int64_t>(result.num_tiles, blocks));
-  // A stage of small boxes costs as much to pass on as one of large ones.
-  const int64_t box_bytes = int64_t{t.tile_outputs + rows} * kRowBytes;
-  result.stage_boxes = 1;
-  while (2 * result.stage_boxes * box_bytes <= kMaxStageBytes &&
+  // A cluster works on one tile; without clusters all blocks take equally many.
+  const int64_t tiles_each = t.split ? 1 : div_up(result.num_tiles, blocks);
+  result.num_clusters = static_cast<int>(div_up(result.num_tiles, tiles_each));
+  const int64_t weight_box = int64_t{t.tile_outputs} * kRowBytes;
+  const int64_t x_box = int64_t{variant.rows} * kRowBytes;
+  const int64_t min_stage_bytes =
+      variant.rows >= kManyRows ? kMinStageBytesOfManyRows : kMinStageBytes;
+  while (result.stage_boxes * (weight_box + x_box) < min_stage_bytes &&
          2 * result.stage_boxes * cluster <= boxes) {
     result.stage_boxes *= 2;
   }
-  result.num_steps = static_cast<int>(div_up(boxes, result.stage_boxes));
-  const int64_t stage_bytes = result.stage_boxes * box_bytes + 2 * kBarrierBytes;
-  const int64_t partials = t.split ? int64_t{capacity} / 2 * rows * 4 : 0;
+  const int64_t n = result.stage_boxes;
+  result.num_steps = static_cast<int>(div_up(boxes, n));
+
+  const int64_t rest = variant.staged_bytes[cluster - 1] + (t.split ? variant.partial_bytes : 0) +
+                       (4 * kMaxStages + 1) * kBarrierBytes;
   // A product reads 64 outputs, of which a low tile may have fewer: rows beyond the ring.
-  const int64_t beyond = int64_t{capacity - t.tile_outputs} * kRowBytes;
-  const int64_t ring_bytes = kSharedBytes - partials - beyond - kBarrierBytes;
-  result.num_stages = static_cast<int>(std::min(ring_bytes / stage_bytes, kMaxStages));
-  ENCORE_CHECK(result.num_stages >= 2, "a ring of {} stages", result.num_stages);
+  const int64_t beyond = int64_t{variant.outputs - t.tile_outputs} * kRowBytes;
+  const auto weight_bytes = [&](int64_t x_stages) {
+    return kSharedBytes - std::max(x_stages * n * x_box + rest, beyond);
+  };
+  int64_t x_stages =
+      std::clamp<int64_t>(div_up(kWeightBytesAhead, weight_box), n, kMaxBoxesAhead) / n;
+  x_stages = std::max<int64_t>(2, x_stages);
+  while (x_stages > 2 && weight_bytes(x_stages) < kMinWeightRingBytes)
+    --x_stages;
+  const int64_t weight_stages = std::min(weight_bytes(x_stages) / (n * weight_box), kMaxStages);
+  ENCORE_CHECK(weight_stages >= 2, "a ring of {} stages", weight_stages);
+  result.x_stages = static_cast<int>(x_stages);
+  result.weight_stages = static_cast<int>(weight_stages);
+  const int64_t in_flight = std::min(std::clamp(kBytesInFlight * weight_box / (weight_box + x_box),
+                                                kMinWeightsInFlight, kMaxWeightsInFlight),
+                                     tiles_each * boxes / cluster * weight_box / 2);
+  result.stages_in_flight =
+      static_cast<int>(std::clamp<int64_t>(in_flight / (n * weight_box), 1, weight_stages));
   return result;
 }
 
@@ -173,45 +210,42 @@ CUtensorMap map_of(const TensorView& view, int64_t box_rows, int boxes) {
             view.dtype == DType::kF16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                       : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
             3, view.data, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-            CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+            CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
         "cuTensorMapEncodeTiled");
   return map;
 }
 
 template <typename T>
-Store<T> store(const KernelArgs& args) {
-  const TensorView& out = args.outputs[0];
-  return {.bias = args.inputs.size() > 2 ? args.inputs[2].as<const T>() : nullptr,
-          .out = out.data,
-          .stride = out.row_stride,
-          .is_float = out.dtype == DType::kF32,
-          .in_pairs = is_aligned(out, 4),
-          .num_rows = static_cast<int>(out.num_rows()),
-          .num_outputs = static_cast<int>(args.inputs[1].num_rows())};
-}
-
-template <typename T>
 BoundLaunch bind_for(Device& device, const KernelArgs& args, const FewRowTiling& t) {
   const TensorView& x = args.inputs[0];
   const TensorView& weight = args.inputs[1];
+  const TensorView& out = args.outputs[0];
   const Variant<T>& variant = variant_for<T>(x.num_rows(), t.tile_outputs);
-  const Cut c = cut(weight.num_rows(), weight.row_elements(), t, variant.rows, variant.outputs(),
-                    chip(device).num_multiprocessors);
-  FewRowArgs<Store<T>> a{};
+  const Cut c =
+      cut(weight.num_rows(), weight.row_elements(), t, variant, chip(device).num_multiprocessors);
+  FewRowArgs<T> a{};
   a.whole_stages = weight.row_elements() % kBoxColumns == 0;
   a.weight = map_of(weight, t.tile_outputs, a.whole_stages ? c.stage_boxes : 0);
   a.x = map_of(x, variant.rows, a.whole_stages ? c.stage_boxes : 0);
-  a.epilogue = store<T>(args);
+  a.out = {.bias = args.inputs.size() > 2 ? args.inputs[2].as<const T>() : nullptr,
+           .data = out.data,
+           .stride = out.row_stride,
+           .is_float = out.dtype == DType::kF32,
+           .in_packs = is_aligned(out),
+           .num_rows = static_cast<int>(out.num_rows()),
+           .num_outputs = static_cast<int>(weight.num_rows())};
   a.num_steps = c.num_steps;
   a.tile_outputs = t.tile_outputs;
   a.num_tiles = c.num_tiles;
   a.stage_boxes = c.stage_boxes;
-  a.num_stages = c.num_stages;
+  a.weight_stages = c.weight_stages;
+  a.x_stages = c.x_stages;
+  a.stages_in_flight = c.stages_in_flight;
   a.cluster = t.split ? 2 : 1;
   allow_shared_memory(variant.kernel, kSharedBytes);
   const Grid grid{.blocks = static_cast<unsigned>(c.num_clusters * a.cluster),
-                  .threads = static_cast<unsigned>(variant.warpgroups * 128 + 32),
+                  .threads = static_cast<unsigned>(variant.warpgroups * 128 + 64),
                   .shared_bytes = static_cast<size_t>(kSharedBytes),
                   .cluster = static_cast<unsigned>(a.cluster)};
   return [a, grid, kernel = variant.kernel](Stream& stream, const StepShape& /*step*/) {
@@ -228,25 +262,60 @@ std::vector<FewRowTiling> fewrow_tilings(int64_t rows, int64_t outputs, int64_t 
     const auto tile = static_cast<int>(round_up(std::min(tile_outputs, outputs), 8));
     // A cluster works on one tile, and each of its blocks takes a step at least.
     const bool splits = div_up(outputs, tile) <= kBlocks / 2 && columns > kBoxColumns;
-    if (tile <= max_tile_outputs(rows) && (!split || splits)) tilings.push_back({tile, split});
+    const FewRowTiling tiling{tile, split};
+    const bool is_new = std::find(tilings.begin(), tilings.end(), tiling) == tilings.end();
+    if (tile <= max_tile_outputs(rows) && (!split || splits) && is_new) tilings.push_back(tiling);
   };
   for (const bool split : {false, true}) {
     for (int64_t waves = 1; waves <= kMaxWaves; ++waves) {
       const int64_t tile_outputs = div_up(outputs, kBlocks / (split ? 2 : 1) * waves);
       if (tile_outputs >= kMinTileOutputs) add(tile_outputs, split);
     }
-    for (const int64_t tile_outputs : {64, 96, 128, 192, 256})
+    for (const int64_t tile_outputs : {64, 128, 256})
       add(tile_outputs, split);
   }
-  return tilings;
-}
-
-FewRowTiling fewrow_tiling(int64_t rows, int64_t outputs, int64_t columns) {
-  const std::vector<FewRowTiling> tilings = fewrow_tilings(rows, outputs, columns);
   const auto less = [&](const FewRowTiling& a, const FewRowTiling& b) {
     return estimate(rows, outputs, columns, a) < estimate(rows, outputs, columns, b);
   };
-  return *std::min_element(tilings.begin(), tilings.end(), less);
+  std::stable_sort(tilings.begin(), tilings.end(), less);
+  return tilings;
+}
+
+std::string to_text(const FewRowTiling& tiling) {
+  return std::to_string(tiling.tile_outputs) + (tiling.split ? "s" : "");
+}
+
+FewRowTiling fewrow_tiling(Device& device, const KernelArgs& args) {
+  const TensorView& weight = args.inputs[1];
+  KernelArgs padded = args;
+  const int rows = padded_rows(args.inputs[0].num_rows());
+  for (TensorView* view : {&padded.inputs[0], &padded.outputs[0]}) {
+    // A single row has no stride of its own.
+    if (view->num_rows() == 1) view->row_stride = round_up(view->row_elements(), 8);
+    view->shape = {rows, view->row_elements()};
+  }
+  const auto tilings = fewrow_tilings(rows, weight.num_rows(), weight.row_elements());
+  const auto named = [&](const std::string& text) {
+    return std::find_if(tilings.begin(), tilings.end(),
+                        [&](const FewRowTiling& tiling) { return to_text(tiling) == text; });
+  };
+  const auto choice = device.tuner().choose(
+      {.launch = tuning_text("linear.fewrow", padded),
+       .args = padded,
+       .workspace = {},
+       .candidates =
+           [&](int most) {
+             std::vector<std::string> texts;
+             for (const FewRowTiling& tiling : tilings) {
+               if (static_cast<int>(texts.size()) < most) texts.push_back(to_text(tiling));
+             }
+             return texts;
+           },
+       .bind = [&](const std::string& text, const KernelArgs& on) -> BoundLaunch {
+         const auto tiling = named(text);
+         return tiling == tilings.end() ? nullptr : bind_fewrow(device, on, *tiling);
+       }});
+  return choice ? *named(*choice) : tilings.front();
 }
 
 bool accepts_fewrow(const KernelArgs& args) {
@@ -256,7 +325,7 @@ bool accepts_fewrow(const KernelArgs& args) {
   const int64_t columns = weight.row_elements();
   const bool types = size_of(x.dtype) == 2 && weight.dtype == x.dtype &&
                      (out.dtype == x.dtype || out.dtype == DType::kF32);
-  return types && x.num_rows() > 0 && x.num_rows() <= kMaxGoodRows && weight.num_rows() > 0 &&
+  return types && x.num_rows() > 0 && x.num_rows() <= kMaxFewRows && weight.num_rows() > 0 &&
          columns > 0 && columns % 8 == 0 && is_aligned(x) && is_aligned(weight);
 }
 
@@ -266,10 +335,7 @@ BoundLaunch bind_fewrow(Device& device, const KernelArgs& args, const FewRowTili
 }
 
 BoundLaunch bind_fewrow(Device& device, const KernelArgs& args) {
-  const TensorView& weight = args.inputs[1];
-  return bind_fewrow(
-      device, args,
-      fewrow_tiling(args.inputs[0].num_rows(), weight.num_rows(), weight.row_elements()));
+  return bind_fewrow(device, args, fewrow_tiling(device, args));
 }
 
 }  // namespace encore::cuda

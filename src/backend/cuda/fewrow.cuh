@@ -1,170 +1,53 @@
 // The kernel of fewrow.cu: what the threads of a block do.
 #pragma once
 
-#include "backend/cuda/hopper.cuh"
+#include "backend/cuda/fewrow_ring.cuh"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/wgmma.cuh"
 
 namespace encore::cuda::fewrow {
 
-constexpr int kBoxColumns = 64;
-constexpr int kRowBytes = 2 * kBoxColumns;  // of a box
-constexpr int kProductOutputs = 64;         // of one tensor core product
-constexpr int kMaxProducts = 4;             // above each other in a warpgroup's tile
+constexpr int kProductOutputs = 64;  // of one tensor core product
 
-// How the work is cut, and the operands. A step is what a stage of the ring holds.
-template <class Epilogue>
+// Where a product goes, and the bias it gets.
+template <typename T>
+struct Output {
+  const T* bias;  // null: none
+  void* data;
+  int64_t stride;
+  bool is_float;
+  bool in_packs;  // 16 bytes of a row may be written at once
+  int num_rows;
+  int num_outputs;
+};
+
+// How the work is cut, and the operands. A step is what a stage of a ring holds.
+template <typename T>
 struct FewRowArgs {
   CUtensorMap weight;
   CUtensorMap x;
-  Epilogue epilogue;
+  Output<T> out;
   int num_steps;  // of a tile, in all blocks of a cluster
   int tile_outputs;
   int num_tiles;
   int stage_boxes;
-  int num_stages;
-  int cluster;        // 2: two blocks sum up a tile, each half of the columns
-  bool whole_stages;  // a copy brings all boxes of a stage, not one
+  int weight_stages;
+  int x_stages;
+  int stages_in_flight;  // of weights: asked for and not yet there
+  int cluster;           // 2: two blocks sum up a tile, each half of the columns
+  bool whole_stages;     // a copy brings all boxes of a stage, not one
 };
 
-// Where things are in shared memory: a ring of stages, each some boxes of weights and, further up,
-// of x; partial sums from the other block of the cluster; barriers.
-struct Layout {
-  uint32_t weights;
-  uint32_t x;
-  uint32_t partials;
-  uint32_t barriers;
-  uint32_t weight_box_bytes;
-  uint32_t x_box_bytes;
-  uint32_t stage_boxes;
-  uint32_t num_stages;
+__device__ __forceinline__ void synchronize_warpgroup(int warpgroup) {
+  asm volatile("bar.sync %0, 128;" ::"r"(warpgroup + 1) : "memory");
+}
 
-  template <class Args>
-  __device__ __forceinline__ Layout(const Args& args, uint32_t base, uint32_t padded_rows,
-                                    uint32_t partial_bytes) {
-    weight_box_bytes = static_cast<uint32_t>(args.tile_outputs * kRowBytes);
-    x_box_bytes = padded_rows * kRowBytes;
-    stage_boxes = static_cast<uint32_t>(args.stage_boxes);
-    num_stages = static_cast<uint32_t>(args.num_stages);
-    weights = base;
-    x = weights + num_stages * stage_boxes * weight_box_bytes;
-    partials = x + num_stages * stage_boxes * x_box_bytes;
-    barriers = partials + (args.cluster > 1 ? partial_bytes : 0);
-  }
-  [[nodiscard]] __device__ uint32_t weight_box(uint32_t stage, uint32_t box) const {
-    return weights + (stage * stage_boxes + box) * weight_box_bytes;
-  }
-  [[nodiscard]] __device__ uint32_t x_box(uint32_t stage, uint32_t box) const {
-    return x + (stage * stage_boxes + box) * x_box_bytes;
-  }
-  [[nodiscard]] __device__ uint32_t stage_bytes() const {
-    return stage_boxes * (weight_box_bytes + x_box_bytes);
-  }
-  [[nodiscard]] __device__ uint32_t full(uint32_t stage) const { return barriers + stage * 8; }
-  [[nodiscard]] __device__ uint32_t empty(uint32_t stage) const {
-    return barriers + (num_stages + stage) * 8;
-  }
-  [[nodiscard]] __device__ uint32_t partials_full() const { return barriers + 2 * num_stages * 8; }
-};
-
-// What a block works on, step by step: its share of the columns of one tile after the other.
-struct Work {
-  int tile;
-  int step;
-  int first;
-  int end;
-  int stride;
-  int num_tiles;
-
-  template <class Args>
-  __device__ __forceinline__ Work(const Args& args, int rank) {
-    tile = static_cast<int>(blockIdx.x) / args.cluster;
-    first = args.num_steps * rank / args.cluster;
-    end = args.num_steps * (rank + 1) / args.cluster;
-    step = first;
-    stride = static_cast<int>(gridDim.x) / args.cluster;
-    num_tiles = args.num_tiles;
-  }
-  [[nodiscard]] __device__ bool done() const { return tile >= num_tiles; }
-  [[nodiscard]] __device__ bool ends_tile() const { return step + 1 == end; }
-  __device__ __forceinline__ void next() {
-    if (++step < end) return;
-    step = first;
-    tile += stride;
-  }
-};
-
-// A stage of the ring, and how often the ring has gone round.
-struct Slot {
-  uint32_t stage = 0;
-  uint32_t parity = 0;
-
-  __device__ __forceinline__ void next(uint32_t num_stages) {
-    if (++stage < num_stages) return;
-    stage = 0;
-    parity ^= 1U;
-  }
-};
-
-// The thread that fills the ring.
-template <class Args>
-struct Producer {
-  const Args& args;
-  const Layout& layout;
-  int rank;
-
-  // Calls `copy(i, place)` for each copy that a step takes of some rows' columns; `place` is where
-  // a tensor map finds them.
-  template <class Copy>
-  __device__ __forceinline__ void for_each_copy(int step, int row, Copy copy) {
-    if (args.whole_stages) {
-      copy(0U, make_int3(0, row, step * args.stage_boxes));
-      return;
-    }
-    for (int i = 0; i < args.stage_boxes; ++i) {
-      const int box = step * args.stage_boxes + i;
-      copy(static_cast<uint32_t>(i), make_int3(box * kBoxColumns, row, 0));
-    }
-  }
-  __device__ __forceinline__ void copy_weights(const Work& work, uint32_t stage) {
-    arrive_expecting(layout.full(stage), layout.stage_bytes());
-    const int first_output = work.tile * args.tile_outputs;
-    for_each_copy(work.step, first_output, [&](uint32_t i, int3 place) {
-      copy_box_once(layout.weight_box(stage, i), args.weight, place, layout.full(stage));
-    });
-  }
-  __device__ __forceinline__ void copy_x(const Work& work, uint32_t stage) {
-    for_each_copy(work.step, 0, [&](uint32_t i, int3 place) {
-      copy_box(layout.x_box(stage, i), args.x, place, layout.full(stage));
-    });
-  }
-
-  // Before the launches before have ended: weights alone.
-  __device__ __forceinline__ void fill() {
-    Work work(args, rank);
-    for (uint32_t stage = 0; stage < layout.num_stages && !work.done(); ++stage, work.next()) {
-      copy_weights(work, stage);
-    }
-  }
-  __device__ __forceinline__ void run() {
-    wait_for_inputs();
-    Work work(args, rank);
-    for (uint32_t stage = 0; stage < layout.num_stages && !work.done(); ++stage, work.next()) {
-      copy_x(work, stage);
-    }
-    for (Slot slot; !work.done(); work.next(), slot.next(layout.num_stages)) {
-      wait_for_phase(layout.empty(slot.stage), slot.parity);
-      copy_weights(work, slot.stage);
-      copy_x(work, slot.stage);
-    }
-  }
-};
-
-// Exchanges the two indices of an 8 x 8 matrix of 16-bit elements, two neighbours per lane.
-__device__ __forceinline__ uint32_t transpose(uint32_t pair) {
-  uint32_t result;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
-  return result;
+// Stores an 8 x 8 matrix of 16-bit elements, of which each lane has two neighbours in a row, with
+// rows and columns exchanged. Lanes 0 to 7 say where each row of the result goes.
+__device__ __forceinline__ void store_transposed(uint32_t address, uint32_t pair) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x1.trans.shared.b16 [%0], {%1};" ::"r"(address),
+               "r"(pair)
+               : "memory");
 }
 
 template <typename T>
@@ -173,60 +56,15 @@ __device__ __forceinline__ uint32_t pack_pair(float first, float second) {
   return reinterpret_cast<const uint32_t&>(values);
 }
 
-// What becomes of finished sums. An epilogue is called by whole warps with blocks of 8 outputs of 8
-// rows, from `output` and `row` on: lane l has the sums of output + l / 4 and rows row + 2 (l % 4)
-// + {0, 1}. This one adds the bias, rounds and stores.
-template <typename T>
-struct Store {
-  using Element = T;
-
-  const T* bias;  // null: none
-  void* out;
-  int64_t stride;
-  bool is_float;
-  bool in_pairs;  // neighbouring outputs may be written at once
-  int num_rows;
-  int num_outputs;
-
-  __device__ __forceinline__ void operator()(int output, int row, float2 sums) const {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int own = output + lane / 4;
-    if (bias != nullptr && own < num_outputs) {
-      const float value = to_float(bias[own]);
-      sums.x += value;
-      sums.y += value;
-    }
-    if (is_float) {
-      const int own_row = row + 2 * (lane % 4);
-      float* target = static_cast<float*>(out) + own_row * stride + own;
-      if (own < num_outputs && own_row < num_rows) target[0] = sums.x;
-      if (own < num_outputs && own_row + 1 < num_rows) target[stride] = sums.y;
-    } else {
-      store_pair(output + 2 * (lane % 4), row + lane / 4, transpose(pack_pair<T>(sums.x, sums.y)));
-    }
-  }
-
-  __device__ __forceinline__ void store_pair(int output, int row, uint32_t pair) const {
-    if (row >= num_rows || output >= num_outputs) return;
-    T* target = static_cast<T*>(out) + row * stride + output;
-    if (in_pairs && output + 1 < num_outputs) {
-      *reinterpret_cast<uint32_t*>(target) = pair;
-    } else {
-      target[0] = reinterpret_cast<const T(&)[2]>(pair)[0];
-      if (output + 1 < num_outputs) target[1] = reinterpret_cast<const T(&)[2]>(pair)[1];
-    }
-  }
-};
-
-// The sums of a warpgroup's part of a tile: kProducts x 64 outputs, kRows rows.
+// The sums of a warpgroup's part of a tile: kProducts x 64 outputs, kRows rows. They come in blocks
+// of 8 outputs of 8 rows. Block (p, j, h) begins at output 64 p + 16 warp + 8 h and row 8 j; lane l
+// has the sums of its output l / 4 and rows 2 (l % 4) + {0, 1}.
 template <typename T, int kRows, int kProducts>
 struct Tile {
   // Sums that take turns where products are few and short: each waits for the one before on its
   // sum.
-  static constexpr int kSets = kProducts > 2 || kProducts* kRows > 128
-                                   ? 1
-                                   : (kRows <= 64 ? 4 / kProducts : 2);
-  static constexpr int kStrips = 2 * kProducts;
+  static constexpr int kSets = kProducts * kRows > 128 ? 1 : (kRows <= 64 ? 4 / kProducts : 2);
+  static constexpr int kRowBlocks = kRows / 8;
 
   float sums[kProducts * kSets][kRows / 2];
 
@@ -239,27 +77,28 @@ struct Tile {
     }
   }
 
-  // Starts the products of a stage.
-  __device__ __forceinline__ void add(const Layout& layout, uint32_t stage, int warpgroup) {
+  // Starts the products of `num_boxes` boxes; `weights`: the warpgroup's part of the first.
+  __device__ __forceinline__ void add(uint32_t weights, uint32_t weight_box_bytes, uint32_t x,
+                                      int num_boxes) {
     constexpr uint32_t kNextProduct = kProductOutputs * kNextRow;
-    uint32_t box = 0;
+    uint32_t a = describe_rows(weights);
+    uint32_t b = describe_rows(x);
+    int box = 0;
 #pragma unroll 1
     do {  // a loop that may not run at all would make the compiler serialise products
-      const uint32_t weights = describe_rows(layout.weight_box(stage, box)) +
-                               static_cast<uint32_t>(warpgroup) * kProducts * kNextProduct;
-      const uint32_t x = describe_rows(layout.x_box(stage, box));
       begin_products();
 #pragma unroll
       for (int k = 0; k < kBoxColumns / 16; ++k) {
 #pragma unroll
         for (int p = 0; p < kProducts; ++p) {
           start_product<T, kRows>(sums[p * kSets + k % kSets],
-                                  weights + p * kNextProduct + k * kNextColumns,
-                                  x + k * kNextColumns);
+                                  a + p * kNextProduct + k * kNextColumns, b + k * kNextColumns);
         }
       }
       commit_products();
-    } while (++box < layout.stage_boxes);
+      a += weight_box_bytes / kRowBytes * kNextRow;
+      b += kRows * kNextRow;
+    } while (++box < num_boxes);
   }
 
   // After the last product.
@@ -276,119 +115,241 @@ struct Tile {
     }
   }
 
-  // Calls `visit(strip, output, row, sums)` for each of the epilogue's blocks; `output` is among
-  // the tile's. A strip is 8 outputs of each warp.
+  // Calls `visit(p, j, h, first, second)` for each block; it may change the two sums.
   template <class Visit>
-  __device__ __forceinline__ void for_each_block(int warpgroup, Visit visit) const {
-    const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
+  __device__ __forceinline__ void for_each_block(Visit visit) {
 #pragma unroll
-    for (int strip = 0; strip < kStrips; ++strip) {
-      const int output =
-          (warpgroup * kProducts + strip / 2) * kProductOutputs + 16 * warp + strip % 2 * 8;
-      const float(&part)[kRows / 2] = sums[strip / 2 * kSets];
+    for (int p = 0; p < kProducts; ++p) {
 #pragma unroll
-      for (int j = 0; j < kRows / 8; ++j) {
-        visit(strip, output, 8 * j,
-              float2{part[4 * j + strip % 2 * 2], part[4 * j + strip % 2 * 2 + 1]});
+      for (int j = 0; j < kRowBlocks; ++j) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h)
+          visit(p, j, h, sums[p * kSets][4 * j + 2 * h], sums[p * kSets][4 * j + 2 * h + 1]);
       }
     }
   }
 };
 
-// Half of a tile's partial sums, as a block of a cluster gets them from the other, by thread.
-template <int kRows, int kProducts, int kWarpgroups>
-struct Partials {
-  static constexpr int kThreads = 128 * kWarpgroups;
-  static constexpr int kBytes = kProducts * kRows / 8 * kThreads * static_cast<int>(sizeof(float2));
-
-  static __device__ __forceinline__ uint32_t offset(int strip, int row) {
-    return static_cast<uint32_t>(
-        ((strip / 2 * kRows + row) / 8 * kThreads + static_cast<int>(threadIdx.x)) * 8);
-  }
-};
-
-template <class Epilogue, int kRows, int kProducts, int kWarpgroups>
+// A consuming warpgroup.
+template <typename T, int kRows, int kProducts, int kWarpgroups>
 struct Consumer {
-  using TilePart = Tile<typename Epilogue::Element, kRows, kProducts>;
-  using Received = Partials<kRows, kProducts, kWarpgroups>;
+  using TilePart = Tile<T, kRows, kProducts>;
+  static constexpr int kOutputs = kProducts * kProductOutputs;  // of the warpgroup's part of a tile
+  // With many rows a stage's products start before those of the stage before have ended. With few,
+  // copies are what takes time, so a stage is let go as soon as it can be.
+  static constexpr bool kOverlaps = kRows >= 96;
+  // In the staging memory a row is longer than its outputs: no conflicts of banks.
+  static constexpr int kStagedRowBytes = kOutputs * 2 + 16;
+  // Partial sums that a block of a cluster gets: half of a tile's.
+  static constexpr int kPartialBytes = kWarpgroups * kOutputs * kRows / 2 * 4;
 
-  const FewRowArgs<Epilogue>& args;
+  const FewRowArgs<T>& args;
   const Layout& layout;
-  const uint8_t* shared;
+  uint8_t* shared;  // `base` is its address
+  uint32_t base;
   int rank;
   int warpgroup;
+  float bias[kProducts][2] = {};
 
   __device__ __forceinline__ void run() {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const auto let_go = [&](const Slot& weights, const Slot& x) {
+      if (lane != 0) return;
+      arrive(layout.weights.empty(weights.stage));
+      arrive(layout.x.empty(x.stage));
+    };
+    const uint32_t part_offset = static_cast<uint32_t>(warpgroup) * kOutputs * kRowBytes;
     Work work(args, rank);
-    Slot slot;
+    Slot weights;
+    Slot x;
     while (!work.done()) {
       const int tile = work.tile;
+      load_bias(tile);
       TilePart part;
       part.clear();
+      Slot last_weights;
+      Slot last_x;
+      bool first = true;
       bool last = false;
       do {
         last = work.ends_tile();
-        wait_for_phase(layout.full(slot.stage), slot.parity);
-        part.add(layout, slot.stage, warpgroup);
-        wait_for_products<0>();
-        if (threadIdx.x % 32 == 0) arrive(layout.empty(slot.stage));
-        slot.next(layout.num_stages);
+        wait_for_phase(layout.weights.full(weights.stage), weights.parity);
+        wait_for_phase(layout.x.full(x.stage), x.parity);
+        part.add(layout.weights.stage(weights.stage) + part_offset, layout.weights.box_bytes,
+                 layout.x.stage(x.stage), args.stage_boxes);
+        wait_for_products<kOverlaps ? 1 : 0>();
+        if (!kOverlaps) {
+          let_go(weights, x);
+        } else if (!first) {
+          let_go(last_weights, last_x);
+        }
+        last_weights = weights;
+        last_x = x;
+        first = false;
+        weights.next(layout.weights.num_stages);
+        x.next(layout.x.num_stages);
         work.next();
       } while (!last);
+      if (kOverlaps) {
+        wait_for_products<0>();
+        let_go(last_weights, last_x);
+      }
       part.settle_all();
-      const int first_output = tile * args.tile_outputs;
       if (args.cluster > 1) exchange(part);  // its only tile
-      part.for_each_block(warpgroup, [&](int strip, int output, int row, float2 sums) {
-        if (output >= args.tile_outputs) return;
-        if (args.cluster > 1) {
-          if (strip % 2 != rank) return;
-          const auto* other =
-              reinterpret_cast<const float2*>(shared + Received::offset(strip, row));
-          sums.x += other->x;
-          sums.y += other->y;
-        }
-        args.epilogue(first_output + output, row, sums);
-      });
+      finish(part, tile);
     }
   }
 
-  // Each block of the cluster finishes every other strip, and gets the other's sums of it.
-  __device__ __forceinline__ void exchange(const TilePart& part) {
+  // This block finishes blocks of rows of one half, or all.
+  [[nodiscard]] __device__ __forceinline__ bool finishes(int row_block) const {
+    return args.cluster == 1 || row_block / (TilePart::kRowBlocks / 2) == rank;
+  }
+  // The first output of this warpgroup's part of a tile, and its number of outputs.
+  [[nodiscard]] __device__ __forceinline__ int first_output(int tile) const {
+    return tile * args.tile_outputs + warpgroup * kOutputs;
+  }
+  [[nodiscard]] __device__ __forceinline__ int num_outputs(int tile) const {
+    return min(min(kOutputs, args.tile_outputs - warpgroup * kOutputs),
+               args.out.num_outputs - first_output(tile));
+  }
+
+  __device__ __forceinline__ void load_bias(int tile) {
+    if (args.out.bias == nullptr) return;
+    const int own =
+        static_cast<int>(threadIdx.x) % 128 / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
+#pragma unroll
+    for (int p = 0; p < kProducts; ++p) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int output = p * kProductOutputs + own + 8 * h;
+        if (output < num_outputs(tile))
+          bias[p][h] = to_float(args.out.bias[first_output(tile) + output]);
+      }
+    }
+  }
+
+  // Sends the other block of the cluster the sums of its rows, and adds what it sends.
+  __device__ __forceinline__ void exchange(TilePart& part) {
     __syncwarp();
     wait_for_cluster();
     const auto peer = static_cast<uint32_t>(1 - rank);
     const uint32_t target = address_at(layout.partials, peer);
-    const uint32_t barrier = address_at(layout.partials_full(), peer);
-    part.for_each_block(warpgroup, [&](int strip, int /*output*/, int row, float2 sums) {
-      if (strip % 2 != rank) send(target + Received::offset(strip, row), sums, barrier);
+    const uint32_t barrier = address_at(layout.partials_full, peer);
+    const auto offset = [](int p, int j, int h) {
+      constexpr int kHalf = TilePart::kRowBlocks / 2;
+      return (((p * kHalf + j % kHalf) * 2 + h) * 128 * kWarpgroups +
+              static_cast<int>(threadIdx.x)) *
+             8;
+    };
+    part.for_each_block([&](int p, int j, int h, float& first, float& second) {
+      if (!finishes(j)) send(target + offset(p, j, h), float2{first, second}, barrier);
     });
-    wait_for_phase_of_cluster(layout.partials_full(), 0);
+    wait_for_phase_of_cluster(layout.partials_full, 0);
+    part.for_each_block([&](int p, int j, int h, float& first, float& second) {
+      if (!finishes(j)) return;
+      const auto* other =
+          reinterpret_cast<const float2*>(shared + (layout.partials - base) + offset(p, j, h));
+      first += other->x;
+      second += other->y;
+    });
+  }
+
+  // Adds the bias, rounds and stores.
+  __device__ __forceinline__ void finish(TilePart& part, int tile) {
+    if (args.out.bias != nullptr) {
+      part.for_each_block([&](int p, int /*j*/, int h, float& first, float& second) {
+        first += bias[p][h];
+        second += bias[p][h];
+      });
+    }
+    if (args.out.is_float) {
+      store_floats(part, tile);
+    } else {
+      store_rounded(part, tile);
+    }
+  }
+
+  __device__ __forceinline__ void store_floats(TilePart& part, int tile) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int warp = static_cast<int>(threadIdx.x) % 128 / 32;
+    const int count = num_outputs(tile);
+    part.for_each_block([&](int p, int j, int h, float& first, float& second) {
+      const int output = p * kProductOutputs + 16 * warp + 8 * h + lane / 4;
+      const int row = 8 * j + 2 * (lane % 4);
+      if (!finishes(j) || output >= count) return;
+      float* target =
+          static_cast<float*>(args.out.data) + row * args.out.stride + first_output(tile) + output;
+      if (row < args.out.num_rows) target[0] = first;
+      if (row + 1 < args.out.num_rows) target[args.out.stride] = second;
+    });
+  }
+
+  // By way of shared memory, so that a row of the tile is written at once.
+  __device__ __forceinline__ void store_rounded(TilePart& part, int tile) {
+    const int thread = static_cast<int>(threadIdx.x) % 128;
+    const int first_row = rank * (kRows / 2);
+    const uint32_t staged = layout.staging + warpgroup * staged_bytes(args.cluster);
+    synchronize_warpgroup(warpgroup);  // all have taken the tile before from there
+    part.for_each_block([&](int p, int j, int h, float& first, float& second) {
+      if (!finishes(j)) return;
+      const int row = 8 * j + thread % 8 - first_row;
+      const int output = p * kProductOutputs + thread / 32 * 16 + 8 * h;
+      store_transposed(staged + row * kStagedRowBytes + output * 2, pack_pair<T>(first, second));
+    });
+    synchronize_warpgroup(warpgroup);
+    constexpr int kPacks = kOutputs / 8;  // of a row
+    const int output = thread % kPacks * 8;
+    const int count = num_outputs(tile) - output;
+    if (count <= 0) return;
+    const int num_rows = min(kRows / args.cluster, args.out.num_rows - first_row);
+    T* target =
+        static_cast<T*>(args.out.data) + first_row * args.out.stride + first_output(tile) + output;
+    for (int row = thread / kPacks; row < num_rows; row += 128 / kPacks) {
+      const auto pack = load_pack(reinterpret_cast<const T*>(shared + (staged - base) +
+                                                             row * kStagedRowBytes + output * 2));
+      if (args.out.in_packs && count >= pack.kSize) {
+        store_pack(target + row * args.out.stride, pack);
+      } else {
+#pragma unroll
+        for (int i = 0; i < pack.kSize; ++i) {
+          if (i < count) target[row * args.out.stride + i] = pack.values[i];
+        }
+      }
+    }
+  }
+  static constexpr __host__ __device__ int staged_bytes(int cluster) {
+    return kRows / cluster * kStagedRowBytes;
   }
 };
 
-// Some warpgroups consume, the warp after them produces.
-template <class Epilogue, int kRows, int kProducts, int kWarpgroups>
-__global__ void __launch_bounds__(128 * kWarpgroups + 32, 1)
-    fewrow_kernel(const __grid_constant__ FewRowArgs<Epilogue> args) {
+// Some warpgroups consume; a thread of the warp after them produces weights, one of the last x.
+template <typename T, int kRows, int kProducts, int kWarpgroups>
+__global__ void __launch_bounds__(128 * kWarpgroups + 64, 1)
+    fewrow_kernel(const __grid_constant__ FewRowArgs<T> args) {
   extern __shared__ __align__(1024) uint8_t shared[];
-  using Received = Partials<kRows, kProducts, kWarpgroups>;
+  using Consumers = Consumer<T, kRows, kProducts, kWarpgroups>;
   constexpr int kConsumers = 128 * kWarpgroups;
   allow_next_kernel();
   const uint32_t base = shared_address(shared);
-  const Layout layout(args, base, kRows, Received::kBytes);
+  const Layout layout(args, base, kRows, kWarpgroups * Consumers::staged_bytes(args.cluster),
+                      Consumers::kPartialBytes);
   const int rank = args.cluster == 1 ? 0 : static_cast<int>(cluster_rank());
-  Producer<FewRowArgs<Epilogue>> producer{args, layout, rank};
+  const Work work(args, rank);
+  WeightProducer<FewRowArgs<T>> weights{args, layout.weights, work};
   if (threadIdx.x == kConsumers) {
-    for (uint32_t stage = 0; stage < layout.num_stages; ++stage) {
-      init_barrier(layout.full(stage), 1);
-      init_barrier(layout.empty(stage), kConsumers / 32);
-    }
+    prefetch_map(args.weight);
+    layout.weights.init(kConsumers / 32);
+    publish_barriers();
+    weights.begin();
+  }
+  if (threadIdx.x == kConsumers + 32) {
+    prefetch_map(args.x);
+    layout.x.init(kConsumers / 32);
     if (args.cluster > 1) {
-      init_barrier(layout.partials_full(), 1);
-      arrive_expecting(layout.partials_full(), Received::kBytes);
+      init_barrier(layout.partials_full, 1);
+      arrive_expecting(layout.partials_full, Consumers::kPartialBytes);
     }
     publish_barriers();
-    producer.fill();
   }
   __syncthreads();
   if (args.cluster > 1) arrive_at_cluster();
@@ -396,14 +357,16 @@ __global__ void __launch_bounds__(128 * kWarpgroups + 32, 1)
   const int warp = __shfl_sync(0xffffffffU, static_cast<int>(threadIdx.x) / 32, 0);
   if (warp < kConsumers / 32) {
     wait_for_inputs();
-    Consumer<Epilogue, kRows, kProducts, kWarpgroups>{
-        args, layout, shared + (layout.partials - base), rank, warp / 4}
-        .run();
-  } else {
-    if (threadIdx.x == kConsumers) producer.run();
-    __syncwarp();
-    if (args.cluster > 1) wait_for_cluster();
+    Consumers{args, layout, shared, base, rank, warp / 4}.run();
+    return;
   }
+  if (threadIdx.x == kConsumers) weights.run();
+  if (threadIdx.x == kConsumers + 32) {
+    wait_for_inputs();
+    produce_x(args, layout.x, work);
+  }
+  __syncwarp();
+  if (args.cluster > 1) wait_for_cluster();
 }
 
 }  // namespace encore::cuda::fewrow

@@ -2,6 +2,7 @@
 // Declared for linear.cc's table.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "backend/kernel.h"
@@ -11,7 +12,8 @@ namespace encore::cuda {
 constexpr int64_t kMaxFewRows = 128;
 
 // Up to kMaxFewRows rows of bf16 or f16, everything read aligned to 16 bytes; output f32 or as the
-// input. Accepts sizes at which this is no slower than cuBLASLt. Binds any of the above.
+// input. All sizes that are padded to the same number of rows are cut alike, as the tuner found
+// best.
 bool accepts_fewrow(const KernelArgs& args);
 BoundLaunch bind_fewrow(Device& device, const KernelArgs& args);
 
@@ -22,12 +24,14 @@ struct FewRowTiling {
 
   friend bool operator==(const FewRowTiling&, const FewRowTiling&) = default;
 };
+// "64": the height of a tile; "64s": split.
+std::string to_text(const FewRowTiling& tiling);
 
-// Those worth a try, and the one that bind_fewrow() takes. At most kMaxFewRows rows. Shapes: x
-// [rows, columns], weight [outputs, columns].
+// Those worth a try, by how fast they should be. At most kMaxFewRows rows. Shapes: x [rows,
+// columns], weight [outputs, columns].
 std::vector<FewRowTiling> fewrow_tilings(int64_t rows, int64_t outputs, int64_t columns);
-FewRowTiling fewrow_tiling(int64_t rows, int64_t outputs, int64_t columns);
-// For measurements: the same kernel, cut otherwise.
+// The one that bind_fewrow() takes.
+FewRowTiling fewrow_tiling(Device& device, const KernelArgs& args);
 BoundLaunch bind_fewrow(Device& device, const KernelArgs& args, const FewRowTiling& tiling);
 
 }  // namespace encore::cuda

@@ -94,6 +94,11 @@ __device__ __forceinline__ void prefetch_bytes(const void* source, uint32_t byte
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source), "r"(bytes) : "memory");
 }
 
+// Fetches a map ahead of the first copy that uses it.
+__device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
 // Copies the box at `at` of a tensor of three dimensions, innermost first; what lies outside of the
 // tensor is zero, and counts as bytes.
 __device__ __forceinline__ void copy_box(uint32_t target, const CUtensorMap& map, int3 at,

@@ -1,8 +1,11 @@
-// linear: the table of its kernels, and the one that calls cuBLASLt.
+// linear: the table of its kernels, the one that calls cuBLASLt, and the choice between it and
+// ours.
+#include <algorithm>
 #include <array>
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "backend/cuda/device.h"
 #include "backend/cuda/fewrow.h"
@@ -91,19 +94,55 @@ std::shared_ptr<const CublasLt::Plan> tuned_plan(Device& device, const CublasLt&
   return algorithm ? plan_of(*algorithm) : nullptr;
 }
 
-BoundLaunch bind_cublaslt(Device& device, const KernelArgs& args) {
+std::shared_ptr<const CublasLt::Plan> plan_for(Device& device, const KernelArgs& args) {
   CublasLt& library = static_cast<CudaDevice&>(device).cublaslt();
   const MatmulShape shape = matmul_shape(args);
-  auto plan = library.plan_once(shape, [&] { return tuned_plan(device, library, shape, args); });
+  return library.plan_once(shape, [&] { return tuned_plan(device, library, shape, args); });
+}
+
+BoundLaunch bind_cublaslt(Device& device, const KernelArgs& args) {
+  auto plan = plan_for(device, args);
   if (plan == nullptr) return bind_plain_linear(device, args);
-  return bind_plan(library, std::move(plan), args);
+  return bind_plan(static_cast<CudaDevice&>(device).cublaslt(), std::move(plan), args);
+}
+
+// With fewer rows our kernel is the faster one for every shape that was tried.
+constexpr int64_t kMinComparedRows = 33;
+
+bool accepts_fastest(const KernelArgs& args) {
+  return args.inputs[0].num_rows() >= kMinComparedRows && accepts_fewrow(args) &&
+         accepts_cublaslt(args);
+}
+
+// Ours or cuBLASLt's, each as the tuner likes it best, whichever is faster.
+BoundLaunch bind_fastest(Device& device, const KernelArgs& args) {
+  CublasLt& library = static_cast<CudaDevice&>(device).cublaslt();
+  const auto plan = plan_for(device, args);
+  const FewRowTiling tiling = fewrow_tiling(device, args);
+  const auto bind = [&](const std::string& winner, const KernelArgs& on) -> BoundLaunch {
+    if (winner == "fewrow") return bind_fewrow(device, on, tiling);
+    return winner == "cublaslt" && plan != nullptr ? bind_plan(library, plan, on) : nullptr;
+  };
+  const auto winner = device.tuner().choose(
+      {.launch = tuning_text("linear.fastest " + library.version(), args),
+       .args = args,
+       .workspace = cublaslt_workspace(args),
+       .candidates =
+           [](int most) {
+             std::vector<std::string> names{"fewrow", "cublaslt"};
+             names.resize(std::min<size_t>(names.size(), static_cast<size_t>(most)));
+             return names;
+           },
+       .bind = bind});
+  return bind(winner.value_or("fewrow"), args);
 }
 
 }  // namespace
 
 std::span<const Kernel> linear_kernels() {
-  static constexpr std::array<Kernel, 4> kRows = {{
+  static constexpr std::array<Kernel, 5> kRows = {{
       {"linear", "linear.gemv", accepts_gemv, nullptr, bind_gemv},
+      {"linear", "linear.fastest", accepts_fastest, cublaslt_workspace, bind_fastest},
       {"linear", "linear.fewrow", accepts_fewrow, nullptr, bind_fewrow},
       {"linear", "linear.cublaslt", accepts_cublaslt, cublaslt_workspace, bind_cublaslt},
       {"linear", "linear.plain", nullptr, nullptr, bind_plain_linear},

@@ -1,15 +1,16 @@
-// Times the products of a model's layer with few rows, in a recording over more weights than caches
-// hold, so that each launch overlaps with the one before, as in a step:
+// Times the products of a model's layer with up to 256 rows, in a recording over more weights than
+// caches hold, so that each launch overlaps with the one before, as in a step:
 //   linear_bench [--search] [--rows R[,R...]] [PART]
 // PART: only models whose name contains it. Figures stand beside the floor: for each product bytes
 // of weights over the best rate of reading measured at the start, or operations over 690 TFLOP/s,
-// whichever is longer. --search looks for the fastest way to cut each product for linear.fewrow
-// within the layer's chain, and checks what it tries against the plain kernel.
-// Build it with `ninja linear_bench` (it is not part of `all`).
+// whichever is longer. Kernels are tuned as at an engine's start. --search looks for the fastest
+// way to cut each product for linear.fewrow within the layer's chain, and checks what it tries
+// against the plain kernel. Build it with `ninja linear_bench` (it is not part of `all`).
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <functional>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -19,6 +20,7 @@
 
 #include "backend/cuda/fewrow.h"
 #include "backend/device.h"
+#include "backend/tuning.h"
 
 namespace encore {
 namespace {
@@ -59,6 +61,8 @@ class Bench {
         scratch_(device_->allocate(64 << 20)),
         counters_(device_->allocate(1 << 16)),
         bytes_per_us_(device_->read_bandwidth() / 1e6) {
+    device_->tuner().configure({.tune = Tune::kFresh, .cache = {}});
+    tuning_.emplace(device_->tuner());
     fill(weights_);
     fill(x_);
     stream_->fill(counters_.data(), 0, counters_.bytes());
@@ -83,6 +87,10 @@ class Bench {
       }
       return nullptr;
     };
+  }
+  // What linear.fewrow takes.
+  FewRowTiling tiling(const Product& product, int64_t rows) {
+    return cuda::fewrow_tiling(*device_, args(product, rows, 0));
   }
   Bind cut(const FewRowTiling& tiling) {
     return [this, tiling](const KernelArgs& args) {
@@ -177,6 +185,7 @@ class Bench {
   Memory scratch_;
   Memory counters_;
   double bytes_per_us_;
+  std::optional<Tuner::Phase> tuning_;
 };
 
 std::vector<Chain> chains() {
@@ -186,11 +195,6 @@ std::vector<Chain> chains() {
           {"1B", "logits", {{128256, 2048, DType::kF32}}},
           {"0.6B", "layer", {{4096, 1024}, {1024, 2048}, {6144, 1024}, {1024, 3072}}},
           {"0.6B", "logits", {{151936, 1024, DType::kF32}}}};
-}
-
-// "64": the height of a tile; "64s": split.
-std::string text(const FewRowTiling& tiling) {
-  return fmt::format("{}{}", tiling.tile_outputs, tiling.split ? "s" : "");
 }
 
 // A way to run a product, with its name in the output.
@@ -204,7 +208,7 @@ std::vector<Candidate> candidates(Bench& bench, const Product& product, int64_t 
   std::vector<Candidate> result;
   result.push_back({"cublaslt", bench.kernel("linear.cublaslt")});
   for (const FewRowTiling& t : cuda::fewrow_tilings(rows, product.outputs, product.columns))
-    result.push_back({text(t), bench.cut(t), true});
+    result.push_back({to_text(t), bench.cut(t), true});
   return result;
 }
 
@@ -214,7 +218,7 @@ void search(Bench& bench, const Chain& chain, int64_t rows) {
   const double floor = bench.floor_us(chain, rows);
   std::vector<Bind> binds;
   for (const Product& p : chain.products)
-    binds.push_back(bench.cut(cuda::fewrow_tiling(rows, p.outputs, p.columns)));
+    binds.push_back(bench.cut(cuda::fewrow_tilings(rows, p.outputs, p.columns).front()));
   std::vector<std::string> names(chain.products.size(), "-");
   double best = bench.time(chain, rows, binds);
   double best_of_ours = best;
@@ -248,14 +252,14 @@ void search(Bench& bench, const Chain& chain, int64_t rows) {
 void compare_kernels(Bench& bench, const Chain& chain, int64_t rows) {
   const double floor = bench.floor_us(chain, rows);
   fmt::print("{:<5}{:<7} R={:<3} floor {:7.2f} us |", chain.model, chain.name, rows, floor);
-  for (const std::string_view kernel : {"linear.gemv", "linear.fewrow", "linear.cublaslt"}) {
+  for (const std::string_view kernel :
+       {"linear.gemv", "linear.fewrow", "linear.cublaslt", "linear.fastest"}) {
     const std::vector<Bind> binds(chain.products.size(), bench.kernel(kernel));
     const double us = bench.time(chain, rows, binds);
     if (std::isfinite(us)) fmt::print(" {} {:.2f} {:.3f} |", kernel.substr(7), us, us / floor);
   }
   for (const Product& product : chain.products) {
-    if (rows <= cuda::kMaxFewRows)
-      fmt::print(" {}", text(cuda::fewrow_tiling(rows, product.outputs, product.columns)));
+    if (rows <= cuda::kMaxFewRows) fmt::print(" {}", to_text(bench.tiling(product, rows)));
   }
   fmt::print("\n");
   std::fflush(stdout);
@@ -280,7 +284,7 @@ int main(int argc, char** argv) {
       part = argument;
     }
   }
-  if (rows.empty()) rows = {1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 256};
+  if (rows.empty()) rows = {1, 2, 4, 8, 16, 24, 32, 48, 64, 72, 96, 112, 128, 160, 192, 224, 256};
   try {
     encore::Bench bench;
     for (const encore::Chain& chain : encore::chains()) {

@@ -6,6 +6,7 @@
 
 #include "backend/cuda/cuda_fixture.h"
 #include "backend/cuda/fewrow.h"
+#include "backend/tuning.h"
 
 namespace encore {
 namespace {
@@ -176,6 +177,53 @@ TEST_F(CudaTest, ARowOfFewRowLinearHasTheSameBitsWhateverTheOtherRowsAre) {
   EXPECT_EQ(bits(9), all);
   stream_->fill(x.row<uint16_t>(9), 0x7fc07fc0, 7 * 2048 * 2);
   EXPECT_EQ(bits(16), all);
+}
+
+TEST_F(CudaTest, SizesOfFewRowLinearThatArePaddedAlikeShareWhatTheTunerMeasured) {
+  device_->tuner().configure({.tune = Tune::kFresh, .cache = {}});
+  const Tuner::Phase tuning(device_->tuner());
+  const TensorView weight = random({2048, 1024}, DType::kBF16, 2);
+  const TensorView x = random({64, 1024}, DType::kBF16, 1);
+  const TensorView out = allocate({64, 2048});
+  stream_->synchronize();
+  const auto bits = [&](int64_t rows) {
+    TensorView some_x = x;
+    some_x.shape = {rows, 1024};
+    TensorView some_out = out;
+    some_out.shape = {rows, 2048};
+    fill(out, NAN);
+    launch("linear",
+           bind("linear", {.inputs = {some_x, weight}, .outputs = {some_out}}, "linear.fewrow"));
+    std::vector<float> all = read(out);
+    all.resize(40 * 2048);
+    return all;
+  };
+  const std::vector<float> of_40_rows = bits(40);
+  EXPECT_EQ(device_->tuner().stats().measured, 1);
+  EXPECT_EQ(bits(64), of_40_rows);
+  EXPECT_EQ(device_->tuner().stats().measured, 1);
+}
+
+TEST_F(CudaTest, LinearOfRowsForWhichTwoKernelsCompeteAgreesWithThePlainOne) {
+  device_->tuner().configure({.tune = Tune::kFresh, .cache = {}});
+  const Tuner::Phase tuning(device_->tuner());
+  const TensorView weight = random({1000, 1024}, DType::kBF16, 2);
+  const TensorView bias = random({1000}, DType::kBF16, 3);
+  for (const int64_t rows : {33, 72, 128}) {
+    const TensorView x = random({rows, 1024}, DType::kBF16, 1);
+    const TensorView out = allocate({rows, 1000});
+    stream_->synchronize();
+    const KernelArgs args{.inputs = {x, weight, bias}, .outputs = {out}};
+    EXPECT_EQ(device_->kernels().choose("linear", args).name, "linear.fastest");
+    launch("linear", bind("linear", args, "linear.plain"));
+    const std::vector<float> want = read(out);
+    fill(out, NAN);
+    launch("linear", bind("linear", args));
+    const std::vector<float> got = read(out);
+    for (size_t i = 0; i < want.size(); ++i) {
+      ASSERT_NEAR(got[i], want[i], 1e-2) << rows << " rows, at " << i;
+    }
+  }
 }
 
 TEST_F(CudaTest, CublasLtHonoursRowStridesBiasAndOutputDtype) {

@@ -1,0 +1,172 @@
+// The copying side of fewrow.cu's kernel: rings of stages in shared memory, what a block works on,
+// and the threads that fill the rings.
+#pragma once
+
+#include "backend/cuda/hopper.cuh"
+
+namespace encore::cuda::fewrow {
+
+constexpr int kBoxColumns = 64;
+constexpr int kRowBytes = 2 * kBoxColumns;  // of a box
+
+// Stages in shared memory, filled by copies and emptied by products, and their barriers.
+struct Ring {
+  uint32_t base;
+  uint32_t barriers;
+  uint32_t box_bytes;
+  uint32_t stage_bytes;
+  uint32_t num_stages;
+
+  [[nodiscard]] __device__ uint32_t stage(uint32_t i) const { return base + i * stage_bytes; }
+  [[nodiscard]] __device__ uint32_t bytes() const { return num_stages * stage_bytes; }
+  [[nodiscard]] __device__ uint32_t full(uint32_t i) const { return barriers + i * 8; }
+  [[nodiscard]] __device__ uint32_t empty(uint32_t i) const {
+    return barriers + (num_stages + i) * 8;
+  }
+  [[nodiscard]] __device__ uint32_t barriers_end() const { return barriers + 2 * num_stages * 8; }
+  __device__ __forceinline__ void init(int num_consumers) const {
+    for (uint32_t i = 0; i < num_stages; ++i) {
+      init_barrier(full(i), 1);
+      init_barrier(empty(i), num_consumers);
+    }
+  }
+};
+
+// Where things are in shared memory: the weights' ring, the ring of x, finished outputs on their
+// way out, partial sums from the other block of the cluster, barriers.
+struct Layout {
+  Ring weights;
+  Ring x;
+  uint32_t staging;
+  uint32_t partials;
+  uint32_t partials_full;
+
+  template <class Args>
+  __device__ __forceinline__ Layout(const Args& args, uint32_t base, uint32_t padded_rows,
+                                    uint32_t staging_bytes, uint32_t partial_bytes) {
+    const auto boxes = static_cast<uint32_t>(args.stage_boxes);
+    weights.base = base;
+    weights.box_bytes = static_cast<uint32_t>(args.tile_outputs * kRowBytes);
+    weights.stage_bytes = boxes * weights.box_bytes;
+    weights.num_stages = static_cast<uint32_t>(args.weight_stages);
+    x.base = weights.base + weights.bytes();
+    x.box_bytes = padded_rows * kRowBytes;
+    x.stage_bytes = boxes * x.box_bytes;
+    x.num_stages = static_cast<uint32_t>(args.x_stages);
+    staging = x.base + x.bytes();
+    partials = staging + staging_bytes;
+    weights.barriers = partials + (args.cluster > 1 ? partial_bytes : 0);
+    x.barriers = weights.barriers_end();
+    partials_full = x.barriers_end();
+  }
+};
+
+// What a block works on, step by step: its share of the columns of one tile after the other.
+struct Work {
+  int tile;
+  int step;
+  int first;
+  int end;
+  int stride;
+  int num_tiles;
+
+  template <class Args>
+  __device__ __forceinline__ Work(const Args& args, int rank) {
+    tile = static_cast<int>(blockIdx.x) / args.cluster;
+    first = args.num_steps * rank / args.cluster;
+    end = args.num_steps * (rank + 1) / args.cluster;
+    step = first;
+    stride = static_cast<int>(gridDim.x) / args.cluster;
+    num_tiles = args.num_tiles;
+  }
+  [[nodiscard]] __device__ bool done() const { return tile >= num_tiles; }
+  [[nodiscard]] __device__ bool ends_tile() const { return step + 1 == end; }
+  __device__ __forceinline__ void next() {
+    if (++step < end) return;
+    step = first;
+    tile += stride;
+  }
+};
+
+// A stage of a ring, and how often the ring has gone round.
+struct Slot {
+  uint32_t stage = 0;
+  uint32_t parity = 0;
+
+  __device__ __forceinline__ void next(uint32_t num_stages) {
+    if (++stage < num_stages) return;
+    stage = 0;
+    parity ^= 1U;
+  }
+};
+
+// Calls `copy(i, place)` for each copy that fills a stage with a step's columns of the rows from
+// `row` on; `place` is where a tensor map finds them.
+template <class Args, class Copy>
+__device__ __forceinline__ void for_each_copy(const Args& args, int step, int row, Copy copy) {
+  if (args.whole_stages) {
+    copy(0U, make_int3(0, row, step * args.stage_boxes));
+    return;
+  }
+  for (int i = 0; i < args.stage_boxes; ++i) {
+    const int box = step * args.stage_boxes + i;
+    copy(static_cast<uint32_t>(i), make_int3(box * kBoxColumns, row, 0));
+  }
+}
+
+// The thread that fills the ring of weights. It asks for no more than so many stages at once: a
+// longer queue keeps the memory no busier, but makes x wait in it, and blocks far from the memory
+// fall behind.
+template <class Args>
+struct WeightProducer {
+  const Args& args;
+  const Ring& ring;
+  Work work;
+  Slot target{};
+  Slot landed{};
+  int num_asked = 0;
+
+  __device__ __forceinline__ void copy() {
+    const uint32_t full = ring.full(target.stage);
+    arrive_expecting(full, ring.stage_bytes);
+    for_each_copy(args, work.step, work.tile * args.tile_outputs, [&](uint32_t i, int3 place) {
+      copy_box_once(ring.stage(target.stage) + i * ring.box_bytes, args.weight, place, full);
+    });
+    work.next();
+    target.next(ring.num_stages);
+    ++num_asked;
+  }
+  // Before the launches before have ended.
+  __device__ __forceinline__ void begin() {
+    while (num_asked < args.stages_in_flight && !work.done())
+      copy();
+  }
+  __device__ __forceinline__ void run() {
+    while (!work.done()) {
+      wait_for_phase(ring.full(landed.stage), landed.parity);
+      landed.next(ring.num_stages);
+      if (num_asked >= static_cast<int>(ring.num_stages)) {
+        wait_for_phase(ring.empty(target.stage), target.parity ^ 1U);
+      }
+      copy();
+    }
+  }
+};
+
+// The thread that fills the ring of x.
+template <class Args>
+__device__ __forceinline__ void produce_x(const Args& args, const Ring& ring, Work work) {
+  Slot slot;
+  for (int i = 0; !work.done(); ++i, work.next(), slot.next(ring.num_stages)) {
+    if (i >= static_cast<int>(ring.num_stages)) {
+      wait_for_phase(ring.empty(slot.stage), slot.parity ^ 1U);
+    }
+    const uint32_t full = ring.full(slot.stage);
+    arrive_expecting(full, ring.stage_bytes);
+    for_each_copy(args, work.step, 0, [&](uint32_t box, int3 place) {
+      copy_box(ring.stage(slot.stage) + box * ring.box_bytes, args.x, place, full);
+    });
+  }
+}
+
+}  // namespace encore::cuda::fewrow
