@@ -58,20 +58,14 @@ LinearOperands linear_operands(const KernelArgs& args) {
   return o;
 }
 
-LinearParts linear_parts(const KernelArgs& args) {
+Parts linear_parts(const KernelArgs& args) {
   const LinearOperands o = linear_operands(args);
   const int64_t rows = o.x->num_rows();
   Scratch scratch(args.scratch);
-  LinearParts result;
+  Parts result;
   const auto add = [&](std::string_view op, std::vector<TensorView> inputs,
                        std::vector<TensorView> outputs) -> KernelArgs& {
-    KernelArgs part;
-    part.inputs = std::move(inputs);
-    part.outputs = std::move(outputs);
-    part.step = args.step;
-    part.counters = args.counters;
-    result.parts.push_back({op, std::move(part)});
-    return result.parts.back().args;
+    return result.add(args, op, std::move(inputs), std::move(outputs));
   };
 
   TensorView x = *o.x;
@@ -92,7 +86,7 @@ LinearParts linear_parts(const KernelArgs& args) {
     const int64_t half = o.out->row_elements();
     add("silu_mul", {columns_of(product, 0, half), columns_of(product, half, half)}, {*o.out});
   }
-  for (LinearParts::Part& part : result.parts)
+  for (Parts::Part& part : result.parts)
     part.args.scratch = scratch.end();
   result.between_bytes = scratch.bytes();
   return result;

@@ -1,10 +1,7 @@
 // fused_linear by name: its operands, and the ops it stands for. Shared by all devices.
 #pragma once
 
-#include <string_view>
-#include <vector>
-
-#include "backend/kernel.h"
+#include "backend/parts.h"
 
 namespace encore {
 
@@ -22,17 +19,7 @@ struct LinearOperands {
 };
 LinearOperands linear_operands(const KernelArgs& args);
 
-// fused_linear as the ops it stands for, one after the other. What lies between them lies at the
-// start of the scratch, and behind it the scratch that is left to each of them.
-struct LinearParts {
-  struct Part {
-    std::string_view op;
-    KernelArgs args;
-  };
-  std::vector<Part> parts;
-  int64_t between_bytes = 0;
-};
-// Works without scratch, too, for sizes alone.
-LinearParts linear_parts(const KernelArgs& args);
+// fused_linear as the ops it stands for. Works without scratch, too, for sizes alone.
+Parts linear_parts(const KernelArgs& args);
 
 }  // namespace encore

@@ -11,13 +11,15 @@ namespace {
 constexpr double kH200FlopsPerSecond = 690e12;
 
 bool is_attention(const ir::Op& op) {
-  return op.name == "attention";
+  return op.name == "attention" || op.name == "fused_attention";
 }
 
 // What the row's cost leaves out, because only the step knows the lengths.
 ir::Cost kv_cost(const std::vector<ir::Type>& inputs, int64_t kv_tokens) {
   const ir::Type& queries = inputs[0];  // [T,H*C]
-  const ir::Type& cache = inputs[1];    // [P,K,S,C]
+  // [P,K,S,C]
+  const ir::Type& cache = *std::find_if(inputs.begin(), inputs.end(),
+                                        [](const ir::Type& type) { return type.dims.size() == 4; });
   const int64_t kv_width = cache.dims[1].value * cache.dims[3].value;
   return {.bytes = 2 * kv_tokens * kv_width * size_of(cache.dtype),
           .flops = 4 * kv_tokens * queries.dims[1].value};

@@ -33,6 +33,15 @@ void fuse_add_rms_norm(Program& program, const ir::OpSet& ops);
 // an attribute. Only where nothing else uses %k1, and %q1 is what attention over %kc1 asks with.
 void fuse_rope_kv_write(Program& program, const ir::OpSet& ops);
 
+// Rotation and cache write go into the attention that alone reads them.
+//     %q1, %kc1, %vc1 = rope_kv_write(%q, %k, %v, %pos, %f, %slots, %kc, %vc)
+//     %o = attention(%q1, %kc1, %vc1, %pages, %lens, %starts)
+//   ->
+//     %o, %kc1, %vc1 = fused_attention(%q, %k, %v, %pos, ..., %kc, %vc, %pages, %lens, %starts)
+// Kernels that can, use a decode step's new keys and values while they write them; others run the
+// two as they were.
+void fuse_attention_prologue(Program& program, const ir::OpSet& ops);
+
 // Projections of one input become one product; the weights' recipes are concatenated.
 //     %q = linear(%h, %wq)                 weight %wq = "q", %wk = "k"
 //     %k = linear(%h, %wk)

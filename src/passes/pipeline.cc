@@ -15,6 +15,8 @@ constexpr Pass kPasses[] = {
     {"fuse_add_rms_norm", "residual add and the norm of its sum in one launch", fuse_add_rms_norm},
     {"fuse_rope_kv_write", "rotate q and k and write k and v to the cache in one launch",
      fuse_rope_kv_write},
+    {"fuse_attention_prologue", "rotation and cache write in attention's launch",
+     fuse_attention_prologue},
     {"merge_linears", "projections of one input as one product", merge_linears},
     {"fuse_linear_prologue", "a norm, and the addition before it, in its linear's launch",
      fuse_linear_prologue},

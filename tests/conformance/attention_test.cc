@@ -1,149 +1,13 @@
 // attention over paged caches, in uniform and in mixed steps.
 #include <algorithm>
-#include <cmath>
 #include <limits>
-#include <numeric>
 
-#include "harness.h"
+#include "attention_case.h"
 
 namespace encore::conformance {
 namespace {
 
-using ir::Dim;
-
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
-struct Heads {
-  int64_t query;
-  int64_t kv;
-  int64_t size;
-  int64_t page_size;
-};
-
-struct Sequence {
-  int64_t query_len;
-  int64_t kv_len;
-};
-
-// One step: real sequences, then padding. `uniform_q` 0 makes it mixed.
-struct Batch {
-  std::vector<Sequence> sequences;
-  int uniform_q = 0;
-  int64_t padding_sequences = 0;
-  int64_t padding_tokens = 0;
-};
-
-std::string describe(const Heads& heads, const Batch& batch) {
-  std::string text = "heads " + std::to_string(heads.query) + "/" + std::to_string(heads.kv) +
-                     " size " + std::to_string(heads.size) + " page " +
-                     std::to_string(heads.page_size) + " q " + std::to_string(batch.uniform_q) +
-                     ":";
-  for (const Sequence& s : batch.sequences) {
-    text += " " + std::to_string(s.query_len) + "/" + std::to_string(s.kv_len);
-  }
-  return text;
-}
-
-// Puts a sequence's tokens into pages drawn from `free_pages`; whatever is not written stays NaN.
-class CacheFiller {
- public:
-  CacheFiller(Random& random, const Heads& heads, HostTensor& k_cache, HostTensor& v_cache)
-      : random_(random), heads_(heads), k_cache_(k_cache), v_cache_(v_cache) {
-    free_pages_.resize(static_cast<size_t>(k_cache.num_rows() - 1));
-    std::iota(free_pages_.begin(), free_pages_.end(), 1);  // page 0 stays NaN: padding points there
-    std::shuffle(free_pages_.begin(), free_pages_.end(), random.engine());
-  }
-
-  void write(int64_t kv_len, double* page_table_row) {
-    for (int64_t token = 0; token < kv_len; ++token) {
-      const int64_t entry = token / heads_.page_size;
-      if (token % heads_.page_size == 0) {
-        page_table_row[entry] = static_cast<double>(free_pages_.back());
-        free_pages_.pop_back();
-      }
-      const auto page = static_cast<int64_t>(page_table_row[entry]);
-      for (HostTensor* cache : {&k_cache_, &v_cache_}) {
-        for (int64_t head = 0; head < heads_.kv; ++head) {
-          const int64_t place = head * heads_.page_size + token % heads_.page_size;
-          double* row = cache->row(page) + place * heads_.size;
-          for (int64_t c = 0; c < heads_.size; ++c) {
-            row[c] = round_to(cache->type.dtype, random_.normal());
-          }
-        }
-      }
-    }
-  }
-
- private:
-  Random& random_;
-  const Heads& heads_;
-  HostTensor& k_cache_;
-  HostTensor& v_cache_;
-  std::vector<int64_t> free_pages_;
-};
-
-OpCase make_case(Random& random, DType dtype, const Heads& heads, const Batch& batch) {
-  int64_t num_tokens = batch.padding_tokens;
-  int64_t num_pages = 3;  // the NaN page, and some that nobody uses
-  int64_t max_pages = 1;
-  StepShape step;
-  for (const Sequence& s : batch.sequences) {
-    const int64_t pages = (s.kv_len + heads.page_size - 1) / heads.page_size;
-    num_tokens += s.query_len;
-    num_pages += pages;
-    max_pages = std::max(max_pages, pages);
-    step.max_query_len = std::max(step.max_query_len, s.query_len);
-    step.max_kv_len = std::max(step.max_kv_len, s.kv_len);
-  }
-  const int64_t num_real = static_cast<int64_t>(batch.sequences.size());
-  const int64_t num_sequences = num_real + batch.padding_sequences;
-  num_tokens += batch.uniform_q * batch.padding_sequences;
-  step.padded = {num_tokens, num_sequences};
-  step.q = batch.uniform_q;
-
-  const ir::Type cache = type_of(dtype, {num_pages, heads.kv, heads.page_size, heads.size});
-  const ir::Type table = type_of(DType::kI32, {Dim::sequences(), max_pages + 1});
-  HostTensor q =
-      random.tensor(type_of(dtype, {Dim::tokens(), heads.query * heads.size}), step.padded);
-  HostTensor k_cache{cache, cache.resolve({}), {}};
-  k_cache.values.assign(static_cast<size_t>(k_cache.shape.num_elements()), kNaN);
-  HostTensor v_cache = k_cache;
-  HostTensor page_table{table, table.resolve(step.padded), {}};
-  page_table.values.assign(static_cast<size_t>(page_table.shape.num_elements()), 0.0);
-  std::vector<double> kv_lens(static_cast<size_t>(num_sequences), 0.0);
-  std::vector<double> starts(static_cast<size_t>(num_sequences + 1), 0.0);
-
-  CacheFiller filler(random, heads, k_cache, v_cache);
-  for (int64_t b = 0; b < num_sequences; ++b) {
-    const Sequence s = b < num_real ? batch.sequences[b] : Sequence{0, 0};
-    filler.write(s.kv_len, page_table.row(b));
-    kv_lens[b] = static_cast<double>(s.kv_len);
-    starts[b + 1] = starts[b] + static_cast<double>(s.query_len);
-  }
-  // Rows that nobody owns hold garbage.
-  for (auto t = static_cast<int64_t>(starts.back()); t < num_tokens; ++t) {
-    std::fill_n(q.row(t), q.row_elements(), kNaN);
-  }
-  if (batch.uniform_q > 0) {
-    // A uniform step must not look at the starts.
-    for (double& start : starts)
-      start = static_cast<double>(random.integer(-9, 99));
-  }
-  return {.op = "attention",
-          .inputs = {q, k_cache, v_cache, page_table,
-                     tensor_of(type_of(DType::kI32, {Dim::sequences()}), step.padded, kv_lens),
-                     tensor_of(type_of(DType::kI32, {Dim::sequences(1)}), step.padded, starts)},
-          .attrs = {{"scale", 1.0 / std::sqrt(static_cast<double>(heads.size))}},
-          .step = step};
-}
-
-using Rows = std::vector<std::optional<std::vector<double>>>;
-
-Rows expected_rows(const OpCase& c) {
-  const auto& in = c.inputs;
-  return reference::attention(
-      {in[0], in[1], in[2], in[3], in[4], in[5], c.attrs.get_double("scale"), c.step.q});
-}
 
 // Runs the case apart and over its queries, dense and as column slices, and compares.
 void expect_attention(Device& device, OpCase c) {
@@ -186,13 +50,13 @@ const Heads kHeads[] = {
 
 TEST_P(Conformance, AttentionOfUniformStepsAgrees) {
   const std::vector<int64_t> lens = {1, 31, 32, 33, 100};
-  for (const Heads& heads : kHeads) {
+  for (const Heads& heads : cases(kHeads, 5)) {
     for (const int q : {1, 2, 4, 9}) {
       Batch batch{.sequences = {}, .uniform_q = q, .padding_sequences = 2, .padding_tokens = 0};
       for (const int64_t len : lens)
         batch.sequences.push_back({q, std::max<int64_t>(len, q)});
       SCOPED_TRACE(describe(heads, batch));
-      expect_attention(device(), make_case(random_, dtype(), heads, batch));
+      expect_attention(device(), attention_case(random_, dtype(), heads, batch));
       if (HasFailure()) return;
     }
   }
@@ -206,7 +70,7 @@ TEST_P(Conformance, AttentionOfUniformStepsZeroesWhatNobodyOwns) {
                 .uniform_q = q,
                 .padding_sequences = 1,
                 .padding_tokens = 3};
-    expect_attention(device(), make_case(random_, dtype(), heads, batch));
+    expect_attention(device(), attention_case(random_, dtype(), heads, batch));
   }
 }
 
@@ -222,10 +86,10 @@ TEST_P(Conformance, AttentionOfMixedStepsAgrees) {
       {.sequences = {{130, 131}}, .padding_sequences = 1, .padding_tokens = 1},
       {.sequences = {{3, 0}, {2, 9}}, .padding_tokens = 2},
   };
-  for (const Heads& heads : kHeads) {
+  for (const Heads& heads : cases(kHeads, 5)) {
     for (const Batch& batch : batches) {
       SCOPED_TRACE(describe(heads, batch));
-      expect_attention(device(), make_case(random_, dtype(), heads, batch));
+      expect_attention(device(), attention_case(random_, dtype(), heads, batch));
       if (HasFailure()) return;
     }
   }
@@ -233,22 +97,22 @@ TEST_P(Conformance, AttentionOfMixedStepsAgrees) {
 
 TEST_P(Conformance, AttentionOverLongSequencesAgrees) {
   const Heads heads{4, 2, 64, 32};
-  expect_attention(device(), make_case(random_, dtype(), heads,
-                                       {.sequences = {{1, 1001}, {1, 2048}, {1, 4099}},
-                                        .uniform_q = 1,
-                                        .padding_sequences = 1}));
-  expect_attention(device(), make_case(random_, dtype(), heads,
-                                       {.sequences = {{1, 1025}, {65, 1100}, {2, 1000}},
-                                        .padding_sequences = 1,
-                                        .padding_tokens = 4}));
+  expect_attention(device(), attention_case(random_, dtype(), heads,
+                                            {.sequences = {{1, 1001}, {1, 2048}, {1, 4099}},
+                                             .uniform_q = 1,
+                                             .padding_sequences = 1}));
+  expect_attention(device(), attention_case(random_, dtype(), heads,
+                                            {.sequences = {{1, 1025}, {65, 1100}, {2, 1000}},
+                                             .padding_sequences = 1,
+                                             .padding_tokens = 4}));
 }
 
 TEST_P(Conformance, AttentionOfAnEmptyStepDoesNothing) {
   const Heads heads{4, 2, 64, 32};
-  expect_attention(device(), make_case(random_, dtype(), heads, {}));
-  expect_attention(device(), make_case(random_, dtype(), heads, {.uniform_q = 1}));
-  expect_attention(device(),
-                   make_case(random_, dtype(), heads, {.uniform_q = 1, .padding_sequences = 4}));
+  expect_attention(device(), attention_case(random_, dtype(), heads, {}));
+  expect_attention(device(), attention_case(random_, dtype(), heads, {.uniform_q = 1}));
+  expect_attention(
+      device(), attention_case(random_, dtype(), heads, {.uniform_q = 1, .padding_sequences = 4}));
 }
 
 // Many sequences, of which a launch has to find those with tokens.
@@ -260,14 +124,14 @@ TEST_P(Conformance, AttentionOfManyUnevenSequencesAgrees) {
       const int64_t len = i % 37 == 11 ? 700 : i % 3 == 0 ? 0 : i % 29;
       batch.sequences.push_back({q, len < q ? 0 : len});
     }
-    expect_attention(device(), make_case(random_, dtype(), heads, batch));
+    expect_attention(device(), attention_case(random_, dtype(), heads, batch));
   }
 }
 
 // Large scores: a softmax without its maximum taken away would overflow.
 TEST_P(Conformance, AttentionSurvivesLargeScores) {
   const Heads heads{4, 2, 64, 32};
-  OpCase c = make_case(random_, dtype(), heads, {.sequences = {{1, 90}, {4, 40}}});
+  OpCase c = attention_case(random_, dtype(), heads, {.sequences = {{1, 90}, {4, 40}}});
   c.attrs.set("scale", 20.0);
   const Rows expected = expected_rows(c);
   const std::vector<Output> y = run(device(), c);
@@ -286,7 +150,7 @@ TEST_P(Conformance, SequencesDoNotSeeTheirNeighbours) {
     Batch batch{
         .sequences = {{len, 5}, {len, 300}, {len, 77}}, .uniform_q = q, .padding_sequences = 2};
     batch.padding_tokens = q == 0 ? 2 : 0;
-    OpCase together = make_case(random_, dtype(), heads, batch);
+    OpCase together = attention_case(random_, dtype(), heads, batch);
     if (q == 0) together.may_skip = [](int, int64_t row) { return row >= 3; };
     const std::vector<Output> before = run(device(), together);
     OpCase alone = together;

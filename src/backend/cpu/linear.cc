@@ -109,9 +109,9 @@ void linear(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
 }
 
 Workspace fused_linear_workspace(const KernelArgs& args) {
-  const LinearParts parts = linear_parts(args);
+  const Parts parts = linear_parts(args);
   Workspace workspace{parts.between_bytes, 0};
-  for (const LinearParts::Part& part : parts.parts) {
+  for (const Parts::Part& part : parts.parts) {
     if (part.op == "linear") workspace.scratch_bytes += linear_workspace(part.args).scratch_bytes;
   }
   return workspace;
@@ -119,7 +119,7 @@ Workspace fused_linear_workspace(const KernelArgs& args) {
 
 // Its parts one after the other: here nothing is won by mixing them.
 void fused_linear(Pool& pool, const KernelArgs& args, const StepShape& step) {
-  for (const LinearParts::Part& part : linear_parts(args).parts) {
+  for (const Parts::Part& part : linear_parts(args).parts) {
     if (part.op == "rms_norm") rms_norm(pool, part.args, step);
     if (part.op == "add_rms_norm") add_rms_norm(pool, part.args, step);
     if (part.op == "linear") linear(pool, part.args, step);

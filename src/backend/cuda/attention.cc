@@ -4,6 +4,8 @@
 
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/parts.h"
+#include "backend/fused_attention.h"
 
 namespace encore::cuda {
 
@@ -35,9 +37,25 @@ bool accepts_tensor_cores(const KernelArgs& args, int max_head_size) {
          is_aligned(args.inputs[2]) && is_aligned(args.outputs[0]);
 }
 
+namespace {
+
+Workspace fused_workspace(const KernelArgs& args) {
+  return parts_workspace(attention_parts(args));
+}
+BoundLaunch bind_fused(Device& device, const KernelArgs& args) {
+  return bind_parts(device, attention_parts(args));
+}
+
+}  // namespace
+
 std::span<const Kernel> attention_kernels() {
-  static const std::array rows = {attention_decode_kernel(), attention_prefill_kernel(),
-                                  attention_plain_kernel()};
+  static const std::array rows = {
+      attention_decode_kernel(),
+      attention_prefill_kernel(),
+      attention_plain_kernel(),
+      fused_attention_decode_kernel(),
+      Kernel{"fused_attention", "fused_attention.parts", nullptr, fused_workspace, bind_fused},
+  };
   return rows;
 }
 

@@ -15,6 +15,27 @@
 
 namespace encore::cuda {
 
+// What fused_attention has besides: the step's queries, keys and values as they left the
+// projection. The decode kernel turns them where it uses them, and writes keys and values to the
+// caches.
+template <typename T>
+struct NewTokens {
+  int count = 0;         // per sequence; 0: attention alone, the caches hold every key
+  const T* k = nullptr;  // [T,K*C]
+  const T* v = nullptr;
+  int64_t k_stride = 0;
+  int64_t v_stride = 0;
+  T* k_cache = nullptr;
+  T* v_cache = nullptr;
+  const int32_t* slots = nullptr;
+  int64_t num_slots = 0;
+  const int32_t* positions = nullptr;
+  const float* inv_freq = nullptr;  // [C/2]
+  const T* q_norm = nullptr;        // [C], or none
+  const T* k_norm = nullptr;
+  float eps = 0;
+};
+
 // One launch of the attention op, see ops.h. Strides in elements.
 template <typename T>
 struct AttentionParams {
@@ -39,6 +60,8 @@ struct AttentionParams {
 
   int num_sequences = 0;
   int64_t num_tokens = 0;
+
+  NewTokens<T> fresh;  // only for the decode kernel
 
 #ifdef __CUDACC__
   // 0 for the sequences past the last that a uniform step's spare rows stand for. Not from the L1
@@ -127,6 +150,7 @@ decltype(auto) visit_tensor_core_shape(const KernelArgs& args, Visitor&& visitor
 
 // attention_decode.cu, attention_prefill.cu, attention_plain.cu
 Kernel attention_decode_kernel();
+Kernel fused_attention_decode_kernel();
 Kernel attention_prefill_kernel();
 Kernel attention_plain_kernel();
 

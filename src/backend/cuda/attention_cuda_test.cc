@@ -106,6 +106,53 @@ class AttentionCudaTest : public testing::Test {
     const std::vector<int32_t> values(lengths.begin(), lengths.end());
     stream_->copy_to_device(args.inputs[4].data, values.data(), args.inputs[4].num_bytes());
   }
+  // Where the page table has the last q tokens of each sequence; -1 where it has none.
+  std::vector<int32_t> new_slots(const KernelArgs& args, const std::vector<int64_t>& lengths) {
+    std::vector<int32_t> table(static_cast<size_t>(args.inputs[3].shape.num_elements()));
+    stream_->copy_to_host(table.data(), args.inputs[3].data, args.inputs[3].num_bytes());
+    stream_->synchronize();
+    std::vector<int32_t> slots;
+    for (size_t b = 0; b < lengths.size(); ++b) {
+      for (int64_t key = lengths[b] - args.step.q; key < lengths[b]; ++key) {
+        const size_t entry = b * (kMaxLen / kPageSize) + static_cast<size_t>(key / kPageSize);
+        slots.push_back(key < 0 ? -1
+                                : static_cast<int32_t>(table[entry] * kPageSize + key % kPageSize));
+      }
+    }
+    return slots;
+  }
+  // The fused op in front of which the step's tokens lie as a projection leaves them.
+  KernelArgs fused_args(const Heads& heads, const KernelArgs& attention,
+                        const std::vector<int64_t>& lengths, uint64_t seed, bool with_norms) {
+    const std::vector<int32_t> slots = new_slots(attention, lengths);
+    const auto tokens = static_cast<int64_t>(slots.size());
+    std::vector<int32_t> positions;
+    for (const int64_t length : lengths) {
+      for (int64_t key = length - attention.step.q; key < length; ++key)
+        positions.push_back(static_cast<int32_t>(std::max<int64_t>(key, 0)));
+    }
+    const Shape row{tokens, heads.kv * heads.size};
+    const std::vector<TensorView>& in = attention.inputs;
+    KernelArgs args = attention;
+    args.inputs = {random(in[0].shape, DType::kBF16, seed),
+                   random(row, DType::kBF16, seed + 1),
+                   random(row, DType::kBF16, seed + 2),
+                   integers({tokens}, positions),
+                   random({heads.size / 2}, DType::kF32, 7),
+                   integers({tokens}, slots),
+                   in[1],
+                   in[2],
+                   in[3],
+                   in[4],
+                   in[5]};
+    if (with_norms) {
+      args.inputs.push_back(random({heads.size}, DType::kBF16, 8));
+      args.inputs.push_back(random({heads.size}, DType::kBF16, 9));
+      args.attrs.set("eps", 1e-6);
+    }
+    args.outputs = {allocate(in[0].shape, DType::kBF16), in[1], in[2]};
+    return args;
+  }
   void launch(const BoundLaunch& bound, const StepShape& step) {
     stream_->launch({.label = "attention", .id = -1, .after = {}}, bound, step);
   }
@@ -211,16 +258,7 @@ TEST_F(AttentionCudaTest, OverlappingLaunchesSeeTheKeysAndValuesOfNewTokens) {
     std::vector<int64_t> lengths = {4, 16, 17, 33, 64, 1000, 1024, 5000};
     const KernelArgs args = attention_args(heads, q, lengths);
     set_lengths(args, lengths);
-    std::vector<int32_t> table(static_cast<size_t>(args.inputs[3].shape.num_elements()));
-    stream_->copy_to_host(table.data(), args.inputs[3].data, args.inputs[3].num_bytes());
-    stream_->synchronize();
-    std::vector<int32_t> slots;
-    for (size_t b = 0; b < lengths.size(); ++b) {
-      for (int64_t key = lengths[b] - q; key < lengths[b]; ++key) {
-        const size_t entry = b * (kMaxLen / kPageSize) + static_cast<size_t>(key / kPageSize);
-        slots.push_back(static_cast<int32_t>(table[entry] * kPageSize + key % kPageSize));
-      }
-    }
+    const std::vector<int32_t> slots = new_slots(args, lengths);
     const auto tokens = static_cast<int64_t>(slots.size());
     const TensorView slots_view = integers({tokens}, slots);
     constexpr int kSteps = 12;
@@ -262,6 +300,74 @@ TEST_F(AttentionCudaTest, OverlappingLaunchesSeeTheKeysAndValuesOfNewTokens) {
       stream_->replay(*recording);
       for (int i = 0; i < kSteps; ++i)
         EXPECT_TRUE(bits(outputs[i]) == want[i]) << "q " << q << ", step " << i;
+    }
+    memory_.clear();
+  }
+}
+
+// Where rotation and cache write are in the launch, bits of the output and of the caches are those
+// of the launches that they were, whatever share of the work a block has.
+TEST_F(AttentionCudaTest, RotationAndCacheWriteInTheLaunchLeaveTheBitsOfTheirParts) {
+  struct Case {
+    Heads heads;
+    int q;
+  };
+  for (const Case& c : {Case{{32, 8, 128}, 1}, Case{{32, 8, 128}, 8}, Case{{8, 2, 64}, 3},
+                        Case{{12, 4, 96}, 5}, Case{{16, 1, 256}, 1}, Case{{4, 2, 256}, 9}}) {
+    SCOPED_TRACE("heads " + std::to_string(c.heads.query) + "/" + std::to_string(c.heads.kv) +
+                 " of " + std::to_string(c.heads.size) + ", q " + std::to_string(c.q));
+    std::vector<int64_t> lengths(67, 0);
+    for (size_t i = 0; i < lengths.size(); ++i)
+      lengths[i] = i % 5 == 3 ? 0 : static_cast<int64_t>(c.q + i * i % 1500);
+    lengths[20] = 40000;
+    const KernelArgs attention = attention_args(c.heads, c.q, lengths);
+    set_lengths(attention, lengths);
+    const KernelArgs parts = fused_args(c.heads, attention, lengths, 11, c.q % 2 == 1);
+    const auto want = run(parts, bind("fused_attention", "fused_attention.parts", parts));
+    const auto keys = bits(parts.inputs[6]);
+    const auto values = bits(parts.inputs[7]);
+    const KernelArgs fused = fused_args(c.heads, attention, lengths, 11, c.q % 2 == 1);
+    for (const size_t cache : {6, 7})  // what the parts wrote
+      device_->fill_random(*stream_, fused.inputs[cache], cache - 4, 1.0F);
+    const BoundLaunch decode = bind("fused_attention", "fused_attention.decode", fused);
+    for (int repeat = 0; repeat < 3; ++repeat)
+      EXPECT_TRUE(run(fused, decode) == want) << "repeat " << repeat;
+    EXPECT_TRUE(bits(fused.inputs[6]) == keys);
+    EXPECT_TRUE(bits(fused.inputs[7]) == values);
+    memory_.clear();
+    if (HasFailure()) return;
+  }
+}
+
+// Layers follow each other without a gap; each has new tokens of its own at the same place.
+TEST_F(AttentionCudaTest, OverlappingFusedLaunchesUseTheirOwnNewTokens) {
+  const Heads heads{32, 8, 128};
+  for (const int q : {1, 4}) {
+    const std::vector<int64_t> lengths = {4, 16, 17, 33, 64, 1000, 1024, 5000};
+    const KernelArgs attention = attention_args(heads, q, lengths);
+    set_lengths(attention, lengths);
+    constexpr int kLayers = 12;
+    std::vector<KernelArgs> layers;
+    std::vector<BoundLaunch> launches;
+    std::vector<std::vector<uint16_t>> want;
+    for (int i = 0; i < kLayers; ++i) {
+      layers.push_back(fused_args(heads, attention, lengths, 100 + 10 * i, false));
+      want.push_back(run(layers[i], bind("fused_attention", "fused_attention.parts", layers[i])));
+      launches.push_back(bind("fused_attention", "fused_attention.decode", layers[i]));
+    }
+    const auto keys = bits(attention.inputs[1]);
+    stream_->synchronize();
+    RecordingScope scope(*stream_);
+    for (int i = 0; i < kLayers; ++i)
+      launch(launches[i], layers[i].step);
+    const auto recording = scope.finish();
+    for (int repeat = 0; repeat < 10; ++repeat) {
+      for (const KernelArgs& layer : layers)
+        stream_->fill(layer.outputs[0].data, 0x7fc07fc0U, layer.outputs[0].num_bytes());
+      stream_->replay(*recording);
+      for (int i = 0; i < kLayers; ++i)
+        EXPECT_TRUE(bits(layers[i].outputs[0]) == want[i]) << "q " << q << ", layer " << i;
+      EXPECT_TRUE(bits(attention.inputs[1]) == keys);
     }
     memory_.clear();
   }

@@ -43,55 +43,47 @@ __device__ __forceinline__ float4 normalized(float4 value, float sum) {
   return {value.x * inverse, value.y * inverse, value.z * inverse, value.w * inverse};
 }
 
-// Shared memory in which results are folded.
+// Sizes of the shared memory in which results are folded. Units: floats; a multiple of 4 for each
+// part, so that all are aligned. The stride keeps what a warp writes at once in different banks.
+constexpr int exchange_stride(int head_size) {
+  return head_size + 4;
+}
+constexpr int64_t exchange_floats(int head_size, int rows) {
+  const int tile_rows = rows < kTileRows ? rows : kTileRows;
+  return int64_t{tile_rows} * kWarps * (exchange_stride(head_size) + 2) + (tile_rows % 2 * 8) +
+         int64_t{rows} * (head_size + 4);
+}
+
+// That memory. A tile of rows is folded at a time.
 template <int C>
 struct Exchange {
-  static constexpr int kStride = C + 8;  // floats; keeps rows of one column in different banks
+  static constexpr int kStride = exchange_stride(C);
 
-  float* values;      // [warp][row][kStride]: the warps' results of a chunk
-  float2* softmaxes;  // [warp][row]
   float* total;       // [row][C]: of the chunks so far
   float2* running;    // [2][row]: their softmax before and after this chunk, by its parity
+  float* values;      // [warp][row of the tile][kStride]: the warps' results of a chunk
+  float2* softmaxes;  // [warp][row of the tile]
   int rows;
+  int tile_rows;
 
-  // Units: floats. A multiple of 4 for each part, so that all are aligned.
-  static constexpr int64_t floats(int rows) {
-    return int64_t{rows} * (kWarps * kStride + C + kWarps * 2 + 4);
-  }
-  __device__ __forceinline__ Exchange(void* memory, int rows) : rows(rows) {
-    values = static_cast<float*>(memory);
-    total = values + kWarps * rows * kStride;
-    softmaxes = reinterpret_cast<float2*>(total + rows * C);
-    running = softmaxes + kWarps * rows;
+  __device__ __forceinline__ Exchange(void* memory, int rows)
+      : rows(rows), tile_rows(min(rows, kTileRows)) {
+    total = static_cast<float*>(memory);
+    running = reinterpret_cast<float2*>(total + rows * C);
+    values = total + rows * (C + 4);
+    softmaxes = reinterpret_cast<float2*>(values + kWarps * tile_rows * kStride);
   }
 
-  // A warp's part: fragments of its rows.
-  __device__ __forceinline__ void write(const float (&parts)[C / 8][4],
-                                        const RunningSoftmax& softmax, int rows_used) const {
-    const int warp = threadIdx.x / kWarpSize;
-    const int lane = threadIdx.x % kWarpSize;
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int row = r * 8 + lane / 4;
-      const float sum = softmax.row_sum(r);
-      if (row >= rows_used) continue;
-      if (lane % 4 == 0) softmaxes[warp * rows + row] = {softmax.max[r], sum};
-      float* out = values + (warp * rows + row) * kStride + lane % 4 * 2;
-#pragma unroll
-      for (int n = 0; n < C / 8; ++n)
-        *reinterpret_cast<float2*>(out + n * 8) = {parts[n][2 * r], parts[n][2 * r + 1]};
-    }
-  }
-  // Four columns of a row over the whole chunk, and its softmax.
+  // Four columns of a tile's row over the whole chunk, and its softmax.
   __device__ __forceinline__ float4 read(int row, int column, float scale, float2& softmax) const {
     softmax = softmaxes[row];
     float4 value = *reinterpret_cast<const float4*>(values + row * kStride + column);
 #pragma unroll
     for (int warp = 1; warp < kWarps; ++warp) {
-      const float2 other = softmaxes[warp * rows + row];
+      const float2 other = softmaxes[warp * tile_rows + row];
       const Fold step = fold(softmax.x, other.x, scale);
       const auto* now =
-          reinterpret_cast<const float4*>(values + (warp * rows + row) * kStride + column);
+          reinterpret_cast<const float4*>(values + (warp * tile_rows + row) * kStride + column);
       value = apply(step, value, *now);
       softmax = {step.max, apply(step, softmax.y, other.y)};
     }
@@ -99,28 +91,31 @@ struct Exchange {
   }
 };
 
-// Calls `visitor(row, column)` for this thread's parts, of four columns, of the place's rows.
+// Calls `visitor(row, column)` for this thread's parts, of four columns, of `rows` rows.
 template <int C, typename Visitor>
 __device__ __forceinline__ void for_each_four(int rows, Visitor&& visitor) {
   for (int i = threadIdx.x; i < rows * (C / 4); i += kThreads)
     visitor(i / (C / 4), i % (C / 4) * 4);
 }
 
-// Adds a chunk to those before it, all of which this block had; after the last, writes the output.
+// Adds a chunk's tile of rows to the chunks before it, all of which this block had; after the last,
+// writes the output.
 template <typename T, int C>
 __device__ __forceinline__ void add_chunk(const AttentionParams<T>& params, const Place& place,
-                                          const Exchange<C>& exchange, int chunk, int num_chunks) {
+                                          const Exchange<C>& exchange, int chunk, int tile) {
   const float scale = params.scale_log2e;
-  for_each_four<C>(place.rows, [&](int row, int column) {
+  const int first_row = tile * kTileRows;
+  for_each_four<C>(min(place.rows - first_row, kTileRows), [&](int row_of_tile, int column) {
     float2 softmax;
-    float4 value = exchange.read(row, column, scale, softmax);
+    float4 value = exchange.read(row_of_tile, column, scale, softmax);
+    const int row = first_row + row_of_tile;
     auto* total = reinterpret_cast<float4*>(exchange.total + row * C + column);
     const float2 before = chunk == 0 ? make_float2(kMinusInfinity, 0.0F)
                                      : exchange.running[(chunk + 1) % 2 * exchange.rows + row];
     const Fold step = fold(before.x, softmax.x, scale);
     value = apply(step, chunk == 0 ? float4{} : *total, value);
     softmax = {step.max, apply(step, before.y, softmax.y)};
-    if (chunk < num_chunks - 1) {
+    if (chunk < place.num_chunks - 1) {
       *total = value;
       if (column == 0) exchange.running[chunk % 2 * exchange.rows + row] = softmax;
     } else {
@@ -130,13 +125,15 @@ __device__ __forceinline__ void add_chunk(const AttentionParams<T>& params, cons
   });
 }
 
-// Writes a chunk of a kv head of which other shares have chunks, too, to scratch.
+// Writes a chunk's tile of rows, of a kv head of which other shares have chunks, too, to scratch.
 template <int C>
 __device__ __forceinline__ void publish_chunk(const DecodePlan& plan, const Place& place,
-                                              const Exchange<C>& exchange, int64_t slot, int chunk,
+                                              const Exchange<C>& exchange, int chunk, int tile,
                                               float scale) {
-  const int64_t first_cell = (slot * plan.max_chunks + chunk) * plan.rows_per_block;
-  for_each_four<C>(place.rows, [&](int row, int column) {
+  const int first_row = tile * kTileRows;
+  const int64_t first_cell =
+      (place.slot * plan.max_chunks + chunk) * plan.rows_per_block + first_row;
+  for_each_four<C>(min(place.rows - first_row, kTileRows), [&](int row, int column) {
     float2 softmax;
     const float4 value = exchange.read(row, column, scale, softmax);
     *reinterpret_cast<float4*>(plan.values + (first_cell + row) * C + column) = value;
@@ -153,7 +150,7 @@ __device__ __forceinline__ void publish_chunk(const DecodePlan& plan, const Plac
 // that leaves the counter zero for the next launch need not order anything: the end of the launch
 // does.
 __device__ __forceinline__ bool arrive(uint32_t* counter, int chunks, int all) {
-  __shared__ bool is_last;
+  bool is_last = false;
   __syncthreads();
   if (threadIdx.x == 0) {
     ::cuda::atomic_ref<uint32_t, ::cuda::thread_scope_device> arrived(*counter);
@@ -161,22 +158,21 @@ __device__ __forceinline__ bool arrive(uint32_t* counter, int chunks, int all) {
     is_last = before + chunks == static_cast<uint32_t>(all);
     if (is_last) arrived.store(0, ::cuda::memory_order_relaxed);
   }
-  __syncthreads();
-  return is_last;
+  return __syncthreads_or(static_cast<int>(is_last)) != 0;
 }
 
 // Folds a kv head's chunks out of scratch, in order, and writes the output. What a thread reads of
 // many chunks is under way at once.
 template <typename T, int C>
 __device__ __forceinline__ void fold_chunks(const AttentionParams<T>& params,
-                                            const DecodePlan& plan, const Place& place,
-                                            int64_t slot, int num_chunks) {
-  constexpr int kAtOnce = 8;
+                                            const DecodePlan& plan, const Place& place) {
+  constexpr int kAtOnce = C == 64 ? 4 : 8;  // what fits the registers that blocks have there
+  const int num_chunks = place.num_chunks;
   for_each_four<C>(place.rows, [&](int row, int column) {
     float4 value = {};
     float2 softmax = {kMinusInfinity, 0.0F};
     for (int first = 0; first < num_chunks; first += kAtOnce) {
-      const int64_t cell = (slot * plan.max_chunks + first) * plan.rows_per_block + row;
+      const int64_t cell = (place.slot * plan.max_chunks + first) * plan.rows_per_block + row;
       float4 values[kAtOnce];
       float2 softmaxes[kAtOnce];
 #pragma unroll
@@ -203,10 +199,10 @@ __device__ __forceinline__ void fold_chunks(const AttentionParams<T>& params,
 // them.
 template <typename T, int C>
 __device__ __forceinline__ void store_zeros(const AttentionParams<T>& params,
-                                            const DecodePlan& plan) {
+                                            const DecodePlan& plan, const Worker& worker) {
   const int row_fours = params.kv_heads * params.group * (C / 4);
-  const int number = static_cast<int>(blockIdx.y * gridDim.x + blockIdx.x);
-  const int stride = static_cast<int>(gridDim.y * gridDim.x);
+  const int number = worker.number * plan.row_blocks + worker.row_block;
+  const int stride = worker.count * plan.row_blocks;
   for (int run = number; run < plan.num_runs; run += stride) {
     if (params.kv_len(run) > 0) continue;
     const int64_t first = int64_t{run} * params.uniform_q;

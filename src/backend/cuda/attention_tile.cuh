@@ -7,16 +7,13 @@
 
 #include <cstdint>
 
+#include "backend/cuda/hopper.cuh"
 #include "backend/cuda/launch.h"
 
 namespace encore::cuda {
 
 inline constexpr int kWarpSize = 32;
 inline constexpr float kMinusInfinity = -__builtin_huge_valf();
-
-__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
 
 // Starts a copy of 16 bytes to shared memory; writes zeros, and reads nothing, when not `valid`.
 __device__ __forceinline__ void copy_async(uint32_t shared, const void* global, bool valid) {

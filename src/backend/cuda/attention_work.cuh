@@ -20,6 +20,14 @@ inline constexpr int kWarps = 4;
 inline constexpr int kThreads = kWarps * kWarpSize;
 inline constexpr int kTileKeys = 16;                   // of one warp; a tile lies in one page
 inline constexpr int kBlockKeys = kWarps * kTileKeys;  // keys of a step of all warps
+inline constexpr int kTileRows = 8;  // query rows of a tile of results: the narrow side of an mma
+
+// Which of a launch's blocks this is.
+struct Worker {
+  int row_block = 0;
+  int number = 0;  // of `count` that have the same rows and take a share each
+  int count = 0;
+};
 
 struct Chunks {
   int length = 0;  // keys, a multiple of kBlockKeys
@@ -27,18 +35,28 @@ struct Chunks {
 };
 
 // What decides, together with its length, how a sequence is cut: functions of the op and of padded
-// sizes.
+// sizes. Lengths count steps of kBlockKeys keys.
 struct Cutting {
-  int min_length = kBlockKeys;
-  int max_count_log2 = 0;
+  int min_steps = 1;       // of a chunk
+  float growth = 0;        // of its length with the root of the sequence's
+  int max_count_log2 = 0;  // chunks of a sequence
 
-  [[nodiscard]] __host__ __device__ Chunks chunks(int kv_len) const {
-    const int even = (kv_len + (1 << max_count_log2) - 1) >> max_count_log2;
-    const int length = max(min_length, (even + kBlockKeys - 1) / kBlockKeys * kBlockKeys);
+  [[nodiscard]] __device__ Chunks chunks(int kv_len) const {
+    const int total = steps(kv_len);
+    int of_chunk = max(min_steps, (total + (1 << max_count_log2) - 1) >> max_count_log2);
+    of_chunk = max(of_chunk, __float2int_rn(growth * root(total)));
+    const int length = of_chunk * kBlockKeys;
     return {length, (kv_len + length - 1) / length};
   }
-  [[nodiscard]] __host__ __device__ static int steps(int kv_len) {
+  [[nodiscard]] __device__ static int steps(int kv_len) {
     return (kv_len + kBlockKeys - 1) / kBlockKeys;
+  }
+
+ private:
+  __device__ static float root(int x) {
+    float result;
+    asm("sqrt.approx.f32 %0, %1;" : "=f"(result) : "f"(static_cast<float>(x)));
+    return result;
   }
 };
 
@@ -47,6 +65,7 @@ struct DecodePlan {
   int rows = 0;            // query rows of a kv head
   int row_blocks = 0;      // blocks that share them
   int rows_per_block = 0;  // at most
+  int tile_rows = 0;       // of a block: its queries, then keys and values of new tokens
   int num_runs = 0;        // of query rows, owned by a sequence or not
   int max_chunks = 0;      // of a sequence
   Cutting cutting;
@@ -114,13 +133,14 @@ struct Share {
 // no other kv head both begins there and goes on elsewhere.
 template <typename T>
 __device__ __forceinline__ int find_slot(const AttentionParams<T>& params, const DecodePlan& plan,
-                                         const Share& share, const Walk& walk) {
+                                         const Worker& worker, const Share& share,
+                                         const Walk& walk) {
   int slot = walk.sequence * params.kv_heads + walk.kv_head;
   if (!plan.slot_per_head) {
     const auto end = static_cast<uint64_t>(walk.head_begin + 1) * share.num_shares;
     slot = static_cast<int>((end + share.total - 1) / share.total) - 1;
   }
-  return slot * plan.row_blocks + static_cast<int>(blockIdx.x);
+  return slot * plan.row_blocks + worker.row_block;
 }
 
 // In which lane's part of the line of all lanes' amounts is `target`, and where does it begin?
@@ -145,7 +165,7 @@ __device__ __forceinline__ Found find_part(int amount, int target) {
 // Each warp finds the block's share by itself, from the lengths.
 template <typename T>
 __device__ __forceinline__ Share find_share(const AttentionParams<T>& params,
-                                            const DecodePlan& plan) {
+                                            const DecodePlan& plan, const Worker& worker) {
   const int lane = threadIdx.x % kWarpSize;
   const int per_lane = (params.num_sequences + kWarpSize - 1) / kWarpSize;
   int kv_len = 0;
@@ -163,12 +183,11 @@ __device__ __forceinline__ Share find_share(const AttentionParams<T>& params,
   Share share;
   share.total = static_cast<int>(__reduce_add_sync(0xffffffffU, static_cast<unsigned>(steps)));
   num_chunks = static_cast<int>(__reduce_add_sync(0xffffffffU, static_cast<unsigned>(num_chunks)));
-  share.num_shares = min(num_chunks, static_cast<int>(gridDim.y));
+  share.num_shares = min(num_chunks, worker.count);
   share.some_empty = __any_sync(0xffffffffU, empty);
-  const int number = static_cast<int>(blockIdx.y);
-  if (number >= share.num_shares) return share;
-  const int begin = share.begin(number);
-  share.first.share_end = share.begin(number + 1);
+  if (worker.number >= share.num_shares) return share;
+  const int begin = share.begin(worker.number);
+  share.first.share_end = share.begin(worker.number + 1);
 
   // The sequence in which it begins: first the lane, then one of the lane's.
   Found found = find_part(steps, begin);
@@ -196,22 +215,38 @@ __device__ __forceinline__ Share find_share(const AttentionParams<T>& params,
   return share;
 }
 
-// Where the block's query rows of a kv head are.
+// What a block does of a kv head: which query rows, which chunks.
 struct Place {
   int sequence = 0;
   int kv_head = 0;
   int first_row = 0;
   int rows = 0;
   int kv_len = 0;
+  int first_chunk = 0;
+  int last_chunk = 0;         // one past it
+  int num_chunks = 0;         // of the kv head
+  int64_t slot = 0;           // of the kv head in scratch, when this block does not have all chunks
+  int cached = 0;             // keys that the cache holds; those behind are new tokens'
+  int fresh = 0;              // new tokens in the block's tile: all, or none when no chunk has one
+  bool writes_fresh = false;  // this block writes them to the cache, alone
 };
 
-__device__ __forceinline__ Place find_place(const DecodePlan& plan, const Walk& walk) {
+template <typename T>
+__device__ __forceinline__ Place find_place(const AttentionParams<T>& params,
+                                            const DecodePlan& plan, const Worker& worker,
+                                            const Walk& walk) {
   Place place;
   place.sequence = walk.sequence;
   place.kv_head = walk.kv_head;
-  place.first_row = static_cast<int>(blockIdx.x) * plan.rows_per_block;
+  place.first_row = worker.row_block * plan.rows_per_block;
   place.rows = min(plan.rows_per_block, plan.rows - place.first_row);
   place.kv_len = walk.kv_len;
+  place.first_chunk = walk.chunk;
+  place.last_chunk = walk.last_chunk();
+  place.num_chunks = walk.chunks.count;
+  place.cached = walk.kv_len - params.fresh.count;
+  if (place.last_chunk * walk.chunks.length > place.cached) place.fresh = params.fresh.count;
+  place.writes_fresh = worker.row_block == 0 && place.last_chunk == place.num_chunks;
   return place;
 }
 

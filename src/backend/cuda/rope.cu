@@ -5,17 +5,15 @@
 // In place: every head is read completely by the lanes that write it before any of them writes.
 #include <algorithm>
 #include <array>
-#include <bit>
 
 #include "backend/cuda/kernels.h"
-#include "backend/cuda/launch.h"
+#include "backend/cuda/turn.cuh"
 
 namespace encore::cuda {
 namespace {
 
 constexpr int kWarpSize = 32;
 constexpr int kMaxThreads = 1024;
-constexpr unsigned kAllLanes = 0xffffffffU;
 
 // Heads side by side in a row. Units: strides in elements.
 template <typename T>
@@ -34,11 +32,8 @@ template <typename T>
 struct TurnParams {
   HeadGroup<T> groups[3];  // those not used have no heads
   int num_heads = 0;       // of all groups
-  int head_size = 0;
-  int lanes = 0;  // per head
-  bool has_norm = false;
-  int norm_unit = 1;  // elements that a thread of rms_norm adds up
-  float eps = 0;
+  TurnShape shape;
+  int norm_unit = 1;                   // elements that a thread of rms_norm adds up
   const int32_t* positions = nullptr;  // null when nothing rotates
   const float* inv_freq = nullptr;
   const int32_t* slots = nullptr;  // null when nothing is cached
@@ -65,39 +60,30 @@ __device__ __forceinline__ Head<T> find_head(const TurnParams<T>& params, int in
   const HeadGroup<T>& from = params.groups[group];
   const int64_t token = blockIdx.x;
   Head<T> head;
-  head.in = from.in + token * from.in_stride + static_cast<int64_t>(index) * params.head_size;
+  head.in = from.in + token * from.in_stride + static_cast<int64_t>(index) * params.shape.head_size;
   head.norm = from.norm;
   head.rotates = from.rotates;
   if (!from.cached) {
-    head.out = from.out + token * from.out_stride + static_cast<int64_t>(index) * params.head_size;
+    head.out =
+        from.out + token * from.out_stride + static_cast<int64_t>(index) * params.shape.head_size;
   } else if (slot >= 0 && slot < params.num_slots) {
     const int64_t page = slot / params.page_size;
     head.out =
         from.out + ((page * from.num_heads + index) * params.page_size + slot % params.page_size) *
-                       params.head_size;
+                       params.shape.head_size;
   }
   return head;
 }
 
-// Cosine and sine per pair of elements, as transformers computes them: the angle in f32.
+// Cosine and sine per pair of elements.
 template <typename T>
 __device__ __forceinline__ void find_angles(const TurnParams<T>& params, float2* angles) {
   if (params.positions == nullptr) return;
-  const auto position = static_cast<float>(params.positions[blockIdx.x]);
-  for (int i = static_cast<int>(threadIdx.x); i < params.head_size / 2;
+  const int position = params.positions[blockIdx.x];
+  for (int i = static_cast<int>(threadIdx.x); i < params.shape.head_size / 2;
        i += static_cast<int>(blockDim.x)) {
-    float sine;
-    float cosine;
-    sincosf(position * params.inv_freq[i], &sine, &cosine);
-    angles[i] = {cosine, sine};
+    angles[i] = find_angle(position, params.inv_freq[i]);
   }
-}
-
-// Element `x` of a pair turned, `partner` being the other one; without contraction, so that the
-// compiler cannot choose different bits in different places.
-__device__ __forceinline__ float turn(float x, float partner, float2 angle, bool is_first) {
-  const float product = __fmul_rn(partner, angle.y);
-  return __fadd_rn(__fmul_rn(x, angle.x), is_first ? -product : product);
 }
 
 template <typename T>
@@ -113,57 +99,21 @@ __global__ void __launch_bounds__(kMaxThreads)
   begin_kernel();
   extern __shared__ float2 angles[];
   const int slot = params.slots == nullptr ? -1 : params.slots[blockIdx.x];
-  const int lane = static_cast<int>(threadIdx.x) % params.lanes;  // in its head
-  const int num_packs = params.head_size / kSize;
-  const int half = num_packs / 2;
-  const bool is_first = lane < half;
-  const int stride = static_cast<int>(blockDim.x) / params.lanes;
+  const int lanes = params.shape.lanes;
+  const int lane = static_cast<int>(threadIdx.x) % lanes;  // in its head
+  const int num_packs = params.shape.head_size / kSize;
+  const int stride = static_cast<int>(blockDim.x) / lanes;
 
-  int index = static_cast<int>(threadIdx.x) / params.lanes;
+  int index = static_cast<int>(threadIdx.x) / lanes;
   bool used = index < params.num_heads && lane < num_packs;
   Head<T> head = used ? find_head(params, index, slot) : Head<T>{};
   uint4 x = used ? load_words(head.in + lane * kSize) : uint4{};
   find_angles(params, angles);
   __syncthreads();
   // A warp holds whole heads, and all its lanes stay in step for the exchanges.
-  for (int first = index - static_cast<int>(threadIdx.x) % kWarpSize / params.lanes;
+  for (int first = index - static_cast<int>(threadIdx.x) % kWarpSize / lanes;
        first < params.num_heads; first += stride) {
-    float values[kSize];
-    unpack(std::bit_cast<Pack<T>>(x), values);
-    if (params.has_norm) {
-      // As rms_norm adds: the lane's own squares in order, then halves of the head by halves.
-      float squares = 0.0F;
-#pragma unroll
-      for (int i = 0; i < kSize; ++i)
-        squares = __fmaf_rn(values[i], values[i], squares);
-      for (int offset = params.lanes / 2; offset > 0; offset /= 2) {
-        squares += __shfl_xor_sync(kAllLanes, squares, offset);
-      }
-      if (head.norm != nullptr) {
-        const float scale = rsqrtf(squares / static_cast<float>(params.head_size) + params.eps);
-        float weights[kSize];
-        unpack(load_pack(head.norm + lane * kSize), weights);
-#pragma unroll
-        for (int i = 0; i < kSize; ++i)
-          values[i] = values[i] * scale * weights[i];
-        x = std::bit_cast<uint4>(to_pack<T>(values));
-        unpack(std::bit_cast<Pack<T>>(x), values);
-      }
-    }
-    const int partner = static_cast<int>(threadIdx.x) % kWarpSize + (is_first ? half : -half);
-    const uint4 theirs = {
-        __shfl_sync(kAllLanes, x.x, partner), __shfl_sync(kAllLanes, x.y, partner),
-        __shfl_sync(kAllLanes, x.z, partner), __shfl_sync(kAllLanes, x.w, partner)};
-    if (head.rotates) {
-      float partners[kSize];
-      unpack(std::bit_cast<Pack<T>>(theirs), partners);
-#pragma unroll
-      for (int i = 0; i < kSize; ++i) {
-        const float2 angle = angles[(is_first ? lane : lane - half) * kSize + i];
-        values[i] = turn(values[i], partners[i], angle, is_first);
-      }
-      x = std::bit_cast<uint4>(to_pack<T>(values));
-    }
+    x = turn_head<T>(x, params.shape, head.norm, head.rotates ? angles : nullptr);
     if (head.out != nullptr) *reinterpret_cast<uint4*>(head.out + lane * kSize) = x;
     index += stride;
     used = index < params.num_heads && lane < num_packs;
@@ -201,13 +151,14 @@ __global__ void __launch_bounds__(kMaxThreads)
   __syncthreads();
   const int slot = params.slots == nullptr ? -1 : params.slots[blockIdx.x];
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  const int half = params.head_size / 2;
+  const int half = params.shape.head_size / 2;
   for (int index = static_cast<int>(threadIdx.x) / kWarpSize; index < params.num_heads;
        index += static_cast<int>(blockDim.x) / kWarpSize) {
     const Head<T> head = find_head(params, index, slot);
     const bool normed = head.norm != nullptr;
     const float scale =
-        normed ? norm_scale(head.in, params.head_size, params.norm_unit, params.eps) : 1.0F;
+        normed ? norm_scale(head.in, params.shape.head_size, params.norm_unit, params.shape.eps)
+               : 1.0F;
     const auto element = [&](int i) {
       const T x = head.in[i];
       return normed ? from_float<T>(to_float(x) * scale * to_float(head.norm[i])) : x;
@@ -245,20 +196,21 @@ BoundLaunch bind_turn(TurnParams<T> params, int64_t num_tokens) {
   };
   for (const HeadGroup<T>& group : params.groups) {
     params.num_heads += group.num_heads;
-    params.has_norm = params.has_norm || group.norm != nullptr;
+    params.shape.has_norm = params.shape.has_norm || group.norm != nullptr;
     check_aligned(group.in, group.in_stride);
     check_aligned(group.out, group.out_stride);
     check_aligned(group.norm, 0);
   }
-  if (aligned && params.head_size % Pack<T>::kSize == 0) params.norm_unit = Pack<T>::kSize;
-  aligned = aligned && params.head_size % (2 * Pack<T>::kSize) == 0 &&
-            params.head_size / Pack<T>::kSize <= kWarpSize;
-  params.lanes = aligned ? lanes_per_head(params.head_size / Pack<T>::kSize) : kWarpSize;
-  const int64_t threads = round_up(int64_t{params.num_heads} * params.lanes, kWarpSize);
+  if (aligned && params.shape.head_size % Pack<T>::kSize == 0) params.norm_unit = Pack<T>::kSize;
+  aligned = aligned && params.shape.head_size % (2 * Pack<T>::kSize) == 0 &&
+            params.shape.head_size / Pack<T>::kSize <= kWarpSize;
+  params.shape.lanes =
+      aligned ? lanes_per_head(params.shape.head_size / Pack<T>::kSize) : kWarpSize;
+  const int64_t threads = round_up(int64_t{params.num_heads} * params.shape.lanes, kWarpSize);
   const Grid grid{
       .blocks = dim3(params.num_heads > 0 ? static_cast<unsigned>(num_tokens) : 0),
       .threads = static_cast<unsigned>(std::clamp<int64_t>(threads, kWarpSize, kMaxThreads)),
-      .shared_bytes = params.head_size / 2 * sizeof(float2)};
+      .shared_bytes = params.shape.head_size / 2 * sizeof(float2)};
   const auto kernel = aligned ? turn_packs<T> : turn_elements<T>;
   return [=](Stream& stream, const StepShape&) { launch(stream, grid, kernel, params); };
 }
@@ -294,7 +246,7 @@ void set_cache(TurnParams<T>& params, const TensorView& cache, const TensorView&
 
 template <typename T>
 void set_angles(TurnParams<T>& params, const TensorView& positions, const TensorView& inv_freq) {
-  params.head_size = static_cast<int>(2 * inv_freq.shape[0]);
+  params.shape.head_size = static_cast<int>(2 * inv_freq.shape[0]);
   params.positions = positions.as<int32_t>();
   params.inv_freq = inv_freq.as<float>();
 }
@@ -304,7 +256,7 @@ BoundLaunch bind_rope(Device&, const KernelArgs& args) {
     using T = typename decltype(element)::type;
     TurnParams<T> params;
     set_angles(params, args.inputs[1], args.inputs[2]);
-    params.groups[0] = group_to_rows<T>(args.inputs[0], args.outputs[0], params.head_size);
+    params.groups[0] = group_to_rows<T>(args.inputs[0], args.outputs[0], params.shape.head_size);
     return bind_turn(params, args.inputs[0].num_rows());
   });
 }
@@ -313,7 +265,7 @@ BoundLaunch bind_kv_write(Device&, const KernelArgs& args) {
   return visit_element(args.inputs[0].dtype, [&](auto element) {
     using T = typename decltype(element)::type;
     TurnParams<T> params;
-    params.head_size = static_cast<int>(args.inputs[0].shape[3]);
+    params.shape.head_size = static_cast<int>(args.inputs[0].shape[3]);
     set_cache(params, args.inputs[0], args.inputs[4]);
     params.groups[0] = group_to_cache<T>(args.inputs[2], args.outputs[0], false);
     params.groups[1] = group_to_cache<T>(args.inputs[3], args.outputs[1], false);
@@ -327,11 +279,11 @@ BoundLaunch bind_rope_kv_write(Device&, const KernelArgs& args) {
     TurnParams<T> params;
     set_angles(params, args.inputs[3], args.inputs[4]);
     set_cache(params, args.inputs[6], args.inputs[5]);
-    params.groups[0] = group_to_rows<T>(args.inputs[0], args.outputs[0], params.head_size);
+    params.groups[0] = group_to_rows<T>(args.inputs[0], args.outputs[0], params.shape.head_size);
     params.groups[1] = group_to_cache<T>(args.inputs[1], args.outputs[1], true);
     params.groups[2] = group_to_cache<T>(args.inputs[2], args.outputs[2], false);
     if (args.inputs.size() > 8) {
-      params.eps = static_cast<float>(args.attrs.get_double("eps"));
+      params.shape.eps = static_cast<float>(args.attrs.get_double("eps"));
       params.groups[0].norm = args.inputs[8].as<T>();
       params.groups[1].norm = args.inputs[9].as<T>();
     }

@@ -1,0 +1,391 @@
+// One block's work of decode attention, for whoever launches it: attention_decode.cu.
+//
+// A block takes its share of the batch's chunks (attention_work.cuh), one after the other; all
+// query rows that use a kv head (tokens x heads of the group) share its reads. Each of the four
+// warps streams its own tiles of 16 keys through a private ring in shared memory, across the
+// chunks, groups and sequences of the share, so warps meet only where a chunk ends, and nothing
+// ends the stream of reads before the share does. What rows it has in front of it:
+// attention_rows.cuh; how results become one: attention_fold.cuh.
+//
+// Reading ahead. A launch may start while those before it in its step still run, and this one reads
+// the lengths, the page table and the K and V of older tokens before it waits for them: none of the
+// step's launches writes these before it. Step inputs are copied, or advanced by the step before,
+// in front of the step's first launch, and older K and V were written by earlier steps. That both
+// are complete and visible follows by induction over the launches of the step: the first one starts
+// after the copy has ended, as any launch behind a copy does, and the copy after the step before;
+// each later launch starts after the one before it has started, by the order of programmatic edges.
+// (What such an edge does not give is that the launch before has done anything: hence the wait
+// before q, this step's own K and V, scratch and the output are touched.) Reads of what a copy
+// wrote go past the L1 cache, which only the start of a launch clears. What would break this: a
+// kernel that writes step inputs, or K and V of tokens that are not new, in front of an overlapping
+// launch. Whoever adds one launches the next without overlap (Grid::overlap).
+//
+// Every block that has work waits, so a launch ends only after those before it.
+#pragma once
+
+#include "backend/cuda/attention_fold.cuh"
+#include "backend/cuda/attention_rows.cuh"
+
+namespace encore::cuda::decode {
+
+// How many blocks of a number of row tiles a multiprocessor has at once, where shared memory
+// allows, and how many tiles of keys each of their warps has under way. More blocks hide latencies
+// of arithmetic, too; registers limit them. As measured.
+struct Residency {
+  int blocks = 1;
+  int stages = 2;
+};
+constexpr Residency residency(int head_size, int row_tiles) {
+  if (head_size == 256) return row_tiles == 1 ? Residency{2, 1} : Residency{1, 2};
+  if (row_tiles == 1 && head_size == 64) return {4, 2};
+  if (row_tiles == 1 && head_size == 96) return {3, 2};
+  if (row_tiles == 2 && head_size == 64) return {3, 2};
+  return {2, 2};
+}
+
+// A block's dynamic shared memory: the warps' rings; a tile of the block's queries and of new
+// tokens' keys and values; the exchange, which holds the angles of a kv head while its rows are
+// turned. Units: bytes.
+constexpr int tile_bytes(int head_size) {
+  return kTileKeys * head_size * 2;
+}
+constexpr int ring_bytes(int head_size, int stages) {
+  return stages * 2 * tile_bytes(head_size);  // K and V
+}
+constexpr int64_t shared_bytes(int head_size, int stages, int rows, int tile_rows) {
+  return kWarps * ring_bytes(head_size, stages) + tile_rows * head_size * 2 +
+         exchange_floats(head_size, rows) * int64_t{sizeof(float)};
+}
+
+// One warp's stream of tiles: its part of each step of each of the block's chunks, in order, read
+// ahead. Every warp has a tile in every step, be it without keys.
+template <typename T, int C, int kStages>
+class TileStream {
+ public:
+  static constexpr int kPieces = C / 8;  // 16 bytes each, of one key
+  static constexpr int kTileBytes = tile_bytes(C);
+
+  // Starts the first tiles; calls `wait` before the first with a key that this step writes to the
+  // cache before this launch.
+  template <typename Wait>
+  __device__ __forceinline__ TileStream(const AttentionParams<T>& params, const DecodePlan& plan,
+                                        const Walk& first, uint32_t ring, const Wait& wait)
+      : params_(params), plan_(plan), next_(first), key_(first_key(first)), ring_(ring) {
+    // All pages are asked for before the first is waited for.
+    int pages[kStages];
+    const Walk begin = next_;
+#pragma unroll
+    for (int& page : pages) {
+      page = load_page();
+      advance();
+    }
+    next_ = begin;
+    key_ = first_key(begin);
+#pragma unroll
+    for (const int page : pages) {
+      page_ = page;
+      const int num_written = params.uniform_q - params.fresh.count;
+      if (num_written > 0 && key_ + kTileKeys > next_.kv_len - num_written) wait();
+      start_next();
+    }
+    page_ = load_page();
+  }
+
+  // Waits for the oldest tile; K is at the address returned, V behind it.
+  __device__ __forceinline__ uint32_t wait() const {
+    wait_for_copies<kStages - 1>();
+    __syncwarp();
+    return ring_ + slot_ * 2 * kTileBytes;
+  }
+  // The oldest tile is no longer needed: starts the next one in its place.
+  __device__ __forceinline__ void release() {
+    __syncwarp();
+    start_next();
+    page_ = load_page();
+  }
+
+ private:
+  __device__ __forceinline__ static int first_key(const Walk& walk) {
+    const int warp = threadIdx.x / kWarpSize;
+    return walk.chunk * walk.chunks.length + warp * kTileKeys;
+  }
+  __device__ __forceinline__ bool has_keys() const {
+    return !next_.done() && key_ < next_.kv_len;
+  }
+  // Asked for one tile ahead, so that its latency passes under the tile before.
+  __device__ __forceinline__ int load_page() const {
+    const int64_t row = next_.sequence * params_.table_stride;
+    return has_keys() ? __ldcg(params_.page_table + row + (key_ >> params_.page_shift)) : 0;
+  }
+  __device__ __forceinline__ void advance() {
+    if (next_.done()) return;
+    key_ += kBlockKeys;
+    const int chunk_end =
+        min((next_.chunk + 1) * next_.chunks.length, Cutting::steps(next_.kv_len) * kBlockKeys);
+    if (key_ < chunk_end) return;
+    next_.next_chunk(params_, plan_);
+    key_ = first_key(next_);
+  }
+  // Keys that the cache does not hold are filled with zeros: what lies behind the last one has no
+  // weight, and the product must be zero, too.
+  __device__ __forceinline__ void start_next() {
+    if (has_keys()) {
+      const int lane = threadIdx.x % kWarpSize;
+      const uint32_t k_tile = ring_ + slot_ * 2 * kTileBytes;
+      const int64_t first_slot =
+          (static_cast<int64_t>(page_) * params_.kv_heads + next_.kv_head) * params_.page_size +
+          (key_ & (params_.page_size - 1));
+#pragma unroll
+      for (int i = 0; i < kTileKeys * kPieces / kWarpSize; ++i) {
+        const int piece = i * kWarpSize + lane;
+        const int row = piece / kPieces;
+        const bool valid = key_ + row < next_.kv_len - params_.fresh.count;
+        const uint32_t offset = tile_offset<C>(row, piece % kPieces);
+        copy_async_once(k_tile + offset, params_.k_cache + first_slot * C + piece * 8, valid,
+                        read_once_);
+        copy_async_once(k_tile + kTileBytes + offset, params_.v_cache + first_slot * C + piece * 8,
+                        valid, read_once_);
+      }
+    }
+    advance();
+    commit_copies();
+    slot_ = (slot_ + 1) % kStages;
+  }
+
+  const AttentionParams<T>& params_;
+  const DecodePlan& plan_;
+  Walk next_;  // the chunk of the tile to start next
+  int key_;    // that tile's first
+  int page_ = 0;
+  int slot_ = 0;  // of the oldest tile, which the next one replaces
+  uint32_t ring_;
+  uint64_t read_once_ = read_once_policy();
+};
+
+// Two floats of one 8 x 8 matrix a thread become those of its transpose, rounded.
+template <typename T>
+__device__ __forceinline__ uint32_t transposed_pair(float low, float high) {
+  uint32_t result;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;"
+               : "=r"(result)
+               : "r"(pack_pair<T>(low, high)));
+  return result;
+}
+
+// What one warp holds of a tile of rows: the running result of its keys of one chunk.
+//
+// Products are transposed, so that rows are the narrow side of mma.m16n8k16: scores are keys x
+// rows, values columns x rows. With g = lane / 4 and t = lane % 4, a thread holds rows 2t and 2t +
+// 1: of keys, or columns, g in [0] and [1], g + 8 in [2] and [3].
+template <typename T, int C>
+struct RowTile {
+  float values[C / 16][4];
+  float max[2];
+  float sum[2];     // of this thread's keys
+  int last_key[2];  // that the row sees
+
+  __device__ __forceinline__ void begin_head(const AttentionParams<T>& params, const Place& place,
+                                             int tile) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int row = place.first_row + tile * kTileRows + threadIdx.x % 4 * 2 + i;
+      last_key[i] = place.kv_len - params.uniform_q + row / params.group;
+    }
+  }
+  __device__ __forceinline__ void begin_chunk() {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      max[i] = kMinusInfinity;
+      sum[i] = 0.0F;
+    }
+#pragma unroll
+    for (int n = 0; n < C / 16; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        values[n][i] = 0.0F;
+    }
+  }
+
+  // Turns scores of 16 keys into weights, the second operand of the product with V.
+  __device__ __forceinline__ void weigh(float (&scores)[4], float scale, uint32_t (&weights)[2]) {
+    float rescale[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      float largest = fmaxf(max[i], fmaxf(scores[i], scores[2 + i]));
+#pragma unroll
+      for (int distance = 4; distance < kWarpSize; distance *= 2)
+        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffU, largest, distance));
+      const float reference = finite_max(largest);
+      rescale[i] = exp2_fast((max[i] - reference) * scale);
+      max[i] = largest;
+      const float offset = reference * scale;
+      scores[i] = exp2_fast(__fmaf_rn(scores[i], scale, -offset));
+      scores[2 + i] = exp2_fast(__fmaf_rn(scores[2 + i], scale, -offset));
+      sum[i] = __fmaf_rn(sum[i], rescale[i], scores[i] + scores[2 + i]);
+    }
+    weights[0] = transposed_pair<T>(scores[0], scores[1]);
+    weights[1] = transposed_pair<T>(scores[2], scores[3]);
+    // Once the maximum has settled there is nothing to do.
+    if (!__any_sync(0xffffffffU, rescale[0] != 1.0F || rescale[1] != 1.0F)) return;
+#pragma unroll
+    for (int n = 0; n < C / 16; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        values[n][i] *= rescale[i % 2];
+    }
+  }
+
+  // Hides the keys that a row does not see, of those from `first_key` on.
+  __device__ __forceinline__ void mask(float (&scores)[4], int first_key) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int key = first_key + static_cast<int>(threadIdx.x) % kWarpSize / 4 + i / 2 * 8;
+      if (key > last_key[i % 2]) scores[i] = kMinusInfinity;
+    }
+  }
+
+  // The warp's part of a chunk, for the first `rows` rows of the tile.
+  __device__ __forceinline__ void write(const Exchange<C>& exchange, int rows) const {
+    const int warp = threadIdx.x / kWarpSize;
+    const int lane = threadIdx.x % kWarpSize;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      float total = sum[i];
+#pragma unroll
+      for (int distance = 4; distance < kWarpSize; distance *= 2)
+        total += __shfl_xor_sync(0xffffffffU, total, distance);
+      const int row = lane % 4 * 2 + i;
+      if (row >= rows) continue;
+      if (lane < 4) exchange.softmaxes[warp * exchange.tile_rows + row] = {max[i], total};
+      float* out = exchange.values + (warp * exchange.tile_rows + row) * Exchange<C>::kStride;
+#pragma unroll
+      for (int n = 0; n < C / 16; ++n) {
+        out[n * 16 + lane / 4] = values[n][i];
+        out[n * 16 + lane / 4 + 8] = values[n][2 + i];
+      }
+    }
+  }
+};
+
+// The same of all rows of the block, in `kTiles` tiles.
+template <typename T, int C, int kTiles>
+struct WarpState {
+  RowTile<T, C> tiles[kTiles];
+
+  // Adds the tile of keys that starts at `first_key`. `masked`: some row may not see all of them.
+  // `queries_at`: of query_pair_address().
+  __device__ __forceinline__ void attend(uint32_t queries_at, uint32_t k_tile, int first_key,
+                                         bool masked, float scale) {
+    constexpr int kNextRows = kTileRows * C * 2;
+    const int lane = threadIdx.x % kWarpSize;
+    const uint32_t keys_at = query_address<C>(k_tile, lane);
+    float scores[kTiles][4] = {};
+#pragma unroll
+    for (int pair = 0; pair < C / 32; ++pair) {
+      uint32_t keys[2][4];
+      load_matrices(keys[0], step_address<C>(keys_at, 2 * pair));
+      load_matrices(keys[1], step_address<C>(keys_at, 2 * pair + 1));
+#pragma unroll
+      for (int m = 0; m < kTiles; ++m) {
+        uint32_t queries[4];
+        load_matrices(queries, pair_address<C>(queries_at, pair) + m * kNextRows);
+        multiply_add<T>(scores[m], keys[0], queries[0], queries[1]);
+        multiply_add<T>(scores[m], keys[1], queries[2], queries[3]);
+      }
+    }
+    uint32_t weights[kTiles][2];
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m) {
+      if (masked) tiles[m].mask(scores[m], first_key);
+      tiles[m].weigh(scores[m], scale, weights[m]);
+    }
+    const uint32_t values_at = key_address<C>(k_tile + tile_bytes(C), lane);
+#pragma unroll
+    for (int n = 0; n < C / 16; ++n) {
+      uint32_t columns[4];
+      load_matrices_transposed(columns, step_address<C>(values_at, n));
+#pragma unroll
+      for (int m = 0; m < kTiles; ++m)
+        multiply_add<T>(tiles[m].values[n], columns, weights[m][0], weights[m][1]);
+    }
+  }
+};
+
+// The share of one worker. Shapes: `shared` has shared_bytes(), aligned to kTileAlignment; all
+// kThreads threads call this, and kTiles tiles hold rows_per_block rows. `wait` returns when what
+// the launches before wrote can be read; it is called several times by every thread, with or
+// without a share.
+template <typename T, int C, int kTiles, typename Wait>
+__device__ __forceinline__ void attend_share(const AttentionParams<T>& params,
+                                             const DecodePlan& plan, const Worker& worker,
+                                             uint8_t* shared, const Wait& wait) {
+  constexpr int kStages = residency(C, kTiles).stages;
+  const int warp = threadIdx.x / kWarpSize;
+  const Share share = find_share(params, plan, worker);
+  uint8_t* ring = shared + warp * ring_bytes(C, kStages);
+  TileStream<T, C, kStages> stream(params, plan, share.first, shared_address(ring), wait);
+  uint8_t* rows = shared + kWarps * ring_bytes(C, kStages);
+  uint8_t* exchange_at = rows + plan.tile_rows * C * 2;
+  const Exchange<C> exchange(exchange_at, plan.rows_per_block);
+  auto* angles = reinterpret_cast<float2*>(exchange_at);
+  const uint32_t queries_at =
+      query_pair_address<C>(shared_address(rows), static_cast<int>(threadIdx.x) % kWarpSize);
+  WarpState<T, C, kTiles> state;
+
+  for (Walk walk = share.first; !walk.done(); walk.next_head(params, plan)) {
+    Place place = find_place(params, plan, worker, walk);
+    const int num_taken = place.last_chunk - place.first_chunk;
+    const bool is_alone = num_taken == place.num_chunks;
+    if (!is_alone) place.slot = find_slot(params, plan, worker, share, walk);
+    __syncthreads();  // the exchange of the kv head before has been read
+    find_angles<T, C>(params, place.sequence, angles);
+    wait();
+    __syncthreads();
+    load_rows<T, C>(params, place, angles, rows);
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m)
+      state.tiles[m].begin_head(params, place, m);
+    __syncthreads();
+    for (int chunk = place.first_chunk; chunk < place.last_chunk; ++chunk) {
+#pragma unroll
+      for (int m = 0; m < kTiles; ++m)
+        state.tiles[m].begin_chunk();
+      const int begin = chunk * walk.chunks.length;
+      const int end = min(begin + walk.chunks.length, place.kv_len);
+      for (int step = begin; step < end; step += kBlockKeys) {
+        const int key = step + warp * kTileKeys;
+        const uint32_t tile = stream.wait();
+        if (key < end) {
+          if (place.fresh > 0 && key + kTileKeys > place.cached) {
+            add_fresh<C>(place, rows, ring + (tile - shared_address(ring)), key);
+          }
+          const bool masked = key + kTileKeys > place.kv_len - params.uniform_q + 1;
+          state.attend(queries_at, tile, key, masked, params.scale_log2e);
+        }
+        stream.release();
+      }
+#pragma unroll
+      for (int m = 0; m < kTiles; ++m) {
+        if (m * kTileRows >= place.rows) break;
+        __syncthreads();  // what was exchanged before has been read
+        state.tiles[m].write(exchange, place.rows - m * kTileRows);
+        __syncthreads();
+        if (is_alone) {
+          add_chunk<T, C>(params, place, exchange, chunk, m);
+        } else {
+          publish_chunk<C>(plan, place, exchange, chunk, m, params.scale_log2e);
+        }
+      }
+    }
+    if (!is_alone && arrive(plan.counters + place.slot, num_taken, place.num_chunks)) {
+      fold_chunks<T, C>(params, plan, place);
+    }
+  }
+  // A worker with nothing to do goes at once, to make room; the others see to it that the launch
+  // does not end before those before it.
+  if (share.total > 0 && !share.some_empty && plan.num_runs <= params.num_sequences) return;
+  wait();
+  store_zeros<T, C>(params, plan, worker);
+}
+
+}  // namespace encore::cuda::decode

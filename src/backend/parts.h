@@ -1,0 +1,35 @@
+// A fused op as the ops it stands for: how a device runs it where no kernel of its own takes it.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "backend/kernel.h"
+
+namespace encore {
+
+// Ops to run one after the other. What lies between them lies at the start of the fused op's
+// scratch, and behind it the scratch that is left to each of them.
+struct Parts {
+  struct Part {
+    std::string_view op;
+    KernelArgs args;
+  };
+  std::vector<Part> parts;
+  int64_t between_bytes = 0;
+
+  // A further part of the fused op `whole`, with its step and counters.
+  KernelArgs& add(const KernelArgs& whole, std::string_view op, std::vector<TensorView> inputs,
+                  std::vector<TensorView> outputs) {
+    KernelArgs args;
+    args.inputs = std::move(inputs);
+    args.outputs = std::move(outputs);
+    args.step = whole.step;
+    args.scratch = whole.scratch;
+    args.counters = whole.counters;
+    return parts.emplace_back(Part{op, std::move(args)}).args;
+  }
+};
+
+}  // namespace encore

@@ -1,0 +1,127 @@
+#include "attention_case.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace encore::conformance {
+namespace {
+
+using ir::Dim;
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+// Puts a sequence's tokens into pages drawn from `free_pages`; whatever is not written stays NaN.
+class CacheFiller {
+ public:
+  CacheFiller(Random& random, const Heads& heads, HostTensor& k_cache, HostTensor& v_cache)
+      : random_(random), heads_(heads), k_cache_(k_cache), v_cache_(v_cache) {
+    free_pages_.resize(static_cast<size_t>(k_cache.num_rows() - 1));
+    std::iota(free_pages_.begin(), free_pages_.end(), 1);  // page 0 stays NaN: padding points there
+    std::shuffle(free_pages_.begin(), free_pages_.end(), random.engine());
+  }
+
+  void write(int64_t kv_len, double* page_table_row) {
+    for (int64_t token = 0; token < kv_len; ++token) {
+      const int64_t entry = token / heads_.page_size;
+      if (token % heads_.page_size == 0) {
+        page_table_row[entry] = static_cast<double>(free_pages_.back());
+        free_pages_.pop_back();
+      }
+      const auto page = static_cast<int64_t>(page_table_row[entry]);
+      for (HostTensor* cache : {&k_cache_, &v_cache_}) {
+        for (int64_t head = 0; head < heads_.kv; ++head) {
+          const int64_t place = head * heads_.page_size + token % heads_.page_size;
+          double* row = cache->row(page) + place * heads_.size;
+          for (int64_t c = 0; c < heads_.size; ++c) {
+            row[c] = round_to(cache->type.dtype, random_.normal());
+          }
+        }
+      }
+    }
+  }
+
+ private:
+  Random& random_;
+  const Heads& heads_;
+  HostTensor& k_cache_;
+  HostTensor& v_cache_;
+  std::vector<int64_t> free_pages_;
+};
+
+}  // namespace
+
+std::string describe(const Heads& heads, const Batch& batch) {
+  std::string text = "heads " + std::to_string(heads.query) + "/" + std::to_string(heads.kv) +
+                     " size " + std::to_string(heads.size) + " page " +
+                     std::to_string(heads.page_size) + " q " + std::to_string(batch.uniform_q) +
+                     ":";
+  for (const Sequence& s : batch.sequences) {
+    text += " " + std::to_string(s.query_len) + "/" + std::to_string(s.kv_len);
+  }
+  return text;
+}
+
+OpCase attention_case(Random& random, DType dtype, const Heads& heads, const Batch& batch) {
+  int64_t num_tokens = batch.padding_tokens;
+  int64_t num_pages = 3;  // the NaN page, and some that nobody uses
+  int64_t max_pages = 1;
+  StepShape step;
+  for (const Sequence& s : batch.sequences) {
+    const int64_t pages = (s.kv_len + heads.page_size - 1) / heads.page_size;
+    num_tokens += s.query_len;
+    num_pages += pages;
+    max_pages = std::max(max_pages, pages);
+    step.max_query_len = std::max(step.max_query_len, s.query_len);
+    step.max_kv_len = std::max(step.max_kv_len, s.kv_len);
+  }
+  const int64_t num_real = static_cast<int64_t>(batch.sequences.size());
+  const int64_t num_sequences = num_real + batch.padding_sequences;
+  num_tokens += batch.uniform_q * batch.padding_sequences;
+  step.padded = {num_tokens, num_sequences};
+  step.q = batch.uniform_q;
+
+  const ir::Type cache = type_of(dtype, {num_pages, heads.kv, heads.page_size, heads.size});
+  const ir::Type table = type_of(DType::kI32, {Dim::sequences(), max_pages + 1});
+  HostTensor q =
+      random.tensor(type_of(dtype, {Dim::tokens(), heads.query * heads.size}), step.padded);
+  HostTensor k_cache{cache, cache.resolve({}), {}};
+  k_cache.values.assign(static_cast<size_t>(k_cache.shape.num_elements()), kNaN);
+  HostTensor v_cache = k_cache;
+  HostTensor page_table{table, table.resolve(step.padded), {}};
+  page_table.values.assign(static_cast<size_t>(page_table.shape.num_elements()), 0.0);
+  std::vector<double> kv_lens(static_cast<size_t>(num_sequences), 0.0);
+  std::vector<double> starts(static_cast<size_t>(num_sequences + 1), 0.0);
+
+  CacheFiller filler(random, heads, k_cache, v_cache);
+  for (int64_t b = 0; b < num_sequences; ++b) {
+    const Sequence s = b < num_real ? batch.sequences[b] : Sequence{0, 0};
+    filler.write(s.kv_len, page_table.row(b));
+    kv_lens[b] = static_cast<double>(s.kv_len);
+    starts[b + 1] = starts[b] + static_cast<double>(s.query_len);
+  }
+  // Rows that nobody owns hold garbage.
+  for (auto t = static_cast<int64_t>(starts.back()); t < num_tokens; ++t) {
+    std::fill_n(q.row(t), q.row_elements(), kNaN);
+  }
+  if (batch.uniform_q > 0) {
+    // A uniform step must not look at the starts.
+    for (double& start : starts)
+      start = static_cast<double>(random.integer(-9, 99));
+  }
+  return {.op = "attention",
+          .inputs = {q, k_cache, v_cache, page_table,
+                     tensor_of(type_of(DType::kI32, {Dim::sequences()}), step.padded, kv_lens),
+                     tensor_of(type_of(DType::kI32, {Dim::sequences(1)}), step.padded, starts)},
+          .attrs = {{"scale", 1.0 / std::sqrt(static_cast<double>(heads.size))}},
+          .step = step};
+}
+
+Rows expected_rows(const OpCase& attention) {
+  const auto& in = attention.inputs;
+  return reference::attention({in[0], in[1], in[2], in[3], in[4], in[5],
+                               attention.attrs.get_double("scale"), attention.step.q});
+}
+
+}  // namespace encore::conformance

@@ -1,0 +1,214 @@
+// fused_attention: against the reference of the ops it stands for, and against their bits.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "attention_case.h"
+
+namespace encore::conformance {
+namespace {
+
+using ir::Dim;
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+HostTensor random_frequencies(Random& random, int64_t head_size) {
+  HostTensor inv_freq = random.tensor(type_of(DType::kF32, {head_size / 2}), {});
+  for (double& frequency : inv_freq.values)
+    frequency = round_to(DType::kF32, std::exp(-std::fabs(4 * frequency)));
+  return inv_freq;
+}
+
+// The step of `attention` with its new tokens still in front: their places in the caches are NaN,
+// and the queries not yet turned.
+OpCase fused_case(Random& random, const Heads& heads, const OpCase& attention, bool with_norms) {
+  const DType dtype = attention.inputs[0].type.dtype;
+  const ir::Sizes& sizes = attention.step.padded;
+  std::vector<HostTensor> caches{attention.inputs[1], attention.inputs[2]};
+  const HostTensor& page_table = attention.inputs[3];
+  const HostTensor& kv_lens = attention.inputs[4];
+  const HostTensor& starts = attention.inputs[5];
+  const ir::Type ids = type_of(DType::kI32, {Dim::tokens()});
+  std::vector<double> positions(static_cast<size_t>(sizes.tokens));
+  std::vector<double> slots(static_cast<size_t>(sizes.tokens), -1.0);
+  for (int64_t b = 0; b < sizes.sequences; ++b) {
+    const int q = attention.step.q;
+    const int64_t begin = q > 0 ? b * q : starts.integer(b);
+    const int64_t end = q > 0 ? begin + q : starts.integer(b + 1);
+    if (kv_lens.integer(b) == 0) continue;
+    for (int64_t t = begin; t < end; ++t) {
+      const int64_t key = kv_lens.integer(b) - end + t;
+      const auto page = static_cast<int64_t>(page_table.row(b)[key / heads.page_size]);
+      positions[t] = static_cast<double>(key);
+      slots[t] = static_cast<double>(page * heads.page_size + key % heads.page_size);
+      for (HostTensor& cache : caches) {
+        for (int64_t head = 0; head < heads.kv; ++head) {
+          const int64_t place = head * heads.page_size + key % heads.page_size;
+          std::fill_n(cache.row(page) + place * heads.size, heads.size, kNaN);
+        }
+      }
+    }
+  }
+  const ir::Type row = type_of(dtype, {Dim::tokens(), heads.kv * heads.size});
+  OpCase c = attention;
+  c.op = "fused_attention";
+  c.inputs = {attention.inputs[0],
+              random.tensor(row, sizes),
+              random.tensor(row, sizes),
+              tensor_of(ids, sizes, positions),
+              random_frequencies(random, heads.size),
+              tensor_of(ids, sizes, slots),
+              caches[0],
+              caches[1],
+              page_table,
+              kv_lens,
+              starts};
+  if (with_norms) {
+    for (int i = 0; i < 2; ++i)
+      c.inputs.push_back(random.tensor(type_of(dtype, {heads.size}), {}));
+    c.attrs.set("eps", 1e-6);
+  }
+  return c;
+}
+
+OpCase write_of(const OpCase& fused) {
+  OpCase c = fused;
+  c.op = "rope_kv_write";
+  c.inputs.erase(c.inputs.begin() + 8, c.inputs.begin() + 11);
+  c.attrs = {};
+  if (c.inputs.size() > 8) c.attrs.set("eps", fused.attrs.get_double("eps"));
+  c.may_skip = nullptr;
+  return c;
+}
+
+// Attention over what the write gave, be it a device's outputs or the reference.
+OpCase attention_of(const OpCase& fused, const HostTensor& q, const HostTensor& k_cache,
+                    const HostTensor& v_cache) {
+  OpCase c = fused;
+  c.op = "attention";
+  c.inputs = {q, k_cache, v_cache, fused.inputs[8], fused.inputs[9], fused.inputs[10]};
+  const size_t sources[] = {0, 6, 7};
+  for (size_t i = 0; i < 3; ++i)
+    c.inputs[i].type = fused.inputs[sources[i]].type;
+  c.attrs = {{"scale", fused.attrs.get_double("scale")}};
+  return c;
+}
+
+HostTensor rounded(HostTensor tensor) {
+  for (double& value : tensor.values)
+    value = round_to(tensor.type.dtype, value);
+  return tensor;
+}
+
+Rows expected_of(const OpCase& c) {
+  const auto turned = [&](HostTensor x, size_t norm) {
+    if (c.inputs.size() > norm) {
+      x = rounded(reference::rms_norm(x, c.inputs[norm], c.attrs.get_double("eps")));
+    }
+    return rounded(reference::rope(x, c.inputs[3], c.inputs[4]));
+  };
+  return expected_rows(
+      attention_of(c, turned(c.inputs[0], 11),
+                   reference::kv_write(c.inputs[6], turned(c.inputs[1], 12), c.inputs[5]),
+                   reference::kv_write(c.inputs[7], c.inputs[2], c.inputs[5])));
+}
+
+// Which rows of the output a sequence owns.
+std::function<bool(int, int64_t)> unowned(const Rows& expected) {
+  return [&expected](int output, int64_t row) { return output == 0 && !expected[row].has_value(); };
+}
+
+void expect_same_owned_rows(const Output& a, const Output& b, const Rows& expected) {
+  for (size_t row = 0; row < expected.size(); ++row) {
+    const auto r = static_cast<int64_t>(row);
+    if (!expected[row]) continue;
+    EXPECT_TRUE(a.row_bits(r) == b.row_bits(r)) << "row " << row;
+  }
+}
+
+// Runs the case, over its queries, too, and compares its bits with those of the ops it stands for.
+void expect_its_parts(Device& device, OpCase c) {
+  const Rows expected = expected_of(c);
+  const std::vector<Output> written = run(device, write_of(c));
+  OpCase attention = attention_of(c, written[0].tensor, written[1].tensor, written[2].tensor);
+  attention.may_skip = unowned(expected);
+  const std::vector<Output> attended = run(device, attention);
+  c.may_skip = unowned(expected);
+  OpCase over = c;
+  over.in_place = {{0, 0}};
+  for (const OpCase& each : {c, over}) {
+    const std::vector<Output> y = run(device, each);
+    expect_same_owned_rows(y[0], attended[0], expected);
+    EXPECT_TRUE(y[1].bytes == written[1].bytes) << "keys";
+    EXPECT_TRUE(y[2].bytes == written[2].bytes) << "values";
+  }
+}
+
+const Heads kHeads[] = {{8, 2, 128, 32}, {14, 2, 64, 64}, {8, 1, 96, 16},   {2, 2, 32, 32},
+                        {6, 3, 80, 16},  {3, 3, 96, 64},  {4, 2, 256, 32},  {16, 1, 256, 16},
+                        {16, 1, 64, 16}, {4, 4, 64, 16},  {32, 2, 128, 16}, {4, 2, 128, 64}};
+
+Batch uniform_batch(int q) {
+  Batch batch{.sequences = {}, .uniform_q = q, .padding_sequences = 2, .padding_tokens = 0};
+  for (const int64_t len : {1, 16, 17, 33, 64, 65, 100, 0, 330})
+    batch.sequences.push_back({q, len == 0 ? 0 : std::max<int64_t>(len, q)});
+  return batch;
+}
+
+TEST_P(Conformance, FusedAttentionOfUniformStepsIsItsParts) {
+  for (const Heads& heads : cases(kHeads, 3)) {
+    for (const int q : {1, 2, 4, 8, 9}) {
+      if (heads.size != 128 && q % 4 != 1) continue;
+      const Batch batch = uniform_batch(q);
+      SCOPED_TRACE(describe(heads, batch));
+      const OpCase attention = attention_case(random_, dtype(), heads, batch);
+      expect_its_parts(device(), fused_case(random_, heads, attention, q % 2 == 1));
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST_P(Conformance, FusedAttentionOfMixedStepsIsItsParts) {
+  const Batch batches[] = {
+      {.sequences = {{33, 33}}},
+      {.sequences = {{20, 64}, {1, 33}, {31, 95}, {1, 32}, {2, 31}},
+       .padding_sequences = 3,
+       .padding_tokens = 9},
+      {.sequences = {{3, 0}, {2, 9}}, .padding_tokens = 2},
+      {},
+  };
+  for (const Heads& heads : {kHeads[0], kHeads[3], kHeads[6]}) {
+    for (const Batch& batch : batches) {
+      SCOPED_TRACE(describe(heads, batch));
+      const OpCase attention = attention_case(random_, dtype(), heads, batch);
+      expect_its_parts(device(), fused_case(random_, heads, attention, false));
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST_P(Conformance, FusedAttentionAgrees) {
+  for (const Heads& heads : {kHeads[0], kHeads[1], kHeads[6]}) {
+    for (const int q : {1, 4}) {
+      const OpCase attention = attention_case(random_, dtype(), heads, uniform_batch(q));
+      OpCase c = fused_case(random_, heads, attention, q == 4);
+      const Rows expected = expected_of(c);
+      for (const int64_t gap : {int64_t{0}, 2 * heads.size, int64_t{7}}) {
+        SCOPED_TRACE(describe(heads, uniform_batch(q)) + ", gap " + std::to_string(gap));
+        for (HostTensor* rows : {&c.inputs[0], &c.inputs[1], &c.inputs[2]})
+          rows->row_gap = gap;
+        const std::vector<Output> y = run(device(), c);
+        for (size_t row = 0; row < expected.size(); ++row) {
+          // A value in between may fall on the other side of a rounding.
+          expect_row_close(dtype(), y[0].tensor.row(static_cast<int64_t>(row)),
+                           expected[row]->data(), y[0].tensor.row_elements(),
+                           {.ulps = dtype() == DType::kF32 ? 4000.0 : 3.0});
+          if (HasFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace encore::conformance
