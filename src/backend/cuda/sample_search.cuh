@@ -1,0 +1,438 @@
+// Where a row's tokens stop being likely enough: the search behind top_k and top_p, by a cluster of
+// blocks that have a slice of the row each.
+//
+// A histogram over bins of distances (see sample.cu), of counts and of likelihoods, tells the bin
+// in which the first of the two is reached. Its tokens, which are few, go to all blocks, and each
+// block goes on alone with histograms of smaller bins, until a bin is one token or one distance.
+// Where they are many, the blocks go on together. Likelihoods are added as whole numbers, relative
+// to their bin's, so atomics do not make the result depend on timing.
+#pragma once
+
+#include <cooperative_groups.h>
+
+#include "backend/cuda/launch.h"
+
+namespace encore::cuda::sampling {
+
+namespace cg = cooperative_groups;
+
+constexpr int kMaxBlocks = 16;  // of a cluster that has few rows beside it
+constexpr int kThreads = 512;
+constexpr int kWarps = kThreads / 32;
+constexpr int kVector = 4;            // tokens that share a Philox call
+constexpr int kVisit = 32 * kVector;  // tokens that a warp visits at a time
+constexpr int kLog2Bins = 11;
+constexpr int kBins = 1 << kLog2Bins;
+constexpr int kMostCandidates = 1024;  // of a cluster; each block has its share
+constexpr unsigned kWarp = 0xffffffffU;
+constexpr uint32_t kInfinite = 0x7f800000U;  // distance of a token that cannot be chosen
+constexpr float kNoNumber = __builtin_nanf("");
+constexpr float kFixedPoint = 0x1p40F;  // of a likelihood; 2^23 tokens of likelihood 1 fit
+
+// Tokens, and the sum of their likelihoods, in fixed point.
+struct Tally {
+  uint32_t count;
+  uint64_t mass;
+};
+
+// The bin in which a search ends.
+struct Found {
+  int bin;       // -1: all bins together hold too little
+  Tally before;  // what the bins before it hold
+  bool whole;    // does all of it belong to what is wanted?
+};
+
+// What the blocks of a cluster share. Every array that other blocks write has one writer per entry.
+struct Shared {
+  // A histogram: tokens, and their likelihoods in units. Of the cluster's, likelihoods as floats.
+  alignas(16) uint32_t counts[kBins];
+  alignas(16) uint32_t weights[kBins];
+  uint32_t candidates[kMostCandidates];  // distances, by block
+  uint32_t num_candidates[kMaxBlocks];
+  uint32_t num_own_candidates;
+  uint64_t exchanged[2][kMaxBlocks];  // by use and block: largest, winner
+  uint64_t warp_values[kWarps];
+  uint32_t warp_counts[kWarps];
+  uint32_t bound;  // to_ordered(): a score that some token of this block has
+  Found found;
+};
+
+// Floats as unsigned numbers in the same order. NaN is below everything; the zeros are equal.
+__device__ __forceinline__ uint32_t to_ordered(float x) {
+  const uint32_t bits = __float_as_uint(x + 0.0F);
+  if (x != x) return 0;
+  return bits >> 31U != 0 ? ~bits : bits | 0x80000000U;
+}
+__device__ __forceinline__ float from_ordered(uint32_t ordered) {
+  return __uint_as_float(ordered >> 31U != 0 ? ordered & 0x7fffffffU : ~ordered);
+}
+// Compares first by value, then the smaller token wins.
+__device__ __forceinline__ uint64_t ranked(float value, uint32_t token) {
+  return static_cast<uint64_t>(to_ordered(value)) << 32U | static_cast<uint32_t>(~token);
+}
+__device__ __forceinline__ int32_t token_of(uint64_t rank) {
+  return static_cast<int32_t>(~static_cast<uint32_t>(rank));
+}
+constexpr uint64_t kNobody = 0xffffffffU;  // token 0, below every rank
+
+// Calls visit(block) for every block of the cluster; unrolled, so that waits for other blocks'
+// memory overlap.
+template <typename Visit>
+__device__ __forceinline__ void for_each_block(const Visit& visit) {
+  const int num_blocks = static_cast<int>(cg::this_cluster().num_blocks());
+#pragma unroll
+  for (int block = 0; block < kMaxBlocks; ++block) {
+    if (block < num_blocks) visit(block);
+  }
+}
+
+__device__ __forceinline__ uint64_t warp_max(uint64_t value) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) {
+    const uint64_t other = __shfl_xor_sync(kWarp, value, offset);
+    value = other > value ? other : value;
+  }
+  return value;
+}
+
+// The largest `value` of all threads of the cluster, in every thread. `use`: a row of
+// Shared::exchanged that no other call uses, so that one wait per call is enough.
+__device__ uint64_t cluster_max(Shared& shared, int use, uint64_t value) {
+  const cg::cluster_group cluster = cg::this_cluster();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int num_blocks = static_cast<int>(cluster.num_blocks());
+  value = warp_max(value);
+  if (thread % 32 == 0) shared.warp_values[thread / 32] = value;
+  __syncthreads();
+  if (thread < 32) {
+    value = warp_max(thread < kWarps ? shared.warp_values[thread] : 0);
+    if (thread < num_blocks)
+      *cluster.map_shared_rank(&shared.exchanged[use][cluster.block_rank()], thread) = value;
+  }
+  cluster.sync();
+  uint64_t largest = 0;
+  for_each_block([&](int block) { largest = max(largest, shared.exchanged[use][block]); });
+  return largest;
+}
+
+// One row, as the calling thread sees it.
+struct Row {
+  const float* logits;
+  float* kept;   // the slice's logits, then its z; null when it does not fit
+  int first;     // token of the slice
+  int count;     // tokens of the slice
+  bool aligned;  // may it be read 16 bytes at a time?
+  float largest;
+  float temperature;
+  float inverse;  // of the temperature
+
+  // The logits of a token and the three behind it; NaN behind the slice.
+  [[nodiscard]] __device__ __forceinline__ float4 read(int at) const {
+    if (aligned && at + kVector <= count) {
+      return *reinterpret_cast<const float4*>(logits + first + at);
+    }
+    float values[kVector];
+#pragma unroll
+    for (int i = 0; i < kVector; ++i)
+      values[i] = at + i < count ? logits[first + at + i] : kNoNumber;
+    return {values[0], values[1], values[2], values[3]};
+  }
+  // -infinity for what is not a number.
+  [[nodiscard]] __device__ __forceinline__ float scaled(float logit) const {
+    // The quotient as a division rounds it: of a rounded product, corrected by what it misses.
+    const float distance = __fsub_rn(logit, largest);
+    const float quotient = __fmul_rn(distance, inverse);
+    const float missed = __fmaf_rn(-quotient, temperature, distance);
+    const float z = __fmaf_rn(missed, inverse, quotient);
+    return z <= 0.0F ? z : -__builtin_huge_valf();
+  }
+  [[nodiscard]] __device__ __forceinline__ float4 scaled(float4 x) const {
+    return {scaled(x.x), scaled(x.y), scaled(x.z), scaled(x.w)};
+  }
+  // Calls visit(place in the slice, z of the four tokens from there on), in all threads of a warp
+  // at once; a thread comes back to the places it has visited before.
+  template <typename Visit>
+  __device__ __forceinline__ void for_each(const Visit& visit) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int warp = static_cast<int>(threadIdx.x) - lane;
+    for (int at = warp * kVector; at < count; at += kThreads * kVector) {
+      const int own = at + lane * kVector;
+      visit(own,
+            kept != nullptr ? *reinterpret_cast<const float4*>(kept + own) : scaled(read(own)));
+    }
+  }
+};
+
+__device__ __forceinline__ uint32_t distance_of(float z) {
+  return __float_as_uint(z) & 0x7fffffffU;
+}
+
+// A bin, and the distance at which it begins.
+struct Place {
+  uint32_t bin;
+  float lower;
+};
+
+// Bins of one histogram over the distances in [begin, end), of 1 << shift each.
+struct FineBins {
+  uint32_t begin;
+  uint32_t end;
+  int shift;
+
+  [[nodiscard]] static __device__ __forceinline__ FineBins of(uint32_t begin, uint32_t end) {
+    return {begin, end, max(0, 32 - __clz(static_cast<int>(end - begin - 1)) - kLog2Bins)};
+  }
+  [[nodiscard]] __device__ __forceinline__ bool hold(uint32_t distance) const {
+    return distance - begin < end - begin;
+  }
+  [[nodiscard]] __device__ __forceinline__ uint32_t lower(uint32_t bin) const {
+    return begin + (bin << static_cast<unsigned>(shift));
+  }
+  [[nodiscard]] __device__ __forceinline__ Place place(uint32_t distance) const {
+    const uint32_t bin = (distance - begin) >> static_cast<unsigned>(shift);
+    return {bin, __uint_as_float(lower(bin))};
+  }
+  [[nodiscard]] __device__ __forceinline__ FineBins inside(uint32_t bin) const {
+    return of(lower(bin), min(end, lower(bin + 1)));
+  }
+};
+
+// The first histogram's bins: 64 to a distance of 1, the last without an end.
+struct FirstBins {
+  static constexpr float kPerOne = 64;
+
+  [[nodiscard]] __device__ __forceinline__ bool hold(uint32_t distance) const {
+    return distance < kInfinite;
+  }
+  [[nodiscard]] __device__ __forceinline__ uint32_t lower(uint32_t bin) const {
+    return __float_as_uint(static_cast<float>(bin) / kPerOne);
+  }
+  [[nodiscard]] __device__ __forceinline__ Place place(uint32_t distance) const {
+    // Rounded towards zero next to 2^23, numbers are whole, and in a float's low bits.
+    const float in_last = (static_cast<float>(kBins) - 0.5F) / kPerOne;
+    const float whole = __fmaf_rz(fminf(__uint_as_float(distance), in_last), kPerOne, 0x1p23F);
+    return {__float_as_uint(whole) - __float_as_uint(0x1p23F),
+            fmaf(whole, 1.0F / kPerOne, -0x1p23F / kPerOne)};
+  }
+  [[nodiscard]] __device__ __forceinline__ FineBins inside(uint32_t bin) const {
+    return FineBins::of(lower(bin), bin == kBins - 1 ? kInfinite : lower(bin + 1));
+  }
+};
+
+// e^x, and 0 for less than 2^-126.
+__device__ __forceinline__ float fast_exp(float x) {
+  constexpr float kLog2E = 1.44269504F;
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x * kLog2E));
+  return result;
+}
+
+// What a search adds up.
+struct Weighing {
+  bool counts;
+  bool weighs;
+  float unit;  // of a weight: the likelihood at the beginning of the bin
+
+  template <typename Bins>
+  __device__ __forceinline__ void add(Shared& shared, const Bins& bins, uint32_t distance) const {
+    const Place place = bins.place(distance);
+    if (counts) atomicAdd(&shared.counts[place.bin], 1U);
+    if (!weighs) return;
+    // Next to 2^23, as above.
+    const float likelihood = fast_exp(place.lower - __uint_as_float(distance));
+    const float weight = fmaf(likelihood, unit, 0x1p23F);
+    atomicAdd(&shared.weights[place.bin], __float_as_uint(weight) - __float_as_uint(0x1p23F));
+  }
+  // Of a bin's weights, relative to the most likely token.
+  [[nodiscard]] __device__ __forceinline__ float mass(uint64_t weights, uint32_t lower) const {
+    return __ull2float_rn(weights) / unit * expf(-__uint_as_float(lower));
+  }
+};
+
+__device__ void clear_bins(Shared& shared) {
+  for (int i = static_cast<int>(threadIdx.x); i < kBins; i += kThreads) {
+    shared.counts[i] = 0;
+    shared.weights[i] = 0;
+  }
+  if (threadIdx.x == 0) shared.num_own_candidates = 0;
+}
+
+template <typename Bins>
+__device__ void add_row(Shared& shared, const Row& row, const Bins& bins,
+                        const Weighing& weighing) {
+  row.for_each([&](int, float4 z) {
+    for (const float value : {z.x, z.y, z.z, z.w}) {
+      if (bins.hold(distance_of(value))) weighing.add(shared, bins, distance_of(value));
+    }
+  });
+}
+
+// The blocks' histograms become one, the same in every block: a block adds up its share of the bins
+// and writes them in place of the parts, which nobody else reads.
+template <typename Bins>
+__device__ void merge_bins(Shared& shared, const Bins& bins, const Weighing& weighing) {
+  const cg::cluster_group cluster = cg::this_cluster();
+  cluster.sync();
+  const int share = kBins / static_cast<int>(cluster.num_blocks());
+  for (int i = static_cast<int>(threadIdx.x); i < 2 * share; i += kThreads) {
+    const int bin = static_cast<int>(cluster.block_rank()) * share + i % share;
+    uint32_t* const entry = i < share ? &shared.counts[bin] : &shared.weights[bin];
+    uint64_t sum = 0;
+    for_each_block([&](int block) { sum += *cluster.map_shared_rank(entry, block); });
+    const auto merged =
+        i < share ? static_cast<uint32_t>(sum)
+                  : __float_as_uint(weighing.mass(sum, bins.lower(static_cast<uint32_t>(bin))));
+    for_each_block([&](int block) { *cluster.map_shared_rank(entry, block) = merged; });
+  }
+  cluster.sync();
+}
+
+// A search's goal: the first token at which so many, or so likely ones, have gone by.
+struct Goal {
+  Tally at;
+  float share;  // of all tokens' mass, which the first histogram tells; not below 1: none
+
+  [[nodiscard]] __device__ __forceinline__ bool reached(const Tally& tally) const {
+    return tally.count >= at.count || tally.mass >= at.mass;
+  }
+};
+
+// Sets Shared::found. mass_of(bin, its entry in Shared::weights): relative to the most likely
+// token. `first`: the goal's mass follows from its share.
+template <typename Mass>
+__device__ void find_bin(Shared& shared, Goal& goal, bool counted, bool first,
+                         const Mass& mass_of) {
+  constexpr int kPerThread = kBins / kThreads;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int warp = thread / 32;
+  Tally bins[kPerThread];
+  Tally own{0, 0};
+#pragma unroll
+  for (int i = 0; i < kPerThread; i += 4) {
+    const int at = thread * kPerThread + i;
+    const uint4 counts = *reinterpret_cast<const uint4*>(&shared.counts[at]);
+    const uint4 weights = *reinterpret_cast<const uint4*>(&shared.weights[at]);
+    const uint32_t count[4] = {counts.x, counts.y, counts.z, counts.w};
+    const uint32_t weight[4] = {weights.x, weights.y, weights.z, weights.w};
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const float mass = mass_of(static_cast<uint32_t>(at + j), weight[j]);
+      bins[i + j] = {count[j], static_cast<uint64_t>(__float2ull_rn(mass * kFixedPoint))};
+      own = {own.count + bins[i + j].count, own.mass + bins[i + j].mass};
+    }
+  }
+  Tally up_to = own;  // this thread's bins included
+#pragma unroll
+  for (int offset = 1; offset < 32; offset *= 2) {
+    const uint32_t count = __shfl_up_sync(kWarp, up_to.count, offset);
+    const uint64_t mass = __shfl_up_sync(kWarp, up_to.mass, offset);
+    if (thread % 32 >= offset) up_to = {up_to.count + count, up_to.mass + mass};
+  }
+  if (thread % 32 == 31) {
+    shared.warp_counts[warp] = up_to.count;
+    shared.warp_values[warp] = up_to.mass;
+  }
+  if (thread == 0) shared.found.bin = -1;
+  __syncthreads();
+  uint64_t total = 0;
+#pragma unroll
+  for (int i = 0; i < kWarps; ++i) {
+    if (i < warp) {
+      up_to.count += shared.warp_counts[i];
+      up_to.mass += shared.warp_values[i];
+    }
+    total += shared.warp_values[i];
+  }
+  if (first && goal.share < 1.0F) {
+    // At least the most likely token.
+    const double wanted = static_cast<double>(total) * fmaxf(goal.share, 0.0F);
+    goal.at.mass = max(uint64_t{1}, static_cast<uint64_t>(__double2ull_ru(wanted)));
+  }
+  Tally before{up_to.count - own.count, up_to.mass - own.mass};
+#pragma unroll
+  for (int i = 0; i < kPerThread; ++i) {
+    const Tally after{before.count + bins[i].count, before.mass + bins[i].mass};
+    if (!goal.reached(before) && goal.reached(after)) {
+      const bool exact = after.count == goal.at.count && after.mass < goal.at.mass;
+      shared.found = {thread * kPerThread + i, before, counted && (bins[i].count == 1 || exact)};
+    }
+    before = after;
+  }
+  __syncthreads();
+}
+
+// Sends the distances that are in `bins` to all blocks. False when a block has too many.
+__device__ bool gather(Shared& shared, const Row& row, const FineBins& bins) {
+  const cg::cluster_group cluster = cg::this_cluster();
+  const auto rank = cluster.block_rank();
+  const unsigned share = kMostCandidates / cluster.num_blocks();
+  row.for_each([&](int, float4 z) {
+    for (const float value : {z.x, z.y, z.z, z.w}) {
+      const uint32_t distance = distance_of(value);
+      if (!bins.hold(distance)) continue;
+      const uint32_t number = atomicAdd(&shared.num_own_candidates, 1U);
+      if (number >= share) continue;
+      for_each_block([&](int block) {
+        *cluster.map_shared_rank(&shared.candidates[rank * share + number], block) = distance;
+      });
+    }
+  });
+  __syncthreads();
+  const auto thread = static_cast<unsigned>(threadIdx.x);
+  if (thread < cluster.num_blocks()) {
+    *cluster.map_shared_rank(&shared.num_candidates[rank], thread) = shared.num_own_candidates;
+  }
+  cluster.sync();
+  uint32_t most = 0;
+  for_each_block([&](int block) { most = max(most, shared.num_candidates[block]); });
+  return most <= share;
+}
+
+__device__ void add_candidates(Shared& shared, const FineBins& bins, const Weighing& weighing) {
+  const unsigned share = kMostCandidates / cg::this_cluster().num_blocks();
+  for (unsigned i = threadIdx.x; i < kMostCandidates; i += kThreads) {
+    if (i % share >= shared.num_candidates[i / share]) continue;
+    const uint32_t distance = shared.candidates[i];
+    if (bins.hold(distance)) weighing.add(shared, bins, distance);
+  }
+  __syncthreads();
+}
+
+// The largest distance of the tokens up to the goal.
+__device__ uint32_t find_bound(Shared& shared, const Row& row, Goal goal, float unit) {
+  const auto merged = [](uint32_t, uint32_t mass) { return __uint_as_float(mass); };
+  const bool by_k = goal.at.count != UINT32_MAX;
+  const bool by_p = goal.share < 1.0F;
+  Weighing weighing{by_k, by_p, unit};
+  const FirstBins first;
+  add_row(shared, row, first, weighing);
+  merge_bins(shared, first, weighing);
+  find_bin(shared, goal, by_k, true, merged);
+  if (shared.found.bin < 0) return kInfinite - 1;
+  FineBins bins = first.inside(static_cast<uint32_t>(shared.found.bin));
+  weighing.counts = true;  // what is left is little
+  bool gathered = false;
+#pragma unroll 1
+  while (!shared.found.whole && bins.end - bins.begin > 1) {
+    if (by_k) goal.at.count -= shared.found.before.count;
+    if (by_p) goal.at.mass -= shared.found.before.mass;
+    clear_bins(shared);
+    __syncthreads();
+    gathered = gathered || gather(shared, row, bins);
+    if (gathered) {
+      add_candidates(shared, bins, weighing);
+      find_bin(shared, goal, true, false, [&](uint32_t bin, uint32_t weight) {
+        return weighing.mass(weight, bins.lower(bin));
+      });
+    } else {
+      add_row(shared, row, bins, weighing);
+      merge_bins(shared, bins, weighing);
+      find_bin(shared, goal, true, false, merged);
+    }
+    if (shared.found.bin < 0) break;
+    bins = bins.inside(static_cast<uint32_t>(shared.found.bin));
+  }
+  return bins.end - 1;
+}
+
+}  // namespace encore::cuda::sampling

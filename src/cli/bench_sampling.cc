@@ -1,0 +1,279 @@
+// encore bench sampling: the op `sample` by itself, at the end of a step's recording.
+#include <algorithm>
+#include <cstring>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+
+#include "backend/random.h"
+#include "base/error.h"
+#include "cli/bench.h"
+#include "cli/open.h"
+#include "cli/output.h"
+#include "cli/verbs.h"
+#include "sample/params.h"
+
+namespace encore::cli {
+namespace {
+
+using sample::SamplingParams;
+
+struct Options {
+  CommonOptions common;
+  SamplingParams params{.temperature = 1};
+  bool has_params = false;  // was one of them given?
+  std::vector<int64_t> batches;
+  int64_t vocabulary = 128256;
+  int64_t rotation_mb = 256;
+  std::optional<int> runs;
+  bool json = false;
+};
+
+constexpr const char* kFooter =
+    R"(Microseconds of one launch of `sample` for rows of VOCABULARY logits, recorded one after the other and replayed, over several
+copies of the logits in turn so that caches hold none of them. normal: logits are normal(0, 1), so that a nucleus holds tens of
+thousands of tokens; peaked: normal(0, 2) and 64 tokens that stand out, up to 24, as a trained model's do. read us: what reading
+the logits once takes at the rate of reading memory measured in the same run. With no parameter named, a table of settings.)";
+
+enum class Logits : uint8_t { kNormal, kPeaked };
+
+struct Setting {
+  std::string name;
+  SamplingParams params;
+};
+
+std::string name_of(const SamplingParams& params) {
+  if (params.temperature == 0) return "greedy";
+  std::string name = fmt::format("temperature {:g}", params.temperature);
+  if (params.top_k > 0) name += fmt::format(", top-k {}", params.top_k);
+  if (params.top_p < 1) name += fmt::format(", top-p {:g}", params.top_p);
+  if (params.min_p > 0) name += fmt::format(", min-p {:g}", params.min_p);
+  return name;
+}
+
+std::vector<Setting> settings(const Options& options) {
+  std::vector<SamplingParams> params = {options.params};
+  if (!options.has_params) {
+    params = {{.temperature = 0},
+              {.temperature = 0.8F},
+              {.temperature = 0.8F, .min_p = 0.05F},
+              {.temperature = 0.8F, .top_k = 50},
+              {.temperature = 0.8F, .top_p = 0.9F},
+              {.temperature = 0.8F, .top_k = 50, .top_p = 0.9F},
+              {.temperature = 1.0F, .top_k = 1000, .top_p = 0.95F}};
+  }
+  std::vector<Setting> result(params.size());
+  std::transform(params.begin(), params.end(), result.begin(), [](const SamplingParams& p) {
+    return Setting{name_of(p), p};
+  });
+  return result;
+}
+
+// Two periods of one row, so that any VOCABULARY numbers in a row are a rotation of it.
+std::vector<float> make_logits(Logits kind, int64_t vocabulary) {
+  constexpr int kOutstanding = 64;
+  std::vector<float> row(static_cast<size_t>(2 * vocabulary));
+  const float stddev = kind == Logits::kNormal ? 1.0F : 2.0F;
+  for (int64_t i = 0; i < vocabulary; ++i) {
+    row[i] = stddev * random::fill_block(1, static_cast<uint64_t>(i) / 4U).number[i % 4];
+  }
+  if (kind == Logits::kPeaked) {
+    const auto apart = std::max<int64_t>(vocabulary / kOutstanding, 1);
+    for (int64_t i = 0; i < kOutstanding && i * apart < vocabulary; ++i)
+      row[i * apart] = 24.0F - 0.25F * static_cast<float>(i);
+  }
+  std::copy_n(row.data(), vocabulary, row.data() + vocabulary);
+  return row;
+}
+
+// Logits on the device, and what times a setting over them.
+class SampleTimer {
+ public:
+  SampleTimer(const Options& options, Device& device)
+      : options_(options), device_(device), stream_(device.create_stream()) {}
+
+  void set_logits(Logits kind, int64_t batch) {
+    batch_ = batch;
+    const std::vector<float> row = make_logits(kind, options_.vocabulary);
+    logits_ = device_.allocate(num_copies() * copy_bytes());
+    constexpr int64_t kStep = 7919;  // a prime: every row starts elsewhere
+    for (int64_t i = 0; i < num_copies() * batch; ++i) {
+      stream_->copy_to_device(logits_.data() + i * row_bytes(),
+                              row.data() + i * kStep % options_.vocabulary, row_bytes());
+    }
+    stream_->synchronize();
+  }
+
+  double microseconds(const SamplingParams& params) {
+    upload(params);
+    std::vector<BoundLaunch> launches;
+    for (int64_t copy = 0; copy < num_copies(); ++copy) {
+      const KernelArgs args = kernel_args(copy);
+      launches.push_back(device_.kernels().choose("sample", args).bind(device_, args));
+    }
+    const size_t count = std::max<size_t>(launches.size(), on_cpu() ? 1 : 16);
+    RecordingScope scope(*stream_);
+    for (size_t i = 0; i < count; ++i) {
+      const LaunchAttributes attributes{.label = "sample", .id = -1, .after = {}};
+      stream_->launch(attributes, launches[i % launches.size()], step_shape());
+    }
+    const auto recording = scope.finish();
+    const auto start = device_.create_event();
+    const auto end = device_.create_event();
+    std::vector<double> times;
+    const int runs = options_.runs.value_or(on_cpu() ? 3 : 15);
+    for (int i = 0; i <= runs; ++i) {  // the first warms up
+      stream_->record(*start);
+      stream_->replay(*recording);
+      stream_->record(*end);
+      stream_->synchronize();
+      if (i > 0) times.push_back(end->milliseconds_since(*start) * 1e3);
+    }
+    return median(times) / static_cast<double>(count);
+  }
+
+ private:
+  [[nodiscard]] bool on_cpu() const { return device_.kind() == DeviceKind::kCpu; }
+  [[nodiscard]] int64_t row_bytes() const { return options_.vocabulary * int64_t{sizeof(float)}; }
+  [[nodiscard]] int64_t copy_bytes() const { return batch_ * row_bytes(); }
+  [[nodiscard]] int64_t num_copies() const {
+    if (on_cpu()) return 1;
+    const int64_t rotation = options_.rotation_mb << 20;
+    return std::clamp<int64_t>((rotation + copy_bytes() - 1) / copy_bytes(), 2, 256);
+  }
+  [[nodiscard]] StepShape step_shape() const {
+    return {.padded = {batch_, batch_}, .q = 1, .max_query_len = 1, .max_kv_len = 1};
+  }
+
+  // One array after the other: seed, temperature, top_k, top_p, min_p, kv_len, and room for the
+  // tokens.
+  void upload(const SamplingParams& params) {
+    std::vector<std::byte> host(static_cast<size_t>(batch_) * 32);
+    const auto put = [&](int64_t at, int64_t row, auto number) {
+      std::memcpy(host.data() + at * batch_ + row * int64_t{sizeof(number)}, &number,
+                  sizeof(number));
+    };
+    for (int64_t b = 0; b < batch_; ++b) {
+      put(0, b, params.seed + b);
+      put(8, b, params.temperature);
+      put(12, b, params.top_k);
+      put(16, b, params.top_p);
+      put(20, b, params.min_p);
+      put(24, b, static_cast<int32_t>(b + 1));
+    }
+    inputs_ = device_.allocate(static_cast<int64_t>(host.size()));
+    stream_->copy_to_device(inputs_.data(), host.data(), inputs_.bytes());
+    stream_->synchronize();
+  }
+
+  [[nodiscard]] KernelArgs kernel_args(int64_t copy) const {
+    const auto column = [&](int64_t at, DType dtype) {
+      return TensorView(inputs_.data() + at * batch_, dtype, {batch_});
+    };
+    KernelArgs args;
+    args.inputs = {TensorView(logits_.data() + copy * copy_bytes(), DType::kF32,
+                              {batch_, options_.vocabulary}),
+                   column(8, DType::kF32),
+                   column(12, DType::kI32),
+                   column(16, DType::kF32),
+                   column(20, DType::kF32),
+                   column(0, DType::kI64),
+                   column(24, DType::kI32)};
+    args.outputs = {column(28, DType::kI32)};
+    args.step = step_shape();
+    return args;
+  }
+
+  const Options& options_;
+  Device& device_;
+  std::unique_ptr<Stream> stream_;
+  int64_t batch_ = 1;
+  Memory logits_;
+  Memory inputs_;
+};
+
+void bench_sampling(Options options) {
+  if (const auto problem = sample::problem(options.params)) fail(ErrorKind::kUsage, "{}", *problem);
+  const std::unique_ptr<Device> device = open_device(options.common);
+  const bool on_cpu = device->kind() == DeviceKind::kCpu;
+  if (options.batches.empty())
+    options.batches = on_cpu ? std::vector<int64_t>{1, 8} : std::vector<int64_t>{1, 8, 64, 128};
+  const double read = device->read_bandwidth();
+  SampleTimer timer(options, *device);
+
+  std::vector<std::string> header = {"logits", "setting"};
+  std::vector<std::string> floor = {"", "read us"};
+  for (const int64_t batch : options.batches) {
+    header.push_back(fmt::format("batch {}", batch));
+    const auto bytes = static_cast<double>(batch * options.vocabulary * int64_t{sizeof(float)});
+    floor.push_back(read > 0 ? fmt::format("{:.1f}", bytes / read * 1e6) : "-");
+  }
+  Table table(header);
+  table.add(floor);
+  json::array rows;
+  for (const Logits kind : {Logits::kNormal, Logits::kPeaked}) {
+    const std::string logits = kind == Logits::kNormal ? "normal" : "peaked";
+    const std::vector<Setting> all = settings(options);
+    std::vector<std::vector<std::string>> lines(all.size());
+    for (size_t i = 0; i < all.size(); ++i)
+      lines[i] = {logits, all[i].name};
+    for (const int64_t batch : options.batches) {
+      timer.set_logits(kind, batch);
+      for (size_t i = 0; i < all.size(); ++i) {
+        const double us = timer.microseconds(all[i].params);
+        lines[i].push_back(fmt::format("{:.1f}", us));
+        rows.push_back(json::object{
+            {"logits", logits}, {"setting", all[i].name}, {"batch", batch}, {"us", us}});
+      }
+    }
+    for (std::vector<std::string>& line : lines)
+      table.add(std::move(line));
+  }
+  if (options.json) {
+    print(to_text(json::object{{"verb", "bench sampling"},
+                               {"device", device->info().name},
+                               {"vocabulary", options.vocabulary},
+                               {"read_bandwidth_gb_per_s", read / 1e9},
+                               {"cases", rows}}) +
+          "\n");
+    return;
+  }
+  print(fmt::format("sampling: {} logits a row\n{}, reads {:.1f} GB/s\n\n", options.vocabulary,
+                    device->info().name, read / 1e9) +
+        table.text());
+}
+
+}  // namespace
+
+void add_bench_sampling(CLI::App& bench) {
+  CLI::App* verb = bench.add_subcommand("sampling", "Choosing tokens, in a recording");
+  verb->footer(kFooter);
+  auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
+  verb->add_option("--batch", options->batches, "Rows of logits, such as 1,128")
+      ->delimiter(',')
+      ->check(CLI::Range(int64_t{1}, int64_t{4096}));
+  const auto count = [&](const char* flag, auto& value, int64_t most, const char* doc) {
+    verb->add_option(flag, value, doc)->check(CLI::Range(int64_t{1}, most))->capture_default_str();
+  };
+  count("--vocabulary", options->vocabulary, 1 << 22, "Logits of a row");
+  count("--rotation-mb", options->rotation_mb, 1 << 16, "Logits that are read in turn, in MiB");
+  const auto parameter = [&](const char* flag, auto& value, const char* doc) {
+    verb->add_option(flag, value, doc)->each([options](const std::string&) {
+      options->has_params = true;
+    });
+  };
+  parameter("--temperature", options->params.temperature, "0: the largest logit");
+  parameter("--top-k", options->params.top_k, "The k most likely tokens; 0: all");
+  parameter("--top-p", options->params.top_p, "The smallest set with this probability, (0, 1]");
+  parameter("--min-p", options->params.min_p, "At least this share of the largest, [0, 1)");
+  verb->add_option("--runs", options->runs,
+                   "Replays, of which the median counts. Default: 15, on the CPU 3")
+      ->check(CLI::Range(1, 1000));
+  add_device_options(*verb, options->common);
+  add_json_flag(*verb, options->json);
+  verb->callback([options] { bench_sampling(*options); });
+}
+
+}  // namespace encore::cli
