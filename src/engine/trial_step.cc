@@ -1,7 +1,11 @@
 #include "engine/trial_step.h"
 
 #include <algorithm>
+#include <iterator>
+#include <limits>
+#include <optional>
 #include <random>
+#include <span>
 
 namespace encore::engine {
 namespace {
@@ -18,6 +22,40 @@ int64_t mixed_count(const runtime::StepRequest& request, int64_t b) {
   const int64_t i = b - singles;
   return tokens * (i + 1) / prompts - tokens * i / prompts;
 }
+
+// What a step's end reads: the rows to sample from, how, and when to stop.
+struct EndInputs {
+  std::span<int32_t> last_rows;
+  std::span<int32_t> stop_tokens;
+  std::span<int32_t> max_lens;
+  std::span<float> temperature;
+  std::span<int32_t> top_k;
+  std::span<float> top_p;
+  std::span<float> min_p;
+  std::span<int64_t> seed;
+
+  explicit EndInputs(runtime::StepInputs& inputs)
+      : last_rows(inputs.host<int32_t>("last_rows")),
+        stop_tokens(inputs.host<int32_t>("stop_tokens")),
+        max_lens(inputs.host<int32_t>("max_lens")),
+        temperature(inputs.host<float>("temperature")),
+        top_k(inputs.host<int32_t>("top_k")),
+        top_p(inputs.host<float>("top_p")),
+        min_p(inputs.host<float>("min_p")),
+        seed(inputs.host<int64_t>("seed")) {}
+
+  void write(int64_t b, const TrialStep::Sequence& sequence, int32_t last_row) const {
+    const int64_t num_stops = std::ssize(stop_tokens) / std::ssize(max_lens);
+    std::fill_n(stop_tokens.begin() + b * num_stops, num_stops, -1);
+    max_lens[b] = std::numeric_limits<int32_t>::max();  // its pages end it
+    last_rows[b] = last_row;
+    temperature[b] = sequence.sampling.temperature;
+    top_k[b] = sequence.sampling.top_k;
+    top_p[b] = sequence.sampling.top_p;
+    min_p[b] = sequence.sampling.min_p;
+    seed[b] = sequence.sampling.seed;
+  }
+};
 
 }  // namespace
 
@@ -44,15 +82,24 @@ runtime::StepLengths TrialStep::lengths() const {
 
 std::optional<TrialStep> trial_step(const LoadedModel& model, const runtime::StepRequest& request) {
   const int64_t sequences = request.sequences;
-  const int64_t room =
-      std::min(model.num_pages() / sequences * model.page_size(), model.limits().max_seq_len);
+  const int64_t page_size = model.page_size();
+  const int64_t most_pages = (model.limits().max_seq_len + page_size - 1) / page_size;
+  const int64_t pages_each = std::min(model.num_pages() / sequences, most_pages);
+  const int64_t room = std::min(pages_each * page_size, model.limits().max_seq_len);
   TrialStep step;
   for (int64_t b = 0; b < sequences; ++b) {
     int64_t count = request.q;
     if (count == 0) count = mixed_count(request, b);
     if (count < 1 || count > room) return std::nullopt;
-    const int64_t past = std::min(room - count, (37 * b + 11) % kLongestPast);
-    step.sequences.push_back({past, count});
+    TrialStep::Sequence sequence{std::min(room - count, (37 * b + 11) % kLongestPast), count};
+    // Every other page backwards, so that no two neighbours in a sequence are neighbours in memory.
+    for (int64_t i = 0; i * page_size < sequence.past + count; ++i)
+      sequence.pages.push_back(static_cast<int32_t>((pages_each - 1 - i) * sequences + b));
+    sequence.sampling.temperature = b % 2 == 0 ? 0.0F : 0.8F;
+    sequence.sampling.top_k = b % 3 == 0 ? 40 : 0;
+    sequence.sampling.top_p = b % 4 == 0 ? 0.9F : 1.0F;
+    sequence.sampling.seed = b;
+    step.sequences.push_back(std::move(sequence));
   }
   return step;
 }
@@ -79,38 +126,27 @@ runtime::Choice begin(LoadedModel& model, const TrialStep& step, uint64_t seed) 
   const auto page_table = inputs.host<int32_t>("page_table");
   const auto kv_lens = inputs.host<int32_t>("kv_lens");
   const auto query_starts = inputs.host<int32_t>("query_starts");
-  const auto num_sequences = static_cast<int64_t>(step.sequences.size());
-  const size_t table_width = page_table.size() / kv_lens.size();
-  const int64_t pages_each = std::min(model.num_pages() / std::max<int64_t>(1, num_sequences),
-                                      static_cast<int64_t>(table_width));
-  const bool samples = inputs.has("last_rows");
+  std::optional<EndInputs> end_inputs;
+  if (inputs.has("last_rows")) end_inputs.emplace(inputs);
+  const int64_t table_width = std::ssize(page_table) / std::ssize(kv_lens);
 
   std::mt19937_64 random(seed);
   int32_t row = 0;
-  for (int64_t b = 0; b < num_sequences; ++b) {
-    const auto [past, count] = step.sequences[b];
-    // Every other page backwards, so that no two neighbours in a sequence are neighbours in memory.
-    for (int64_t i = 0; i < pages_each; ++i) {
-      page_table[b * table_width + i] =
-          static_cast<int32_t>((pages_each - 1 - i) * num_sequences + b);
-    }
+  for (int64_t b = 0; b < std::ssize(step.sequences); ++b) {
+    const TrialStep::Sequence& sequence = step.sequences[b];
+    std::copy(sequence.pages.begin(), sequence.pages.end(), page_table.begin() + b * table_width);
     query_starts[b] = row;
-    for (int64_t position = past; position < past + count; ++position, ++row) {
+    const int64_t end = sequence.past + sequence.count;
+    for (int64_t position = sequence.past; position < end; ++position, ++row) {
       ids[row] = static_cast<int32_t>(random() % model.config().vocab_size);
       positions[row] = static_cast<int32_t>(position);
-      const int32_t page = page_table[b * table_width + position / model.page_size()];
+      const int32_t page = sequence.pages[position / model.page_size()];
       slots[row] = static_cast<int32_t>(page * model.page_size() + position % model.page_size());
     }
-    kv_lens[b] = static_cast<int32_t>(past + count);
-    if (!samples) continue;
-    inputs.host<int32_t>("last_rows")[b] = row - 1;
-    inputs.host<float>("temperature")[b] = b % 2 == 0 ? 0.0F : 0.8F;
-    inputs.host<int32_t>("top_k")[b] = b % 3 == 0 ? 40 : 0;
-    inputs.host<float>("top_p")[b] = b % 4 == 0 ? 0.9F : 1.0F;
-    inputs.host<float>("min_p")[b] = 0;
-    inputs.host<int64_t>("seed")[b] = static_cast<int64_t>(seed) + b;
+    kv_lens[b] = static_cast<int32_t>(end);
+    if (end_inputs) end_inputs->write(b, sequence, row - 1);
   }
-  query_starts[num_sequences] = row;
+  query_starts[step.sequences.size()] = row;
   return choice;
 }
 

@@ -1,18 +1,22 @@
-// Made-up steps: random tokens of sequences with a past, for comparing the ways a step is walked.
+// Made-up steps: random tokens of sequences with a past, for comparing and timing the ways a step
+// is walked.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "engine/loaded_model.h"
+#include "sample/params.h"
 
 namespace encore::engine {
 
 // The sequences of one step.
 struct TrialStep {
   struct Sequence {
-    int64_t past = 0;   // tokens in the cache
-    int64_t count = 0;  // new tokens
+    int64_t past = 0;            // tokens in the cache
+    int64_t count = 0;           // new tokens
+    std::vector<int32_t> pages;  // in order, for all of them
+    sample::SamplingParams sampling;
   };
   std::vector<Sequence> sequences;
 
@@ -21,14 +25,16 @@ struct TrialStep {
 };
 
 // A step of that many tokens and sequences (q > 0: uniform), the sequences of different pasts, as
-// long as the KV pool allows. Nothing when the pool has no page for each sequence.
+// long as the KV pool allows, some greedy and some not. Nothing when the pool has no page for each
+// sequence.
 std::optional<TrialStep> trial_step(const LoadedModel& model, const runtime::StepRequest& request);
 
 // Fills every page with random numbers: what a trial step finds as its past. No sequence may be in
 // flight.
 void fill_kv(LoadedModel& model, uint64_t seed, float stddev = 0.5F);
 
-// Chooses the way (Executor::begin) and writes the step's inputs, a function of `seed`.
+// Chooses the way (Executor::begin) and writes the step's inputs, its tokens a function of `seed`.
+// Every sequence ends with the step.
 runtime::Choice begin(LoadedModel& model, const TrialStep& step, uint64_t seed);
 
 }  // namespace encore::engine

@@ -15,7 +15,7 @@ class InspectTest(CliTest):
 
     def test_the_overview_names_passes_ops_and_arena(self):
         text = self.inspect()
-        for word in ("merge_linears", "plan_arena", "attention", "uniform steps", "saved", "6 segments"):
+        for word in ("merge_linears", "plan_arena", "attention", "uniform steps", "saved", "7 segments"):
             self.assertIn(word, text)
 
     def test_the_ir_after_each_pass_differs_from_the_one_before(self):
@@ -44,7 +44,7 @@ class InspectTest(CliTest):
         launches, nodes = map(int, re.match(r"recording of (\d+) launches: (\d+) nodes\n", text).groups())
         self.assertEqual(launches, nodes)
         self.assertEqual(len(text.splitlines()), nodes + 1)
-        self.assertRegex(text, r"kernel +attention +attention\.cpu")
+        self.assertRegex(text, r"kernel +fused_attention +full +fused_attention\.cpu")
         dot = self.inspect("--bucket", "2", "--recording", "--dot")
         self.assertTrue(dot.startswith("digraph recording {"))
         self.assertEqual(dot.count("[label="), launches)
@@ -82,6 +82,13 @@ class BisectTest(CliTest):
 
 
 class MeasureTest(CliTest):
+    def test_one_ladder_is_measured_when_it_is_named(self):
+        output = json.loads(self.run_encore(
+            "graphs", "--measure", "--device", "cpu", "--model", self.model, "--max-batch-size", "6", "--decode-ladder", "2,6",
+            "--replays", "3", "--json").stdout)
+        self.assertEqual([(row["ladder"], row["recordings"]) for row in output["strategies"]], [("2,6", 2)])
+        self.assertEqual(set(output), {"strategies", "replays"})
+
     def test_ladders_are_measured_beside_what_was_predicted(self):
         output = self.run_encore(
             "graphs", "--measure", "--device", "cpu", "--model", self.model, "--max-batch-size", "12", "--json"
@@ -150,8 +157,21 @@ class BenchTest(CliTest):
         for case in output["cases"]:
             self.assertGreater(case["chain"]["us"], 0)
         self.assertIn("of read", self.run_encore(*common, "--lengths", "16").stdout)
+        self.assertIn("fused_attention.cpu", self.run_encore(*common, "--lengths", "16,0", "--rope").stdout)
         for wrong, says in (("65", "--max-context"), ("3x", "not a list"), ("9999x1", "more than 4096")):
             self.assertIn(says, self.run_encore(*common, "--lengths", wrong, code=2).stderr)
+
+    def test_sampling_is_timed_by_logits_setting_and_batch(self):
+        common = ["bench", "sampling", "--device", "cpu", "--vocabulary", "500", "--runs", "1"]
+        output = json.loads(self.run_encore(*common, "--batch", "1,3", "--top-k", "5", "--json").stdout)
+        self.assertEqual([(case["logits"], case["setting"], case["batch"]) for case in output["cases"]],
+                         [(logits, "temperature 1, top-k 5", batch) for logits in ("normal", "peaked") for batch in (1, 3)])
+        for case in output["cases"]:
+            self.assertGreater(case["us"], 0)
+        text = self.run_encore(*common, "--batch", "2").stdout
+        self.assertRegex(text, r"(?m)^  peaked +greedy +\d")
+        self.assertRegex(text, r"(?m)^  normal +temperature 0\.8, top-k 50, top-p 0\.9 +\d")
+        self.assertIn("top_p is above 0", self.run_encore(*common, "--top-p", "7", code=2).stderr)
 
     def test_the_table_is_for_people(self):
         text = self.run_encore("bench", "decode", "--device", "cpu", "--model", self.model, "--context", "8", "--runs", "1",

@@ -25,6 +25,14 @@ Device* device_of(Target target, std::string& reason);
 // Off with ENCORE_CONFORMANCE=quick, for tools that slow a kernel down a thousandfold: tests that
 // try many cases of one kind then try a few small ones.
 bool is_thorough();
+// The cases to try: all, or of a quick run the first and every `step`-th after it.
+template <typename T, size_t N>
+std::vector<T> cases(const T (&all)[N], size_t step) {
+  std::vector<T> result;
+  for (size_t i = 0; i < N; i += is_thorough() ? 1 : step)
+    result.push_back(all[i]);
+  return result;
+}
 
 // Numbers for inputs. The seed is --gtest_random_seed, or a fixed one.
 class Random {

@@ -87,6 +87,8 @@ TEST_P(OnDevice, ListsTheNodesOfARecordingByOp) {
   EXPECT_EQ(nodes[0].op, "add");
   EXPECT_FALSE(nodes[0].kernel.empty());
   EXPECT_EQ(nodes[1].op, "mul");
+  EXPECT_EQ(nodes[0].edge, Edge::kNone);
+  EXPECT_NE(nodes[1].edge, Edge::kNone);
 }
 
 TEST_P(OnDevice, RefusesMemoryWhileRecordingAndNamesTheOp) {

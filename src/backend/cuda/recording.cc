@@ -60,18 +60,31 @@ std::string kind_name(cudaGraphNodeType type) {
   }
 }
 
-std::vector<cudaGraphNode_t> dependencies_of(cudaGraphNode_t node) {
+// What a node depends on, and how.
+struct Dependencies {
+  std::vector<cudaGraphNode_t> nodes;
+  std::vector<cudaGraphEdgeData> edges;  // of each
+};
+
+Dependencies dependencies_of(cudaGraphNode_t node) {
   size_t count = 0;
   check(cudaGraphNodeGetDependencies(node, nullptr, nullptr, &count),
         "cudaGraphNodeGetDependencies");
-  std::vector<cudaGraphNode_t> nodes(count);
-  // Without a place for the edges' data, programmatic edges would be an error.
-  std::vector<cudaGraphEdgeData> edges(count);
+  Dependencies before{std::vector<cudaGraphNode_t>(count), std::vector<cudaGraphEdgeData>(count)};
   if (count > 0) {
-    check(cudaGraphNodeGetDependencies(node, nodes.data(), edges.data(), &count),
+    check(cudaGraphNodeGetDependencies(node, before.nodes.data(), before.edges.data(), &count),
           "cudaGraphNodeGetDependencies");
   }
-  return nodes;
+  return before;
+}
+
+Edge edge_of(cudaGraphNode_t node) {
+  const std::vector<cudaGraphEdgeData> edges = dependencies_of(node).edges;
+  if (edges.empty()) return Edge::kNone;
+  const bool all = std::all_of(edges.begin(), edges.end(), [](const cudaGraphEdgeData& edge) {
+    return edge.type == cudaGraphDependencyTypeProgrammatic;
+  });
+  return all ? Edge::kProgrammatic : Edge::kFull;
 }
 
 }  // namespace
@@ -116,7 +129,7 @@ std::vector<std::vector<cudaGraphNode_t>> CudaRecording::nodes_by_launch() const
       pending.pop_back();
       if (node == nullptr || !seen.emplace(node, true).second) continue;
       nodes.push_back(node);
-      for (const cudaGraphNode_t before : dependencies_of(node))
+      for (const cudaGraphNode_t before : dependencies_of(node).nodes)
         pending.push_back(before);
     }
     std::reverse(nodes.begin(), nodes.end());
@@ -133,7 +146,7 @@ std::vector<RecordedNode> CudaRecording::nodes() const {
       cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
       check(cudaGraphNodeGetType(node, &type), "cudaGraphNodeGetType");
       result.push_back({kind_name(type), labels_[i].label,
-                        type == cudaGraphNodeTypeKernel ? kernel_name(node) : ""});
+                        type == cudaGraphNodeTypeKernel ? kernel_name(node) : "", edge_of(node)});
     }
   }
   return result;

@@ -1,0 +1,73 @@
+// How the nodes of a whole step's recording, and of a burst's, follow each other on a GPU.
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include "engine/tiny_model.h"
+
+namespace encore::engine {
+namespace {
+
+using testing::Tiny;
+
+// Ops whose kernels of ours wait for all of the kernel before them to end, and why.
+struct Exception {
+  std::string_view op;
+  std::string_view why;
+};
+constexpr Exception kExceptions[] = {
+    {"embedding",
+     "a step's first launch: whatever follows it may read what the last step wrote of its inputs "
+     "before waiting for its own predecessor"},
+    {"loop", "the end of an iteration reads what its last launches wrote, and nothing comes after"},
+};
+
+bool is_ours(const RecordedNode& node) {
+  return node.kind == "kernel" && node.kernel.find("encore::cuda") != std::string::npos;
+}
+
+void expect_programmatic(const std::vector<RecordedNode>& nodes) {
+  ASSERT_FALSE(nodes.empty());
+  EXPECT_EQ(nodes.front().edge, Edge::kNone);
+  int num_edges = 0;
+  for (size_t i = 1; i < nodes.size(); ++i) {
+    const bool excepted =
+        std::any_of(std::begin(kExceptions), std::end(kExceptions),
+                    [&](const Exception& exception) { return exception.op == nodes[i].op; });
+    if (!is_ours(nodes[i - 1]) || !is_ours(nodes[i]) || excepted) continue;
+    ++num_edges;
+    EXPECT_EQ(nodes[i].edge, Edge::kProgrammatic)
+        << "node " << i << ": " << nodes[i].op << " " << nodes[i].kernel;
+  }
+  EXPECT_GT(num_edges, 4) << "of two layers";
+}
+
+class RecordedEdges : public testing::DeviceTest {};
+
+TEST_P(RecordedEdges, AreProgrammaticBetweenKernelsOfOurs) {
+  const std::vector<int64_t> sizes = {1, 2, 8, 33, 80};
+  LoadOptions options;
+  options.limits.max_batch_size = sizes.back();
+  options.limits.max_num_tokens = 160;
+  options.limits.max_seq_len = 256;
+  options.kv_tokens = 4096;
+  options.sequences = runtime::Ladder(sizes);
+  options.tokens = runtime::Ladder({160});
+  options.bursts = true;
+  for (const Tiny kind : {Tiny::kLlama, Tiny::kQwen3, Tiny::kQwen2}) {
+    LoadedModel model(*device_, testing::tiny_model(kind), options);
+    const runtime::Recordings& recordings = model.executor().recordings();
+    for (const int64_t size : sizes) {
+      SCOPED_TRACE("size " + std::to_string(size));
+      ASSERT_NE(recordings.full(size, 1), nullptr);
+      expect_programmatic(recordings.full(size, 1)->nodes());
+      ASSERT_NE(recordings.burst(size), nullptr);
+      expect_programmatic(recordings.burst(size)->nodes());
+    }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Devices, RecordedEdges, ::testing::Values("Cuda"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace encore::engine
