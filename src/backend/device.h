@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "backend/kernel.h"
+#include "backend/persistent.h"
 
 namespace encore {
 
@@ -75,11 +76,19 @@ class Event {
   [[nodiscard]] virtual double milliseconds_since(const Event& start) const = 0;
 };
 
+// How a node of a recording follows what it depends on.
+enum class Edge : uint8_t {
+  kNone,          // nothing comes before it
+  kFull,          // starts once that has ended
+  kProgrammatic,  // may start before, and waits itself before it touches what that writes
+};
+
 // One node of a recording, for inspection.
 struct RecordedNode {
   std::string kind;    // "kernel", "copy", "fill"
   std::string op;      // label of the launch that made it
   std::string kernel;  // device function, where the device knows it
+  Edge edge = Edge::kFull;
 };
 
 // Launches recorded once, replayed by Stream::replay. Immutable.
@@ -113,6 +122,9 @@ class Stream {
   virtual void fill(void* device, uint32_t pattern, int64_t bytes) = 0;
 
   virtual void begin_recording() = 0;
+  // As begin_recording(), of a loop: a replay runs what is recorded once, and again for as long as
+  // *again, on the device, is not 0 after it.
+  virtual void begin_loop_recording(const int32_t* again) = 0;
   // Instantiated and uploaded: the first replay costs what every replay costs.
   // Errors: kDevice or kCompile; the stream is usable again either way.
   virtual std::unique_ptr<Recording> end_recording() = 0;
@@ -124,6 +136,8 @@ class Stream {
   virtual void wait(const Event& event) = 0;
   // Errors: kCompile when called while recording; kDevice when earlier work failed.
   virtual void synchronize() = 0;
+  // Does not wait. Errors: as synchronize(), as far as is known by now.
+  virtual void check() = 0;
 };
 
 struct DeviceInfo {
@@ -153,6 +167,8 @@ class Device {
   virtual std::unique_ptr<Stream> create_stream() = 0;
   virtual std::unique_ptr<Event> create_event() = 0;
   [[nodiscard]] virtual KernelTable& kernels() = 0;
+  // Those that run several launches as one; most devices have none.
+  [[nodiscard]] virtual std::span<const PersistentKernel> persistent_kernels() const { return {}; }
   // Fills a dense tensor with normal(0, stddev) numbers, a function of (seed, index) alone.
   virtual void fill_random(Stream& stream, const TensorView& tensor, uint64_t seed,
                            float stddev) = 0;
@@ -169,7 +185,14 @@ class Device {
 // A scope in which a stream records; leaving it without finish() abandons the recording.
 class RecordingScope {
  public:
-  explicit RecordingScope(Stream& stream) : stream_(stream) { stream_.begin_recording(); }
+  // Of a loop, when `again` is given.
+  explicit RecordingScope(Stream& stream, const int32_t* again = nullptr) : stream_(stream) {
+    if (again == nullptr) {
+      stream_.begin_recording();
+    } else {
+      stream_.begin_loop_recording(again);
+    }
+  }
   ~RecordingScope() {
     if (!finished_) stream_.abandon_recording();
   }

@@ -31,6 +31,7 @@ void add_bench_options(CLI::App& verb, BenchOptions& options) {
   add_runs_option(verb, options);
   add_graphs_option(verb, options.common);
   add_recording_options(verb, options.common);
+  add_loop_options(verb, options.common);
   add_step_log_option(verb, options.step_log);
 }
 
@@ -91,6 +92,7 @@ Bench open_bench(const BenchOptions& options, engine::LoadOptions load, int64_t 
   }
   Bench bench;
   bench.step_log = open_step_log(options.step_log);
+  bench.loop = engine_options(options.common, bench.step_log.get());
   bench.device = open_device(options.common);
   bench.read_bandwidth = bench.device->read_bandwidth();
   bench.model = std::make_unique<engine::LoadedModel>(*bench.device, source, load);
@@ -227,13 +229,14 @@ std::string bench_title(std::string_view verb, const BenchOptions& options, Benc
 
 void add_bench(CLI::App& app) {
   CLI::App* bench = app.add_subcommand(
-      "bench", "How fast it is: decode, ladder, prefill, attention, sleep, tokenize");
+      "bench", "How fast it is: decode, ladder, prefill, attention, sampling, sleep, tokenize");
   bench->require_subcommand(1);
   add_bench_decode(*bench);
   add_bench_ladder(*bench);
   add_bench_prefill(*bench);
   add_bench_sleep(*bench);
   add_bench_attention(*bench);
+  add_bench_sampling(*bench);
   add_bench_tokenize(*bench);
 }
 

@@ -40,7 +40,15 @@ struct Bench {
   std::unique_ptr<Device> device;
   std::unique_ptr<engine::LoadedModel> model;
   std::unique_ptr<runtime::StepLogWriter> step_log;  // null: none was asked for
+  engine::EngineOptions loop;                        // of every engine on the model
   double read_bandwidth = 0;  // bytes/s, measured before loading; 0: the device cannot
+
+  // `loop` without bursts, in which a tracer sees no steps.
+  [[nodiscard]] engine::EngineOptions step_by_step() const {
+    engine::EngineOptions options = loop;
+    options.burst_steps = 1;
+    return options;
+  }
 };
 // For steps of `batch` sequences that decode after prompts: every mode recorded, at that size alone
 // unless a larger --max-batch-size was given.

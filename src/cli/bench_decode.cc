@@ -115,7 +115,7 @@ ModeResult run_mode(Bench& bench, const Protocol& protocol, runtime::Graphs grap
   std::vector<double> cpu_us;
   DecodingOptions decoding = protocol.decoding;
   for (int i = 0; i < protocol.runs; ++i) {
-    engine::Engine engine(*bench.model, bench.step_log.get());
+    engine::Engine engine(*bench.model, bench.loop);
     decoding.seed = static_cast<uint64_t>(i) + 1;
     const Run run = run_once(engine, decoding);
     result.runs_ms.push_back(run.step_ms);
@@ -130,14 +130,14 @@ ModeResult run_mode(Bench& bench, const Protocol& protocol, runtime::Graphs grap
 
   decoding.sampling.temperature = 0.8F;
   decoding.sampling.top_p = 0.95F;
-  engine::Engine engine(*bench.model);
+  engine::Engine engine(*bench.model, bench.loop);
   result.sampled_ms = run_once(engine, decoding).step_ms;
   return result;
 }
 
 // After everything is timed, because a tracer slows down what it watches.
 void trace_mode(Bench& bench, Tracer& tracer, const DecodingOptions& options, ModeResult& result) {
-  engine::Engine engine(*bench.model);
+  engine::Engine engine(*bench.model, bench.step_by_step());
   Decoding decoding(engine, options);
   const int64_t steps = options.steps - kTracerWarmUpSteps;
   const StepTimes times = step_times(trace_steps(tracer, decoding, steps), {});

@@ -39,6 +39,10 @@ int replays_per_sample(DeviceKind device) {
   return device == DeviceKind::kCpu ? 1 : 8;
 }
 
+int num_runs(const Options& options, DeviceKind device) {
+  return options.bench.runs.value_or(device == DeviceKind::kCpu ? 3 : 7);
+}
+
 engine::LoadOptions ladder_load_options(const Options& options) {
   CommonOptions common = options.bench.common;
   common.graphs = "full-decode-only";
@@ -51,15 +55,18 @@ engine::LoadOptions ladder_load_options(const Options& options) {
 BucketTime time_bucket(Bench& bench, FilledKv& kv, const Options& options, int64_t bucket) {
   runtime::Executor& executor = bench.model->executor();
   const int64_t context = options.bench.context;
-  const runtime::Choice choice = kv.begin(bucket, context);
+  const int runs = num_runs(options, bench.device->kind());
+  const int replays = replays_per_sample(bench.device->kind());
+  // Each replay is the next step of the same sequences: their mean context is `context`.
+  const int64_t steps = 1 + runs * replays;
+  const int64_t first = std::max<int64_t>(1, context - steps / 2);
+  const runtime::Choice choice = kv.begin(bucket, first, steps);
   const Recording* recording = executor.recordings().full(bucket, 1);
   if (choice.mode != runtime::Mode::kFull || recording == nullptr) {
     fail(ErrorKind::kUnsupported, "{} sequences have no full recording: {}", bucket,
          name(choice.reason));
   }
-  executor.launch({1, context + 1});
-  const int runs = options.bench.runs.value_or(bench.device->kind() == DeviceKind::kCpu ? 3 : 7);
-  const int replays = replays_per_sample(bench.device->kind());
+  executor.launch({1, first + 1});
   std::vector<std::unique_ptr<Event>> events;
   for (int run = 0; run <= runs; ++run) {
     events.push_back(bench.device->create_event());
@@ -139,7 +146,8 @@ void bench_ladder(Options options) {
   const engine::LoadOptions load = ladder_load_options(options);
   options.bench.batch = load.limits.max_batch_size;
   // Recordings may advance the sequences: replays of one bucket, and a page to spare.
-  const int64_t longest = options.bench.context + 1 + 8 * (options.bench.runs.value_or(7) + 2);
+  const int64_t longest =
+      options.bench.context + 1 + 8 * (num_runs(options, DeviceKind::kCuda) + 2);
   Bench bench = open_bench(options.bench, load, longest);
   FilledKv kv(*bench.model);
   std::vector<BucketTime> times;

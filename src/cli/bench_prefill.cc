@@ -65,7 +65,7 @@ ModeResult run_mode(Bench& bench, const BenchOptions& options, runtime::Graphs g
   ModeResult result{std::string(mode_name(graphs)), "", {}};
   const int runs = options.runs.value_or(bench.device->kind() == DeviceKind::kCpu ? 3 : 5);
   for (int i = 0; i <= runs; ++i) {
-    engine::Engine engine(*bench.model, bench.step_log.get());
+    engine::Engine engine(*bench.model, bench.loop);
     const double seconds = run_once(engine, options, static_cast<uint64_t>(i) + 1);
     if (i > 0) result.runs_s.push_back(seconds);  // the first warms up
     result.walked = walked(engine);

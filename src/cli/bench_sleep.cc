@@ -84,7 +84,7 @@ int64_t num_recordings(engine::LoadedModel& model) {
 Result run(Bench& bench, const Options& options, engine::SleepDepth depth, int64_t max_tokens,
            const Tokens& expected) {
   engine::LoadedModel& model = *bench.model;
-  engine::Engine engine(model, bench.step_log.get());
+  engine::Engine engine(model, bench.loop);
   Result result;
   result.depth = depth == engine::SleepDepth::kKv ? "kv" : "weights";
   const runtime::MemoryPlan plan = model.memory_plan();
@@ -154,7 +154,7 @@ void bench_sleep(const Options& options) {
   const int64_t max_tokens = options.times + prompt_steps + 1;
   Bench bench = open_bench(bench_options, load, bench_options.context + max_tokens);
 
-  engine::Engine awake(*bench.model, bench.step_log.get());
+  engine::Engine awake(*bench.model, bench.loop);
   const Tokens expected = decode(awake, options, max_tokens, [] {});
   std::vector<Result> results;
   if (options.depth != "weights")

@@ -13,6 +13,7 @@ namespace {
 
 constexpr uint64_t kKvSeed = 7;
 constexpr uint64_t kPageSeed = 11;
+constexpr uint64_t kTokenSeed = 13;
 constexpr int kSingleSteps = 20;
 
 }  // namespace
@@ -34,7 +35,8 @@ Decoding::Decoding(engine::Engine& engine, const DecodingOptions& options)
       fail(ErrorKind::kUsage, "{}", rejection->why);
     sequences_.push_back(std::get<engine::SequenceId>(added));
   }
-  run_until(options.warmup_tokens);
+  wanted_ = options.warmup_tokens;
+  run_until(wanted_);
 }
 
 Decoding::~Decoding() {
@@ -52,7 +54,7 @@ void Decoding::run_until(int64_t generated) {
 }
 
 void Decoding::step() {
-  run_until(generated_ + 1);
+  run_until(++wanted_);
   const int64_t tokens = engine_.last_plan().num_tokens();
   ENCORE_CHECK(tokens == batch_, "a decode step of {} tokens", tokens);
 }
@@ -81,41 +83,19 @@ FilledKv::FilledKv(engine::LoadedModel& model) : model_(model), pages_(model.num
   std::shuffle(pages_.begin(), pages_.end(), std::mt19937_64(kPageSeed));
 }
 
-runtime::Choice FilledKv::begin(int64_t batch, int64_t context) {
+runtime::Choice FilledKv::begin(int64_t batch, int64_t context, int64_t steps) {
   const int64_t page_size = model_.page_size();
-  const int64_t pages_each = context / page_size + 1;
+  const int64_t pages_each = (context + steps) / page_size + 1;
   if (batch * pages_each > static_cast<int64_t>(pages_.size())) {
     fail(ErrorKind::kUsage, "{} sequences of {} tokens do not fit the KV pool of {} pages", batch,
          context + 1, pages_.size());
   }
-  runtime::Executor& executor = model_.executor();
-  const runtime::Choice choice = executor.begin({batch, batch, 1});
-  runtime::StepInputs& inputs = executor.inputs();
-  const auto ids = inputs.host<int32_t>("ids");
-  const auto positions = inputs.host<int32_t>("positions");
-  const auto slots = inputs.host<int32_t>("slots");
-  const auto page_table = inputs.host<int32_t>("page_table");
-  const auto kv_lens = inputs.host<int32_t>("kv_lens");
-  const auto query_starts = inputs.host<int32_t>("query_starts");
-  const auto last_rows = inputs.host<int32_t>("last_rows");
-  const size_t max_pages = page_table.size() / kv_lens.size();
+  engine::TrialStep step;
   for (int64_t b = 0; b < batch; ++b) {
     const auto pages = pages_.begin() + b * pages_each;
-    std::copy_n(pages, pages_each, page_table.begin() + b * static_cast<int64_t>(max_pages));
-    ids[b] = static_cast<int32_t>((1 + 977 * b) % model_.config().vocab_size);
-    positions[b] = static_cast<int32_t>(context);
-    slots[b] = static_cast<int32_t>(pages[context / page_size] * page_size + context % page_size);
-    kv_lens[b] = static_cast<int32_t>(context + 1);
-    query_starts[b] = static_cast<int32_t>(b);
-    last_rows[b] = static_cast<int32_t>(b);
-    inputs.host<float>("temperature")[b] = 0;
-    inputs.host<int32_t>("top_k")[b] = 0;
-    inputs.host<float>("top_p")[b] = 1;
-    inputs.host<float>("min_p")[b] = 0;
-    inputs.host<int64_t>("seed")[b] = 0;
+    step.sequences.push_back({context, 1, {pages, pages + pages_each}, {}});
   }
-  query_starts[batch] = static_cast<int32_t>(batch);
-  return choice;
+  return engine::begin(model_, step, kTokenSeed);
 }
 
 SingleStep time_single_steps(FilledKv& kv, int64_t batch, int64_t context) {

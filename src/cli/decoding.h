@@ -48,6 +48,7 @@ class Decoding {
   int64_t batch_;
   std::vector<engine::SequenceId> sequences_;
   int64_t generated_ = 0;  // by the sequence that started last
+  int64_t wanted_ = 0;     // of it, by steps so far
 };
 
 // `num_steps` of them, traced, after a few that warm the tracer up.
@@ -61,9 +62,9 @@ class FilledKv {
   explicit FilledKv(engine::LoadedModel& model);
 
   // Begins a step in which each of `batch` sequences takes one token after `context` others;
-  // executor().launch({1, context + 1}) enqueues it.
+  // executor().launch({1, context + 1}) enqueues it. There are pages for `steps` such steps.
   // Errors: kUsage when the pages do not suffice.
-  runtime::Choice begin(int64_t batch, int64_t context);
+  runtime::Choice begin(int64_t batch, int64_t context, int64_t steps = 1);
   [[nodiscard]] runtime::Executor& executor() { return model_.executor(); }
 
  private:

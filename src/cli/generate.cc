@@ -248,7 +248,7 @@ void generate(const Options& options) {
   const std::unique_ptr<Device> device = open_device(options.common);
   engine::LoadedModel model(*device, source, load);
   log_start_up(model, *device);
-  engine::Engine engine(model, step_log.get());
+  engine::Engine engine(model, engine_options(options.common, step_log.get()));
   const auto added = engine.add(std::move(request));
   if (const auto* rejection = std::get_if<engine::Rejection>(&added)) {
     fail(ErrorKind::kUsage, "{}", rejection->why);
@@ -311,6 +311,7 @@ void add_generate(CLI::App& app) {
   add_device_options(*verb, options->common);
   add_graphs_option(*verb, options->common);
   add_recording_options(*verb, options->common);
+  add_loop_options(*verb, options->common);
   add_dtype_option(*verb, options->common);
   add_size_options(*verb, options->common);
   add_ladder_options(*verb, options->common);

@@ -307,8 +307,10 @@ void add_graphs(CLI::App& app) {
       ->type_name("FILE");
   verb->add_flag("--estimate", options->estimate,
                  "Predict nodes, recording time and memory by size instead");
-  verb->add_flag("--measure", options->measure,
-                 "Load --model once a ladder; what each costs and gives, predicted and measured");
+  verb->add_flag(
+      "--measure", options->measure,
+      "Load --model once a ladder; what each costs and gives, predicted and measured: of "
+      "--decode-ladder, or else of many");
   verb->add_option(
           "--replays", options->replays,
           "With --measure: steps of every size between two looks at the driver's figure of "

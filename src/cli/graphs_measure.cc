@@ -183,16 +183,18 @@ Measured measure(const CommonOptions& common, const engine::ModelSource& source,
   return measured;
 }
 
+// What the others are compared with.
+Strategy without_recordings(int64_t max) {
+  return {"no recordings", runtime::Ladder::named_or_list("step:1", max), runtime::Graphs::kNone};
+}
+
 std::vector<Strategy> strategies(int64_t max) {
   const auto named = [&](const char* schedule) {
     return Strategy{schedule, runtime::Ladder::named_or_list(schedule, max)};
   };
   const std::string lru = fmt::format("lru:{}", kLruSizes);
-  return {named("pow2"),
-          named("step:8"),
-          named("vllm"),
-          named(lru.c_str()),
-          {"no recordings", runtime::Ladder::named_or_list("step:1", max), runtime::Graphs::kNone}};
+  return {named("pow2"), named("step:8"), named("vllm"), named(lru.c_str()),
+          without_recordings(max)};
 }
 
 // The ladders of 10, 32, 64 and 128 sizes that pad least.
@@ -274,30 +276,19 @@ std::string plan_text(const Row& row, int64_t replays) {
       bytes_text(measured.used_bytes_after - measured.used_bytes));
 }
 
-}  // namespace
+// What --decode-ladder names, alone.
+void print_ladder(const GraphsOptions& options, const Row& row, double eager_ms) {
+  if (options.json) {
+    print(to_text(json::object{{"strategies", table_json({row}, eager_ms)},
+                               {"replays", options.replays}}) +
+          "\n");
+    return;
+  }
+  print(table_text({row}, eager_ms) + "\n" + plan_text(row, options.replays));
+}
 
-void measure_graphs(const GraphsOptions& options) {
-  const engine::ModelSource source = open_source(options.common);
-  engine::LoadOptions load = graphs_load_options(options);
-  const int64_t max = load.limits.max_batch_size;
-  load.limits.max_seq_len =
-      std::min(longest_sequence(source.config),
-               std::max(kTokensOfASequence, options.common.max_seq_len.value_or(0)));
-  const auto measure_all = [&](const std::vector<Strategy>& list, int64_t replays) {
-    std::vector<Row> rows;
-    for (const Strategy& strategy : list)
-      rows.push_back({strategy.name, measure(options.common, source, load, strategy, replays)});
-    return rows;
-  };
-  const runtime::Ladder vllm = runtime::Ladder::named_or_list("vllm", max);
-  const std::vector<Row> named = measure_all(strategies(max), 0);
-  const std::vector<Row> counted = measure_all(by_number(max), 0);
-  const std::vector<Row> orders =
-      measure_all({{"vllm, largest first", vllm},
-                   {"vllm, smallest first", vllm, runtime::Graphs::kFullDecodeOnly,
-                    runtime::RecordOrder::kAscending},
-                   {"one size", runtime::Ladder({max})}},
-                  options.replays);
+void print_all(const GraphsOptions& options, int64_t max, const std::vector<Row>& named,
+               const std::vector<Row>& counted, const std::vector<Row>& orders) {
   const double eager_ms = named.back().measured.mean_step_ms;
   if (options.json) {
     print(to_text(json::object{{"strategies", table_json(named, eager_ms)},
@@ -316,6 +307,43 @@ void measure_graphs(const GraphsOptions& options) {
       table_text(named, eager_ms), table_text(counted, eager_ms), orders_text(orders),
       plan_text(orders.front(), options.replays), runtime::kBytesPerRecording / 1e3,
       runtime::kBytesPerNode / 1e3, max, sample_sizes(max).size()));
+}
+
+}  // namespace
+
+void measure_graphs(const GraphsOptions& options) {
+  const engine::ModelSource source = open_source(options.common);
+  engine::LoadOptions load = graphs_load_options(options);
+  const int64_t max = load.limits.max_batch_size;
+  load.limits.max_seq_len =
+      std::min(longest_sequence(source.config),
+               std::max(kTokensOfASequence, options.common.max_seq_len.value_or(0)));
+  const auto measure_one = [&](const Strategy& strategy, int64_t replays) {
+    return Row{strategy.name, measure(options.common, source, load, strategy, replays)};
+  };
+  const auto measure_all = [&](const std::vector<Strategy>& list, int64_t replays) {
+    std::vector<Row> rows(list.size());
+    std::transform(list.begin(), list.end(), rows.begin(),
+                   [&](const Strategy& strategy) { return measure_one(strategy, replays); });
+    return rows;
+  };
+  if (!options.common.decode_ladder.empty()) {
+    const std::string& name = options.common.decode_ladder;
+    const Row row =
+        measure_one({name, parse_ladder("--decode-ladder", name, max)}, options.replays);
+    const Row eager = measure_one(without_recordings(max), 0);
+    return print_ladder(options, row, eager.measured.mean_step_ms);
+  }
+  const runtime::Ladder vllm = runtime::Ladder::named_or_list("vllm", max);
+  const std::vector<Row> named = measure_all(strategies(max), 0);
+  const std::vector<Row> counted = measure_all(by_number(max), 0);
+  const std::vector<Row> orders =
+      measure_all({{"vllm, largest first", vllm},
+                   {"vllm, smallest first", vllm, runtime::Graphs::kFullDecodeOnly,
+                    runtime::RecordOrder::kAscending},
+                   {"one size", runtime::Ladder({max})}},
+                  options.replays);
+  print_all(options, max, named, counted, orders);
 }
 
 }  // namespace encore::cli

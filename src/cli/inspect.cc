@@ -111,7 +111,7 @@ std::string why(const OpCount& op) {
     case ir::Capture::kAlways:
       return "";
     case ir::Capture::kUniform:
-      return "in mixed steps its grid depends on each sequence's length";
+      return "a mixed step's launch depends on how its tokens are dealt";
     case ir::Capture::kNever:
       break;
   }
@@ -222,13 +222,14 @@ void inspect(Options options) {
     const std::unique_ptr<Device> device = open_device(options.common);
     if (options.bucket) {
       const StepShape step{{*options.bucket, *options.bucket}, 1, 1, 0};
-      text += !options.recording ? bucket_text(program, *device, step)
-              : options.dot      ? recording_dot(program, *device, step)
-                                 : recording_text(program, *device, step);
+      text += !options.recording ? bucket_text(program, *device, step, inspected.load.persistent)
+              : options.dot      ? recording_dot(program, *device, step, inspected.load.persistent)
+                            : recording_text(program, *device, step, inspected.load.persistent);
     }
     if (options.mixed) {
       text += bucket_text(program, *device,
-                          {{*options.mixed, inspected.load.limits.max_batch_size}, 0, 0, 0});
+                          {{*options.mixed, inspected.load.limits.max_batch_size}, 0, 0, 0},
+                          inspected.load.persistent);
     }
   }
   print(text.empty() ? overview(inspected) : text);
@@ -256,13 +257,15 @@ void add_inspect(CLI::App& app) {
       ->type_name("B");
   verb->add_flag(
       "--recording", options->recording,
-      "With --bucket: that step recorded, node by node with op and device function; with "
-      "--dot what each op waits for, in Graphviz' language");
+      "With --bucket: that step recorded, node by node with op, edge (full: starts once the node "
+      "before has ended; programmatic: earlier) and device function; with --dot what each op waits "
+      "for, in Graphviz' language");
   verb->add_option("--mixed", options->mixed,
                    "The lowered table of a mixed step of that many tokens")
       ->check(CLI::Range(int64_t{1}, int64_t{65536}))
       ->type_name("T");
   add_device_options(*verb, options->common);
+  add_persistent_option(*verb, options->common);
   add_dtype_option(*verb, options->common);
   add_size_options(*verb, options->common);
   add_pass_options(*verb, options->common);

@@ -7,6 +7,7 @@
 
 #include "runtime/addresses.h"
 #include "runtime/lower.h"
+#include "runtime/persistent.h"
 #include "runtime/step_inputs.h"
 
 namespace encore::cli {
@@ -30,7 +31,8 @@ class ReservedAddresses : public runtime::Addresses {
       bytes += (size + kAlignment - 1) / kAlignment * kAlignment;
       return offset;
     };
-    for (const ir::ValueKind kind : {ir::ValueKind::kWeight, ir::ValueKind::kState}) {
+    for (const ir::ValueKind kind : {ir::ValueKind::kWeight, ir::ValueKind::kState,
+                                     ir::ValueKind::kCarry, ir::ValueKind::kMailbox}) {
       for (const ir::ValueId id : graph.values_of_kind(kind)) {
         offsets_[id.index] = add(graph.value(id).type.num_bytes({}));
       }
@@ -75,6 +77,25 @@ class ReservedAddresses : public runtime::Addresses {
   std::unique_ptr<AddressRange> range_;
 };
 
+std::string_view name(Edge edge) {
+  switch (edge) {
+    case Edge::kFull:
+      return "full";
+    case Edge::kProgrammatic:
+      return "programmatic";
+    case Edge::kNone:
+      break;
+  }
+  return "-";
+}
+
+std::vector<runtime::Launch> whole_table(const passes::Program& program, Device& device,
+                                         const StepShape& step, const runtime::Addresses& addresses,
+                                         bool persistent) {
+  auto table = runtime::lower(program, 0, program.graph.num_nodes(), step, device, addresses);
+  return persistent ? runtime::merge_runs(program, std::move(table), device) : table;
+}
+
 std::unique_ptr<Recording> record(const std::vector<runtime::Launch>& table, Device& device,
                                   const StepShape& step) {
   const std::unique_ptr<Stream> stream = device.create_stream();
@@ -86,10 +107,10 @@ std::unique_ptr<Recording> record(const std::vector<runtime::Launch>& table, Dev
 
 }  // namespace
 
-std::string bucket_text(const passes::Program& program, Device& device, const StepShape& step) {
+std::string bucket_text(const passes::Program& program, Device& device, const StepShape& step,
+                        bool persistent) {
   const ReservedAddresses addresses(program, device);
-  const std::vector<runtime::Launch> table =
-      runtime::lower(program, 0, program.graph.num_nodes(), step, device, addresses);
+  const auto table = whole_table(program, device, step, addresses, persistent);
   const std::string text = runtime::print(program, table);
   return fmt::format("bucket T = {}, B = {}, {}: {} launches, hash {:016x}\n{}", step.padded.tokens,
                      step.padded.sequences,
@@ -97,21 +118,24 @@ std::string bucket_text(const passes::Program& program, Device& device, const St
                      runtime::hash(text), text);
 }
 
-std::string recording_text(const passes::Program& program, Device& device, const StepShape& step) {
+std::string recording_text(const passes::Program& program, Device& device, const StepShape& step,
+                           bool persistent) {
   const ReservedAddresses addresses(program, device);
-  const auto table = runtime::lower(program, 0, program.graph.num_nodes(), step, device, addresses);
+  const auto table = whole_table(program, device, step, addresses, persistent);
   const std::vector<RecordedNode> nodes = record(table, device, step)->nodes();
   std::string text =
       fmt::format("recording of {} launches: {} nodes\n", table.size(), nodes.size());
   for (size_t i = 0; i < nodes.size(); ++i) {
-    text += fmt::format("{:5} {:7} {:16} {}\n", i, nodes[i].kind, nodes[i].op, nodes[i].kernel);
+    text += fmt::format("{:5} {:7} {:16} {:13} {}\n", i, nodes[i].kind, nodes[i].op,
+                        name(nodes[i].edge), nodes[i].kernel);
   }
   return text;
 }
 
-std::string recording_dot(const passes::Program& program, Device& device, const StepShape& step) {
+std::string recording_dot(const passes::Program& program, Device& device, const StepShape& step,
+                          bool persistent) {
   const ReservedAddresses addresses(program, device);
-  const auto table = runtime::lower(program, 0, program.graph.num_nodes(), step, device, addresses);
+  const auto table = whole_table(program, device, step, addresses, persistent);
   (void)record(table, device, step);  // what cannot be recorded has no picture
   std::string text = "digraph recording {\n  node [shape=box, fontname=\"monospace\"];\n";
   for (const runtime::Launch& launch : table) {

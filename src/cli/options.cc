@@ -54,12 +54,22 @@ void add_graphs_option(CLI::App& verb, CommonOptions& options) {
   add_native(verb, "padding", options.padding);
   add_native(verb, "above_ladder", options.above_ladder);
   add_native(verb, "eager_steps", options.eager_steps);
+  add_persistent_option(verb, options);
+}
+
+void add_persistent_option(CLI::App& verb, CommonOptions& options) {
+  add_native(verb, "persistent", options.persistent);
 }
 
 void add_recording_options(CLI::App& verb, CommonOptions& options) {
   add_native(verb, "recording_errors", options.recording_errors);
   add_native(verb, "record_order", options.record_order);
   add_native(verb, "graphs_debug", options.graphs_debug);
+}
+
+void add_loop_options(CLI::App& verb, CommonOptions& options) {
+  add_native(verb, "overlap", options.overlap);
+  add_native(verb, "burst_steps", options.burst_steps);
 }
 
 void add_dtype_option(CLI::App& verb, CommonOptions& options) {
@@ -106,6 +116,15 @@ void add_json_flag(CLI::App& verb, bool& json) {
   verb.add_flag("--json", json, "Print one JSON object instead of text");
 }
 
+engine::EngineOptions engine_options(const CommonOptions& options,
+                                     runtime::StepLogWriter* step_log) {
+  engine::EngineOptions engine;
+  engine.step_log = step_log;
+  if (options.overlap != "auto") engine.overlap = options.overlap == "on";
+  engine.burst_steps = options.burst_steps;
+  return engine;
+}
+
 engine::LoadOptions load_options(const CommonOptions& options) {
   engine::LoadOptions load;
   load.graphs = runtime::parse_graphs(options.graphs);
@@ -113,6 +132,8 @@ engine::LoadOptions load_options(const CommonOptions& options) {
   if (options.eager_steps == "forbid") load.eager_steps = runtime::EagerSteps::kForbid;
   if (options.recording_errors == "drop") load.recording_errors = runtime::RecordingErrors::kDrop;
   if (options.record_order == "ascending") load.record_order = runtime::RecordOrder::kAscending;
+  load.persistent = is_on("--persistent", options.persistent);
+  load.bursts = options.burst_steps > 1;
   load.graphs_debug = is_on("--graphs-debug", options.graphs_debug);
   load.kv_tokens = options.kv_tokens;
   load.free_memory_fraction = options.free_gpu_memory_fraction;

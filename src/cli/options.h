@@ -10,7 +10,7 @@
 
 #include "base/dtype.h"
 #include "cli/config.h"
-#include "engine/loaded_model.h"
+#include "engine/engine.h"
 #include "runtime/step_log.h"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): the name CLI11 chose
@@ -34,6 +34,9 @@ struct CommonOptions {
   std::string recording_errors = "stop";
   std::string record_order = "descending";
   std::string graphs_debug = "off";
+  std::string persistent = "off";  // on, off
+  std::string overlap = "auto";
+  int64_t burst_steps = 1;
   std::string dtype;  // empty: the checkpoint's
   std::optional<int64_t> kv_tokens;
   double free_gpu_memory_fraction = 1;
@@ -53,10 +56,13 @@ void add_model_option(CLI::App& verb, CommonOptions& options);  // --model
 // --device, --threads, --tune, --tuning-cache
 void add_device_options(CLI::App& verb, CommonOptions& options);
 void add_tuning_cache_option(CLI::App& verb, std::string& path);  // --tuning-cache
-// --graphs, --padding, --above-ladder, --eager-steps
+// --graphs, --padding, --above-ladder, --eager-steps, --persistent
 void add_graphs_option(CLI::App& verb, CommonOptions& options);
+void add_persistent_option(CLI::App& verb, CommonOptions& options);  // --persistent
 // --recording-errors, --record-order, --graphs-debug
 void add_recording_options(CLI::App& verb, CommonOptions& options);
+// --overlap, --burst-steps; see engine_options()
+void add_loop_options(CLI::App& verb, CommonOptions& options);
 void add_dtype_option(CLI::App& verb, CommonOptions& options);  // --dtype
 // --max-batch-size, --max-num-tokens, --max-seq-len, --kv-tokens, --free-gpu-memory-fraction,
 // --memory-reserve, --page-size
@@ -69,6 +75,9 @@ void add_json_flag(CLI::App& verb, bool& json);  // --json
 
 // What of it concerns loading; the verb sets the limits and ladders.
 engine::LoadOptions load_options(const CommonOptions& options);
+// And what the loop is told; `step_log` may be null.
+engine::EngineOptions engine_options(const CommonOptions& options,
+                                     runtime::StepLogWriter* step_log);
 // The ladders that were asked for, up to the limits in `load`; others stay as they are. Under
 // --above-ladder split the limits then end where the ladders do.
 // Errors: those of Ladder::named_or_list, naming the flag, and of split_limits.

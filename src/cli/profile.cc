@@ -52,7 +52,7 @@ void time_steps(Bench& bench, FilledKv& kv, const DecodingOptions& options, int6
   bench.model->executor().set_graphs(profile.graphs);
   const SingleStep single = time_single_steps(kv, options.batch, options.middle());
   profile.device_us = single.device_us;
-  engine::Engine engine(*bench.model);
+  engine::Engine engine(*bench.model, bench.loop);
   Decoding decoding(engine, options);
   std::vector<double> steps_us;
   const double cpu_start = thread_cpu_seconds();
@@ -71,7 +71,7 @@ void time_steps(Bench& bench, FilledKv& kv, const DecodingOptions& options, int6
 StepTimes trace_mode(Bench& bench, Tracer& tracer, const DecodingOptions& options, int64_t steps,
                      const std::vector<NodeGroup>& groups, runtime::Graphs graphs) {
   bench.model->executor().set_graphs(graphs);
-  engine::Engine engine(*bench.model);
+  engine::Engine engine(*bench.model, bench.step_by_step());
   Decoding decoding(engine, options);
   return step_times(trace_steps(tracer, decoding, steps + 1), groups);
 }

@@ -16,8 +16,9 @@ void add_logits(CLI::App& app);
 void add_tokenize(CLI::App& app);
 void add_detokenize(CLI::App& app);
 void add_inspect(CLI::App& app);
-void add_bench(CLI::App& app);  // bench decode, prefill, attention, tokenize, sleep
+void add_bench(CLI::App& app);  // bench decode, ladder, prefill, attention, sampling, sleep, tokenize
 void add_bench_attention(CLI::App& bench);
+void add_bench_sampling(CLI::App& bench);
 void add_bench_tokenize(CLI::App& bench);
 void add_profile(CLI::App& app);
 void add_tune(CLI::App& app);

@@ -58,6 +58,9 @@ TEST(Config, ReadsBackWhatItPrints) {
   options.recording_errors = "drop";
   options.record_order = "ascending";
   options.graphs_debug = true;
+  options.persistent = true;
+  options.overlap = "off";
+  options.burst_steps = 16;
   options.max_batch_size = 4096;
   options.max_num_tokens = 65536;
   options.max_seq_len = 1 << 20;

@@ -67,11 +67,7 @@ constexpr ForeignKey kKeys[] = {
      .fallback = "false",
      .accepts = "true",
      .why = "pages are not shared between sequences"},
-    {.name = "disable_overlap_schedule",
-     .type = Type::kBool,
-     .fallback = "false",
-     .accepts = "true",
-     .why = "each step is read before the next is planned"},
+    {.name = "disable_overlap_schedule", .type = Type::kBool, .fallback = "false"},
     {.name = "tp_size", .type = Type::kInt, .fallback = "1", .accepts = "1", .why = kOneDevice},
     {.name = "pp_size", .type = Type::kInt, .fallback = "1", .accepts = "1", .why = kOneDevice},
     {.name = "dp_size", .type = Type::kInt, .fallback = "1", .accepts = "1", .why = kOneDevice},
@@ -211,6 +207,8 @@ void derive(Draft& draft) {
   const double share = draft.number("mem_fraction_static");
   draft.put("memory_reserve", fmt::format("{}%", std::round((1 - share) * 1e6) / 1e4),
             {"mem_fraction_static"});
+  draft.put("overlap", draft.flag("disable_overlap_schedule") ? "off" : "on",
+            {"disable_overlap_schedule"});
   draft.put_default("above_ladder", "eager", "SGLang runs larger steps eager");
   draft.put_dtype();
 }

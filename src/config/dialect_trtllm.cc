@@ -138,11 +138,7 @@ constexpr ForeignKey kKeys[] = {
      .fallback = "false",
      .accepts = "false",
      .why = "a model runs on one device"},
-    {.name = "disable_overlap_scheduler",
-     .type = Type::kBool,
-     .fallback = "false",
-     .accepts = "true",
-     .why = "each step is read before the next is planned"},
+    {.name = "disable_overlap_scheduler", .type = Type::kBool, .fallback = "false"},
     {.name = "trust_remote_code",
      .type = Type::kBool,
      .fallback = "false",
@@ -255,6 +251,8 @@ void derive(Draft& draft) {
     draft.note(kNumTokens, "capture_num_tokens has no effect: piecewise graphs are off");
   }
   if (draft.flag("print_iter_log")) draft.put("step_log", "/dev/stderr", {"print_iter_log"});
+  draft.put("overlap", draft.flag("disable_overlap_scheduler") ? "off" : "on",
+            {"disable_overlap_scheduler"});
   draft.put_default("above_ladder", "eager", "TensorRT-LLM runs larger steps eager");
   draft.put_dtype();
 }

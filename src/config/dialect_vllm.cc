@@ -94,10 +94,7 @@ constexpr ForeignKey kKeys[] = {
      .fallback = "true",
      .accepts = "false",
      .why = "pages are not shared between sequences"},
-    {.name = "async_scheduling",
-     .type = Type::kBool,
-     .accepts = "false",
-     .why = "each step is read before the next is planned"},
+    {.name = "async_scheduling", .type = Type::kBool},
     {.name = "tensor_parallel_size",
      .type = Type::kInt,
      .fallback = "1",
@@ -237,6 +234,8 @@ void derive(Draft& draft) {
               fmt::format("{}", draft.count("num_gpu_blocks_override") * draft.count("block_size")),
               {"num_gpu_blocks_override", "block_size"});
   }
+  if (draft.given("async_scheduling"))
+    draft.put("overlap", draft.flag("async_scheduling") ? "on" : "off", {"async_scheduling"});
   draft.put_default("above_ladder", "eager", "vLLM runs larger steps eager");
   draft.put_dtype();
 }

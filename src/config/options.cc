@@ -51,6 +51,17 @@ constexpr Option kOptions[] = {
      "Which size is recorded first; for diagnosis, as the memory taken is the same"},
     {"graphs_debug", &Options::graphs_debug, "", "off", "", 0, 0,
      "Check every recording before it is used, and its addresses and padding in every step"},
+    {"persistent", &Options::persistent, "", "off", "", 0, 0,
+     "Run consecutive launches of decode steps of one sequence as stages of one persistent kernel, "
+     "on a GPU; off, as it was measured to be slower"},
+    {"overlap", &Options::overlap, "", "auto", "auto|on|off", 0, 0,
+     "Launch a step before the tokens of the last one are read, so that the GPU never waits for "
+     "the "
+     "host; auto: on a GPU"},
+    {"burst_steps", &Options::burst_steps, "steps", "1", "", 1, 64,
+     "Where all sequences decode, launch once and let the GPU run up to so many steps ahead of what "
+     "the host has read, watching stop tokens and lengths itself; 1: no bursts, whose recordings "
+     "take four times the memory"},
     {"max_batch_size", &Options::max_batch_size, "sequences", "what the request needs", "", 1,
      kMaxSequences, "Sequences in one step at most; recordings are made for the sizes up to it"},
     {"max_num_tokens", &Options::max_num_tokens, "tokens", "what the request needs", "", 1,

@@ -41,6 +41,9 @@ struct Options {
   std::optional<std::string> recording_errors;
   std::optional<std::string> record_order;
   std::optional<bool> graphs_debug;
+  std::optional<bool> persistent;
+  std::optional<std::string> overlap;
+  std::optional<int64_t> burst_steps;
   std::optional<int64_t> max_batch_size;
   std::optional<int64_t> max_num_tokens;
   std::optional<int64_t> max_seq_len;

@@ -22,14 +22,20 @@ std::string_view name(Finish finish) {
   return finish == Finish::kStop ? "stop" : "length";
 }
 
-Engine::Engine(LoadedModel& model, runtime::StepLogWriter* step_log)
+Engine::Engine(LoadedModel& model, const EngineOptions& options)
     : model_(model),
-      step_log_(step_log),
+      options_(options),
+      overlaps_(options.overlap.value_or(model.executor().device().kind() != DeviceKind::kCpu)),
       pool_(model.num_pages(), model.page_size()),
-      scheduler_(pool_, scheduler_limits(model.limits())) {
-  if (step_log_ == nullptr) return;
-  launch_began_ = model.executor().device().create_event();
-  launch_ended_ = model.executor().device().create_event();
+      scheduler_(pool_, scheduler_limits(model.limits())) {}
+
+Engine::~Engine() {
+  interrupt_burst();
+  try {
+    while (!flights_.empty() && flights_.back().is_burst)
+      land();
+  } catch (const Error&) {  // a device that failed has told whoever called step()
+  }
 }
 
 std::variant<SequenceId, Rejection> Engine::add(Request request) {
@@ -55,66 +61,120 @@ std::variant<SequenceId, Rejection> Engine::add(Request request) {
                                  longest, pool_.num_pages() * pool_.page_size())};
   }
   ++next_id_;
-  Sequence sequence{std::move(request), {}, 0};
+  Sequence sequence{std::move(request), {}};
   sequence.tokens = sequence.request.prompt;
   sequences_.emplace(id, std::move(sequence));
+  interrupt_burst();
   return id;
 }
 
-void Engine::abort(SequenceId id) {
+void Engine::end(SequenceId id) {
   if (sequences_.erase(id) > 0) scheduler_.remove(id);
+}
+
+void Engine::abort(SequenceId id) {
+  end(id);
+  std::erase_if(undelivered_, [&](const Generated& generated) { return generated.sequence == id; });
 }
 
 bool Engine::step(const std::function<void(const Generated&)>& on_token) {
   if (model_.asleep()) {
     fail(ErrorKind::kUsage, "a step while the model is asleep: wake it first");
   }
-  const auto start = std::chrono::steady_clock::now();
-  plan_ = scheduler_.plan();
-  if (plan_.runs.empty()) return false;
-  runtime::Executor& executor = model_.executor();
-  const runtime::Choice choice =
-      executor.begin({plan_.num_tokens(), static_cast<int64_t>(plan_.runs.size()),
-                      plan_.uniform_q(model_.limits().max_q)});
-  count(choice);
-  pack();
-  runtime::StepLengths lengths;
-  for (const sched::Run& run : plan_.runs) {
-    lengths.max_query_len = std::max(lengths.max_query_len, run.count);
-    lengths.max_kv_len = std::max(lengths.max_kv_len, run.first + run.count);
+  if (undelivered_.empty()) {
+    const bool launched = launch();
+    if (flights_.empty()) return false;
+    const size_t in_flight = launched && (overlaps_ || flights_.back().is_burst) ? 1 : 0;
+    if (flights_.size() > in_flight) land();
   }
-  if (step_log_ != nullptr) executor.stream().record(*launch_began_);
-  executor.launch(lengths);
-  if (step_log_ != nullptr) executor.stream().record(*launch_ended_);
-  const std::chrono::duration<double, std::micro> host = std::chrono::steady_clock::now() - start;
-  commit(on_token);
-  if (step_log_ != nullptr) log(choice, host.count());
+  while (!undelivered_.empty()) {
+    const Generated generated = undelivered_.front();
+    undelivered_.pop_front();
+    on_token(generated);
+  }
   return true;
 }
 
-// The step has been waited for, so both events have their times.
-void Engine::log(const runtime::Choice& choice, double host_us) {
-  runtime::LoggedStep step;
-  for (const sched::Run& run : plan_.runs) {
-    const bool generates = choice.q > 0 || run.count == 1;
-    (generates ? step.generation_requests : step.context_tokens) += generates ? 1 : run.count;
+bool Engine::launch() {
+  if (!flights_.empty() && flights_.back().is_burst) return false;
+  const auto start = std::chrono::steady_clock::now();
+  sched::Plan plan = scheduler_.plan();
+  if (plan.runs.empty()) return false;
+  runtime::Executor& executor = model_.executor();
+  const bool goes_on = proceeds(plan);
+  if (!goes_on) {
+    executor.begin({plan.num_tokens(), static_cast<int64_t>(plan.runs.size()),
+                    plan.uniform_q(model_.limits().max_q)});
+    pack(plan);
   }
-  step.tokens = plan_.num_tokens();
-  step.mode = name(choice.mode);
-  // What runs unpadded has no bucket.
-  const runtime::Coverage& coverage = model_.executor().coverage();
-  const runtime::Ladder& ladder = choice.q > 0 ? coverage.sequences : coverage.tokens;
-  const int64_t launched = choice.q > 0 ? choice.padded.sequences : choice.padded.tokens;
-  if (ladder.bucket(launched) == launched) step.bucket = launched;
-  step.padding = choice.padding;
-  step.reason = name(choice.reason);
-  step.host_us = host_us;
-  step.gpu_us = launch_ended_->milliseconds_since(*launch_began_) * 1e3;
-  step_log_->write(std::move(step));
+  Flight flight{plan, executor.choice(), executor.next_step()};
+  flight.is_burst = may_burst(plan);
+  if (options_.step_log != nullptr) {
+    flight.began = executor.device().create_event();
+    executor.stream().record(*flight.began);
+  }
+  if (flight.is_burst) {
+    const runtime::StepNumber end = burst_end(flight);
+    goes_on ? executor.proceed_burst(end) : executor.launch_burst(end);
+  } else {
+    runtime::StepLengths lengths;
+    for (const sched::Run& run : plan.runs) {
+      lengths.max_query_len = std::max(lengths.max_query_len, run.count);
+      lengths.max_kv_len = std::max(lengths.max_kv_len, run.first + run.count);
+    }
+    goes_on ? executor.proceed(lengths) : executor.launch(lengths);
+  }
+  if (options_.step_log != nullptr || flight.is_burst) {
+    flight.ended = executor.device().create_event();
+    executor.stream().record(*flight.ended);
+  }
+  advance_counts(plan);
+  launched_ = std::move(plan);
+  after_launched_ = executor.next_step();
+  const std::chrono::duration<double, std::micro> host = std::chrono::steady_clock::now() - start;
+  flight.host_us = host.count();
+  flights_.push_back(std::move(flight));
+  return true;
+}
+
+bool Engine::proceeds(const sched::Plan& plan) const {
+  runtime::Executor& executor = model_.executor();
+  return executor.next_step() == after_launched_ && executor.choice().q == 1 &&
+         std::equal(
+             plan.runs.begin(), plan.runs.end(), launched_.runs.begin(), launched_.runs.end(),
+             [](const sched::Run& now, const sched::Run& before) {
+               return now == sched::Run{before.sequence, before.first + 1, 1} && before.count == 1;
+             });
+}
+
+bool Engine::may_burst(const sched::Plan& plan) const {
+  if (options_.burst_steps <= 1 || scheduler_.num_waiting() > 0 || !model_.executor().has_burst()) {
+    return false;
+  }
+  int64_t most = 0;  // steps that any sequence may still take
+  for (const sched::Run& run : plan.runs) {
+    const auto& stops = sequences_.at(run.sequence).request.stop_tokens;
+    if (std::ssize(stops) > model::kMaxStopTokens) return false;
+    most = std::max(most, scheduler_.counts(run.sequence).max_tokens - run.first - 1);
+  }
+  return most >= runtime::Recordings::kStepsPerIteration;
+}
+
+void Engine::advance_counts(const sched::Plan& plan) {
+  scheduler_.commit(plan);
+  for (size_t b = 0; b < plan.runs.size(); ++b) {
+    const SequenceId id = plan.runs[b].sequence;
+    const auto place = sequences_.find(id);
+    if (place == sequences_.end()) continue;
+    place->second.row = static_cast<int32_t>(b);
+    const sched::Counts& counts = scheduler_.counts(id);
+    const bool samples = counts.num_computed == counts.num_tokens;
+    if (samples && counts.num_tokens + 1 < counts.max_tokens) scheduler_.append(id);
+  }
 }
 
 // Writes the real rows of every step input; see model/graph.h for what each holds.
-void Engine::pack() {
+void Engine::pack(const sched::Plan& plan) {
   runtime::StepInputs& inputs = model_.executor().inputs();
   const auto ids = inputs.host<int32_t>("ids");
   const auto positions = inputs.host<int32_t>("positions");
@@ -123,6 +183,8 @@ void Engine::pack() {
   const auto kv_lens = inputs.host<int32_t>("kv_lens");
   const auto query_starts = inputs.host<int32_t>("query_starts");
   const auto last_rows = inputs.host<int32_t>("last_rows");
+  const auto stop_tokens = inputs.host<int32_t>("stop_tokens");
+  const auto max_lens = inputs.host<int32_t>("max_lens");
   const auto temperature = inputs.host<float>("temperature");
   const auto top_k = inputs.host<int32_t>("top_k");
   const auto top_p = inputs.host<float>("top_p");
@@ -131,19 +193,25 @@ void Engine::pack() {
   const size_t max_pages = page_table.size() / kv_lens.size();
 
   int32_t row = 0;
-  for (size_t b = 0; b < plan_.runs.size(); ++b) {
-    const sched::Run& run = plan_.runs[b];
+  for (size_t b = 0; b < plan.runs.size(); ++b) {
+    const sched::Run& run = plan.runs[b];
     const sched::Counts& counts = scheduler_.counts(run.sequence);
     const Sequence& sequence = sequences_.at(run.sequence);
     query_starts[b] = row;
     for (int64_t position = run.first; position < run.first + run.count; ++position, ++row) {
-      ids[row] = sequence.tokens[position];
+      const bool is_known = position < std::ssize(sequence.tokens);
+      ids[row] = is_known ? sequence.tokens[position] : model::last_token_of(sequence.row);
       positions[row] = static_cast<int32_t>(position);
       slots[row] = slot_of(counts, position, model_.page_size());
     }
     std::copy(counts.pages.begin(), counts.pages.end(), page_table.begin() + b * max_pages);
     kv_lens[b] = static_cast<int32_t>(run.first + run.count);
     last_rows[b] = row - 1;
+    const auto& stops = sequence.request.stop_tokens;
+    const auto row_stops = stop_tokens.subspan(b * model::kMaxStopTokens, model::kMaxStopTokens);
+    std::fill(row_stops.begin(), row_stops.end(), -1);
+    std::copy_n(stops.begin(), std::min(stops.size(), row_stops.size()), row_stops.begin());
+    max_lens[b] = static_cast<int32_t>(counts.max_tokens);
     const sample::SamplingParams& sampling = sequence.request.sampling;
     temperature[b] = sampling.temperature;
     top_k[b] = sampling.top_k;
@@ -151,20 +219,62 @@ void Engine::pack() {
     min_p[b] = sampling.min_p;
     seed[b] = sampling.seed;
   }
-  query_starts[plan_.runs.size()] = row;
+  query_starts[plan.runs.size()] = row;
 }
 
-void Engine::commit(const std::function<void(const Generated&)>& on_token) {
-  std::vector<int32_t> next(plan_.runs.size());
-  model_.executor().read_output(0, next.data(),
-                                static_cast<int64_t>(next.size() * sizeof(int32_t)));
-  scheduler_.commit(plan_);
+void Engine::land() {
+  if (flights_.front().is_burst) return land_burst();
+  model_.executor().wait_published(flights_.front().first);
+  read_step();
+  if (options_.step_log != nullptr) log(flights_.front());
+  flights_.pop_front();
+}
+
+void Engine::land_burst() {
+  runtime::Executor& executor = model_.executor();
+  const Flight& burst = flights_.front();
+  const auto next = burst.first + static_cast<runtime::StepNumber>(burst.num_read);
+  if (executor.wait_published(next, burst.ended.get())) {
+    read_step();
+    if (!burst.is_interrupted) executor.ring().run_until(burst_end(burst));
+    return;
+  }
+  executor.end_burst();
+  for (sched::Run& run : launched_.runs)
+    run.first += burst.num_read - 1;
+  after_launched_ = executor.next_step();
+  flights_.pop_front();
+}
+
+runtime::StepNumber Engine::burst_end(const Flight& burst) const {
+  const int64_t ahead = std::min(options_.burst_steps, model_.executor().ring().capacity() / 2);
+  return burst.first + static_cast<runtime::StepNumber>(burst.num_read + ahead);
+}
+
+void Engine::interrupt_burst() {
+  if (flights_.empty() || !flights_.back().is_burst) return;
+  flights_.back().is_interrupted = true;
+  runtime::TokenRing& ring = model_.executor().ring();
+  ring.run_until(ring.published());
+}
+
+void Engine::read_step() {
+  Flight& flight = flights_.front();
+  plan_ = flight.plan;
+  for (sched::Run& run : plan_.runs)
+    run.first += flight.num_read;
+  if (flight.num_read > 0) advance_counts(plan_);
+  const auto next = model_.executor().ring().tokens(
+      flight.first + static_cast<runtime::StepNumber>(flight.num_read));
+  ++flight.num_read;
+  count(flight.choice);
   for (size_t b = 0; b < plan_.runs.size(); ++b) {
-    const SequenceId id = plan_.runs[b].sequence;
-    const sched::Counts& counts = scheduler_.counts(id);
-    if (counts.num_computed < counts.num_tokens) continue;  // an unfinished prompt yields no token
-    Sequence& sequence = sequences_.at(id);
-    Generated generated{id, next[b], std::nullopt};
+    const sched::Run& run = plan_.runs[b];
+    const auto place = sequences_.find(run.sequence);
+    if (place == sequences_.end()) continue;  // it ended while this step ran
+    Sequence& sequence = place->second;
+    if (run.first + run.count < std::ssize(sequence.tokens)) continue;  // an unfinished prompt
+    Generated generated{run.sequence, next[b], std::nullopt};
     const auto& stops = sequence.request.stop_tokens;
     sequence.tokens.push_back(next[b]);
     ++sequence.num_generated;
@@ -173,13 +283,32 @@ void Engine::commit(const std::function<void(const Generated&)>& on_token) {
     } else if (sequence.num_generated == sequence.request.max_tokens) {
       generated.finish = Finish::kLength;
     }
-    if (generated.finish) {
-      abort(id);
-    } else {
-      scheduler_.append(id);
-    }
-    on_token(generated);
+    if (generated.finish) end(run.sequence);
+    undelivered_.push_back(generated);
   }
+}
+
+// The step has run, so both events have their times.
+void Engine::log(const Flight& flight) {
+  flight.ended->synchronize();
+  const runtime::Choice& choice = flight.choice;
+  runtime::LoggedStep step;
+  for (const sched::Run& run : flight.plan.runs) {
+    const bool generates = choice.q > 0 || run.count == 1;
+    (generates ? step.generation_requests : step.context_tokens) += generates ? 1 : run.count;
+  }
+  step.tokens = flight.plan.num_tokens();
+  step.mode = name(choice.mode);
+  // What runs unpadded has no bucket.
+  const runtime::Coverage& coverage = model_.executor().coverage();
+  const runtime::Ladder& ladder = choice.q > 0 ? coverage.sequences : coverage.tokens;
+  const int64_t launched = choice.q > 0 ? choice.padded.sequences : choice.padded.tokens;
+  if (ladder.bucket(launched) == launched) step.bucket = launched;
+  step.padding = choice.padding;
+  step.reason = name(choice.reason);
+  step.host_us = flight.host_us;
+  step.gpu_us = flight.ended->milliseconds_since(*flight.began) * 1e3;
+  options_.step_log->write(std::move(step));
 }
 
 void Engine::count(const runtime::Choice& choice) {

@@ -133,7 +133,7 @@ TEST_F(EngineTest, RecordsAsManyNodesAsTheProgramAlonePredicts) {
 TEST_F(EngineTest, LogsItsStepsAsItCountsThem) {
   const auto path = std::filesystem::path(::testing::TempDir()) / "encore_engine_steps.jsonl";
   runtime::StepLogWriter writer(path);
-  Engine engine(model_, &writer);
+  Engine engine(model_, {.step_log = &writer});
   (void)engine.add({.prompt = std::vector<int32_t>(40, 7), .max_tokens = 4});
   (void)engine.add({.prompt = {1, 2}, .max_tokens = 6});
   while (engine.step([](const Generated&) {})) {

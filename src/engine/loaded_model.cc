@@ -24,6 +24,7 @@ model::GraphOptions graph_options(const model::ModelConfig& config, const LoadOp
           .num_pages = num_pages,
           .page_size = options.page_size,
           .max_seq_len = options.limits.max_seq_len,
+          .max_batch_size = options.limits.max_batch_size,
           .logits = options.logits};
 }
 

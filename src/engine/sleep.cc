@@ -63,6 +63,9 @@ void LoadedModel::take_memory_back() {
 }
 
 void Engine::sleep(SleepDepth depth) {
+  interrupt_burst();
+  while (!flights_.empty())
+    land();
   model_.sleep(depth, scheduler_.pages_in_use());
 }
 

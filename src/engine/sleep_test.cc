@@ -62,7 +62,8 @@ class FailingCall {
 // 32 sequences of different lengths that decode on, and all that comes out of them.
 class Decode {
  public:
-  explicit Decode(LoadedModel& model, int64_t max_tokens = 32) : model_(model), engine_(model) {
+  explicit Decode(LoadedModel& model, int64_t max_tokens = 32)
+      : model_(model), engine_(model, {.overlap = false}) {
     std::mt19937 random(11);
     const auto vocab = static_cast<uint32_t>(model.config().vocab_size);
     for (int i = 0; i < kSequences; ++i) {

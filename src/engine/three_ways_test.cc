@@ -24,6 +24,8 @@ struct Trial {
   Poison poison = Poison::kNone;
   std::vector<int64_t> sequences = {1, 2, 4, 8};
   std::vector<int64_t> tokens = {8, 32, 96};
+  std::optional<DType> dtype;  // the model's
+  bool persistent = false;
 };
 
 std::vector<int32_t> random_prompt(std::mt19937& random, int64_t length) {
@@ -36,7 +38,8 @@ std::vector<int32_t> random_prompt(std::mt19937& random, int64_t length) {
 class ThreeWays {
  public:
   ThreeWays(Device& device, const Trial& trial)
-      : model_(device, testing::tiny_model(trial.kind), options(trial)), engine_(model_) {
+      : model_(device, testing::tiny_model(trial.kind), options(trial)),
+        engine_(model_, {.overlap = false}) {
     if (trial.poison == Poison::kNone) return;
     // Slots that nothing wrote yet must not matter either.
     const ir::Graph& graph = model_.compiled().program.graph;
@@ -73,6 +76,8 @@ class ThreeWays {
     options.sequences = runtime::Ladder(trial.sequences);
     options.tokens = runtime::Ladder(trial.tokens);
     options.kv_tokens = 4096;
+    options.dtype = trial.dtype;
+    options.persistent = trial.persistent;
     return options;
   }
   LoadedModel model_;
@@ -130,6 +135,20 @@ Bits mixed_trace(Device& device, const Trial& trial) {
 }
 
 class ThreeWaysTest : public testing::DeviceTest {};
+
+TEST_P(ThreeWaysTest, PersistentKernelsGiveTheBitsOfTheLaunchesTheyStandFor) {
+  for (const Tiny kind : {Tiny::kLlama, Tiny::kQwen3, Tiny::kQwen2}) {
+    for (const DType dtype : {DType::kBF16, DType::kF16}) {
+      Trial trial{.kind = kind, .graphs = Graphs::kNone, .dtype = dtype};
+      const Bits launches = uniform_trace(*device_, trial, 1);
+      trial.persistent = true;
+      for (const Graphs graphs : {Graphs::kNone, Graphs::kPiecewise, Graphs::kAuto}) {
+        trial.graphs = graphs;
+        EXPECT_TRUE(same(uniform_trace(*device_, trial, 1), launches));
+      }
+    }
+  }
+}
 
 TEST_P(ThreeWaysTest, UniformStepsAgreeBitForBitAtAndBetweenBuckets) {
   for (const Tiny kind : {Tiny::kLlama, Tiny::kQwen3, Tiny::kQwen2}) {

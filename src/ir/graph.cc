@@ -26,6 +26,14 @@ ValueId Graph::add_state(std::string name, Type type) {
   return add_named({std::move(name), std::move(type), ValueKind::kState, Pad::kZero, {}, {}});
 }
 
+ValueId Graph::add_carry(std::string name, Type type) {
+  return add_named({std::move(name), std::move(type), ValueKind::kCarry, Pad::kZero, {}, {}});
+}
+
+ValueId Graph::add_mailbox(std::string name, Type type) {
+  return add_named({std::move(name), std::move(type), ValueKind::kMailbox, Pad::kZero, {}, {}});
+}
+
 ValueId Graph::add_value(const std::string& name, Type type) {
   return add_named({name, std::move(type), ValueKind::kNode, Pad::kZero, {}, {}});
 }
@@ -104,13 +112,12 @@ void Graph::replace_nodes(std::vector<Node> nodes) {
   }
   for (const ValueId id : outputs_)
     used[id.index] = true;
-  // A step input is the host's contract and stays; so do states.
+  // A step input is the host's contract and stays; so does what lives across steps.
   std::vector<ValueId> renumbered(values_.size());
   std::vector<Value> kept;
   names_.clear();
   for (size_t i = 0; i < values_.size(); ++i) {
-    const ValueKind kind = values_[i].kind;
-    if (!used[i] && kind != ValueKind::kInput && kind != ValueKind::kState) continue;
+    if (!used[i] && !is_mutable(values_[i].kind)) continue;
     renumbered[i] = ValueId{static_cast<int32_t>(kept.size())};
     names_.insert(values_[i].name);
     kept.push_back(std::move(values_[i]));

@@ -106,10 +106,10 @@ TEST(Verify, RefusesAReadOfAStateAfterItsMutation) {
       std::string::npos);
 }
 
-TEST(Verify, RefusesToMutateWhatIsNotAState) {
+TEST(Verify, RefusesToMutateWhatANodeMade) {
   EXPECT_NE(error_of("graph g {\n input %x: bf16[T,4]\n %a: bf16[T,4] = same(%x)\n"
                      " %b: bf16[T,4] = store(%a, %x)\n}\n")
-                .find("not a state"),
+                .find("neither a state"),
             std::string::npos);
 }
 

@@ -146,9 +146,11 @@ class Parser {
       line.expect("=");
       define(line, name, graph_.add_weight(name, std::move(type), recipe(line)));
     } else if (line.accept("state ")) {
-      const std::string name = line.value_name();
-      line.expect(":");
-      define(line, name, graph_.add_state(name, line.type()));
+      parse_lasting(line, &Graph::add_state);
+    } else if (line.accept("carry ")) {
+      parse_lasting(line, &Graph::add_carry);
+    } else if (line.accept("mailbox ")) {
+      parse_lasting(line, &Graph::add_mailbox);
     } else if (line.accept("output ")) {
       graph_.add_output(use(line));
     } else {
@@ -166,6 +168,13 @@ class Parser {
     const auto place = values_.find(name);
     if (place == values_.end()) line.fail_here(fmt::format("%{} is not defined above", name));
     return place->second;
+  }
+
+  // A state, carry or mailbox: "%name: type".
+  void parse_lasting(Line& line, ValueId (Graph::*add)(std::string, Type)) {
+    const std::string name = line.value_name();
+    line.expect(":");
+    define(line, name, (graph_.*add)(name, line.type()));
   }
 
   static WeightRecipe recipe(Line& line) {

@@ -88,6 +88,10 @@ std::string print(const Graph& graph) {
       text += fmt::format("  weight %{}: {} = {}\n", value.name, type, print_recipe(value.recipe));
     } else if (value.kind == ValueKind::kState) {
       text += fmt::format("  state %{}: {}\n", value.name, type);
+    } else if (value.kind == ValueKind::kCarry) {
+      text += fmt::format("  carry %{}: {}\n", value.name, type);
+    } else if (value.kind == ValueKind::kMailbox) {
+      text += fmt::format("  mailbox %{}: {}\n", value.name, type);
     }
   }
   for (const Node& node : graph.nodes())

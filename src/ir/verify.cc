@@ -36,8 +36,8 @@ void check_types(const Graph& graph, const Node& node) {
   }
 }
 
-// Who last wrote the memory of a state, followed through its versions.
-bool is_state_version(const Graph& graph, ValueId id) {
+// Is this memory that may be mutated, or what an op made of it? Followed through its versions.
+bool is_mutable_version(const Graph& graph, ValueId id) {
   const Value* value = &graph.value(id);
   while (value->kind == ValueKind::kNode) {
     const Node& producer = graph.node(value->producer);
@@ -49,7 +49,7 @@ bool is_state_version(const Graph& graph, ValueId id) {
     id = producer.inputs[mutation->input];
     value = &graph.value(id);
   }
-  return value->kind == ValueKind::kState;
+  return is_mutable(value->kind);
 }
 
 void check_memory(const Graph& graph, int index, const std::vector<std::vector<NodeId>>& readers) {
@@ -60,8 +60,9 @@ void check_memory(const Graph& graph, int index, const std::vector<std::vector<N
   };
   for (const InPlace& mutation : node.op->mutates) {
     const ValueId input = node.inputs[mutation.input];
-    if (!is_state_version(graph, input)) {
-      fail_at(node, fmt::format("mutates %{}, which is not a state", graph.value(input).name));
+    if (!is_mutable_version(graph, input)) {
+      fail_at(node, fmt::format("mutates %{}, which is neither a state nor a step input",
+                                graph.value(input).name));
     }
     if (read_after(input)) {
       fail_at(node, fmt::format("%{} is read after it was mutated: use the new version",
@@ -102,13 +103,12 @@ void check_inputs(const Graph& graph) {
       }
     }
   }
-  for (const ValueKind kind : {ValueKind::kWeight, ValueKind::kState}) {
-    for (const ValueId id : graph.values_of_kind(kind)) {
-      for (const Dim& dim : graph.value(id).type.dims) {
-        if (!dim.is_number()) {
-          fail(ErrorKind::kCompile, "%{}: weights and states have fixed dims",
-               graph.value(id).name);
-        }
+  for (const Value& value : graph.values()) {
+    if (value.kind == ValueKind::kInput || value.kind == ValueKind::kNode) continue;
+    for (const Dim& dim : value.type.dims) {
+      if (!dim.is_number()) {
+        fail(ErrorKind::kCompile, "%{}: only step inputs and what nodes make vary in size",
+             value.name);
       }
     }
   }

@@ -76,7 +76,12 @@ ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
   const ValueId embed =
       trace.weight("model.embed_tokens.weight", {config.vocab_size, config.hidden_size});
 
-  ValueId x = b.embedding(ids, embed, fill);
+  const bool samples = options.logits == LogitsRows::kLast;
+  std::optional<ValueId> last_tokens;
+  if (samples) {
+    last_tokens = graph.add_carry("last_tokens", {DType::kI32, {options.max_batch_size}});
+  }
+  ValueId x = b.embedding(ids, embed, fill, last_tokens);
   for (int i = 0; i < config.num_layers; ++i) {
     x = layer(trace, x, i, fmt::format("model.layers.{}", i));
   }
@@ -85,14 +90,25 @@ ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
       config.tie_word_embeddings
           ? embed
           : trace.weight("lm_head.weight", {config.vocab_size, config.hidden_size});
-  if (options.logits == LogitsRows::kAll) {
+  if (!samples) {
     graph.add_output(b.linear_as(DType::kF32, x, head));
     return graph;
   }
   const ValueId last_rows = graph.add_input("last_rows", {DType::kI32, {Dim::sequences()}});
   const ValueId logits = b.linear_as(DType::kF32, b.gather_rows(x, last_rows), head);
-  graph.add_output(b.sample(logits, add_sampling(graph, batch.kv_lens)));
+  const ValueId next = b.sample(logits, add_sampling(graph, batch.kv_lens));
+  graph.add_output(next);
   graph.add_output(logits);
+  b.advance(
+      next,
+      {batch.page_table,
+       graph.add_input("stop_tokens", {DType::kI32, {Dim::sequences(), kMaxStopTokens}},
+                       Pad::kMinusOne),
+       graph.add_input("max_lens", {DType::kI32, {Dim::sequences()}}), ids, positions, slots,
+       batch.kv_lens, *last_tokens, graph.add_carry("step_clock", {DType::kI32, {2}}),
+       graph.add_mailbox("token_ring", {DType::kI32, {kTokenRingSteps, options.max_batch_size}}),
+       graph.add_mailbox("ring_marks", {DType::kI32, {32}})},
+      options.page_size);
   return graph;
 }
 

@@ -11,8 +11,11 @@ std::vector<ValueId> Builder::call(const std::string& op, std::vector<ValueId> i
   return graph_.add_node(*row, std::move(inputs), std::move(attrs), name);
 }
 
-ValueId Builder::embedding(ValueId ids, ValueId table, ValueId fill) {
-  return call("embedding", {ids, table, fill}, {}, "x")[0];
+ValueId Builder::embedding(ValueId ids, ValueId table, ValueId fill,
+                           std::optional<ValueId> last_tokens) {
+  std::vector<ValueId> inputs = {ids, table, fill};
+  if (last_tokens) inputs.push_back(*last_tokens);
+  return call("embedding", std::move(inputs), {}, "x")[0];
 }
 
 ValueId Builder::linear(ValueId x, ValueId weight, std::optional<ValueId> bias) {
@@ -56,6 +59,15 @@ ValueId Builder::attention(ValueId q, Cache cache, const Batch& batch, double sc
 
 ValueId Builder::gather_rows(ValueId x, ValueId rows) {
   return call("gather_rows", {x, rows}, {}, "last")[0];
+}
+
+void Builder::advance(ValueId next, const Advance& a, int64_t page_size) {
+  ir::Attrs attrs;
+  attrs.set("page_size", page_size);
+  call("advance",
+       {next, a.page_table, a.stop_tokens, a.max_lens, a.ids, a.positions, a.slots, a.kv_lens,
+        a.last_tokens, a.step_clock, a.token_ring, a.ring_marks},
+       attrs, "advanced");
 }
 
 ValueId Builder::sample(ValueId logits, const Sampling& s) {

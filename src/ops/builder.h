@@ -19,7 +19,8 @@ class Builder {
  public:
   Builder(ir::Graph& graph, const ir::OpSet& ops) : graph_(graph), ops_(ops) {}
 
-  ValueId embedding(ValueId ids, ValueId table, ValueId fill);
+  ValueId embedding(ValueId ids, ValueId table, ValueId fill,
+                    std::optional<ValueId> last_tokens = std::nullopt);
   ValueId linear(ValueId x, ValueId weight, std::optional<ValueId> bias = std::nullopt);
   // A linear whose output has its own dtype: logits in f32.
   ValueId linear_as(DType out, ValueId x, ValueId weight);
@@ -50,6 +51,21 @@ class Builder {
     ValueId kv_lens;
   };
   ValueId sample(ValueId logits, const Sampling& sampling);
+  // What a step changes for the next; see `advance` in ops.h.
+  struct Advance {
+    ValueId page_table;
+    ValueId stop_tokens;
+    ValueId max_lens;
+    ValueId ids;
+    ValueId positions;
+    ValueId slots;
+    ValueId kv_lens;
+    ValueId last_tokens;
+    ValueId step_clock;
+    ValueId token_ring;
+    ValueId ring_marks;
+  };
+  void advance(ValueId next, const Advance& over, int64_t page_size);
 
   // Any op of the set, by name: how an op from outside the library is used.
   std::vector<ValueId> call(const std::string& op, std::vector<ValueId> inputs,

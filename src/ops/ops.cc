@@ -36,8 +36,8 @@ int64_t columns(const Type& type) {
 
 std::vector<Type> infer_embedding(Types in, const Attrs&) {
   require(is_vector(in[0], DType::kI32) && is_matrix(in[1]) && is_vector(in[2], DType::kF32) &&
-              in[2].dims[0] == Dim(1),
-          "ids i32[T], table [V,D], fill f32[1]", in);
+              in[2].dims[0] == Dim(1) && (in.size() < 4 || is_vector(in[3], DType::kI32)),
+          "ids i32[T], table [V,D], fill f32[1], last_tokens i32[M]?", in);
   return {{in[1].dtype, {in[0].dims[0], in[1].dims[1]}}};
 }
 
@@ -211,6 +211,21 @@ Cost cost_attention(Types in, Types out, const Attrs&, const Sizes& sizes) {
   return {in[0].num_bytes(sizes) + out[0].num_bytes(sizes), 0};
 }
 
+// As its parts say, one after the other.
+std::vector<Type> infer_fused_attention(Types in, const Attrs& attrs) {
+  std::vector<Type> write(in.begin(), in.begin() + 8);
+  write.insert(write.end(), in.begin() + 11, in.end());
+  const std::vector<Type> out = infer_rope_kv_write(write, attrs);
+  (void)infer_attention(std::vector<Type>{out[0], out[1], out[2], in[8], in[9], in[10]}, attrs);
+  return out;
+}
+
+Cost cost_fused_attention(Types in, Types out, const Attrs&, const Sizes& sizes) {
+  return {in[0].num_bytes(sizes) + out[0].num_bytes(sizes) +
+              2 * (in[1].num_bytes(sizes) + in[2].num_bytes(sizes)),
+          0};
+}
+
 std::vector<Type> infer_gather_rows(Types in, const Attrs&) {
   require(is_matrix(in[0]) && is_vector(in[1], DType::kI32), "x [T,N], rows i32[B]", in);
   return {{in[0].dtype, {in[1].dims[0], in[0].dims[1]}}};
@@ -242,11 +257,35 @@ std::vector<Type> infer_sample(Types in, const Attrs&) {
   return {{DType::kI32, {in[0].dims[0]}}};
 }
 
+bool is_power_of_two(int64_t n) {
+  return n > 0 && (n & (n - 1)) == 0;
+}
+
+std::vector<Type> infer_advance(Types in, const Attrs& attrs) {
+  static constexpr size_t kRanks[] = {1, 2, 2, 1, 1, 1, 1, 1, 1, 1, 2, 1};
+  bool fits = attrs.get_int("page_size") > 0;
+  for (size_t i = 0; i < in.size(); ++i)
+    fits &= in[i].dtype == DType::kI32 && in[i].dims.size() == kRanks[i];
+  require(fits, "twelve i32 tensors and a page_size", in);
+  const Dim sequences = in[0].dims[0];
+  const Dim tokens = in[4].dims[0];
+  for (const int i : {1, 2, 3, 7})
+    fits &= in[i].dims[0] == sequences;
+  for (const int i : {5, 6})
+    fits &= in[i].dims[0] == tokens;
+  require(fits, "rows over B (page_table, stop_tokens, max_lens, kv_lens) and over T", in);
+  require(in[10].dims[1] == in[8].dims[0] && is_power_of_two(in[10].dims[0].value),
+          "token_ring i32[E,M] beside last_tokens i32[M], E a power of two", in);
+  require(in[9].dims[0] == Dim(2) && in[11].dims[0] == Dim(32),
+          "step_clock i32[2] and ring_marks i32[32]", in);
+  return {in.begin() + 4, in.end()};
+}
+
 std::vector<Op> rows() {
   return {
       {.name = "embedding",
        .min_inputs = 3,
-       .max_inputs = 3,
+       .max_inputs = 4,
        .infer = infer_embedding,
        .cost = cost_row_lookup},
       {.name = "linear",
@@ -299,6 +338,12 @@ std::vector<Op> rows() {
        .cost = cost_row_lookup},
       {.name = "split", .min_inputs = 1, .max_inputs = 1, .infer = infer_split, .is_view = true},
       {.name = "sample", .min_inputs = 7, .max_inputs = 7, .infer = infer_sample},
+      {.name = "advance",
+       .min_inputs = 12,
+       .max_inputs = 12,
+       .infer = infer_advance,
+       .capture = Capture::kUniform,
+       .mutates = {{0, 4}, {1, 5}, {2, 6}, {3, 7}, {4, 8}, {5, 9}, {6, 10}, {7, 11}}},
       {.name = "add_rms_norm",
        .min_inputs = 3,
        .max_inputs = 3,
@@ -316,6 +361,14 @@ std::vector<Op> rows() {
        .mutates = {{1, 6}, {2, 7}},
        .may_reuse = {{0, 0}},
        .cost = cost_rope_kv_write},
+      {.name = "fused_attention",
+       .min_inputs = 11,
+       .max_inputs = 13,
+       .infer = infer_fused_attention,
+       .capture = Capture::kUniform,
+       .mutates = {{1, 6}, {2, 7}},
+       .may_reuse = {{0, 0}},
+       .cost = cost_fused_attention},
       {.name = "fused_linear",
        .min_inputs = 2,
        .max_inputs = 5,

@@ -4,8 +4,9 @@
 // Rows of activations are [R, N] with R = T or B. Kernels accumulate in float and round once, to
 // the output's dtype. Elementwise and row ops accept views (rows further apart than they are long).
 //
-//   embedding      (ids i32[T], table [V,D], fill f32[1]) -> [T,D]
-//                  row ids[t] of the table; every element `fill` where ids[t] is outside [0, V).
+//   embedding      (ids i32[T], table [V,D], fill f32[1], last_tokens i32[M]?) -> [T,D]
+//                  row ids[t] of the table; an id of -2 - m means last_tokens[m]; every element
+//                  `fill` where that is outside [0, V).
 //   linear         (x [R,I], weight [O,I], bias [O]?) {out = dtype} -> [R,O]      x weight^T + bias
 //   rms_norm       (x [R,N], weight [G]) {eps} -> [R,N]
 //                  each group of G elements: x * rsqrt(mean(x^2) + eps) * weight. G = N for a layer
@@ -34,6 +35,18 @@
 //                  threshold are kept); among the kept, the largest of logit / temperature + Gumbel
 //                  noise, noise drawn by Philox4x32-10 from (seed, kv_lens[b], token). NaN logits
 //                  never win; a row without a number gives token 0.
+//   advance        (next i32[B], page_table i32[B,N], stop_tokens i32[B,L], max_lens i32[B],
+//                   ids i32[T], positions i32[T], slots i32[T], kv_lens i32[B],
+//                   last_tokens i32[M], step_clock i32[2], token_ring i32[E,M], ring_marks i32[32])
+//                  {page_size} -> the last eight, each in its place
+//                  publishes a step's tokens and makes its inputs those of the next step:
+//                  last_tokens[b] and token_ring[step_clock[0] mod E][b] become next[b]; the clock
+//                  and, as a release to the host, ring_marks[0] count one more step. In a uniform
+//                  step of q = 1, row b with kv_lens[b] > 0 moves on to next[b] at position
+//                  kv_lens[b]; where next[b] is one of its stop tokens or its length reaches
+//                  max_lens[b] or what its pages hold, it becomes a padding row. step_clock[1] is 1
+//                  if rows are left and the host's ring_marks[16] is ahead of the clock, else 0:
+//                  does a burst go on? Counts wrap; E is a power of two.
 //
 // Written by passes:
 //   add_rms_norm   (x [R,N], residual [R,N], weight [N]) {eps} -> (sum [R,N], normed [R,N])
@@ -42,6 +55,12 @@
 //   rope_kv_write  (q [T,H*C], k [T,K*C], v [T,K*C], positions, inv_freq, slots, k_cache, v_cache,
 //                   q_norm [C]?, k_norm [C]?) {eps}? -> (q [T,H*C], k_cache, v_cache)
 //                  the norms per head (when given), rope on q and k, then kv_write.
+//   fused_attention (q [T,H*C], k [T,K*C], v [T,K*C], positions, inv_freq, slots, k_cache, v_cache,
+//                   page_table, kv_lens, query_starts, q_norm [C]?, k_norm [C]?) {scale, eps?}
+//                  -> (o [T,H*C], k_cache, v_cache)
+//                  rope_kv_write, then attention over what it wrote. In a uniform step the slot of
+//                  a sequence's token is where page_table has it, and that of a token that no
+//                  sequence owns is -1.
 //   fused_linear   (x [R,I], residual [R,I]?, norm [I]?, weight [O,I], bias [O]?)
 //                  {prologue = rms_norm | add_rms_norm, eps}? {epilogue = silu_mul}? {out}?
 //                  -> (sum [R,I]?, y)

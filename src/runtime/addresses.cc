@@ -19,8 +19,12 @@ TensorView node_view(const passes::Program& program, ir::ValueId id, const ir::S
 
 AddressMap::AddressMap(Device& device, const passes::Program& program,
                        std::vector<TensorView> weights, const StepInputs& inputs,
-                       const States& states)
-    : program_(program), weights_(std::move(weights)), inputs_(inputs), states_(states) {
+                       const States& states, const Resident& resident)
+    : program_(program),
+      weights_(std::move(weights)),
+      inputs_(inputs),
+      states_(states),
+      resident_(resident) {
   arena_ = device.allocate(program.arena.bytes);
 }
 
@@ -39,6 +43,9 @@ TensorView AddressMap::view(ir::ValueId id, const ir::Sizes& sizes) const {
       return weights_[id.index];
     case ir::ValueKind::kState:
       return states_.view(id);
+    case ir::ValueKind::kCarry:
+    case ir::ValueKind::kMailbox:
+      return resident_.view(id);
     case ir::ValueKind::kNode:
       break;
   }

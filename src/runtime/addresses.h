@@ -6,6 +6,7 @@
 #include "backend/device.h"
 #include "passes/program.h"
 #include "runtime/lower.h"
+#include "runtime/resident.h"
 #include "runtime/states.h"
 #include "runtime/step_inputs.h"
 
@@ -16,12 +17,12 @@ namespace encore::runtime {
 TensorView node_view(const passes::Program& program, ir::ValueId id, const ir::Sizes& sizes,
                      std::byte* arena, const Addresses& others);
 
-// Lifetime: refers to the program, the step inputs and the states.
+// Lifetime: refers to the program, the step inputs, the states and what is resident.
 class AddressMap : public Addresses {
  public:
   // `weights` by ValueId::index. Allocates the arena. Errors: kMemory.
   AddressMap(Device& device, const passes::Program& program, std::vector<TensorView> weights,
-             const StepInputs& inputs, const States& states);
+             const StepInputs& inputs, const States& states, const Resident& resident);
 
   // Sets memory aside that launches share, counters at zero. Errors: kMemory.
   void set_workspace(Device& device, Stream& stream, const Workspace& workspace);
@@ -38,6 +39,7 @@ class AddressMap : public Addresses {
   std::vector<TensorView> weights_;
   const StepInputs& inputs_;
   const States& states_;
+  const Resident& resident_;
   Memory arena_;
   Memory scratch_;
   Memory counters_;

@@ -30,6 +30,12 @@ float fill_value(Poison poison) {
   return 0;
 }
 
+// Where a step says whether its burst goes on; null for a graph without `advance`.
+const int32_t* burst_goes_on(const ir::Graph& graph, const Resident& resident) {
+  const auto clock = graph.find_value("step_clock");
+  return clock ? resident.view(*clock).as<const int32_t>() + 1 : nullptr;
+}
+
 // A device's errors get the step they came in, and what to do about it.
 template <typename Run>
 void in_step(const Choice& choice, const Run& run) {
@@ -58,10 +64,12 @@ Executor::Executor(Device& device, const passes::Program& program, std::vector<T
       options_(options),
       stream_(device.create_stream()),
       states_(device, program.graph),
+      resident_(device, *stream_, program.graph),
+      ring_(program.graph, resident_),
       inputs_(device, program.graph, options.limits.max_sizes()),
-      addresses_(device, program, weights, inputs_, states_),
-      tables_(device, program, addresses_),
-      recordings_(program, tables_, *stream_) {
+      addresses_(device, program, weights, inputs_, states_, resident_),
+      tables_(device, program, addresses_, options.persistent),
+      recordings_(program, tables_, *stream_, burst_goes_on(program.graph, resident_)) {
   const Limits& limits = options.limits;
   coverage_.graphs = options.graphs;
   coverage_.pad_uniform = options.pad_uniform;
@@ -88,7 +96,7 @@ Executor::Executor(Device& device, const passes::Program& program, std::vector<T
 
   memory_plan_.arena = program.arena.bytes;
   memory_plan_.arena_without_reuse = program.arena.unshared_bytes;
-  memory_plan_.step_inputs = inputs_.bytes();
+  memory_plan_.step_inputs = inputs_.bytes() + resident_.bytes();
   memory_plan_.scratch = addresses_.workspace_bytes();
 }
 
@@ -126,19 +134,70 @@ Choice Executor::begin(const StepRequest& request) {
   return choice_;
 }
 
-void Executor::ready_inputs() {
+void Executor::copy_inputs() {
   if (inputs_.has(kFillInput)) {
     inputs_.host<float>(kFillInput)[0] = fill_value(options_.poison);
   }
   inputs_.copy(*stream_);
-  poison_arena();
 }
 
 void Executor::launch(const StepLengths& lengths) {
-  ready_inputs();
+  copy_inputs();
+  proceed(lengths);
+}
+
+void Executor::proceed(const StepLengths& lengths) {
+  poison_arena();
   in_step(choice_, [&] {
     walk({choice_.padded, choice_.q, lengths.max_query_len, lengths.max_kv_len}, choice_.mode);
   });
+  ++next_step_;
+}
+
+bool Executor::has_burst() const {
+  return choice_.mode == Mode::kFull && choice_.q == 1 &&
+         recordings_.burst(choice_.padded.sequences) != nullptr;
+}
+
+void Executor::launch_burst(StepNumber end) {
+  copy_inputs();
+  proceed_burst(end);
+}
+
+void Executor::proceed_burst(StepNumber end) {
+  poison_arena();
+  ring_.run_until(end);
+  in_step(choice_, [&] { replay(*recordings_.burst(choice_.padded.sequences)); });
+}
+
+void Executor::end_burst() {
+  next_step_ = ring_.published();
+}
+
+void Executor::recount() {
+  stream_->synchronize();
+  next_step_ = ring_.published();
+}
+
+// Polls, because the host has other things to do than to wait in the driver: first without pause,
+// for short steps, then now and then. A device that failed will publish nothing.
+bool Executor::wait_published(StepNumber step, const Event* end) {
+  // The driver is asked now and then only: that takes microseconds.
+  constexpr int kLooksPerCheck = 8;
+  int looks = 0;
+  bool has_ended = false;
+  const auto is_published = [&] { return is_before(step, ring_.published()); };
+  pacer_.wait(choice_.padded.tokens, [&] {
+    if (is_published() || has_ended) return true;
+    if (end == nullptr && looks++ % kLooksPerCheck > 0) return false;
+    in_step(choice_, [&] {
+      stream_->check();
+      // What ran to its end has published before: looked at once more.
+      has_ended = end != nullptr && end->done();
+    });
+    return is_published();
+  });
+  return is_published();
 }
 
 void Executor::check_addresses(const StepShape& step) {
@@ -173,7 +232,8 @@ void Executor::replay(const Recording& recording) {
 }
 
 void Executor::launch_prefix(const StepLengths& lengths, Mode mode, size_t count) {
-  ready_inputs();
+  copy_inputs();
+  poison_arena();
   const StepShape step{choice_.padded, choice_.q, lengths.max_query_len, lengths.max_kv_len};
   std::vector<std::unique_ptr<Recording>> made;
   const auto replay_new = [&](const std::function<void()>& walk) {
@@ -205,7 +265,7 @@ void Executor::launch_prefix(const StepLengths& lengths, Mode mode, size_t count
       replay_new([&] { launch(segment, taken); });
     });
   }
-  stream_->synchronize();
+  recount();
 }
 
 std::vector<std::byte> Executor::read_value(ir::ValueId value) {

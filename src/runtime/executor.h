@@ -7,6 +7,12 @@
 //   executor.inputs().host<int32_t>("ids")[0] = ...;       // fill the real rows of every input
 //   executor.launch({max_query_len, max_kv_len});
 //   executor.read_output(0, host, bytes);                  // waits for the step
+//
+// Where each sequence takes one token, a step leaves its inputs as those of the next step:
+//
+//   executor.proceed({1, max_kv_len + 1});                 // the same rows again, nothing copied
+//   executor.wait_published(step);                         // for tokens, not for the device
+//   executor.ring().tokens(step)[row]
 #pragma once
 
 #include <functional>
@@ -22,11 +28,13 @@
 #include "runtime/dispatch.h"
 #include "runtime/limits.h"
 #include "runtime/memory_plan.h"
+#include "runtime/pacer.h"
 #include "runtime/policy.h"
 #include "runtime/recordings.h"
 #include "runtime/states.h"
 #include "runtime/step_inputs.h"
 #include "runtime/tables.h"
+#include "runtime/token_ring.h"
 
 namespace encore::runtime {
 
@@ -46,6 +54,8 @@ struct ExecutorOptions {
   RecordingErrors recording_errors = RecordingErrors::kStop;
   RecordOrder record_order = RecordOrder::kDescending;
   EagerSteps eager_steps = EagerSteps::kAllow;
+  bool persistent = false;  // runs of launches as persistent kernels, where the device has some
+  bool bursts = false;  // also record bursts of every full step of one token per sequence
 };
 
 // What the host knows of a step's lengths and a recording does not.
@@ -69,9 +79,29 @@ class Executor {
 
   // Chooses the way, fixes the padded sizes, and readies the host twin for writing.
   Choice begin(const StepRequest& request);
+  // What begin() chose last.
+  [[nodiscard]] const Choice& choice() const { return choice_; }
   [[nodiscard]] StepInputs& inputs() { return inputs_; }
   // Copies the inputs and enqueues the step.
   void launch(const StepLengths& lengths);
+  // Enqueues the next step of the same rows, on the inputs that the last one left.
+  // REQUIRES: the last launch was of one token per sequence, and nothing has begun since.
+  void proceed(const StepLengths& lengths);
+  // As launch() and proceed(), but one launch for as many steps of the same rows as it takes for
+  // `end` to be the next, a few more, or fewer when all rows end. Nothing else may be launched
+  // until it has run and end_burst() was called. REQUIRES: has_burst().
+  void launch_burst(StepNumber end);
+  void proceed_burst(StepNumber end);
+  // Once the burst has run: what it published is what counts.
+  void end_burst();
+  [[nodiscard]] bool has_burst() const;
+
+  // What the step launched next is called.
+  [[nodiscard]] StepNumber next_step() const { return next_step_; }
+  [[nodiscard]] TokenRing& ring() { return ring_; }
+  // Waits until the step's tokens are in the ring, or the work before `end`, if given, has run
+  // without it: false then. Errors: kDevice when work failed instead.
+  bool wait_published(StepNumber step, const Event* end = nullptr);
   // The first `count` launches of the step that begin() readied, walked as `mode` walks; what
   // `mode` replays and was not recorded by itself is recorded for this call. Waits. How `encore
   // bisect` finds where two modes part.
@@ -120,10 +150,12 @@ class Executor {
   // Both as it would be walked and eagerly.
   void run_on_padding(const StepRequest& request);
   void walk(const StepShape& step, Mode mode);
+  // After launches that are not steps: the device's count is the count.
+  void recount();
   void replay(const Recording& recording);
   // Errors: kCompile naming the operand that has moved.
   void check_addresses(const StepShape& step);
-  void ready_inputs();
+  void copy_inputs();
   void poison_arena();
 
   Device& device_;
@@ -133,6 +165,9 @@ class Executor {
   MemoryPlan memory_plan_;
   std::unique_ptr<Stream> stream_;
   States states_;
+  Resident resident_;
+  TokenRing ring_;
+  StepNumber next_step_ = 0;
   StepInputs inputs_;
   AddressMap addresses_;
   Tables tables_;
@@ -141,6 +176,7 @@ class Executor {
   std::list<std::pair<int64_t, int>> recent_;  // full recordings of an lru ladder, latest first
   Memory host_output_;
   Choice choice_;
+  Pacer pacer_;
 };
 
 }  // namespace encore::runtime

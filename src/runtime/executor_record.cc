@@ -75,6 +75,7 @@ const RecordingStats& Executor::record() {
   run_on_padding(
       {uniform.front().padded.tokens, uniform.front().padded.sequences, uniform.front().q});
   run_on_padding({mixed.front().padded.tokens, mixed.front().padded.sequences, 0});
+  recount();
   memory_plan_.recordings = device_.used_bytes().value_or(0) - warm;
   return stats;
 }
@@ -90,6 +91,9 @@ void Executor::record_shapes(std::vector<StepShape> shapes, bool full, bool piec
                      [&] {
                        coverage_.dropped_full.insert({shape.padded.sequences, shape.q});
                      });
+      // Without its burst a size still has single steps.
+      if (options_.bursts && shape.q == 1)
+        record_or_drop([&] { recordings_.record_burst(shape); }, [] {});
     }
     for (int segment = 0; pieces && segment < tables_.num_segments(); ++segment) {
       if (!recordings_.in_pieces(segment) || recordings_.piece(segment, shape) != nullptr) continue;
@@ -147,6 +151,9 @@ void Executor::run_on_padding(const StepRequest& request) {
   if (lru && choice.mode == Mode::kFull) record_on_demand(step, *lru);
   copy_padding(step);
   walk(step, choice.mode);
+  // A device may set up loops when it first runs one. This one ends at once: no row goes on.
+  const Recording* burst = step.q == 1 ? recordings_.burst(step.padded.sequences) : nullptr;
+  if (burst != nullptr) replay(*burst);
   tables_.launch_all(*stream_, step);
   stream_->synchronize();
 }

@@ -59,6 +59,24 @@ std::string print_shape(const TensorView& view) {
   return text + (view.is_dense() ? "]" : fmt::format("]/{}", view.row_stride));
 }
 
+std::string print_launch(const Program& program, const Launch& launch) {
+  const ir::Node& node = program.graph.nodes()[launch.node];
+  std::string text = fmt::format("{:4} {:32} ", launch.node, launch.kernel->name);
+  for (size_t i = 0; i < launch.args.outputs.size(); ++i) {
+    text += fmt::format("{}%{} {}", i == 0 ? "" : ", ", program.graph.value(node.outputs[i]).name,
+                        print_shape(launch.args.outputs[i]));
+  }
+  text += " <-";
+  for (size_t i = 0; i < launch.args.inputs.size(); ++i) {
+    text += fmt::format(" %{} {}", program.graph.value(node.inputs[i]).name,
+                        print_shape(launch.args.inputs[i]));
+  }
+  if (launch.workspace.scratch_bytes > 0) {
+    text += fmt::format("  scratch {} B", launch.workspace.scratch_bytes);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::vector<Launch> lower(const Program& program, int first, int last, const StepShape& step,
@@ -95,21 +113,14 @@ Workspace workspace_of(const Program& program, const StepShape& step, Device& de
 std::string print(const Program& program, const std::vector<Launch>& table) {
   std::string text;
   for (const Launch& launch : table) {
-    const ir::Node& node = program.graph.nodes()[launch.node];
-    text += fmt::format("{:4} {:32} ", launch.node, launch.kernel->name);
-    for (size_t i = 0; i < launch.args.outputs.size(); ++i) {
-      text += fmt::format("{}%{} {}", i == 0 ? "" : ", ", program.graph.value(node.outputs[i]).name,
-                          print_shape(launch.args.outputs[i]));
+    if (launch.stages.empty()) {
+      text += print_launch(program, launch) + '\n';
+      continue;
     }
-    text += " <-";
-    for (size_t i = 0; i < launch.args.inputs.size(); ++i) {
-      text += fmt::format(" %{} {}", program.graph.value(node.inputs[i]).name,
-                          print_shape(launch.args.inputs[i]));
-    }
-    if (launch.workspace.scratch_bytes > 0) {
-      text += fmt::format("  scratch {} B", launch.workspace.scratch_bytes);
-    }
-    text += '\n';
+    text += fmt::format("{:4} {:32} {} stages\n", launch.node, launch.kernel->name,
+                        launch.stages.size());
+    for (const Launch& stage : launch.stages)
+      text += "     " + print_launch(program, stage) + '\n';
   }
   return text;
 }

@@ -6,9 +6,10 @@
 namespace encore::runtime {
 
 std::unique_ptr<Recording> Recordings::record(const std::string& what, RecordingStats::Part& part,
-                                              const std::function<void()>& walk) {
+                                              const std::function<void()>& walk,
+                                              const int32_t* again) {
   try {
-    RecordingScope scope(stream_);
+    RecordingScope scope(stream_, again);
     part.capture_ms += timed(walk);
     std::unique_ptr<Recording> recording;
     part.instantiate_ms += timed([&] { recording = scope.finish(); });
@@ -24,6 +25,22 @@ void Recordings::record_full(const StepShape& step) {
   full_[{step.padded.sequences, step.q}] =
       record(fmt::format("a full step of {} sequences", step.padded.sequences), stats_.full,
              [&] { tables_.launch_all(stream_, step); });
+}
+
+void Recordings::record_burst(const StepShape& step) {
+  ENCORE_CHECK(burst_goes_on_ != nullptr, "a program without `advance` has no bursts");
+  const auto walk = [&] {
+    for (int i = 0; i < kStepsPerIteration; ++i)
+      tables_.launch_all(stream_, step);
+  };
+  bursts_[step.padded.sequences] =
+      record(fmt::format("a burst of {} sequences", step.padded.sequences), stats_.bursts, walk,
+             burst_goes_on_);
+}
+
+const Recording* Recordings::burst(int64_t sequences) const {
+  const auto place = bursts_.find(sequences);
+  return place == bursts_.end() ? nullptr : place->second.get();
 }
 
 void Recordings::record_piece(int segment, const StepShape& step) {

@@ -25,6 +25,7 @@ struct RecordingStats {
   };
   Part full;
   Part pieces;
+  Part bursts;
   int segments = 0;       // of the program
   double lower_ms = 0;    // kernels and algorithms chosen and bound
   double warm_up_ms = 0;  // each kernel launched once
@@ -34,17 +35,25 @@ struct RecordingStats {
 // Lifetime: refers to the program, the tables and the stream. Threads: one.
 class Recordings {
  public:
-  Recordings(const passes::Program& program, Tables& tables, Stream& stream)
-      : program_(program), tables_(tables), stream_(stream) {}
+  // `burst_goes_on`: where on the device a step says so; null: there are no bursts.
+  Recordings(const passes::Program& program, Tables& tables, Stream& stream,
+             const int32_t* burst_goes_on)
+      : program_(program), tables_(tables), stream_(stream), burst_goes_on_(burst_goes_on) {}
 
   // Records a whole uniform step. Errors: the device's, naming op and size; nothing is kept then.
   void record_full(const StepShape& step);
   void erase_full(int64_t sequences, int q) { full_.erase({sequences, q}); }
+  // A loop asks once an iteration whether to go on, which costs the device some microseconds: an
+  // iteration is worth several steps. So a burst may run up to this less one longer than asked.
+  static constexpr int kStepsPerIteration = 4;
+  // Records a loop of whole steps of one token per sequence. Errors: as above.
+  void record_burst(const StepShape& step);
   // Records one piece of a step. Errors: as above, naming the segment.
   void record_piece(int segment, const StepShape& step);
 
   // Null when there is none.
   [[nodiscard]] const Recording* full(int64_t sequences, int q) const;
+  [[nodiscard]] const Recording* burst(int64_t sequences) const;
   [[nodiscard]] int64_t num_full() const { return std::ssize(full_); }
   [[nodiscard]] const Recording* piece(int segment, const StepShape& step) const;
   // Attention stays out of pieces, in uniform steps as well: that is what piecewise means.
@@ -54,14 +63,18 @@ class Recordings {
   [[nodiscard]] RecordingStats& stats() { return stats_; }
 
  private:
-  // What `walk` launches as a recording. `what` names it in errors.
+  // What `walk` launches as a recording; as a loop, when `again` is given. `what` names it in
+  // errors.
   std::unique_ptr<Recording> record(const std::string& what, RecordingStats::Part& part,
-                                    const std::function<void()>& walk);
+                                    const std::function<void()>& walk,
+                                    const int32_t* again = nullptr);
 
   const passes::Program& program_;
   Tables& tables_;
   Stream& stream_;
+  const int32_t* burst_goes_on_;
   std::map<std::pair<int64_t, int>, std::unique_ptr<Recording>> full_;  // by B, q
+  std::map<int64_t, std::unique_ptr<Recording>> bursts_;                // by B
   std::map<Tables::Key, std::unique_ptr<Recording>> pieces_;
   RecordingStats stats_;
 };

@@ -4,10 +4,13 @@
 
 #include <fmt/format.h>
 
+#include "runtime/persistent.h"
+
 namespace encore::runtime {
 
-Tables::Tables(Device& device, const passes::Program& program, const Addresses& addresses)
-    : device_(device), program_(program), addresses_(addresses) {
+Tables::Tables(Device& device, const passes::Program& program, const Addresses& addresses,
+               bool persistent)
+    : device_(device), program_(program), addresses_(addresses), persistent_(persistent) {
   for (const passes::Segment& segment : program.segments)
     dependences_.push_back(dependence(segment));
 }
@@ -45,10 +48,10 @@ const std::vector<Launch>& Tables::at(int segment, const StepShape& step) {
   if (place != tables_.end()) return place->second;
   const auto [index, tokens, sequences, q] = wanted;
   const passes::Segment& range = program_.segments[index];
-  return tables_
-      .emplace(wanted, lower(program_, range.first, range.last, {{tokens, sequences}, q, q, 0},
-                             device_, addresses_))
-      .first->second;
+  std::vector<Launch> table =
+      lower(program_, range.first, range.last, {{tokens, sequences}, q, q, 0}, device_, addresses_);
+  if (persistent_) table = merge_runs(program_, std::move(table), device_);
+  return tables_.emplace(wanted, std::move(table)).first->second;
 }
 
 void Tables::lower_all(const StepShape& step) {
@@ -68,21 +71,28 @@ std::string Tables::moved_operand(int segment, const StepShape& step) {
   const Key fixed = key(segment, step);
   const ir::Sizes sizes{std::get<1>(fixed), std::get<2>(fixed)};
   for (const Launch& launch : at(segment, step)) {
-    const ir::Node& node = program_.graph.nodes()[launch.node];
-    const auto find = [&](const auto& values, const std::vector<TensorView>& lowered) {
-      for (size_t i = 0; i < values.size(); ++i) {
-        const void* now = addresses_.view(values[i], sizes).data;
-        if (now == lowered[i].data) continue;
-        return fmt::format("op '{}': %{} was at {} and is at {}", launch.op->name,
-                           program_.graph.value(values[i]).name, lowered[i].data, now);
-      }
-      return std::string();
-    };
-    std::string moved = find(node.inputs, launch.args.inputs);
-    if (moved.empty()) moved = find(node.outputs, launch.args.outputs);
+    std::string moved = moved_operand(launch, sizes);
+    for (size_t i = 0; moved.empty() && i < launch.stages.size(); ++i)
+      moved = moved_operand(launch.stages[i], sizes);
     if (!moved.empty()) return moved;
   }
   return "";
+}
+
+std::string Tables::moved_operand(const Launch& launch, const ir::Sizes& sizes) const {
+  if (!launch.stages.empty()) return "";
+  const ir::Node& node = program_.graph.nodes()[launch.node];
+  const auto find = [&](const auto& values, const std::vector<TensorView>& lowered) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      const void* now = addresses_.view(values[i], sizes).data;
+      if (now == lowered[i].data) continue;
+      return fmt::format("op '{}': %{} was at {} and is at {}", launch.op->name,
+                         program_.graph.value(values[i]).name, lowered[i].data, now);
+    }
+    return std::string();
+  };
+  std::string moved = find(node.inputs, launch.args.inputs);
+  return moved.empty() ? find(node.outputs, launch.args.outputs) : moved;
 }
 
 void Tables::launch_all(Stream& stream, const StepShape& step) {

@@ -21,7 +21,8 @@ class Tables {
   // only in those share its table and its recording.
   using Key = std::tuple<int, int64_t, int64_t, int>;
 
-  Tables(Device& device, const passes::Program& program, const Addresses& addresses);
+  Tables(Device& device, const passes::Program& program, const Addresses& addresses,
+         bool persistent);
 
   [[nodiscard]] Key key(int segment, const StepShape& step) const;
   // The table of one segment, lowered at first use. Errors: kUnsupported or kCompile naming the op.
@@ -48,10 +49,12 @@ class Tables {
     bool on_q = false;
   };
   [[nodiscard]] Dependence dependence(const passes::Segment& segment) const;
+  [[nodiscard]] std::string moved_operand(const Launch& launch, const ir::Sizes& sizes) const;
 
   Device& device_;
   const passes::Program& program_;
   const Addresses& addresses_;
+  bool persistent_;                      // runs of launches become persistent kernels
   std::vector<Dependence> dependences_;  // by segment
   std::map<Key, std::vector<Launch>> tables_;
 };

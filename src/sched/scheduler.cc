@@ -65,6 +65,7 @@ Plan Scheduler::plan() {
   admit();
   Plan wanted;
   for (const auto& [id, counts] : running_) {
+    if (counts.num_computed == counts.num_tokens) continue;
     wanted.runs.push_back({id, counts.num_computed, counts.num_tokens - counts.num_computed});
   }
   std::stable_sort(wanted.runs.begin(), wanted.runs.end(),

@@ -4,9 +4,10 @@
 
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <optional>
 #include <vector>
+
+#include <boost/container/flat_map.hpp>
 
 #include "kv/page_pool.h"
 
@@ -14,10 +15,10 @@ namespace encore::sched {
 
 using SequenceId = int64_t;
 
-// What the scheduler knows of a sequence. Invariant: 0 <= num_computed < num_tokens <= max_tokens
-// while it runs, and its pages hold max_tokens.
+// What the scheduler knows of a sequence. Invariant: 0 <= num_computed <= num_tokens <= max_tokens
+// while it runs, and its pages hold max_tokens. All computed: it waits for its last token.
 struct Counts {
-  int64_t num_tokens = 0;    // known: prompt and generated
+  int64_t num_tokens = 0;    // prompt and generated, those included that a step in flight samples
   int64_t num_computed = 0;  // with K and V in the cache
   int64_t max_tokens = 0;    // it may grow to
   std::vector<kv::Page> pages;
@@ -64,9 +65,9 @@ class Scheduler {
   // wait behind a long prompt. Where they alone would fill a mixed step, every sequence runs one
   // token, which is a uniform step: nobody waits for long.
   Plan plan();
-  // The step has run: what it covered is computed.
+  // The step was launched: whatever is launched later finds computed what it covered.
   void commit(const Plan& plan);
-  // A token was generated for a sequence all of whose tokens are computed.
+  // A step in flight samples a token for a sequence all of whose tokens are computed.
   void append(SequenceId id);
   // The sequence ends, wherever it is; its pages are free again.
   void remove(SequenceId id);
@@ -88,7 +89,7 @@ class Scheduler {
   kv::PagePool& pool_;
   SchedulerLimits limits_;
   std::deque<Waiting> waiting_;
-  std::map<SequenceId, Counts> running_;
+  boost::container::flat_map<SequenceId, Counts> running_;  // dense: walked every step
 };
 
 }  // namespace encore::sched

@@ -37,8 +37,10 @@ constexpr std::array kRows = {
     row<kv_write>("kv_write", "kv_write.cpu"),
     row<rope_kv_write>("rope_kv_write", "rope_kv_write.cpu"),
     row<attention>("attention", "attention.cpu"),
+    row<fused_attention>("fused_attention", "fused_attention.cpu"),
     row<gather_rows>("gather_rows", "gather_rows.cpu"),
     row<sample>("sample", "sample.cpu"),
+    row<advance>("advance", "advance.cpu"),
 };
 
 template <Run kRun>

@@ -42,6 +42,10 @@ void rope(Pool& pool, const KernelArgs& args, const StepShape& step);
 void rope_kv_write(Pool& pool, const KernelArgs& args, const StepShape& step);
 // attention.cc
 void attention(Pool& pool, const KernelArgs& args, const StepShape& step);
+void fused_attention(Pool& pool, const KernelArgs& args, const StepShape& step);
+// advance.cc
+void advance(Pool& pool, const KernelArgs& args, const StepShape& step);
+
 // sample.cc
 void sample(Pool& pool, const KernelArgs& args, const StepShape& step);
 

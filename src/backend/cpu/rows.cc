@@ -20,14 +20,18 @@ void embedding(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
   const auto* ids = args.inputs[0].as<int32_t>();
   const TensorView& table = args.inputs[1];
   const float fill = *args.inputs[2].as<float>();
+  const TensorView* last_tokens = args.inputs.size() > 3 ? &args.inputs[3] : nullptr;
   const TensorView& y = args.outputs[0];
   const int64_t n = y.shape[1];
   pool.parallel_for(y.shape[0], kRowsPerPiece, [&](int64_t first, int64_t last) {
     float* filled = thread_buffer(Buffer::kFirst, n);
     std::fill_n(filled, n, fill);
     for (int64_t t = first; t < last; ++t) {
-      if (ids[t] >= 0 && ids[t] < table.shape[0]) {
-        copy_row(row_bytes(y, t), row_bytes(table, ids[t]), y);
+      int32_t id = ids[t];
+      if (id <= -2 && last_tokens != nullptr && -2 - int64_t{id} < last_tokens->shape[0])
+        id = last_tokens->as<int32_t>()[-2 - int64_t{id}];
+      if (id >= 0 && id < table.shape[0]) {
+        copy_row(row_bytes(y, t), row_bytes(table, id), y);
       } else {
         simd().store(filled, n, y.dtype, row_bytes(y, t));
       }

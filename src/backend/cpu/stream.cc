@@ -83,6 +83,7 @@ std::vector<RecordedNode> CpuRecording::nodes() const {
     for (const Task& task : entry.tasks)
       nodes.push_back(task.node);
   }
+  if (!nodes.empty()) nodes.front().edge = Edge::kNone;
   return nodes;
 }
 
@@ -185,12 +186,18 @@ void CpuStream::begin_recording() {
   recording_ = true;
   label_.clear();
   recorded_.clear();
+  recorded_again_ = nullptr;
+}
+
+void CpuStream::begin_loop_recording(const int32_t* again) {
+  begin_recording();
+  recorded_again_ = again;
 }
 
 std::unique_ptr<Recording> CpuStream::end_recording() {
   if (!recording_) fail(ErrorKind::kCompile, "the stream is not recording");
   fault::checkpoint("end_recording");
-  auto recording = std::make_unique<CpuRecording>(std::move(recorded_));
+  auto recording = std::make_unique<CpuRecording>(std::move(recorded_), recorded_again_);
   abandon_recording();
   return recording;
 }
@@ -206,7 +213,15 @@ void CpuStream::abandon_recording() noexcept {
 void CpuStream::replay(const Recording& recording) {
   refuse_while_recording("replays a recording");
   fault::checkpoint("replay");
-  const auto& entries = static_cast<const CpuRecording&>(recording).entries();
+  const auto& loop = static_cast<const CpuRecording&>(recording);
+  do {
+    replay_once(loop);
+    if (loop.again() != nullptr) look();
+  } while (loop.again() != nullptr && *loop.again() != 0);
+}
+
+void CpuStream::replay_once(const CpuRecording& recording) {
+  const auto& entries = recording.entries();
   if (queue_) {
     queue_->barrier();
     for (const Entry& entry : entries)

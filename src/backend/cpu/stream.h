@@ -24,13 +24,17 @@ void refuse_while_recording(std::string_view did);
 
 class CpuRecording final : public Recording {
  public:
-  explicit CpuRecording(std::vector<Entry> entries) : entries_(std::move(entries)) {}
+  // `again`: of a loop, says after each iteration whether there is another.
+  explicit CpuRecording(std::vector<Entry> entries, const int32_t* again = nullptr)
+      : entries_(std::move(entries)), again_(again) {}
   [[nodiscard]] int num_nodes() const override;
   [[nodiscard]] std::vector<RecordedNode> nodes() const override;
   [[nodiscard]] const std::vector<Entry>& entries() const { return entries_; }
+  [[nodiscard]] const int32_t* again() const { return again_; }
 
  private:
   std::vector<Entry> entries_;
+  const int32_t* again_;
 };
 
 class CpuEvent final : public Event {
@@ -61,12 +65,14 @@ class CpuStream final : public Stream {
   void copy_to_host(void* host, const void* device, int64_t bytes) override;
   void fill(void* device, uint32_t pattern, int64_t bytes) override;
   void begin_recording() override;
+  void begin_loop_recording(const int32_t* again) override;
   std::unique_ptr<Recording> end_recording() override;
   void abandon_recording() noexcept override;
   void replay(const Recording& recording) override;
   void record(Event& event) override;
   void wait(const Event& event) override;
   void synchronize() override;
+  void check() override { look(); }
 
   // One unit of work of the launch in progress, or of a launch of its own.
   void enqueue(Task task);
@@ -77,6 +83,7 @@ class CpuStream final : public Stream {
 
  private:
   void commit(Entry entry);
+  void replay_once(const CpuRecording& recording);
   void run(const Task& task, std::string_view op) const;
   void look();
 
@@ -84,6 +91,7 @@ class CpuStream final : public Stream {
   std::optional<ShuffledQueue> queue_;
   bool recording_ = false;
   std::vector<Entry> recorded_;
+  const int32_t* recorded_again_ = nullptr;
   std::optional<Entry> launching_;
   std::string label_;  // of the launch in progress or, while recording, of the latest one
 };

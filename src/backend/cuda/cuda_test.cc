@@ -31,6 +31,9 @@ TEST_F(CudaTest, NodesOfARecordingCarryTheLabelsOfTheirLaunches) {
   EXPECT_NE(nodes[1].kernel.find("pack_kernel"), std::string::npos) << nodes[1].kernel;
   EXPECT_EQ(nodes[2].op, "fill");
   EXPECT_EQ(nodes[3].op, "silu.7");
+  EXPECT_EQ(nodes[0].edge, Edge::kNone);
+  EXPECT_EQ(nodes[1].edge, Edge::kFull);  // behind a copy
+  EXPECT_EQ(nodes[3].edge, Edge::kProgrammatic);
 }
 
 TEST_F(CudaTest, ALaunchThatAllocatesFromTheDeviceIsAnErrorThatNamesTheOp) {

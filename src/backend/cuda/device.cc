@@ -8,6 +8,7 @@
 #include "backend/cuda/context.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/memory.h"
+#include "backend/cuda/persistent.h"
 #include "backend/cuda/source_hash.h"
 #include "backend/cuda/stream.h"
 #include "backend/cuda/tracer.h"
@@ -89,6 +90,10 @@ CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
   kernels_ = KernelTable(all_kernels());
   tuner_ = std::make_unique<Tuner>(tuning_key(properties),
                                    create_launch_timer(*this, properties.l2CacheSize));
+}
+
+std::span<const PersistentKernel> CudaDevice::persistent_kernels() const {
+  return cuda::persistent_kernels();
 }
 
 DeviceInfo CudaDevice::info() const {

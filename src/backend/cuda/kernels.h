@@ -17,6 +17,7 @@ std::span<const Kernel> row_kernels();           // rows.cu: embedding, gather_r
 std::span<const Kernel> rope_kernels();          // rope.cu: rope, kv_write, rope_kv_write
 std::span<const Kernel> attention_kernels();     // attention.cu: attention
 std::span<const Kernel> sample_kernels();        // sample.cu: sample
+std::span<const Kernel> advance_kernels();       // advance.cu: advance
 
 // All of the above.
 std::vector<Kernel> all_kernels();

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -50,8 +51,12 @@ struct Chip {
 };
 const Chip& chip(Device& device);
 
-// Should launches overlap with their predecessor's tail? The one switch for all kernels of ours.
-inline constexpr bool kOverlapLaunches = true;
+// Do launches overlap with their predecessor's tail? The one switch for all kernels of ours. Not
+// with ENCORE_SERIAL_LAUNCHES in the environment: tools that watch memory do not follow it.
+inline bool overlap_launches() {
+  static const bool overlap = std::getenv("ENCORE_SERIAL_LAUNCHES") == nullptr;
+  return overlap;
+}
 
 // Shape of one launch.
 struct Grid {
@@ -70,7 +75,7 @@ void launch(Stream& stream, const Grid& grid, void (*kernel)(Params...), Args&&.
   if (grid.blocks.x == 0 || grid.blocks.y == 0 || grid.blocks.z == 0) return;
   cudaLaunchAttribute attributes[2] = {};
   unsigned num_attributes = 0;
-  if (kOverlapLaunches && grid.overlap) {
+  if (grid.overlap && overlap_launches()) {
     cudaLaunchAttribute& attribute = attributes[num_attributes++];
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;

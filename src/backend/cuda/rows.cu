@@ -17,8 +17,19 @@ struct Source {
   int64_t stride;
   int64_t num_rows;
   const int32_t* ids;
-  const float* fill;  // value of rows whose id is no row; null: 0
+  const float* fill;           // value of rows whose id is no row; null: 0
+  const int32_t* last_tokens;  // what an id of -2 - i stands for; null: nothing
+  int num_last_tokens;
 };
+
+template <typename T>
+__device__ int64_t source_row(const Source<T>& source, int64_t row) {
+  const int64_t id = source.ids[row];
+  const int64_t last = -2 - id;
+  const bool is_last_token =
+      source.last_tokens != nullptr && last >= 0 && last < source.num_last_tokens;
+  return is_last_token ? source.last_tokens[last] : id;
+}
 
 template <typename T>
 struct Target {
@@ -34,7 +45,7 @@ __global__ void copy_rows_kernel(Target<T> out, Source<T> source, int num_items)
   if (item >= num_items) return;
   const int64_t row = blockIdx.x;
   const int64_t column = static_cast<int64_t>(item) * kSize;
-  const int64_t id = source.ids[row];
+  const int64_t id = source_row(source, row);
   T* target = out.data + row * out.stride + column;
   if (id >= 0 && id < source.num_rows) {
     const T* from = source.data + id * source.stride + column;
@@ -55,10 +66,15 @@ __global__ void copy_rows_kernel(Target<T> out, Source<T> source, int num_items)
 struct Operands {
   int source;
   int ids;
-  int fill;  // -1: none
+  size_t fill;         // beyond the last: none
+  size_t last_tokens;  // beyond the last: none
+  // The first launch of a step waits for all of the last one, so that whatever follows may read
+  // lengths, page tables and old K and V before it waits for its own predecessor.
+  bool starts_step;
 };
-constexpr Operands kEmbedding{1, 0, 2};
-constexpr Operands kGatherRows{0, 1, -1};
+constexpr size_t kNone = 16;
+constexpr Operands kEmbedding{1, 0, 2, 3, true};
+constexpr Operands kGatherRows{0, 1, kNone, kNone, false};
 
 template <const Operands& kOperands>
 bool is_packed(const KernelArgs& args) {
@@ -68,14 +84,15 @@ bool is_packed(const KernelArgs& args) {
 }
 
 template <typename T, int kSize>
-void launch_copy(Stream& stream, const TensorView& out, const Source<T>& source) {
+void launch_copy(Stream& stream, const TensorView& out, const Source<T>& source, bool overlap) {
   const int64_t items = out.row_elements() / kSize;
   if (items == 0) return;
   const int64_t threads = std::min(kMaxThreads, round_up(items, 32));
   launch(stream,
          {.blocks = dim3(static_cast<unsigned>(out.num_rows()),
                          static_cast<unsigned>(div_up(items, threads))),
-          .threads = static_cast<unsigned>(threads)},
+          .threads = static_cast<unsigned>(threads),
+          .overlap = overlap},
          copy_rows_kernel<T, kSize>, Target<T>{out.as<T>(), out.row_stride}, source,
          static_cast<int>(items));
 }
@@ -85,12 +102,22 @@ BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
   const TensorView out = args.outputs[0];
   const TensorView source = args.inputs[kOperands.source];
   const auto* ids = args.inputs[kOperands.ids].as<const int32_t>();
-  const float* fill = kOperands.fill < 0 ? nullptr : args.inputs[kOperands.fill].as<const float>();
+  const auto optional = [&](size_t i) {
+    return i < args.inputs.size() ? &args.inputs[i] : nullptr;
+  };
+  const TensorView* fills = optional(kOperands.fill);
+  const float* fill = fills == nullptr ? nullptr : fills->as<const float>();
+  const TensorView* last = optional(kOperands.last_tokens);
+  const auto* last_tokens = last == nullptr ? nullptr : last->as<const int32_t>();
+  const int num_last_tokens = last == nullptr ? 0 : static_cast<int>(last->shape[0]);
   return [=](Stream& stream, const StepShape& /*step*/) {
     visit_element(out.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
       launch_copy<T, kPacked ? Pack<T>::kSize : 1>(
-          stream, out, {source.as<const T>(), source.row_stride, source.num_rows(), ids, fill});
+          stream, out,
+          {source.as<const T>(), source.row_stride, source.num_rows(), ids, fill, last_tokens,
+           num_last_tokens},
+          !kOperands.starts_step);
     });
   };
 }

@@ -43,7 +43,7 @@ double CudaEvent::milliseconds_since(const Event& start) const {
 CudaStream::CudaStream(int ordinal) : ordinal_(ordinal) {
   forbid_while_recording("a stream is created");
   use_device(ordinal);
-  check(cudaStreamCreateWithFlags(stream_.put(), cudaStreamNonBlocking), "cudaStreamCreate");
+  cuda::check(cudaStreamCreateWithFlags(stream_.put(), cudaStreamNonBlocking), "cudaStreamCreate");
 }
 
 CudaStream::~CudaStream() {
@@ -68,7 +68,7 @@ void CudaStream::launch(const LaunchAttributes& attributes, const BoundLaunch& b
     label_new_nodes(attributes.label);
   } else {
     // A launch function from outside the library may not have looked.
-    check(cudaGetLastError(), "launch");
+    cuda::check(cudaGetLastError(), "launch");
   }
 }
 
@@ -77,8 +77,9 @@ void CudaStream::copy_to_device(void* device, const void* host, int64_t bytes) {
   use_device(ordinal_);
   fault::checkpoint("copy");
   const TraceScope trace({TraceKind::kCopyCall, "copy_to_device"});
-  check(cudaMemcpyAsync(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, get()),
-        "copy to the device");
+  cuda::check(
+      cudaMemcpyAsync(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, get()),
+      "copy to the device");
   if (capture_) label_new_nodes("copy_to_device");
 }
 
@@ -87,8 +88,9 @@ void CudaStream::copy_to_host(void* host, const void* device, int64_t bytes) {
   use_device(ordinal_);
   fault::checkpoint("copy");
   const TraceScope trace({TraceKind::kCopyCall, "copy_to_host"});
-  check(cudaMemcpyAsync(host, device, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, get()),
-        "copy to the host");
+  cuda::check(
+      cudaMemcpyAsync(host, device, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, get()),
+      "copy to the host");
   if (capture_) label_new_nodes("copy_to_host");
 }
 
@@ -107,17 +109,43 @@ void CudaStream::begin_recording() {
   // Thread-local: other threads may allocate and free meanwhile.
   const cudaError_t status = cudaStreamBeginCapture(get(), cudaStreamCaptureModeThreadLocal);
   if (status != cudaSuccess) capture_.reset();
-  check(status, "cudaStreamBeginCapture");
+  cuda::check(status, "cudaStreamBeginCapture");
+}
+
+void CudaStream::begin_loop_recording(const int32_t* again) {
+  use_device(ordinal_);
+  fault::checkpoint("begin_recording");
+  capture_.emplace();
+  try {
+    auto [loop, body] = create_loop(again);
+    cuda::check(cudaStreamBeginCaptureToGraph(get(), body, nullptr, nullptr, 0,
+                                              cudaStreamCaptureModeThreadLocal),
+                "cudaStreamBeginCaptureToGraph");
+    capture_->loop = std::move(loop);
+  } catch (...) {
+    capture_.reset();
+    throw;
+  }
 }
 
 std::unique_ptr<Recording> CudaStream::end_recording() {
   ENCORE_CHECK(capture_.has_value(), "end_recording() without begin_recording()");
   fault::checkpoint("end_recording");
+  if (capture_->loop) {
+    launch_loop_end(*this, *capture_->loop);
+    label_new_nodes("loop");
+  }
   GraphHandle graph;
-  const cudaError_t status = cudaStreamEndCapture(get(), graph.put());
+  cudaGraph_t captured = nullptr;
+  const cudaError_t status = cudaStreamEndCapture(get(), &captured);
+  if (capture_->loop) {
+    graph = std::move(capture_->loop->graph);  // which owns its body, the captured
+  } else {
+    *graph.put() = captured;
+  }
   std::vector<NodeLabel> labels = std::move(capture_->labels);
   capture_.reset();
-  check(status, "cudaStreamEndCapture");
+  cuda::check(status, "cudaStreamEndCapture");
   return std::make_unique<CudaRecording>(std::move(graph), std::move(labels), get());
 }
 
@@ -125,8 +153,10 @@ void CudaStream::abandon_recording() noexcept {
   if (!capture_) return;
   {
     GraphHandle graph;
-    cudaStreamEndCapture(get(), graph.put());
-    cudaGetLastError();  // a capture that was broken ends with an error
+    cudaGraph_t captured = nullptr;
+    cudaStreamEndCapture(get(), &captured);
+    if (!capture_->loop) *graph.put() = captured;  // the body of a loop is the loop's
+    cudaGetLastError();                            // a capture that was broken ends with an error
   }
   capture_.reset();
 }
@@ -137,26 +167,32 @@ void CudaStream::replay(const Recording& recording) {
   fault::checkpoint("replay");
   const TraceScope trace(
       {TraceKind::kLaunchCall, "", &static_cast<const CudaRecording&>(recording)});
-  check(cudaGraphLaunch(trace.executable(), get()), "cudaGraphLaunch");
+  cuda::check(cudaGraphLaunch(trace.executable(), get()), "cudaGraphLaunch");
 }
 
 void CudaStream::record(Event& event) {
   forbid_while_recording("an event is recorded");
   use_device(ordinal_);
-  check(cudaEventRecord(static_cast<CudaEvent&>(event).get(), get()), "cudaEventRecord");
+  cuda::check(cudaEventRecord(static_cast<CudaEvent&>(event).get(), get()), "cudaEventRecord");
 }
 
 void CudaStream::wait(const Event& event) {
   forbid_while_recording("a stream waits for an event");
-  check(cudaStreamWaitEvent(get(), static_cast<const CudaEvent&>(event).get(), 0),
-        "cudaStreamWaitEvent");
+  cuda::check(cudaStreamWaitEvent(get(), static_cast<const CudaEvent&>(event).get(), 0),
+              "cudaStreamWaitEvent");
+}
+
+void CudaStream::check() {
+  const cudaError_t status = cudaStreamQuery(get());
+  if (status != cudaErrorNotReady) return cuda::check(status, "the stream");
+  cudaGetLastError();
 }
 
 void CudaStream::synchronize() {
   forbid_while_recording("a stream is synchronised");
   fault::checkpoint("synchronize");
   const TraceScope trace({TraceKind::kWaitCall});
-  check(cudaStreamSynchronize(get()), "cudaStreamSynchronize");
+  cuda::check(cudaStreamSynchronize(get()), "cudaStreamSynchronize");
 }
 
 }  // namespace encore::cuda

@@ -23,6 +23,13 @@ class CudaEvent final : public Event {
   EventHandle event_;
 };
 
+// The graph around what is recorded of a loop.
+struct LoopCapture {
+  GraphHandle graph;  // its only node repeats its body, which is what is captured
+  cudaGraphConditionalHandle goes_on{};
+  const int32_t* again = nullptr;
+};
+
 class CudaStream final : public Stream {
  public:
   explicit CudaStream(int ordinal);
@@ -36,12 +43,14 @@ class CudaStream final : public Stream {
   void copy_to_host(void* host, const void* device, int64_t bytes) override;
   void fill(void* device, uint32_t pattern, int64_t bytes) override;
   void begin_recording() override;
+  void begin_loop_recording(const int32_t* again) override;
   std::unique_ptr<Recording> end_recording() override;
   void abandon_recording() noexcept override;
   void replay(const Recording& recording) override;
   void record(Event& event) override;
   void wait(const Event& event) override;
   void synchronize() override;
+  void check() override;
 
   [[nodiscard]] cudaStream_t get() const { return stream_.get(); }
 
@@ -50,6 +59,7 @@ class CudaStream final : public Stream {
   struct Capture {
     CaptureLock lock;
     std::vector<NodeLabel> labels;
+    std::optional<LoopCapture> loop;
   };
   void label_new_nodes(std::string_view label);
 
@@ -60,6 +70,12 @@ class CudaStream final : public Stream {
 
 // fill.cu: a kernel, because a memset node on addresses without memory cannot be instantiated.
 void launch_fill(Stream& stream, void* device, uint32_t pattern, int64_t bytes);
+// loop.cu
+// The graph of a loop, and its empty body for the capture.
+std::pair<LoopCapture, cudaGraph_t> create_loop(const int32_t* again);
+// The end of an iteration: asks *again whether there is another.
+void launch_loop_end(Stream& stream, const LoopCapture& loop);
+// fill.cu
 void launch_fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev);
 
 }  // namespace encore::cuda

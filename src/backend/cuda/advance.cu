@@ -1,0 +1,122 @@
+// advance: the end of a step, in one block. It publishes the step's tokens to the host and makes
+// the step's inputs those of the next step.
+//
+// The hand-over to the host is message passing: every thread writes its tokens into host memory, a
+// barrier orders them before thread 0, and thread 0's release at system scope publishes them all
+// (docs/memory-model.md, "message passing by st.release and ld.acquire").
+#include <algorithm>
+#include <array>
+
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/launch.h"
+#include "backend/cuda/memory_order.cuh"
+
+namespace encore::cuda {
+namespace {
+
+constexpr int kMaxThreads = 256;
+constexpr int kRunUntil = 16;  // in ring_marks; its cache line is the host's
+
+// The operands, as in ops.h.
+struct Advance {
+  const int32_t* next;
+  const int32_t* page_table;
+  const int32_t* stop_tokens;
+  const int32_t* max_lens;
+  int32_t* ids;
+  int32_t* positions;
+  int32_t* slots;
+  int32_t* kv_lens;
+  int32_t* last_tokens;
+  uint32_t* clock;
+  int32_t* ring;
+  uint32_t* marks;
+  int num_rows;
+  int max_pages;
+  int num_stops;
+  int page_size;
+  int ring_steps;
+  int ring_rows;
+  bool moves_rows;  // a uniform step of one token per sequence
+};
+
+__device__ bool ends(const Advance& a, int row, int32_t token, int32_t kv_len) {
+  bool stop = kv_len + 1 >= a.max_lens[row] || kv_len >= a.max_pages * a.page_size;
+  for (int i = 0; i < a.num_stops; ++i)
+    stop |= a.stop_tokens[row * a.num_stops + i] == token;
+  return stop;
+}
+
+// Is the row one of the next step?
+__device__ bool move_on(const Advance& a, int row, int32_t token) {
+  const int32_t position = a.kv_lens[row];
+  if (position == 0) return false;
+  const bool last = ends(a, row, token, position);
+  const int32_t page = last ? 0 : a.page_table[row * a.max_pages + position / a.page_size];
+  a.ids[row] = last ? -1 : token;
+  a.positions[row] = last ? 0 : position;
+  a.slots[row] = last ? -1 : page * a.page_size + position % a.page_size;
+  a.kv_lens[row] = last ? 0 : position + 1;
+  return !last;
+}
+
+__global__ void __launch_bounds__(kMaxThreads) advance_kernel(Advance a) {
+  // The host's word, not a launch's: read while the kernel before still runs.
+  const uint32_t run_until = threadIdx.x == 0 ? ld_relaxed<Scope::kSystem>(a.marks + kRunUntil) : 0;
+  begin_kernel();
+  const uint32_t done = a.clock[0];
+  int32_t* const ring = a.ring + static_cast<int64_t>(done % a.ring_steps) * a.ring_rows;
+  bool any_left = false;
+  for (int row = static_cast<int>(threadIdx.x); row < a.num_rows;
+       row += static_cast<int>(blockDim.x)) {
+    const int32_t token = a.next[row];
+    ring[row] = token;
+    a.last_tokens[row] = token;
+    if (a.moves_rows) any_left |= move_on(a, row, token);
+  }
+  any_left = __syncthreads_or(any_left);
+  if (threadIdx.x != 0) return;
+  a.clock[0] = done + 1;
+  a.clock[1] = any_left && static_cast<int32_t>(run_until - (done + 1)) > 0 ? 1 : 0;
+  st_release<Scope::kSystem>(a.marks, done + 1);
+}
+
+BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
+  const auto in = [&](size_t i) { return args.inputs[i].as<int32_t>(); };
+  const auto columns = [&](size_t i) { return static_cast<int>(args.inputs[i].shape[1]); };
+  const Advance advance{.next = in(0),
+                        .page_table = in(1),
+                        .stop_tokens = in(2),
+                        .max_lens = in(3),
+                        .ids = in(4),
+                        .positions = in(5),
+                        .slots = in(6),
+                        .kv_lens = in(7),
+                        .last_tokens = in(8),
+                        .clock = reinterpret_cast<uint32_t*>(in(9)),
+                        .ring = in(10),
+                        .marks = reinterpret_cast<uint32_t*>(in(11)),
+                        .num_rows = static_cast<int>(args.inputs[0].shape[0]),
+                        .max_pages = columns(1),
+                        .num_stops = columns(2),
+                        .page_size = static_cast<int>(args.attrs.get_int("page_size")),
+                        .ring_steps = static_cast<int>(args.inputs[10].shape[0]),
+                        .ring_rows = columns(10),
+                        .moves_rows = args.step.q == 1};
+  const auto threads =
+      static_cast<unsigned>(std::clamp<int64_t>(round_up(advance.num_rows, 32), 32, kMaxThreads));
+  return [=](Stream& stream, const StepShape& /*step*/) {
+    launch(stream, {.blocks = 1, .threads = threads}, advance_kernel, advance);
+  };
+}
+
+}  // namespace
+
+std::span<const Kernel> advance_kernels() {
+  static constexpr std::array<Kernel, 1> kRows = {{
+      {"advance", "advance.block", nullptr, nullptr, bind},
+  }};
+  return kRows;
+}
+
+}  // namespace encore::cuda

@@ -1,0 +1,163 @@
+// One loop, however far the device runs ahead of the host: no step in flight, one, or a burst.
+#include <map>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "engine/tiny_model.h"
+
+namespace encore::engine {
+namespace {
+
+using testing::Tiny;
+
+LoadOptions options() {
+  LoadOptions options;
+  options.limits = {.max_num_tokens = 32, .max_batch_size = 4, .max_q = 1, .max_seq_len = 128};
+  options.kv_tokens = 512;
+  options.dtype = DType::kF32;  // so that a sequence's tokens do not depend on its bucket
+  options.bursts = true;
+  return options;
+}
+
+struct Story {
+  std::map<SequenceId, std::vector<int32_t>> tokens;
+  std::map<SequenceId, Finish> finishes;
+  int64_t steps = 0;
+};
+
+class OverlapTest : public testing::DeviceTest {
+ protected:
+  void SetUp() override {
+    DeviceTest::SetUp();
+    if (IsSkipped()) return;
+    model_ = std::make_unique<LoadedModel>(*device_, testing::tiny_model(Tiny::kLlama), options());
+  }
+
+  // Seven sequences that come one by one, more than run at once: long prompts, lone tokens, stop
+  // tokens that some of them meet, samplers with a seed.
+  Story tell(const EngineOptions& how, const std::vector<int32_t>& stops = {}) {
+    Engine engine(*model_, how);
+    Story story;
+    std::mt19937 random(17);
+    int left_to_add = 7;
+    const auto add = [&] {
+      Request request;
+      request.prompt.resize(1 + random() % 45);
+      for (int32_t& token : request.prompt)
+        token = static_cast<int32_t>(random() % 1000);
+      request.max_tokens = 1 + static_cast<int64_t>(random() % 40);
+      request.sampling.temperature = left_to_add % 2 == 0 ? 0.0F : 1.0F;
+      request.sampling.seed = left_to_add;
+      request.stop_tokens = stops;
+      --left_to_add;
+      ASSERT_TRUE(std::holds_alternative<SequenceId>(engine.add(std::move(request))));
+    };
+    add();
+    int64_t num_tokens = 0;
+    const auto on_token = [&](const Generated& generated) {
+      story.tokens[generated.sequence].push_back(generated.token);
+      if (generated.finish) story.finishes[generated.sequence] = *generated.finish;
+      if (++num_tokens % 5 == 0 && left_to_add > 0) add();
+    };
+    while (engine.step(on_token) || left_to_add > 0) {
+      if (left_to_add > 0 && story.finishes.size() + left_to_add == 7) add();
+    }
+    for (const StepCount& count : engine.step_counts())
+      story.steps += count.steps;
+    return story;
+  }
+
+  std::unique_ptr<LoadedModel> model_;
+};
+
+TEST_P(OverlapTest, ASequenceGetsTheSameTokensHoweverFarTheDeviceRunsAhead) {
+  const Story alone = tell({.overlap = false});
+  EXPECT_EQ(alone.finishes.size(), 7U);
+  const EngineOptions ways[] = {{.overlap = true},
+                                {.overlap = false, .burst_steps = 8},
+                                {.overlap = true, .burst_steps = 64}};
+  for (const EngineOptions& way : ways) {
+    SCOPED_TRACE(fmt::format("overlap {}, bursts of {}", *way.overlap, way.burst_steps));
+    const Story story = tell(way);
+    EXPECT_EQ(story.tokens, alone.tokens);
+    EXPECT_EQ(story.finishes, alone.finishes);
+  }
+}
+
+TEST_P(OverlapTest, AStopTokenEndsASequenceThatHasRunFurther) {
+  std::vector<int32_t> stops;
+  for (const auto& [id, tokens] : tell({.overlap = false}).tokens)
+    stops.push_back(tokens[tokens.size() / 2]);
+  const Story alone = tell({.overlap = false}, stops);
+  for (const EngineOptions& way :
+       {EngineOptions{.overlap = true}, EngineOptions{.overlap = true, .burst_steps = 16}}) {
+    const Story story = tell(way, stops);
+    EXPECT_EQ(story.tokens, alone.tokens);
+    EXPECT_EQ(story.finishes, alone.finishes);
+  }
+  // More than the device is told of.
+  stops.resize(model::kMaxStopTokens, 0);
+  stops.insert(stops.begin(), {1, 2, 3});
+  EXPECT_EQ(tell({.overlap = true, .burst_steps = 16}, stops).tokens,
+            tell({.overlap = false}, stops).tokens);
+}
+
+TEST_P(OverlapTest, StepsAfterTheFirstDecodeCopyNoInputs) {
+  Engine engine(*model_, {.overlap = true});
+  ASSERT_TRUE(std::holds_alternative<SequenceId>(engine.add({.prompt = {1, 2}, .max_tokens = 30})));
+  std::vector<int32_t> tokens;
+  const auto keep = [&](const Generated& generated) { tokens.push_back(generated.token); };
+  for (int i = 0; i < 4; ++i)
+    engine.step(keep);
+  // The host's twin is no longer read: what stands in it does not matter.
+  for (const auto name : {"ids", "positions", "kv_lens"}) {
+    for (int32_t& value : model_->executor().inputs().host<int32_t>(name))
+      value = 77;
+  }
+  while (engine.step(keep)) {
+  }
+  std::vector<int32_t> expected;
+  Engine other(*model_, {.overlap = false});
+  ASSERT_TRUE(std::holds_alternative<SequenceId>(other.add({.prompt = {1, 2}, .max_tokens = 30})));
+  while (other.step([&](const Generated& generated) { expected.push_back(generated.token); })) {
+  }
+  EXPECT_EQ(tokens, expected);
+}
+
+TEST_P(OverlapTest, ABurstIsOneLaunchAndEndsWithItsSequences) {
+  Engine engine(*model_, {.overlap = false, .burst_steps = 64});
+  ASSERT_TRUE(std::holds_alternative<SequenceId>(engine.add({.prompt = {4}, .max_tokens = 21})));
+  ASSERT_TRUE(std::holds_alternative<SequenceId>(engine.add({.prompt = {5}, .max_tokens = 50})));
+  const int64_t before = model_->executor().recordings().stats().replays;
+  int64_t tokens = 0;
+  while (engine.step([&](const Generated&) { ++tokens; })) {
+  }
+  EXPECT_EQ(tokens, 71);
+  EXPECT_LE(model_->executor().recordings().stats().replays - before, 4);
+}
+
+TEST_P(OverlapTest, TokensInFlightSurviveSleep) {
+  const auto run = [&](const EngineOptions& how, bool sleeps) {
+    Engine engine(*model_, how);
+    (void)engine.add({.prompt = {1, 2, 3}, .max_tokens = 40});
+    std::vector<int32_t> tokens;
+    int step = 0;
+    while (engine.step([&](const Generated& generated) { tokens.push_back(generated.token); })) {
+      if (!sleeps || ++step % 3 != 0) continue;
+      engine.sleep(SleepDepth::kKv);
+      engine.wake();
+    }
+    return tokens;
+  };
+  const auto expected = run({.overlap = false}, false);
+  EXPECT_EQ(expected.size(), 40U);
+  EXPECT_EQ(run({.overlap = true}, true), expected);
+  EXPECT_EQ(run({.overlap = true, .burst_steps = 8}, true), expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, OverlapTest, ::testing::Values("Cpu", "CpuShuffled", "Cuda"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace encore::engine

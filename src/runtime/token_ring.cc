@@ -1,0 +1,38 @@
+#include "runtime/token_ring.h"
+
+#include <atomic>
+
+namespace encore::runtime {
+namespace {
+
+constexpr size_t kPublished = 0;  // in ring_marks
+constexpr size_t kRunUntil = 16;
+
+}  // namespace
+
+TokenRing::TokenRing(const ir::Graph& graph, const Resident& resident) {
+  const auto ring = graph.find_value("token_ring");
+  const auto marks = graph.find_value("ring_marks");
+  if (!ring || !marks) return;
+  ring_ = resident.view(*ring);
+  marks_ = resident.view(*marks).as<int32_t>();
+}
+
+StepNumber TokenRing::published() const {
+  if (marks_ == nullptr) return 0;
+  return static_cast<StepNumber>(
+      std::atomic_ref(marks_[kPublished]).load(std::memory_order_acquire));
+}
+
+std::span<const int32_t> TokenRing::tokens(StepNumber step) const {
+  ENCORE_CHECK(is_before(step, published()), "step {} is not published", step);
+  const int64_t rows = ring_.shape[1];
+  return {ring_.as<int32_t>() + step % ring_.shape[0] * rows, static_cast<size_t>(rows)};
+}
+
+void TokenRing::run_until(StepNumber step) {
+  ENCORE_CHECK(marks_ != nullptr, "a program that publishes nothing has no bursts");
+  std::atomic_ref(marks_[kRunUntil]).store(static_cast<int32_t>(step), std::memory_order_release);
+}
+
+}  // namespace encore::runtime

@@ -1,0 +1,40 @@
+// The host's end of what a step publishes: its tokens, in memory that both sides see. Nothing is
+// copied and nothing waits for the device: the device writes the tokens, then counts the step.
+// See `advance` in ops.h for the device's end.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "ir/graph.h"
+#include "runtime/resident.h"
+
+namespace encore::runtime {
+
+// Steps are numbered as they are launched. Numbers wrap, so compare them by is_before() only.
+using StepNumber = uint32_t;
+constexpr bool is_before(StepNumber a, StepNumber b) {
+  return static_cast<int32_t>(a - b) < 0;
+}
+
+// Threads: any. Lifetime: refers to the memory of `resident`.
+class TokenRing {
+ public:
+  // Of a graph that ends with `advance`; of any other, nothing is ever published.
+  TokenRing(const ir::Graph& graph, const Resident& resident);
+
+  // The first step that is not published.
+  [[nodiscard]] StepNumber published() const;
+  // A token a row of a published step, padding rows included. Stays readable until `capacity()`
+  // later steps have been launched.
+  [[nodiscard]] std::span<const int32_t> tokens(StepNumber step) const;
+  // Bursts go on until this step is the next, or no sequence is left.
+  void run_until(StepNumber step);
+  [[nodiscard]] int64_t capacity() const { return ring_.shape.rank() == 0 ? 0 : ring_.shape[0]; }
+
+ private:
+  TensorView ring_;           // i32[E,M]
+  int32_t* marks_ = nullptr;  // ring_marks
+};
+
+}  // namespace encore::runtime
