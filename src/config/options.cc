@@ -59,7 +59,8 @@ constexpr Option kOptions[] = {
      "the "
      "host; auto: on a GPU"},
     {"burst_steps", &Options::burst_steps, "steps", "1", "", 1, 64,
-     "Where all sequences decode, launch once and let the GPU run up to so many steps ahead of what "
+     "Where all sequences decode, launch once and let the GPU run up to so many steps ahead of "
+     "what "
      "the host has read, watching stop tokens and lengths itself; 1: no bursts, whose recordings "
      "take four times the memory"},
     {"max_batch_size", &Options::max_batch_size, "sequences", "what the request needs", "", 1,

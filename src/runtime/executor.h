@@ -55,7 +55,7 @@ struct ExecutorOptions {
   RecordOrder record_order = RecordOrder::kDescending;
   EagerSteps eager_steps = EagerSteps::kAllow;
   bool persistent = false;  // runs of launches as persistent kernels, where the device has some
-  bool bursts = false;  // also record bursts of every full step of one token per sequence
+  bool bursts = false;      // also record bursts of every full step of one token per sequence
 };
 
 // What the host knows of a step's lengths and a recording does not.
