@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <fstream>
 #include <memory>
+#include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,6 +17,7 @@
 #include "cli/npy.h"
 #include "cli/open.h"
 #include "cli/verbs.h"
+#include "engine/input_writer.h"
 #include "engine/loaded_model.h"
 
 namespace encore::cli {
@@ -80,21 +83,10 @@ std::string path_of(const std::string& out, size_t number) {
 void run_step(engine::LoadedModel& model, const Prompt& prompt, int64_t first, int64_t count) {
   runtime::Executor& executor = model.executor();
   executor.begin({count, 1, count <= model.limits().max_q ? static_cast<int>(count) : 0});
-  runtime::StepInputs& inputs = executor.inputs();
-  const auto ids = inputs.host<int32_t>("ids");
-  const auto positions = inputs.host<int32_t>("positions");
-  const auto slots = inputs.host<int32_t>("slots");
-  for (int64_t i = 0; i < count; ++i) {
-    ids[i] = prompt[first + i];
-    positions[i] = slots[i] = static_cast<int32_t>(first + i);
-  }
-  const auto page_table = inputs.host<int32_t>("page_table");
-  for (int32_t page = 0; page * model.page_size() < first + count; ++page)
-    page_table[page] = page;
-  inputs.host<int32_t>("kv_lens")[0] = static_cast<int32_t>(first + count);
-  const auto query_starts = inputs.host<int32_t>("query_starts");
-  query_starts[0] = 0;
-  query_starts[1] = static_cast<int32_t>(count);
+  std::vector<int32_t> pages((first + count + model.page_size() - 1) / model.page_size());
+  std::iota(pages.begin(), pages.end(), 0);
+  engine::InputWriter(executor.inputs(), model.page_size())
+      .add({std::span(prompt).subspan(first, count), first, pages, {}});
   executor.launch({count, first + count});
 }
 

@@ -2,18 +2,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <span>
+
+#include "engine/input_writer.h"
 
 namespace encore::engine {
 namespace {
 
 sched::SchedulerLimits scheduler_limits(const runtime::Limits& limits) {
   return {limits.max_num_tokens, limits.max_batch_size, limits.max_mixed_tokens, limits.max_q};
-}
-
-// Pages first, so that a token's slot is a division away.
-int32_t slot_of(const sched::Counts& counts, int64_t position, int64_t page_size) {
-  return static_cast<int32_t>(counts.pages[position / page_size] * page_size +
-                              position % page_size);
 }
 
 }  // namespace
@@ -173,53 +170,25 @@ void Engine::advance_counts(const sched::Plan& plan) {
   }
 }
 
-// Writes the real rows of every step input; see model/graph.h for what each holds.
 void Engine::pack(const sched::Plan& plan) {
-  runtime::StepInputs& inputs = model_.executor().inputs();
-  const auto ids = inputs.host<int32_t>("ids");
-  const auto positions = inputs.host<int32_t>("positions");
-  const auto slots = inputs.host<int32_t>("slots");
-  const auto page_table = inputs.host<int32_t>("page_table");
-  const auto kv_lens = inputs.host<int32_t>("kv_lens");
-  const auto query_starts = inputs.host<int32_t>("query_starts");
-  const auto last_rows = inputs.host<int32_t>("last_rows");
-  const auto stop_tokens = inputs.host<int32_t>("stop_tokens");
-  const auto max_lens = inputs.host<int32_t>("max_lens");
-  const auto temperature = inputs.host<float>("temperature");
-  const auto top_k = inputs.host<int32_t>("top_k");
-  const auto top_p = inputs.host<float>("top_p");
-  const auto min_p = inputs.host<float>("min_p");
-  const auto seed = inputs.host<int64_t>("seed");
-  const size_t max_pages = page_table.size() / kv_lens.size();
-
-  int32_t row = 0;
-  for (size_t b = 0; b < plan.runs.size(); ++b) {
-    const sched::Run& run = plan.runs[b];
+  InputWriter writer(model_.executor().inputs(), model_.page_size());
+  for (const sched::Run& run : plan.runs) {
     const sched::Counts& counts = scheduler_.counts(run.sequence);
     const Sequence& sequence = sequences_.at(run.sequence);
-    query_starts[b] = row;
-    for (int64_t position = run.first; position < run.first + run.count; ++position, ++row) {
-      const bool is_known = position < std::ssize(sequence.tokens);
-      ids[row] = is_known ? sequence.tokens[position] : model::last_token_of(sequence.row);
-      positions[row] = static_cast<int32_t>(position);
-      slots[row] = slot_of(counts, position, model_.page_size());
+    StepRows rows{{},
+                  run.first,
+                  counts.pages,
+                  sequence.request.sampling,
+                  sequence.request.stop_tokens,
+                  counts.max_tokens};
+    const int32_t under_way = model::last_token_of(sequence.row);
+    if (run.first < std::ssize(sequence.tokens)) {
+      rows.ids = std::span(sequence.tokens).subspan(run.first, run.count);
+    } else {
+      rows.ids = {&under_way, 1};
     }
-    std::copy(counts.pages.begin(), counts.pages.end(), page_table.begin() + b * max_pages);
-    kv_lens[b] = static_cast<int32_t>(run.first + run.count);
-    last_rows[b] = row - 1;
-    const auto& stops = sequence.request.stop_tokens;
-    const auto row_stops = stop_tokens.subspan(b * model::kMaxStopTokens, model::kMaxStopTokens);
-    std::fill(row_stops.begin(), row_stops.end(), -1);
-    std::copy_n(stops.begin(), std::min(stops.size(), row_stops.size()), row_stops.begin());
-    max_lens[b] = static_cast<int32_t>(counts.max_tokens);
-    const sample::SamplingParams& sampling = sequence.request.sampling;
-    temperature[b] = sampling.temperature;
-    top_k[b] = sampling.top_k;
-    top_p[b] = sampling.top_p;
-    min_p[b] = sampling.min_p;
-    seed[b] = sampling.seed;
+    writer.add(rows);
   }
-  query_starts[plan.runs.size()] = row;
 }
 
 void Engine::land() {

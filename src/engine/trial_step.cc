@@ -1,16 +1,16 @@
 #include "engine/trial_step.h"
 
 #include <algorithm>
-#include <iterator>
 #include <limits>
-#include <optional>
 #include <random>
-#include <span>
+
+#include "engine/input_writer.h"
 
 namespace encore::engine {
 namespace {
 
 constexpr int64_t kLongestPast = 200;
+constexpr int64_t kNoEnd = std::numeric_limits<int32_t>::max();
 
 // A mixed step: single tokens in the first half of the sequences, prompts of about one length in
 // the others.
@@ -22,40 +22,6 @@ int64_t mixed_count(const runtime::StepRequest& request, int64_t b) {
   const int64_t i = b - singles;
   return tokens * (i + 1) / prompts - tokens * i / prompts;
 }
-
-// What a step's end reads: the rows to sample from, how, and when to stop.
-struct EndInputs {
-  std::span<int32_t> last_rows;
-  std::span<int32_t> stop_tokens;
-  std::span<int32_t> max_lens;
-  std::span<float> temperature;
-  std::span<int32_t> top_k;
-  std::span<float> top_p;
-  std::span<float> min_p;
-  std::span<int64_t> seed;
-
-  explicit EndInputs(runtime::StepInputs& inputs)
-      : last_rows(inputs.host<int32_t>("last_rows")),
-        stop_tokens(inputs.host<int32_t>("stop_tokens")),
-        max_lens(inputs.host<int32_t>("max_lens")),
-        temperature(inputs.host<float>("temperature")),
-        top_k(inputs.host<int32_t>("top_k")),
-        top_p(inputs.host<float>("top_p")),
-        min_p(inputs.host<float>("min_p")),
-        seed(inputs.host<int64_t>("seed")) {}
-
-  void write(int64_t b, const TrialStep::Sequence& sequence, int32_t last_row) const {
-    const int64_t num_stops = std::ssize(stop_tokens) / std::ssize(max_lens);
-    std::fill_n(stop_tokens.begin() + b * num_stops, num_stops, -1);
-    max_lens[b] = std::numeric_limits<int32_t>::max();  // its pages end it
-    last_rows[b] = last_row;
-    temperature[b] = sequence.sampling.temperature;
-    top_k[b] = sequence.sampling.top_k;
-    top_p[b] = sequence.sampling.top_p;
-    min_p[b] = sequence.sampling.min_p;
-    seed[b] = sequence.sampling.seed;
-  }
-};
 
 }  // namespace
 
@@ -119,34 +85,15 @@ void fill_kv(LoadedModel& model, uint64_t seed, float stddev) {
 runtime::Choice begin(LoadedModel& model, const TrialStep& step, uint64_t seed) {
   runtime::Executor& executor = model.executor();
   const runtime::Choice choice = executor.begin(step.request(model.limits()));
-  runtime::StepInputs& inputs = executor.inputs();
-  const auto ids = inputs.host<int32_t>("ids");
-  const auto positions = inputs.host<int32_t>("positions");
-  const auto slots = inputs.host<int32_t>("slots");
-  const auto page_table = inputs.host<int32_t>("page_table");
-  const auto kv_lens = inputs.host<int32_t>("kv_lens");
-  const auto query_starts = inputs.host<int32_t>("query_starts");
-  std::optional<EndInputs> end_inputs;
-  if (inputs.has("last_rows")) end_inputs.emplace(inputs);
-  const int64_t table_width = std::ssize(page_table) / std::ssize(kv_lens);
-
+  InputWriter writer(executor.inputs(), model.page_size());
   std::mt19937_64 random(seed);
-  int32_t row = 0;
-  for (int64_t b = 0; b < std::ssize(step.sequences); ++b) {
-    const TrialStep::Sequence& sequence = step.sequences[b];
-    std::copy(sequence.pages.begin(), sequence.pages.end(), page_table.begin() + b * table_width);
-    query_starts[b] = row;
-    const int64_t end = sequence.past + sequence.count;
-    for (int64_t position = sequence.past; position < end; ++position, ++row) {
-      ids[row] = static_cast<int32_t>(random() % model.config().vocab_size);
-      positions[row] = static_cast<int32_t>(position);
-      const int32_t page = sequence.pages[position / model.page_size()];
-      slots[row] = static_cast<int32_t>(page * model.page_size() + position % model.page_size());
-    }
-    kv_lens[b] = static_cast<int32_t>(end);
-    if (end_inputs) end_inputs->write(b, sequence, row - 1);
+  std::vector<int32_t> ids;
+  for (const TrialStep::Sequence& sequence : step.sequences) {
+    ids.resize(sequence.count);
+    for (int32_t& id : ids)
+      id = static_cast<int32_t>(random() % model.config().vocab_size);
+    writer.add({ids, sequence.past, sequence.pages, sequence.sampling, {}, kNoEnd});
   }
-  query_starts[step.sequences.size()] = row;
   return choice;
 }
 

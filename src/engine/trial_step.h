@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "engine/loaded_model.h"
@@ -34,7 +35,7 @@ std::optional<TrialStep> trial_step(const LoadedModel& model, const runtime::Ste
 void fill_kv(LoadedModel& model, uint64_t seed, float stddev = 0.5F);
 
 // Chooses the way (Executor::begin) and writes the step's inputs, its tokens a function of `seed`.
-// Every sequence ends with the step.
+// No sequence ends with the step.
 runtime::Choice begin(LoadedModel& model, const TrialStep& step, uint64_t seed);
 
 }  // namespace encore::engine
