@@ -93,7 +93,7 @@ std::vector<runtime::Launch> whole_table(const passes::Program& program, Device&
                                          const StepShape& step, const runtime::Addresses& addresses,
                                          bool persistent) {
   auto table = runtime::lower(program, 0, program.graph.num_nodes(), step, device, addresses);
-  return persistent ? runtime::merge_runs(program, std::move(table), device) : table;
+  return persistent ? runtime::merge_chains(program, std::move(table), device) : table;
 }
 
 std::unique_ptr<Recording> record(const std::vector<runtime::Launch>& table, Device& device,

@@ -11,7 +11,7 @@ namespace encore::cli {
 
 // The table of a whole step as text, with its hash: which kernel runs each node at these sizes.
 // Errors: as runtime::lower; kMemory when not even the addresses can be had.
-// `persistent`: runs of launches as persistent kernels, with their stages.
+// `persistent`: chains of launches as persistent kernels, with their stages.
 std::string bucket_text(const passes::Program& program, Device& device, const StepShape& step,
                         bool persistent);
 

@@ -56,7 +56,7 @@ Launch merge(const Program& program, const PersistentKernel& kernel, Device& dev
   return merged;
 }
 
-// Who waited for a stage waits for the launch that stands for its run.
+// Who waited for a stage waits for the launch that stands for its chain.
 void wait_for_runs(std::vector<Launch>& table) {
   std::map<int, int> run_of;  // by node
   for (const Launch& launch : table) {
@@ -93,9 +93,9 @@ std::vector<Stage> stages_of(const Program& program, std::span<const Launch> lau
   return stages;
 }
 
-std::vector<Run> find_runs(const Program& program, std::span<const Launch> table,
+std::vector<Chain> find_chains(const Program& program, std::span<const Launch> table,
                            std::span<const PersistentKernel> kernels) {
-  const auto find_run = [&](int first) -> Run {
+  const auto find_chain = [&](int first) -> Chain {
     for (const PersistentKernel& kernel : kernels) {
       const auto may_be_stage = [&](int index) {
         return kernel.accepts_stage(*table[index].kernel, table[index].args);
@@ -110,22 +110,22 @@ std::vector<Run> find_runs(const Program& program, std::span<const Launch> table
     }
     return {first, first + 1, nullptr};
   };
-  std::vector<Run> runs;
-  for (int first = 0; first < std::ssize(table); first = runs.back().last) {
-    runs.push_back(find_run(first));
+  std::vector<Chain> chains;
+  for (int first = 0; first < std::ssize(table); first = chains.back().last) {
+    chains.push_back(find_chain(first));
   }
-  std::erase_if(runs, [](const Run& run) { return run.kernel == nullptr; });
-  return runs;
+  std::erase_if(chains, [](const Chain& chain) { return chain.kernel == nullptr; });
+  return chains;
 }
 
-std::vector<Launch> merge_runs(const Program& program, std::vector<Launch> table, Device& device) {
+std::vector<Launch> merge_chains(const Program& program, std::vector<Launch> table, Device& device) {
   std::vector<Launch> merged;
   auto next = table.begin();
-  for (const Run& run : find_runs(program, table, device.persistent_kernels())) {
-    const auto first = table.begin() + run.first;
-    const auto last = table.begin() + run.last;
+  for (const Chain& chain : find_chains(program, table, device.persistent_kernels())) {
+    const auto first = table.begin() + chain.first;
+    const auto last = table.begin() + chain.last;
     std::move(next, first, std::back_inserter(merged));
-    merged.push_back(merge(program, *run.kernel, device, {first, last}));
+    merged.push_back(merge(program, *chain.kernel, device, {first, last}));
     next = last;
   }
   std::move(next, table.end(), std::back_inserter(merged));

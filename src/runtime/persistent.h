@@ -1,4 +1,4 @@
-// Runs of launches as persistent kernels (backend/persistent.h): a step of the lowering.
+// Chains of launches as persistent kernels (backend/persistent.h): a step of the lowering.
 //
 //   before                              after
 //   11 linear.gemv        %o            17 persistent.linear  4 stages
@@ -7,7 +7,7 @@
 //   17 fused_linear.gemv  %qkv             14 linear.gemv        %down
 //                                          17 fused_linear.gemv  %qkv
 //
-// The launch that stands for a run has the number of its last node and waits for what any of its
+// The launch that stands for a chain has the number of its last node and waits for what any of its
 // stages waits for; whoever waited for one of them waits for it.
 #pragma once
 
@@ -21,25 +21,25 @@
 namespace encore::runtime {
 
 // Launches [first, last) of a table, at least two.
-struct Run {
+struct Chain {
   int first = 0;
   int last = 0;
   const PersistentKernel* kernel = nullptr;
 
-  friend bool operator==(const Run&, const Run&) = default;
+  friend bool operator==(const Chain&, const Chain&) = default;
 };
 
 // Consecutive launches as stages: who makes what they read, and which of their results anything
 // outside of them reads. Lifetime: points into the launches.
 std::vector<Stage> stages_of(const passes::Program& program, std::span<const Launch> launches);
 
-// The runs that a device's persistent kernels take, each as long as it can be, first come first
+// The chains that a device's persistent kernels take, each as long as it can be, first come first
 // served.
-std::vector<Run> find_runs(const passes::Program& program, std::span<const Launch> table,
+std::vector<Chain> find_chains(const passes::Program& program, std::span<const Launch> table,
                            std::span<const PersistentKernel> kernels);
 
-// The table with its runs as launches. Errors: those of binding, naming the kernel.
-std::vector<Launch> merge_runs(const passes::Program& program, std::vector<Launch> table,
+// The table with its chains as launches. Errors: those of binding, naming the kernel.
+std::vector<Launch> merge_chains(const passes::Program& program, std::vector<Launch> table,
                                Device& device);
 
 }  // namespace encore::runtime

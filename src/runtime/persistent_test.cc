@@ -25,7 +25,7 @@ constexpr const char* kLayer = R"(graph g {
 }
 )";
 
-using Runs = std::vector<Run>;
+using Chains = std::vector<Chain>;
 
 class PersistentTest : public ::testing::Test {
  protected:
@@ -55,8 +55,8 @@ bool is_any(const Kernel&, const KernelArgs&) {
 bool takes_all(std::span<const Stage>) {
   return true;
 }
-bool takes_three(std::span<const Stage> run) {
-  return run.size() <= 3;
+bool takes_three(std::span<const Stage> chain) {
+  return chain.size() <= 3;
 }
 
 TEST_F(PersistentTest, StagesKnowWhoMadeWhatTheyReadAndWhatIsReadAfterThem) {
@@ -82,17 +82,17 @@ TEST_F(PersistentTest, AViewOfAStagesOutputIsNotTheOutput) {
 TEST_F(PersistentTest, RunsAreAsLongAsAKernelTakesThem) {
   const PersistentKernel all{{.name = "all"}, is_any, takes_all, nullptr};
   const PersistentKernel three{{.name = "three"}, is_any, takes_three, nullptr};
-  EXPECT_EQ(find_runs(program_, table_, {&all, 1}), (Runs{{0, 5, &all}}));
-  EXPECT_EQ(find_runs(program_, table_, {&three, 1}), (Runs{{0, 3, &three}, {3, 5, &three}}));
+  EXPECT_EQ(find_chains(program_, table_, {&all, 1}), (Chains{{0, 5, &all}}));
+  EXPECT_EQ(find_chains(program_, table_, {&three, 1}), (Chains{{0, 3, &three}, {3, 5, &three}}));
 }
 
 TEST_F(PersistentTest, ALaunchThatIsNoStageEndsARunAndOneAloneIsNone) {
   const PersistentKernel kernel{{.name = "no norm"}, is_no_norm, takes_all, nullptr};
-  EXPECT_EQ(find_runs(program_, table_, {&kernel, 1}), (Runs{{2, 5, &kernel}}));
+  EXPECT_EQ(find_chains(program_, table_, {&kernel, 1}), (Chains{{2, 5, &kernel}}));
 }
 
 TEST_F(PersistentTest, WithoutPersistentKernelsATableStaysAsItIs) {
-  EXPECT_TRUE(find_runs(program_, table_, {}).empty());
+  EXPECT_TRUE(find_chains(program_, table_, {}).empty());
 }
 
 }  // namespace

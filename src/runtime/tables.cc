@@ -50,7 +50,7 @@ const std::vector<Launch>& Tables::at(int segment, const StepShape& step) {
   const passes::Segment& range = program_.segments[index];
   std::vector<Launch> table =
       lower(program_, range.first, range.last, {{tokens, sequences}, q, q, 0}, device_, addresses_);
-  if (persistent_) table = merge_runs(program_, std::move(table), device_);
+  if (persistent_) table = merge_chains(program_, std::move(table), device_);
   return tables_.emplace(wanted, std::move(table)).first->second;
 }
 

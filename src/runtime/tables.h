@@ -54,7 +54,7 @@ class Tables {
   Device& device_;
   const passes::Program& program_;
   const Addresses& addresses_;
-  bool persistent_;                      // runs of launches become persistent kernels
+  bool persistent_;                      // chains of launches become persistent kernels
   std::vector<Dependence> dependences_;  // by segment
   std::map<Key, std::vector<Launch>> tables_;
 };
