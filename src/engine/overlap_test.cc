@@ -125,6 +125,20 @@ TEST_P(OverlapTest, StepsAfterTheFirstDecodeCopyNoInputs) {
   EXPECT_EQ(tokens, expected);
 }
 
+TEST_P(OverlapTest, AChangeOfModeIsSeenByTheNextStep) {
+  Engine engine(*model_, {.overlap = true});
+  (void)engine.add({.prompt = {1, 2}, .max_tokens = 12});
+  for (int i = 0; i < 4; ++i)
+    engine.step([](const Generated&) {});
+  model_->executor().set_graphs(runtime::Graphs::kNone);
+  while (engine.step([](const Generated&) {})) {
+  }
+  int64_t eager = 0;
+  for (const StepCount& count : engine.step_counts())
+    eager += count.mode == runtime::Mode::kEager ? count.steps : 0;
+  EXPECT_GE(eager, 7);
+}
+
 TEST_P(OverlapTest, ABurstIsOneLaunchAndEndsWithItsSequences) {
   Engine engine(*model_, {.overlap = false, .burst_steps = 64});
   ASSERT_TRUE(std::holds_alternative<SequenceId>(engine.add({.prompt = {4}, .max_tokens = 21})));

@@ -112,8 +112,12 @@ class Executor {
   void read_output(int index, void* host, int64_t bytes);
   void synchronize() { stream_->synchronize(); }
 
-  // Walks the next steps this way where possible: benchmarks and tests compare modes.
-  void set_graphs(Graphs graphs) { coverage_.graphs = graphs; }
+  // Walks the next steps this way where possible, beginning with one that is begun anew:
+  // benchmarks and tests compare modes.
+  void set_graphs(Graphs graphs) {
+    coverage_.graphs = graphs;
+    choice_ = {};
+  }
   // The KV caches. Nothing is mapped until the caller does so, after record(): a step with real
   // rows needs the pages it names.
   [[nodiscard]] States& states() { return states_; }
