@@ -94,7 +94,7 @@ std::vector<Stage> stages_of(const Program& program, std::span<const Launch> lau
 }
 
 std::vector<Chain> find_chains(const Program& program, std::span<const Launch> table,
-                           std::span<const PersistentKernel> kernels) {
+                               std::span<const PersistentKernel> kernels) {
   const auto find_chain = [&](int first) -> Chain {
     for (const PersistentKernel& kernel : kernels) {
       const auto may_be_stage = [&](int index) {
@@ -118,7 +118,8 @@ std::vector<Chain> find_chains(const Program& program, std::span<const Launch> t
   return chains;
 }
 
-std::vector<Launch> merge_chains(const Program& program, std::vector<Launch> table, Device& device) {
+std::vector<Launch> merge_chains(const Program& program, std::vector<Launch> table,
+                                 Device& device) {
   std::vector<Launch> merged;
   auto next = table.begin();
   for (const Chain& chain : find_chains(program, table, device.persistent_kernels())) {

@@ -36,10 +36,10 @@ std::vector<Stage> stages_of(const passes::Program& program, std::span<const Lau
 // The chains that a device's persistent kernels take, each as long as it can be, first come first
 // served.
 std::vector<Chain> find_chains(const passes::Program& program, std::span<const Launch> table,
-                           std::span<const PersistentKernel> kernels);
+                               std::span<const PersistentKernel> kernels);
 
 // The table with its chains as launches. Errors: those of binding, naming the kernel.
 std::vector<Launch> merge_chains(const passes::Program& program, std::vector<Launch> table,
-                               Device& device);
+                                 Device& device);
 
 }  // namespace encore::runtime
