@@ -201,17 +201,7 @@ double AttentionTimer::replay_us(const std::vector<BoundLaunch>& launches, const
     }
   }
   const auto recording = scope.finish();
-  const auto start = device_.create_event();
-  const auto end = device_.create_event();
-  std::vector<double> times;
-  for (int i = 0; i <= runs_; ++i) {  // the first warms up
-    stream_->record(*start);
-    stream_->replay(*recording);
-    stream_->record(*end);
-    stream_->synchronize();
-    if (i > 0) times.push_back(end->milliseconds_since(*start) * 1e3);
-  }
-  return median(times) / static_cast<double>(count);
+  return median_replay_us(device_, *stream_, *recording, runs_) / static_cast<double>(count);
 }
 
 }  // namespace encore::cli

@@ -178,6 +178,20 @@ double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+double median_replay_us(Device& device, Stream& stream, const Recording& recording, int runs) {
+  const auto start = device.create_event();
+  const auto end = device.create_event();
+  std::vector<double> times;
+  for (int i = 0; i <= runs; ++i) {
+    stream.record(*start);
+    stream.replay(recording);
+    stream.record(*end);
+    stream.synchronize();
+    if (i > 0) times.push_back(end->milliseconds_since(*start) * 1e3);
+  }
+  return median(times);
+}
+
 double thread_cpu_seconds() {
   timespec time{};
   ENCORE_CHECK(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time) == 0);

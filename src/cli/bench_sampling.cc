@@ -120,18 +120,8 @@ class SampleTimer {
       stream_->launch(attributes, launches[i % launches.size()], step_shape());
     }
     const auto recording = scope.finish();
-    const auto start = device_.create_event();
-    const auto end = device_.create_event();
-    std::vector<double> times;
     const int runs = options_.runs.value_or(on_cpu() ? 3 : 15);
-    for (int i = 0; i <= runs; ++i) {  // the first warms up
-      stream_->record(*start);
-      stream_->replay(*recording);
-      stream_->record(*end);
-      stream_->synchronize();
-      if (i > 0) times.push_back(end->milliseconds_since(*start) * 1e3);
-    }
-    return median(times) / static_cast<double>(count);
+    return median_replay_us(device_, *stream_, *recording, runs) / static_cast<double>(count);
   }
 
  private:

@@ -2,13 +2,9 @@
 
 #include <atomic>
 
+#include "backend/advance.h"
+
 namespace encore::runtime {
-namespace {
-
-constexpr size_t kPublished = 0;  // in ring_marks
-constexpr size_t kRunUntil = 16;
-
-}  // namespace
 
 TokenRing::TokenRing(const ir::Graph& graph, const Resident& resident) {
   const auto ring = graph.find_value("token_ring");
@@ -21,7 +17,7 @@ TokenRing::TokenRing(const ir::Graph& graph, const Resident& resident) {
 StepNumber TokenRing::published() const {
   if (marks_ == nullptr) return 0;
   return static_cast<StepNumber>(
-      std::atomic_ref(marks_[kPublished]).load(std::memory_order_acquire));
+      std::atomic_ref(marks_[advance_op::kPublished]).load(std::memory_order_acquire));
 }
 
 std::span<const int32_t> TokenRing::tokens(StepNumber step) const {
@@ -32,7 +28,8 @@ std::span<const int32_t> TokenRing::tokens(StepNumber step) const {
 
 void TokenRing::run_until(StepNumber step) {
   ENCORE_CHECK(marks_ != nullptr, "a program that publishes nothing has no bursts");
-  std::atomic_ref(marks_[kRunUntil]).store(static_cast<int32_t>(step), std::memory_order_release);
+  std::atomic_ref(marks_[advance_op::kRunUntil])
+      .store(static_cast<int32_t>(step), std::memory_order_release);
 }
 
 }  // namespace encore::runtime

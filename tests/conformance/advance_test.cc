@@ -1,4 +1,6 @@
 // advance: the end of a step.
+#include "backend/advance.h"
+
 #include <array>
 #include <cstring>
 
@@ -12,22 +14,9 @@ constexpr int64_t kMaxPages = 4;
 constexpr int64_t kMaxSequences = 40;  // M
 constexpr int64_t kRingSteps = 8;
 
-// The operands by name, as ops.h has them. All are i32.
-enum Operand : size_t {
-  kNext,
-  kPageTable,
-  kStopTokens,
-  kMaxLens,
-  kIds,
-  kPositions,
-  kSlots,
-  kKvLens,
-  kLastTokens,
-  kClock,
-  kRing,
-  kMarks,
-};
+using namespace advance_op;  // NOLINT(google-build-using-namespace): names of the operands
 
+// All are i32.
 std::vector<HostTensor> operands(Random& random, const StepShape& step) {
   using ir::Dim;
   const auto tensor = [&](std::initializer_list<Dim> dims, int64_t first, int64_t last) {
@@ -75,8 +64,9 @@ std::vector<HostTensor> advanced(std::vector<HostTensor> t, bool moves_rows) {
     any_left |= !ends;
   }
   t[kClock].values[0] = static_cast<double>(steps + 1);
-  t[kClock].values[1] = any_left && t[kMarks].values[16] > static_cast<double>(steps + 1) ? 1 : 0;
-  t[kMarks].values[0] = static_cast<double>(steps + 1);
+  t[kClock].values[1] =
+      any_left && t[kMarks].values[kRunUntil] > static_cast<double>(steps + 1) ? 1 : 0;
+  t[kMarks].values[kPublished] = static_cast<double>(steps + 1);
   return {t.begin() + kIds, t.end()};
 }
 

@@ -1,4 +1,6 @@
 // The end of a step: tokens published, inputs moved on.
+#include "backend/advance.h"
+
 #include <algorithm>
 #include <atomic>
 
@@ -7,7 +9,7 @@
 namespace encore::cpu {
 namespace {
 
-constexpr size_t kRunUntil = 16;  // in ring_marks; its cache line is the host's
+using namespace advance_op;  // NOLINT(google-build-using-namespace): names of the operands
 
 // Row b's step inputs.
 struct Row {
@@ -32,26 +34,26 @@ void move_on(const Row& row, int32_t token, bool ends, const int32_t* pages, int
 
 void advance(Pool& /*pool*/, const KernelArgs& args, const StepShape& step) {
   const auto input = [&](size_t i) { return args.inputs[i].as<int32_t>(); };
-  const TensorView& page_table = args.inputs[1];
-  const TensorView& stop_tokens = args.inputs[2];
-  const TensorView& ring = args.inputs[10];
-  const int64_t num_rows = args.inputs[0].shape[0];
+  const TensorView& page_table = args.inputs[kPageTable];
+  const TensorView& stop_tokens = args.inputs[kStopTokens];
+  const TensorView& ring = args.inputs[kRing];
+  const int64_t num_rows = args.inputs[kNext].shape[0];
   const int64_t page_size = args.attrs.get_int("page_size");
-  int32_t* const clock = input(9);
-  int32_t* const marks = input(11);
+  int32_t* const clock = input(kClock);
+  int32_t* const marks = input(kMarks);
   const uint32_t done = static_cast<uint32_t>(clock[0]);
   bool any_left = false;
   for (int64_t b = 0; b < num_rows; ++b) {
-    const int32_t token = input(0)[b];
-    input(8)[b] = token;
+    const int32_t token = input(kNext)[b];
+    input(kLastTokens)[b] = token;
     ring.as<int32_t>()[done % ring.shape[0] * ring.shape[1] + b] = token;
-    int32_t& kv_len = input(7)[b];
+    int32_t& kv_len = input(kKvLens)[b];
     if (step.q != 1 || kv_len == 0) continue;
     const int32_t* stops = stop_tokens.as<int32_t>() + b * stop_tokens.shape[1];
     const int32_t* stops_end = stops + stop_tokens.shape[1];
     const bool ends = std::find(stops, stops_end, token) != stops_end ||
-                      kv_len + 1 >= input(3)[b] || kv_len >= page_table.shape[1] * page_size;
-    move_on({input(4)[b], input(5)[b], input(6)[b], kv_len}, token, ends,
+                      kv_len + 1 >= input(kMaxLens)[b] || kv_len >= page_table.shape[1] * page_size;
+    move_on({input(kIds)[b], input(kPositions)[b], input(kSlots)[b], kv_len}, token, ends,
             page_table.as<int32_t>() + b * page_table.shape[1], page_size);
     any_left |= !ends;
   }
@@ -59,7 +61,7 @@ void advance(Pool& /*pool*/, const KernelArgs& args, const StepShape& step) {
   const auto run_until =
       static_cast<uint32_t>(std::atomic_ref(marks[kRunUntil]).load(std::memory_order_relaxed));
   clock[1] = any_left && static_cast<int32_t>(run_until - (done + 1)) > 0 ? 1 : 0;
-  std::atomic_ref(marks[0]).store(clock[0], std::memory_order_release);
+  std::atomic_ref(marks[kPublished]).store(clock[0], std::memory_order_release);
 }
 
 }  // namespace encore::cpu

@@ -3,7 +3,9 @@
 //
 // The hand-over to the host is message passing: every thread writes its tokens into host memory, a
 // barrier orders them before thread 0, and thread 0's release at system scope publishes them all
-// (docs/memory-model.md, "message passing by st.release and ld.acquire").
+// (`release_acquire` in docs/memory-model.md).
+#include "backend/advance.h"
+
 #include <algorithm>
 #include <array>
 
@@ -14,8 +16,9 @@
 namespace encore::cuda {
 namespace {
 
+using namespace advance_op;  // NOLINT(google-build-using-namespace): names of the operands
+
 constexpr int kMaxThreads = 256;
-constexpr int kRunUntil = 16;  // in ring_marks; its cache line is the host's
 
 // The operands, as in ops.h.
 struct Advance {
@@ -78,30 +81,30 @@ __global__ void __launch_bounds__(kMaxThreads) advance_kernel(Advance a) {
   if (threadIdx.x != 0) return;
   a.clock[0] = done + 1;
   a.clock[1] = any_left && static_cast<int32_t>(run_until - (done + 1)) > 0 ? 1 : 0;
-  st_release<Scope::kSystem>(a.marks, done + 1);
+  st_release<Scope::kSystem>(a.marks + kPublished, done + 1);
 }
 
 BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
   const auto in = [&](size_t i) { return args.inputs[i].as<int32_t>(); };
   const auto columns = [&](size_t i) { return static_cast<int>(args.inputs[i].shape[1]); };
-  const Advance advance{.next = in(0),
-                        .page_table = in(1),
-                        .stop_tokens = in(2),
-                        .max_lens = in(3),
-                        .ids = in(4),
-                        .positions = in(5),
-                        .slots = in(6),
-                        .kv_lens = in(7),
-                        .last_tokens = in(8),
-                        .clock = reinterpret_cast<uint32_t*>(in(9)),
-                        .ring = in(10),
-                        .marks = reinterpret_cast<uint32_t*>(in(11)),
-                        .num_rows = static_cast<int>(args.inputs[0].shape[0]),
-                        .max_pages = columns(1),
-                        .num_stops = columns(2),
+  const Advance advance{.next = in(kNext),
+                        .page_table = in(kPageTable),
+                        .stop_tokens = in(kStopTokens),
+                        .max_lens = in(kMaxLens),
+                        .ids = in(kIds),
+                        .positions = in(kPositions),
+                        .slots = in(kSlots),
+                        .kv_lens = in(kKvLens),
+                        .last_tokens = in(kLastTokens),
+                        .clock = reinterpret_cast<uint32_t*>(in(kClock)),
+                        .ring = in(kRing),
+                        .marks = reinterpret_cast<uint32_t*>(in(kMarks)),
+                        .num_rows = static_cast<int>(args.inputs[kNext].shape[0]),
+                        .max_pages = columns(kPageTable),
+                        .num_stops = columns(kStopTokens),
                         .page_size = static_cast<int>(args.attrs.get_int("page_size")),
-                        .ring_steps = static_cast<int>(args.inputs[10].shape[0]),
-                        .ring_rows = columns(10),
+                        .ring_steps = static_cast<int>(args.inputs[kRing].shape[0]),
+                        .ring_rows = columns(kRing),
                         .moves_rows = args.step.q == 1};
   const auto threads =
       static_cast<unsigned>(std::clamp<int64_t>(round_up(advance.num_rows, 32), 32, kMaxThreads));
