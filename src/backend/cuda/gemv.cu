@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const bool is_loader = threadIdx.x >= kStreamThreads;
   if (threadIdx.x == kStreamThreads) {
     init_barrier(x_soon, 1);
-    publish_barriers();
+    LoadersBarrier::init();
   }
   using Share = RowShare<T, kMaxNormLoads>;
   Share weights;
@@ -187,7 +187,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     Share residual;
     values.fetch(args.x, x_loads);
     if (args.residual != nullptr) residual.fetch(args.residual, x_loads);
-    normalize_row(args, values, residual, weights, x);
+    LoadersBarrier barrier;
+    normalize_row(args, values, residual, weights, barrier, x);
   } else {
     const auto* row = reinterpret_cast<const uint4*>(args.x);
     load_row<7>(x_loads, x, [&](int load) { return row[load]; });

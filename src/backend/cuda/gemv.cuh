@@ -166,18 +166,39 @@ __device__ __forceinline__ void store_output(const GemvArgs<T>& args, int output
 // Threads that bring x.
 struct Loaders {
   static __device__ int index() { return static_cast<int>(threadIdx.x) - kStreamThreads; }
-  // All loaders arrive, then go on.
-  static __device__ void sync() {
-    asm volatile("bar.sync 1, %0;" ::"n"(kLoaderThreads) : "memory");
+};
+
+// Where the loaders meet. A barrier in shared memory, not a named one of the block, behind which
+// racecheck would lose the order of what follows.
+class LoadersBarrier {
+ public:
+  // By one thread, before the block's first barrier.
+  static __device__ __forceinline__ void init() {
+    init_barrier(address(), kLoaderWarps);
+    publish_barriers();
   }
+  // All loaders arrive, then go on.
+  __device__ __forceinline__ void meet() {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) arrive(address());
+    wait_for_phase(address(), parity_);
+    parity_ ^= 1U;
+  }
+
+ private:
+  static __device__ __forceinline__ uint32_t address() {
+    __shared__ uint64_t barrier;
+    return shared_address(&barrier);
+  }
+  uint32_t parity_ = 0;
 };
 
 // Sum over the loaders, in every one of them.
-__device__ __forceinline__ float loaders_sum(float value) {
+__device__ __forceinline__ float loaders_sum(float value, LoadersBarrier& barrier) {
   __shared__ float partial[kLoaderWarps];
   value = warp_sum(value);
   if (threadIdx.x % 32 == 0) partial[Loaders::index() / 32] = value;
-  Loaders::sync();
+  barrier.meet();
   float sum = 0;
 #pragma unroll
   for (int i = 0; i < kLoaderWarps; ++i)
@@ -216,7 +237,8 @@ struct RowShare {
 template <typename T, int kLoads>
 __device__ __forceinline__ void normalize_row(const GemvArgs<T>& args, RowShare<T, kLoads>& values,
                                               const RowShare<T, kLoads>& residual,
-                                              const RowShare<T, kLoads>& weights, uint4* x) {
+                                              const RowShare<T, kLoads>& weights,
+                                              LoadersBarrier& barrier, uint4* x) {
   constexpr int kSize = Pack<T>::kSize;
   const int num_loads = args.num_columns / kColumnsPerLoad;
   float squares = 0;
@@ -244,7 +266,7 @@ __device__ __forceinline__ void normalize_row(const GemvArgs<T>& args, RowShare<
       squares += row[j] * row[j];
   }
   const float scale =
-      rsqrtf(loaders_sum(squares) / static_cast<float>(args.num_columns) + args.eps);
+      rsqrtf(loaders_sum(squares, barrier) / static_cast<float>(args.num_columns) + args.eps);
 #pragma unroll
   for (int i = 0; i < kLoads; ++i) {
     const int load = RowShare<T, kLoads>::load(i);

@@ -228,7 +228,8 @@ __device__ __forceinline__ void produce(const RunArgs<T>& run, const uint8_t* ri
 
 // This block is done with x, and all blocks have sent this stage's words. All loaders.
 template <typename T>
-__device__ __forceinline__ void pass_stage(const RunArgs<T>& run, uint32_t target) {
+__device__ __forceinline__ void pass_stage(const RunArgs<T>& run, uint32_t target,
+                                           LoadersBarrier& barrier) {
   if (Loaders::index() < 32) {
     wait_until_x_is_read();
     if (Loaders::index() == 0) {
@@ -237,7 +238,7 @@ __device__ __forceinline__ void pass_stage(const RunArgs<T>& run, uint32_t targe
       }
     }
   }
-  Loaders::sync();
+  barrier.meet();
 }
 
 // What the loaders do.
@@ -245,6 +246,7 @@ template <int kLoads, typename T>
 __device__ __forceinline__ void bring_rows(const RunArgs<T>& run, uint4* x, uint32_t& tag) {
   using Share = RowShare<T, kLoads>;
   Share kept;
+  LoadersBarrier barrier;
   uint32_t launches = 0;
   uint32_t target = 0;  // of arrivals; they, and the launches, wrap together
   for (int s = 0; s < run.num_stages; ++s) {
@@ -261,7 +263,7 @@ __device__ __forceinline__ void bring_rows(const RunArgs<T>& run, uint4* x, uint
       if (Loaders::index() == 0) tag = tag_of(launches);
     }
     if (args.residual != nullptr && !stage.keeps_residual) kept.fetch(args.residual, num_loads);
-    if (s > 0) pass_stage(run, target += gridDim.x);
+    if (s > 0) pass_stage(run, target += gridDim.x, barrier);
     if (args.norm == nullptr) {
       const auto* row = reinterpret_cast<const uint4*>(args.x);
       if (words == nullptr) {
@@ -276,7 +278,7 @@ __device__ __forceinline__ void bring_rows(const RunArgs<T>& run, uint4* x, uint
       } else {
         receive_share(values, num_loads, words, tag_of(launches));
       }
-      normalize_row(args, values, kept, weights, x);
+      normalize_row(args, values, kept, weights, barrier, x);
       if (args.residual != nullptr) kept = values;
     }
     hand_over_x();
@@ -299,6 +301,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     init_barrier(Ring(rings, 0, run.num_slots).full(thread), 1);
     publish_barriers();
   }
+  if (thread == 0) LoadersBarrier::init();
   __syncthreads();
   if (thread < kStreamThreads) {
     multiply(run, rings, x, tag);
