@@ -297,5 +297,25 @@ TEST_P(Sampling, SampledRowsAreIndependent) {
   }
 }
 
+// A device may share a row among the more blocks the fewer rows there are.
+TEST_P(Sampling, SampledTokensDoNotDependOnTheNumberOfRows) {
+  const int64_t vocabulary = is_thorough() ? 30001 : 1001;
+  constexpr int64_t kFew = 2;
+  for (const Params& params :
+       {Params{0}, Params{1}, Params{0.8, 0, 0.9, 0}, Params{1, 500, 0.95}}) {
+    const OpCase few = make_case(random_, random_logits(random_, kFew, vocabulary), params);
+    const std::vector<Output> alone = run(device(), few);
+    for (const int64_t rows : {70, 140}) {
+      OpCase many = make_case(random_, random_logits(random_, rows, vocabulary), params);
+      for (size_t i = 0; i < few.inputs.size(); ++i)
+        std::copy_n(few.inputs[i].values.data(), few.inputs[i].values.size(),
+                    many.inputs[i].values.data());
+      const std::vector<Output> together = run(device(), many);
+      for (int64_t b = 0; b < kFew; ++b)
+        EXPECT_EQ(alone[0].tensor.integer(b), together[0].tensor.integer(b)) << rows << " rows";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace encore::conformance

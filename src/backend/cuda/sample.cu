@@ -17,17 +17,27 @@ namespace {
 
 using namespace sampling;
 
-constexpr int kBlocks = 8;  // of a cluster; kMaxBlocks where there are few rows
-constexpr int64_t kFewRows = 4;
+// Of one block: so that likelihoods in one bin, in units of 2^-15, add up to less than 2^32.
+constexpr int64_t kMostTokens = (1 << 17) - kVisit;
+
+// How one row's token is chosen.
+struct Choice {
+  float temperature;
+  int32_t top_k;
+  float top_p;
+  float min_p;
+  int64_t seed;
+  int32_t kv_len;
+};
 
 struct SampleParams {
   const float* logits = nullptr;
   int64_t row_stride = 0;
   int32_t vocabulary = 0;
-  int32_t slice = 0;         // tokens per block, a multiple of kVisit
-  bool keeps_slice = false;  // does the slice fit in shared memory?
-  bool aligned = false;      // may rows be read 16 bytes at a time?
-  float unit = 0;            // of a bin's weights: a token at its lower bound
+  int32_t slice = 0;     // tokens per block, a multiple of kVisit
+  int32_t num_kept = 0;  // how many of them a block keeps in shared memory
+  bool aligned = false;  // may rows be read 16 bytes at a time?
+  float unit = 0;        // of a bin's weights: a token at its lower bound
   const float* temperature = nullptr;
   const int32_t* top_k = nullptr;
   const float* top_p = nullptr;
@@ -35,90 +45,86 @@ struct SampleParams {
   const int64_t* seed = nullptr;
   const int32_t* kv_lens = nullptr;
   int32_t* tokens = nullptr;
+
+  [[nodiscard]] __device__ Choice choice(int row) const {
+    return {temperature[row], top_k[row], top_p[row], min_p[row], seed[row], kv_lens[row]};
+  }
 };
 
-// Reads the slice once, into shared memory if it is kept; the largest logit, NaN if none is a
-// number.
-__device__ float find_largest(const Row& row) {
-  constexpr int kAhead = 4;  // loads under way
-  float largest = kNoNumber;
-  const int end = (row.count + kVisit - 1) / kVisit * kVisit;
-  for (int i = static_cast<int>(threadIdx.x) * kVector; i < end; i += kAhead * kThreads * kVector) {
+// Reads the slice once, backwards, as what was written last is nearest, and keeps its beginning.
+// The first token of the largest logit, as ranked().
+__device__ uint64_t find_largest(const Row& row) {
+  constexpr int kAhead = 8;  // loads under way
+  constexpr int kRound = kAhead * kStep;
+  float largest = -__builtin_huge_valf();
+  int place = -1;
+  for (int start = max(0, row.count - 1) / kRound * kRound; start >= 0; start -= kRound) {
+    const int own = start + static_cast<int>(threadIdx.x) * kVector;
     float4 x[kAhead];
 #pragma unroll
-    for (int j = 0; j < kAhead; ++j)
-      x[j] = row.read(i + j * kThreads * kVector);
+    for (int j = kAhead - 1; j >= 0; --j)
+      x[j] = row.read(own + j * kStep);
 #pragma unroll
-    for (int j = 0; j < kAhead; ++j) {
-      const int at = i + j * kThreads * kVector;
-      if (row.kept != nullptr && at < end) *reinterpret_cast<float4*>(row.kept + at) = x[j];
-      largest = fmaxf(largest, fmaxf(fmaxf(x[j].x, x[j].y), fmaxf(x[j].z, x[j].w)));
+    for (int j = kAhead - 1; j >= 0; --j) {
+      const int at = own + j * kStep;
+      if (at < row.num_kept) *reinterpret_cast<float4*>(row.kept + at) = x[j];
+      const float values[kVector] = {x[j].x, x[j].y, x[j].z, x[j].w};
+#pragma unroll
+      for (int i = kVector - 1; i >= 0; --i) {
+        if (!(values[i] >= largest)) continue;
+        largest = values[i];
+        place = at + i;
+      }
     }
   }
-  return largest;
-}
-
-// The first token whose logit is the largest, as ranked().
-__device__ uint64_t find_first(const Row& row) {
-  uint64_t best = kNobody;
-  for (int i = static_cast<int>(threadIdx.x) * kVector; i < row.count; i += kThreads * kVector) {
-    const float4 x =
-        row.kept != nullptr ? *reinterpret_cast<const float4*>(row.kept + i) : row.read(i);
-    const float values[kVector] = {x.x, x.y, x.z, x.w};
-#pragma unroll
-    for (int j = kVector - 1; j >= 0; --j) {
-      if (values[j] == row.largest)
-        best = max(best, ranked(0.0F, static_cast<uint32_t>(row.first + i + j)));
-    }
-  }
-  return best;
+  return place < 0 ? kNobody : ranked(largest, static_cast<uint32_t>(row.first + place));
 }
 
 // The largest distance that is kept.
 __device__ uint32_t find_limit(Shared& shared, const Row& row, const SampleParams& params,
-                               int index) {
-  const int top_k = params.top_k[index];
-  const float top_p = params.top_p[index];
-  const float min_p = params.min_p[index];
-  const bool by_k = top_k > 0 && top_k < params.vocabulary;
-  const bool by_p = top_p < 1.0F;
+                               const Choice& choice) {
+  const bool by_k = choice.top_k > 0 && choice.top_k < params.vocabulary;
+  const bool by_p = choice.top_p < 1.0F;
   uint32_t limit = kInfinite - 1;
   if (by_k || by_p) {
-    const Goal goal{{by_k ? static_cast<uint32_t>(top_k) : UINT32_MAX, UINT64_MAX},
-                    by_p ? top_p : 1.0F};
+    const Goal goal{{by_k ? static_cast<uint32_t>(choice.top_k) : UINT32_MAX, UINT64_MAX},
+                    by_p ? choice.top_p : 1.0F};
     limit = find_bound(shared, row, goal, params.unit);
   }
-  if (min_p > 0.0F) limit = min(limit, distance_of(fminf(0.0F, logf(min_p))));
+  if (choice.min_p > 0.0F) limit = min(limit, distance_of(fminf(0.0F, logf(choice.min_p))));
   return limit;
 }
 
 // The token of the largest z + noise among those kept, as ranked(). Noise is at most -log(u) for a
 // u that it is drawn from, which tells for all but a few tokens that others are ahead.
-__device__ uint64_t find_winner(Shared& shared, const Row& row, uint32_t limit, int64_t seed,
-                                int32_t kv_len) {
+__device__ uint64_t find_winner(Shared& shared, const Row& row, uint32_t limit,
+                                const Choice& choice) {
   constexpr float kSlack = 1e-3F;  // more than what rounding can do to a score
   const bool leads = threadIdx.x % 32 == 0;
   uint64_t best = kNobody;
   uint32_t bound = to_ordered(-__builtin_huge_valf());  // a score that some token has
+  const auto may_win = [&](float z, uint32_t word) {
+    const float least = __uint_as_float(word >> 9U | 0x3f800000U) - 1.0F;
+    return distance_of(z) <= limit && least <= fast_exp(z - from_ordered(bound) + kSlack);
+  };
   row.for_each([&](int place, float4 z) {
     const float values[kVector] = {z.x, z.y, z.z, z.w};
-    bool any = false;
-#pragma unroll
-    for (int i = 0; i < kVector; ++i)
-      any = any || distance_of(values[i]) <= limit;
-    if (!__any_sync(kWarp, any)) return;
+    const float most = fmaxf(fmaxf(z.x, z.y), fmaxf(z.z, z.w));
+    if (!__any_sync(kWarp, distance_of(most) <= limit)) return;
     const auto token = static_cast<uint32_t>(row.first + place);
-    const random::Words words = random::sample_words(seed, kv_len, token / kVector);
+    const random::Words words = random::sample_words(choice.seed, choice.kv_len, token / kVector);
     uint32_t of_block = 0;
     if (leads) of_block = atomicMax(&shared.bound, bound);
     bound = max(bound, __shfl_sync(kWarp, of_block, 0));
+    // First as if the likeliest of the four had the best noise of them.
+    if (!__any_sync(kWarp, may_win(most, min(min(words.word[0], words.word[1]),
+                                             min(words.word[2], words.word[3])))))
+      return;
 #pragma unroll
     for (int i = 0; i < kVector; ++i) {
-      const float most = fast_exp(values[i] - from_ordered(bound) + kSlack);
-      const float least = __uint_as_float(words.word[i] >> 9U | 0x3f800000U) - 1.0F;
-      const bool may_win = distance_of(values[i]) <= limit && least <= most;
-      if (!__any_sync(kWarp, may_win)) continue;
-      if (may_win) {
+      const bool contests = may_win(values[i], words.word[i]);
+      if (!__any_sync(kWarp, contests)) continue;
+      if (contests) {
         const float score = __fadd_rn(values[i], random::gumbel(words.word[i]));
         best = max(best, ranked(score, token + static_cast<uint32_t>(i)));
       }
@@ -128,7 +134,7 @@ __device__ uint64_t find_winner(Shared& shared, const Row& row, uint32_t limit, 
   return best;
 }
 
-__global__ void __launch_bounds__(kThreads, 2)
+__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     sample_kernel(const __grid_constant__ SampleParams params) {
   __shared__ Shared shared;
   extern __shared__ __align__(16) float slice[];
@@ -145,46 +151,72 @@ __global__ void __launch_bounds__(kThreads, 2)
   row.first = static_cast<int>(cluster.block_rank()) * params.slice;
   row.count = max(0, min(params.slice, params.vocabulary - row.first));
   row.aligned = params.aligned;
-  row.kept = params.keeps_slice ? slice : nullptr;
-  row.temperature = params.temperature[index];
+  row.kept = slice;
+  row.num_kept = min(params.num_kept, row.count);
+  const Choice choice = params.choice(index);
+  row.temperature = choice.temperature;
   row.inverse = __frcp_rn(row.temperature);
 
-  const uint64_t largest = cluster_max(shared, 0, ranked(find_largest(row), 0));
-  row.largest = from_ordered(static_cast<uint32_t>(largest >> 32U));
-  uint64_t best = kNobody;
+  // Greedy, or nothing to choose by (no number at all, or an infinite one): the first largest.
+  uint64_t best = cluster_max(shared, 0, find_largest(row));
+  row.largest = from_ordered(static_cast<uint32_t>(best >> 32U));
   if (row.temperature > 0.0F && isfinite(row.largest)) {
-    if (row.kept != nullptr) {
-      // Each thread comes back to the places it has read.
-      for (int i = static_cast<int>(threadIdx.x) * kVector; i < row.count;
-           i += kThreads * kVector) {
-        auto* z = reinterpret_cast<float4*>(row.kept + i);
-        *z = row.scaled(*z);
-      }
-    }
-    const uint32_t limit = find_limit(shared, row, params, index);
-    best = find_winner(shared, row, limit, params.seed[index], params.kv_lens[index]);
-  } else {
-    // Greedy, or nothing to choose by: no number at all, or an infinite one.
-    best = find_first(row);
+    const uint32_t limit = find_limit(shared, row, params, choice);
+    best = find_winner(shared, row, limit, choice);
+    best = cluster_max(shared, 1, best);
   }
-  best = cluster_max(shared, 1, best);
   if (cluster.block_rank() == 0 && threadIdx.x == 0) params.tokens[index] = token_of(best);
 }
 
+// Half of a multiprocessor's shared memory, less what the system takes.
+int64_t shared_bytes(Device& device) {
+  return chip(device).max_shared_bytes_per_multiprocessor / kBlocksPerMultiprocessor - 1024 -
+         static_cast<int64_t>(sizeof(Shared));
+}
+
+// The blocks of a row's cluster: as many as the chip holds at once for all rows. No token depends
+// on it: what blocks add up are whole numbers.
+int choose_num_blocks(Device& device, int64_t num_rows, int64_t vocabulary) {
+  const int64_t slots = int64_t{kBlocksPerMultiprocessor} * chip(device).num_multiprocessors;
+  const int64_t least = div_up(vocabulary, kMostTokens);
+  int64_t num_blocks = std::min<int64_t>(kMaxBlocks, slots / std::max<int64_t>(num_rows, 1));
+  for (; num_blocks > least; --num_blocks) {
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {static_cast<unsigned>(num_blocks), 1, 1};
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(static_cast<unsigned>(num_blocks));
+    config.blockDim = dim3(kThreads);
+    config.dynamicSmemBytes = static_cast<size_t>(shared_bytes(device));
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    int at_once = 0;
+    check(cudaOccupancyMaxActiveClusters(&at_once, sample_kernel, &config),
+          "cudaOccupancyMaxActiveClusters");
+    if (num_rows <= at_once) break;
+  }
+  return static_cast<int>(std::min<int64_t>(std::max(num_blocks, least), kMaxBlocks));
+}
+
 BoundLaunch bind(Device& device, const KernelArgs& args) {
-  constexpr int64_t kOtherShared = sizeof(Shared) + 1024;  // and what the system takes
+  allow_shared_memory(sample_kernel, shared_bytes(device));
+  check(cudaFuncSetAttribute(sample_kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
+        "cudaFuncSetAttribute");
   SampleParams params;
   const TensorView& logits = args.inputs[0];
-  const int num_blocks = logits.num_rows() <= kFewRows ? kMaxBlocks : kBlocks;
+  const int64_t vocabulary = logits.row_elements();
+  const int num_blocks = choose_num_blocks(device, logits.num_rows(), vocabulary);
   params.logits = logits.as<float>();
   params.row_stride = logits.row_stride;
-  params.vocabulary = static_cast<int32_t>(logits.row_elements());
-  params.slice = static_cast<int32_t>(round_up(div_up(params.vocabulary, num_blocks), kVisit));
+  params.vocabulary = static_cast<int32_t>(vocabulary);
+  params.slice = static_cast<int32_t>(round_up(div_up(vocabulary, num_blocks), kVisit));
+  params.num_kept = static_cast<int32_t>(std::min<int64_t>(
+      params.slice, shared_bytes(device) / static_cast<int64_t>(sizeof(float)) / kVisit * kVisit));
   params.aligned = is_aligned(logits);
-  // The same for any number of blocks; a block's weights in one bin stay below 2^32.
-  const auto most_tokens =
-      static_cast<uint64_t>(round_up(div_up(params.vocabulary, kBlocks), kVisit));
-  params.unit = std::ldexp(1.0F, std::min(22, 32 - static_cast<int>(std::bit_width(most_tokens))));
+  // The same for any number of blocks.
+  const auto most = static_cast<uint64_t>(
+      std::max(std::min(vocabulary, kMostTokens), vocabulary / kMaxBlocks + kVisit));
+  params.unit = std::ldexp(1.0F, std::min(22, 32 - static_cast<int>(std::bit_width(most))));
   params.temperature = args.inputs[1].as<float>();
   params.top_k = args.inputs[2].as<int32_t>();
   params.top_p = args.inputs[3].as<float>();
@@ -193,15 +225,9 @@ BoundLaunch bind(Device& device, const KernelArgs& args) {
   params.kv_lens = args.inputs[6].as<int32_t>();
   params.tokens = args.outputs[0].as<int32_t>();
 
-  const int64_t most = chip(device).max_shared_bytes_per_block - kOtherShared;
-  const int64_t slice_bytes = params.slice * static_cast<int64_t>(sizeof(float));
-  params.keeps_slice = slice_bytes <= most;
-  allow_shared_memory(sample_kernel, most);
-  check(cudaFuncSetAttribute(sample_kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
-        "cudaFuncSetAttribute");
   const Grid grid{.blocks = dim3(static_cast<unsigned>(logits.num_rows() * num_blocks)),
                   .threads = kThreads,
-                  .shared_bytes = params.keeps_slice ? static_cast<size_t>(slice_bytes) : 0,
+                  .shared_bytes = static_cast<size_t>(params.num_kept) * sizeof(float),
                   .cluster = static_cast<unsigned>(num_blocks)};
   return [=](Stream& stream, const StepShape&) { launch(stream, grid, sample_kernel, params); };
 }

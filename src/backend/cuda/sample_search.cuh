@@ -2,8 +2,8 @@
 // blocks that have a slice of the row each.
 //
 // A histogram over bins of distances (see sample.cu), of counts and of likelihoods, tells the bin
-// in which the first of the two is reached. Its tokens, which are few, go to all blocks, and each
-// block goes on alone with histograms of smaller bins, until a bin is one token or one distance.
+// in which the first of the two is reached. Its tokens, which are few, each block reads from all,
+// and goes on alone with histograms of smaller bins, until a bin is one token or one distance.
 // Where they are many, the blocks go on together. Likelihoods are added as whole numbers, relative
 // to their bin's, so atomics do not make the result depend on timing.
 #pragma once
@@ -16,14 +16,16 @@ namespace encore::cuda::sampling {
 
 namespace cg = cooperative_groups;
 
-constexpr int kMaxBlocks = 16;  // of a cluster that has few rows beside it
+constexpr int kMaxBlocks = 16;  // of a cluster
 constexpr int kThreads = 512;
+constexpr int kBlocksPerMultiprocessor = 2;
 constexpr int kWarps = kThreads / 32;
 constexpr int kVector = 4;            // tokens that share a Philox call
 constexpr int kVisit = 32 * kVector;  // tokens that a warp visits at a time
+constexpr int kStep = kThreads * kVector;
 constexpr int kLog2Bins = 11;
 constexpr int kBins = 1 << kLog2Bins;
-constexpr int kMostCandidates = 1024;  // of a cluster; each block has its share
+constexpr int kMostCandidates = 2048;  // of a cluster; each block has its share
 constexpr unsigned kWarp = 0xffffffffU;
 constexpr uint32_t kInfinite = 0x7f800000U;  // distance of a token that cannot be chosen
 constexpr float kNoNumber = __builtin_nanf("");
@@ -47,7 +49,7 @@ struct Shared {
   // A histogram: tokens, and their likelihoods in units. Of the cluster's, likelihoods as floats.
   alignas(16) uint32_t counts[kBins];
   alignas(16) uint32_t weights[kBins];
-  uint32_t candidates[kMostCandidates];  // distances, by block
+  uint32_t candidates[kMostCandidates];  // distances; of this block
   uint32_t num_candidates[kMaxBlocks];
   uint32_t num_own_candidates;
   uint64_t exchanged[2][kMaxBlocks];  // by use and block: largest, winner
@@ -118,7 +120,8 @@ __device__ uint64_t cluster_max(Shared& shared, int use, uint64_t value) {
 // One row, as the calling thread sees it.
 struct Row {
   const float* logits;
-  float* kept;   // the slice's logits, then its z; null when it does not fit
+  float* kept;   // logits in shared memory: those of the slice's beginning
+  int num_kept;  // so many
   int first;     // token of the slice
   int count;     // tokens of the slice
   bool aligned;  // may it be read 16 bytes at a time?
@@ -150,15 +153,19 @@ struct Row {
     return {scaled(x.x), scaled(x.y), scaled(x.z), scaled(x.w)};
   }
   // Calls visit(place in the slice, z of the four tokens from there on), in all threads of a warp
-  // at once; a thread comes back to the places it has visited before.
+  // at once. A thread comes back to the places it has visited before, in the same order.
   template <typename Visit>
   __device__ __forceinline__ void for_each(const Visit& visit) const {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int warp = static_cast<int>(threadIdx.x) - lane;
-    for (int at = warp * kVector; at < count; at += kThreads * kVector) {
-      const int own = at + lane * kVector;
-      visit(own,
-            kept != nullptr ? *reinterpret_cast<const float4*>(kept + own) : scaled(read(own)));
+    const int of_lane = static_cast<int>(threadIdx.x) % 32 * kVector;
+    const auto get = [&](int place) {
+      return place < num_kept ? *reinterpret_cast<const float4*>(kept + place) : read(place);
+    };
+    int at = static_cast<int>(threadIdx.x) * kVector - of_lane;
+    float4 next = get(at + of_lane);
+    for (; at < count; at += kStep) {
+      const float4 x = next;
+      next = get(at + kStep + of_lane);
+      visit(at + of_lane, scaled(x));
     }
   }
 };
@@ -245,14 +252,14 @@ struct Weighing {
   }
   // Of a bin's weights, relative to the most likely token.
   [[nodiscard]] __device__ __forceinline__ float mass(uint64_t weights, uint32_t lower) const {
-    return __ull2float_rn(weights) / unit * expf(-__uint_as_float(lower));
+    return __ull2float_rn(weights) * __frcp_rn(unit) * fast_exp(-__uint_as_float(lower));
   }
 };
 
 __device__ void clear_bins(Shared& shared) {
-  for (int i = static_cast<int>(threadIdx.x); i < kBins; i += kThreads) {
-    shared.counts[i] = 0;
-    shared.weights[i] = 0;
+  for (int i = static_cast<int>(threadIdx.x) * 4; i < kBins; i += kThreads * 4) {
+    *reinterpret_cast<uint4*>(&shared.counts[i]) = {};
+    *reinterpret_cast<uint4*>(&shared.weights[i]) = {};
   }
   if (threadIdx.x == 0) shared.num_own_candidates = 0;
 }
@@ -273,9 +280,13 @@ template <typename Bins>
 __device__ void merge_bins(Shared& shared, const Bins& bins, const Weighing& weighing) {
   const cg::cluster_group cluster = cg::this_cluster();
   cluster.sync();
-  const int share = kBins / static_cast<int>(cluster.num_blocks());
-  for (int i = static_cast<int>(threadIdx.x); i < 2 * share; i += kThreads) {
+  const int num_blocks = static_cast<int>(cluster.num_blocks());
+  const int share = (kBins + num_blocks - 1) / num_blocks;
+  const int begin = weighing.counts ? 0 : share;
+  const int end = weighing.weighs ? 2 * share : share;
+  for (int i = begin + static_cast<int>(threadIdx.x); i < end; i += kThreads) {
     const int bin = static_cast<int>(cluster.block_rank()) * share + i % share;
+    if (bin >= kBins) continue;
     uint32_t* const entry = i < share ? &shared.counts[bin] : &shared.weights[bin];
     uint64_t sum = 0;
     for_each_block([&](int block) { sum += *cluster.map_shared_rank(entry, block); });
@@ -361,7 +372,8 @@ __device__ void find_bin(Shared& shared, Goal& goal, bool counted, bool first,
   __syncthreads();
 }
 
-// Sends the distances that are in `bins` to all blocks. False when a block has too many.
+// Collects the distances that are in `bins`, for all blocks to read. False when a block has too
+// many.
 __device__ bool gather(Shared& shared, const Row& row, const FineBins& bins) {
   const cg::cluster_group cluster = cg::this_cluster();
   const auto rank = cluster.block_rank();
@@ -371,10 +383,7 @@ __device__ bool gather(Shared& shared, const Row& row, const FineBins& bins) {
       const uint32_t distance = distance_of(value);
       if (!bins.hold(distance)) continue;
       const uint32_t number = atomicAdd(&shared.num_own_candidates, 1U);
-      if (number >= share) continue;
-      for_each_block([&](int block) {
-        *cluster.map_shared_rank(&shared.candidates[rank * share + number], block) = distance;
-      });
+      if (number < share) shared.candidates[number] = distance;
     }
   });
   __syncthreads();
@@ -389,10 +398,12 @@ __device__ bool gather(Shared& shared, const Row& row, const FineBins& bins) {
 }
 
 __device__ void add_candidates(Shared& shared, const FineBins& bins, const Weighing& weighing) {
-  const unsigned share = kMostCandidates / cg::this_cluster().num_blocks();
-  for (unsigned i = threadIdx.x; i < kMostCandidates; i += kThreads) {
-    if (i % share >= shared.num_candidates[i / share]) continue;
-    const uint32_t distance = shared.candidates[i];
+  const cg::cluster_group cluster = cg::this_cluster();
+  const unsigned share = kMostCandidates / cluster.num_blocks();
+  for (unsigned i = threadIdx.x; i < share * cluster.num_blocks(); i += kThreads) {
+    const unsigned block = i / share;
+    if (i % share >= shared.num_candidates[block]) continue;
+    const uint32_t distance = *cluster.map_shared_rank(&shared.candidates[i % share], block);
     if (bins.hold(distance)) weighing.add(shared, bins, distance);
   }
   __syncthreads();
