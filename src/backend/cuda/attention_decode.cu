@@ -83,9 +83,14 @@ void deal_rows(DecodeSizes& sizes, int head_size, int num_fresh) {
   const int row_tiles = static_cast<int>(div_up(plan.rows_per_block, kTileRows));
   plan.tile_rows = std::max(row_tiles * kTileRows, plan.rows_per_block + 2 * num_fresh);
   const Residency most = residency(head_size, row_tiles);
-  sizes.shared_bytes = shared_bytes(head_size, most.stages, plan.rows_per_block, plan.tile_rows);
-  const int64_t fitting = kMultiprocessorShared / (sizes.shared_bytes + kReservedShared);
-  sizes.blocks_at_once = std::min(most.blocks, static_cast<int>(fitting));
+  const auto blocks_at_once = [&](bool reads_ahead) {
+    plan.reads_ahead = reads_ahead;
+    sizes.shared_bytes = shared_bytes(head_size, most.stages, plan, num_fresh);
+    const int64_t fitting = kMultiprocessorShared / (sizes.shared_bytes + kReservedShared);
+    return std::min(most.blocks, static_cast<int>(fitting));
+  };
+  sizes.blocks_at_once = blocks_at_once(false);
+  if (blocks_at_once(true) < sizes.blocks_at_once) blocks_at_once(false);
 }
 
 // `num_fresh`: new tokens of a sequence whose keys are not in the caches yet.
