@@ -9,11 +9,12 @@
 // L2 cache is asked for what comes after the rings, so that the memory does not idle. Copies are
 // counted by barriers in shared memory; x is handed over by a named barrier of the block.
 //
-// A block asks for more than half of a multiprocessor's shared memory, needed or not. Launches
-// overlap, and without it blocks of one launch would crowd two by two onto the multiprocessors that
-// happen to have room, and leave others idle. One multiprocessor copies at about 55 bytes a
-// nanosecond and its fair share of the memory is 35, so a crowded one cannot keep up: 4.8 instead
-// of 3.9 ms for a step of an 8B model on an H200.
+// A block has more than half of a multiprocessor's shared memory. Launches overlap, and without it
+// blocks of one launch would crowd two by two onto the multiprocessors that happen to have room,
+// and leave others idle. One multiprocessor copies at about 55 bytes a nanosecond and its fair
+// share of the memory is 35, so a crowded one cannot keep up: 4.8 instead of 3.9 ms for a step of
+// an 8B model on an H200. It has no more than it needs, of registers either: what is left lets
+// blocks of attention start beside it.
 //
 // The order of additions depends on the number of columns alone.
 #include "backend/cuda/gemv.h"
@@ -28,10 +29,9 @@ namespace {
 using namespace gemv;  // NOLINT(google-build-using-namespace): the code that kernels share
 
 constexpr int kThreads = kStreamThreads + kLoaderThreads;
-constexpr int kMaxStages = 16;
+constexpr int kMaxStages = 4;
 constexpr int kMinStages = 2;
-// More than half of a Hopper multiprocessor's 228 KB. With more than this, steps are slower again.
-constexpr int64_t kSharedBytes = 160 * 1024;
+constexpr int64_t kMaxSharedBytes = 160 * 1024;
 // Stages of a warp under way before x is there, at most: a load of x waits in line behind them.
 constexpr int kWindow = 1;
 constexpr int kStagesAhead = 12;      // that a warp has the L2 cache fetch, at most
@@ -162,7 +162,8 @@ __device__ __forceinline__ void stream_weights(const GemvArgs<T>& args, int num_
 
 // Shared memory: x, then the warps' rings, then the barrier that says that x comes, and theirs, one
 // for each stage.
-template <typename T, bool kNorm>
+// kNormLoads: of a loader, of a row that is normalized; 0: it is not.
+template <typename T, int kNormLoads>
 __global__ void __launch_bounds__(kThreads, 1)
     gemv_kernel(const __grid_constant__ GemvArgs<T> args, int num_stages) {
   extern __shared__ __align__(128) uint8_t shared[];
@@ -176,13 +177,14 @@ __global__ void __launch_bounds__(kThreads, 1)
     init_barrier(x_soon, 1);
     LoadersBarrier::init();
   }
-  using Share = RowShare<T, kMaxNormLoads>;
+  using Share = RowShare<T, std::max(1, kNormLoads)>;
   Share weights;
-  if constexpr (kNorm) weights.fetch(args.norm, x_loads);  // before the flood of the others
+  if constexpr (kNormLoads > 0)
+    weights.fetch(args.norm, x_loads);  // before the flood of the others
   __syncthreads();
   if (!is_loader) return stream_weights(args, num_stages, rings, x, x_soon);
   wait_for_inputs();
-  if constexpr (kNorm) {
+  if constexpr (kNormLoads > 0) {
     Share values;
     Share residual;
     values.fetch(args.x, x_loads);
@@ -197,25 +199,38 @@ __global__ void __launch_bounds__(kThreads, 1)
   hand_over_x();
 }
 
+int64_t shared_bytes(int64_t columns, int64_t stages) {
+  return round_up(2 * columns, 128) + 8 + stages * kWarps * (kStageBytes + 8);
+}
+
 int num_stages(int64_t columns) {
-  const int64_t x_bytes = round_up(2 * columns, 128);
-  const int64_t barrier_bytes = 8;
-  const int64_t fitting =
-      (kSharedBytes - x_bytes - barrier_bytes) / (kWarps * (kStageBytes + barrier_bytes));
-  return static_cast<int>(std::min<int64_t>(fitting, kMaxStages));
+  int stages = kMaxStages;
+  while (stages > 0 && shared_bytes(columns, stages) > kMaxSharedBytes)
+    --stages;
+  return stages;
+}
+
+template <typename T>
+auto kernel_for(const GemvArgs<T>& gemv) -> void (*)(GemvArgs<T>, int) {
+  if (gemv.norm == nullptr) return gemv_kernel<T, 0>;
+  constexpr int kColumns = kLoaderThreads * kColumnsPerLoad;  // that all bring at once
+  if (gemv.num_columns <= kColumns) return gemv_kernel<T, 1>;
+  if (gemv.num_columns <= 2 * kColumns) return gemv_kernel<T, 2>;
+  return gemv_kernel<T, kMaxNormLoads>;
 }
 
 template <typename T>
 BoundLaunch bind_for(Device& device, const KernelArgs& args) {
   const GemvArgs<T> gemv = gemv_args<T>(args);
-  const auto kernel = gemv.norm != nullptr ? gemv_kernel<T, true> : gemv_kernel<T, false>;
-  allow_shared_memory(kernel, kSharedBytes);
+  const auto kernel = kernel_for(gemv);
+  allow_shared_memory(kernel, kMaxSharedBytes);
   const int64_t blocks = std::min<int64_t>(chip(device).num_multiprocessors, gemv.num_pairs);
+  const int stages = num_stages(gemv.num_columns);
   const Grid grid{.blocks = static_cast<unsigned>(blocks),
                   .threads = kThreads,
-                  .shared_bytes = static_cast<size_t>(kSharedBytes)};
-  return [gemv, grid, kernel](Stream& stream, const StepShape& /*step*/) {
-    launch(stream, grid, kernel, gemv, num_stages(gemv.num_columns));
+                  .shared_bytes = static_cast<size_t>(shared_bytes(gemv.num_columns, stages))};
+  return [gemv, grid, kernel, stages](Stream& stream, const StepShape& /*step*/) {
+    launch(stream, grid, kernel, gemv, stages);
   };
 }
 
