@@ -14,6 +14,7 @@ using namespace decode;  // NOLINT(google-build-using-namespace): one kernel in 
 
 constexpr int kMaxTokens = 9;
 constexpr int kMaxMultiprocessors = 144;  // of a Hopper chip
+constexpr int64_t kClusterBlocks = 128;   // one on each multiprocessor
 
 // Units: bytes.
 constexpr int64_t kBlockShared = 227 << 10;  // of a block at most
@@ -25,15 +26,17 @@ constexpr int most_row_tiles(int head_size) {
   return head_size <= 128 ? 3 : 2;
 }
 
-// Grid: (row blocks, shares).
+// Grid: (row blocks x blocks of a worker, shares).
 template <typename T, int C, int kTiles>
 __global__ void __launch_bounds__(kThreads, residency(C, kTiles).blocks)
     attention_decode(const __grid_constant__ AttentionParams<T> params,
                      const __grid_constant__ DecodePlan plan) {
-  allow_next_kernel();
   extern __shared__ __align__(kTileAlignment) uint8_t shared[];
-  const Worker worker{static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y),
-                      static_cast<int>(gridDim.y)};
+  const Worker worker{.row_block = static_cast<int>(blockIdx.x) / plan.ranks,
+                      .number = static_cast<int>(blockIdx.y),
+                      .count = static_cast<int>(gridDim.y),
+                      .rank = static_cast<int>(blockIdx.x) % plan.ranks,
+                      .ranks = plan.ranks};
   attend_share<T, C, kTiles>(params, plan, worker, shared, [] { wait_for_inputs(); });
 }
 
@@ -50,16 +53,26 @@ struct DecodeSizes {
 
 // Shares whose blocks a chip has all at once.
 int64_t max_shares(const DecodeSizes& sizes, int num_multiprocessors) {
-  return std::max(1, num_multiprocessors * sizes.blocks_at_once / sizes.plan.row_blocks);
+  const DecodePlan& plan = sizes.plan;
+  return std::max(1, num_multiprocessors * sizes.blocks_at_once / (plan.row_blocks * plan.ranks));
 }
 
 // How sequences are cut. A chunk costs an exchange between warps and, where shares end between a
 // kv head's chunks, a trip of its result through scratch; short ones are worth that where a launch
 // has few kv heads to spread over the card, and less so the more of them a sequence has and the
 // faster one is read.
-Cutting cutting(const AttentionShape& shape, int rows) {
+Cutting cutting(const AttentionShape& shape, int rows, int ranks) {
   const int64_t heads = shape.sequences * shape.kv_heads;
   Cutting cutting;
+  cutting.step_log2 = std::countr_zero(static_cast<unsigned>(kBlockKeys * ranks));
+  if (ranks > 1) {
+    // Up to so many keys a worker is done sooner than two that meet in scratch.
+    constexpr int kKeysOfChunk = 2048;
+    cutting.min_steps = kKeysOfChunk / cutting.step_keys();
+    const auto enough = static_cast<unsigned>(std::max(1, 256 / shape.kv_heads));
+    cutting.max_count_log2 = static_cast<int>(std::bit_width(enough)) - 1;
+    return cutting;
+  }
   if (heads <= 8) {
     cutting.min_steps = rows <= 8 ? 1 : 2;
   } else {
@@ -73,6 +86,16 @@ Cutting cutting(const AttentionShape& shape, int rows) {
   const unsigned most = rows <= 8 ? 64 : 32;
   cutting.max_count_log2 = static_cast<int>(std::bit_width(std::min(enough, most))) - 1;
   return cutting;
+}
+
+// Blocks of a worker. Where a step has few kv heads, each is spread over a cluster's blocks: they
+// meet in shared memory, 1 us sooner than blocks that meet in scratch.
+int ranks(const AttentionShape& shape, int rows) {
+  constexpr int64_t kMostRanks = 8;  // that every chip places
+  const int64_t heads = std::max<int64_t>(1, shape.sequences * shape.kv_heads);
+  if (rows > kTileRows || shape.head_size > 128) return 1;
+  const auto fitting = static_cast<uint64_t>(std::min(kMostRanks, kClusterBlocks / heads));
+  return static_cast<int>(std::max<uint64_t>(1, std::bit_floor(fitting)));
 }
 
 // Deals query rows to as few blocks as take them.
@@ -99,12 +122,13 @@ DecodeSizes decode_sizes(const KernelArgs& args, int num_fresh) {
   DecodeSizes sizes;
   DecodePlan& plan = sizes.plan;
   plan.rows = args.step.q * shape.group();
+  plan.ranks = ranks(shape, plan.rows);
   deal_rows(sizes, shape.head_size, num_fresh);
   plan.num_runs = static_cast<int>(shape.num_runs(args.step.q));
-  plan.cutting = cutting(shape, plan.rows);
-  plan.max_chunks = static_cast<int>(
-      std::clamp<int64_t>(div_up(shape.max_kv_len, int64_t{plan.cutting.min_steps} * kBlockKeys), 1,
-                          int64_t{1} << plan.cutting.max_count_log2));
+  plan.cutting = cutting(shape, plan.rows, plan.ranks);
+  plan.max_chunks = static_cast<int>(std::clamp<int64_t>(
+      div_up(shape.max_kv_len, int64_t{plan.cutting.min_steps} * plan.cutting.step_keys()), 1,
+      int64_t{1} << plan.cutting.max_count_log2));
   const int64_t heads = shape.sequences * shape.kv_heads;
   if (plan.num_runs > 0) {
     sizes.shares =
@@ -132,9 +156,13 @@ Workspace workspace_of(const KernelArgs& args, int num_fresh) {
 }
 
 template <typename T, int C, int kTiles>
-BoundLaunch bind_tiles(const Grid& grid, const AttentionParams<T>& params, const DecodePlan& plan) {
+BoundLaunch bind_tiles(Grid grid, const AttentionParams<T>& params, const DecodePlan& plan) {
   const auto kernel = attention_decode<T, C, kTiles>;
   allow_shared_memory(kernel, kBlockShared);
+  if (grid.cluster > 1 && grid.blocks.y > 0) {
+    const auto most = static_cast<unsigned>(max_active_clusters(grid, kernel));
+    grid.blocks.y = std::min(grid.blocks.y, std::max(1U, most));
+  }
   return [=](Stream& stream, const StepShape&) { launch(stream, grid, kernel, params, plan); };
 }
 
@@ -147,10 +175,11 @@ BoundLaunch bind_launch(Device& device, const KernelArgs& args, const AttentionP
   plan.counters = args.counters;
   const int64_t shares =
       std::min(sizes.shares, max_shares(sizes, chip(device).num_multiprocessors));
-  const Grid grid{
-      .blocks = dim3(static_cast<unsigned>(plan.row_blocks), static_cast<unsigned>(shares)),
-      .threads = kThreads,
-      .shared_bytes = static_cast<size_t>(sizes.shared_bytes)};
+  const Grid grid{.blocks = dim3(static_cast<unsigned>(plan.row_blocks * plan.ranks),
+                                 static_cast<unsigned>(shares)),
+                  .threads = kThreads,
+                  .shared_bytes = static_cast<size_t>(sizes.shared_bytes),
+                  .cluster = static_cast<unsigned>(plan.ranks)};
   switch (div_up(plan.rows_per_block, kTileRows)) {
     case 1:
       return bind_tiles<T, C, 1>(grid, params, plan);

@@ -1,7 +1,9 @@
 // One block's work of decode attention, for whoever launches it: attention_decode.cu.
 //
 // A block takes its share of the batch's chunks (attention_work.cuh), one after the other; all
-// query rows that use a kv head (tokens x heads of the group) share its reads. Each of the four
+// query rows that use a kv head (tokens x heads of the group) share its reads. Where a step has few
+// kv heads, a cluster of blocks takes a share together, each its part of every step's keys, and the
+// first block brings their results together (attention_fold.cuh). Each of a block's four
 // warps streams its own tiles of 16 keys through a private ring in shared memory, across the
 // chunks, groups and sequences of the share, so warps meet only where a chunk ends, and nothing
 // ends the stream of reads before the share does. What rows it has in front of it:
@@ -54,7 +56,7 @@ constexpr int ring_bytes(int head_size, int stages) {
 constexpr int64_t shared_bytes(int head_size, int stages, const DecodePlan& plan, int num_fresh) {
   return kWarps * ring_bytes(head_size, stages) +
          row_bytes(head_size, plan.tile_rows, plan.reads_ahead, num_fresh) +
-         exchange_floats(head_size, plan.rows_per_block) * int64_t{sizeof(float)};
+         exchange_floats(head_size, plan.rows_per_block, plan.ranks) * int64_t{sizeof(float)};
 }
 
 // One warp's stream of tiles: its part of each step of each of the block's chunks, in order, read
@@ -69,11 +71,13 @@ class TileStream {
   // cache before this launch.
   template <typename Wait>
   __device__ __forceinline__ TileStream(const AttentionParams<T>& params, const DecodePlan& plan,
-                                        const Walk& first, uint32_t ring, const Wait& wait)
-      : params_(params), plan_(plan), next_(first), key_(first_key(first)), ring_(ring) {
+                                        const Walk& first, int rank, uint32_t ring,
+                                        const Wait& wait)
+      : params_(params), plan_(plan), next_(first), rank_(rank), ring_(ring) {
     // All pages are asked for before the first is waited for.
     int pages[kStages];
     const Walk begin = next_;
+    key_ = first_key(begin);
 #pragma unroll
     for (int& page : pages) {
       page = load_page();
@@ -105,9 +109,9 @@ class TileStream {
   }
 
  private:
-  __device__ __forceinline__ static int first_key(const Walk& walk) {
+  __device__ __forceinline__ int first_key(const Walk& walk) const {
     const int warp = threadIdx.x / kWarpSize;
-    return walk.chunk * walk.chunks.length + warp * kTileKeys;
+    return walk.chunk * walk.chunks.length + rank_ * kBlockKeys + warp * kTileKeys;
   }
   __device__ __forceinline__ bool has_keys() const {
     return !next_.done() && key_ < next_.kv_len;
@@ -119,9 +123,10 @@ class TileStream {
   }
   __device__ __forceinline__ void advance() {
     if (next_.done()) return;
-    key_ += kBlockKeys;
-    const int chunk_end =
-        min((next_.chunk + 1) * next_.chunks.length, Cutting::steps(next_.kv_len) * kBlockKeys);
+    const Cutting& cutting = plan_.cutting;
+    key_ += cutting.step_keys();
+    const int chunk_end = min((next_.chunk + 1) * next_.chunks.length, cutting.steps(next_.kv_len)
+                                                                           << cutting.step_log2);
     if (key_ < chunk_end) return;
     next_.next_chunk(params_, plan_);
     key_ = first_key(next_);
@@ -156,6 +161,7 @@ class TileStream {
   const DecodePlan& plan_;
   Walk next_;  // the chunk of the tile to start next
   int key_;    // that tile's first
+  int rank_;   // the block's, in its worker
   int page_ = 0;
   int slot_ = 0;  // of the oldest tile, which the next one replaces
   uint32_t ring_;
@@ -320,14 +326,21 @@ __device__ __forceinline__ void attend_chunks(const AttentionParams<T>& params,
   constexpr int kStages = residency(C, kTiles).stages;
   const int warp = threadIdx.x / kWarpSize;
   uint8_t* ring = shared + warp * ring_bytes(C, kStages);
-  TileStream<T, C, kStages> stream(params, plan, share.first, shared_address(ring), wait);
+  TileStream<T, C, kStages> stream(params, plan, share.first, worker.rank, shared_address(ring),
+                                   wait);
   uint8_t* rows_at = shared + kWarps * ring_bytes(C, kStages);
   HeadRows<T, C> rows(params, plan, share.first.sequence, rows_at);
   const uint32_t queries_at =
       query_pair_address<C>(shared_address(rows.tile()), static_cast<int>(threadIdx.x) % kWarpSize);
   const Exchange<C> exchange(
       rows_at + row_bytes(C, plan.tile_rows, plan.reads_ahead, params.fresh.count),
-      plan.rows_per_block);
+      plan.rows_per_block, worker.ranks);
+  if (worker.ranks > 1) {
+    if (threadIdx.x == 0) exchange.init_barriers();
+    arrive_at_cluster();
+    wait_for_cluster();  // others' barriers can be used
+  }
+  int num_gathered = 0;
   WarpState<T, C, kTiles> state;
 
   for (Walk walk = share.first; !walk.done(); walk.next_head(params, plan)) {
@@ -336,7 +349,9 @@ __device__ __forceinline__ void attend_chunks(const AttentionParams<T>& params,
     const bool is_alone = num_taken == place.num_chunks;
     if (!is_alone) place.slot = find_slot(params, plan, worker, share, walk);
     rows.turn(place, wait);
-    if (walk.has_next_head()) {
+    // Not before: what the next launch copies ahead would be in the way of q.
+    allow_next_kernel();
+    if (walk.has_next_head(plan)) {
       Walk next = walk;
       next.next_head(params, plan);
       rows.ask_for(find_place(params, plan, worker, next));
@@ -350,8 +365,8 @@ __device__ __forceinline__ void attend_chunks(const AttentionParams<T>& params,
         state.tiles[m].begin_chunk();
       const int begin = chunk * walk.chunks.length;
       const int end = min(begin + walk.chunks.length, place.kv_len);
-      for (int step = begin; step < end; step += kBlockKeys) {
-        const int key = step + warp * kTileKeys;
+      for (int step = begin; step < end; step += plan.cutting.step_keys()) {
+        const int key = step + worker.rank * kBlockKeys + warp * kTileKeys;
         const uint32_t tile = stream.wait();
         if (key < end) {
           if (place.fresh > 0 && key + kTileKeys > place.cached) {
@@ -368,14 +383,23 @@ __device__ __forceinline__ void attend_chunks(const AttentionParams<T>& params,
         __syncthreads();  // what was exchanged before has been read
         state.tiles[m].write(exchange, place.rows - m * kTileRows);
         __syncthreads();
+        int parts = kWarps;
+        if (worker.ranks > 1) {
+          const int active = min(worker.ranks, (end - begin + kBlockKeys - 1) / kBlockKeys);
+          const int rows_of_tile = min(place.rows - m * kTileRows, kTileRows);
+          exchange.gather(worker, active, rows_of_tile, num_gathered++, params.scale_log2e);
+          parts += active - 1;
+        }
+        if (!worker.leads()) continue;
         if (is_alone) {
-          add_chunk<T, C>(params, place, exchange, chunk, m);
+          add_chunk<T, C>(params, place, exchange, parts, chunk, m);
         } else {
-          publish_chunk<C>(plan, place, exchange, chunk, m, params.scale_log2e);
+          publish_chunk<C>(plan, place, exchange, parts, chunk, m, params.scale_log2e);
         }
       }
     }
-    if (!is_alone && arrive(plan.counters + place.slot, num_taken, place.num_chunks)) {
+    if (!is_alone && worker.leads() &&
+        arrive(plan.counters + place.slot, num_taken, place.num_chunks)) {
       fold_chunks<T, C>(params, plan, place);
     }
   }

@@ -1,4 +1,9 @@
-// How decode attention's partial results become one: four warps' of a chunk, then chunks in order.
+// How decode attention's partial results become one: four warps' of a chunk, and those of the other
+// blocks of a cluster, then chunks in order.
+//
+// The blocks of a cluster send what they have of a chunk into the first one's shared memory, where
+// a barrier counts the bytes; so nothing of it goes through memory, and no fence is needed, which
+// would wait for all copies that a multiprocessor has under way.
 //
 // A kv head's chunks are folded by the block that has them all, in shared memory; else through
 // scratch by the block that arrives last. Both fold with the same operations in the same order, so
@@ -48,47 +53,72 @@ __device__ __forceinline__ float4 normalized(float4 value, float sum) {
 constexpr int exchange_stride(int head_size) {
   return head_size + 4;
 }
-constexpr int64_t exchange_floats(int head_size, int rows) {
+constexpr int64_t exchange_floats(int head_size, int rows, int ranks) {
   const int tile_rows = rows < kTileRows ? rows : kTileRows;
-  return int64_t{tile_rows} * kWarps * (exchange_stride(head_size) + 2) + (tile_rows % 2 * 8) +
-         int64_t{rows} * (head_size + 4);
+  const int parts = kWarps + ranks - 1;
+  const int barriers = ranks > 1 ? 4 : 0;
+  return int64_t{tile_rows} * parts * (exchange_stride(head_size) + 2) + barriers +
+         (tile_rows % 2 * 8) + int64_t{rows} * (head_size + 4);
 }
 
-// That memory. A tile of rows is folded at a time.
+// That memory. A tile of rows is folded at a time, out of parts: the warps', and in the first block
+// of a worker one of each other block.
 template <int C>
 struct Exchange {
   static constexpr int kStride = exchange_stride(C);
 
   float* total;       // [row][C]: of the chunks so far
   float2* running;    // [2][row]: their softmax before and after this chunk, by its parity
-  float* values;      // [warp][row of the tile][kStride]: the warps' results of a chunk
-  float2* softmaxes;  // [warp][row of the tile]
+  float* values;      // [part][row of the tile][kStride]: results of a chunk
+  float2* softmaxes;  // [part][row of the tile]
+  uint32_t full;      // barrier: the other blocks' parts have come
+  uint32_t free;      // barrier: the next ones may be sent
   int rows;
   int tile_rows;
 
-  __device__ __forceinline__ Exchange(void* memory, int rows)
+  __device__ __forceinline__ Exchange(void* memory, int rows, int ranks)
       : rows(rows), tile_rows(min(rows, kTileRows)) {
     total = static_cast<float*>(memory);
     running = reinterpret_cast<float2*>(total + rows * C);
     values = total + rows * (C + 4);
-    softmaxes = reinterpret_cast<float2*>(values + kWarps * tile_rows * kStride);
+    const int parts = kWarps + ranks - 1;
+    softmaxes = reinterpret_cast<float2*>(values + parts * tile_rows * kStride);
+    full = shared_address(softmaxes + parts * tile_rows);
+    free = full + 8;
   }
 
-  // Four columns of a tile's row over the whole chunk, and its softmax.
-  __device__ __forceinline__ float4 read(int row, int column, float scale, float2& softmax) const {
-    softmax = softmaxes[row];
-    float4 value = *reinterpret_cast<const float4*>(values + row * kStride + column);
-#pragma unroll
-    for (int warp = 1; warp < kWarps; ++warp) {
-      const float2 other = softmaxes[warp * tile_rows + row];
-      const Fold step = fold(softmax.x, other.x, scale);
+  // Four columns of a tile's row over `parts` parts, and its softmax.
+  __device__ __forceinline__ float4 read(int row, int column, float scale, int parts,
+                                         float2& softmax) const {
+    softmax = {kMinusInfinity, 0.0F};
+#pragma unroll 4
+    for (int part = 0; part < parts; ++part)
+      softmax.x = fmaxf(softmax.x, softmaxes[part * tile_rows + row].x);
+    const float reference = finite_max(softmax.x);
+    float4 value = {};
+#pragma unroll 4
+    for (int part = 0; part < parts; ++part) {
+      const float2 other = softmaxes[part * tile_rows + row];
       const auto* now =
-          reinterpret_cast<const float4*>(values + (warp * tile_rows + row) * kStride + column);
+          reinterpret_cast<const float4*>(values + (part * tile_rows + row) * kStride + column);
+      const Fold step{softmax.x, 1.0F, exp2_fast((other.x - reference) * scale)};
       value = apply(step, value, *now);
-      softmax = {step.max, apply(step, softmax.y, other.y)};
+      softmax.y = apply(step, softmax.y, other.y);
     }
     return value;
   }
+
+  // By one thread of each block, before the cluster meets.
+  __device__ __forceinline__ void init_barriers() const {
+    init_barrier(full, 1);
+    init_barrier(free, 1);
+    publish_barriers();
+  }
+  // Brings the parts of the worker's first `active` blocks, of `rows` rows, together in its first
+  // block; so far it did so `before` times. All threads of all its blocks, behind a barrier of the
+  // block after its own parts were written.
+  __device__ __forceinline__ void gather(const Worker& worker, int active, int rows, int before,
+                                         float scale) const;
 };
 
 // Calls `visitor(row, column)` for this thread's parts, of four columns, of `rows` rows.
@@ -98,16 +128,45 @@ __device__ __forceinline__ void for_each_four(int rows, Visitor&& visitor) {
     visitor(i / (C / 4), i % (C / 4) * 4);
 }
 
+template <int C>
+__device__ __forceinline__ void Exchange<C>::gather(const Worker& worker, int active, int rows,
+                                                    int before, float scale) const {
+  if (worker.leads()) {
+    if (threadIdx.x == 0) {
+      // The parts of the time before have been read.
+      for (int rank = 1; before > 0 && rank < worker.ranks; ++rank)
+        arrive_remote(address_at(free, static_cast<uint32_t>(rank)));
+      arrive_expecting(full, static_cast<uint32_t>((active - 1) * rows * (C + 2) * 4));
+    }
+    wait_for_phase_of_cluster(full, before & 1);
+    return;
+  }
+  if (before > 0) wait_for_phase_of_cluster(free, (before - 1) & 1);
+  if (worker.rank >= active) return;
+  const int first_row = (kWarps + worker.rank - 1) * tile_rows;
+  const uint32_t arrived = address_at(full, 0);
+  for_each_four<C>(rows, [&](int row, int column) {
+    float2 softmax;
+    const float4 value = read(row, column, scale, kWarps, softmax);
+    send(address_at(shared_address(values + (first_row + row) * kStride + column), 0), value,
+         arrived);
+    if (column == 0) {
+      send(address_at(shared_address(softmaxes + first_row + row), 0), softmax, arrived);
+    }
+  });
+}
+
 // Adds a chunk's tile of rows to the chunks before it, all of which this block had; after the last,
 // writes the output.
 template <typename T, int C>
 __device__ __forceinline__ void add_chunk(const AttentionParams<T>& params, const Place& place,
-                                          const Exchange<C>& exchange, int chunk, int tile) {
+                                          const Exchange<C>& exchange, int parts, int chunk,
+                                          int tile) {
   const float scale = params.scale_log2e;
   const int first_row = tile * kTileRows;
   for_each_four<C>(min(place.rows - first_row, kTileRows), [&](int row_of_tile, int column) {
     float2 softmax;
-    float4 value = exchange.read(row_of_tile, column, scale, softmax);
+    float4 value = exchange.read(row_of_tile, column, scale, parts, softmax);
     const int row = first_row + row_of_tile;
     auto* total = reinterpret_cast<float4*>(exchange.total + row * C + column);
     const float2 before = chunk == 0 ? make_float2(kMinusInfinity, 0.0F)
@@ -128,14 +187,14 @@ __device__ __forceinline__ void add_chunk(const AttentionParams<T>& params, cons
 // Writes a chunk's tile of rows, of a kv head of which other shares have chunks, too, to scratch.
 template <int C>
 __device__ __forceinline__ void publish_chunk(const DecodePlan& plan, const Place& place,
-                                              const Exchange<C>& exchange, int chunk, int tile,
-                                              float scale) {
+                                              const Exchange<C>& exchange, int parts, int chunk,
+                                              int tile, float scale) {
   const int first_row = tile * kTileRows;
   const int64_t first_cell =
       (place.slot * plan.max_chunks + chunk) * plan.rows_per_block + first_row;
   for_each_four<C>(min(place.rows - first_row, kTileRows), [&](int row, int column) {
     float2 softmax;
-    const float4 value = exchange.read(row, column, scale, softmax);
+    const float4 value = exchange.read(row, column, scale, parts, softmax);
     *reinterpret_cast<float4*>(plan.values + (first_cell + row) * C + column) = value;
     if (column == 0) plan.softmaxes[first_cell + row] = softmax;
   });
@@ -201,8 +260,9 @@ template <typename T, int C>
 __device__ __forceinline__ void store_zeros(const AttentionParams<T>& params,
                                             const DecodePlan& plan, const Worker& worker) {
   const int row_fours = params.kv_heads * params.group * (C / 4);
-  const int number = worker.number * plan.row_blocks + worker.row_block;
-  const int stride = worker.count * plan.row_blocks;
+  const int number =
+      (worker.number * plan.row_blocks + worker.row_block) * worker.ranks + worker.rank;
+  const int stride = worker.count * plan.row_blocks * worker.ranks;
   for (int run = number; run < plan.num_runs; run += stride) {
     if (params.kv_len(run) > 0) continue;
     const int64_t first = int64_t{run} * params.uniform_q;

@@ -19,24 +19,31 @@ namespace encore::cuda::decode {
 inline constexpr int kWarps = 4;
 inline constexpr int kThreads = kWarps * kWarpSize;
 inline constexpr int kTileKeys = 16;                   // of one warp; a tile lies in one page
-inline constexpr int kBlockKeys = kWarps * kTileKeys;  // keys of a step of all warps
+inline constexpr int kBlockKeys = kWarps * kTileKeys;  // of a step, in one block
 inline constexpr int kTileRows = 8;  // query rows of a tile of results: the narrow side of an mma
 
-// Which of a launch's blocks this is.
+// Which of a launch's blocks this is. A worker is a block, or a cluster of blocks, each of which
+// takes its kBlockKeys of a step's keys.
 struct Worker {
   int row_block = 0;
   int number = 0;  // of `count` that have the same rows and take a share each
   int count = 0;
+  int rank = 0;  // of `ranks` blocks of the worker
+  int ranks = 1;
+
+  [[nodiscard]] __device__ bool leads() const { return rank == 0; }
 };
 
 struct Chunks {
-  int length = 0;  // keys, a multiple of kBlockKeys
+  int steps = 0;   // of one, at most
+  int length = 0;  // keys
   int count = 0;
 };
 
 // What decides, together with its length, how a sequence is cut: functions of the op and of padded
-// sizes. Lengths count steps of kBlockKeys keys.
+// sizes. Lengths count steps of all blocks of a worker.
 struct Cutting {
+  int step_log2 = 0;       // keys of a step
   int min_steps = 1;       // of a chunk
   float growth = 0;        // of its length with the root of the sequence's
   int max_count_log2 = 0;  // chunks of a sequence
@@ -45,12 +52,12 @@ struct Cutting {
     const int total = steps(kv_len);
     int of_chunk = max(min_steps, (total + (1 << max_count_log2) - 1) >> max_count_log2);
     of_chunk = max(of_chunk, __float2int_rn(growth * root(total)));
-    const int length = of_chunk * kBlockKeys;
-    return {length, (kv_len + length - 1) / length};
+    return {of_chunk, of_chunk << step_log2, (total + of_chunk - 1) / of_chunk};
   }
-  [[nodiscard]] __device__ static int steps(int kv_len) {
-    return (kv_len + kBlockKeys - 1) / kBlockKeys;
+  [[nodiscard]] __device__ int steps(int kv_len) const {
+    return (kv_len + step_keys() - 1) >> step_log2;
   }
+  [[nodiscard]] __host__ __device__ int step_keys() const { return 1 << step_log2; }
 
  private:
   __device__ static float root(int x) {
@@ -65,6 +72,7 @@ struct DecodePlan {
   int rows = 0;              // query rows of a kv head
   int row_blocks = 0;        // blocks that share them
   int rows_per_block = 0;    // at most
+  int ranks = 1;             // blocks of a worker
   int tile_rows = 0;         // of a block: its queries, then keys and values of new tokens
   bool reads_ahead = false;  // rows of the kv head after; see HeadRows
   int num_runs = 0;          // of query rows, owned by a sequence or not
@@ -87,25 +95,23 @@ struct Walk {
   int head_begin = 0;   // position of the kv head's chunk 0
   int share_end = 0;
 
-  [[nodiscard]] __device__ int chunk_steps() const { return chunks.length / kBlockKeys; }
   [[nodiscard]] __device__ bool done() const {
-    return head_begin + chunk * chunk_steps() >= share_end;
+    return head_begin + chunk * chunks.steps >= share_end;
   }
   // Does the share go on after this kv head?
-  [[nodiscard]] __device__ bool has_next_head() const {
-    return head_begin + Cutting::steps(kv_len) < share_end;
+  [[nodiscard]] __device__ bool has_next_head(const DecodePlan& plan) const {
+    return head_begin + plan.cutting.steps(kv_len) < share_end;
   }
   // One past the last chunk of this kv head that the share has.
   [[nodiscard]] __device__ int last_chunk() const {
-    const int per_chunk = chunk_steps();
-    return min(chunks.count, (share_end - head_begin + per_chunk - 1) / per_chunk);
+    return min(chunks.count, (share_end - head_begin + chunks.steps - 1) / chunks.steps);
   }
 
   template <typename T>
   __device__ __forceinline__ void next_head(const AttentionParams<T>& params,
                                             const DecodePlan& plan) {
     chunk = 0;
-    head_begin += Cutting::steps(kv_len);
+    head_begin += plan.cutting.steps(kv_len);
     if (++kv_head < params.kv_heads) return;
     kv_head = 0;
     // Before the end of a share there is a sequence with keys.
@@ -183,7 +189,7 @@ __device__ __forceinline__ Share find_share(const AttentionParams<T>& params,
   for (int i = 0; i < per_lane; ++i) {
     const int sequence = lane * per_lane + i;
     kv_len = max(0, params.kv_len(sequence));
-    steps += Cutting::steps(kv_len) * params.kv_heads;
+    steps += plan.cutting.steps(kv_len) * params.kv_heads;
     num_chunks += plan.cutting.chunks(kv_len).count * params.kv_heads;
     empty = empty || (kv_len == 0 && sequence < params.num_sequences);
   }
@@ -203,7 +209,7 @@ __device__ __forceinline__ Share find_share(const AttentionParams<T>& params,
   if (per_lane > 1) {
     for (const int end = sequence + per_lane;; sequence += kWarpSize) {
       kv_len = sequence + lane < end ? max(0, params.kv_len(sequence + lane)) : 0;
-      found = find_part(Cutting::steps(kv_len) * params.kv_heads, begin - position);
+      found = find_part(plan.cutting.steps(kv_len) * params.kv_heads, begin - position);
       position += found.begin;
       if (found.lane < kWarpSize) break;
     }
@@ -215,10 +221,10 @@ __device__ __forceinline__ Share find_share(const AttentionParams<T>& params,
   first.kv_len = __shfl_sync(0xffffffffU, kv_len, found.lane);
   first.next_kv_len = params.kv_len(sequence + 1);
   first.chunks = plan.cutting.chunks(first.kv_len);
-  const int head_steps = Cutting::steps(first.kv_len);
+  const int head_steps = plan.cutting.steps(first.kv_len);
   first.kv_head = (begin - position) / head_steps;
   first.head_begin = position + first.kv_head * head_steps;
-  first.chunk = (begin - first.head_begin + first.chunk_steps() - 1) / first.chunk_steps();
+  first.chunk = (begin - first.head_begin + first.chunks.steps - 1) / first.chunks.steps;
   if (first.chunk == first.chunks.count) first.next_head(params, plan);
   return share;
 }
@@ -254,7 +260,8 @@ __device__ __forceinline__ Place find_place(const AttentionParams<T>& params,
   place.num_chunks = walk.chunks.count;
   place.cached = walk.kv_len - params.fresh.count;
   if (place.last_chunk * walk.chunks.length > place.cached) place.fresh = params.fresh.count;
-  place.writes_fresh = worker.row_block == 0 && place.last_chunk == place.num_chunks;
+  place.writes_fresh =
+      worker.row_block == 0 && worker.leads() && place.last_chunk == place.num_chunks;
   return place;
 }
 

@@ -146,12 +146,24 @@ __device__ __forceinline__ uint32_t address_at(uint32_t address, uint32_t rank) 
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));
   return remote;
 }
+// Arrives at another block's barrier, an address of address_at(); publishes to the cluster.
+__device__ __forceinline__ void arrive_remote(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier)
+               : "memory");
+}
 // Stores to another block, whose barrier counts the bytes. Addresses: of address_at().
 __device__ __forceinline__ void send(uint32_t target, float2 value, uint32_t barrier) {
   asm volatile(
       "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(
           target),
       "f"(value.x), "f"(value.y), "r"(barrier)
+      : "memory");
+}
+__device__ __forceinline__ void send(uint32_t target, float4 value, uint32_t barrier) {
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, "
+      "[%5];" ::"r"(target),
+      "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w), "r"(barrier)
       : "memory");
 }
 

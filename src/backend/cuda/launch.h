@@ -105,6 +105,24 @@ void allow_shared_memory(void (*kernel)(Params...), int64_t bytes) {
         "cudaFuncSetAttribute");
 }
 
+// Clusters of such a launch that the chip has at once, with nothing beside them.
+template <typename... Params>
+int max_active_clusters(const Grid& grid, void (*kernel)(Params...)) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {grid.cluster, 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid.blocks;
+  config.blockDim = grid.threads;
+  config.dynamicSmemBytes = grid.shared_bytes;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  int clusters = 0;
+  check(cudaOccupancyMaxActiveClusters(&clusters, kernel, &config),
+        "cudaOccupancyMaxActiveClusters");
+  return clusters;
+}
+
 template <typename T>
 struct TypeTag {
   using type = T;
