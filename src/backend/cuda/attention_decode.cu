@@ -31,6 +31,7 @@ template <typename T, int C, int kTiles>
 __global__ void __launch_bounds__(kThreads, residency(C, kTiles).blocks)
     attention_decode(const __grid_constant__ AttentionParams<T> params,
                      const __grid_constant__ DecodePlan plan) {
+  allow_next_kernel();
   extern __shared__ __align__(kTileAlignment) uint8_t shared[];
   const Worker worker{.row_block = static_cast<int>(blockIdx.x) / plan.ranks,
                       .number = static_cast<int>(blockIdx.y),
@@ -66,10 +67,12 @@ Cutting cutting(const AttentionShape& shape, int rows, int ranks) {
   Cutting cutting;
   cutting.step_log2 = std::countr_zero(static_cast<unsigned>(kBlockKeys * ranks));
   if (ranks > 1) {
-    // Up to so many keys a worker is done sooner than two that meet in scratch.
+    // Up to so many keys a worker is done sooner than two that meet in scratch. Longer sequences
+    // take all workers, but no more: to bring a cluster's results together again costs 3 us.
     constexpr int kKeysOfChunk = 2048;
     cutting.min_steps = kKeysOfChunk / cutting.step_keys();
-    const auto enough = static_cast<unsigned>(std::max(1, 256 / shape.kv_heads));
+    const auto enough =
+        static_cast<unsigned>(std::max<int64_t>(1, kClusterBlocks / ranks / shape.kv_heads));
     cutting.max_count_log2 = static_cast<int>(std::bit_width(enough)) - 1;
     return cutting;
   }

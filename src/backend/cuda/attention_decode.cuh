@@ -325,11 +325,12 @@ __device__ __forceinline__ void attend_chunks(const AttentionParams<T>& params,
                                               const Wait& wait) {
   constexpr int kStages = residency(C, kTiles).stages;
   const int warp = threadIdx.x / kWarpSize;
+  uint8_t* rows_at = shared + kWarps * ring_bytes(C, kStages);
+  HeadRows<T, C> rows(params, plan, share.first.sequence, rows_at);
   uint8_t* ring = shared + warp * ring_bytes(C, kStages);
   TileStream<T, C, kStages> stream(params, plan, share.first, worker.rank, shared_address(ring),
                                    wait);
-  uint8_t* rows_at = shared + kWarps * ring_bytes(C, kStages);
-  HeadRows<T, C> rows(params, plan, share.first.sequence, rows_at);
+  rows.begin();
   const uint32_t queries_at =
       query_pair_address<C>(shared_address(rows.tile()), static_cast<int>(threadIdx.x) % kWarpSize);
   const Exchange<C> exchange(
@@ -349,8 +350,6 @@ __device__ __forceinline__ void attend_chunks(const AttentionParams<T>& params,
     const bool is_alone = num_taken == place.num_chunks;
     if (!is_alone) place.slot = find_slot(params, plan, worker, share, walk);
     rows.turn(place, wait);
-    // Not before: what the next launch copies ahead would be in the way of q.
-    allow_next_kernel();
     if (walk.has_next_head(plan)) {
       Walk next = walk;
       next.next_head(params, plan);

@@ -63,14 +63,17 @@ constexpr int64_t row_bytes(int head_size, int tile_rows, bool reads_ahead, int 
 template <typename T, int C>
 class HeadRows {
  public:
-  // Finds the angles of the first head's sequence. Shapes: `memory` has row_bytes(), aligned to
+  // Asks for what the first head's angles are made of. Shapes: `memory` has row_bytes(), aligned to
   // kTileAlignment.
   __device__ __forceinline__ HeadRows(const AttentionParams<T>& params, const DecodePlan& plan,
                                       int sequence, uint8_t* memory)
-      : params_(params), plan_(plan), memory_(memory) {
+      : params_(params), plan_(plan), memory_(memory), sequence_(sequence) {
     if (threadIdx.x == 0) init_barrier(arrived(), kThreads);
     ask_for_token(sequence);
-    find_angles(sequence);
+  }
+  // Before the first turn().
+  __device__ __forceinline__ void begin() {
+    find_angles(sequence_);
     __syncthreads();
   }
 
@@ -176,8 +179,10 @@ class HeadRows {
     const int count = params_.fresh.count * (C / 2);
     for (int first = 0; first < count; first += kThreads) {
       const int i = first + static_cast<int>(threadIdx.x);
+      // Asked for before the position is waited for.
+      const float inv_freq = i < count ? params_.fresh.inv_freq[i % (C / 2)] : 0.0F;
       const int position = __shfl_sync(0xffffffffU, token_.position, i / (C / 2) % kWarpSize);
-      if (i < count) angles()[i] = find_angle(position, params_.fresh.inv_freq[i % (C / 2)]);
+      if (i < count) angles()[i] = find_angle(position, inv_freq);
     }
   }
   __device__ __forceinline__ void write_to_cache(const Place& place, const TileRow<T>& row,
@@ -193,7 +198,7 @@ class HeadRows {
   const DecodePlan& plan_;
   uint8_t* memory_;
   int num_asked_ = 0;  // heads
-  int sequence_ = 0;   // of the angles
+  int sequence_;       // of the angles
   Token token_;        // lane's, of the sequence asked for last
 };
 
