@@ -68,22 +68,25 @@ Parts linear_parts(const KernelArgs& args) {
     return result.add(args, op, std::move(inputs), std::move(outputs));
   };
 
-  TensorView x = *o.x;
-  if (o.norm != nullptr) {
-    const TensorView normed = scratch.take(x.dtype, rows, x.row_elements());
-    KernelArgs& norm = o.residual != nullptr
-                           ? add("add_rms_norm", {x, *o.residual, *o.norm}, {*o.sum, normed})
-                           : add("rms_norm", {x, *o.norm}, {normed});
-    norm.attrs.set("eps", o.eps);
-    x = normed;
-  }
-  std::vector<TensorView> operands{x, *o.weight};
+  std::vector<TensorView> operands{*o.x, *o.weight};
   if (o.bias != nullptr) operands.push_back(*o.bias);
-  const TensorView product =
-      o.silu_mul ? scratch.take(o.out->dtype, rows, o.weight->num_rows()) : *o.out;
-  add("linear", std::move(operands), {product});
-  if (o.silu_mul) {
+  if (o.norm != nullptr) {
+    const TensorView normed = scratch.take(o.x->dtype, rows, o.x->row_elements());
+    KernelArgs& norm = o.residual != nullptr
+                           ? add("add_rms_norm", {*o.x, *o.residual, *o.norm}, {*o.sum, normed})
+                           : add("rms_norm", {*o.x, *o.norm}, {normed});
+    norm.attrs.set("eps", o.eps);
+    operands[0] = normed;
+  }
+  if (!o.silu_mul) {
+    add("linear", std::move(operands), {*o.out});
+  } else if (o.norm != nullptr) {
+    add("fused_linear", std::move(operands), {*o.out})
+        .attrs.set("epilogue", std::string("silu_mul"));
+  } else {
     const int64_t half = o.out->row_elements();
+    const TensorView product = scratch.take(o.out->dtype, rows, o.weight->num_rows());
+    add("linear", std::move(operands), {product});
     add("silu_mul", {columns_of(product, 0, half), columns_of(product, half, half)}, {*o.out});
   }
   for (Parts::Part& part : result.parts)

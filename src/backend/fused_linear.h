@@ -19,7 +19,9 @@ struct LinearOperands {
 };
 LinearOperands linear_operands(const KernelArgs& args);
 
-// fused_linear as the ops it stands for. Works without scratch, too, for sizes alone.
+// linear or fused_linear as the ops it stands for. A norm in front is split off first: what it
+// leaves of a product with silu_mul is a fused_linear still. Works without scratch, too, for sizes
+// alone.
 Parts linear_parts(const KernelArgs& args);
 
 }  // namespace encore

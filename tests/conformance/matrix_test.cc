@@ -244,7 +244,7 @@ TEST_P(Conformance, RowsOfMatricesAreIndependent) {
   const StepShape step = tokens(33);
   const HostTensor x = random_.tensor(tokens_by(320), step.padded);
   const HostTensor other = random_.tensor(tokens_by(320), step.padded);
-  const HostTensor weight = random_.tensor(type_of(dtype(), {72, 320}), {});
+  const HostTensor weight = random_.tensor(type_of(dtype(), {80, 320}), {});
   const HostTensor norm = random_.tensor(type_of(dtype(), {320}), {});
   const HostTensor head_norm = random_.tensor(type_of(dtype(), {64}), {});
   HostTensor positions = random_.tensor(type_of(DType::kI32, {Dim::tokens()}), step.padded);

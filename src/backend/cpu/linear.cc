@@ -113,6 +113,8 @@ Workspace fused_linear_workspace(const KernelArgs& args) {
   Workspace workspace{parts.between_bytes, 0};
   for (const Parts::Part& part : parts.parts) {
     if (part.op == "linear") workspace.scratch_bytes += linear_workspace(part.args).scratch_bytes;
+    if (part.op == "fused_linear")
+      workspace.scratch_bytes += fused_linear_workspace(part.args).scratch_bytes;
   }
   return workspace;
 }
@@ -124,6 +126,7 @@ void fused_linear(Pool& pool, const KernelArgs& args, const StepShape& step) {
     if (part.op == "add_rms_norm") add_rms_norm(pool, part.args, step);
     if (part.op == "linear") linear(pool, part.args, step);
     if (part.op == "silu_mul") silu_mul(pool, part.args, step);
+    if (part.op == "fused_linear") fused_linear(pool, part.args, step);
   }
 }
 

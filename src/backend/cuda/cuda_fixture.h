@@ -43,6 +43,13 @@ class CudaTest : public testing::Test {
     stream_->synchronize();
     return host;
   }
+  // Of elements of 16 bits.
+  std::vector<uint16_t> read_bits(const TensorView& view) {
+    std::vector<uint16_t> host(static_cast<size_t>(view.shape.num_elements()));
+    stream_->copy_to_host(host.data(), view.data, view.num_bytes());
+    stream_->synchronize();
+    return host;
+  }
   // Binds the kernel of that name, or the one the table chooses when it is empty.
   BoundLaunch bind(std::string_view op, KernelArgs args, std::string_view name = "") {
     const Kernel* kernel = nullptr;

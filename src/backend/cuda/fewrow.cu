@@ -4,8 +4,8 @@
 // multiply them.
 //
 // The operands are swapped: out^T [O, R] = weight [O, I] x^T [I, R]. Outputs are the 64 rows of a
-// tensor core's product, the rows of x its 16 to 128 columns, so few rows waste nothing that
-// matters.
+// tensor core's product, the rows of x its 16 to 128 columns in steps of 16, so few rows waste
+// nothing that matters.
 //
 // What counts on an H200, by measurement of what is left when a part is taken out:
 // - Boxes are fetched in lines of 128 bytes. With 256 the stream is 2 to 6 % slower.
@@ -17,6 +17,11 @@
 //   Where outputs are few, the two blocks of a cluster share a tile and split the columns: each
 //   sends the sums of half of the rows. A sum of two has one order; so a row's bits depend on the
 //   numbers of columns and outputs and on the padded number of rows alone.
+// - A box of x has as many rows as x, rounded up to 8. The copy engine is slow where rows are not
+//   there: with boxes of 64 rows a layer of the 8B took 9 % longer for 40 rows than for 64.
+// - silu_mul as a launch of its own costs 0.4 to 2 us a layer. Here the rows of a tile are by turns
+//   8 of the gates and the 8 that they gate, so that both lie side by side on their way out; one
+//   copy fetches them from both halves of the weight.
 //
 // A block asks for more than half of a multiprocessor's shared memory, for the reason in gemv.cu.
 #include "backend/cuda/fewrow.h"
@@ -27,6 +32,7 @@
 #include "backend/cuda/driver.h"
 #include "backend/cuda/fewrow.cuh"
 #include "backend/cuda/launch.h"
+#include "backend/fused_linear.h"
 #include "backend/tuning.h"
 
 namespace encore::cuda {
@@ -76,13 +82,14 @@ constexpr Variant<T> variant() {
 
 // By rows, then by outputs.
 template <typename T>
-constexpr std::array kVariants = {variant<T, 16, 1, 1>(),  variant<T, 16, 1, 2>(),
-                                  variant<T, 16, 2, 2>(),  variant<T, 32, 1, 1>(),
-                                  variant<T, 32, 1, 2>(),  variant<T, 32, 2, 2>(),
-                                  variant<T, 64, 1, 1>(),  variant<T, 64, 1, 2>(),
-                                  variant<T, 64, 2, 2>(),  variant<T, 96, 1, 1>(),
-                                  variant<T, 96, 1, 2>(),  // twice as high they would be slower
-                                  variant<T, 128, 1, 1>(), variant<T, 128, 1, 2>()};
+constexpr std::array kVariants = {
+    variant<T, 16, 1, 1>(),  variant<T, 16, 1, 2>(),  variant<T, 16, 2, 2>(),
+    variant<T, 32, 1, 1>(),  variant<T, 32, 1, 2>(),  variant<T, 32, 2, 2>(),
+    variant<T, 48, 1, 1>(),  variant<T, 48, 1, 2>(),  variant<T, 48, 2, 2>(),
+    variant<T, 64, 1, 1>(),  variant<T, 64, 1, 2>(),  variant<T, 64, 2, 2>(),
+    variant<T, 80, 1, 1>(),  variant<T, 80, 1, 2>(),  // twice as high they would be slower
+    variant<T, 96, 1, 1>(),  variant<T, 96, 1, 2>(),  variant<T, 112, 1, 1>(),
+    variant<T, 112, 1, 2>(), variant<T, 128, 1, 1>(), variant<T, 128, 1, 2>()};
 
 int padded_rows(int64_t rows) {
   for (const auto& variant : kVariants<__half>) {
@@ -191,27 +198,46 @@ Cut cut(int64_t outputs, int64_t columns, const FewRowTiling& t, const Variant<T
 }
 
 // `boxes`: that a copy brings, one above the other in memory; 0: one, and columns of any number.
-CUtensorMap map_of(const TensorView& view, int64_t box_rows, int boxes) {
-  CUtensorMap map;
-  const auto rows = static_cast<cuuint64_t>(view.num_rows());
+// `in_pairs`: rows as copy_pairs_once() wants them.
+CUtensorMap map_of(const TensorView& view, int64_t box_rows, int boxes, bool in_pairs = false) {
+  // The sizes of a dimension and of its part in a box, and the bytes from one to the next.
+  struct Dimension {
+    int64_t size;
+    int64_t box;
+    int64_t stride;
+  };
+  const int64_t rows = view.num_rows();
   const int64_t columns = view.row_elements();
-  const int64_t stride = rows > 1 ? view.row_stride : round_up(columns, 8);
-  cuuint64_t sizes[3] = {static_cast<cuuint64_t>(columns), rows, 1};
-  if (boxes > 0) {
-    sizes[0] = kBoxColumns;
-    sizes[2] = static_cast<cuuint64_t>(columns / kBoxColumns);
+  const int64_t stride = 2 * (rows > 1 ? view.row_stride : round_up(columns, 8));
+  std::vector<Dimension> dimensions{{boxes > 0 ? kBoxColumns : columns, kBoxColumns, 2}};
+  if (in_pairs) {
+    dimensions.push_back({kBlockRows, kBlockRows, stride});
+    dimensions.push_back({2, 2, rows / 2 * stride});
+    dimensions.push_back({rows / kPairRows, box_rows / kPairRows, kBlockRows * stride});
+  } else {
+    dimensions.push_back({rows, box_rows, stride});
   }
-  const cuuint64_t strides[2] = {static_cast<cuuint64_t>(stride) * 2, kRowBytes};
-  const cuuint32_t box[3] = {kBoxColumns, static_cast<cuuint32_t>(box_rows),
-                             static_cast<cuuint32_t>(std::max(1, boxes))};
-  const cuuint32_t steps[3] = {1, 1, 1};
+  dimensions.push_back({boxes > 0 ? columns / kBoxColumns : 1, std::max(1, boxes), kRowBytes});
+
+  constexpr size_t kMostDimensions = 5;
+  cuuint64_t sizes[kMostDimensions];
+  cuuint64_t strides[kMostDimensions];
+  cuuint32_t box[kMostDimensions];
+  cuuint32_t steps[kMostDimensions];
+  for (size_t i = 0; i < dimensions.size(); ++i) {
+    sizes[i] = static_cast<cuuint64_t>(dimensions[i].size);
+    strides[i] = static_cast<cuuint64_t>(dimensions[i].stride);
+    box[i] = static_cast<cuuint32_t>(dimensions[i].box);
+    steps[i] = 1;
+  }
+  CUtensorMap map;
   check(driver().tensor_map_encode_tiled(
             &map,
             view.dtype == DType::kF16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                       : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-            3, view.data, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-            CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+            static_cast<cuuint32_t>(dimensions.size()), view.data, sizes, strides + 1, box, steps,
+            CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+            CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
         "cuTensorMapEncodeTiled");
   return map;
 }
@@ -226,11 +252,14 @@ BoundLaunch bind_for(Device& device, const KernelArgs& args, const FewRowTiling&
       cut(weight.num_rows(), weight.row_elements(), t, variant, chip(device).num_multiprocessors);
   FewRowArgs<T> a{};
   a.whole_stages = weight.row_elements() % kBoxColumns == 0;
-  a.weight = map_of(weight, t.tile_outputs, a.whole_stages ? c.stage_boxes : 0);
-  a.x = map_of(x, variant.rows, a.whole_stages ? c.stage_boxes : 0);
+  const bool silu_mul = linear_operands(args).silu_mul;
+  a.weight = map_of(weight, t.tile_outputs, a.whole_stages ? c.stage_boxes : 0, silu_mul);
+  a.x_rows = static_cast<int>(round_up(x.num_rows(), kBlockRows));
+  a.x = map_of(x, a.x_rows, a.whole_stages ? c.stage_boxes : 0);
   a.out = {.bias = args.inputs.size() > 2 ? args.inputs[2].as<const T>() : nullptr,
            .data = out.data,
            .stride = out.row_stride,
+           .silu_mul = silu_mul,
            .is_float = out.dtype == DType::kF32,
            .in_packs = is_aligned(out),
            .num_rows = static_cast<int>(out.num_rows()),
@@ -255,11 +284,13 @@ BoundLaunch bind_for(Device& device, const KernelArgs& args, const FewRowTiling&
 
 }  // namespace
 
-std::vector<FewRowTiling> fewrow_tilings(int64_t rows, int64_t outputs, int64_t columns) {
+std::vector<FewRowTiling> fewrow_tilings(int64_t rows, int64_t outputs, int64_t columns,
+                                         bool silu_mul) {
   constexpr int64_t kMaxWaves = 4;
+  const int64_t multiple = silu_mul ? kPairRows : kBlockRows;
   std::vector<FewRowTiling> tilings;
   const auto add = [&](int64_t tile_outputs, bool split) {
-    const auto tile = static_cast<int>(round_up(std::min(tile_outputs, outputs), 8));
+    const auto tile = static_cast<int>(round_up(std::min(tile_outputs, outputs), multiple));
     // A cluster works on one tile, and each of its blocks takes a step at least.
     const bool splits = div_up(outputs, tile) <= kBlocks / 2 && columns > kBoxColumns;
     const FewRowTiling tiling{tile, split};
@@ -294,7 +325,8 @@ FewRowTiling fewrow_tiling(Device& device, const KernelArgs& args) {
     if (view->num_rows() == 1) view->row_stride = round_up(view->row_elements(), 8);
     view->shape = {rows, view->row_elements()};
   }
-  const auto tilings = fewrow_tilings(rows, weight.num_rows(), weight.row_elements());
+  const auto tilings = fewrow_tilings(rows, weight.num_rows(), weight.row_elements(),
+                                      linear_operands(args).silu_mul);
   const auto named = [&](const std::string& text) {
     return std::find_if(tilings.begin(), tilings.end(),
                         [&](const FewRowTiling& tiling) { return to_text(tiling) == text; });
@@ -319,9 +351,12 @@ FewRowTiling fewrow_tiling(Device& device, const KernelArgs& args) {
 }
 
 bool accepts_fewrow(const KernelArgs& args) {
-  const TensorView& x = args.inputs[0];
-  const TensorView& weight = args.inputs[1];
-  const TensorView& out = args.outputs[0];
+  const LinearOperands o = linear_operands(args);
+  if (o.norm != nullptr) return false;
+  const TensorView& x = *o.x;
+  const TensorView& weight = *o.weight;
+  const TensorView& out = *o.out;
+  if (o.silu_mul && (weight.num_rows() % kPairRows != 0 || out.dtype != x.dtype)) return false;
   const int64_t columns = weight.row_elements();
   const bool types = size_of(x.dtype) == 2 && weight.dtype == x.dtype &&
                      (out.dtype == x.dtype || out.dtype == DType::kF32);

@@ -9,16 +9,17 @@ namespace encore::cuda::fewrow {
 
 constexpr int kProductOutputs = 64;  // of one tensor core product
 
-// Where a product goes, and the bias it gets.
+// Where a product goes, and what it gets on the way.
 template <typename T>
 struct Output {
   const T* bias;  // null: none
   void* data;
   int64_t stride;
+  bool silu_mul;  // stored is silu(gate) * up: half as many as the product's outputs
   bool is_float;
   bool in_packs;  // 16 bytes of a row may be written at once
   int num_rows;
-  int num_outputs;
+  int num_outputs;  // of the product
 };
 
 // How the work is cut, and the operands. A step is what a stage of a ring holds.
@@ -30,6 +31,7 @@ struct FewRowArgs {
   int num_steps;  // of a tile, in all blocks of a cluster
   int tile_outputs;
   int num_tiles;
+  int x_rows;  // of a box of x; further ones of a product are whatever lies behind, and not stored
   int stage_boxes;
   int weight_stages;
   int x_stages;
@@ -79,7 +81,7 @@ struct Tile {
 
   // Starts the products of `num_boxes` boxes; `weights`: the warpgroup's part of the first.
   __device__ __forceinline__ void add(uint32_t weights, uint32_t weight_box_bytes, uint32_t x,
-                                      int num_boxes) {
+                                      uint32_t x_box_bytes, int num_boxes) {
     constexpr uint32_t kNextProduct = kProductOutputs * kNextRow;
     uint32_t a = describe_rows(weights);
     uint32_t b = describe_rows(x);
@@ -97,7 +99,7 @@ struct Tile {
       }
       commit_products();
       a += weight_box_bytes / kRowBytes * kNextRow;
-      b += kRows * kNextRow;
+      b += x_box_bytes / kRowBytes * kNextRow;
     } while (++box < num_boxes);
   }
 
@@ -176,7 +178,7 @@ struct Consumer {
         wait_for_phase(layout.weights.full(weights.stage), weights.parity);
         wait_for_phase(layout.x.full(x.stage), x.parity);
         part.add(layout.weights.stage(weights.stage) + part_offset, layout.weights.box_bytes,
-                 layout.x.stage(x.stage), args.stage_boxes);
+                 layout.x.stage(x.stage), layout.x.box_bytes, args.stage_boxes);
         wait_for_products<kOverlaps ? 1 : 0>();
         if (!kOverlaps) {
           let_go(weights, x);
@@ -204,13 +206,20 @@ struct Consumer {
   [[nodiscard]] __device__ __forceinline__ bool finishes(int row_block) const {
     return args.cluster == 1 || row_block / (TilePart::kRowBlocks / 2) == rank;
   }
-  // The first output of this warpgroup's part of a tile, and its number of outputs.
+  // The first output of this warpgroup's part of a tile, and its number of outputs. With silu_mul
+  // they are counted as they lie in the tile: 8 gates, the 8 that they gate, the next 8 gates.
   [[nodiscard]] __device__ __forceinline__ int first_output(int tile) const {
     return tile * args.tile_outputs + warpgroup * kOutputs;
   }
   [[nodiscard]] __device__ __forceinline__ int num_outputs(int tile) const {
     return min(min(kOutputs, args.tile_outputs - warpgroup * kOutputs),
                args.out.num_outputs - first_output(tile));
+  }
+  // The row of the weight that makes such an output.
+  [[nodiscard]] __device__ __forceinline__ int weight_row(int output) const {
+    if (!args.out.silu_mul) return output;
+    const int half = output / kBlockRows % 2;
+    return output / kPairRows * kBlockRows + output % kBlockRows + half * args.out.num_outputs / 2;
   }
 
   __device__ __forceinline__ void load_bias(int tile) {
@@ -223,7 +232,7 @@ struct Consumer {
       for (int h = 0; h < 2; ++h) {
         const int output = p * kProductOutputs + own + 8 * h;
         if (output < num_outputs(tile))
-          bias[p][h] = to_float(args.out.bias[first_output(tile) + output]);
+          bias[p][h] = to_float(args.out.bias[weight_row(first_output(tile) + output)]);
       }
     }
   }
@@ -254,7 +263,7 @@ struct Consumer {
     });
   }
 
-  // Adds the bias, rounds and stores.
+  // Adds the bias, applies silu_mul, rounds and stores.
   __device__ __forceinline__ void finish(TilePart& part, int tile) {
     if (args.out.bias != nullptr) {
       part.for_each_block([&](int p, int /*j*/, int h, float& first, float& second) {
@@ -297,16 +306,30 @@ struct Consumer {
       store_transposed(staged + row * kStagedRowBytes + output * 2, pack_pair<T>(first, second));
     });
     synchronize_warpgroup(warpgroup);
-    constexpr int kPacks = kOutputs / 8;  // of a row
+    if (args.out.silu_mul) {
+      store_staged<true>(staged, first_row, tile);
+    } else {
+      store_staged<false>(staged, first_row, tile);
+    }
+  }
+
+  template <bool kSiluMul>
+  __device__ __forceinline__ void store_staged(uint32_t staged, int first_row, int tile) {
+    constexpr int kShare = kSiluMul ? 2 : 1;       // one in so many is stored
+    constexpr int kPacks = kOutputs / kShare / 8;  // of a row
+    const int thread = static_cast<int>(threadIdx.x) % 128;
     const int output = thread % kPacks * 8;
-    const int count = num_outputs(tile) - output;
+    const int count = num_outputs(tile) / kShare - output;
     if (count <= 0) return;
     const int num_rows = min(kRows / args.cluster, args.out.num_rows - first_row);
-    T* target =
-        static_cast<T*>(args.out.data) + first_row * args.out.stride + first_output(tile) + output;
+    const auto* source = reinterpret_cast<const T*>(shared + (staged - base)) + output * kShare;
+    T* target = static_cast<T*>(args.out.data) + first_row * args.out.stride +
+                first_output(tile) / kShare + output;
     for (int row = thread / kPacks; row < num_rows; row += 128 / kPacks) {
-      const auto pack = load_pack(reinterpret_cast<const T*>(shared + (staged - base) +
-                                                             row * kStagedRowBytes + output * 2));
+      auto pack = load_pack(source + row * (kStagedRowBytes / 2));
+      if constexpr (kSiluMul) {
+        pack = multiply_gates(pack, load_pack(source + row * (kStagedRowBytes / 2) + kBlockRows));
+      }
       if (args.out.in_packs && count >= pack.kSize) {
         store_pack(target + row * args.out.stride, pack);
       } else {
@@ -316,6 +339,14 @@ struct Consumer {
         }
       }
     }
+  }
+  static __device__ __forceinline__ Pack<T> multiply_gates(const Pack<T>& gates,
+                                                           const Pack<T>& ups) {
+    float values[Pack<T>::kSize];
+#pragma unroll
+    for (int i = 0; i < Pack<T>::kSize; ++i)
+      values[i] = silu(to_float(gates.values[i])) * to_float(ups.values[i]);
+    return to_pack<T>(values);
   }
   static constexpr __host__ __device__ int staged_bytes(int cluster) {
     return kRows / cluster * kStagedRowBytes;
@@ -331,7 +362,7 @@ __global__ void __launch_bounds__(128 * kWarpgroups + 64, 1)
   constexpr int kConsumers = 128 * kWarpgroups;
   allow_next_kernel();
   const uint32_t base = shared_address(shared);
-  const Layout layout(args, base, kRows, kWarpgroups * Consumers::staged_bytes(args.cluster),
+  const Layout layout(args, base, kWarpgroups * Consumers::staged_bytes(args.cluster),
                       Consumers::kPartialBytes);
   const int rank = args.cluster == 1 ? 0 : static_cast<int>(cluster_rank());
   const Work work(args, rank);

@@ -1,5 +1,5 @@
-// linear with a few rows: a kernel of ours that streams the weights once, through the tensor cores.
-// Declared for linear.cc's table.
+// linear and fused_linear with a few rows: a kernel of ours that streams the weights once, through
+// the tensor cores. Declared for linear.cc's and fused_linear.cc's tables.
 #pragma once
 
 #include <string>
@@ -13,13 +13,14 @@ constexpr int64_t kMaxFewRows = 128;
 
 // Up to kMaxFewRows rows of bf16 or f16, everything read aligned to 16 bytes; output f32 or as the
 // input. All sizes that are padded to the same number of rows are cut alike, as the tuner found
-// best.
+// best. Of fused_linear: silu_mul alone, a multiple of 8 outputs, of the input's type; has the bits
+// of linear and silu_mul where linear is cut the same.
 bool accepts_fewrow(const KernelArgs& args);
 BoundLaunch bind_fewrow(Device& device, const KernelArgs& args);
 
 // How the kernel cuts a product; any gives the same result but for rounding.
 struct FewRowTiling {
-  int tile_outputs = 0;  // a multiple of 8, at most 256
+  int tile_outputs = 0;  // weight rows: a multiple of 8, with silu_mul of 16; at most 256
   bool split = false;    // two blocks of a cluster share each tile, half of the columns each
 
   friend bool operator==(const FewRowTiling&, const FewRowTiling&) = default;
@@ -29,7 +30,8 @@ std::string to_text(const FewRowTiling& tiling);
 
 // Those worth a try, by how fast they should be. At most kMaxFewRows rows. Shapes: x [rows,
 // columns], weight [outputs, columns].
-std::vector<FewRowTiling> fewrow_tilings(int64_t rows, int64_t outputs, int64_t columns);
+std::vector<FewRowTiling> fewrow_tilings(int64_t rows, int64_t outputs, int64_t columns,
+                                         bool silu_mul = false);
 // The one that bind_fewrow() takes.
 FewRowTiling fewrow_tiling(Device& device, const KernelArgs& args);
 BoundLaunch bind_fewrow(Device& device, const KernelArgs& args, const FewRowTiling& tiling);

@@ -8,6 +8,25 @@ namespace encore::cuda::fewrow {
 
 constexpr int kBoxColumns = 64;
 constexpr int kRowBytes = 2 * kBoxColumns;  // of a box
+// Weight rows of a block of sums. Where silu_mul follows, blocks of gates and of what they gate
+// take turns.
+constexpr int kBlockRows = 8;
+constexpr int kPairRows = 2 * kBlockRows;
+
+// Copies boxes of a map of five dimensions, as copy_box_once() those of three. Rows arrive in
+// turns, 8 of the gates' half of the weight and 8 of the other; `at.y` is the first in that order.
+__device__ __forceinline__ void copy_pairs_once(uint32_t target, const CUtensorMap& map, int3 at,
+                                                uint32_t barrier) {
+  asm volatile(
+      "{\n"
+      ".reg .b64 policy;\n"
+      "createpolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+      " [%0], [%1, {%2, %3, %3, %4, %5}], [%6], policy;\n"
+      "}\n" ::"r"(target),
+      "l"(&map), "r"(at.x), "r"(0), "r"(at.y / kPairRows), "r"(at.z), "r"(barrier)
+      : "memory");
+}
 
 // Stages in shared memory, filled by copies and emptied by products, and their barriers.
 struct Ring {
@@ -42,15 +61,15 @@ struct Layout {
   uint32_t partials_full;
 
   template <class Args>
-  __device__ __forceinline__ Layout(const Args& args, uint32_t base, uint32_t padded_rows,
-                                    uint32_t staging_bytes, uint32_t partial_bytes) {
+  __device__ __forceinline__ Layout(const Args& args, uint32_t base, uint32_t staging_bytes,
+                                    uint32_t partial_bytes) {
     const auto boxes = static_cast<uint32_t>(args.stage_boxes);
     weights.base = base;
     weights.box_bytes = static_cast<uint32_t>(args.tile_outputs * kRowBytes);
     weights.stage_bytes = boxes * weights.box_bytes;
     weights.num_stages = static_cast<uint32_t>(args.weight_stages);
     x.base = weights.base + weights.bytes();
-    x.box_bytes = padded_rows * kRowBytes;
+    x.box_bytes = static_cast<uint32_t>(args.x_rows * kRowBytes);
     x.stage_bytes = boxes * x.box_bytes;
     x.num_stages = static_cast<uint32_t>(args.x_stages);
     staging = x.base + x.bytes();
@@ -130,7 +149,12 @@ struct WeightProducer {
     const uint32_t full = ring.full(target.stage);
     arrive_expecting(full, ring.stage_bytes);
     for_each_copy(args, work.step, work.tile * args.tile_outputs, [&](uint32_t i, int3 place) {
-      copy_box_once(ring.stage(target.stage) + i * ring.box_bytes, args.weight, place, full);
+      const uint32_t box = ring.stage(target.stage) + i * ring.box_bytes;
+      if (args.out.silu_mul) {
+        copy_pairs_once(box, args.weight, place, full);
+      } else {
+        copy_box_once(box, args.weight, place, full);
+      }
     });
     work.next();
     target.next(ring.num_stages);

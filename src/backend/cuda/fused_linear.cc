@@ -1,10 +1,13 @@
-// fused_linear: one kernel of ours for one row; for more rows its parts.
+// fused_linear: one kernel of ours for one row, and for a few with silu_mul and no norm in front;
+// otherwise its parts, of which that may be one.
 #include "backend/fused_linear.h"
 
 #include <array>
 
+#include "backend/cuda/fewrow.h"
 #include "backend/cuda/gemv.h"
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/linear.h"
 #include "backend/cuda/parts.h"
 
 namespace encore::cuda {
@@ -20,8 +23,10 @@ BoundLaunch bind(Device& device, const KernelArgs& args) {
 }  // namespace
 
 std::span<const Kernel> fused_linear_kernels() {
-  static constexpr std::array<Kernel, 2> kRows = {{
+  static constexpr std::array<Kernel, 4> kRows = {{
       {"fused_linear", "fused_linear.gemv", accepts_gemv, nullptr, bind_gemv},
+      {"fused_linear", "fused_linear.fastest", accepts_fastest, fastest_workspace, bind_fastest},
+      {"fused_linear", "fused_linear.fewrow", accepts_fewrow, nullptr, bind_fewrow},
       {"fused_linear", "fused_linear.parts", nullptr, workspace, bind},
   }};
   return kRows;

@@ -1,5 +1,7 @@
 // linear: the table of its kernels, the one that calls cuBLASLt, and the choice between it and
-// ours.
+// ours, which fused_linear makes, too.
+#include "backend/cuda/linear.h"
+
 #include <algorithm>
 #include <array>
 #include <map>
@@ -12,6 +14,8 @@
 #include "backend/cuda/gemv.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/parts.h"
+#include "backend/fused_linear.h"
 
 namespace encore::cuda {
 namespace {
@@ -106,27 +110,48 @@ BoundLaunch bind_cublaslt(Device& device, const KernelArgs& args) {
   return bind_plan(static_cast<CudaDevice&>(device).cublaslt(), std::move(plan), args);
 }
 
+// The first of `parts` with cuBLASLt's plan, then the others.
+BoundLaunch bind_plan_and_rest(Device& device, std::shared_ptr<const CublasLt::Plan> plan,
+                               Parts parts) {
+  const CublasLt& library = static_cast<CudaDevice&>(device).cublaslt();
+  BoundLaunch product = bind_plan(library, std::move(plan), parts.parts.front().args);
+  parts.parts.erase(parts.parts.begin());
+  if (parts.parts.empty()) return product;
+  return [product = std::move(product), rest = bind_parts(device, parts)](Stream& stream,
+                                                                          const StepShape& step) {
+    product(stream, step);
+    rest(stream, step);
+  };
+}
+
 // With fewer rows our kernel is the faster one for every shape that was tried.
 constexpr int64_t kMinComparedRows = 33;
+
+}  // namespace
 
 bool accepts_fastest(const KernelArgs& args) {
   return args.inputs[0].num_rows() >= kMinComparedRows && accepts_fewrow(args) &&
          accepts_cublaslt(args);
 }
 
-// Ours or cuBLASLt's, each as the tuner likes it best, whichever is faster.
+Workspace fastest_workspace(const KernelArgs& args) {
+  return {.scratch_bytes =
+              linear_parts(args).between_bytes + cublaslt_workspace(args).scratch_bytes};
+}
+
 BoundLaunch bind_fastest(Device& device, const KernelArgs& args) {
-  CublasLt& library = static_cast<CudaDevice&>(device).cublaslt();
-  const auto plan = plan_for(device, args);
+  const auto plan = plan_for(device, linear_parts(args).parts.front().args);
   const FewRowTiling tiling = fewrow_tiling(device, args);
   const auto bind = [&](const std::string& winner, const KernelArgs& on) -> BoundLaunch {
     if (winner == "fewrow") return bind_fewrow(device, on, tiling);
-    return winner == "cublaslt" && plan != nullptr ? bind_plan(library, plan, on) : nullptr;
+    if (winner != "cublaslt" || plan == nullptr) return nullptr;
+    return bind_plan_and_rest(device, plan, linear_parts(on));
   };
+  const std::string version = static_cast<CudaDevice&>(device).cublaslt().version();
   const auto winner = device.tuner().choose(
-      {.launch = tuning_text("linear.fastest " + library.version(), args),
+      {.launch = tuning_text("linear.fastest " + version, args),
        .args = args,
-       .workspace = cublaslt_workspace(args),
+       .workspace = fastest_workspace(args),
        .candidates =
            [](int most) {
              std::vector<std::string> names{"fewrow", "cublaslt"};
@@ -137,12 +162,10 @@ BoundLaunch bind_fastest(Device& device, const KernelArgs& args) {
   return bind(winner.value_or("fewrow"), args);
 }
 
-}  // namespace
-
 std::span<const Kernel> linear_kernels() {
   static constexpr std::array<Kernel, 5> kRows = {{
       {"linear", "linear.gemv", accepts_gemv, nullptr, bind_gemv},
-      {"linear", "linear.fastest", accepts_fastest, cublaslt_workspace, bind_fastest},
+      {"linear", "linear.fastest", accepts_fastest, fastest_workspace, bind_fastest},
       {"linear", "linear.fewrow", accepts_fewrow, nullptr, bind_fewrow},
       {"linear", "linear.cublaslt", accepts_cublaslt, cublaslt_workspace, bind_cublaslt},
       {"linear", "linear.plain", nullptr, nullptr, bind_plain_linear},

@@ -1,10 +1,10 @@
-// Times the products of a model's layer with up to 256 rows, in a recording over more weights than
-// caches hold, so that each launch overlaps with the one before, as in a step:
+// Times the products of a model's layer with up to 256 rows, silu_mul included, in a recording over
+// more weights than caches hold, so that each launch overlaps with the one before, as in a step:
 //   linear_bench [--search] [--rows R[,R...]] [PART]
 // PART: only models whose name contains it. Figures stand beside the floor: for each product bytes
 // of weights over the best rate of reading measured at the start, or operations over 690 TFLOP/s,
 // whichever is longer. Kernels are tuned as at an engine's start. --search looks for the fastest
-// way to cut each product for linear.fewrow within the layer's chain, and checks what it tries
+// way to cut each product for the few-row kernel within the layer's chain, and checks what it tries
 // against the plain kernel. Build it with `ninja linear_bench` (it is not part of `all`).
 #include <algorithm>
 #include <cmath>
@@ -20,6 +20,7 @@
 
 #include "backend/cuda/fewrow.h"
 #include "backend/device.h"
+#include "backend/fused_linear.h"
 #include "backend/tuning.h"
 
 namespace encore {
@@ -36,6 +37,7 @@ struct Product {
   int64_t outputs;
   int64_t columns;
   DType out = DType::kBF16;
+  bool silu_mul = false;  // follows; halves the outputs
 
   [[nodiscard]] int64_t weight_bytes() const { return outputs * columns * 2; }
 };
@@ -79,13 +81,25 @@ class Bench {
     return us;
   }
 
-  Bind kernel(std::string_view name) {
-    return [this, name](const KernelArgs& args) -> BoundLaunch {
-      for (const Kernel& row : device_->kernels().rows()) {
-        if (row.name == name && (row.accepts == nullptr || row.accepts(args)))
-          return row.bind(*device_, args);
+  // The kernel of linear, or with silu_mul of fused_linear, whose name ends so.
+  Bind kernel(std::string_view way) {
+    return [this, way](const KernelArgs& args) {
+      return bind(fmt::format("{}.{}", args.attrs.empty() ? "linear" : "fused_linear", way), args);
+    };
+  }
+  // The same of linear; silu_mul as a launch of its own.
+  Bind unfused(std::string_view way) {
+    return [this, way](const KernelArgs& args) -> BoundLaunch {
+      std::vector<BoundLaunch> launches;
+      for (const Parts::Part& part : linear_parts(args).parts) {
+        launches.push_back(part.op == "linear" ? bind(fmt::format("linear.{}", way), part.args)
+                                               : bind("silu_mul.packed", part.args));
+        if (launches.back() == nullptr) return nullptr;
       }
-      return nullptr;
+      return [launches](Stream& stream, const StepShape& step) {
+        for (const BoundLaunch& launch : launches)
+          launch(stream, step);
+      };
     };
   }
   // What linear.fewrow takes.
@@ -135,7 +149,7 @@ class Bench {
   // Largest difference from the plain kernel over the root mean square of its outputs; not a number
   // when two runs differ.
   double error(const Product& product, int64_t rows, const Bind& bind) {
-    const std::vector<float> want = run(product, rows, kernel("linear.plain"));
+    const std::vector<float> want = run(product, rows, unfused("plain"));
     const std::vector<float> got = run(product, rows, bind);
     if (run(product, rows, bind) != got) return NAN;
     double squares = 0;
@@ -149,19 +163,29 @@ class Bench {
   }
 
  private:
+  BoundLaunch bind(std::string_view name, const KernelArgs& args) {
+    for (const Kernel& row : device_->kernels().rows()) {
+      if (row.name == name && (row.accepts == nullptr || row.accepts(args)))
+        return row.bind(*device_, args);
+    }
+    return nullptr;
+  }
   void launch(const BoundLaunch& bound) {
     stream_->launch({.label = "linear", .id = -1, .after = {}}, bound, {});
   }
   std::vector<float> run(const Product& product, int64_t rows, const Bind& bind) {
-    Product in_float = product;
-    in_float.out = DType::kF32;
-    constexpr uint32_t kNan = 0x7fc00000;
-    stream_->fill(out_.data(), kNan, rows * product.outputs * 4);
-    launch(bind(args(in_float, rows, 0)));
-    std::vector<float> host(static_cast<size_t>(rows * product.outputs));
-    stream_->copy_to_host(host.data(), out_.data(), rows * product.outputs * 4);
+    constexpr uint32_t kNans = 0x7fc07fc0;
+    const KernelArgs bound = args(product, rows, 0);
+    const TensorView& out = bound.outputs[0];
+    stream_->fill(out.data, kNans, out.num_bytes());
+    launch(bind(bound));
+    std::vector<std::byte> host(static_cast<size_t>(out.num_bytes()));
+    stream_->copy_to_host(host.data(), out.data, out.num_bytes());
     stream_->synchronize();
-    return host;
+    return visit_float(out.dtype, [&](auto zero) {
+      const auto* values = reinterpret_cast<const decltype(zero)*>(host.data());
+      return std::vector<float>(values, values + out.shape.num_elements());
+    });
   }
   void fill(const Memory& memory) {
     const TensorView view(memory.data(), DType::kBF16, {memory.bytes() / 2});
@@ -171,7 +195,8 @@ class Bench {
     KernelArgs result;
     result.inputs = {TensorView(x_.data(), DType::kBF16, {rows, p.columns}),
                      TensorView(weights_.data() + offset, DType::kBF16, {p.outputs, p.columns})};
-    result.outputs = {TensorView(out_.data(), p.out, {rows, p.outputs})};
+    result.outputs = {TensorView(out_.data(), p.out, {rows, p.outputs / (p.silu_mul ? 2 : 1)})};
+    if (p.silu_mul) result.attrs.set("epilogue", std::string("silu_mul"));
     result.scratch = scratch_.data();
     result.counters = reinterpret_cast<uint32_t*>(counters_.data());
     return result;
@@ -189,12 +214,22 @@ class Bench {
 };
 
 std::vector<Chain> chains() {
-  return {{"8B", "layer", {{6144, 4096}, {4096, 4096}, {28672, 4096}, {4096, 14336}}},
+  return {{"8B",
+           "layer",
+           {{6144, 4096}, {4096, 4096}, {28672, 4096, DType::kBF16, true}, {4096, 14336}}},
           {"8B", "logits", {{128256, 4096, DType::kF32}}},
-          {"1B", "layer", {{3072, 2048}, {2048, 2048}, {16384, 2048}, {2048, 8192}}},
+          {"1B",
+           "layer",
+           {{3072, 2048}, {2048, 2048}, {16384, 2048, DType::kBF16, true}, {2048, 8192}}},
           {"1B", "logits", {{128256, 2048, DType::kF32}}},
-          {"0.6B", "layer", {{4096, 1024}, {1024, 2048}, {6144, 1024}, {1024, 3072}}},
+          {"0.6B",
+           "layer",
+           {{4096, 1024}, {1024, 2048}, {6144, 1024, DType::kBF16, true}, {1024, 3072}}},
           {"0.6B", "logits", {{151936, 1024, DType::kF32}}}};
+}
+
+std::vector<FewRowTiling> tilings(const Product& p, int64_t rows) {
+  return cuda::fewrow_tilings(rows, p.outputs, p.columns, p.silu_mul);
 }
 
 // A way to run a product, with its name in the output.
@@ -206,8 +241,8 @@ struct Candidate {
 
 std::vector<Candidate> candidates(Bench& bench, const Product& product, int64_t rows) {
   std::vector<Candidate> result;
-  result.push_back({"cublaslt", bench.kernel("linear.cublaslt")});
-  for (const FewRowTiling& t : cuda::fewrow_tilings(rows, product.outputs, product.columns))
+  result.push_back({"cublaslt", bench.unfused("cublaslt")});
+  for (const FewRowTiling& t : tilings(product, rows))
     result.push_back({to_text(t), bench.cut(t), true});
   return result;
 }
@@ -218,7 +253,7 @@ void search(Bench& bench, const Chain& chain, int64_t rows) {
   const double floor = bench.floor_us(chain, rows);
   std::vector<Bind> binds;
   for (const Product& p : chain.products)
-    binds.push_back(bench.cut(cuda::fewrow_tilings(rows, p.outputs, p.columns).front()));
+    binds.push_back(bench.cut(tilings(p, rows).front()));
   std::vector<std::string> names(chain.products.size(), "-");
   double best = bench.time(chain, rows, binds);
   double best_of_ours = best;
@@ -252,12 +287,15 @@ void search(Bench& bench, const Chain& chain, int64_t rows) {
 void compare_kernels(Bench& bench, const Chain& chain, int64_t rows) {
   const double floor = bench.floor_us(chain, rows);
   fmt::print("{:<5}{:<7} R={:<3} floor {:7.2f} us |", chain.model, chain.name, rows, floor);
-  for (const std::string_view kernel :
-       {"linear.gemv", "linear.fewrow", "linear.cublaslt", "linear.fastest"}) {
-    const std::vector<Bind> binds(chain.products.size(), bench.kernel(kernel));
-    const double us = bench.time(chain, rows, binds);
-    if (std::isfinite(us)) fmt::print(" {} {:.2f} {:.3f} |", kernel.substr(7), us, us / floor);
-  }
+  const auto time = [&](std::string_view name, const Bind& bind) {
+    const double us = bench.time(chain, rows, std::vector<Bind>(chain.products.size(), bind));
+    if (std::isfinite(us)) fmt::print(" {} {:.2f} {:.3f} |", name, us, us / floor);
+  };
+  for (const std::string_view way : {"gemv", "fewrow", "fastest"})
+    time(way, bench.kernel(way));
+  // From here on silu_mul is a launch of its own.
+  for (const std::string_view way : {"fewrow", "cublaslt", "fastest"})
+    time(fmt::format("{}, silu_mul", way), bench.unfused(way));
   for (const Product& product : chain.products) {
     if (rows <= cuda::kMaxFewRows) fmt::print(" {}", to_text(bench.tiling(product, rows)));
   }

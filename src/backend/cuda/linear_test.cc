@@ -59,9 +59,9 @@ TEST_F(CudaTest, FewRowLinearAgreesWithThePlainKernelAndGivesTheSameBitsEveryTim
   for (const Case& c :
        {Case{1, 1, 8}, Case{2, 5, 1032}, Case{3, 1000, 896}, Case{7, 6144, 4096},
         Case{8, 4096, 14336}, Case{9, 2048, 2048}, Case{16, 28672, 512}, Case{16, 333, 4104},
-        Case{17, 3072, 2048}, Case{33, 1000, 4096}, Case{64, 4096, 4096}, Case{64, 70000, 320},
-        Case{65, 4096, 2048}, Case{96, 1003, 1088}, Case{100, 512, 8200}, Case{128, 6144, 4096},
-        Case{128, 1001, 72}}) {
+        Case{17, 3072, 2048}, Case{33, 1000, 4096}, Case{48, 4096, 4096}, Case{64, 4096, 4096},
+        Case{64, 70000, 320}, Case{65, 4096, 2048}, Case{96, 1003, 1088}, Case{104, 512, 8200},
+        Case{128, 6144, 4096}, Case{128, 1001, 72}}) {
     for (const DType dtype : {DType::kBF16, DType::kF16}) {
       const TensorView x = left_part(random({c.rows, c.columns + 64}, dtype, 1), c.columns);
       const TensorView weight = random({c.outputs, c.columns}, dtype, 2);
@@ -100,7 +100,7 @@ TEST_F(CudaTest, FewRowLinearAgreesWithThePlainKernelHoweverItIsCut) {
   constexpr int64_t kOutputs = 1003;
   constexpr int64_t kColumns = 1088;
   const TensorView weight = random({kOutputs, kColumns}, DType::kBF16, 2);
-  for (const int64_t rows : {5, 16, 30, 64, 90, 128}) {
+  for (const int64_t rows : {5, 16, 30, 41, 64, 80, 90, 97, 128}) {
     const TensorView x = random({rows, kColumns}, DType::kBF16, 1);
     const TensorView out = allocate({rows, kOutputs});
     stream_->synchronize();
@@ -115,6 +115,45 @@ TEST_F(CudaTest, FewRowLinearAgreesWithThePlainKernelHoweverItIsCut) {
         ASSERT_NEAR(got[i], want[i], 1e-2)
             << rows << " rows, tiles of " << tiling.tile_outputs << ", split " << tiling.split;
       }
+    }
+  }
+}
+
+TEST_F(CudaTest, FewRowLinearWithSiluMulHasTheBitsOfItsPartsHoweverItIsCut) {
+  struct Case {
+    int64_t outputs;
+    int64_t columns;
+  };
+  const ir::Attrs silu_mul{{"epilogue", std::string("silu_mul")}};
+  for (const Case& c : {Case{1008, 1088}, Case{4144, 328}, Case{16, 72}}) {
+    for (const DType dtype : {DType::kBF16, DType::kF16}) {
+      const TensorView weight = random({c.outputs, c.columns}, dtype, 2);
+      const TensorView bias = random({c.outputs}, dtype, 3);
+      for (const int64_t rows : {2, 16, 30, 48, 64, 77, 90, 112, 128}) {
+        const TensorView x = random({rows, c.columns}, dtype, 1);
+        const TensorView product = allocate({rows, c.outputs}, dtype);
+        const TensorView want = allocate({rows, c.outputs / 2}, dtype);
+        const TensorView out = allocate({rows, c.outputs / 2}, dtype);
+        TensorView gate = left_part(product, c.outputs / 2);
+        TensorView up = gate;
+        up.data = product.row<uint16_t>(0) + c.outputs / 2;
+        stream_->synchronize();
+        for (const cuda::FewRowTiling& tiling :
+             cuda::fewrow_tilings(rows, c.outputs, c.columns, true)) {
+          launch("linear",
+                 cuda::bind_fewrow(*device_, {.inputs = {x, weight, bias}, .outputs = {product}},
+                                   tiling));
+          launch("silu_mul", bind("silu_mul", {.inputs = {gate, up}, .outputs = {want}}));
+          fill(out, NAN);
+          launch("fused_linear",
+                 cuda::bind_fewrow(
+                     *device_, {.inputs = {x, weight, bias}, .outputs = {out}, .attrs = silu_mul},
+                     tiling));
+          ASSERT_EQ(read_bits(out), read_bits(want))
+              << c.outputs << "x" << c.columns << ", " << rows << " rows, cut " << to_text(tiling);
+        }
+      }
+      memory_.clear();
     }
   }
 }
@@ -195,12 +234,12 @@ TEST_F(CudaTest, SizesOfFewRowLinearThatArePaddedAlikeShareWhatTheTunerMeasured)
     launch("linear",
            bind("linear", {.inputs = {some_x, weight}, .outputs = {some_out}}, "linear.fewrow"));
     std::vector<float> all = read(out);
-    all.resize(40 * 2048);
+    all.resize(50 * 2048);
     return all;
   };
-  const std::vector<float> of_40_rows = bits(40);
+  const std::vector<float> of_50_rows = bits(50);
   EXPECT_EQ(device_->tuner().stats().measured, 1);
-  EXPECT_EQ(bits(64), of_40_rows);
+  EXPECT_EQ(bits(64), of_50_rows);
   EXPECT_EQ(device_->tuner().stats().measured, 1);
 }
 
@@ -222,6 +261,34 @@ TEST_F(CudaTest, LinearOfRowsForWhichTwoKernelsCompeteAgreesWithThePlainOne) {
     const std::vector<float> got = read(out);
     for (size_t i = 0; i < want.size(); ++i) {
       ASSERT_NEAR(got[i], want[i], 1e-2) << rows << " rows, at " << i;
+    }
+  }
+}
+
+float of_bf16(uint16_t bits) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16U);
+}
+
+TEST_F(CudaTest, FusedLinearOfRowsForWhichTwoKernelsCompeteAgreesWithItsParts) {
+  device_->tuner().configure({.tune = Tune::kFresh, .cache = {}});
+  const Tuner::Phase tuning(device_->tuner());
+  const TensorView weight = random({1008, 1024}, DType::kBF16, 2);
+  for (const int64_t rows : {33, 72, 128}) {
+    const TensorView x = random({rows, 1024}, DType::kBF16, 1);
+    const TensorView out = allocate({rows, 504}, DType::kBF16);
+    stream_->synchronize();
+    const KernelArgs args{
+        .inputs = {x, weight}, .outputs = {out}, .attrs = {{"epilogue", std::string("silu_mul")}}};
+    EXPECT_EQ(device_->kernels().choose("fused_linear", args).name, "fused_linear.fastest");
+    launch("fused_linear", bind("fused_linear", args, "fused_linear.parts"));
+    const std::vector<uint16_t> want = read_bits(out);
+    fill(out, NAN);
+    launch("fused_linear", bind("fused_linear", args));
+    const std::vector<uint16_t> got = read_bits(out);
+    for (size_t i = 0; i < want.size(); ++i) {
+      const float value = of_bf16(want[i]);
+      ASSERT_NEAR(of_bf16(got[i]), value, 2e-2 + 2e-2 * std::abs(value))
+          << rows << " rows, at " << i;
     }
   }
 }

@@ -45,13 +45,12 @@ inline constexpr char kWgmmaType[] = ".bf16.bf16";
 template <>
 inline constexpr char kWgmmaType<__half>[] = ".f16.f16";
 
-// The operands of an instruction, 16 sums at a time: inline assembly takes neither arrays nor
-// loops.
-#define ENCORE_SUMS_16(i)                                                                    \
+// The operands of an instruction, 16 sums at a time and 8 at the end: inline assembly takes neither
+// arrays nor loops.
+#define ENCORE_SUMS_8(i)                                                                     \
   "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3]), "+f"(sums[i + 4]), \
-      "+f"(sums[i + 5]), "+f"(sums[i + 6]), "+f"(sums[i + 7]), "+f"(sums[i + 8]),            \
-      "+f"(sums[i + 9]), "+f"(sums[i + 10]), "+f"(sums[i + 11]), "+f"(sums[i + 12]),         \
-      "+f"(sums[i + 13]), "+f"(sums[i + 14]), "+f"(sums[i + 15])
+      "+f"(sums[i + 5]), "+f"(sums[i + 6]), "+f"(sums[i + 7])
+#define ENCORE_SUMS_16(i) ENCORE_SUMS_8(i), ENCORE_SUMS_8(i + 8)
 #define ENCORE_NAMES_0 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define ENCORE_NAMES_16 \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -67,6 +66,9 @@ inline constexpr char kWgmmaType<__half>[] = ".f16.f16";
   "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"
 #define ENCORE_NAMES_112 \
   "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define ENCORE_NAMES_16_TO_23 "%16, %17, %18, %19, %20, %21, %22, %23"
+#define ENCORE_NAMES_32_TO_39 "%32, %33, %34, %35, %36, %37, %38, %39"
+#define ENCORE_NAMES_48_TO_55 "%48, %49, %50, %51, %52, %53, %54, %55"
 
 // sums [64, kRows] += a [64, 16] b [kRows, 16]^T, started. In lane l of the warpgroup's warp w,
 // sums[4 j + 2 h + i] is of row 16 w + 8 h + l / 4 and column 8 j + 2 (l % 4) + i.
@@ -97,6 +99,15 @@ __device__ __forceinline__ void start_product(float (&sums)[kRows / 2], uint32_t
         "a, b, 1, 1, 1, 0, 0;\n}"
         : ENCORE_SUMS_16(0)
         : "r"(a), "r"(b), "n"(kRowLayout), "C"(kWgmmaType<T>));
+  } else if constexpr (kRows == 48) {
+    asm volatile(
+        "{\n.reg .b64 a, b;\nmov.b64 a, {%24, %26};\nmov.b64 b, {%25, "
+        "%26};\nwgmma.mma_async.sync.aligned.m64n48k16.f32%27 {" ENCORE_NAMES_0
+        ", " ENCORE_NAMES_16_TO_23
+        "}, "
+        "a, b, 1, 1, 1, 0, 0;\n}"
+        : ENCORE_SUMS_16(0), ENCORE_SUMS_8(16)
+        : "r"(a), "r"(b), "n"(kRowLayout), "C"(kWgmmaType<T>));
   } else if constexpr (kRows == 64) {
     asm volatile(
         "{\n.reg .b64 a, b;\nmov.b64 a, {%32, %34};\nmov.b64 b, {%33, "
@@ -104,6 +115,15 @@ __device__ __forceinline__ void start_product(float (&sums)[kRows / 2], uint32_t
         "}, "
         "a, b, 1, 1, 1, 0, 0;\n}"
         : ENCORE_SUMS_16(0), ENCORE_SUMS_16(16)
+        : "r"(a), "r"(b), "n"(kRowLayout), "C"(kWgmmaType<T>));
+  } else if constexpr (kRows == 80) {
+    asm volatile(
+        "{\n.reg .b64 a, b;\nmov.b64 a, {%40, %42};\nmov.b64 b, {%41, "
+        "%42};\nwgmma.mma_async.sync.aligned.m64n80k16.f32%43 {" ENCORE_NAMES_0 ", " ENCORE_NAMES_16
+        ", " ENCORE_NAMES_32_TO_39
+        "}, "
+        "a, b, 1, 1, 1, 0, 0;\n}"
+        : ENCORE_SUMS_16(0), ENCORE_SUMS_16(16), ENCORE_SUMS_8(32)
         : "r"(a), "r"(b), "n"(kRowLayout), "C"(kWgmmaType<T>));
   } else if constexpr (kRows == 96) {
     asm volatile(
@@ -113,6 +133,15 @@ __device__ __forceinline__ void start_product(float (&sums)[kRows / 2], uint32_t
         "}, "
         "a, b, 1, 1, 1, 0, 0;\n}"
         : ENCORE_SUMS_16(0), ENCORE_SUMS_16(16), ENCORE_SUMS_16(32)
+        : "r"(a), "r"(b), "n"(kRowLayout), "C"(kWgmmaType<T>));
+  } else if constexpr (kRows == 112) {
+    asm volatile(
+        "{\n.reg .b64 a, b;\nmov.b64 a, {%56, %58};\nmov.b64 b, {%57, "
+        "%58};\nwgmma.mma_async.sync.aligned.m64n112k16.f32%59 {" ENCORE_NAMES_0
+        ", " ENCORE_NAMES_16 ", " ENCORE_NAMES_32 ", " ENCORE_NAMES_48_TO_55
+        "}, "
+        "a, b, 1, 1, 1, 0, 0;\n}"
+        : ENCORE_SUMS_16(0), ENCORE_SUMS_16(16), ENCORE_SUMS_16(32), ENCORE_SUMS_8(48)
         : "r"(a), "r"(b), "n"(kRowLayout), "C"(kWgmmaType<T>));
   } else if constexpr (kRows == 128) {
     asm volatile(
@@ -172,6 +201,7 @@ __device__ __forceinline__ void start_product(float (&sums)[kRows / 2], uint32_t
 }
 
 #undef ENCORE_SUMS_16
+#undef ENCORE_SUMS_8
 #undef ENCORE_NAMES_0
 #undef ENCORE_NAMES_16
 #undef ENCORE_NAMES_32
@@ -180,5 +210,8 @@ __device__ __forceinline__ void start_product(float (&sums)[kRows / 2], uint32_t
 #undef ENCORE_NAMES_80
 #undef ENCORE_NAMES_96
 #undef ENCORE_NAMES_112
+#undef ENCORE_NAMES_16_TO_23
+#undef ENCORE_NAMES_32_TO_39
+#undef ENCORE_NAMES_48_TO_55
 
 }  // namespace encore::cuda
