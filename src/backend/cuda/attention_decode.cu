@@ -92,11 +92,13 @@ Cutting cutting(const AttentionShape& shape, int rows, int ranks) {
 }
 
 // Blocks of a worker. Where a step has few kv heads, each is spread over a cluster's blocks: they
-// meet in shared memory, 1 us sooner than blocks that meet in scratch.
+// meet in shared memory, 1 us sooner than blocks that meet in scratch. Not where sequences may be
+// long: their reads want all blocks that there can be, and clusters leave some out.
 int ranks(const AttentionShape& shape, int rows) {
   constexpr int64_t kMostRanks = 8;  // that every chip places
+  constexpr int64_t kLongest = 8192;
   const int64_t heads = std::max<int64_t>(1, shape.sequences * shape.kv_heads);
-  if (rows > kTileRows || shape.head_size > 128) return 1;
+  if (rows > kTileRows || shape.head_size > 128 || shape.max_kv_len > kLongest) return 1;
   const auto fitting = static_cast<uint64_t>(std::min(kMostRanks, kClusterBlocks / heads));
   return static_cast<int>(std::max<uint64_t>(1, std::bit_floor(fitting)));
 }
@@ -109,14 +111,9 @@ void deal_rows(DecodeSizes& sizes, int head_size, int num_fresh) {
   const int row_tiles = static_cast<int>(div_up(plan.rows_per_block, kTileRows));
   plan.tile_rows = std::max(row_tiles * kTileRows, plan.rows_per_block + 2 * num_fresh);
   const Residency most = residency(head_size, row_tiles);
-  const auto blocks_at_once = [&](bool reads_ahead) {
-    plan.reads_ahead = reads_ahead;
-    sizes.shared_bytes = shared_bytes(head_size, most.stages, plan, num_fresh);
-    const int64_t fitting = kMultiprocessorShared / (sizes.shared_bytes + kReservedShared);
-    return std::min(most.blocks, static_cast<int>(fitting));
-  };
-  sizes.blocks_at_once = blocks_at_once(false);
-  if (blocks_at_once(true) < sizes.blocks_at_once) blocks_at_once(false);
+  sizes.shared_bytes = shared_bytes(head_size, most.stages, plan);
+  const int64_t fitting = kMultiprocessorShared / (sizes.shared_bytes + kReservedShared);
+  sizes.blocks_at_once = std::min(most.blocks, static_cast<int>(fitting));
 }
 
 // `num_fresh`: new tokens of a sequence whose keys are not in the caches yet.

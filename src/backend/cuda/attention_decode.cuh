@@ -45,17 +45,17 @@ constexpr Residency residency(int head_size, int row_tiles) {
   return {2, 2};
 }
 
-// A block's dynamic shared memory: the warps' rings; a kv head's rows and what they are made of;
-// the exchange. Units: bytes.
+// A block's dynamic shared memory: the warps' rings; a tile of the block's queries and of new
+// tokens' keys and values; the exchange, which holds the angles of a kv head while its rows are
+// turned. Units: bytes.
 constexpr int tile_bytes(int head_size) {
   return kTileKeys * head_size * 2;
 }
 constexpr int ring_bytes(int head_size, int stages) {
   return stages * 2 * tile_bytes(head_size);  // K and V
 }
-constexpr int64_t shared_bytes(int head_size, int stages, const DecodePlan& plan, int num_fresh) {
-  return kWarps * ring_bytes(head_size, stages) +
-         row_bytes(head_size, plan.tile_rows, plan.reads_ahead, num_fresh) +
+constexpr int64_t shared_bytes(int head_size, int stages, const DecodePlan& plan) {
+  return kWarps * ring_bytes(head_size, stages) + plan.tile_rows * head_size * 2 +
          exchange_floats(head_size, plan.rows_per_block, plan.ranks) * int64_t{sizeof(float)};
 }
 
@@ -317,31 +317,38 @@ struct WarpState {
   }
 };
 
-// A share that has chunks. As attend_share().
+// Does this block of its worker have any key of the place?
+__device__ __forceinline__ bool has_keys(const Place& place, const Walk& walk,
+                                         const Worker& worker) {
+  return place.first_chunk * walk.chunks.length + worker.rank * kBlockKeys < place.kv_len;
+}
+
+// The share of one worker. Shapes: `shared` has shared_bytes(), aligned to kTileAlignment; all
+// kThreads threads call this, and kTiles tiles hold rows_per_block rows. `wait` returns when what
+// the launches before wrote can be read; it is called several times by every thread, with or
+// without a share.
 template <typename T, int C, int kTiles, typename Wait>
-__device__ __forceinline__ void attend_chunks(const AttentionParams<T>& params,
-                                              const DecodePlan& plan, const Worker& worker,
-                                              const Share& share, uint8_t* shared,
-                                              const Wait& wait) {
+__device__ __forceinline__ void attend_share(const AttentionParams<T>& params,
+                                             const DecodePlan& plan, const Worker& worker,
+                                             uint8_t* shared, const Wait& wait) {
   constexpr int kStages = residency(C, kTiles).stages;
   const int warp = threadIdx.x / kWarpSize;
-  uint8_t* rows_at = shared + kWarps * ring_bytes(C, kStages);
-  HeadRows<T, C> rows(params, plan, share.first.sequence, rows_at);
+  const Share share = find_share(params, plan, worker);
   uint8_t* ring = shared + warp * ring_bytes(C, kStages);
   TileStream<T, C, kStages> stream(params, plan, share.first, worker.rank, shared_address(ring),
                                    wait);
-  rows.begin();
-  const uint32_t queries_at =
-      query_pair_address<C>(shared_address(rows.tile()), static_cast<int>(threadIdx.x) % kWarpSize);
-  const Exchange<C> exchange(
-      rows_at + row_bytes(C, plan.tile_rows, plan.reads_ahead, params.fresh.count),
-      plan.rows_per_block, worker.ranks);
+  uint8_t* rows = shared + kWarps * ring_bytes(C, kStages);
+  uint8_t* exchange_at = rows + plan.tile_rows * C * 2;
+  const Exchange<C> exchange(exchange_at, plan.rows_per_block, worker.ranks);
   if (worker.ranks > 1) {
     if (threadIdx.x == 0) exchange.init_barriers();
     arrive_at_cluster();
     wait_for_cluster();  // others' barriers can be used
   }
   int num_gathered = 0;
+  auto* angles = reinterpret_cast<float2*>(exchange_at);
+  const uint32_t queries_at =
+      query_pair_address<C>(shared_address(rows), static_cast<int>(threadIdx.x) % kWarpSize);
   WarpState<T, C, kTiles> state;
 
   for (Walk walk = share.first; !walk.done(); walk.next_head(params, plan)) {
@@ -349,15 +356,17 @@ __device__ __forceinline__ void attend_chunks(const AttentionParams<T>& params,
     const int num_taken = place.last_chunk - place.first_chunk;
     const bool is_alone = num_taken == place.num_chunks;
     if (!is_alone) place.slot = find_slot(params, plan, worker, share, walk);
-    rows.turn(place, wait);
-    if (walk.has_next_head(plan)) {
-      Walk next = walk;
-      next.next_head(params, plan);
-      rows.ask_for(find_place(params, plan, worker, next));
-    }
+    if (has_keys(place, walk, worker)) {
+      __syncthreads();  // the exchange of the kv head before has been read
+      find_angles<T, C>(params, place.sequence, angles);
+      wait();
+      __syncthreads();
+      load_rows<T, C>(params, place, angles, rows);
 #pragma unroll
-    for (int m = 0; m < kTiles; ++m)
-      state.tiles[m].begin_head(params, place, m);
+      for (int m = 0; m < kTiles; ++m)
+        state.tiles[m].begin_head(params, place, m);
+      __syncthreads();
+    }
     for (int chunk = place.first_chunk; chunk < place.last_chunk; ++chunk) {
 #pragma unroll
       for (int m = 0; m < kTiles; ++m)
@@ -369,7 +378,7 @@ __device__ __forceinline__ void attend_chunks(const AttentionParams<T>& params,
         const uint32_t tile = stream.wait();
         if (key < end) {
           if (place.fresh > 0 && key + kTileKeys > place.cached) {
-            add_fresh<C>(place, rows.tile(), ring + (tile - shared_address(ring)), key);
+            add_fresh<C>(place, rows, ring + (tile - shared_address(ring)), key);
           }
           const bool masked = key + kTileKeys > place.kv_len - params.uniform_q + 1;
           state.attend(queries_at, tile, key, masked, params.scale_log2e);
@@ -402,17 +411,6 @@ __device__ __forceinline__ void attend_chunks(const AttentionParams<T>& params,
       fold_chunks<T, C>(params, plan, place);
     }
   }
-}
-
-// The share of one worker. Shapes: `shared` has shared_bytes(), aligned to kTileAlignment; all
-// kThreads threads call this, and kTiles tiles hold rows_per_block rows. `wait` returns when what
-// the launches before wrote can be read; it may be called several times.
-template <typename T, int C, int kTiles, typename Wait>
-__device__ __forceinline__ void attend_share(const AttentionParams<T>& params,
-                                             const DecodePlan& plan, const Worker& worker,
-                                             uint8_t* shared, const Wait& wait) {
-  const Share share = find_share(params, plan, worker);
-  if (!share.first.done()) attend_chunks<T, C, kTiles>(params, plan, worker, share, shared, wait);
   // A worker with nothing to do goes at once, to make room; the others see to it that the launch
   // does not end before those before it.
   if (share.total > 0 && !share.some_empty && plan.num_runs <= params.num_sequences) return;

@@ -69,14 +69,13 @@ struct Cutting {
 
 // The launch beyond AttentionParams.
 struct DecodePlan {
-  int rows = 0;              // query rows of a kv head
-  int row_blocks = 0;        // blocks that share them
-  int rows_per_block = 0;    // at most
-  int ranks = 1;             // blocks of a worker
-  int tile_rows = 0;         // of a block: its queries, then keys and values of new tokens
-  bool reads_ahead = false;  // rows of the kv head after; see HeadRows
-  int num_runs = 0;          // of query rows, owned by a sequence or not
-  int max_chunks = 0;        // of a sequence
+  int rows = 0;            // query rows of a kv head
+  int row_blocks = 0;      // blocks that share them
+  int rows_per_block = 0;  // at most
+  int ranks = 1;           // blocks of a worker
+  int tile_rows = 0;       // of a block: its queries, then keys and values of new tokens
+  int num_runs = 0;        // of query rows, owned by a sequence or not
+  int max_chunks = 0;      // of a sequence
   Cutting cutting;
   bool slot_per_head = false;    // see find_slot
   float* values = nullptr;       // [slots, max_chunks, rows_per_block, C]
@@ -91,16 +90,11 @@ struct Walk {
   int chunk = 0;
   int kv_len = 0;
   Chunks chunks;
-  int next_kv_len = 0;  // of the sequence after; asked for one sequence before it is used
-  int head_begin = 0;   // position of the kv head's chunk 0
+  int head_begin = 0;  // position of the kv head's chunk 0
   int share_end = 0;
 
   [[nodiscard]] __device__ bool done() const {
     return head_begin + chunk * chunks.steps >= share_end;
-  }
-  // Does the share go on after this kv head?
-  [[nodiscard]] __device__ bool has_next_head(const DecodePlan& plan) const {
-    return head_begin + plan.cutting.steps(kv_len) < share_end;
   }
   // One past the last chunk of this kv head that the share has.
   [[nodiscard]] __device__ int last_chunk() const {
@@ -116,8 +110,7 @@ struct Walk {
     kv_head = 0;
     // Before the end of a share there is a sequence with keys.
     while (head_begin < share_end) {
-      kv_len = next_kv_len;
-      next_kv_len = params.kv_len(++sequence + 1);
+      kv_len = params.kv_len(++sequence);
       if (kv_len > 0) break;
     }
     chunks = plan.cutting.chunks(kv_len);
@@ -219,7 +212,6 @@ __device__ __forceinline__ Share find_share(const AttentionParams<T>& params,
   Walk& first = share.first;
   first.sequence = sequence;
   first.kv_len = __shfl_sync(0xffffffffU, kv_len, found.lane);
-  first.next_kv_len = params.kv_len(sequence + 1);
   first.chunks = plan.cutting.chunks(first.kv_len);
   const int head_steps = plan.cutting.steps(first.kv_len);
   first.kv_head = (begin - position) / head_steps;
