@@ -1,4 +1,4 @@
-// A run of linears with one row as the stages of one persistent kernel; what a stage computes is
+// A chain of linears with one row as the stages of one persistent kernel; what a stage computes is
 // gemv.cuh's.
 //
 // Three kinds of warps. The producers, a thread each, have the weights of all stages copied into
@@ -39,22 +39,22 @@ constexpr int kRings = 4;
 constexpr int kWarpsPerRing = kWarps / kRings;
 constexpr int kFirstProducer = kWarps + kLoaderWarps;  // warp
 constexpr int kThreads = 32 * (kFirstProducer + kRings);
-constexpr int kMaxRun = 16;  // stages
+constexpr int kMaxStages = 16;
 constexpr int64_t kSharedBytes = 184 * 1024;
 constexpr int kWindow = 3;  // slots of a ring under way at most
 constexpr int kMinSlots = kWindow + 1;
 
 template <typename T>
 struct StageArgs {
-  GemvArgs<T> gemv;         // `out` and `sum` are null where nothing after the run reads them
+  GemvArgs<T> gemv;         // `out` and `sum` are null where nothing after the chain reads them
   const uint32_t* x_words;  // null: x is in memory, from before the launch
   uint32_t* out_words;      // null: no stage reads the output
   bool keeps_residual;      // it is the sum that the stages before have left in the block
 };
 
 template <typename T>
-struct RunArgs {
-  StageArgs<T> stages[kMaxRun];
+struct ChainArgs {
+  StageArgs<T> stages[kMaxStages];
   int num_stages;
   int num_slots;       // of a ring
   int x_bytes;         // the widest row of x
@@ -144,16 +144,16 @@ __device__ __forceinline__ void wait_until_x_is_read() {
 
 // What one of the warps that multiply does.
 template <typename T>
-__device__ __forceinline__ void multiply(const RunArgs<T>& run, const uint8_t* rings,
+__device__ __forceinline__ void multiply(const ChainArgs<T>& chain, const uint8_t* rings,
                                          const uint4* x, const uint32_t& tag) {
   const int number = static_cast<int>(threadIdx.x) / 32 % kRings;
   const int warp = static_cast<int>(threadIdx.x) / 32 / kRings;  // of the ring
-  const Ring ring(rings, number, run.num_slots);
+  const Ring ring(rings, number, chain.num_slots);
   const bool is_leader = threadIdx.x % 32 == 0;
   Position base;  // of the ring's first warp
-  for (int s = 0; s < run.num_stages; ++s) {
-    const GemvArgs<T>& args = run.stages[s].gemv;
-    uint32_t* words = run.stages[s].out_words;
+  for (int s = 0; s < chain.num_stages; ++s) {
+    const GemvArgs<T>& args = chain.stages[s].gemv;
+    uint32_t* words = chain.stages[s].out_words;
     const int x_loads = args.num_columns / kColumnsPerLoad;
     wait_for_x();
     for (Group group(args, number); group.active > 0; group.next(args.num_pairs)) {
@@ -182,20 +182,20 @@ __device__ __forceinline__ void multiply(const RunArgs<T>& run, const uint8_t* r
         });
       }
     }
-    if (s + 1 < run.num_stages) give_back_x();
+    if (s + 1 < chain.num_stages) give_back_x();
   }
 }
 
 // What a ring's producer does.
 template <typename T>
-__device__ __forceinline__ void produce(const RunArgs<T>& run, const uint8_t* rings) {
+__device__ __forceinline__ void produce(const ChainArgs<T>& chain, const uint8_t* rings) {
   const int number = static_cast<int>(threadIdx.x) / 32 - kFirstProducer;
-  const Ring ring(rings, number, run.num_slots);
+  const Ring ring(rings, number, chain.num_slots);
   Position next;
   Position oldest;  // under way
   int under_way = 0;
-  for (int s = 0; s < run.num_stages; ++s) {
-    const GemvArgs<T>& args = run.stages[s].gemv;
+  for (int s = 0; s < chain.num_stages; ++s) {
+    const GemvArgs<T>& args = chain.stages[s].gemv;
     const int columns = args.num_columns;
     for (Group group(args, number); group.active > 0; group.next(args.num_pairs)) {
       for (int column = 0; column < columns; column += kPieceColumns) {
@@ -228,13 +228,13 @@ __device__ __forceinline__ void produce(const RunArgs<T>& run, const uint8_t* ri
 
 // This block is done with x, and all blocks have sent this stage's words. All loaders.
 template <typename T>
-__device__ __forceinline__ void pass_stage(const RunArgs<T>& run, uint32_t target,
+__device__ __forceinline__ void pass_stage(const ChainArgs<T>& chain, uint32_t target,
                                            LoadersBarrier& barrier) {
   if (Loaders::index() < 32) {
     wait_until_x_is_read();
     if (Loaders::index() == 0) {
-      atom_add_relaxed<Scope::kDevice>(run.arrivals, 1);
-      while (static_cast<int32_t>(ld_relaxed<Scope::kDevice>(run.arrivals) - target) < 0) {
+      atom_add_relaxed<Scope::kDevice>(chain.arrivals, 1);
+      while (static_cast<int32_t>(ld_relaxed<Scope::kDevice>(chain.arrivals) - target) < 0) {
       }
     }
   }
@@ -243,14 +243,14 @@ __device__ __forceinline__ void pass_stage(const RunArgs<T>& run, uint32_t targe
 
 // What the loaders do.
 template <int kLoads, typename T>
-__device__ __forceinline__ void bring_rows(const RunArgs<T>& run, uint4* x, uint32_t& tag) {
+__device__ __forceinline__ void bring_rows(const ChainArgs<T>& chain, uint4* x, uint32_t& tag) {
   using Share = RowShare<T, kLoads>;
   Share kept;
   LoadersBarrier barrier;
   uint32_t launches = 0;
   uint32_t target = 0;  // of arrivals; they, and the launches, wrap together
-  for (int s = 0; s < run.num_stages; ++s) {
-    const StageArgs<T>& stage = run.stages[s];
+  for (int s = 0; s < chain.num_stages; ++s) {
+    const StageArgs<T>& stage = chain.stages[s];
     const GemvArgs<T>& args = stage.gemv;
     const int num_loads = args.num_columns / kColumnsPerLoad;
     const uint32_t* words = stage.x_words;
@@ -258,12 +258,12 @@ __device__ __forceinline__ void bring_rows(const RunArgs<T>& run, uint4* x, uint
     if (args.norm != nullptr) weights.fetch(args.norm, num_loads);
     if (s == 0) {
       wait_for_inputs();
-      launches = __ldcg(run.launches);
-      target = launches * static_cast<uint32_t>(run.num_stages - 1) * gridDim.x;
+      launches = __ldcg(chain.launches);
+      target = launches * static_cast<uint32_t>(chain.num_stages - 1) * gridDim.x;
       if (Loaders::index() == 0) tag = tag_of(launches);
     }
     if (args.residual != nullptr && !stage.keeps_residual) kept.fetch(args.residual, num_loads);
-    if (s > 0) pass_stage(run, target += gridDim.x, barrier);
+    if (s > 0) pass_stage(chain, target += gridDim.x, barrier);
     if (args.norm == nullptr) {
       const auto* row = reinterpret_cast<const uint4*>(args.x);
       if (words == nullptr) {
@@ -284,43 +284,43 @@ __device__ __forceinline__ void bring_rows(const RunArgs<T>& run, uint4* x, uint
     hand_over_x();
   }
   // Every block has read it: all have come to the last stage.
-  if (blockIdx.x == 0 && Loaders::index() == 0) *run.launches = launches + 1;
+  if (blockIdx.x == 0 && Loaders::index() == 0) *chain.launches = launches + 1;
 }
 
 // Shared memory: x, the rings, their barriers. kLoads: of a loader, of a row that is normalized.
 template <typename T, int kLoads>
 __global__ void __launch_bounds__(kThreads, 1)
-    persistent_linear(const __grid_constant__ RunArgs<T> run) {
+    persistent_linear(const __grid_constant__ ChainArgs<T> chain) {
   extern __shared__ __align__(128) uint8_t shared[];
   __shared__ uint32_t tag;  // of this launch's words
   allow_next_kernel();
   auto* x = reinterpret_cast<uint4*>(shared);
-  const uint8_t* rings = shared + run.x_bytes;
+  const uint8_t* rings = shared + chain.x_bytes;
   const int thread = static_cast<int>(threadIdx.x);
-  if (thread < 2 * kRings * run.num_slots) {
-    init_barrier(Ring(rings, 0, run.num_slots).full(thread), 1);
+  if (thread < 2 * kRings * chain.num_slots) {
+    init_barrier(Ring(rings, 0, chain.num_slots).full(thread), 1);
     publish_barriers();
   }
   if (thread == 0) LoadersBarrier::init();
   __syncthreads();
   if (thread < kStreamThreads) {
-    multiply(run, rings, x, tag);
+    multiply(chain, rings, x, tag);
   } else if (thread < 32 * kFirstProducer) {
-    bring_rows<kLoads>(run, x, tag);
+    bring_rows<kLoads>(chain, x, tag);
   } else if (thread % 32 == 0) {
-    produce(run, rings);
+    produce(chain, rings);
   }
 }
 
-int64_t x_bytes(std::span<const Stage> run) {
+int64_t x_bytes(std::span<const Stage> chain) {
   int64_t columns = 0;
-  for (const Stage& stage : run)
+  for (const Stage& stage : chain)
     columns = std::max(columns, linear_operands(*stage.args).weight->row_elements());
   return round_up(2 * columns, 128);
 }
 
-int64_t num_slots(std::span<const Stage> run) {
-  return (kSharedBytes - x_bytes(run)) / (kRings * (kStageBytes + 16));
+int64_t num_slots(std::span<const Stage> chain) {
+  return (kSharedBytes - x_bytes(chain)) / (kRings * (kStageBytes + 16));
 }
 
 // Which input of a launch is an operand?
@@ -329,17 +329,17 @@ size_t input_of(const KernelArgs& args, const TensorView* operand) {
 }
 
 // Every stage's x is what the stage before it has made, and its residual either from before the
-// run, or the last sum in it.
-bool is_chain(std::span<const Stage> run) {
+// chain, or the last sum in it.
+bool is_chain(std::span<const Stage> chain) {
   int last_sum = -1;  // stage
-  for (int s = 0; s < static_cast<int>(run.size()); ++s) {
-    const KernelArgs& args = *run[s].args;
+  for (int s = 0; s < static_cast<int>(chain.size()); ++s) {
+    const KernelArgs& args = *chain[s].args;
     const LinearOperands o = linear_operands(args);
     for (size_t i = 0; i < args.inputs.size(); ++i) {
-      const Stage::Origin& origin = run[s].inputs[i];
+      const Stage::Origin& origin = chain[s].inputs[i];
       const bool is_x = i == 0;
       if (is_x && s > 0) {
-        const auto made = static_cast<int>(run[s - 1].args->outputs.size()) - 1;
+        const auto made = static_cast<int>(chain[s - 1].args->outputs.size()) - 1;
         if (origin.stage != s - 1 || origin.output != made) return false;
       } else if (origin.stage >= 0) {
         const bool is_kept = o.residual != nullptr && i == input_of(args, o.residual) &&
@@ -356,15 +356,16 @@ bool accepts_stage(const Kernel& kernel, const KernelArgs& /*args*/) {
   return kernel.bind == bind_gemv;
 }
 
-bool accepts(std::span<const Stage> run) {
-  const DType dtype = run.front().args->inputs[0].dtype;
-  const bool same_type = std::all_of(run.begin(), run.end(), [&](const Stage& stage) {
+bool accepts(std::span<const Stage> chain) {
+  const DType dtype = chain.front().args->inputs[0].dtype;
+  const bool same_type = std::all_of(chain.begin(), chain.end(), [&](const Stage& stage) {
     return stage.args->inputs[0].dtype == dtype;
   });
-  return same_type && run.size() <= kMaxRun && num_slots(run) >= kMinSlots && is_chain(run);
+  return same_type && chain.size() <= kMaxStages && num_slots(chain) >= kMinSlots &&
+         is_chain(chain);
 }
 
-// Numbers of a run's stages, on the device; zero before the first launch.
+// Numbers of a chain's stages, on the device; zero before the first launch.
 struct RunMemory {
   static constexpr int64_t kLine = 32;  // words; counts lie in lines of their own
   static constexpr int64_t kCounts = 2 * kLine;
@@ -383,9 +384,9 @@ struct RunMemory {
 };
 
 template <typename T>
-auto kernel_for(std::span<const Stage> run) {
+auto kernel_for(std::span<const Stage> chain) {
   int64_t columns = 0;
-  for (const Stage& stage : run) {
+  for (const Stage& stage : chain) {
     const LinearOperands o = linear_operands(*stage.args);
     if (o.norm != nullptr) columns = std::max(columns, o.weight->row_elements());
   }
@@ -396,24 +397,24 @@ auto kernel_for(std::span<const Stage> run) {
 }
 
 template <typename T>
-BoundLaunch bind_for(Device& device, std::span<const Stage> run) {
+BoundLaunch bind_for(Device& device, std::span<const Stage> chain) {
   const auto width = [](const Stage& stage) { return stage.args->outputs.back().row_elements(); };
   int64_t num_words = 0;
-  for (const Stage& stage : run.first(run.size() - 1))
+  for (const Stage& stage : chain.first(chain.size() - 1))
     num_words += round_up(width(stage), RunMemory::kLine);
   // Shared by the copies of the launch function.
   const auto memory = std::make_shared<const RunMemory>(device, num_words);
 
-  RunArgs<T> args{};
-  args.num_stages = static_cast<int>(run.size());
-  args.num_slots = static_cast<int>(num_slots(run));
-  args.x_bytes = static_cast<int>(x_bytes(run));
+  ChainArgs<T> args{};
+  args.num_stages = static_cast<int>(chain.size());
+  args.num_slots = static_cast<int>(num_slots(chain));
+  args.x_bytes = static_cast<int>(x_bytes(chain));
   args.arrivals = memory->at(0);
   args.launches = memory->at(RunMemory::kLine);
   const uint32_t* x_words = nullptr;
   uint32_t* words = memory->at(RunMemory::kCounts);
-  for (size_t s = 0; s < run.size(); ++s) {
-    const Stage& stage = run[s];
+  for (size_t s = 0; s < chain.size(); ++s) {
+    const Stage& stage = chain[s];
     const LinearOperands o = linear_operands(*stage.args);
     StageArgs<T>& to = args.stages[s];
     to.gemv = gemv_args<T>(*stage.args);
@@ -423,12 +424,12 @@ BoundLaunch bind_for(Device& device, std::span<const Stage> run) {
       to.keeps_residual = stage.inputs[input_of(*stage.args, o.residual)].stage >= 0;
     }
     to.x_words = x_words;
-    if (s + 1 == run.size()) break;
+    if (s + 1 == chain.size()) break;
     to.out_words = words;
     x_words = words;
     words += round_up(width(stage), RunMemory::kLine);
   }
-  const auto kernel = kernel_for<T>(run);
+  const auto kernel = kernel_for<T>(chain);
   allow_shared_memory(kernel, kSharedBytes);
   const Grid grid{.blocks = static_cast<unsigned>(chip(device).num_multiprocessors),
                   .threads = kThreads,
@@ -438,9 +439,10 @@ BoundLaunch bind_for(Device& device, std::span<const Stage> run) {
   };
 }
 
-BoundLaunch bind(Device& device, std::span<const Stage> run) {
-  return run.front().args->inputs[0].dtype == DType::kF16 ? bind_for<__half>(device, run)
-                                                          : bind_for<__nv_bfloat16>(device, run);
+BoundLaunch bind(Device& device, std::span<const Stage> chain) {
+  return chain.front().args->inputs[0].dtype == DType::kF16
+             ? bind_for<__half>(device, chain)
+             : bind_for<__nv_bfloat16>(device, chain);
 }
 
 }  // namespace
