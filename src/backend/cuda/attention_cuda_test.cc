@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "backend/device.h"
+#include "backend/cuda/cuda_fixture.h"
 
 namespace encore {
 namespace {
@@ -23,45 +23,19 @@ struct Heads {
 constexpr int64_t kPageSize = 32;
 constexpr int64_t kMaxLen = 131072;
 
-class AttentionCudaTest : public testing::Test {
+class AttentionCudaTest : public CudaTest {
  protected:
-  void SetUp() override {
-    try {
-      device_ = create_cuda_device();
-    } catch (const Error& error) {
-      GTEST_SKIP() << error.what();
-    }
-    stream_ = device_->create_stream();
-  }
-
-  TensorView allocate(const Shape& shape, DType dtype) {
-    TensorView view(nullptr, dtype, shape);
-    memory_.push_back(device_->allocate(std::max<int64_t>(view.num_bytes(), 16)));
-    view.data = memory_.back().data();
-    return view;
-  }
-  TensorView random(const Shape& shape, DType dtype, uint64_t seed) {
-    const TensorView view = allocate(shape, dtype);
-    device_->fill_random(*stream_, view, seed, 1.0F);
-    return view;
-  }
   TensorView integers(const Shape& shape, const std::vector<int32_t>& values) {
     const TensorView view = allocate(shape, DType::kI32);
     stream_->copy_to_device(view.data, values.data(), view.num_bytes());
     stream_->synchronize();
     return view;
   }
-  std::vector<uint16_t> bits(const TensorView& view) {
-    std::vector<uint16_t> host(static_cast<size_t>(view.shape.num_elements()));
-    stream_->copy_to_host(host.data(), view.data, view.num_bytes());
-    stream_->synchronize();
-    return host;
-  }
 
   // A batch of which every sequence owns pages for `room` tokens, of its kv_lens.
   KernelArgs attention_args(const Heads& heads, int q, const std::vector<int64_t>& room) {
     const auto batch = static_cast<int64_t>(room.size());
-    const int64_t width = kMaxLen / kPageSize;
+    const int64_t width = max_len_ / kPageSize;
     const int64_t num_pages = std::accumulate(
         room.begin(), room.end(), int64_t{0},
         [](int64_t sum, int64_t r) { return sum + (r + kPageSize - 1) / kPageSize; });
@@ -83,24 +57,8 @@ class AttentionCudaTest : public testing::Test {
                    allocate({batch}, DType::kI32), allocate({batch + 1}, DType::kI32)};
     args.outputs = {allocate(rows, DType::kBF16)};
     args.attrs.set("scale", 1.0 / std::sqrt(static_cast<double>(heads.size)));
-    args.step = {.padded = {batch * q, batch}, .q = q, .max_query_len = q, .max_kv_len = kMaxLen};
+    args.step = {.padded = {batch * q, batch}, .q = q, .max_query_len = q, .max_kv_len = max_len_};
     return args;
-  }
-  BoundLaunch bind(std::string_view op, std::string_view name, KernelArgs args) {
-    for (const Kernel& kernel : device_->kernels().rows()) {
-      if (kernel.op != op || (!name.empty() && kernel.name != name)) continue;
-      EXPECT_TRUE(kernel.accepts == nullptr || kernel.accepts(args)) << kernel.name;
-      if (kernel.workspace != nullptr) {
-        const Workspace workspace = kernel.workspace(args);
-        args.scratch = allocate({workspace.scratch_bytes / 4 + 4}, DType::kF32).data;
-        const TensorView counters = allocate({workspace.num_counters + 1}, DType::kI32);
-        stream_->fill(counters.data, 0, counters.num_bytes());
-        args.counters = counters.as<uint32_t>();
-      }
-      return kernel.bind(*device_, args);
-    }
-    ADD_FAILURE() << "no kernel " << name << " of " << op;
-    return {};
   }
   void set_lengths(const KernelArgs& args, const std::vector<int64_t>& lengths) {
     const std::vector<int32_t> values(lengths.begin(), lengths.end());
@@ -114,7 +72,7 @@ class AttentionCudaTest : public testing::Test {
     std::vector<int32_t> slots;
     for (size_t b = 0; b < lengths.size(); ++b) {
       for (int64_t key = lengths[b] - args.step.q; key < lengths[b]; ++key) {
-        const size_t entry = b * (kMaxLen / kPageSize) + static_cast<size_t>(key / kPageSize);
+        const size_t entry = b * (max_len_ / kPageSize) + static_cast<size_t>(key / kPageSize);
         slots.push_back(key < 0 ? -1
                                 : static_cast<int32_t>(table[entry] * kPageSize + key % kPageSize));
       }
@@ -161,12 +119,12 @@ class AttentionCudaTest : public testing::Test {
     stream_->fill(args.outputs[0].data, 0x7fc07fc0U, args.outputs[0].num_bytes());
     stream_->synchronize();
     launch(bound, args.step);
-    return bits(args.outputs[0]);
+    return read_bits(args.outputs[0]);
   }
 
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Stream> stream_;
-  std::vector<Memory> memory_;
+  // That a row of the page table has room for. Where sequences cannot be longer than 8192 and are
+  // few, kv heads are clusters'.
+  int64_t max_len_ = kMaxLen;
 };
 
 float to_float(uint16_t bf16) {
@@ -203,8 +161,8 @@ TEST_F(AttentionCudaTest, OneLongSequenceBesideShortAndEmptyOnesAgreesWithThePla
     lengths[64] = 9000;
     const KernelArgs args = attention_args(c.heads, c.q, lengths);
     set_lengths(args, lengths);
-    const auto want = run(args, bind("attention", "attention.plain", args));
-    const BoundLaunch decode = bind("attention", "attention.decode", args);
+    const auto want = run(args, bind("attention", args, "attention.plain"));
+    const BoundLaunch decode = bind("attention", args, "attention.decode");
     const auto got = run(args, decode);
     SCOPED_TRACE("heads " + std::to_string(c.heads.query) + "/" + std::to_string(c.heads.kv) +
                  " of " + std::to_string(c.heads.size) + ", q " + std::to_string(c.q));
@@ -218,25 +176,61 @@ TEST_F(AttentionCudaTest, OneLongSequenceBesideShortAndEmptyOnesAgreesWithThePla
 
 TEST_F(AttentionCudaTest, ASequenceHasTheSameBitsWhateverTheOthersLengthsAre) {
   const Heads heads{32, 8, 128};
-  const std::vector<int64_t> room(40, 20000);
-  const KernelArgs args = attention_args(heads, 1, room);
-  const BoundLaunch decode = bind("attention", "attention.decode", args);
-  std::mt19937 random(3);
-  const size_t row = static_cast<size_t>(heads.query * heads.size);
-  for (const int64_t length : {1, 64, 65, 1000, 4097, 20000}) {
-    std::vector<uint16_t> first;
-    for (int round = 0; round < 6; ++round) {
-      std::vector<int64_t> lengths(room.size());
-      for (int64_t& other : lengths) {
-        const int64_t most = round == 0 ? 0 : round == 1 ? 20000 : 1 << random() % 15;
-        other = most == 0 ? 0 : round == 1 ? most : static_cast<int64_t>(random() % most);
+  struct Case {
+    size_t batch;
+    int64_t longest;
+    int64_t max_len;
+  };
+  for (const Case& c : {Case{40, 20000, kMaxLen}, Case{3, 8000, 8192}, Case{8, 5000, 8192}}) {
+    SCOPED_TRACE(std::to_string(c.batch) + " sequences");
+    max_len_ = c.max_len;
+    const std::vector<int64_t> room(c.batch, c.longest);
+    const KernelArgs args = attention_args(heads, 1, room);
+    const BoundLaunch decode = bind("attention", args, "attention.decode");
+    std::mt19937 random(3);
+    const auto row = static_cast<std::ptrdiff_t>(heads.query * heads.size);
+    const auto chosen = static_cast<std::ptrdiff_t>(c.batch / 2);
+    for (const int64_t length :
+         {int64_t{1}, int64_t{64}, int64_t{65}, int64_t{1000}, int64_t{4097}, c.longest}) {
+      std::vector<uint16_t> first;
+      for (int round = 0; round < 6; ++round) {
+        std::vector<int64_t> lengths(room.size());
+        for (int64_t& other : lengths) {
+          const int64_t most = round == 0 ? 0 : round == 1 ? c.longest : 1 << random() % 15;
+          other = most == 0 ? 0 : round == 1 ? most : static_cast<int64_t>(random() % most);
+          other = std::min(other, c.longest);
+        }
+        lengths[static_cast<size_t>(chosen)] = length;
+        set_lengths(args, lengths);
+        const auto all = run(args, decode);
+        const std::vector<uint16_t> mine(all.begin() + chosen * row,
+                                         all.begin() + (chosen + 1) * row);
+        if (round == 0) first = mine;
+        EXPECT_TRUE(mine == first) << "length " << length << ", round " << round;
       }
-      lengths[17] = length;
+    }
+    memory_.clear();
+  }
+}
+
+// Where a step has few kv heads, clusters of blocks take them.
+TEST_F(AttentionCudaTest, FewSequencesThatCannotBeLongAgreeWithThePlainKernel) {
+  max_len_ = 8192;
+  for (const Heads& heads : {Heads{32, 8, 128}, Heads{8, 2, 64}, Heads{12, 4, 96}}) {
+    for (const std::vector<int64_t>& lengths :
+         {std::vector<int64_t>{225}, {8192}, {1, 0, 2049, 64}, {513, 8000, 7, 300, 1121}}) {
+      const KernelArgs args = attention_args(heads, 1, lengths);
       set_lengths(args, lengths);
-      const auto all = run(args, decode);
-      const std::vector<uint16_t> mine(all.begin() + 17 * row, all.begin() + 18 * row);
-      if (round == 0) first = mine;
-      EXPECT_TRUE(mine == first) << "length " << length << ", round " << round;
+      const auto want = run(args, bind("attention", args, "attention.plain"));
+      const BoundLaunch decode = bind("attention", args, "attention.decode");
+      SCOPED_TRACE("heads of " + std::to_string(heads.size) + ", " +
+                   std::to_string(lengths.size()) + " sequences");
+      const auto got = run(args, decode);
+      expect_close(got, want, heads.size);
+      for (int repeat = 0; repeat < 5; ++repeat)
+        EXPECT_TRUE(run(args, decode) == got) << "other bits, repeat " << repeat;
+      memory_.clear();
+      if (HasFailure()) return;
     }
   }
 }
@@ -246,15 +240,16 @@ TEST_F(AttentionCudaTest, TheLongestSequenceThereMayBeAgreesWithThePlainKernel) 
   const std::vector<int64_t> lengths = {kMaxLen, 0, 1};
   const KernelArgs args = attention_args(heads, 1, lengths);
   set_lengths(args, lengths);
-  const auto want = run(args, bind("attention", "attention.plain", args));
-  expect_close(run(args, bind("attention", "attention.decode", args)), want, heads.size);
+  const auto want = run(args, bind("attention", args, "attention.plain"));
+  expect_close(run(args, bind("attention", args, "attention.decode")), want, heads.size);
 }
 
 // K and V of a step's new tokens come from the launch before, which the launch of attention does
 // not wait for until it has started to read the older ones.
 TEST_F(AttentionCudaTest, OverlappingLaunchesSeeTheKeysAndValuesOfNewTokens) {
   const Heads heads{32, 8, 128};
-  for (const int q : {1, 4}) {
+  for (const auto& [q, max_len] : {std::pair{1, kMaxLen}, {4, kMaxLen}, {1, int64_t{8192}}}) {
+    max_len_ = max_len;
     std::vector<int64_t> lengths = {4, 16, 17, 33, 64, 1000, 1024, 5000};
     const KernelArgs args = attention_args(heads, q, lengths);
     set_lengths(args, lengths);
@@ -271,11 +266,11 @@ TEST_F(AttentionCudaTest, OverlappingLaunchesSeeTheKeysAndValuesOfNewTokens) {
       write.inputs = {args.inputs[1], args.inputs[2], random(row, DType::kBF16, 10 + i),
                       random(row, DType::kBF16, 50 + i), slots_view};
       write.outputs = {args.inputs[1], args.inputs[2]};
-      writes.push_back(bind("kv_write", "", write));
+      writes.push_back(bind("kv_write", write));
       KernelArgs attention = args;
       attention.outputs = {allocate(args.outputs[0].shape, DType::kBF16)};
       outputs.push_back(attention.outputs[0]);
-      attentions.push_back(bind("attention", "attention.decode", attention));
+      attentions.push_back(bind("attention", attention, "attention.decode"));
     }
     std::vector<std::vector<uint16_t>> want;
     stream_->synchronize();
@@ -283,7 +278,7 @@ TEST_F(AttentionCudaTest, OverlappingLaunchesSeeTheKeysAndValuesOfNewTokens) {
       launch(writes[i], args.step);
       stream_->synchronize();
       launch(attentions[i], args.step);
-      want.push_back(bits(outputs[i]));
+      want.push_back(read_bits(outputs[i]));
       if (i > 0) {
         EXPECT_FALSE(want[i] == want[i - 1]) << "step " << i;
       }
@@ -299,7 +294,7 @@ TEST_F(AttentionCudaTest, OverlappingLaunchesSeeTheKeysAndValuesOfNewTokens) {
         stream_->fill(output.data, 0x7fc07fc0U, output.num_bytes());
       stream_->replay(*recording);
       for (int i = 0; i < kSteps; ++i)
-        EXPECT_TRUE(bits(outputs[i]) == want[i]) << "q " << q << ", step " << i;
+        EXPECT_TRUE(read_bits(outputs[i]) == want[i]) << "q " << q << ", step " << i;
     }
     memory_.clear();
   }
@@ -323,17 +318,17 @@ TEST_F(AttentionCudaTest, RotationAndCacheWriteInTheLaunchLeaveTheBitsOfTheirPar
     const KernelArgs attention = attention_args(c.heads, c.q, lengths);
     set_lengths(attention, lengths);
     const KernelArgs parts = fused_args(c.heads, attention, lengths, 11, c.q % 2 == 1);
-    const auto want = run(parts, bind("fused_attention", "fused_attention.parts", parts));
-    const auto keys = bits(parts.inputs[6]);
-    const auto values = bits(parts.inputs[7]);
+    const auto want = run(parts, bind("fused_attention", parts, "fused_attention.parts"));
+    const auto keys = read_bits(parts.inputs[6]);
+    const auto values = read_bits(parts.inputs[7]);
     const KernelArgs fused = fused_args(c.heads, attention, lengths, 11, c.q % 2 == 1);
     for (const size_t cache : {6, 7})  // what the parts wrote
       device_->fill_random(*stream_, fused.inputs[cache], cache - 4, 1.0F);
-    const BoundLaunch decode = bind("fused_attention", "fused_attention.decode", fused);
+    const BoundLaunch decode = bind("fused_attention", fused, "fused_attention.decode");
     for (int repeat = 0; repeat < 3; ++repeat)
       EXPECT_TRUE(run(fused, decode) == want) << "repeat " << repeat;
-    EXPECT_TRUE(bits(fused.inputs[6]) == keys);
-    EXPECT_TRUE(bits(fused.inputs[7]) == values);
+    EXPECT_TRUE(read_bits(fused.inputs[6]) == keys);
+    EXPECT_TRUE(read_bits(fused.inputs[7]) == values);
     memory_.clear();
     if (HasFailure()) return;
   }
@@ -342,7 +337,8 @@ TEST_F(AttentionCudaTest, RotationAndCacheWriteInTheLaunchLeaveTheBitsOfTheirPar
 // Layers follow each other without a gap; each has new tokens of its own at the same place.
 TEST_F(AttentionCudaTest, OverlappingFusedLaunchesUseTheirOwnNewTokens) {
   const Heads heads{32, 8, 128};
-  for (const int q : {1, 4}) {
+  for (const auto& [q, max_len] : {std::pair{1, kMaxLen}, {4, kMaxLen}, {1, int64_t{8192}}}) {
+    max_len_ = max_len;
     const std::vector<int64_t> lengths = {4, 16, 17, 33, 64, 1000, 1024, 5000};
     const KernelArgs attention = attention_args(heads, q, lengths);
     set_lengths(attention, lengths);
@@ -352,10 +348,10 @@ TEST_F(AttentionCudaTest, OverlappingFusedLaunchesUseTheirOwnNewTokens) {
     std::vector<std::vector<uint16_t>> want;
     for (int i = 0; i < kLayers; ++i) {
       layers.push_back(fused_args(heads, attention, lengths, 100 + 10 * i, false));
-      want.push_back(run(layers[i], bind("fused_attention", "fused_attention.parts", layers[i])));
-      launches.push_back(bind("fused_attention", "fused_attention.decode", layers[i]));
+      want.push_back(run(layers[i], bind("fused_attention", layers[i], "fused_attention.parts")));
+      launches.push_back(bind("fused_attention", layers[i], "fused_attention.decode"));
     }
-    const auto keys = bits(attention.inputs[1]);
+    const auto keys = read_bits(attention.inputs[1]);
     stream_->synchronize();
     RecordingScope scope(*stream_);
     for (int i = 0; i < kLayers; ++i)
@@ -366,8 +362,8 @@ TEST_F(AttentionCudaTest, OverlappingFusedLaunchesUseTheirOwnNewTokens) {
         stream_->fill(layer.outputs[0].data, 0x7fc07fc0U, layer.outputs[0].num_bytes());
       stream_->replay(*recording);
       for (int i = 0; i < kLayers; ++i)
-        EXPECT_TRUE(bits(layers[i].outputs[0]) == want[i]) << "q " << q << ", layer " << i;
-      EXPECT_TRUE(bits(attention.inputs[1]) == keys);
+        EXPECT_TRUE(read_bits(layers[i].outputs[0]) == want[i]) << "q " << q << ", layer " << i;
+      EXPECT_TRUE(read_bits(attention.inputs[1]) == keys);
     }
     memory_.clear();
   }

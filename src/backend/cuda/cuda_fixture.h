@@ -57,6 +57,10 @@ class CudaTest : public testing::Test {
     for (const Kernel& row : device_->kernels().rows()) {
       if (row.name == name) kernel = &row;
     }
+    if (kernel == nullptr || (kernel->accepts != nullptr && !kernel->accepts(args))) {
+      ADD_FAILURE() << "no kernel " << name << " takes this " << op;
+      return {};
+    }
     if (kernel->workspace != nullptr) {
       const Workspace workspace = kernel->workspace(args);
       const int64_t counter_bytes = workspace.num_counters * 4;

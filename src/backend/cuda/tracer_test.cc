@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "backend/cuda/cuda_fixture.h"
 #include "backend/cuda/cupti_tracer.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/stream.h"
@@ -73,23 +74,18 @@ TEST(TraceOfACall, SaysWhatItIsFor) {
   EXPECT_EQ(call_kind("cudaEventRecord"), TraceKind::kOtherCall);
 }
 
-class CudaTrace : public testing::Test {
+class CudaTrace : public CudaTest {
  protected:
   void SetUp() override {
-    try {
-      device_ = create_cuda_device();
-    } catch (const Error& error) {
-      GTEST_SKIP() << error.what();
-    }
-    stream_ = device_->create_stream();
-    memory_ = device_->allocate(1 << 20);
+    CudaTest::SetUp();
+    if (device_ != nullptr) filled_ = allocate({1 << 18});
   }
   // Work under two labels, one kernel each.
   void work() {
     for (const char* op : {"first", "second"}) {
       stream_->launch({.label = op, .id = -1, .after = {}},
                       [&](Stream& stream, const StepShape&) {
-                        launch_fill(stream, memory_.data(), 1, memory_.bytes());
+                        launch_fill(stream, filled_.data, 1, filled_.num_bytes());
                       },
                       {});
     }
@@ -107,9 +103,7 @@ class CudaTrace : public testing::Test {
     return spans;
   }
 
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Stream> stream_;
-  Memory memory_;
+  TensorView filled_{nullptr, DType::kF32, {}};
 };
 
 TEST_F(CudaTrace, ShowsTheKernelsOfALaunchAndOfAReplay) {
