@@ -243,12 +243,14 @@ std::string bench_title(std::string_view verb, const BenchOptions& options, Benc
 
 void add_bench(CLI::App& app) {
   CLI::App* bench = app.add_subcommand(
-      "bench", "How fast it is: decode, ladder, prefill, attention, sampling, sleep, tokenize");
+      "bench",
+      "How fast it is: decode, ladder, prefill, linear, attention, sampling, sleep, tokenize");
   bench->require_subcommand(1);
   add_bench_decode(*bench);
   add_bench_ladder(*bench);
   add_bench_prefill(*bench);
   add_bench_sleep(*bench);
+  add_bench_linear(*bench);
   add_bench_attention(*bench);
   add_bench_sampling(*bench);
   add_bench_tokenize(*bench);

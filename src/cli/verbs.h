@@ -17,7 +17,8 @@ void add_tokenize(CLI::App& app);
 void add_detokenize(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_bench(
-    CLI::App& app);  // bench decode, ladder, prefill, attention, sampling, sleep, tokenize
+    CLI::App& app);  // bench decode, ladder, prefill, linear, attention, sampling, sleep, tokenize
+void add_bench_linear(CLI::App& bench);
 void add_bench_attention(CLI::App& bench);
 void add_bench_sampling(CLI::App& bench);
 void add_bench_tokenize(CLI::App& bench);

@@ -161,6 +161,16 @@ class BenchTest(CliTest):
         for wrong, says in (("65", "--max-context"), ("3x", "not a list"), ("9999x1", "more than 4096")):
             self.assertIn(says, self.run_encore(*common, "--lengths", wrong, code=2).stderr)
 
+    def test_the_products_of_a_layer_are_timed_as_a_chain_beside_their_floor(self):
+        common = ["bench", "linear", "--device", "cpu", "--model", self.model, "--rotation-mb", "1", "--runs", "1"]
+        output = json.loads(self.run_encore(*common, "--rows", "1,3", "--json").stdout)
+        self.assertEqual([(case["products"], case["rows"]) for case in output["cases"]],
+                         [(products, rows) for products in ("layer", "logits") for rows in (1, 3)])
+        for case in output["cases"]:
+            self.assertGreater(case["us"], 0)
+            self.assertEqual(case["kernels"].count("linear.cpu"), 4 if case["products"] == "layer" else 1)
+        self.assertRegex(self.run_encore(*common, "--rows", "2").stdout, r"(?m)^  layer +2 +\d.*fused_linear\.cpu")
+
     def test_sampling_is_timed_by_logits_setting_and_batch(self):
         common = ["bench", "sampling", "--device", "cpu", "--vocabulary", "500", "--runs", "1"]
         output = json.loads(self.run_encore(*common, "--batch", "1,3", "--top-k", "5", "--json").stdout)

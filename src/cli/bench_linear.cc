@@ -1,0 +1,234 @@
+// encore bench linear: the products of one layer, one after the other as a step has them.
+#include <algorithm>
+#include <memory>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+
+#include "backend/tuning.h"
+#include "base/error.h"
+#include "cli/bench.h"
+#include "cli/floor.h"
+#include "cli/open.h"
+#include "cli/output.h"
+#include "cli/verbs.h"
+
+namespace encore::cli {
+namespace {
+
+struct Options {
+  CommonOptions common;
+  std::vector<int64_t> rows;
+  std::optional<int64_t> rotation_mb;
+  std::optional<int> runs;
+  bool json = false;
+};
+
+constexpr const char* kFooter =
+    R"(The products of a decoder layer of the model, in the order of a step and with what passes fused to them (norm, addition, SiLU),
+recorded one after the other and replayed over several copies of the weights in turn, so that caches hold none of them; attention is
+left out. Beside them the product that makes the logits. ROWS: tokens of the step. x floor: over the sum of each product's bytes at
+the rate of reading memory measured in the same run, or its operations at what the device computes at best, whichever takes longer.)";
+
+// The products of one layer, or the one that makes logits. Positions of nodes.
+struct Chain {
+  std::string name;
+  std::vector<int> nodes;
+};
+
+bool is_product(const ir::Node& node) {
+  return node.op->name == "linear" || node.op->name == "fused_linear";
+}
+
+// The first layer ends where its first product's shape comes again; the last product makes logits.
+std::vector<Chain> find_chains(const ir::Graph& graph) {
+  const std::vector<NodeFloor> floors = node_floors(graph, {1, 1}, 0, {});
+  std::vector<int> products;
+  for (int i = 0; i < graph.num_nodes(); ++i) {
+    if (is_product(graph.nodes()[i])) products.push_back(i);
+  }
+  ENCORE_CHECK(products.size() > 1, "a model with {} products", products.size());
+  const auto again = std::find_if(products.begin() + 1, products.end() - 1, [&](int i) {
+    return floors[i].group == floors[products.front()].group;
+  });
+  return {{"layer", {products.begin(), again}}, {"logits", {products.back()}}};
+}
+
+// Times chains in memory of its own.
+class ChainTimer {
+ public:
+  ChainTimer(Device& device, const ir::Graph& graph, const Options& options)
+      : device_(device),
+        graph_(graph),
+        rotation_(options.rotation_mb.value_or(on_cpu() ? 256 : 2048) << 20),
+        runs_(options.runs.value_or(on_cpu() ? 3 : 15)),
+        stream_(device.create_stream()) {}
+
+  struct Timing {
+    double us = 0;
+    std::string kernels;  // of each product, in order
+  };
+  Timing time(const Chain& chain, int64_t rows) {
+    const StepShape step{.padded = {rows, rows}, .q = 1, .max_query_len = 1, .max_kv_len = 1};
+    memory_.clear();
+    Timing timing;
+    std::vector<BoundLaunch> launches;
+    const int64_t copies = num_copies(chain);
+    {
+      const Tuner::Phase tuning(device_.tuner());
+      for (int64_t copy = 0; copy < copies; ++copy) {
+        for (size_t i = 0; i < chain.nodes.size(); ++i) {
+          const ir::Node& node = graph_.nodes()[chain.nodes[i]];
+          KernelArgs args = make_args(node, step);
+          const Kernel& kernel = device_.kernels().choose(node.op->name, args);
+          set_workspace(kernel, args);
+          launches.push_back(kernel.bind(device_, args));
+          if (copy == 0) timing.kernels += (i > 0 ? ", " : "") + std::string(kernel.name);
+        }
+      }
+    }
+    stream_->synchronize();
+    RecordingScope scope(*stream_);
+    for (const BoundLaunch& launch : launches)
+      stream_->launch({.label = "linear", .id = -1, .after = {}}, launch, step);
+    const auto recording = scope.finish();
+    timing.us =
+        median_replay_us(device_, *stream_, *recording, runs_) / static_cast<double>(copies);
+    return timing;
+  }
+
+ private:
+  [[nodiscard]] bool on_cpu() const { return device_.kind() == DeviceKind::kCpu; }
+
+  [[nodiscard]] int64_t num_copies(const Chain& chain) const {
+    int64_t bytes = 0;
+    for (const int i : chain.nodes)
+      bytes += ir::cost(graph_, graph_.nodes()[i], {1, 1}).bytes;
+    return std::clamp<int64_t>((rotation_ + bytes - 1) / bytes, 2, 256);
+  }
+  // Operands of their own for every launch, random where they are read.
+  KernelArgs make_args(const ir::Node& node, const StepShape& step) {
+    KernelArgs args;
+    args.attrs = node.attrs;
+    args.step = step;
+    for (const ir::ValueId id : node.inputs) {
+      args.inputs.push_back(allocate(graph_.value(id).type, step));
+      device_.fill_random(*stream_, args.inputs.back(), memory_.size(), 0.5F);
+    }
+    for (const ir::ValueId id : node.outputs)
+      args.outputs.push_back(allocate(graph_.value(id).type, step));
+    return args;
+  }
+  TensorView allocate(const ir::Type& type, const StepShape& step) {
+    TensorView view(nullptr, type.dtype, type.resolve(step.padded));
+    memory_.push_back(device_.allocate(view.num_bytes()));
+    view.data = memory_.back().data();
+    return view;
+  }
+  // Launches follow each other, so they share it.
+  void set_workspace(const Kernel& kernel, KernelArgs& args) {
+    if (kernel.workspace == nullptr) return;
+    const Workspace workspace = kernel.workspace(args);
+    if (workspace.scratch_bytes > scratch_.bytes()) {
+      memory_.push_back(std::move(scratch_));  // in use by earlier launches
+      scratch_ = device_.allocate(workspace.scratch_bytes);
+    }
+    if (workspace.num_counters * 4 > counters_.bytes()) {
+      memory_.push_back(std::move(counters_));
+      counters_ = device_.allocate(workspace.num_counters * 4);
+      stream_->fill(counters_.data(), 0, counters_.bytes());
+    }
+    args.scratch = scratch_.data();
+    args.counters = reinterpret_cast<uint32_t*>(counters_.data());
+  }
+
+  Device& device_;
+  const ir::Graph& graph_;
+  int64_t rotation_;
+  int runs_;
+  std::unique_ptr<Stream> stream_;
+  std::vector<Memory> memory_;  // of one chain
+  Memory scratch_;
+  Memory counters_;
+};
+
+double floor_of(const ir::Graph& graph, const Chain& chain, int64_t rows, const Rates& rates) {
+  const std::vector<NodeFloor> floors = node_floors(graph, {rows, rows}, 0, rates);
+  double us = 0;
+  for (const int i : chain.nodes)
+    us += floors[i].us;
+  return us;
+}
+
+void bench_linear(Options options) {
+  const model::ModelConfig config = open_source(options.common).config;
+  const std::unique_ptr<Device> device = open_device(options.common);
+  if (options.rows.empty()) {
+    options.rows = device->kind() == DeviceKind::kCpu
+                       ? std::vector<int64_t>{1, 8}
+                       : std::vector<int64_t>{1, 2, 8, 16, 32, 48, 64, 96, 128, 256};
+  }
+  const Rates limits = rates(device->kind(), device->read_bandwidth());
+  const passes::Compiled compiled =
+      engine::compile_model(config, load_options(options.common), /*num_pages=*/1);
+  const ir::Graph& graph = compiled.program.graph;
+  ChainTimer timer(*device, graph, options);
+
+  Table table({"products", "rows", "us", "floor us", "x floor", "kernels"});
+  json::array cases;
+  for (const Chain& chain : find_chains(graph)) {
+    for (const int64_t rows : options.rows) {
+      const auto [us, kernels] = timer.time(chain, rows);
+      const double floor = floor_of(graph, chain, rows, limits);
+      const std::optional<double> ratio = floor > 0 ? std::optional(us / floor) : std::nullopt;
+      table.add({chain.name, std::to_string(rows), fmt::format("{:.2f}", us),
+                 fmt::format("{:.2f}", floor), optional_text(ratio, 3), kernels});
+      cases.push_back(json::object{{"products", chain.name},
+                                   {"rows", rows},
+                                   {"us", us},
+                                   {"floor_us", floor},
+                                   {"over_floor", optional_json(ratio)},
+                                   {"kernels", kernels}});
+    }
+  }
+  const std::string model = options.common.model.empty() ? "stories" : options.common.model;
+  if (options.json) {
+    print(to_text(json::object{{"verb", "bench linear"},
+                               {"model", model},
+                               {"device", device->info().name},
+                               {"read_bandwidth_gb_per_s", limits.bytes_per_s / 1e9},
+                               {"floor", rates_text(limits)},
+                               {"cases", cases}}) +
+          "\n");
+    return;
+  }
+  print(
+      fmt::format("linear: {}\n{}; floor: {}\n\n", model, device->info().name, rates_text(limits)) +
+      table.text());
+}
+
+}  // namespace
+
+void add_bench_linear(CLI::App& bench) {
+  CLI::App* verb = bench.add_subcommand("linear", "A layer's products against the rate of memory");
+  verb->footer(kFooter);
+  auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
+  add_model_option(*verb, options->common);
+  verb->add_option("--rows", options->rows, "Tokens of the step, such as 1,16,64")
+      ->delimiter(',')
+      ->check(CLI::Range(int64_t{1}, int64_t{65536}));
+  verb->add_option("--rotation-mb", options->rotation_mb,
+                   "Weights that are read in turn, in MiB. Default: 2048, on the CPU 256")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 16));
+  verb->add_option("--runs", options->runs,
+                   "Replays, of which the median counts. Default: 15, on the CPU 3")
+      ->check(CLI::Range(1, 1000));
+  add_device_options(*verb, options->common);
+  add_dtype_option(*verb, options->common);
+  add_json_flag(*verb, options->json);
+  verb->callback([options] { bench_linear(*options); });
+}
+
+}  // namespace encore::cli
