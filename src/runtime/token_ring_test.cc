@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "runtime/pacer.h"
-
 namespace encore::runtime {
 namespace {
 
@@ -36,16 +34,6 @@ TEST(TokenRing, OfAProgramThatPublishesNothingIsEmpty) {
   const TokenRing tokens(graph, Resident(*device, *stream, graph));
   EXPECT_EQ(tokens.capacity(), 0);
   EXPECT_EQ(tokens.published(), 0U);
-}
-
-TEST(Pacer, LooksUntilItIsDoneAndLetsErrorsThrough) {
-  Pacer pacer;
-  for (int round = 0; round < 3; ++round) {
-    int looks = 0;
-    pacer.wait(1, [&] { return ++looks == 4; });
-    EXPECT_EQ(looks, 4);
-  }
-  EXPECT_THROW(pacer.wait(1, []() -> bool { fail(ErrorKind::kDevice, "gone"); }), Error);
 }
 
 }  // namespace
