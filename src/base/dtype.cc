@@ -6,9 +6,10 @@
 namespace encore {
 namespace {
 
-constexpr std::array<std::pair<DType, std::string_view>, 5> kNames = {{{DType::kF32, "f32"},
+constexpr std::array<std::pair<DType, std::string_view>, 6> kNames = {{{DType::kF32, "f32"},
                                                                        {DType::kF16, "f16"},
                                                                        {DType::kBF16, "bf16"},
+                                                                       {DType::kFP8, "fp8"},
                                                                        {DType::kI32, "i32"},
                                                                        {DType::kI64, "i64"}}};
 
@@ -55,6 +56,34 @@ Float16::operator float() const {
   }
   const uint32_t rebias = magnitude >= 0x7c00U ? 0x70000000U : 0x38000000U;
   return std::bit_cast<float>(sign | ((magnitude << 13U) + rebias));
+}
+
+Float8::Float8(float value) {
+  const auto wide = std::bit_cast<uint32_t>(value);
+  const uint32_t magnitude = wide & 0x7fffffffU;
+  uint32_t narrow = 0;
+  if (magnitude > 0x7f800000U) {
+    narrow = 0x7fU;
+  } else if (magnitude >= 0x43e00000U) {
+    narrow = 0x7eU;  // 448
+  } else if (magnitude < 0x3c800000U) {
+    // Below 2^-6: adding 2^14 rounds to the spacing of subnormals, 2^-9.
+    narrow = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0x1p14F) - 0x46800000U;
+  } else {
+    narrow = (magnitude + 0x7ffffU + ((magnitude >> 20U) & 1U) - 0x3c000000U) >> 20U;
+  }
+  bits = static_cast<uint8_t>(((wide >> 24U) & 0x80U) | narrow);
+}
+
+Float8::operator float() const {
+  const uint32_t sign = (bits & 0x80U) << 24U;
+  const uint32_t magnitude = bits & 0x7fU;
+  if (magnitude < 8) {
+    const float subnormal = static_cast<float>(magnitude) * 0x1p-9F;
+    return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(subnormal));
+  }
+  if (magnitude == 0x7fU) return std::bit_cast<float>(sign | 0x7fc00000U);
+  return std::bit_cast<float>(sign | ((magnitude << 20U) + 0x3c000000U));
 }
 
 }  // namespace encore

@@ -1,4 +1,4 @@
-// Element types, and the CPU's view of the two 16-bit floats.
+// Element types, and the CPU's view of the floats that C++ lacks.
 #pragma once
 
 #include <bit>
@@ -8,7 +8,9 @@
 
 namespace encore {
 
-enum class DType : uint8_t { kF32, kF16, kBF16, kI32, kI64 };
+// kFP8 is e4m3 without infinities: 4 bits of exponent, 3 of mantissa, up to 448. KV caches may be
+// kept in it; nothing is computed in it.
+enum class DType : uint8_t { kF32, kF16, kBF16, kFP8, kI32, kI64 };
 
 // Bytes per element.
 constexpr int64_t size_of(DType dtype) {
@@ -19,17 +21,20 @@ constexpr int64_t size_of(DType dtype) {
     case DType::kF16:
     case DType::kBF16:
       return 2;
+    case DType::kFP8:
+      return 1;
     case DType::kI64:
       return 8;
   }
   return 0;
 }
 
+// One that ops compute in.
 constexpr bool is_float(DType dtype) {
   return dtype <= DType::kBF16;
 }
 
-// "f32", "f16", "bf16", "i32", "i64": the spelling of IR text.
+// "f32", "f16", "bf16", "fp8", "i32", "i64": the spelling of IR text.
 std::string_view name(DType dtype);
 std::optional<DType> parse_dtype(std::string_view text);
 
@@ -59,7 +64,17 @@ struct Float16 {
   explicit operator float() const;
 };
 
-// Calls `visitor` with a zero value of the C++ type that stores `dtype`; floats only.
+// An e4m3 number in memory. Conversion rounds to nearest even and saturates at 448, infinities
+// included; NaN stays NaN.
+struct Float8 {
+  uint8_t bits = 0;
+
+  Float8() = default;
+  explicit Float8(float value);
+  explicit operator float() const;
+};
+
+// Calls `visitor` with a zero value of the C++ type that stores `dtype`; is_float() only.
 template <typename Visitor>
 decltype(auto) visit_float(DType dtype, Visitor&& visitor) {
   switch (dtype) {
