@@ -153,23 +153,32 @@ std::vector<Type> infer_rope(Types in, const Attrs&) {
   return {in[0]};
 }
 
-// Caches [P,K,S,C] that take k and v [T,K*C] at slots i32[T].
+// Caches [P,K,S,C], of any dtype that KV may be kept in.
+bool are_caches(const Type& k, const Type& v) {
+  return (is_float(k.dtype) || k.dtype == DType::kFP8) && k.dims.size() == 4 && k == v;
+}
+
+// Caches that take k and v [T,K*C] at slots i32[T].
 bool can_cache(const Type& k_cache, const Type& v_cache, const Type& k, const Type& v,
                const Type& slots) {
-  return k_cache.dims.size() == 4 && k_cache == v_cache && is_matrix(k) && k == v &&
-         k.dtype == k_cache.dtype && columns(k) == k_cache.dims[1].value * k_cache.dims[3].value &&
+  return are_caches(k_cache, v_cache) && is_matrix(k) && k == v &&
+         columns(k) == k_cache.dims[1].value * k_cache.dims[3].value &&
          is_vector(slots, DType::kI32) && slots.dims[0] == k.dims[0];
 }
 
 std::vector<Type> infer_kv_write(Types in, const Attrs&) {
   require(can_cache(in[0], in[1], in[2], in[3], in[4]),
-          "k_cache and v_cache [P,K,S,C], k and v [T,K*C] of one dtype, slots i32[T]", in);
+          "two caches [P,K,S,C], k and v [T,K*C], each pair of one dtype, slots i32[T]", in);
   return {in[0], in[1]};
 }
 
-// Read and write of what is written; the cache itself stays where it is.
+// Read and write of k and v, written as a cache keeps them; the cache itself stays where it is.
+int64_t kv_write_bytes(const Type& k, const Type& cache, const Sizes& sizes) {
+  return 2 * (k.num_bytes(sizes) + k.resolve(sizes).num_elements() * size_of(cache.dtype));
+}
+
 Cost cost_kv_write(Types in, Types, const Attrs&, const Sizes& sizes) {
-  return {2 * (in[2].num_bytes(sizes) + in[3].num_bytes(sizes)) + in[4].num_bytes(sizes), 0};
+  return {kv_write_bytes(in[2], in[0], sizes) + in[4].num_bytes(sizes), 0};
 }
 
 std::vector<Type> infer_rope_kv_write(Types in, const Attrs& attrs) {
@@ -189,13 +198,13 @@ std::vector<Type> infer_rope_kv_write(Types in, const Attrs& attrs) {
 }
 
 Cost cost_rope_kv_write(Types in, Types, const Attrs&, const Sizes& sizes) {
-  return {2 * (in[0].num_bytes(sizes) + in[1].num_bytes(sizes) + in[2].num_bytes(sizes)), 0};
+  return {2 * in[0].num_bytes(sizes) + kv_write_bytes(in[1], in[6], sizes), 0};
 }
 
 std::vector<Type> infer_attention(Types in, const Attrs& attrs) {
   (void)attrs.get_double("scale");
-  require(is_matrix(in[0]) && in[1].dims.size() == 4 && in[1] == in[2] &&
-              in[1].dtype == in[0].dtype && columns(in[0]) % in[1].dims[3].value == 0 &&
+  require(is_matrix(in[0]) && are_caches(in[1], in[2]) &&
+              columns(in[0]) % in[1].dims[3].value == 0 &&
               columns(in[0]) / in[1].dims[3].value % in[1].dims[1].value == 0,
           "q [T,H*C], k_cache and v_cache [P,K,S,C] of one dtype, K dividing H", in);
   require(in[3].dtype == DType::kI32 && in[3].dims.size() == 2 && is_vector(in[4], DType::kI32) &&
@@ -221,8 +230,7 @@ std::vector<Type> infer_fused_attention(Types in, const Attrs& attrs) {
 }
 
 Cost cost_fused_attention(Types in, Types out, const Attrs&, const Sizes& sizes) {
-  return {in[0].num_bytes(sizes) + out[0].num_bytes(sizes) +
-              2 * (in[1].num_bytes(sizes) + in[2].num_bytes(sizes)),
+  return {in[0].num_bytes(sizes) + out[0].num_bytes(sizes) + kv_write_bytes(in[1], in[6], sizes),
           0};
 }
 

@@ -17,7 +17,9 @@
 //                  each head: (x1, x2) halves rotate by positions[t] * inv_freq[i] ("rotate half").
 //   kv_write       (k_cache [P,K,S,C], v_cache, k [T,K*C], v [T,K*C], slots i32[T]) -> (k_cache,
 //   v_cache)
-//                  slot s is page s / S, place s % S; a slot of -1 writes nothing.
+//                  slot s is page s / S, place s % S; a slot of -1 writes nothing. Caches may be
+//                  of another float dtype, or fp8: values are rounded to it as they are written,
+//                  without a scale (of fp8: 1), and whoever reads them widens them exactly.
 //   attention      (q [T,H*C], k_cache, v_cache, page_table i32[B,N], kv_lens i32[B],
 //                   query_starts i32[B+1]) {scale} -> [T,H*C]
 //                  sequence b owns query rows [query_starts[b], query_starts[b+1]); they are the

@@ -64,5 +64,27 @@ TEST(Ops, CountTheBytesAndFlopsOfALinear) {
   EXPECT_EQ(cost.flops, 2 * 3 * 32 * 64);
 }
 
+TEST(Ops, WriteKvInTheCachesDtypeAndCountItsBytes) {
+  ir::Graph graph("g");
+  Builder b(graph, standard());
+  const auto k = graph.add_input("k", {DType::kBF16, {Dim::tokens(), 32}});
+  const auto slots = graph.add_input("slots", {DType::kI32, {Dim::tokens()}}, ir::Pad::kMinusOne);
+  const auto caches = [&](DType dtype) {
+    const Type type{dtype, {16, 2, 32, 16}};
+    return Builder::Cache{graph.add_state("k_" + std::string(name(dtype)), type),
+                          graph.add_state("v_" + std::string(name(dtype)), type)};
+  };
+  const auto bytes = [&](DType dtype) {
+    const auto written = b.kv_write(caches(dtype), k, k, slots);
+    EXPECT_EQ(graph.value(written.k).type.dtype, dtype);
+    return ir::cost(graph, graph.node(graph.value(written.k).producer), {3, 1}).bytes;
+  };
+  constexpr int64_t kElements = 2 * 3 * 32;
+  EXPECT_EQ(bytes(DType::kBF16), kElements * (2 + 2) + 3 * 4);
+  EXPECT_EQ(bytes(DType::kFP8), kElements * (2 + 1) + 3 * 4);
+  EXPECT_THROW(bytes(DType::kI32), Error);
+  EXPECT_THROW(b.add(graph.add_input("a", {DType::kFP8, {Dim::tokens(), 32}}), k), Error);
+}
+
 }  // namespace
 }  // namespace encore::ops

@@ -52,11 +52,22 @@ class CacheFiller {
 
 }  // namespace
 
+std::vector<Heads> with_fp8(const std::vector<Heads>& all) {
+  std::vector<Heads> result;
+  for (const Heads& heads : all) {
+    result.push_back(heads);
+    result.push_back(heads);
+    result.back().kv_dtype = DType::kFP8;
+  }
+  return result;
+}
+
 std::string describe(const Heads& heads, const Batch& batch) {
   std::string text = "heads " + std::to_string(heads.query) + "/" + std::to_string(heads.kv) +
                      " size " + std::to_string(heads.size) + " page " +
                      std::to_string(heads.page_size) + " q " + std::to_string(batch.uniform_q) +
                      ":";
+  if (heads.kv_dtype) text += " KV " + std::string(name(*heads.kv_dtype));
   for (const Sequence& s : batch.sequences) {
     text += " " + std::to_string(s.query_len) + "/" + std::to_string(s.kv_len);
   }
@@ -82,7 +93,8 @@ OpCase attention_case(Random& random, DType dtype, const Heads& heads, const Bat
   step.padded = {num_tokens, num_sequences};
   step.q = batch.uniform_q;
 
-  const ir::Type cache = type_of(dtype, {num_pages, heads.kv, heads.page_size, heads.size});
+  const ir::Type cache =
+      type_of(heads.kv_dtype.value_or(dtype), {num_pages, heads.kv, heads.page_size, heads.size});
   const ir::Type table = type_of(DType::kI32, {Dim::sequences(), max_pages + 1});
   HostTensor q =
       random.tensor(type_of(dtype, {Dim::tokens(), heads.query * heads.size}), step.padded);

@@ -10,7 +10,11 @@ struct Heads {
   int64_t kv;
   int64_t size;
   int64_t page_size;
+  std::optional<DType> kv_dtype = {};  // of the caches; absent: that of the queries
 };
+
+// Each of them with caches of the queries' dtype, then with caches of fp8.
+std::vector<Heads> with_fp8(const std::vector<Heads>& all);
 
 struct Sequence {
   int64_t query_len;

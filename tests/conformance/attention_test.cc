@@ -50,7 +50,7 @@ const Heads kHeads[] = {
 
 TEST_P(Conformance, AttentionOfUniformStepsAgrees) {
   const std::vector<int64_t> lens = {1, 31, 32, 33, 100};
-  for (const Heads& heads : cases(kHeads, 5)) {
+  for (const Heads& heads : with_fp8(cases(kHeads, 5))) {
     for (const int q : {1, 2, 4, 9}) {
       Batch batch{.sequences = {}, .uniform_q = q, .padding_sequences = 2, .padding_tokens = 0};
       for (const int64_t len : lens)
@@ -63,14 +63,15 @@ TEST_P(Conformance, AttentionOfUniformStepsAgrees) {
 }
 
 TEST_P(Conformance, AttentionOfUniformStepsZeroesWhatNobodyOwns) {
-  const Heads heads{4, 2, 64, 32};
-  for (const int q : {1, 2}) {
-    // More rows than sequences own, and a sequence without tokens in the middle.
-    Batch batch{.sequences = {{q, 40}, {q, 0}, {q, 7}},
-                .uniform_q = q,
-                .padding_sequences = 1,
-                .padding_tokens = 3};
-    expect_attention(device(), attention_case(random_, dtype(), heads, batch));
+  for (const Heads& heads : with_fp8({{4, 2, 64, 32}})) {
+    for (const int q : {1, 2}) {
+      // More rows than sequences own, and a sequence without tokens in the middle.
+      Batch batch{.sequences = {{q, 40}, {q, 0}, {q, 7}},
+                  .uniform_q = q,
+                  .padding_sequences = 1,
+                  .padding_tokens = 3};
+      expect_attention(device(), attention_case(random_, dtype(), heads, batch));
+    }
   }
 }
 
@@ -86,7 +87,7 @@ TEST_P(Conformance, AttentionOfMixedStepsAgrees) {
       {.sequences = {{130, 131}}, .padding_sequences = 1, .padding_tokens = 1},
       {.sequences = {{3, 0}, {2, 9}}, .padding_tokens = 2},
   };
-  for (const Heads& heads : cases(kHeads, 5)) {
+  for (const Heads& heads : with_fp8(cases(kHeads, 5))) {
     for (const Batch& batch : batches) {
       SCOPED_TRACE(describe(heads, batch));
       expect_attention(device(), attention_case(random_, dtype(), heads, batch));
@@ -96,15 +97,27 @@ TEST_P(Conformance, AttentionOfMixedStepsAgrees) {
 }
 
 TEST_P(Conformance, AttentionOverLongSequencesAgrees) {
-  const Heads heads{4, 2, 64, 32};
-  expect_attention(device(), attention_case(random_, dtype(), heads,
-                                            {.sequences = {{1, 1001}, {1, 2048}, {1, 4099}},
-                                             .uniform_q = 1,
-                                             .padding_sequences = 1}));
-  expect_attention(device(), attention_case(random_, dtype(), heads,
-                                            {.sequences = {{1, 1025}, {65, 1100}, {2, 1000}},
-                                             .padding_sequences = 1,
-                                             .padding_tokens = 4}));
+  for (const Heads& heads : with_fp8({{4, 2, 64, 32}})) {
+    expect_attention(device(), attention_case(random_, dtype(), heads,
+                                              {.sequences = {{1, 1001}, {1, 2048}, {1, 4099}},
+                                               .uniform_q = 1,
+                                               .padding_sequences = 1}));
+    expect_attention(device(), attention_case(random_, dtype(), heads,
+                                              {.sequences = {{1, 1025}, {65, 1100}, {2, 1000}},
+                                               .padding_sequences = 1,
+                                               .padding_tokens = 4}));
+  }
+}
+
+TEST_P(Conformance, AttentionReadsCachesOfEveryFloat) {
+  for (const DType kv_dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    const Heads heads{4, 2, 64, 32, kv_dtype};
+    for (const int q : {0, 1}) {
+      const Batch batch{.sequences = {{1, 70}, {1, 5}}, .uniform_q = q};
+      SCOPED_TRACE(describe(heads, batch));
+      expect_attention(device(), attention_case(random_, dtype(), heads, batch));
+    }
+  }
 }
 
 TEST_P(Conformance, AttentionOfAnEmptyStepDoesNothing) {
@@ -143,28 +156,33 @@ TEST_P(Conformance, AttentionSurvivesLargeScores) {
 }
 
 // A sequence's bits depend on nothing but itself, at the same padded size.
+void expect_independent_sequences(Device& device, Random& random, DType dtype, const Heads& heads,
+                                  int q) {
+  const int64_t len = std::max(q, 1);
+  Batch batch{
+      .sequences = {{len, 5}, {len, 300}, {len, 77}}, .uniform_q = q, .padding_sequences = 2};
+  batch.padding_tokens = q == 0 ? 2 : 0;
+  OpCase together = attention_case(random, dtype, heads, batch);
+  if (q == 0) together.may_skip = [](int, int64_t row) { return row >= 3; };
+  const std::vector<Output> before = run(device, together);
+  OpCase alone = together;
+  for (int64_t b : {0, 2}) {
+    alone.inputs[4].values[b] = b == 0 ? 0 : 3;  // other lengths
+    for (int64_t t = b * len; t < (b + 1) * len; ++t) {
+      std::fill_n(alone.inputs[0].row(t), alone.inputs[0].row_elements(), kNaN);
+    }
+  }
+  alone.may_skip = [](int, int64_t row) { return row == 0 || row >= 3; };
+  const std::vector<Output> after = run(device, alone);
+  for (int64_t t = len; t < 2 * len; ++t) {
+    EXPECT_TRUE(before[0].row_bits(t) == after[0].row_bits(t)) << "row " << t << ", q " << q;
+  }
+}
+
 TEST_P(Conformance, SequencesDoNotSeeTheirNeighbours) {
-  const Heads heads{8, 2, 64, 32};
-  for (const int q : {0, 1, 2}) {
-    const int64_t len = std::max(q, 1);
-    Batch batch{
-        .sequences = {{len, 5}, {len, 300}, {len, 77}}, .uniform_q = q, .padding_sequences = 2};
-    batch.padding_tokens = q == 0 ? 2 : 0;
-    OpCase together = attention_case(random_, dtype(), heads, batch);
-    if (q == 0) together.may_skip = [](int, int64_t row) { return row >= 3; };
-    const std::vector<Output> before = run(device(), together);
-    OpCase alone = together;
-    for (int64_t b : {0, 2}) {
-      alone.inputs[4].values[b] = b == 0 ? 0 : 3;  // other lengths
-      for (int64_t t = b * len; t < (b + 1) * len; ++t) {
-        std::fill_n(alone.inputs[0].row(t), alone.inputs[0].row_elements(), kNaN);
-      }
-    }
-    alone.may_skip = [](int, int64_t row) { return row == 0 || row >= 3; };
-    const std::vector<Output> after = run(device(), alone);
-    for (int64_t t = len; t < 2 * len; ++t) {
-      EXPECT_TRUE(before[0].row_bits(t) == after[0].row_bits(t)) << "row " << t << ", q " << q;
-    }
+  for (const Heads& heads : with_fp8({{8, 2, 64, 32}})) {
+    for (const int q : {0, 1, 2})
+      expect_independent_sequences(device(), random_, dtype(), heads, q);
   }
 }
 

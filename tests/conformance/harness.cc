@@ -25,6 +25,8 @@ void encode(DType dtype, double value, std::byte* to) {
       return put(Float16(static_cast<float>(value)));
     case DType::kBF16:
       return put(BFloat16(static_cast<float>(value)));
+    case DType::kFP8:
+      return put(Float8(static_cast<float>(value)));
     case DType::kI32:
       return put(static_cast<int32_t>(value));
     case DType::kI64:
@@ -44,6 +46,8 @@ double decode(DType dtype, const std::byte* from) {
       return static_cast<float>(get(Float16{}));
     case DType::kBF16:
       return static_cast<float>(get(BFloat16{}));
+    case DType::kFP8:
+      return static_cast<float>(get(Float8{}));
     case DType::kI32:
       return get(int32_t{});
     case DType::kI64:
@@ -105,6 +109,8 @@ double ulp_of(DType dtype) {
       return 0x1p-10;
     case DType::kBF16:
       return 0x1p-7;
+    case DType::kFP8:
+      return 0x1p-3;
     default:
       return 0x1p-23;
   }

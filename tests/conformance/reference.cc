@@ -16,6 +16,8 @@ double round_to(DType dtype, double value) {
       return static_cast<float>(Float16(static_cast<float>(value)));
     case DType::kBF16:
       return static_cast<float>(BFloat16(static_cast<float>(value)));
+    case DType::kFP8:
+      return static_cast<float>(Float8(static_cast<float>(value)));
     default:
       return value;
   }
@@ -131,12 +133,19 @@ HostTensor kv_write(HostTensor cache, const HostTensor& x, const HostTensor& slo
   const int64_t num_heads = cache.shape[1];
   const int64_t page_size = cache.shape[2];
   const int64_t head_size = cache.shape[3];
+  const DType from = x.type.dtype;
+  const DType to = cache.type.dtype;
+  const auto kept = [&](double value) {
+    return from == to ? value : round_to(to, round_to(from, value));
+  };
   for (int64_t t = 0; t < x.num_rows(); ++t) {
     const int64_t slot = slots.integer(t);
     if (slot < 0) continue;
     for (int64_t head = 0; head < num_heads; ++head) {
-      double* to = cache.row(slot / page_size) + (head * page_size + slot % page_size) * head_size;
-      std::copy_n(x.row(t) + head * head_size, head_size, to);
+      const double* row = x.row(t) + head * head_size;
+      std::transform(
+          row, row + head_size,
+          cache.row(slot / page_size) + (head * page_size + slot % page_size) * head_size, kept);
     }
   }
   return cache;

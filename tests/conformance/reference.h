@@ -40,7 +40,7 @@ HostTensor mul(const HostTensor& a, const HostTensor& b);
 HostTensor silu(const HostTensor& x);
 HostTensor rope(const HostTensor& x, const HostTensor& positions, const HostTensor& inv_freq);
 HostTensor gather_rows(const HostTensor& x, const HostTensor& rows);
-// The cache after the write.
+// The cache after the write; rounded where it is of another dtype than x.
 HostTensor kv_write(HostTensor cache, const HostTensor& x, const HostTensor& slots);
 
 // A row of attention's output: numbers, or nothing where the op leaves the row as it is.

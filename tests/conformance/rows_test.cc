@@ -80,11 +80,17 @@ struct CacheShape {
 
 const CacheShape kCaches[] = {{1, 16, 64}, {8, 32, 128}, {3, 64, 96}, {2, 16, 80}};
 
-Write make_write(Random& random, DType dtype, const CacheShape& shape, int64_t num_tokens) {
+// The caches that tokens of a dtype are written to.
+std::vector<DType> kv_dtypes(DType dtype) {
+  return {dtype, DType::kFP8, dtype == DType::kF32 ? DType::kBF16 : DType::kF32};
+}
+
+Write make_write(Random& random, DType dtype, DType kv_dtype, const CacheShape& shape,
+                 int64_t num_tokens) {
   const int64_t num_pages = num_tokens / shape.page_size + 2;
   const ir::Sizes sizes{num_tokens, 0};
   const ir::Type cache =
-      type_of(dtype, {num_pages, shape.num_heads, shape.page_size, shape.head_size});
+      type_of(kv_dtype, {num_pages, shape.num_heads, shape.page_size, shape.head_size});
   const ir::Type row = type_of(dtype, {Dim::tokens(), shape.num_heads * shape.head_size});
   Write write{random.tensor(cache, {}), random.tensor(cache, {}), random.tensor(row, sizes),
               random.tensor(row, sizes),
@@ -120,20 +126,41 @@ void expect_cache(const HostTensor& actual, const HostTensor& expected, int64_t 
 TEST_P(Conformance, KvWriteAgrees) {
   for (const CacheShape& shape : kCaches) {
     for (const int64_t count : {0, 1, 2, 7, 33, 130}) {
-      for (const int64_t gap : {0, 8}) {
-        const StepShape step = tokens(count);
-        Write w = make_write(random_, dtype(), shape, count);
-        w.k.row_gap = w.v.row_gap = gap;
-        const std::vector<Output> y = run(
-            device(),
-            {.op = "kv_write", .inputs = {w.k_cache, w.v_cache, w.k, w.v, w.slots}, .step = step});
-        expect_cache(y[0].tensor, reference::kv_write(w.k_cache, w.k, w.slots), shape.head_size,
-                     {.ulps = 0});
-        expect_cache(y[1].tensor, reference::kv_write(w.v_cache, w.v, w.slots), shape.head_size,
-                     {.ulps = 0});
-        if (HasFailure()) return;
+      for (const DType kv_dtype : kv_dtypes(dtype())) {
+        for (const int64_t gap : {0, 8}) {
+          SCOPED_TRACE(std::string(name(kv_dtype)));
+          const StepShape step = tokens(count);
+          Write w = make_write(random_, dtype(), kv_dtype, shape, count);
+          w.k.row_gap = w.v.row_gap = gap;
+          const std::vector<Output> y =
+              run(device(), {.op = "kv_write",
+                             .inputs = {w.k_cache, w.v_cache, w.k, w.v, w.slots},
+                             .step = step});
+          expect_cache(y[0].tensor, reference::kv_write(w.k_cache, w.k, w.slots), shape.head_size,
+                       {.ulps = 0});
+          expect_cache(y[1].tensor, reference::kv_write(w.v_cache, w.v, w.slots), shape.head_size,
+                       {.ulps = 0});
+          if (HasFailure()) return;
+        }
       }
     }
+  }
+}
+
+TEST_P(Conformance, KvWriteToFp8SaturatesAndKeepsNaN) {
+  const double numbers[] = {448, 464, -500, 6e4, INFINITY, -INFINITY, kNaN, 0.001, 0x1p-10, -1.07};
+  Write w = make_write(random_, dtype(), DType::kFP8, {1, 16, 80}, 1);
+  w.slots.values[0] = 7;
+  for (size_t i = 0; i < w.k.values.size(); ++i)
+    w.k.values[i] = round_to(dtype(), numbers[i % std::size(numbers)]);
+  const std::vector<Output> y = run(
+      device(),
+      {.op = "kv_write", .inputs = {w.k_cache, w.v_cache, w.k, w.k, w.slots}, .step = tokens(1)});
+  for (size_t i = 0; i < w.k.values.size(); ++i) {
+    const double expected = round_to(DType::kFP8, w.k.values[i]);
+    const double written = y[0].tensor.row(0)[7 * 80 + i];
+    EXPECT_TRUE(written == expected || (std::isnan(written) && std::isnan(expected)))
+        << w.k.values[i] << " became " << written;
   }
 }
 
@@ -147,34 +174,40 @@ TEST_P(Conformance, RopeKvWriteAgreesWithAndWithoutNorms) {
     }
     for (const int64_t count : {0, 1, 2, 7, 33, 130}) {
       for (const bool with_norms : {false, true}) {
-        SCOPED_TRACE(std::to_string(count) + " tokens, head size " +
-                     std::to_string(shape.head_size) + (with_norms ? ", norms" : ""));
-        const StepShape step = tokens(count);
-        Write w = make_write(random_, dtype(), shape, count);
-        const int64_t q_columns = 3 * shape.num_heads * shape.head_size;
-        const HostTensor q = random_.tensor(tokens_by(q_columns), step.padded);
-        const HostTensor positions = integers(random_, Dim::tokens(), step.padded, 0, 4000);
-        OpCase c{.op = "rope_kv_write",
-                 .inputs = {q, w.k, w.v, positions, inv_freq, w.slots, w.k_cache, w.v_cache},
-                 .step = step};
-        HostTensor q_expected = q;
-        HostTensor k_expected = w.k;
-        if (with_norms) {
-          c.inputs.insert(c.inputs.end(), {q_norm, k_norm});
-          c.attrs.set("eps", 1e-6);
-          q_expected = reference::rms_norm(q, q_norm, 1e-6);
-          k_expected = reference::rms_norm(w.k, k_norm, 1e-6);
+        for (const DType kv_dtype : {dtype(), DType::kFP8}) {
+          SCOPED_TRACE(std::to_string(count) + " tokens, head size " +
+                       std::to_string(shape.head_size) + (with_norms ? ", norms, " : ", ") +
+                       std::string(name(kv_dtype)));
+          const StepShape step = tokens(count);
+          Write w = make_write(random_, dtype(), kv_dtype, shape, count);
+          const int64_t q_columns = 3 * shape.num_heads * shape.head_size;
+          const HostTensor q = random_.tensor(tokens_by(q_columns), step.padded);
+          const HostTensor positions = integers(random_, Dim::tokens(), step.padded, 0, 4000);
+          OpCase c{.op = "rope_kv_write",
+                   .inputs = {q, w.k, w.v, positions, inv_freq, w.slots, w.k_cache, w.v_cache},
+                   .step = step};
+          HostTensor q_expected = q;
+          HostTensor k_expected = w.k;
+          if (with_norms) {
+            c.inputs.insert(c.inputs.end(), {q_norm, k_norm});
+            c.attrs.set("eps", 1e-6);
+            q_expected = reference::rms_norm(q, q_norm, 1e-6);
+            k_expected = reference::rms_norm(w.k, k_norm, 1e-6);
+          }
+          q_expected = reference::rope(q_expected, positions, inv_freq);
+          k_expected = reference::kv_write(
+              w.k_cache, reference::rope(k_expected, positions, inv_freq), w.slots);
+          const Tolerance tolerance{.ulps = dtype() == DType::kF32 ? 4000.0 : 2.0};
+          expect_agrees(c, {q_expected}, tolerance);
+          // A number of a head that was turned with more digits may round to the other side.
+          const Tolerance k_tolerance =
+              kv_dtype == DType::kFP8 ? Tolerance{.ulps = 0.5} : tolerance;
+          const std::vector<Output> y = run(device(), c);
+          expect_cache(y[1].tensor, k_expected, shape.head_size, k_tolerance);
+          expect_cache(y[2].tensor, reference::kv_write(w.v_cache, w.v, w.slots), shape.head_size,
+                       {.ulps = 0});
+          if (HasFailure()) return;
         }
-        q_expected = reference::rope(q_expected, positions, inv_freq);
-        k_expected = reference::kv_write(w.k_cache,
-                                         reference::rope(k_expected, positions, inv_freq), w.slots);
-        const Tolerance tolerance{.ulps = dtype() == DType::kF32 ? 4000.0 : 2.0};
-        expect_agrees(c, {q_expected}, tolerance);
-        const std::vector<Output> y = run(device(), c);
-        expect_cache(y[1].tensor, k_expected, shape.head_size, tolerance);
-        expect_cache(y[2].tensor, reference::kv_write(w.v_cache, w.v, w.slots), shape.head_size,
-                     {.ulps = 0});
-        if (HasFailure()) return;
       }
     }
   }

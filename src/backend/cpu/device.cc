@@ -80,7 +80,7 @@ std::unique_ptr<Tracer> CpuDevice::create_tracer(TraceDetail detail) {
 }
 
 void CpuDevice::fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev) {
-  ENCORE_CHECK(tensor.is_dense() && is_float(tensor.dtype),
+  ENCORE_CHECK(tensor.is_dense() && (is_float(tensor.dtype) || tensor.dtype == DType::kFP8),
                "fill_random needs a dense float tensor");
   constexpr int64_t kBlocks = 256;  // of four numbers
   const auto run = [this, tensor, seed, stddev] {

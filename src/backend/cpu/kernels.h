@@ -55,8 +55,11 @@ inline std::byte* row_bytes(const TensorView& view, int64_t row, int64_t first =
 }
 
 // Scratch of the calling thread, at least `count` floats, one buffer per `slot`; grows and stays.
-enum class Buffer : uint8_t { kFirst, kSecond, kThird, kFourth, kCount };
+enum class Buffer : uint8_t { kFirst, kSecond, kThird, kFourth, kFifth, kCount };
 float* thread_buffer(Buffer slot, int64_t count);
+
+// `n` elements as those of another float dtype or fp8, rounded once. Uses Buffer::kSecond.
+void convert(const std::byte* from, DType from_dtype, int64_t n, std::byte* to, DType to_dtype);
 
 // One head's normalization and rotation, shared by rope and the fused kernel.
 // x *= scale * weight, with scale = 1 / sqrt(mean(x^2) + eps).

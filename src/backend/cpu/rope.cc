@@ -1,7 +1,6 @@
 // Rotary position embedding, alone and fused with the norms before it and the KV write after it.
 // Source: Su et al., "RoFormer", 2021, section 3.2; halves paired as in GPT-NeoX.
 #include <cmath>
-#include <cstring>
 
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/simd.h"
@@ -92,7 +91,6 @@ void rope_kv_write(Pool& pool, const KernelArgs& args, const StepShape& /*step*/
   const int64_t num_kv_heads = k_cache.shape[1];
   const int64_t page_size = k_cache.shape[2];
   const int64_t head_size = k_cache.shape[3];
-  const int64_t head_bytes = head_size * size_of(k.dtype);
   pool.parallel_for(q.shape[0], 4, [&](int64_t first, int64_t last) {
     const HeadNorm q_norm = head_norm(args, 8, Buffer::kThird);
     const HeadNorm k_norm = head_norm(args, 9, Buffer::kFourth);
@@ -105,10 +103,12 @@ void rope_kv_write(Pool& pool, const KernelArgs& args, const StepShape& /*step*/
       if (slots[t] < 0 || page >= k_cache.shape[0]) continue;
       for (int64_t head = 0; head < num_kv_heads; ++head) {
         const int64_t place = (page * num_kv_heads + head) * page_size + slots[t] % page_size;
-        turn_head(row_bytes(k, t, head * head_size), k.dtype, k_norm, angles,
-                  k_cache.as<std::byte>() + place * head_bytes);
-        std::memcpy(v_cache.as<std::byte>() + place * head_bytes, row_bytes(v, t, head * head_size),
-                    static_cast<size_t>(head_bytes));
+        const int64_t offset = place * head_size * size_of(k_cache.dtype);
+        auto* turned = reinterpret_cast<std::byte*>(thread_buffer(Buffer::kFifth, head_size));
+        turn_head(row_bytes(k, t, head * head_size), k.dtype, k_norm, angles, turned);
+        convert(turned, k.dtype, head_size, k_cache.as<std::byte>() + offset, k_cache.dtype);
+        convert(row_bytes(v, t, head * head_size), v.dtype, head_size,
+                v_cache.as<std::byte>() + offset, v_cache.dtype);
       }
     }
   });

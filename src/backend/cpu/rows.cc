@@ -16,6 +16,16 @@ void copy_row(std::byte* to, const std::byte* from, const TensorView& rows) {
 
 }  // namespace
 
+void convert(const std::byte* from, DType from_dtype, int64_t n, std::byte* to, DType to_dtype) {
+  if (from_dtype == to_dtype) {
+    std::memcpy(to, from, static_cast<size_t>(n * size_of(to_dtype)));
+    return;
+  }
+  float* wide = thread_buffer(Buffer::kSecond, n);
+  simd().load(from, from_dtype, n, wide);
+  simd().store(wide, n, to_dtype, to);
+}
+
 void embedding(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
   const auto* ids = args.inputs[0].as<int32_t>();
   const TensorView& table = args.inputs[1];
@@ -61,15 +71,15 @@ void kv_write(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
     const TensorView& x = args.inputs[static_cast<size_t>(2 + i)];
     const int64_t num_heads = cache.shape[1];
     const int64_t page_size = cache.shape[2];
-    const int64_t head_bytes = cache.shape[3] * size_of(cache.dtype);
+    const int64_t head_size = cache.shape[3];
     pool.parallel_for(x.shape[0], kRowsPerPiece, [&](int64_t first, int64_t last) {
       for (int64_t t = first; t < last; ++t) {
         const int64_t page = slots[t] / page_size;
         if (slots[t] < 0 || page >= cache.shape[0]) continue;
         for (int64_t head = 0; head < num_heads; ++head) {
           const int64_t place = (page * num_heads + head) * page_size + slots[t] % page_size;
-          std::memcpy(cache.as<std::byte>() + place * head_bytes,
-                      row_bytes(x, t) + head * head_bytes, static_cast<size_t>(head_bytes));
+          convert(row_bytes(x, t, head * head_size), x.dtype, head_size,
+                  cache.as<std::byte>() + place * head_size * size_of(cache.dtype), cache.dtype);
         }
       }
     });

@@ -72,6 +72,33 @@ TEST_P(SimdTables, LoadsAndStoresNoMoreThanAsked) {
   }
 }
 
+TEST_P(SimdTables, RoundsToFp8AndWidensItAsScalarCodeDoes) {
+  // Every fp8 number, the middle between it and the next, and what lies just beside that.
+  std::vector<float> from;
+  for (uint32_t bits = 0; bits < 0x100; ++bits) {
+    Float8 narrow;
+    narrow.bits = static_cast<uint8_t>(bits);
+    Float8 next;
+    next.bits = static_cast<uint8_t>(bits + 1);
+    const float middle = (float(narrow) + float(next)) / 2;
+    from.insert(from.end(), {float(narrow), middle, std::nextafter(middle, 0.0F),
+                             std::nextafter(middle, 2 * middle), 1e4F * middle});
+  }
+  const auto n = static_cast<int64_t>(from.size());
+  std::vector<uint8_t> narrow(from.size() + 1, 0xab);
+  simd_->store(from.data(), n, DType::kFP8, narrow.data());
+  EXPECT_EQ(narrow.back(), 0xab);
+  std::vector<float> wide(from.size() + 1, -1.0F);
+  simd_->load(narrow.data(), DType::kFP8, n, wide.data());
+  EXPECT_EQ(wide.back(), -1.0F);
+  for (size_t i = 0; i < from.size(); ++i) {
+    const Float8 expected(from[i]);
+    EXPECT_EQ(narrow[i], expected.bits) << from[i];
+    const float number = float(expected);
+    EXPECT_TRUE(wide[i] == number || (std::isnan(wide[i]) && std::isnan(number))) << from[i];
+  }
+}
+
 TEST_P(SimdTables, PacksBothWaysFromEveryDtype) {
   for (const int64_t n : kLengths) {
     std::vector<uint16_t> halves(static_cast<size_t>(n));

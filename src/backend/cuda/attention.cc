@@ -25,8 +25,9 @@ AttentionShape attention_shape(const KernelArgs& args) {
 bool accepts_tensor_cores(const KernelArgs& args, int max_head_size) {
   const AttentionShape shape = attention_shape(args);
   const DType dtype = args.inputs[0].dtype;
+  const DType kv_dtype = args.inputs[1].dtype;
   const bool types = (dtype == DType::kBF16 || dtype == DType::kF16) &&
-                     args.inputs[1].dtype == dtype && args.inputs[2].dtype == dtype &&
+                     (kv_dtype == dtype || kv_dtype == DType::kFP8) &&
                      args.outputs[0].dtype == dtype;
   const bool sizes = (shape.head_size == 64 || shape.head_size == 96 || shape.head_size == 128 ||
                       shape.head_size == 256) &&

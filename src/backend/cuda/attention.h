@@ -10,7 +10,7 @@
 #include <numbers>
 #include <type_traits>
 
-#include "backend/cuda/launch.h"
+#include "backend/cuda/fp8.h"
 #include "backend/kernel.h"
 
 namespace encore::cuda {
@@ -18,15 +18,15 @@ namespace encore::cuda {
 // What fused_attention has besides: the step's queries, keys and values as they left the
 // projection. The decode kernel turns them where it uses them, and writes keys and values to the
 // caches.
-template <typename T>
+template <typename T, typename KvType = T>
 struct NewTokens {
   int count = 0;         // per sequence; 0: attention alone, the caches hold every key
   const T* k = nullptr;  // [T,K*C]
   const T* v = nullptr;
   int64_t k_stride = 0;
   int64_t v_stride = 0;
-  T* k_cache = nullptr;
-  T* v_cache = nullptr;
+  KvType* k_cache = nullptr;
+  KvType* v_cache = nullptr;
   const int32_t* slots = nullptr;
   int64_t num_slots = 0;
   const int32_t* positions = nullptr;
@@ -36,13 +36,16 @@ struct NewTokens {
   float eps = 0;
 };
 
-// One launch of the attention op, see ops.h. Strides in elements.
-template <typename T>
+// One launch of the attention op, see ops.h, over caches of KvType. Strides in elements.
+template <typename T, typename KvType = T>
 struct AttentionParams {
+  using Element = T;
+  using Kv = KvType;
+
   const T* q = nullptr;  // not __restrict__: may be `out`
   T* out = nullptr;
-  const T* k_cache = nullptr;  // [P,K,S,C]
-  const T* v_cache = nullptr;
+  const Kv* k_cache = nullptr;  // [P,K,S,C]
+  const Kv* v_cache = nullptr;
   const int32_t* page_table = nullptr;
   const int32_t* kv_lens = nullptr;
   const int32_t* query_starts = nullptr;
@@ -61,7 +64,7 @@ struct AttentionParams {
   int num_sequences = 0;
   int64_t num_tokens = 0;
 
-  NewTokens<T> fresh;  // only for the decode kernel
+  NewTokens<T, Kv> fresh;  // only for the decode kernel
 
 #ifdef __CUDACC__
   // 0 for the sequences past the last that a uniform step's spare rows stand for. Not from the L1
@@ -91,14 +94,14 @@ struct AttentionShape {
 };
 AttentionShape attention_shape(const KernelArgs& args);
 
-template <typename T>
-AttentionParams<T> attention_params(const KernelArgs& args) {
+template <typename T, typename Kv = T>
+AttentionParams<T, Kv> attention_params(const KernelArgs& args) {
   const AttentionShape shape = attention_shape(args);
-  AttentionParams<T> params;
+  AttentionParams<T, Kv> params;
   params.q = args.inputs[0].as<T>();
   params.out = args.outputs[0].as<T>();
-  params.k_cache = args.inputs[1].as<T>();
-  params.v_cache = args.inputs[2].as<T>();
+  params.k_cache = args.inputs[1].as<Kv>();
+  params.v_cache = args.inputs[2].as<Kv>();
   params.page_table = args.inputs[3].as<int32_t>();
   params.kv_lens = args.inputs[4].as<int32_t>();
   params.query_starts = args.inputs[5].as<int32_t>();
@@ -120,29 +123,33 @@ AttentionParams<T> attention_params(const KernelArgs& args) {
   return params;
 }
 
-// May a tensor-core kernel run this that takes head sizes up to `max_head_size`: 16-bit, head size
-// 64, 96, 128 or 256, pages of 16, 32 or 64 slots, at most 16 query heads per kv head, rows aligned
-// to 16 bytes.
+// May a tensor-core kernel run this that takes head sizes up to `max_head_size`: 16-bit, with
+// caches of the same type or of fp8; head size 64, 96, 128 or 256, pages of 16, 32 or 64 slots, at
+// most 16 query heads per kv head, rows aligned to 16 bytes.
 bool accepts_tensor_cores(const KernelArgs& args, int max_head_size);
 
-// Calls `visitor(TypeTag<T>{}, std::integral_constant<int, C>{})` for what accepts_tensor_cores
-// allows.
+// Calls `visitor(TypeTag<T>{}, TypeTag<Kv>{}, std::integral_constant<int, C>{})` for what
+// accepts_tensor_cores allows.
 template <int kMaxHeadSize, typename Visitor>
 decltype(auto) visit_tensor_core_shape(const KernelArgs& args, Visitor&& visitor) {
-  const auto with_type = [&](auto element) {
+  const auto with_types = [&](auto element, auto kv) {
     switch (args.inputs[1].shape[3]) {
       case 64:
-        return visitor(element, std::integral_constant<int, 64>{});
+        return visitor(element, kv, std::integral_constant<int, 64>{});
       case 96:
-        return visitor(element, std::integral_constant<int, 96>{});
+        return visitor(element, kv, std::integral_constant<int, 96>{});
       case 256:
         if constexpr (kMaxHeadSize >= 256) {
-          return visitor(element, std::integral_constant<int, 256>{});
+          return visitor(element, kv, std::integral_constant<int, 256>{});
         }
         [[fallthrough]];
       default:
-        return visitor(element, std::integral_constant<int, 128>{});
+        return visitor(element, kv, std::integral_constant<int, 128>{});
     }
+  };
+  const auto with_type = [&](auto element) {
+    return args.inputs[1].dtype == DType::kFP8 ? with_types(element, TypeTag<Float8>{})
+                                               : with_types(element, element);
   };
   return args.inputs[0].dtype == DType::kF16 ? with_type(TypeTag<__half>{})
                                              : with_type(TypeTag<__nv_bfloat16>{});

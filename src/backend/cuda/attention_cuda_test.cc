@@ -52,8 +52,8 @@ class AttentionCudaTest : public CudaTest {
     const Shape cache{num_pages, heads.kv, kPageSize, heads.size};
     const Shape rows{batch * q, heads.query * heads.size};
     KernelArgs args;
-    args.inputs = {random(rows, DType::kBF16, 1),  random(cache, DType::kBF16, 2),
-                   random(cache, DType::kBF16, 3), integers({batch, width}, table),
+    args.inputs = {random(rows, DType::kBF16, 1),  random(cache, kv_dtype_, 2),
+                   random(cache, kv_dtype_, 3),    integers({batch, width}, table),
                    allocate({batch}, DType::kI32), allocate({batch + 1}, DType::kI32)};
     args.outputs = {allocate(rows, DType::kBF16)};
     args.attrs.set("scale", 1.0 / std::sqrt(static_cast<double>(heads.size)));
@@ -125,6 +125,7 @@ class AttentionCudaTest : public CudaTest {
   // That a row of the page table has room for. Where sequences cannot be longer than 8192 and are
   // few, kv heads are clusters'.
   int64_t max_len_ = kMaxLen;
+  DType kv_dtype_ = DType::kBF16;
 };
 
 float to_float(uint16_t bf16) {
@@ -151,9 +152,15 @@ TEST_F(AttentionCudaTest, OneLongSequenceBesideShortAndEmptyOnesAgreesWithThePla
   struct Case {
     Heads heads;
     int q;
+    DType kv_dtype = DType::kBF16;
   };
-  for (const Case& c : {Case{{32, 8, 128}, 1}, Case{{32, 8, 128}, 9}, Case{{8, 2, 64}, 3},
-                        Case{{12, 4, 96}, 5}, Case{{16, 1, 256}, 1}, Case{{4, 2, 256}, 9}}) {
+  constexpr DType kFP8 = DType::kFP8;
+  for (const Case& c :
+       {Case{{32, 8, 128}, 1}, Case{{32, 8, 128}, 9}, Case{{8, 2, 64}, 3}, Case{{12, 4, 96}, 5},
+        Case{{16, 1, 256}, 1}, Case{{4, 2, 256}, 9}, Case{{32, 8, 128}, 1, kFP8},
+        Case{{32, 8, 128}, 9, kFP8}, Case{{8, 2, 64}, 3, kFP8}, Case{{12, 4, 96}, 5, kFP8},
+        Case{{16, 1, 256}, 1, kFP8}, Case{{4, 2, 256}, 9, kFP8}}) {
+    kv_dtype_ = c.kv_dtype;
     std::vector<int64_t> lengths(67, 0);
     for (size_t i = 0; i < lengths.size(); ++i)
       lengths[i] = i % 5 == 3 ? 0 : static_cast<int64_t>(c.q + i * i % 1500);
@@ -165,7 +172,8 @@ TEST_F(AttentionCudaTest, OneLongSequenceBesideShortAndEmptyOnesAgreesWithThePla
     const BoundLaunch decode = bind("attention", args, "attention.decode");
     const auto got = run(args, decode);
     SCOPED_TRACE("heads " + std::to_string(c.heads.query) + "/" + std::to_string(c.heads.kv) +
-                 " of " + std::to_string(c.heads.size) + ", q " + std::to_string(c.q));
+                 " of " + std::to_string(c.heads.size) + ", q " + std::to_string(c.q) + ", KV " +
+                 std::string(name(c.kv_dtype)));
     expect_close(got, want, c.heads.size);
     for (int repeat = 0; repeat < 5; ++repeat)
       EXPECT_TRUE(run(args, decode) == got) << "other bits, repeat " << repeat;
@@ -216,21 +224,25 @@ TEST_F(AttentionCudaTest, ASequenceHasTheSameBitsWhateverTheOthersLengthsAre) {
 // Where a step has few kv heads, clusters of blocks take them.
 TEST_F(AttentionCudaTest, FewSequencesThatCannotBeLongAgreeWithThePlainKernel) {
   max_len_ = 8192;
-  for (const Heads& heads : {Heads{32, 8, 128}, Heads{8, 2, 64}, Heads{12, 4, 96}}) {
-    for (const std::vector<int64_t>& lengths :
-         {std::vector<int64_t>{225}, {8192}, {1, 0, 2049, 64}, {513, 8000, 7, 300, 1121}}) {
-      const KernelArgs args = attention_args(heads, 1, lengths);
-      set_lengths(args, lengths);
-      const auto want = run(args, bind("attention", args, "attention.plain"));
-      const BoundLaunch decode = bind("attention", args, "attention.decode");
-      SCOPED_TRACE("heads of " + std::to_string(heads.size) + ", " +
-                   std::to_string(lengths.size()) + " sequences");
-      const auto got = run(args, decode);
-      expect_close(got, want, heads.size);
-      for (int repeat = 0; repeat < 5; ++repeat)
-        EXPECT_TRUE(run(args, decode) == got) << "other bits, repeat " << repeat;
-      memory_.clear();
-      if (HasFailure()) return;
+  for (const DType kv_dtype : {DType::kBF16, DType::kFP8}) {
+    kv_dtype_ = kv_dtype;
+    for (const Heads& heads : {Heads{32, 8, 128}, Heads{8, 2, 64}, Heads{12, 4, 96}}) {
+      for (const std::vector<int64_t>& lengths :
+           {std::vector<int64_t>{225}, {8192}, {1, 0, 2049, 64}, {513, 8000, 7, 300, 1121}}) {
+        const KernelArgs args = attention_args(heads, 1, lengths);
+        set_lengths(args, lengths);
+        const auto want = run(args, bind("attention", args, "attention.plain"));
+        const BoundLaunch decode = bind("attention", args, "attention.decode");
+        SCOPED_TRACE("KV " + std::string(name(kv_dtype)) + ", heads of " +
+                     std::to_string(heads.size) + ", " + std::to_string(lengths.size()) +
+                     " sequences");
+        const auto got = run(args, decode);
+        expect_close(got, want, heads.size);
+        for (int repeat = 0; repeat < 5; ++repeat)
+          EXPECT_TRUE(run(args, decode) == got) << "other bits, repeat " << repeat;
+        memory_.clear();
+        if (HasFailure()) return;
+      }
     }
   }
 }
@@ -306,11 +318,18 @@ TEST_F(AttentionCudaTest, RotationAndCacheWriteInTheLaunchLeaveTheBitsOfTheirPar
   struct Case {
     Heads heads;
     int q;
+    DType kv_dtype = DType::kBF16;
   };
-  for (const Case& c : {Case{{32, 8, 128}, 1}, Case{{32, 8, 128}, 8}, Case{{8, 2, 64}, 3},
-                        Case{{12, 4, 96}, 5}, Case{{16, 1, 256}, 1}, Case{{4, 2, 256}, 9}}) {
+  constexpr DType kFP8 = DType::kFP8;
+  for (const Case& c :
+       {Case{{32, 8, 128}, 1}, Case{{32, 8, 128}, 8}, Case{{8, 2, 64}, 3}, Case{{12, 4, 96}, 5},
+        Case{{16, 1, 256}, 1}, Case{{4, 2, 256}, 9}, Case{{32, 8, 128}, 1, kFP8},
+        Case{{32, 8, 128}, 8, kFP8}, Case{{8, 2, 64}, 3, kFP8}, Case{{12, 4, 96}, 5, kFP8},
+        Case{{16, 1, 256}, 1, kFP8}, Case{{4, 2, 256}, 9, kFP8}}) {
+    kv_dtype_ = c.kv_dtype;
     SCOPED_TRACE("heads " + std::to_string(c.heads.query) + "/" + std::to_string(c.heads.kv) +
-                 " of " + std::to_string(c.heads.size) + ", q " + std::to_string(c.q));
+                 " of " + std::to_string(c.heads.size) + ", q " + std::to_string(c.q) + ", KV " +
+                 std::string(name(c.kv_dtype)));
     std::vector<int64_t> lengths(67, 0);
     for (size_t i = 0; i < lengths.size(); ++i)
       lengths[i] = i % 5 == 3 ? 0 : static_cast<int64_t>(c.q + i * i % 1500);

@@ -27,9 +27,10 @@ constexpr int most_row_tiles(int head_size) {
 }
 
 // Grid: (row blocks x blocks of a worker, shares).
-template <typename T, int C, int kTiles>
-__global__ void __launch_bounds__(kThreads, residency(C, kTiles).blocks)
-    attention_decode(const __grid_constant__ AttentionParams<T> params,
+template <typename Params, int C, int kTiles>
+__global__ void __launch_bounds__(kThreads,
+                                  residency(C, kTiles, sizeof(typename Params::Kv)).blocks)
+    attention_decode(const __grid_constant__ Params params,
                      const __grid_constant__ DecodePlan plan) {
   allow_next_kernel();
   extern __shared__ __align__(kTileAlignment) uint8_t shared[];
@@ -38,7 +39,7 @@ __global__ void __launch_bounds__(kThreads, residency(C, kTiles).blocks)
                       .count = static_cast<int>(gridDim.y),
                       .rank = static_cast<int>(blockIdx.x) % plan.ranks,
                       .ranks = plan.ranks};
-  attend_share<T, C, kTiles>(params, plan, worker, shared, [] { wait_for_inputs(); });
+  attend_share<Params, C, kTiles>(params, plan, worker, shared, [] { wait_for_inputs(); });
 }
 
 // Sizes of a launch: functions of padded sizes, q and the page table's width, never of real
@@ -104,14 +105,15 @@ int ranks(const AttentionShape& shape, int rows) {
 }
 
 // Deals query rows to as few blocks as take them.
-void deal_rows(DecodeSizes& sizes, int head_size, int num_fresh) {
+void deal_rows(DecodeSizes& sizes, int head_size, int kv_bytes, int num_fresh) {
   DecodePlan& plan = sizes.plan;
   plan.row_blocks = static_cast<int>(div_up(plan.rows, most_row_tiles(head_size) * kTileRows));
   plan.rows_per_block = static_cast<int>(div_up(plan.rows, plan.row_blocks));
   const int row_tiles = static_cast<int>(div_up(plan.rows_per_block, kTileRows));
   plan.tile_rows = std::max(row_tiles * kTileRows, plan.rows_per_block + 2 * num_fresh);
-  const Residency most = residency(head_size, row_tiles);
-  sizes.shared_bytes = shared_bytes(head_size, most.stages, plan);
+  const Residency most = residency(head_size, row_tiles, kv_bytes);
+  const int ring = ring_bytes(head_size, kv_bytes, most.stages);
+  sizes.shared_bytes = shared_bytes(head_size, ring, plan);
   const int64_t fitting = kMultiprocessorShared / (sizes.shared_bytes + kReservedShared);
   sizes.blocks_at_once = std::min(most.blocks, static_cast<int>(fitting));
 }
@@ -123,7 +125,7 @@ DecodeSizes decode_sizes(const KernelArgs& args, int num_fresh) {
   DecodePlan& plan = sizes.plan;
   plan.rows = args.step.q * shape.group();
   plan.ranks = ranks(shape, plan.rows);
-  deal_rows(sizes, shape.head_size, num_fresh);
+  deal_rows(sizes, shape.head_size, static_cast<int>(size_of(args.inputs[1].dtype)), num_fresh);
   plan.num_runs = static_cast<int>(shape.num_runs(args.step.q));
   plan.cutting = cutting(shape, plan.rows, plan.ranks);
   plan.max_chunks = static_cast<int>(std::clamp<int64_t>(
@@ -155,9 +157,9 @@ Workspace workspace_of(const KernelArgs& args, int num_fresh) {
   return {sizes.num_partials * row_bytes, sizes.num_slots};
 }
 
-template <typename T, int C, int kTiles>
-BoundLaunch bind_tiles(Grid grid, const AttentionParams<T>& params, const DecodePlan& plan) {
-  const auto kernel = attention_decode<T, C, kTiles>;
+template <typename Params, int C, int kTiles>
+BoundLaunch bind_tiles(Grid grid, const Params& params, const DecodePlan& plan) {
+  const auto kernel = attention_decode<Params, C, kTiles>;
   allow_shared_memory(kernel, kBlockShared);
   if (grid.cluster > 1 && grid.blocks.y > 0) {
     const auto most = static_cast<unsigned>(max_active_clusters(grid, kernel));
@@ -166,8 +168,8 @@ BoundLaunch bind_tiles(Grid grid, const AttentionParams<T>& params, const Decode
   return [=](Stream& stream, const StepShape&) { launch(stream, grid, kernel, params, plan); };
 }
 
-template <typename T, int C>
-BoundLaunch bind_launch(Device& device, const KernelArgs& args, const AttentionParams<T>& params) {
+template <int C, typename Params>
+BoundLaunch bind_launch(Device& device, const KernelArgs& args, const Params& params) {
   const DecodeSizes sizes = decode_sizes(args, params.fresh.count);
   DecodePlan plan = sizes.plan;
   plan.values = static_cast<float*>(args.scratch);
@@ -182,11 +184,11 @@ BoundLaunch bind_launch(Device& device, const KernelArgs& args, const AttentionP
                   .cluster = static_cast<unsigned>(plan.ranks)};
   switch (div_up(plan.rows_per_block, kTileRows)) {
     case 1:
-      return bind_tiles<T, C, 1>(grid, params, plan);
+      return bind_tiles<Params, C, 1>(grid, params, plan);
     case 2:
-      return bind_tiles<T, C, 2>(grid, params, plan);
+      return bind_tiles<Params, C, 2>(grid, params, plan);
     default:
-      return bind_tiles<T, C, most_row_tiles(C)>(grid, params, plan);
+      return bind_tiles<Params, C, most_row_tiles(C)>(grid, params, plan);
   }
 }
 
@@ -195,9 +197,10 @@ Workspace workspace(const KernelArgs& args) {
 }
 
 BoundLaunch bind(Device& device, const KernelArgs& args) {
-  return visit_tensor_core_shape<256>(args, [&](auto element, auto head_size) {
+  return visit_tensor_core_shape<256>(args, [&](auto element, auto kv, auto head_size) {
     using T = typename decltype(element)::type;
-    return bind_launch<T, head_size.value>(device, args, attention_params<T>(args));
+    using Kv = typename decltype(kv)::type;
+    return bind_launch<head_size.value>(device, args, attention_params<T, Kv>(args));
   });
 }
 
@@ -222,13 +225,13 @@ Workspace fused_workspace(const KernelArgs& args) {
   return workspace_of(Fused(args).attend, args.step.q);
 }
 
-template <typename T>
-AttentionParams<T> fused_params(const Fused& fused) {
+template <typename T, typename Kv>
+AttentionParams<T, Kv> fused_params(const Fused& fused) {
   const std::vector<TensorView>& in = fused.write.inputs;
-  AttentionParams<T> params = attention_params<T>(fused.attend);
+  AttentionParams<T, Kv> params = attention_params<T, Kv>(fused.attend);
   params.q = in[0].as<T>();
   params.q_stride = in[0].row_stride;
-  NewTokens<T>& fresh = params.fresh;
+  NewTokens<T, Kv>& fresh = params.fresh;
   fresh.count = fused.attend.step.q;
   fresh.k = in[1].as<T>();
   fresh.k_stride = in[1].row_stride;
@@ -237,8 +240,8 @@ AttentionParams<T> fused_params(const Fused& fused) {
   fresh.positions = in[3].as<int32_t>();
   fresh.inv_freq = in[4].as<float>();
   fresh.slots = in[5].as<int32_t>();
-  fresh.k_cache = fused.write.outputs[1].as<T>();
-  fresh.v_cache = fused.write.outputs[2].as<T>();
+  fresh.k_cache = fused.write.outputs[1].as<Kv>();
+  fresh.v_cache = fused.write.outputs[2].as<Kv>();
   fresh.num_slots = in[6].shape[0] * in[6].shape[2];
   if (in.size() > 8) {
     fresh.q_norm = in[8].as<T>();
@@ -250,9 +253,10 @@ AttentionParams<T> fused_params(const Fused& fused) {
 
 BoundLaunch bind_fused(Device& device, const KernelArgs& args) {
   const Fused fused(args);
-  return visit_tensor_core_shape<256>(fused.attend, [&](auto element, auto head_size) {
+  return visit_tensor_core_shape<256>(fused.attend, [&](auto element, auto kv, auto head_size) {
     using T = typename decltype(element)::type;
-    return bind_launch<T, head_size.value>(device, fused.attend, fused_params<T>(fused));
+    using Kv = typename decltype(kv)::type;
+    return bind_launch<head_size.value>(device, fused.attend, fused_params<T, Kv>(fused));
   });
 }
 

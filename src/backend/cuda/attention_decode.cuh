@@ -32,12 +32,18 @@ namespace encore::cuda::decode {
 
 // How many blocks of a number of row tiles a multiprocessor has at once, where shared memory
 // allows, and how many tiles of keys each of their warps has under way. More blocks hide latencies
-// of arithmetic, too; registers limit them. As measured.
+// of arithmetic, too; registers limit them. As measured for KV of 16 bits; fp8 has as many bytes
+// under way, not measured yet.
 struct Residency {
   int blocks = 1;
   int stages = 2;
 };
-constexpr Residency residency(int head_size, int row_tiles) {
+constexpr Residency residency(int head_size, int row_tiles, int kv_bytes) {
+  if (kv_bytes == 1) {  // more arithmetic a byte, in fewer registers
+    if (row_tiles == 1 && head_size == 128) return {3, 3};
+    const Residency of_16_bits = residency(head_size, row_tiles, 2);
+    return {of_16_bits.blocks, 2 * of_16_bits.stages};
+  }
   if (head_size == 256) return row_tiles == 1 ? Residency{2, 1} : Residency{1, 2};
   if (row_tiles == 1 && head_size == 64) return {4, 2};
   if (row_tiles == 1 && head_size == 96) return {3, 2};
@@ -48,29 +54,27 @@ constexpr Residency residency(int head_size, int row_tiles) {
 // A block's dynamic shared memory: the warps' rings; a tile of the block's queries and of new
 // tokens' keys and values; the exchange, which holds the angles of a kv head while its rows are
 // turned. Units: bytes.
-constexpr int tile_bytes(int head_size) {
-  return kTileKeys * head_size * 2;
+constexpr int ring_bytes(int head_size, int kv_bytes, int stages) {
+  return stages * 2 * kTileKeys * head_size * kv_bytes;  // K and V
 }
-constexpr int ring_bytes(int head_size, int stages) {
-  return stages * 2 * tile_bytes(head_size);  // K and V
-}
-constexpr int64_t shared_bytes(int head_size, int stages, const DecodePlan& plan) {
-  return kWarps * ring_bytes(head_size, stages) + plan.tile_rows * head_size * 2 +
+constexpr int64_t shared_bytes(int head_size, int ring_bytes, const DecodePlan& plan) {
+  return kWarps * ring_bytes + plan.tile_rows * head_size * 2 +
          exchange_floats(head_size, plan.rows_per_block, plan.ranks) * int64_t{sizeof(float)};
 }
 
 // One warp's stream of tiles: its part of each step of each of the block's chunks, in order, read
 // ahead. Every warp has a tile in every step, be it without keys.
-template <typename T, int C, int kStages>
+template <typename Params, int C, int kStages>
 class TileStream {
  public:
-  static constexpr int kPieces = C / 8;  // 16 bytes each, of one key
-  static constexpr int kTileBytes = tile_bytes(C);
+  using Tile = KeyTile<typename Params::Kv, C>;
+  static constexpr int kPieces = Tile::kPieces;
+  static constexpr int kTileBytes = Tile::kBytes;
 
   // Starts the first tiles; calls `wait` before the first with a key that this step writes to the
   // cache before this launch.
   template <typename Wait>
-  __device__ __forceinline__ TileStream(const AttentionParams<T>& params, const DecodePlan& plan,
+  __device__ __forceinline__ TileStream(const Params& params, const DecodePlan& plan,
                                         const Walk& first, int rank, uint32_t ring,
                                         const Wait& wait)
       : params_(params), plan_(plan), next_(first), rank_(rank), ring_(ring) {
@@ -145,11 +149,10 @@ class TileStream {
         const int piece = i * kWarpSize + lane;
         const int row = piece / kPieces;
         const bool valid = key_ + row < next_.kv_len - params_.fresh.count;
-        const uint32_t offset = tile_offset<C>(row, piece % kPieces);
-        copy_async_once(k_tile + offset, params_.k_cache + first_slot * C + piece * 8, valid,
-                        read_once_);
-        copy_async_once(k_tile + kTileBytes + offset, params_.v_cache + first_slot * C + piece * 8,
-                        valid, read_once_);
+        const uint32_t offset = tile_offset<Tile::kWidth>(row, piece % kPieces);
+        const int64_t from = first_slot * C + piece * Tile::kPieceSize;
+        copy_async_once(k_tile + offset, params_.k_cache + from, valid, read_once_);
+        copy_async_once(k_tile + kTileBytes + offset, params_.v_cache + from, valid, read_once_);
       }
     }
     advance();
@@ -157,7 +160,7 @@ class TileStream {
     slot_ = (slot_ + 1) % kStages;
   }
 
-  const AttentionParams<T>& params_;
+  const Params& params_;
   const DecodePlan& plan_;
   Walk next_;  // the chunk of the tile to start next
   int key_;    // that tile's first
@@ -178,20 +181,64 @@ __device__ __forceinline__ uint32_t transposed_pair(float low, float high) {
   return result;
 }
 
+// First operands of a tile of 16 keys: two steps of products, which take 32 columns of keys or give
+// as many of values. `lane_at`: of keys_at() or values_at().
+template <typename T, typename Kv, int C>
+struct TileOperands {
+  static constexpr int kWidth = KeyTile<Kv, C>::kWidth;
+  using Weight = std::conditional_t<kIsFp8<Kv>, __half, T>;  // what values are multiplied in
+
+  __device__ __forceinline__ static uint32_t keys_at(uint32_t tile, int lane) {
+    return query_address<kWidth>(tile, lane);
+  }
+  __device__ __forceinline__ static uint32_t values_at(uint32_t tile, int lane) {
+    return kIsFp8<Kv> ? query_address<kWidth>(tile, lane) : key_address<kWidth>(tile, lane);
+  }
+  __device__ __forceinline__ static void load_keys(uint32_t (&out)[2][4], uint32_t lane_at,
+                                                   int pair) {
+    if constexpr (kIsFp8<Kv>) {
+      uint32_t fours[4];
+      load_matrices(fours, step_address<kWidth>(lane_at, pair));
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        widen<T>(fours[i], out[i / 2][i % 2], out[i / 2][2 + i % 2]);
+    } else {
+      load_matrices(out[0], step_address<kWidth>(lane_at, 2 * pair));
+      load_matrices(out[1], step_address<kWidth>(lane_at, 2 * pair + 1));
+    }
+  }
+  __device__ __forceinline__ static void load_values(uint32_t (&out)[2][4], uint32_t lane_at,
+                                                     int pair) {
+    if constexpr (kIsFp8<Kv>) {
+      uint32_t fours[4];
+      load_matrices_transposed(fours, step_address<kWidth>(lane_at, pair));
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        widen_columns(fours[i], out[i / 2][i % 2 * 2], out[i / 2][i % 2 * 2 + 1]);
+    } else {
+      load_matrices_transposed(out[0], step_address<kWidth>(lane_at, 2 * pair));
+      load_matrices_transposed(out[1], step_address<kWidth>(lane_at, 2 * pair + 1));
+    }
+  }
+};
+
 // What one warp holds of a tile of rows: the running result of its keys of one chunk.
 //
 // Products are transposed, so that rows are the narrow side of mma.m16n8k16: scores are keys x
 // rows, values columns x rows. With g = lane / 4 and t = lane % 4, a thread holds rows 2t and 2t +
-// 1: of keys, or columns, g in [0] and [1], g + 8 in [2] and [3].
-template <typename T, int C>
+// 1: of keys, or columns, g in [0] and [1], g + 8 in [2] and [3]; with fp8, of columns, 2g and 2g +
+// 1.
+template <typename Params, int C>
 struct RowTile {
+  using Kv = typename Params::Kv;
+  using Weight = typename TileOperands<typename Params::Element, Kv, C>::Weight;
+
   float values[C / 16][4];
   float max[2];
   float sum[2];     // of this thread's keys
   int last_key[2];  // that the row sees
 
-  __device__ __forceinline__ void begin_head(const AttentionParams<T>& params, const Place& place,
-                                             int tile) {
+  __device__ __forceinline__ void begin_head(const Params& params, const Place& place, int tile) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int row = place.first_row + tile * kTileRows + threadIdx.x % 4 * 2 + i;
@@ -229,8 +276,8 @@ struct RowTile {
       scores[2 + i] = exp2_fast(__fmaf_rn(scores[2 + i], scale, -offset));
       sum[i] = __fmaf_rn(sum[i], rescale[i], scores[i] + scores[2 + i]);
     }
-    weights[0] = transposed_pair<T>(scores[0], scores[1]);
-    weights[1] = transposed_pair<T>(scores[2], scores[3]);
+    weights[0] = transposed_pair<Weight>(scores[0], scores[1]);
+    weights[1] = transposed_pair<Weight>(scores[2], scores[3]);
     // Once the maximum has settled there is nothing to do.
     if (!__any_sync(0xffffffffU, rescale[0] != 1.0F || rescale[1] != 1.0F)) return;
 #pragma unroll
@@ -266,17 +313,22 @@ struct RowTile {
       float* out = exchange.values + (warp * exchange.tile_rows + row) * Exchange<C>::kStride;
 #pragma unroll
       for (int n = 0; n < C / 16; ++n) {
-        out[n * 16 + lane / 4] = values[n][i];
-        out[n * 16 + lane / 4 + 8] = values[n][2 + i];
+        const int column = n * 16 + lane / 4 * (kIsFp8<Kv> ? 2 : 1);
+        out[column] = values[n][i];
+        out[column + (kIsFp8<Kv> ? 1 : 8)] = values[n][2 + i];
       }
     }
   }
 };
 
 // The same of all rows of the block, in `kTiles` tiles.
-template <typename T, int C, int kTiles>
+template <typename Params, int C, int kTiles>
 struct WarpState {
-  RowTile<T, C> tiles[kTiles];
+  using T = typename Params::Element;
+  using Operands = TileOperands<T, typename Params::Kv, C>;
+  using Weight = typename Operands::Weight;
+
+  RowTile<Params, C> tiles[kTiles];
 
   // Adds the tile of keys that starts at `first_key`. `masked`: some row may not see all of them.
   // `queries_at`: of query_pair_address().
@@ -284,13 +336,12 @@ struct WarpState {
                                          bool masked, float scale) {
     constexpr int kNextRows = kTileRows * C * 2;
     const int lane = threadIdx.x % kWarpSize;
-    const uint32_t keys_at = query_address<C>(k_tile, lane);
+    const uint32_t keys_at = Operands::keys_at(k_tile, lane);
     float scores[kTiles][4] = {};
 #pragma unroll
     for (int pair = 0; pair < C / 32; ++pair) {
       uint32_t keys[2][4];
-      load_matrices(keys[0], step_address<C>(keys_at, 2 * pair));
-      load_matrices(keys[1], step_address<C>(keys_at, 2 * pair + 1));
+      Operands::load_keys(keys, keys_at, pair);
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
         uint32_t queries[4];
@@ -305,14 +356,20 @@ struct WarpState {
       if (masked) tiles[m].mask(scores[m], first_key);
       tiles[m].weigh(scores[m], scale, weights[m]);
     }
-    const uint32_t values_at = key_address<C>(k_tile + tile_bytes(C), lane);
+    const uint32_t values_at =
+        Operands::values_at(k_tile + KeyTile<typename Params::Kv, C>::kBytes, lane);
 #pragma unroll
-    for (int n = 0; n < C / 16; ++n) {
-      uint32_t columns[4];
-      load_matrices_transposed(columns, step_address<C>(values_at, n));
+    for (int pair = 0; pair < C / 32; ++pair) {
+      uint32_t columns[2][4];
+      Operands::load_values(columns, values_at, pair);
 #pragma unroll
-      for (int m = 0; m < kTiles; ++m)
-        multiply_add<T>(tiles[m].values[n], columns, weights[m][0], weights[m][1]);
+      for (int i = 0; i < 2; ++i) {
+#pragma unroll
+        for (int m = 0; m < kTiles; ++m) {
+          multiply_add<Weight>(tiles[m].values[2 * pair + i], columns[i], weights[m][0],
+                               weights[m][1]);
+        }
+      }
     }
   }
 };
@@ -327,17 +384,19 @@ __device__ __forceinline__ bool has_keys(const Place& place, const Walk& walk,
 // kThreads threads call this, and kTiles tiles hold rows_per_block rows. `wait` returns when what
 // the launches before wrote can be read; it is called several times by every thread, with or
 // without a share.
-template <typename T, int C, int kTiles, typename Wait>
-__device__ __forceinline__ void attend_share(const AttentionParams<T>& params,
-                                             const DecodePlan& plan, const Worker& worker,
-                                             uint8_t* shared, const Wait& wait) {
-  constexpr int kStages = residency(C, kTiles).stages;
+template <typename Params, int C, int kTiles, typename Wait>
+__device__ __forceinline__ void attend_share(const Params& params, const DecodePlan& plan,
+                                             const Worker& worker, uint8_t* shared,
+                                             const Wait& wait) {
+  using Kv = typename Params::Kv;
+  constexpr int kStages = residency(C, kTiles, sizeof(Kv)).stages;
+  constexpr int kRingBytes = ring_bytes(C, sizeof(Kv), kStages);
   const int warp = threadIdx.x / kWarpSize;
   const Share share = find_share(params, plan, worker);
-  uint8_t* ring = shared + warp * ring_bytes(C, kStages);
-  TileStream<T, C, kStages> stream(params, plan, share.first, worker.rank, shared_address(ring),
-                                   wait);
-  uint8_t* rows = shared + kWarps * ring_bytes(C, kStages);
+  uint8_t* ring = shared + warp * kRingBytes;
+  TileStream<Params, C, kStages> stream(params, plan, share.first, worker.rank,
+                                        shared_address(ring), wait);
+  uint8_t* rows = shared + kWarps * kRingBytes;
   uint8_t* exchange_at = rows + plan.tile_rows * C * 2;
   const Exchange<C> exchange(exchange_at, plan.rows_per_block, worker.ranks);
   if (worker.ranks > 1) {
@@ -349,7 +408,7 @@ __device__ __forceinline__ void attend_share(const AttentionParams<T>& params,
   auto* angles = reinterpret_cast<float2*>(exchange_at);
   const uint32_t queries_at =
       query_pair_address<C>(shared_address(rows), static_cast<int>(threadIdx.x) % kWarpSize);
-  WarpState<T, C, kTiles> state;
+  WarpState<Params, C, kTiles> state;
 
   for (Walk walk = share.first; !walk.done(); walk.next_head(params, plan)) {
     Place place = find_place(params, plan, worker, walk);
@@ -358,10 +417,10 @@ __device__ __forceinline__ void attend_share(const AttentionParams<T>& params,
     if (!is_alone) place.slot = find_slot(params, plan, worker, share, walk);
     if (has_keys(place, walk, worker)) {
       __syncthreads();  // the exchange of the kv head before has been read
-      find_angles<T, C>(params, place.sequence, angles);
+      find_angles<Params, C>(params, place.sequence, angles);
       wait();
       __syncthreads();
-      load_rows<T, C>(params, place, angles, rows);
+      load_rows<Params, C>(params, place, angles, rows);
 #pragma unroll
       for (int m = 0; m < kTiles; ++m)
         state.tiles[m].begin_head(params, place, m);
@@ -378,7 +437,7 @@ __device__ __forceinline__ void attend_share(const AttentionParams<T>& params,
         const uint32_t tile = stream.wait();
         if (key < end) {
           if (place.fresh > 0 && key + kTileKeys > place.cached) {
-            add_fresh<C>(place, rows, ring + (tile - shared_address(ring)), key);
+            add_fresh<Kv, C>(place, rows, ring + (tile - shared_address(ring)), key);
           }
           const bool masked = key + kTileKeys > place.kv_len - params.uniform_q + 1;
           state.attend(queries_at, tile, key, masked, params.scale_log2e);
@@ -400,7 +459,7 @@ __device__ __forceinline__ void attend_share(const AttentionParams<T>& params,
         }
         if (!worker.leads()) continue;
         if (is_alone) {
-          add_chunk<T, C>(params, place, exchange, parts, chunk, m);
+          add_chunk<Params, C>(params, place, exchange, parts, chunk, m);
         } else {
           publish_chunk<C>(plan, place, exchange, parts, chunk, m, params.scale_log2e);
         }
@@ -408,14 +467,14 @@ __device__ __forceinline__ void attend_share(const AttentionParams<T>& params,
     }
     if (!is_alone && worker.leads() &&
         arrive(plan.counters + place.slot, num_taken, place.num_chunks)) {
-      fold_chunks<T, C>(params, plan, place);
+      fold_chunks<Params, C>(params, plan, place);
     }
   }
   // A worker with nothing to do goes at once, to make room; the others see to it that the launch
   // does not end before those before it.
   if (share.total > 0 && !share.some_empty && plan.num_runs <= params.num_sequences) return;
   wait();
-  store_zeros<T, C>(params, plan, worker);
+  store_zeros<Params, C>(params, plan, worker);
 }
 
 }  // namespace encore::cuda::decode

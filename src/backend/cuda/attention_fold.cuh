@@ -158,8 +158,8 @@ __device__ __forceinline__ void Exchange<C>::gather(const Worker& worker, int ac
 
 // Adds a chunk's tile of rows to the chunks before it, all of which this block had; after the last,
 // writes the output.
-template <typename T, int C>
-__device__ __forceinline__ void add_chunk(const AttentionParams<T>& params, const Place& place,
+template <typename Params, int C>
+__device__ __forceinline__ void add_chunk(const Params& params, const Place& place,
                                           const Exchange<C>& exchange, int parts, int chunk,
                                           int tile) {
   const float scale = params.scale_log2e;
@@ -222,9 +222,9 @@ __device__ __forceinline__ bool arrive(uint32_t* counter, int chunks, int all) {
 
 // Folds a kv head's chunks out of scratch, in order, and writes the output. What a thread reads of
 // many chunks is under way at once.
-template <typename T, int C>
-__device__ __forceinline__ void fold_chunks(const AttentionParams<T>& params,
-                                            const DecodePlan& plan, const Place& place) {
+template <typename Params, int C>
+__device__ __forceinline__ void fold_chunks(const Params& params, const DecodePlan& plan,
+                                            const Place& place) {
   constexpr int kAtOnce = C == 64 ? 4 : 8;  // what fits the registers that blocks have there
   const int num_chunks = place.num_chunks;
   for_each_four<C>(place.rows, [&](int row, int column) {
@@ -256,9 +256,9 @@ __device__ __forceinline__ void fold_chunks(const AttentionParams<T>& params,
 
 // Zeros for the rows of sequences without keys and for rows that no sequence owns. All blocks share
 // them.
-template <typename T, int C>
-__device__ __forceinline__ void store_zeros(const AttentionParams<T>& params,
-                                            const DecodePlan& plan, const Worker& worker) {
+template <typename Params, int C>
+__device__ __forceinline__ void store_zeros(const Params& params, const DecodePlan& plan,
+                                            const Worker& worker) {
   const int row_fours = params.kv_heads * params.group * (C / 4);
   const int number =
       (worker.number * plan.row_blocks + worker.row_block) * worker.ranks + worker.rank;

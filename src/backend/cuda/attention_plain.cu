@@ -1,4 +1,5 @@
-// The reference: any dtype, head size, page size and group; a warp takes one query token and head.
+// The reference: any dtype, of queries and of caches, head size, page size and group; a warp takes
+// one query token and head.
 //
 // Keys are walked 32 at a time from position 0, a lane each, so a row's bits depend on its own
 // position alone. Only keys that the row sees are read.
@@ -16,8 +17,8 @@ struct Run {
   int count = 0;
 };
 
-template <typename T>
-__device__ __forceinline__ Run find_run(const AttentionParams<T>& params, int sequence) {
+template <typename Params>
+__device__ __forceinline__ Run find_run(const Params& params, int sequence) {
   if (params.uniform_q > 0) {
     const int64_t first = int64_t{sequence} * params.uniform_q;
     return {first, static_cast<int>(min(int64_t{params.uniform_q}, params.num_tokens - first))};
@@ -27,8 +28,8 @@ __device__ __forceinline__ Run find_run(const AttentionParams<T>& params, int se
 }
 
 // First element of a token's K or V.
-template <typename T>
-__device__ __forceinline__ int64_t cache_offset(const AttentionParams<T>& params, int key) {
+template <typename Params>
+__device__ __forceinline__ int64_t cache_offset(const Params& params, int key) {
   const int32_t* table = params.page_table + blockIdx.z * params.table_stride;
   const int64_t page = table[key / params.page_size];
   const int64_t kv_head = blockIdx.y / params.group;
@@ -38,9 +39,8 @@ __device__ __forceinline__ int64_t cache_offset(const AttentionParams<T>& params
 
 // out[c] = sum over keys of softmax(scale * q . k) v[c], into `sums`; returns the sum of the
 // weights.
-template <typename T>
-__device__ float attend(const AttentionParams<T>& params, int num_keys, const float* query,
-                        float* sums) {
+template <typename Params>
+__device__ float attend(const Params& params, int num_keys, const float* query, float* sums) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   float max = kMinusInfinity;
   float total = 0.0F;
@@ -76,8 +76,8 @@ __device__ float attend(const AttentionParams<T>& params, int num_keys, const fl
 }
 
 // Grid: (tokens of the longest run / 8, query heads, runs of query rows).
-template <typename T>
-__global__ void attention_plain(const AttentionParams<T> params) {
+template <typename T, typename Kv>
+__global__ void attention_plain(const AttentionParams<T, Kv> params) {
   begin_kernel();
   extern __shared__ float shared[];  // per warp: the query, then the sums
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
@@ -105,25 +105,29 @@ __global__ void attention_plain(const AttentionParams<T> params) {
   }
 }
 
+template <typename T, typename Kv>
+BoundLaunch bind_types(Device& device, const KernelArgs& args) {
+  const auto kernel = attention_plain<T, Kv>;
+  // The same limit for every head size, since one kernel may be bound for several.
+  allow_shared_memory(kernel, chip(device).max_shared_bytes_per_block);
+  return [kernel, shape = attention_shape(args), uniform_q = args.step.q,
+          params = attention_params<T, Kv>(args)](Stream& stream, const StepShape& step) {
+    const int64_t tokens = uniform_q > 0 ? uniform_q : step.max_query_len;
+    const Grid grid{.blocks = dim3(static_cast<unsigned>(div_up(tokens, kTokens)),
+                                   static_cast<unsigned>(shape.heads),
+                                   static_cast<unsigned>(shape.num_runs(uniform_q))),
+                    .threads = kTokens * kWarpSize,
+                    .shared_bytes = kTokens * 2 * shape.head_size * sizeof(float)};
+    launch(stream, grid, kernel, params);
+  };
+}
+
 BoundLaunch bind(Device& device, const KernelArgs& args) {
-  const AttentionShape shape = attention_shape(args);
-  return visit_element(args.inputs[0].dtype, [&](auto element) -> BoundLaunch {
-    using T = typename decltype(element)::type;
-    const auto kernel = attention_plain<T>;
-    const int64_t shared_bytes =
-        int64_t{kTokens} * 2 * shape.head_size * static_cast<int64_t>(sizeof(float));
-    // The same limit for every head size, since one kernel may be bound for several.
-    allow_shared_memory(kernel, chip(device).max_shared_bytes_per_block);
-    return [=, uniform_q = args.step.q, params = attention_params<T>(args)](Stream& stream,
-                                                                            const StepShape& step) {
-      const int64_t tokens = uniform_q > 0 ? uniform_q : step.max_query_len;
-      const Grid grid{.blocks = dim3(static_cast<unsigned>(div_up(tokens, kTokens)),
-                                     static_cast<unsigned>(shape.heads),
-                                     static_cast<unsigned>(shape.num_runs(uniform_q))),
-                      .threads = kTokens * kWarpSize,
-                      .shared_bytes = static_cast<size_t>(shared_bytes)};
-      launch(stream, grid, kernel, params);
-    };
+  return visit_element(args.inputs[0].dtype, [&](auto element) {
+    return visit_stored(args.inputs[1].dtype, [&](auto kv) {
+      return bind_types<typename decltype(element)::type, typename decltype(kv)::type>(device,
+                                                                                       args);
+    });
   });
 }
 

@@ -13,28 +13,27 @@
 namespace encore::cuda::decode {
 
 // Cosine and sine of the sequence's new tokens, [count][C/2].
-template <typename T, int C>
-__device__ __forceinline__ void find_angles(const AttentionParams<T>& params, int sequence,
-                                            float2* angles) {
-  const NewTokens<T>& fresh = params.fresh;
+template <typename Params, int C>
+__device__ __forceinline__ void find_angles(const Params& params, int sequence, float2* angles) {
+  const auto& fresh = params.fresh;
   const int32_t* positions = fresh.positions + int64_t{sequence} * fresh.count;
   for (int i = threadIdx.x; i < fresh.count * (C / 2); i += kThreads)
     angles[i] = find_angle(__ldcg(positions + i / (C / 2)), fresh.inv_freq[i % (C / 2)]);
 }
 
 // A row of a block's tile, where it comes from and what becomes of it.
-template <typename T>
+template <typename T, typename Kv>
 struct TileRow {
   const T* in = nullptr;
   const T* norm = nullptr;
   const float2* angles = nullptr;  // null: not turned
-  T* cached = nullptr;             // null: not written there
+  Kv* cached = nullptr;            // null: not written there
 };
 
-template <typename T, int C>
-__device__ __forceinline__ TileRow<T> find_row(const AttentionParams<T>& params, const Place& place,
-                                               const float2* angles, int row) {
-  const NewTokens<T>& fresh = params.fresh;
+template <typename Params, int C>
+__device__ __forceinline__ TileRow<typename Params::Element, typename Params::Kv> find_row(
+    const Params& params, const Place& place, const float2* angles, int row) {
+  const auto& fresh = params.fresh;
   if (row < place.rows) {
     const int token = (place.first_row + row) / params.group;
     return {params.q + row_offset(params, place, row, params.q_stride), fresh.q_norm,
@@ -43,7 +42,7 @@ __device__ __forceinline__ TileRow<T> find_row(const AttentionParams<T>& params,
   const bool is_key = row < place.rows + place.fresh;
   const int token = row - place.rows - (is_key ? 0 : place.fresh);
   const int64_t of_step = int64_t{place.sequence} * params.uniform_q + token;
-  TileRow<T> result;
+  TileRow<typename Params::Element, typename Params::Kv> result;
   result.in = (is_key ? fresh.k + of_step * fresh.k_stride : fresh.v + of_step * fresh.v_stride) +
               place.kv_head * C;
   if (is_key) {
@@ -61,14 +60,17 @@ __device__ __forceinline__ TileRow<T> find_row(const AttentionParams<T>& params,
   return result;
 }
 
-// Reads the place's query rows into `tile`, and behind them keys, then values of new tokens; what
-// is left of the last kTileRows becomes zero.
-template <typename T, int C>
-__device__ __forceinline__ void load_rows(const AttentionParams<T>& params, const Place& place,
+// Reads the place's query rows into `tile`, and behind them keys, then values of new tokens, as the
+// cache keeps them: of fp8, eight in each piece of 16 bytes, and zeros. What is left of the last
+// kTileRows becomes zero.
+template <typename Params, int C>
+__device__ __forceinline__ void load_rows(const Params& params, const Place& place,
                                           const float2* angles, uint8_t* tile) {
+  using T = typename Params::Element;
+  using Kv = typename Params::Kv;
   constexpr int kPieces = C / 8;
   constexpr int kLanes = C <= 64 ? 8 : C <= 128 ? 16 : 32;
-  const NewTokens<T>& fresh = params.fresh;
+  const auto& fresh = params.fresh;
   const TurnShape shape{C, kLanes, fresh.q_norm != nullptr, fresh.eps};
   const int piece = static_cast<int>(threadIdx.x) % kLanes;
   const int num_rows = place.rows + 2 * place.fresh;
@@ -77,12 +79,19 @@ __device__ __forceinline__ void load_rows(const AttentionParams<T>& params, cons
   for (int first = 0; first < num_written; first += kThreads / kLanes) {
     const int number = first + static_cast<int>(threadIdx.x) / kLanes;
     const bool used = number < num_rows && piece < kPieces;
-    const TileRow<T> row = used ? find_row<T, C>(params, place, angles, number) : TileRow<T>{};
+    const TileRow<T, Kv> row =
+        used ? find_row<Params, C>(params, place, angles, number) : TileRow<T, Kv>{};
     uint4 x = used ? *reinterpret_cast<const uint4*>(row.in + piece * 8) : uint4{};
     if (fresh.count > 0) x = turn_head<T>(x, shape, row.norm, row.angles);
     if (number >= num_written || piece >= kPieces) continue;
-    *reinterpret_cast<uint4*>(tile + tile_offset<C>(number, piece)) = x;
-    if (row.cached != nullptr) *reinterpret_cast<uint4*>(row.cached + piece * 8) = x;
+    const auto pack = std::bit_cast<Pack<T>>(x);
+    if (kIsFp8<Kv> && used && number >= place.rows) {
+      const uint2 narrow = to_fp8(pack);
+      *reinterpret_cast<uint4*>(tile + tile_offset<C>(number, piece)) = {narrow.x, narrow.y, 0, 0};
+    } else {
+      store_query_piece<Kv, C>(tile, number, piece, x);
+    }
+    if (row.cached != nullptr) store_kv(row.cached + piece * 8, pack);
   }
 }
 
@@ -99,22 +108,31 @@ __device__ __forceinline__ uint32_t pair_address(uint32_t first, int pair) {
 }
 
 // Puts keys and values of new tokens into a warp's tile of keys that starts at `first_key`.
-template <int C>
+template <typename Kv, int C>
 __device__ __forceinline__ void add_fresh(const Place& place, const uint8_t* rows, uint8_t* k_tile,
                                           int first_key) {
-  constexpr int kPieces = C / 8;
+  using Tile = KeyTile<Kv, C>;
   const int lane = threadIdx.x % kWarpSize;
-  for (int i = lane; i < kTileKeys * kPieces; i += kWarpSize) {
-    const int key = i / kPieces;
-    const int piece = i % kPieces;
+  const auto row_piece = [&](int row, int piece) {
+    if constexpr (kIsFp8<Kv>) {
+      const uint8_t* first = rows + tile_offset<C>(row, 2 * piece);
+      const uint8_t* second = rows + tile_offset<C>(row, 2 * piece + 1);
+      const uint2 low = *reinterpret_cast<const uint2*>(first);
+      const uint2 high = *reinterpret_cast<const uint2*>(second);
+      return make_uint4(low.x, low.y, high.x, high.y);
+    } else {
+      return *reinterpret_cast<const uint4*>(rows + tile_offset<C>(row, piece));
+    }
+  };
+  for (int i = lane; i < kTileKeys * Tile::kPieces; i += kWarpSize) {
+    const int key = i / Tile::kPieces;
+    const int piece = i % Tile::kPieces;
     const int token = first_key + key - place.cached;
     if (token < 0 || token >= place.fresh) continue;
-    uint8_t* to = k_tile + tile_offset<C>(key, piece);
+    uint8_t* to = k_tile + tile_offset<Tile::kWidth>(key, piece);
     const int from = place.rows + token;
-    *reinterpret_cast<uint4*>(to) =
-        *reinterpret_cast<const uint4*>(rows + tile_offset<C>(from, piece));
-    *reinterpret_cast<uint4*>(to + kTileKeys * C * 2) =
-        *reinterpret_cast<const uint4*>(rows + tile_offset<C>(from + place.fresh, piece));
+    *reinterpret_cast<uint4*>(to) = row_piece(from, piece);
+    *reinterpret_cast<uint4*>(to + Tile::kBytes) = row_piece(from + place.fresh, piece);
   }
   __syncwarp();
 }

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "backend/cuda/fp8.h"
 #include "backend/cuda/hopper.cuh"
 #include "backend/cuda/launch.h"
 
@@ -49,9 +50,12 @@ __device__ __forceinline__ void wait_for_copies() {
 // permuted so that eight rows of one piece lie in different banks.
 template <int C>
 __device__ __forceinline__ uint32_t tile_offset(int row, int piece) {
-  static_assert(C == 64 || C == 96 || C == 128 || C == 256);
-  // Rows of 64, 128 or 256 elements start in the same bank; rows of 96 alternate between two.
-  const int permuted = C == 96 ? piece ^ ((row >> 1) & 3) : piece ^ (row & 7);
+  static_assert(C == 32 || C == 48 || C == 64 || C == 96 || C == 128 || C == 256);
+  // Rows of 64, 128 or 256 elements start in the same bank; rows of 32 and 96 alternate between
+  // two, rows of 48 between four.
+  const int permuted = C == 48              ? piece ^ ((row >> 2) & 1)
+                       : C == 32 || C == 96 ? piece ^ ((row >> 1) & 3)
+                                            : piece ^ (row & 7);
   return static_cast<uint32_t>((row * (C / 8) + permuted) * 16);
 }
 
@@ -93,8 +97,69 @@ __device__ __forceinline__ uint32_t value_address(uint32_t tile, int lane) {
 inline constexpr int kTileAlignment = 512;
 template <int C>
 __device__ __forceinline__ uint32_t step_address(uint32_t first, int step) {
+  if constexpr (C == 48) return first + step * 32;
   if constexpr (C == 96) return (first ^ static_cast<uint32_t>(step % 2 * 32)) + step / 2 * 64;
   return first ^ static_cast<uint32_t>(step * 32);
+}
+
+// The same for 16-byte pieces, where a lane's row is found at its first piece: there is one map of
+// lanes to rows for all operands.
+template <int C>
+__device__ __forceinline__ uint32_t piece_address(uint32_t first, int piece) {
+  constexpr int kFlipped = C == 48 ? 2 : C == 32 || C == 96 ? 4 : 16;
+  return (first ^ static_cast<uint32_t>(piece % kFlipped * 16)) + piece / kFlipped * kFlipped * 16;
+}
+
+// Keys and values of fp8. A 16-byte piece has 16 numbers of a row, and a lane of ldmatrix gets four
+// neighbours, which are widened to two pairs. A pair must be what mma.m16n8k16 expects of the lane:
+//
+// Keys: neighbours along the sum, in one lane (4t to 4t + 3) where mma has two pairs eight apart
+// (2t, 2t + 1, 2t + 8, 2t + 9). A sum has no order of its own: the queries' columns are permuted
+// in the same way when they are written (store_query_piece).
+// Values: ldmatrix transposes pairs of neighbouring columns, of which two keys' make four numbers;
+// sorted, they are a pair of keys of an even column and of the odd one beside it. So the results of
+// 16 columns come as eight even and eight odd ones.
+//
+// Both fill `out` as load_matrices() does from key_address() and value_address(); a first operand
+// has out[1] and out[2] exchanged.
+__device__ __forceinline__ void load_two_matrices(uint32_t (&out)[2], uint32_t shared) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+               : "=r"(out[0]), "=r"(out[1])
+               : "r"(shared)
+               : "memory");
+}
+template <typename T>
+__device__ __forceinline__ void load_fp8_keys(uint32_t (&out)[4], uint32_t shared) {
+  uint32_t fours[2];
+  load_two_matrices(fours, shared);
+  widen<T>(fours[0], out[0], out[1]);
+  widen<T>(fours[1], out[2], out[3]);
+}
+// Pairs of keys, as halves, which hold the weights they are multiplied with better than bf16 does.
+__device__ __forceinline__ void widen_columns(uint32_t four, uint32_t& even, uint32_t& odd) {
+  widen_to_half(__byte_perm(four, 0, 0x3120), even, odd);
+}
+__device__ __forceinline__ void load_fp8_values(uint32_t (&out)[4], uint32_t shared) {
+  uint32_t fours[2];
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+               : "=r"(fours[0]), "=r"(fours[1])
+               : "r"(shared)
+               : "memory");
+  widen_columns(fours[0], out[0], out[2]);
+  widen_columns(fours[1], out[1], out[3]);
+}
+
+// Puts eight columns of a query row into its tile: in their order, or permuted as keys of fp8 ask.
+template <typename Kv, int C>
+__device__ __forceinline__ void store_query_piece(uint8_t* tile, int row, int piece, uint4 x) {
+  if constexpr (kIsFp8<Kv>) {
+    const int half = piece % 2 * 8;
+    const int first = piece - piece % 2;
+    *reinterpret_cast<uint2*>(tile + tile_offset<C>(row, first) + half) = {x.x, x.z};
+    *reinterpret_cast<uint2*>(tile + tile_offset<C>(row, first + 1) + half) = {x.y, x.w};
+  } else {
+    *reinterpret_cast<uint4*>(tile + tile_offset<C>(row, piece)) = x;
+  }
 }
 
 template <typename T>

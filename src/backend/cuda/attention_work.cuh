@@ -22,6 +22,15 @@ inline constexpr int kTileKeys = 16;                   // of one warp; a tile li
 inline constexpr int kBlockKeys = kWarps * kTileKeys;  // of a step, in one block
 inline constexpr int kTileRows = 8;  // query rows of a tile of results: the narrow side of an mma
 
+// The keys of a tile; their values are another one right behind it.
+template <typename Kv, int C>
+struct KeyTile {
+  static constexpr int kWidth = C * sizeof(Kv) / 2;  // of a key, in units of tile_offset()
+  static constexpr int kPieces = kWidth / 8;         // 16 bytes each, of a key
+  static constexpr int kPieceSize = C / kPieces;     // Units: elements
+  static constexpr int kBytes = kTileKeys * kWidth * 2;
+};
+
 // Which of a launch's blocks this is. A worker is a block, or a cluster of blocks, each of which
 // takes its kBlockKeys of a step's keys.
 struct Worker {
@@ -101,9 +110,8 @@ struct Walk {
     return min(chunks.count, (share_end - head_begin + chunks.steps - 1) / chunks.steps);
   }
 
-  template <typename T>
-  __device__ __forceinline__ void next_head(const AttentionParams<T>& params,
-                                            const DecodePlan& plan) {
+  template <typename Params>
+  __device__ __forceinline__ void next_head(const Params& params, const DecodePlan& plan) {
     chunk = 0;
     head_begin += plan.cutting.steps(kv_len);
     if (++kv_head < params.kv_heads) return;
@@ -115,9 +123,8 @@ struct Walk {
     }
     chunks = plan.cutting.chunks(kv_len);
   }
-  template <typename T>
-  __device__ __forceinline__ void next_chunk(const AttentionParams<T>& params,
-                                             const DecodePlan& plan) {
+  template <typename Params>
+  __device__ __forceinline__ void next_chunk(const Params& params, const DecodePlan& plan) {
     if (++chunk == chunks.count) next_head(params, plan);
   }
 };
@@ -137,8 +144,8 @@ struct Share {
 // The place in scratch and the counter of a kv head that is in several shares: by its sequence and
 // number; or, when there are fewer shares than kv heads, by the share that has its first chunk, for
 // no other kv head both begins there and goes on elsewhere.
-template <typename T>
-__device__ __forceinline__ int find_slot(const AttentionParams<T>& params, const DecodePlan& plan,
+template <typename Params>
+__device__ __forceinline__ int find_slot(const Params& params, const DecodePlan& plan,
                                          const Worker& worker, const Share& share,
                                          const Walk& walk) {
   int slot = walk.sequence * params.kv_heads + walk.kv_head;
@@ -169,9 +176,9 @@ __device__ __forceinline__ Found find_part(int amount, int target) {
 }
 
 // Each warp finds the block's share by itself, from the lengths.
-template <typename T>
-__device__ __forceinline__ Share find_share(const AttentionParams<T>& params,
-                                            const DecodePlan& plan, const Worker& worker) {
+template <typename Params>
+__device__ __forceinline__ Share find_share(const Params& params, const DecodePlan& plan,
+                                            const Worker& worker) {
   const int lane = threadIdx.x % kWarpSize;
   const int per_lane = (params.num_sequences + kWarpSize - 1) / kWarpSize;
   int kv_len = 0;
@@ -237,10 +244,9 @@ struct Place {
   bool writes_fresh = false;  // this block writes them to the cache, alone
 };
 
-template <typename T>
-__device__ __forceinline__ Place find_place(const AttentionParams<T>& params,
-                                            const DecodePlan& plan, const Worker& worker,
-                                            const Walk& walk) {
+template <typename Params>
+__device__ __forceinline__ Place find_place(const Params& params, const DecodePlan& plan,
+                                            const Worker& worker, const Walk& walk) {
   Place place;
   place.sequence = walk.sequence;
   place.kv_head = walk.kv_head;
@@ -258,9 +264,9 @@ __device__ __forceinline__ Place find_place(const AttentionParams<T>& params,
 }
 
 // Elements from the start of q, or of the output, to a row of the place.
-template <typename T>
-__device__ __forceinline__ int64_t row_offset(const AttentionParams<T>& params, const Place& place,
-                                              int row, int64_t stride) {
+template <typename Params>
+__device__ __forceinline__ int64_t row_offset(const Params& params, const Place& place, int row,
+                                              int64_t stride) {
   const int token = (place.first_row + row) / params.group;
   const int head = place.kv_head * params.group + (place.first_row + row) % params.group;
   return (static_cast<int64_t>(place.sequence) * params.uniform_q + token) * stride +

@@ -2,7 +2,7 @@
 // need.
 #include <algorithm>
 
-#include "backend/cuda/launch.h"
+#include "backend/cuda/fp8.h"
 #include "backend/cuda/stream.h"
 #include "backend/random.h"
 
@@ -52,7 +52,7 @@ void launch_fill(Stream& stream, void* device, uint32_t pattern, int64_t bytes) 
 
 void launch_fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev) {
   const int64_t count = tensor.shape.num_elements();
-  visit_element(tensor.dtype, [&](auto tag) {
+  visit_stored(tensor.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     launch(stream, grid_for(div_up(count, 4)), fill_random_kernel<T>, tensor.as<T>(), count, seed,
            stddev);

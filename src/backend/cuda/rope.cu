@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "backend/cuda/fp8.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/turn.cuh"
 
@@ -16,22 +17,22 @@ constexpr int kWarpSize = 32;
 constexpr int kMaxThreads = 1024;
 
 // Heads side by side in a row. Units: strides in elements.
-template <typename T>
+template <typename T, typename Kv>
 struct HeadGroup {
   const T* in = nullptr;  // not __restrict__: may be `out`
   int64_t in_stride = 0;
-  T* out = nullptr;  // rows, or a cache [P,K,S,C]
+  T* out = nullptr;  // rows; null: to the cache
   int64_t out_stride = 0;
+  Kv* cache = nullptr;      // [P,K,S,C]
   const T* norm = nullptr;  // [C], or none
   int num_heads = 0;
   bool rotates = false;
-  bool cached = false;
 };
 
-template <typename T>
+template <typename T, typename Kv>
 struct TurnParams {
-  HeadGroup<T> groups[3];  // those not used have no heads
-  int num_heads = 0;       // of all groups
+  HeadGroup<T, Kv> groups[3];  // those not used have no heads
+  int num_heads = 0;           // of all groups
   TurnShape shape;
   int norm_unit = 1;                   // elements that a thread of rms_norm adds up
   const int32_t* positions = nullptr;  // null when nothing rotates
@@ -41,43 +42,45 @@ struct TurnParams {
   int64_t num_slots = 0;
 };
 
-// One head of one token.
-template <typename T>
+// One head of one token; written to one of two places, or to none.
+template <typename T, typename Kv>
 struct Head {
   const T* in = nullptr;
-  T* out = nullptr;  // null: not written
+  T* out = nullptr;
+  Kv* cached = nullptr;
   const T* norm = nullptr;
   bool rotates = false;
 };
 
-template <typename T>
-__device__ __forceinline__ Head<T> find_head(const TurnParams<T>& params, int index, int slot) {
+template <typename T, typename Kv>
+__device__ __forceinline__ Head<T, Kv> find_head(const TurnParams<T, Kv>& params, int index,
+                                                 int slot) {
   int group = 0;
   while (group < 2 && index >= params.groups[group].num_heads) {
     index -= params.groups[group].num_heads;
     ++group;
   }
-  const HeadGroup<T>& from = params.groups[group];
+  const HeadGroup<T, Kv>& from = params.groups[group];
   const int64_t token = blockIdx.x;
-  Head<T> head;
+  Head<T, Kv> head;
   head.in = from.in + token * from.in_stride + static_cast<int64_t>(index) * params.shape.head_size;
   head.norm = from.norm;
   head.rotates = from.rotates;
-  if (!from.cached) {
+  if (from.out != nullptr) {
     head.out =
         from.out + token * from.out_stride + static_cast<int64_t>(index) * params.shape.head_size;
   } else if (slot >= 0 && slot < params.num_slots) {
     const int64_t page = slot / params.page_size;
-    head.out =
-        from.out + ((page * from.num_heads + index) * params.page_size + slot % params.page_size) *
-                       params.shape.head_size;
+    head.cached = from.cache +
+                  ((page * from.num_heads + index) * params.page_size + slot % params.page_size) *
+                      params.shape.head_size;
   }
   return head;
 }
 
 // Cosine and sine per pair of elements.
-template <typename T>
-__device__ __forceinline__ void find_angles(const TurnParams<T>& params, float2* angles) {
+template <typename T, typename Kv>
+__device__ __forceinline__ void find_angles(const TurnParams<T, Kv>& params, float2* angles) {
   if (params.positions == nullptr) return;
   const int position = params.positions[blockIdx.x];
   for (int i = static_cast<int>(threadIdx.x); i < params.shape.head_size / 2;
@@ -92,9 +95,9 @@ __device__ __forceinline__ uint4 load_words(const T* address) {
 }
 
 // A lane holds 16 bytes of a head, and gets those it is paired with from another lane.
-template <typename T>
+template <typename T, typename Kv>
 __global__ void __launch_bounds__(kMaxThreads)
-    turn_packs(const __grid_constant__ TurnParams<T> params) {
+    turn_packs(const __grid_constant__ TurnParams<T, Kv> params) {
   constexpr int kSize = Pack<T>::kSize;
   begin_kernel();
   extern __shared__ float2 angles[];
@@ -106,7 +109,7 @@ __global__ void __launch_bounds__(kMaxThreads)
 
   int index = static_cast<int>(threadIdx.x) / lanes;
   bool used = index < params.num_heads && lane < num_packs;
-  Head<T> head = used ? find_head(params, index, slot) : Head<T>{};
+  Head<T, Kv> head = used ? find_head(params, index, slot) : Head<T, Kv>{};
   uint4 x = used ? load_words(head.in + lane * kSize) : uint4{};
   find_angles(params, angles);
   __syncthreads();
@@ -115,9 +118,10 @@ __global__ void __launch_bounds__(kMaxThreads)
        first < params.num_heads; first += stride) {
     x = turn_head<T>(x, params.shape, head.norm, head.rotates ? angles : nullptr);
     if (head.out != nullptr) *reinterpret_cast<uint4*>(head.out + lane * kSize) = x;
+    if (head.cached != nullptr) store_kv(head.cached + lane * kSize, std::bit_cast<Pack<T>>(x));
     index += stride;
     used = index < params.num_heads && lane < num_packs;
-    head = used ? find_head(params, index, slot) : Head<T>{};
+    head = used ? find_head(params, index, slot) : Head<T, Kv>{};
     x = used ? load_words(head.in + lane * kSize) : uint4{};
   }
 }
@@ -142,9 +146,9 @@ __device__ __forceinline__ float norm_scale(const T* x, int head_size, int unit,
 }
 
 // Any head size and alignment: a warp takes a head, a lane pairs of elements.
-template <typename T>
+template <typename T, typename Kv>
 __global__ void __launch_bounds__(kMaxThreads)
-    turn_elements(const __grid_constant__ TurnParams<T> params) {
+    turn_elements(const __grid_constant__ TurnParams<T, Kv> params) {
   begin_kernel();
   extern __shared__ float2 angles[];
   find_angles(params, angles);
@@ -154,7 +158,7 @@ __global__ void __launch_bounds__(kMaxThreads)
   const int half = params.shape.head_size / 2;
   for (int index = static_cast<int>(threadIdx.x) / kWarpSize; index < params.num_heads;
        index += static_cast<int>(blockDim.x) / kWarpSize) {
-    const Head<T> head = find_head(params, index, slot);
+    const Head<T, Kv> head = find_head(params, index, slot);
     const bool normed = head.norm != nullptr;
     const float scale =
         normed ? norm_scale(head.in, params.shape.head_size, params.norm_unit, params.shape.eps)
@@ -163,7 +167,7 @@ __global__ void __launch_bounds__(kMaxThreads)
       const T x = head.in[i];
       return normed ? from_float<T>(to_float(x) * scale * to_float(head.norm[i])) : x;
     };
-    if (head.out == nullptr) continue;
+    if (head.out == nullptr && head.cached == nullptr) continue;
     for (int i = lane; i < half; i += kWarpSize) {
       T first = element(i);
       T second = element(i + half);
@@ -173,8 +177,13 @@ __global__ void __launch_bounds__(kMaxThreads)
         first = from_float<T>(turn(x, y, angles[i], true));
         second = from_float<T>(turn(y, x, angles[i], false));
       }
-      head.out[i] = first;
-      head.out[i + half] = second;
+      if (head.out != nullptr) {
+        head.out[i] = first;
+        head.out[i + half] = second;
+      } else {
+        head.cached[i] = from_float<Kv>(to_float(first));
+        head.cached[i + half] = from_float<Kv>(to_float(second));
+      }
     }
   }
 }
@@ -187,18 +196,20 @@ int lanes_per_head(int num_packs) {
 }
 
 // Completes `params` and binds the kernel that fits.
-template <typename T>
-BoundLaunch bind_turn(TurnParams<T> params, int64_t num_tokens) {
-  bool aligned = true;
+template <typename T, typename Kv>
+BoundLaunch bind_turn(TurnParams<T, Kv> params, int64_t num_tokens) {
+  constexpr bool kPacks = std::is_same_v<T, Kv> || kIsFp8<Kv>;  // what store_kv() takes
+  bool aligned = kPacks;
   const auto check_aligned = [&](const void* data, int64_t stride) {
     aligned = aligned && reinterpret_cast<uintptr_t>(data) % 16 == 0 &&
               stride * static_cast<int64_t>(sizeof(T)) % 16 == 0;
   };
-  for (const HeadGroup<T>& group : params.groups) {
+  for (const HeadGroup<T, Kv>& group : params.groups) {
     params.num_heads += group.num_heads;
     params.shape.has_norm = params.shape.has_norm || group.norm != nullptr;
     check_aligned(group.in, group.in_stride);
     check_aligned(group.out, group.out_stride);
+    check_aligned(group.cache, 0);
     check_aligned(group.norm, 0);
   }
   if (aligned && params.shape.head_size % Pack<T>::kSize == 0) params.norm_unit = Pack<T>::kSize;
@@ -211,13 +222,16 @@ BoundLaunch bind_turn(TurnParams<T> params, int64_t num_tokens) {
       .blocks = dim3(params.num_heads > 0 ? static_cast<unsigned>(num_tokens) : 0),
       .threads = static_cast<unsigned>(std::clamp<int64_t>(threads, kWarpSize, kMaxThreads)),
       .shared_bytes = params.shape.head_size / 2 * sizeof(float2)};
-  const auto kernel = aligned ? turn_packs<T> : turn_elements<T>;
+  auto kernel = turn_elements<T, Kv>;
+  if constexpr (kPacks) {
+    if (aligned) kernel = turn_packs<T, Kv>;
+  }
   return [=](Stream& stream, const StepShape&) { launch(stream, grid, kernel, params); };
 }
 
 // A group of `view`'s heads, written to `rows`.
-template <typename T>
-HeadGroup<T> group_to_rows(const TensorView& view, const TensorView& rows, int head_size) {
+template <typename T, typename Kv>
+HeadGroup<T, Kv> group_to_rows(const TensorView& view, const TensorView& rows, int head_size) {
   return {.in = view.as<T>(),
           .in_stride = view.row_stride,
           .out = rows.as<T>(),
@@ -227,25 +241,25 @@ HeadGroup<T> group_to_rows(const TensorView& view, const TensorView& rows, int h
 }
 
 // A group of `view`'s heads, written to `cache`.
-template <typename T>
-HeadGroup<T> group_to_cache(const TensorView& view, const TensorView& cache, bool rotates) {
+template <typename T, typename Kv>
+HeadGroup<T, Kv> group_to_cache(const TensorView& view, const TensorView& cache, bool rotates) {
   return {.in = view.as<T>(),
           .in_stride = view.row_stride,
-          .out = cache.as<T>(),
+          .cache = cache.as<Kv>(),
           .num_heads = static_cast<int>(cache.shape[1]),
-          .rotates = rotates,
-          .cached = true};
+          .rotates = rotates};
 }
 
-template <typename T>
-void set_cache(TurnParams<T>& params, const TensorView& cache, const TensorView& slots) {
+template <typename T, typename Kv>
+void set_cache(TurnParams<T, Kv>& params, const TensorView& cache, const TensorView& slots) {
   params.slots = slots.as<int32_t>();
   params.page_size = static_cast<int>(cache.shape[2]);
   params.num_slots = cache.shape[0] * cache.shape[2];
 }
 
-template <typename T>
-void set_angles(TurnParams<T>& params, const TensorView& positions, const TensorView& inv_freq) {
+template <typename T, typename Kv>
+void set_angles(TurnParams<T, Kv>& params, const TensorView& positions,
+                const TensorView& inv_freq) {
   params.shape.head_size = static_cast<int>(2 * inv_freq.shape[0]);
   params.positions = positions.as<int32_t>();
   params.inv_freq = inv_freq.as<float>();
@@ -254,34 +268,45 @@ void set_angles(TurnParams<T>& params, const TensorView& positions, const Tensor
 BoundLaunch bind_rope(Device&, const KernelArgs& args) {
   return visit_element(args.inputs[0].dtype, [&](auto element) {
     using T = typename decltype(element)::type;
-    TurnParams<T> params;
+    TurnParams<T, T> params;
     set_angles(params, args.inputs[1], args.inputs[2]);
-    params.groups[0] = group_to_rows<T>(args.inputs[0], args.outputs[0], params.shape.head_size);
+    params.groups[0] = group_to_rows<T, T>(args.inputs[0], args.outputs[0], params.shape.head_size);
     return bind_turn(params, args.inputs[0].num_rows());
   });
 }
 
+// Calls `visitor` with the type of the rows and that of the caches.
+template <typename Visitor>
+decltype(auto) visit_types(const TensorView& rows, const TensorView& cache, Visitor&& visitor) {
+  return visit_element(rows.dtype, [&](auto element) {
+    return visit_stored(cache.dtype, [&](auto kv) { return visitor(element, kv); });
+  });
+}
+
 BoundLaunch bind_kv_write(Device&, const KernelArgs& args) {
-  return visit_element(args.inputs[0].dtype, [&](auto element) {
+  return visit_types(args.inputs[2], args.inputs[0], [&](auto element, auto kv) {
     using T = typename decltype(element)::type;
-    TurnParams<T> params;
+    using Kv = typename decltype(kv)::type;
+    TurnParams<T, Kv> params;
     params.shape.head_size = static_cast<int>(args.inputs[0].shape[3]);
     set_cache(params, args.inputs[0], args.inputs[4]);
-    params.groups[0] = group_to_cache<T>(args.inputs[2], args.outputs[0], false);
-    params.groups[1] = group_to_cache<T>(args.inputs[3], args.outputs[1], false);
+    params.groups[0] = group_to_cache<T, Kv>(args.inputs[2], args.outputs[0], false);
+    params.groups[1] = group_to_cache<T, Kv>(args.inputs[3], args.outputs[1], false);
     return bind_turn(params, args.inputs[2].num_rows());
   });
 }
 
 BoundLaunch bind_rope_kv_write(Device&, const KernelArgs& args) {
-  return visit_element(args.inputs[0].dtype, [&](auto element) {
+  return visit_types(args.inputs[0], args.inputs[6], [&](auto element, auto kv) {
     using T = typename decltype(element)::type;
-    TurnParams<T> params;
+    using Kv = typename decltype(kv)::type;
+    TurnParams<T, Kv> params;
     set_angles(params, args.inputs[3], args.inputs[4]);
     set_cache(params, args.inputs[6], args.inputs[5]);
-    params.groups[0] = group_to_rows<T>(args.inputs[0], args.outputs[0], params.shape.head_size);
-    params.groups[1] = group_to_cache<T>(args.inputs[1], args.outputs[1], true);
-    params.groups[2] = group_to_cache<T>(args.inputs[2], args.outputs[2], false);
+    params.groups[0] =
+        group_to_rows<T, Kv>(args.inputs[0], args.outputs[0], params.shape.head_size);
+    params.groups[1] = group_to_cache<T, Kv>(args.inputs[1], args.outputs[1], true);
+    params.groups[2] = group_to_cache<T, Kv>(args.inputs[2], args.outputs[2], false);
     if (args.inputs.size() > 8) {
       params.shape.eps = static_cast<float>(args.attrs.get_double("eps"));
       params.groups[0].norm = args.inputs[8].as<T>();

@@ -1,0 +1,96 @@
+// KV of 8 bits (DType::kFP8): rounded once as it is written, widened exactly where it is used.
+#pragma once
+
+#include "backend/cuda/launch.h"
+
+namespace encore::cuda {
+
+// Calls `visitor(TypeTag<T>{})` with the C++ type that stores `dtype`: a float, or Float8.
+template <typename Visitor>
+decltype(auto) visit_stored(DType dtype, Visitor&& visitor) {
+  if (dtype == DType::kFP8) return visitor(TypeTag<Float8>{});
+  return visit_element(dtype, visitor);
+}
+
+template <typename T>
+inline constexpr bool kIsFp8 = std::is_same_v<T, Float8>;
+
+#ifdef __CUDACC__
+
+// Two numbers to nearest even, the first in the low byte; beyond 448 they are 448.
+__device__ __forceinline__ uint32_t to_fp8_pair(float low, float high) {
+  uint16_t pair;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+template <>
+__device__ __forceinline__ Float8 from_float<Float8>(float x) {
+  Float8 result;
+  result.bits = static_cast<uint8_t>(to_fp8_pair(x, 0.0F));
+  return result;
+}
+
+// The low, then the high two of four numbers, as pairs of halves.
+__device__ __forceinline__ void widen_to_half(uint32_t four, uint32_t& low, uint32_t& high) {
+  asm("{\n\t"
+      ".reg .b16 first, second;\n\t"
+      "mov.b32 {first, second}, %2;\n\t"
+      "cvt.rn.f16x2.e4m3x2 %0, first;\n\t"
+      "cvt.rn.f16x2.e4m3x2 %1, second;\n\t"
+      "}"
+      : "=r"(low), "=r"(high)
+      : "r"(four));
+}
+__device__ __forceinline__ float to_float(Float8 x) {
+  uint32_t low;
+  uint32_t high;
+  widen_to_half(x.bits, low, high);
+  return __low2float(reinterpret_cast<const __half2&>(low));
+}
+
+// As pairs of T, of 16 bits. A half holds every fp8 number, and so does a bf16.
+template <typename T>
+__device__ __forceinline__ void widen(uint32_t four, uint32_t& low, uint32_t& high) {
+  widen_to_half(four, low, high);
+  if constexpr (!std::is_same_v<T, __half>) {
+    const auto to_bf16 = [](uint32_t pair) {
+      const __nv_bfloat162 wide =
+          __float22bfloat162_rn(__half22float2(reinterpret_cast<const __half2&>(pair)));
+      return reinterpret_cast<const uint32_t&>(wide);
+    };
+    low = to_bf16(low);
+    high = to_bf16(high);
+  }
+}
+
+// A pack of T, four numbers a word; of 4 numbers, in the first.
+template <typename T>
+__device__ __forceinline__ uint2 to_fp8(const Pack<T>& pack) {
+  constexpr int kSize = Pack<T>::kSize;
+  float values[kSize];
+  unpack(pack, values);
+  const auto four = [&](int i) {
+    return to_fp8_pair(values[i], values[i + 1]) | to_fp8_pair(values[i + 2], values[i + 3]) << 16U;
+  };
+  return {four(0), four(kSize - 4)};
+}
+// Stores a pack of T as a cache keeps it, in T or in fp8. Addresses must be multiples of what is
+// stored.
+template <typename T, typename Kv>
+__device__ __forceinline__ void store_kv(Kv* address, const Pack<T>& pack) {
+  if constexpr (std::is_same_v<T, Kv>) {
+    store_pack(address, pack);
+  } else {
+    static_assert(kIsFp8<Kv>);
+    const uint2 narrow = to_fp8(pack);
+    if constexpr (Pack<T>::kSize == 8) {
+      *reinterpret_cast<uint2*>(address) = narrow;
+    } else {
+      *reinterpret_cast<uint32_t*>(address) = narrow.x;
+    }
+  }
+}
+
+#endif  // __CUDACC__
+
+}  // namespace encore::cuda
