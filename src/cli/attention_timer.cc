@@ -24,10 +24,12 @@ AttentionTimer::AttentionTimer(const AttentionShape& shape, Device& device,
   const int64_t rows = most_sequences * shape.query_tokens;
   qkv_ = device.allocate(rows * (shape.heads + 2 * shape.kv_heads) * row_bytes);
   out_ = device.allocate(rows * shape.heads * row_bytes);
-  for (const Memory* memory : {&kv_, &qkv_}) {
-    const TensorView all(memory->data(), shape_.dtype, {memory->bytes() / size_of(shape_.dtype)});
+  const auto fill = [&](const Memory& memory, DType dtype) {
+    const TensorView all(memory.data(), dtype, {memory.bytes() / size_of(dtype)});
     device.fill_random(*stream_, all, 1, 1.0F);
-  }
+  };
+  fill(kv_, shape_.kv_dtype);
+  fill(qkv_, shape_.dtype);
   stream_->synchronize();
 }
 
@@ -68,7 +70,7 @@ int64_t AttentionTimer::num_pages(const AttentionCase& c) const {
 }
 // Of K and V each.
 int64_t AttentionTimer::page_bytes() const {
-  return shape_.kv_heads * shape_.page_size * shape_.head_dim * size_of(shape_.dtype);
+  return shape_.kv_heads * shape_.page_size * shape_.head_dim * size_of(shape_.kv_dtype);
 }
 int64_t AttentionTimer::copy_bytes(const AttentionCase& c) const {
   return 2 * num_pages(c) * page_bytes();
@@ -80,7 +82,7 @@ int64_t AttentionTimer::num_copies(const AttentionCase& c) const {
 double AttentionTimer::kv_bytes(const AttentionCase& c) const {
   const int64_t tokens = std::accumulate(c.lengths.begin(), c.lengths.end(), int64_t{0});
   return 2.0 * static_cast<double>(tokens * shape_.kv_heads * shape_.head_dim) *
-         static_cast<double>(size_of(shape_.dtype));
+         static_cast<double>(size_of(shape_.kv_dtype));
 }
 StepShape AttentionTimer::step_shape(const AttentionCase& c) const {
   const auto batch = static_cast<int64_t>(c.lengths.size());
@@ -164,8 +166,8 @@ KernelArgs AttentionTimer::kernel_args(const AttentionCase& c, int64_t copy) con
     return view;
   };
   std::byte* k_data = kv_.data() + copy * copy_bytes(c);
-  const TensorView k_cache(k_data, shape_.dtype, cache);
-  const TensorView v_cache(k_data + copy_bytes(c) / 2, shape_.dtype, cache);
+  const TensorView k_cache(k_data, shape_.kv_dtype, cache);
+  const TensorView v_cache(k_data + copy_bytes(c) / 2, shape_.kv_dtype, cache);
   KernelArgs args;
   args.inputs = {columns(shape_.heads)};
   args.outputs = {

@@ -11,6 +11,7 @@ namespace encore::cli {
 // What the launches have in common. `rope`: of fused_attention.
 struct AttentionShape {
   DType dtype = DType::kBF16;
+  DType kv_dtype = DType::kBF16;
   int64_t heads = 32;
   int64_t kv_heads = 8;
   int64_t head_dim = 128;

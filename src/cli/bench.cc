@@ -218,12 +218,11 @@ std::string optional_text(const std::optional<double>& number, int decimals) {
 
 json::object bench_json(std::string_view verb, const BenchOptions& options, Bench& bench) {
   engine::LoadedModel& model = *bench.model;
-  const std::string dtype =
-      options.common.dtype.empty() ? std::string(name(model.config().dtype)) : options.common.dtype;
   return {{"verb", std::string("bench ").append(verb)},
           {"model", options.common.model.empty() ? "stories" : options.common.model},
           {"device", bench.device->info().name},
-          {"dtype", dtype},
+          {"dtype", name(model.dtype())},
+          {"kv_dtype", name(model.kv_dtype())},
           {"batch", options.batch},
           {"context", options.context},
           {"read_bandwidth_gb_per_s", bench.read_bandwidth / 1e9},
@@ -236,8 +235,9 @@ std::string bench_title(std::string_view verb, const BenchOptions& options, Benc
   const std::string bandwidth = bench.read_bandwidth > 0
                                     ? fmt::format("reads {:.1f} GB/s", bench.read_bandwidth / 1e9)
                                     : "read bandwidth not measured";
-  return fmt::format("{}: {}, batch {}, context {}\n{}, {}\n\n", verb,
-                     options.common.model.empty() ? "stories" : options.common.model, options.batch,
+  return fmt::format("{}: {}, {}, batch {}, context {}\n{}, {}\n\n", verb,
+                     options.common.model.empty() ? "stories" : options.common.model,
+                     dtype_text(bench.model->dtype(), bench.model->kv_dtype()), options.batch,
                      options.context, bench.device->info().name, bandwidth);
 }
 

@@ -103,6 +103,7 @@ void bench_attention(const Options& options) {
   const double read = device->read_bandwidth();
   AttentionShape shape = options.shape;
   shape.dtype = parse_dtype(options.common.dtype).value_or(DType::kBF16);
+  shape.kv_dtype = parse_dtype(options.common.kv_dtype).value_or(shape.dtype);
   shape.page_size = options.common.page_size;
   AttentionTimer timer(shape, *device, all);
   const int runs = options.runs.value_or(device->kind() == DeviceKind::kCpu ? 3 : 15);
@@ -133,6 +134,8 @@ void bench_attention(const Options& options) {
                                {"heads", options.shape.heads},
                                {"kv_heads", options.shape.kv_heads},
                                {"head_dim", options.shape.head_dim},
+                               {"dtype", name(shape.dtype)},
+                               {"kv_dtype", name(shape.kv_dtype)},
                                {"query_tokens", options.shape.query_tokens},
                                {"rope", options.shape.rope},
                                {"page_size", options.common.page_size},
@@ -141,10 +144,11 @@ void bench_attention(const Options& options) {
           "\n");
     return;
   }
-  print(fmt::format("{}: {}/{} heads of {}, {} new tokens a sequence, pages of {}\n"
+  print(fmt::format("{}: {}/{} heads of {}, {}, {} new tokens a sequence, pages of {}\n"
                     "{}, reads {:.1f} GB/s\n\n",
                     options.shape.rope ? "fused_attention" : "attention", options.shape.heads,
-                    options.shape.kv_heads, options.shape.head_dim, options.shape.query_tokens,
+                    options.shape.kv_heads, options.shape.head_dim,
+                    dtype_text(shape.dtype, shape.kv_dtype), options.shape.query_tokens,
                     options.common.page_size, device->info().name, read / 1e9) +
         table.text());
 }

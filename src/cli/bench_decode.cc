@@ -159,10 +159,9 @@ struct Speed {
 Speed speed_of(const ModeResult& result, const Bench& bench, const BenchOptions& options) {
   const auto& program = bench.model->compiled().program;
   const StepCost cost = step_cost(program.graph, {options.batch, options.batch});
-  const DType dtype = options.common.dtype.empty() ? bench.model->config().dtype
-                                                   : *parse_dtype(options.common.dtype);
-  const double kv_bytes = result.kv_tokens_per_step * static_cast<double>(model::kv_bytes_per_token(
-                                                          bench.model->config(), dtype));
+  const double kv_bytes =
+      result.kv_tokens_per_step * static_cast<double>(model::kv_bytes_per_token(
+                                      bench.model->config(), bench.model->kv_dtype()));
   const double seconds = result.step_ms() / 1e3;
   Speed speed;
   speed.tokens_per_s = static_cast<double>(options.batch) / seconds;

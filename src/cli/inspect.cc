@@ -132,6 +132,7 @@ std::string recorded(ir::Capture capture) {
 
 std::string title(const Inspected& inspected) {
   const model::ModelConfig& config = inspected.config;
+  const DType dtype = inspected.load.dtype.value_or(config.dtype);
   const runtime::Limits& limits = inspected.load.limits;
   return fmt::format(
       "{}: {} layers, hidden {}, {} query and {} KV heads of {}, feed-forward {}, vocabulary {}, "
@@ -139,7 +140,7 @@ std::string title(const Inspected& inspected) {
       "largest step: {} tokens, {} sequences of up to {}\n",
       config.architecture, config.num_layers, config.hidden_size, config.num_heads,
       config.num_kv_heads, config.head_dim, config.intermediate_size, config.vocab_size,
-      name(inspected.load.dtype.value_or(config.dtype)), limits.max_num_tokens,
+      dtype_text(dtype, inspected.load.kv_dtype.value_or(dtype)), limits.max_num_tokens,
       limits.max_batch_size, limits.max_seq_len);
 }
 
@@ -169,6 +170,7 @@ std::string overview(const Inspected& inspected) {
 }
 
 json::object overview_json(const Inspected& inspected) {
+  const DType dtype = inspected.load.dtype.value_or(inspected.config.dtype);
   const passes::Program& program = inspected.compiled.program;
   json::array pass_rows;
   for (const passes::PassReport& report : inspected.compiled.reports) {
@@ -194,6 +196,8 @@ json::object overview_json(const Inspected& inspected) {
   return {
       {"architecture", inspected.config.architecture},
       {"layers", inspected.config.num_layers},
+      {"dtype", name(dtype)},
+      {"kv_dtype", name(inspected.load.kv_dtype.value_or(dtype))},
       {"passes", std::move(pass_rows)},
       {"ops", std::move(op_rows)},
       {"segments", std::move(segment_rows)},

@@ -74,6 +74,7 @@ void add_loop_options(CLI::App& verb, CommonOptions& options) {
 
 void add_dtype_option(CLI::App& verb, CommonOptions& options) {
   add_native(verb, "dtype", options.dtype);
+  add_native(verb, "kv_dtype", options.kv_dtype);
 }
 
 void add_size_options(CLI::App& verb, CommonOptions& options) {
@@ -125,6 +126,11 @@ engine::EngineOptions engine_options(const CommonOptions& options,
   return engine;
 }
 
+std::string dtype_text(DType dtype, DType kv_dtype) {
+  if (kv_dtype == dtype) return std::string(name(dtype));
+  return fmt::format("{} with KV in {}", name(dtype), name(kv_dtype));
+}
+
 engine::LoadOptions load_options(const CommonOptions& options) {
   engine::LoadOptions load;
   load.graphs = runtime::parse_graphs(options.graphs);
@@ -143,6 +149,7 @@ engine::LoadOptions load_options(const CommonOptions& options) {
   load.memory_reserve = *amount.memory_reserve;
   load.page_size = options.page_size;
   if (!options.dtype.empty()) load.dtype = parse_dtype(options.dtype);
+  load.kv_dtype = parse_dtype(options.kv_dtype);  // nothing of "auto"
   load.disabled_passes = options.disabled_passes;
   return load;
 }

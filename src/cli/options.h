@@ -37,7 +37,8 @@ struct CommonOptions {
   std::string persistent = "off";  // on, off
   std::string overlap = "auto";
   int64_t burst_steps = 1;
-  std::string dtype;  // empty: the checkpoint's
+  std::string dtype;              // empty: the checkpoint's
+  std::string kv_dtype = "auto";  // auto: that of the activations
   std::optional<int64_t> kv_tokens;
   double free_gpu_memory_fraction = 1;
   std::string memory_reserve = "0";
@@ -63,7 +64,7 @@ void add_persistent_option(CLI::App& verb, CommonOptions& options);  // --persis
 void add_recording_options(CLI::App& verb, CommonOptions& options);
 // --overlap, --burst-steps; see engine_options()
 void add_loop_options(CLI::App& verb, CommonOptions& options);
-void add_dtype_option(CLI::App& verb, CommonOptions& options);  // --dtype
+void add_dtype_option(CLI::App& verb, CommonOptions& options);  // --dtype, --kv-dtype
 // --max-batch-size, --max-num-tokens, --max-seq-len, --kv-tokens, --free-gpu-memory-fraction,
 // --memory-reserve, --page-size
 void add_size_options(CLI::App& verb, CommonOptions& options);
@@ -72,6 +73,9 @@ void add_ladder_options(CLI::App& verb, CommonOptions& options);  // --decode-la
 // --step-log FILE, of verbs that run an engine
 void add_step_log_option(CLI::App& verb, std::string& path);
 void add_json_flag(CLI::App& verb, bool& json);  // --json
+
+// "bf16", or "bf16 with KV in fp8".
+std::string dtype_text(DType dtype, DType kv_dtype);
 
 // What of it concerns loading; the verb sets the limits and ladders.
 engine::LoadOptions load_options(const CommonOptions& options);

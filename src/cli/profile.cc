@@ -131,9 +131,10 @@ void profile_verb(const Options& options) {
       open_bench(options.bench, load, options.bench.context + longest.max_tokens(load.limits));
   Profile profile = run_profile(options, bench);
   profile.what =
-      fmt::format("{}, batch {}, context {}, on {}",
+      fmt::format("{}, {}, batch {}, context {}, on {}",
                   options.bench.common.model.empty() ? "stories" : options.bench.common.model,
-                  options.bench.batch, options.bench.context, bench.device->info().name);
+                  dtype_text(bench.model->dtype(), bench.model->kv_dtype()), options.bench.batch,
+                  options.bench.context, bench.device->info().name);
   if (!options.html.empty()) write_file(options.html, profile_html(profile));
   if (options.bench.json) {
     json::object out = bench_json("profile", options.bench, bench);

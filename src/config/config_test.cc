@@ -49,6 +49,7 @@ TEST(Config, ReadsBackWhatItPrints) {
   options.device = "cpu";
   options.threads = 2;
   options.dtype = "bf16";
+  options.kv_dtype = "fp8";
   options.graphs = "full-and-piecewise";
   options.decode_ladder = Sizes{"step:4", {}};
   options.token_ladder = Sizes{"", {1, 16, 4096}};

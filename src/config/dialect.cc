@@ -224,6 +224,12 @@ void Draft::put_dtype() {
   put("dtype", is_half ? "f16" : dtype == "bfloat16" ? "bf16" : "f32", {"dtype"});
 }
 
+void Draft::put_kv_dtype(std::string_view name) {
+  const std::string dtype = text(name);
+  if (dtype == "auto") return;
+  put("kv_dtype", dtype == "bfloat16" ? "bf16" : "fp8", {name});
+}
+
 void Draft::note(std::string_view name, std::string text) {
   const auto place = given_.find(name);
   config_.notes.push_back({place == given_.end() ? 0 : place->second.value.line, std::move(text)});

@@ -130,6 +130,8 @@ class Draft {
   void put_default(std::string_view option, std::string value, std::string because);
   // Sets the dtype from the key `dtype` in PyTorch's words; "auto" leaves it to the checkpoint.
   void put_dtype();
+  // Sets the dtype of KV from this key: "auto" leaves it to the model, any "fp8" is e4m3.
+  void put_kv_dtype(std::string_view name);
   // Something to know about a key's meaning here.
   void note(std::string_view name, std::string text);
   // Throws kUsage at the key.

@@ -75,8 +75,8 @@ constexpr ForeignKey kKeys[] = {
     {.name = "kv_cache_dtype",
      .type = Type::kText,
      .fallback = "auto",
-     .accepts = "auto",
-     .why = "KV has the model's dtype"},
+     .accepts = "auto|bfloat16|fp8_e4m3",
+     .why = "KV is kept in the model's dtype, bfloat16 or e4m3"},
     {.name = "quantization", .type = Type::kAny, .why = "there are no quantized weights"},
     {.name = "attention_backend", .type = Type::kAny, .why = kOwnKernels},
     {.name = "sampling_backend", .type = Type::kAny, .why = kOwnKernels},
@@ -211,6 +211,7 @@ void derive(Draft& draft) {
             {"disable_overlap_schedule"});
   draft.put_default("above_ladder", "eager", "SGLang runs larger steps eager");
   draft.put_dtype();
+  draft.put_kv_dtype("kv_cache_dtype");
 }
 
 }  // namespace

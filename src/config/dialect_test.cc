@@ -231,6 +231,16 @@ TEST(Sglang, MapsTheRestOfItsFlags) {
   EXPECT_FALSE(config.options.decode_ladder.has_value());
 }
 
+TEST(Dialects, MapTheDtypeOfKv) {
+  EXPECT_EQ(read("kv-cache-dtype: fp8\nmax-num-seqs: 4\n").options.kv_dtype, "fp8");
+  EXPECT_EQ(read("--kv-cache-dtype fp8_e4m3 --max-num-seqs 4").options.kv_dtype, "fp8");
+  EXPECT_EQ(read("--kv-cache-dtype fp8_e4m3 --max-running-requests 4").options.kv_dtype, "fp8");
+  EXPECT_EQ(read("--kv-cache-dtype bfloat16 --max-running-requests 4").options.kv_dtype, "bf16");
+  EXPECT_EQ(read("kv_cache_config:\n  dtype: fp8\n  tokens_per_block: 32\n").options.kv_dtype,
+            "fp8");
+  EXPECT_FALSE(read("kv_cache_dtype: auto\nmax-num-seqs: 4\n").options.kv_dtype.has_value());
+}
+
 TEST(Sglang, NamesWhatCannotBe) {
   EXPECT_NE(problem("--disable-cuda-graph\n--enable-piecewise-cuda-graph\n")
                 .find("c.yml:2: enable_piecewise_cuda_graph and disable_cuda_graph contradict"),
@@ -314,7 +324,7 @@ TEST(Vllm, NamesWhatCannotBe) {
   EXPECT_NE(problem("cudagraph_capture_sizes: [1, 2]\nmax_cudagraph_capture_size: 4\n")
                 .find("c.yml:2: max_cudagraph_capture_size 4 is not the largest"),
             std::string::npos);
-  EXPECT_EQ(refused(read("enable-prefix-caching: true\nkv-cache-dtype: fp8\n"
+  EXPECT_EQ(refused(read("enable-prefix-caching: true\nkv-cache-dtype: fp8_e5m2\n"
                          "tensor-parallel-size: 4\nmax-num-seqs: 4\n")),
             (Keys{"enable_prefix_caching", "kv_cache_dtype", "tensor_parallel_size"}));
   EXPECT_TRUE(read("--no-enable-prefix-caching --max-num-seqs 4").refused.empty());

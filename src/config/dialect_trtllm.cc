@@ -109,8 +109,8 @@ constexpr ForeignKey kKeys[] = {
     {.name = "kv_cache_config.dtype",
      .type = Type::kText,
      .fallback = "auto",
-     .accepts = "auto",
-     .why = "KV has the model's dtype"},
+     .accepts = "auto|fp8",
+     .why = "KV is kept in the model's dtype or in e4m3"},
     {.name = "kv_cache_config.host_cache_size",
      .type = Type::kInt,
      .fallback = "0",
@@ -255,6 +255,7 @@ void derive(Draft& draft) {
             {"disable_overlap_scheduler"});
   draft.put_default("above_ladder", "eager", "TensorRT-LLM runs larger steps eager");
   draft.put_dtype();
+  draft.put_kv_dtype("kv_cache_config.dtype");
 }
 
 }  // namespace

@@ -118,8 +118,8 @@ constexpr ForeignKey kKeys[] = {
     {.name = "kv_cache_dtype",
      .type = Type::kText,
      .fallback = "auto",
-     .accepts = "auto",
-     .why = "KV has the model's dtype"},
+     .accepts = "auto|bfloat16|fp8|fp8_e4m3",
+     .why = "KV is kept in the model's dtype, bfloat16 or e4m3"},
     {.name = "quantization", .type = Type::kAny, .why = "there are no quantized weights"},
     {.name = "attention_backend", .type = Type::kAny, .why = kOwnKernels},
     {.name = "speculative_config", .type = Type::kAny, .why = "there is no speculative decoding"},
@@ -238,6 +238,7 @@ void derive(Draft& draft) {
     draft.put("overlap", draft.flag("async_scheduling") ? "on" : "off", {"async_scheduling"});
   draft.put_default("above_ladder", "eager", "vLLM runs larger steps eager");
   draft.put_dtype();
+  draft.put_kv_dtype("kv_cache_dtype");
 }
 
 }  // namespace

@@ -22,7 +22,10 @@ constexpr Option kOptions[] = {
     {"threads", &Options::threads, "threads", "one per processor", "", 1, 1024,
      "Threads of the CPU device"},
     {"dtype", &Options::dtype, "", "the checkpoint's", "f32|f16|bf16", 0, 0,
-     "Element type of weights, activations and KV"},
+     "Element type of weights and activations"},
+    {"kv_dtype", &Options::kv_dtype, "", "auto", "auto|f32|f16|bf16|fp8", 0, 0,
+     "What K and V are kept in: auto is the dtype of the activations, fp8 is e4m3 without scales, "
+     "half the memory of 16 bits"},
     {"graphs", &Options::graphs, "", "auto",
      "auto|none|piecewise|full|full-decode-only|full-and-piecewise", 0, 0,
      "How steps run: none launches everything, piecewise replays the recorded segments between "

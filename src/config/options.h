@@ -32,6 +32,7 @@ struct Options {
   std::optional<std::string> device;
   std::optional<int64_t> threads;
   std::optional<std::string> dtype;
+  std::optional<std::string> kv_dtype;
   std::optional<std::string> graphs;
   std::optional<Sizes> decode_ladder;
   std::optional<Sizes> token_ladder;

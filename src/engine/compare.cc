@@ -21,11 +21,12 @@ double element(const std::byte* data, DType dtype) {
   if (dtype == DType::kF32) return read(float{});
   if (dtype == DType::kI32) return read(int32_t{});
   if (dtype == DType::kI64) return read(int64_t{});
-  const auto read_half = [&]<typename T>(T value) {
+  const auto read_narrow = [&]<typename T>(T value) {
     std::memcpy(&value.bits, data, sizeof(value.bits));
     return static_cast<double>(static_cast<float>(value));
   };
-  return dtype == DType::kF16 ? read_half(Float16{}) : read_half(BFloat16{});
+  if (dtype == DType::kFP8) return read_narrow(Float8{});
+  return dtype == DType::kF16 ? read_narrow(Float16{}) : read_narrow(BFloat16{});
 }
 
 // `eager` and `other` hold a value's padded rows, dense. Only the rows of the request are compared:

@@ -21,6 +21,7 @@ double seconds() {
 model::GraphOptions graph_options(const model::ModelConfig& config, const LoadOptions& options,
                                   int64_t num_pages) {
   return {.dtype = options.dtype.value_or(config.dtype),
+          .kv_dtype = options.kv_dtype,
           .num_pages = num_pages,
           .page_size = options.page_size,
           .max_seq_len = options.limits.max_seq_len,
@@ -76,12 +77,16 @@ passes::Compiled compile_model(const model::ModelConfig& config, const LoadOptio
 
 LoadedModel::LoadedModel(Device& device, const ModelSource& source, const LoadOptions& options)
     : config_(source.config),
+      dtype_(options.dtype.value_or(config_.dtype)),
+      kv_dtype_(options.kv_dtype.value_or(dtype_)),
       limits_(options.limits),
       page_size_(options.page_size),
       compiled_{passes::Program(ir::Graph("")), {}} {
   const double start = seconds();
   context_bytes_ = device.used_bytes().value_or(0);
   check_limits(config_, options);
+  if (kv_dtype_ == DType::kFP8 && device.kind() == DeviceKind::kCuda)
+    log::warning("K and V in fp8: these kernels have run in emulation only, not yet on a GPU");
   const int64_t wanted = options.kv_tokens.value_or(limits_.max_batch_size * limits_.max_seq_len);
   const int64_t wanted_pages = std::max<int64_t>(1, (wanted + page_size_ - 1) / page_size_);
   compiled_ = compile_model(config_, options, wanted_pages);

@@ -26,8 +26,9 @@ struct LoadOptions : runtime::ExecutorOptions {
   // less the reserve.
   double free_memory_fraction = 1;
   runtime::MemoryAmount memory_reserve;
-  int64_t page_size = 32;      // 16, 32 or 64
-  std::optional<DType> dtype;  // absent: the checkpoint's
+  int64_t page_size = 32;         // 16, 32 or 64
+  std::optional<DType> dtype;     // absent: the checkpoint's
+  std::optional<DType> kv_dtype;  // of K and V as they are kept; absent: dtype
   model::LogitsRows logits = model::LogitsRows::kLast;
   std::vector<std::string> disabled_passes;
 };
@@ -54,6 +55,9 @@ class LoadedModel {
   LoadedModel& operator=(const LoadedModel&) = delete;
 
   [[nodiscard]] const model::ModelConfig& config() const { return config_; }
+  // Of weights and activations, and of K and V as they are kept.
+  [[nodiscard]] DType dtype() const { return dtype_; }
+  [[nodiscard]] DType kv_dtype() const { return kv_dtype_; }
   [[nodiscard]] const passes::Compiled& compiled() const { return compiled_; }
   [[nodiscard]] runtime::Executor& executor() { return *executor_; }
   [[nodiscard]] const runtime::RecordingStats& recording_stats() const {
@@ -84,6 +88,8 @@ class LoadedModel {
                                        int64_t wanted) const;
 
   model::ModelConfig config_;
+  DType dtype_;
+  DType kv_dtype_;
   runtime::Limits limits_;
   int64_t page_size_;
   int64_t num_pages_;

@@ -134,6 +134,22 @@ TEST_P(SleepTest, TwentySleepsBetweenTheStepsOf32SequencesChangeNoToken) {
   }
 }
 
+TEST_P(SleepTest, KvInFp8ComesBackToo) {
+  LoadOptions narrow = options();
+  narrow.kv_dtype = DType::kFP8;
+  LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), narrow);
+  EXPECT_EQ(model.kv_dtype(), DType::kFP8);
+  Decode awake(model);
+  awake.finish();
+  Decode sleeper(model);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(sleeper.step());
+    sleeper.engine().sleep(SleepDepth::kKv);
+    sleeper.engine().wake();
+  }
+  EXPECT_TRUE(sleeper.finish() == awake);
+}
+
 TEST_P(SleepTest, WeightsOfACheckpointComeBackFromTheFileAsLongAsItIsTheSame) {
   namespace fs = std::filesystem;
   const fs::path dir = fs::path(::testing::TempDir()) / fmt::format("encore_sleep_{}", GetParam());

@@ -25,6 +25,7 @@ struct Trial {
   std::vector<int64_t> sequences = {1, 2, 4, 8};
   std::vector<int64_t> tokens = {8, 32, 96};
   std::optional<DType> dtype;  // the model's
+  std::optional<DType> kv_dtype;
   bool persistent = false;
 };
 
@@ -77,6 +78,7 @@ class ThreeWays {
     options.tokens = runtime::Ladder(trial.tokens);
     options.kv_tokens = 4096;
     options.dtype = trial.dtype;
+    options.kv_dtype = trial.kv_dtype;
     options.persistent = trial.persistent;
     return options;
   }
@@ -183,6 +185,18 @@ TEST_P(ThreeWaysTest, MixedStepsAgreeBitForBit) {
           eager, mixed_trace(*device_, {.kind = kind, .graphs = Graphs::kAuto, .poison = poison})));
     }
   }
+}
+
+TEST_P(ThreeWaysTest, StepsAgreeBitForBitWithKvInFp8) {
+  const auto trial = [](Graphs graphs, Poison poison) {
+    return Trial{.graphs = graphs, .poison = poison, .kv_dtype = DType::kFP8};
+  };
+  const Bits uniform = uniform_trace(*device_, trial(Graphs::kNone, Poison::kNone), 3);
+  EXPECT_FALSE(same(uniform, uniform_trace(*device_, {.graphs = Graphs::kNone}, 3)));
+  for (const Graphs graphs : {Graphs::kPiecewise, Graphs::kFull})
+    EXPECT_TRUE(same(uniform, uniform_trace(*device_, trial(graphs, Poison::kNaN), 3)));
+  const Bits mixed = mixed_trace(*device_, trial(Graphs::kNone, Poison::kNone));
+  EXPECT_TRUE(same(mixed, mixed_trace(*device_, trial(Graphs::kAuto, Poison::kNaN))));
 }
 
 TEST_P(ThreeWaysTest, ASequenceIsTheSameAloneAndAmongFifteenOthers) {

@@ -31,7 +31,7 @@ Layer find_layer(const std::string& name) {
 
 std::vector<ops::Builder::Cache> add_caches(ir::Graph& graph, const ModelConfig& config,
                                             const GraphOptions& options) {
-  const ir::Type type{options.dtype,
+  const ir::Type type{options.kv_dtype.value_or(options.dtype),
                       {options.num_pages, config.num_kv_heads, options.page_size, config.head_dim}};
   std::vector<ops::Builder::Cache> caches;
   for (int64_t i = 0; i < config.num_layers; ++i) {
@@ -112,8 +112,8 @@ ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
   return graph;
 }
 
-int64_t kv_bytes_per_token(const ModelConfig& config, DType dtype) {
-  return 2 * config.num_layers * config.kv_size() * size_of(dtype);
+int64_t kv_bytes_per_token(const ModelConfig& config, DType kv_dtype) {
+  return 2 * config.num_layers * config.kv_size() * size_of(kv_dtype);
 }
 
 }  // namespace encore::model

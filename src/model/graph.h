@@ -21,6 +21,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "ir/graph.h"
 #include "model/config.h"
@@ -44,18 +45,19 @@ enum class LogitsRows : uint8_t {
 };
 
 struct GraphOptions {
-  DType dtype = DType::kBF16;   // of weights, activations and KV
-  int64_t num_pages = 64;       // P
-  int64_t page_size = 32;       // S
-  int64_t max_seq_len = 4096;   // Units: tokens; N = ceil(max_seq_len / S)
-  int64_t max_batch_size = 64;  // M
+  DType dtype = DType::kBF16;     // of weights and activations
+  std::optional<DType> kv_dtype;  // of K and V as they are kept; absent: dtype
+  int64_t num_pages = 64;         // P
+  int64_t page_size = 32;         // S
+  int64_t max_seq_len = 4096;     // Units: tokens; N = ceil(max_seq_len / S)
+  int64_t max_batch_size = 64;    // M
   LogitsRows logits = LogitsRows::kLast;
 };
 
 // Errors: kUnsupported when no builder knows the architecture, listing those that exist.
 ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options);
 
-// Bytes of K and V that one token takes over all layers.
-int64_t kv_bytes_per_token(const ModelConfig& config, DType dtype);
+// Bytes of K and V that one token takes over all layers, kept in `kv_dtype`.
+int64_t kv_bytes_per_token(const ModelConfig& config, DType kv_dtype);
 
 }  // namespace encore::model

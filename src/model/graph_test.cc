@@ -72,6 +72,20 @@ TEST(BuildGraph, MakesVerifiedGraphsOfEveryPresetInEveryDtype) {
   }
 }
 
+TEST(BuildGraph, KeepsKvInTheDtypeAskedForAndComputesInTheModels) {
+  GraphOptions options = kOptions;
+  options.kv_dtype = DType::kFP8;
+  const ir::Graph graph = build_graph(small("LlamaForCausalLM"), options);
+  EXPECT_NO_THROW(ir::verify(graph));
+  for (const ir::ValueId state : graph.values_of_kind(ir::ValueKind::kState))
+    EXPECT_EQ(graph.value(state).type.dtype, DType::kFP8) << graph.value(state).name;
+  for (const ir::Node& node : graph.nodes()) {
+    if (node.op->name != "attention") continue;
+    EXPECT_EQ(graph.value(node.outputs[0]).type.dtype, DType::kBF16);
+  }
+  EXPECT_EQ(ir::print(ir::parse(ir::print(graph), ops::standard())), ir::print(graph));
+}
+
 TEST(BuildGraph, GivesLogitsOfEveryTokenWhenAskedAndSamplesNothing) {
   GraphOptions options = kOptions;
   options.logits = LogitsRows::kAll;
@@ -98,6 +112,7 @@ TEST(BuildGraph, ListsTheArchitecturesItKnows) {
 
 TEST(KvBytesPerToken, CountsBothCachesOfAllLayers) {
   EXPECT_EQ(kv_bytes_per_token(*preset("llama-3.1-8b"), DType::kBF16), 2 * 32 * 8 * 128 * 2);
+  EXPECT_EQ(kv_bytes_per_token(*preset("llama-3.1-8b"), DType::kFP8), 2 * 32 * 8 * 128);
 }
 
 }  // namespace

@@ -95,6 +95,22 @@ void check_unchanged(const std::vector<FileStamp>& loaded) {
   }
 }
 
+// Says so where a checkpoint brings scales for KV of 8 bits and the graph keeps such KV.
+void warn_of_kv_scales(const ir::Graph& graph, const Checkpoint& checkpoint) {
+  const auto is_fp8 = [&](ir::ValueId id) { return graph.value(id).type.dtype == DType::kFP8; };
+  const auto states = graph.values_of_kind(ir::ValueKind::kState);
+  if (std::none_of(states.begin(), states.end(), is_fp8)) return;
+  for (const SafetensorsFile& file : checkpoint.files()) {
+    for (const std::string_view name : file.names()) {
+      const std::string_view last = name.substr(name.rfind('.') + 1);
+      if (last != "k_scale" && last != "v_scale") continue;
+      log::warning("{}: {} and its like are not read: K and V are kept in fp8 without scales",
+                   file.path().string(), name);
+      return;
+    }
+  }
+}
+
 }  // namespace
 
 Weights::Weights(const ir::Graph& graph, WeightSource source, Device& device)
@@ -124,6 +140,7 @@ void Weights::fill(StagedCopy& copy) {
 void Weights::fill_from(const std::filesystem::path& dir, StagedCopy& copy) {
   check_unchanged(loaded_files_);
   const Checkpoint checkpoint(dir);
+  warn_of_kv_scales(graph_, checkpoint);
   const auto ids = graph_.values_of_kind(ir::ValueKind::kWeight);
   std::vector<std::vector<Piece>> pieces;
   for (const ir::ValueId id : ids) {

@@ -89,6 +89,19 @@ TEST_F(WeightsTest, WritesConstants) {
   EXPECT_EQ(std::vector<float>(c.as<float>(), c.as<float>() + 3), (std::vector<float>{1, 0.5, -2}));
 }
 
+TEST_F(WeightsTest, SaysThatScalesOfKvAreNotReadWhereKvIsOf8Bits) {
+  NamedShapes tensors = tiny_llama_tensors();
+  tensors.push_back({"model.layers.0.self_attn.k_scale", {1}});
+  write_all(dir_, {{"model.safetensors", safetensors(tensors)}});
+  const auto told = [&](const std::string& cache) {
+    testing::internal::CaptureStderr();
+    load("  weight %c: f32[1] = constant(1)\n  state %k: " + cache + "[4,1,16,4]\n");
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_NE(told("fp8").find("model.layers.0.self_attn.k_scale"), std::string::npos);
+  EXPECT_EQ(told("bf16").find("k_scale"), std::string::npos);
+}
+
 TEST_F(WeightsTest, NamesATensorThatIsMissingOrHasAnotherShape) {
   EXPECT_NE(error_of("  weight %w: bf16[4,4] = \"no.such.weight\"\n").find("no.such.weight"),
             std::string::npos);

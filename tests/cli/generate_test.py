@@ -38,6 +38,11 @@ class GenerateTest(CliTest):
                     walked = {step["mode"] for step in output["stats"]["steps"] if step["q"] == 1}
                     self.assertEqual(walked, {{"none": "eager", "auto": "full"}.get(mode, mode)})
 
+    def test_kv_in_fp8_gives_the_same_ids_in_every_mode(self):
+        base = ["--model", self.model, "--prompt-ids", "5,6,7,8,9,10,11", "--max-tokens", "16", "--kv-dtype", "fp8"]
+        outputs = [self.ids(*base, "--graphs", mode) for mode in MODES]
+        self.assertEqual([output["ids"] for output in outputs], [outputs[0]["ids"]] * len(MODES))
+
     def test_chunks_and_page_sizes_do_not_change_greedy_ids(self):
         prompt = ",".join(str(11 * i % 320) for i in range(100))
         base = ["--model", self.model, "--prompt-ids", prompt, "--max-tokens", "8"]

@@ -156,6 +156,12 @@ class BenchTest(CliTest):
         self.assertEqual([case["kv_bytes"] for case in output["cases"]], [98 * bytes_per_token, 10 * bytes_per_token])
         for case in output["cases"]:
             self.assertGreater(case["chain"]["us"], 0)
+        narrow = json.loads(self.run_encore(*common, "--lengths", "64,2x17,0", "--kv-dtype", "fp8", "--json").stdout)
+        self.assertEqual((narrow["dtype"], narrow["kv_dtype"]), ("f32", "fp8"))
+        self.assertEqual(narrow["cases"][0]["kv_bytes"], 98 * bytes_per_token / 4)
+        self.assertIn("f32 with KV in fp8", self.run_encore(*common, "--lengths", "16", "--kv-dtype", "fp8").stdout)
+        self.assertIn("kv_dtype is auto, f32, f16, bf16 or fp8, not 'e4m3'",
+                      self.run_encore(*common, "--lengths", "16", "--kv-dtype", "e4m3", code=2).stderr)
         self.assertIn("of read", self.run_encore(*common, "--lengths", "16").stdout)
         self.assertIn("fused_attention.cpu", self.run_encore(*common, "--lengths", "16,0", "--rope").stdout)
         for wrong, says in (("65", "--max-context"), ("3x", "not a list"), ("9999x1", "more than 4096")):
