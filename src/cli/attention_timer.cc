@@ -6,6 +6,7 @@
 #include <numeric>
 #include <random>
 
+#include "backend/replay_time.h"
 #include "cli/bench.h"
 
 namespace encore::cli {

@@ -161,35 +161,8 @@ StepCost step_cost(const ir::Graph& graph, const ir::Sizes& sizes) {
   return total;
 }
 
-double quantile(std::vector<double> values, double share) {
-  ENCORE_CHECK(!values.empty());
-  std::sort(values.begin(), values.end());
-  const double place = share * static_cast<double>(values.size() - 1);
-  const auto below = static_cast<size_t>(place);
-  const size_t above = std::min(below + 1, values.size() - 1);
-  return values[below] + (values[above] - values[below]) * (place - static_cast<double>(below));
-}
-
-double median(std::vector<double> values) {
-  return quantile(std::move(values), 0.5);
-}
-
 double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-double median_replay_us(Device& device, Stream& stream, const Recording& recording, int runs) {
-  const auto start = device.create_event();
-  const auto end = device.create_event();
-  std::vector<double> times;
-  for (int i = 0; i <= runs; ++i) {
-    stream.record(*start);
-    stream.replay(recording);
-    stream.record(*end);
-    stream.synchronize();
-    if (i > 0) times.push_back(end->milliseconds_since(*start) * 1e3);
-  }
-  return median(times);
 }
 
 double thread_cpu_seconds() {

@@ -76,12 +76,6 @@ struct StepCost {
 };
 StepCost step_cost(const ir::Graph& graph, const ir::Sizes& sizes);
 
-// The value below which `share` of them lie, interpolated. There is at least one.
-double quantile(std::vector<double> values, double share);
-double median(std::vector<double> values);
-// Of that many replays after one that warms up, the median by the device's events.
-// Units: microseconds.
-double median_replay_us(Device& device, Stream& stream, const Recording& recording, int runs);
 double now_seconds();
 double thread_cpu_seconds();  // of the calling thread, waiting that spins included
 

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/statistics.h"
 #include "cli/bench.h"
 #include "cli/decoding.h"
 #include "cli/open.h"

@@ -7,6 +7,7 @@
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
+#include "backend/replay_time.h"
 #include "backend/tuning.h"
 #include "base/error.h"
 #include "cli/bench.h"

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "backend/random.h"
+#include "backend/replay_time.h"
 #include "base/error.h"
 #include "cli/bench.h"
 #include "cli/open.h"

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/statistics.h"
 #include "cli/bench.h"
 #include "cli/open.h"
 #include "cli/output.h"

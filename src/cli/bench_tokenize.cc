@@ -19,6 +19,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/statistics.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
 #include "text/tokenizer.h"
@@ -42,12 +43,6 @@ struct Speed {
   int64_t num_tokens = 0;
   double seconds = 0;  // the median
 };
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
 
 // Sentences, code and other scripts, with frequent and rare words as in real text.
 std::string sample_text() {

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "base/statistics.h"
 #include "cli/bench.h"
 #include "engine/trial_step.h"
 

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 
 #include "base/log.h"
+#include "base/statistics.h"
 #include "cli/bench.h"
 #include "cli/ladder_report.h"
 #include "cli/open.h"

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/statistics.h"
 
 namespace encore::runtime {
 namespace {
@@ -14,13 +15,6 @@ Histogram to_histogram(const std::map<int64_t, int64_t>& counts) {
   for (const auto& [size, steps] : counts)
     histogram.push_back({size, steps});
   return histogram;
-}
-
-double median(std::vector<double>& values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  if (values.size() % 2 == 1) return *middle;
-  return (*middle + *std::max_element(values.begin(), middle)) / 2;
 }
 
 // Sizes whose times fall are pooled to their mean, until none falls.

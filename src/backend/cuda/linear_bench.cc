@@ -21,6 +21,7 @@
 #include "backend/cuda/fewrow.h"
 #include "backend/device.h"
 #include "backend/fused_linear.h"
+#include "backend/replay_time.h"
 #include "backend/tuning.h"
 
 namespace encore {
@@ -132,18 +133,7 @@ class Bench {
     for (const BoundLaunch& bound : launches)
       launch(bound);
     const auto recording = scope.finish();
-    const auto start = device_->create_event();
-    const auto end = device_->create_event();
-    std::vector<double> times;
-    for (int i = 0; i < kReplays; ++i) {
-      stream_->record(*start);
-      stream_->replay(*recording);
-      stream_->record(*end);
-      end->synchronize();
-      times.push_back(end->milliseconds_since(*start) * 1000 / static_cast<double>(copies));
-    }
-    std::nth_element(times.begin(), times.begin() + kReplays / 2, times.end());
-    return times[kReplays / 2];
+    return median_replay_us(*device_, *stream_, *recording, kReplays) / static_cast<double>(copies);
   }
 
   // Largest difference from the plain kernel over the root mean square of its outputs; not a number

@@ -16,6 +16,7 @@
 
 #include "backend/cuda/persistent.h"
 #include "backend/device.h"
+#include "backend/replay_time.h"
 
 namespace encore {
 namespace {
@@ -186,18 +187,7 @@ class Bench {
     RecordingScope scope(*stream_);
     launch_all();
     const auto recording = scope.finish();
-    const auto start = device_->create_event();
-    const auto end = device_->create_event();
-    std::vector<double> times;
-    for (int i = 0; i < kReplays; ++i) {
-      stream_->record(*start);
-      stream_->replay(*recording);
-      stream_->record(*end);
-      end->synchronize();
-      times.push_back(end->milliseconds_since(*start) * 1000);
-    }
-    std::nth_element(times.begin(), times.begin() + kReplays / 2, times.end());
-    return {times[kReplays / 2], bits};
+    return {median_replay_us(*device_, *stream_, *recording, kReplays), bits};
   }
 
   std::unique_ptr<Device> device_;
