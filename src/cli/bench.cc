@@ -65,6 +65,15 @@ void add_runs_option(CLI::App& verb, BenchOptions& options) {
       ->type_name("N");
 }
 
+void add_replays_option(CLI::App& verb, std::optional<int>& runs) {
+  verb.add_option("--runs", runs, "Replays, of which the median counts. Default: 15, on the CPU 3")
+      ->check(CLI::Range(1, 1000));
+}
+
+int num_replays(std::optional<int> runs, const Device& device) {
+  return runs.value_or(device.kind() == DeviceKind::kCpu ? 3 : 15);
+}
+
 engine::LoadOptions decode_load_options(const BenchOptions& options) {
   CommonOptions common = options.common;
   if (common.graphs.empty()) common.graphs = "auto";

@@ -34,6 +34,9 @@ void add_bench_options(CLI::App& verb, BenchOptions& options);
 void add_bench_model_options(CLI::App& verb, BenchOptions& options);
 void add_batch_option(CLI::App& verb, BenchOptions& options);  // --batch
 void add_runs_option(CLI::App& verb, BenchOptions& options);   // --runs
+// --runs of a benchmark that replays one op's launches, and how many it is on that device.
+void add_replays_option(CLI::App& verb, std::optional<int>& runs);
+int num_replays(std::optional<int> runs, const Device& device);
 
 // A device with a model on it that can walk every mode to be compared.
 struct Bench {

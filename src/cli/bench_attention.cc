@@ -106,7 +106,7 @@ void bench_attention(const Options& options) {
   shape.kv_dtype = parse_dtype(options.common.kv_dtype).value_or(shape.dtype);
   shape.page_size = options.common.page_size;
   AttentionTimer timer(shape, *device, all);
-  const int runs = options.runs.value_or(device->kind() == DeviceKind::kCpu ? 3 : 15);
+  const int runs = num_replays(options.runs, *device);
 
   Table table(
       {"sequences", "kernel", "KV", "chain us", "TB/s", "of read", "alone us", "TB/s", "of read"});
@@ -181,9 +181,7 @@ void add_bench_attention(CLI::App& bench) {
         "KV that launches read in turn, in MiB")
       ->capture_default_str();
   count("--page-size", options->common.page_size, 1024, "Slots of a page")->capture_default_str();
-  verb->add_option("--runs", options->runs,
-                   "Replays, of which the median counts. Default: 15, on the CPU 3")
-      ->check(CLI::Range(1, 1000));
+  add_replays_option(*verb, options->runs);
   add_device_options(*verb, options->common);
   add_dtype_option(*verb, options->common);
   add_json_flag(*verb, options->json);

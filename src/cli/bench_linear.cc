@@ -64,7 +64,7 @@ class ChainTimer {
       : device_(device),
         graph_(graph),
         rotation_(options.rotation_mb.value_or(on_cpu() ? 256 : 2048) << 20),
-        runs_(options.runs.value_or(on_cpu() ? 3 : 15)),
+        runs_(num_replays(options.runs, device)),
         stream_(device.create_stream()) {}
 
   struct Timing {
@@ -223,9 +223,7 @@ void add_bench_linear(CLI::App& bench) {
   verb->add_option("--rotation-mb", options->rotation_mb,
                    "Weights that are read in turn, in MiB. Default: 2048, on the CPU 256")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 16));
-  verb->add_option("--runs", options->runs,
-                   "Replays, of which the median counts. Default: 15, on the CPU 3")
-      ->check(CLI::Range(1, 1000));
+  add_replays_option(*verb, options->runs);
   add_device_options(*verb, options->common);
   add_dtype_option(*verb, options->common);
   add_json_flag(*verb, options->json);

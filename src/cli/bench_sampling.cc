@@ -121,7 +121,7 @@ class SampleTimer {
       stream_->launch(attributes, launches[i % launches.size()], step_shape());
     }
     const auto recording = scope.finish();
-    const int runs = options_.runs.value_or(on_cpu() ? 3 : 15);
+    const int runs = num_replays(options_.runs, device_);
     return median_replay_us(device_, *stream_, *recording, runs) / static_cast<double>(count);
   }
 
@@ -259,9 +259,7 @@ void add_bench_sampling(CLI::App& bench) {
   parameter("--top-k", options->params.top_k, "The k most likely tokens; 0: all");
   parameter("--top-p", options->params.top_p, "The smallest set with this probability, (0, 1]");
   parameter("--min-p", options->params.min_p, "At least this share of the largest, [0, 1)");
-  verb->add_option("--runs", options->runs,
-                   "Replays, of which the median counts. Default: 15, on the CPU 3")
-      ->check(CLI::Range(1, 1000));
+  add_replays_option(*verb, options->runs);
   add_device_options(*verb, options->common);
   add_json_flag(*verb, options->json);
   verb->callback([options] { bench_sampling(*options); });
