@@ -181,19 +181,11 @@ int choose_num_blocks(Device& device, int64_t num_rows, int64_t vocabulary) {
   const int64_t least = div_up(vocabulary, kMostTokens);
   int64_t num_blocks = std::min<int64_t>(kMaxBlocks, slots / std::max<int64_t>(num_rows, 1));
   for (; num_blocks > least; --num_blocks) {
-    cudaLaunchAttribute attribute{};
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim = {static_cast<unsigned>(num_blocks), 1, 1};
-    cudaLaunchConfig_t config{};
-    config.gridDim = dim3(static_cast<unsigned>(num_blocks));
-    config.blockDim = dim3(kThreads);
-    config.dynamicSmemBytes = static_cast<size_t>(shared_bytes(device));
-    config.attrs = &attribute;
-    config.numAttrs = 1;
-    int at_once = 0;
-    check(cudaOccupancyMaxActiveClusters(&at_once, sample_kernel, &config),
-          "cudaOccupancyMaxActiveClusters");
-    if (num_rows <= at_once) break;
+    const Grid grid{.blocks = dim3(static_cast<unsigned>(num_blocks)),
+                    .threads = kThreads,
+                    .shared_bytes = static_cast<size_t>(shared_bytes(device)),
+                    .cluster = static_cast<unsigned>(num_blocks)};
+    if (num_rows <= max_active_clusters(grid, sample_kernel)) break;
   }
   return static_cast<int>(std::min<int64_t>(std::max(num_blocks, least), kMaxBlocks));
 }
