@@ -1,7 +1,6 @@
 // Decode attention on a GPU, at lengths that are too long for the conformance suite: against the
 // plain kernel, whose bits do not depend on how work is dealt out.
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -128,52 +127,60 @@ class AttentionCudaTest : public CudaTest {
   DType kv_dtype_ = DType::kBF16;
 };
 
-float to_float(uint16_t bf16) {
-  return std::bit_cast<float>(static_cast<uint32_t>(bf16) << 16);
-}
-
 void expect_close(const std::vector<uint16_t>& got, const std::vector<uint16_t>& want,
                   int64_t head_size) {
   const auto size = static_cast<size_t>(head_size);
   for (size_t row = 0; row < want.size(); row += size) {
     float squares = 0;
     for (size_t i = row; i < row + size; ++i)
-      squares += to_float(want[i]) * to_float(want[i]);
+      squares += of_bf16(want[i]) * of_bf16(want[i]);
     const float typical = std::sqrt(squares / static_cast<float>(head_size));
     for (size_t i = row; i < row + size; ++i) {
-      const float x = to_float(want[i]);
-      ASSERT_NEAR(to_float(got[i]), x, 0.02F * typical + 0.008F * std::abs(x))
+      const float x = of_bf16(want[i]);
+      ASSERT_NEAR(of_bf16(got[i]), x, 0.02F * typical + 0.008F * std::abs(x))
           << "head " << row / size << " of all, element " << i - row;
     }
   }
 }
 
+constexpr DType kFP8 = DType::kFP8;
+
+struct Case {
+  Heads heads;
+  int q;
+  DType kv_dtype = DType::kBF16;
+
+  [[nodiscard]] std::string text() const {
+    return "heads " + std::to_string(heads.query) + "/" + std::to_string(heads.kv) + " of " +
+           std::to_string(heads.size) + ", q " + std::to_string(q) + ", KV " +
+           std::string(name(kv_dtype));
+  }
+};
+
+// Of a batch with short sequences, none at all, and a long one.
+std::vector<int64_t> uneven_lengths(int q) {
+  std::vector<int64_t> lengths(67, 0);
+  for (size_t i = 0; i < lengths.size(); ++i)
+    lengths[i] = i % 5 == 3 ? 0 : static_cast<int64_t>(q + i * i % 1500);
+  lengths[20] = 40000;
+  return lengths;
+}
+
 TEST_F(AttentionCudaTest, OneLongSequenceBesideShortAndEmptyOnesAgreesWithThePlainKernel) {
-  struct Case {
-    Heads heads;
-    int q;
-    DType kv_dtype = DType::kBF16;
-  };
-  constexpr DType kFP8 = DType::kFP8;
   for (const Case& c :
        {Case{{32, 8, 128}, 1}, Case{{32, 8, 128}, 9}, Case{{8, 2, 64}, 3}, Case{{12, 4, 96}, 5},
         Case{{16, 1, 256}, 1}, Case{{4, 2, 256}, 9}, Case{{32, 8, 128}, 1, kFP8},
         Case{{32, 8, 128}, 9, kFP8}, Case{{8, 2, 64}, 3, kFP8}, Case{{12, 4, 96}, 5, kFP8},
         Case{{16, 1, 256}, 1, kFP8}, Case{{4, 2, 256}, 9, kFP8}}) {
     kv_dtype_ = c.kv_dtype;
-    std::vector<int64_t> lengths(67, 0);
-    for (size_t i = 0; i < lengths.size(); ++i)
-      lengths[i] = i % 5 == 3 ? 0 : static_cast<int64_t>(c.q + i * i % 1500);
-    lengths[20] = 40000;
+    std::vector<int64_t> lengths = uneven_lengths(c.q);
     lengths[64] = 9000;
     const KernelArgs args = attention_args(c.heads, c.q, lengths);
     set_lengths(args, lengths);
     const auto want = run(args, bind("attention", args, "attention.plain"));
     const BoundLaunch decode = bind("attention", args, "attention.decode");
     const auto got = run(args, decode);
-    SCOPED_TRACE("heads " + std::to_string(c.heads.query) + "/" + std::to_string(c.heads.kv) +
-                 " of " + std::to_string(c.heads.size) + ", q " + std::to_string(c.q) + ", KV " +
-                 std::string(name(c.kv_dtype)));
+    SCOPED_TRACE(c.text());
     expect_close(got, want, c.heads.size);
     for (int repeat = 0; repeat < 5; ++repeat)
       EXPECT_TRUE(run(args, decode) == got) << "other bits, repeat " << repeat;
@@ -184,20 +191,20 @@ TEST_F(AttentionCudaTest, OneLongSequenceBesideShortAndEmptyOnesAgreesWithThePla
 
 TEST_F(AttentionCudaTest, ASequenceHasTheSameBitsWhateverTheOthersLengthsAre) {
   const Heads heads{32, 8, 128};
-  struct Case {
-    size_t batch;
+  struct Batch {
+    size_t size;
     int64_t longest;
     int64_t max_len;
   };
-  for (const Case& c : {Case{40, 20000, kMaxLen}, Case{3, 8000, 8192}, Case{8, 5000, 8192}}) {
-    SCOPED_TRACE(std::to_string(c.batch) + " sequences");
+  for (const Batch& c : {Batch{40, 20000, kMaxLen}, Batch{3, 8000, 8192}, Batch{8, 5000, 8192}}) {
+    SCOPED_TRACE(std::to_string(c.size) + " sequences");
     max_len_ = c.max_len;
-    const std::vector<int64_t> room(c.batch, c.longest);
+    const std::vector<int64_t> room(c.size, c.longest);
     const KernelArgs args = attention_args(heads, 1, room);
     const BoundLaunch decode = bind("attention", args, "attention.decode");
     std::mt19937 random(3);
     const auto row = static_cast<std::ptrdiff_t>(heads.query * heads.size);
-    const auto chosen = static_cast<std::ptrdiff_t>(c.batch / 2);
+    const auto chosen = static_cast<std::ptrdiff_t>(c.size / 2);
     for (const int64_t length :
          {int64_t{1}, int64_t{64}, int64_t{65}, int64_t{1000}, int64_t{4097}, c.longest}) {
       std::vector<uint16_t> first;
@@ -315,25 +322,14 @@ TEST_F(AttentionCudaTest, OverlappingLaunchesSeeTheKeysAndValuesOfNewTokens) {
 // Where rotation and cache write are in the launch, bits of the output and of the caches are those
 // of the launches that they were, whatever share of the work a block has.
 TEST_F(AttentionCudaTest, RotationAndCacheWriteInTheLaunchLeaveTheBitsOfTheirParts) {
-  struct Case {
-    Heads heads;
-    int q;
-    DType kv_dtype = DType::kBF16;
-  };
-  constexpr DType kFP8 = DType::kFP8;
   for (const Case& c :
        {Case{{32, 8, 128}, 1}, Case{{32, 8, 128}, 8}, Case{{8, 2, 64}, 3}, Case{{12, 4, 96}, 5},
         Case{{16, 1, 256}, 1}, Case{{4, 2, 256}, 9}, Case{{32, 8, 128}, 1, kFP8},
         Case{{32, 8, 128}, 8, kFP8}, Case{{8, 2, 64}, 3, kFP8}, Case{{12, 4, 96}, 5, kFP8},
         Case{{16, 1, 256}, 1, kFP8}, Case{{4, 2, 256}, 9, kFP8}}) {
     kv_dtype_ = c.kv_dtype;
-    SCOPED_TRACE("heads " + std::to_string(c.heads.query) + "/" + std::to_string(c.heads.kv) +
-                 " of " + std::to_string(c.heads.size) + ", q " + std::to_string(c.q) + ", KV " +
-                 std::string(name(c.kv_dtype)));
-    std::vector<int64_t> lengths(67, 0);
-    for (size_t i = 0; i < lengths.size(); ++i)
-      lengths[i] = i % 5 == 3 ? 0 : static_cast<int64_t>(c.q + i * i % 1500);
-    lengths[20] = 40000;
+    SCOPED_TRACE(c.text());
+    std::vector<int64_t> lengths = uneven_lengths(c.q);
     const KernelArgs attention = attention_args(c.heads, c.q, lengths);
     set_lengths(attention, lengths);
     const KernelArgs parts = fused_args(c.heads, attention, lengths, 11, c.q % 2 == 1);

@@ -12,6 +12,10 @@
 
 namespace encore {
 
+inline float of_bf16(uint16_t bits) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16U);
+}
+
 class CudaTest : public testing::Test {
  protected:
   void SetUp() override {

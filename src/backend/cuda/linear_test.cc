@@ -265,10 +265,6 @@ TEST_F(CudaTest, LinearOfRowsForWhichTwoKernelsCompeteAgreesWithThePlainOne) {
   }
 }
 
-float of_bf16(uint16_t bits) {
-  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16U);
-}
-
 TEST_F(CudaTest, FusedLinearOfRowsForWhichTwoKernelsCompeteAgreesWithItsParts) {
   device_->tuner().configure({.tune = Tune::kFresh, .cache = {}});
   const Tuner::Phase tuning(device_->tuner());
