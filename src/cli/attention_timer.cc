@@ -77,8 +77,7 @@ int64_t AttentionTimer::copy_bytes(const AttentionCase& c) const {
   return 2 * num_pages(c) * page_bytes();
 }
 int64_t AttentionTimer::num_copies(const AttentionCase& c) const {
-  const int64_t rotation = shape_.rotation_mb << 20;
-  return std::clamp<int64_t>((rotation + copy_bytes(c) - 1) / copy_bytes(c), 2, 256);
+  return cli::num_copies(shape_.rotation_mb, copy_bytes(c));
 }
 double AttentionTimer::kv_bytes(const AttentionCase& c) const {
   const int64_t tokens = std::accumulate(c.lengths.begin(), c.lengths.end(), int64_t{0});

@@ -74,6 +74,10 @@ int num_replays(std::optional<int> runs, const Device& device) {
   return runs.value_or(device.kind() == DeviceKind::kCpu ? 3 : 15);
 }
 
+int64_t num_copies(int64_t rotation_mb, int64_t bytes) {
+  return std::clamp<int64_t>(((rotation_mb << 20) + bytes - 1) / bytes, 2, 256);
+}
+
 engine::LoadOptions decode_load_options(const BenchOptions& options) {
   CommonOptions common = options.common;
   if (common.graphs.empty()) common.graphs = "auto";

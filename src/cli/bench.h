@@ -37,6 +37,9 @@ void add_runs_option(CLI::App& verb, BenchOptions& options);   // --runs
 // --runs of a benchmark that replays one op's launches, and how many it is on that device.
 void add_replays_option(CLI::App& verb, std::optional<int>& runs);
 int num_replays(std::optional<int> runs, const Device& device);
+// Copies of operands that such a benchmark reads in turn, so that caches hold none of them: what
+// makes up `rotation_mb` MiB, within limits.
+int64_t num_copies(int64_t rotation_mb, int64_t bytes);
 
 // A device with a model on it that can walk every mode to be compared.
 struct Bench {

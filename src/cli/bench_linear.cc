@@ -63,7 +63,7 @@ class ChainTimer {
   ChainTimer(Device& device, const ir::Graph& graph, const Options& options)
       : device_(device),
         graph_(graph),
-        rotation_(options.rotation_mb.value_or(on_cpu() ? 256 : 2048) << 20),
+        rotation_mb_(options.rotation_mb.value_or(on_cpu() ? 256 : 2048)),
         runs_(num_replays(options.runs, device)),
         stream_(device.create_stream()) {}
 
@@ -107,7 +107,7 @@ class ChainTimer {
     int64_t bytes = 0;
     for (const int i : chain.nodes)
       bytes += ir::cost(graph_, graph_.nodes()[i], {1, 1}).bytes;
-    return std::clamp<int64_t>((rotation_ + bytes - 1) / bytes, 2, 256);
+    return cli::num_copies(rotation_mb_, bytes);
   }
   // Operands of their own for every launch, random where they are read.
   KernelArgs make_args(const ir::Node& node, const StepShape& step) {
@@ -147,7 +147,7 @@ class ChainTimer {
 
   Device& device_;
   const ir::Graph& graph_;
-  int64_t rotation_;
+  int64_t rotation_mb_;
   int runs_;
   std::unique_ptr<Stream> stream_;
   std::vector<Memory> memory_;  // of one chain

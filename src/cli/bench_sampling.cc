@@ -130,9 +130,7 @@ class SampleTimer {
   [[nodiscard]] int64_t row_bytes() const { return options_.vocabulary * int64_t{sizeof(float)}; }
   [[nodiscard]] int64_t copy_bytes() const { return batch_ * row_bytes(); }
   [[nodiscard]] int64_t num_copies() const {
-    if (on_cpu()) return 1;
-    const int64_t rotation = options_.rotation_mb << 20;
-    return std::clamp<int64_t>((rotation + copy_bytes() - 1) / copy_bytes(), 2, 256);
+    return on_cpu() ? 1 : cli::num_copies(options_.rotation_mb, copy_bytes());
   }
   [[nodiscard]] StepShape step_shape() const {
     return {.padded = {batch_, batch_}, .q = 1, .max_query_len = 1, .max_kv_len = 1};
