@@ -3,129 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 #include <random>
 
 #include <gtest/gtest.h>
 
-#include "backend/cuda/cuda_fixture.h"
+#include "backend/cuda/attention_fixture.h"
 
 namespace encore {
 namespace {
-
-struct Heads {
-  int64_t query;
-  int64_t kv;
-  int64_t size;
-};
-
-constexpr int64_t kPageSize = 32;
-constexpr int64_t kMaxLen = 131072;
-
-class AttentionCudaTest : public CudaTest {
- protected:
-  TensorView integers(const Shape& shape, const std::vector<int32_t>& values) {
-    const TensorView view = allocate(shape, DType::kI32);
-    stream_->copy_to_device(view.data, values.data(), view.num_bytes());
-    stream_->synchronize();
-    return view;
-  }
-
-  // A batch of which every sequence owns pages for `room` tokens, of its kv_lens.
-  KernelArgs attention_args(const Heads& heads, int q, const std::vector<int64_t>& room) {
-    const auto batch = static_cast<int64_t>(room.size());
-    const int64_t width = max_len_ / kPageSize;
-    const int64_t num_pages = std::accumulate(
-        room.begin(), room.end(), int64_t{0},
-        [](int64_t sum, int64_t r) { return sum + (r + kPageSize - 1) / kPageSize; });
-    std::vector<int32_t> pages(static_cast<size_t>(num_pages));
-    std::iota(pages.begin(), pages.end(), 0);
-    std::shuffle(pages.begin(), pages.end(), std::mt19937(7));
-    std::vector<int32_t> table(static_cast<size_t>(batch * width));
-    for (int64_t b = 0; b < batch; ++b) {
-      for (int64_t i = 0; i * kPageSize < room[static_cast<size_t>(b)]; ++i) {
-        table[static_cast<size_t>(b * width + i)] = pages.back();
-        pages.pop_back();
-      }
-    }
-    const Shape cache{num_pages, heads.kv, kPageSize, heads.size};
-    const Shape rows{batch * q, heads.query * heads.size};
-    KernelArgs args;
-    args.inputs = {random(rows, DType::kBF16, 1),  random(cache, kv_dtype_, 2),
-                   random(cache, kv_dtype_, 3),    integers({batch, width}, table),
-                   allocate({batch}, DType::kI32), allocate({batch + 1}, DType::kI32)};
-    args.outputs = {allocate(rows, DType::kBF16)};
-    args.attrs.set("scale", 1.0 / std::sqrt(static_cast<double>(heads.size)));
-    args.step = {.padded = {batch * q, batch}, .q = q, .max_query_len = q, .max_kv_len = max_len_};
-    return args;
-  }
-  void set_lengths(const KernelArgs& args, const std::vector<int64_t>& lengths) {
-    const std::vector<int32_t> values(lengths.begin(), lengths.end());
-    stream_->copy_to_device(args.inputs[4].data, values.data(), args.inputs[4].num_bytes());
-  }
-  // Where the page table has the last q tokens of each sequence; -1 where it has none.
-  std::vector<int32_t> new_slots(const KernelArgs& args, const std::vector<int64_t>& lengths) {
-    std::vector<int32_t> table(static_cast<size_t>(args.inputs[3].shape.num_elements()));
-    stream_->copy_to_host(table.data(), args.inputs[3].data, args.inputs[3].num_bytes());
-    stream_->synchronize();
-    std::vector<int32_t> slots;
-    for (size_t b = 0; b < lengths.size(); ++b) {
-      for (int64_t key = lengths[b] - args.step.q; key < lengths[b]; ++key) {
-        const size_t entry = b * (max_len_ / kPageSize) + static_cast<size_t>(key / kPageSize);
-        slots.push_back(key < 0 ? -1
-                                : static_cast<int32_t>(table[entry] * kPageSize + key % kPageSize));
-      }
-    }
-    return slots;
-  }
-  // The fused op in front of which the step's tokens lie as a projection leaves them.
-  KernelArgs fused_args(const Heads& heads, const KernelArgs& attention,
-                        const std::vector<int64_t>& lengths, uint64_t seed, bool with_norms) {
-    const std::vector<int32_t> slots = new_slots(attention, lengths);
-    const auto tokens = static_cast<int64_t>(slots.size());
-    std::vector<int32_t> positions;
-    for (const int64_t length : lengths) {
-      for (int64_t key = length - attention.step.q; key < length; ++key)
-        positions.push_back(static_cast<int32_t>(std::max<int64_t>(key, 0)));
-    }
-    const Shape row{tokens, heads.kv * heads.size};
-    const std::vector<TensorView>& in = attention.inputs;
-    KernelArgs args = attention;
-    args.inputs = {random(in[0].shape, DType::kBF16, seed),
-                   random(row, DType::kBF16, seed + 1),
-                   random(row, DType::kBF16, seed + 2),
-                   integers({tokens}, positions),
-                   random({heads.size / 2}, DType::kF32, 7),
-                   integers({tokens}, slots),
-                   in[1],
-                   in[2],
-                   in[3],
-                   in[4],
-                   in[5]};
-    if (with_norms) {
-      args.inputs.push_back(random({heads.size}, DType::kBF16, 8));
-      args.inputs.push_back(random({heads.size}, DType::kBF16, 9));
-      args.attrs.set("eps", 1e-6);
-    }
-    args.outputs = {allocate(in[0].shape, DType::kBF16), in[1], in[2]};
-    return args;
-  }
-  void launch(const BoundLaunch& bound, const StepShape& step) {
-    stream_->launch({.label = "attention", .id = -1, .after = {}}, bound, step);
-  }
-  // Everything outside of the launch is done before it starts.
-  std::vector<uint16_t> run(const KernelArgs& args, const BoundLaunch& bound) {
-    stream_->fill(args.outputs[0].data, 0x7fc07fc0U, args.outputs[0].num_bytes());
-    stream_->synchronize();
-    launch(bound, args.step);
-    return read_bits(args.outputs[0]);
-  }
-
-  // That a row of the page table has room for. Where sequences cannot be longer than 8192 and are
-  // few, kv heads are clusters'.
-  int64_t max_len_ = kMaxLen;
-  DType kv_dtype_ = DType::kBF16;
-};
 
 void expect_close(const std::vector<uint16_t>& got, const std::vector<uint16_t>& want,
                   int64_t head_size) {
@@ -144,18 +29,6 @@ void expect_close(const std::vector<uint16_t>& got, const std::vector<uint16_t>&
 }
 
 constexpr DType kFP8 = DType::kFP8;
-
-struct Case {
-  Heads heads;
-  int q;
-  DType kv_dtype = DType::kBF16;
-
-  [[nodiscard]] std::string text() const {
-    return "heads " + std::to_string(heads.query) + "/" + std::to_string(heads.kv) + " of " +
-           std::to_string(heads.size) + ", q " + std::to_string(q) + ", KV " +
-           std::string(name(kv_dtype));
-  }
-};
 
 // Of a batch with short sequences, none at all, and a long one.
 std::vector<int64_t> uneven_lengths(int q) {

@@ -1,10 +1,9 @@
 // Attention of uniform steps with few tokens per sequence, alone or with the rotation and the cache
 // write in front of it: bound by reading K and V, once. What a block does: attention_decode.cuh.
-#include "backend/cuda/attention_decode.cuh"
-
 #include <algorithm>
 #include <bit>
 
+#include "backend/cuda/attention_stage.cuh"
 #include "backend/fused_attention.h"
 
 namespace encore::cuda {
@@ -26,6 +25,82 @@ constexpr int most_row_tiles(int head_size) {
   return head_size <= 128 ? 3 : 2;
 }
 
+// The surroundings of a launch of its own: attention's threads are the whole block, and a worker's
+// blocks a cluster.
+//
+// The blocks of a cluster send what they have of a chunk into the first one's shared memory, where
+// a barrier counts the bytes; so nothing of it goes through memory, and no fence is needed, which
+// would wait for all copies that a multiprocessor has under way.
+class OwnLaunch {
+ public:
+  __device__ __forceinline__ void wait() const { wait_for_inputs(); }
+  __device__ __forceinline__ void meet() const { __syncthreads(); }
+  __device__ __forceinline__ bool meet_any(bool mine) const {
+    return __syncthreads_or(static_cast<int>(mine)) != 0;
+  }
+  template <typename T>
+  __device__ __forceinline__ uint4 load(const T* address) const {
+    return *reinterpret_cast<const uint4*>(address);
+  }
+  template <typename T>
+  __device__ __forceinline__ void store(T* address, float4 x) const {
+    store_four(address, x);
+  }
+
+  template <int C>
+  __device__ __forceinline__ void begin(const Exchange<C>& exchange, const Worker& worker) const {
+    if (threadIdx.x == 0) {
+      const uint32_t full = barrier_of(exchange, worker);
+      init_barrier(full, 1);
+      init_barrier(free_behind(full), 1);
+      publish_barriers();
+    }
+    arrive_at_cluster();
+    wait_for_cluster();  // others' barriers can be used
+  }
+  template <int C>
+  __device__ __forceinline__ void gather(const Exchange<C>& exchange, const Worker& worker,
+                                         const Gathering& parts, float scale) {
+    const int before = num_gathered_++;
+    const uint32_t full = barrier_of(exchange, worker);
+    const uint32_t free = free_behind(full);
+    if (worker.leads()) {
+      if (threadIdx.x == 0) {
+        // The parts of the time before have been read.
+        for (int rank = 1; before > 0 && rank < worker.ranks; ++rank)
+          arrive_remote(address_at(free, static_cast<uint32_t>(rank)));
+        const int bytes = (parts.active - 1) * parts.rows * (C + 2) * 4;
+        arrive_expecting(full, static_cast<uint32_t>(bytes));
+      }
+      wait_for_phase_of_cluster(full, before & 1);
+      return;
+    }
+    if (before > 0) wait_for_phase_of_cluster(free, (before - 1) & 1);
+    if (worker.rank >= parts.active) return;
+    const int first_row = exchange.first_row_of(worker.rank);
+    const uint32_t arrived = address_at(full, 0);
+    const auto in_first = [](const void* shared) { return address_at(shared_address(shared), 0); };
+    for_each_four<C>(parts.rows, [&](int row, int column) {
+      const int to = first_row + row;
+      float2 softmax;
+      const float4 value = exchange.read(row, column, scale, kWarps, softmax);
+      send(in_first(exchange.values + to * Exchange<C>::kStride + column), value, arrived);
+      if (column == 0) send(in_first(exchange.softmaxes + to), softmax, arrived);
+    });
+  }
+
+ private:
+  // Two barriers behind the exchange's parts: the other blocks' have come; the next may be sent.
+  template <int C>
+  static __device__ __forceinline__ uint32_t barrier_of(const Exchange<C>& exchange,
+                                                        const Worker& worker) {
+    return shared_address(exchange.softmaxes + exchange.first_row_of(worker.ranks));
+  }
+  static __device__ __forceinline__ uint32_t free_behind(uint32_t full) { return full + 8; }
+
+  int num_gathered_ = 0;
+};
+
 // Grid: (row blocks x blocks of a worker, shares).
 template <typename Params, int C, int kTiles>
 __global__ void __launch_bounds__(kThreads,
@@ -39,7 +114,9 @@ __global__ void __launch_bounds__(kThreads,
                       .count = static_cast<int>(gridDim.y),
                       .rank = static_cast<int>(blockIdx.x) % plan.ranks,
                       .ranks = plan.ranks};
-  attend_share<Params, C, kTiles>(params, plan, worker, shared, [] { wait_for_inputs(); });
+  constexpr int kStages = residency(C, kTiles, sizeof(typename Params::Kv)).stages;
+  OwnLaunch launch;
+  attend_share<Params, C, kTiles, kStages>(params, plan, worker, shared, launch);
 }
 
 // Sizes of a launch: functions of padded sizes, q and the page table's width, never of real
@@ -168,13 +245,18 @@ BoundLaunch bind_tiles(Grid grid, const Params& params, const DecodePlan& plan) 
   return [=](Stream& stream, const StepShape&) { launch(stream, grid, kernel, params, plan); };
 }
 
+DecodePlan plan_of(const DecodeSizes& sizes, const KernelArgs& args, int head_size) {
+  DecodePlan plan = sizes.plan;
+  plan.values = static_cast<float*>(args.scratch);
+  plan.softmaxes = reinterpret_cast<float2*>(plan.values + sizes.num_partials * head_size);
+  plan.counters = args.counters;
+  return plan;
+}
+
 template <int C, typename Params>
 BoundLaunch bind_launch(Device& device, const KernelArgs& args, const Params& params) {
   const DecodeSizes sizes = decode_sizes(args, params.fresh.count);
-  DecodePlan plan = sizes.plan;
-  plan.values = static_cast<float*>(args.scratch);
-  plan.softmaxes = reinterpret_cast<float2*>(plan.values + sizes.num_partials * C);
-  plan.counters = args.counters;
+  const DecodePlan plan = plan_of(sizes, args, C);
   const int64_t shares =
       std::min(sizes.shares, max_shares(sizes, chip(device).num_multiprocessors));
   const Grid grid{.blocks = dim3(static_cast<unsigned>(plan.row_blocks * plan.ranks),
@@ -251,6 +333,12 @@ AttentionParams<T, Kv> fused_params(const Fused& fused) {
   return params;
 }
 
+// Workers of a stage in so many blocks.
+int stage_workers(const DecodeSizes& sizes, int num_blocks) {
+  const int64_t fitting = std::max(1, num_blocks / sizes.plan.ranks);
+  return static_cast<int>(std::min(sizes.shares, fitting));
+}
+
 BoundLaunch bind_fused(Device& device, const KernelArgs& args) {
   const Fused fused(args);
   return visit_tensor_core_shape<256>(fused.attend, [&](auto element, auto kv, auto head_size) {
@@ -261,6 +349,49 @@ BoundLaunch bind_fused(Device& device, const KernelArgs& args) {
 }
 
 }  // namespace
+
+namespace decode {
+
+bool accepts_attention_stage(const Kernel& kernel, const KernelArgs& args) {
+  if (kernel.bind != bind_fused) return false;
+  const AttentionShape shape = attention_shape(Fused(args).attend);
+  return args.step.q == 1 && shape.sequences == 1 && shape.tokens == 1 &&
+         shape.group() <= kTileRows && (shape.head_size == 64 || shape.head_size == 128) &&
+         args.inputs[6].dtype == args.inputs[0].dtype;
+}
+
+bool are_parts_of(const TensorView& row, const KernelArgs& args) {
+  return std::all_of(args.inputs.begin(), args.inputs.begin() + 3, [&](const TensorView& part) {
+    const auto offset = static_cast<const std::byte*>(part.data) - row.as<const std::byte>();
+    return part.dtype == row.dtype && offset >= 0 && offset % 16 == 0 &&
+           offset + part.num_bytes() <= row.num_bytes();
+  });
+}
+
+AttentionStageSizes attention_stage_sizes(const KernelArgs& args, int num_blocks, int num_tiles) {
+  const DecodeSizes sizes = decode_sizes(Fused(args).attend, 1);
+  const DecodePlan& plan = sizes.plan;
+  const AttentionShape shape = attention_shape(Fused(args).attend);
+  const int num_chunks = shape.kv_heads * plan.max_chunks;
+  return {.num_blocks = stage_workers(sizes, num_blocks) * plan.ranks,
+          .shared_bytes =
+              shared_bytes(shape.head_size, ring_bytes(shape.head_size, 2, num_tiles), plan),
+          .num_parts = int64_t{num_chunks} * (plan.ranks - 1) * plan.rows * (shape.head_size + 2)};
+}
+
+template <typename T>
+AttentionStageArgs<T> attention_stage_args(const KernelArgs& args, int num_blocks) {
+  const Fused fused(args);
+  const DecodeSizes sizes = decode_sizes(fused.attend, 1);
+  const AttentionParams<T> params = fused_params<T, T>(fused);
+  return {.params = params,
+          .plan = plan_of(sizes, args, params.head_size),
+          .num_workers = stage_workers(sizes, num_blocks)};
+}
+template AttentionStageArgs<__half> attention_stage_args(const KernelArgs&, int);
+template AttentionStageArgs<__nv_bfloat16> attention_stage_args(const KernelArgs&, int);
+
+}  // namespace decode
 
 Kernel attention_decode_kernel() {
   return {"attention", "attention.decode", accepts, workspace, bind};

@@ -1,13 +1,14 @@
-// One block's work of decode attention, for whoever launches it: attention_decode.cu.
+// One block's work of decode attention: of a launch of its own (attention_decode.cu), or of a stage
+// of a persistent kernel (attention_stage.cuh).
 //
 // A block takes its share of the batch's chunks (attention_work.cuh), one after the other; all
 // query rows that use a kv head (tokens x heads of the group) share its reads. Where a step has few
-// kv heads, a cluster of blocks takes a share together, each its part of every step's keys, and the
-// first block brings their results together (attention_fold.cuh). Each of a block's four
-// warps streams its own tiles of 16 keys through a private ring in shared memory, across the
-// chunks, groups and sequences of the share, so warps meet only where a chunk ends, and nothing
-// ends the stream of reads before the share does. What rows it has in front of it:
-// attention_rows.cuh; how results become one: attention_fold.cuh.
+// kv heads, several blocks take a share together, each its part of every step's keys, and the first
+// of them brings their results together. Each of a block's four warps streams its own tiles of 16
+// keys through a private ring in shared memory, across the chunks, groups and sequences of the
+// share, so warps meet only where a chunk ends, and nothing ends the stream of reads before the
+// share does. What rows it has in front of it: attention_rows.cuh; how results become one:
+// attention_fold.cuh.
 //
 // Reading ahead. A launch may start while those before it in its step still run, and this one reads
 // the lengths, the page table and the K and V of older tokens before it waits for them: none of the
@@ -22,7 +23,23 @@
 // kernel that writes step inputs, or K and V of tokens that are not new, in front of an overlapping
 // launch. Whoever adds one launches the next without overlap (Grid::overlap).
 //
+// A stage of a persistent kernel reads ahead with the same right. The kernel is a launch of its
+// step, and of the stages in front of this one none writes step inputs, or K and V of tokens that
+// are not new; those were written by earlier steps.
+//
 // Every block that has work waits, so a launch ends only after those before it.
+//
+// What differs between a launch and a stage is the block's surroundings, a type that has
+//   wait()            returns when what launches or stages before wrote can be read; called several
+//                     times by every thread, with or without a share
+//   meet()            a barrier of the kThreads threads
+//   meet_any(mine)    the same; is `mine` true in any of them?
+//   load(address)     16 bytes of q, k or v
+//   store(address, x) four columns of the output
+//   begin(exchange, worker), gather(exchange, worker, gathering, scale)
+//                     where a worker has several blocks: before the first chunk, and, behind a
+//                     meet() after the block's own parts were written, to bring all parts together
+//                     in the first block's exchange; by all threads of all its blocks
 #pragma once
 
 #include "backend/cuda/attention_fold.cuh"
@@ -33,7 +50,7 @@ namespace encore::cuda::decode {
 // How many blocks of a number of row tiles a multiprocessor has at once, where shared memory
 // allows, and how many tiles of keys each of their warps has under way. More blocks hide latencies
 // of arithmetic, too; registers limit them. As measured for KV of 16 bits; fp8 has as many bytes
-// under way, not measured yet.
+// under way.
 struct Residency {
   int blocks = 1;
   int stages = 2;
@@ -71,12 +88,12 @@ class TileStream {
   static constexpr int kPieces = Tile::kPieces;
   static constexpr int kTileBytes = Tile::kBytes;
 
-  // Starts the first tiles; calls `wait` before the first with a key that this step writes to the
-  // cache before this launch.
-  template <typename Wait>
+  // Starts the first tiles; waits before the first with a key that this step writes to the cache
+  // before this launch.
+  template <typename Surroundings>
   __device__ __forceinline__ TileStream(const Params& params, const DecodePlan& plan,
                                         const Walk& first, int rank, uint32_t ring,
-                                        const Wait& wait)
+                                        const Surroundings& around)
       : params_(params), plan_(plan), next_(first), rank_(rank), ring_(ring) {
     // All pages are asked for before the first is waited for.
     int pages[kStages];
@@ -93,7 +110,7 @@ class TileStream {
     for (const int page : pages) {
       page_ = page;
       const int num_written = params.uniform_q - params.fresh.count;
-      if (num_written > 0 && key_ + kTileKeys > next_.kv_len - num_written) wait();
+      if (num_written > 0 && key_ + kTileKeys > next_.kv_len - num_written) around.wait();
       start_next();
     }
     page_ = load_page();
@@ -380,31 +397,24 @@ __device__ __forceinline__ bool has_keys(const Place& place, const Walk& walk,
   return place.first_chunk * walk.chunks.length + worker.rank * kBlockKeys < place.kv_len;
 }
 
-// The share of one worker. Shapes: `shared` has shared_bytes(), aligned to kTileAlignment; all
-// kThreads threads call this, and kTiles tiles hold rows_per_block rows. `wait` returns when what
-// the launches before wrote can be read; it is called several times by every thread, with or
-// without a share.
-template <typename Params, int C, int kTiles, typename Wait>
+// The share of one worker. Shapes: `shared` has shared_bytes(), aligned to kTileAlignment; kTiles
+// tiles hold rows_per_block rows, and a warp has kStages tiles of keys under way. The first
+// kThreads threads of a block call this.
+template <typename Params, int C, int kTiles, int kStages, typename Surroundings>
 __device__ __forceinline__ void attend_share(const Params& params, const DecodePlan& plan,
                                              const Worker& worker, uint8_t* shared,
-                                             const Wait& wait) {
+                                             Surroundings& around) {
   using Kv = typename Params::Kv;
-  constexpr int kStages = residency(C, kTiles, sizeof(Kv)).stages;
   constexpr int kRingBytes = ring_bytes(C, sizeof(Kv), kStages);
   const int warp = threadIdx.x / kWarpSize;
   const Share share = find_share(params, plan, worker);
   uint8_t* ring = shared + warp * kRingBytes;
   TileStream<Params, C, kStages> stream(params, plan, share.first, worker.rank,
-                                        shared_address(ring), wait);
+                                        shared_address(ring), around);
   uint8_t* rows = shared + kWarps * kRingBytes;
   uint8_t* exchange_at = rows + plan.tile_rows * C * 2;
   const Exchange<C> exchange(exchange_at, plan.rows_per_block, worker.ranks);
-  if (worker.ranks > 1) {
-    if (threadIdx.x == 0) exchange.init_barriers();
-    arrive_at_cluster();
-    wait_for_cluster();  // others' barriers can be used
-  }
-  int num_gathered = 0;
+  if (worker.ranks > 1) around.begin(exchange, worker);
   auto* angles = reinterpret_cast<float2*>(exchange_at);
   const uint32_t queries_at =
       query_pair_address<C>(shared_address(rows), static_cast<int>(threadIdx.x) % kWarpSize);
@@ -416,15 +426,15 @@ __device__ __forceinline__ void attend_share(const Params& params, const DecodeP
     const bool is_alone = num_taken == place.num_chunks;
     if (!is_alone) place.slot = find_slot(params, plan, worker, share, walk);
     if (has_keys(place, walk, worker)) {
-      __syncthreads();  // the exchange of the kv head before has been read
+      around.meet();  // the exchange of the kv head before has been read
       find_angles<Params, C>(params, place.sequence, angles);
-      wait();
-      __syncthreads();
-      load_rows<Params, C>(params, place, angles, rows);
+      around.wait();
+      around.meet();
+      load_rows<Params, C>(params, place, angles, rows, around);
 #pragma unroll
       for (int m = 0; m < kTiles; ++m)
         state.tiles[m].begin_head(params, place, m);
-      __syncthreads();
+      around.meet();
     }
     for (int chunk = place.first_chunk; chunk < place.last_chunk; ++chunk) {
 #pragma unroll
@@ -447,34 +457,36 @@ __device__ __forceinline__ void attend_share(const Params& params, const DecodeP
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
         if (m * kTileRows >= place.rows) break;
-        __syncthreads();  // what was exchanged before has been read
+        around.meet();  // what was exchanged before has been read
         state.tiles[m].write(exchange, place.rows - m * kTileRows);
-        __syncthreads();
-        int parts = kWarps;
+        around.meet();
+        ChunkTile chunk_tile{.chunk = chunk, .tile = m};
         if (worker.ranks > 1) {
           const int active = min(worker.ranks, (end - begin + kBlockKeys - 1) / kBlockKeys);
           const int rows_of_tile = min(place.rows - m * kTileRows, kTileRows);
-          exchange.gather(worker, active, rows_of_tile, num_gathered++, params.scale_log2e);
-          parts += active - 1;
+          const int head = place.sequence * params.kv_heads + place.kv_head;
+          const Gathering gathering{active, rows_of_tile, head * plan.max_chunks + chunk};
+          around.gather(exchange, worker, gathering, params.scale_log2e);
+          chunk_tile.parts += active - 1;
         }
         if (!worker.leads()) continue;
         if (is_alone) {
-          add_chunk<Params, C>(params, place, exchange, parts, chunk, m);
+          add_chunk<Params, C>(params, place, exchange, chunk_tile, around);
         } else {
-          publish_chunk<C>(plan, place, exchange, parts, chunk, m, params.scale_log2e);
+          publish_chunk<C>(plan, place, exchange, chunk_tile, params.scale_log2e);
         }
       }
     }
     if (!is_alone && worker.leads() &&
-        arrive(plan.counters + place.slot, num_taken, place.num_chunks)) {
-      fold_chunks<Params, C>(params, plan, place);
+        arrive(plan.counters + place.slot, num_taken, place.num_chunks, around)) {
+      fold_chunks<Params, C>(params, plan, place, around);
     }
   }
   // A worker with nothing to do goes at once, to make room; the others see to it that the launch
   // does not end before those before it.
   if (share.total > 0 && !share.some_empty && plan.num_runs <= params.num_sequences) return;
-  wait();
-  store_zeros<Params, C>(params, plan, worker);
+  around.wait();
+  store_zeros<Params, C>(params, plan, worker, around);
 }
 
 }  // namespace encore::cuda::decode

@@ -1,9 +1,6 @@
 // How decode attention's partial results become one: four warps' of a chunk, and those of the other
-// blocks of a cluster, then chunks in order.
-//
-// The blocks of a cluster send what they have of a chunk into the first one's shared memory, where
-// a barrier counts the bytes; so nothing of it goes through memory, and no fence is needed, which
-// would wait for all copies that a multiprocessor has under way.
+// blocks of a worker, then chunks in order. How these come to the worker's first block is its
+// surroundings' affair (attention_decode.cuh).
 //
 // A kv head's chunks are folded by the block that has them all, in shared memory; else through
 // scratch by the block that arrives last. Both fold with the same operations in the same order, so
@@ -56,7 +53,7 @@ constexpr int exchange_stride(int head_size) {
 constexpr int64_t exchange_floats(int head_size, int rows, int ranks) {
   const int tile_rows = rows < kTileRows ? rows : kTileRows;
   const int parts = kWarps + ranks - 1;
-  const int barriers = ranks > 1 ? 4 : 0;
+  const int barriers = ranks > 1 ? 4 : 0;  // those of a cluster
   return int64_t{tile_rows} * parts * (exchange_stride(head_size) + 2) + barriers +
          (tile_rows % 2 * 8) + int64_t{rows} * (head_size + 4);
 }
@@ -70,9 +67,7 @@ struct Exchange {
   float* total;       // [row][C]: of the chunks so far
   float2* running;    // [2][row]: their softmax before and after this chunk, by its parity
   float* values;      // [part][row of the tile][kStride]: results of a chunk
-  float2* softmaxes;  // [part][row of the tile]
-  uint32_t full;      // barrier: the other blocks' parts have come
-  uint32_t free;      // barrier: the next ones may be sent
+  float2* softmaxes;  // [part][row of the tile]; behind them, room for barriers
   int rows;
   int tile_rows;
 
@@ -83,8 +78,11 @@ struct Exchange {
     values = total + rows * (C + 4);
     const int parts = kWarps + ranks - 1;
     softmaxes = reinterpret_cast<float2*>(values + parts * tile_rows * kStride);
-    full = shared_address(softmaxes + parts * tile_rows);
-    free = full + 8;
+  }
+
+  // The first row of the part that a block of a rank above 0 has in the first block.
+  [[nodiscard]] __device__ __forceinline__ int first_row_of(int rank) const {
+    return (kWarps + rank - 1) * tile_rows;
   }
 
   // Four columns of a tile's row over `parts` parts, and its softmax.
@@ -107,18 +105,6 @@ struct Exchange {
     }
     return value;
   }
-
-  // By one thread of each block, before the cluster meets.
-  __device__ __forceinline__ void init_barriers() const {
-    init_barrier(full, 1);
-    init_barrier(free, 1);
-    publish_barriers();
-  }
-  // Brings the parts of the worker's first `active` blocks, of `rows` rows, together in its first
-  // block; so far it did so `before` times. All threads of all its blocks, behind a barrier of the
-  // block after its own parts were written.
-  __device__ __forceinline__ void gather(const Worker& worker, int active, int rows, int before,
-                                         float scale) const;
 };
 
 // Calls `visitor(row, column)` for this thread's parts, of four columns, of `rows` rows.
@@ -128,45 +114,32 @@ __device__ __forceinline__ void for_each_four(int rows, Visitor&& visitor) {
     visitor(i / (C / 4), i % (C / 4) * 4);
 }
 
-template <int C>
-__device__ __forceinline__ void Exchange<C>::gather(const Worker& worker, int active, int rows,
-                                                    int before, float scale) const {
-  if (worker.leads()) {
-    if (threadIdx.x == 0) {
-      // The parts of the time before have been read.
-      for (int rank = 1; before > 0 && rank < worker.ranks; ++rank)
-        arrive_remote(address_at(free, static_cast<uint32_t>(rank)));
-      arrive_expecting(full, static_cast<uint32_t>((active - 1) * rows * (C + 2) * 4));
-    }
-    wait_for_phase_of_cluster(full, before & 1);
-    return;
-  }
-  if (before > 0) wait_for_phase_of_cluster(free, (before - 1) & 1);
-  if (worker.rank >= active) return;
-  const int first_row = (kWarps + worker.rank - 1) * tile_rows;
-  const uint32_t arrived = address_at(full, 0);
-  for_each_four<C>(rows, [&](int row, int column) {
-    float2 softmax;
-    const float4 value = read(row, column, scale, kWarps, softmax);
-    send(address_at(shared_address(values + (first_row + row) * kStride + column), 0), value,
-         arrived);
-    if (column == 0) {
-      send(address_at(shared_address(softmaxes + first_row + row), 0), softmax, arrived);
-    }
-  });
-}
+// What blocks of a worker have of a chunk's tile of rows, to be brought together in the first one.
+struct Gathering {
+  int active = 0;  // blocks that have a part: the worker's first
+  int rows = 0;
+  int chunk = 0;  // its number in the batch
+};
+
+// What is folded at a time: a chunk's tile of rows, of so many parts in the exchange.
+struct ChunkTile {
+  int chunk = 0;
+  int tile = 0;
+  int parts = kWarps;
+};
 
 // Adds a chunk's tile of rows to the chunks before it, all of which this block had; after the last,
 // writes the output.
-template <typename Params, int C>
+template <typename Params, int C, typename Surroundings>
 __device__ __forceinline__ void add_chunk(const Params& params, const Place& place,
-                                          const Exchange<C>& exchange, int parts, int chunk,
-                                          int tile) {
+                                          const Exchange<C>& exchange, const ChunkTile& chunk_tile,
+                                          const Surroundings& around) {
   const float scale = params.scale_log2e;
-  const int first_row = tile * kTileRows;
+  const int chunk = chunk_tile.chunk;
+  const int first_row = chunk_tile.tile * kTileRows;
   for_each_four<C>(min(place.rows - first_row, kTileRows), [&](int row_of_tile, int column) {
     float2 softmax;
-    float4 value = exchange.read(row_of_tile, column, scale, parts, softmax);
+    float4 value = exchange.read(row_of_tile, column, scale, chunk_tile.parts, softmax);
     const int row = first_row + row_of_tile;
     auto* total = reinterpret_cast<float4*>(exchange.total + row * C + column);
     const float2 before = chunk == 0 ? make_float2(kMinusInfinity, 0.0F)
@@ -178,8 +151,8 @@ __device__ __forceinline__ void add_chunk(const Params& params, const Place& pla
       *total = value;
       if (column == 0) exchange.running[chunk % 2 * exchange.rows + row] = softmax;
     } else {
-      store_four(params.out + row_offset(params, place, row, params.out_stride) + column,
-                 normalized(value, softmax.y));
+      around.store(params.out + row_offset(params, place, row, params.out_stride) + column,
+                   normalized(value, softmax.y));
     }
   });
 }
@@ -187,14 +160,14 @@ __device__ __forceinline__ void add_chunk(const Params& params, const Place& pla
 // Writes a chunk's tile of rows, of a kv head of which other shares have chunks, too, to scratch.
 template <int C>
 __device__ __forceinline__ void publish_chunk(const DecodePlan& plan, const Place& place,
-                                              const Exchange<C>& exchange, int parts, int chunk,
-                                              int tile, float scale) {
-  const int first_row = tile * kTileRows;
+                                              const Exchange<C>& exchange,
+                                              const ChunkTile& chunk_tile, float scale) {
+  const int first_row = chunk_tile.tile * kTileRows;
   const int64_t first_cell =
-      (place.slot * plan.max_chunks + chunk) * plan.rows_per_block + first_row;
+      (place.slot * plan.max_chunks + chunk_tile.chunk) * plan.rows_per_block + first_row;
   for_each_four<C>(min(place.rows - first_row, kTileRows), [&](int row, int column) {
     float2 softmax;
-    const float4 value = exchange.read(row, column, scale, parts, softmax);
+    const float4 value = exchange.read(row, column, scale, chunk_tile.parts, softmax);
     *reinterpret_cast<float4*>(plan.values + (first_cell + row) * C + column) = value;
     if (column == 0) plan.softmaxes[first_cell + row] = softmax;
   });
@@ -207,24 +180,26 @@ __device__ __forceinline__ void publish_chunk(const DecodePlan& plan, const Plac
 // before the leader's fetch_add, whose release makes them visible to whoever's fetch_add acquires
 // them by reading from it, or from a later one of the release sequence; so to the last. The store
 // that leaves the counter zero for the next launch need not order anything: the end of the launch
-// does.
-__device__ __forceinline__ bool arrive(uint32_t* counter, int chunks, int all) {
+// does. (So stages of one launch have counters of their own.)
+template <typename Surroundings>
+__device__ __forceinline__ bool arrive(uint32_t* counter, int chunks, int all,
+                                       const Surroundings& around) {
   bool is_last = false;
-  __syncthreads();
+  around.meet();
   if (threadIdx.x == 0) {
     ::cuda::atomic_ref<uint32_t, ::cuda::thread_scope_device> arrived(*counter);
     const uint32_t before = arrived.fetch_add(chunks, ::cuda::memory_order_acq_rel);
     is_last = before + chunks == static_cast<uint32_t>(all);
     if (is_last) arrived.store(0, ::cuda::memory_order_relaxed);
   }
-  return __syncthreads_or(static_cast<int>(is_last)) != 0;
+  return around.meet_any(is_last);
 }
 
 // Folds a kv head's chunks out of scratch, in order, and writes the output. What a thread reads of
 // many chunks is under way at once.
-template <typename Params, int C>
+template <typename Params, int C, typename Surroundings>
 __device__ __forceinline__ void fold_chunks(const Params& params, const DecodePlan& plan,
-                                            const Place& place) {
+                                            const Place& place, const Surroundings& around) {
   constexpr int kAtOnce = C == 64 ? 4 : 8;  // what fits the registers that blocks have there
   const int num_chunks = place.num_chunks;
   for_each_four<C>(place.rows, [&](int row, int column) {
@@ -249,16 +224,16 @@ __device__ __forceinline__ void fold_chunks(const Params& params, const DecodePl
         softmax = {step.max, apply(step, softmax.y, softmaxes[i].y)};
       }
     }
-    store_four(params.out + row_offset(params, place, row, params.out_stride) + column,
-               normalized(value, softmax.y));
+    around.store(params.out + row_offset(params, place, row, params.out_stride) + column,
+                 normalized(value, softmax.y));
   });
 }
 
 // Zeros for the rows of sequences without keys and for rows that no sequence owns. All blocks share
 // them.
-template <typename Params, int C>
+template <typename Params, int C, typename Surroundings>
 __device__ __forceinline__ void store_zeros(const Params& params, const DecodePlan& plan,
-                                            const Worker& worker) {
+                                            const Worker& worker, const Surroundings& around) {
   const int row_fours = params.kv_heads * params.group * (C / 4);
   const int number =
       (worker.number * plan.row_blocks + worker.row_block) * worker.ranks + worker.rank;
@@ -268,8 +243,8 @@ __device__ __forceinline__ void store_zeros(const Params& params, const DecodePl
     const int64_t first = int64_t{run} * params.uniform_q;
     const int count = static_cast<int>(min(int64_t{params.uniform_q}, params.num_tokens - first));
     for (int i = threadIdx.x; i < count * row_fours; i += kThreads) {
-      store_four(params.out + (first + i / row_fours) * params.out_stride + i % row_fours * 4,
-                 float4{});
+      around.store(params.out + (first + i / row_fours) * params.out_stride + i % row_fours * 4,
+                   float4{});
     }
   }
 }

@@ -63,9 +63,10 @@ __device__ __forceinline__ TileRow<typename Params::Element, typename Params::Kv
 // Reads the place's query rows into `tile`, and behind them keys, then values of new tokens, as the
 // cache keeps them: of fp8, eight in each piece of 16 bytes, and zeros. What is left of the last
 // kTileRows becomes zero.
-template <typename Params, int C>
+template <typename Params, int C, typename Surroundings>
 __device__ __forceinline__ void load_rows(const Params& params, const Place& place,
-                                          const float2* angles, uint8_t* tile) {
+                                          const float2* angles, uint8_t* tile,
+                                          const Surroundings& around) {
   using T = typename Params::Element;
   using Kv = typename Params::Kv;
   constexpr int kPieces = C / 8;
@@ -81,7 +82,7 @@ __device__ __forceinline__ void load_rows(const Params& params, const Place& pla
     const bool used = number < num_rows && piece < kPieces;
     const TileRow<T, Kv> row =
         used ? find_row<Params, C>(params, place, angles, number) : TileRow<T, Kv>{};
-    uint4 x = used ? *reinterpret_cast<const uint4*>(row.in + piece * 8) : uint4{};
+    uint4 x = used ? around.load(row.in + piece * 8) : uint4{};
     if (fresh.count > 0) x = turn_head<T>(x, shape, row.norm, row.angles);
     if (number >= num_written || piece >= kPieces) continue;
     const auto pack = std::bit_cast<Pack<T>>(x);

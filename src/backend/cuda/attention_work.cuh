@@ -31,8 +31,8 @@ struct KeyTile {
   static constexpr int kBytes = kTileKeys * kWidth * 2;
 };
 
-// Which of a launch's blocks this is. A worker is a block, or a cluster of blocks, each of which
-// takes its kBlockKeys of a step's keys.
+// Which of a launch's blocks this is. A worker is a block, or several, each of which takes its
+// kBlockKeys of a step's keys.
 struct Worker {
   int row_block = 0;
   int number = 0;  // of `count` that have the same rows and take a share each

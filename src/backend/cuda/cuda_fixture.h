@@ -4,6 +4,7 @@
 #include <bit>
 #include <memory>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -65,16 +66,18 @@ class CudaTest : public testing::Test {
       ADD_FAILURE() << "no kernel " << name << " takes this " << op;
       return {};
     }
-    if (kernel->workspace != nullptr) {
-      const Workspace workspace = kernel->workspace(args);
-      const int64_t counter_bytes = workspace.num_counters * 4;
-      memory_.push_back(device_->allocate(workspace.scratch_bytes));
-      args.scratch = memory_.back().data();
-      memory_.push_back(device_->allocate(counter_bytes));
-      args.counters = reinterpret_cast<uint32_t*>(memory_.back().data());
-      if (counter_bytes > 0) stream_->fill(args.counters, 0, counter_bytes);
-    }
-    return kernel->bind(*device_, args);
+    return kernel->bind(*device_, with_workspace(*kernel, std::move(args)));
+  }
+  KernelArgs with_workspace(const Kernel& kernel, KernelArgs args) {
+    if (kernel.workspace == nullptr) return args;
+    const Workspace workspace = kernel.workspace(args);
+    const int64_t counter_bytes = workspace.num_counters * 4;
+    memory_.push_back(device_->allocate(workspace.scratch_bytes));
+    args.scratch = memory_.back().data();
+    memory_.push_back(device_->allocate(counter_bytes));
+    args.counters = reinterpret_cast<uint32_t*>(memory_.back().data());
+    if (counter_bytes > 0) stream_->fill(args.counters, 0, counter_bytes);
+    return args;
   }
   void launch(std::string_view label, const BoundLaunch& bound) {
     stream_->launch({.label = label, .id = -1, .after = {}}, bound, {});

@@ -1,0 +1,29 @@
+// A persistent kernel of two small stages, for the test of attention as a stage.
+#pragma once
+
+#include "backend/device.h"
+
+namespace encore::cuda {
+
+// What such a kernel is bound to besides the launch that its stage stands for.
+struct StageTestMemory {
+  TensorView x;                        // the row that q, k and v are parts of
+  uint32_t* x_words = nullptr;         // as many
+  uint32_t* out_words = nullptr;       // of the output
+  uint64_t* parts = nullptr;           // stage_sizes().num_parts, zero
+  const uint32_t* launches = nullptr;  // launches before this one; the words' tag follows
+};
+
+// As attention_stage.cuh has them.
+struct StageTestSizes {
+  int num_blocks = 0;
+  int64_t num_parts = 0;
+};
+StageTestSizes stage_sizes(const KernelArgs& args, int num_blocks);
+bool can_be_stage(const KernelArgs& args, const TensorView& x);
+
+// Sends x as words, a little by each block, and attends, in blocks that have more threads than
+// attention uses and must all fit on the device at the same time. bf16.
+BoundLaunch bind_stage(const KernelArgs& args, const StageTestMemory& memory, int num_blocks);
+
+}  // namespace encore::cuda
