@@ -25,9 +25,9 @@ STEPS; the median of RUNS such figures. All sequences decode throughout. `top-p 
 temperature 0.8 and top-p 0.95; `device ms` is what of a step passes on the device, by its own clock.
 GB/s counts the least traffic: every weight once, every activation once, and the KV really read. `of read` is that
 over what this device reads at best, measured in the same run.
-Of the host, in us a step: `enqueue` until a step is enqueued; `cpu` the thread's time, spinning for the device
-included; `busy` a step less its waits for the device. `idle` is the device's, from a step's last kernel to the next
-step's first: half of all are below p50. The last two are from traced steps after the timed ones.)";
+Of the host, in us a step: `enqueue` until a step is enqueued; `cpu` the thread's time, with what it costs to sleep
+until a step is due. `idle` is the device's, from a step's last kernel to the next step's first, in traced steps after
+the timed ones: half of all are below p50.)";
 
 struct Options {
   BenchOptions bench;
@@ -60,7 +60,6 @@ struct ModeResult {
   std::optional<double> enqueue_us;
   std::optional<double> cpu_us;
   // Absent without a tracer.
-  std::optional<double> busy_us;
   std::optional<double> idle_p50_us;
   std::optional<double> idle_p95_us;
   double kv_tokens_per_step = 0;
@@ -144,9 +143,6 @@ void trace_mode(Bench& bench, Tracer& tracer, const DecodingOptions& options, Mo
   const StepTimes times = step_times(trace_steps(tracer, decoding, steps), {});
   result.idle_p50_us = quantile(times.between_us, 0.5);
   result.idle_p95_us = quantile(times.between_us, 0.95);
-  if (bench.device->kind() == DeviceKind::kCpu) return;
-  const auto waits = times.calls.find(TraceKind::kWaitCall);
-  result.busy_us = times.host_step_us - (waits == times.calls.end() ? 0 : waits->second.total_us);
 }
 
 // A mode's figures derived from its time.
@@ -189,7 +185,6 @@ json::object result_json(const ModeResult& result, const Speed& speed) {
           {"weight_fraction_of_read_bandwidth", speed.weight_fraction},
           {"host_enqueue_us", optional_json(result.enqueue_us)},
           {"host_cpu_us", optional_json(result.cpu_us)},
-          {"host_busy_us", optional_json(result.busy_us)},
           {"device_idle_p50_us", optional_json(result.idle_p50_us)},
           {"device_idle_p95_us", optional_json(result.idle_p95_us)}};
 }
@@ -212,11 +207,10 @@ std::string speed_table(const std::vector<ModeResult>& results, const Bench& ben
 }
 
 std::string host_table(const std::vector<ModeResult>& results) {
-  Table table({"mode", "enqueue us", "cpu us", "busy us", "idle p50 us", "idle p95 us"});
+  Table table({"mode", "enqueue us", "cpu us", "idle p50 us", "idle p95 us"});
   for (const ModeResult& result : results) {
     table.add({result.mode, optional_text(result.enqueue_us, 1), optional_text(result.cpu_us, 1),
-               optional_text(result.busy_us, 1), optional_text(result.idle_p50_us, 2),
-               optional_text(result.idle_p95_us, 2)});
+               optional_text(result.idle_p50_us, 2), optional_text(result.idle_p95_us, 2)});
   }
   return table.text();
 }

@@ -58,9 +58,11 @@ std::variant<SequenceId, Rejection> Engine::add(Request request) {
                                  longest, pool_.num_pages() * pool_.page_size())};
   }
   ++next_id_;
-  Sequence sequence{std::move(request), {}};
-  sequence.tokens = sequence.request.prompt;
-  sequences_.emplace(id, std::move(sequence));
+  sequences_.emplace(id, Sequence{.num_tokens = length,
+                                  .max_tokens = longest,
+                                  .stop_tokens = std::move(request.stop_tokens),
+                                  .sampling = request.sampling,
+                                  .prompt = std::move(request.prompt)});
   interrupt_burst();
   return id;
 }
@@ -125,7 +127,7 @@ bool Engine::launch() {
     flight.ended = executor.device().create_event();
     executor.stream().record(*flight.ended);
   }
-  advance_counts(plan);
+  scheduler_.commit(plan);
   launched_ = std::move(plan);
   after_launched_ = executor.next_step();
   const std::chrono::duration<double, std::micro> host = std::chrono::steady_clock::now() - start;
@@ -150,42 +152,29 @@ bool Engine::may_burst(const sched::Plan& plan) const {
   }
   int64_t most = 0;  // steps that any sequence may still take
   for (const sched::Run& run : plan.runs) {
-    const auto& stops = sequences_.at(run.sequence).request.stop_tokens;
+    const auto& stops = sequences_.at(run.sequence).stop_tokens;
     if (std::ssize(stops) > model::kMaxStopTokens) return false;
     most = std::max(most, scheduler_.counts(run.sequence).max_tokens - run.first - 1);
   }
   return most >= runtime::Recordings::kStepsPerIteration;
 }
 
-void Engine::advance_counts(const sched::Plan& plan) {
-  scheduler_.commit(plan);
-  for (size_t b = 0; b < plan.runs.size(); ++b) {
-    const SequenceId id = plan.runs[b].sequence;
-    const auto place = sequences_.find(id);
-    if (place == sequences_.end()) continue;
-    place->second.row = static_cast<int32_t>(b);
-    const sched::Counts& counts = scheduler_.counts(id);
-    const bool samples = counts.num_computed == counts.num_tokens;
-    if (samples && counts.num_tokens + 1 < counts.max_tokens) scheduler_.append(id);
-  }
-}
-
 void Engine::pack(const sched::Plan& plan) {
   InputWriter writer(model_.executor().inputs(), model_.page_size());
+  int32_t row = 0;
   for (const sched::Run& run : plan.runs) {
-    const sched::Counts& counts = scheduler_.counts(run.sequence);
-    const Sequence& sequence = sequences_.at(run.sequence);
+    Sequence& sequence = sequences_.at(run.sequence);
     StepRows rows{{},
                   run.first,
-                  counts.pages,
-                  sequence.request.sampling,
-                  sequence.request.stop_tokens,
-                  counts.max_tokens};
-    const int32_t under_way = model::last_token_of(sequence.row);
-    if (run.first < std::ssize(sequence.tokens)) {
-      rows.ids = std::span(sequence.tokens).subspan(run.first, run.count);
+                  scheduler_.counts(run.sequence).pages,
+                  sequence.sampling,
+                  sequence.stop_tokens,
+                  sequence.max_tokens};
+    const int32_t under_way = model::last_token_of(std::exchange(sequence.row, row++));
+    if (run.first < std::ssize(sequence.prompt)) {
+      rows.ids = std::span(sequence.prompt).subspan(run.first, run.count);
     } else {
-      rows.ids = {&under_way, 1};
+      rows.ids = {run.first < sequence.num_tokens ? &sequence.last_token : &under_way, 1};
     }
     writer.add(rows);
   }
@@ -232,27 +221,32 @@ void Engine::read_step() {
   plan_ = flight.plan;
   for (sched::Run& run : plan_.runs)
     run.first += flight.num_read;
-  if (flight.num_read > 0) advance_counts(plan_);
+  if (flight.num_read > 0) scheduler_.commit(plan_);
   const auto next = model_.executor().ring().tokens(
       flight.first + static_cast<runtime::StepNumber>(flight.num_read));
   ++flight.num_read;
   count(flight.choice);
+  auto place = sequences_.begin();  // of the next run, where all of them take part
   for (size_t b = 0; b < plan_.runs.size(); ++b) {
     const sched::Run& run = plan_.runs[b];
-    const auto place = sequences_.find(run.sequence);
+    if (place == sequences_.end() || place->first != run.sequence)
+      place = sequences_.find(run.sequence);
     if (place == sequences_.end()) continue;  // it ended while this step ran
-    Sequence& sequence = place->second;
-    if (run.first + run.count < std::ssize(sequence.tokens)) continue;  // an unfinished prompt
+    Sequence& sequence = (place++)->second;
+    if (run.first + run.count < sequence.num_tokens) continue;  // an unfinished prompt
     Generated generated{run.sequence, next[b], std::nullopt};
-    const auto& stops = sequence.request.stop_tokens;
-    sequence.tokens.push_back(next[b]);
-    ++sequence.num_generated;
+    const auto& stops = sequence.stop_tokens;
+    sequence.last_token = next[b];
+    ++sequence.num_tokens;
     if (std::find(stops.begin(), stops.end(), next[b]) != stops.end()) {
       generated.finish = Finish::kStop;
-    } else if (sequence.num_generated == sequence.request.max_tokens) {
+    } else if (sequence.num_tokens == sequence.max_tokens) {
       generated.finish = Finish::kLength;
     }
-    if (generated.finish) end(run.sequence);
+    if (generated.finish) {
+      scheduler_.remove(run.sequence);
+      place = sequences_.erase(place - 1);
+    }
     undelivered_.push_back(generated);
   }
 }

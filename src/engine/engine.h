@@ -104,10 +104,14 @@ class Engine {
 
  private:
   struct Sequence {
-    Request request;
-    std::vector<int32_t> tokens;  // prompt and generated
-    int64_t num_generated = 0;
-    int32_t row = 0;  // in the step launched last
+    // What each step touches comes first.
+    int64_t num_tokens = 0;  // of the prompt and generated, those under way left out
+    int64_t max_tokens = 0;
+    int32_t last_token = 0;  // generated; earlier ones are in the KV cache alone
+    int32_t row = 0;         // in the step launched last
+    std::vector<int32_t> stop_tokens;
+    sample::SamplingParams sampling;
+    std::vector<int32_t> prompt;
   };
   // A launch whose tokens have not been read, or not all.
   struct Flight {
@@ -126,12 +130,11 @@ class Engine {
   bool launch();
   // Are the rows of `plan` those of the last launch, each one token further?
   [[nodiscard]] bool proceeds(const sched::Plan& plan) const;
+  // Writes the inputs of `plan`.
   void pack(const sched::Plan& plan);
   [[nodiscard]] bool may_burst(const sched::Plan& plan) const;
   // How far it may run by now.
   [[nodiscard]] runtime::StepNumber burst_end(const Flight& burst) const;
-  // What the step computes is computed, as far as plans are concerned; its tokens are under way.
-  void advance_counts(const sched::Plan& plan);
   // Reads the oldest launch; its tokens are undelivered then.
   void land();
   void land_burst();

@@ -179,17 +179,18 @@ void Executor::recount() {
   next_step_ = ring_.published();
 }
 
-// Polls, because the host has other things to do than to wait in the driver: first without pause,
-// for short steps, then now and then. A device that failed will publish nothing.
+// Polls, because the host has other things to do than to wait in the driver. A device that failed
+// will publish nothing.
 bool Executor::wait_published(StepNumber step, const Event* end) {
-  // The driver is asked now and then only: that takes microseconds.
-  constexpr int kLooksPerCheck = 8;
+  // The driver is asked now and then only, as that takes microseconds: never at the first look,
+  // which is before the step is due.
+  const int looks_per_check = end == nullptr ? 4 : 1;
   int looks = 0;
   bool has_ended = false;
   const auto is_published = [&] { return is_before(step, ring_.published()); };
   pacer_.wait(choice_.padded.tokens, [&] {
     if (is_published() || has_ended) return true;
-    if (end == nullptr && looks++ % kLooksPerCheck > 0) return false;
+    if (looks++ == 0 || looks % looks_per_check > 0) return false;
     in_step(choice_, [&] {
       stream_->check();
       // What ran to its end has published before: looked at once more.

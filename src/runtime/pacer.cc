@@ -12,14 +12,20 @@ using std::chrono::microseconds;
 
 // Nobody sleeps longer in one go, however long the last step took.
 constexpr auto kLongest = std::chrono::milliseconds(50);
-// More than the host works between two steps that follow each other.
-constexpr auto kIdle = std::chrono::milliseconds(1);
-constexpr std::chrono::steady_clock::duration kUnknown(0);
+constexpr Pacer::Clock::duration kUnknown(0);
+// Steps of which the mean counts for more than what was known.
+constexpr int64_t kManySteps = 8;
 
 // Linux rounds sleeps up by 50 us unless a thread asks for better.
 void sleep_precisely() {
   thread_local const bool done = prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0) == 0;
   (void)done;
+}
+
+// By how much a step may differ from the last without a second look. To be late is cheap for a host
+// that is a whole step ahead.
+Pacer::Clock::duration slack(Pacer::Clock::duration took) {
+  return std::max<Pacer::Clock::duration>(took / 128, microseconds(5));
 }
 
 }  // namespace
@@ -32,37 +38,54 @@ Pacer::Time Pacer::real_time() {
 }
 
 void Pacer::wait(int64_t key, const std::function<bool()>& done) {
-  Estimate& step = steps_[key];
   const auto start = time_.now();
-  // It began when the one before it ended or, where the host had nothing to do since, just now.
-  const bool was_idle = start - last_ > std::max<Clock::duration>(step.took, kIdle);
-  const auto began = was_idle ? start : last_;
-  // Between two looks: a fiftieth of the step is late enough to be cheap, and early enough for a
-  // host that is a whole step ahead.
-  const Clock::duration pause =
-      std::clamp<Clock::duration>(step.took / 50, microseconds(20), microseconds(200));
-  const bool is_behind = done();
-  bool is_late = is_behind;
-  if (!is_behind) {
-    time_.sleep_until(std::min(began + step.took, start + kLongest));
-    is_late = done();
-    for (bool ended = is_late; !ended; ended = done()) {
-      const auto now = time_.now();
-      time_.sleep_until(now + std::max(pause, (now - start) / 32));
+  Clock::duration& took = took_[key];
+  if (std::exchange(key_, key) != key) set(due_);
+  ++num_steps_;
+  if (done()) {  // the host is behind; a single step says nothing, it may have ended long before
+    if (num_steps_ > 1) learn(took, std::min(took, mean(start)));
+    return set(start);
+  }
+  due_ += took;
+  if (due_ < start || due_ > start + took) {  // it began just now, or before
+    set(start);
+    ++num_steps_;
+    due_ += took;
+  }
+  if (took != kUnknown) {
+    time_.sleep_until(std::min(due_, start + kLongest));
+    if (done()) {  // for how long? looks come earlier from now on, until one is too early
+      due_ -= slack(took) * num_steps_ / 32;
+      return;
     }
   }
-  last_ = time_.now();
-  if (is_behind) return;
-  if (!is_late || step.took == kUnknown) {
-    // One that stalled says little of the next.
-    const Clock::duration most = step.took == kUnknown ? kLongest : 2 * step.took;
-    step = {std::min<Clock::duration>(last_ - began, most), kUnknown};
-  } else {
-    // It may have been over for a while. The next look is earlier, and each one after it more so,
-    // until a step is seen to end: most steps cost one sleep.
-    step.earlier = std::max(2 * step.earlier, pause / 8);
-    step.took = std::max<Clock::duration>(step.took - step.earlier, microseconds(1));
+  auto before = time_.now();
+  auto now = before;
+  do {
+    before = now;
+    time_.sleep_until(now + std::max(slack(took), (now - due_) / 16));
+    now = time_.now();
+  } while (!done());
+  if (took == kUnknown) {
+    took = std::min<Clock::duration>(mean(before), kLongest);
+  } else {  // one that stalled says little of the next
+    learn(took, std::min(mean(now), took + took / num_steps_));
   }
+  set(now);
+  due_ += slack(took);
+}
+
+void Pacer::set(Clock::time_point time) {
+  due_ = set_at_ = time;
+  num_steps_ = 0;
+}
+
+Pacer::Clock::duration Pacer::mean(Clock::time_point end) const {
+  return (end - set_at_) / num_steps_;
+}
+
+void Pacer::learn(Clock::duration& took, Clock::duration mean) const {
+  took += (mean - took) * std::min(num_steps_, kManySteps) / kManySteps;
 }
 
 }  // namespace encore::runtime

@@ -1,5 +1,6 @@
-// How the host waits for steps that it can see but is not woken by: it sleeps for as long as such a
-// step took last time, then looks, at first without pause.
+// How the host waits for steps that it can see but is not woken by. It keeps a clock of when they
+// are due, which each step that it sees end sets, and which runs ever faster until it does: then
+// most steps cost one sleep, a little longer than the step.
 #pragma once
 
 #include <chrono>
@@ -29,14 +30,19 @@ class Pacer {
   void wait(int64_t key, const std::function<bool()>& done);
 
  private:
-  // Of steps with one key. Zero: not known.
-  struct Estimate {
-    Clock::duration took{};
-    Clock::duration earlier{};  // by how much the last look was too late, as far as we know
-  };
+  // A step ended, or began, at that time.
+  void set(Clock::time_point time);
+  // Of the steps since the clock was set.
+  [[nodiscard]] Clock::duration mean(Clock::time_point end) const;
+  // More so the more steps it is the mean of.
+  void learn(Clock::duration& took, Clock::duration mean) const;
+
   Time time_;
-  std::map<int64_t, Estimate> steps_;
-  Clock::time_point last_;  // the end of the last wait
+  std::map<int64_t, Clock::duration> took_;  // steps with that key; zero: not known
+  int64_t key_ = 0;                          // of the last step
+  Clock::time_point due_;                    // when it ended, as far as we know
+  Clock::time_point set_at_;
+  int64_t num_steps_ = 0;  // since then
 };
 
 }  // namespace encore::runtime

@@ -1,6 +1,7 @@
 #include "runtime/pacer.h"
 
 #include <algorithm>
+#include <random>
 
 #include <gtest/gtest.h>
 
@@ -13,7 +14,7 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 // A host that has one step launched ahead of the one it waits for, and a device that runs them;
-// time passes only while somebody sleeps.
+// time passes only while somebody sleeps, and a sleeper oversleeps.
 class Loop {
  public:
   // Runs so many steps of one key; `stall`: of the first of them. Returns how much longer than its
@@ -22,37 +23,63 @@ class Loop {
                              Pacer::Clock::duration stall = {}) {
     const auto start = now_;
     auto launched_until = now_;
+    Pacer::Clock::duration work{};
     const auto launch = [&](int i) {
-      launched_until = std::max(launched_until, now_) + step + (i == 0 ? stall : stall.zero());
+      // They differ by up to half a percent either way.
+      auto takes = step + step * (static_cast<int>(random_() % 101) - 50) / 10000;
+      if (i == 0) takes += stall;
+      work += takes;
+      launched_until = std::max(launched_until, now_) + takes;
     };
     launch(0);
     for (int i = 0; i < steps; ++i) {
       const auto end = launched_until;
       if (i + 1 < steps) launch(i + 1);
-      pacer_.wait(1, [&] {
-        ++looks_;
-        return now_ >= end;
-      });
+      pacer_.wait(1, [&] { return now_ >= end; });
+      late_ += now_ - end;
     }
-    return launched_until - start - steps * step - stall;
+    return launched_until - start - work;
   }
   void idle(Pacer::Clock::duration time) { now_ += time; }
-  int take_looks() { return std::exchange(looks_, 0); }
+  int take_sleeps() { return std::exchange(sleeps_, 0); }
+  // Of all steps together, from a step's end until the host has seen it.
+  Pacer::Clock::duration take_late() { return std::exchange(late_, {}); }
 
  private:
+  void sleep_until(Pacer::Clock::time_point until) {
+    ++sleeps_;
+    now_ = std::max(now_, until) + microseconds(4 + random_() % 8);
+  }
+
   Pacer::Clock::time_point now_{milliseconds(1000)};
-  int looks_ = 0;
-  Pacer pacer_{{.now = [this] { return now_; },
-                .sleep_until = [this](auto until) { now_ = std::max(now_, until); }}};
+  std::mt19937 random_{7};
+  int sleeps_ = 0;
+  Pacer::Clock::duration late_{};
+  Pacer pacer_{
+      {.now = [this] { return now_; }, .sleep_until = [this](auto until) { sleep_until(until); }}};
 };
 
-TEST(Pacer, LooksAFewTimesAStepAndNeverLetsTheDeviceWait) {
+TEST(Pacer, SleepsAboutOnceAStepAndNeverLetsTheDeviceWait) {
   for (const microseconds step : {microseconds(300), microseconds(6000), microseconds(30000)}) {
     Loop loop;
-    EXPECT_EQ(loop.run(3, step).count(), 0);
-    loop.take_looks();
+    EXPECT_EQ(loop.run(20, step).count(), 0);
+    loop.take_sleeps();
+    loop.take_late();
+    EXPECT_EQ(loop.run(200, step).count(), 0);
+    EXPECT_LE(loop.take_sleeps(), 250) << "steps of " << step.count() << " us";
+    EXPECT_LE(loop.take_late() / 200, microseconds(20) + step / 50);
+  }
+}
+
+TEST(Pacer, FollowsStepsThatBecomeLongerOrShorter) {
+  Loop loop;
+  for (const microseconds step : {microseconds(6000), microseconds(9000), microseconds(1000)}) {
+    EXPECT_LE(loop.run(100, step), milliseconds(40)) << "steps of " << step.count() << " us";
+    loop.take_sleeps();
+    loop.take_late();
     EXPECT_EQ(loop.run(100, step).count(), 0);
-    EXPECT_LE(loop.take_looks(), 300) << "steps of " << step.count() << " us";
+    EXPECT_LE(loop.take_sleeps(), 150) << "steps of " << step.count() << " us";
+    EXPECT_LE(loop.take_late() / 100, microseconds(20) + step / 50);
   }
 }
 

@@ -64,14 +64,18 @@ void Scheduler::admit() {
 Plan Scheduler::plan() {
   admit();
   Plan wanted;
+  wanted.runs.reserve(running_.size());
   for (const auto& [id, counts] : running_) {
     if (counts.num_computed == counts.num_tokens) continue;
     wanted.runs.push_back({id, counts.num_computed, counts.num_tokens - counts.num_computed});
   }
-  std::stable_sort(wanted.runs.begin(), wanted.runs.end(),
-                   [](const Run& a, const Run& b) { return a.count < b.count; });
+  const auto is_shorter = [](const Run& a, const Run& b) { return a.count < b.count; };
+  if (!std::is_sorted(wanted.runs.begin(), wanted.runs.end(), is_shorter))
+    std::stable_sort(wanted.runs.begin(), wanted.runs.end(), is_shorter);
+  const int64_t mixed_tokens =
+      std::min(limits_.max_num_tokens, limits_.max_mixed_tokens.value_or(limits_.max_num_tokens));
+  if (wanted.num_tokens() <= mixed_tokens) return wanted;
   Plan uniform = first_tokens(wanted, limits_.max_num_tokens);
-  const int64_t mixed_tokens = limits_.max_mixed_tokens.value_or(limits_.max_num_tokens);
   if (uniform.num_tokens() <= mixed_tokens || uniform.uniform_q(limits_.max_q) > 0) return uniform;
   if (num_generating_tokens(wanted, limits_.max_q) < mixed_tokens)
     return first_tokens(wanted, mixed_tokens);
@@ -81,18 +85,17 @@ Plan Scheduler::plan() {
 }
 
 void Scheduler::commit(const Plan& plan) {
+  auto place = running_.begin();  // of the next run, where all of them take part
   for (const Run& run : plan.runs) {
-    const auto place = running_.find(run.sequence);
+    if (place == running_.end() || place->first != run.sequence)
+      place = running_.find(run.sequence);
     if (place == running_.end()) continue;  // removed while its step ran
-    place->second.num_computed += run.count;
-    ENCORE_CHECK(place->second.num_computed <= place->second.num_tokens);
+    Counts& counts = place++->second;
+    counts.num_computed += run.count;
+    ENCORE_CHECK(counts.num_computed <= counts.num_tokens);
+    const bool samples = counts.num_computed == counts.num_tokens;
+    if (samples && counts.num_tokens + 1 < counts.max_tokens) ++counts.num_tokens;
   }
-}
-
-void Scheduler::append(SequenceId id) {
-  Counts& counts = running_.at(id);
-  ENCORE_CHECK(counts.num_computed == counts.num_tokens && counts.num_tokens < counts.max_tokens);
-  ++counts.num_tokens;
 }
 
 void Scheduler::remove(SequenceId id) {

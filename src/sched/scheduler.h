@@ -20,7 +20,7 @@ using SequenceId = int64_t;
 struct Counts {
   int64_t num_tokens = 0;    // prompt and generated, those included that a step in flight samples
   int64_t num_computed = 0;  // with K and V in the cache
-  int64_t max_tokens = 0;    // it may grow to
+  int64_t max_tokens = 0;    // it may grow to; the last is never computed
   std::vector<kv::Page> pages;
 };
 
@@ -65,10 +65,9 @@ class Scheduler {
   // wait behind a long prompt. Where they alone would fill a mixed step, every sequence runs one
   // token, which is a uniform step: nobody waits for long.
   Plan plan();
-  // The step was launched: whatever is launched later finds computed what it covered.
+  // The step was launched: whatever is launched later finds computed what it covers. A sequence all
+  // of whose tokens are computed then gets the one that the step samples, unless that is its last.
   void commit(const Plan& plan);
-  // A step in flight samples a token for a sequence all of whose tokens are computed.
-  void append(SequenceId id);
   // The sequence ends, wherever it is; its pages are free again.
   void remove(SequenceId id);
 

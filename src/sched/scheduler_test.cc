@@ -17,14 +17,12 @@ TEST(Scheduler, RunsAPromptInChunksBesideThoseThatGenerate) {
   Plan plan = scheduler.plan();
   EXPECT_EQ(plan.runs, (Runs{{1, 0, 3}}));
   scheduler.commit(plan);
-  scheduler.append(1);
   ASSERT_TRUE(scheduler.add(2, 25, 30));
   for (int chunk = 0; chunk < 2; ++chunk) {
     plan = scheduler.plan();
     EXPECT_EQ(plan.runs, (Runs{{1, 3 + chunk, 1}, {2, 9 * chunk, 9}}));
     EXPECT_EQ(plan.uniform_q(1), 0);
     scheduler.commit(plan);
-    scheduler.append(1);
   }
   plan = scheduler.plan();
   EXPECT_EQ(plan.runs, (Runs{{1, 5, 1}, {2, 18, 7}}));
@@ -61,7 +59,6 @@ TEST(Scheduler, NamesThePagesThatHoldWhatIsComputed) {
   const auto& first = scheduler.counts(1).pages;
   const auto& second = scheduler.counts(2).pages;
   EXPECT_EQ(scheduler.pages_in_use(), (std::vector<kv::Page>{first[0], second[0]}));
-  scheduler.append(1);
   scheduler.commit(scheduler.plan());
   EXPECT_EQ(scheduler.pages_in_use(),
             (std::vector<kv::Page>{first[0], first[1], second[0], second[1], second[2]}));
@@ -97,13 +94,11 @@ TEST(Scheduler, KeepsItsPromisesInRandomTraces) {
     scheduler.commit(plan);
     for (const auto& run : plan.runs) {
       const Counts counts = scheduler.counts(run.sequence);
-      if (counts.num_computed < counts.num_tokens) continue;
-      if (counts.num_tokens == counts.max_tokens || random() % 50 == 0) {
-        scheduler.remove(run.sequence);
-        ++finished;
-      } else {
-        scheduler.append(run.sequence);
-      }
+      const bool has_all = counts.num_computed == counts.num_tokens;
+      ASSERT_TRUE(!has_all || counts.num_tokens + 1 == counts.max_tokens);
+      if (!has_all && random() % 50 > 0) continue;
+      scheduler.remove(run.sequence);
+      ++finished;
     }
   }
   EXPECT_GT(finished, 100);
@@ -127,8 +122,6 @@ TEST(Scheduler, RunsOneTokenOfEachWhereThoseWhoGenerateFillAMixedStep) {
     ASSERT_TRUE(scheduler.add(id, 1, 20));
   }
   scheduler.commit(scheduler.plan());
-  for (SequenceId id = 1; id <= 3; ++id)
-    scheduler.append(id);
   ASSERT_TRUE(scheduler.add(4, 9, 20));
   const Plan plan = scheduler.plan();
   EXPECT_EQ(plan.runs, (Runs{{1, 1, 1}, {2, 1, 1}, {3, 1, 1}, {4, 0, 1}}));
@@ -161,14 +154,11 @@ TEST(Scheduler, FormsNoMixedStepAboveItsLimitAndLeavesNobodyOutWhoGenerates) {
         scheduler.commit(plan);
         for (const auto& run : plan.runs) {
           const Counts& counts = scheduler.counts(run.sequence);
-          if (counts.num_computed < counts.num_tokens) continue;
-          const bool is_last = counts.num_tokens == counts.max_tokens;
-          if (is_last) {
+          if (counts.num_computed == counts.num_tokens) {
             scheduler.remove(run.sequence);
             generating.erase(run.sequence);
             ++finished;
-          } else {
-            scheduler.append(run.sequence);
+          } else if (counts.num_computed + 1 == counts.num_tokens) {
             generating.insert(run.sequence);
           }
         }
