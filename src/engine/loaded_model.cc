@@ -85,8 +85,6 @@ LoadedModel::LoadedModel(Device& device, const ModelSource& source, const LoadOp
   const double start = seconds();
   context_bytes_ = device.used_bytes().value_or(0);
   check_limits(config_, options);
-  if (kv_dtype_ == DType::kFP8 && device.kind() == DeviceKind::kCuda)
-    log::warning("K and V in fp8: these kernels have run in emulation only, not yet on a GPU");
   const int64_t wanted = options.kv_tokens.value_or(limits_.max_batch_size * limits_.max_seq_len);
   const int64_t wanted_pages = std::max<int64_t>(1, (wanted + page_size_ - 1) / page_size_);
   compiled_ = compile_model(config_, options, wanted_pages);
