@@ -88,9 +88,10 @@ OVERLAP = ("PREEXIT", "ACQBULK")  # lets the next kernel start; waits for the on
 ENGINE_RULES = [
     Rule("gemv.cu", r"\bgemv_kernel<", "weights arrive by bulk copies that a barrier counts",
          has=(r"UBLKCP\S*", r"SYNCS\.ARRIVE\S*", r"SYNCS\.PHASECHK\S*", *OVERLAP)),
-    Rule("persistent.cu", r"\bpersistent_linear<", "blocks hand over words that need no fence; weights by bulk copies",
+    Rule("persistent.cu", r"\bpersistent_chain<",
+         "words need no fence, only attention's counter has one; weights by bulk copies",
          has=(r"LDG\.E\.128\.STRONG\.GPU", r"ST\.E\.STRONG\.GPU", r"UBLKCP\S*", r"SYNCS\.PHASECHK\S*", *OVERLAP),
-         lacks=(r"MEMBAR\S*", r"CCTL\S*")),
+         pairs=((r"MEMBAR\.ALL\.GPU", r"ATOM\S*ADD\.STRONG\.GPU", 1),)),
     Rule("fewrow.cu", r"\bfewrow_kernel<", "boxes by the copy engine, sums on tensor cores, partial sums to the cluster",
          has=(r"UTMALDG\S*", r"HGMMA\S*", r"STAS\S*", *OVERLAP)),
     Rule("attention_decode.cu", r"\battention_decode<", "the last block of a sequence combines: acq_rel on its counter",

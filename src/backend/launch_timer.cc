@@ -37,6 +37,7 @@ class DeviceTimer final : public LaunchTimer {
   std::vector<KernelArgs> operands(const KernelArgs& args, const Workspace& workspace) override {
     if (!stream_) stream_ = device_.create_stream();
     stream_->synchronize();  // no launch uses the memory any more; an error while recording
+    if (args.inputs.empty()) return {args};  // nothing that caches could hold
     const auto largest =
         std::max_element(args.inputs.begin(), args.inputs.end(),
                          [](const auto& a, const auto& b) { return extent(a) < extent(b); });

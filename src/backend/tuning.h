@@ -56,7 +56,8 @@ class LaunchTimer {
  public:
   virtual ~LaunchTimer() = default;
   // Copies of the arguments with memory of their own, enough of them that caches do not hold the
-  // inputs of the first when the last has run. Lifetime: until the next call.
+  // inputs of the first when the last has run; one, where there are no inputs. Lifetime: until the
+  // next call.
   // Errors: kMemory; kCompile naming the op while the thread records.
   virtual std::vector<KernelArgs> operands(const KernelArgs& args, const Workspace& workspace) = 0;
   // Runs the launches in a row. Units: microseconds, the mean of one. Errors: those of launching.

@@ -224,16 +224,17 @@ void inspect(Options options) {
   }
   if (options.bucket || options.mixed) {
     const std::unique_ptr<Device> device = open_device(options.common);
+    const bool is_persistent = inspected.load.persistent == runtime::Persistent::kOn;
     if (options.bucket) {
       const StepShape step{{*options.bucket, *options.bucket}, 1, 1, 0};
-      text += !options.recording ? bucket_text(program, *device, step, inspected.load.persistent)
-              : options.dot      ? recording_dot(program, *device, step, inspected.load.persistent)
-                            : recording_text(program, *device, step, inspected.load.persistent);
+      text += !options.recording ? bucket_text(program, *device, step, is_persistent)
+              : options.dot      ? recording_dot(program, *device, step, is_persistent)
+                                 : recording_text(program, *device, step, is_persistent);
     }
     if (options.mixed) {
       text += bucket_text(program, *device,
                           {{*options.mixed, inspected.load.limits.max_batch_size}, 0, 0, 0},
-                          inspected.load.persistent);
+                          is_persistent);
     }
   }
   print(text.empty() ? overview(inspected) : text);

@@ -138,7 +138,9 @@ engine::LoadOptions load_options(const CommonOptions& options) {
   if (options.eager_steps == "forbid") load.eager_steps = runtime::EagerSteps::kForbid;
   if (options.recording_errors == "drop") load.recording_errors = runtime::RecordingErrors::kDrop;
   if (options.record_order == "ascending") load.record_order = runtime::RecordOrder::kAscending;
-  load.persistent = is_on("--persistent", options.persistent);
+  load.persistent = options.persistent == "auto" ? runtime::Persistent::kAuto
+                    : options.persistent == "on" ? runtime::Persistent::kOn
+                                                 : runtime::Persistent::kOff;
   load.bursts = options.burst_steps > 1;
   load.graphs_debug = is_on("--graphs-debug", options.graphs_debug);
   load.kv_tokens = options.kv_tokens;

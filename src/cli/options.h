@@ -34,7 +34,7 @@ struct CommonOptions {
   std::string recording_errors = "stop";
   std::string record_order = "descending";
   std::string graphs_debug = "off";
-  std::string persistent = "off";  // on, off
+  std::string persistent = "auto";
   std::string overlap = "auto";
   int64_t burst_steps = 1;
   std::string dtype;              // empty: the checkpoint's

@@ -59,7 +59,7 @@ TEST(Config, ReadsBackWhatItPrints) {
   options.recording_errors = "drop";
   options.record_order = "ascending";
   options.graphs_debug = true;
-  options.persistent = true;
+  options.persistent = "on";
   options.overlap = "off";
   options.burst_steps = 16;
   options.max_batch_size = 4096;

@@ -54,9 +54,10 @@ constexpr Option kOptions[] = {
      "Which size is recorded first; for diagnosis, as the memory taken is the same"},
     {"graphs_debug", &Options::graphs_debug, "", "off", "", 0, 0,
      "Check every recording before it is used, and its addresses and padding in every step"},
-    {"persistent", &Options::persistent, "", "off", "", 0, 0,
-     "Run consecutive launches of decode steps of one sequence as stages of one persistent kernel, "
-     "on a GPU; off, as it was measured to be slower"},
+    {"persistent", &Options::persistent, "", "auto", "auto|on|off", 0, 0,
+     "Run the layers of decode steps of one sequence as stages of one persistent kernel, on a GPU, "
+     "where they are recorded in full; auto: if that measures faster, as the tuning cache "
+     "remembers"},
     {"overlap", &Options::overlap, "", "auto", "auto|on|off", 0, 0,
      "Launch a step before the tokens of the last one are read, so that the GPU never waits for "
      "the "

@@ -42,7 +42,7 @@ struct Options {
   std::optional<std::string> recording_errors;
   std::optional<std::string> record_order;
   std::optional<bool> graphs_debug;
-  std::optional<bool> persistent;
+  std::optional<std::string> persistent;
   std::optional<std::string> overlap;
   std::optional<int64_t> burst_steps;
   std::optional<int64_t> max_batch_size;

@@ -26,7 +26,7 @@ struct Trial {
   std::vector<int64_t> tokens = {8, 32, 96};
   std::optional<DType> dtype;  // the model's
   std::optional<DType> kv_dtype;
-  bool persistent = false;
+  runtime::Persistent persistent = runtime::Persistent::kOff;
 };
 
 std::vector<int32_t> random_prompt(std::mt19937& random, int64_t length) {
@@ -143,11 +143,9 @@ TEST_P(ThreeWaysTest, PersistentKernelsGiveTheBitsOfTheLaunchesTheyStandFor) {
     for (const DType dtype : {DType::kBF16, DType::kF16}) {
       Trial trial{.kind = kind, .graphs = Graphs::kNone, .dtype = dtype};
       const Bits launches = uniform_trace(*device_, trial, 1);
-      trial.persistent = true;
-      for (const Graphs graphs : {Graphs::kNone, Graphs::kPiecewise, Graphs::kAuto}) {
-        trial.graphs = graphs;
-        EXPECT_TRUE(same(uniform_trace(*device_, trial, 1), launches));
-      }
+      trial.graphs = Graphs::kFull;
+      trial.persistent = runtime::Persistent::kOn;
+      EXPECT_TRUE(same(uniform_trace(*device_, trial, 1), launches));
     }
   }
 }

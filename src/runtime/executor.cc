@@ -68,7 +68,7 @@ Executor::Executor(Device& device, const passes::Program& program, std::vector<T
       ring_(program.graph, resident_),
       inputs_(device, program.graph, options.limits.max_sizes()),
       addresses_(device, program, weights, inputs_, states_, resident_),
-      tables_(device, program, addresses_, options.persistent),
+      tables_(device, program, addresses_),
       recordings_(program, tables_, *stream_, burst_goes_on(program.graph, resident_)) {
   const Limits& limits = options.limits;
   coverage_.graphs = options.graphs;

@@ -54,8 +54,8 @@ struct ExecutorOptions {
   RecordingErrors recording_errors = RecordingErrors::kStop;
   RecordOrder record_order = RecordOrder::kDescending;
   EagerSteps eager_steps = EagerSteps::kAllow;
-  bool persistent = false;  // runs of launches as persistent kernels, where the device has some
-  bool bursts = false;      // also record bursts of every full step of one token per sequence
+  Persistent persistent = Persistent::kOff;
+  bool bursts = false;  // also record bursts of every full step of one token per sequence
 };
 
 // What the host knows of a step's lengths and a recording does not.
@@ -142,6 +142,10 @@ class Executor {
   // sets up at a first launch (a library's code is loaded then) must not be set up in a recording.
   void warm_up(const std::vector<StepShape>& shapes);
   void record_shapes(std::vector<StepShape> shapes, bool full, bool pieces);
+  // Are the step's chains of launches faster as persistent kernels? Measured on padding rows.
+  [[nodiscard]] bool merged_is_faster(const StepShape& step);
+  // Lowers the step for a full recording, by --persistent.
+  void lower_whole(const StepShape& step);
   // By policy, an error while recording ends the start-up, or leaves this recording out.
   void record_or_drop(const std::function<void()>& record, const std::function<void()>& drop);
   void drop_piece(int segment, const StepShape& step);

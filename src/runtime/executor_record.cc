@@ -1,5 +1,6 @@
 // How an executor makes its recordings: tune, warm up, record, and run the worst step of each mode.
 #include <algorithm>
+#include <memory>
 #include <optional>
 
 #include <fmt/ranges.h>
@@ -51,6 +52,7 @@ const RecordingStats& Executor::record() {
     for (const auto* shapes : {&uniform, &mixed}) {
       for (const StepShape& shape : *shapes) {
         tables_.lower_all(shape);
+        if (shape.uniform() && coverage_.full) lower_whole(shape);
         progress.update(++done);
       }
     }
@@ -103,6 +105,41 @@ void Executor::record_shapes(std::vector<StepShape> shapes, bool full, bool piec
   }
 }
 
+void Executor::lower_whole(const StepShape& step) {
+  if (options_.persistent == Persistent::kOff || tables_.merged(step).empty()) return;
+  const bool use = options_.persistent == Persistent::kOn || merged_is_faster(step);
+  tables_.use_merged(step, use);
+  if (!use) tables_.drop_merged(step);
+}
+
+// As two configurations of one launch, a replay, so that the answer is remembered.
+bool Executor::merged_is_faster(const StepShape& step) {
+  const std::string launches = "launches";
+  const std::string persistent = "persistent";
+  const KernelArgs none;
+  const auto bind = [&](const std::string& config, const KernelArgs&) -> BoundLaunch {
+    tables_.use_merged(step, config == persistent);
+    copy_padding(step);
+    tables_.launch_whole(*stream_, step);  // nothing may be set up in a recording
+    stream_->synchronize();
+    RecordingScope scope(*stream_);
+    tables_.launch_whole(*stream_, step);
+    const std::shared_ptr<const Recording> recording = scope.finish();
+    return [recording](Stream& stream, const StepShape&) { stream.replay(*recording); };
+  };
+  const Tunable tunable{
+      .launch = fmt::format("step of {} tokens, {} sequences, {:016x}", step.padded.tokens,
+                            step.padded.sequences, hash(print(program_, tables_.merged(step)))),
+      .args = none,
+      .workspace = {},
+      .candidates =
+          [&](int) {
+            return std::vector<std::string>{launches, persistent};
+          },
+      .bind = bind};
+  return device_.tuner().choose(tunable) == persistent;
+}
+
 void Executor::record_or_drop(const std::function<void()>& record,
                               const std::function<void()>& drop) {
   try {
@@ -127,14 +164,17 @@ void Executor::warm_up(const std::vector<StepShape>& shapes) {
   // Smallest first: launches that many sizes share have least to do there.
   for (auto shape = shapes.rbegin(); shape != shapes.rend(); ++shape) {
     bool is_begun = false;
-    for (int segment = 0; segment < tables_.num_segments(); ++segment) {
-      for (const Launch& launch : tables_.at(segment, *shape)) {
+    const auto warm = [&](const std::vector<Launch>& table) {
+      for (const Launch& launch : table) {
         if (!warm_.insert(signature(launch)).second) continue;
         if (!is_begun) copy_padding(*shape);
         is_begun = true;
         stream_->launch({launch.op->name, launch.node, std::nullopt}, launch.bound, *shape);
       }
-    }
+    };
+    for (int segment = 0; segment < tables_.num_segments(); ++segment)
+      warm(tables_.at(segment, *shape));
+    if (tables_.uses_merged(*shape)) warm(tables_.merged(*shape));
   }
   stream_->synchronize();
 }

@@ -28,12 +28,19 @@ Stage::Origin find_origin(const Program& program, std::span<const Launch> launch
   return {};
 }
 
+// Directly, or as a view of it.
 bool is_read_after(const Program& program, std::span<const Launch> launches, ir::ValueId value,
                    const std::vector<std::vector<ir::NodeId>>& readers) {
   const std::vector<ir::ValueId>& outputs = program.graph.outputs();
   if (std::find(outputs.begin(), outputs.end(), value) != outputs.end()) return true;
   return std::any_of(
       readers[value.index].begin(), readers[value.index].end(), [&](ir::NodeId reader) {
+        const ir::Node& node = program.graph.node(reader);
+        if (node.op->is_view) {
+          return std::any_of(node.outputs.begin(), node.outputs.end(), [&](ir::ValueId view) {
+            return is_read_after(program, launches, view, readers);
+          });
+        }
         return std::none_of(launches.begin(), launches.end(),
                             [&](const Launch& launch) { return launch.node == reader.index; });
       });

@@ -1,11 +1,13 @@
 // Chains of launches as persistent kernels (backend/persistent.h): a step of the lowering.
 //
-//   before                              after
-//   11 linear.gemv        %o            17 persistent.linear  4 stages
-//   13 fused_linear.gemv  %gated           11 linear.gemv        %o
-//   14 linear.gemv        %down            13 fused_linear.gemv  %gated
-//   17 fused_linear.gemv  %qkv             14 linear.gemv        %down
-//                                          17 fused_linear.gemv  %qkv
+//   before                                    after
+//    1 fused_linear.gemv        %qkv          60 persistent.chain  80 stages
+//    3 fused_attention.decode   %attention        1 fused_linear.gemv        %qkv
+//    4 linear.gemv              %o                3 fused_attention.decode   %attention
+//    5 fused_linear.gemv        %gated            4 linear.gemv              %o
+//    6 linear.gemv              %down             ...
+//    7 fused_linear.gemv        %qkv.1
+//   ...                                       (all layers of a model, from the first qkv on)
 //
 // The launch that stands for a chain has the number of its last node and waits for what any of its
 // stages waits for; whoever waited for one of them waits for it.

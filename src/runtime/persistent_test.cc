@@ -77,6 +77,7 @@ TEST_F(PersistentTest, AViewOfAStagesOutputIsNotTheOutput) {
   const auto stages = stages_of(program_, table_);
   ASSERT_EQ(stages.size(), 5U);
   EXPECT_EQ(stages[4].inputs, (std::vector<Stage::Origin>{{3, -1}, {3, -1}}));
+  EXPECT_EQ(stages[3].read_after, std::vector<bool>{false}) << "its views are read inside alone";
 }
 
 TEST_F(PersistentTest, RunsAreAsLongAsAKernelTakesThem) {

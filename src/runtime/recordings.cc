@@ -24,14 +24,14 @@ std::unique_ptr<Recording> Recordings::record(const std::string& what, Recording
 void Recordings::record_full(const StepShape& step) {
   full_[{step.padded.sequences, step.q}] =
       record(fmt::format("a full step of {} sequences", step.padded.sequences), stats_.full,
-             [&] { tables_.launch_all(stream_, step); });
+             [&] { tables_.launch_whole(stream_, step); });
 }
 
 void Recordings::record_burst(const StepShape& step) {
   ENCORE_CHECK(burst_goes_on_ != nullptr, "a program without `advance` has no bursts");
   const auto walk = [&] {
     for (int i = 0; i < kStepsPerIteration; ++i)
-      tables_.launch_all(stream_, step);
+      tables_.launch_whole(stream_, step);
   };
   bursts_[step.padded.sequences] =
       record(fmt::format("a burst of {} sequences", step.padded.sequences), stats_.bursts, walk,

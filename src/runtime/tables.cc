@@ -1,16 +1,24 @@
 #include "runtime/tables.h"
 
 #include <algorithm>
+#include <span>
 
 #include <fmt/format.h>
 
 #include "runtime/persistent.h"
 
 namespace encore::runtime {
+namespace {
 
-Tables::Tables(Device& device, const passes::Program& program, const Addresses& addresses,
-               bool persistent)
-    : device_(device), program_(program), addresses_(addresses), persistent_(persistent) {
+void enqueue(Stream& stream, std::span<const Launch> launches, const StepShape& step) {
+  for (const Launch& launch : launches)
+    stream.launch({launch.op->name, launch.node, launch.after}, launch.bound, step);
+}
+
+}  // namespace
+
+Tables::Tables(Device& device, const passes::Program& program, const Addresses& addresses)
+    : device_(device), program_(program), addresses_(addresses) {
   for (const passes::Segment& segment : program.segments)
     dependences_.push_back(dependence(segment));
 }
@@ -50,7 +58,6 @@ const std::vector<Launch>& Tables::at(int segment, const StepShape& step) {
   const passes::Segment& range = program_.segments[index];
   std::vector<Launch> table =
       lower(program_, range.first, range.last, {{tokens, sequences}, q, q, 0}, device_, addresses_);
-  if (persistent_) table = merge_chains(program_, std::move(table), device_);
   return tables_.emplace(wanted, std::move(table)).first->second;
 }
 
@@ -59,12 +66,31 @@ void Tables::lower_all(const StepShape& step) {
     (void)at(segment, step);
 }
 
+const std::vector<Launch>& Tables::merged(const StepShape& step) {
+  const auto [place, is_new] = merged_.try_emplace(whole_key(step));
+  if (!is_new) return place->second;
+  std::vector<Launch> whole;
+  for (int segment = 0; segment < num_segments(); ++segment) {
+    const std::vector<Launch>& table = at(segment, step);
+    whole.insert(whole.end(), table.begin(), table.end());
+  }
+  const size_t num_launches = whole.size();
+  std::vector<Launch> merged = merge_chains(program_, std::move(whole), device_);
+  if (merged.size() < num_launches) place->second = std::move(merged);
+  return place->second;
+}
+
+void Tables::use_merged(const StepShape& step, bool use) {
+  if (use) {
+    uses_merged_.insert(whole_key(step));
+  } else {
+    uses_merged_.erase(whole_key(step));
+  }
+}
+
 void Tables::launch(Stream& stream, int segment, const StepShape& step, size_t limit) {
   const std::vector<Launch>& table = at(segment, step);
-  for (size_t i = 0; i < std::min(limit, table.size()); ++i) {
-    const Launch& launch = table[i];
-    stream.launch({launch.op->name, launch.node, launch.after}, launch.bound, step);
-  }
+  enqueue(stream, std::span(table).first(std::min(limit, table.size())), step);
 }
 
 std::string Tables::moved_operand(int segment, const StepShape& step) {
@@ -72,15 +98,12 @@ std::string Tables::moved_operand(int segment, const StepShape& step) {
   const ir::Sizes sizes{std::get<1>(fixed), std::get<2>(fixed)};
   for (const Launch& launch : at(segment, step)) {
     std::string moved = moved_operand(launch, sizes);
-    for (size_t i = 0; moved.empty() && i < launch.stages.size(); ++i)
-      moved = moved_operand(launch.stages[i], sizes);
     if (!moved.empty()) return moved;
   }
   return "";
 }
 
 std::string Tables::moved_operand(const Launch& launch, const ir::Sizes& sizes) const {
-  if (!launch.stages.empty()) return "";
   const ir::Node& node = program_.graph.nodes()[launch.node];
   const auto find = [&](const auto& values, const std::vector<TensorView>& lowered) {
     for (size_t i = 0; i < values.size(); ++i) {
@@ -98,6 +121,11 @@ std::string Tables::moved_operand(const Launch& launch, const ir::Sizes& sizes) 
 void Tables::launch_all(Stream& stream, const StepShape& step) {
   for (int segment = 0; segment < num_segments(); ++segment)
     launch(stream, segment, step);
+}
+
+void Tables::launch_whole(Stream& stream, const StepShape& step) {
+  if (!uses_merged(step) || merged(step).empty()) return launch_all(stream, step);
+  enqueue(stream, merged(step), step);
 }
 
 }  // namespace encore::runtime

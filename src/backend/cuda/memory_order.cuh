@@ -78,6 +78,12 @@ __device__ __forceinline__ void st_release(uint32_t* address, uint32_t value) {
 
 // Adds without looking at the result.
 template <Scope S>
+__device__ __forceinline__ void red_add_relaxed(uint32_t* address, uint32_t value) {
+  asm volatile("red.relaxed.%0.add.u32 [%1], %2;" ::"C"(ScopeName<S>::kText), "l"(address),
+               "r"(value)
+               : "memory");
+}
+template <Scope S>
 __device__ __forceinline__ void red_release(uint32_t* address, uint32_t value) {
   asm volatile("red.release.%0.add.u32 [%1], %2;" ::"C"(ScopeName<S>::kText), "l"(address),
                "r"(value)
