@@ -9,7 +9,7 @@
 namespace encore::cpu {
 
 // Threads: as Device. Kernels of all streams share one pool and take turns on it.
-class CpuDevice final : public Device {
+class CpuDevice : public Device {
  public:
   explicit CpuDevice(const CpuOptions& options);
 
