@@ -35,6 +35,7 @@ struct PersistentKernel {
   Kernel row;  // its name, as shown by inspect and profilers
   // May the launch be a stage? Cheap; decides together with `accepts`.
   bool (*accepts_stage)(const Kernel& kernel, const KernelArgs& args) = nullptr;
+  // Looks at all of a stage but `read_after`, which is that of a longer chain.
   bool (*accepts)(std::span<const Stage> chain) = nullptr;
   // As Kernel::bind. One launch at a time may run: two on one device would wait for each other's
   // multiprocessors.

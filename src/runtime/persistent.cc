@@ -110,9 +110,10 @@ std::vector<Chain> find_chains(const Program& program, std::span<const Launch> t
       int last = first;
       while (last < std::ssize(table) && may_be_stage(last))
         ++last;
-      for (; last - first >= 2; --last) {
-        if (kernel.accepts(stages_of(program, table.subspan(first, last - first))))
-          return {first, last, &kernel};
+      const std::vector<Stage> stages = stages_of(program, table.subspan(first, last - first));
+      for (size_t count = stages.size(); count >= 2; --count) {
+        if (kernel.accepts(std::span(stages).first(count)))
+          return {first, first + static_cast<int>(count), &kernel};
       }
     }
     return {first, first + 1, nullptr};

@@ -347,6 +347,17 @@ struct WarpState {
 
   RowTile<Params, C> tiles[kTiles];
 
+  __device__ __forceinline__ void begin_head(const Params& params, const Place& place) {
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m)
+      tiles[m].begin_head(params, place, m);
+  }
+  __device__ __forceinline__ void begin_chunk() {
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m)
+      tiles[m].begin_chunk();
+  }
+
   // Adds the tile of keys that starts at `first_key`. `masked`: some row may not see all of them.
   // `queries_at`: of query_pair_address().
   __device__ __forceinline__ void attend(uint32_t queries_at, uint32_t k_tile, int first_key,
@@ -431,15 +442,11 @@ __device__ __forceinline__ void attend_share(const Params& params, const DecodeP
       around.wait();
       around.meet();
       load_rows<Params, C>(params, place, angles, rows, around);
-#pragma unroll
-      for (int m = 0; m < kTiles; ++m)
-        state.tiles[m].begin_head(params, place, m);
+      state.begin_head(params, place);
       around.meet();
     }
     for (int chunk = place.first_chunk; chunk < place.last_chunk; ++chunk) {
-#pragma unroll
-      for (int m = 0; m < kTiles; ++m)
-        state.tiles[m].begin_chunk();
+      state.begin_chunk();
       const int begin = chunk * walk.chunks.length;
       const int end = min(begin + walk.chunks.length, place.kv_len);
       for (int step = begin; step < end; step += plan.cutting.step_keys()) {
