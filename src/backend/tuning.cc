@@ -130,7 +130,7 @@ std::optional<std::string> Tuner::choose(const Tunable& tunable) {
   const std::lock_guard lock(mutex_);
   const auto known = answers_.find(tunable.launch);
   if (known != answers_.end()) return known->second;
-  const std::optional<std::string> config = answer(tunable);
+  std::optional<std::string> config = answer(tunable);
   if (config && tunable.code != nullptr) codes_.insert(tunable.code(*config));
   answers_.emplace(tunable.launch, config);
   return config;

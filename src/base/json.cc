@@ -23,10 +23,12 @@ constexpr size_t kMaxDepth = 64;
 // rounds some decimals to a neighbouring double; this one refuses the first and rounds correctly.
 class Builder {
  public:
+  // NOLINTBEGIN(readability-identifier-naming): what the parser asks for
   static constexpr size_t max_object_size = object::max_size();
   static constexpr size_t max_array_size = array::max_size();
   static constexpr size_t max_key_size = bj::string::max_size();
   static constexpr size_t max_string_size = bj::string::max_size();
+  // NOLINTEND(readability-identifier-naming)
 
   Builder() { stack_.reset(); }
 

@@ -44,8 +44,8 @@ Rates rates(DeviceKind device, double read_bandwidth) {
 std::string rates_text(const Rates& rates) {
   if (rates.bytes_per_s <= 0) return "the read bandwidth was not measured";
   const bool is_tera = rates.bytes_per_s >= 1e12;
-  const std::string bytes = fmt::format(
-      "bytes / {:.3g} {}B/s", rates.bytes_per_s / (is_tera ? 1e12 : 1e9), is_tera ? 'T' : 'G');
+  std::string bytes = fmt::format("bytes / {:.3g} {}B/s",
+                                  rates.bytes_per_s / (is_tera ? 1e12 : 1e9), is_tera ? 'T' : 'G');
   if (rates.flops_per_s <= 0) return bytes;
   return fmt::format("{} or FLOPs / {:.0f} TFLOP/s, whichever takes longer", bytes,
                      rates.flops_per_s / 1e12);

@@ -89,7 +89,7 @@ LoadedModel::LoadedModel(Device& device, const ModelSource& source, const LoadOp
   const int64_t wanted_pages = std::max<int64_t>(1, (wanted + page_size_ - 1) / page_size_);
   compiled_ = compile_model(config_, options, wanted_pages);
   weights_.emplace(compiled_.program.graph, weight_source(source), device);
-  runtime::ExecutorOptions executor_options = options;
+  runtime::ExecutorOptions executor_options = options;  // NOLINT(cppcoreguidelines-slicing)
   if (options.graphs_debug) {
     executor_options.check_addresses = true;
     if (options.poison == runtime::Poison::kNone) executor_options.poison = runtime::Poison::kNaN;

@@ -33,8 +33,8 @@ struct Dim {
   int64_t value = 0;
 
   Dim() = default;
-  Dim(int64_t number)
-      : value(number) {}  // NOLINT(google-explicit-constructor): dims read as numbers
+  // NOLINTNEXTLINE(google-explicit-constructor): dims read as numbers
+  Dim(int64_t number) : value(number) {}
   explicit Dim(Symbol symbol, int64_t plus = 0) : symbol(symbol), value(plus) {}
 
   static Dim tokens() { return Dim(Symbol::kTokens); }

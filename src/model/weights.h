@@ -46,7 +46,7 @@ class Weights {
   void fill(StagedCopy& copy);
 
  private:
-  void fill_from(const std::filesystem::path& checkpoint, StagedCopy& copy);
+  void fill_from(const std::filesystem::path& dir, StagedCopy& copy);
   void fill_from(const RandomWeights& random, StagedCopy& copy);
 
   const ir::Graph& graph_;

@@ -61,13 +61,14 @@ ValueId Builder::gather_rows(ValueId x, ValueId rows) {
   return call("gather_rows", {x, rows}, {}, "last")[0];
 }
 
-void Builder::advance(ValueId next, const Advance& a, int64_t page_size) {
+void Builder::advance(ValueId next, const Advance& over, int64_t page_size) {
   ir::Attrs attrs;
   attrs.set("page_size", page_size);
-  call("advance",
-       {next, a.page_table, a.stop_tokens, a.max_lens, a.ids, a.positions, a.slots, a.kv_lens,
-        a.last_tokens, a.step_clock, a.token_ring, a.ring_marks},
-       attrs, "advanced");
+  call(
+      "advance",
+      {next, over.page_table, over.stop_tokens, over.max_lens, over.ids, over.positions, over.slots,
+       over.kv_lens, over.last_tokens, over.step_clock, over.token_ring, over.ring_marks},
+      attrs, "advanced");
 }
 
 ValueId Builder::sample(ValueId logits, const Sampling& s) {

@@ -224,7 +224,7 @@ Cost cost_attention(Types in, Types out, const Attrs&, const Sizes& sizes) {
 std::vector<Type> infer_fused_attention(Types in, const Attrs& attrs) {
   std::vector<Type> write(in.begin(), in.begin() + 8);
   write.insert(write.end(), in.begin() + 11, in.end());
-  const std::vector<Type> out = infer_rope_kv_write(write, attrs);
+  std::vector<Type> out = infer_rope_kv_write(write, attrs);
   (void)infer_attention(std::vector<Type>{out[0], out[1], out[2], in[8], in[9], in[10]}, attrs);
   return out;
 }

@@ -273,7 +273,7 @@ TEST_P(Sampling, SampleDrawsEachTokenAsOftenAsItsProbabilitySays) {
       total += kept[i] ? p[i] : 0;
     double chi_square = 0;
     for (int64_t i = 0; i < kVocabulary; ++i) {
-      const double expected = kept[i] ? num_draws * p[i] / total : 0;
+      const double expected = kept[i] ? static_cast<double>(num_draws) * p[i] / total : 0;
       if (!kept[i]) {
         EXPECT_EQ(counts[i], 0);
       } else {

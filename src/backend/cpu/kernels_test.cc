@@ -82,7 +82,8 @@ TEST(CpuDevice, FaultsOnAddressesThatAreNotMapped) {
   if (child == 0) {
     signal(SIGSEGV, SIG_DFL);  // no sanitizer's report
     const volatile std::byte value = *range->data();
-    _exit(value == std::byte{1} ? 0 : 0);
+    (void)value;
+    _exit(0);
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);

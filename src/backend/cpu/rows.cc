@@ -68,7 +68,7 @@ void kv_write(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
   const auto* slots = args.inputs[4].as<int32_t>();
   for (int i = 0; i < 2; ++i) {
     const TensorView& cache = args.outputs[static_cast<size_t>(i)];
-    const TensorView& x = args.inputs[static_cast<size_t>(2 + i)];
+    const TensorView& x = args.inputs[2 + static_cast<size_t>(i)];
     const int64_t num_heads = cache.shape[1];
     const int64_t page_size = cache.shape[2];
     const int64_t head_size = cache.shape[3];
