@@ -46,6 +46,10 @@ bool is_read_after(const Program& program, std::span<const Launch> launches, ir:
       });
 }
 
+bool may_be_stage(const PersistentKernel& kernel, const Launch& launch) {
+  return kernel.accepts_stage(*launch.kernel, launch.args);
+}
+
 Launch merge(const Program& program, const PersistentKernel& kernel, Device& device,
              std::vector<Launch> launches) {
   Launch merged{.node = launches.back().node, .op = launches.back().op, .kernel = &kernel.row};
@@ -100,16 +104,22 @@ std::vector<Stage> stages_of(const Program& program, std::span<const Launch> lau
   return stages;
 }
 
+bool has_stages(std::span<const Launch> table, std::span<const PersistentKernel> kernels) {
+  return std::any_of(table.begin(), table.end(), [&](const Launch& launch) {
+    return std::any_of(kernels.begin(), kernels.end(), [&](const PersistentKernel& kernel) {
+      return may_be_stage(kernel, launch);
+    });
+  });
+}
+
 std::vector<Chain> find_chains(const Program& program, std::span<const Launch> table,
                                std::span<const PersistentKernel> kernels) {
   const auto find_chain = [&](int first) -> Chain {
     for (const PersistentKernel& kernel : kernels) {
-      const auto may_be_stage = [&](int index) {
-        return kernel.accepts_stage(*table[index].kernel, table[index].args);
-      };
       int last = first;
-      while (last < std::ssize(table) && may_be_stage(last))
+      while (last < std::ssize(table) && may_be_stage(kernel, table[last]))
         ++last;
+      if (last - first < 2) continue;
       const std::vector<Stage> stages = stages_of(program, table.subspan(first, last - first));
       for (size_t count = stages.size(); count >= 2; --count) {
         if (kernel.accepts(std::span(stages).first(count)))

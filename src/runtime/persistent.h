@@ -35,6 +35,9 @@ struct Chain {
 // outside of them reads. Lifetime: points into the launches.
 std::vector<Stage> stages_of(const passes::Program& program, std::span<const Launch> launches);
 
+// May any of the launches be a stage? Cheap; without one there are no chains.
+bool has_stages(std::span<const Launch> table, std::span<const PersistentKernel> kernels);
+
 // The chains that a device's persistent kernels take, each as long as it can be, first come first
 // served.
 std::vector<Chain> find_chains(const passes::Program& program, std::span<const Launch> table,

@@ -92,6 +92,14 @@ TEST_F(PersistentTest, ALaunchThatIsNoStageEndsARunAndOneAloneIsNone) {
   EXPECT_EQ(find_chains(program_, table_, {&kernel, 1}), (Chains{{2, 5, &kernel}}));
 }
 
+TEST_F(PersistentTest, KnowsATableWithoutStages) {
+  const PersistentKernel kernel{{.name = "no norm"}, is_no_norm, takes_all, nullptr};
+  const std::span<const Launch> table(table_);
+  EXPECT_TRUE(has_stages(table, {&kernel, 1}));
+  EXPECT_FALSE(has_stages(table.subspan(1, 1), {&kernel, 1}));  // the norm
+  EXPECT_FALSE(has_stages(table, {}));
+}
+
 TEST_F(PersistentTest, WithoutPersistentKernelsATableStaysAsItIs) {
   EXPECT_TRUE(find_chains(program_, table_, {}).empty());
 }

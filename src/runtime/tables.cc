@@ -69,6 +69,10 @@ void Tables::lower_all(const StepShape& step) {
 const std::vector<Launch>& Tables::merged(const StepShape& step) {
   const auto [place, is_new] = merged_.try_emplace(whole_key(step));
   if (!is_new) return place->second;
+  bool may_have_chains = false;
+  for (int segment = 0; segment < num_segments(); ++segment)
+    may_have_chains |= has_stages(at(segment, step), device_.persistent_kernels());
+  if (!may_have_chains) return place->second;
   std::vector<Launch> whole;
   for (int segment = 0; segment < num_segments(); ++segment) {
     const std::vector<Launch>& table = at(segment, step);
