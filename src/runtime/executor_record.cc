@@ -106,8 +106,14 @@ void Executor::record_shapes(std::vector<StepShape> shapes, bool full, bool piec
 }
 
 void Executor::lower_whole(const StepShape& step) {
-  if (options_.persistent == Persistent::kOff || tables_.merged(step).empty()) return;
-  const bool use = options_.persistent == Persistent::kOn || merged_is_faster(step);
+  if (options_.persistent == Persistent::kOff) return;
+  bool use = false;
+  record_or_drop(
+      [&] {
+        use = !tables_.merged(step).empty() &&
+              (options_.persistent == Persistent::kOn || merged_is_faster(step));
+      },
+      [] {});
   tables_.use_merged(step, use);
   if (!use) tables_.drop_merged(step);
 }

@@ -71,11 +71,13 @@ class DeviceWithChains final : public cpu::CpuDevice {
     return kRows;
   }
   static inline int chains_launched = 0;
+  static inline bool refuses = false;  // to bind
 
  private:
   static bool accepts_stage(const Kernel&, const KernelArgs&) { return true; }
   static bool accepts(std::span<const Stage>) { return true; }
   static BoundLaunch bind(Device& device, std::span<const Stage> chain) {
+    if (refuses) fail(ErrorKind::kMemory, "no room for words");
     std::vector<BoundLaunch> stages;
     for (const Stage& stage : chain) {
       const bool is_double = stage.kernel->op == "double";
@@ -177,6 +179,17 @@ TEST_F(ExecutorTest, TakesAPersistentKernelWhereItIsMeasuredToBeFaster) {
   options_.persistent = Persistent::kAuto;
   make(bind_slow).record();
   EXPECT_EQ(chains_launched(Graphs::kFull), 1);
+}
+
+TEST_F(ExecutorTest, TreatsAChainThatCannotBeBoundAsARecordingThatFails) {
+  DeviceWithChains::refuses = true;
+  options_.persistent = Persistent::kAuto;
+  make(bind_double);
+  EXPECT_THROW(executor_->record(), Error);
+  options_.recording_errors = RecordingErrors::kDrop;
+  make(bind_double).record();
+  DeviceWithChains::refuses = false;
+  EXPECT_EQ(chains_launched(Graphs::kFull), 0);
 }
 
 TEST_F(ExecutorTest, TakesTheLaunchesWhereNothingIsMeasured) {
