@@ -18,13 +18,15 @@ const TuningKey kKey = {{"device", "NVIDIA H200"}, {"driver", "580.1 13.0"}, {"s
 constexpr const char* kLaunch = "linear.x 1.2 bf16[64,4096], bf16[4096,4096] -> bf16[64,4096]";
 
 class TuningCacheTest : public testing::Test {
+ public:
+  ~TuningCacheTest() override { fs::remove_all(directory_); }
+
  protected:
   TuningCacheTest()
       : directory_(fs::temp_directory_path() / fmt::format("encore_tuning_test_{}", getpid())) {
     fs::remove_all(directory_);
     path_ = open().path();
   }
-  ~TuningCacheTest() override { fs::remove_all(directory_); }
 
   TuningCache open(const TuningKey& key = kKey) { return {directory_, key}; }
   void save_one() {

@@ -37,6 +37,9 @@ struct FakeTimer final : LaunchTimer {
 };
 
 class TunerTest : public testing::Test {
+ public:
+  ~TunerTest() override { fs::remove_all(directory_); }
+
  protected:
   TunerTest() : directory_(fs::temp_directory_path() / fmt::format("encore_tuner_{}", getpid())) {
     fs::remove_all(directory_);
@@ -44,7 +47,6 @@ class TunerTest : public testing::Test {
     args_.outputs = args_.inputs;
     restart({Tune::kOn, directory_});
   }
-  ~TunerTest() override { fs::remove_all(directory_); }
 
   // As a new process would start.
   void restart(TuningOptions options) {

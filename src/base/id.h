@@ -11,7 +11,7 @@ template <typename Tag>
 struct Id {
   int32_t index = -1;
 
-  auto operator<=>(const Id&) const = default;
+  auto operator<=>(const Id&) const = default;  // NOLINT(modernize-use-nullptr): sees its 0
 };
 
 }  // namespace encore

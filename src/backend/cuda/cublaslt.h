@@ -33,6 +33,7 @@ struct MatmulShape {
   uint32_t weight_alignment = 16;
   uint32_t out_alignment = 16;
 
+  // NOLINTNEXTLINE(modernize-use-nullptr): sees its 0
   friend auto operator<=>(const MatmulShape&, const MatmulShape&) = default;
 };
 
