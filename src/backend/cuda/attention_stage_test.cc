@@ -35,12 +35,7 @@ class AttentionStageCudaTest : public AttentionCudaTest {
     stream_->fill(view.data, 0, view.num_bytes());
     return view;
   }
-  std::vector<uint32_t> read_words(const TensorView& view) {
-    std::vector<uint32_t> words(static_cast<size_t>(view.shape.num_elements()));
-    stream_->copy_to_host(words.data(), view.data, view.num_bytes());
-    stream_->synchronize();
-    return words;
-  }
+  std::vector<uint32_t> read_words(const TensorView& view) { return read_as<uint32_t>(view); }
 };
 
 void AttentionStageCudaTest::expect_stage_as_launch(const Heads& heads, int64_t length) {

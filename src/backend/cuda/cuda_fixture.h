@@ -42,19 +42,16 @@ class CudaTest : public testing::Test {
   void fill(const TensorView& view, float value) {
     stream_->fill(view.data, std::bit_cast<uint32_t>(value), view.num_bytes());
   }
-  std::vector<float> read(const TensorView& view) {
-    std::vector<float> host(static_cast<size_t>(view.shape.num_elements()));
+  // Elements as they lie there: T has their size.
+  template <typename T>
+  std::vector<T> read_as(const TensorView& view) {
+    std::vector<T> host(static_cast<size_t>(view.shape.num_elements()));
     stream_->copy_to_host(host.data(), view.data, view.num_bytes());
     stream_->synchronize();
     return host;
   }
-  // Of elements of 16 bits.
-  std::vector<uint16_t> read_bits(const TensorView& view) {
-    std::vector<uint16_t> host(static_cast<size_t>(view.shape.num_elements()));
-    stream_->copy_to_host(host.data(), view.data, view.num_bytes());
-    stream_->synchronize();
-    return host;
-  }
+  std::vector<float> read(const TensorView& view) { return read_as<float>(view); }
+  std::vector<uint16_t> read_bits(const TensorView& view) { return read_as<uint16_t>(view); }
   // Binds the kernel of that name, or the one the table chooses when it is empty.
   BoundLaunch bind(std::string_view op, KernelArgs args, std::string_view name = "") {
     const Kernel* kernel = nullptr;
