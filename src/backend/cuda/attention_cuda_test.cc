@@ -69,8 +69,9 @@ TEST_F(AttentionCudaTest, ASequenceHasTheSameBitsWhateverTheOthersLengthsAre) {
     int64_t longest;
     int64_t max_len;
   };
-  for (const Batch& c : {Batch{40, 20000, kMaxLen}, Batch{3, 8000, 8192}, Batch{8, 5000, 8192}}) {
-    SCOPED_TRACE(std::to_string(c.size) + " sequences");
+  for (const Batch& c : {Batch{40, 20000, kMaxLen}, Batch{8, 5000, kMaxLen}, Batch{3, 8000, 8192},
+                         Batch{8, 5000, 8192}}) {
+    SCOPED_TRACE(std::to_string(c.size) + " sequences of at most " + std::to_string(c.max_len));
     max_len_ = c.max_len;
     const std::vector<int64_t> room(c.size, c.longest);
     const KernelArgs args = attention_args(heads, 1, room);
@@ -78,8 +79,8 @@ TEST_F(AttentionCudaTest, ASequenceHasTheSameBitsWhateverTheOthersLengthsAre) {
     std::mt19937 random(3);
     const auto row = static_cast<std::ptrdiff_t>(heads.query * heads.size);
     const auto chosen = static_cast<std::ptrdiff_t>(c.size / 2);
-    for (const int64_t length :
-         {int64_t{1}, int64_t{64}, int64_t{65}, int64_t{1000}, int64_t{4097}, c.longest}) {
+    for (const int64_t length : {int64_t{1}, int64_t{64}, int64_t{65}, int64_t{1000}, int64_t{1121},
+                                 int64_t{4097}, c.longest}) {
       std::vector<uint16_t> first;
       for (int round = 0; round < 6; ++round) {
         std::vector<int64_t> lengths(room.size());
@@ -101,21 +102,29 @@ TEST_F(AttentionCudaTest, ASequenceHasTheSameBitsWhateverTheOthersLengthsAre) {
   }
 }
 
-// Where a step has few kv heads, clusters of blocks take them.
-TEST_F(AttentionCudaTest, FewSequencesThatCannotBeLongAgreeWithThePlainKernel) {
-  max_len_ = 8192;
-  for (const DType kv_dtype : {DType::kBF16, DType::kFP8}) {
+// Where a step has few kv heads, clusters of blocks take them, or, where sequences may be long,
+// blocks that have a chunk each.
+TEST_F(AttentionCudaTest, FewSequencesAgreeWithThePlainKernel) {
+  for (const auto& [max_len, kv_dtype] : {std::pair{int64_t{8192}, DType::kBF16},
+                                          {int64_t{8192}, kFP8},
+                                          {kMaxLen, DType::kBF16},
+                                          {kMaxLen, kFP8}}) {
+    max_len_ = max_len;
     kv_dtype_ = kv_dtype;
     for (const Heads& heads : {Heads{32, 8, 128}, Heads{8, 2, 64}, Heads{12, 4, 96}}) {
       for (const std::vector<int64_t>& lengths :
-           {std::vector<int64_t>{225}, {8192}, {1, 0, 2049, 64}, {513, 8000, 7, 300, 1121}}) {
+           {std::vector<int64_t>{225},
+            {8192},
+            {1, 0, 2049, 64},
+            {513, 8000, 7, 300, 1121},
+            {1121, 1121, 1152, 1089, 1200, 1121, 1121, 1121}}) {
         const KernelArgs args = attention_args(heads, 1, lengths);
         set_lengths(args, lengths);
         const auto want = run(args, bind("attention", args, "attention.plain"));
         const BoundLaunch decode = bind("attention", args, "attention.decode");
         SCOPED_TRACE("KV " + std::string(name(kv_dtype)) + ", heads of " +
                      std::to_string(heads.size) + ", " + std::to_string(lengths.size()) +
-                     " sequences");
+                     " sequences of at most " + std::to_string(max_len));
         const auto got = run(args, decode);
         expect_close(got, want, heads.size);
         for (int repeat = 0; repeat < 5; ++repeat)

@@ -13,6 +13,7 @@ using namespace decode;  // NOLINT(google-build-using-namespace): one kernel in 
 
 constexpr int kMaxTokens = 9;
 constexpr int kMaxMultiprocessors = 144;  // of a Hopper chip
+constexpr int kMultiprocessors = 132;     // of an H200, for which sequences are cut
 constexpr int64_t kClusterBlocks = 128;   // one on each multiprocessor
 
 // Units: bytes.
@@ -140,8 +141,10 @@ int64_t max_shares(const DecodeSizes& sizes, int num_multiprocessors) {
 // kv head's chunks, a trip of its result through scratch; short ones are worth that where a launch
 // has few kv heads to spread over the card, and less so the more of them a sequence has and the
 // faster one is read.
-Cutting cutting(const AttentionShape& shape, int rows, int ranks) {
-  const int64_t heads = shape.sequences * shape.kv_heads;
+Cutting cutting(const AttentionShape& shape, const DecodeSizes& sizes) {
+  const int rows = sizes.plan.rows;
+  const int ranks = sizes.plan.ranks;
+  const int64_t heads = std::max<int64_t>(1, shape.sequences * shape.kv_heads);
   Cutting cutting;
   cutting.step_log2 = std::countr_zero(static_cast<unsigned>(kBlockKeys * ranks));
   if (ranks > 1) {
@@ -160,6 +163,7 @@ Cutting cutting(const AttentionShape& shape, int rows, int ranks) {
     cutting.min_steps = heads <= 32 ? 2 : heads < 128 ? 4 : 8;
   }
   if (heads <= 32) cutting.growth = 32.0F / static_cast<float>(shape.head_size);
+  cutting.fitting = static_cast<int>(max_shares(sizes, kMultiprocessors) / heads);
   // Chunks of one sequence that occupy all blocks there can be; more, when it is not alone and
   // shares must come out even. Scratch has room for fewer when there are more rows.
   const auto enough =
@@ -204,7 +208,7 @@ DecodeSizes decode_sizes(const KernelArgs& args, int num_fresh) {
   plan.ranks = ranks(shape, plan.rows);
   deal_rows(sizes, shape.head_size, static_cast<int>(size_of(args.inputs[1].dtype)), num_fresh);
   plan.num_runs = static_cast<int>(shape.num_runs(args.step.q));
-  plan.cutting = cutting(shape, plan.rows, plan.ranks);
+  plan.cutting = cutting(shape, sizes);
   plan.max_chunks = static_cast<int>(std::clamp<int64_t>(
       div_up(shape.max_kv_len, int64_t{plan.cutting.min_steps} * plan.cutting.step_keys()), 1,
       int64_t{1} << plan.cutting.max_count_log2));
