@@ -144,7 +144,7 @@ TEST_P(Sampling, SampleSurvivesGarbageParametersInPaddingRows) {
 }
 
 std::vector<Params> combinations() {
-  if (!is_thorough()) return {{1, 40, 0.9, 0.05}, {2.5, 0, 0.3, 0}};
+  if (!is_thorough()) return {{1, 40, 0.9, 0.05}};
   std::vector<Params> all;
   for (const double temperature : {0.3, 1.0, 2.5}) {
     for (const int64_t top_k : {0, 1, 5, 40, 100000}) {
@@ -191,9 +191,9 @@ TEST_P(Sampling, SampleDrawsTheDefinedWinnerFromTheKeptTokens) {
     int64_t vocabulary;
   };
   // A device may share few rows among more blocks than many rows.
-  constexpr Size kSizes[] = {{5, 320}, {16, 1}, {16, 5}, {16, 4097}, {2, 320}, {3, 4097}};
+  constexpr Size kSizes[] = {{2, 320}, {16, 1}, {16, 5}, {16, 4097}, {5, 320}, {3, 4097}};
   Known known;
-  for (const auto [rows, vocabulary] : cases(kSizes, 4)) {
+  for (const auto [rows, vocabulary] : cases(kSizes, 6)) {
     const HostTensor logits = random_logits(random_, rows, vocabulary);
     for (const Params& params : combinations()) {
       SCOPED_TRACE("vocabulary " + std::to_string(vocabulary) + " temperature " +
@@ -204,7 +204,9 @@ TEST_P(Sampling, SampleDrawsTheDefinedWinnerFromTheKeptTokens) {
       if (HasFatalFailure()) return;
     }
   }
-  EXPECT_GT(known.winners, known.rows * 9 / 10);
+  if (is_thorough()) {
+    EXPECT_GT(known.winners, known.rows * 9 / 10);
+  }
 }
 
 // More logits than fit in fast memory, of flat and of steep distributions.
@@ -285,17 +287,20 @@ TEST_P(Sampling, SampleDrawsEachTokenAsOftenAsItsProbabilitySays) {
 }
 
 TEST_P(Sampling, SampledRowsAreIndependent) {
-  const HostTensor logits = random_logits(random_, 9, 1000);
+  const int64_t rows = is_thorough() ? 9 : 3;
+  const int64_t row = rows / 2;
+  const int64_t vocabulary = is_thorough() ? 1000 : 320;
+  const HostTensor logits = random_logits(random_, rows, vocabulary);
   constexpr Params kParams[] = {{0.8, 20, 0.9, 0.02}, {0}, {1}};
   for (const Params& params : cases(kParams, 3)) {
     const OpCase c = make_case(random_, logits, params);
     const std::vector<Output> before = run(device(), c);
     OpCase changed = c;
-    for (int64_t b = 0; b < 9; ++b) {
-      if (b != 4) std::fill_n(changed.inputs[0].row(b), 1000, b % 2 == 0 ? kNaN : 1e9);
+    for (int64_t b = 0; b < rows; ++b) {
+      if (b != row) std::fill_n(changed.inputs[0].row(b), vocabulary, b % 2 == 0 ? kNaN : 1e9);
     }
     const std::vector<Output> after = run(device(), changed);
-    EXPECT_EQ(before[0].tensor.integer(4), after[0].tensor.integer(4));
+    EXPECT_EQ(before[0].tensor.integer(row), after[0].tensor.integer(row));
   }
 }
 
