@@ -207,7 +207,11 @@ std::optional<TunedChoice> Tuner::measure(const Tunable& tunable) {
   if (contenders.empty()) return std::nullopt;
   const Fastest fastest = find_fastest(
       static_cast<int>(contenders.size()),
-      [&](int i) { return timer_->time(contenders[i].launches, tunable.args.step); },
+      [&](int i) {
+        const Contender& contender = contenders[i];
+        const double beside = tunable.beside == nullptr ? 0 : tunable.beside(contender.config);
+        return timer_->time(contender.launches, tunable.args.step) + beside;
+      },
       [&](int i) {
         return tunable.code != nullptr && codes_.contains(tunable.code(contenders[i].config));
       });

@@ -45,6 +45,9 @@ struct Tunable {
   // Names the device code that a configuration runs. Loading code takes milliseconds at each start,
   // so of equally fast configurations one whose code is in use already wins. Null: not known.
   std::function<std::string(const std::string& config)> code = nullptr;
+  // What a configuration costs its surroundings, which timing it alone does not show. Null:
+  // nothing. Units: microseconds.
+  std::function<double(const std::string& config)> beside = nullptr;
 };
 
 // A kernel's name and a launch's operands: "linear.x bf16[64,4096], bf16[4096,4096]/8192@8 ->

@@ -73,7 +73,8 @@ class TunerTest : public testing::Test {
                                timer_->latest = std::stod(config);
                              };
                            },
-                           code_});
+                           code_,
+                           beside_});
   }
   std::optional<std::string> tune(const std::string& launch,
                                   const std::vector<std::string>& configs) {
@@ -84,6 +85,7 @@ class TunerTest : public testing::Test {
   fs::path directory_;
   KernelArgs args_;
   std::function<std::string(const std::string&)> code_;
+  std::function<double(const std::string&)> beside_;
   FakeTimer* timer_ = nullptr;
   std::unique_ptr<Tuner> tuner_;
 };
@@ -144,6 +146,12 @@ TEST_F(TunerTest, OfEquallyFastConfigurationsOneWhoseCodeIsInUseWins) {
   EXPECT_EQ(tune("a", {"10.7", "20.8"}), "10.7");
   EXPECT_EQ(tune("b", {"50.6", "50.7"}), "50.7");
   EXPECT_EQ(tune("c", {"30.6", "60.7"}), "30.6");
+}
+
+TEST_F(TunerTest, WhatAConfigurationCostsBesideItsTimeCounts) {
+  beside_ = [](const std::string& config) { return config == "10" ? 3.0 : 0.0; };
+  EXPECT_EQ(tune("a", {"10", "12"}), "12");
+  EXPECT_EQ(tune("b", {"10", "14"}), "10");
 }
 
 TEST_F(TunerTest, MeasuresALaunchOnceAndRemembersItInTheProcessAndOnDisk) {
