@@ -56,13 +56,13 @@ struct Cutting {
   int min_steps = 1;       // of a chunk
   float growth = 0;        // of its length with the root of the sequence's
   int max_count_log2 = 0;  // chunks of a sequence
-  int fitting = 0;         // chunks of each of equal sequences that are no more than blocks
+  int fitting = 0;         // chunks of each kv head of equal sequences, before a block has two
 
   [[nodiscard]] __device__ Chunks chunks(int kv_len) const {
     const int total = steps(kv_len);
     int of_chunk = max(min_steps, (total + (1 << max_count_log2) - 1) >> max_count_log2);
     of_chunk = max(of_chunk, __float2int_rn(growth * root(total)));
-    // A few more than fit, and some blocks would have two: better fewer that are longer.
+    // Somewhat more than that: fewer that are longer end sooner than two in a row.
     if (total > fitting * of_chunk && total <= (fitting + fitting / 2) * of_chunk)
       of_chunk = (total + fitting - 1) / fitting;
     return {of_chunk, of_chunk << step_log2, (total + of_chunk - 1) / of_chunk};

@@ -5,7 +5,8 @@
 
 namespace encore::cuda {
 
-// A hash of the sources of this backend, made by the build (hash_sources.cmake).
+// A hash of the sources of this backend, and of what measures its kernels, made by the build
+// (hash_sources.cmake).
 extern const std::string_view kSourceHash;
 
 }  // namespace encore::cuda
