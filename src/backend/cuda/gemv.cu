@@ -225,10 +225,10 @@ int64_t num_pieces(const GemvArgs<T>& gemv, int64_t blocks) {
 // and blocks would crowd (0.635 instead of 0.607 ms for 0.6B); in a larger one no two fit.
 template <typename T>
 bool shares_multiprocessor(const GemvArgs<T>& gemv) {
-  constexpr int kLeast = 2048;
-  constexpr int kMost = 4096;
+  constexpr int kMedium = 2048;
+  constexpr int kLarge = 4096;
   const int side = std::min(gemv.num_outputs, gemv.num_columns);
-  return side >= kLeast && side < kMost;
+  return side >= kMedium && side < kLarge;
 }
 
 template <typename T>
