@@ -204,9 +204,7 @@ TEST_P(Sampling, SampleDrawsTheDefinedWinnerFromTheKeptTokens) {
       if (HasFatalFailure()) return;
     }
   }
-  if (is_thorough()) {
-    EXPECT_GT(known.winners, known.rows * 9 / 10);
-  }
+  EXPECT_GT(known.winners, known.rows * 9 / 10);
 }
 
 // More logits than fit in fast memory, of flat and of steep distributions.
@@ -288,7 +286,7 @@ TEST_P(Sampling, SampleDrawsEachTokenAsOftenAsItsProbabilitySays) {
 
 TEST_P(Sampling, SampledRowsAreIndependent) {
   const int64_t rows = is_thorough() ? 9 : 3;
-  const int64_t row = rows / 2;
+  const int64_t row = is_thorough() ? 4 : 2;  // with neighbours of either kind
   const int64_t vocabulary = is_thorough() ? 1000 : 320;
   const HostTensor logits = random_logits(random_, rows, vocabulary);
   constexpr Params kParams[] = {{0.8, 20, 0.9, 0.02}, {0}, {1}};

@@ -102,8 +102,8 @@ TEST_F(AttentionCudaTest, ASequenceHasTheSameBitsWhateverTheOthersLengthsAre) {
   }
 }
 
-// Where a step has few kv heads, clusters of blocks take them, or, where sequences may be long,
-// blocks that have a chunk each.
+// Where a step has few kv heads, clusters of blocks take them; where sequences may be long, single
+// blocks do, and chunks are equal.
 TEST_F(AttentionCudaTest, FewSequencesAgreeWithThePlainKernel) {
   for (const auto& [max_len, kv_dtype] : {std::pair{int64_t{8192}, DType::kBF16},
                                           {int64_t{8192}, kFP8},
