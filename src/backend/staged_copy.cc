@@ -15,6 +15,12 @@ constexpr int64_t kBufferBytes = int64_t{8} << 20;
 constexpr int64_t kAlignment = 64;
 static_assert(kBufferBytes % kAlignment == 0);
 
+// One thread copies 10 GB a second out of the page cache, a device takes five times as much. What a
+// thread takes at once is long enough to be worth waking it.
+constexpr int kMostThreads = 8;
+constexpr int64_t kGrain = int64_t{256} << 10;
+static_assert(kGrain % kAlignment == 0);
+
 }  // namespace
 
 Memory allocate_pageable(int64_t bytes) {
@@ -22,7 +28,9 @@ Memory allocate_pageable(int64_t bytes) {
   return cpu::allocate(bytes);
 }
 
-StagedCopy::StagedCopy(Device& device) : stream_(device.create_stream()) {
+StagedCopy::StagedCopy(Device& device)
+    : threads_(std::min(kMostThreads, cpu::num_usable_processors())),
+      stream_(device.create_stream()) {
   for (Buffer& buffer : buffers_) {
     buffer.memory = device.allocate_host(kBufferBytes);
     buffer.copied = device.create_event();
@@ -30,8 +38,12 @@ StagedCopy::StagedCopy(Device& device) : stream_(device.create_stream()) {
 }
 
 void StagedCopy::empty(Buffer& buffer) {
-  for (const Arrival& arrival : buffer.arrivals)
-    std::memcpy(arrival.host, arrival.staged, static_cast<size_t>(arrival.bytes));
+  for (const Arrival& arrival : buffer.arrivals) {
+    threads_.parallel_for(arrival.bytes, kGrain, [&](int64_t first, int64_t last) {
+      std::memcpy(static_cast<std::byte*>(arrival.host) + first, arrival.staged + first,
+                  static_cast<size_t>(last - first));
+    });
+  }
   buffer.arrivals.clear();
   buffer.used = 0;
 }
@@ -56,7 +68,9 @@ void StagedCopy::to_device(void* device, int64_t bytes, const Write& write) {
   for (int64_t done = 0; done < bytes;) {
     const std::span<std::byte> room = take(bytes - done);
     const auto count = static_cast<int64_t>(room.size());
-    write(room.data(), done, count);
+    threads_.parallel_for(count, kGrain, [&](int64_t first, int64_t last) {
+      write(room.data() + first, done + first, last - first);
+    });
     stream_->copy_to_device(static_cast<std::byte*>(device) + done, room.data(), count);
     done += count;
   }

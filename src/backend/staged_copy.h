@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "backend/cpu/pool.h"
 #include "backend/device.h"
 
 namespace encore {
@@ -15,11 +16,12 @@ namespace encore {
 // the machine would plainly not have the memory once it is touched.
 Memory allocate_pageable(int64_t bytes);
 
-// Copies through two pinned buffers: the host fills or empties one while the device copies the
-// other. Small copies share a buffer. Threads: one. Capture: no.
+// Copies through two pinned buffers: the host fills or empties one, with several threads, while the
+// device copies the other. Small copies share a buffer. Threads: one calls. Capture: no.
 class StagedCopy {
  public:
   // Writes bytes [first, first + bytes) of what is to be copied; `first` is a multiple of 64.
+  // Called by several threads at once, for different bytes; does not throw.
   using Write = std::function<void(std::byte* to, int64_t first, int64_t bytes)>;
 
   // Errors: kMemory.
@@ -50,8 +52,9 @@ class StagedCopy {
 
   // Room in a buffer that the device is done with, `bytes` of it or what there is.
   std::span<std::byte> take(int64_t bytes);
-  static void empty(Buffer& buffer);
+  void empty(Buffer& buffer);
 
+  cpu::Pool threads_;
   std::unique_ptr<Stream> stream_;
   Buffer buffers_[2];
   int current_ = 0;

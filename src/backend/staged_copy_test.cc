@@ -1,6 +1,8 @@
 #include "backend/staged_copy.h"
 
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <numeric>
 #include <string>
 
@@ -55,13 +57,19 @@ TEST_P(StagedCopyTest, AsksForTheBytesOfEachPieceOnce) {
   constexpr int64_t kBytes = 50'000'000;
   const Memory memory = device_->allocate(kBytes);
   StagedCopy copy(*device_);
-  int64_t expected = 0;
+  std::mutex mutex;
+  std::map<int64_t, int64_t> pieces;  // by their first byte
   copy.to_device(memory.data(), kBytes, [&](std::byte* to, int64_t first, int64_t bytes) {
+    std::memset(to, static_cast<int>(first / 1'000'000), static_cast<size_t>(bytes));
+    const std::lock_guard lock(mutex);
+    pieces.emplace(first, bytes);
+  });
+  int64_t expected = 0;
+  for (const auto& [first, bytes] : pieces) {
     EXPECT_EQ(first, expected);
     EXPECT_EQ(first % 64, 0);
-    std::memset(to, static_cast<int>(first / 1'000'000), static_cast<size_t>(bytes));
     expected += bytes;
-  });
+  }
   std::byte last{};
   copy.to_host(&last, memory.data() + kBytes - 1, 1);
   copy.finish();

@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
-#include <sched.h>
 #include <string>
-#include <thread>
 
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/memory.h"
@@ -16,14 +14,6 @@
 namespace encore {
 namespace cpu {
 namespace {
-
-// Processors this process may run on, which a container makes fewer than the machine has.
-int num_usable_processors() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
 
 std::string processor_name() {
   std::ifstream info("/proc/cpuinfo");

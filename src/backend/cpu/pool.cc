@@ -1,6 +1,7 @@
 #include "backend/cpu/pool.h"
 
 #include <algorithm>
+#include <sched.h>
 
 namespace encore::cpu {
 namespace {
@@ -17,6 +18,13 @@ void pause() {
 }
 
 }  // namespace
+
+int num_usable_processors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
 
 Pool::Pool(int num_threads) {
   for (int i = 1; i < num_threads; ++i)

@@ -11,6 +11,9 @@
 
 namespace encore::cpu {
 
+// Processors this process may run on, which a container makes fewer than the machine has.
+int num_usable_processors();
+
 // A fixed set of threads, the caller's included. Idle workers spin briefly, then sleep.
 // Threads: parallel_for from any thread; concurrent calls take turns.
 class Pool {
