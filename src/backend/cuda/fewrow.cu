@@ -23,6 +23,11 @@
 //   8 of the gates and the 8 that they gate, so that both lie side by side on their way out; one
 //   copy fetches them from both halves of the weight.
 //
+// - Full rings are a head start: they fill while the launches before end. But a block that leaves
+//   room for one of attention beside it, which can read K and V meanwhile, is worth more where
+//   attention is short or the block's part of the weight is. (Steps of 8 sequences: 1.3 % of an
+//   8B's time, 7 % of a 1B's.) Registers must leave that room, too.
+//
 // A block asks for more than half of a multiprocessor's shared memory, for the reason in gemv.cu.
 #include "backend/cuda/fewrow.h"
 
@@ -43,7 +48,8 @@ using namespace fewrow;
 constexpr int64_t kMinTileOutputs = 32;  // unless there are fewer
 constexpr int64_t kMaxStages = 32;
 constexpr int64_t kBarrierBytes = 8;
-constexpr int64_t kSharedBytes = 216 * 1024;
+constexpr int64_t kMostSharedBytes = 216 * 1024;
+constexpr int64_t kSharedBytesBesideAttention = 144 * 1024;
 // Smaller stages are passed on too often; with many rows, larger ones leave rings of too few.
 constexpr int64_t kMinStageBytes = 28 * 1024;
 constexpr int64_t kMinStageBytesOfManyRows = 24 * 1024;
@@ -141,6 +147,24 @@ double estimate(int64_t rows, int64_t outputs, int64_t columns, const FewRowTili
          (t.split ? kExchangeUs : 0);
 }
 
+struct Product {
+  int64_t rows;
+  int64_t outputs;
+  int64_t columns;
+};
+
+// Of a block.
+int64_t shared_bytes(const Product& product) {
+  constexpr int64_t kFewestRows = 8;
+  constexpr int64_t kMostRows = 64;  // those of more need too many registers
+  constexpr int64_t kMegabyte = 1000 * 1000;
+  const int64_t small_weight = product.rows <= kFewestRows ? 60 * kMegabyte
+                               : product.rows <= kMostRows ? 16 * kMegabyte
+                                                           : 0;
+  return 2 * product.outputs * product.columns < small_weight ? kSharedBytesBesideAttention
+                                                              : kMostSharedBytes;
+}
+
 // How a shape is cut, in what depends on its tiling; a function of the shape alone, for one chip.
 struct Cut {
   int num_tiles = 0;
@@ -153,12 +177,11 @@ struct Cut {
 };
 
 template <typename T>
-Cut cut(int64_t outputs, int64_t columns, const FewRowTiling& t, const Variant<T>& variant,
-        int64_t blocks) {
+Cut cut(const Product& product, const FewRowTiling& t, const Variant<T>& variant, int64_t blocks) {
   Cut result;
   const int cluster = t.split ? 2 : 1;
-  const int64_t boxes = div_up(columns, kBoxColumns);
-  result.num_tiles = static_cast<int>(div_up(outputs, t.tile_outputs));
+  const int64_t boxes = div_up(product.columns, kBoxColumns);
+  result.num_tiles = static_cast<int>(div_up(product.outputs, t.tile_outputs));
   // A cluster works on one tile; without clusters all blocks take equally many.
   const int64_t tiles_each = t.split ? 1 : div_up(result.num_tiles, blocks);
   result.num_clusters = static_cast<int>(div_up(result.num_tiles, tiles_each));
@@ -178,7 +201,7 @@ Cut cut(int64_t outputs, int64_t columns, const FewRowTiling& t, const Variant<T
   // A product reads 64 outputs, of which a low tile may have fewer: rows beyond the ring.
   const int64_t beyond = int64_t{variant.outputs - t.tile_outputs} * kRowBytes;
   const auto weight_bytes = [&](int64_t x_stages) {
-    return kSharedBytes - std::max(x_stages * n * x_box + rest, beyond);
+    return shared_bytes(product) - std::max(x_stages * n * x_box + rest, beyond);
   };
   int64_t x_stages =
       std::clamp<int64_t>(div_up(kWeightBytesAhead, weight_box), n, kMaxBoxesAhead) / n;
@@ -248,8 +271,8 @@ BoundLaunch bind_for(Device& device, const KernelArgs& args, const FewRowTiling&
   const TensorView& weight = args.inputs[1];
   const TensorView& out = args.outputs[0];
   const Variant<T>& variant = variant_for<T>(x.num_rows(), t.tile_outputs);
-  const Cut c =
-      cut(weight.num_rows(), weight.row_elements(), t, variant, chip(device).num_multiprocessors);
+  const Product product{x.num_rows(), weight.num_rows(), weight.row_elements()};
+  const Cut c = cut(product, t, variant, chip(device).num_multiprocessors);
   FewRowArgs<T> a{};
   a.whole_stages = weight.row_elements() % kBoxColumns == 0;
   const bool silu_mul = linear_operands(args).silu_mul;
@@ -272,10 +295,10 @@ BoundLaunch bind_for(Device& device, const KernelArgs& args, const FewRowTiling&
   a.x_stages = c.x_stages;
   a.stages_in_flight = c.stages_in_flight;
   a.cluster = t.split ? 2 : 1;
-  allow_shared_memory(variant.kernel, kSharedBytes);
+  allow_shared_memory(variant.kernel, kMostSharedBytes);
   const Grid grid{.blocks = static_cast<unsigned>(c.num_clusters * a.cluster),
                   .threads = static_cast<unsigned>(variant.warpgroups * 128 + 64),
-                  .shared_bytes = static_cast<size_t>(kSharedBytes),
+                  .shared_bytes = static_cast<size_t>(shared_bytes(product)),
                   .cluster = static_cast<unsigned>(a.cluster)};
   return [a, grid, kernel = variant.kernel](Stream& stream, const StepShape& /*step*/) {
     launch(stream, grid, kernel, a);

@@ -65,7 +65,7 @@ template <typename T, int kRows, int kProducts>
 struct Tile {
   // Sums that take turns where products are few and short: each waits for the one before on its
   // sum.
-  static constexpr int kSets = kProducts * kRows > 128 ? 1 : (kRows <= 64 ? 4 / kProducts : 2);
+  static constexpr int kSets = kRows <= 32 ? 2 / kProducts : 1;
   static constexpr int kRowBlocks = kRows / 8;
 
   float sums[kProducts * kSets][kRows / 2];
