@@ -43,31 +43,55 @@ struct Advance {
   bool moves_rows;  // a uniform step of one token per sequence
 };
 
-__device__ bool ends(const Advance& a, int row, int32_t token, int32_t kv_len) {
-  bool stop = kv_len + 1 >= a.max_lens[row] || kv_len >= a.max_pages * a.page_size;
-  for (int i = 0; i < a.num_stops; ++i)
-    stop |= a.stop_tokens[row * a.num_stops + i] == token;
-  return stop;
-}
+// What decides, beside its token, whether a row goes on, and where. Nothing in front of this launch
+// writes it in a step, so it is read while that runs (see attention_decode.cuh).
+struct Row {
+  static constexpr int kStops = 8;  // of its stop tokens, the first so many
+
+  int32_t position = 0;  // of the token; 0: a row without a sequence
+  int32_t max_len = 0;
+  int32_t page = 0;  // of the position
+  int32_t stops[kStops];
+
+  __device__ __forceinline__ Row(const Advance& a, int row) {
+    if (!a.moves_rows || row >= a.num_rows) return;
+    position = __ldcg(a.kv_lens + row);
+    max_len = __ldcg(a.max_lens + row);
+#pragma unroll
+    for (int i = 0; i < kStops; ++i)
+      stops[i] = i < a.num_stops ? __ldcg(a.stop_tokens + row * a.num_stops + i) : -1;
+    if (position < a.max_pages * a.page_size)
+      page = __ldcg(a.page_table + row * a.max_pages + position / a.page_size);
+  }
+  [[nodiscard]] __device__ __forceinline__ bool ends(const Advance& a, int row,
+                                                     int32_t token) const {
+    bool stop = position + 1 >= max_len || position >= a.max_pages * a.page_size;
+#pragma unroll
+    for (const int32_t candidate : stops)
+      stop |= candidate == token;
+    for (int i = kStops; i < a.num_stops; ++i)
+      stop |= a.stop_tokens[row * a.num_stops + i] == token;
+    return stop;
+  }
+};
 
 // Is the row one of the next step?
-__device__ bool move_on(const Advance& a, int row, int32_t token) {
-  const int32_t position = a.kv_lens[row];
-  if (position == 0) return false;
-  const bool last = ends(a, row, token, position);
-  const int32_t page = last ? 0 : a.page_table[row * a.max_pages + position / a.page_size];
+__device__ __forceinline__ bool move_on(const Advance& a, int row, const Row& old, int32_t token) {
+  if (old.position == 0) return false;
+  const bool last = old.ends(a, row, token);
   a.ids[row] = last ? -1 : token;
-  a.positions[row] = last ? 0 : position;
-  a.slots[row] = last ? -1 : page * a.page_size + position % a.page_size;
-  a.kv_lens[row] = last ? 0 : position + 1;
+  a.positions[row] = last ? 0 : old.position;
+  a.slots[row] = last ? -1 : old.page * a.page_size + old.position % a.page_size;
+  a.kv_lens[row] = last ? 0 : old.position + 1;
   return !last;
 }
 
-__global__ void __launch_bounds__(kMaxThreads) advance_kernel(Advance a) {
-  // The host's word, not a launch's: read while the kernel before still runs.
+__global__ void __launch_bounds__(kMaxThreads) advance_kernel(const __grid_constant__ Advance a) {
+  allow_next_kernel();
   const uint32_t run_until = threadIdx.x == 0 ? ld_relaxed<Scope::kSystem>(a.marks + kRunUntil) : 0;
-  begin_kernel();
-  const uint32_t done = a.clock[0];
+  const uint32_t done = __ldcg(a.clock);
+  const Row first(a, static_cast<int>(threadIdx.x));
+  wait_for_inputs();
   int32_t* const ring = a.ring + static_cast<int64_t>(done % a.ring_steps) * a.ring_rows;
   bool any_left = false;
   for (int row = static_cast<int>(threadIdx.x); row < a.num_rows;
@@ -75,7 +99,8 @@ __global__ void __launch_bounds__(kMaxThreads) advance_kernel(Advance a) {
     const int32_t token = a.next[row];
     ring[row] = token;
     a.last_tokens[row] = token;
-    if (a.moves_rows) any_left |= move_on(a, row, token);
+    if (!a.moves_rows) continue;
+    any_left |= move_on(a, row, row < static_cast<int>(blockDim.x) ? first : Row(a, row), token);
   }
   any_left = __syncthreads_or(any_left);
   if (threadIdx.x != 0) return;
