@@ -1,0 +1,85 @@
+// Elements in device code: conversions, vector accesses, sums over a warp.
+#pragma once
+
+#include <type_traits>
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+namespace encore::cuda {
+
+__device__ __forceinline__ float to_float(float x) {
+  return x;
+}
+__device__ __forceinline__ float to_float(__half x) {
+  return __half2float(x);
+}
+__device__ __forceinline__ float to_float(__nv_bfloat16 x) {
+  return __bfloat162float(x);
+}
+
+// Rounds to nearest even.
+template <typename T>
+__device__ __forceinline__ T from_float(float x) {
+  if constexpr (std::is_same_v<T, float>) {
+    return x;
+  } else if constexpr (std::is_same_v<T, __half>) {
+    return __float2half_rn(x);
+  } else {
+    return __float2bfloat16_rn(x);
+  }
+}
+
+// 16 bytes of elements: 8 of 16 bits, 4 floats. Addresses must be multiples of 16.
+template <typename T>
+struct alignas(16) Pack {
+  static constexpr int kSize = 16 / sizeof(T);
+  T values[kSize];
+};
+
+template <typename T>
+__device__ __forceinline__ Pack<T> load_pack(const T* address) {
+  const uint4 bits = *reinterpret_cast<const uint4*>(address);
+  return reinterpret_cast<const Pack<T>&>(bits);
+}
+template <typename T>
+__device__ __forceinline__ void store_pack(T* address, const Pack<T>& pack) {
+  *reinterpret_cast<uint4*>(address) = reinterpret_cast<const uint4&>(pack);
+}
+
+template <typename T>
+__device__ __forceinline__ void unpack(const Pack<T>& pack, float (&out)[Pack<T>::kSize]) {
+#pragma unroll
+  for (int i = 0; i < Pack<T>::kSize; ++i)
+    out[i] = to_float(pack.values[i]);
+}
+template <typename T>
+__device__ __forceinline__ Pack<T> to_pack(const float (&values)[Pack<T>::kSize]) {
+  Pack<T> pack;
+#pragma unroll
+  for (int i = 0; i < Pack<T>::kSize; ++i)
+    pack.values[i] = from_float<T>(values[i]);
+  return pack;
+}
+
+// Sum over the warp, in every lane; the order of additions is fixed.
+__device__ __forceinline__ float warp_sum(float value) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) {
+    value += __shfl_xor_sync(0xffffffffU, value, offset);
+  }
+  return value;
+}
+__device__ __forceinline__ float warp_max(float value) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) {
+    value = fmaxf(value, __shfl_xor_sync(0xffffffffU, value, offset));
+  }
+  return value;
+}
+
+__device__ __forceinline__ float silu(float x) {
+  return x / (1.0F + expf(-x));
+}
+
+}  // namespace encore::cuda
