@@ -155,12 +155,12 @@ struct Product {
 
 // Of a block.
 int64_t shared_bytes(const Product& product) {
-  constexpr int64_t kFewestRows = 8;
+  constexpr int64_t kVeryFewRows = 8;
   constexpr int64_t kMostRows = 64;  // those of more need too many registers
   constexpr int64_t kMegabyte = 1000 * 1000;
-  const int64_t small_weight = product.rows <= kFewestRows ? 60 * kMegabyte
-                               : product.rows <= kMostRows ? 16 * kMegabyte
-                                                           : 0;
+  const int64_t small_weight = product.rows <= kVeryFewRows ? 60 * kMegabyte
+                               : product.rows <= kMostRows  ? 16 * kMegabyte
+                                                            : 0;
   return 2 * product.outputs * product.columns < small_weight ? kSharedBytesBesideAttention
                                                               : kMostSharedBytes;
 }
