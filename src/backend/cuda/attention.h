@@ -155,6 +155,10 @@ decltype(auto) visit_tensor_core_shape(const KernelArgs& args, Visitor&& visitor
                                              : with_type(TypeTag<__nv_bfloat16>{});
 }
 
+// Shared memory of a block of decode attention that turns new tokens' heads, too. Shapes: of the
+// attention op. Units: bytes.
+int64_t attention_decode_shared_bytes(const KernelArgs& args);
+
 // attention_decode.cu, attention_prefill.cu, attention_plain.cu
 Kernel attention_decode_kernel();
 Kernel fused_attention_decode_kernel();

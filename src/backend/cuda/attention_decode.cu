@@ -397,6 +397,10 @@ template AttentionStageArgs<__nv_bfloat16> attention_stage_args(const KernelArgs
 
 }  // namespace decode
 
+int64_t attention_decode_shared_bytes(const KernelArgs& args) {
+  return decode_sizes(args, args.step.q).shared_bytes;
+}
+
 Kernel attention_decode_kernel() {
   return {"attention", "attention.decode", accepts, workspace, bind};
 }

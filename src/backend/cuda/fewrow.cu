@@ -49,7 +49,6 @@ constexpr int64_t kMinTileOutputs = 32;  // unless there are fewer
 constexpr int64_t kMaxStages = 32;
 constexpr int64_t kBarrierBytes = 8;
 constexpr int64_t kMostSharedBytes = 216 * 1024;
-constexpr int64_t kSharedBytesBesideAttention = 144 * 1024;
 // Smaller stages are passed on too often; with many rows, larger ones leave rings of too few.
 constexpr int64_t kMinStageBytes = 28 * 1024;
 constexpr int64_t kMinStageBytesOfManyRows = 24 * 1024;
@@ -153,16 +152,16 @@ struct Product {
   int64_t columns;
 };
 
-// Of a block.
+// Of a block, where that leaves rings of two stages. A block of attention takes 79 KB, and 91 where
+// a cluster of eight shares a kv head.
 int64_t shared_bytes(const Product& product) {
   constexpr int64_t kVeryFewRows = 8;
   constexpr int64_t kMostRows = 64;  // those of more need too many registers
   constexpr int64_t kMegabyte = 1000 * 1000;
-  const int64_t small_weight = product.rows <= kVeryFewRows ? 60 * kMegabyte
-                               : product.rows <= kMostRows  ? 16 * kMegabyte
-                                                            : 0;
-  return 2 * product.outputs * product.columns < small_weight ? kSharedBytesBesideAttention
-                                                              : kMostSharedBytes;
+  const int64_t weight_bytes = 2 * product.outputs * product.columns;
+  if (product.rows <= kVeryFewRows && weight_bytes < 60 * kMegabyte) return 128 * 1024;
+  if (product.rows <= kMostRows && weight_bytes < 16 * kMegabyte) return 144 * 1024;
+  return kMostSharedBytes;
 }
 
 // What copying x for each tile costs a step beside the product's own time, in microseconds: steps
@@ -180,6 +179,7 @@ double power_us(const Product& product, const FewRowTiling& t) {
 
 // How a shape is cut, in what depends on its tiling; a function of the shape alone, for one chip.
 struct Cut {
+  int64_t shared_bytes = 0;
   int num_tiles = 0;
   int num_clusters = 0;
   int stage_boxes = 1;
@@ -213,23 +213,28 @@ Cut cut(const Product& product, const FewRowTiling& t, const Variant<T>& variant
                        (4 * kMaxStages + 1) * kBarrierBytes;
   // A product reads 64 outputs, of which a low tile may have fewer: rows beyond the ring.
   const int64_t beyond = int64_t{variant.outputs - t.tile_outputs} * kRowBytes;
-  const auto weight_bytes = [&](int64_t x_stages) {
-    return shared_bytes(product) - std::max(x_stages * n * x_box + rest, beyond);
+  const auto deal = [&](int64_t bytes) {
+    const auto weight_bytes = [&](int64_t x_stages) {
+      return bytes - std::max(x_stages * n * x_box + rest, beyond);
+    };
+    int64_t x_stages =
+        std::clamp<int64_t>(div_up(kWeightBytesAhead, weight_box), n, kMaxBoxesAhead) / n;
+    x_stages = std::max<int64_t>(2, x_stages);
+    while (x_stages > 2 && weight_bytes(x_stages) < kMinWeightRingBytes)
+      --x_stages;
+    result.shared_bytes = bytes;
+    result.x_stages = static_cast<int>(x_stages);
+    result.weight_stages =
+        static_cast<int>(std::min(weight_bytes(x_stages) / (n * weight_box), kMaxStages));
   };
-  int64_t x_stages =
-      std::clamp<int64_t>(div_up(kWeightBytesAhead, weight_box), n, kMaxBoxesAhead) / n;
-  x_stages = std::max<int64_t>(2, x_stages);
-  while (x_stages > 2 && weight_bytes(x_stages) < kMinWeightRingBytes)
-    --x_stages;
-  const int64_t weight_stages = std::min(weight_bytes(x_stages) / (n * weight_box), kMaxStages);
-  ENCORE_CHECK(weight_stages >= 2, "a ring of {} stages", weight_stages);
-  result.x_stages = static_cast<int>(x_stages);
-  result.weight_stages = static_cast<int>(weight_stages);
+  deal(shared_bytes(product));
+  if (result.weight_stages < 2) deal(kMostSharedBytes);
+  ENCORE_CHECK(result.weight_stages >= 2, "a ring of {} stages", result.weight_stages);
   const int64_t in_flight = std::min(std::clamp(kBytesInFlight * weight_box / (weight_box + x_box),
                                                 kMinWeightsInFlight, kMaxWeightsInFlight),
                                      tiles_each * boxes / cluster * weight_box / 2);
   result.stages_in_flight =
-      static_cast<int>(std::clamp<int64_t>(in_flight / (n * weight_box), 1, weight_stages));
+      static_cast<int>(std::clamp<int64_t>(in_flight / (n * weight_box), 1, result.weight_stages));
   return result;
 }
 
@@ -311,7 +316,7 @@ BoundLaunch bind_for(Device& device, const KernelArgs& args, const FewRowTiling&
   allow_shared_memory(variant.kernel, kMostSharedBytes);
   const Grid grid{.blocks = static_cast<unsigned>(c.num_clusters * a.cluster),
                   .threads = static_cast<unsigned>(variant.warpgroups * 128 + 64),
-                  .shared_bytes = static_cast<size_t>(shared_bytes(product)),
+                  .shared_bytes = static_cast<size_t>(c.shared_bytes),
                   .cluster = static_cast<unsigned>(a.cluster)};
   return [a, grid, kernel = variant.kernel](Stream& stream, const StepShape& /*step*/) {
     launch(stream, grid, kernel, a);
@@ -346,6 +351,12 @@ std::vector<FewRowTiling> fewrow_tilings(int64_t rows, int64_t outputs, int64_t 
   };
   std::stable_sort(tilings.begin(), tilings.end(), less);
   return tilings;
+}
+
+int64_t fewrow_shared_bytes(int64_t rows, int64_t outputs, int64_t columns,
+                            const FewRowTiling& tiling) {
+  const auto& variant = variant_for<__half>(rows, tiling.tile_outputs);
+  return cut({rows, outputs, columns}, tiling, variant, kBlocks).shared_bytes;
 }
 
 std::string to_text(const FewRowTiling& tiling) {

@@ -35,5 +35,8 @@ std::vector<FewRowTiling> fewrow_tilings(int64_t rows, int64_t outputs, int64_t 
 // The one that bind_fewrow() takes.
 FewRowTiling fewrow_tiling(Device& device, const KernelArgs& args);
 BoundLaunch bind_fewrow(Device& device, const KernelArgs& args, const FewRowTiling& tiling);
+// Shared memory of a block of such a launch: rings of two stages at least. Units: bytes.
+int64_t fewrow_shared_bytes(int64_t rows, int64_t outputs, int64_t columns,
+                            const FewRowTiling& tiling);
 
 }  // namespace encore::cuda
