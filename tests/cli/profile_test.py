@@ -112,9 +112,12 @@ class LadderTest(CliTest):
         page = self.work / "ladder.html"
         text = self.ladder("--context", "20", "--html", page)
         self.assertIn("farthest above its floor", text)
-        bars = re.findall(r"(?m)^ +\d+ .*? (#*\+*)$", text)
-        self.assertEqual(len(bars), 4)
-        self.assertGreaterEqual(max(len(bar) for bar in bars), 10)  # the slowest bucket's, however slow
+        rows = re.findall(r"(?m)^ +\d+ +([\d.]+) +([\d.]+) .*? (#*)(\+*)$", text)
+        self.assertEqual(len(rows), 4)
+        longest = max(float(us) for us, *_ in rows)
+        for us, floor_us, below, above in rows:
+            self.assertAlmostEqual(len(below + above), float(us) / longest * 40, delta=1)
+            self.assertAlmostEqual(len(below), min(float(floor_us), float(us)) / longest * 40, delta=1)
         counts = read_page(page)
         self.assertEqual(counts["polyline"], 3)
 
