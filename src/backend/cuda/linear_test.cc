@@ -361,7 +361,8 @@ TEST(FewRowLinear, LeavesRoomForABlockOfAttention) {
     int64_t batch;
   };
   for (const auto& [model, batch] :
-       {Case{k8B, 2}, Case{k8B, 8}, Case{k1B, 8}, Case{k1B, 64}, Case{k06B, 8}, Case{k06B, 64}}) {
+       {Case{k8B, 2}, Case{k8B, 4}, Case{k8B, 8}, Case{k1B, 2}, Case{k1B, 8}, Case{k1B, 64},
+        Case{k06B, 2}, Case{k06B, 8}, Case{k06B, 64}}) {
     const int64_t projected = (model.heads + 2 * model.kv_heads) * model.head_size;
     const int64_t attended = model.heads * model.head_size;
     const int64_t attention = cuda::attention_decode_shared_bytes(model.attention(batch));
