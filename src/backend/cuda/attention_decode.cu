@@ -13,7 +13,6 @@ using namespace decode;  // NOLINT(google-build-using-namespace): one kernel in 
 
 constexpr int kMaxTokens = 9;
 constexpr int kMaxMultiprocessors = 144;  // of a Hopper chip
-constexpr int kMultiprocessors = 132;     // of an H200, for which sequences are cut
 constexpr int64_t kClusterBlocks = 128;   // one on each multiprocessor
 
 // Units: bytes.

@@ -22,7 +22,6 @@
 // - silu_mul as a launch of its own costs 0.4 to 2 us a layer. Here the rows of a tile are by turns
 //   8 of the gates and the 8 that they gate, so that both lie side by side on their way out; one
 //   copy fetches them from both halves of the weight.
-//
 // - Full rings are a head start: they fill while the launches before end. But a block that leaves
 //   room for one of attention beside it, which can read K and V meanwhile, is worth more where
 //   attention is short or the block's part of the weight is. (Steps of 8 sequences: 1.3 % of an
@@ -62,7 +61,7 @@ constexpr int64_t kMinWeightRingBytes = 68 * 1024;
 // The columns of x that a block has asked for are those whose weights take so many bytes.
 constexpr int64_t kWeightBytesAhead = 64 * 1024;
 constexpr int64_t kMaxBoxesAhead = 16;
-constexpr int64_t kBlocks = 132;  // of an H200, one on each multiprocessor
+constexpr int64_t kBlocks = kMultiprocessors;  // one on each
 
 template <typename T>
 struct Variant {
@@ -121,11 +120,17 @@ const Variant<T>& variant_for(int64_t rows, int tile_outputs) {
   return *found;
 }
 
+struct Product {
+  int64_t rows;
+  int64_t outputs;
+  int64_t columns;
+};
+
 // How long a product takes, cut so, in microseconds on an H200. A model of what can bound it, the
 // blocks that get most counting: copying weights and x, the tensor cores, reading the weights. The
 // longest does, the others show a little; an exchange costs some, too. Fitted to 64 measurements;
 // what it likes best was 0.4 % slower than the fastest on average, 5 % at worst.
-double estimate(int64_t rows, int64_t outputs, int64_t columns, const FewRowTiling& t) {
+double estimate(const Product& product, const FewRowTiling& t) {
   constexpr double kReadBytesPerUs = 4.6e6;
   constexpr double kCopiedBytesPerUs = 115e3;  // by a block
   constexpr double kCyclesPerUs = 1700;
@@ -133,6 +138,7 @@ double estimate(int64_t rows, int64_t outputs, int64_t columns, const FewRowTili
   constexpr double kProductCyclesPerRow = 0.645;
   constexpr double kOverlapLoss = 0.042;
   constexpr double kExchangeUs = 0.32;
+  const auto [rows, outputs, columns] = product;
   const int height = padded_rows(rows);
   const int halves = t.split ? 2 : 1;
   const int64_t blocks = div_up(outputs, t.tile_outputs) * halves;
@@ -145,12 +151,6 @@ double estimate(int64_t rows, int64_t outputs, int64_t columns, const FewRowTili
   return std::max({copies, sums, reads}) + kOverlapLoss * (copies + sums + reads) +
          (t.split ? kExchangeUs : 0);
 }
-
-struct Product {
-  int64_t rows;
-  int64_t outputs;
-  int64_t columns;
-};
 
 // Of a block, where that leaves rings of two stages. A block of attention takes 79 KB, and 91 where
 // a cluster of eight shares a kv head.
@@ -346,8 +346,9 @@ std::vector<FewRowTiling> fewrow_tilings(int64_t rows, int64_t outputs, int64_t 
     for (const int64_t tile_outputs : {64, 128, 256})
       add(tile_outputs, split);
   }
+  const Product product{rows, outputs, columns};
   const auto less = [&](const FewRowTiling& a, const FewRowTiling& b) {
-    return estimate(rows, outputs, columns, a) < estimate(rows, outputs, columns, b);
+    return estimate(product, a) < estimate(product, b);
   };
   std::stable_sort(tilings.begin(), tilings.end(), less);
   return tilings;

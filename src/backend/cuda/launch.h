@@ -54,6 +54,9 @@ struct Chip {
 };
 const Chip& chip(Device& device);
 
+// Of an H200: work is cut for so many, whatever the chip, where how it is cut shows in the bits.
+inline constexpr int kMultiprocessors = 132;
+
 // Do launches overlap with their predecessor's tail? The one switch for all kernels of ours. Not
 // with ENCORE_SERIAL_LAUNCHES in the environment: tools that watch memory do not follow it.
 inline bool overlap_launches() {
