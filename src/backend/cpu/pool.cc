@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <sched.h>
+#include <system_error>
+
+#include "base/log.h"
 
 namespace encore::cpu {
 namespace {
@@ -27,8 +30,14 @@ int num_usable_processors() {
 }
 
 Pool::Pool(int num_threads) {
-  for (int i = 1; i < num_threads; ++i)
-    workers_.emplace_back([this] { work(); });
+  workers_.reserve(static_cast<size_t>(std::max(0, num_threads - 1)));
+  try {
+    for (int i = 1; i < num_threads; ++i)
+      workers_.emplace_back([this] { work(); });
+  } catch (const std::system_error& error) {
+    log::warning("going on with {} threads instead of {}: {}", this->num_threads(), num_threads,
+                 error.what());
+  }
 }
 
 Pool::~Pool() {

@@ -2,10 +2,12 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <numeric>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 namespace encore::cpu {
 namespace {
@@ -53,6 +55,25 @@ TEST(Pool, TakesCallersInTurn) {
   call();
   other.join();
   EXPECT_EQ(sum, 4000);
+}
+
+// In a process of its own, which has room for the stacks of a few threads only.
+TEST(Pool, GoesOnWithTheThreadsThatTheSystemGives) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers need more address space than a limit leaves";
+#endif
+  const auto run = [] {
+    constexpr int kThreads = 1000;
+    constexpr rlim_t kGigabyte = 1U << 30U;
+    const rlimit limit{kGigabyte, kGigabyte};
+    if (::setrlimit(RLIMIT_AS, &limit) != 0) std::_Exit(2);
+    Pool pool(kThreads);
+    std::atomic<int64_t> sum = 0;
+    pool.parallel_for(1000, 1, [&](int64_t first, int64_t last) { sum += last - first; });
+    std::_Exit(sum == 1000 && pool.num_threads() < kThreads ? 0 : 1);
+  };
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "instead of 1000");
 }
 
 TEST(Pool, ChoosesAGrainThatIsAMultiple) {
