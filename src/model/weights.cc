@@ -66,6 +66,12 @@ std::vector<Piece> resolve(const ir::Value& value, const Shape& shape,
       expected.push_back(i > 0 || alone || tensor.shape.rank() == 0 ? shape[i] : tensor.shape[0]);
     }
     tensor = checkpoint.tensor(wanted.tensor, expected);
+    if (!is_float(tensor.dtype)) {
+      fail(ErrorKind::kUnsupported,
+           "tensor '{}' holds integers ({}), a weight is of BF16, F16 or F32: take the checkpoint "
+           "before it was quantized",
+           wanted.tensor, name(tensor.dtype));
+    }
     const int64_t first = wanted.rows ? wanted.rows->first : 0;
     const int64_t last = wanted.rows ? wanted.rows->last : expected[0];
     if (first < 0 || last < first || last > expected[0]) {

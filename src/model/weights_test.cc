@@ -113,6 +113,19 @@ TEST_F(WeightsTest, NamesATensorThatIsMissingOrHasAnotherShape) {
             std::string::npos);
 }
 
+TEST_F(WeightsTest, RefusesATensorOfIntegers) {
+  const char* const kHeader = R"({"packed":{"dtype":"I32","shape":[2,2],"data_offsets":[0,16]}})";
+  (void)dir_.write("model.safetensors", safetensors(kHeader, std::string(16, '\1')));
+  try {
+    load("  weight %w: bf16[2,2] = \"packed\"\n");
+    FAIL() << "read integers as floats";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
+    EXPECT_NE(std::string(error.what()).find("'packed' holds integers (i32)"), std::string::npos)
+        << error.what();
+  }
+}
+
 TEST_F(WeightsTest, MakesTheSameRandomWeightsFromTheSameSeed) {
   graph_ = ir::parse(
       "graph g {\n  weight %w: f32[8,16] = \"a.weight\"\n  weight %n: f32[4] = "
