@@ -6,6 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include "backend/cpu/pool.h"
+
 namespace encore::cuda::litmus {
 namespace {
 
@@ -91,7 +93,7 @@ class HostEnd {
 void play_host_end(const Field& field, int flags, Tally& tally) {
   // Shares are whole numbers of messages.
   const uint32_t messages = field.players / static_cast<uint32_t>(flags);
-  const unsigned spare = std::max(2U, std::thread::hardware_concurrency()) - 1;
+  const unsigned spare = std::max(2, cpu::num_usable_processors()) - 1;
   const uint32_t num_threads = std::min({spare, kMaxThreads, messages});
   std::vector<HostEnd> ends;
   for (uint32_t i = 0; i < num_threads; ++i) {
