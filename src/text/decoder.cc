@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "text/normalizer.h"
+#include "text/sequence.h"
 #include "text/unicode.h"
 
 namespace encore::text {
@@ -195,24 +196,6 @@ class Strip final : public DecoderStage {
   std::string text_;
 };
 
-struct Entry {
-  const json::value* json;
-  std::string type;
-};
-
-void flatten(const json::value& json, const std::string& where, std::vector<Entry>& entries) {
-  const json::Object object(json, where);
-  std::string type = object.string_at("type");
-  if (type != "Sequence") {
-    entries.push_back({&json, std::move(type)});
-    return;
-  }
-  const json::value& list = object.at("decoders");
-  if (!list.is_array()) fail(ErrorKind::kModel, "{}: 'decoders' is not a list", where);
-  for (const json::value& item : list.get_array())
-    flatten(item, where, entries);
-}
-
 std::function<std::unique_ptr<DecoderStage>()> parse_strip(const json::Object& object,
                                                            bool is_fused) {
   std::string content = object.string_at("content");
@@ -245,35 +228,33 @@ Decoder Decoder::parse(const boost::json::value& json, const std::string& where)
     decoder.stages_.emplace_back(make_stage<JoinBySpaces>);
     return decoder;
   }
-  std::vector<Entry> entries;
-  flatten(json, where, entries);
   bool is_fused = false;  // a stage before this one makes one token of all
-  for (const Entry& entry : entries) {
-    const json::Object object(*entry.json, where);
+  for (const SequenceStep& step : steps_of(json, "decoders", where)) {
+    const json::Object object(*step.json, where);
     MakeStage make;
     bool needs_whole = is_fused;
-    if (entry.type == "ByteLevel") {
+    if (step.type == "ByteLevel") {
       make = make_stage<ByteLevel>;
-    } else if (entry.type == "ByteFallback") {
+    } else if (step.type == "ByteFallback") {
       make = make_stage<ByteFallback>;
-    } else if (entry.type == "Replace") {
-      make = [rewrite = parse_replace(*entry.json, where)] {
+    } else if (step.type == "Replace") {
+      make = [rewrite = parse_replace(*step.json, where)] {
         return std::make_unique<PerToken>(rewrite);
       };
-    } else if (entry.type == "Metaspace") {
+    } else if (step.type == "Metaspace") {
       make = parse_metaspace(object);
-    } else if (entry.type == "Strip") {
+    } else if (step.type == "Strip") {
       make = parse_strip(object, is_fused);
       needs_whole = false;
-    } else if (entry.type == "Fuse") {
+    } else if (step.type == "Fuse") {
       make = make_stage<Fuse>;
       needs_whole = false;
     } else {
-      fail(ErrorKind::kUnsupported, "{}: decoder '{}'", where, entry.type);
+      fail(ErrorKind::kUnsupported, "{}: decoder '{}'", where, step.type);
     }
     if (needs_whole) make = [make] { return std::make_unique<Buffered>(make()); };
     decoder.stages_.push_back(std::move(make));
-    is_fused = is_fused || entry.type == "Fuse" || entry.type == "ByteLevel";
+    is_fused = is_fused || step.type == "Fuse" || step.type == "ByteLevel";
   }
   return decoder;
 }

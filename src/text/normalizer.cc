@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "text/regex.h"
+#include "text/sequence.h"
 #include "text/unicode.h"
 
 namespace encore::text {
@@ -123,24 +124,11 @@ std::function<void(std::string&)> parse_replace(const boost::json::value& json,
 
 Normalizer Normalizer::parse(const boost::json::value& json, const std::string& where) {
   Normalizer normalizer;
-  if (!json.is_null()) parse_into(json, where, normalizer.steps_);
-  return normalizer;
-}
-
-void Normalizer::parse_into(const boost::json::value& json, const std::string& where,
-                            std::vector<Step>& steps) {
-  const json::Object object(json, where);
-  const std::string type = object.string_at("type");
-  if (type == "Sequence") {
-    const json::value& list = object.at("normalizers");
-    if (!list.is_array()) fail(ErrorKind::kModel, "{}: 'normalizers' is not a list", where);
-    for (const json::value& item : list.get_array())
-      parse_into(item, where, steps);
-  } else if (type == "Replace") {
-    steps.push_back(parse_replace(json, where));
-  } else {
-    steps.push_back(parse_one(type, object));
+  for (const auto& [step, type] : steps_of(json, "normalizers", where)) {
+    normalizer.steps_.push_back(type == "Replace" ? parse_replace(*step, where)
+                                                  : parse_one(type, json::Object(*step, where)));
   }
+  return normalizer;
 }
 
 void Normalizer::apply(std::string& text) const {

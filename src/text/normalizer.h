@@ -34,8 +34,6 @@ class Normalizer {
 
  private:
   using Step = std::function<void(std::string&)>;
-  static void parse_into(const boost::json::value& json, const std::string& where,
-                         std::vector<Step>& steps);
 
   std::vector<Step> steps_;
 };

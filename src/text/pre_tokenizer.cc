@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "text/sequence.h"
 #include "text/split_step.h"
 #include "text/unicode.h"
 
@@ -99,24 +100,6 @@ class ByteLevel final : public PreTokenizerStep {
   bool writes_text_;
 };
 
-struct Entry {
-  const json::value* json;
-  std::string type;
-};
-
-void flatten(const json::value& json, const std::string& where, std::vector<Entry>& entries) {
-  const json::Object object(json, where);
-  std::string type = object.string_at("type");
-  if (type != "Sequence") {
-    entries.push_back({&json, std::move(type)});
-    return;
-  }
-  const json::value& list = object.at("pretokenizers");
-  if (!list.is_array()) fail(ErrorKind::kModel, "{}: 'pretokenizers' is not a list", where);
-  for (const json::value& item : list.get_array())
-    flatten(item, where, entries);
-}
-
 }  // namespace
 
 void Words::reset(std::string_view text, bool at_origin) {
@@ -127,21 +110,19 @@ void Words::reset(std::string_view text, bool at_origin) {
 
 PreTokenizer PreTokenizer::parse(const boost::json::value& json, const std::string& where) {
   PreTokenizer pre_tokenizer;
-  if (json.is_null()) return pre_tokenizer;
-  std::vector<Entry> entries;
-  flatten(json, where, entries);
-  for (const Entry& entry : entries) {
-    const bool is_last = &entry == &entries.back();
-    const json::Object object(*entry.json, where);
-    if (entry.type == "ByteLevel") {
+  const std::vector<SequenceStep> steps = steps_of(json, "pretokenizers", where);
+  for (const SequenceStep& step : steps) {
+    const bool is_last = &step == &steps.back();
+    const json::Object object(*step.json, where);
+    if (step.type == "ByteLevel") {
       pre_tokenizer.steps_.push_back(std::make_unique<ByteLevel>(object, is_last));
       pre_tokenizer.yields_bytes_ = is_last;
-    } else if (entry.type == "Metaspace") {
+    } else if (step.type == "Metaspace") {
       pre_tokenizer.steps_.push_back(std::make_unique<Metaspace>(object));
-    } else if (auto step = parse_split_step(*entry.json, where)) {
-      pre_tokenizer.steps_.push_back(std::move(step));
+    } else if (auto split = parse_split_step(*step.json, where)) {
+      pre_tokenizer.steps_.push_back(std::move(split));
     } else {
-      fail(ErrorKind::kUnsupported, "{}: pre-tokenizer '{}'", where, entry.type);
+      fail(ErrorKind::kUnsupported, "{}: pre-tokenizer '{}'", where, step.type);
     }
   }
   return pre_tokenizer;

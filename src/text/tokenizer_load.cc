@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "text/sequence.h"
 #include "text/tokenizer_impl.h"
 
 namespace encore::text {
@@ -55,17 +56,12 @@ void read_template(const json::Object& object, std::vector<int32_t>& prefix,
 
 void read_post_processor(const json::value& json, const std::string& where,
                          std::vector<int32_t>& prefix, std::vector<int32_t>& suffix) {
-  if (json.is_null()) return;
-  const json::Object object(json, where);
-  const std::string type = object.string_at("type");
-  if (type == "Sequence") {
-    for (const json::value& item : list_at(object, "processors")) {
-      read_post_processor(item, where, prefix, suffix);
+  for (const auto& [step, type] : steps_of(json, "processors", where)) {
+    if (type == "TemplateProcessing") {
+      read_template(json::Object(*step, where), prefix, suffix);
+    } else if (type != "ByteLevel") {  // which only trims offsets
+      fail(ErrorKind::kUnsupported, "{}: post-processor '{}'", where, type);
     }
-  } else if (type == "TemplateProcessing") {
-    read_template(object, prefix, suffix);
-  } else if (type != "ByteLevel") {  // which only trims offsets
-    fail(ErrorKind::kUnsupported, "{}: post-processor '{}'", where, type);
   }
 }
 
