@@ -58,14 +58,6 @@ inline constexpr char kWgmmaType<__half>[] = ".f16.f16";
   "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define ENCORE_NAMES_48 \
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define ENCORE_NAMES_64 \
-  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
-#define ENCORE_NAMES_80 \
-  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define ENCORE_NAMES_96 \
-  "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"
-#define ENCORE_NAMES_112 \
-  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 #define ENCORE_NAMES_16_TO_23 "%16, %17, %18, %19, %20, %21, %22, %23"
 #define ENCORE_NAMES_32_TO_39 "%32, %33, %34, %35, %36, %37, %38, %39"
 #define ENCORE_NAMES_48_TO_55 "%48, %49, %50, %51, %52, %53, %54, %55"
@@ -74,15 +66,7 @@ inline constexpr char kWgmmaType<__half>[] = ".f16.f16";
 // sums[4 j + 2 h + i] is of row 16 w + 8 h + l / 4 and column 8 j + 2 (l % 4) + i.
 template <typename T, int kRows>
 __device__ __forceinline__ void start_product(float (&sums)[kRows / 2], uint32_t a, uint32_t b) {
-  if constexpr (kRows == 8) {
-    asm volatile(
-        "{\n.reg .b64 a, b;\nmov.b64 a, {%4, %6};\nmov.b64 b, {%5, "
-        "%6};\nwgmma.mma_async.sync.aligned.m64n8k16.f32%7 {"
-        "%0, %1, %2, %3}, "
-        "a, b, 1, 1, 1, 0, 0;\n}"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a), "r"(b), "n"(kRowLayout), "C"(kWgmmaType<T>));
-  } else if constexpr (kRows == 16) {
+  if constexpr (kRows == 16) {
     asm volatile(
         "{\n.reg .b64 a, b;\nmov.b64 a, {%8, %10};\nmov.b64 b, {%9, "
         "%10};\nwgmma.mma_async.sync.aligned.m64n16k16.f32%11 {"
@@ -152,49 +136,6 @@ __device__ __forceinline__ void start_product(float (&sums)[kRows / 2], uint32_t
         "a, b, 1, 1, 1, 0, 0;\n}"
         : ENCORE_SUMS_16(0), ENCORE_SUMS_16(16), ENCORE_SUMS_16(32), ENCORE_SUMS_16(48)
         : "r"(a), "r"(b), "n"(kRowLayout), "C"(kWgmmaType<T>));
-  } else if constexpr (kRows == 160) {
-    asm volatile(
-        "{\n.reg .b64 a, b;\nmov.b64 a, {%80, %82};\nmov.b64 b, {%81, "
-        "%82};\nwgmma.mma_async.sync.aligned.m64n160k16.f32%83 {" ENCORE_NAMES_0
-        ", " ENCORE_NAMES_16 ", " ENCORE_NAMES_32 ", " ENCORE_NAMES_48 ", " ENCORE_NAMES_64
-        "}, "
-        "a, b, 1, 1, 1, 0, 0;\n}"
-        : ENCORE_SUMS_16(0), ENCORE_SUMS_16(16), ENCORE_SUMS_16(32), ENCORE_SUMS_16(48),
-          ENCORE_SUMS_16(64)
-        : "r"(a), "r"(b), "n"(kRowLayout), "C"(kWgmmaType<T>));
-  } else if constexpr (kRows == 192) {
-    asm volatile(
-        "{\n.reg .b64 a, b;\nmov.b64 a, {%96, %98};\nmov.b64 b, {%97, "
-        "%98};\nwgmma.mma_async.sync.aligned.m64n192k16.f32%99 {" ENCORE_NAMES_0
-        ", " ENCORE_NAMES_16 ", " ENCORE_NAMES_32 ", " ENCORE_NAMES_48 ", " ENCORE_NAMES_64
-        ", " ENCORE_NAMES_80
-        "}, "
-        "a, b, 1, 1, 1, 0, 0;\n}"
-        : ENCORE_SUMS_16(0), ENCORE_SUMS_16(16), ENCORE_SUMS_16(32), ENCORE_SUMS_16(48),
-          ENCORE_SUMS_16(64), ENCORE_SUMS_16(80)
-        : "r"(a), "r"(b), "n"(kRowLayout), "C"(kWgmmaType<T>));
-  } else if constexpr (kRows == 224) {
-    asm volatile(
-        "{\n.reg .b64 a, b;\nmov.b64 a, {%112, %114};\nmov.b64 b, {%113, "
-        "%114};\nwgmma.mma_async.sync.aligned.m64n224k16.f32%115 {" ENCORE_NAMES_0
-        ", " ENCORE_NAMES_16 ", " ENCORE_NAMES_32 ", " ENCORE_NAMES_48 ", " ENCORE_NAMES_64
-        ", " ENCORE_NAMES_80 ", " ENCORE_NAMES_96
-        "}, "
-        "a, b, 1, 1, 1, 0, 0;\n}"
-        : ENCORE_SUMS_16(0), ENCORE_SUMS_16(16), ENCORE_SUMS_16(32), ENCORE_SUMS_16(48),
-          ENCORE_SUMS_16(64), ENCORE_SUMS_16(80), ENCORE_SUMS_16(96)
-        : "r"(a), "r"(b), "n"(kRowLayout), "C"(kWgmmaType<T>));
-  } else if constexpr (kRows == 256) {
-    asm volatile(
-        "{\n.reg .b64 a, b;\nmov.b64 a, {%128, %130};\nmov.b64 b, {%129, "
-        "%130};\nwgmma.mma_async.sync.aligned.m64n256k16.f32%131 {" ENCORE_NAMES_0
-        ", " ENCORE_NAMES_16 ", " ENCORE_NAMES_32 ", " ENCORE_NAMES_48 ", " ENCORE_NAMES_64
-        ", " ENCORE_NAMES_80 ", " ENCORE_NAMES_96 ", " ENCORE_NAMES_112
-        "}, "
-        "a, b, 1, 1, 1, 0, 0;\n}"
-        : ENCORE_SUMS_16(0), ENCORE_SUMS_16(16), ENCORE_SUMS_16(32), ENCORE_SUMS_16(48),
-          ENCORE_SUMS_16(64), ENCORE_SUMS_16(80), ENCORE_SUMS_16(96), ENCORE_SUMS_16(112)
-        : "r"(a), "r"(b), "n"(kRowLayout), "C"(kWgmmaType<T>));
   } else {
     static_assert(kRows == 0, "no such product");
   }
@@ -206,10 +147,6 @@ __device__ __forceinline__ void start_product(float (&sums)[kRows / 2], uint32_t
 #undef ENCORE_NAMES_16
 #undef ENCORE_NAMES_32
 #undef ENCORE_NAMES_48
-#undef ENCORE_NAMES_64
-#undef ENCORE_NAMES_80
-#undef ENCORE_NAMES_96
-#undef ENCORE_NAMES_112
 #undef ENCORE_NAMES_16_TO_23
 #undef ENCORE_NAMES_32_TO_39
 #undef ENCORE_NAMES_48_TO_55
