@@ -2,6 +2,7 @@
 // write in front of it: bound by reading K and V, once. What a block does: attention_decode.cuh.
 #include <algorithm>
 #include <bit>
+#include <limits>
 
 #include "backend/cuda/attention_stage.cuh"
 #include "backend/fused_attention.h"
@@ -136,6 +137,26 @@ int64_t max_shares(const DecodeSizes& sizes, int num_multiprocessors) {
   return std::max(1, num_multiprocessors * sizes.blocks_at_once / (plan.row_blocks * plan.ranks));
 }
 
+// Into how many parts each kv head is cut where there are about as many as blocks, or more, so that
+// all blocks get equally many of equal sequences: with 72 sequences of an 8B, 576 kv heads on 264
+// blocks, five halves are 15 % more than the mean and nine quarters 3 %. (With 40 to 136 sequences
+// attention is 1 to 3 % faster for it; as fast where halves, or wholes, come out even.)
+int even_parts(int64_t heads, int64_t shares) {
+  constexpr int kMostParts = 8;
+  constexpr double kEven = 1.06;
+  int best = 1;
+  double best_excess = std::numeric_limits<double>::infinity();
+  for (int parts = 1; parts <= kMostParts && best_excess > kEven; parts *= 2) {
+    const double excess = static_cast<double>(div_up(heads * parts, shares) * shares) /
+                          static_cast<double>(heads * parts);
+    if (excess < best_excess) {
+      best = parts;
+      best_excess = excess;
+    }
+  }
+  return best;
+}
+
 // How sequences are cut. A chunk costs an exchange between warps and, where shares end between a
 // kv head's chunks, a trip of its result through scratch; short ones are worth that where a launch
 // has few kv heads to spread over the card, and less so the more of them a sequence has and the
@@ -162,7 +183,9 @@ Cutting cutting(const AttentionShape& shape, const DecodeSizes& sizes) {
     cutting.min_steps = heads <= 32 ? 2 : heads < 128 ? 4 : 8;
   }
   if (heads <= 32) cutting.growth = 32.0F / static_cast<float>(shape.head_size);
-  cutting.fitting = static_cast<int>(max_shares(sizes, kMultiprocessors) / heads);
+  const int64_t shares = max_shares(sizes, kMultiprocessors);
+  cutting.fitting = static_cast<int>(shares / heads);
+  if (cutting.fitting <= 1) cutting.parts = even_parts(heads, shares);
   // Chunks of one sequence that occupy all blocks there can be; more, when it is not alone and
   // shares must come out even. Scratch has room for fewer when there are more rows.
   const auto enough =
@@ -198,6 +221,18 @@ void deal_rows(DecodeSizes& sizes, int head_size, int kv_bytes, int num_fresh) {
   sizes.blocks_at_once = std::min(most.blocks, static_cast<int>(fitting));
 }
 
+// Of a sequence, however long.
+int max_chunks(const Cutting& cutting, int64_t max_kv_len) {
+  const int64_t steps = div_up(max_kv_len, int64_t{cutting.step_keys()});
+  const int64_t most = std::clamp<int64_t>(div_up(steps, int64_t{cutting.min_steps}), 1,
+                                           int64_t{1} << cutting.max_count_log2);
+  if (cutting.parts == 1) return static_cast<int>(most);
+  // Parts are rounded down to whole steps: what is left is less than as many again.
+  const int64_t of_parts =
+      std::min(div_up(steps, int64_t{Cutting::kFewestSteps}), int64_t{2} * cutting.parts);
+  return static_cast<int>(std::max(most, of_parts));
+}
+
 // `num_fresh`: new tokens of a sequence whose keys are not in the caches yet.
 DecodeSizes decode_sizes(const KernelArgs& args, int num_fresh) {
   const AttentionShape shape = attention_shape(args);
@@ -208,9 +243,7 @@ DecodeSizes decode_sizes(const KernelArgs& args, int num_fresh) {
   deal_rows(sizes, shape.head_size, static_cast<int>(size_of(args.inputs[1].dtype)), num_fresh);
   plan.num_runs = static_cast<int>(shape.num_runs(args.step.q));
   plan.cutting = cutting(shape, sizes);
-  plan.max_chunks = static_cast<int>(std::clamp<int64_t>(
-      div_up(shape.max_kv_len, int64_t{plan.cutting.min_steps} * plan.cutting.step_keys()), 1,
-      int64_t{1} << plan.cutting.max_count_log2));
+  plan.max_chunks = max_chunks(plan.cutting, shape.max_kv_len);
   const int64_t heads = shape.sequences * shape.kv_heads;
   if (plan.num_runs > 0) {
     sizes.shares =

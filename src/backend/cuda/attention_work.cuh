@@ -57,6 +57,7 @@ struct Cutting {
   float growth = 0;        // of its length with the root of the sequence's
   int max_count_log2 = 0;  // chunks of a sequence
   int fitting = 0;         // chunks of each kv head of equal sequences, before a block has two
+  int parts = 1;           // of each kv head of equal sequences that come out even on all blocks
 
   [[nodiscard]] __device__ Chunks chunks(int kv_len) const {
     const int total = steps(kv_len);
@@ -65,12 +66,16 @@ struct Cutting {
     // Somewhat more than that: fewer that are longer end sooner than two in a row.
     if (total > fitting * of_chunk && total <= (fitting + fitting / 2) * of_chunk)
       of_chunk = (total + fitting - 1) / fitting;
+    if (parts > 1) of_chunk = min(of_chunk, max(kFewestSteps, total / parts));
     return {of_chunk, of_chunk << step_log2, (total + of_chunk - 1) / of_chunk};
   }
   [[nodiscard]] __device__ int steps(int kv_len) const {
     return (kv_len + step_keys() - 1) >> step_log2;
   }
   [[nodiscard]] __host__ __device__ int step_keys() const { return 1 << step_log2; }
+
+  // A chunk of a sequence that is cut into parts has so many at least: it costs an exchange.
+  static constexpr int kFewestSteps = 2;
 
  private:
   __device__ static float root(int x) {
