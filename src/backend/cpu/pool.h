@@ -14,8 +14,8 @@ namespace encore::cpu {
 // Processors this process may run on, which a container makes fewer than the machine has.
 int num_usable_processors();
 
-// A fixed set of threads, the caller's included; fewer than asked for where the system refuses some.
-// Idle workers spin briefly, then sleep.
+// A fixed set of threads, the caller's included; fewer where the system refuses some. Idle workers
+// spin briefly, then sleep.
 // Threads: parallel_for from any thread; concurrent calls take turns.
 class Pool {
  public:

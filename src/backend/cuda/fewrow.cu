@@ -17,6 +17,8 @@
 //   Where outputs are few, the two blocks of a cluster share a tile and split the columns: each
 //   sends the sums of half of the rows. A sum of two has one order; so a row's bits depend on the
 //   numbers of columns and outputs and on the padded number of rows alone.
+//   (x copied once into all blocks of a cluster that work on different tiles is no faster with two
+//   of them, not in steps that are short of power either, and with four chips leave blocks out.)
 // - A box of x has as many rows as x, rounded up to 8. The copy engine is slow where rows are not
 //   there: with boxes of 64 rows a layer of the 8B took 9 % longer for 40 rows than for 64.
 // - silu_mul as a launch of its own costs 0.4 to 2 us a layer. Here the rows of a tile are by turns
