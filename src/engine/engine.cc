@@ -182,9 +182,11 @@ void Engine::pack(const sched::Plan& plan) {
 
 void Engine::land() {
   if (flights_.front().is_burst) return land_burst();
-  model_.executor().wait_published(flights_.front().first);
+  const Flight& oldest = flights_.front();
+  const bool is_last = flights_.size() == 1;
+  model_.executor().wait_published({oldest.first, oldest.choice, is_last});
   read_step();
-  if (options_.step_log != nullptr) log(flights_.front());
+  if (options_.step_log != nullptr) log(oldest);
   flights_.pop_front();
 }
 
@@ -192,7 +194,7 @@ void Engine::land_burst() {
   runtime::Executor& executor = model_.executor();
   const Flight& burst = flights_.front();
   const auto next = burst.first + static_cast<runtime::StepNumber>(burst.num_read);
-  if (executor.wait_published(next, burst.ended.get())) {
+  if (executor.wait_published({next, burst.choice, false, burst.ended.get()})) {
     read_step();
     if (!burst.is_interrupted) executor.ring().run_until(burst_end(burst));
     return;

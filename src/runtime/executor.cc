@@ -181,20 +181,20 @@ void Executor::recount() {
 
 // Polls, because the host has other things to do than to wait in the driver. A device that failed
 // will publish nothing.
-bool Executor::wait_published(StepNumber step, const Event* end) {
+bool Executor::wait_published(const AwaitedStep& step) {
   // The driver is asked now and then only, as that takes microseconds: never at the first look,
   // which is before the step is due.
-  const int looks_per_check = end == nullptr ? 4 : 1;
+  const int looks_per_check = step.end == nullptr ? 4 : 1;
   int looks = 0;
   bool has_ended = false;
-  const auto is_published = [&] { return is_before(step, ring_.published()); };
-  pacer_.wait(choice_.padded.tokens, [&] {
+  const auto is_published = [&] { return is_before(step.number, ring_.published()); };
+  pacer_.wait(step.choice.padded.tokens, step.is_last, [&] {
     if (is_published() || has_ended) return true;
     if (looks++ == 0 || looks % looks_per_check > 0) return false;
-    in_step(choice_, [&] {
+    in_step(step.choice, [&] {
       stream_->check();
       // What ran to its end has published before: looked at once more.
-      has_ended = end != nullptr && end->done();
+      has_ended = step.end != nullptr && step.end->done();
     });
     return is_published();
   });

@@ -11,7 +11,7 @@
 // Where each sequence takes one token, a step leaves its inputs as those of the next step:
 //
 //   executor.proceed({1, max_kv_len + 1});                 // the same rows again, nothing copied
-//   executor.wait_published(step);                         // for tokens, not for the device
+//   executor.wait_published({step, choice});               // for tokens, not for the device
 //   executor.ring().tokens(step)[row]
 #pragma once
 
@@ -64,6 +64,14 @@ struct StepLengths {
   int64_t max_kv_len = 0;
 };
 
+// A launched step whose tokens the host wants.
+struct AwaitedStep {
+  StepNumber number = 0;
+  Choice choice;               // the step's, not that of one begun since: how long such steps take
+  bool is_last = false;        // none is launched behind it
+  const Event* end = nullptr;  // behind the work that should publish it; null: it will
+};
+
 // Lifetime: refers to the device and the program. Threads: one.
 class Executor {
  public:
@@ -99,9 +107,9 @@ class Executor {
   // What the step launched next is called.
   [[nodiscard]] StepNumber next_step() const { return next_step_; }
   [[nodiscard]] TokenRing& ring() { return ring_; }
-  // Waits until the step's tokens are in the ring, or the work before `end`, if given, has run
-  // without it: false then. Errors: kDevice when work failed instead.
-  bool wait_published(StepNumber step, const Event* end = nullptr);
+  // Waits until the step's tokens are in the ring, or the work before its `end` has run without it:
+  // false then. Errors: kDevice when work failed instead.
+  bool wait_published(const AwaitedStep& step);
   // The first `count` launches of the step that begin() readied, walked as `mode` walks; what
   // `mode` replays and was not recorded by itself is recorded for this call. Waits. How `encore
   // bisect` finds where two modes part.

@@ -37,9 +37,40 @@ Pacer::Time Pacer::real_time() {
           }};
 }
 
-void Pacer::wait(int64_t key, const std::function<bool()>& done) {
+void Pacer::wait_for_last(Clock::duration& took, const std::function<bool()>& done) {
   const auto start = time_.now();
+  set(start);
+  ++num_steps_;
+  const auto early = std::max<Clock::duration>(took / 64, microseconds(20));
+  if (took > early && !done()) {
+    time_.sleep_until(start + std::min<Clock::duration>(took - early, kLongest));
+    if (done()) {
+      took -= took / 64;
+      return set(time_.now());
+    }
+  }
+  auto now = time_.now();
+  while (!done()) {
+    const auto pause = took == kUnknown ? (now - start) / 16 : took / 512;
+    time_.sleep_until(now + std::max<Clock::duration>(pause, microseconds(5)));
+    now = time_.now();
+  }
+  const auto seen = std::min<Clock::duration>(mean(now), kLongest);
+  if (took == kUnknown) {
+    took = seen;
+  } else {  // one that stalled says little of the next
+    learn(took, std::min(seen, 2 * took));
+  }
+  set(now);
+}
+
+void Pacer::wait(int64_t key, bool is_last, const std::function<bool()>& done) {
   Clock::duration& took = took_[key];
+  if (is_last) {
+    key_ = key;
+    return wait_for_last(took, done);
+  }
+  const auto start = time_.now();
   if (std::exchange(key_, key) != key) set(due_);
   ++num_steps_;
   if (done()) {  // the host is behind; a single step says nothing, it may have ended long before

@@ -1,6 +1,7 @@
 // How the host waits for steps that it can see but is not woken by. It keeps a clock of when they
 // are due, which each step that it sees end sets, and which runs ever faster until it does: then
-// most steps cost one sleep, a little longer than the step.
+// most steps cost one sleep, a little longer than the step. Where the device has nothing to do
+// until the host has seen a step end, it looks early and often instead.
 #pragma once
 
 #include <chrono>
@@ -25,11 +26,14 @@ class Pacer {
 
   explicit Pacer(Time time = real_time()) : time_(std::move(time)) {}
 
-  // Returns once `done` says so; it may throw. Steps with one key take about the same time, and
-  // follow each other without a gap when the host keeps up.
-  void wait(int64_t key, const std::function<bool()>& done);
+  // Returns once `done` says so; it may throw. Steps with one key take about the same time.
+  // `is_last`: no other is launched behind it. Others follow each other without a gap when the host
+  // keeps up.
+  void wait(int64_t key, bool is_last, const std::function<bool()>& done);
 
  private:
+  // The last step begins about now.
+  void wait_for_last(Clock::duration& took, const std::function<bool()>& done);
   // A step ended, or began, at that time.
   void set(Clock::time_point time);
   // Of the steps since the clock was set.

@@ -35,7 +35,7 @@ class Loop {
     for (int i = 0; i < steps; ++i) {
       const auto end = launched_until;
       if (i + 1 < steps) launch(i + 1);
-      pacer_.wait(1, [&] { return now_ >= end; });
+      pacer_.wait(1, i + 1 == steps, [&] { return now_ >= end; });
       late_ += now_ - end;
     }
     return launched_until - start - work;
@@ -98,14 +98,25 @@ TEST(Pacer, SoonForgetsAStepThatStalled) {
   EXPECT_LE(loop.run(50, microseconds(700), milliseconds(60)), milliseconds(3));
 }
 
+TEST(Pacer, LetsTheDeviceWaitLittleWhereEachStepIsTheLast) {
+  for (const microseconds step : {microseconds(300), microseconds(6000), microseconds(30000)}) {
+    Loop loop;
+    constexpr int kSteps = 200;
+    for (int i = 0; i < kSteps; ++i)
+      loop.run(1, step);
+    EXPECT_LE(loop.take_late() / kSteps, microseconds(20) + step / 200) << step.count() << " us";
+    EXPECT_LE(loop.take_sleeps(), 12 * kSteps);
+  }
+}
+
 TEST(Pacer, LooksUntilItIsDoneAndLetsErrorsThrough) {
   Pacer pacer;
   for (int round = 0; round < 3; ++round) {
     int looks = 0;
-    pacer.wait(1, [&] { return ++looks == 4; });
+    pacer.wait(1, false, [&] { return ++looks == 4; });
     EXPECT_EQ(looks, 4);
   }
-  EXPECT_THROW(pacer.wait(1, []() -> bool { fail(ErrorKind::kDevice, "gone"); }), Error);
+  EXPECT_THROW(pacer.wait(1, false, []() -> bool { fail(ErrorKind::kDevice, "gone"); }), Error);
 }
 
 }  // namespace
