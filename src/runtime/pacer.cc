@@ -9,10 +9,12 @@ namespace encore::runtime {
 namespace {
 
 using std::chrono::microseconds;
+using Duration = Pacer::Clock::duration;
 
 // Nobody sleeps longer in one go, however long the last step took.
-constexpr auto kLongest = std::chrono::milliseconds(50);
-constexpr Pacer::Clock::duration kUnknown(0);
+constexpr Duration kLongest = std::chrono::milliseconds(50);
+constexpr Duration kShortest = microseconds(5);
+constexpr Duration kUnknown(0);
 // Steps of which the mean counts for more than what was known.
 constexpr int64_t kManySteps = 8;
 
@@ -24,8 +26,14 @@ void sleep_precisely() {
 
 // By how much a step may differ from the last without a second look. To be late is cheap for a host
 // that is a whole step ahead.
-Pacer::Clock::duration slack(Pacer::Clock::duration took) {
-  return std::max<Pacer::Clock::duration>(took / 128, microseconds(5));
+Duration slack(Duration took) {
+  return std::max<Duration>(took / 128, kShortest);
+}
+
+// How much earlier to look when so many ends were slept through: ever more, for each may have been
+// sooner than predicted.
+Duration early(Duration took, int64_t num_slept_through) {
+  return slack(took) * (num_slept_through * num_slept_through) / 64;
 }
 
 }  // namespace
@@ -37,86 +45,70 @@ Pacer::Time Pacer::real_time() {
           }};
 }
 
-void Pacer::wait_for_last(Clock::duration& took, const std::function<bool()>& done) {
-  const auto start = time_.now();
-  set(start);
-  ++num_steps_;
-  const auto early = std::max<Clock::duration>(took / 64, microseconds(20));
-  if (took > early && !done()) {
-    time_.sleep_until(start + std::min<Clock::duration>(took - early, kLongest));
-    if (done()) {
-      took -= took / 64;
-      return set(time_.now());
-    }
-  }
-  auto now = time_.now();
-  while (!done()) {
-    const auto pause = took == kUnknown ? (now - start) / 16 : took / 512;
-    time_.sleep_until(now + std::max<Clock::duration>(pause, microseconds(5)));
-    now = time_.now();
-  }
-  const auto seen = std::min<Clock::duration>(mean(now), kLongest);
-  if (took == kUnknown) {
-    took = seen;
-  } else {  // one that stalled says little of the next
-    learn(took, std::min(seen, 2 * took));
-  }
-  set(now);
-}
-
 void Pacer::wait(int64_t key, bool is_last, const std::function<bool()>& done) {
-  Clock::duration& took = took_[key];
-  if (is_last) {
-    key_ = key;
-    return wait_for_last(took, done);
-  }
   const auto start = time_.now();
-  if (std::exchange(key_, key) != key) set(due_);
-  ++num_steps_;
-  if (done()) {  // the host is behind; a single step says nothing, it may have ended long before
-    if (num_steps_ > 1) learn(took, std::min(took, mean(start)));
-    return set(start);
-  }
-  due_ += took;
-  if (due_ < start || due_ > start + took) {  // it began just now, or before
-    set(start);
-    ++num_steps_;
-    due_ += took;
-  }
-  if (took != kUnknown) {
-    time_.sleep_until(std::min(due_, start + kLongest));
-    if (done()) {  // for how long? looks come earlier from now on, until one is too early
-      due_ -= slack(took) * num_steps_ / 32;
-      return;
+  Kind& kind = kinds_[key];
+  const Duration took = kind.took;
+  if (done()) return sleep_through(kind, start);
+  // It should have ended: it began late, or takes longer than it did.
+  const bool is_overdue = ended_ + took < start;
+  if (is_overdue || is_last) see(start);
+  Duration pause = std::max(slack(took), kind.differs / 4);
+  if (took != kUnknown && (is_last || !is_overdue)) {
+    auto look = ended_ + took - 2 * kind.differs;
+    if (is_last) {
+      look -= std::max<Duration>(took / 128, microseconds(20));
+      pause = std::max<Duration>(took / 512, kShortest);
+    } else {
+      look += slack(took) - early(took, num_slept_through_);
     }
+    time_.sleep_until(std::min(look, start + kLongest));
+    if (done()) return sleep_through(kind, time_.now());
   }
-  auto before = time_.now();
-  auto now = before;
+  const auto expected = is_overdue ? start : ended_ + took;
+  auto now = time_.now();
   do {
-    before = now;
-    time_.sleep_until(now + std::max(slack(took), (now - due_) / 16));
+    time_.sleep_until(now + std::max(pause, (now - expected) / 16));
     now = time_.now();
   } while (!done());
-  if (took == kUnknown) {
-    took = std::min<Clock::duration>(mean(before), kLongest);
-  } else {  // one that stalled says little of the next
-    learn(took, std::min(mean(now), took + took / num_steps_));
+  if (is_last || !is_overdue || took == kUnknown) learn(kind, now);
+  see(now);
+}
+
+void Pacer::see(Clock::time_point time) {
+  ended_ = seen_at_ = time;
+  predicted_ = {};
+  num_slept_through_ = 0;
+}
+
+void Pacer::sleep_through(Kind& kind, Clock::time_point now) {
+  ended_ = std::min(ended_ + kind.took, now);
+  predicted_ += kind.took;
+  ++num_slept_through_;
+  // All that can be learned of its end is that it was not later than now.
+  const Duration too_long = predicted_ - (now - seen_at_);
+  if (too_long <= Duration(0)) return;
+  predicted_ -= too_long;
+  adjust(kind, -too_long, num_slept_through_);
+}
+
+void Pacer::learn(Kind& kind, Clock::time_point end) const {
+  if (kind.took == kUnknown) {
+    kind.took = std::min(end - ended_, kLongest);
+    kind.differs = kind.took / 16;
+    return;
   }
-  set(now);
-  due_ += slack(took);
+  const Duration error = end - seen_at_ - predicted_ - kind.took;
+  const int64_t num_steps = num_slept_through_ + 1;
+  adjust(kind, error, num_steps);
+  const Duration differs = std::min(std::chrono::abs(error / num_steps), kind.took);
+  kind.differs += (differs - kind.differs) / 8;
 }
 
-void Pacer::set(Clock::time_point time) {
-  due_ = set_at_ = time;
-  num_steps_ = 0;
-}
-
-Pacer::Clock::duration Pacer::mean(Clock::time_point end) const {
-  return (end - set_at_) / num_steps_;
-}
-
-void Pacer::learn(Clock::duration& took, Clock::duration mean) const {
-  took += (mean - took) * std::min(num_steps_, kManySteps) / kManySteps;
+void Pacer::adjust(Kind& kind, Clock::duration error, int64_t num_steps) {
+  // One that stalled says little of the next, nor does one when others were the shorter ones.
+  const Duration of_step = std::clamp(error / num_steps, -kind.took / 2, kind.took);
+  kind.took += of_step * std::min(num_steps + 1, kManySteps) / kManySteps;
 }
 
 }  // namespace encore::runtime

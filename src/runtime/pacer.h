@@ -1,14 +1,13 @@
-// How the host waits for steps that it can see but is not woken by. It keeps a clock of when they
-// are due, which each step that it sees end sets, and which runs ever faster until it does: then
-// most steps cost one sleep, a little longer than the step. Where the device has nothing to do
-// until the host has seen a step end, it looks early and often instead.
+// How the host waits for steps that it can see but is not woken by. It predicts each step's end, by
+// when the one before it ended and how long its kind takes, and sleeps until a little behind that:
+// then most steps cost one sleep. An end that it slept through is as predicted for all it knows, so
+// after some of those it looks early, until it sees one again.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <utility>
 
 namespace encore::runtime {
 
@@ -27,26 +26,32 @@ class Pacer {
   explicit Pacer(Time time = real_time()) : time_(std::move(time)) {}
 
   // Returns once `done` says so; it may throw. Steps with one key take about the same time.
-  // `is_last`: no other is launched behind it. Others follow each other without a gap when the host
-  // keeps up.
+  // `is_last`: no other is launched behind it, so the device waits for the host to see its end.
+  // Others follow each other without a gap when the host keeps up.
   void wait(int64_t key, bool is_last, const std::function<bool()>& done);
 
  private:
-  // The last step begins about now.
-  void wait_for_last(Clock::duration& took, const std::function<bool()>& done);
-  // A step ended, or began, at that time.
-  void set(Clock::time_point time);
-  // Of the steps since the clock was set.
-  [[nodiscard]] Clock::duration mean(Clock::time_point end) const;
-  // More so the more steps it is the mean of.
-  void learn(Clock::duration& took, Clock::duration mean) const;
+  // Steps of one kind.
+  struct Kind {
+    Clock::duration took{};     // zero: not known
+    Clock::duration differs{};  // from that, on average
+  };
+
+  // The last step ended, or one begins, at that time, not just as predicted.
+  void see(Clock::time_point time);
+  // A step of that kind ended before now, unseen.
+  void sleep_through(Kind& kind, Clock::time_point now);
+  // A step of that kind was seen to end.
+  void learn(Kind& kind, Clock::time_point end) const;
+  // So many steps, of which `kind` is the last one's, took so much longer than predicted.
+  static void adjust(Kind& kind, Clock::duration error, int64_t num_steps);
 
   Time time_;
-  std::map<int64_t, Clock::duration> took_;  // steps with that key; zero: not known
-  int64_t key_ = 0;                          // of the last step
-  Clock::time_point due_;                    // when it ended, as far as we know
-  Clock::time_point set_at_;
-  int64_t num_steps_ = 0;  // since then
+  std::map<int64_t, Kind> kinds_;
+  Clock::time_point ended_;      // the last step, as far as we know
+  Clock::time_point seen_at_;    // the last time that we saw one end
+  Clock::duration predicted_{};  // for the steps since then
+  int64_t num_slept_through_ = 0;
 };
 
 }  // namespace encore::runtime

@@ -40,6 +40,36 @@ class Loop {
     }
     return launched_until - start - work;
   }
+  struct Ran {
+    Pacer::Clock::duration worked;
+    Pacer::Clock::duration waited;  // for the host
+  };
+  // Runs decode steps of four sizes, each of its own length, and among them, so many in 100, steps
+  // with prompts in them, which take longer and differ by 30 % either way.
+  Ran run_mixed(int steps, int long_ones) {
+    const auto start = now_;
+    auto launched_until = now_;
+    Pacer::Clock::duration work{};
+    int64_t launched = 0;
+    const auto launch = [&] {
+      const int size = static_cast<int>(random_() % 4);
+      const bool is_long = static_cast<int>(random_() % 100) < long_ones;
+      const int off = static_cast<int>(random_() % 601) - 300;
+      const microseconds takes(is_long ? 15000 + 15 * off : 5000 + 300 * size + off / 15);
+      work += takes;
+      launched_until = std::max(launched_until, now_) + takes;
+      launched = is_long ? 512 : 1 + size;
+    };
+    launch();
+    for (int i = 0; i < steps; ++i) {
+      const auto end = launched_until;
+      const int64_t key = launched;
+      if (i + 1 < steps) launch();
+      pacer_.wait(key, i + 1 == steps, [&] { return now_ >= end; });
+      late_ += now_ - end;
+    }
+    return {work, launched_until - start - work};
+  }
   void idle(Pacer::Clock::duration time) { now_ += time; }
   int take_sleeps() { return std::exchange(sleeps_, 0); }
   // Of all steps together, from a step's end until the host has seen it.
@@ -96,6 +126,16 @@ TEST(Pacer, SoonForgetsAStepThatStalled) {
   Loop loop;
   loop.run(20, microseconds(700));
   EXPECT_LE(loop.run(50, microseconds(700), milliseconds(60)), milliseconds(3));
+}
+
+TEST(Pacer, KeepsUpWithStepsOfSeveralKinds) {
+  for (const int long_ones : {5, 30, 60}) {  // of 100
+    Loop loop;
+    const Loop::Ran ran = loop.run_mixed(2000, long_ones);
+    EXPECT_LE(ran.waited, ran.worked / 500) << long_ones;
+    EXPECT_LE(loop.take_late() / 2000, milliseconds(1)) << long_ones;
+    EXPECT_LE(loop.take_sleeps(), 2000 * 10) << long_ones;
+  }
 }
 
 TEST(Pacer, LetsTheDeviceWaitLittleWhereEachStepIsTheLast) {
