@@ -213,6 +213,12 @@ Object Object::object_at(std::string_view key) const {
   return {found, fmt::format("{}: '{}'", where_, key)};
 }
 
+const array& Object::array_at(std::string_view key) const {
+  const value& found = at(key);
+  if (!found.is_array()) wrong_type(*this, key, "an array", found);
+  return found.get_array();
+}
+
 std::string Object::string_at(std::string_view key) const {
   const value& found = at(key);
   if (!found.is_string()) wrong_type(*this, key, "a string", found);

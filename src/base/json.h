@@ -35,6 +35,7 @@ class Object {
   [[nodiscard]] bool has(std::string_view key) const;  // present and not null
   [[nodiscard]] const value& at(std::string_view key) const;
   [[nodiscard]] Object object_at(std::string_view key) const;
+  [[nodiscard]] const array& array_at(std::string_view key) const;
   [[nodiscard]] std::string string_at(std::string_view key) const;
   [[nodiscard]] int64_t int_at(std::string_view key) const;
   [[nodiscard]] double double_at(std::string_view key) const;  // integers widen

@@ -108,6 +108,8 @@ TEST(Json, NamesTheFileAndTheKeyInAccessorErrors) {
             "c.json: key 'n' must be a string, not null");
   EXPECT_EQ(error_of([&] { return root.object_at("i"); }),
             "c.json: key 'i' must be an object, not an integer");
+  EXPECT_EQ(error_of([&] { return root.array_at("o"); }),
+            "c.json: key 'o' must be an array, not an object");
   EXPECT_EQ(error_of([&] { return root.object_at("o").int_at("d"); }),
             "c.json: 'o': key 'd' must be an integer, not a number");
   EXPECT_EQ(error_of([&] { return root.object_at("o").int_at("u"); }),

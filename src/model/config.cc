@@ -85,12 +85,9 @@ const Family& family_of(const json::Object& config) {
 // Errors: kUnsupported on a head other than the language model's (a classifier, a bare encoder).
 void check_architecture(const json::Object& config, const Family& family) {
   if (!config.has("architectures")) return;
-  const json::value& list = config.at("architectures");
-  if (!list.is_array()) {
-    fail(ErrorKind::kModel, "{}: key 'architectures' must be an array", config.where());
-  }
   std::string first;
-  for (const json::value& entry : list.get_array()) {
+  const json::array& list = config.array_at("architectures");
+  for (const json::value& entry : list) {
     if (!entry.is_string()) {
       fail(ErrorKind::kModel, "{}: key 'architectures' must hold strings", config.where());
     }
@@ -98,7 +95,7 @@ void check_architecture(const json::Object& config, const Family& family) {
     if (text == family.architecture) return;
     if (first.empty()) first = text;
   }
-  if (list.get_array().empty()) return;
+  if (list.empty()) return;
   fail(ErrorKind::kUnsupported, "{}: architecture {:?} is not supported; for model_type '{}': {}",
        config.where(), first.substr(0, 80), family.model_type, family.architecture);
 }

@@ -61,14 +61,8 @@ int64_t non_negative(const json::value& number, const json::Object& info, std::s
   return number.get_int64();
 }
 
-const json::array& array_at(const json::Object& info, std::string_view key) {
-  const json::value& list = info.at(key);
-  if (!list.is_array()) fail(ErrorKind::kModel, "{}: '{}' must be an array", info.where(), key);
-  return list.get_array();
-}
-
 Shape read_shape(const json::Object& info) {
-  const json::array& dims = array_at(info, "shape");
+  const json::array& dims = info.array_at("shape");
   if (dims.size() > Shape::kMaxRank) {
     fail(ErrorKind::kModel, "{}: rank {} is above {}", info.where(), dims.size(), Shape::kMaxRank);
   }
@@ -190,7 +184,7 @@ void SafetensorsFile::add_metadata(const json::Object& strings) {
 void SafetensorsFile::add_tensor(const std::string& tensor_name, const json::Object& info) {
   const StoredDType& dtype = stored_dtype(info);
   const Shape shape = read_shape(info);
-  const json::array& offsets = array_at(info, "data_offsets");
+  const json::array& offsets = info.array_at("data_offsets");
   if (offsets.size() != 2) {
     fail(ErrorKind::kModel, "{}: 'data_offsets' must hold two integers", info.where());
   }

@@ -28,12 +28,6 @@ void refuse_option(const json::Object& object, std::string_view key) {
   if (!is_off) fail(ErrorKind::kUnsupported, "{}: a BPE model with '{}'", object.where(), key);
 }
 
-const json::value& list_at(const json::Object& object, std::string_view key) {
-  const json::value& list = object.at(key);
-  if (!list.is_array()) fail(ErrorKind::kModel, "{}: '{}' is not a list", object.where(), key);
-  return list;
-}
-
 }  // namespace
 
 BpeModel::BpeModel(bool reads_bytes, size_t num_merges)
@@ -49,8 +43,7 @@ BpeModel BpeModel::parse(const boost::json::value& json, bool reads_bytes,
   for (const auto* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {
     refuse_option(object, key);
   }
-  const json::value& merges = list_at(object, "merges");
-  BpeModel model(reads_bytes, merges.get_array().size());
+  BpeModel model(reads_bytes, object.array_at("merges").size());
   model.byte_fallback_ = object.bool_or("byte_fallback", false);
   model.fuse_unk_ = object.bool_or("fuse_unk", false);
   model.ignore_merges_ = object.bool_or("ignore_merges", false);
@@ -60,7 +53,7 @@ BpeModel BpeModel::parse(const boost::json::value& json, bool reads_bytes,
   for (int byte = 0; byte < 256; ++byte) {
     model.fallback_[byte] = model.vocab_.find(fmt::format("<0x{:02X}>", byte));
   }
-  model.read_merges(merges, object.where());
+  model.read_merges(object.at("merges"), object.where());
   model.index_symbols(!unk.empty(), object.where());
   return model;
 }

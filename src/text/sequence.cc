@@ -1,7 +1,5 @@
 #include "text/sequence.h"
 
-#include "base/error.h"
-
 namespace encore::text {
 namespace {
 
@@ -13,9 +11,7 @@ void append(const json::value& json, std::string_view list, const std::string& w
     steps.push_back({&json, std::move(type)});
     return;
   }
-  const json::value& items = object.at(list);
-  if (!items.is_array()) fail(ErrorKind::kModel, "{}: '{}' is not a list", where, list);
-  for (const json::value& item : items.get_array())
+  for (const json::value& item : object.array_at(list))
     append(item, list, where, steps);
 }
 

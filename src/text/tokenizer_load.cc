@@ -16,12 +16,6 @@ const json::value& member(const json::Object& file, std::string_view key) {
   return file.has(key) ? file.at(key) : null;
 }
 
-const json::array& list_at(const json::Object& object, std::string_view key) {
-  const json::value& list = object.at(key);
-  if (!list.is_array()) fail(ErrorKind::kModel, "{}: '{}' is not a list", object.where(), key);
-  return list.get_array();
-}
-
 int32_t checked_id(int64_t id, const std::string& where) {
   if (id < 0 || id >= Vocab::kMaxIds) fail(ErrorKind::kModel, "{}: id {}", where, id);
   return static_cast<int32_t>(id);
@@ -33,7 +27,7 @@ void read_template(const json::Object& object, std::vector<int32_t>& prefix,
   std::vector<int32_t> before;
   std::vector<int32_t> behind;
   bool seen_text = false;
-  for (const json::value& item : list_at(object, "single")) {
+  for (const json::value& item : object.array_at("single")) {
     const json::Object piece(item, object.where());
     if (piece.has("Sequence")) {
       if (seen_text || piece.object_at("Sequence").string_at("id") != "A") {
@@ -44,7 +38,7 @@ void read_template(const json::Object& object, std::vector<int32_t>& prefix,
     }
     const std::string name = piece.object_at("SpecialToken").string_at("id");
     const json::Object token = object.object_at("special_tokens").object_at(name);
-    for (const json::value& id : list_at(token, "ids")) {
+    for (const json::value& id : token.array_at("ids")) {
       if (!id.is_int64()) fail(ErrorKind::kModel, "{}: ids of '{}'", object.where(), name);
       (seen_text ? behind : before).push_back(checked_id(id.get_int64(), object.where()));
     }
