@@ -33,7 +33,9 @@ Duration slack(Duration took) {
 // How much earlier to look when so many ends were slept through: ever more, for each may have been
 // sooner than predicted.
 Duration early(Duration took, int64_t num_slept_through) {
-  return slack(took) * (num_slept_through * num_slept_through) / 64;
+  constexpr int64_t kEnough = 128;  // at once, and then some
+  const int64_t count = std::min(num_slept_through, kEnough);
+  return slack(took) * (count * count) / 64;
 }
 
 }  // namespace
@@ -50,12 +52,13 @@ void Pacer::wait(int64_t key, bool is_last, const std::function<bool()>& done) {
   Kind& kind = kinds_[key];
   const Duration took = kind.took;
   if (done()) return sleep_through(kind, start);
-  // It should have ended: it began late, or takes longer than it did.
-  const bool is_overdue = ended_ + took < start;
-  if (is_overdue || is_last) see(start);
+  // Should it have ended, it began late, or takes longer than it did.
+  const bool is_predictable = took != kUnknown && (is_last || ended_ + took >= start);
+  if (is_last || !is_predictable) see(start);
+  const auto expected = ended_ + (is_predictable ? took : Duration(0));
   Duration pause = std::max(slack(took), kind.differs / 4);
-  if (took != kUnknown && (is_last || !is_overdue)) {
-    auto look = ended_ + took - 2 * kind.differs;
+  if (is_predictable) {
+    auto look = expected - 2 * kind.differs;
     if (is_last) {
       look -= std::max<Duration>(took / 128, microseconds(20));
       pause = std::max<Duration>(took / 512, kShortest);
@@ -65,13 +68,12 @@ void Pacer::wait(int64_t key, bool is_last, const std::function<bool()>& done) {
     time_.sleep_until(std::min(look, start + kLongest));
     if (done()) return sleep_through(kind, time_.now());
   }
-  const auto expected = is_overdue ? start : ended_ + took;
   auto now = time_.now();
   do {
     time_.sleep_until(now + std::max(pause, (now - expected) / 16));
     now = time_.now();
   } while (!done());
-  if (is_last || !is_overdue || took == kUnknown) learn(kind, now);
+  if (is_predictable || took == kUnknown) learn(kind, now);
   see(now);
 }
 

@@ -17,58 +17,40 @@ using std::chrono::milliseconds;
 // time passes only while somebody sleeps, and a sleeper oversleeps.
 class Loop {
  public:
-  // Runs so many steps of one key; `stall`: of the first of them. Returns how much longer than its
-  // steps the device took.
-  Pacer::Clock::duration run(int steps, Pacer::Clock::duration step,
-                             Pacer::Clock::duration stall = {}) {
-    const auto start = now_;
-    auto launched_until = now_;
-    Pacer::Clock::duration work{};
-    const auto launch = [&](int i) {
-      // They differ by up to half a percent either way.
-      auto takes = step + step * (static_cast<int>(random_() % 101) - 50) / 10000;
-      if (i == 0) takes += stall;
-      work += takes;
-      launched_until = std::max(launched_until, now_) + takes;
-    };
-    launch(0);
-    for (int i = 0; i < steps; ++i) {
-      const auto end = launched_until;
-      if (i + 1 < steps) launch(i + 1);
-      pacer_.wait(1, i + 1 == steps, [&] { return now_ >= end; });
-      late_ += now_ - end;
-    }
-    return launched_until - start - work;
-  }
   struct Ran {
     Pacer::Clock::duration worked;
     Pacer::Clock::duration waited;  // for the host
   };
+  // Runs so many steps of one key; `stall`: of the first of them. Returns how much longer than its
+  // steps the device took.
+  Pacer::Clock::duration run(int steps, Pacer::Clock::duration step,
+                             Pacer::Clock::duration stall = {}) {
+    return run_each(steps,
+                    [&](int i) {
+                      // They differ by up to half a percent either way.
+                      const int off = static_cast<int>(random_() % 101) - 50;
+                      return Step{1, step + step * off / 10000 +
+                                         (i == 0 ? stall : Pacer::Clock::duration())};
+                    })
+        .waited;
+  }
   // Runs decode steps of four sizes, each of its own length, and among them, so many in 100, steps
   // with prompts in them, which take longer and differ by 30 % either way.
   Ran run_mixed(int steps, int long_ones) {
-    const auto start = now_;
-    auto launched_until = now_;
-    Pacer::Clock::duration work{};
-    int64_t launched = 0;
-    const auto launch = [&] {
+    return run_each(steps, [&](int /*i*/) {
       const int size = static_cast<int>(random_() % 4);
       const bool is_long = static_cast<int>(random_() % 100) < long_ones;
       const int off = static_cast<int>(random_() % 601) - 300;
-      const microseconds takes(is_long ? 15000 + 15 * off : 5000 + 300 * size + off / 15);
-      work += takes;
-      launched_until = std::max(launched_until, now_) + takes;
-      launched = is_long ? 512 : 1 + size;
-    };
-    launch();
-    for (int i = 0; i < steps; ++i) {
-      const auto end = launched_until;
-      const int64_t key = launched;
-      if (i + 1 < steps) launch();
-      pacer_.wait(key, i + 1 == steps, [&] { return now_ >= end; });
-      late_ += now_ - end;
+      return is_long ? Step{512, microseconds(15000 + 15 * off)}
+                     : Step{1 + size, microseconds(5000 + 300 * size + off / 15)};
+    });
+  }
+  // Waits for so many steps of one key that have all ended before the host asks.
+  void fall_behind(int64_t steps, Pacer::Clock::duration step) {
+    for (int64_t i = 0; i < steps; ++i) {
+      now_ += step;
+      pacer_.wait(1, false, [] { return true; });
     }
-    return {work, launched_until - start - work};
   }
   void idle(Pacer::Clock::duration time) { now_ += time; }
   int take_sleeps() { return std::exchange(sleeps_, 0); }
@@ -76,6 +58,34 @@ class Loop {
   Pacer::Clock::duration take_late() { return std::exchange(late_, {}); }
 
  private:
+  struct Step {
+    int64_t key;
+    Pacer::Clock::duration takes;
+  };
+  // `next(i)`: the i-th step.
+  template <typename Next>
+  Ran run_each(int steps, Next next) {
+    const auto start = now_;
+    auto launched_until = now_;
+    Pacer::Clock::duration work{};
+    Step launched{};
+    const auto launch = [&](int i) {
+      launched = next(i);
+      work += launched.takes;
+      launched_until = std::max(launched_until, now_) + launched.takes;
+    };
+    launch(0);
+    for (int i = 0; i < steps; ++i) {
+      const auto end = launched_until;
+      const int64_t key = launched.key;
+      const bool is_last = i + 1 == steps;
+      if (!is_last) launch(i + 1);
+      pacer_.wait(key, is_last, [&] { return now_ >= end; });
+      late_ += now_ - end;
+    }
+    return {work, launched_until - start - work};
+  }
+
   void sleep_until(Pacer::Clock::time_point until) {
     ++sleeps_;
     now_ = std::max(now_, until) + microseconds(4 + random_() % 8);
@@ -136,6 +146,17 @@ TEST(Pacer, KeepsUpWithStepsOfSeveralKinds) {
     EXPECT_LE(loop.take_late() / 2000, milliseconds(1)) << long_ones;
     EXPECT_LE(loop.take_sleeps(), 2000 * 10) << long_ones;
   }
+}
+
+// So many that their number squared, times what a step may differ, would be no duration any more.
+TEST(Pacer, SeesAStepEndAfterAnyNumberThatItWasTooLateFor) {
+  constexpr milliseconds kStep(20);
+  Loop loop;
+  loop.run(20, kStep);
+  loop.fall_behind(9'000'000, kStep);
+  loop.take_late();
+  EXPECT_EQ(loop.run(20, kStep).count(), 0);
+  EXPECT_LE(loop.take_late() / 20, Pacer::Clock::duration(kStep) / 50);
 }
 
 TEST(Pacer, LetsTheDeviceWaitLittleWhereEachStepIsTheLast) {
