@@ -97,6 +97,8 @@ class Recording {
   virtual ~Recording() = default;
   [[nodiscard]] virtual int num_nodes() const = 0;
   [[nodiscard]] virtual std::vector<RecordedNode> nodes() const = 0;
+  // Has it no executable of its own (Stream::end_recording)?
+  [[nodiscard]] virtual bool takes_turns() const { return false; }
 };
 
 // How a launch relates to the others.
@@ -125,9 +127,12 @@ class Stream {
   // As begin_recording(), of a loop: a replay runs what is recorded once, and again for as long as
   // *again, on the device, is not 0 after it.
   virtual void begin_loop_recording(const int32_t* again) = 0;
-  // Instantiated and uploaded: the first replay costs what every replay costs.
+  // Instantiated and uploaded: the first replay costs what every replay costs. `like`: perhaps a
+  // recording of the same launches on other addresses, or null. Then a device may keep one
+  // executable for both, in which they take turns: that saves most of a small recording's memory
+  // and costs the host some microseconds a replay, on this stream.
   // Errors: kDevice or kCompile; the stream is usable again either way.
-  virtual std::unique_ptr<Recording> end_recording() = 0;
+  virtual std::unique_ptr<Recording> end_recording(const Recording* like) = 0;
   // Leaves an unfinished recording, if any; never throws.
   virtual void abandon_recording() noexcept = 0;
   virtual void replay(const Recording& recording) = 0;
@@ -199,8 +204,8 @@ class RecordingScope {
   RecordingScope(const RecordingScope&) = delete;
   RecordingScope& operator=(const RecordingScope&) = delete;
 
-  std::unique_ptr<Recording> finish() {
-    std::unique_ptr<Recording> recording = stream_.end_recording();
+  std::unique_ptr<Recording> finish(const Recording* like = nullptr) {
+    std::unique_ptr<Recording> recording = stream_.end_recording(like);
     finished_ = true;
     return recording;
   }

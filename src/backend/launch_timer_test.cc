@@ -65,7 +65,7 @@ class ClockStream final : public Stream {
   void copy_to_host(void*, const void*, int64_t) override {}
   void begin_recording() override {}
   void begin_loop_recording(const int32_t*) override {}
-  std::unique_ptr<Recording> end_recording() override { return nullptr; }
+  std::unique_ptr<Recording> end_recording(const Recording*) override { return nullptr; }
   void abandon_recording() noexcept override {}
   void replay(const Recording&) override {}
   void wait(const Event&) override {}

@@ -57,6 +57,7 @@ runtime::BucketCost sum(const std::vector<runtime::BucketCost>& buckets) {
 json::object cost_json(const runtime::BucketCost& cost) {
   return {{"recordings", cost.recordings},
           {"nodes", cost.nodes},
+          {"executables", cost.executables},
           {"ms", cost.milliseconds()},
           {"bytes", cost.bytes()}};
 }
@@ -84,13 +85,14 @@ std::vector<std::string> row(std::string what, std::string size, const runtime::
           std::move(size),
           std::to_string(cost.recordings),
           std::to_string(cost.nodes),
+          std::to_string(cost.executables),
           fmt::format("{:.2f}", cost.milliseconds()),
           bytes_text(cost.bytes())};
 }
 
 std::string estimate_text(const GraphsOptions& options, const Estimated& estimated) {
-  Table sizes({"recording", "size", "recordings", "nodes", "ms", "memory"});
-  Table totals({"recordings", "sizes", "recordings", "nodes", "ms", "memory"});
+  Table sizes({"recording", "size", "recordings", "nodes", "executables", "ms", "memory"});
+  Table totals({"recordings", "sizes", "recordings", "nodes", "executables", "ms", "memory"});
   for (const Part& part : parts(estimated.estimate)) {
     for (const runtime::BucketCost& cost : *part.buckets)
       sizes.add(row(part.what, std::to_string(cost.size), cost));

@@ -305,7 +305,7 @@ void print_all(const GraphsOptions& options, int64_t max, const std::vector<Row>
       "{} sizes between;\n  speed-up: over no recordings, where every size runs unpadded\n",
       max, options.common.model.empty() ? "stories" : options.common.model,
       table_text(named, eager_ms), table_text(counted, eager_ms), orders_text(orders),
-      plan_text(orders.front(), options.replays), runtime::kBytesPerRecording / 1e3,
+      plan_text(orders.front(), options.replays), runtime::kBytesPerExecutable / 1e3,
       runtime::kBytesPerNode / 1e3, max, sample_sizes(max).size()));
 }
 

@@ -69,6 +69,7 @@ json::object memory_json(const runtime::MemoryPlan& plan) {
 json::object recordings_json(const runtime::RecordingStats& stats) {
   const auto part = [](const runtime::RecordingStats::Part& part) {
     return json::object{{"recordings", part.recordings},
+                        {"executables", part.executables},
                         {"nodes", part.nodes},
                         {"capture_ms", part.capture_ms},
                         {"instantiate_ms", part.instantiate_ms}};
@@ -88,9 +89,10 @@ std::string recordings_text(const runtime::RecordingStats& stats) {
           : fmt::format("; bursts: {} in {:.1f} ms", stats.bursts.recordings, stats.bursts.ms());
   return fmt::format(
       "lowered in {:.1f} ms, warmed up in {:.1f} ms; full recordings: {} in {:.1f} ms, {:.1f} of "
-      "them capture; pieces: {} in {:.1f} ms{}{}",
+      "them capture; pieces: {} in {:.1f} ms, {} executables{}{}",
       stats.lower_ms, stats.warm_up_ms, stats.full.recordings, stats.full.ms(),
-      stats.full.capture_ms, stats.pieces.recordings, stats.pieces.ms(), bursts, replays);
+      stats.full.capture_ms, stats.pieces.recordings, stats.pieces.ms(), stats.pieces.executables,
+      bursts, replays);
 }
 
 }  // namespace encore::cli

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/tiny_model.h"
+#include "runtime/cost_model.h"
 
 namespace encore::engine {
 namespace {
@@ -20,6 +21,7 @@ using Bits = std::vector<std::vector<uint32_t>>;
 
 struct Trial {
   Tiny kind = Tiny::kLlama;
+  std::optional<int64_t> num_layers;  // the model's
   Graphs graphs = Graphs::kAuto;
   Poison poison = Poison::kNone;
   std::vector<int64_t> sequences = {1, 2, 4, 8};
@@ -39,8 +41,7 @@ std::vector<int32_t> random_prompt(std::mt19937& random, int64_t length) {
 class ThreeWays {
  public:
   ThreeWays(Device& device, const Trial& trial)
-      : model_(device, testing::tiny_model(trial.kind), options(trial)),
-        engine_(model_, {.overlap = false}) {
+      : model_(device, source(trial), options(trial)), engine_(model_, {.overlap = false}) {
     if (trial.poison == Poison::kNone) return;
     // Slots that nothing wrote yet must not matter either.
     const ir::Graph& graph = model_.compiled().program.graph;
@@ -67,8 +68,14 @@ class ThreeWays {
     return split;
   }
   Engine& engine() { return engine_; }
+  LoadedModel& model() { return model_; }
 
  private:
+  static ModelSource source(const Trial& trial) {
+    ModelSource source = testing::tiny_model(trial.kind);
+    source.config.num_layers = trial.num_layers.value_or(source.config.num_layers);
+    return source;
+  }
   static LoadOptions options(const Trial& trial) {
     LoadOptions options;
     options.limits = {.max_num_tokens = 96, .max_batch_size = 16, .max_q = 1, .max_seq_len = 256};
@@ -183,6 +190,27 @@ TEST_P(ThreeWaysTest, MixedStepsAgreeBitForBit) {
           eager, mixed_trace(*device_, {.kind = kind, .graphs = Graphs::kAuto, .poison = poison})));
     }
   }
+}
+
+// With more layers than two, some are launched alike but for their addresses.
+TEST_P(ThreeWaysTest, LayersThatTakeTurnsInOneExecutableAgreeBitForBit) {
+  const auto trial = [](Graphs graphs) { return Trial{.num_layers = 5, .graphs = graphs}; };
+  EXPECT_TRUE(same(mixed_trace(*device_, trial(Graphs::kNone)),
+                   mixed_trace(*device_, trial(Graphs::kAuto))));
+  EXPECT_TRUE(same(uniform_trace(*device_, trial(Graphs::kNone), 3),
+                   uniform_trace(*device_, trial(Graphs::kPiecewise), 3)));
+
+  ThreeWays run(*device_, trial(Graphs::kAuto));
+  const runtime::Coverage& coverage = run.model().executor().coverage();
+  const runtime::BucketCost predicted =
+      runtime::estimate_recordings(run.model().compiled().program, coverage.sequences,
+                                   coverage.tokens)
+          .total();
+  EXPECT_EQ(predicted.recordings - predicted.executables, 3 * std::ssize(coverage.tokens.sizes()))
+      << "of six pieces a size the second to fifth";
+  const runtime::RecordingStats& stats = run.model().recording_stats();
+  EXPECT_EQ(stats.full.executables + stats.pieces.executables,
+            device_->kind() == DeviceKind::kCuda ? predicted.executables : predicted.recordings);
 }
 
 TEST_P(ThreeWaysTest, StepsAgreeBitForBitWithKvInFp8) {

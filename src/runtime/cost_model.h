@@ -10,19 +10,22 @@
 namespace encore::runtime {
 
 // Measured on an H200 with CUDA 13.0 (driver 580), a node being a launch of the program, which is
-// one to three kernels: 51 full steps and 1437 pieces of an 8B model, and graphs of 1 and of 6
-// kernels, which take 115 and 126 kB.
-inline constexpr double kCaptureUsPerNode = 4;
-inline constexpr double kInstantiateUsPerNode = 7;  // and upload
-inline constexpr double kUsPerRecording = 18;
-inline constexpr double kBytesPerNode = 4.5e3;
-inline constexpr double kBytesPerRecording = 113e3;
+// one to three kernels: 51 full steps and 1437 pieces of an 8B model, the pieces in 177
+// executables; and graphs of 1 and of 6 kernels, which take 115 and 126 kB.
+inline constexpr double kUsPerRecording = 10;
+inline constexpr double kCaptureUsPerNode = 5;
+inline constexpr double kInstantiateUsPerNode = 9.5;  // of an executable; and upload
+inline constexpr double kTurnUsPerNode = 1.3;         // of what takes turns in another's
+inline constexpr double kBytesPerExecutable = 113e3;
+inline constexpr double kBytesPerNode = 4.5e3;  // of an executable
 
 // The recordings that one bucket takes.
 struct BucketCost {
   int64_t size = 0;  // sequences or tokens
   int recordings = 0;
   int nodes = 0;
+  int executables = 0;  // the other recordings take turns in these
+  int executable_nodes = 0;
 
   [[nodiscard]] double milliseconds() const;
   [[nodiscard]] int64_t bytes() const;

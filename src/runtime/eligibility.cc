@@ -229,7 +229,7 @@ Features served_features() {
 std::string key_cost(const Rule& rule) {
   if (rule.key.empty()) return "-";
   return fmt::format("{}: a full recording a size and {}, {:.0f} kB and {:.1f} kB a node", rule.key,
-                     rule.key, kBytesPerRecording / 1e3, kBytesPerNode / 1e3);
+                     rule.key, kBytesPerExecutable / 1e3, kBytesPerNode / 1e3);
 }
 
 }  // namespace encore::runtime

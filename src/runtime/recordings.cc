@@ -7,13 +7,14 @@ namespace encore::runtime {
 
 std::unique_ptr<Recording> Recordings::record(const std::string& what, RecordingStats::Part& part,
                                               const std::function<void()>& walk,
-                                              const int32_t* again) {
+                                              const int32_t* again, const Recording* like) {
   try {
     RecordingScope scope(stream_, again);
     part.capture_ms += timed(walk);
     std::unique_ptr<Recording> recording;
-    part.instantiate_ms += timed([&] { recording = scope.finish(); });
+    part.instantiate_ms += timed([&] { recording = scope.finish(like); });
     ++part.recordings;
+    part.executables += recording->takes_turns() ? 0 : 1;
     part.nodes += recording->num_nodes();
     return recording;
   } catch (const Error& error) {
@@ -44,10 +45,12 @@ const Recording* Recordings::burst(int64_t sequences) const {
 }
 
 void Recordings::record_piece(int segment, const StepShape& step) {
-  pieces_[tables_.key(segment, step)] =
-      record(fmt::format("segment {} at {} tokens, {} sequences", segment, step.padded.tokens,
-                         step.padded.sequences),
-             stats_.pieces, [&] { tables_.launch(stream_, segment, step); });
+  auto piece = record(
+      fmt::format("segment {} at {} tokens, {} sequences", segment, step.padded.tokens,
+                  step.padded.sequences),
+      stats_.pieces, [&] { tables_.launch(stream_, segment, step); }, nullptr, newest_piece_);
+  newest_piece_ = piece.get();
+  pieces_[tables_.key(segment, step)] = std::move(piece);
 }
 
 const Recording* Recordings::full(int64_t sequences, int q) const {

@@ -18,6 +18,7 @@ namespace encore::runtime {
 struct RecordingStats {
   struct Part {
     int recordings = 0;
+    int executables = 0;  // fewer where recordings take turns in one
     int nodes = 0;
     double capture_ms = 0;
     double instantiate_ms = 0;  // and upload
@@ -64,10 +65,11 @@ class Recordings {
 
  private:
   // What `walk` launches as a recording; as a loop, when `again` is given. `what` names it in
-  // errors.
+  // errors; `like` as for Stream::end_recording().
   std::unique_ptr<Recording> record(const std::string& what, RecordingStats::Part& part,
                                     const std::function<void()>& walk,
-                                    const int32_t* again = nullptr);
+                                    const int32_t* again = nullptr,
+                                    const Recording* like = nullptr);
 
   const passes::Program& program_;
   Tables& tables_;
@@ -76,6 +78,7 @@ class Recordings {
   std::map<std::pair<int64_t, int>, std::unique_ptr<Recording>> full_;  // by B, q
   std::map<int64_t, std::unique_ptr<Recording>> bursts_;                // by B
   std::map<Tables::Key, std::unique_ptr<Recording>> pieces_;
+  const Recording* newest_piece_ = nullptr;  // most often of the layer before, so like the next one
   RecordingStats stats_;
 };
 

@@ -56,6 +56,45 @@ TEST_P(OnDevice, ReplaysWhatItRecorded) {
   }
 }
 
+// Each counts its replays in memory of its own.
+TEST_P(OnDevice, TellsRecordingsOfTheSameLaunchesApart) {
+  constexpr int64_t kCount = 64;
+  const auto stream = device().create_stream();
+  const Memory memory = device().allocate(4 * kCount * int64_t{sizeof(float)});
+  auto* const ones = reinterpret_cast<float*>(memory.data());
+  stream->fill(ones, 0x3f800000U, kCount * int64_t{sizeof(float)});
+  stream->fill(ones + kCount, 0, 3 * kCount * int64_t{sizeof(float)});
+  std::vector<std::unique_ptr<Recording>> recordings;
+  for (int i = 0; i < 3; ++i) {
+    const TensorView one(ones, DType::kF32, {2, kCount / 2});
+    const TensorView sum(ones + (i + 1) * kCount, DType::kF32, {2, kCount / 2});
+    const KernelArgs args{.inputs = {sum, one}, .outputs = {sum}};
+    const BoundLaunch bound = device().kernels().choose("add", args).bind(device(), args);
+    RecordingScope scope(*stream);
+    stream->launch({.label = "add", .id = 0, .after = {}}, bound, {});
+    recordings.push_back(scope.finish(i == 0 ? nullptr : recordings.back().get()));
+  }
+  EXPECT_FALSE(recordings[0]->takes_turns());
+
+  // Many replays are under way when the next recording has its turn.
+  std::vector<float> expected(4 * kCount, 1.0F);
+  std::fill(expected.begin() + kCount, expected.end(), 0.0F);
+  for (int replay = 0; replay < 500; ++replay) {
+    const int i = replay * replay % 7 % 3;
+    stream->replay(*recordings[i]);
+    for (int64_t k = 0; k < kCount; ++k)
+      ++expected[(i + 1) * kCount + k];
+  }
+  EXPECT_EQ(read(*stream, memory.data(), 4 * kCount), expected);
+
+  // One that is gone takes nothing from the others.
+  recordings.erase(recordings.begin());
+  stream->replay(*recordings[0]);
+  for (int64_t k = 0; k < kCount; ++k)
+    ++expected[2 * kCount + k];
+  EXPECT_EQ(read(*stream, memory.data(), 4 * kCount), expected);
+}
+
 TEST_P(OnDevice, RecordsCopiesAndFills) {
   const auto stream = device().create_stream();
   const Memory memory = device().allocate(4000);

@@ -94,7 +94,7 @@ TEST(CpuDevice, RefusesToRecordTwiceAtOnce) {
   const auto device = create_cpu_device();
   const auto stream = device->create_stream();
   const auto other = device->create_stream();
-  EXPECT_THROW((void)stream->end_recording(), Error);
+  EXPECT_THROW((void)stream->end_recording(nullptr), Error);
   const RecordingScope scope(*stream);
   EXPECT_THROW(stream->begin_recording(), Error);
   EXPECT_THROW(other->begin_recording(), Error);

@@ -157,7 +157,7 @@ TEST_F(ShuffledStream, OrdersReplaysAsAWhole) {
     stream.begin_recording();
     launch(stream, 'b', 0, {});
     launch(stream, 'c', 1, {});
-    const auto recording = stream.end_recording();
+    const auto recording = stream.end_recording(nullptr);
     launch(stream, 'a', 7, {});
     stream.replay(*recording);
     launch(stream, 'd', 8, {});

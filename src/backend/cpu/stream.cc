@@ -194,7 +194,7 @@ void CpuStream::begin_loop_recording(const int32_t* again) {
   recorded_again_ = again;
 }
 
-std::unique_ptr<Recording> CpuStream::end_recording() {
+std::unique_ptr<Recording> CpuStream::end_recording(const Recording* /*like*/) {
   if (!recording_) fail(ErrorKind::kCompile, "the stream is not recording");
   fault::checkpoint("end_recording");
   auto recording = std::make_unique<CpuRecording>(std::move(recorded_), recorded_again_);

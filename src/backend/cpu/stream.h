@@ -66,7 +66,7 @@ class CpuStream final : public Stream {
   void fill(void* device, uint32_t pattern, int64_t bytes) override;
   void begin_recording() override;
   void begin_loop_recording(const int32_t* again) override;
-  std::unique_ptr<Recording> end_recording() override;
+  std::unique_ptr<Recording> end_recording(const Recording* like) override;
   void abandon_recording() noexcept override;
   void replay(const Recording& recording) override;
   void record(Event& event) override;

@@ -60,7 +60,7 @@ TEST_F(CpuTrace, ShowsWhatARecordingHoldsOrTheReplayAsOne) {
   stream_->begin_recording();
   launch("add", "add.cpu");
   launch("mul", "mul.cpu");
-  const auto recording = stream_->end_recording();
+  const auto recording = stream_->end_recording(nullptr);
 
   tracer_->start();
   stream_->replay(*recording);

@@ -77,6 +77,38 @@ TEST_F(CudaTest, AKernelThatCannotBeLaunchedIsAnErrorThatNamesTheOp) {
   }
 }
 
+// A driver keeps memory that recordings once had, so what they take is seen the first time only.
+TEST_F(CudaTest, RecordingsOfTheSameKernelsTakeTurnsInOneExecutable) {
+  const TensorView x = allocate({400, 64});
+  const auto part = [&](int64_t first, int64_t rows) {
+    return TensorView(x.as<float>() + first * 64, DType::kF32, {rows, 64});
+  };
+  const auto record = [&](const TensorView& view, std::string_view op, const Recording* like) {
+    const BoundLaunch bound = bind(op, {.inputs = {view}, .outputs = {view}});
+    RecordingScope scope(*stream_);
+    launch("first", bound);
+    launch("second", bound);
+    return scope.finish(like);
+  };
+  std::vector<std::unique_ptr<Recording>> recordings;
+  recordings.push_back(record(part(0, 1), "silu", nullptr));
+  const int64_t used = *device_->used_bytes();
+  for (int i = 1; i < 400; ++i) {
+    recordings.push_back(record(part(i, 1), "silu", recordings.back().get()));
+    EXPECT_TRUE(recordings.back()->takes_turns());
+  }
+  EXPECT_LE(*device_->used_bytes(), used + (8 << 20)) << "399 executables would take 45 MB";
+
+  EXPECT_FALSE(record(part(0, 400), "silu", recordings.back().get())->takes_turns())
+      << "another grid";
+  const TensorView y = part(0, 1);
+  const BoundLaunch silu = bind("silu", {.inputs = {y}, .outputs = {y}});
+  RecordingScope filled(*stream_);
+  launch("first", silu);
+  stream_->fill(y.data, 0, y.num_bytes());
+  EXPECT_FALSE(filled.finish(recordings.back().get())->takes_turns()) << "another kernel";
+}
+
 TEST_F(CudaTest, MemoryFreedWhileRecordingIsFreedAfterwards) {
   const TensorView x = allocate({1024});
   const BoundLaunch silu = bind("silu", {.inputs = {TensorView(x.data, x.dtype, {4, 256})},

@@ -147,7 +147,7 @@ void drop_nested(std::vector<CUpti_ActivityAPI>& calls) {
 
 TraceKind call_kind(std::string_view function) {
   const auto has = [&](std::string_view part) { return function.find(part) != function.npos; };
-  if (has("Launch")) return TraceKind::kLaunchCall;
+  if (has("Launch") || has("ExecUpdate")) return TraceKind::kLaunchCall;
   if (has("Memcpy") || has("Memset")) return TraceKind::kCopyCall;
   for (const char* part : {"Alloc", "Malloc", "Free", "MemCreate", "MemMap", "MemUnmap"}) {
     if (has(part)) return TraceKind::kAllocateCall;

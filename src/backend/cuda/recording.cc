@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cxxabi.h>
+#include <tuple>
 #include <unordered_map>
 
 #include "backend/cuda/context.h"
@@ -31,6 +32,80 @@ std::string demangled(const char* name) {
 }
 
 namespace {
+
+std::vector<cudaGraphNode_t> nodes_of(cudaGraph_t graph) {
+  size_t count = 0;
+  check(cudaGraphGetNodes(graph, nullptr, &count), "cudaGraphGetNodes");
+  std::vector<cudaGraphNode_t> nodes(count);
+  if (count > 0) check(cudaGraphGetNodes(graph, nodes.data(), &count), "cudaGraphGetNodes");
+  return nodes;
+}
+
+cudaGraphNodeType type_of(cudaGraphNode_t node) {
+  cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
+  check(cudaGraphNodeGetType(node, &type), "cudaGraphNodeGetType");
+  return type;
+}
+
+// Do both nodes launch one kernel in grids of one size, or fill as much memory (as libraries do)?
+bool are_alike(cudaGraphNode_t a, cudaGraphNode_t b) {
+  const cudaGraphNodeType type = type_of(a);
+  if (type != type_of(b)) return false;
+  if (type == cudaGraphNodeTypeMemset) {
+    cudaMemsetParams first{};
+    cudaMemsetParams second{};
+    check(cudaGraphMemsetNodeGetParams(a, &first), "cudaGraphMemsetNodeGetParams");
+    check(cudaGraphMemsetNodeGetParams(b, &second), "cudaGraphMemsetNodeGetParams");
+    const auto fill = [](const cudaMemsetParams& p) {
+      return std::tuple(p.elementSize, p.value, p.width, p.height, p.pitch);
+    };
+    return fill(first) == fill(second);
+  }
+  if (type != cudaGraphNodeTypeKernel) return false;
+  const auto launch = [](const CUDA_KERNEL_NODE_PARAMS& p) {
+    return std::tuple(p.func, p.kern, p.gridDimX, p.gridDimY, p.gridDimZ, p.blockDimX, p.blockDimY,
+                      p.blockDimZ, p.sharedMemBytes);
+  };
+  CUDA_KERNEL_NODE_PARAMS first{};
+  CUDA_KERNEL_NODE_PARAMS second{};
+  return driver().graph_kernel_node_get_params(a, &first) == CUDA_SUCCESS &&
+         driver().graph_kernel_node_get_params(b, &second) == CUDA_SUCCESS &&
+         launch(first) == launch(second);
+}
+
+// Each edge of a graph: the places of its ends among `nodes`, and how one follows the other.
+auto edges_among(cudaGraph_t graph, const std::vector<cudaGraphNode_t>& nodes) {
+  size_t count = 0;
+  check(cudaGraphGetEdges(graph, nullptr, nullptr, nullptr, &count), "cudaGraphGetEdges");
+  std::vector<cudaGraphNode_t> from(count);
+  std::vector<cudaGraphNode_t> to(count);
+  std::vector<cudaGraphEdgeData> data(count);
+  if (count > 0) {
+    check(cudaGraphGetEdges(graph, from.data(), to.data(), data.data(), &count),
+          "cudaGraphGetEdges");
+  }
+  const auto place = [&](cudaGraphNode_t node) {
+    return std::find(nodes.begin(), nodes.end(), node) - nodes.begin();
+  };
+  std::vector<std::tuple<ptrdiff_t, ptrdiff_t, int, int, int>> edges;
+  for (size_t i = 0; i < count; ++i) {
+    edges.emplace_back(place(from[i]), place(to[i]), data[i].type, data[i].from_port,
+                       data[i].to_port);
+  }
+  return edges;
+}
+
+// Do two graphs differ in nothing but addresses? False also where nodes are neither kernels nor
+// fills.
+bool are_alike(cudaGraph_t a, cudaGraph_t b) {
+  const std::vector<cudaGraphNode_t> nodes = nodes_of(a);
+  const std::vector<cudaGraphNode_t> others = nodes_of(b);
+  const auto alike = [](cudaGraphNode_t node, cudaGraphNode_t other) {
+    return are_alike(node, other);
+  };
+  return std::equal(nodes.begin(), nodes.end(), others.begin(), others.end(), alike) &&
+         edges_among(a, nodes) == edges_among(b, others);
+}
 
 // The device function of a kernel node; empty when the driver does not tell.
 std::string kernel_name(cudaGraphNode_t node) {
@@ -106,15 +181,36 @@ cudaGraphNode_t newest_node(cudaStream_t stream) {
   return count == 0 ? nullptr : nodes[count - 1];
 }
 
-CudaRecording::CudaRecording(GraphHandle graph, std::vector<NodeLabel> labels, cudaStream_t stream)
-    : graph_(std::move(graph)), labels_(std::move(labels)) {
-  size_t count = 0;
-  check(cudaGraphGetNodes(graph_.get(), nullptr, &count), "cudaGraphGetNodes");
-  num_nodes_ = static_cast<int>(count);
+Executable::Executable(SharedGraph graph, cudaStream_t stream) : addresses_(std::move(graph)) {
   fault::checkpoint("instantiate");
-  check(cudaGraphInstantiate(exec_.put(), graph_.get(), 0), "cudaGraphInstantiate");
+  check(cudaGraphInstantiate(exec_.put(), addresses_->get(), 0), "cudaGraphInstantiate");
   fault::checkpoint("upload");
   check(cudaGraphUpload(exec_.get(), stream), "cudaGraphUpload");
+}
+
+cudaError_t Executable::turn_to(const SharedGraph& graph) {
+  if (addresses_ == graph) return cudaSuccess;
+  fault::checkpoint("update");
+  cudaGraphExecUpdateResultInfo result{};
+  const cudaError_t status = cudaGraphExecUpdate(exec_.get(), graph->get(), &result);
+  addresses_ = status == cudaSuccess ? graph : nullptr;
+  return status;
+}
+
+CudaRecording::CudaRecording(GraphHandle graph, std::vector<NodeLabel> labels, cudaStream_t stream,
+                             const CudaRecording* like)
+    : graph_(std::make_shared<const GraphHandle>(std::move(graph))), labels_(std::move(labels)) {
+  num_nodes_ = static_cast<int>(nodes_of(graph_->get()).size());
+  if (like != nullptr && are_alike(graph_->get(), like->graph())) {
+    takes_turns_ = like->executable_->turn_to(graph_) == cudaSuccess;
+    if (!takes_turns_) cudaGetLastError();
+  }
+  executable_ = takes_turns_ ? like->executable_ : std::make_shared<Executable>(graph_, stream);
+}
+
+cudaGraphExec_t CudaRecording::executable() const {
+  check(executable_->turn_to(graph_), "cudaGraphExecUpdate");
+  return executable_->get();
 }
 
 std::vector<std::vector<cudaGraphNode_t>> CudaRecording::nodes_by_launch() const {
@@ -143,8 +239,7 @@ std::vector<RecordedNode> CudaRecording::nodes() const {
   const auto launches = nodes_by_launch();
   for (size_t i = 0; i < launches.size(); ++i) {
     for (const cudaGraphNode_t node : launches[i]) {
-      cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
-      check(cudaGraphNodeGetType(node, &type), "cudaGraphNodeGetType");
+      const cudaGraphNodeType type = type_of(node);
       result.push_back({kind_name(type), labels_[i].label,
                         type == cudaGraphNodeTypeKernel ? kernel_name(node) : "", edge_of(node)});
     }

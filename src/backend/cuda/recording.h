@@ -1,4 +1,4 @@
-// A recording: a CUDA graph, instantiated and uploaded.
+// A recording: a CUDA graph, instantiated and uploaded, alone or in turns with others like it.
 #pragma once
 
 #include <memory>
@@ -34,6 +34,7 @@ class Handle {
 };
 
 using GraphHandle = Handle<cudaGraph_t, cudaGraphDestroy>;
+using SharedGraph = std::shared_ptr<const GraphHandle>;
 using GraphExecHandle = Handle<cudaGraphExec_t, cudaGraphExecDestroy>;
 using StreamHandle = Handle<cudaStream_t, cudaStreamDestroy>;
 using EventHandle = Handle<cudaEvent_t, cudaEventDestroy>;
@@ -44,24 +45,46 @@ struct NodeLabel {
   std::string label;
 };
 
+// An instantiated and uploaded graph. It can take the addresses of another graph that is like its
+// own, also while launches with those of before are under way. The driver takes about 120 kB of the
+// device's memory for one of few kernels, and five times as long as it does to change one.
+class Executable {
+ public:
+  // Errors: kDevice.
+  Executable(SharedGraph graph, cudaStream_t stream);
+
+  // Gives it the addresses of `graph`. Returns what the driver said.
+  [[nodiscard]] cudaError_t turn_to(const SharedGraph& graph);
+  [[nodiscard]] cudaGraphExec_t get() const { return exec_.get(); }
+
+ private:
+  GraphExecHandle exec_;
+  SharedGraph addresses_;  // whose; null when the last turn failed
+};
+
 class CudaRecording final : public Recording {
  public:
-  // Instantiates and uploads. Errors: kDevice.
-  CudaRecording(GraphHandle graph, std::vector<NodeLabel> labels, cudaStream_t stream);
+  // Takes turns in the executable of `like` where that is given and differs in addresses alone.
+  // Errors: kDevice.
+  CudaRecording(GraphHandle graph, std::vector<NodeLabel> labels, cudaStream_t stream,
+                const CudaRecording* like);
 
   [[nodiscard]] int num_nodes() const override { return num_nodes_; }
+  [[nodiscard]] bool takes_turns() const override { return takes_turns_; }
   [[nodiscard]] std::vector<RecordedNode> nodes() const override;
   // Of each of nodes(), which of the launches made it, from 0.
   [[nodiscard]] std::vector<int> node_launches() const;
-  [[nodiscard]] cudaGraph_t graph() const { return graph_.get(); }
-  [[nodiscard]] cudaGraphExec_t exec() const { return exec_.get(); }
+  [[nodiscard]] cudaGraph_t graph() const { return graph_->get(); }
+  // To be launched before any other recording's is asked for. Errors: kDevice.
+  [[nodiscard]] cudaGraphExec_t executable() const;
 
  private:
   // The nodes of one launch after the other, in order.
   [[nodiscard]] std::vector<std::vector<cudaGraphNode_t>> nodes_by_launch() const;
 
-  GraphHandle graph_;  // kept for nodes()
-  GraphExecHandle exec_;
+  SharedGraph graph_;  // kept for nodes(), and for turns
+  std::shared_ptr<Executable> executable_;
+  bool takes_turns_ = false;
   std::vector<NodeLabel> labels_;  // in launch order
   int num_nodes_ = 0;
 };

@@ -128,7 +128,7 @@ void CudaStream::begin_loop_recording(const int32_t* again) {
   }
 }
 
-std::unique_ptr<Recording> CudaStream::end_recording() {
+std::unique_ptr<Recording> CudaStream::end_recording(const Recording* like) {
   ENCORE_CHECK(capture_.has_value(), "end_recording() without begin_recording()");
   fault::checkpoint("end_recording");
   if (capture_->loop) {
@@ -146,7 +146,8 @@ std::unique_ptr<Recording> CudaStream::end_recording() {
   std::vector<NodeLabel> labels = std::move(capture_->labels);
   capture_.reset();
   cuda::check(status, "cudaStreamEndCapture");
-  return std::make_unique<CudaRecording>(std::move(graph), std::move(labels), get());
+  return std::make_unique<CudaRecording>(std::move(graph), std::move(labels), get(),
+                                         static_cast<const CudaRecording*>(like));
 }
 
 void CudaStream::abandon_recording() noexcept {

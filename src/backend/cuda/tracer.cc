@@ -13,7 +13,7 @@ thread_local int open_scopes = 0;
 }  // namespace
 
 cudaGraphExec_t TraceListener::executable(const CudaRecording& replayed) {
-  return replayed.exec();
+  return replayed.executable();
 }
 
 void start_listening(TraceListener& listener) {
@@ -44,7 +44,8 @@ TraceScope::~TraceScope() {
 }
 
 cudaGraphExec_t TraceScope::executable() const {
-  return listener_ != nullptr ? listener_->executable(*call_.replayed) : call_.replayed->exec();
+  return listener_ != nullptr ? listener_->executable(*call_.replayed)
+                              : call_.replayed->executable();
 }
 
 }  // namespace encore::cuda

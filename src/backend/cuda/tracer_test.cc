@@ -93,7 +93,7 @@ class CudaTrace : public CudaTest {
   std::unique_ptr<Recording> record_work() {
     stream_->begin_recording();
     work();
-    return stream_->end_recording();
+    return stream_->end_recording(nullptr);
   }
   static std::vector<TraceSpan> on_device(const Trace& trace) {
     std::vector<TraceSpan> spans;
