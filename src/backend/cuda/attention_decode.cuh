@@ -94,18 +94,23 @@ class TileStream {
   __device__ __forceinline__ TileStream(const Params& params, const DecodePlan& plan,
                                         const Walk& first, int rank, uint32_t ring,
                                         const Surroundings& around)
-      : params_(params), plan_(plan), next_(first), rank_(rank), ring_(ring) {
+      : params_(params),
+        plan_(plan),
+        next_(first),
+        rank_(rank),
+        ring_(ring),
+        page_elements_((params.kv_heads << params.page_shift) * C) {
     // All pages are asked for before the first is waited for.
     int pages[kStages];
     const Walk begin = next_;
-    key_ = first_key(begin);
+    enter_chunk();
 #pragma unroll
     for (int& page : pages) {
       page = load_page();
       advance();
     }
     next_ = begin;
-    key_ = first_key(begin);
+    enter_chunk();
 #pragma unroll
     for (const int page : pages) {
       page_ = page;
@@ -130,17 +135,17 @@ class TileStream {
   }
 
  private:
-  __device__ __forceinline__ int first_key(const Walk& walk) const {
+  __device__ __forceinline__ void enter_chunk() {
     const int warp = threadIdx.x / kWarpSize;
-    return walk.chunk * walk.chunks.length + rank_ * kBlockKeys + warp * kTileKeys;
+    key_ = next_.chunk * next_.chunks.length + rank_ * kBlockKeys + warp * kTileKeys;
+    pages_ = params_.page_table + next_.sequence * params_.table_stride;
   }
   __device__ __forceinline__ bool has_keys() const {
     return !next_.done() && key_ < next_.kv_len;
   }
   // Asked for one tile ahead, so that its latency passes under the tile before.
   __device__ __forceinline__ int load_page() const {
-    const int64_t row = next_.sequence * params_.table_stride;
-    return has_keys() ? __ldcg(params_.page_table + row + (key_ >> params_.page_shift)) : 0;
+    return has_keys() ? __ldcg(pages_ + (key_ >> params_.page_shift)) : 0;
   }
   __device__ __forceinline__ void advance() {
     if (next_.done()) return;
@@ -150,42 +155,52 @@ class TileStream {
                                                                            << cutting.step_log2);
     if (key_ < chunk_end) return;
     next_.next_chunk(params_, plan_);
-    key_ = first_key(next_);
+    enter_chunk();
   }
-  // Keys that the cache does not hold are filled with zeros: what lies behind the last one has no
-  // weight, and the product must be zero, too.
   __device__ __forceinline__ void start_next() {
     if (has_keys()) {
-      const int lane = threadIdx.x % kWarpSize;
-      const uint32_t k_tile = ring_ + slot_ * 2 * kTileBytes;
-      const int64_t first_slot =
-          (static_cast<int64_t>(page_) * params_.kv_heads + next_.kv_head) * params_.page_size +
-          (key_ & (params_.page_size - 1));
-#pragma unroll
-      for (int i = 0; i < kTileKeys * kPieces / kWarpSize; ++i) {
-        const int piece = i * kWarpSize + lane;
-        const int row = piece / kPieces;
-        const bool valid = key_ + row < next_.kv_len - params_.fresh.count;
-        const uint32_t offset = tile_offset<Tile::kWidth>(row, piece % kPieces);
-        const int64_t from = first_slot * C + piece * Tile::kPieceSize;
-        copy_async_once(k_tile + offset, params_.k_cache + from, valid, read_once_);
-        copy_async_once(k_tile + kTileBytes + offset, params_.v_cache + from, valid, read_once_);
+      const int num_cached = next_.kv_len - params_.fresh.count - key_;
+      if (num_cached >= kTileKeys) {
+        start_copies<true>(num_cached);
+      } else {
+        start_copies<false>(num_cached);
       }
     }
     advance();
     commit_copies();
-    slot_ = (slot_ + 1) % kStages;
+    slot_ = slot_ + 1 == kStages ? 0 : slot_ + 1;
+  }
+  // A tile's keys lie one behind the other in the cache, as its values do, so a lane's addresses
+  // are constants away from its first. Keys that the cache does not hold are filled with zeros:
+  // what lies behind the last one has no weight, and the product must be zero, too.
+  template <bool kAllCached>
+  __device__ __forceinline__ void start_copies(int num_cached) const {
+    const int lane = threadIdx.x % kWarpSize;
+    const int slot =
+        (next_.kv_head << params_.page_shift) + (key_ & ((1 << params_.page_shift) - 1));
+    const int64_t from = int64_t{page_} * page_elements_ + (slot * C + lane * Tile::kPieceSize);
+    const auto* keys = params_.k_cache + from;
+    const auto* values = params_.v_cache + from;
+    const PieceAddress<Tile::kWidth> to(ring_ + slot_ * 2 * kTileBytes, lane);
+#pragma unroll
+    for (int i = 0; i < kTileKeys * kPieces / kWarpSize; ++i) {
+      const bool valid = kAllCached || (i * kWarpSize + lane) / kPieces < num_cached;
+      const int next = i * kWarpSize * Tile::kPieceSize;
+      copy_async_once(to.of_copy(i), keys + next, valid);
+      copy_async_once(to.of_copy(i) + kTileBytes, values + next, valid);
+    }
   }
 
   const Params& params_;
   const DecodePlan& plan_;
-  Walk next_;  // the chunk of the tile to start next
-  int key_;    // that tile's first
-  int rank_;   // the block's, in its worker
+  Walk next_;             // the chunk of the tile to start next
+  int key_;               // that tile's first
+  const int32_t* pages_;  // of its sequence
+  int rank_;              // the block's, in its worker
   int page_ = 0;
   int slot_ = 0;  // of the oldest tile, which the next one replaces
   uint32_t ring_;
-  uint64_t read_once_ = read_once_policy();
+  int page_elements_;  // of all kv heads
 };
 
 // Two floats of one 8 x 8 matrix a thread become those of its transpose, rounded.
@@ -252,6 +267,7 @@ struct RowTile {
 
   float values[C / 16][4];
   float max[2];
+  float offset[2];  // of scaled scores, so that the largest weight is 1
   float sum[2];     // of this thread's keys
   int last_key[2];  // that the row sees
 
@@ -266,6 +282,7 @@ struct RowTile {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       max[i] = kMinusInfinity;
+      offset[i] = 0.0F;
       sum[i] = 0.0F;
     }
 #pragma unroll
@@ -278,25 +295,34 @@ struct RowTile {
 
   // Turns scores of 16 keys into weights, the second operand of the product with V.
   __device__ __forceinline__ void weigh(float (&scores)[4], float scale, uint32_t (&weights)[2]) {
+    const float largest[2] = {fmaxf(scores[0], scores[2]), fmaxf(scores[1], scores[3])};
+    // Seldom, once the maxima have settled.
+    if (__any_sync(0xffffffffU, largest[0] > max[0] || largest[1] > max[1])) raise(largest, scale);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      scores[i] = exp2_fast(__fmaf_rn(scores[i], scale, -offset[i]));
+      scores[2 + i] = exp2_fast(__fmaf_rn(scores[2 + i], scale, -offset[i]));
+      sum[i] += scores[i] + scores[2 + i];
+    }
+    weights[0] = transposed_pair<Weight>(scores[0], scores[1]);
+    weights[1] = transposed_pair<Weight>(scores[2], scores[3]);
+  }
+
+  // The maxima of the rows become at least what some thread has, and what was summed is rescaled.
+  __device__ __forceinline__ void raise(const float (&some)[2], float scale) {
     float rescale[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      float largest = fmaxf(max[i], fmaxf(scores[i], scores[2 + i]));
+      float largest = fmaxf(max[i], some[i]);
 #pragma unroll
       for (int distance = 4; distance < kWarpSize; distance *= 2)
         largest = fmaxf(largest, __shfl_xor_sync(0xffffffffU, largest, distance));
       const float reference = finite_max(largest);
       rescale[i] = exp2_fast((max[i] - reference) * scale);
       max[i] = largest;
-      const float offset = reference * scale;
-      scores[i] = exp2_fast(__fmaf_rn(scores[i], scale, -offset));
-      scores[2 + i] = exp2_fast(__fmaf_rn(scores[2 + i], scale, -offset));
-      sum[i] = __fmaf_rn(sum[i], rescale[i], scores[i] + scores[2 + i]);
+      offset[i] = reference * scale;
+      sum[i] *= rescale[i];
     }
-    weights[0] = transposed_pair<Weight>(scores[0], scores[1]);
-    weights[1] = transposed_pair<Weight>(scores[2], scores[3]);
-    // Once the maximum has settled there is nothing to do.
-    if (!__any_sync(0xffffffffU, rescale[0] != 1.0F || rescale[1] != 1.0F)) return;
 #pragma unroll
     for (int n = 0; n < C / 16; ++n) {
 #pragma unroll

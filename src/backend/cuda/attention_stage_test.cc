@@ -141,6 +141,14 @@ TEST(AttentionStage, TakesOneTokenOfOneSequenceOutOfOneRow) {
   EXPECT_FALSE(cuda::can_be_stage(narrow_caches, row));
 }
 
+// No document says what the constant is made of.
+TEST_F(AttentionCudaTest, TheConstantForMemoryReadOnceIsWhatTheInstructionMakes) {
+  const TensorView made = allocate({2}, DType::kI32);
+  cuda::make_evict_first(*stream_, made.as<uint64_t>());
+  const std::vector<uint32_t> words = read_as<uint32_t>(made);
+  EXPECT_EQ(uint64_t{words[1]} << 32 | words[0], cuda::evict_first());
+}
+
 TEST(AttentionStage, HasAPlaceForWhatEachOtherBlockOfAWorkerSends) {
   alignas(16) uint16_t memory[3072] = {};
   const TensorView row(memory, DType::kBF16, {1, 3072});

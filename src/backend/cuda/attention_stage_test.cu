@@ -50,7 +50,19 @@ BoundLaunch bind_of(const KernelArgs& args, const StageTestMemory& memory, int n
   };
 }
 
+__global__ void make_evict_first_kernel(uint64_t* made) {
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(*made));
+}
+
 }  // namespace
+
+uint64_t evict_first() {
+  return kEvictFirst;
+}
+
+void make_evict_first(Stream& stream, uint64_t* made) {
+  launch(stream, Grid{.blocks = 1, .threads = 1}, make_evict_first_kernel, made);
+}
 
 StageTestSizes stage_sizes(const KernelArgs& args, int num_blocks) {
   const auto sizes = decode::attention_stage_sizes(args, num_blocks);

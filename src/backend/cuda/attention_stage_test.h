@@ -1,4 +1,5 @@
-// A persistent kernel of two small stages, for the test of attention as a stage.
+// Kernels for tests of attention: a persistent one of two small stages, and one that makes a
+// constant.
 #pragma once
 
 #include "backend/device.h"
@@ -25,5 +26,9 @@ bool can_be_stage(const KernelArgs& args, const TensorView& x);
 // Sends x as words, a little by each block, and attends, in blocks that have more threads than
 // attention uses and must all fit on the device at the same time. bf16.
 BoundLaunch bind_stage(const KernelArgs& args, const StageTestMemory& memory, int num_blocks);
+
+// attention_tile.cuh's kEvictFirst, and what should be the same, written to `made` on the device.
+uint64_t evict_first();
+void make_evict_first(Stream& stream, uint64_t* made);
 
 }  // namespace encore::cuda

@@ -22,17 +22,13 @@ __device__ __forceinline__ void copy_async(uint32_t shared, const void* global, 
                "r"(valid ? 16 : 0)
                : "memory");
 }
-// The same for memory that is read once: the L2 cache should drop it before anything else. The
-// policy comes from read_once_policy().
-__device__ __forceinline__ uint64_t read_once_policy() {
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-__device__ __forceinline__ void copy_async_once(uint32_t shared, const void* global, bool valid,
-                                                uint64_t policy) {
+// What createpolicy.fractional.L2::evict_first makes of 1.0. The compiler moves what it makes to
+// other registers before each copy; a constant it does not.
+inline constexpr uint64_t kEvictFirst = 0x12f0000000000000;
+// The same for memory that is read once: the L2 cache should drop it before anything else.
+__device__ __forceinline__ void copy_async_once(uint32_t shared, const void* global, bool valid) {
   asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(shared),
-               "l"(global), "r"(valid ? 16 : 0), "l"(policy)
+               "l"(global), "r"(valid ? 16 : 0), "l"(kEvictFirst)
                : "memory");
 }
 // Closes a group of copies of this thread.
@@ -58,6 +54,32 @@ __device__ __forceinline__ uint32_t tile_offset(int row, int piece) {
                                             : piece ^ (row & 7);
   return static_cast<uint32_t>((row * (C / 8) + permuted) * 16);
 }
+
+// Where a lane's 16-byte pieces go when a warp copies a tile piece by piece, a row after the other:
+// the first at once, each further one an exclusive or and a constant away, where rows have a number
+// of pieces that is a power of two.
+template <int C>
+struct PieceAddress {
+  static constexpr int kPieces = C / 8;  // of a row
+  static constexpr bool kIsRegular = kWarpSize % kPieces == 0;
+
+  uint32_t tile;
+  int lane;
+  uint32_t first;
+
+  __device__ __forceinline__ PieceAddress(uint32_t tile, int lane)
+      : tile(tile), lane(lane), first(tile + tile_offset<C>(lane / kPieces, lane % kPieces)) {}
+
+  // Of the warp's copy number `i`.
+  [[nodiscard]] __device__ __forceinline__ uint32_t of_copy(int i) const {
+    const int piece = i * kWarpSize + lane;
+    if constexpr (!kIsRegular) return tile + tile_offset<C>(piece / kPieces, piece % kPieces);
+    const int row = i * (kWarpSize / kPieces);
+    const uint32_t permuted = tile_offset<C>(row, 0);  // in its own row, piece 0
+    const auto row_start = static_cast<uint32_t>(row * kPieces * 16);
+    return (first ^ (permuted - row_start)) + row_start;
+  }
+};
 
 // Four 8 x 8 matrices; lane l gives the address of row l % 8 of matrix l / 8.
 __device__ __forceinline__ void load_matrices(uint32_t (&out)[4], uint32_t shared) {
