@@ -46,8 +46,8 @@ struct NodeLabel {
 };
 
 // An instantiated and uploaded graph. It can take the addresses of another graph that is like its
-// own, also while launches with those of before are under way. The driver takes about 120 kB of the
-// device's memory for one of few kernels, and five times as long as it does to change one.
+// own, also while launches with those of before are under way. For one of few kernels the driver
+// takes about 120 kB of the device's memory and 50 us; to change it takes 2 us.
 class Executable {
  public:
   // Errors: kDevice.
