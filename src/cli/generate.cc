@@ -35,7 +35,8 @@ constexpr const char* kFooter =
   timings {load_s, first_token_ms, total_s, tokens_per_s}
   stats {steps [{mode, bucket_tokens, bucket_sequences, q, reason, steps, tokens, padding}],
          memory {weights, kv, arena, arena_without_reuse, step_inputs, scratch},
-         recordings {full {recordings, executables, nodes, capture_ms, instantiate_ms}, pieces {...}, lower_ms}}
+         recordings {full {recordings, executables, nodes, capture_ms, instantiate_ms}, pieces {...},
+                     lower_ms}}
 tokens_per_s counts from the first token to the last; first_token_ms is what the prompt took.)";
 
 struct Options {
