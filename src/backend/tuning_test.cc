@@ -23,12 +23,12 @@ struct FakeTimer final : LaunchTimer {
   double time(std::span<const BoundLaunch> launches, const StepShape& step) override {
     EXPECT_EQ(launches.size(), 2U);
     ++num_samples;
-    Stream* const none = nullptr;
-    launches[0](*none, step);  // sets `latest`
+    launches[0](stream, step);  // sets `latest`
     return latest;
   }
   void release() override { ++num_releases; }
 
+  cpu::CpuStream stream{std::nullopt};
   bool has_memory = true;
   double latest = 0;
   int num_operands = 0;
