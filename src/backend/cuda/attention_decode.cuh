@@ -5,10 +5,10 @@
 // query rows that use a kv head (tokens x heads of the group) share its reads. Where a step has few
 // kv heads, several blocks take a share together, each its part of every step's keys, and the first
 // of them brings their results together. Each of a block's four warps streams its own tiles of 16
-// keys through a private ring in shared memory, across the chunks, groups and sequences of the
-// share, so warps meet only where a chunk ends, and nothing ends the stream of reads before the
-// share does. What rows it has in front of it: attention_rows.cuh; how results become one:
-// attention_fold.cuh.
+// keys through a private ring in shared memory (attention_stream.cuh), across the chunks, groups
+// and sequences of the share, so warps meet only where a chunk ends, and nothing ends the stream of
+// reads before the share does. What rows it has in front of it: attention_rows.cuh; how results
+// become one: attention_fold.cuh.
 //
 // Reading ahead. A launch may start while those before it in its step still run, and this one reads
 // the lengths, the page table and the K and V of older tokens before it waits for them: none of the
@@ -44,6 +44,7 @@
 
 #include "backend/cuda/attention_fold.cuh"
 #include "backend/cuda/attention_rows.cuh"
+#include "backend/cuda/attention_stream.cuh"
 
 namespace encore::cuda::decode {
 
@@ -78,130 +79,6 @@ constexpr int64_t shared_bytes(int head_size, int ring_bytes, const DecodePlan& 
   return kWarps * ring_bytes + plan.tile_rows * head_size * 2 +
          exchange_floats(head_size, plan.rows_per_block, plan.ranks) * int64_t{sizeof(float)};
 }
-
-// One warp's stream of tiles: its part of each step of each of the block's chunks, in order, read
-// ahead. Every warp has a tile in every step, be it without keys.
-template <typename Params, int C, int kStages>
-class TileStream {
- public:
-  using Tile = KeyTile<typename Params::Kv, C>;
-  static constexpr int kPieces = Tile::kPieces;
-  static constexpr int kTileBytes = Tile::kBytes;
-
-  // Starts the first tiles; waits before the first with a key that this step writes to the cache
-  // before this launch.
-  template <typename Surroundings>
-  __device__ __forceinline__ TileStream(const Params& params, const DecodePlan& plan,
-                                        const Walk& first, int rank, uint32_t ring,
-                                        const Surroundings& around)
-      : params_(params),
-        plan_(plan),
-        next_(first),
-        rank_(rank),
-        ring_(ring),
-        page_elements_((params.kv_heads << params.page_shift) * C) {
-    // All pages are asked for before the first is waited for.
-    int pages[kStages];
-    const Walk begin = next_;
-    enter_chunk();
-#pragma unroll
-    for (int& page : pages) {
-      page = load_page();
-      advance();
-    }
-    next_ = begin;
-    enter_chunk();
-#pragma unroll
-    for (const int page : pages) {
-      page_ = page;
-      const int num_written = params.uniform_q - params.fresh.count;
-      if (num_written > 0 && key_ + kTileKeys > next_.kv_len - num_written) around.wait();
-      start_next();
-    }
-    page_ = load_page();
-  }
-
-  // Waits for the oldest tile; K is at the address returned, V behind it.
-  __device__ __forceinline__ uint32_t wait() const {
-    wait_for_copies<kStages - 1>();
-    __syncwarp();
-    return ring_ + slot_ * 2 * kTileBytes;
-  }
-  // The oldest tile is no longer needed: starts the next one in its place.
-  __device__ __forceinline__ void release() {
-    __syncwarp();
-    start_next();
-    page_ = load_page();
-  }
-
- private:
-  __device__ __forceinline__ void enter_chunk() {
-    const int warp = threadIdx.x / kWarpSize;
-    key_ = next_.chunk * next_.chunks.length + rank_ * kBlockKeys + warp * kTileKeys;
-    pages_ = params_.page_table + next_.sequence * params_.table_stride;
-  }
-  __device__ __forceinline__ bool has_keys() const {
-    return !next_.done() && key_ < next_.kv_len;
-  }
-  // Asked for one tile ahead, so that its latency passes under the tile before.
-  __device__ __forceinline__ int load_page() const {
-    return has_keys() ? __ldcg(pages_ + (key_ >> params_.page_shift)) : 0;
-  }
-  __device__ __forceinline__ void advance() {
-    if (next_.done()) return;
-    const Cutting& cutting = plan_.cutting;
-    key_ += cutting.step_keys();
-    const int chunk_end = min((next_.chunk + 1) * next_.chunks.length, cutting.steps(next_.kv_len)
-                                                                           << cutting.step_log2);
-    if (key_ < chunk_end) return;
-    next_.next_chunk(params_, plan_);
-    enter_chunk();
-  }
-  __device__ __forceinline__ void start_next() {
-    if (has_keys()) {
-      const int num_cached = next_.kv_len - params_.fresh.count - key_;
-      if (num_cached >= kTileKeys) {
-        start_copies<true>(num_cached);
-      } else {
-        start_copies<false>(num_cached);
-      }
-    }
-    advance();
-    commit_copies();
-    slot_ = slot_ + 1 == kStages ? 0 : slot_ + 1;
-  }
-  // A tile's keys lie one behind the other in the cache, as its values do, so a lane's addresses
-  // are constants away from its first. Keys that the cache does not hold are filled with zeros:
-  // what lies behind the last one has no weight, and the product must be zero, too.
-  template <bool kAllCached>
-  __device__ __forceinline__ void start_copies(int num_cached) const {
-    const int lane = threadIdx.x % kWarpSize;
-    const int slot =
-        (next_.kv_head << params_.page_shift) + (key_ & ((1 << params_.page_shift) - 1));
-    const int64_t from = int64_t{page_} * page_elements_ + (slot * C + lane * Tile::kPieceSize);
-    const auto* keys = params_.k_cache + from;
-    const auto* values = params_.v_cache + from;
-    const PieceAddress<Tile::kWidth> to(ring_ + slot_ * 2 * kTileBytes, lane);
-#pragma unroll
-    for (int i = 0; i < kTileKeys * kPieces / kWarpSize; ++i) {
-      const bool valid = kAllCached || (i * kWarpSize + lane) / kPieces < num_cached;
-      const int next = i * kWarpSize * Tile::kPieceSize;
-      copy_async_once(to.of_copy(i), keys + next, valid);
-      copy_async_once(to.of_copy(i) + kTileBytes, values + next, valid);
-    }
-  }
-
-  const Params& params_;
-  const DecodePlan& plan_;
-  Walk next_;             // the chunk of the tile to start next
-  int key_;               // that tile's first
-  const int32_t* pages_;  // of its sequence
-  int rank_;              // the block's, in its worker
-  int page_ = 0;
-  int slot_ = 0;  // of the oldest tile, which the next one replaces
-  uint32_t ring_;
-  int page_elements_;  // of all kv heads
-};
 
 // Two floats of one 8 x 8 matrix a thread become those of its transpose, rounded.
 template <typename T>
