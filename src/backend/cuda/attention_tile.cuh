@@ -1,8 +1,5 @@
 // The pieces of a tensor-core attention: tiles of K and V in shared memory, fragments, running
-// softmax.
-//
-// Fragments are those of mma.m16n8k16. With g = lane / 4 and t = lane % 4, a thread holds of a 16 x
-// 8 accumulator: row g, columns 2t and 2t+1 in [0] and [1]; row g + 8 in [2] and [3].
+// softmax. Fragments: mma.cuh.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +7,7 @@
 #include "backend/cuda/fp8.h"
 #include "backend/cuda/hopper.cuh"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/mma.cuh"
 
 namespace encore::cuda {
 
@@ -80,20 +78,6 @@ struct PieceAddress {
     return (first ^ (permuted - row_start)) + row_start;
   }
 };
-
-// Four 8 x 8 matrices; lane l gives the address of row l % 8 of matrix l / 8.
-__device__ __forceinline__ void load_matrices(uint32_t (&out)[4], uint32_t shared) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-               : "r"(shared)
-               : "memory");
-}
-__device__ __forceinline__ void load_matrices_transposed(uint32_t (&out)[4], uint32_t shared) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-               : "r"(shared)
-               : "memory");
-}
 
 // Where a lane finds its row of the matrices of elements [0, 16) of 16 rows of a tile; from there,
 // step_address() leads to elements [16 * step, 16 * step + 16). Further 16 rows are a constant
@@ -181,34 +165,6 @@ __device__ __forceinline__ void store_query_piece(uint8_t* tile, int row, int pi
     *reinterpret_cast<uint2*>(tile + tile_offset<C>(row, first + 1) + half) = {x.y, x.w};
   } else {
     *reinterpret_cast<uint4*>(tile + tile_offset<C>(row, piece)) = x;
-  }
-}
-
-template <typename T>
-__device__ __forceinline__ void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
-                                             uint32_t b1) {
-  if constexpr (std::is_same_v<T, __half>) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-        "{%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  } else {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-        "{%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  }
-}
-
-// Two floats rounded to two elements, the first in the low half.
-template <typename T>
-__device__ __forceinline__ uint32_t pack_pair(float low, float high) {
-  if constexpr (std::is_same_v<T, __half>) {
-    const __half2 pair = __floats2half2_rn(low, high);
-    return reinterpret_cast<const uint32_t&>(pair);
-  } else {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-    return reinterpret_cast<const uint32_t&>(pair);
   }
 }
 

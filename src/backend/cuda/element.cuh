@@ -1,6 +1,7 @@
 // Elements in device code: conversions, vector accesses, sums over a warp.
 #pragma once
 
+#include <cstdint>
 #include <type_traits>
 
 #include <cuda_bf16.h>
@@ -60,6 +61,35 @@ __device__ __forceinline__ Pack<T> to_pack(const float (&values)[Pack<T>::kSize]
   for (int i = 0; i < Pack<T>::kSize; ++i)
     pack.values[i] = from_float<T>(values[i]);
   return pack;
+}
+
+// Two floats rounded to two elements, the first in the low half.
+template <typename T>
+__device__ __forceinline__ uint32_t pack_pair(float low, float high) {
+  if constexpr (std::is_same_v<T, __half>) {
+    const __half2 pair = __floats2half2_rn(low, high);
+    return reinterpret_cast<const uint32_t&>(pair);
+  } else {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    return reinterpret_cast<const uint32_t&>(pair);
+  }
+}
+
+// The two elements of 32 bits, the low half first.
+template <typename T>
+__device__ __forceinline__ float2 unpack_pair(uint32_t bits) {
+  if constexpr (std::is_same_v<T, __half>) {
+    return __half22float2(reinterpret_cast<const __half2&>(bits));
+  } else {
+    return {__uint_as_float(bits << 16U), __uint_as_float(bits & 0xffff0000U)};
+  }
+}
+// Their sums with two others, rounded.
+template <typename T>
+__device__ __forceinline__ uint32_t add_pairs(uint32_t a, uint32_t b) {
+  using Pair = std::conditional_t<std::is_same_v<T, __half>, __half2, __nv_bfloat162>;
+  const Pair sum = __hadd2_rn(reinterpret_cast<const Pair&>(a), reinterpret_cast<const Pair&>(b));
+  return reinterpret_cast<const uint32_t&>(sum);
 }
 
 // Sum over the warp, in every lane; the order of additions is fixed.

@@ -35,7 +35,6 @@
 #include <algorithm>
 #include <array>
 
-#include "backend/cuda/driver.h"
 #include "backend/cuda/fewrow.cuh"
 #include "backend/cuda/launch.h"
 #include "backend/fused_linear.h"
@@ -199,8 +198,8 @@ Cut cut(const Product& product, const FewRowTiling& t, const Variant<T>& variant
   // A cluster works on one tile; without clusters all blocks take equally many.
   const int64_t tiles_each = t.split ? 1 : div_up(result.num_tiles, blocks);
   result.num_clusters = static_cast<int>(div_up(result.num_tiles, tiles_each));
-  const int64_t weight_box = int64_t{t.tile_outputs} * kRowBytes;
-  const int64_t x_box = int64_t{variant.rows} * kRowBytes;
+  const int64_t weight_box = int64_t{t.tile_outputs} * kBoxRowBytes;
+  const int64_t x_box = int64_t{variant.rows} * kBoxRowBytes;
   const int64_t min_stage_bytes =
       variant.rows >= kManyRows ? kMinStageBytesOfManyRows : kMinStageBytes;
   while (result.stage_boxes * (weight_box + x_box) < min_stage_bytes &&
@@ -213,7 +212,7 @@ Cut cut(const Product& product, const FewRowTiling& t, const Variant<T>& variant
   const int64_t rest = variant.staged_bytes[cluster - 1] + (t.split ? variant.partial_bytes : 0) +
                        (4 * kMaxStages + 1) * kBarrierBytes;
   // A product reads 64 outputs, of which a low tile may have fewer: rows beyond the ring.
-  const int64_t beyond = int64_t{variant.outputs - t.tile_outputs} * kRowBytes;
+  const int64_t beyond = int64_t{variant.outputs - t.tile_outputs} * kBoxRowBytes;
   const auto deal = [&](int64_t bytes) {
     const auto weight_bytes = [&](int64_t x_stages) {
       return bytes - std::max(x_stages * n * x_box + rest, beyond);
@@ -239,51 +238,6 @@ Cut cut(const Product& product, const FewRowTiling& t, const Variant<T>& variant
   return result;
 }
 
-// `boxes`: that a copy brings, one above the other in memory; 0: one, and columns of any number.
-// `in_pairs`: rows as copy_pairs_once() wants them.
-CUtensorMap map_of(const TensorView& view, int64_t box_rows, int boxes, bool in_pairs = false) {
-  // The sizes of a dimension and of its part in a box, and the bytes from one to the next.
-  struct Dimension {
-    int64_t size;
-    int64_t box;
-    int64_t stride;
-  };
-  const int64_t rows = view.num_rows();
-  const int64_t columns = view.row_elements();
-  const int64_t stride = 2 * (rows > 1 ? view.row_stride : round_up(columns, 8));
-  std::vector<Dimension> dimensions{{boxes > 0 ? kBoxColumns : columns, kBoxColumns, 2}};
-  if (in_pairs) {
-    dimensions.push_back({kBlockRows, kBlockRows, stride});
-    dimensions.push_back({2, 2, rows / 2 * stride});
-    dimensions.push_back({rows / kPairRows, box_rows / kPairRows, kBlockRows * stride});
-  } else {
-    dimensions.push_back({rows, box_rows, stride});
-  }
-  dimensions.push_back({boxes > 0 ? columns / kBoxColumns : 1, std::max(1, boxes), kRowBytes});
-
-  constexpr size_t kMostDimensions = 5;
-  cuuint64_t sizes[kMostDimensions];
-  cuuint64_t strides[kMostDimensions];
-  cuuint32_t box[kMostDimensions];
-  cuuint32_t steps[kMostDimensions];
-  for (size_t i = 0; i < dimensions.size(); ++i) {
-    sizes[i] = static_cast<cuuint64_t>(dimensions[i].size);
-    strides[i] = static_cast<cuuint64_t>(dimensions[i].stride);
-    box[i] = static_cast<cuuint32_t>(dimensions[i].box);
-    steps[i] = 1;
-  }
-  CUtensorMap map;
-  check(driver().tensor_map_encode_tiled(
-            &map,
-            view.dtype == DType::kF16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                      : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-            static_cast<cuuint32_t>(dimensions.size()), view.data, sizes, strides + 1, box, steps,
-            CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-            CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
-        "cuTensorMapEncodeTiled");
-  return map;
-}
-
 template <typename T>
 BoundLaunch bind_for(Device& device, const KernelArgs& args, const FewRowTiling& t) {
   const TensorView& x = args.inputs[0];
@@ -295,9 +249,11 @@ BoundLaunch bind_for(Device& device, const KernelArgs& args, const FewRowTiling&
   FewRowArgs<T> a{};
   a.whole_stages = weight.row_elements() % kBoxColumns == 0;
   const bool silu_mul = linear_operands(args).silu_mul;
-  a.weight = map_of(weight, t.tile_outputs, a.whole_stages ? c.stage_boxes : 0, silu_mul);
+  const int boxes = a.whole_stages ? c.stage_boxes : 0;
+  a.weight = map_of_boxes(
+      weight, {.rows = t.tile_outputs, .boxes = boxes, .in_turns = silu_mul ? kBlockRows : 0});
   a.x_rows = static_cast<int>(round_up(x.num_rows(), kBlockRows));
-  a.x = map_of(x, a.x_rows, a.whole_stages ? c.stage_boxes : 0);
+  a.x = map_of_boxes(x, {.rows = a.x_rows, .boxes = boxes});
   a.out = {.bias = args.inputs.size() > 2 ? args.inputs[2].as<const T>() : nullptr,
            .data = out.data,
            .stride = out.row_stride,

@@ -52,12 +52,6 @@ __device__ __forceinline__ void store_transposed(uint32_t address, uint32_t pair
                : "memory");
 }
 
-template <typename T>
-__device__ __forceinline__ uint32_t pack_pair(float first, float second) {
-  const T values[2] = {from_float<T>(first), from_float<T>(second)};
-  return reinterpret_cast<const uint32_t&>(values);
-}
-
 // The sums of a warpgroup's part of a tile: kProducts x 64 outputs, kRows rows. They come in blocks
 // of 8 outputs of 8 rows. Block (p, j, h) begins at output 64 p + 16 warp + 8 h and row 8 j; lane l
 // has the sums of its output l / 4 and rows 2 (l % 4) + {0, 1}.
@@ -98,8 +92,8 @@ struct Tile {
         }
       }
       commit_products();
-      a += weight_box_bytes / kRowBytes * kNextRow;
-      b += x_box_bytes / kRowBytes * kNextRow;
+      a += weight_box_bytes / kBoxRowBytes * kNextRow;
+      b += x_box_bytes / kBoxRowBytes * kNextRow;
     } while (++box < num_boxes);
   }
 
@@ -160,7 +154,7 @@ struct Consumer {
       arrive(layout.weights.empty(weights.stage));
       arrive(layout.x.empty(x.stage));
     };
-    const uint32_t part_offset = static_cast<uint32_t>(warpgroup) * kOutputs * kRowBytes;
+    const uint32_t part_offset = static_cast<uint32_t>(warpgroup) * kOutputs * kBoxRowBytes;
     Work work(args, rank);
     Slot weights;
     Slot x;

@@ -3,11 +3,10 @@
 #pragma once
 
 #include "backend/cuda/hopper.cuh"
+#include "backend/cuda/tensor_map.h"
 
 namespace encore::cuda::fewrow {
 
-constexpr int kBoxColumns = 64;
-constexpr int kRowBytes = 2 * kBoxColumns;  // of a box
 // Weight rows of a block of sums. Where silu_mul follows, blocks of gates and of what they gate
 // take turns.
 constexpr int kBlockRows = 8;
@@ -65,11 +64,11 @@ struct Layout {
                                     uint32_t partial_bytes) {
     const auto boxes = static_cast<uint32_t>(args.stage_boxes);
     weights.base = base;
-    weights.box_bytes = static_cast<uint32_t>(args.tile_outputs * kRowBytes);
+    weights.box_bytes = static_cast<uint32_t>(args.tile_outputs * kBoxRowBytes);
     weights.stage_bytes = boxes * weights.box_bytes;
     weights.num_stages = static_cast<uint32_t>(args.weight_stages);
     x.base = weights.base + weights.bytes();
-    x.box_bytes = static_cast<uint32_t>(args.x_rows * kRowBytes);
+    x.box_bytes = static_cast<uint32_t>(args.x_rows * kBoxRowBytes);
     x.stage_bytes = boxes * x.box_bytes;
     x.num_stages = static_cast<uint32_t>(args.x_stages);
     staging = x.base + x.bytes();

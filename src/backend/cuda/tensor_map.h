@@ -1,0 +1,28 @@
+// Tensor maps: where the copy engine finds the boxes of a matrix (hopper.cuh).
+#pragma once
+
+#include <cuda.h>
+
+#include "base/tensor.h"
+
+namespace encore::cuda {
+
+inline constexpr int kBoxColumns = 64;
+inline constexpr int kBoxRowBytes = 2 * kBoxColumns;
+
+struct Boxes {
+  int64_t rows = 0;  // of a box
+  // Boxes that a copy brings: neighbours in the matrix, one behind the other in shared memory.
+  // Columns are a multiple of kBoxColumns then. 0: a copy brings one box, of any matrix.
+  int boxes = 0;
+  // Rows arrive in turns, so many of the matrix's upper half and as many of the other; 0: as they
+  // lie. `rows` and the matrix's rows are multiples of twice as many then.
+  int64_t in_turns = 0;
+};
+
+// A map of a matrix [rows, columns] of 16-bit elements. A copy's place in it: a column (0 where it
+// brings several boxes), a row, and the number of its first box (0 where it brings one). Errors:
+// kDevice.
+CUtensorMap map_of_boxes(const TensorView& matrix, const Boxes& boxes);
+
+}  // namespace encore::cuda
