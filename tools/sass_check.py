@@ -86,11 +86,11 @@ LITMUS_RULES = [rule for scope in HARDWARE for rule in message_rules(scope)] + [
 
 OVERLAP = ("PREEXIT", "ACQBULK")  # lets the next kernel start; waits for the one before
 ENGINE_RULES = [
-    Rule("gemv.cu", r"\bgemv_kernel<", "weights arrive by bulk copies that a barrier counts",
-         has=(r"UBLKCP\S*", r"SYNCS\.ARRIVE\S*", r"SYNCS\.PHASECHK\S*", *OVERLAP)),
+    Rule("gemv.cu", r"\bgemv_kernel<", "boxes by the copy engine, sums on tensor cores",
+         has=(r"UTMALDG\S*", r"SYNCS\.ARRIVE\S*", r"SYNCS\.PHASECHK\S*", r"HMMA\S*", *OVERLAP)),
     Rule("persistent.cu", r"\bpersistent_chain<",
-         "words need no fence, only attention's counter has one; weights by bulk copies",
-         has=(r"LDG\.E\.128\.STRONG\.GPU", r"ST\.E\.STRONG\.GPU", r"UBLKCP\S*", r"SYNCS\.PHASECHK\S*", *OVERLAP),
+         "words need no fence, only attention's counter has one; boxes by the copy engine",
+         has=(r"LDG\.E\.128\.STRONG\.GPU", r"ST\.E\.STRONG\.GPU", r"UTMALDG\S*", r"SYNCS\.PHASECHK\S*", *OVERLAP),
          pairs=((r"MEMBAR\.ALL\.GPU", r"ATOM\S*ADD\.STRONG\.GPU", 1),)),
     Rule("fewrow.cu", r"\bfewrow_kernel<", "boxes by the copy engine, sums on tensor cores, partial sums to the cluster",
          has=(r"UTMALDG\S*", r"HGMMA\S*", r"STAS\S*", *OVERLAP)),

@@ -48,21 +48,6 @@ __device__ __forceinline__ void store_pack(T* address, const Pack<T>& pack) {
   *reinterpret_cast<uint4*>(address) = reinterpret_cast<const uint4&>(pack);
 }
 
-template <typename T>
-__device__ __forceinline__ void unpack(const Pack<T>& pack, float (&out)[Pack<T>::kSize]) {
-#pragma unroll
-  for (int i = 0; i < Pack<T>::kSize; ++i)
-    out[i] = to_float(pack.values[i]);
-}
-template <typename T>
-__device__ __forceinline__ Pack<T> to_pack(const float (&values)[Pack<T>::kSize]) {
-  Pack<T> pack;
-#pragma unroll
-  for (int i = 0; i < Pack<T>::kSize; ++i)
-    pack.values[i] = from_float<T>(values[i]);
-  return pack;
-}
-
 // Two floats rounded to two elements, the first in the low half.
 template <typename T>
 __device__ __forceinline__ uint32_t pack_pair(float low, float high) {
@@ -92,6 +77,52 @@ __device__ __forceinline__ uint32_t add_pairs(uint32_t a, uint32_t b) {
   return reinterpret_cast<const uint32_t&>(sum);
 }
 
+template <typename T>
+__device__ __forceinline__ void unpack(const Pack<T>& pack, float (&out)[Pack<T>::kSize]) {
+  if constexpr (std::is_same_v<T, float>) {
+#pragma unroll
+    for (int i = 0; i < Pack<T>::kSize; ++i)
+      out[i] = pack.values[i];
+  } else {
+#pragma unroll
+    for (int i = 0; i < Pack<T>::kSize / 2; ++i) {
+      const float2 pair = unpack_pair<T>(reinterpret_cast<const uint32_t*>(&pack)[i]);
+      out[2 * i] = pair.x;
+      out[2 * i + 1] = pair.y;
+    }
+  }
+}
+template <typename T>
+__device__ __forceinline__ Pack<T> to_pack(const float (&values)[Pack<T>::kSize]) {
+  Pack<T> pack;
+  if constexpr (std::is_same_v<T, float>) {
+#pragma unroll
+    for (int i = 0; i < Pack<T>::kSize; ++i)
+      pack.values[i] = values[i];
+  } else {
+#pragma unroll
+    for (int i = 0; i < Pack<T>::kSize / 2; ++i)
+      reinterpret_cast<uint32_t*>(&pack)[i] = pack_pair<T>(values[2 * i], values[2 * i + 1]);
+  }
+  return pack;
+}
+template <typename T>
+__device__ __forceinline__ Pack<T> add_packs(const Pack<T>& a, const Pack<T>& b) {
+  Pack<T> sum;
+  if constexpr (std::is_same_v<T, float>) {
+#pragma unroll
+    for (int i = 0; i < Pack<T>::kSize; ++i)
+      sum.values[i] = a.values[i] + b.values[i];
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      reinterpret_cast<uint32_t*>(&sum)[i] = add_pairs<T>(reinterpret_cast<const uint32_t*>(&a)[i],
+                                                          reinterpret_cast<const uint32_t*>(&b)[i]);
+    }
+  }
+  return sum;
+}
+
 // Sum over the warp, in every lane; the order of additions is fixed.
 __device__ __forceinline__ float warp_sum(float value) {
 #pragma unroll
@@ -110,6 +141,10 @@ __device__ __forceinline__ float warp_max(float value) {
 
 __device__ __forceinline__ float silu(float x) {
   return x / (1.0F + expf(-x));
+}
+// The same in few instructions (launch.h), exact enough for 16 bits.
+__device__ __forceinline__ float silu_fast(float x) {
+  return __fdividef(x, 1.0F + __expf(-x));
 }
 
 }  // namespace encore::cuda

@@ -1,158 +1,249 @@
 // The device code of linears with one row, shared by the kernel that runs one (gemv.cu) and the one
 // that runs several as its stages (persistent.cu), so that both make the same bits.
 //
-// Weights arrive in shared memory as pieces of two weight rows at a time, one from either half of
-// the outputs (gate and up, where silu_mul follows), and a warp multiplies them. Other warps, the
-// loaders, bring x and normalize it. The order of additions depends on the number of columns alone.
+// Weights arrive in shared memory slot by slot: a tile of 8 outputs, of which a slot has 1024
+// columns, in 16 boxes. The workers bring x and normalize it; then each of their warps multiplies
+// its own boxes of every slot, and what the warps have of an output is added up. So a warp needs
+// each part of x once for 8 outputs and no lane has sums to exchange: what lies in shared memory is
+// multiplied as fast as that can be read.
+//
+// Weights are the first operand of the tensor cores' product (mma.cuh), whose 16 rows the 8 of a
+// tile fill twice: in rows 0 to 7 with the even pieces of 8 columns, in rows 8 to 15 with the odd
+// ones. The second operand has x's even pieces in column 0 and its odd ones in column 1. The sums
+// of output i are [i, 0] and [i + 8, 1]; nobody reads the other columns.
+//
+// What a block does once x is there is short (launch.h): what can be is computed ahead.
+//
+// The order of additions depends on the number of columns alone.
 #pragma once
 
+#include "backend/cuda/gemv_row.cuh"
 #include "backend/cuda/hopper.cuh"
-#include "backend/cuda/launch.h"
-#include "backend/fused_linear.h"
+#include "backend/cuda/mma.cuh"
 
 namespace encore::cuda::gemv {
 
-inline constexpr int kWarps = 8;  // that multiply
-inline constexpr int kStreamThreads = 32 * kWarps;
-inline constexpr int kLoaderWarps = 8;  // right behind them
-inline constexpr int kLoaderThreads = 32 * kLoaderWarps;
-inline constexpr int kColumnsPerLoad = 8;  // 16 bytes
-inline constexpr int kLoadsPerPiece = 4;   // per lane
-inline constexpr int kPieceColumns = 32 * kLoadsPerPiece * kColumnsPerLoad;
-inline constexpr int kPieceBytes = 2 * kPieceColumns;  // of one weight row
-inline constexpr int kStageBytes = 2 * kPieceBytes;    // a piece of either row
-inline constexpr int kMaxNormLoads = 4;                // per loader, kept in registers
-inline constexpr int64_t kMaxNormColumns =
-    int64_t{kMaxNormLoads} * kLoaderThreads * kColumnsPerLoad;
+// Slots in shared memory, and two barriers for each: its copies have arrived; every warp has read
+// it.
+struct Ring {
+  uint32_t slots;
+  uint32_t barriers;
+  int num_slots;
 
-template <typename T>
-struct GemvArgs {
-  const T* weight;
-  const T* x;
-  const T* residual;  // null: none
-  const T* norm;      // null: none
-  const T* bias;      // null: none
-  T* sum;
-  void* out;
-  bool out_is_float;
-  bool silu_mul;
-  float eps;
-  int num_outputs;  // rows of weight
-  int num_pairs;    // of outputs
-  int num_columns;
+  static __host__ __device__ constexpr int64_t bytes(int64_t num_slots) {
+    return num_slots * (kSlotBytes + 16);
+  }
+  // `shared`: bytes(num_slots), aligned to kSlotAlignment.
+  __device__ __forceinline__ Ring(const uint8_t* shared, int num_slots)
+      : slots(shared_address(shared)),
+        barriers(slots + static_cast<uint32_t>(num_slots * kSlotBytes)),
+        num_slots(num_slots) {}
+  // By one thread.
+  __device__ __forceinline__ void init() const {
+    for (int i = 0; i < num_slots; ++i) {
+      init_barrier(full(i), 1);
+      init_barrier(empty(i), kWarps);
+    }
+    publish_barriers();
+  }
+  [[nodiscard]] __device__ __forceinline__ uint32_t at(int slot) const {
+    return slots + static_cast<uint32_t>(slot * kSlotBytes);
+  }
+  [[nodiscard]] __device__ __forceinline__ uint32_t full(int slot) const {
+    return barriers + static_cast<uint32_t>(slot) * 16;
+  }
+  [[nodiscard]] __device__ __forceinline__ uint32_t empty(int slot) const { return full(slot) + 8; }
 };
 
-template <typename T>
-GemvArgs<T> gemv_args(const KernelArgs& args) {
-  const LinearOperands o = linear_operands(args);
-  GemvArgs<T> gemv{};
-  gemv.weight = o.weight->as<const T>();
-  gemv.x = o.x->as<const T>();
-  if (o.residual != nullptr) {
-    gemv.residual = o.residual->as<const T>();
-    gemv.sum = o.sum->as<T>();
+// A slot, and how often the ring has gone round before it, modulo 2.
+struct Position {
+  int slot = 0;
+  uint32_t parity = 0;
+
+  __device__ __forceinline__ void advance(int num_slots) {
+    if (++slot < num_slots) return;
+    slot = 0;
+    parity ^= 1U;
   }
-  if (o.norm != nullptr) gemv.norm = o.norm->as<const T>();
-  if (o.bias != nullptr) gemv.bias = o.bias->as<const T>();
-  gemv.out = o.out->data;
-  gemv.out_is_float = o.out->dtype == DType::kF32;
-  gemv.silu_mul = o.silu_mul;
-  gemv.eps = static_cast<float>(o.eps);
-  gemv.num_outputs = static_cast<int>(o.weight->num_rows());
-  gemv.num_pairs = (gemv.num_outputs + 1) / 2;
-  gemv.num_columns = static_cast<int>(o.weight->row_elements());
-  return gemv;
-}
+};
 
-#ifdef __CUDACC__
-
-// The two elements of 32 bits, lower address first.
+// A block's part of a weight, slot by slot in the order of their use: unit after unit
+// (neighbours go to different blocks), of a unit its tile, or the gates' and the other, of a tile
+// all columns.
 template <typename T>
-__device__ __forceinline__ float2 unpack_pair(uint32_t bits) {
-  if constexpr (std::is_same_v<T, __half>) {
-    return __half22float2(reinterpret_cast<const __half2&>(bits));
-  } else {
-    return {__uint_as_float(bits << 16U), __uint_as_float(bits & 0xffff0000U)};
+struct SlotWalk {
+  const GemvArgs<T>& args;
+  int unit = static_cast<int>(blockIdx.x);
+  int tile = 0;
+  int step = 0;
+
+  [[nodiscard]] __device__ __forceinline__ bool done() const { return unit >= args.num_units; }
+  __device__ __forceinline__ void next() {
+    if (++step < args.slots_per_tile) return;
+    step = 0;
+    if (++tile < args.tiles_per_unit()) return;
+    tile = 0;
+    unit += static_cast<int>(gridDim.x);
   }
-}
-
-// Adds the products of 8 columns of both weight rows to their sums.
-template <typename T>
-__device__ __forceinline__ void dot(const uint4& first, const uint4& second, const uint4& x,
-                                    float& first_sum, float& second_sum) {
-  const uint32_t a_pairs[4] = {first.x, first.y, first.z, first.w};
-  const uint32_t b_pairs[4] = {second.x, second.y, second.z, second.w};
-  const uint32_t x_pairs[4] = {x.x, x.y, x.z, x.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float2 a = unpack_pair<T>(a_pairs[i]);
-    const float2 b = unpack_pair<T>(b_pairs[i]);
-    const float2 c = unpack_pair<T>(x_pairs[i]);
-    first_sum = fmaf(a.x, c.x, first_sum);
-    second_sum = fmaf(b.x, c.x, second_sum);
-    first_sum = fmaf(a.y, c.y, first_sum);
-    second_sum = fmaf(b.y, c.y, second_sum);
-  }
-}
-
-// A lane's sums of the two outputs of its warp, by load of a piece.
-struct Sums {
-  float first[kLoadsPerPiece] = {};
-  float second[kLoadsPerPiece] = {};
-
-  // `num_loads`: 16-byte loads in each piece of the stage.
-  template <typename T>
-  __device__ __forceinline__ void add(const uint4* stage, const uint4* x, int num_loads) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const uint4* other = stage + 32 * kLoadsPerPiece;
-    if (num_loads == 32 * kLoadsPerPiece) {
-#pragma unroll
-      for (int i = 0; i < kLoadsPerPiece; ++i) {
-        const int load = lane + 32 * i;
-        dot<T>(stage[load], other[load], x[load], first[i], second[i]);
-      }
+  // Fills a slot. What lies beyond the weight's columns arrives as zeros.
+  __device__ __forceinline__ void copy(const CUtensorMap& weight, const Ring& ring,
+                                       int slot) const {
+    const int row = unit * kTileOutputs + tile * args.num_outputs;
+    const uint32_t full = ring.full(slot);
+    arrive_expecting(full, kSlotBytes);
+    if (args.whole_slots) {
+      copy_box_once(ring.at(slot), weight, make_int3(0, row, step * kSlotBoxes), full);
       return;
     }
-#pragma unroll
-    for (int i = 0; i < kLoadsPerPiece; ++i) {
-      const int load = lane + 32 * i;
-      if (load < num_loads) dot<T>(stage[load], other[load], x[load], first[i], second[i]);
+#pragma unroll 1
+    for (int box = 0; box < kSlotBoxes; ++box) {
+      copy_box_once(ring.at(slot) + static_cast<uint32_t>(box * kBoxBytes), weight,
+                    make_int3(step * kSlotColumns + box * kBoxColumns, row, 0), full);
     }
-  }
-
-  // The sums of the warp, in every lane.
-  __device__ __forceinline__ float2 total() const {
-    float2 sums{0, 0};
-#pragma unroll
-    for (int i = 0; i < kLoadsPerPiece; ++i) {
-      sums.x += first[i];
-      sums.y += second[i];
-    }
-    return {warp_sum(sums.x), warp_sum(sums.y)};
   }
 };
 
+// A warp's sums of a tile.
 template <typename T>
-__device__ __forceinline__ float2 load_bias(const GemvArgs<T>& args, int pair) {
-  if (args.bias == nullptr) return {0, 0};
-  const int second = min(pair + args.num_pairs, args.num_outputs - 1);
-  return {to_float(args.bias[pair]), to_float(args.bias[second])};
-}
+struct Sums {
+  float low[4] = {};   // of pieces 0 to 3 of the boxes
+  float high[4] = {};  // and of 4 to 7
 
-// What becomes of a pair's sums: calls `put(output, value)` for each output. By one lane.
-template <typename T, typename Put>
-__device__ __forceinline__ void finish_pair(const GemvArgs<T>& args, int pair, float2 values,
-                                            Put&& put) {
-  const int second = pair + args.num_pairs;
-  if (args.silu_mul) {
-    const auto rounded = [](float value) { return to_float(from_float<T>(value)); };
-    if (!args.out_is_float) values = {rounded(values.x), rounded(values.y)};
-    put(pair, silu(values.x) * values.y);
-    return;
+  // `box`: where this lane reads it, at().
+  __device__ __forceinline__ void add(uint32_t box, const uint4& x) {
+    constexpr uint32_t kNextPieces = 64;  // bytes, permuted
+    uint32_t weights[4];
+    load_matrices(weights, box);
+    multiply_add<T>(low, weights, x.x, x.y);
+    load_matrices(weights, box ^ kNextPieces);
+    multiply_add<T>(high, weights, x.z, x.w);
   }
-  put(pair, values.x);
-  if (second < args.num_outputs) put(second, values.y);
-}
+  static __device__ __forceinline__ uint32_t at() {
+    const int row = Workers::lane() % kTileOutputs;
+    const int piece = Workers::lane() / kTileOutputs;
+    return static_cast<uint32_t>(row * kBoxRowBytes + (piece ^ row) * 16);
+  }
+  // Of output lane / 4, in every fourth lane.
+  [[nodiscard]] __device__ __forceinline__ float total() const {
+    return (low[0] + low[3]) + (high[0] + high[3]);
+  }
+};
+
+// The outputs that a block computes.
+struct Part {
+  int num_units;
+  int tiles_per_unit;
+  int slots_per_tile;
+  int worker_unit;  // of a batch of units, and
+  int output;       // of the first batch, that this worker finishes
+
+  template <typename T>
+  __device__ __forceinline__ explicit Part(const GemvArgs<T>& args)
+      : num_units(args.units_each + (static_cast<int>(blockIdx.x) < args.units_left ? 1 : 0)),
+        tiles_per_unit(args.tiles_per_unit()),
+        slots_per_tile(args.slots_per_tile),
+        worker_unit(Workers::index() / kTileOutputs),
+        output((static_cast<int>(blockIdx.x) + worker_unit * static_cast<int>(gridDim.x)) *
+                   kTileOutputs +
+               Workers::index() % kTileOutputs) {
+    compute_now(num_units);
+    compute_now(tiles_per_unit);
+    compute_now(slots_per_tile);
+    compute_now(worker_unit);
+    compute_now(output);
+  }
+};
+
+// Where a worker finds weights in a slot and the warps' sums, which become those of outputs.
+class Products {
+ public:
+  // `sums`: sums_bytes() of shared memory, aligned to 16.
+  __device__ __forceinline__ explicit Products(const uint8_t* sums)
+      : box_at_(static_cast<uint32_t>(Workers::warp() * kBoxBytes) + Sums<__half>::at()),
+        sum_at_(shared_address(sums) +
+                static_cast<uint32_t>(Workers::lane() / 4 * kWarps + Workers::warp()) * 4),
+        output_at_(shared_address(sums) +
+                   static_cast<uint32_t>(Workers::index() % kTileOutputs * kWarps) * 4) {
+    compute_now(box_at_);
+    compute_now(sum_at_);
+    compute_now(output_at_);
+  }
+
+  // Multiplies the block's part of the weight by x: calls `put(output, value)` for each of its
+  // outputs, by one thread. `next`: where the ring is read. All workers; they have met since x was
+  // written. Before x or the sums are written again, they meet.
+  template <typename T, typename Put>
+  __device__ __forceinline__ void multiply(const GemvArgs<T>& args, Part part, const Ring& ring,
+                                           Position& next, const XRow& x, Put&& put) const {
+#pragma unroll 1
+    while (part.num_units > 0) {
+      const int num_units = min(kBatchUnits, part.num_units);
+      uint32_t sum_at = sum_at_;
+#pragma unroll 1
+      for (int left = num_units * part.tiles_per_unit; left > 0; --left) {
+        multiply_tile<T>(part.slots_per_tile, ring, next, x, sum_at);
+        sum_at += kTileSumsBytes;
+      }
+      Workers::meet();
+      if (part.worker_unit < num_units && part.output < args.num_outputs)
+        put(part.output, finish(args, part));
+      part.num_units -= num_units;
+      if (part.num_units == 0) return;
+      part.output += num_units * static_cast<int>(gridDim.x) * kTileOutputs;
+      Workers::meet();  // the sums have been read
+    }
+  }
+
+ private:
+  template <typename T>
+  __device__ __forceinline__ void multiply_tile(int num_slots, const Ring& ring, Position& next,
+                                                const XRow& x, uint32_t sum_at) const {
+    Sums<T> sums;
+    uint32_t x_at = x.lane_at();
+#pragma unroll 1
+    for (int i = 0; i < num_slots; ++i) {
+      wait_for_phase(ring.full(next.slot), next.parity);
+      const uint32_t box = ring.at(next.slot) + box_at_;
+#pragma unroll
+      for (int j = 0; j < kBoxesPerWarp; ++j) {
+        sums.add(box + static_cast<uint32_t>(j * kWarps * kBoxBytes), load_shared(x_at));
+        x_at += XRow::kNextBox;
+      }
+      __syncwarp();  // every lane has read the slot
+      if (Workers::lane() == 0) arrive(ring.empty(next.slot));
+      next.advance(ring.num_slots);
+    }
+    if (Workers::lane() % 4 == 0) store_shared(sum_at, __float_as_uint(sums.total()));
+  }
+  static __device__ __forceinline__ float sum_of_warps(uint32_t at) {
+    const uint4 low = load_shared(at);
+    const uint4 high = load_shared(at + 16);
+    const auto sum = [](const uint4& of) {
+      return (__uint_as_float(of.x) + __uint_as_float(of.y)) +
+             (__uint_as_float(of.z) + __uint_as_float(of.w));
+    };
+    return sum(low) + sum(high);
+  }
+  template <typename T>
+  __device__ __forceinline__ float finish(const GemvArgs<T>& args, const Part& part) const {
+    const uint32_t at =
+        output_at_ + static_cast<uint32_t>(part.worker_unit * part.tiles_per_unit * kTileSumsBytes);
+    float value = sum_of_warps(at);
+    if (args.bias != nullptr) value += to_float(args.bias[part.output]);
+    if (part.tiles_per_unit == 1) return value;
+    float other = sum_of_warps(at + kTileSumsBytes);
+    if (args.bias != nullptr) other += to_float(args.bias[args.num_outputs + part.output]);
+    if (!args.out_is_float) {
+      value = to_float(from_float<T>(value));
+      other = to_float(from_float<T>(other));
+    }
+    return silu_fast(value) * other;
+  }
+
+  uint32_t box_at_;
+  uint32_t sum_at_;
+  uint32_t output_at_;
+};
 
 template <typename T>
 __device__ __forceinline__ void store_output(const GemvArgs<T>& args, int output, float value) {
@@ -162,145 +253,5 @@ __device__ __forceinline__ void store_output(const GemvArgs<T>& args, int output
     static_cast<T*>(args.out)[output] = from_float<T>(value);
   }
 }
-
-// Threads that bring x.
-struct Loaders {
-  static __device__ int index() { return static_cast<int>(threadIdx.x) - kStreamThreads; }
-};
-
-// Where the loaders meet. A barrier in shared memory, not a named one of the block, behind which
-// racecheck would lose the order of what follows.
-class LoadersBarrier {
- public:
-  // By one thread, before the block's first barrier.
-  static __device__ __forceinline__ void init() {
-    init_barrier(address(), kLoaderWarps);
-    publish_barriers();
-  }
-  // All loaders arrive, then go on.
-  __device__ __forceinline__ void meet() {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) arrive(address());
-    wait_for_phase(address(), parity_);
-    parity_ ^= 1U;
-  }
-
- private:
-  static __device__ __forceinline__ uint32_t address() {
-    __shared__ uint64_t barrier;
-    return shared_address(&barrier);
-  }
-  uint32_t parity_ = 0;
-};
-
-// Sum over the loaders, in every one of them.
-__device__ __forceinline__ float loaders_sum(float value, LoadersBarrier& barrier) {
-  __shared__ float partial[kLoaderWarps];
-  value = warp_sum(value);
-  if (threadIdx.x % 32 == 0) partial[Loaders::index() / 32] = value;
-  barrier.meet();
-  float sum = 0;
-#pragma unroll
-  for (int i = 0; i < kLoaderWarps; ++i)
-    sum += partial[i];
-  return sum;
-}
-
-// A loader's share of a row that is normalized, in registers: packs of 16 bytes, at most kLoads.
-template <typename T, int kLoads>
-struct RowShare {
-  Pack<T> packs[kLoads];
-
-  // Which 16 bytes of a row the i-th pack is.
-  static __device__ __forceinline__ int load(int i) {
-    return Loaders::index() + i * kLoaderThreads;
-  }
-
-  // Calls `visitor(pack, load)` for those packs that a row of so many has.
-  template <typename Visitor>
-  __device__ __forceinline__ void for_each(int num_loads, Visitor&& visitor) {
-#pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
-      const int at = load(i);
-      if (at >= 0 && at < num_loads) visitor(packs[i], at);
-    }
-  }
-  __device__ __forceinline__ void fetch(const T* row, int num_loads) {
-    for_each(num_loads,
-             [&](Pack<T>& pack, int at) { pack = load_pack(row + at * Pack<T>::kSize); });
-  }
-};
-
-// Adds the residual, if there is one, normalizes and writes the row to shared memory. Every block
-// does so for itself; each writes its share of the sum, where that is wanted. `values` becomes the
-// sum. All loaders.
-template <typename T, int kLoads>
-__device__ __forceinline__ void normalize_row(const GemvArgs<T>& args, RowShare<T, kLoads>& values,
-                                              const RowShare<T, kLoads>& residual,
-                                              const RowShare<T, kLoads>& weights,
-                                              LoadersBarrier& barrier, uint4* x) {
-  constexpr int kSize = Pack<T>::kSize;
-  const int num_loads = args.num_columns / kColumnsPerLoad;
-  float squares = 0;
-#pragma unroll
-  for (int i = 0; i < kLoads; ++i) {
-    const int load = RowShare<T, kLoads>::load(i);
-    if (load >= num_loads) continue;
-    float row[kSize];
-    unpack(values.packs[i], row);
-    if (args.residual != nullptr) {
-      float other[kSize];
-      unpack(residual.packs[i], other);
-#pragma unroll
-      for (int j = 0; j < kSize; ++j)
-        row[j] += other[j];
-      values.packs[i] = to_pack<T>(row);
-      unpack(values.packs[i], row);
-      if (args.sum != nullptr &&
-          load % static_cast<int>(gridDim.x) == static_cast<int>(blockIdx.x)) {
-        store_pack(args.sum + load * kSize, values.packs[i]);
-      }
-    }
-#pragma unroll
-    for (int j = 0; j < kSize; ++j)
-      squares += row[j] * row[j];
-  }
-  const float scale =
-      rsqrtf(loaders_sum(squares, barrier) / static_cast<float>(args.num_columns) + args.eps);
-#pragma unroll
-  for (int i = 0; i < kLoads; ++i) {
-    const int load = RowShare<T, kLoads>::load(i);
-    if (load >= num_loads) continue;
-    float row[kSize];
-    float weight[kSize];
-    unpack(values.packs[i], row);
-    unpack(weights.packs[i], weight);
-#pragma unroll
-    for (int j = 0; j < kSize; ++j)
-      row[j] = row[j] * scale * weight[j];
-    const Pack<T> normed = to_pack<T>(row);
-    x[load] = reinterpret_cast<const uint4&>(normed);
-  }
-}
-
-// Brings a row to shared memory as it is: `fetch(load)` gives 16 bytes of it. kBatch of a loader's
-// are under way at once.
-template <int kBatch, typename Fetch>
-__device__ __forceinline__ void load_row(int num_loads, uint4* x, Fetch&& fetch) {
-#pragma unroll 1
-  for (int first = Loaders::index(); first < num_loads; first += kBatch * kLoaderThreads) {
-    uint4 values[kBatch];
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      if (first + i * kLoaderThreads < num_loads) values[i] = fetch(first + i * kLoaderThreads);
-    }
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      if (first + i * kLoaderThreads < num_loads) x[first + i * kLoaderThreads] = values[i];
-    }
-  }
-}
-
-#endif  // __CUDACC__
 
 }  // namespace encore::cuda::gemv

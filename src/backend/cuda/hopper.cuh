@@ -75,25 +75,6 @@ __device__ __forceinline__ bool is_over(uint32_t barrier, uint32_t parity) {
   return over != 0;
 }
 
-// Copies bytes that lie in a row and are read once: caches should drop them first. Addresses and
-// size are multiples of 16.
-__device__ __forceinline__ void copy_bytes_once(uint32_t target, const void* source, uint32_t bytes,
-                                                uint32_t barrier) {
-  asm volatile(
-      "{\n"
-      ".reg .b64 policy;\n"
-      "createpolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
-      " [%0], [%1], %2, [%3], policy;\n"
-      "}\n" ::"r"(target),
-      "l"(source), "r"(bytes), "r"(barrier)
-      : "memory");
-}
-// Has the L2 cache fetch such bytes.
-__device__ __forceinline__ void prefetch_bytes(const void* source, uint32_t bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source), "r"(bytes) : "memory");
-}
-
 // Fetches a map ahead of the first copy that uses it.
 __device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");

@@ -14,6 +14,12 @@
 // A kernel that can do something useful with constants (weights) first calls allow_next_kernel(),
 // works ahead, and then wait_for_inputs(). All launches of a chain wait for the whole of their
 // predecessor, so memory is safe to reuse as on a plain stream.
+//
+// What follows wait_for_inputs() is on the path of every step, and a block pays for each of its
+// instructions: a multiprocessor fetches the code of a launch anew, about 100 cycles for every
+// eight instructions on an H200, whatever they do (1 us and more of a launch of 3 us was that). So
+// addresses, counts and conditions are computed before the wait, and compute_now() keeps the
+// compiler from moving that behind it; what follows is short, and loops are not unrolled.
 #pragma once
 
 #include <cstdint>
@@ -181,6 +187,35 @@ __device__ __forceinline__ void allow_next_kernel() {
 __device__ __forceinline__ void wait_for_inputs() {
   cudaGridDependencySynchronize();
 }
+// Has the compiler compute the value here, not where it is used first.
+__device__ __forceinline__ void compute_now(uint32_t& value) {
+  asm volatile("" : "+r"(value));
+}
+__device__ __forceinline__ void compute_now(int& value) {
+  asm volatile("" : "+r"(value));
+}
+__device__ __forceinline__ void compute_now(float& value) {
+  asm volatile("" : "+f"(value));
+}
+// What it points to is no longer known to be in global memory: load_global() and store_global().
+template <typename U>
+__device__ __forceinline__ void compute_now(U*& value) {
+  asm volatile("" : "+l"(value));
+}
+__device__ __forceinline__ uint4 load_global(const uint4* address) {
+  uint4 value;
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(address)
+               : "memory");
+  return value;
+}
+__device__ __forceinline__ void store_global(uint4* address, const uint4& value) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(value.x),
+               "r"(value.y), "r"(value.z), "r"(value.w)
+               : "memory");
+}
+
 __device__ __forceinline__ void begin_kernel() {
   allow_next_kernel();
   wait_for_inputs();

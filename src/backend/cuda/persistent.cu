@@ -16,20 +16,19 @@ namespace {
 using namespace persistent;  // NOLINT(google-build-using-namespace): one kernel in two files
 using gemv::gemv_args;
 using gemv::kColumnsPerLoad;
-using gemv::kLoaderThreads;
-using gemv::kStageBytes;
+using gemv::weight_map;
 
 bool is_attention(const Stage& stage) {
   return decode::accepts_attention_stage(*stage.kernel, *stage.args);
 }
 
-int64_t x_bytes(std::span<const Stage> chain) {
+int64_t widest_x(std::span<const Stage> chain) {
   int64_t columns = 0;
   for (const Stage& stage : chain) {
     if (!is_attention(stage))
       columns = std::max(columns, linear_operands(*stage.args).weight->row_elements());
   }
-  return round_up(2 * columns, 128);
+  return gemv::x_bytes(columns);
 }
 
 int64_t head_size(const KernelArgs& attention) {
@@ -50,8 +49,9 @@ int64_t attention_bytes(std::span<const Stage> chain, int num_blocks) {
 int64_t num_slots(std::span<const Stage> chain, int num_blocks) {
   const auto args = static_cast<int64_t>(chain.size() * sizeof(StageArgs<__half>) +
                                          sizeof(decode::AttentionStageArgs<__half>));
-  return (kSharedBytes - attention_bytes(chain, num_blocks) - x_bytes(chain) - args) /
-         (kRings * (kStageBytes + 16));
+  return (kSharedBytes - attention_bytes(chain, num_blocks) - widest_x(chain) -
+          gemv::kMostSumsBytes - args) /
+         gemv::Ring::bytes(1);
 }
 
 // Which input of a launch is an operand?
@@ -107,7 +107,7 @@ bool is_chain(std::span<const Stage> chain) {
 }
 
 bool accepts_stage(const Kernel& kernel, const KernelArgs& args) {
-  constexpr int64_t kMaxColumns = int64_t{kMaxLoads} * kLoaderThreads * kColumnsPerLoad;
+  constexpr int64_t kMaxColumns = int64_t{kMaxLoads} * gemv::kWorkers * kColumnsPerLoad;
   if (kernel.bind != bind_gemv) return decode::accepts_attention_stage(kernel, args);
   const LinearOperands o = linear_operands(args);
   return o.norm == nullptr || o.weight->row_elements() <= kMaxColumns;
@@ -169,7 +169,7 @@ auto kernel_for(std::span<const Stage> chain) {
     const LinearOperands o = linear_operands(*stage.args);
     if (o.norm != nullptr) columns = std::max(columns, o.weight->row_elements());
   }
-  constexpr int64_t kColumns = int64_t{kLoaderThreads} * kColumnsPerLoad;
+  constexpr int64_t kColumns = int64_t{gemv::kWorkers} * kColumnsPerLoad;
   return columns <= kColumns ? persistent_chain<T, 1, C> : persistent_chain<T, kMaxLoads, C>;
 }
 
@@ -181,10 +181,10 @@ struct StageMemory {
 };
 
 template <typename T>
-StageArgs<T> linear_args(const Stage& stage) {
+StageArgs<T> linear_args(const Stage& stage, int num_blocks) {
   const LinearOperands o = linear_operands(*stage.args);
   StageArgs<T> to{};
-  to.gemv = gemv_args<T>(*stage.args);
+  to.gemv = gemv_args<T>(*stage.args, num_blocks);
   if (!stage.read_after.back()) to.gemv.out = nullptr;
   if (o.residual != nullptr) {
     if (!stage.read_after.front()) to.gemv.sum = nullptr;
@@ -211,15 +211,19 @@ BoundLaunch bind_for(Device& device, std::span<const Stage> chain) {
     places[s].counters = memory->add(chain[s].kernel->workspace(args).num_counters * 4);
     places[s].parts = memory->add(decode::attention_stage_sizes(args, num_blocks).num_parts * 8);
   }
+  const int64_t maps_at = memory->add(static_cast<int64_t>(chain.size() * sizeof(CUtensorMap)));
   memory->allocate();
 
   std::vector<StageArgs<T>> stages;
+  std::vector<CUtensorMap> maps;
   std::vector<decode::AttentionStageArgs<T>> attentions;
   for (size_t s = 0; s < chain.size(); ++s) {
     uint32_t* const out_words = memory->at<uint32_t>(places[s].words);
     const uint32_t* const x_words = s == 0 ? nullptr : memory->at<uint32_t>(places[s - 1].words);
     if (!is_attention(chain[s])) {
-      stages.push_back(linear_args<T>(chain[s]));
+      stages.push_back(linear_args<T>(chain[s], num_blocks));
+      stages.back().weight = memory->at<CUtensorMap>(maps_at) + maps.size();
+      maps.push_back(weight_map(*chain[s].args));
     } else {
       auto args = decode::attention_stage_args<T>(*chain[s].args, num_blocks);
       args.plan.counters = memory->at<uint32_t>(places[s].counters);
@@ -238,11 +242,12 @@ BoundLaunch bind_for(Device& device, std::span<const Stage> chain) {
   }
   memory->upload(stages_at, stages);
   memory->upload(attention_at, attentions);
+  memory->upload(maps_at, maps);
 
   const ChainArgs<T> args{.stages = memory->at<StageArgs<T>>(stages_at),
                           .num_stages = static_cast<int>(chain.size()),
                           .num_slots = static_cast<int>(num_slots(chain, num_blocks)),
-                          .x_bytes = static_cast<int>(x_bytes(chain)),
+                          .x_bytes = static_cast<int>(widest_x(chain)),
                           .attention_bytes = static_cast<int>(attention_bytes(chain, num_blocks)),
                           .arrivals = memory->at<uint32_t>(arrivals),
                           .launches = memory->at<uint32_t>(launches)};

@@ -53,40 +53,21 @@ struct Received {
   }
 };
 
-// As load_row() and RowShare::fetch(), out of words.
-__device__ __forceinline__ void receive_row(int num_loads, uint4* x, const uint32_t* words,
-                                            uint32_t tag) {
-  constexpr int kBatch = 2;
-#pragma unroll 1
-  for (int first = Loaders::index(); first < num_loads; first += kBatch * kLoaderThreads) {
-    Received values[kBatch];
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      const int load = first + i * kLoaderThreads;
-      if (load < num_loads) values[i].ask(words + load * kColumnsPerLoad);
-    }
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      const int load = first + i * kLoaderThreads;
-      if (load < num_loads) x[load] = values[i].wait(words + load * kColumnsPerLoad, tag);
-    }
-  }
-}
-template <typename T, int kLoads>
-__device__ __forceinline__ void receive_share(RowShare<T, kLoads>& share, int num_loads,
-                                              const uint32_t* words, uint32_t tag) {
+// As RowPlace::fetch(), out of words.
+template <int kLoads>
+__device__ __forceinline__ void receive(RowShare<kLoads>& share, const Loads& row,
+                                        const uint32_t* words, uint32_t tag, int first = 0) {
+  const uint32_t* mine = words + Workers::index() * kColumnsPerLoad;
+  constexpr int kNext = kWorkers * kColumnsPerLoad;
   Received values[kLoads];
 #pragma unroll
   for (int i = 0; i < kLoads; ++i) {
-    const int load = RowShare<T, kLoads>::load(i);
-    if (load < num_loads) values[i].ask(words + load * kColumnsPerLoad);
+    if (row.has(first + i)) values[i].ask(mine + (first + i) * kNext);
   }
 #pragma unroll
   for (int i = 0; i < kLoads; ++i) {
-    const int load = RowShare<T, kLoads>::load(i);
-    if (load >= num_loads) continue;
-    const uint4 bits = values[i].wait(words + load * kColumnsPerLoad, tag);
-    share.packs[i] = reinterpret_cast<const Pack<T>&>(bits);
+    share.loads[i] = uint4{};
+    if (row.has(first + i)) share.loads[i] = values[i].wait(mine + (first + i) * kNext, tag);
   }
 }
 
