@@ -26,6 +26,7 @@ struct NormArgs {
   const T* weight;
   int group_size;
   int groups_per_row;
+  float per_element;  // 1 / group_size
   float eps;
 };
 
@@ -41,60 +42,102 @@ __device__ __forceinline__ float block_sum(float value) {
   return warp_sum(lane < num_warps ? partial[lane] : 0.0F);
 }
 
-template <typename T, bool kAdd>
-__global__ void __launch_bounds__(kMaxThreads) packed_norm_kernel(NormArgs<T> args) {
+// A thread's packs of a group, from its first one on; kPacks of them, blockDim.x apart.
+template <int kPacks>
+class Packs {
+ public:
+  template <typename T>
+  __device__ __forceinline__ Packs(const T* group, int group_size)
+      : at_(const_cast<uint4*>(reinterpret_cast<const uint4*>(group)) + threadIdx.x),
+        num_(group_size / Pack<T>::kSize - static_cast<int>(threadIdx.x)) {
+    compute_now(at_);
+    compute_now(num_);
+  }
+  [[nodiscard]] __device__ __forceinline__ bool has(int i) const {
+    return i * static_cast<int>(blockDim.x) < num_;
+  }
+  // Zeros beyond the group.
+  template <typename T>
+  __device__ __forceinline__ void load(Pack<T> (&packs)[kPacks]) const {
+#pragma unroll
+    for (int i = 0; i < kPacks; ++i) {
+      const uint4 bits = has(i) ? load_global(at_ + i * blockDim.x) : uint4{};
+      packs[i] = reinterpret_cast<const Pack<T>&>(bits);
+    }
+  }
+  template <typename T>
+  __device__ __forceinline__ void store(int i, const Pack<T>& pack) const {
+    if (has(i)) store_global(at_ + i * blockDim.x, reinterpret_cast<const uint4&>(pack));
+  }
+
+ private:
+  uint4* at_;
+  int num_;
+};
+
+template <typename T, bool kAdd, int kPacks>
+__global__ void __launch_bounds__(kMaxThreads)
+    packed_norm_kernel(const __grid_constant__ NormArgs<T> args) {
   constexpr int kSize = Pack<T>::kSize;
   allow_next_kernel();
-  // Weights are constants, so they are fetched before the launches before have ended.
-  Pack<T> weights[kMaxPacks];
-#pragma unroll
-  for (int p = 0; p < kMaxPacks; ++p) {
-    const int column = static_cast<int>(p * blockDim.x + threadIdx.x) * kSize;
-    if (column < args.group_size) weights[p] = load_pack(args.weight + column);
-  }
-  wait_for_inputs();
   const int64_t row = blockIdx.x / args.groups_per_row;
   const int64_t start = static_cast<int64_t>(blockIdx.x % args.groups_per_row) * args.group_size;
-  float values[kMaxPacks][kSize] = {};
-  float squares = 0;
+  const auto packs_of = [&](const T* rows, int64_t stride) {
+    return Packs<kPacks>(rows + row * stride + start, args.group_size);
+  };
+  const Packs<kPacks> x = packs_of(args.x, args.x_stride);
+  const Packs<kPacks> residual = packs_of(args.residual, args.residual_stride);
+  const Packs<kPacks> sum = packs_of(args.sum, args.sum_stride);
+  const Packs<kPacks> out = packs_of(args.out, args.out_stride);
+  float per_element = args.per_element;
+  float eps = args.eps;
+  compute_now(per_element);
+  compute_now(eps);
+  // Weights are constants, so they are fetched before the launches before have ended.
+  Pack<T> weight_packs[kPacks];
+  Packs<kPacks>(args.weight, args.group_size).load(weight_packs);
+  float weights[kPacks][kSize];
 #pragma unroll
-  for (int p = 0; p < kMaxPacks; ++p) {
-    const int column = static_cast<int>(p * blockDim.x + threadIdx.x) * kSize;
-    if (column >= args.group_size) continue;
-    const Pack<T> x = load_pack(args.x + row * args.x_stride + start + column);
-    if constexpr (kAdd) {
-      float residual[kSize];
-      unpack(load_pack(args.residual + row * args.residual_stride + start + column), residual);
-      unpack(x, values[p]);
+  for (int p = 0; p < kPacks; ++p) {
+    unpack(weight_packs[p], weights[p]);
 #pragma unroll
-      for (int i = 0; i < kSize; ++i)
-        values[p][i] += residual[i];
-      const Pack<T> rounded = to_pack<T>(values[p]);
-      store_pack(args.sum + row * args.sum_stride + start + column, rounded);
-      unpack(rounded, values[p]);
-    } else {
-      unpack(x, values[p]);
-    }
-#pragma unroll
-    for (int i = 0; i < kSize; ++i)
-      squares += values[p][i] * values[p][i];
+    for (float& weight : weights[p])
+      compute_now(weight);
   }
-  const float scale = rsqrtf(block_sum(squares) / static_cast<float>(args.group_size) + args.eps);
+  wait_for_inputs();
+  Pack<T> packs[kPacks];
+  x.load(packs);
+  float values[kPacks][kSize];
+  float squares = 0;
+  if constexpr (kAdd) {
+    Pack<T> others[kPacks];
+    residual.load(others);
 #pragma unroll
-  for (int p = 0; p < kMaxPacks; ++p) {
-    const int column = static_cast<int>(p * blockDim.x + threadIdx.x) * kSize;
-    if (column >= args.group_size) continue;
-    float weight[kSize];
-    unpack(weights[p], weight);
+    for (int p = 0; p < kPacks; ++p) {
+      packs[p] = add_packs(packs[p], others[p]);
+      sum.store(p, packs[p]);
+    }
+  }
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    unpack(packs[p], values[p]);
+#pragma unroll
+    for (const float value : values[p])
+      squares = __fmaf_rn(value, value, squares);
+  }
+  const float scale = rsqrtf(block_sum(squares) * per_element + eps);
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
 #pragma unroll
     for (int i = 0; i < kSize; ++i)
-      values[p][i] = values[p][i] * scale * weight[i];
-    store_pack(args.out + row * args.out_stride + start + column, to_pack<T>(values[p]));
+      values[p][i] = values[p][i] * scale * weights[p][i];
+    out.store(p, to_pack<T>(values[p]));
   }
 }
 
 template <typename T, bool kAdd>
-__global__ void __launch_bounds__(kMaxThreads) scalar_norm_kernel(NormArgs<T> args) {
+__global__ void __launch_bounds__(kMaxThreads)
+    scalar_norm_kernel(const __grid_constant__ NormArgs<T> args) {
   begin_kernel();
   const int64_t row = blockIdx.x / args.groups_per_row;
   const int64_t start = static_cast<int64_t>(blockIdx.x % args.groups_per_row) * args.group_size;
@@ -111,7 +154,7 @@ __global__ void __launch_bounds__(kMaxThreads) scalar_norm_kernel(NormArgs<T> ar
     }
     squares += value * value;
   }
-  const float scale = rsqrtf(block_sum(squares) / static_cast<float>(args.group_size) + args.eps);
+  const float scale = rsqrtf(block_sum(squares) * args.per_element + args.eps);
   const T* values = kAdd ? args.sum + row * args.sum_stride + start : x;
   for (int i = static_cast<int>(threadIdx.x); i < args.group_size;
        i += static_cast<int>(blockDim.x)) {
@@ -150,6 +193,7 @@ NormArgs<T> norm_args(const KernelArgs& args) {
   result.weight = weight.as<const T>();
   result.group_size = static_cast<int>(weight.row_elements() * weight.num_rows());
   result.groups_per_row = static_cast<int>(out.row_elements() / result.group_size);
+  result.per_element = 1.0F / static_cast<float>(result.group_size);
   result.eps = static_cast<float>(args.attrs.get_double("eps"));
   return result;
 }
@@ -163,9 +207,11 @@ BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
     const Grid grid{
         .blocks = static_cast<unsigned>(args.outputs[0].num_rows() * norm.groups_per_row),
         .threads = static_cast<unsigned>(std::min(kMaxThreads, round_up(items, 32)))};
-    return [norm, grid](Stream& stream, const StepShape& /*step*/) {
-      launch(stream, grid, kPacked ? packed_norm_kernel<T, kAdd> : scalar_norm_kernel<T, kAdd>,
-             norm);
+    const auto kernel = !kPacked               ? scalar_norm_kernel<T, kAdd>
+                        : items <= kMaxThreads ? packed_norm_kernel<T, kAdd, 1>
+                                               : packed_norm_kernel<T, kAdd, kMaxPacks>;
+    return [norm, grid, kernel](Stream& stream, const StepShape& /*step*/) {
+      launch(stream, grid, kernel, norm);
     };
   });
 }
