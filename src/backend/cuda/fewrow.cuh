@@ -337,9 +337,12 @@ struct Consumer {
   static __device__ __forceinline__ Pack<T> multiply_gates(const Pack<T>& gates,
                                                            const Pack<T>& ups) {
     float values[Pack<T>::kSize];
+    float others[Pack<T>::kSize];
+    unpack(gates, values);
+    unpack(ups, others);
 #pragma unroll
     for (int i = 0; i < Pack<T>::kSize; ++i)
-      values[i] = silu(to_float(gates.values[i])) * to_float(ups.values[i]);
+      values[i] = silu_fast(values[i]) * others[i];
     return to_pack<T>(values);
   }
   static constexpr __host__ __device__ int staged_bytes(int cluster) {
@@ -381,7 +384,7 @@ __global__ void __launch_bounds__(128 * kWarpgroups + 64, 1)
   // The same in all lanes, and the compiler knows: tensor cores take uniform registers.
   const int warp = __shfl_sync(0xffffffffU, static_cast<int>(threadIdx.x) / 32, 0);
   if (warp < kConsumers / 32) {
-    wait_for_inputs();
+    // The launches before have ended when the first of x is there, and nothing is stored before.
     Consumers{args, layout, shared, base, rank, warp / 4}.run();
     return;
   }
