@@ -54,7 +54,8 @@ __device__ __forceinline__ uint4 turn_head(uint4 x, const TurnShape& shape, cons
     for (int offset = shape.lanes / 2; offset > 0; offset /= 2)
       squares += __shfl_xor_sync(kAllLanes, squares, offset);
     if (norm != nullptr && is_inside) {
-      const float scale = rsqrtf(squares / static_cast<float>(shape.head_size) + shape.eps);
+      const float scale =
+          rsqrtf(squares * (1.0F / static_cast<float>(shape.head_size)) + shape.eps);
       float weights[kSize];
       unpack(load_pack(norm + lane * kSize), weights);
 #pragma unroll
