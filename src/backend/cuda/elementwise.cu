@@ -13,19 +13,31 @@ constexpr int64_t kMaxThreads = 128;
 
 struct Add {
   static constexpr int kNumInputs = 2;
-  __device__ static float apply(float a, float b) { return a + b; }
+  template <typename T>
+  __device__ static float apply(float a, float b) {
+    return a + b;
+  }
 };
 struct Mul {
   static constexpr int kNumInputs = 2;
-  __device__ static float apply(float a, float b) { return a * b; }
+  template <typename T>
+  __device__ static float apply(float a, float b) {
+    return a * b;
+  }
 };
 struct Silu {
   static constexpr int kNumInputs = 1;
-  __device__ static float apply(float a, float /*b*/) { return silu(a); }
+  template <typename T>
+  __device__ static float apply(float a, float /*b*/) {
+    return silu<T>(a);
+  }
 };
 struct SiluMul {
   static constexpr int kNumInputs = 2;
-  __device__ static float apply(float a, float b) { return silu(a) * b; }
+  template <typename T>
+  __device__ static float apply(float a, float b) {
+    return silu<T>(a) * b;
+  }
 };
 
 // Rows of one operand. Units: elements.
@@ -55,7 +67,7 @@ __global__ void pack_kernel(Rows<T> out, Rows<T> a, Rows<T> b, int num_packs) {
   unpack(packed_x, x);
 #pragma unroll
   for (int i = 0; i < Pack<T>::kSize; ++i)
-    x[i] = Op::apply(x[i], y[i]);
+    x[i] = Op::template apply<T>(x[i], y[i]);
   store_pack(out.data + row * out.stride + column, to_pack<T>(x));
 }
 
@@ -68,7 +80,7 @@ __global__ void scalar_kernel(Rows<T> out, Rows<T> a, Rows<T> b, int num_columns
   float y = 0;
   if constexpr (Op::kNumInputs == 2) y = to_float(b.data[row * b.stride + column]);
   const float x = to_float(a.data[row * a.stride + column]);
-  out.data[row * out.stride + column] = from_float<T>(Op::apply(x, y));
+  out.data[row * out.stride + column] = from_float<T>(Op::template apply<T>(x, y));
 }
 
 bool is_packed(const KernelArgs& args) {

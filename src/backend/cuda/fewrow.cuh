@@ -342,7 +342,7 @@ struct Consumer {
     unpack(ups, others);
 #pragma unroll
     for (int i = 0; i < Pack<T>::kSize; ++i)
-      values[i] = silu_fast(values[i]) * others[i];
+      values[i] = silu<T>(values[i]) * others[i];
     return to_pack<T>(values);
   }
   static constexpr __host__ __device__ int staged_bytes(int cluster) {
