@@ -1,5 +1,5 @@
-// linear with one row, and what passes fuse to it: a norm of the row (and the addition before it)
-// in front, silu_mul behind.
+// linear with one row, or up to four, and what passes fuse to it: a norm of the rows (and the
+// addition before it) in front, silu_mul behind.
 //
 // All of the time goes into reading the weights, so the kernel is a stream. One thread of a block
 // keeps a ring of slots of weights in flight with the copy engine, whatever the arithmetic does.
@@ -20,7 +20,7 @@ using namespace gemv;  // NOLINT(google-build-using-namespace): the code that ke
 
 constexpr int kThreads = kWorkers + 32;
 constexpr int64_t kKilobyte = 1024;
-constexpr int64_t kMaxSharedBytes = 200 * kKilobyte;
+constexpr int64_t kMaxSharedBytes = 220 * kKilobyte;
 constexpr int kMinSlots = 4;
 // Slots under way before the first has been multiplied, at most: a load of x waits in line behind
 // them.
@@ -43,8 +43,8 @@ __device__ __forceinline__ void stream_weights(const GemvArgs<T>& args, const CU
 
 // Shared memory: the ring, x, the sums.
 // kLoads: of a worker, of a row that is normalized, or that are under way at once.
-template <typename T, bool kNormalizes, int kLoads>
-__global__ void __launch_bounds__(kThreads, kLoads > 2 && kNormalizes ? 1 : 2)
+template <typename T, int kRows, bool kNormalizes, int kLoads>
+__global__ void __launch_bounds__(kThreads, kLoads > 2 ? 1 : 2)
     gemv_kernel(const __grid_constant__ GemvArgs<T> args,
                 const __grid_constant__ CUtensorMap weight, int num_slots) {
   extern __shared__ __align__(kSlotAlignment) uint8_t shared[];
@@ -61,15 +61,15 @@ __global__ void __launch_bounds__(kThreads, kLoads > 2 && kNormalizes ? 1 : 2)
     if (streams) stream_weights(args, weight, ring);
     return;
   }
-  const XRow x(x_at, args.num_loads());
+  const XRows<kRows> x(x_at, args.num_rows, args.num_loads());
   x.clear_rest(args.slots_per_tile);
-  const Products products(x_at + args.slots_per_tile * kSlotColumns * 2);
-  const Part part(args);
-  const RowPlace row(args.x, args.num_loads());
+  const Products<kRows> products(x_at + kRows * args.slots_per_tile * kSlotColumns * 2);
+  const Part<kRows> part(args);
+  const RowPlace<kRows> row(args, args.x, args.x_stride);
   RowShare<kLoads> values;
   if constexpr (kNormalizes) {
-    const RowPlace added(args.residual, args.num_loads());
-    const Norm<T, kLoads> norm(args);
+    const RowPlace<kRows> added(args, args.residual, args.residual_stride);
+    const Norm<T, kRows, kLoads> norm(args);
     RowShare<kLoads> residual;
     __syncthreads();
     wait_for_inputs();
@@ -87,25 +87,43 @@ __global__ void __launch_bounds__(kThreads, kLoads > 2 && kNormalizes ? 1 : 2)
   }
   Workers::meet();
   Position next;
-  products.multiply(args, part, ring, next, x,
-                    [&](int output, float value) { store_output(args, output, value); });
+  products.multiply(args, part, ring, next, x, [&](int of_row, int output, float value) {
+    store_output(args, of_row, output, value);
+  });
 }
 
-template <typename T, bool kNormalizes>
-auto kernel_of(int num_loads) {
-  if (num_loads <= 1) return gemv_kernel<T, kNormalizes, 1>;
-  if (num_loads <= 2) return gemv_kernel<T, kNormalizes, 2>;
-  if (num_loads <= 4) return gemv_kernel<T, kNormalizes, 4>;
-  return gemv_kernel<T, false, 8>;
+// Of a worker.
+int64_t num_loads(int64_t rows, int64_t columns) {
+  return div_up(columns / kColumnsPerLoad, kWorkers / padded_rows(rows));
+}
+
+template <typename T, int kRows, bool kNormalizes>
+auto kernel_of(int64_t loads) {
+  if (loads <= 1) return gemv_kernel<T, kRows, kNormalizes, 1>;
+  if (loads <= 2) return gemv_kernel<T, kRows, kNormalizes, 2>;
+  if (loads <= kMaxNormLoads) return gemv_kernel<T, kRows, kNormalizes, kMaxNormLoads>;
+  return gemv_kernel<T, kRows, false, 8>;
+}
+template <typename T, int kRows>
+auto kernel_of(const GemvArgs<T>& gemv) {
+  const int64_t loads = num_loads(kRows, gemv.num_columns);
+  return gemv.norm == nullptr ? kernel_of<T, kRows, false>(loads)
+                              : kernel_of<T, kRows, true>(loads);
 }
 template <typename T>
 auto kernel_for(const GemvArgs<T>& gemv) {
-  const auto num_loads = static_cast<int>(div_up(gemv.num_loads(), kWorkers));  // of a worker
-  return gemv.norm == nullptr ? kernel_of<T, false>(num_loads) : kernel_of<T, true>(num_loads);
+  switch (padded_rows(gemv.num_rows)) {
+    case 1:
+      return kernel_of<T, 1>(gemv);
+    case 2:
+      return kernel_of<T, 2>(gemv);
+    default:
+      return kernel_of<T, kMaxRows>(gemv);
+  }
 }
 
-int64_t shared_bytes(int64_t columns, int64_t num_slots, int64_t sums) {
-  return Ring::bytes(num_slots) + x_bytes(columns) + sums;
+int64_t shared_bytes(int64_t rows, int64_t columns, int64_t num_slots, int64_t sums) {
+  return Ring::bytes(num_slots) + x_bytes(padded_rows(rows), columns) + sums;
 }
 
 // How large a block is. Blocks of the next launch start beside it where they fit, and have their
@@ -124,11 +142,14 @@ Room room_of(const GemvArgs<T>& gemv) {
   constexpr int kNarrowSlots = 6;
   constexpr int kWideSlots = 7;
   constexpr int64_t kMoreThanHalf = 115 * kKilobyte;
-  const int64_t sums = sums_bytes(gemv.units_each + 1, gemv.tiles_per_unit());
+  const int64_t sums =
+      sums_bytes(padded_rows(gemv.num_rows), gemv.units_each + 1, gemv.tiles_per_unit());
   const bool gives_width = gemv.norm == nullptr;
   const bool is_narrow = (gives_width ? gemv.num_outputs : gemv.num_columns) <= kNarrow;
   Room room{.num_slots = is_narrow ? kNarrowSlots : kWideSlots};
-  const auto bytes = [&] { return shared_bytes(gemv.num_columns, room.num_slots, sums); };
+  const auto bytes = [&] {
+    return shared_bytes(gemv.num_rows, gemv.num_columns, room.num_slots, sums);
+  };
   while (bytes() > kMaxSharedBytes)
     --room.num_slots;
   room.shared_bytes = std::max(bytes(), gives_width || !is_narrow ? kMoreThanHalf : 0);
@@ -159,11 +180,13 @@ bool accepts_gemv(const KernelArgs& args) {
   const bool types = size_of(o.x->dtype) == 2 && o.weight->dtype == o.x->dtype &&
                      (o.out->dtype == o.x->dtype || o.out->dtype == DType::kF32);
   const auto aligned = [](const TensorView* view) { return view == nullptr || is_aligned(*view); };
-  return types && o.x->num_rows() == 1 && o.weight->num_rows() > 0 && columns > 0 &&
-         columns % kColumnsPerLoad == 0 && (o.norm == nullptr || columns <= kMaxNormColumns) &&
-         o.weight->is_dense() && aligned(o.x) && aligned(o.weight) && aligned(o.residual) &&
-         aligned(o.norm) && aligned(o.sum) &&
-         shared_bytes(columns, kMinSlots, kMostSumsBytes) <= kMaxSharedBytes;
+  const int64_t rows = o.x->num_rows();
+  return types && rows > 0 && rows <= kMaxRows && o.weight->num_rows() > 0 && columns > 0 &&
+         columns % kColumnsPerLoad == 0 &&
+         (o.norm == nullptr || num_loads(rows, columns) <= kMaxNormLoads) && o.weight->is_dense() &&
+         aligned(o.x) && aligned(o.weight) && aligned(o.residual) && aligned(o.norm) &&
+         aligned(o.sum) &&
+         shared_bytes(rows, columns, kMinSlots, kMostSumsBytes) <= kMaxSharedBytes;
 }
 
 BoundLaunch bind_gemv(Device& device, const KernelArgs& args) {

@@ -1,16 +1,18 @@
-// The device code of linears with one row, shared by the kernel that runs one (gemv.cu) and the one
-// that runs several as its stages (persistent.cu), so that both make the same bits.
+// The device code of linears with one row, or up to four, shared by the kernel that runs one
+// (gemv.cu) and the one that runs several as its stages (persistent.cu), so that both make the same
+// bits.
 //
 // Weights arrive in shared memory slot by slot: a tile of 8 outputs, of which a slot has 1024
 // columns, in 16 boxes. The workers bring x and normalize it; then each of their warps multiplies
 // its own boxes of every slot, and what the warps have of an output is added up. So a warp needs
 // each part of x once for 8 outputs and no lane has sums to exchange: what lies in shared memory is
-// multiplied as fast as that can be read.
+// multiplied about as fast as that can be read.
 //
 // Weights are the first operand of the tensor cores' product (mma.cuh), whose 16 rows the 8 of a
 // tile fill twice: in rows 0 to 7 with the even pieces of 8 columns, in rows 8 to 15 with the odd
-// ones. The second operand has x's even pieces in column 0 and its odd ones in column 1. The sums
-// of output i are [i, 0] and [i + 8, 1]; nobody reads the other columns.
+// ones. The second operand has the even pieces of row r of x in column 2r and its odd ones in
+// column 2r + 1. The sums of output i are [i, 2r] and [i + 8, 2r + 1]; columns beyond the rows have
+// anything, and nobody reads their sums.
 //
 // What a block does once x is there is short (launch.h): what can be is computed ahead.
 //
@@ -123,70 +125,82 @@ struct Sums {
     const int piece = Workers::lane() / kTileOutputs;
     return static_cast<uint32_t>(row * kBoxRowBytes + (piece ^ row) * 16);
   }
-  // Of output lane / 4, in every fourth lane.
+  // Of output lane / 4 and row lane % 4.
   [[nodiscard]] __device__ __forceinline__ float total() const {
     return (low[0] + low[3]) + (high[0] + high[3]);
   }
 };
 
 // The outputs that a block computes.
+template <int kRows>
 struct Part {
+  static constexpr int kBatchUnits = batch_units(kRows);
+
   int num_units;
   int tiles_per_unit;
   int slots_per_tile;
-  int worker_unit;  // of a batch of units, and
-  int output;       // of the first batch, that this worker finishes
+  // What this worker finishes: of a batch of units one, its output in the first batch, of a row.
+  int worker_unit;
+  int output;
+  int row;
 
   template <typename T>
   __device__ __forceinline__ explicit Part(const GemvArgs<T>& args)
       : num_units(args.units_each + (static_cast<int>(blockIdx.x) < args.units_left ? 1 : 0)),
         tiles_per_unit(args.tiles_per_unit()),
         slots_per_tile(args.slots_per_tile),
-        worker_unit(Workers::index() / kTileOutputs),
+        worker_unit(Workers::index() / kTileOutputs % kBatchUnits),
         output((static_cast<int>(blockIdx.x) + worker_unit * static_cast<int>(gridDim.x)) *
                    kTileOutputs +
-               Workers::index() % kTileOutputs) {
+               Workers::index() % kTileOutputs),
+        row(Workers::index() / kTileOutputs / kBatchUnits) {
     compute_now(num_units);
     compute_now(tiles_per_unit);
     compute_now(slots_per_tile);
     compute_now(worker_unit);
     compute_now(output);
+    compute_now(row);
   }
 };
 
 // Where a worker finds weights in a slot and the warps' sums, which become those of outputs.
+template <int kRows>
 class Products {
  public:
   // `sums`: sums_bytes() of shared memory, aligned to 16.
   __device__ __forceinline__ explicit Products(const uint8_t* sums)
       : box_at_(static_cast<uint32_t>(Workers::warp() * kBoxBytes) + Sums<__half>::at()),
-        sum_at_(shared_address(sums) +
-                static_cast<uint32_t>(Workers::lane() / 4 * kWarps + Workers::warp()) * 4),
+        sum_at_(shared_address(sums) + sum_offset(Workers::lane() % 4, Workers::lane() / 4) +
+                static_cast<uint32_t>(Workers::warp() * 4)),
         output_at_(shared_address(sums) +
-                   static_cast<uint32_t>(Workers::index() % kTileOutputs * kWarps) * 4) {
+                   sum_offset(Workers::index() / kTileOutputs / batch_units(kRows),
+                              Workers::index() % kTileOutputs)) {
     compute_now(box_at_);
     compute_now(sum_at_);
     compute_now(output_at_);
   }
 
-  // Multiplies the block's part of the weight by x: calls `put(output, value)` for each of its
-  // outputs, by one thread. `next`: where the ring is read. All workers; they have met since x was
-  // written. Before x or the sums are written again, they meet.
+  // Multiplies the block's part of the weight by x: calls `put(row, output, value)` for each of
+  // its outputs, by one thread. `next`: where the ring is read. All workers; they have met since x
+  // was written. Before x or the sums are written again, they meet.
   template <typename T, typename Put>
-  __device__ __forceinline__ void multiply(const GemvArgs<T>& args, Part part, const Ring& ring,
-                                           Position& next, const XRow& x, Put&& put) const {
+  __device__ __forceinline__ void multiply(const GemvArgs<T>& args, Part<kRows> part,
+                                           const Ring& ring, Position& next, const XRows<kRows>& x,
+                                           Put&& put) const {
 #pragma unroll 1
     while (part.num_units > 0) {
-      const int num_units = min(kBatchUnits, part.num_units);
+      const int num_units = min(Part<kRows>::kBatchUnits, part.num_units);
       uint32_t sum_at = sum_at_;
 #pragma unroll 1
       for (int left = num_units * part.tiles_per_unit; left > 0; --left) {
         multiply_tile<T>(part.slots_per_tile, ring, next, x, sum_at);
-        sum_at += kTileSumsBytes;
+        sum_at += kTileSums;
       }
       Workers::meet();
-      if (part.worker_unit < num_units && part.output < args.num_outputs)
-        put(part.output, finish(args, part));
+      if (part.worker_unit < num_units && part.output < args.num_outputs &&
+          part.row < args.num_rows) {
+        put(part.row, part.output, finish(args, part));
+      }
       part.num_units -= num_units;
       if (part.num_units == 0) return;
       part.output += num_units * static_cast<int>(gridDim.x) * kTileOutputs;
@@ -197,7 +211,7 @@ class Products {
  private:
   template <typename T>
   __device__ __forceinline__ void multiply_tile(int num_slots, const Ring& ring, Position& next,
-                                                const XRow& x, uint32_t sum_at) const {
+                                                const XRows<kRows>& x, uint32_t sum_at) const {
     Sums<T> sums;
     uint32_t x_at = x.lane_at();
 #pragma unroll 1
@@ -207,13 +221,18 @@ class Products {
 #pragma unroll
       for (int j = 0; j < kBoxesPerWarp; ++j) {
         sums.add(box + static_cast<uint32_t>(j * kWarps * kBoxBytes), load_shared(x_at));
-        x_at += XRow::kNextBox;
+        x_at += XRows<kRows>::kNextBox;
       }
       __syncwarp();  // every lane has read the slot
       if (Workers::lane() == 0) arrive(ring.empty(next.slot));
       next.advance(ring.num_slots);
     }
-    if (Workers::lane() % 4 == 0) store_shared(sum_at, __float_as_uint(sums.total()));
+    if (Workers::lane() % 4 < kRows) store_shared(sum_at, __float_as_uint(sums.total()));
+  }
+  static constexpr uint32_t kTileSums = tile_sums_bytes(kRows);
+
+  static __device__ __forceinline__ uint32_t sum_offset(int row, int output) {
+    return static_cast<uint32_t>((row * kTileOutputs + output) * kWarps * 4);
   }
   static __device__ __forceinline__ float sum_of_warps(uint32_t at) {
     const uint4 low = load_shared(at);
@@ -225,19 +244,19 @@ class Products {
     return sum(low) + sum(high);
   }
   template <typename T>
-  __device__ __forceinline__ float finish(const GemvArgs<T>& args, const Part& part) const {
+  __device__ __forceinline__ float finish(const GemvArgs<T>& args, const Part<kRows>& part) const {
     const uint32_t at =
-        output_at_ + static_cast<uint32_t>(part.worker_unit * part.tiles_per_unit * kTileSumsBytes);
+        output_at_ + static_cast<uint32_t>(part.worker_unit * part.tiles_per_unit * kTileSums);
     float value = sum_of_warps(at);
     if (args.bias != nullptr) value += to_float(args.bias[part.output]);
     if (part.tiles_per_unit == 1) return value;
-    float other = sum_of_warps(at + kTileSumsBytes);
+    float other = sum_of_warps(at + kTileSums);
     if (args.bias != nullptr) other += to_float(args.bias[args.num_outputs + part.output]);
     if (!args.out_is_float) {
       value = to_float(from_float<T>(value));
       other = to_float(from_float<T>(other));
     }
-    return silu_fast(value) * other;
+    return silu<T>(value) * other;
   }
 
   uint32_t box_at_;
@@ -246,11 +265,13 @@ class Products {
 };
 
 template <typename T>
-__device__ __forceinline__ void store_output(const GemvArgs<T>& args, int output, float value) {
+__device__ __forceinline__ void store_output(const GemvArgs<T>& args, int row, int output,
+                                             float value) {
+  const int64_t at = row * args.out_stride + output;
   if (args.out_is_float) {
-    static_cast<float*>(args.out)[output] = value;
+    static_cast<float*>(args.out)[at] = value;
   } else {
-    static_cast<T*>(args.out)[output] = from_float<T>(value);
+    static_cast<T*>(args.out)[at] = from_float<T>(value);
   }
 }
 

@@ -1,13 +1,13 @@
-// linear and fused_linear with one row: kernels of ours that stream the weights once. Declared for
-// linear.cc's table.
+// linear and fused_linear with one row, or up to four: a kernel of ours that streams the weights
+// once. Declared for linear.cc's table.
 #pragma once
 
 #include "backend/kernel.h"
 
 namespace encore::cuda {
 
-// One row of bf16 or f16, weights dense, everything aligned to 16 bytes; output f32 or as the
-// input. A norm in front spans at most 8192 columns.
+// One to four rows of bf16 or f16, weights dense, everything aligned to 16 bytes; output f32 or as
+// the input. Rows with a norm in front have 8192 columns at most, together; x fits shared memory.
 bool accepts_gemv(const KernelArgs& args);
 BoundLaunch bind_gemv(Device& device, const KernelArgs& args);
 

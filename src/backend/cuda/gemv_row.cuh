@@ -1,5 +1,5 @@
-// The row of a linear with one row, on its way to the tensor cores: workers fetch their shares of
-// it, normalize it together, and write it to shared memory as lanes multiply it.
+// The rows of a linear with very few, on their way to the tensor cores: workers fetch their shares
+// of them, normalize them together, and write them to shared memory as lanes multiply them.
 #pragma once
 
 #include "backend/cuda/gemv_args.h"
@@ -29,16 +29,29 @@ struct Workers {
   }
 };
 
-// Sum over the workers, in every one of them.
-__device__ __forceinline__ float workers_sum(float value) {
-  __shared__ float4 partial[kWarps / 4];
+// The workers are dealt to the rows, equally many to each.
+template <int kRows>
+struct RowWorkers {
+  static constexpr int kCount = kWorkers / kRows;
+  static __device__ __forceinline__ int row() { return Workers::index() / kCount; }
+  static __device__ __forceinline__ int index() { return Workers::index() % kCount; }
+};
+
+// Sum over the workers of a row, in every one of them.
+template <int kRows>
+__device__ __forceinline__ float row_sum(float value) {
+  constexpr int kWarpsOfRow = kWarps / kRows;
+  __shared__ __align__(16) float partial[kWarps];
   value = warp_sum(value);
-  if (Workers::lane() == 0) reinterpret_cast<float*>(partial)[Workers::warp()] = value;
+  if (Workers::lane() == 0) partial[Workers::warp()] = value;
   Workers::meet();
   float sum = 0;
 #pragma unroll
-  for (const float4& four : partial)
-    sum += (four.x + four.y) + (four.z + four.w);
+  for (int i = 0; i < kWarpsOfRow; i += 2) {
+    const auto* pair =
+        reinterpret_cast<const float2*>(partial + RowWorkers<kRows>::row() * kWarpsOfRow + i);
+    sum += pair->x + pair->y;
+  }
   return sum;
 }
 
@@ -48,26 +61,33 @@ struct RowShare {
   uint4 loads[kLoads];
 };
 
-// Which of a row's loads of 16 bytes are a worker's: its index, and all that are kWorkers further.
+// Which of a row's loads of 16 bytes are a worker's: its index, and all that are kCount further.
+template <int kRows>
 class Loads {
  public:
-  __device__ __forceinline__ explicit Loads(int num_loads) : num_(num_loads - Workers::index()) {
+  using Mine = RowWorkers<kRows>;
+
+  __device__ __forceinline__ Loads(int num_rows, int num_loads)
+      : num_((Mine::row() < num_rows ? num_loads : 0) - Mine::index()) {
     compute_now(num_);
   }
-  [[nodiscard]] __device__ __forceinline__ bool has(int i) const { return i * kWorkers < num_; }
+  [[nodiscard]] __device__ __forceinline__ bool has(int i) const { return i * Mine::kCount < num_; }
 
  private:
   int num_;  // from the worker's first one on
 };
 
 // Where a worker finds its share of a row in memory.
-class RowPlace : public Loads {
+template <int kRows>
+class RowPlace : public Loads<kRows> {
  public:
-  // Null: a row of zeros.
+  using typename Loads<kRows>::Mine;
+
+  // Null: rows of zeros.
   template <typename T>
-  __device__ __forceinline__ RowPlace(const T* row, int num_loads)
-      : Loads(row != nullptr ? num_loads : 0),
-        at_(reinterpret_cast<const uint4*>(row) + Workers::index()) {
+  __device__ __forceinline__ RowPlace(const GemvArgs<T>& args, const T* rows, int64_t stride)
+      : Loads<kRows>(rows != nullptr ? args.num_rows : 0, args.num_loads()),
+        at_(reinterpret_cast<const uint4*>(rows + Mine::row() * stride) + Mine::index()) {
     compute_now(at_);
   }
   // The loads from `first` on.
@@ -76,7 +96,7 @@ class RowPlace : public Loads {
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
       share.loads[i] = uint4{};
-      if (has(first + i)) share.loads[i] = load_global(at_ + (first + i) * kWorkers);
+      if (this->has(first + i)) share.loads[i] = load_global(at_ + (first + i) * Mine::kCount);
     }
   }
 
@@ -84,16 +104,19 @@ class RowPlace : public Loads {
   const uint4* at_;
 };
 
-// x in shared memory, box by box as lanes multiply it: of each pair of columns of a piece, the even
-// pieces', then the odd ones'. Up to the end of a slot it is zero.
-class XRow : public Loads {
+// x in shared memory, box by box, and in a box row by row as lanes multiply it: of each pair of
+// columns of a piece, the even pieces', then the odd ones'. Up to the end of a slot it is zero.
+template <int kRows>
+class XRows : public Loads<kRows> {
  public:
-  __device__ __forceinline__ XRow(const uint8_t* shared, int num_loads)
-      : Loads(num_loads),
+  using typename Loads<kRows>::Mine;
+
+  __device__ __forceinline__ XRows(const uint8_t* shared, int num_rows, int num_loads)
+      : Loads<kRows>(num_rows, num_loads),
         lane_at_(shared_address(shared) +
-                 static_cast<uint32_t>((Workers::warp() * kBoxLoads + Workers::lane() % kBoxLoads) *
-                                       16)),
-        put_at_(shared_address(shared) + offset(Workers::index())) {
+                 static_cast<uint32_t>(
+                     (Workers::warp() * kBoxOfRows + Workers::lane() % kBoxOfRows) * 16)),
+        put_at_(shared_address(shared) + offset(Mine::row(), Mine::index())) {
     compute_now(lane_at_);
     compute_now(put_at_);
   }
@@ -102,30 +125,38 @@ class XRow : public Loads {
   __device__ __forceinline__ void put(const RowShare<kLoads>& share, int first = 0) const {
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
-      if (has(first + i)) put(first + i, share.loads[i]);
+      if (this->has(first + i)) put(first + i, share.loads[i]);
     }
   }
-  // What the last slot has beyond the row.
+  // What the last slot has beyond the rows' ends.
   __device__ __forceinline__ void clear_rest(int slots_per_tile) const {
-    const Loads all(slots_per_tile * kSlotColumns / kColumnsPerLoad);
+    const Loads<kRows> all(kRows, slots_per_tile * kSlotColumns / kColumnsPerLoad);
 #pragma unroll 1
     for (int i = 0; all.has(i); ++i) {
-      if (!has(i)) put(i, uint4{});
+      if (!this->has(i)) put(i, uint4{});
     }
   }
   // Where this lane reads the first box of its warp; the next one is kNextBox further.
   [[nodiscard]] __device__ __forceinline__ uint32_t lane_at() const {
     return lane_at_;
   }
-  static constexpr uint32_t kNextBox = kWarps * kBoxLoads * 16;
 
  private:
-  static __device__ __forceinline__ uint32_t offset(int load) {
+  static constexpr int kBoxOfRows = kBoxLoads * kRows;  // loads
+
+ public:
+  static constexpr uint32_t kNextBox = kWarps * kBoxOfRows * 16;
+
+ private:
+  static __device__ __forceinline__ uint32_t offset(int row, int load) {
     const int piece = load % kBoxLoads;
-    return static_cast<uint32_t>((load - piece) * 16 + piece % 2 * 64 + piece / 2 * 4);
+    const int box = load / kBoxLoads;
+    return static_cast<uint32_t>((box * kRows + row) * kBoxRowBytes + piece % 2 * 64 +
+                                 piece / 2 * 4);
   }
   __device__ __forceinline__ void put(int i, const uint4& values) const {
-    const uint32_t at = put_at_ + static_cast<uint32_t>(i * kWorkers * 16);
+    constexpr int kNext = Mine::kCount / kBoxLoads * kRows * kBoxRowBytes;
+    const uint32_t at = put_at_ + static_cast<uint32_t>(i * kNext);
     store_shared(at, values.x);
     store_shared(at + 16, values.y);
     store_shared(at + 32, values.z);
@@ -147,19 +178,22 @@ __device__ __forceinline__ void unpack_load(const uint4& bits, float (&out)[kCol
 }
 
 // The norm in front: what a worker computes of it before x is there.
-template <typename T, int kLoads>
+template <typename T, int kRows, int kLoads>
 class Norm {
  public:
+  using Mine = RowWorkers<kRows>;
+
   __device__ __forceinline__ explicit Norm(const GemvArgs<T>& args)
       : per_column_(args.per_column),
         eps_(args.eps),
-        sum_(reinterpret_cast<uint4*>(args.sum) + Workers::index()),
-        first_(static_cast<int>(blockIdx.x) * args.sum_loads - Workers::index()),
-        end_(args.sum == nullptr
+        sum_(reinterpret_cast<uint4*>(args.sum + Mine::row() * args.sum_stride) + Mine::index()),
+        first_(static_cast<int>(blockIdx.x) * args.sum_loads - Mine::index()),
+        end_(args.sum == nullptr || Mine::row() >= args.num_rows
                  ? first_
-                 : min(first_ + args.sum_loads, args.num_loads() - Workers::index())) {
+                 : min(first_ + args.sum_loads, args.num_loads() - Mine::index())) {
     RowShare<kLoads> weights;
-    RowPlace(args.norm, args.num_loads()).fetch(weights);
+    // Every row's workers fetch the same.
+    RowPlace<kRows>(args, args.norm, 0).fetch(weights);
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
       unpack_load<T>(weights.loads[i], weights_[i]);
@@ -174,11 +208,11 @@ class Norm {
     compute_now(end_);
   }
 
-  // Adds the residual, normalizes and writes the row to shared memory. Every block does so for
-  // itself; each writes its part of the sum, where that is wanted. `values` becomes the sum. All
+  // Adds the residual, normalizes and writes the rows to shared memory. Every block does so for
+  // itself; each writes its part of the sums, where they are wanted. `values` becomes the sum. All
   // workers.
   __device__ __forceinline__ void apply(RowShare<kLoads>& values, const RowShare<kLoads>& residual,
-                                        const XRow& x) const {
+                                        const XRows<kRows>& x) const {
     float row[kLoads][kColumnsPerLoad];
     float squares = 0;
 #pragma unroll
@@ -187,14 +221,15 @@ class Norm {
       const uint4& other = residual.loads[i];
       bits = {add_pairs<T>(bits.x, other.x), add_pairs<T>(bits.y, other.y),
               add_pairs<T>(bits.z, other.z), add_pairs<T>(bits.w, other.w)};
-      if (i * kWorkers >= first_ && i * kWorkers < end_) store_global(sum_ + i * kWorkers, bits);
+      const int next = i * Mine::kCount;
+      if (next >= first_ && next < end_) store_global(sum_ + next, bits);
       unpack_load<T>(bits, row[i]);
 #pragma unroll
       for (const float value : row[i])
         squares = fmaf(value, value, squares);
     }
     RowShare<kLoads> normed;
-    const float scale = rsqrt_fast(fmaf(workers_sum(squares), per_column_, eps_));
+    const float scale = rsqrt_fast(fmaf(row_sum<kRows>(squares), per_column_, eps_));
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
       const auto pair = [&](int first) {

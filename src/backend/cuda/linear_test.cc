@@ -12,19 +12,29 @@
 namespace encore {
 namespace {
 
-TEST_F(CudaTest, OneRowLinearAgreesWithThePlainKernelAndGivesTheSameBitsEveryTime) {
+// Rows of `wide` without the columns from `columns` on.
+TensorView left_part(TensorView wide, int64_t columns) {
+  wide.shape = {wide.num_rows(), columns};
+  return wide;
+}
+
+TEST_F(CudaTest, LinearOfUpToFourRowsAgreesWithThePlainKernelAndGivesTheSameBitsEveryTime) {
   struct Case {
+    int64_t rows;
     int64_t outputs;
     int64_t columns;
   };
-  for (const Case& c : {Case{1, 8}, Case{5, 1032}, Case{1000, 896}, Case{4096, 14336},
-                        Case{6144, 4096}, Case{2048, 11008}, Case{300, 40000}}) {
+  for (const Case& c :
+       {Case{1, 1, 8}, Case{1, 5, 1032}, Case{1, 1000, 896}, Case{1, 4096, 14336},
+        Case{1, 6144, 4096}, Case{1, 2048, 11008}, Case{1, 300, 40000}, Case{2, 1, 8},
+        Case{2, 1003, 1032}, Case{2, 6144, 4096}, Case{2, 512, 14336}, Case{3, 5, 1032},
+        Case{3, 4096, 2048}, Case{4, 1000, 896}, Case{4, 1024, 14336}, Case{4, 40000, 512}}) {
     for (const DType dtype : {DType::kBF16, DType::kF16}) {
-      const TensorView x = random({1, c.columns}, dtype, 1);
+      const TensorView x = left_part(random({c.rows, c.columns + 64}, dtype, 1), c.columns);
       const TensorView weight = random({c.outputs, c.columns}, dtype, 2);
       const TensorView bias = random({c.outputs}, dtype, 3);
-      const TensorView fast = allocate({1, c.outputs});
-      const TensorView plain = allocate({1, c.outputs});
+      const TensorView fast = allocate({c.rows, c.outputs});
+      const TensorView plain = allocate({c.rows, c.outputs});
       fill(fast, NAN);
       stream_->synchronize();  // weights are constants: launches read them ahead of their turn
       launch("linear",
@@ -38,17 +48,12 @@ TEST_F(CudaTest, OneRowLinearAgreesWithThePlainKernelAndGivesTheSameBitsEveryTim
       const std::vector<float> want = read(plain);
       const double scale = std::sqrt(static_cast<double>(c.columns));
       for (size_t i = 0; i < want.size(); ++i) {
-        ASSERT_NEAR(got[i], want[i], 1e-4 * scale) << c.outputs << "x" << c.columns << " at " << i;
+        ASSERT_NEAR(got[i], want[i], 1e-4 * scale)
+            << c.rows << " x " << c.outputs << " x " << c.columns << " at " << i;
       }
     }
     memory_.clear();
   }
-}
-
-// Rows of `wide` without the columns from `columns` on.
-TensorView left_part(TensorView wide, int64_t columns) {
-  wide.shape = {wide.num_rows(), columns};
-  return wide;
 }
 
 TEST_F(CudaTest, FewRowLinearAgreesWithThePlainKernelAndGivesTheSameBitsEveryTime) {

@@ -28,7 +28,7 @@ int64_t widest_x(std::span<const Stage> chain) {
     if (!is_attention(stage))
       columns = std::max(columns, linear_operands(*stage.args).weight->row_elements());
   }
-  return gemv::x_bytes(columns);
+  return gemv::x_bytes(1, columns);
 }
 
 int64_t head_size(const KernelArgs& attention) {
@@ -110,7 +110,7 @@ bool accepts_stage(const Kernel& kernel, const KernelArgs& args) {
   constexpr int64_t kMaxColumns = int64_t{kMaxLoads} * gemv::kWorkers * kColumnsPerLoad;
   if (kernel.bind != bind_gemv) return decode::accepts_attention_stage(kernel, args);
   const LinearOperands o = linear_operands(args);
-  return o.norm == nullptr || o.weight->row_elements() <= kMaxColumns;
+  return o.x->num_rows() == 1 && (o.norm == nullptr || o.weight->row_elements() <= kMaxColumns);
 }
 
 bool accepts(std::span<const Stage> chain) {

@@ -191,7 +191,7 @@ template <int kLoads, typename T>
 __device__ __forceinline__ void work(const ChainArgs<T>& chain, const Layout<T>& layout) {
   constexpr int kAtOnce = 2;  // loads of a row that is not normalized
   const Ring ring(layout.ring, chain.num_slots);
-  const Products products(layout.sums);
+  const Products<1> products(layout.sums);
   Position next;
   Passage<T> passage{chain};
   RowShare<kLoads> kept;  // the sum that the stages before have left
@@ -203,9 +203,9 @@ __device__ __forceinline__ void work(const ChainArgs<T>& chain, const Layout<T>&
     }
     const GemvArgs<T>& args = stage.gemv;
     const uint32_t* words = stage.x_words;
-    const Part part(args);
-    const XRow x(layout.x, args.num_loads());
-    const RowPlace row(words == nullptr ? args.x : nullptr, args.num_loads());
+    const Part<1> part(args);
+    const XRows<1> x(layout.x, 1, args.num_loads());
+    const RowPlace<1> row(args, words == nullptr ? args.x : nullptr, 0);
     const auto bring = [&](auto& share, int first, uint32_t tag) {
       if (words == nullptr) {
         row.fetch(share, first);
@@ -224,11 +224,11 @@ __device__ __forceinline__ void work(const ChainArgs<T>& chain, const Layout<T>&
     };
     uint32_t tag;
     if (args.norm != nullptr) {
-      const Norm<T, kLoads> norm(args);
+      const Norm<T, 1, kLoads> norm(args);
       tag = begin();
       RowShare<kLoads> values;
       bring(values, 0, tag);
-      if (!stage.keeps_residual) RowPlace(args.residual, args.num_loads()).fetch(kept);
+      if (!stage.keeps_residual) RowPlace<1>(args, args.residual, 0).fetch(kept);
       norm.apply(values, kept, x);
       kept = values;
     } else {
@@ -242,10 +242,10 @@ __device__ __forceinline__ void work(const ChainArgs<T>& chain, const Layout<T>&
     }
     Workers::meet();
     uint32_t* out_words = stage.out_words;
-    products.multiply(args, part, ring, next, x, [&](int output, float value) {
+    products.multiply(args, part, ring, next, x, [&](int row_number, int output, float value) {
       if (out_words != nullptr)
         st_relaxed<Scope::kDevice>(out_words + output, make_word(from_float<T>(value), tag));
-      if (args.out != nullptr) store_output(args, output, value);
+      if (args.out != nullptr) store_output(args, row_number, output, value);
     });
   }
   // Every block has read it: all have come to the last stage.

@@ -55,7 +55,7 @@ struct Received {
 
 // As RowPlace::fetch(), out of words.
 template <int kLoads>
-__device__ __forceinline__ void receive(RowShare<kLoads>& share, const Loads& row,
+__device__ __forceinline__ void receive(RowShare<kLoads>& share, const Loads<1>& row,
                                         const uint32_t* words, uint32_t tag, int first = 0) {
   const uint32_t* mine = words + Workers::index() * kColumnsPerLoad;
   constexpr int kNext = kWorkers * kColumnsPerLoad;
