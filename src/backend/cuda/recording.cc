@@ -31,8 +31,6 @@ std::string demangled(const char* name) {
   return result;
 }
 
-namespace {
-
 std::vector<cudaGraphNode_t> nodes_of(cudaGraph_t graph) {
   size_t count = 0;
   check(cudaGraphGetNodes(graph, nullptr, &count), "cudaGraphGetNodes");
@@ -40,6 +38,8 @@ std::vector<cudaGraphNode_t> nodes_of(cudaGraph_t graph) {
   if (count > 0) check(cudaGraphGetNodes(graph, nodes.data(), &count), "cudaGraphGetNodes");
   return nodes;
 }
+
+namespace {
 
 cudaGraphNodeType type_of(cudaGraphNode_t node) {
   cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
@@ -73,24 +73,35 @@ bool are_alike(cudaGraphNode_t a, cudaGraphNode_t b) {
          launch(first) == launch(second);
 }
 
-// Each edge of a graph: the places of its ends among `nodes`, and how one follows the other.
-auto edges_among(cudaGraph_t graph, const std::vector<cudaGraphNode_t>& nodes) {
+// What a node depends on, and how.
+struct Dependencies {
+  std::vector<cudaGraphNode_t> nodes;
+  std::vector<cudaGraphEdgeData> edges;  // of each
+};
+
+Dependencies dependencies_of(cudaGraphNode_t node) {
   size_t count = 0;
-  check(cudaGraphGetEdges(graph, nullptr, nullptr, nullptr, &count), "cudaGraphGetEdges");
-  std::vector<cudaGraphNode_t> from(count);
-  std::vector<cudaGraphNode_t> to(count);
-  std::vector<cudaGraphEdgeData> data(count);
+  check(cudaGraphNodeGetDependencies(node, nullptr, nullptr, &count),
+        "cudaGraphNodeGetDependencies");
+  Dependencies before{std::vector<cudaGraphNode_t>(count), std::vector<cudaGraphEdgeData>(count)};
   if (count > 0) {
-    check(cudaGraphGetEdges(graph, from.data(), to.data(), data.data(), &count),
-          "cudaGraphGetEdges");
+    check(cudaGraphNodeGetDependencies(node, before.nodes.data(), before.edges.data(), &count),
+          "cudaGraphNodeGetDependencies");
   }
-  const auto place = [&](cudaGraphNode_t node) {
-    return std::find(nodes.begin(), nodes.end(), node) - nodes.begin();
-  };
-  std::vector<std::tuple<ptrdiff_t, ptrdiff_t, int, int, int>> edges;
-  for (size_t i = 0; i < count; ++i) {
-    edges.emplace_back(place(from[i]), place(to[i]), data[i].type, data[i].from_port,
-                       data[i].to_port);
+  return before;
+}
+
+// Of each of a graph's nodes: the places of those it depends on, and how it follows them.
+auto edges_among(const std::vector<cudaGraphNode_t>& nodes) {
+  std::vector<std::tuple<ptrdiff_t, int, int, int>> edges;
+  for (const cudaGraphNode_t node : nodes) {
+    const Dependencies before = dependencies_of(node);
+    for (size_t i = 0; i < before.nodes.size(); ++i) {
+      const auto place = std::find(nodes.begin(), nodes.end(), before.nodes[i]) - nodes.begin();
+      const cudaGraphEdgeData& edge = before.edges[i];
+      edges.emplace_back(place, edge.type, edge.from_port, edge.to_port);
+    }
+    edges.emplace_back(-1, 0, 0, 0);  // the next node's follow
   }
   return edges;
 }
@@ -104,7 +115,7 @@ bool are_alike(cudaGraph_t a, cudaGraph_t b) {
     return are_alike(node, other);
   };
   return std::equal(nodes.begin(), nodes.end(), others.begin(), others.end(), alike) &&
-         edges_among(a, nodes) == edges_among(b, others);
+         edges_among(nodes) == edges_among(others);
 }
 
 // The device function of a kernel node; empty when the driver does not tell.
@@ -133,24 +144,6 @@ std::string kind_name(cudaGraphNodeType type) {
     default:
       return "other";
   }
-}
-
-// What a node depends on, and how.
-struct Dependencies {
-  std::vector<cudaGraphNode_t> nodes;
-  std::vector<cudaGraphEdgeData> edges;  // of each
-};
-
-Dependencies dependencies_of(cudaGraphNode_t node) {
-  size_t count = 0;
-  check(cudaGraphNodeGetDependencies(node, nullptr, nullptr, &count),
-        "cudaGraphNodeGetDependencies");
-  Dependencies before{std::vector<cudaGraphNode_t>(count), std::vector<cudaGraphEdgeData>(count)};
-  if (count > 0) {
-    check(cudaGraphNodeGetDependencies(node, before.nodes.data(), before.edges.data(), &count),
-          "cudaGraphNodeGetDependencies");
-  }
-  return before;
 }
 
 Edge edge_of(cudaGraphNode_t node) {

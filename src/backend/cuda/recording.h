@@ -93,6 +93,9 @@ class CudaRecording final : public Recording {
 // Errors: kCompile, naming the op, when something broke the recording.
 cudaGraphNode_t newest_node(cudaStream_t stream);
 
+// All nodes of a graph. Errors: kDevice.
+std::vector<cudaGraphNode_t> nodes_of(cudaGraph_t graph);
+
 // "void f<int>(int)" for a mangled name; other names as they are.
 std::string demangled(const char* name);
 

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "backend/cuda/context.h"
+#include "backend/cuda/recording.h"
 
 namespace encore::cuda {
 namespace {
@@ -38,20 +39,12 @@ cudaGraphNode_t add_kernel(cudaGraph_t graph, StampKernel kernel, Stamps* stamps
   return node;
 }
 
-std::vector<cudaGraphNode_t> all_nodes(cudaGraph_t graph) {
-  size_t count = 0;
-  check(cudaGraphGetNodes(graph, nullptr, &count), "cudaGraphGetNodes");
-  std::vector<cudaGraphNode_t> nodes(count);
-  check(cudaGraphGetNodes(graph, nodes.data(), &count), "cudaGraphGetNodes");
-  return nodes;
-}
-
 }  // namespace
 
 void add_stamps(cudaGraph_t graph, Stamps* device_stamps) {
   std::vector<cudaGraphNode_t> first;
   std::vector<cudaGraphNode_t> last;
-  for (const cudaGraphNode_t node : all_nodes(graph)) {
+  for (const cudaGraphNode_t node : nodes_of(graph)) {
     size_t before = 0;
     size_t behind = 0;
     check(cudaGraphNodeGetDependencies(node, nullptr, nullptr, &before),
