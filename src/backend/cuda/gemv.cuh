@@ -187,15 +187,17 @@ class Products {
   __device__ __forceinline__ void multiply(const GemvArgs<T>& args, Part<kRows> part,
                                            const Ring& ring, Position& next, const XRows<kRows>& x,
                                            Put&& put) const {
+    if (part.num_units == 0) return;
 #pragma unroll 1
-    while (part.num_units > 0) {
+    while (true) {
       const int num_units = min(Part<kRows>::kBatchUnits, part.num_units);
       uint32_t sum_at = sum_at_;
+      int left = num_units * part.tiles_per_unit;
 #pragma unroll 1
-      for (int left = num_units * part.tiles_per_unit; left > 0; --left) {
+      do {
         multiply_tile<T>(part.slots_per_tile, ring, next, x, sum_at);
         sum_at += kTileSums;
-      }
+      } while (--left > 0);
       Workers::meet();
       if (part.worker_unit < num_units && part.output < args.num_outputs &&
           part.row < args.num_rows) {
@@ -215,7 +217,7 @@ class Products {
     Sums<T> sums;
     uint32_t x_at = x.lane_at();
 #pragma unroll 1
-    for (int i = 0; i < num_slots; ++i) {
+    do {
       wait_for_phase(ring.full(next.slot), next.parity);
       const uint32_t box = ring.at(next.slot) + box_at_;
 #pragma unroll
@@ -226,7 +228,7 @@ class Products {
       __syncwarp();  // every lane has read the slot
       if (Workers::lane() == 0) arrive(ring.empty(next.slot));
       next.advance(ring.num_slots);
-    }
+    } while (--num_slots > 0);
     if (Workers::lane() % 4 < kRows) store_shared(sum_at, __float_as_uint(sums.total()));
   }
   static constexpr uint32_t kTileSums = tile_sums_bytes(kRows);
