@@ -18,8 +18,9 @@
 // What follows wait_for_inputs() is on the path of every step, and a block pays for each of its
 // instructions: a multiprocessor fetches the code of a launch anew, about 100 cycles for every
 // eight instructions on an H200, whatever they do (1 us and more of a launch of 3 us was that). So
-// addresses, counts and conditions are computed before the wait, and compute_now() keeps the
-// compiler from moving that behind it; what follows is short, and loops are not unrolled.
+// addresses, counts and conditions are computed before the wait, with compute_now() so that the
+// compiler does not move that behind it (the assembler still may, to save registers); what follows
+// is short, and loops are not unrolled.
 #pragma once
 
 #include <cstdint>

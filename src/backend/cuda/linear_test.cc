@@ -46,11 +46,9 @@ TEST_F(CudaTest, LinearOfUpToFourRowsAgreesWithThePlainKernelAndGivesTheSameBits
       launch("linear",
              bind("linear", {.inputs = {x, weight, bias}, .outputs = {plain}}, "linear.plain"));
       const std::vector<float> want = read(plain);
-      const double scale = std::sqrt(static_cast<double>(c.columns));
-      for (size_t i = 0; i < want.size(); ++i) {
-        ASSERT_NEAR(got[i], want[i], 1e-4 * scale)
-            << c.rows << " x " << c.outputs << " x " << c.columns << " at " << i;
-      }
+      const double error = 1e-4 * std::sqrt(static_cast<double>(c.columns));
+      for (size_t i = 0; i < want.size(); ++i)
+        ASSERT_NEAR(got[i], want[i], error) << c.rows << "x" << c.outputs << "x" << c.columns;
     }
     memory_.clear();
   }
