@@ -2,7 +2,8 @@
 //
 // A kernel of ours may start while the one before it on the stream still runs (programmatic
 // dependent launch). So it calls begin_kernel() before it touches memory that another launch writes
-// or reads, on every path and in every thread:
+// or reads, on every path and in every thread (or waits for a thread of its block that has called
+// it, as the few-row kernel's multipliers do):
 //
 //   template <typename T>
 //   __global__ void scale_kernel(T* out, const T* x, int n) {
