@@ -12,6 +12,12 @@
 namespace encore {
 namespace {
 
+struct Case {
+  int64_t rows;
+  int64_t outputs;
+  int64_t columns;
+};
+
 // Rows of `wide` without the columns from `columns` on.
 TensorView left_part(TensorView wide, int64_t columns) {
   wide.shape = {wide.num_rows(), columns};
@@ -19,11 +25,6 @@ TensorView left_part(TensorView wide, int64_t columns) {
 }
 
 TEST_F(CudaTest, LinearOfUpToFourRowsAgreesWithThePlainKernelAndGivesTheSameBitsEveryTime) {
-  struct Case {
-    int64_t rows;
-    int64_t outputs;
-    int64_t columns;
-  };
   for (const Case& c :
        {Case{1, 1, 8}, Case{1, 5, 1032}, Case{1, 1000, 896}, Case{1, 4096, 14336},
         Case{1, 6144, 4096}, Case{1, 2048, 11008}, Case{1, 300, 40000}, Case{2, 1, 8},
@@ -46,20 +47,17 @@ TEST_F(CudaTest, LinearOfUpToFourRowsAgreesWithThePlainKernelAndGivesTheSameBits
       launch("linear",
              bind("linear", {.inputs = {x, weight, bias}, .outputs = {plain}}, "linear.plain"));
       const std::vector<float> want = read(plain);
-      const double error = 1e-4 * std::sqrt(static_cast<double>(c.columns));
-      for (size_t i = 0; i < want.size(); ++i)
-        ASSERT_NEAR(got[i], want[i], error) << c.rows << "x" << c.outputs << "x" << c.columns;
+      const double tolerance = 1e-4 * std::sqrt(static_cast<double>(c.columns));
+      for (size_t i = 0; i < want.size(); ++i) {
+        ASSERT_NEAR(got[i], want[i], tolerance)
+            << c.rows << "x" << c.outputs << "x" << c.columns << " at " << i;
+      }
     }
     memory_.clear();
   }
 }
 
 TEST_F(CudaTest, FewRowLinearAgreesWithThePlainKernelAndGivesTheSameBitsEveryTime) {
-  struct Case {
-    int64_t rows;
-    int64_t outputs;
-    int64_t columns;
-  };
   for (const Case& c :
        {Case{1, 1, 8}, Case{2, 5, 1032}, Case{3, 1000, 896}, Case{7, 6144, 4096},
         Case{8, 4096, 14336}, Case{9, 2048, 2048}, Case{16, 28672, 512}, Case{16, 333, 4104},
