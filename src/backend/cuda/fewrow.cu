@@ -247,7 +247,7 @@ BoundLaunch bind_for(Device& device, const KernelArgs& args, const FewRowTiling&
   const Product product{x.num_rows(), weight.num_rows(), weight.row_elements()};
   const Cut c = cut(product, t, variant, chip(device).num_multiprocessors);
   FewRowArgs<T> a{};
-  a.whole_stages = weight.row_elements() % kBoxColumns == 0;
+  a.whole_stages = has_whole_boxes(weight.row_elements());
   const bool silu_mul = linear_operands(args).silu_mul;
   const int boxes = a.whole_stages ? c.stage_boxes : 0;
   a.weight = map_of_boxes(

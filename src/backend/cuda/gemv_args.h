@@ -75,7 +75,7 @@ GemvArgs<T> gemv_args(const KernelArgs& args, int num_blocks) {
   gemv.out_is_float = o.out->dtype == DType::kF32;
   gemv.silu_mul = o.silu_mul;
   gemv.num_columns = static_cast<int>(o.weight->row_elements());
-  gemv.whole_slots = gemv.num_columns % kBoxColumns == 0;
+  gemv.whole_slots = has_whole_boxes(gemv.num_columns);
   gemv.eps = static_cast<float>(o.eps);
   gemv.per_column = 1.0F / static_cast<float>(gemv.num_columns);
   gemv.num_outputs = static_cast<int>(o.weight->num_rows() / (o.silu_mul ? 2 : 1));
@@ -90,8 +90,8 @@ GemvArgs<T> gemv_args(const KernelArgs& args, int num_blocks) {
 // Where copies find the weight. Errors: kDevice.
 inline CUtensorMap weight_map(const KernelArgs& args) {
   const TensorView& weight = *linear_operands(args).weight;
-  const bool whole_slots = weight.row_elements() % kBoxColumns == 0;
-  return map_of_boxes(weight, {.rows = kTileOutputs, .boxes = whole_slots ? kSlotBoxes : 0});
+  const int boxes = has_whole_boxes(weight.row_elements()) ? kSlotBoxes : 0;
+  return map_of_boxes(weight, {.rows = kTileOutputs, .boxes = boxes});
 }
 
 // A kernel is made for so many rows.

@@ -140,14 +140,11 @@ class XRows : public Loads<kRows> {
   [[nodiscard]] __device__ __forceinline__ uint32_t lane_at() const {
     return lane_at_;
   }
+  static constexpr uint32_t kNextBox = kWarps * kRows * kBoxRowBytes;
 
  private:
   static constexpr int kBoxOfRows = kBoxLoads * kRows;  // loads
 
- public:
-  static constexpr uint32_t kNextBox = kWarps * kBoxOfRows * 16;
-
- private:
   static __device__ __forceinline__ uint32_t offset(int row, int load) {
     const int piece = load % kBoxLoads;
     const int box = load / kBoxLoads;
@@ -173,8 +170,8 @@ __device__ __forceinline__ float rsqrt_fast(float x) {
   return result;
 }
 template <typename T>
-__device__ __forceinline__ void unpack_load(const uint4& bits, float (&out)[kColumnsPerLoad]) {
-  unpack(reinterpret_cast<const Pack<T>&>(bits), out);
+const __device__ __forceinline__ Pack<T>& as_pack(const uint4& bits) {
+  return reinterpret_cast<const Pack<T>&>(bits);
 }
 
 // The norm in front: what a worker computes of it before x is there.
@@ -196,7 +193,7 @@ class Norm {
     RowPlace<kRows>(args, args.norm, 0).fetch(weights);
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
-      unpack_load<T>(weights.loads[i], weights_[i]);
+      unpack(as_pack<T>(weights.loads[i]), weights_[i]);
 #pragma unroll
       for (float& weight : weights_[i])
         compute_now(weight);
@@ -217,13 +214,11 @@ class Norm {
     float squares = 0;
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
-      uint4& bits = values.loads[i];
-      const uint4& other = residual.loads[i];
-      bits = {add_pairs<T>(bits.x, other.x), add_pairs<T>(bits.y, other.y),
-              add_pairs<T>(bits.z, other.z), add_pairs<T>(bits.w, other.w)};
+      const Pack<T> sum = add_packs(as_pack<T>(values.loads[i]), as_pack<T>(residual.loads[i]));
+      values.loads[i] = reinterpret_cast<const uint4&>(sum);
       const int next = i * Mine::kCount;
-      if (next >= first_ && next < end_) store_global(sum_ + next, bits);
-      unpack_load<T>(bits, row[i]);
+      if (next >= first_ && next < end_) store_global(sum_ + next, values.loads[i]);
+      unpack(sum, row[i]);
 #pragma unroll
       for (const float value : row[i])
         squares = fmaf(value, value, squares);

@@ -60,21 +60,6 @@ __device__ __forceinline__ void wait_for_phase_of_cluster(uint32_t barrier, uint
       : "memory");
 }
 
-// Is that phase over? Does not wait.
-__device__ __forceinline__ bool is_over(uint32_t barrier, uint32_t parity) {
-  uint32_t over;
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "mbarrier.test_wait.parity.acquire.cta.shared::cta.b64 done, [%1], %2;\n"
-      "selp.u32 %0, 1, 0, done;\n"
-      "}\n"
-      : "=r"(over)
-      : "r"(barrier), "r"(parity)
-      : "memory");
-  return over != 0;
-}
-
 // Fetches a map ahead of the first copy that uses it.
 __device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");

@@ -10,10 +10,15 @@ namespace encore::cuda {
 inline constexpr int kBoxColumns = 64;
 inline constexpr int kBoxRowBytes = 2 * kBoxColumns;
 
+// Is a matrix of so many columns made of boxes? Then a copy may bring several.
+constexpr bool has_whole_boxes(int64_t columns) {
+  return columns % kBoxColumns == 0;
+}
+
 struct Boxes {
   int64_t rows = 0;  // of a box
-  // Boxes that a copy brings: neighbours in the matrix, one behind the other in shared memory.
-  // Columns are a multiple of kBoxColumns then. 0: a copy brings one box, of any matrix.
+  // Boxes that a copy brings: neighbours in the matrix, one behind the other in shared memory; of
+  // one that has_whole_boxes(). 0: a copy brings one box, of any matrix.
   int boxes = 0;
   // Rows arrive in turns, so many of the matrix's upper half and as many of the other; 0: as they
   // lie. `rows` and the matrix's rows are multiples of twice as many then.
