@@ -1,5 +1,5 @@
-// fused_linear: one kernel of ours for one row, and for a few with silu_mul and no norm in front;
-// otherwise its parts, of which that may be one.
+// fused_linear: one kernel of ours for up to four rows, as far as their norm fits it, and for a few
+// more with silu_mul and no norm in front; otherwise its parts, of which that may be one.
 #include "backend/fused_linear.h"
 
 #include <array>
