@@ -216,8 +216,13 @@ class Products {
                                                 const XRows<kRows>& x, uint32_t sum_at) const {
     Sums<T> sums;
     uint32_t x_at = x.lane_at();
+    // A slot is let go in front of the next one, behind its products, which have waited for what
+    // they loaded. An arrival does not wait: with no branch between, the assembler puts it in front
+    // of the products, and the slot was filled again before a load had its data.
+    uint32_t read = 0;  // the barrier of that slot
 #pragma unroll 1
     do {
+      if (read != 0) let_go(read);
       wait_for_phase(ring.full(next.slot), next.parity);
       const uint32_t box = ring.at(next.slot) + box_at_;
 #pragma unroll
@@ -225,11 +230,16 @@ class Products {
         sums.add(box + static_cast<uint32_t>(j * kWarps * kBoxBytes), load_shared(x_at));
         x_at += XRows<kRows>::kNextBox;
       }
-      __syncwarp();  // every lane has read the slot
-      if (Workers::lane() == 0) arrive(ring.empty(next.slot));
+      read = ring.empty(next.slot);
       next.advance(ring.num_slots);
     } while (--num_slots > 0);
-    if (Workers::lane() % 4 < kRows) store_shared(sum_at, __float_as_uint(sums.total()));
+    const float total = sums.total();
+    let_go(read);
+    if (Workers::lane() % 4 < kRows) store_shared(sum_at, __float_as_uint(total));
+  }
+  static __device__ __forceinline__ void let_go(uint32_t empty) {
+    __syncwarp();  // every lane has read the slot
+    if (Workers::lane() == 0) arrive(empty);
   }
   static constexpr uint32_t kTileSums = tile_sums_bytes(kRows);
 
