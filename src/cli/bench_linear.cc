@@ -31,7 +31,8 @@ constexpr const char* kFooter =
     R"(The products of a decoder layer of the model, in the order of a step and with what passes fused to them (norm, addition, SiLU),
 recorded one after the other and replayed over several copies of the weights in turn, so that caches hold none of them; attention is
 left out. Beside them the product that makes the logits. ROWS: tokens of the step. x floor: over the sum of each product's bytes at
-the rate of reading memory measured in the same run, or its operations at what the device computes at best, whichever takes longer.)";
+the rate of reading memory measured in the same run, or its operations at what the device computes at best, whichever takes longer.
+Without fuse_linear_prologue the products are alone, without the norms in front of them.)";
 
 // The products of one layer, or the one that makes logits. Positions of nodes.
 struct Chain {
@@ -226,6 +227,7 @@ void add_bench_linear(CLI::App& bench) {
   add_replays_option(*verb, options->runs);
   add_device_options(*verb, options->common);
   add_dtype_option(*verb, options->common);
+  add_pass_options(*verb, options->common);
   add_json_flag(*verb, options->json);
   verb->callback([options] { bench_linear(*options); });
 }
