@@ -1,6 +1,4 @@
 // How the nodes of a whole step's recording, and of a burst's, follow each other on a GPU.
-#include <algorithm>
-
 #include <gtest/gtest.h>
 
 #include "engine/tiny_model.h"
@@ -9,18 +7,6 @@ namespace encore::engine {
 namespace {
 
 using testing::Tiny;
-
-// Ops whose kernels of ours wait for all of the kernel before them to end, and why.
-struct Exception {
-  std::string_view op;
-  std::string_view why;
-};
-constexpr Exception kExceptions[] = {
-    {"embedding",
-     "a step's first launch: whatever follows it may read what the last step wrote of its inputs "
-     "before waiting for its own predecessor"},
-    {"loop", "the end of an iteration reads what its last launches wrote, and nothing comes after"},
-};
 
 bool is_ours(const RecordedNode& node) {
   return node.kind == "kernel" && node.kernel.find("encore::cuda") != std::string::npos;
@@ -31,10 +17,7 @@ void expect_programmatic(const std::vector<RecordedNode>& nodes) {
   EXPECT_EQ(nodes.front().edge, Edge::kNone);
   int num_edges = 0;
   for (size_t i = 1; i < nodes.size(); ++i) {
-    const bool excepted =
-        std::any_of(std::begin(kExceptions), std::end(kExceptions),
-                    [&](const Exception& exception) { return exception.op == nodes[i].op; });
-    if (!is_ours(nodes[i - 1]) || !is_ours(nodes[i]) || excepted) continue;
+    if (!is_ours(nodes[i - 1]) || !is_ours(nodes[i])) continue;
     ++num_edges;
     EXPECT_EQ(nodes[i].edge, Edge::kProgrammatic)
         << "node " << i << ": " << nodes[i].op << " " << nodes[i].kernel;

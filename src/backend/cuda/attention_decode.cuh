@@ -14,8 +14,8 @@
 // the lengths, the page table and the K and V of older tokens before it waits for them: none of the
 // step's launches writes these before it. Step inputs are copied, or advanced by the step before,
 // in front of the step's first launch, and older K and V were written by earlier steps. That both
-// are complete and visible follows by induction over the launches of the step: the first one starts
-// after the copy has ended, as any launch behind a copy does, and the copy after the step before;
+// are complete and visible follows by induction over the launches of the step: the first one lets
+// the next start only when it has waited for all before it (rows.cu), the copy and the step before;
 // each later launch starts after the one before it has started, by the order of programmatic edges.
 // (What such an edge does not give is that the launch before has done anything: hence the wait
 // before q, this step's own K and V, scratch and the output are touched.) Reads of what a copy

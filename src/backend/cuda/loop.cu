@@ -5,8 +5,8 @@
 namespace encore::cuda {
 namespace {
 
-// Follows the iteration's last launch with a full edge: it sees what that wrote.
 __global__ void loop_end_kernel(cudaGraphConditionalHandle goes_on, const int32_t* again) {
+  begin_kernel();
   cudaGraphSetConditional(goes_on, *again != 0 ? 1U : 0U);
 }
 
@@ -31,8 +31,7 @@ std::pair<LoopCapture, cudaGraph_t> create_loop(const int32_t* again) {
 }
 
 void launch_loop_end(Stream& stream, const LoopCapture& loop) {
-  launch(stream, {.blocks = 1, .threads = 1, .overlap = false}, loop_end_kernel, loop.goes_on,
-         loop.again);
+  launch(stream, {.blocks = 1, .threads = 1}, loop_end_kernel, loop.goes_on, loop.again);
 }
 
 }  // namespace encore::cuda

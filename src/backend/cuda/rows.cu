@@ -39,8 +39,10 @@ struct Target {
 
 // Block (output row, part of the row); a thread copies kSize elements.
 template <typename T, int kSize>
-__global__ void copy_rows_kernel(Target<T> out, Source<T> source, int num_items) {
-  begin_kernel();
+__global__ void copy_rows_kernel(Target<T> out, Source<T> source, int num_items, bool starts_step) {
+  if (!starts_step) allow_next_kernel();
+  wait_for_inputs();
+  if (starts_step) allow_next_kernel();
   const int item = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
   if (item >= num_items) return;
   const int64_t row = blockIdx.x;
@@ -68,8 +70,9 @@ struct Operands {
   int ids;
   size_t fill;         // beyond the last: none
   size_t last_tokens;  // beyond the last: none
-  // The first launch of a step waits for all of the last one, so that whatever follows may read
-  // lengths, page tables and old K and V before it waits for its own predecessor.
+  // The first launch of a step lets no other start before all of the last step has ended, so that
+  // whatever follows may read lengths, page tables and old K and V before it waits for its own
+  // predecessor.
   bool starts_step;
 };
 constexpr size_t kNone = 16;
@@ -84,17 +87,16 @@ bool is_packed(const KernelArgs& args) {
 }
 
 template <typename T, int kSize>
-void launch_copy(Stream& stream, const TensorView& out, const Source<T>& source, bool overlap) {
+void launch_copy(Stream& stream, const TensorView& out, const Source<T>& source, bool starts_step) {
   const int64_t items = out.row_elements() / kSize;
   if (items == 0) return;
   const int64_t threads = std::min(kMaxThreads, round_up(items, 32));
   launch(stream,
          {.blocks = dim3(static_cast<unsigned>(out.num_rows()),
                          static_cast<unsigned>(div_up(items, threads))),
-          .threads = static_cast<unsigned>(threads),
-          .overlap = overlap},
+          .threads = static_cast<unsigned>(threads)},
          copy_rows_kernel<T, kSize>, Target<T>{out.as<T>(), out.row_stride}, source,
-         static_cast<int>(items));
+         static_cast<int>(items), starts_step);
 }
 
 template <const Operands& kOperands, bool kPacked>
@@ -117,7 +119,7 @@ BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
           stream, out,
           {source.as<const T>(), source.row_stride, source.num_rows(), ids, fill, last_tokens,
            num_last_tokens},
-          !kOperands.starts_step);
+          kOperands.starts_step);
     });
   };
 }
