@@ -46,7 +46,7 @@ class Recordings {
   void erase_full(int64_t sequences, int q) { full_.erase({sequences, q}); }
   // A loop asks once an iteration whether to go on, which costs the device some microseconds: an
   // iteration is worth several steps. So a burst may run up to this less one longer than asked.
-  static constexpr int kStepsPerIteration = 4;
+  static constexpr int kStepsPerIteration = 8;
   // Records a loop of whole steps of one token per sequence. Errors: as above.
   void record_burst(const StepShape& step);
   // Records one piece of a step. Errors: as above, naming the segment.
