@@ -1,6 +1,8 @@
 // The kernel of fewrow.cu: what the threads of a block do.
 #pragma once
 
+#include <bit>
+
 #include "backend/cuda/fewrow_ring.cuh"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/wgmma.cuh"
@@ -111,6 +113,9 @@ struct Tile {
     }
   }
 
+  [[nodiscard]] __device__ __forceinline__ const float* sums_of(int p, int j, int h) const {
+    return &sums[p * kSets][4 * j + 2 * h];
+  }
   // Calls `visit(p, j, h, first, second)` for each block; it may change the two sums.
   template <class Visit>
   __device__ __forceinline__ void for_each_block(Visit visit) {
@@ -127,6 +132,9 @@ struct Tile {
 };
 
 // A consuming warpgroup.
+//
+// What follows the last product is on the path of every step and runs once (launch.h), so it is
+// short: addresses are those of Outlet, found before x is there.
 template <typename T, int kRows, int kProducts, int kWarpgroups>
 struct Consumer {
   using TilePart = Tile<T, kRows, kProducts>;
@@ -155,12 +163,14 @@ struct Consumer {
       arrive(layout.x.empty(x.stage));
     };
     const uint32_t part_offset = static_cast<uint32_t>(warpgroup) * kOutputs * kBoxRowBytes;
+    const Peer peer(*this);
     Work work(args, rank);
     Slot weights;
     Slot x;
     while (!work.done()) {
       const int tile = work.tile;
       load_bias(tile);
+      const Outlet outlet(*this, tile);
       TilePart part;
       part.clear();
       Slot last_weights;
@@ -191,14 +201,28 @@ struct Consumer {
         let_go(last_weights, last_x);
       }
       part.settle_all();
-      if (args.cluster > 1) exchange(part);  // its only tile
-      finish(part, tile);
+      if (args.cluster > 1) exchange(part, peer);  // its only tile
+      finish(part, tile, outlet);
+      if (!work.done()) synchronize_warpgroup(warpgroup);  // the staging memory is free again
     }
   }
 
-  // This block finishes blocks of rows of one half, or all.
-  [[nodiscard]] __device__ __forceinline__ bool finishes(int row_block) const {
-    return args.cluster == 1 || row_block / (TilePart::kRowBlocks / 2) == rank;
+  // This block finishes a half of the rows, or all. After an exchange their sums are in the first
+  // half of the blocks.
+  static constexpr int kHalf = TilePart::kRowBlocks / 2;
+  [[nodiscard]] __device__ __forceinline__ int first_row() const { return rank * (kRows / 2); }
+  [[nodiscard]] __device__ __forceinline__ int num_rows() const {
+    return min(args.cluster == 1 ? kRows : kRows / 2, args.out.num_rows - first_row());
+  }
+  template <class Visit>
+  __device__ __forceinline__ void for_each_finished(TilePart& part, Visit visit) const {
+    part.for_each_block([&](int p, int j, int h, float& first, float& second) {
+      if (j < kHalf) visit(p, j, h, first, second);
+    });
+    if (args.cluster > 1) return;
+    part.for_each_block([&](int p, int j, int h, float& first, float& second) {
+      if (j >= kHalf) visit(p, j, h, first, second);
+    });
   }
   // The first output of this warpgroup's part of a tile, and its number of outputs. With silu_mul
   // they are counted as they lie in the tile: 8 gates, the 8 that they gate, the next 8 gates.
@@ -231,55 +255,129 @@ struct Consumer {
     }
   }
 
+  // The other block of a cluster: where sums for it go, and where those from it come.
+  struct Peer {
+    uint32_t sums = 0;
+    uint32_t barrier = 0;
+    uint32_t own_sums;
+
+    __device__ __forceinline__ explicit Peer(const Consumer& consumer)
+        : own_sums(consumer.layout.partials + threadIdx.x * 8) {
+      if (consumer.args.cluster == 1) return;
+      const auto rank = static_cast<uint32_t>(1 - consumer.rank);
+      sums = address_at(own_sums, rank);
+      barrier = address_at(consumer.layout.partials_full, rank);
+      compute_now(sums);
+      compute_now(barrier);
+      compute_now(own_sums);
+    }
+    static constexpr int offset(int p, int j, int h) {
+      return ((p * kHalf + j % kHalf) * 2 + h) * 128 * kWarpgroups * 8;
+    }
+  };
+
   // Sends the other block of the cluster the sums of its rows, and adds what it sends.
-  __device__ __forceinline__ void exchange(TilePart& part) {
+  __device__ __forceinline__ void exchange(TilePart& part, const Peer& peer) const {
+    const auto send_half = [&](auto half) {
+      part.for_each_block([&](int p, int j, int h, float& first, float& second) {
+        if (j / kHalf == half.value)
+          send(peer.sums + Peer::offset(p, j, h), float2{first, second}, peer.barrier);
+      });
+    };
+    const auto add_half = [&](auto half) {
+      part.for_each_block([&](int p, int j, int h, float& first, float& second) {
+        if (j >= kHalf) return;
+        const float2 other = load_shared_pair(peer.own_sums + Peer::offset(p, j, h));
+        const float* own = part.sums_of(p, j + half.value * kHalf, h);
+        first = own[0] + other.x;
+        second = own[1] + other.y;
+      });
+    };
     __syncwarp();
     wait_for_cluster();
-    const auto peer = static_cast<uint32_t>(1 - rank);
-    const uint32_t target = address_at(layout.partials, peer);
-    const uint32_t barrier = address_at(layout.partials_full, peer);
-    const auto offset = [](int p, int j, int h) {
-      constexpr int kHalf = TilePart::kRowBlocks / 2;
-      return (((p * kHalf + j % kHalf) * 2 + h) * 128 * kWarpgroups +
-              static_cast<int>(threadIdx.x)) *
-             8;
-    };
-    part.for_each_block([&](int p, int j, int h, float& first, float& second) {
-      if (!finishes(j)) send(target + offset(p, j, h), float2{first, second}, barrier);
-    });
+    using Lower = std::integral_constant<int, 0>;
+    using Upper = std::integral_constant<int, 1>;
+    if (rank == 0) {
+      send_half(Upper{});
+    } else {
+      send_half(Lower{});
+    }
     wait_for_phase_of_cluster(layout.partials_full, 0);
-    part.for_each_block([&](int p, int j, int h, float& first, float& second) {
-      if (!finishes(j)) return;
-      const auto* other =
-          reinterpret_cast<const float2*>(shared + (layout.partials - base) + offset(p, j, h));
-      first += other->x;
-      second += other->y;
-    });
+    if (rank == 0) {
+      add_half(Lower{});
+    } else {
+      add_half(Upper{});
+    }
   }
 
+  // Where a thread stages what it has summed up, where it takes what it stores, and where to.
+  struct Outlet {
+    uint32_t staged;  // its row of the first block
+    uint32_t source;  // its first pack
+    T* target;
+    int row;    // of that pack, of those that the block finishes
+    int end;    // of these rows
+    int count;  // outputs from that pack on
+
+    __device__ __forceinline__ Outlet(const Consumer& consumer, int tile) {
+      const FewRowArgs<T>& args = consumer.args;
+      const int share = args.out.silu_mul ? 2 : 1;  // one in so many is stored
+      const int packs = args.out.silu_mul ? packs_of_row(2) : packs_of_row(1);
+      const int thread = static_cast<int>(threadIdx.x) % 128;
+      const int output = thread % packs * 8;
+      const uint32_t memory =
+          consumer.layout.staging +
+          static_cast<uint32_t>(consumer.warpgroup * staged_bytes(args.cluster));
+      row = thread / packs;
+      staged = memory + static_cast<uint32_t>(thread % 8 * kStagedRowBytes + thread / 32 * 32);
+      source = memory + static_cast<uint32_t>(row * kStagedRowBytes + output * share * 2);
+      count = consumer.num_outputs(tile) / share - output;
+      end = count > 0 ? consumer.num_rows() : 0;
+      target = static_cast<T*>(args.out.data) + (consumer.first_row() + row) * args.out.stride +
+               consumer.first_output(tile) / share + output;
+      compute_now(staged);
+      compute_now(source);
+      compute_now(target);
+      compute_now(row);
+      compute_now(end);
+      compute_now(count);
+    }
+    static constexpr __device__ int packs_of_row(int share) { return kOutputs / share / 8; }
+  };
+
   // Adds the bias, applies silu_mul, rounds and stores.
-  __device__ __forceinline__ void finish(TilePart& part, int tile) {
+  __device__ __forceinline__ void finish(TilePart& part, int tile, const Outlet& outlet) const {
     if (args.out.bias != nullptr) {
-      part.for_each_block([&](int p, int /*j*/, int h, float& first, float& second) {
+      for_each_finished(part, [&](int p, int /*j*/, int h, float& first, float& second) {
         first += bias[p][h];
         second += bias[p][h];
       });
     }
     if (args.out.is_float) {
       store_floats(part, tile);
+      return;
+    }
+    // By way of shared memory, so that a row of the tile is written at once.
+    for_each_finished(part, [&](int p, int j, int h, float& first, float& second) {
+      const int at = 8 * j * kStagedRowBytes + (p * kProductOutputs + 8 * h) * 2;
+      store_transposed(outlet.staged + static_cast<uint32_t>(at), pack_pair<T>(first, second));
+    });
+    synchronize_warpgroup(warpgroup);
+    if (args.out.silu_mul) {
+      store_staged<true>(outlet);
     } else {
-      store_rounded(part, tile);
+      store_staged<false>(outlet);
     }
   }
 
-  __device__ __forceinline__ void store_floats(TilePart& part, int tile) {
+  __device__ __forceinline__ void store_floats(TilePart& part, int tile) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int warp = static_cast<int>(threadIdx.x) % 128 / 32;
     const int count = num_outputs(tile);
-    part.for_each_block([&](int p, int j, int h, float& first, float& second) {
+    for_each_finished(part, [&](int p, int j, int h, float& first, float& second) {
       const int output = p * kProductOutputs + 16 * warp + 8 * h + lane / 4;
-      const int row = 8 * j + 2 * (lane % 4);
-      if (!finishes(j) || output >= count) return;
+      const int row = first_row() + 8 * j + 2 * (lane % 4);
+      if (output >= count) return;
       float* target =
           static_cast<float*>(args.out.data) + row * args.out.stride + first_output(tile) + output;
       if (row < args.out.num_rows) target[0] = first;
@@ -287,51 +385,27 @@ struct Consumer {
     });
   }
 
-  // By way of shared memory, so that a row of the tile is written at once.
-  __device__ __forceinline__ void store_rounded(TilePart& part, int tile) {
-    const int thread = static_cast<int>(threadIdx.x) % 128;
-    const int first_row = rank * (kRows / 2);
-    const uint32_t staged = layout.staging + warpgroup * staged_bytes(args.cluster);
-    synchronize_warpgroup(warpgroup);  // all have taken the tile before from there
-    part.for_each_block([&](int p, int j, int h, float& first, float& second) {
-      if (!finishes(j)) return;
-      const int row = 8 * j + thread % 8 - first_row;
-      const int output = p * kProductOutputs + thread / 32 * 16 + 8 * h;
-      store_transposed(staged + row * kStagedRowBytes + output * 2, pack_pair<T>(first, second));
-    });
-    synchronize_warpgroup(warpgroup);
-    if (args.out.silu_mul) {
-      store_staged<true>(staged, first_row, tile);
-    } else {
-      store_staged<false>(staged, first_row, tile);
-    }
-  }
-
   template <bool kSiluMul>
-  __device__ __forceinline__ void store_staged(uint32_t staged, int first_row, int tile) {
-    constexpr int kShare = kSiluMul ? 2 : 1;       // one in so many is stored
-    constexpr int kPacks = kOutputs / kShare / 8;  // of a row
-    const int thread = static_cast<int>(threadIdx.x) % 128;
-    const int output = thread % kPacks * 8;
-    const int count = num_outputs(tile) / kShare - output;
-    if (count <= 0) return;
-    const int num_rows = min(kRows / args.cluster, args.out.num_rows - first_row);
-    const auto* source = reinterpret_cast<const T*>(shared + (staged - base)) + output * kShare;
-    T* target = static_cast<T*>(args.out.data) + first_row * args.out.stride +
-                first_output(tile) / kShare + output;
-    for (int row = thread / kPacks; row < num_rows; row += 128 / kPacks) {
-      auto pack = load_pack(source + row * (kStagedRowBytes / 2));
-      if constexpr (kSiluMul) {
-        pack = multiply_gates(pack, load_pack(source + row * (kStagedRowBytes / 2) + kBlockRows));
-      }
-      if (args.out.in_packs && count >= pack.kSize) {
-        store_pack(target + row * args.out.stride, pack);
+  __device__ __forceinline__ void store_staged(const Outlet& outlet) const {
+    constexpr int kNextRow = 128 / Outlet::packs_of_row(kSiluMul ? 2 : 1);
+    const bool whole = args.out.in_packs && outlet.count >= Pack<T>::kSize;
+    uint32_t source = outlet.source;
+    T* target = outlet.target;
+#pragma unroll 1
+    for (int row = outlet.row; row < outlet.end; row += kNextRow) {
+      auto pack = std::bit_cast<Pack<T>>(load_shared(source));
+      if constexpr (kSiluMul)
+        pack = multiply_gates(pack, std::bit_cast<Pack<T>>(load_shared(source + kBlockRows * 2)));
+      if (whole) {
+        store_global(reinterpret_cast<uint4*>(target), std::bit_cast<uint4>(pack));
       } else {
 #pragma unroll
         for (int i = 0; i < pack.kSize; ++i) {
-          if (i < count) target[row * args.out.stride + i] = pack.values[i];
+          if (i < outlet.count) target[i] = pack.values[i];
         }
       }
+      source += kNextRow * kStagedRowBytes;
+      target += kNextRow * args.out.stride;
     }
   }
   static __device__ __forceinline__ Pack<T> multiply_gates(const Pack<T>& gates,
@@ -346,7 +420,7 @@ struct Consumer {
     return to_pack<T>(values);
   }
   static constexpr __host__ __device__ int staged_bytes(int cluster) {
-    return kRows / cluster * kStagedRowBytes;
+    return (cluster == 1 ? kRows : kRows / 2) * kStagedRowBytes;
   }
 };
 

@@ -7,18 +7,6 @@
 
 namespace encore::cuda::gemv {
 
-__device__ __forceinline__ uint4 load_shared(uint32_t address) {
-  uint4 value;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-               : "r"(address)
-               : "memory");
-  return value;
-}
-__device__ __forceinline__ void store_shared(uint32_t address, uint32_t value) {
-  asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
-}
-
 // The threads that do all but the copying of weights. The first of them is a multiple of kWorkers.
 struct Workers {
   static __device__ __forceinline__ int index() { return static_cast<int>(threadIdx.x) % kWorkers; }

@@ -1,5 +1,6 @@
 // What Hopper has beyond ordinary loads and stores, one function an instruction: barriers in shared
-// memory that count bytes, copies of boxes of a tensor, and stores to the blocks of a cluster.
+// memory that count bytes, copies of boxes of a tensor, and stores to the blocks of a cluster. And
+// what is named by its address in shared memory.
 //
 // A box is 64 columns of 16 bits by some rows. It lies in shared memory row by row, 128 bytes each,
 // with the 16-byte pieces of a row permuted by the row's number modulo 8, as the tensor cores read
@@ -14,6 +15,26 @@ namespace encore::cuda {
 
 __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+__device__ __forceinline__ uint4 load_shared(uint32_t address) {
+  uint4 value;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(address)
+               : "memory");
+  return value;
+}
+__device__ __forceinline__ float2 load_shared_pair(uint32_t address) {
+  float2 value;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+               : "=f"(value.x), "=f"(value.y)
+               : "r"(address)
+               : "memory");
+  return value;
+}
+__device__ __forceinline__ void store_shared(uint32_t address, uint32_t value) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 
 // The barriers are named by their addresses in shared memory.
