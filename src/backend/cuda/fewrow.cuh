@@ -463,10 +463,8 @@ __global__ void __launch_bounds__(128 * kWarpgroups + 64, 1)
     return;
   }
   if (threadIdx.x == kConsumers) weights.run();
-  if (threadIdx.x == kConsumers + 32) {
-    wait_for_inputs();
-    produce_x(args, layout.x, work);
-  }
+  if (threadIdx.x == kConsumers + 32)
+    XProducer<FewRowArgs<T>>{args, layout.x, work}.run(wait_for_inputs);
   __syncwarp();
   if (args.cluster > 1) wait_for_cluster();
 }

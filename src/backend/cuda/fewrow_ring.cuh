@@ -178,18 +178,38 @@ struct WeightProducer {
 
 // The thread that fills the ring of x.
 template <class Args>
-__device__ __forceinline__ void produce_x(const Args& args, const Ring& ring, Work work) {
-  Slot slot;
-  for (int i = 0; !work.done(); ++i, work.next(), slot.next(ring.num_stages)) {
-    if (i >= static_cast<int>(ring.num_stages)) {
-      wait_for_phase(ring.empty(slot.stage), slot.parity ^ 1U);
-    }
-    const uint32_t full = ring.full(slot.stage);
-    arrive_expecting(full, ring.stage_bytes);
-    for_each_copy(args, work.step, 0, [&](uint32_t box, int3 place) {
-      copy_box(ring.stage(slot.stage) + box * ring.box_bytes, args.x, place, full);
-    });
+struct XProducer {
+  const Args& args;
+  const Ring& ring;
+  Work work;
+  Slot target{};
+
+  // Lets the target's phase wait for a step's x, which copy() then asks for.
+  __device__ __forceinline__ void expect() const {
+    arrive_expecting(ring.full(target.stage), ring.stage_bytes);
   }
-}
+  __device__ __forceinline__ void copy() {
+    for_each_copy(args, work.step, 0, [&](uint32_t box, int3 place) {
+      copy_box(ring.stage(target.stage) + box * ring.box_bytes, args.x, place,
+               ring.full(target.stage));
+    });
+    work.next();
+    target.next(ring.num_stages);
+  }
+  // `wait` returns when x is there. The first copy is all that follows at once.
+  template <class Wait>
+  __device__ __forceinline__ void run(Wait wait) {
+    const bool has_work = !work.done();
+    if (has_work) expect();
+    wait();
+    if (!has_work) return;
+    copy();
+    for (uint32_t i = 1; !work.done(); ++i) {
+      if (i >= ring.num_stages) wait_for_phase(ring.empty(target.stage), target.parity ^ 1U);
+      expect();
+      copy();
+    }
+  }
+};
 
 }  // namespace encore::cuda::fewrow
