@@ -55,7 +55,8 @@ struct AttentionParams {
   float scale_log2e = 0;  // of scores; log2(e) is in it, for exponentials of base 2
   int uniform_q = 0;      // tokens per sequence; 0: query_starts says
   int kv_heads = 0;
-  int group = 0;  // query heads per kv head
+  int group = 0;             // query heads per kv head
+  int group_reciprocal = 0;  // 65536 / group, rounded up
   int head_size = 0;
   int page_size = 0;
   int page_shift = 0;  // log2(page_size), for the kernels that want a power of two
@@ -67,6 +68,10 @@ struct AttentionParams {
   NewTokens<T, Kv> fresh;  // only for the decode kernel
 
 #ifdef __CUDACC__
+  // Of a query row of a kv head; there are less than 65536 / group of them.
+  [[nodiscard]] __device__ int token_of(int row) const {
+    return row * group_reciprocal >> 16;
+  }
   // 0 for the sequences past the last that a uniform step's spare rows stand for. Not from the L1
   // cache: the decode kernel asks before it waits for the launch before it.
   [[nodiscard]] __device__ int kv_len(int sequence) const {
@@ -113,6 +118,7 @@ AttentionParams<T, Kv> attention_params(const KernelArgs& args) {
   params.uniform_q = args.step.q;
   params.kv_heads = shape.kv_heads;
   params.group = shape.group();
+  params.group_reciprocal = static_cast<int>(div_up(65536, params.group));
   params.head_size = shape.head_size;
   params.page_size = shape.page_size;
   params.max_kv_len = static_cast<int>(shape.max_kv_len);

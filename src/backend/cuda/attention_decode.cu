@@ -15,6 +15,7 @@ using namespace decode;  // NOLINT(google-build-using-namespace): one kernel in 
 constexpr int kMaxTokens = 9;
 constexpr int kMaxMultiprocessors = 144;  // of a Hopper chip
 constexpr int64_t kClusterBlocks = 128;   // one on each multiprocessor
+constexpr int kMostClusterHeadSize = 128;
 
 // Units: bytes.
 constexpr int64_t kBlockShared = 227 << 10;  // of a block at most
@@ -102,22 +103,23 @@ class OwnLaunch {
   int num_gathered_ = 0;
 };
 
-// Grid: (row blocks x blocks of a worker, shares).
-template <typename Params, int C, int kTiles>
+// Grid: (row blocks, shares); kClusters: (blocks of a worker, shares).
+template <typename Params, int C, int kTiles, bool kClusters>
 __global__ void __launch_bounds__(kThreads,
                                   residency(C, kTiles, sizeof(typename Params::Kv)).blocks)
     attention_decode(const __grid_constant__ Params params,
                      const __grid_constant__ DecodePlan plan) {
   allow_next_kernel();
   extern __shared__ __align__(kTileAlignment) uint8_t shared[];
-  const Worker worker{.row_block = static_cast<int>(blockIdx.x) / plan.ranks,
+  const int number = static_cast<int>(blockIdx.x);
+  const Worker worker{.row_block = kClusters ? 0 : number,
                       .number = static_cast<int>(blockIdx.y),
                       .count = static_cast<int>(gridDim.y),
-                      .rank = static_cast<int>(blockIdx.x) % plan.ranks,
-                      .ranks = plan.ranks};
+                      .rank = kClusters ? number : 0,
+                      .ranks = kClusters ? plan.ranks : 1};
   constexpr int kStages = residency(C, kTiles, sizeof(typename Params::Kv)).stages;
   OwnLaunch launch;
-  attend_share<Params, C, kTiles, kStages>(params, plan, worker, shared, launch);
+  attend_share<Params, C, kTiles, kStages, kClusters>(params, plan, worker, shared, launch);
 }
 
 // Sizes of a launch: functions of padded sizes, q and the page table's width, never of real
@@ -142,16 +144,17 @@ int64_t max_shares(const DecodeSizes& sizes, int num_multiprocessors) {
 // blocks, five halves are 15 % more than the mean and nine quarters 3 %. (Attention of 24 to 136
 // sequences, odd multiples of 8, is 1 to 6 % faster for it, of 88 1.6 % slower; for even multiples
 // halves, or wholes, come out even.)
-int even_parts(int64_t heads, int64_t shares) {
-  constexpr int kMostParts = 8;
+int even_parts_log2(int64_t heads, int64_t shares) {
+  constexpr int kMostLog2 = 3;
   constexpr double kEven = 1.06;
-  int best = 1;
+  int best = 0;
   double best_excess = std::numeric_limits<double>::infinity();
-  for (int parts = 1; parts <= kMostParts && best_excess > kEven; parts *= 2) {
-    const double excess = static_cast<double>(div_up(heads * parts, shares) * shares) /
-                          static_cast<double>(heads * parts);
+  for (int log2 = 0; log2 <= kMostLog2 && best_excess > kEven; ++log2) {
+    const int64_t parts = heads << log2;
+    const double excess =
+        static_cast<double>(div_up(parts, shares) * shares) / static_cast<double>(parts);
     if (excess < best_excess) {
-      best = parts;
+      best = log2;
       best_excess = excess;
     }
   }
@@ -186,7 +189,7 @@ Cutting cutting(const AttentionShape& shape, const DecodeSizes& sizes) {
   if (heads <= 32) cutting.growth = 32.0F / static_cast<float>(shape.head_size);
   const int64_t shares = max_shares(sizes, kMultiprocessors);
   cutting.fitting = static_cast<int>(shares / heads);
-  if (cutting.fitting <= 1) cutting.parts = even_parts(heads, shares);
+  if (cutting.fitting <= 1) cutting.parts_log2 = even_parts_log2(heads, shares);
   // Chunks of one sequence that occupy all blocks there can be; more, when it is not alone and
   // shares must come out even. Scratch has room for fewer when there are more rows.
   const auto enough =
@@ -203,7 +206,8 @@ int ranks(const AttentionShape& shape, int rows) {
   constexpr int64_t kMostRanks = 8;  // that every chip places
   constexpr int64_t kLongest = 8192;
   const int64_t heads = std::max<int64_t>(1, shape.sequences * shape.kv_heads);
-  if (rows > kTileRows || shape.head_size > 128 || shape.max_kv_len > kLongest) return 1;
+  if (rows > kTileRows || shape.head_size > kMostClusterHeadSize || shape.max_kv_len > kLongest)
+    return 1;
   const auto fitting = static_cast<uint64_t>(std::min(kMostRanks, kClusterBlocks / heads));
   return static_cast<int>(std::max<uint64_t>(1, std::bit_floor(fitting)));
 }
@@ -227,10 +231,10 @@ int max_chunks(const Cutting& cutting, int64_t max_kv_len) {
   const int64_t steps = div_up(max_kv_len, int64_t{cutting.step_keys()});
   const int64_t most = std::clamp<int64_t>(div_up(steps, int64_t{cutting.min_steps}), 1,
                                            int64_t{1} << cutting.max_count_log2);
-  if (cutting.parts == 1) return static_cast<int>(most);
+  if (cutting.parts_log2 == 0) return static_cast<int>(most);
   // Parts are rounded down to whole steps: what is left is less than as many again.
   const int64_t of_parts =
-      std::min(div_up(steps, int64_t{Cutting::kFewestSteps}), int64_t{2} * cutting.parts);
+      std::min(div_up(steps, int64_t{Cutting::kFewestSteps}), int64_t{2} << cutting.parts_log2);
   return static_cast<int>(std::max(most, of_parts));
 }
 
@@ -259,10 +263,10 @@ DecodeSizes decode_sizes(const KernelArgs& args, int num_fresh) {
 
 bool accepts(const KernelArgs& args) {
   if (args.step.q < 1 || args.step.q > kMaxTokens || !accepts_tensor_cores(args, 256)) return false;
-  // Positions of work are 32-bit.
+  // Positions of work are 32-bit, those within a sequence are divided.
   const AttentionShape shape = attention_shape(args);
   const int64_t steps = div_up(shape.max_kv_len, kBlockKeys) * shape.kv_heads;
-  return shape.sequences * steps < int64_t{1} << 31;
+  return 2 * steps <= kMostDivided && shape.sequences * steps < int64_t{1} << 31;
 }
 
 Workspace workspace_of(const KernelArgs& args, int num_fresh) {
@@ -271,9 +275,9 @@ Workspace workspace_of(const KernelArgs& args, int num_fresh) {
   return {sizes.num_partials * row_bytes, sizes.num_slots};
 }
 
-template <typename Params, int C, int kTiles>
-BoundLaunch bind_tiles(Grid grid, const Params& params, const DecodePlan& plan) {
-  const auto kernel = attention_decode<Params, C, kTiles>;
+template <typename Params>
+BoundLaunch bind_kernel(Grid grid, void (*kernel)(Params, DecodePlan), const Params& params,
+                        const DecodePlan& plan) {
   allow_shared_memory(kernel, kBlockShared);
   if (grid.cluster > 1 && grid.blocks.y > 0) {
     const auto most = static_cast<unsigned>(max_active_clusters(grid, kernel));
@@ -301,13 +305,19 @@ BoundLaunch bind_launch(Device& device, const KernelArgs& args, const Params& pa
                   .threads = kThreads,
                   .shared_bytes = static_cast<size_t>(sizes.shared_bytes),
                   .cluster = static_cast<unsigned>(plan.ranks)};
+  const auto bind_with = [&](auto kernel) {
+    return bind_kernel<Params>(grid, kernel, params, plan);
+  };
+  if constexpr (C <= kMostClusterHeadSize) {
+    if (plan.ranks > 1) return bind_with(attention_decode<Params, C, 1, true>);
+  }
   switch (div_up(plan.rows_per_block, kTileRows)) {
     case 1:
-      return bind_tiles<Params, C, 1>(grid, params, plan);
+      return bind_with(attention_decode<Params, C, 1, false>);
     case 2:
-      return bind_tiles<Params, C, 2>(grid, params, plan);
+      return bind_with(attention_decode<Params, C, 2, false>);
     default:
-      return bind_tiles<Params, C, most_row_tiles(C)>(grid, params, plan);
+      return bind_with(attention_decode<Params, C, most_row_tiles(C), false>);
   }
 }
 

@@ -152,7 +152,7 @@ struct RowTile {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int row = place.first_row + tile * kTileRows + threadIdx.x % 4 * 2 + i;
-      last_key[i] = place.kv_len - params.uniform_q + row / params.group;
+      last_key[i] = place.kv_len - params.uniform_q + params.token_of(row);
     }
   }
   __device__ __forceinline__ void begin_chunk() {
@@ -314,7 +314,7 @@ __device__ __forceinline__ bool has_keys(const Place& place, const Walk& walk,
 // The share of one worker. Shapes: `shared` has shared_bytes(), aligned to kTileAlignment; kTiles
 // tiles hold rows_per_block rows, and a warp has kStages tiles of keys under way. The first
 // kThreads threads of a block call this.
-template <typename Params, int C, int kTiles, int kStages, typename Surroundings>
+template <typename Params, int C, int kTiles, int kStages, bool kAsksFirst, typename Surroundings>
 __device__ __forceinline__ void attend_share(const Params& params, const DecodePlan& plan,
                                              const Worker& worker, uint8_t* shared,
                                              Surroundings& around) {
@@ -323,8 +323,8 @@ __device__ __forceinline__ void attend_share(const Params& params, const DecodeP
   const int warp = threadIdx.x / kWarpSize;
   const Share share = find_share(params, plan, worker);
   uint8_t* ring = shared + warp * kRingBytes;
-  TileStream<Params, C, kStages> stream(params, plan, share.first, worker.rank,
-                                        shared_address(ring), around);
+  TileStream<Params, C, kStages, kAsksFirst> stream(params, plan, share.first, worker.rank,
+                                                    shared_address(ring), around);
   uint8_t* rows = shared + kWarps * kRingBytes;
   uint8_t* exchange_at = rows + plan.tile_rows * C * 2;
   const Exchange<C> exchange(exchange_at, plan.rows_per_block, worker.ranks);

@@ -21,43 +21,49 @@ __device__ __forceinline__ void find_angles(const Params& params, int sequence, 
     angles[i] = find_angle(__ldcg(positions + i / (C / 2)), fresh.inv_freq[i % (C / 2)]);
 }
 
-// A row of a block's tile, where it comes from and what becomes of it.
-template <typename T, typename Kv>
+// A row of a block's tile, where it comes from and how it is turned.
+template <typename T>
 struct TileRow {
   const T* in = nullptr;
   const T* norm = nullptr;
   const float2* angles = nullptr;  // null: not turned
-  Kv* cached = nullptr;            // null: not written there
 };
 
 template <typename Params, int C>
-__device__ __forceinline__ TileRow<typename Params::Element, typename Params::Kv> find_row(
-    const Params& params, const Place& place, const float2* angles, int row) {
+__device__ __forceinline__ TileRow<typename Params::Element> find_row(const Params& params,
+                                                                      const Place& place,
+                                                                      const float2* angles,
+                                                                      int row) {
   const auto& fresh = params.fresh;
   if (row < place.rows) {
-    const int token = (place.first_row + row) / params.group;
+    const int token = params.token_of(place.first_row + row);
     return {params.q + row_offset(params, place, row, params.q_stride), fresh.q_norm,
-            fresh.count > 0 ? angles + token * (C / 2) : nullptr, nullptr};
+            fresh.count > 0 ? angles + token * (C / 2) : nullptr};
   }
   const bool is_key = row < place.rows + place.fresh;
   const int token = row - place.rows - (is_key ? 0 : place.fresh);
   const int64_t of_step = int64_t{place.sequence} * params.uniform_q + token;
-  TileRow<typename Params::Element, typename Params::Kv> result;
-  result.in = (is_key ? fresh.k + of_step * fresh.k_stride : fresh.v + of_step * fresh.v_stride) +
-              place.kv_head * C;
-  if (is_key) {
-    result.norm = fresh.k_norm;
-    result.angles = angles + token * (C / 2);
-  }
-  const int slot = place.writes_fresh ? __ldcg(fresh.slots + of_step) : -1;
-  if (slot >= 0 && slot < fresh.num_slots) {
-    const int64_t page = slot >> params.page_shift;
-    result.cached = (is_key ? fresh.k_cache : fresh.v_cache) +
-                    ((page * params.kv_heads + place.kv_head) * params.page_size +
-                     (slot & (params.page_size - 1))) *
-                        C;
-  }
-  return result;
+  const int column = place.kv_head * C;
+  if (is_key)
+    return {fresh.k + of_step * fresh.k_stride + column, fresh.k_norm, angles + token * (C / 2)};
+  return {fresh.v + of_step * fresh.v_stride + column, nullptr, nullptr};
+}
+
+// Where a row behind the queries goes in the caches; null: not written there.
+template <typename Params, int C>
+__device__ __forceinline__ typename Params::Kv* find_cached(const Params& params,
+                                                            const Place& place, int row) {
+  const auto& fresh = params.fresh;
+  if (!place.writes_fresh || row < place.rows) return nullptr;
+  const bool is_key = row < place.rows + place.fresh;
+  const int token = row - place.rows - (is_key ? 0 : place.fresh);
+  const int slot = __ldcg(fresh.slots + int64_t{place.sequence} * params.uniform_q + token);
+  if (slot < 0 || slot >= fresh.num_slots) return nullptr;
+  const int64_t page = slot >> params.page_shift;
+  return (is_key ? fresh.k_cache : fresh.v_cache) +
+         ((page * params.kv_heads + place.kv_head) * params.page_size +
+          (slot & (params.page_size - 1))) *
+             C;
 }
 
 // Reads the place's query rows into `tile`, and behind them keys, then values of new tokens, as the
@@ -80,9 +86,10 @@ __device__ __forceinline__ void load_rows(const Params& params, const Place& pla
   for (int first = 0; first < num_written; first += kThreads / kLanes) {
     const int number = first + static_cast<int>(threadIdx.x) / kLanes;
     const bool used = number < num_rows && piece < kPieces;
-    const TileRow<T, Kv> row =
-        used ? find_row<Params, C>(params, place, angles, number) : TileRow<T, Kv>{};
+    const TileRow<T> row = used ? find_row<Params, C>(params, place, angles, number) : TileRow<T>{};
     uint4 x = used ? around.load(row.in + piece * 8) : uint4{};
+    // Its slot is read while x comes.
+    Kv* const cached = used ? find_cached<Params, C>(params, place, number) : nullptr;
     if (fresh.count > 0) x = turn_head<T>(x, shape, row.norm, row.angles);
     if (number >= num_written || piece >= kPieces) continue;
     const auto pack = std::bit_cast<Pack<T>>(x);
@@ -92,7 +99,7 @@ __device__ __forceinline__ void load_rows(const Params& params, const Place& pla
     } else {
       store_query_piece<Kv, C>(tile, number, piece, x);
     }
-    if (row.cached != nullptr) store_kv(row.cached + piece * 8, pack);
+    if (cached != nullptr) store_kv(cached + piece * 8, pack);
   }
 }
 

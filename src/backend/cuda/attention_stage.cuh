@@ -215,7 +215,8 @@ __device__ __forceinline__ void attend_stage(const AttentionStageArgs<T>& args, 
                       .ranks = ranks};
   if (worker.number >= worker.count) return;
   KernelStage<T, kBarrier, Wait> around(args, tag, wait);
-  attend_share<AttentionParams<T>, C, 1, kTiles>(args.params, args.plan, worker, shared, around);
+  attend_share<AttentionParams<T>, C, 1, kTiles, true>(args.params, args.plan, worker, shared,
+                                                       around);
 }
 
 }  // namespace encore::cuda::decode

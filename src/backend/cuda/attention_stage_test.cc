@@ -149,6 +149,13 @@ TEST_F(AttentionCudaTest, TheConstantForMemoryReadOnceIsWhatTheInstructionMakes)
   EXPECT_EQ(uint64_t{words[1]} << 32 | words[0], cuda::evict_first());
 }
 
+TEST_F(AttentionCudaTest, QuotientsByWayOfFloatsAreExact) {
+  const TensorView wrong = allocate({1}, DType::kI32);
+  stream_->fill(wrong.data, 0, wrong.num_bytes());
+  cuda::count_wrong_quotients(*stream_, wrong.as<uint32_t>());
+  EXPECT_EQ(read_as<uint32_t>(wrong)[0], 0U);
+}
+
 TEST(AttentionStage, HasAPlaceForWhatEachOtherBlockOfAWorkerSends) {
   alignas(16) uint16_t memory[3072] = {};
   const TensorView row(memory, DType::kBF16, {1, 3072});

@@ -54,7 +54,22 @@ __global__ void make_evict_first_kernel(uint64_t* made) {
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(*made));
 }
 
+__global__ void count_wrong_quotients_kernel(uint32_t* wrong) {
+  const auto number = static_cast<int>(blockIdx.x);
+  const int divisor = number < 2048 ? number + 1 : (number - 2048) * 8191 + 2049;
+  uint32_t count = 0;
+  for (int i = threadIdx.x; i <= decode::kMostDivided; i += static_cast<int>(blockDim.x))
+    count += decode::divide(i, divisor) == i / divisor ? 0 : 1;
+  if (count > 0) atomicAdd(wrong, count);
+}
+
 }  // namespace
+
+void count_wrong_quotients(Stream& stream, uint32_t* wrong) {
+  constexpr unsigned kDivisors = 2048 + 255;
+  launch(stream, {.blocks = kDivisors, .threads = 256, .overlap = false},
+         count_wrong_quotients_kernel, wrong);
+}
 
 uint64_t evict_first() {
   return kEvictFirst;

@@ -1,5 +1,5 @@
-// Kernels for tests of attention: a persistent one of two small stages, and one that makes a
-// constant.
+// Kernels for tests of attention: a persistent one of two small stages, and small ones that check
+// what it is made of.
 #pragma once
 
 #include "backend/device.h"
@@ -30,5 +30,9 @@ BoundLaunch bind_stage(const KernelArgs& args, const StageTestMemory& memory, in
 // attention_tile.cuh's kEvictFirst, and what should be the same, written to `made` on the device.
 uint64_t evict_first();
 void make_evict_first(Stream& stream, uint64_t* made);
+
+// Adds to `wrong` how many quotients of attention_work.cuh's divide() are not exact: of all numbers
+// up to kMostDivided, by 1 to 2048 and by some larger ones.
+void count_wrong_quotients(Stream& stream, uint32_t* wrong);
 
 }  // namespace encore::cuda

@@ -43,6 +43,13 @@ struct Worker {
   [[nodiscard]] __device__ bool leads() const { return rank == 0; }
 };
 
+// a / b for numbers from 0 to kMostDivided, in a third of the instructions of a division. Exact:
+// what rounding adds to (a + 0.5) / b is less than what that is away from a whole number.
+inline constexpr int64_t kMostDivided = (1 << 21) - 1;
+__device__ __forceinline__ int divide(int a, int b) {
+  return __float2int_rd(__fdividef(static_cast<float>(a) + 0.5F, static_cast<float>(b)));
+}
+
 struct Chunks {
   int steps = 0;   // of one, at most
   int length = 0;  // keys
@@ -57,7 +64,7 @@ struct Cutting {
   float growth = 0;        // of its length with the root of the sequence's
   int max_count_log2 = 0;  // chunks of a sequence
   int fitting = 0;         // chunks of each kv head of equal sequences, before a block has two
-  int parts = 1;           // of each kv head of equal sequences that come out even on all blocks
+  int parts_log2 = 0;      // of each kv head of equal sequences that come out even on all blocks
 
   [[nodiscard]] __device__ Chunks chunks(int kv_len) const {
     const int total = steps(kv_len);
@@ -65,9 +72,9 @@ struct Cutting {
     of_chunk = max(of_chunk, __float2int_rn(growth * root(total)));
     // Somewhat more than that: fewer that are longer end sooner than two in a row.
     if (total > fitting * of_chunk && total <= (fitting + fitting / 2) * of_chunk)
-      of_chunk = (total + fitting - 1) / fitting;
-    if (parts > 1) of_chunk = min(of_chunk, max(kFewestSteps, total / parts));
-    return {of_chunk, of_chunk << step_log2, (total + of_chunk - 1) / of_chunk};
+      of_chunk = divide(total + fitting - 1, fitting);
+    if (parts_log2 > 0) of_chunk = min(of_chunk, max(kFewestSteps, total >> parts_log2));
+    return {of_chunk, of_chunk << step_log2, divide(total + of_chunk - 1, of_chunk)};
   }
   [[nodiscard]] __device__ int steps(int kv_len) const {
     return (kv_len + step_keys() - 1) >> step_log2;
@@ -116,7 +123,7 @@ struct Walk {
   }
   // One past the last chunk of this kv head that the share has.
   [[nodiscard]] __device__ int last_chunk() const {
-    return min(chunks.count, (share_end - head_begin + chunks.steps - 1) / chunks.steps);
+    return min(chunks.count, divide(share_end - head_begin + chunks.steps - 1, chunks.steps));
   }
 
   template <typename Params>
@@ -143,10 +150,18 @@ struct Share {
   Walk first;               // done() when there is nothing to do
   int total = 0;            // steps of the batch
   int num_shares = 0;       // that the batch is cut into
+  int steps_each = 0;       // of a share; of the first ones one more,
+  int steps_left = 0;       // as many as these
   bool some_empty = false;  // sequences without keys
 
   [[nodiscard]] __device__ int begin(int share) const {
-    return static_cast<int>(static_cast<uint64_t>(total) * share / num_shares);
+    return share * steps_each + min(share, steps_left);
+  }
+  // The share that has that position.
+  [[nodiscard]] __device__ int at(int position) const {
+    const int of_longer = steps_left * (steps_each + 1);
+    return position < of_longer ? position / (steps_each + 1)
+                                : steps_left + (position - of_longer) / steps_each;
   }
 };
 
@@ -157,11 +172,8 @@ template <typename Params>
 __device__ __forceinline__ int find_slot(const Params& params, const DecodePlan& plan,
                                          const Worker& worker, const Share& share,
                                          const Walk& walk) {
-  int slot = walk.sequence * params.kv_heads + walk.kv_head;
-  if (!plan.slot_per_head) {
-    const auto end = static_cast<uint64_t>(walk.head_begin + 1) * share.num_shares;
-    slot = static_cast<int>((end + share.total - 1) / share.total) - 1;
-  }
+  const int slot = plan.slot_per_head ? walk.sequence * params.kv_heads + walk.kv_head
+                                      : share.at(walk.head_begin);
   return slot * plan.row_blocks + worker.row_block;
 }
 
@@ -208,6 +220,8 @@ __device__ __forceinline__ Share find_share(const Params& params, const DecodePl
   share.num_shares = min(num_chunks, worker.count);
   share.some_empty = __any_sync(0xffffffffU, empty);
   if (worker.number >= share.num_shares) return share;
+  share.steps_each = share.total / share.num_shares;
+  share.steps_left = share.total - share.steps_each * share.num_shares;
   const int begin = share.begin(worker.number);
   share.first.share_end = share.begin(worker.number + 1);
 
@@ -230,9 +244,9 @@ __device__ __forceinline__ Share find_share(const Params& params, const DecodePl
   first.kv_len = __shfl_sync(0xffffffffU, kv_len, found.lane);
   first.chunks = plan.cutting.chunks(first.kv_len);
   const int head_steps = plan.cutting.steps(first.kv_len);
-  first.kv_head = (begin - position) / head_steps;
+  first.kv_head = divide(begin - position, head_steps);
   first.head_begin = position + first.kv_head * head_steps;
-  first.chunk = (begin - first.head_begin + first.chunks.steps - 1) / first.chunks.steps;
+  first.chunk = divide(begin - first.head_begin + first.chunks.steps - 1, first.chunks.steps);
   if (first.chunk == first.chunks.count) first.next_head(params, plan);
   return share;
 }
@@ -276,8 +290,8 @@ __device__ __forceinline__ Place find_place(const Params& params, const DecodePl
 template <typename Params>
 __device__ __forceinline__ int64_t row_offset(const Params& params, const Place& place, int row,
                                               int64_t stride) {
-  const int token = (place.first_row + row) / params.group;
-  const int head = place.kv_head * params.group + (place.first_row + row) % params.group;
+  const int token = params.token_of(place.first_row + row);
+  const int head = place.kv_head * params.group + place.first_row + row - token * params.group;
   return (static_cast<int64_t>(place.sequence) * params.uniform_q + token) * stride +
          static_cast<int64_t>(head) * params.head_size;
 }
