@@ -66,7 +66,7 @@ constexpr Option kOptions[] = {
      "Where all sequences decode, launch once and let the GPU run up to so many steps ahead of "
      "what "
      "the host has read, watching stop tokens and lengths itself; 1: no bursts, whose recordings "
-     "take four times the memory"},
+     "take eight times the memory"},
     {"max_batch_size", &Options::max_batch_size, "sequences", "what the request needs", "", 1,
      kMaxSequences, "Sequences in one step at most; recordings are made for the sizes up to it"},
     {"max_num_tokens", &Options::max_num_tokens, "tokens", "what the request needs", "", 1,
