@@ -312,8 +312,8 @@ __device__ __forceinline__ bool has_keys(const Place& place, const Walk& walk,
 }
 
 // The share of one worker. Shapes: `shared` has shared_bytes(), aligned to kTileAlignment; kTiles
-// tiles hold rows_per_block rows, and a warp has kStages tiles of keys under way. The first
-// kThreads threads of a block call this.
+// tiles hold rows_per_block rows, and a warp has kStages tiles of keys under way; kAsksFirst: of
+// TileStream. The first kThreads threads of a block call this.
 template <typename Params, int C, int kTiles, int kStages, bool kAsksFirst, typename Surroundings>
 __device__ __forceinline__ void attend_share(const Params& params, const DecodePlan& plan,
                                              const Worker& worker, uint8_t* shared,

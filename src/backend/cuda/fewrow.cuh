@@ -149,8 +149,6 @@ struct Consumer {
 
   const FewRowArgs<T>& args;
   const Layout& layout;
-  uint8_t* shared;  // `base` is its address
-  uint32_t base;
   int rank;
   int warpgroup;
   float bias[kProducts][2] = {};
@@ -312,8 +310,8 @@ struct Consumer {
 
   // Where a thread stages what it has summed up, where it takes what it stores, and where to.
   struct Outlet {
-    uint32_t staged;  // its row of the first block
-    uint32_t source;  // its first pack
+    uint32_t staged;  // in shared memory, its row of the first block
+    uint32_t source;  // the same, its first pack
     T* target;
     int row;    // of that pack, of those that the block finishes
     int end;    // of these rows
@@ -432,8 +430,8 @@ __global__ void __launch_bounds__(128 * kWarpgroups + 64, 1)
   using Consumers = Consumer<T, kRows, kProducts, kWarpgroups>;
   constexpr int kConsumers = 128 * kWarpgroups;
   allow_next_kernel();
-  const uint32_t base = shared_address(shared);
-  const Layout layout(args, base, kWarpgroups * Consumers::staged_bytes(args.cluster),
+  const Layout layout(args, shared_address(shared),
+                      kWarpgroups * Consumers::staged_bytes(args.cluster),
                       Consumers::kPartialBytes);
   const int rank = args.cluster == 1 ? 0 : static_cast<int>(cluster_rank());
   const Work work(args, rank);
@@ -459,7 +457,7 @@ __global__ void __launch_bounds__(128 * kWarpgroups + 64, 1)
   const int warp = __shfl_sync(0xffffffffU, static_cast<int>(threadIdx.x) / 32, 0);
   if (warp < kConsumers / 32) {
     // The launches before have ended when the first of x is there, and nothing is stored before.
-    Consumers{args, layout, shared, base, rank, warp / 4}.run();
+    Consumers{args, layout, rank, warp / 4}.run();
     return;
   }
   if (threadIdx.x == kConsumers) weights.run();
