@@ -22,6 +22,9 @@ SKIPPED = 77
 # What touches global memory or orders it; a pair of a rule is adjacent among these.
 MEMORY = re.compile(r"(LDG?|STG?|ATOMG?|REDG?)(\.|$)|MEMBAR|CCTL")
 
+# What ends a run of instructions that are issued one after the other.
+JUMP = re.compile(r"(BRA|BRX|CALL|RET|EXIT)(\.|$)")
+
 
 @dataclass
 class Rule:
@@ -33,6 +36,7 @@ class Rule:
     has: tuple = ()     # patterns that occur
     lacks: tuple = ()   # patterns that do not
     pairs: tuple = ()   # (pattern, pattern, times): the one right before the other, so often at least
+    behind: tuple = ()  # (pattern, loads, uses): at each, since the last jump, as many uses as loads
 
 
 # Scope -> what MEMBAR and what strong accesses call it. Between blocks of a cluster sm_90 does what it
@@ -84,14 +88,17 @@ LITMUS_RULES = [rule for scope in HARDWARE for rule in message_rules(scope)] + [
          has=(r"ATOM\.E\.CAS\.STRONG\.GPU",), lacks=(r"MEMBAR\S*", r"CCTL\S*")),
 ]
 
+# An arrival at a barrier does not wait for loads; the product that uses a load does.
+READ_BEFORE_ARRIVAL = ((r"SYNCS\.ARRIVE\.\S*A1T0\S*", r"LDSM\S*", r"HMMA\S*"),)
 OVERLAP = ("PREEXIT", "ACQBULK")  # lets the next kernel start; waits for the one before
 ENGINE_RULES = [
     Rule("gemv.cu", r"\bgemv_kernel<", "boxes by the copy engine, sums on tensor cores",
-         has=(r"UTMALDG\S*", r"SYNCS\.ARRIVE\S*", r"SYNCS\.PHASECHK\S*", r"HMMA\S*", *OVERLAP)),
+         has=(r"UTMALDG\S*", r"SYNCS\.ARRIVE\S*", r"SYNCS\.PHASECHK\S*", r"HMMA\S*", *OVERLAP),
+         behind=READ_BEFORE_ARRIVAL),
     Rule("persistent.cu", r"\bpersistent_chain<",
          "words need no fence, only attention's counter has one; boxes by the copy engine",
          has=(r"LDG\.E\.128\.STRONG\.GPU", r"ST\.E\.STRONG\.GPU", r"UTMALDG\S*", r"SYNCS\.PHASECHK\S*", *OVERLAP),
-         pairs=((r"MEMBAR\.ALL\.GPU", r"ATOM\S*ADD\.STRONG\.GPU", 1),)),
+         pairs=((r"MEMBAR\.ALL\.GPU", r"ATOM\S*ADD\.STRONG\.GPU", 1),), behind=READ_BEFORE_ARRIVAL),
     Rule("fewrow.cu", r"\bfewrow_kernel<", "boxes by the copy engine, sums on tensor cores, partial sums to the cluster",
          has=(r"UTMALDG\S*", r"HGMMA\S*", r"STAS\S*", *OVERLAP)),
     Rule("attention_decode.cu", r"\battention_decode<", "the last block of a sequence combines: acq_rel on its counter",
@@ -134,6 +141,15 @@ def broken(rule, opcodes):
         seen = sum(bool(re.fullmatch(first, a) and re.fullmatch(second, b)) for a, b in zip(memory, memory[1:]))
         if seen < times:
             found.append(f"has {second} right after {first} {seen} times instead of {times}")
+    for pattern, loads, uses in rule.behind:
+        if count(pattern) == 0:
+            found.append(f"has no {pattern}")
+        unused = 0
+        for opcode in opcodes:
+            change = bool(re.fullmatch(loads, opcode)) - bool(re.fullmatch(uses, opcode))
+            unused = 0 if JUMP.match(opcode) else max(0, unused + change)  # some use what came before the jump
+            if re.fullmatch(pattern, opcode) and unused > 0:
+                found.append(f"has {pattern} with {unused} {loads} in front of it whose {uses} is not")
     return found
 
 

@@ -47,9 +47,17 @@ class SassCheckTest(unittest.TestCase):
         self.assertEqual(len(self.problems(pairs=((fence[0], acquire[0], 1),))), 1)
         self.assertEqual(len(self.problems(pairs=((*fence[:2], 2),))), 1)
 
+    def test_loads_in_front_of_an_arrival_are_used_in_front_of_it_unless_a_jump_parts_them(self):
+        rule = Rule("a.cu", "ring", "why", behind=(("ARRIVE", "LDSM.*", "HMMA"),))
+        for good in (["LDSM.4", "LDSM", "HMMA", "HMMA", "ARRIVE"], ["LDSM", "HMMA", "BRA", "ARRIVE", "LDSM"]):
+            self.assertEqual(broken(rule, good), [], good)
+        for bad in (["LDSM", "ARRIVE", "HMMA"], ["LDSM", "LDSM", "HMMA", "ARRIVE", "HMMA"],
+                    ["HMMA", "LDSM", "ARRIVE"], ["LDSM", "HMMA"]):
+            self.assertEqual(len(broken(rule, bad)), 1, bad)
+
     def test_every_rule_asks_for_something(self):
         for rule in RULES:
-            self.assertTrue(rule.has or rule.lacks or rule.pairs, rule.kernel)
+            self.assertTrue(rule.has or rule.lacks or rule.pairs or rule.behind, rule.kernel)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,13 @@ inline float of_bf16(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16U);
 }
 
+// Of a product: x [rows, columns], weight [outputs, columns].
+struct ProductShape {
+  int64_t rows;
+  int64_t outputs;
+  int64_t columns;
+};
+
 class CudaTest : public testing::Test {
  protected:
   void SetUp() override {

@@ -9,11 +9,7 @@
 namespace encore {
 namespace {
 
-struct Case {
-  int64_t rows;
-  int64_t outputs;
-  int64_t columns;
-};
+using Case = ProductShape;
 
 // Rings go round many times while launches overlap: nothing is overwritten before it has been read.
 // The first two shapes leave half of each slot to zeros, which come at once.

@@ -12,11 +12,7 @@
 namespace encore {
 namespace {
 
-struct Case {
-  int64_t rows;
-  int64_t outputs;
-  int64_t columns;
-};
+using Case = ProductShape;
 
 // Rows of `wide` without the columns from `columns` on.
 TensorView left_part(TensorView wide, int64_t columns) {
