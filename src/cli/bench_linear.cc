@@ -1,5 +1,6 @@
 // encore bench linear: the products of one layer, one after the other as a step has them.
 #include <algorithm>
+#include <map>
 #include <memory>
 
 #include <CLI/App.hpp>
@@ -29,9 +30,10 @@ struct Options {
 
 constexpr const char* kFooter =
     R"(The products of a decoder layer of the model, in the order of a step and with what passes fused to them (norm, addition, SiLU),
-recorded one after the other and replayed over several copies of the weights in turn, so that caches hold none of them; attention is
-left out. Beside them the product that makes the logits. ROWS: tokens of the step. x floor: over the sum of each product's bytes at
-the rate of reading memory measured in the same run, or its operations at what the device computes at best, whichever takes longer.
+recorded one after the other and replayed over several copies of the weights in turn, so that caches hold none of them. What a launch
+reads beside weights lies, as in a step, where the launch before has just written it; attention is left out. Beside them the product
+that makes the logits. ROWS: tokens of the step. x floor: over the sum of each product's bytes at the rate of reading memory measured
+in the same run, or its operations at what the device computes at best, whichever takes longer.
 Without fuse_linear_prologue the products are alone, without the norms in front of them.)";
 
 // The products of one layer, or the one that makes logits. Positions of nodes.
@@ -58,6 +60,9 @@ std::vector<Chain> find_chains(const ir::Graph& graph) {
   return {{"layer", {products.begin(), again}}, {"logits", {products.back()}}};
 }
 
+// Sums of some thousand products with it are about 1.
+constexpr float kWeightStddev = 0.02F;
+
 // Times chains in memory of its own.
 class ChainTimer {
  public:
@@ -75,6 +80,7 @@ class ChainTimer {
   Timing time(const Chain& chain, int64_t rows) {
     const StepShape step{.padded = {rows, rows}, .q = 1, .max_query_len = 1, .max_kv_len = 1};
     memory_.clear();
+    activations_.clear();
     Timing timing;
     std::vector<BoundLaunch> launches;
     const int64_t copies = num_copies(chain);
@@ -110,23 +116,27 @@ class ChainTimer {
       bytes += ir::cost(graph_, graph_.nodes()[i], {1, 1}).bytes;
     return cli::num_copies(rotation_mb_, bytes);
   }
-  // Operands of their own for every launch, random where they are read.
   KernelArgs make_args(const ir::Node& node, const StepShape& step) {
     KernelArgs args;
     args.attrs = node.attrs;
     args.step = step;
-    for (const ir::ValueId id : node.inputs) {
-      args.inputs.push_back(allocate(graph_.value(id).type, step));
-      device_.fill_random(*stream_, args.inputs.back(), memory_.size(), 0.5F);
-    }
+    for (const ir::ValueId id : node.inputs)
+      args.inputs.push_back(operand(id, step));
     for (const ir::ValueId id : node.outputs)
-      args.outputs.push_back(allocate(graph_.value(id).type, step));
+      args.outputs.push_back(operand(id, step));
     return args;
   }
-  TensorView allocate(const ir::Type& type, const StepShape& step) {
-    TensorView view(nullptr, type.dtype, type.resolve(step.padded));
+  // Random until a launch writes it. Weights are each launch's own, all else is one for all copies.
+  TensorView operand(ir::ValueId id, const StepShape& step) {
+    const ir::Value& value = graph_.value(id);
+    const bool is_weight = value.kind == ir::ValueKind::kWeight;
+    if (const auto known = activations_.find(id.index); known != activations_.end())
+      return known->second;
+    TensorView view(nullptr, value.type.dtype, value.type.resolve(step.padded));
     memory_.push_back(device_.allocate(view.num_bytes()));
     view.data = memory_.back().data();
+    device_.fill_random(*stream_, view, memory_.size(), is_weight ? kWeightStddev : 1.0F);
+    if (!is_weight) activations_.emplace(id.index, view);
     return view;
   }
   // Launches follow each other, so they share it.
@@ -151,7 +161,8 @@ class ChainTimer {
   int64_t rotation_mb_;
   int runs_;
   std::unique_ptr<Stream> stream_;
-  std::vector<Memory> memory_;  // of one chain
+  std::vector<Memory> memory_;             // of one chain
+  std::map<int, TensorView> activations_;  // of that memory, by ValueId::index
   Memory scratch_;
   Memory counters_;
 };
