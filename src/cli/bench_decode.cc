@@ -21,7 +21,8 @@ namespace {
 constexpr const char* kFooter =
     R"(How a step is timed: BATCH distinct random prompts of CONTEXT tokens, greedy, nothing shared, pages shuffled. The
 wall time from token WARMUP of the sequence that started last to token WARMUP + STEPS, with the tokens on the host, over
-STEPS; the median of RUNS such figures. All sequences decode throughout. `top-p ms` is the same, of one run, with
+STEPS (in bursts, where some tokens come together, from and to the next that is the last of those); the median of RUNS
+such figures. All sequences decode throughout. `top-p ms` is the same, of one run, with
 temperature 0.8 and top-p 0.95; `device ms` is what of a step passes on the device, by its own clock.
 GB/s counts the least traffic: every weight once, every activation once, and the KV really read. `of read` is that
 over what this device reads at best, measured in the same run.
@@ -42,10 +43,10 @@ struct Protocol {
 };
 
 struct Run {
-  double step_ms = 0;     // (end - start) / steps
-  double median_ms = 0;   // of the single steps
-  double cpu_us = 0;      // of this thread, a step
-  int64_t kv_tokens = 0;  // read by attention, over all steps
+  double step_ms = 0;    // (end - start) / steps
+  double median_ms = 0;  // of the single steps
+  double cpu_us = 0;     // of this thread, a step
+  double kv_tokens = 0;  // read by attention, a step
 };
 
 struct ModeResult {
@@ -92,16 +93,20 @@ Run run_once(engine::Engine& engine, const DecodingOptions& options) {
   const double cpu_start = thread_cpu_seconds();
   const double start = now_seconds();
   double last = start;
-  for (int64_t i = 0; i < options.steps; ++i) {
-    decoding.step();
+  int64_t num_steps = 0;
+  int64_t kv_tokens = 0;
+  while (num_steps < options.steps) {
+    const int64_t count = decoding.step();
     const double now = now_seconds();
-    steps_ms.push_back((now - last) * 1e3);
+    steps_ms.insert(steps_ms.end(), count, (now - last) * 1e3 / static_cast<double>(count));
     last = now;
-    run.kv_tokens += decoding.kv_tokens();
+    num_steps += count;
+    kv_tokens += decoding.kv_tokens(count);
   }
-  const auto steps = static_cast<double>(options.steps);
+  const auto steps = static_cast<double>(num_steps);
   run.step_ms = (last - start) * 1e3 / steps;
   run.cpu_us = (thread_cpu_seconds() - cpu_start) * 1e6 / steps;
+  run.kv_tokens = static_cast<double>(kv_tokens) / steps;
   run.median_ms = median(steps_ms);
   return run;
 }
@@ -121,8 +126,7 @@ ModeResult run_mode(Bench& bench, const Protocol& protocol, runtime::Graphs grap
     result.runs_ms.push_back(run.step_ms);
     singles.push_back(run.median_ms);
     cpu_us.push_back(run.cpu_us);
-    result.kv_tokens_per_step =
-        static_cast<double>(run.kv_tokens) / static_cast<double>(decoding.steps);
+    result.kv_tokens_per_step = run.kv_tokens;
     result.walked = walked(engine);
   }
   result.median_single_ms = median(singles);
@@ -224,6 +228,11 @@ void bench_decode(const Options& options) {
       open_bench(options.bench, load,
                  options.bench.context + traced(longest.decoding).max_tokens(load.limits));
   const Protocol plan = protocol(options, bench.device->kind());
+  if (bench.device->kind() == DeviceKind::kCpu && bench.loop.burst_steps > 1) {
+    fail(ErrorKind::kUsage,
+         "bursts cannot be timed on the CPU, which has run one when its launch returns: leave "
+         "--burst-steps out, or take --device cuda");
+  }
 
   std::vector<ModeResult> results;
   for (const Graphs graphs :

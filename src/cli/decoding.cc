@@ -16,13 +16,15 @@ constexpr uint64_t kKvSeed = 7;
 constexpr uint64_t kPageSeed = 11;
 constexpr uint64_t kTokenSeed = 13;
 constexpr int kSingleSteps = 20;
+// Steps of a burst that come together, at most: in warming up, and in what is timed.
+constexpr int64_t kMostAtOnce = 16;
 
 }  // namespace
 
 int64_t DecodingOptions::max_tokens(const runtime::Limits& limits) const {
   const int64_t prompt_tokens_per_step = std::max<int64_t>(1, limits.mixed_tokens() - batch);
   const int64_t prompt_steps = batch * context / prompt_tokens_per_step + 2;
-  return warmup_tokens + steps + prompt_steps;
+  return warmup_tokens + steps + prompt_steps + 2 * kMostAtOnce;
 }
 
 Decoding::Decoding(engine::Engine& engine, const DecodingOptions& options)
@@ -36,8 +38,7 @@ Decoding::Decoding(engine::Engine& engine, const DecodingOptions& options)
       fail(ErrorKind::kUsage, "{}", rejection->why);
     sequences_.push_back(std::get<engine::SequenceId>(added));
   }
-  wanted_ = options.warmup_tokens;
-  run_until(wanted_);
+  run_until(options.warmup_tokens);
 }
 
 Decoding::~Decoding() {
@@ -54,17 +55,19 @@ void Decoding::run_until(int64_t generated) {
   }
 }
 
-void Decoding::step() {
-  run_until(++wanted_);
+int64_t Decoding::step() {
+  const int64_t before = generated_;
+  run_until(before + 1);
   const int64_t tokens = engine_.last_plan().num_tokens();
   ENCORE_CHECK(tokens == batch_, "a decode step of {} tokens", tokens);
+  return generated_ - before;
 }
 
-int64_t Decoding::kv_tokens() const {
-  int64_t sum = 0;
+int64_t Decoding::kv_tokens(int64_t steps) const {
+  int64_t last = 0;
   for (const sched::Run& run : engine_.last_plan().runs)
-    sum += run.first + run.count;
-  return sum;
+    last += run.first + run.count;
+  return steps * last - batch_ * steps * (steps - 1) / 2;
 }
 
 Trace trace_steps(Tracer& tracer, Decoding& decoding, int64_t num_steps) {

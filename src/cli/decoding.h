@@ -36,10 +36,11 @@ class Decoding {
   Decoding(const Decoding&) = delete;
   Decoding& operator=(const Decoding&) = delete;
 
-  // One more token of every sequence, on the host.
-  void step();
-  // Tokens whose K and V attention read in the last step.
-  [[nodiscard]] int64_t kv_tokens() const;
+  // One more token of every sequence, on the host; in a burst as many as come together. Returns how
+  // many.
+  int64_t step();
+  // Tokens whose K and V attention read in the last so many steps.
+  [[nodiscard]] int64_t kv_tokens(int64_t steps) const;
 
  private:
   void run_until(int64_t generated);
@@ -48,7 +49,6 @@ class Decoding {
   int64_t batch_;
   std::vector<engine::SequenceId> sequences_;
   int64_t generated_ = 0;  // by the sequence that started last
-  int64_t wanted_ = 0;     // of it, by steps so far
 };
 
 // `num_steps` of them, traced, after a few that warm the tracer up.

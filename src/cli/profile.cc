@@ -57,16 +57,17 @@ void time_steps(Bench& bench, FilledKv& kv, const DecodingOptions& options, int6
   Decoding decoding(engine, options);
   std::vector<double> steps_us;
   const double cpu_start = thread_cpu_seconds();
-  for (int64_t i = 0; i < steps; ++i) {
+  while (std::ssize(steps_us) < steps) {
     const double start = now_seconds();
-    decoding.step();
-    steps_us.push_back((now_seconds() - start) * 1e6);
+    const int64_t count = decoding.step();
+    steps_us.insert(steps_us.end(), count,
+                    (now_seconds() - start) * 1e6 / static_cast<double>(count));
   }
   profile.step_us = median(steps_us);
   profile.walked = walked(engine);
   if (bench.device->kind() == DeviceKind::kCpu) return;
   profile.enqueue_us = single.enqueue_us;
-  profile.cpu_us = (thread_cpu_seconds() - cpu_start) * 1e6 / static_cast<double>(steps);
+  profile.cpu_us = (thread_cpu_seconds() - cpu_start) * 1e6 / static_cast<double>(steps_us.size());
 }
 
 StepTimes trace_mode(Bench& bench, Tracer& tracer, const DecodingOptions& options, int64_t steps,

@@ -9,6 +9,9 @@
 namespace encore::engine {
 namespace {
 
+// How long the tokens of a burst may lie unread: what nobody who reads along minds.
+constexpr auto kBetweenLooks = std::chrono::milliseconds(25);
+
 sched::SchedulerLimits scheduler_limits(const runtime::Limits& limits) {
   return {limits.max_num_tokens, limits.max_batch_size, limits.max_mixed_tokens, limits.max_q};
 }
@@ -184,7 +187,8 @@ void Engine::land() {
   if (flights_.front().is_burst) return land_burst();
   const Flight& oldest = flights_.front();
   const bool is_last = flights_.size() == 1;
-  model_.executor().wait_published({oldest.first, oldest.choice, is_last});
+  model_.executor().wait_published(
+      {.number = oldest.first, .choice = oldest.choice, .is_last = is_last});
   read_step();
   if (options_.step_log != nullptr) log(oldest);
   flights_.pop_front();
@@ -193,9 +197,17 @@ void Engine::land() {
 void Engine::land_burst() {
   runtime::Executor& executor = model_.executor();
   const Flight& burst = flights_.front();
-  const auto next = burst.first + static_cast<runtime::StepNumber>(burst.num_read);
-  if (executor.wait_published({next, burst.choice, false, burst.ended.get()})) {
+  const auto first = burst.first + static_cast<runtime::StepNumber>(burst.num_read);
+  const int64_t num_steps = steps_per_look(burst);
+  const auto last = first + static_cast<runtime::StepNumber>(num_steps - 1);
+  const bool all = executor.wait_published({.number = last,
+                                            .choice = burst.choice,
+                                            .num_steps = num_steps,
+                                            .end = burst.ended.get()});
+  const auto end = all ? last + 1 : executor.ring().published();
+  for (auto step = first; runtime::is_before(step, end); ++step)
     read_step();
+  if (runtime::is_before(first, end)) {
     if (!burst.is_interrupted) executor.ring().run_until(burst_end(burst));
     return;
   }
@@ -206,9 +218,22 @@ void Engine::land_burst() {
   flights_.pop_front();
 }
 
+int64_t Engine::steps_ahead() const {
+  return std::min(options_.burst_steps, model_.executor().ring().capacity() / 2);
+}
+
 runtime::StepNumber Engine::burst_end(const Flight& burst) const {
-  const int64_t ahead = std::min(options_.burst_steps, model_.executor().ring().capacity() / 2);
-  return burst.first + static_cast<runtime::StepNumber>(burst.num_read + ahead);
+  return burst.first + static_cast<runtime::StepNumber>(burst.num_read + steps_ahead());
+}
+
+// No more than some sequence may still take: what ends before nobody would see.
+int64_t Engine::steps_per_look(const Flight& burst) const {
+  if (burst.is_interrupted) return 1;
+  int64_t most = 0;
+  for (const auto& [id, sequence] : sequences_)
+    most = std::max(most, sequence.max_tokens - sequence.num_tokens);
+  const int64_t in_time = model_.executor().steps_in(burst.choice, kBetweenLooks);
+  return std::max<int64_t>(1, std::min({in_time, steps_ahead() / 4, most}));
 }
 
 void Engine::interrupt_burst() {

@@ -63,7 +63,8 @@ struct EngineOptions {
   // for the host. Absent: where the device runs beside the host.
   std::optional<bool> overlap;
   // Where sequences only decode, launch them in bursts, which run up to so many steps ahead of what
-  // the host has read; needs ExecutorOptions::bursts.
+  // the host has read; needs ExecutorOptions::bursts. The host looks at a burst every 25 ms, or
+  // every few steps: a quarter of these at most.
   int64_t burst_steps = 1;
 };
 
@@ -82,8 +83,8 @@ class Engine {
   // Checks and queues a request.
   std::variant<SequenceId, Rejection> add(Request request);
   // Launches the next step and reads the tokens of the one that is due, if any: with overlap, that
-  // of the call before. Of a burst, the tokens of its next step. Calls `on_token` for each;
-  // it may add and abort. False when there was nothing to do.
+  // of the call before. Of a burst, the tokens of all steps since the last look. Calls `on_token`
+  // for each; it may add and abort. False when there was nothing to do.
   // Errors: kUsage while the model is asleep; nothing has happened then.
   bool step(const std::function<void(const Generated&)>& on_token);
   // Ends a sequence early. Unknown ids are ignored: it may just have finished.
@@ -133,8 +134,11 @@ class Engine {
   // Writes the inputs of `plan`.
   void pack(const sched::Plan& plan);
   [[nodiscard]] bool may_burst(const sched::Plan& plan) const;
-  // How far it may run by now.
+  // How many steps it may run ahead of the host, how far it may run by now, and how many steps the
+  // host waits for at once.
+  [[nodiscard]] int64_t steps_ahead() const;
   [[nodiscard]] runtime::StepNumber burst_end(const Flight& burst) const;
+  [[nodiscard]] int64_t steps_per_look(const Flight& burst) const;
   // Reads the oldest launch; its tokens are undelivered then.
   void land();
   void land_burst();

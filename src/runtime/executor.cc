@@ -188,7 +188,8 @@ bool Executor::wait_published(const AwaitedStep& step) {
   int looks = 0;
   bool has_ended = false;
   const auto is_published = [&] { return is_before(step.number, ring_.published()); };
-  pacer_.wait(step.choice.padded.tokens, step.is_last, [&] {
+  const Pacer::Awaited awaited{step.choice.padded.tokens, step.num_steps, step.is_last};
+  pacer_.wait(awaited, [&] {
     if (is_published() || has_ended) return true;
     if (looks++ == 0 || looks % looks_per_check > 0) return false;
     in_step(step.choice, [&] {

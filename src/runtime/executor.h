@@ -68,6 +68,7 @@ struct StepLengths {
 struct AwaitedStep {
   StepNumber number = 0;
   Choice choice;               // the step's, not that of one begun since: how long such steps take
+  int64_t num_steps = 1;       // since the one awaited before
   bool is_last = false;        // none is launched behind it
   const Event* end = nullptr;  // behind the work that should publish it; null: it will
 };
@@ -110,6 +111,10 @@ class Executor {
   // Waits until the step's tokens are in the ring, or the work before its `end` has run without it:
   // false then. Errors: kDevice when work failed instead.
   bool wait_published(const AwaitedStep& step);
+  // How many steps like that one are published in `time`, as far as is known: 1 at least.
+  [[nodiscard]] int64_t steps_in(const Choice& choice, Pacer::Clock::duration time) const {
+    return pacer_.steps_in(choice.padded.tokens, time);
+  }
   // The first `count` launches of the step that begin() readied, walked as `mode` walks; what
   // `mode` replays and was not recorded by itself is recorded for this call. Waits. How `encore
   // bisect` finds where two modes part.

@@ -47,16 +47,25 @@ Pacer::Time Pacer::real_time() {
           }};
 }
 
-void Pacer::wait(int64_t key, bool is_last, const std::function<bool()>& done) {
+int64_t Pacer::steps_in(int64_t key, Duration time) const {
+  const auto kind = kinds_.find(key);
+  if (kind == kinds_.end() || kind->second.took == kUnknown) return 1;
+  return std::max<int64_t>(1, time / kind->second.took);
+}
+
+void Pacer::wait(const Awaited& awaited, const std::function<bool()>& done) {
   const auto start = time_.now();
-  Kind& kind = kinds_[key];
-  const Duration took = kind.took;
-  if (done()) return sleep_through(kind, start);
+  const bool is_last = awaited.is_last;
+  Kind& kind = kinds_[awaited.key];
+  const Duration took = awaited.num_steps * kind.took;
+  if (done()) return sleep_through(kind, awaited.num_steps, start);
   // Should it have ended, it began late, or takes longer than it did.
   const bool is_predictable = took != kUnknown && (is_last || ended_ + took >= start);
   if (is_last || !is_predictable) see(start);
-  const auto expected = ended_ + (is_predictable ? took : Duration(0));
+  // When the first of several began late, too, the last does not end before that.
+  const auto expected = ended_ + (is_predictable ? took : took - kind.took);
   Duration pause = std::max(slack(took), kind.differs / 4);
+  if (expected > start && !is_predictable) time_.sleep_until(std::min(expected, start + kLongest));
   if (is_predictable) {
     auto look = expected - 2 * kind.differs;
     if (is_last) {
@@ -66,42 +75,45 @@ void Pacer::wait(int64_t key, bool is_last, const std::function<bool()>& done) {
       look += slack(took) - early(took, num_slept_through_);
     }
     time_.sleep_until(std::min(look, start + kLongest));
-    if (done()) return sleep_through(kind, time_.now());
+    if (done()) return sleep_through(kind, awaited.num_steps, time_.now());
   }
   auto now = time_.now();
   do {
     time_.sleep_until(now + std::max(pause, (now - expected) / 16));
     now = time_.now();
   } while (!done());
-  if (is_predictable || took == kUnknown) learn(kind, now);
+  if (is_predictable || took == kUnknown) learn(kind, awaited.num_steps, now);
   see(now);
 }
 
 void Pacer::see(Clock::time_point time) {
   ended_ = seen_at_ = time;
   predicted_ = {};
+  num_unseen_ = 0;
   num_slept_through_ = 0;
 }
 
-void Pacer::sleep_through(Kind& kind, Clock::time_point now) {
-  ended_ = std::min(ended_ + kind.took, now);
-  predicted_ += kind.took;
+void Pacer::sleep_through(Kind& kind, int64_t num_steps, Clock::time_point now) {
+  const Duration took = num_steps * kind.took;
+  ended_ = std::min(ended_ + took, now);
+  predicted_ += took;
+  num_unseen_ += num_steps;
   ++num_slept_through_;
   // All that can be learned of its end is that it was not later than now.
   const Duration too_long = predicted_ - (now - seen_at_);
   if (too_long <= Duration(0)) return;
   predicted_ -= too_long;
-  adjust(kind, -too_long, num_slept_through_);
+  adjust(kind, -too_long, num_unseen_);
 }
 
-void Pacer::learn(Kind& kind, Clock::time_point end) const {
+void Pacer::learn(Kind& kind, int64_t num_steps, Clock::time_point end) const {
   if (kind.took == kUnknown) {
-    kind.took = std::min(end - ended_, kLongest);
+    kind.took = std::min((end - ended_) / num_steps, kLongest);
     kind.differs = kind.took / 16;
     return;
   }
-  const Duration error = end - seen_at_ - predicted_ - kind.took;
-  const int64_t num_steps = num_slept_through_ + 1;
+  const Duration error = end - seen_at_ - predicted_ - num_steps * kind.took;
+  num_steps += num_unseen_;
   adjust(kind, error, num_steps);
   const Duration differs = std::min(std::chrono::abs(error / num_steps), kind.took);
   kind.differs += (differs - kind.differs) / 8;

@@ -26,10 +26,20 @@ class Pacer {
 
   explicit Pacer(Time time = real_time()) : time_(std::move(time)) {}
 
-  // Returns once `done` says so; it may throw. Steps with one key take about the same time.
-  // `is_last`: no other is launched behind it, so the device waits for the host to see its end.
-  // Others follow each other without a gap when the host keeps up.
-  void wait(int64_t key, bool is_last, const std::function<bool()>& done);
+  // What is waited for: the last of so many steps, of which nobody looks at the others. Steps with
+  // one key take about the same time.
+  struct Awaited {
+    int64_t key = 0;
+    int64_t num_steps = 1;
+    // No other is launched behind it, so the device waits for the host to see its end. Others
+    // follow each other without a gap when the host keeps up.
+    bool is_last = false;
+  };
+  // Returns once `done` says so; it may throw.
+  void wait(const Awaited& awaited, const std::function<bool()>& done);
+  // How many steps of that key follow each other in `time`; 1 while that is not known, and at
+  // least.
+  [[nodiscard]] int64_t steps_in(int64_t key, Clock::duration time) const;
 
  private:
   // Steps of one kind.
@@ -40,19 +50,20 @@ class Pacer {
 
   // The last step ended, or one begins, at that time, not just as predicted.
   void see(Clock::time_point time);
-  // A step of that kind ended before now, unseen.
-  void sleep_through(Kind& kind, Clock::time_point now);
-  // A step of that kind was seen to end.
-  void learn(Kind& kind, Clock::time_point end) const;
+  // So many steps of that kind ended before now, unseen.
+  void sleep_through(Kind& kind, int64_t num_steps, Clock::time_point now);
+  // The last of so many steps of that kind was seen to end.
+  void learn(Kind& kind, int64_t num_steps, Clock::time_point end) const;
   // So many steps, of which `kind` is the last one's, took so much longer than predicted.
   static void adjust(Kind& kind, Clock::duration error, int64_t num_steps);
 
   Time time_;
   std::map<int64_t, Kind> kinds_;
-  Clock::time_point ended_;      // the last step, as far as we know
-  Clock::time_point seen_at_;    // the last time that we saw one end
-  Clock::duration predicted_{};  // for the steps since then
-  int64_t num_slept_through_ = 0;
+  Clock::time_point ended_;        // the last step, as far as we know
+  Clock::time_point seen_at_;      // the last time that we saw one end
+  Clock::duration predicted_{};    // for the steps since then
+  int64_t num_unseen_ = 0;         // steps since then
+  int64_t num_slept_through_ = 0;  // waits since then
 };
 
 }  // namespace encore::runtime

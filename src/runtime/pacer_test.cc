@@ -49,8 +49,20 @@ class Loop {
   void fall_behind(int64_t steps, Pacer::Clock::duration step) {
     for (int64_t i = 0; i < steps; ++i) {
       now_ += step;
-      pacer_.wait(1, false, [] { return true; });
+      pacer_.wait({.key = 1}, [] { return true; });
     }
+  }
+  // Steps that run on without the host, which waits for the last of each group.
+  void run_groups(int groups, int64_t steps, Pacer::Clock::duration step) {
+    auto end = now_;
+    for (int i = 0; i < groups; ++i) {
+      end += steps * step;
+      pacer_.wait({.key = 1, .num_steps = steps}, [&] { return now_ >= end; });
+      late_ += now_ - end;
+    }
+  }
+  [[nodiscard]] int64_t steps_in(Pacer::Clock::duration time) const {
+    return pacer_.steps_in(1, time);
   }
   void idle(Pacer::Clock::duration time) { now_ += time; }
   int take_sleeps() { return std::exchange(sleeps_, 0); }
@@ -80,7 +92,7 @@ class Loop {
       const int64_t key = launched.key;
       const bool is_last = i + 1 == steps;
       if (!is_last) launch(i + 1);
-      pacer_.wait(key, is_last, [&] { return now_ >= end; });
+      pacer_.wait({.key = key, .is_last = is_last}, [&] { return now_ >= end; });
       late_ += now_ - end;
     }
     return {work, launched_until - start - work};
@@ -121,6 +133,22 @@ TEST(Pacer, FollowsStepsThatBecomeLongerOrShorter) {
   for (const microseconds step : {microseconds(6000), microseconds(9000), microseconds(1000)}) {
     EXPECT_LE(loop.run(100, step), milliseconds(40)) << "steps of " << step.count() << " us";
     expect_one_sleep_a_step(loop, 100, step, 150);
+  }
+}
+
+TEST(Pacer, SleepsAboutOnceForAGroupOfSteps) {
+  Loop loop;
+  EXPECT_EQ(loop.steps_in(milliseconds(25)), 1) << "nothing is known yet";
+  loop.run(20, microseconds(1500));
+  EXPECT_NEAR(loop.steps_in(milliseconds(25)), 16, 1);
+  EXPECT_EQ(loop.steps_in(microseconds(100)), 1);
+  for (const int64_t steps : {16, 3, 1}) {
+    loop.run_groups(2, steps, microseconds(1500));
+    loop.take_sleeps();
+    loop.take_late();
+    loop.run_groups(50, steps, microseconds(1500));
+    EXPECT_LE(loop.take_sleeps(), 75) << steps;
+    EXPECT_LE(loop.take_late() / 50, microseconds(20 + steps * 1500 / 50)) << steps;
   }
 }
 
@@ -174,10 +202,10 @@ TEST(Pacer, LooksUntilItIsDoneAndLetsErrorsThrough) {
   Pacer pacer;
   for (int round = 0; round < 3; ++round) {
     int looks = 0;
-    pacer.wait(1, false, [&] { return ++looks == 4; });
+    pacer.wait({.key = 1}, [&] { return ++looks == 4; });
     EXPECT_EQ(looks, 4);
   }
-  EXPECT_THROW(pacer.wait(1, false, []() -> bool { fail(ErrorKind::kDevice, "gone"); }), Error);
+  EXPECT_THROW(pacer.wait({.key = 1}, []() -> bool { fail(ErrorKind::kDevice, "gone"); }), Error);
 }
 
 }  // namespace
