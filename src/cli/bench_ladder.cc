@@ -25,8 +25,8 @@ constexpr size_t kPlotWidth = 40;
 
 constexpr const char* kFooter =
     R"(Every bucket of the decode ladder up to --max-batch-size, its recording replayed back to back: the device's time a
-step, the median of RUNS samples of several replays. The KV is full of random numbers, the pages lie anywhere, and each
-sequence has CONTEXT tokens before its new one. The floor is the sum over the ops of the longer of bytes / what this
+step, the median of RUNS samples of several replays, taken of all buckets in turn. The KV is full of random numbers, the
+pages lie anywhere, and each sequence has CONTEXT tokens before its new one. The floor is the sum over the ops of the longer of bytes / what this
 device reads at best, measured in the same run, and FLOPs / what it computes at best, where that is known.
 `step` is the change of time against the bucket before, `ratio` that of time over floor.)";
 
@@ -53,13 +53,12 @@ engine::LoadOptions ladder_load_options(const Options& options) {
   return load;
 }
 
-BucketTime time_bucket(Bench& bench, FilledKv& kv, const Options& options, int64_t bucket) {
+// One sample: of the steps after the one that copies the inputs. Units: microseconds a step.
+double sample_bucket(Bench& bench, FilledKv& kv, int64_t context, int64_t bucket) {
   runtime::Executor& executor = bench.model->executor();
-  const int64_t context = options.bench.context;
-  const int runs = num_runs(options, bench.device->kind());
   const int replays = replays_per_sample(bench.device->kind());
   // Each replay is the next step of the same sequences: their mean context is `context`.
-  const int64_t steps = 1 + runs * replays;
+  const int64_t steps = 1 + replays;
   const int64_t first = std::max<int64_t>(1, context - steps / 2);
   const runtime::Choice choice = kv.begin(bucket, first, steps);
   const Recording* recording = executor.recordings().full(bucket, 1);
@@ -67,23 +66,37 @@ BucketTime time_bucket(Bench& bench, FilledKv& kv, const Options& options, int64
     fail(ErrorKind::kUnsupported, "{} sequences have no full recording: {}", bucket,
          name(choice.reason));
   }
+  const auto began = bench.device->create_event();
+  const auto ended = bench.device->create_event();
   executor.launch({1, first + 1});
-  std::vector<std::unique_ptr<Event>> events;
-  for (int run = 0; run <= runs; ++run) {
-    events.push_back(bench.device->create_event());
-    executor.stream().record(*events.back());
-    for (int i = 0; i < replays && run < runs; ++i)
-      executor.stream().replay(*recording);
-  }
+  executor.stream().record(*began);
+  for (int i = 0; i < replays; ++i)
+    executor.stream().replay(*recording);
+  executor.stream().record(*ended);
   executor.synchronize();
-  std::vector<double> times_us;
-  for (int run = 0; run < runs; ++run)
-    times_us.push_back(events[run + 1]->milliseconds_since(*events[run]) * 1e3 / replays);
+  return ended->milliseconds_since(*began) * 1e3 / replays;
+}
 
-  const auto& graph = executor.program().graph;
+// All buckets in turn, once for each run: what changes meanwhile, such as a clock that follows the
+// power, then shows in all of them alike, and not as a step from one to the next.
+std::vector<BucketTime> time_buckets(Bench& bench, const Options& options) {
+  FilledKv kv(*bench.model);
+  const std::vector<int64_t>& buckets = bench.model->executor().coverage().sequences.sizes();
+  const int64_t context = options.bench.context;
+  std::vector<std::vector<double>> samples(buckets.size());
+  for (int run = 0; run < num_runs(options, bench.device->kind()); ++run) {
+    for (size_t i = 0; i < buckets.size(); ++i)
+      samples[i].push_back(sample_bucket(bench, kv, context, buckets[i]));
+  }
+  const auto& graph = bench.model->executor().program().graph;
   const Rates best = rates(bench.device->kind(), bench.read_bandwidth);
-  return {bucket, median(times_us),
-          floor_us(node_floors(graph, choice.padded, bucket * (context + 1), best))};
+  std::vector<BucketTime> times;
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    const ir::Sizes sizes{buckets[i], buckets[i]};
+    times.push_back({buckets[i], median(samples[i]),
+                     floor_us(node_floors(graph, sizes, buckets[i] * (context + 1), best))});
+  }
+  return times;
 }
 
 // As long as the time, the floor's part of it darker.
@@ -146,15 +159,11 @@ std::string summary_text(const std::vector<BucketTime>& times) {
 void bench_ladder(Options options) {
   const engine::LoadOptions load = ladder_load_options(options);
   options.bench.batch = load.limits.max_batch_size;
-  // Recordings may advance the sequences: replays of one bucket, and a page to spare.
+  // Replays advance the sequences: those of a sample, and a page to spare.
   const int64_t longest =
-      options.bench.context + 1 + 8 * (num_runs(options, DeviceKind::kCuda) + 2);
+      options.bench.context + 1 + 2 * int64_t{replays_per_sample(DeviceKind::kCuda)};
   Bench bench = open_bench(options.bench, load, longest);
-  FilledKv kv(*bench.model);
-  std::vector<BucketTime> times;
-  for (const int64_t bucket : bench.model->executor().coverage().sequences.sizes()) {
-    times.push_back(time_bucket(bench, kv, options, bucket));
-  }
+  const std::vector<BucketTime> times = time_buckets(bench, options);
   const std::string floor = rates_text(rates(bench.device->kind(), bench.read_bandwidth));
   const std::string what =
       fmt::format("{}, {} tokens of context, on {}",

@@ -165,16 +165,21 @@ int64_t shared_bytes(const Product& product) {
   return kMostSharedBytes;
 }
 
-// What copying x for each tile costs a step beside the product's own time, in microseconds: steps
-// of many sequences are short of power. Found in steps of an 8B, which are 2 % faster for it with
-// 120 and 128 sequences, 0.5 to 1.5 % with 40 to 64 and no slower between. With fewer there is
-// power enough.
+// What a way to cut a product costs a step beside the product's own time, in microseconds: steps of
+// many sequences are short of power, and x copied for each tile takes some, as do products of
+// outputs that a tile does not have. Joules: of products as measured, of copies as steps of an 8B
+// with 40 to 128 sequences are fastest. With fewer there is power enough.
 double power_us(const Product& product, const FewRowTiling& t) {
   constexpr int64_t kFewestRows = 33;
-  constexpr double kBytesPerUs = 12e6;
+  constexpr double kJoulesPerByte = 30e-12;
+  constexpr double kJoulesPerOperation = 0.5e-12;
+  constexpr double kWatts = 565;  // beside what multiprocessors take that do nothing
   if (product.rows < kFewestRows) return 0;
-  const int64_t bytes_of_x = 2 * product.rows * product.columns;
-  return static_cast<double>(div_up(product.outputs, t.tile_outputs) * bytes_of_x) / kBytesPerUs;
+  const int64_t tiles = div_up(product.outputs, t.tile_outputs);
+  const int64_t outputs = tiles * round_up(t.tile_outputs, kProductOutputs);
+  const auto bytes = static_cast<double>(2 * tiles * product.rows * product.columns);
+  const auto operations = static_cast<double>(2 * outputs * product.rows * product.columns);
+  return (bytes * kJoulesPerByte + operations * kJoulesPerOperation) / kWatts * 1e6;
 }
 
 // How a shape is cut, in what depends on its tiling; a function of the shape alone, for one chip.
