@@ -157,8 +157,8 @@ struct Consumer {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const auto let_go = [&](const Slot& weights, const Slot& x) {
       if (lane != 0) return;
-      arrive(layout.weights.empty(weights.stage));
-      arrive(layout.x.empty(x.stage));
+      arrive(layout.weights.empty(weights.number));
+      arrive(layout.x.empty(x.number));
     };
     const uint32_t part_offset = static_cast<uint32_t>(warpgroup) * kOutputs * kBoxRowBytes;
     const Peer peer(*this);
@@ -177,10 +177,10 @@ struct Consumer {
       bool last = false;
       do {
         last = work.ends_tile();
-        wait_for_phase(layout.weights.full(weights.stage), weights.parity);
-        wait_for_phase(layout.x.full(x.stage), x.parity);
-        part.add(layout.weights.stage(weights.stage) + part_offset, layout.weights.box_bytes,
-                 layout.x.stage(x.stage), layout.x.box_bytes, args.stage_boxes);
+        wait_for_phase(layout.weights.full(weights.number), weights.parity);
+        wait_for_phase(layout.x.full(x.number), x.parity);
+        part.add(layout.weights.stage(weights.number) + part_offset, layout.weights.box_bytes,
+                 layout.x.stage(x.number), layout.x.box_bytes, args.stage_boxes);
         wait_for_products<kOverlaps ? 1 : 0>();
         if (!kOverlaps) {
           let_go(weights, x);
@@ -190,8 +190,8 @@ struct Consumer {
         last_weights = weights;
         last_x = x;
         first = false;
-        weights.next(layout.weights.num_stages);
-        x.next(layout.x.num_stages);
+        weights.advance(layout.weights.num_stages);
+        x.advance(layout.x.num_stages);
         work.next();
       } while (!last);
       if (kOverlaps) {

@@ -106,18 +106,6 @@ struct Work {
   }
 };
 
-// A stage of a ring, and how often the ring has gone round.
-struct Slot {
-  uint32_t stage = 0;
-  uint32_t parity = 0;
-
-  __device__ __forceinline__ void next(uint32_t num_stages) {
-    if (++stage < num_stages) return;
-    stage = 0;
-    parity ^= 1U;
-  }
-};
-
 // Calls `copy(i, place)` for each copy that fills a stage with a step's columns of the rows from
 // `row` on; `place` is where a tensor map finds them.
 template <class Args, class Copy>
@@ -145,10 +133,10 @@ struct WeightProducer {
   int num_asked = 0;
 
   __device__ __forceinline__ void copy() {
-    const uint32_t full = ring.full(target.stage);
+    const uint32_t full = ring.full(target.number);
     arrive_expecting(full, ring.stage_bytes);
     for_each_copy(args, work.step, work.tile * args.tile_outputs, [&](uint32_t i, int3 place) {
-      const uint32_t box = ring.stage(target.stage) + i * ring.box_bytes;
+      const uint32_t box = ring.stage(target.number) + i * ring.box_bytes;
       if (args.out.silu_mul) {
         copy_pairs_once(box, args.weight, place, full);
       } else {
@@ -156,7 +144,7 @@ struct WeightProducer {
       }
     });
     work.next();
-    target.next(ring.num_stages);
+    target.advance(ring.num_stages);
     ++num_asked;
   }
   // Before the launches before have ended.
@@ -166,10 +154,10 @@ struct WeightProducer {
   }
   __device__ __forceinline__ void run() {
     while (!work.done()) {
-      wait_for_phase(ring.full(landed.stage), landed.parity);
-      landed.next(ring.num_stages);
+      wait_for_phase(ring.full(landed.number), landed.parity);
+      landed.advance(ring.num_stages);
       if (num_asked >= static_cast<int>(ring.num_stages)) {
-        wait_for_phase(ring.empty(target.stage), target.parity ^ 1U);
+        wait_for_phase(ring.empty(target.number), target.parity ^ 1U);
       }
       copy();
     }
@@ -186,15 +174,15 @@ struct XProducer {
 
   // Lets the target's phase wait for a step's x, which copy() then asks for.
   __device__ __forceinline__ void expect() const {
-    arrive_expecting(ring.full(target.stage), ring.stage_bytes);
+    arrive_expecting(ring.full(target.number), ring.stage_bytes);
   }
   __device__ __forceinline__ void copy() {
     for_each_copy(args, work.step, 0, [&](uint32_t box, int3 place) {
-      copy_box(ring.stage(target.stage) + box * ring.box_bytes, args.x, place,
-               ring.full(target.stage));
+      copy_box(ring.stage(target.number) + box * ring.box_bytes, args.x, place,
+               ring.full(target.number));
     });
     work.next();
-    target.next(ring.num_stages);
+    target.advance(ring.num_stages);
   }
   // `wait` returns when x is there. The first copy is all that follows at once.
   template <class Wait>
@@ -205,7 +193,7 @@ struct XProducer {
     if (!has_work) return;
     copy();
     for (uint32_t i = 1; !work.done(); ++i) {
-      if (i >= ring.num_stages) wait_for_phase(ring.empty(target.stage), target.parity ^ 1U);
+      if (i >= ring.num_stages) wait_for_phase(ring.empty(target.number), target.parity ^ 1U);
       expect();
       copy();
     }

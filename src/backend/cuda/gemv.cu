@@ -24,20 +24,20 @@ constexpr int64_t kMaxSharedBytes = 220 * kKilobyte;
 constexpr int kMinSlots = 4;
 // Slots under way before the first has been multiplied, at most: a load of x waits in line behind
 // them.
-constexpr int kWindow = 3;
+constexpr uint32_t kWindow = 3;
 
 // What the thread that copies weights does.
 template <typename T>
 __device__ __forceinline__ void stream_weights(const GemvArgs<T>& args, const CUtensorMap& weight,
                                                const Ring& ring) {
   SlotWalk<T> walk{args};
-  for (int slot = 0; slot < ring.num_slots && !walk.done(); ++slot, walk.next()) {
+  for (uint32_t slot = 0; slot < ring.num_slots && !walk.done(); ++slot, walk.next()) {
     if (slot >= kWindow) wait_for_phase(ring.full(slot - kWindow), 0);
     walk.copy(weight, ring, slot);
   }
-  for (Position next; !walk.done(); walk.next(), next.advance(ring.num_slots)) {
-    wait_for_phase(ring.empty(next.slot), next.parity);
-    walk.copy(weight, ring, next.slot);
+  for (Slot next; !walk.done(); walk.next(), next.advance(ring.num_slots)) {
+    wait_for_phase(ring.empty(next.number), next.parity);
+    walk.copy(weight, ring, next.number);
   }
 }
 
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kThreads, kLoads > 2 ? 1 : 2)
     }
   }
   Workers::meet();
-  Position next;
+  Slot next;
   products.multiply(args, part, ring, next, x, [&](int of_row, int output, float value) {
     store_output(args, of_row, output, value);
   });

@@ -30,7 +30,7 @@ namespace encore::cuda::gemv {
 struct Ring {
   uint32_t slots;
   uint32_t barriers;
-  int num_slots;
+  uint32_t num_slots;
 
   static __host__ __device__ constexpr int64_t bytes(int64_t num_slots) {
     return num_slots * (kSlotBytes + 16);
@@ -39,33 +39,23 @@ struct Ring {
   __device__ __forceinline__ Ring(const uint8_t* shared, int num_slots)
       : slots(shared_address(shared)),
         barriers(slots + static_cast<uint32_t>(num_slots * kSlotBytes)),
-        num_slots(num_slots) {}
+        num_slots(static_cast<uint32_t>(num_slots)) {}
   // By one thread.
   __device__ __forceinline__ void init() const {
-    for (int i = 0; i < num_slots; ++i) {
+    for (uint32_t i = 0; i < num_slots; ++i) {
       init_barrier(full(i), 1);
       init_barrier(empty(i), kWarps);
     }
     publish_barriers();
   }
-  [[nodiscard]] __device__ __forceinline__ uint32_t at(int slot) const {
-    return slots + static_cast<uint32_t>(slot * kSlotBytes);
+  [[nodiscard]] __device__ __forceinline__ uint32_t at(uint32_t slot) const {
+    return slots + slot * static_cast<uint32_t>(kSlotBytes);
   }
-  [[nodiscard]] __device__ __forceinline__ uint32_t full(int slot) const {
-    return barriers + static_cast<uint32_t>(slot) * 16;
+  [[nodiscard]] __device__ __forceinline__ uint32_t full(uint32_t slot) const {
+    return barriers + slot * 16;
   }
-  [[nodiscard]] __device__ __forceinline__ uint32_t empty(int slot) const { return full(slot) + 8; }
-};
-
-// A slot, and how often the ring has gone round before it, modulo 2.
-struct Position {
-  int slot = 0;
-  uint32_t parity = 0;
-
-  __device__ __forceinline__ void advance(int num_slots) {
-    if (++slot < num_slots) return;
-    slot = 0;
-    parity ^= 1U;
+  [[nodiscard]] __device__ __forceinline__ uint32_t empty(uint32_t slot) const {
+    return full(slot) + 8;
   }
 };
 
@@ -89,7 +79,7 @@ struct SlotWalk {
   }
   // Fills a slot. What lies beyond the weight's columns arrives as zeros.
   __device__ __forceinline__ void copy(const CUtensorMap& weight, const Ring& ring,
-                                       int slot) const {
+                                       uint32_t slot) const {
     const int row = unit * kTileOutputs + tile * args.num_outputs;
     const uint32_t full = ring.full(slot);
     arrive_expecting(full, kSlotBytes);
@@ -185,7 +175,7 @@ class Products {
   // was written. Before x or the sums are written again, they meet.
   template <typename T, typename Put>
   __device__ __forceinline__ void multiply(const GemvArgs<T>& args, Part<kRows> part,
-                                           const Ring& ring, Position& next, const XRows<kRows>& x,
+                                           const Ring& ring, Slot& next, const XRows<kRows>& x,
                                            Put&& put) const {
     if (part.num_units == 0) return;
 #pragma unroll 1
@@ -212,7 +202,7 @@ class Products {
 
  private:
   template <typename T>
-  __device__ __forceinline__ void multiply_tile(int num_slots, const Ring& ring, Position& next,
+  __device__ __forceinline__ void multiply_tile(int num_slots, const Ring& ring, Slot& next,
                                                 const XRows<kRows>& x, uint32_t sum_at) const {
     Sums<T> sums;
     uint32_t x_at = x.lane_at();
@@ -223,14 +213,14 @@ class Products {
 #pragma unroll 1
     do {
       if (read != 0) let_go(read);
-      wait_for_phase(ring.full(next.slot), next.parity);
-      const uint32_t box = ring.at(next.slot) + box_at_;
+      wait_for_phase(ring.full(next.number), next.parity);
+      const uint32_t box = ring.at(next.number) + box_at_;
 #pragma unroll
       for (int j = 0; j < kBoxesPerWarp; ++j) {
         sums.add(box + static_cast<uint32_t>(j * kWarps * kBoxBytes), load_shared(x_at));
         x_at += XRows<kRows>::kNextBox;
       }
-      read = ring.empty(next.slot);
+      read = ring.empty(next.number);
       next.advance(ring.num_slots);
     } while (--num_slots > 0);
     const float total = sums.total();

@@ -81,6 +81,19 @@ __device__ __forceinline__ void wait_for_phase_of_cluster(uint32_t barrier, uint
       : "memory");
 }
 
+// A slot of a ring in shared memory, and how often the ring has gone round before it, modulo 2: the
+// parity that the phases of the slot's barriers have.
+struct Slot {
+  uint32_t number = 0;
+  uint32_t parity = 0;
+
+  __device__ __forceinline__ void advance(uint32_t num_slots) {
+    if (++number < num_slots) return;
+    number = 0;
+    parity ^= 1U;
+  }
+};
+
 // Fetches a map ahead of the first copy that uses it.
 __device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");

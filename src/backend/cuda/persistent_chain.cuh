@@ -124,20 +124,20 @@ __device__ __forceinline__ void meet_in_attention() {
 template <typename T>
 __device__ __forceinline__ void produce(const ChainArgs<T>& chain, const Layout<T>& layout) {
   const Ring ring(layout.ring, chain.num_slots);
-  Position next;
-  Position oldest;  // under way
+  Slot next;
+  Slot oldest;  // under way
   int under_way = 0;
   for (int s = 0; s < chain.num_stages; ++s) {
     const GemvArgs<T> args = layout.stages[s].gemv;  // without outputs: an attention
     for (SlotWalk<T> walk{args}; !walk.done(); walk.next()) {
       if (under_way == kWindow) {
-        wait_for_phase(ring.full(oldest.slot), oldest.parity);
+        wait_for_phase(ring.full(oldest.number), oldest.parity);
         oldest.advance(ring.num_slots);
       } else {
         ++under_way;
       }
-      wait_for_phase(ring.empty(next.slot), next.parity ^ 1U);
-      walk.copy(*layout.stages[s].weight, ring, next.slot);
+      wait_for_phase(ring.empty(next.number), next.parity ^ 1U);
+      walk.copy(*layout.stages[s].weight, ring, next.number);
       next.advance(ring.num_slots);
     }
   }
@@ -192,7 +192,7 @@ __device__ __forceinline__ void work(const ChainArgs<T>& chain, const Layout<T>&
   constexpr int kAtOnce = 2;  // loads of a row that is not normalized
   const Ring ring(layout.ring, chain.num_slots);
   const Products<1> products(layout.sums);
-  Position next;
+  Slot next;
   Passage<T> passage{chain};
   RowShare<kLoads> kept;  // the sum that the stages before have left
   for (int s = 0; s < chain.num_stages; ++s) {
