@@ -64,9 +64,8 @@ constexpr Option kOptions[] = {
      "host; auto: on a GPU"},
     {"burst_steps", &Options::burst_steps, "steps", "1", "", 1, 64,
      "Where all sequences decode, launch once and let the GPU run up to so many steps ahead of "
-     "what "
-     "the host has read, watching stop tokens and lengths itself; 1: no bursts, whose recordings "
-     "take eight times the memory"},
+     "what the host has read, watching stop tokens and lengths itself; the host reads every 25 ms, "
+     "or every quarter of these steps; 1: no bursts, whose recordings take eight times the memory"},
     {"max_batch_size", &Options::max_batch_size, "sequences", "what the request needs", "", 1,
      kMaxSequences, "Sequences in one step at most; recordings are made for the sizes up to it"},
     {"max_num_tokens", &Options::max_num_tokens, "tokens", "what the request needs", "", 1,
