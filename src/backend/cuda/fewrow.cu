@@ -1,10 +1,10 @@
-// linear with up to 128 rows. As in gemv.cu, most of the time goes into reading the weights, so the
+// linear with up to 192 rows. As in gemv.cu, most of the time goes into reading the weights, so the
 // kernel is a stream: one thread of each block keeps a ring of boxes of weights in flight, filled
 // before the launches before have ended, another a ring of boxes of x, and one or two warpgroups
 // multiply them.
 //
 // The operands are swapped: out^T [O, R] = weight [O, I] x^T [I, R]. Outputs are the 64 rows of a
-// tensor core's product, the rows of x its 16 to 128 columns in steps of 16, so few rows waste
+// tensor core's product, the rows of x its 16 to 192 columns in steps of 16, so few rows waste
 // nothing that matters.
 //
 // What counts on an H200, by measurement of what is left when a part is taken out:
@@ -19,6 +19,9 @@
 //   numbers of columns and outputs and on the padded number of rows alone.
 //   (x copied once into all blocks of a cluster that work on different tiles is no faster with two
 //   of them, not in steps that are short of power either, and with four chips leave blocks out.)
+//   (Sums exchanged through memory, as words that are their own flags, would let any number of
+//   blocks share a tile, wherever the chip places them. They take 0.5 to 3 us more than a
+//   cluster's, more than fewer copies of x and fuller chips bring.)
 // - A box of x has as many rows as x, rounded up to 8. The copy engine is slow where rows are not
 //   there: with boxes of 64 rows a layer of the 8B took 9 % longer for 40 rows than for 64.
 // - silu_mul as a launch of its own costs 0.4 to 2 us a layer. Here the rows of a tile are by turns
@@ -94,7 +97,10 @@ constexpr std::array kVariants = {
     variant<T, 64, 1, 1>(),  variant<T, 64, 1, 2>(),  variant<T, 64, 2, 2>(),
     variant<T, 80, 1, 1>(),  variant<T, 80, 1, 2>(),  // twice as high they would be slower
     variant<T, 96, 1, 1>(),  variant<T, 96, 1, 2>(),  variant<T, 112, 1, 1>(),
-    variant<T, 112, 1, 2>(), variant<T, 128, 1, 1>(), variant<T, 128, 1, 2>()};
+    variant<T, 112, 1, 2>(), variant<T, 128, 1, 1>(), variant<T, 128, 1, 2>(),
+    variant<T, 144, 1, 1>(), variant<T, 144, 1, 2>(), variant<T, 160, 1, 1>(),
+    variant<T, 160, 1, 2>(), variant<T, 176, 1, 1>(), variant<T, 176, 1, 2>(),
+    variant<T, 192, 1, 1>(), variant<T, 192, 1, 2>()};
 
 int padded_rows(int64_t rows) {
   for (const auto& variant : kVariants<__half>) {

@@ -9,7 +9,7 @@
 
 namespace encore::cuda {
 
-constexpr int64_t kMaxFewRows = 128;
+constexpr int64_t kMaxFewRows = 192;
 
 // Up to kMaxFewRows rows of bf16 or f16, everything read aligned to 16 bytes; output f32 or as the
 // input. All sizes that are padded to the same number of rows are cut alike, as the tuner found

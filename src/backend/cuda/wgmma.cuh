@@ -45,110 +45,101 @@ inline constexpr char kWgmmaType[] = ".bf16.bf16";
 template <>
 inline constexpr char kWgmmaType<__half>[] = ".f16.f16";
 
-// The operands of an instruction, 16 sums at a time and 8 at the end: inline assembly takes neither
-// arrays nor loops.
-#define ENCORE_SUMS_8(i)                                                                     \
+// The operands of an instruction: inline assembly takes neither arrays nor loops.
+#define ENCORE_EIGHT(i)                                                                      \
   "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3]), "+f"(sums[i + 4]), \
       "+f"(sums[i + 5]), "+f"(sums[i + 6]), "+f"(sums[i + 7])
-#define ENCORE_SUMS_16(i) ENCORE_SUMS_8(i), ENCORE_SUMS_8(i + 8)
-#define ENCORE_NAMES_0 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-#define ENCORE_NAMES_16 \
-  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define ENCORE_NAMES_32 \
-  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
-#define ENCORE_NAMES_48 \
-  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define ENCORE_NAMES_16_TO_23 "%16, %17, %18, %19, %20, %21, %22, %23"
-#define ENCORE_NAMES_32_TO_39 "%32, %33, %34, %35, %36, %37, %38, %39"
-#define ENCORE_NAMES_48_TO_55 "%48, %49, %50, %51, %52, %53, %54, %55"
+#define ENCORE_SUMS_8 ENCORE_EIGHT(0)
+#define ENCORE_SUMS_16 ENCORE_SUMS_8, ENCORE_EIGHT(8)
+#define ENCORE_SUMS_24 ENCORE_SUMS_16, ENCORE_EIGHT(16)
+#define ENCORE_SUMS_32 ENCORE_SUMS_24, ENCORE_EIGHT(24)
+#define ENCORE_SUMS_40 ENCORE_SUMS_32, ENCORE_EIGHT(32)
+#define ENCORE_SUMS_48 ENCORE_SUMS_40, ENCORE_EIGHT(40)
+#define ENCORE_SUMS_56 ENCORE_SUMS_48, ENCORE_EIGHT(48)
+#define ENCORE_SUMS_64 ENCORE_SUMS_56, ENCORE_EIGHT(56)
+#define ENCORE_SUMS_72 ENCORE_SUMS_64, ENCORE_EIGHT(64)
+#define ENCORE_SUMS_80 ENCORE_SUMS_72, ENCORE_EIGHT(72)
+#define ENCORE_SUMS_88 ENCORE_SUMS_80, ENCORE_EIGHT(80)
+#define ENCORE_SUMS_96 ENCORE_SUMS_88, ENCORE_EIGHT(88)
+#define ENCORE_NAMES_8 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define ENCORE_NAMES_16 ENCORE_NAMES_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define ENCORE_NAMES_24 ENCORE_NAMES_16 ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define ENCORE_NAMES_32 ENCORE_NAMES_24 ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define ENCORE_NAMES_40 ENCORE_NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define ENCORE_NAMES_48 ENCORE_NAMES_40 ", %40, %41, %42, %43, %44, %45, %46, %47"
+#define ENCORE_NAMES_56 ENCORE_NAMES_48 ", %48, %49, %50, %51, %52, %53, %54, %55"
+#define ENCORE_NAMES_64 ENCORE_NAMES_56 ", %56, %57, %58, %59, %60, %61, %62, %63"
+#define ENCORE_NAMES_72 ENCORE_NAMES_64 ", %64, %65, %66, %67, %68, %69, %70, %71"
+#define ENCORE_NAMES_80 ENCORE_NAMES_72 ", %72, %73, %74, %75, %76, %77, %78, %79"
+#define ENCORE_NAMES_88 ENCORE_NAMES_80 ", %80, %81, %82, %83, %84, %85, %86, %87"
+#define ENCORE_NAMES_96 ENCORE_NAMES_88 ", %88, %89, %90, %91, %92, %93, %94, %95"
+// `count` sums, and the numbers of the operands behind them.
+#define ENCORE_PRODUCT(rows, count, first, second, layout, type)              \
+  asm volatile("{\n.reg .b64 a, b;\nmov.b64 a, {%" #first ", %" #layout       \
+               "};\nmov.b64 b, {%" #second ", %" #layout                      \
+               "};\nwgmma.mma_async.sync.aligned.m64n" #rows "k16.f32%" #type \
+               " {" ENCORE_NAMES_##count "}, a, b, 1, 1, 1, 0, 0;\n}"         \
+               : ENCORE_SUMS_##count                                          \
+               : "r"(a), "r"(b), "n"(kRowLayout), "C"(kWgmmaType<T>))
 
 // sums [64, kRows] += a [64, 16] b [kRows, 16]^T, started. In lane l of the warpgroup's warp w,
 // sums[4 j + 2 h + i] is of row 16 w + 8 h + l / 4 and column 8 j + 2 (l % 4) + i.
 template <typename T, int kRows>
 __device__ __forceinline__ void start_product(float (&sums)[kRows / 2], uint32_t a, uint32_t b) {
   if constexpr (kRows == 16) {
-    asm volatile(
-        "{\n.reg .b64 a, b;\nmov.b64 a, {%8, %10};\nmov.b64 b, {%9, "
-        "%10};\nwgmma.mma_async.sync.aligned.m64n16k16.f32%11 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7}, "
-        "a, b, 1, 1, 1, 0, 0;\n}"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]), "+f"(sums[4]), "+f"(sums[5]),
-          "+f"(sums[6]), "+f"(sums[7])
-        : "r"(a), "r"(b), "n"(kRowLayout), "C"(kWgmmaType<T>));
+    ENCORE_PRODUCT(16, 8, 8, 9, 10, 11);
   } else if constexpr (kRows == 32) {
-    asm volatile(
-        "{\n.reg .b64 a, b;\nmov.b64 a, {%16, %18};\nmov.b64 b, {%17, "
-        "%18};\nwgmma.mma_async.sync.aligned.m64n32k16.f32%19 {" ENCORE_NAMES_0
-        "}, "
-        "a, b, 1, 1, 1, 0, 0;\n}"
-        : ENCORE_SUMS_16(0)
-        : "r"(a), "r"(b), "n"(kRowLayout), "C"(kWgmmaType<T>));
+    ENCORE_PRODUCT(32, 16, 16, 17, 18, 19);
   } else if constexpr (kRows == 48) {
-    asm volatile(
-        "{\n.reg .b64 a, b;\nmov.b64 a, {%24, %26};\nmov.b64 b, {%25, "
-        "%26};\nwgmma.mma_async.sync.aligned.m64n48k16.f32%27 {" ENCORE_NAMES_0
-        ", " ENCORE_NAMES_16_TO_23
-        "}, "
-        "a, b, 1, 1, 1, 0, 0;\n}"
-        : ENCORE_SUMS_16(0), ENCORE_SUMS_8(16)
-        : "r"(a), "r"(b), "n"(kRowLayout), "C"(kWgmmaType<T>));
+    ENCORE_PRODUCT(48, 24, 24, 25, 26, 27);
   } else if constexpr (kRows == 64) {
-    asm volatile(
-        "{\n.reg .b64 a, b;\nmov.b64 a, {%32, %34};\nmov.b64 b, {%33, "
-        "%34};\nwgmma.mma_async.sync.aligned.m64n64k16.f32%35 {" ENCORE_NAMES_0 ", " ENCORE_NAMES_16
-        "}, "
-        "a, b, 1, 1, 1, 0, 0;\n}"
-        : ENCORE_SUMS_16(0), ENCORE_SUMS_16(16)
-        : "r"(a), "r"(b), "n"(kRowLayout), "C"(kWgmmaType<T>));
+    ENCORE_PRODUCT(64, 32, 32, 33, 34, 35);
   } else if constexpr (kRows == 80) {
-    asm volatile(
-        "{\n.reg .b64 a, b;\nmov.b64 a, {%40, %42};\nmov.b64 b, {%41, "
-        "%42};\nwgmma.mma_async.sync.aligned.m64n80k16.f32%43 {" ENCORE_NAMES_0 ", " ENCORE_NAMES_16
-        ", " ENCORE_NAMES_32_TO_39
-        "}, "
-        "a, b, 1, 1, 1, 0, 0;\n}"
-        : ENCORE_SUMS_16(0), ENCORE_SUMS_16(16), ENCORE_SUMS_8(32)
-        : "r"(a), "r"(b), "n"(kRowLayout), "C"(kWgmmaType<T>));
+    ENCORE_PRODUCT(80, 40, 40, 41, 42, 43);
   } else if constexpr (kRows == 96) {
-    asm volatile(
-        "{\n.reg .b64 a, b;\nmov.b64 a, {%48, %50};\nmov.b64 b, {%49, "
-        "%50};\nwgmma.mma_async.sync.aligned.m64n96k16.f32%51 {" ENCORE_NAMES_0 ", " ENCORE_NAMES_16
-        ", " ENCORE_NAMES_32
-        "}, "
-        "a, b, 1, 1, 1, 0, 0;\n}"
-        : ENCORE_SUMS_16(0), ENCORE_SUMS_16(16), ENCORE_SUMS_16(32)
-        : "r"(a), "r"(b), "n"(kRowLayout), "C"(kWgmmaType<T>));
+    ENCORE_PRODUCT(96, 48, 48, 49, 50, 51);
   } else if constexpr (kRows == 112) {
-    asm volatile(
-        "{\n.reg .b64 a, b;\nmov.b64 a, {%56, %58};\nmov.b64 b, {%57, "
-        "%58};\nwgmma.mma_async.sync.aligned.m64n112k16.f32%59 {" ENCORE_NAMES_0
-        ", " ENCORE_NAMES_16 ", " ENCORE_NAMES_32 ", " ENCORE_NAMES_48_TO_55
-        "}, "
-        "a, b, 1, 1, 1, 0, 0;\n}"
-        : ENCORE_SUMS_16(0), ENCORE_SUMS_16(16), ENCORE_SUMS_16(32), ENCORE_SUMS_8(48)
-        : "r"(a), "r"(b), "n"(kRowLayout), "C"(kWgmmaType<T>));
+    ENCORE_PRODUCT(112, 56, 56, 57, 58, 59);
   } else if constexpr (kRows == 128) {
-    asm volatile(
-        "{\n.reg .b64 a, b;\nmov.b64 a, {%64, %66};\nmov.b64 b, {%65, "
-        "%66};\nwgmma.mma_async.sync.aligned.m64n128k16.f32%67 {" ENCORE_NAMES_0
-        ", " ENCORE_NAMES_16 ", " ENCORE_NAMES_32 ", " ENCORE_NAMES_48
-        "}, "
-        "a, b, 1, 1, 1, 0, 0;\n}"
-        : ENCORE_SUMS_16(0), ENCORE_SUMS_16(16), ENCORE_SUMS_16(32), ENCORE_SUMS_16(48)
-        : "r"(a), "r"(b), "n"(kRowLayout), "C"(kWgmmaType<T>));
+    ENCORE_PRODUCT(128, 64, 64, 65, 66, 67);
+  } else if constexpr (kRows == 144) {
+    ENCORE_PRODUCT(144, 72, 72, 73, 74, 75);
+  } else if constexpr (kRows == 160) {
+    ENCORE_PRODUCT(160, 80, 80, 81, 82, 83);
+  } else if constexpr (kRows == 176) {
+    ENCORE_PRODUCT(176, 88, 88, 89, 90, 91);
+  } else if constexpr (kRows == 192) {
+    ENCORE_PRODUCT(192, 96, 96, 97, 98, 99);
   } else {
     static_assert(kRows == 0, "no such product");
   }
 }
 
-#undef ENCORE_SUMS_16
+#undef ENCORE_PRODUCT
+#undef ENCORE_EIGHT
 #undef ENCORE_SUMS_8
-#undef ENCORE_NAMES_0
+#undef ENCORE_NAMES_8
+#undef ENCORE_SUMS_16
 #undef ENCORE_NAMES_16
+#undef ENCORE_SUMS_24
+#undef ENCORE_NAMES_24
+#undef ENCORE_SUMS_32
 #undef ENCORE_NAMES_32
+#undef ENCORE_SUMS_40
+#undef ENCORE_NAMES_40
+#undef ENCORE_SUMS_48
 #undef ENCORE_NAMES_48
-#undef ENCORE_NAMES_16_TO_23
-#undef ENCORE_NAMES_32_TO_39
-#undef ENCORE_NAMES_48_TO_55
+#undef ENCORE_SUMS_56
+#undef ENCORE_NAMES_56
+#undef ENCORE_SUMS_64
+#undef ENCORE_NAMES_64
+#undef ENCORE_SUMS_72
+#undef ENCORE_NAMES_72
+#undef ENCORE_SUMS_80
+#undef ENCORE_NAMES_80
+#undef ENCORE_SUMS_88
+#undef ENCORE_NAMES_88
+#undef ENCORE_SUMS_96
+#undef ENCORE_NAMES_96
 
 }  // namespace encore::cuda
