@@ -26,8 +26,9 @@ constexpr size_t kPlotWidth = 40;
 constexpr const char* kFooter =
     R"(Every bucket of the decode ladder up to --max-batch-size, its recording replayed back to back: the device's time a
 step, the median of RUNS samples of several replays, taken of all buckets in turn. The KV is full of random numbers, the
-pages lie anywhere, and each sequence has CONTEXT tokens before its new one. The floor is the sum over the ops of the longer of bytes / what this
-device reads at best, measured in the same run, and FLOPs / what it computes at best, where that is known.
+pages lie anywhere, and each sequence has CONTEXT tokens before its new one. The floor is the sum over the ops of the
+longer of bytes / what this device reads at best, measured in the same run, and FLOPs / what it computes at best, where
+that is known.
 `step` is the change of time against the bucket before, `ratio` that of time over floor.)";
 
 struct Options {

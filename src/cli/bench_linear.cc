@@ -128,10 +128,10 @@ class ChainTimer {
   }
   // Random until a launch writes it. Weights are each launch's own, all else is one for all copies.
   TensorView operand(ir::ValueId id, const StepShape& step) {
-    const ir::Value& value = graph_.value(id);
-    const bool is_weight = value.kind == ir::ValueKind::kWeight;
     if (const auto known = activations_.find(id.index); known != activations_.end())
       return known->second;
+    const ir::Value& value = graph_.value(id);
+    const bool is_weight = value.kind == ir::ValueKind::kWeight;
     TensorView view(nullptr, value.type.dtype, value.type.resolve(step.padded));
     memory_.push_back(device_.allocate(view.num_bytes()));
     view.data = memory_.back().data();
