@@ -199,10 +199,11 @@ void Engine::land_burst() {
   const Flight& burst = flights_.front();
   const auto first = burst.first + static_cast<runtime::StepNumber>(burst.num_read);
   const int64_t num_steps = steps_per_look(burst);
-  const auto last = first + static_cast<runtime::StepNumber>(num_steps - 1);
-  const bool all = executor.wait_published(
-      {.number = last, .choice = burst.choice, .num_steps = num_steps, .end = burst.ended.get()});
-  const auto end = all ? last + 1 : executor.ring().published();
+  const runtime::StepNumber end =
+      executor.wait_published({.number = first + static_cast<runtime::StepNumber>(num_steps - 1),
+                               .choice = burst.choice,
+                               .num_steps = num_steps,
+                               .end = burst.ended.get()});
   for (auto step = first; runtime::is_before(step, end); ++step)
     read_step();
   if (runtime::is_before(first, end)) {

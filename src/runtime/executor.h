@@ -108,9 +108,9 @@ class Executor {
   // What the step launched next is called.
   [[nodiscard]] StepNumber next_step() const { return next_step_; }
   [[nodiscard]] TokenRing& ring() { return ring_; }
-  // Waits until the step's tokens are in the ring, or the work before its `end` has run without it:
-  // false then. Errors: kDevice when work failed instead.
-  bool wait_published(const AwaitedStep& step);
+  // Waits until the step's tokens are in the ring, or the work before its `end` has run without it.
+  // Returns the first step that is not published. Errors: kDevice when work failed instead.
+  StepNumber wait_published(const AwaitedStep& step);
   // How many steps like that one are published in `time`, as far as is known: 1 at least.
   [[nodiscard]] int64_t steps_in(const Choice& choice, Pacer::Clock::duration time) const {
     return pacer_.steps_in(choice.padded.tokens, time);

@@ -71,6 +71,10 @@ void Pacer::wait(const Awaited& awaited, const std::function<bool()>& done) {
     if (is_last) {
       look -= std::max<Duration>(took / 128, microseconds(20));
       pause = std::max<Duration>(took / 512, kShortest);
+    } else if (awaited.num_steps > 1) {
+      // A few looks are cheap beside several steps, and tell when they end.
+      look -= kind.took / 16 + kind.took * std::min<int64_t>(num_slept_through_, 4) / 4;
+      pause = std::max<Duration>(kind.took / 16, kShortest);
     } else {
       look += slack(took) - early(took, num_slept_through_);
     }
@@ -84,6 +88,11 @@ void Pacer::wait(const Awaited& awaited, const std::function<bool()>& done) {
   } while (!done());
   if (is_predictable || took == kUnknown) learn(kind, awaited.num_steps, now);
   see(now);
+}
+
+void Pacer::pass(int64_t key, int64_t num_steps) {
+  // If an end was seen, the count began anew, with these behind it.
+  if (num_slept_through_ > 0) sleep_through(kinds_[key], num_steps, time_.now());
 }
 
 void Pacer::see(Clock::time_point time) {

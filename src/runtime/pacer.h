@@ -37,6 +37,8 @@ class Pacer {
   };
   // Returns once `done` says so; it may throw.
   void wait(const Awaited& awaited, const std::function<bool()>& done);
+  // So many more steps of that key have ended, too, when wait() returns.
+  void pass(int64_t key, int64_t num_steps);
   // How many steps of that key follow each other in `time`; 1 while that is not known, and at
   // least.
   [[nodiscard]] int64_t steps_in(int64_t key, Clock::duration time) const;
