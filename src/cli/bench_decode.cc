@@ -21,9 +21,9 @@ namespace {
 constexpr const char* kFooter =
     R"(How a step is timed: BATCH distinct random prompts of CONTEXT tokens, greedy, nothing shared, pages shuffled. The
 wall time from token WARMUP of the sequence that started last to token WARMUP + STEPS, with the tokens on the host, over
-STEPS (in bursts, where some tokens come together, from and to the next that is the last of those); the median of RUNS
-such figures. All sequences decode throughout. `top-p ms` is the same, of one run, with temperature 0.8 and top-p 0.95;
-`device ms` is what of a step passes on the device, by its own clock.
+STEPS (in bursts, where some tokens come together, from and to the next that is the last of those, so give or take a
+step); the median of RUNS such figures. All sequences decode throughout. `top-p ms` is the same, of one run, with
+temperature 0.8 and top-p 0.95; `device ms` is what of a step passes on the device, by its own clock.
 GB/s counts the least traffic: every weight once, every activation once, and the KV really read. `of read` is that
 over what this device reads at best, measured in the same run.
 Of the host, in us a step: `enqueue` until a step is enqueued; `cpu` the thread's time, with what it costs to sleep
