@@ -74,6 +74,7 @@ Protocol protocol(const Options& options, DeviceKind device) {
   protocol.runs = options.bench.runs.value_or(is_cpu ? 3 : 5);
   protocol.decoding.batch = options.bench.batch;
   protocol.decoding.context = options.bench.context;
+  protocol.decoding.burst_steps = options.bench.common.burst_steps;
   protocol.decoding.steps = options.steps.value_or(is_cpu ? 16 : 128);
   protocol.decoding.warmup_tokens = options.warmup_tokens.value_or(is_cpu ? 4 : 33);
   return protocol;

@@ -16,15 +16,14 @@ constexpr uint64_t kKvSeed = 7;
 constexpr uint64_t kPageSeed = 11;
 constexpr uint64_t kTokenSeed = 13;
 constexpr int kSingleSteps = 20;
-// Steps of a burst that come together, at most: in warming up, and in what is timed.
-constexpr int64_t kMostAtOnce = 16;
 
 }  // namespace
 
 int64_t DecodingOptions::max_tokens(const runtime::Limits& limits) const {
   const int64_t prompt_tokens_per_step = std::max<int64_t>(1, limits.mixed_tokens() - batch);
   const int64_t prompt_steps = batch * context / prompt_tokens_per_step + 2;
-  return warmup_tokens + steps + prompt_steps + 2 * kMostAtOnce;
+  // In bursts, warming up and the steps may each end that much later.
+  return warmup_tokens + steps + prompt_steps + 2 * (burst_steps - 1);
 }
 
 Decoding::Decoding(engine::Engine& engine, const DecodingOptions& options)

@@ -43,6 +43,7 @@ DecodingOptions decoding_options(const Options& options, int64_t steps) {
   DecodingOptions decoding;
   decoding.batch = options.bench.batch;
   decoding.context = options.bench.context;
+  decoding.burst_steps = options.bench.common.burst_steps;
   decoding.warmup_tokens = kWarmUpTokens;
   decoding.steps = steps + kTracerWarmUpSteps + 1;
   return decoding;
