@@ -55,13 +55,12 @@ constexpr Option kOptions[] = {
     {"graphs_debug", &Options::graphs_debug, "", "off", "", 0, 0,
      "Check every recording before it is used, and its addresses and padding in every step"},
     {"persistent", &Options::persistent, "", "auto", "auto|on|off", 0, 0,
-     "Run the layers of decode steps of one sequence as stages of one persistent kernel, on a GPU, "
-     "where they are recorded in full; auto: if that measures faster, as the tuning cache "
-     "remembers"},
+     "Run the layers of decode steps of one sequence as stages of one persistent kernel, on a GPU "
+     "without MPS, where they are recorded in full; auto: if that measures faster, as the tuning "
+     "cache remembers"},
     {"overlap", &Options::overlap, "", "auto", "auto|on|off", 0, 0,
      "Launch a step before the tokens of the last one are read, so that the GPU never waits for "
-     "the "
-     "host; auto: on a GPU"},
+     "the host; auto: on a GPU"},
     {"burst_steps", &Options::burst_steps, "steps", "1", "", 1, 64,
      "Where all sequences decode, launch once and let the GPU run up to so many steps ahead of "
      "what the host has read, watching stop tokens and lengths itself; the host reads every 25 ms, "

@@ -56,6 +56,14 @@ TuningKey tuning_key(const cudaDeviceProp& properties) {
           {"source", std::string(kSourceHash)}};
 }
 
+// May kernels of other processes run beside ours (MPS)?
+bool is_shared(int ordinal) {
+  int shared = 0;
+  const bool known = cudaDeviceGetAttribute(&shared, cudaDevAttrMpsEnabled, ordinal) == cudaSuccess;
+  if (!known) cudaGetLastError();
+  return known && shared != 0;
+}
+
 }  // namespace
 
 std::string version_text(int version) {
@@ -83,6 +91,7 @@ CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
   }
   use_device(ordinal);
   check(cudaFree(nullptr), "starting CUDA");  // creates the context
+  is_shared_ = is_shared(ordinal);
   chip_.num_multiprocessors = properties.multiProcessorCount;
   chip_.max_shared_bytes_per_block = static_cast<int>(properties.sharedMemPerBlockOptin);
   chip_.max_shared_bytes_per_multiprocessor =
@@ -92,7 +101,10 @@ CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
                                    create_launch_timer(*this, properties.l2CacheSize));
 }
 
+// They need all multiprocessors at once. Two of them beside each other, each with a part, would
+// wait for ever.
 std::span<const PersistentKernel> CudaDevice::persistent_kernels() const {
+  if (is_shared_) return {};
   return cuda::persistent_kernels();
 }
 

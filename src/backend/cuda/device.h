@@ -37,6 +37,7 @@ class CudaDevice final : public Device {
 
  private:
   int ordinal_;
+  bool is_shared_ = false;  // with other processes' kernels
   Chip chip_;
   std::string name_;
   KernelTable kernels_;
