@@ -22,8 +22,10 @@ constexpr int kSingleSteps = 20;
 int64_t DecodingOptions::max_tokens(const runtime::Limits& limits) const {
   const int64_t prompt_tokens_per_step = std::max<int64_t>(1, limits.mixed_tokens() - batch);
   const int64_t prompt_steps = batch * context / prompt_tokens_per_step + 2;
-  // In bursts, warming up and the steps may each end that much later.
-  return warmup_tokens + steps + prompt_steps + 2 * (burst_steps - 1);
+  // Warming up and the steps may each end with tokens that come together.
+  const int64_t at_once =
+      burst_steps > 1 ? burst_steps + runtime::Recordings::kStepsPerIteration : 1;
+  return warmup_tokens + steps + prompt_steps + 2 * (at_once - 1);
 }
 
 Decoding::Decoding(engine::Engine& engine, const DecodingOptions& options)

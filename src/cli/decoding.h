@@ -16,7 +16,7 @@ struct DecodingOptions {
   int64_t context = 512;
   int64_t warmup_tokens = 1;  // that the sequence which started last has when it begins
   int64_t steps = 1;          // that can be run then
-  int64_t burst_steps = 1;    // of the engine: as many may come together
+  int64_t burst_steps = 1;    // the engine's
   uint64_t seed = 1;
   sample::SamplingParams sampling;  // greedy
 
