@@ -65,7 +65,6 @@ void Pacer::wait(const Awaited& awaited, const std::function<bool()>& done) {
   // When the first of several began late, too, the last does not end before that.
   const auto expected = ended_ + (is_predictable ? took : took - kind.took);
   Duration pause = std::max(slack(took), kind.differs / 4);
-  if (expected > start && !is_predictable) time_.sleep_until(std::min(expected, start + kLongest));
   if (is_predictable) {
     auto look = expected - 2 * kind.differs;
     if (is_last) {
@@ -80,6 +79,8 @@ void Pacer::wait(const Awaited& awaited, const std::function<bool()>& done) {
     }
     time_.sleep_until(std::min(look, start + kLongest));
     if (done()) return sleep_through(kind, awaited.num_steps, time_.now());
+  } else if (expected > start) {
+    time_.sleep_until(std::min(expected, start + kLongest));
   }
   auto now = time_.now();
   do {
