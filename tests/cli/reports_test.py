@@ -127,6 +127,11 @@ class BenchTest(CliTest):
         output = self.bench("decode", "--steps", "4", "--warmup-tokens", "2", "--graphs", "full", "--max-num-tokens", "16")
         self.assertEqual([row["mode"] for row in output["modes"]], ["full"])
 
+    def test_decode_times_no_bursts_where_the_host_runs_them(self):
+        result = self.run_encore("bench", "decode", "--device", "cpu", "--model", self.model, "--context", "8",
+                                 "--burst-steps", "8", code=2)
+        self.assertIn("--burst-steps", result.stderr.splitlines()[-1])
+
     def test_sleep_gives_the_same_tokens_at_both_depths(self):
         sleep = ["bench", "sleep", "--device", "cpu", "--model", self.model, "--batch", "3", "--context", "40"]
         output = json.loads(self.run_encore(*sleep, "--times", "3", "--json").stdout)
