@@ -175,7 +175,7 @@ int64_t shared_bytes(const Product& product) {
 // many sequences are short of power, and x copied for each tile takes some, as do products of
 // outputs that a tile does not have. Joules: of products as measured, of copies as steps of an 8B
 // with 40 to 128 sequences are fastest. Steps of fewer are up to 3 % faster for it, or as fast
-// within 0.3 %.
+// within 0.5 %.
 double power_us(const Product& product, const FewRowTiling& t) {
   constexpr double kJoulesPerByte = 30e-12;
   constexpr double kJoulesPerOperation = 0.5e-12;
