@@ -1,10 +1,10 @@
-// linear with up to 192 rows. As in gemv.cu, most of the time goes into reading the weights, so the
+// linear with up to 256 rows. As in gemv.cu, most of the time goes into reading the weights, so the
 // kernel is a stream: one thread of each block keeps a ring of boxes of weights in flight, filled
 // before the launches before have ended, another a ring of boxes of x, and one or two warpgroups
 // multiply them.
 //
 // The operands are swapped: out^T [O, R] = weight [O, I] x^T [I, R]. Outputs are the 64 rows of a
-// tensor core's product, the rows of x its 16 to 192 columns in steps of 16, so few rows waste
+// tensor core's product, the rows of x its 16 to 256 columns in steps of 16, so few rows waste
 // nothing that matters.
 //
 // What counts on an H200, by measurement of what is left when a part is taken out:
@@ -22,6 +22,10 @@
 //   (Sums exchanged through memory, as words that are their own flags, would let any number of
 //   blocks share a tile, wherever the chip places them. They take 0.5 to 3 us more than a
 //   cluster's, more than fewer copies of x and fuller chips bring.)
+// - With more than 128 rows of which few outputs are made, tiles of half of the rows, both with the
+//   same weights, fill the chip without a third and a fourth block that would sum up. The second
+//   copy of the weights comes from the L2 cache. Where outputs are many, one tile of 256 rows and
+//   128 outputs is up to 15 % faster than two of 128 rows and 256 outputs.
 // - A box of x has as many rows as x, rounded up to 8. The copy engine is slow where rows are not
 //   there: with boxes of 64 rows a layer of the 8B took 9 % longer for 40 rows than for 64.
 // - silu_mul as a launch of its own costs 0.4 to 2 us a layer. Here the rows of a tile are by turns
@@ -95,35 +99,45 @@ constexpr std::array kVariants = {
     variant<T, 32, 1, 1>(),  variant<T, 32, 1, 2>(),  variant<T, 32, 2, 2>(),
     variant<T, 48, 1, 1>(),  variant<T, 48, 1, 2>(),  variant<T, 48, 2, 2>(),
     variant<T, 64, 1, 1>(),  variant<T, 64, 1, 2>(),  variant<T, 64, 2, 2>(),
-    variant<T, 80, 1, 1>(),  variant<T, 80, 1, 2>(),  // twice as high they would be slower
+    variant<T, 80, 1, 1>(),  variant<T, 80, 1, 2>(),  // twice as high they would be no faster
     variant<T, 96, 1, 1>(),  variant<T, 96, 1, 2>(),  variant<T, 112, 1, 1>(),
     variant<T, 112, 1, 2>(), variant<T, 128, 1, 1>(), variant<T, 128, 1, 2>(),
     variant<T, 144, 1, 1>(), variant<T, 144, 1, 2>(), variant<T, 160, 1, 1>(),
     variant<T, 160, 1, 2>(), variant<T, 176, 1, 1>(), variant<T, 176, 1, 2>(),
-    variant<T, 192, 1, 1>(), variant<T, 192, 1, 2>()};
+    variant<T, 192, 1, 1>(), variant<T, 192, 1, 2>(), variant<T, 208, 1, 1>(),
+    variant<T, 208, 1, 2>(), variant<T, 224, 1, 1>(), variant<T, 224, 1, 2>(),
+    variant<T, 240, 1, 1>(), variant<T, 240, 1, 2>(), variant<T, 256, 1, 1>(),
+    variant<T, 256, 1, 2>()};
 
-int padded_rows(int64_t rows) {
+// What a tile's rows are padded to when so many rows are dealt to tiles; 0: none has so many.
+int tile_rows(int64_t rows, int row_tiles) {
+  const int64_t share = round_up(div_up(rows, row_tiles), kBlockRows);
   for (const auto& variant : kVariants<__half>) {
-    if (variant.rows >= rows) return variant.rows;
+    if (variant.rows >= share) return variant.rows;
   }
   return 0;
 }
 
-int max_tile_outputs(int64_t rows) {
+int padded_rows(int64_t rows) {
+  return tile_rows(rows, 1);
+}
+
+int max_tile_outputs(int64_t rows, int row_tiles) {
+  const int height = tile_rows(rows, row_tiles);
   int most = 0;
   for (const auto& variant : kVariants<__half>) {
-    if (variant.rows == padded_rows(rows)) most = variant.outputs;
+    if (variant.rows == height) most = variant.outputs;
   }
   return most;
 }
 
 template <typename T>
-const Variant<T>& variant_for(int64_t rows, int tile_outputs) {
+const Variant<T>& variant_for(int64_t rows, const FewRowTiling& t) {
   const auto& variants = kVariants<T>;
   const auto found = std::find_if(variants.begin(), variants.end(), [&](const Variant<T>& v) {
-    return v.rows == padded_rows(rows) && v.outputs >= tile_outputs;
+    return v.rows == tile_rows(rows, t.row_tiles) && v.outputs >= t.tile_outputs;
   });
-  ENCORE_CHECK(found != variants.end(), "a tile of {} rows, {} outputs", rows, tile_outputs);
+  ENCORE_CHECK(found != variants.end(), "a tile of {} rows, {} outputs", rows, t.tile_outputs);
   return *found;
 }
 
@@ -146,9 +160,9 @@ double estimate(const Product& product, const FewRowTiling& t) {
   constexpr double kOverlapLoss = 0.042;
   constexpr double kExchangeUs = 0.32;
   const auto [rows, outputs, columns] = product;
-  const int height = padded_rows(rows);
+  const int height = tile_rows(rows, t.row_tiles);
   const int halves = t.split ? 2 : 1;
-  const int64_t blocks = div_up(outputs, t.tile_outputs) * halves;
+  const int64_t blocks = div_up(outputs, t.tile_outputs) * t.row_tiles * halves;
   const auto block_columns = static_cast<double>(columns * div_up(blocks, kBlocks)) / halves;
   const double copies = block_columns * (t.tile_outputs + height) * 2 / kCopiedBytesPerUs;
   const auto products = static_cast<double>(div_up(t.tile_outputs, kProductOutputs));
@@ -182,7 +196,9 @@ double power_us(const Product& product, const FewRowTiling& t) {
   constexpr double kWatts = 565;  // beside what multiprocessors take that do nothing
   const int64_t tiles = div_up(product.outputs, t.tile_outputs);
   const int64_t outputs = tiles * round_up(t.tile_outputs, kProductOutputs);
-  const auto bytes = static_cast<double>(2 * tiles * product.rows * product.columns);
+  // Weights that a second row tile copies cost what x does.
+  const int64_t copied_rows = tiles * product.rows + (t.row_tiles - 1) * product.outputs;
+  const auto bytes = static_cast<double>(2 * copied_rows * product.columns);
   const auto operations = static_cast<double>(2 * outputs * product.rows * product.columns);
   return (bytes * kJoulesPerByte + operations * kJoulesPerOperation) / kWatts * 1e6;
 }
@@ -204,7 +220,7 @@ Cut cut(const Product& product, const FewRowTiling& t, const Variant<T>& variant
   Cut result;
   const int cluster = t.split ? 2 : 1;
   const int64_t boxes = div_up(product.columns, kBoxColumns);
-  result.num_tiles = static_cast<int>(div_up(product.outputs, t.tile_outputs));
+  result.num_tiles = static_cast<int>(div_up(product.outputs, t.tile_outputs)) * t.row_tiles;
   // A cluster works on one tile; without clusters all blocks take equally many.
   const int64_t tiles_each = t.split ? 1 : div_up(result.num_tiles, blocks);
   result.num_clusters = static_cast<int>(div_up(result.num_tiles, tiles_each));
@@ -253,7 +269,7 @@ BoundLaunch bind_for(Device& device, const KernelArgs& args, const FewRowTiling&
   const TensorView& x = args.inputs[0];
   const TensorView& weight = args.inputs[1];
   const TensorView& out = args.outputs[0];
-  const Variant<T>& variant = variant_for<T>(x.num_rows(), t.tile_outputs);
+  const Variant<T>& variant = variant_for<T>(x.num_rows(), t);
   const Product product{x.num_rows(), weight.num_rows(), weight.row_elements()};
   const Cut c = cut(product, t, variant, chip(device).num_multiprocessors);
   FewRowArgs<T> a{};
@@ -262,7 +278,8 @@ BoundLaunch bind_for(Device& device, const KernelArgs& args, const FewRowTiling&
   const int boxes = a.whole_stages ? c.stage_boxes : 0;
   a.weight = map_of_boxes(
       weight, {.rows = t.tile_outputs, .boxes = boxes, .in_turns = silu_mul ? kBlockRows : 0});
-  a.x_rows = static_cast<int>(round_up(x.num_rows(), kBlockRows));
+  a.row_tiles = t.row_tiles;
+  a.x_rows = static_cast<int>(round_up(div_up(x.num_rows(), t.row_tiles), kBlockRows));
   a.x = map_of_boxes(x, {.rows = a.x_rows, .boxes = boxes});
   a.out = {.bias = args.inputs.size() > 2 ? args.inputs[2].as<const T>() : nullptr,
            .data = out.data,
@@ -295,23 +312,28 @@ BoundLaunch bind_for(Device& device, const KernelArgs& args, const FewRowTiling&
 std::vector<FewRowTiling> fewrow_tilings(int64_t rows, int64_t outputs, int64_t columns,
                                          bool silu_mul) {
   constexpr int64_t kMaxWaves = 4;
+  constexpr int64_t kMostRowsOfOneTile = 128;  // of more, two are worth a try
   const int64_t multiple = silu_mul ? kPairRows : kBlockRows;
   std::vector<FewRowTiling> tilings;
-  const auto add = [&](int64_t tile_outputs, bool split) {
+  const auto add = [&](int64_t tile_outputs, bool split, int row_tiles) {
     const auto tile = static_cast<int>(round_up(std::min(tile_outputs, outputs), multiple));
     // A cluster works on one tile, and each of its blocks takes a step at least.
-    const bool splits = div_up(outputs, tile) <= kBlocks / 2 && columns > kBoxColumns;
-    const FewRowTiling tiling{tile, split};
+    const bool splits = div_up(outputs, tile) * row_tiles <= kBlocks / 2 && columns > kBoxColumns;
+    const FewRowTiling tiling{tile, split, row_tiles};
     const bool is_new = std::find(tilings.begin(), tilings.end(), tiling) == tilings.end();
-    if (tile <= max_tile_outputs(rows) && (!split || splits) && is_new) tilings.push_back(tiling);
+    if (tile <= max_tile_outputs(rows, row_tiles) && (!split || splits) && is_new)
+      tilings.push_back(tiling);
   };
-  for (const bool split : {false, true}) {
-    for (int64_t waves = 1; waves <= kMaxWaves; ++waves) {
-      const int64_t tile_outputs = div_up(outputs, kBlocks / (split ? 2 : 1) * waves);
-      if (tile_outputs >= kMinTileOutputs) add(tile_outputs, split);
+  const int most_row_tiles = rows > kMostRowsOfOneTile ? 2 : 1;
+  for (int row_tiles = 1; row_tiles <= most_row_tiles; ++row_tiles) {
+    for (const bool split : {false, true}) {
+      for (int64_t waves = 1; waves <= kMaxWaves; ++waves) {
+        const int64_t tile_outputs = div_up(outputs * row_tiles, kBlocks / (split ? 2 : 1) * waves);
+        if (tile_outputs >= kMinTileOutputs) add(tile_outputs, split, row_tiles);
+      }
+      for (const int64_t tile_outputs : {64, 128, 256})
+        add(tile_outputs, split, row_tiles);
     }
-    for (const int64_t tile_outputs : {64, 128, 256})
-      add(tile_outputs, split);
   }
   const Product product{rows, outputs, columns};
   const auto less = [&](const FewRowTiling& a, const FewRowTiling& b) {
@@ -323,12 +345,13 @@ std::vector<FewRowTiling> fewrow_tilings(int64_t rows, int64_t outputs, int64_t 
 
 int64_t fewrow_shared_bytes(int64_t rows, int64_t outputs, int64_t columns,
                             const FewRowTiling& tiling) {
-  const auto& variant = variant_for<__half>(rows, tiling.tile_outputs);
+  const auto& variant = variant_for<__half>(rows, tiling);
   return cut({rows, outputs, columns}, tiling, variant, kBlocks).shared_bytes;
 }
 
 std::string to_text(const FewRowTiling& tiling) {
-  return std::to_string(tiling.tile_outputs) + (tiling.split ? "s" : "");
+  return (tiling.row_tiles == 2 ? "2x" : "") + std::to_string(tiling.tile_outputs) +
+         (tiling.split ? "s" : "");
 }
 
 FewRowTiling fewrow_tiling(Device& device, const KernelArgs& args) {

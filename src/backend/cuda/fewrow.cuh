@@ -33,7 +33,8 @@ struct FewRowArgs {
   int num_steps;  // of a tile, in all blocks of a cluster
   int tile_outputs;
   int num_tiles;
-  int x_rows;  // of a box of x; further ones of a product are whatever lies behind, and not stored
+  int row_tiles;  // of the same outputs: one or two
+  int x_rows;  // of a row tile; further ones of a product are whatever lies behind, and not stored
   int stage_boxes;
   int weight_stages;
   int x_stages;
@@ -144,6 +145,9 @@ struct Consumer {
   static constexpr bool kOverlaps = kRows >= 96;
   // In the staging memory a row is longer than its outputs: no conflicts of banks.
   static constexpr int kStagedRowBytes = kOutputs * 2 + 16;
+  // A large tile is staged in two halves, one after the other.
+  static constexpr int kMostStagedBytes = 56 * 1024;
+  static constexpr bool kStagesHalves = kWarpgroups * kRows * kStagedRowBytes > kMostStagedBytes;
   // Partial sums that a block of a cluster gets: half of a tile's.
   static constexpr int kPartialBytes = kWarpgroups * kOutputs * kRows / 2 * 4;
 
@@ -166,9 +170,9 @@ struct Consumer {
     Slot weights;
     Slot x;
     while (!work.done()) {
-      const int tile = work.tile;
-      load_bias(tile);
-      const Outlet outlet(*this, tile);
+      const Corner corner = work.corner(args);
+      load_bias(corner);
+      const Outlet outlet(*this, corner);
       TilePart part;
       part.clear();
       Slot last_weights;
@@ -200,7 +204,7 @@ struct Consumer {
       }
       part.settle_all();
       if (args.cluster > 1) exchange(part, peer);  // its only tile
-      finish(part, tile, outlet);
+      finish(part, corner, outlet);
       if (!work.done()) synchronize_warpgroup(warpgroup);  // the staging memory is free again
     }
   }
@@ -208,28 +212,32 @@ struct Consumer {
   // This block finishes a half of the rows, or all. After an exchange their sums are in the first
   // half of the blocks.
   static constexpr int kHalf = TilePart::kRowBlocks / 2;
-  [[nodiscard]] __device__ __forceinline__ int first_row() const { return rank * (kRows / 2); }
-  [[nodiscard]] __device__ __forceinline__ int num_rows() const {
-    return min(args.cluster == 1 ? kRows : kRows / 2, args.out.num_rows - first_row());
+  [[nodiscard]] __device__ __forceinline__ int first_row(Corner corner) const {
+    return corner.row + rank * (kRows / 2);
+  }
+  [[nodiscard]] __device__ __forceinline__ int num_rows(Corner corner) const {
+    const int end = min(corner.row + args.x_rows, args.out.num_rows);
+    return min(args.cluster == 1 ? kRows : kRows / 2, end - first_row(corner));
+  }
+  template <int kWhich, class Visit>
+  __device__ __forceinline__ void for_each_of_half(TilePart& part, Visit visit) const {
+    part.for_each_block([&](int p, int j, int h, float& first, float& second) {
+      if (j / kHalf == kWhich) visit(p, j, h, first, second);
+    });
   }
   template <class Visit>
   __device__ __forceinline__ void for_each_finished(TilePart& part, Visit visit) const {
-    part.for_each_block([&](int p, int j, int h, float& first, float& second) {
-      if (j < kHalf) visit(p, j, h, first, second);
-    });
-    if (args.cluster > 1) return;
-    part.for_each_block([&](int p, int j, int h, float& first, float& second) {
-      if (j >= kHalf) visit(p, j, h, first, second);
-    });
+    for_each_of_half<0>(part, visit);
+    if (args.cluster == 1) for_each_of_half<1>(part, visit);
   }
   // The first output of this warpgroup's part of a tile, and its number of outputs. With silu_mul
   // they are counted as they lie in the tile: 8 gates, the 8 that they gate, the next 8 gates.
-  [[nodiscard]] __device__ __forceinline__ int first_output(int tile) const {
-    return tile * args.tile_outputs + warpgroup * kOutputs;
+  [[nodiscard]] __device__ __forceinline__ int first_output(Corner corner) const {
+    return corner.output + warpgroup * kOutputs;
   }
-  [[nodiscard]] __device__ __forceinline__ int num_outputs(int tile) const {
+  [[nodiscard]] __device__ __forceinline__ int num_outputs(Corner corner) const {
     return min(min(kOutputs, args.tile_outputs - warpgroup * kOutputs),
-               args.out.num_outputs - first_output(tile));
+               args.out.num_outputs - first_output(corner));
   }
   // The row of the weight that makes such an output.
   [[nodiscard]] __device__ __forceinline__ int weight_row(int output) const {
@@ -238,7 +246,7 @@ struct Consumer {
     return output / kPairRows * kBlockRows + output % kBlockRows + half * args.out.num_outputs / 2;
   }
 
-  __device__ __forceinline__ void load_bias(int tile) {
+  __device__ __forceinline__ void load_bias(Corner corner) {
     if (args.out.bias == nullptr) return;
     const int own =
         static_cast<int>(threadIdx.x) % 128 / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
@@ -247,8 +255,8 @@ struct Consumer {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int output = p * kProductOutputs + own + 8 * h;
-        if (output < num_outputs(tile))
-          bias[p][h] = to_float(args.out.bias[weight_row(first_output(tile) + output)]);
+        if (output < num_outputs(corner))
+          bias[p][h] = to_float(args.out.bias[weight_row(first_output(corner) + output)]);
       }
     }
   }
@@ -317,7 +325,7 @@ struct Consumer {
     int end;    // of these rows
     int count;  // outputs from that pack on
 
-    __device__ __forceinline__ Outlet(const Consumer& consumer, int tile) {
+    __device__ __forceinline__ Outlet(const Consumer& consumer, Corner corner) {
       const FewRowArgs<T>& args = consumer.args;
       const int share = args.out.silu_mul ? 2 : 1;  // one in so many is stored
       const int packs = args.out.silu_mul ? packs_of_row(2) : packs_of_row(1);
@@ -329,10 +337,11 @@ struct Consumer {
       row = thread / packs;
       staged = memory + static_cast<uint32_t>(thread % 8 * kStagedRowBytes + thread / 32 * 32);
       source = memory + static_cast<uint32_t>(row * kStagedRowBytes + output * share * 2);
-      count = consumer.num_outputs(tile) / share - output;
-      end = count > 0 ? consumer.num_rows() : 0;
-      target = static_cast<T*>(args.out.data) + (consumer.first_row() + row) * args.out.stride +
-               consumer.first_output(tile) / share + output;
+      count = consumer.num_outputs(corner) / share - output;
+      end = count > 0 ? consumer.num_rows(corner) : 0;
+      target = static_cast<T*>(args.out.data) +
+               (consumer.first_row(corner) + row) * args.out.stride +
+               consumer.first_output(corner) / share + output;
       compute_now(staged);
       compute_now(source);
       compute_now(target);
@@ -344,7 +353,8 @@ struct Consumer {
   };
 
   // Adds the bias, applies silu_mul, rounds and stores.
-  __device__ __forceinline__ void finish(TilePart& part, int tile, const Outlet& outlet) const {
+  __device__ __forceinline__ void finish(TilePart& part, Corner corner,
+                                         const Outlet& outlet) const {
     if (args.out.bias != nullptr) {
       for_each_finished(part, [&](int p, int /*j*/, int h, float& first, float& second) {
         first += bias[p][h];
@@ -352,39 +362,58 @@ struct Consumer {
       });
     }
     if (args.out.is_float) {
-      store_floats(part, tile);
+      store_floats(part, corner);
       return;
     }
     // By way of shared memory, so that a row of the tile is written at once.
-    for_each_finished(part, [&](int p, int j, int h, float& first, float& second) {
-      const int at = 8 * j * kStagedRowBytes + (p * kProductOutputs + 8 * h) * 2;
+    const auto stage = [&](int p, int j, int h, float first, float second) {
+      const int row = 8 * (kStagesHalves ? j % kHalf : j);
+      const int at = row * kStagedRowBytes + (p * kProductOutputs + 8 * h) * 2;
       store_transposed(outlet.staged + static_cast<uint32_t>(at), pack_pair<T>(first, second));
-    });
+    };
+    if constexpr (kStagesHalves) {
+      for_each_of_half<0>(part, stage);
+      store_staged(outlet, 0);
+      if (args.cluster > 1) return;
+      synchronize_warpgroup(warpgroup);
+      for_each_of_half<1>(part, stage);
+      store_staged(outlet, kRows / 2);
+    } else {
+      for_each_finished(part, stage);
+      store_staged(outlet, 0);
+    }
+  }
+  // Stores what the warpgroup has staged: the block's rows from `first` on.
+  __device__ __forceinline__ void store_staged(Outlet outlet, int first) const {
+    outlet.target += first * args.out.stride;
+    outlet.end -= first;
+    if constexpr (kStagesHalves) outlet.end = min(outlet.end, kRows / 2);
     synchronize_warpgroup(warpgroup);
     if (args.out.silu_mul) {
-      store_staged<true>(outlet);
+      store_rows<true>(outlet);
     } else {
-      store_staged<false>(outlet);
+      store_rows<false>(outlet);
     }
   }
 
-  __device__ __forceinline__ void store_floats(TilePart& part, int tile) const {
+  __device__ __forceinline__ void store_floats(TilePart& part, Corner corner) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int warp = static_cast<int>(threadIdx.x) % 128 / 32;
-    const int count = num_outputs(tile);
+    const int count = num_outputs(corner);
+    const int end = first_row(corner) + num_rows(corner);
     for_each_finished(part, [&](int p, int j, int h, float& first, float& second) {
       const int output = p * kProductOutputs + 16 * warp + 8 * h + lane / 4;
-      const int row = first_row() + 8 * j + 2 * (lane % 4);
+      const int row = first_row(corner) + 8 * j + 2 * (lane % 4);
       if (output >= count) return;
-      float* target =
-          static_cast<float*>(args.out.data) + row * args.out.stride + first_output(tile) + output;
-      if (row < args.out.num_rows) target[0] = first;
-      if (row + 1 < args.out.num_rows) target[args.out.stride] = second;
+      float* target = static_cast<float*>(args.out.data) + row * args.out.stride +
+                      first_output(corner) + output;
+      if (row < end) target[0] = first;
+      if (row + 1 < end) target[args.out.stride] = second;
     });
   }
 
   template <bool kSiluMul>
-  __device__ __forceinline__ void store_staged(const Outlet& outlet) const {
+  __device__ __forceinline__ void store_rows(const Outlet& outlet) const {
     constexpr int kNextRow = 128 / Outlet::packs_of_row(kSiluMul ? 2 : 1);
     const bool whole = args.out.in_packs && outlet.count >= Pack<T>::kSize;
     uint32_t source = outlet.source;
@@ -418,7 +447,7 @@ struct Consumer {
     return to_pack<T>(values);
   }
   static constexpr __host__ __device__ int staged_bytes(int cluster) {
-    return (cluster == 1 ? kRows : kRows / 2) * kStagedRowBytes;
+    return (cluster == 1 && !kStagesHalves ? kRows : kRows / 2) * kStagedRowBytes;
   }
 };
 

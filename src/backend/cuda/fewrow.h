@@ -9,7 +9,7 @@
 
 namespace encore::cuda {
 
-constexpr int64_t kMaxFewRows = 192;
+constexpr int64_t kMaxFewRows = 256;
 
 // Up to kMaxFewRows rows of bf16 or f16, everything read aligned to 16 bytes; output f32 or as the
 // input. All sizes that are padded to the same number of rows are cut alike, as the tuner found
@@ -22,10 +22,11 @@ BoundLaunch bind_fewrow(Device& device, const KernelArgs& args);
 struct FewRowTiling {
   int tile_outputs = 0;  // weight rows: a multiple of 8, with silu_mul of 16; at most 256
   bool split = false;    // two blocks of a cluster share each tile, half of the columns each
+  int row_tiles = 1;     // of the same outputs, a share of the rows each: one or two
 
   friend bool operator==(const FewRowTiling&, const FewRowTiling&) = default;
 };
-// "64": the height of a tile; "64s": split.
+// "64": the height of a tile; "64s": split; "2x64": two row tiles.
 std::string to_text(const FewRowTiling& tiling);
 
 // Those worth a try, by how fast they should be. At most kMaxFewRows rows. Shapes: x [rows,

@@ -79,7 +79,14 @@ struct Layout {
   }
 };
 
-// What a block works on, step by step: its share of the columns of one tile after the other.
+// Where a tile begins: an output, and a row of x.
+struct Corner {
+  int output;
+  int row;
+};
+
+// What a block works on, step by step: its share of the columns of one tile after the other. Tiles
+// of the same outputs are neighbours, so that the second reads their weights from the L2 cache.
 struct Work {
   int tile;
   int step;
@@ -98,6 +105,11 @@ struct Work {
     num_tiles = args.num_tiles;
   }
   [[nodiscard]] __device__ bool done() const { return tile >= num_tiles; }
+  template <class Args>
+  [[nodiscard]] __device__ __forceinline__ Corner corner(const Args& args) const {
+    const int both = args.row_tiles - 1;  // one or two: no division
+    return {(tile >> both) * args.tile_outputs, (tile & both) * args.x_rows};
+  }
   [[nodiscard]] __device__ bool ends_tile() const { return step + 1 == end; }
   __device__ __forceinline__ void next() {
     if (++step < end) return;
@@ -135,7 +147,7 @@ struct WeightProducer {
   __device__ __forceinline__ void copy() {
     const uint32_t full = ring.full(target.number);
     arrive_expecting(full, ring.stage_bytes);
-    for_each_copy(args, work.step, work.tile * args.tile_outputs, [&](uint32_t i, int3 place) {
+    for_each_copy(args, work.step, work.corner(args).output, [&](uint32_t i, int3 place) {
       const uint32_t box = ring.stage(target.number) + i * ring.box_bytes;
       if (args.out.silu_mul) {
         copy_pairs_once(box, args.weight, place, full);
@@ -177,7 +189,7 @@ struct XProducer {
     arrive_expecting(ring.full(target.number), ring.stage_bytes);
   }
   __device__ __forceinline__ void copy() {
-    for_each_copy(args, work.step, 0, [&](uint32_t box, int3 place) {
+    for_each_copy(args, work.step, work.corner(args).row, [&](uint32_t box, int3 place) {
       copy_box(ring.stage(target.number) + box * ring.box_bytes, args.x, place,
                ring.full(target.number));
     });

@@ -54,13 +54,14 @@ TEST_F(CudaTest, LinearOfUpToFourRowsAgreesWithThePlainKernelAndGivesTheSameBits
 }
 
 TEST_F(CudaTest, FewRowLinearAgreesWithThePlainKernelAndGivesTheSameBitsEveryTime) {
-  for (const Case& c :
-       {Case{1, 1, 8},         Case{2, 5, 1032},     Case{3, 1000, 896},    Case{7, 6144, 4096},
-        Case{8, 4096, 14336},  Case{9, 2048, 2048},  Case{16, 28672, 512},  Case{16, 333, 4104},
-        Case{17, 3072, 2048},  Case{33, 1000, 4096}, Case{48, 4096, 4096},  Case{64, 4096, 4096},
-        Case{64, 70000, 320},  Case{65, 4096, 2048}, Case{96, 1003, 1088},  Case{104, 512, 8200},
-        Case{128, 6144, 4096}, Case{128, 1001, 72},  Case{136, 1003, 4096}, Case{170, 4096, 2048},
-        Case{192, 6144, 4096}}) {
+  for (const Case& c : {Case{1, 1, 8},         Case{2, 5, 1032},      Case{3, 1000, 896},
+                        Case{7, 6144, 4096},   Case{8, 4096, 14336},  Case{9, 2048, 2048},
+                        Case{16, 28672, 512},  Case{16, 333, 4104},   Case{17, 3072, 2048},
+                        Case{33, 1000, 4096},  Case{48, 4096, 4096},  Case{64, 4096, 4096},
+                        Case{64, 70000, 320},  Case{65, 4096, 2048},  Case{96, 1003, 1088},
+                        Case{104, 512, 8200},  Case{128, 6144, 4096}, Case{128, 1001, 72},
+                        Case{136, 1003, 4096}, Case{170, 4096, 2048}, Case{192, 6144, 4096},
+                        Case{200, 1003, 4096}, Case{233, 4096, 2048}, Case{256, 6144, 4096}}) {
     for (const DType dtype : {DType::kBF16, DType::kF16}) {
       const TensorView x = left_part(random({c.rows, c.columns + 64}, dtype, 1), c.columns);
       const TensorView weight = random({c.outputs, c.columns}, dtype, 2);
@@ -99,7 +100,8 @@ TEST_F(CudaTest, FewRowLinearAgreesWithThePlainKernelHoweverItIsCut) {
   constexpr int64_t kOutputs = 1003;
   constexpr int64_t kColumns = 1088;
   const TensorView weight = random({kOutputs, kColumns}, DType::kBF16, 2);
-  for (const int64_t rows : {5, 16, 30, 41, 64, 80, 90, 97, 128, 136, 160, 171, 192}) {
+  for (const int64_t rows :
+       {5, 16, 30, 41, 64, 80, 90, 97, 128, 136, 160, 171, 192, 200, 217, 256}) {
     const TensorView x = random({rows, kColumns}, DType::kBF16, 1);
     const TensorView out = allocate({rows, kOutputs});
     stream_->synchronize();
@@ -128,7 +130,8 @@ TEST_F(CudaTest, FewRowLinearWithSiluMulHasTheBitsOfItsPartsHoweverItIsCut) {
     for (const DType dtype : {DType::kBF16, DType::kF16}) {
       const TensorView weight = random({c.outputs, c.columns}, dtype, 2);
       const TensorView bias = random({c.outputs}, dtype, 3);
-      for (const int64_t rows : {2, 16, 30, 48, 64, 77, 90, 112, 128, 144, 153, 176, 192}) {
+      for (const int64_t rows :
+           {2, 16, 30, 48, 64, 77, 90, 112, 128, 144, 153, 176, 192, 203, 256}) {
         const TensorView x = random({rows, c.columns}, dtype, 1);
         const TensorView product = allocate({rows, c.outputs}, dtype);
         const TensorView want = allocate({rows, c.outputs / 2}, dtype);

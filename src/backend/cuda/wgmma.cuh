@@ -61,6 +61,10 @@ inline constexpr char kWgmmaType<__half>[] = ".f16.f16";
 #define ENCORE_SUMS_80 ENCORE_SUMS_72, ENCORE_EIGHT(72)
 #define ENCORE_SUMS_88 ENCORE_SUMS_80, ENCORE_EIGHT(80)
 #define ENCORE_SUMS_96 ENCORE_SUMS_88, ENCORE_EIGHT(88)
+#define ENCORE_SUMS_104 ENCORE_SUMS_96, ENCORE_EIGHT(96)
+#define ENCORE_SUMS_112 ENCORE_SUMS_104, ENCORE_EIGHT(104)
+#define ENCORE_SUMS_120 ENCORE_SUMS_112, ENCORE_EIGHT(112)
+#define ENCORE_SUMS_128 ENCORE_SUMS_120, ENCORE_EIGHT(120)
 #define ENCORE_NAMES_8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define ENCORE_NAMES_16 ENCORE_NAMES_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define ENCORE_NAMES_24 ENCORE_NAMES_16 ", %16, %17, %18, %19, %20, %21, %22, %23"
@@ -73,6 +77,10 @@ inline constexpr char kWgmmaType<__half>[] = ".f16.f16";
 #define ENCORE_NAMES_80 ENCORE_NAMES_72 ", %72, %73, %74, %75, %76, %77, %78, %79"
 #define ENCORE_NAMES_88 ENCORE_NAMES_80 ", %80, %81, %82, %83, %84, %85, %86, %87"
 #define ENCORE_NAMES_96 ENCORE_NAMES_88 ", %88, %89, %90, %91, %92, %93, %94, %95"
+#define ENCORE_NAMES_104 ENCORE_NAMES_96 ", %96, %97, %98, %99, %100, %101, %102, %103"
+#define ENCORE_NAMES_112 ENCORE_NAMES_104 ", %104, %105, %106, %107, %108, %109, %110, %111"
+#define ENCORE_NAMES_120 ENCORE_NAMES_112 ", %112, %113, %114, %115, %116, %117, %118, %119"
+#define ENCORE_NAMES_128 ENCORE_NAMES_120 ", %120, %121, %122, %123, %124, %125, %126, %127"
 // `count` sums, and the numbers of the operands behind them.
 #define ENCORE_PRODUCT(rows, count, first, second, layout, type)              \
   asm volatile("{\n.reg .b64 a, b;\nmov.b64 a, {%" #first ", %" #layout       \
@@ -110,6 +118,14 @@ __device__ __forceinline__ void start_product(float (&sums)[kRows / 2], uint32_t
     ENCORE_PRODUCT(176, 88, 88, 89, 90, 91);
   } else if constexpr (kRows == 192) {
     ENCORE_PRODUCT(192, 96, 96, 97, 98, 99);
+  } else if constexpr (kRows == 208) {
+    ENCORE_PRODUCT(208, 104, 104, 105, 106, 107);
+  } else if constexpr (kRows == 224) {
+    ENCORE_PRODUCT(224, 112, 112, 113, 114, 115);
+  } else if constexpr (kRows == 240) {
+    ENCORE_PRODUCT(240, 120, 120, 121, 122, 123);
+  } else if constexpr (kRows == 256) {
+    ENCORE_PRODUCT(256, 128, 128, 129, 130, 131);
   } else {
     static_assert(kRows == 0, "no such product");
   }
@@ -141,5 +157,13 @@ __device__ __forceinline__ void start_product(float (&sums)[kRows / 2], uint32_t
 #undef ENCORE_NAMES_88
 #undef ENCORE_SUMS_96
 #undef ENCORE_NAMES_96
+#undef ENCORE_SUMS_104
+#undef ENCORE_NAMES_104
+#undef ENCORE_SUMS_112
+#undef ENCORE_NAMES_112
+#undef ENCORE_SUMS_120
+#undef ENCORE_NAMES_120
+#undef ENCORE_SUMS_128
+#undef ENCORE_NAMES_128
 
 }  // namespace encore::cuda
