@@ -22,10 +22,10 @@
 //   (Sums exchanged through memory, as words that are their own flags, would let any number of
 //   blocks share a tile, wherever the chip places them. They take 0.5 to 3 us more than a
 //   cluster's, more than fewer copies of x and fuller chips bring.)
-// - With more than 128 rows of which few outputs are made, tiles of half of the rows, both with the
-//   same weights, fill the chip without a third and a fourth block that would sum up. The second
-//   copy of the weights comes from the L2 cache. Where outputs are many, one tile of 256 rows and
-//   128 outputs is up to 15 % faster than two of 128 rows and 256 outputs.
+// - With more than 128 rows and few outputs, two tiles of half of the rows share a part of the
+//   weights: they fill the chip without further blocks that would sum up, and the second copy of
+//   the weights comes from the L2 cache. Where outputs are many, one tile of 256 rows and 128
+//   outputs is up to 15 % faster than two of 128 rows and 256 outputs.
 // - A box of x has as many rows as x, rounded up to 8. The copy engine is slow where rows are not
 //   there: with boxes of 64 rows a layer of the 8B took 9 % longer for 40 rows than for 64.
 // - silu_mul as a launch of its own costs 0.4 to 2 us a layer. Here the rows of a tile are by turns

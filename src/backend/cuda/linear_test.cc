@@ -113,8 +113,7 @@ TEST_F(CudaTest, FewRowLinearAgreesWithThePlainKernelHoweverItIsCut) {
              cuda::bind_fewrow(*device_, {.inputs = {x, weight}, .outputs = {out}}, tiling));
       const std::vector<float> got = read(out);
       for (size_t i = 0; i < want.size(); ++i) {
-        ASSERT_NEAR(got[i], want[i], 1e-2)
-            << rows << " rows, tiles of " << tiling.tile_outputs << ", split " << tiling.split;
+        ASSERT_NEAR(got[i], want[i], 1e-2) << rows << " rows, cut " << to_text(tiling);
       }
     }
   }
