@@ -174,14 +174,12 @@ struct Consumer {
   // Sends the other block of the cluster the sums of its rows, and adds what it sends.
   __device__ __forceinline__ void exchange(TilePart& part, const Peer& peer) const {
     const auto send_half = [&](auto half) {
-      part.for_each_block([&](int p, int j, int h, float& first, float& second) {
-        if (j / kHalf == half.value)
-          send(peer.sums + Peer::offset(p, j, h), float2{first, second}, peer.barrier);
+      for_each_of_half<half.value>(part, [&](int p, int j, int h, float first, float second) {
+        send(peer.sums + Peer::offset(p, j, h), float2{first, second}, peer.barrier);
       });
     };
     const auto add_half = [&](auto half) {
-      part.for_each_block([&](int p, int j, int h, float& first, float& second) {
-        if (j >= kHalf) return;
+      for_each_of_half<0>(part, [&](int p, int j, int h, float& first, float& second) {
         const float2 other = load_shared_pair(peer.own_sums + Peer::offset(p, j, h));
         const float* own = part.sums_of(p, j + half.value * kHalf, h);
         first = own[0] + other.x;

@@ -1,7 +1,7 @@
 // What fewrow.cu's kernel works on: its arguments, and the sums of a tile on the tensor cores.
 #pragma once
 
-#include "backend/cuda/fewrow_ring.cuh"
+#include "backend/cuda/tensor_map.h"
 #include "backend/cuda/wgmma.cuh"
 
 namespace encore::cuda::fewrow {
