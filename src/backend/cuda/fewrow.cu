@@ -109,11 +109,15 @@ constexpr std::array kVariants = {
     variant<T, 240, 1, 1>(), variant<T, 240, 1, 2>(), variant<T, 256, 1, 1>(),
     variant<T, 256, 1, 2>()};
 
-// What a tile's rows are padded to when so many rows are dealt to tiles; 0: none has so many.
+// Rows of a tile, and so of a box of x, when so many rows are dealt to tiles.
+int box_rows(int64_t rows, int row_tiles) {
+  return static_cast<int>(round_up(div_up(rows, row_tiles), kBlockRows));
+}
+
+// What they are padded to in its products; 0: none has so many.
 int tile_rows(int64_t rows, int row_tiles) {
-  const int64_t share = round_up(div_up(rows, row_tiles), kBlockRows);
   for (const auto& variant : kVariants<__half>) {
-    if (variant.rows >= share) return variant.rows;
+    if (variant.rows >= box_rows(rows, row_tiles)) return variant.rows;
   }
   return 0;
 }
@@ -279,7 +283,7 @@ BoundLaunch bind_for(Device& device, const KernelArgs& args, const FewRowTiling&
   a.weight = map_of_boxes(
       weight, {.rows = t.tile_outputs, .boxes = boxes, .in_turns = silu_mul ? kBlockRows : 0});
   a.row_tiles = t.row_tiles;
-  a.x_rows = static_cast<int>(round_up(div_up(x.num_rows(), t.row_tiles), kBlockRows));
+  a.x_rows = box_rows(x.num_rows(), t.row_tiles);
   a.x = map_of_boxes(x, {.rows = a.x_rows, .boxes = boxes});
   a.out = {.bias = args.inputs.size() > 2 ? args.inputs[2].as<const T>() : nullptr,
            .data = out.data,
