@@ -45,125 +45,110 @@ inline constexpr char kWgmmaType[] = ".bf16.bf16";
 template <>
 inline constexpr char kWgmmaType<__half>[] = ".f16.f16";
 
-// The operands of an instruction: inline assembly takes neither arrays nor loops.
-#define ENCORE_EIGHT(i)                                                                      \
-  "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3]), "+f"(sums[i + 4]), \
-      "+f"(sums[i + 5]), "+f"(sums[i + 6]), "+f"(sums[i + 7])
-#define ENCORE_SUMS_8 ENCORE_EIGHT(0)
-#define ENCORE_SUMS_16 ENCORE_SUMS_8, ENCORE_EIGHT(8)
-#define ENCORE_SUMS_24 ENCORE_SUMS_16, ENCORE_EIGHT(16)
-#define ENCORE_SUMS_32 ENCORE_SUMS_24, ENCORE_EIGHT(24)
-#define ENCORE_SUMS_40 ENCORE_SUMS_32, ENCORE_EIGHT(32)
-#define ENCORE_SUMS_48 ENCORE_SUMS_40, ENCORE_EIGHT(40)
-#define ENCORE_SUMS_56 ENCORE_SUMS_48, ENCORE_EIGHT(48)
-#define ENCORE_SUMS_64 ENCORE_SUMS_56, ENCORE_EIGHT(56)
-#define ENCORE_SUMS_72 ENCORE_SUMS_64, ENCORE_EIGHT(64)
-#define ENCORE_SUMS_80 ENCORE_SUMS_72, ENCORE_EIGHT(72)
-#define ENCORE_SUMS_88 ENCORE_SUMS_80, ENCORE_EIGHT(80)
-#define ENCORE_SUMS_96 ENCORE_SUMS_88, ENCORE_EIGHT(88)
-#define ENCORE_SUMS_104 ENCORE_SUMS_96, ENCORE_EIGHT(96)
-#define ENCORE_SUMS_112 ENCORE_SUMS_104, ENCORE_EIGHT(104)
-#define ENCORE_SUMS_120 ENCORE_SUMS_112, ENCORE_EIGHT(112)
-#define ENCORE_SUMS_128 ENCORE_SUMS_120, ENCORE_EIGHT(120)
-#define ENCORE_NAMES_8 "%0, %1, %2, %3, %4, %5, %6, %7"
-#define ENCORE_NAMES_16 ENCORE_NAMES_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
-#define ENCORE_NAMES_24 ENCORE_NAMES_16 ", %16, %17, %18, %19, %20, %21, %22, %23"
-#define ENCORE_NAMES_32 ENCORE_NAMES_24 ", %24, %25, %26, %27, %28, %29, %30, %31"
-#define ENCORE_NAMES_40 ENCORE_NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39"
-#define ENCORE_NAMES_48 ENCORE_NAMES_40 ", %40, %41, %42, %43, %44, %45, %46, %47"
-#define ENCORE_NAMES_56 ENCORE_NAMES_48 ", %48, %49, %50, %51, %52, %53, %54, %55"
-#define ENCORE_NAMES_64 ENCORE_NAMES_56 ", %56, %57, %58, %59, %60, %61, %62, %63"
-#define ENCORE_NAMES_72 ENCORE_NAMES_64 ", %64, %65, %66, %67, %68, %69, %70, %71"
-#define ENCORE_NAMES_80 ENCORE_NAMES_72 ", %72, %73, %74, %75, %76, %77, %78, %79"
-#define ENCORE_NAMES_88 ENCORE_NAMES_80 ", %80, %81, %82, %83, %84, %85, %86, %87"
-#define ENCORE_NAMES_96 ENCORE_NAMES_88 ", %88, %89, %90, %91, %92, %93, %94, %95"
-#define ENCORE_NAMES_104 ENCORE_NAMES_96 ", %96, %97, %98, %99, %100, %101, %102, %103"
-#define ENCORE_NAMES_112 ENCORE_NAMES_104 ", %104, %105, %106, %107, %108, %109, %110, %111"
-#define ENCORE_NAMES_120 ENCORE_NAMES_112 ", %112, %113, %114, %115, %116, %117, %118, %119"
-#define ENCORE_NAMES_128 ENCORE_NAMES_120 ", %120, %121, %122, %123, %124, %125, %126, %127"
-// `count` sums, and the numbers of the operands behind them.
-#define ENCORE_PRODUCT(rows, count, first, second, layout, type)              \
-  asm volatile("{\n.reg .b64 a, b;\nmov.b64 a, {%" #first ", %" #layout       \
-               "};\nmov.b64 b, {%" #second ", %" #layout                      \
-               "};\nwgmma.mma_async.sync.aligned.m64n" #rows "k16.f32%" #type \
-               " {" ENCORE_NAMES_##count "}, a, b, 1, 1, 1, 0, 0;\n}"         \
-               : ENCORE_SUMS_##count                                          \
-               : "r"(a), "r"(b), "n"(kRowLayout), "C"(kWgmmaType<T>))
+// The operands of an instruction: inline assembly takes neither arrays nor loops. Here are those of
+// so many sums behind the first, each with the comma before it.
+#define ENCORE_EACH_4(f) f(1) f(2) f(3)
+#define ENCORE_EACH_8(f) ENCORE_EACH_4(f) f(4) f(5) f(6) f(7)
+#define ENCORE_EACH_12(f) ENCORE_EACH_8(f) f(8) f(9) f(10) f(11)
+#define ENCORE_EACH_16(f) ENCORE_EACH_12(f) f(12) f(13) f(14) f(15)
+#define ENCORE_EACH_20(f) ENCORE_EACH_16(f) f(16) f(17) f(18) f(19)
+#define ENCORE_EACH_24(f) ENCORE_EACH_20(f) f(20) f(21) f(22) f(23)
+#define ENCORE_EACH_28(f) ENCORE_EACH_24(f) f(24) f(25) f(26) f(27)
+#define ENCORE_EACH_32(f) ENCORE_EACH_28(f) f(28) f(29) f(30) f(31)
+#define ENCORE_EACH_36(f) ENCORE_EACH_32(f) f(32) f(33) f(34) f(35)
+#define ENCORE_EACH_40(f) ENCORE_EACH_36(f) f(36) f(37) f(38) f(39)
+#define ENCORE_EACH_44(f) ENCORE_EACH_40(f) f(40) f(41) f(42) f(43)
+#define ENCORE_EACH_48(f) ENCORE_EACH_44(f) f(44) f(45) f(46) f(47)
+#define ENCORE_EACH_52(f) ENCORE_EACH_48(f) f(48) f(49) f(50) f(51)
+#define ENCORE_EACH_56(f) ENCORE_EACH_52(f) f(52) f(53) f(54) f(55)
+#define ENCORE_EACH_60(f) ENCORE_EACH_56(f) f(56) f(57) f(58) f(59)
+#define ENCORE_EACH_64(f) ENCORE_EACH_60(f) f(60) f(61) f(62) f(63)
+#define ENCORE_EACH_68(f) ENCORE_EACH_64(f) f(64) f(65) f(66) f(67)
+#define ENCORE_EACH_72(f) ENCORE_EACH_68(f) f(68) f(69) f(70) f(71)
+#define ENCORE_EACH_76(f) ENCORE_EACH_72(f) f(72) f(73) f(74) f(75)
+#define ENCORE_EACH_80(f) ENCORE_EACH_76(f) f(76) f(77) f(78) f(79)
+#define ENCORE_EACH_84(f) ENCORE_EACH_80(f) f(80) f(81) f(82) f(83)
+#define ENCORE_EACH_88(f) ENCORE_EACH_84(f) f(84) f(85) f(86) f(87)
+#define ENCORE_EACH_92(f) ENCORE_EACH_88(f) f(88) f(89) f(90) f(91)
+#define ENCORE_EACH_96(f) ENCORE_EACH_92(f) f(92) f(93) f(94) f(95)
+#define ENCORE_EACH_100(f) ENCORE_EACH_96(f) f(96) f(97) f(98) f(99)
+#define ENCORE_EACH_104(f) ENCORE_EACH_100(f) f(100) f(101) f(102) f(103)
+#define ENCORE_EACH_108(f) ENCORE_EACH_104(f) f(104) f(105) f(106) f(107)
+#define ENCORE_EACH_112(f) ENCORE_EACH_108(f) f(108) f(109) f(110) f(111)
+#define ENCORE_EACH_116(f) ENCORE_EACH_112(f) f(112) f(113) f(114) f(115)
+#define ENCORE_EACH_120(f) ENCORE_EACH_116(f) f(116) f(117) f(118) f(119)
+#define ENCORE_EACH_124(f) ENCORE_EACH_120(f) f(120) f(121) f(122) f(123)
+#define ENCORE_EACH_128(f) ENCORE_EACH_124(f) f(124) f(125) f(126) f(127)
+#define ENCORE_SUM(i) , "+f"(sums[i])
+#define ENCORE_NAME(i) ", %" #i
+// Where products have so many rows: `count` sums, and the numbers of the operands behind them.
+#define ENCORE_PRODUCT(rows, count, second, layout, type)                             \
+  if constexpr (kRows == rows) {                                                      \
+    asm volatile("{\n.reg .b64 a, b;\nmov.b64 a, {%" #count ", %" #layout             \
+                 "};\nmov.b64 b, {%" #second ", %" #layout                            \
+                 "};\nwgmma.mma_async.sync.aligned.m64n" #rows "k16.f32%" #type       \
+                 " {%0" ENCORE_EACH_##count(ENCORE_NAME) "}, a, b, 1, 1, 1, 0, 0;\n}" \
+                 : "+f"(sums[0])ENCORE_EACH_##count(ENCORE_SUM)                       \
+                 : "r"(a), "r"(b), "n"(kRowLayout), "C"(kWgmmaType<T>));              \
+  }
 
 // sums [64, kRows] += a [64, 16] b [kRows, 16]^T, started. In lane l of the warpgroup's warp w,
 // sums[4 j + 2 h + i] is of row 16 w + 8 h + l / 4 and column 8 j + 2 (l % 4) + i.
 template <typename T, int kRows>
 __device__ __forceinline__ void start_product(float (&sums)[kRows / 2], uint32_t a, uint32_t b) {
-  if constexpr (kRows == 16) {
-    ENCORE_PRODUCT(16, 8, 8, 9, 10, 11);
-  } else if constexpr (kRows == 32) {
-    ENCORE_PRODUCT(32, 16, 16, 17, 18, 19);
-  } else if constexpr (kRows == 48) {
-    ENCORE_PRODUCT(48, 24, 24, 25, 26, 27);
-  } else if constexpr (kRows == 64) {
-    ENCORE_PRODUCT(64, 32, 32, 33, 34, 35);
-  } else if constexpr (kRows == 80) {
-    ENCORE_PRODUCT(80, 40, 40, 41, 42, 43);
-  } else if constexpr (kRows == 96) {
-    ENCORE_PRODUCT(96, 48, 48, 49, 50, 51);
-  } else if constexpr (kRows == 112) {
-    ENCORE_PRODUCT(112, 56, 56, 57, 58, 59);
-  } else if constexpr (kRows == 128) {
-    ENCORE_PRODUCT(128, 64, 64, 65, 66, 67);
-  } else if constexpr (kRows == 144) {
-    ENCORE_PRODUCT(144, 72, 72, 73, 74, 75);
-  } else if constexpr (kRows == 160) {
-    ENCORE_PRODUCT(160, 80, 80, 81, 82, 83);
-  } else if constexpr (kRows == 176) {
-    ENCORE_PRODUCT(176, 88, 88, 89, 90, 91);
-  } else if constexpr (kRows == 192) {
-    ENCORE_PRODUCT(192, 96, 96, 97, 98, 99);
-  } else if constexpr (kRows == 208) {
-    ENCORE_PRODUCT(208, 104, 104, 105, 106, 107);
-  } else if constexpr (kRows == 224) {
-    ENCORE_PRODUCT(224, 112, 112, 113, 114, 115);
-  } else if constexpr (kRows == 240) {
-    ENCORE_PRODUCT(240, 120, 120, 121, 122, 123);
-  } else if constexpr (kRows == 256) {
-    ENCORE_PRODUCT(256, 128, 128, 129, 130, 131);
-  } else {
-    static_assert(kRows == 0, "no such product");
-  }
+  static_assert(kRows > 0 && kRows <= 256 && kRows % 16 == 0, "no such product");
+  ENCORE_PRODUCT(16, 8, 9, 10, 11);
+  ENCORE_PRODUCT(32, 16, 17, 18, 19);
+  ENCORE_PRODUCT(48, 24, 25, 26, 27);
+  ENCORE_PRODUCT(64, 32, 33, 34, 35);
+  ENCORE_PRODUCT(80, 40, 41, 42, 43);
+  ENCORE_PRODUCT(96, 48, 49, 50, 51);
+  ENCORE_PRODUCT(112, 56, 57, 58, 59);
+  ENCORE_PRODUCT(128, 64, 65, 66, 67);
+  ENCORE_PRODUCT(144, 72, 73, 74, 75);
+  ENCORE_PRODUCT(160, 80, 81, 82, 83);
+  ENCORE_PRODUCT(176, 88, 89, 90, 91);
+  ENCORE_PRODUCT(192, 96, 97, 98, 99);
+  ENCORE_PRODUCT(208, 104, 105, 106, 107);
+  ENCORE_PRODUCT(224, 112, 113, 114, 115);
+  ENCORE_PRODUCT(240, 120, 121, 122, 123);
+  ENCORE_PRODUCT(256, 128, 129, 130, 131);
 }
 
 #undef ENCORE_PRODUCT
-#undef ENCORE_EIGHT
-#undef ENCORE_SUMS_8
-#undef ENCORE_NAMES_8
-#undef ENCORE_SUMS_16
-#undef ENCORE_NAMES_16
-#undef ENCORE_SUMS_24
-#undef ENCORE_NAMES_24
-#undef ENCORE_SUMS_32
-#undef ENCORE_NAMES_32
-#undef ENCORE_SUMS_40
-#undef ENCORE_NAMES_40
-#undef ENCORE_SUMS_48
-#undef ENCORE_NAMES_48
-#undef ENCORE_SUMS_56
-#undef ENCORE_NAMES_56
-#undef ENCORE_SUMS_64
-#undef ENCORE_NAMES_64
-#undef ENCORE_SUMS_72
-#undef ENCORE_NAMES_72
-#undef ENCORE_SUMS_80
-#undef ENCORE_NAMES_80
-#undef ENCORE_SUMS_88
-#undef ENCORE_NAMES_88
-#undef ENCORE_SUMS_96
-#undef ENCORE_NAMES_96
-#undef ENCORE_SUMS_104
-#undef ENCORE_NAMES_104
-#undef ENCORE_SUMS_112
-#undef ENCORE_NAMES_112
-#undef ENCORE_SUMS_120
-#undef ENCORE_NAMES_120
-#undef ENCORE_SUMS_128
-#undef ENCORE_NAMES_128
+#undef ENCORE_SUM
+#undef ENCORE_NAME
+#undef ENCORE_EACH_4
+#undef ENCORE_EACH_8
+#undef ENCORE_EACH_12
+#undef ENCORE_EACH_16
+#undef ENCORE_EACH_20
+#undef ENCORE_EACH_24
+#undef ENCORE_EACH_28
+#undef ENCORE_EACH_32
+#undef ENCORE_EACH_36
+#undef ENCORE_EACH_40
+#undef ENCORE_EACH_44
+#undef ENCORE_EACH_48
+#undef ENCORE_EACH_52
+#undef ENCORE_EACH_56
+#undef ENCORE_EACH_60
+#undef ENCORE_EACH_64
+#undef ENCORE_EACH_68
+#undef ENCORE_EACH_72
+#undef ENCORE_EACH_76
+#undef ENCORE_EACH_80
+#undef ENCORE_EACH_84
+#undef ENCORE_EACH_88
+#undef ENCORE_EACH_92
+#undef ENCORE_EACH_96
+#undef ENCORE_EACH_100
+#undef ENCORE_EACH_104
+#undef ENCORE_EACH_108
+#undef ENCORE_EACH_112
+#undef ENCORE_EACH_116
+#undef ENCORE_EACH_120
+#undef ENCORE_EACH_124
+#undef ENCORE_EACH_128
 
 }  // namespace encore::cuda
