@@ -37,8 +37,11 @@ struct Consumer {
   // A large tile is staged in two halves, one after the other.
   static constexpr int kMostStagedBytes = 56 * 1024;
   static constexpr bool kStagesHalves = kWarpgroups * kRows * kStagedRowBytes > kMostStagedBytes;
-  // Partial sums that a block of a cluster gets: half of a tile's.
-  static constexpr int kPartialBytes = kWarpgroups * kOutputs * kRows / 2 * 4;
+  // Half of a tile's blocks of rows; of an odd number the lower half has the one that is left over.
+  static constexpr int kHalf = (TilePart::kRowBlocks + 1) / 2;
+  static constexpr int kHalfRows = kHalf * 8;
+  // Memory for the partial sums that a block of a cluster gets, those of a half.
+  static constexpr int kPartialBytes = kWarpgroups * kOutputs * kHalfRows * 4;
 
   const FewRowArgs<T>& args;
   const Layout& layout;
@@ -98,15 +101,14 @@ struct Consumer {
     }
   }
 
-  // This block finishes a half of the rows, or all. After an exchange their sums are in the first
-  // half of the blocks.
-  static constexpr int kHalf = TilePart::kRowBlocks / 2;
+  // This block finishes a half of the rows, or all: in a cluster the first the lower half. After an
+  // exchange their sums are in the lower half's blocks; of a smaller half the last has none.
   [[nodiscard]] __device__ __forceinline__ int first_row(Corner corner) const {
-    return corner.row + rank * (kRows / 2);
+    return corner.row + rank * kHalfRows;
   }
   [[nodiscard]] __device__ __forceinline__ int num_rows(Corner corner) const {
     const int end = min(corner.row + args.x_rows, args.out.num_rows);
-    return min(args.cluster == 1 ? kRows : kRows / 2, end - first_row(corner));
+    return min(args.cluster == 1 ? kRows : kHalfRows, end - first_row(corner));
   }
   template <int kWhich, class Visit>
   __device__ __forceinline__ void for_each_of_half(TilePart& part, Visit visit) const {
@@ -179,11 +181,11 @@ struct Consumer {
       });
     };
     const auto add_half = [&](auto half) {
-      for_each_of_half<0>(part, [&](int p, int j, int h, float& first, float& second) {
+      for_each_of_half<half.value>(part, [&](int p, int j, int h, float first, float second) {
         const float2 other = load_shared_pair(peer.own_sums + Peer::offset(p, j, h));
-        const float* own = part.sums_of(p, j + half.value * kHalf, h);
-        first = own[0] + other.x;
-        second = own[1] + other.y;
+        float* sums = part.sums_of(p, j % kHalf, h);
+        sums[0] = first + other.x;
+        sums[1] = second + other.y;
       });
     };
     __syncwarp();
@@ -264,7 +266,7 @@ struct Consumer {
       if (args.cluster > 1) return;
       synchronize_warpgroup(warpgroup);
       for_each_of_half<1>(part, stage);
-      store_staged(outlet, kRows / 2);
+      store_staged(outlet, kHalfRows);
     } else {
       for_each_finished(part, stage);
       store_staged(outlet, 0);
@@ -274,7 +276,7 @@ struct Consumer {
   __device__ __forceinline__ void store_staged(Outlet outlet, int first) const {
     outlet.target += first * args.out.stride;
     outlet.end -= first;
-    if constexpr (kStagesHalves) outlet.end = min(outlet.end, kRows / 2);
+    if constexpr (kStagesHalves) outlet.end = min(outlet.end, kHalfRows);
     synchronize_warpgroup(warpgroup);
     if (args.out.silu_mul) {
       store_rows<true>(outlet);
@@ -334,7 +336,11 @@ struct Consumer {
     return to_pack<T>(values);
   }
   static constexpr __host__ __device__ int staged_bytes(int cluster) {
-    return (cluster == 1 && !kStagesHalves ? kRows : kRows / 2) * kStagedRowBytes;
+    return (cluster == 1 && !kStagesHalves ? kRows : kHalfRows) * kStagedRowBytes;
+  }
+  // Of kPartialBytes, what the block of that rank gets.
+  static constexpr __device__ int partial_bytes(int rank) {
+    return kPartialBytes / kHalf * (rank == 0 ? kHalf : TilePart::kRowBlocks - kHalf);
   }
 };
 
@@ -363,7 +369,7 @@ __global__ void __launch_bounds__(128 * kWarpgroups + 64, 1)
     layout.x.init(kConsumers / 32);
     if (args.cluster > 1) {
       init_barrier(layout.partials_full, 1);
-      arrive_expecting(layout.partials_full, Consumers::kPartialBytes);
+      arrive_expecting(layout.partials_full, Consumers::partial_bytes(rank));
     }
     publish_barriers();
   }

@@ -99,7 +99,7 @@ struct Tile {
     }
   }
 
-  [[nodiscard]] __device__ __forceinline__ const float* sums_of(int p, int j, int h) const {
+  [[nodiscard]] __device__ __forceinline__ float* sums_of(int p, int j, int h) {
     return &sums[p * kSets][4 * j + 2 * h];
   }
   // Calls `visit(p, j, h, first, second)` for each block; it may change the two sums.

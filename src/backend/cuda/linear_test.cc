@@ -1,6 +1,7 @@
 // The kernels of linear, with shapes of models, larger than the conformance suite's.
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -54,14 +55,14 @@ TEST_F(CudaTest, LinearOfUpToFourRowsAgreesWithThePlainKernelAndGivesTheSameBits
 }
 
 TEST_F(CudaTest, FewRowLinearAgreesWithThePlainKernelAndGivesTheSameBitsEveryTime) {
-  for (const Case& c : {Case{1, 1, 8},         Case{2, 5, 1032},      Case{3, 1000, 896},
-                        Case{7, 6144, 4096},   Case{8, 4096, 14336},  Case{9, 2048, 2048},
-                        Case{16, 28672, 512},  Case{16, 333, 4104},   Case{17, 3072, 2048},
-                        Case{33, 1000, 4096},  Case{48, 4096, 4096},  Case{64, 4096, 4096},
-                        Case{64, 70000, 320},  Case{65, 4096, 2048},  Case{96, 1003, 1088},
-                        Case{104, 512, 8200},  Case{128, 6144, 4096}, Case{128, 1001, 72},
-                        Case{136, 1003, 4096}, Case{170, 4096, 2048}, Case{192, 6144, 4096},
-                        Case{200, 1003, 4096}, Case{233, 4096, 2048}, Case{256, 6144, 4096}}) {
+  for (const Case& c :
+       {Case{1, 1, 8},         Case{2, 5, 1032},      Case{3, 1000, 896},    Case{7, 6144, 4096},
+        Case{8, 4096, 14336},  Case{9, 2048, 2048},   Case{16, 28672, 512},  Case{16, 333, 4104},
+        Case{17, 3072, 2048},  Case{33, 1000, 4096},  Case{48, 4096, 4096},  Case{64, 4096, 4096},
+        Case{64, 70000, 320},  Case{65, 4096, 2048},  Case{72, 4096, 4096},  Case{96, 1003, 1088},
+        Case{104, 512, 8200},  Case{128, 6144, 4096}, Case{128, 1001, 72},   Case{136, 1003, 4096},
+        Case{170, 4096, 2048}, Case{184, 512, 8200},  Case{192, 6144, 4096}, Case{200, 1003, 4096},
+        Case{233, 4096, 2048}, Case{248, 1003, 4096}, Case{256, 6144, 4096}}) {
     for (const DType dtype : {DType::kBF16, DType::kF16}) {
       const TensorView x = left_part(random({c.rows, c.columns + 64}, dtype, 1), c.columns);
       const TensorView weight = random({c.outputs, c.columns}, dtype, 2);
@@ -98,22 +99,34 @@ TEST_F(CudaTest, FewRowLinearAgreesWithThePlainKernelAndGivesTheSameBitsEveryTim
 
 TEST_F(CudaTest, FewRowLinearAgreesWithThePlainKernelHoweverItIsCut) {
   constexpr int64_t kOutputs = 1003;
+  constexpr int64_t kStride = 1008;  // of what is stored in packs
   constexpr int64_t kColumns = 1088;
   const TensorView weight = random({kOutputs, kColumns}, DType::kBF16, 2);
-  for (const int64_t rows :
-       {5, 16, 30, 41, 64, 80, 90, 97, 128, 136, 160, 171, 192, 200, 217, 256}) {
+  const TensorView bias = random({kOutputs}, DType::kBF16, 3);
+  for (const int64_t rows : {5,   16,  30,  41,  64,  72,  80,  86,  90,  97,  120, 128, 136,
+                             147, 160, 168, 171, 181, 192, 200, 213, 217, 232, 241, 256}) {
     const TensorView x = random({rows, kColumns}, DType::kBF16, 1);
     const TensorView out = allocate({rows, kOutputs});
+    const TensorView wide = allocate({rows, kStride}, DType::kBF16);
+    const TensorView rounded = left_part(wide, kOutputs);
     stream_->synchronize();
-    launch("linear", bind("linear", {.inputs = {x, weight}, .outputs = {out}}, "linear.plain"));
+    launch("linear",
+           bind("linear", {.inputs = {x, weight, bias}, .outputs = {out}}, "linear.plain"));
     const std::vector<float> want = read(out);
     for (const cuda::FewRowTiling& tiling : cuda::fewrow_tilings(rows, kOutputs, kColumns)) {
       fill(out, NAN);
-      launch("linear",
-             cuda::bind_fewrow(*device_, {.inputs = {x, weight}, .outputs = {out}}, tiling));
+      stream_->fill(wide.data, 0x7fc07fc0, wide.num_bytes());
+      for (const TensorView& target : {out, rounded}) {
+        launch("linear", cuda::bind_fewrow(
+                             *device_, {.inputs = {x, weight, bias}, .outputs = {target}}, tiling));
+      }
       const std::vector<float> got = read(out);
-      for (size_t i = 0; i < want.size(); ++i) {
+      const std::vector<uint16_t> bits = read_bits(wide);
+      for (int64_t i = 0; i < rows * kOutputs; ++i) {
         ASSERT_NEAR(got[i], want[i], 1e-2) << rows << " rows, cut " << to_text(tiling);
+        const float stored = of_bf16(bits[i / kOutputs * kStride + i % kOutputs]);
+        ASSERT_NEAR(stored, got[i], std::abs(got[i]) / 256)
+            << rows << " rows, cut " << to_text(tiling);
       }
     }
   }
@@ -129,8 +142,8 @@ TEST_F(CudaTest, FewRowLinearWithSiluMulHasTheBitsOfItsPartsHoweverItIsCut) {
     for (const DType dtype : {DType::kBF16, DType::kF16}) {
       const TensorView weight = random({c.outputs, c.columns}, dtype, 2);
       const TensorView bias = random({c.outputs}, dtype, 3);
-      for (const int64_t rows :
-           {2, 16, 30, 48, 64, 77, 90, 112, 128, 144, 153, 176, 192, 203, 256}) {
+      for (const int64_t rows : {2,   16,  30,  48,  64,  72,  77,  85,  90,  101, 112, 120, 128,
+                                 136, 144, 153, 165, 176, 181, 192, 200, 203, 216, 227, 245, 256}) {
         const TensorView x = random({rows, c.columns}, dtype, 1);
         const TensorView product = allocate({rows, c.outputs}, dtype);
         const TensorView want = allocate({rows, c.outputs / 2}, dtype);
@@ -223,8 +236,8 @@ TEST_F(CudaTest, SizesOfFewRowLinearThatArePaddedAlikeShareWhatTheTunerMeasured)
   device_->tuner().configure({.tune = Tune::kFresh, .cache = {}});
   const Tuner::Phase tuning(device_->tuner());
   const TensorView weight = random({2048, 1024}, DType::kBF16, 2);
-  const TensorView x = random({64, 1024}, DType::kBF16, 1);
-  const TensorView out = allocate({64, 2048});
+  const TensorView x = random({80, 1024}, DType::kBF16, 1);
+  const TensorView out = allocate({80, 2048});
   stream_->synchronize();
   const auto bits = [&](int64_t rows) {
     TensorView some_x = x;
@@ -238,10 +251,14 @@ TEST_F(CudaTest, SizesOfFewRowLinearThatArePaddedAlikeShareWhatTheTunerMeasured)
     all.resize(50 * 2048);
     return all;
   };
-  const std::vector<float> of_50_rows = bits(50);
-  EXPECT_EQ(device_->tuner().stats().measured, 1);
-  EXPECT_EQ(bits(64), of_50_rows);
-  EXPECT_EQ(device_->tuner().stats().measured, 1);
+  int64_t num_sizes = 0;
+  for (const auto& [rows, padded] : {std::pair{50, 64}, std::pair{65, 72}, std::pair{73, 80}}) {
+    ++num_sizes;
+    const std::vector<float> of_rows = bits(rows);
+    EXPECT_EQ(device_->tuner().stats().measured, num_sizes);
+    EXPECT_EQ(bits(padded), of_rows);
+    EXPECT_EQ(device_->tuner().stats().measured, num_sizes);
+  }
 }
 
 TEST_F(CudaTest, LinearOfRowsForWhichTwoKernelsCompeteAgreesWithThePlainOne) {

@@ -96,22 +96,35 @@ inline constexpr char kWgmmaType<__half>[] = ".f16.f16";
 // sums[4 j + 2 h + i] is of row 16 w + 8 h + l / 4 and column 8 j + 2 (l % 4) + i.
 template <typename T, int kRows>
 __device__ __forceinline__ void start_product(float (&sums)[kRows / 2], uint32_t a, uint32_t b) {
-  static_assert(kRows > 0 && kRows <= 256 && kRows % 16 == 0, "no such product");
+  static_assert(kRows > 0 && kRows <= 256 && kRows % (kRows <= 64 ? 16 : 8) == 0,
+                "no such product");
   ENCORE_PRODUCT(16, 8, 9, 10, 11);
   ENCORE_PRODUCT(32, 16, 17, 18, 19);
   ENCORE_PRODUCT(48, 24, 25, 26, 27);
   ENCORE_PRODUCT(64, 32, 33, 34, 35);
+  ENCORE_PRODUCT(72, 36, 37, 38, 39);
   ENCORE_PRODUCT(80, 40, 41, 42, 43);
+  ENCORE_PRODUCT(88, 44, 45, 46, 47);
   ENCORE_PRODUCT(96, 48, 49, 50, 51);
+  ENCORE_PRODUCT(104, 52, 53, 54, 55);
   ENCORE_PRODUCT(112, 56, 57, 58, 59);
+  ENCORE_PRODUCT(120, 60, 61, 62, 63);
   ENCORE_PRODUCT(128, 64, 65, 66, 67);
+  ENCORE_PRODUCT(136, 68, 69, 70, 71);
   ENCORE_PRODUCT(144, 72, 73, 74, 75);
+  ENCORE_PRODUCT(152, 76, 77, 78, 79);
   ENCORE_PRODUCT(160, 80, 81, 82, 83);
+  ENCORE_PRODUCT(168, 84, 85, 86, 87);
   ENCORE_PRODUCT(176, 88, 89, 90, 91);
+  ENCORE_PRODUCT(184, 92, 93, 94, 95);
   ENCORE_PRODUCT(192, 96, 97, 98, 99);
+  ENCORE_PRODUCT(200, 100, 101, 102, 103);
   ENCORE_PRODUCT(208, 104, 105, 106, 107);
+  ENCORE_PRODUCT(216, 108, 109, 110, 111);
   ENCORE_PRODUCT(224, 112, 113, 114, 115);
+  ENCORE_PRODUCT(232, 116, 117, 118, 119);
   ENCORE_PRODUCT(240, 120, 121, 122, 123);
+  ENCORE_PRODUCT(248, 124, 125, 126, 127);
   ENCORE_PRODUCT(256, 128, 129, 130, 131);
 }
 
