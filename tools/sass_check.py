@@ -19,8 +19,9 @@ from pathlib import Path
 
 SKIPPED = 77
 
-# What touches global memory or orders it; a pair of a rule is adjacent among these.
-MEMORY = re.compile(r"(LDG?|STG?|ATOMG?|REDG?)(\.|$)|MEMBAR|CCTL")
+# What touches global memory or a barrier in shared memory, or orders it; a pair of a rule is adjacent
+# among these.
+MEMORY = re.compile(r"(LDG?|STG?|ATOMG?|REDG?)(\.|$)|MEMBAR|CCTL|SYNCS\.(ARRIVE|PHASECHK)")
 
 # What ends a run of instructions that are issued one after the other.
 JUMP = re.compile(r"(BRA|BRX|CALL|RET|EXIT)(\.|$)")
@@ -86,6 +87,27 @@ LITMUS_RULES = [rule for scope in HARDWARE for rule in message_rules(scope)] + [
                 (r"MEMBAR\.ALL\.GPU", r"ST\.E\.STRONG\.GPU", 1))),
     Rule("litmus/device.cu", r"<Lock<gpu, TakeRelaxed<gpu>, Relaxed<gpu> >", "the relaxed twin orders nothing",
          has=(r"ATOM\.E\.CAS\.STRONG\.GPU",), lacks=(r"MEMBAR\S*", r"CCTL\S*")),
+]
+
+ARRIVE, WAIT = r"SYNCS\.ARRIVE\.TRANS64\.(RED\.)?A1T0", r"SYNCS\.PHASECHK\.TRANS64\.TRYWAIT"
+ACQUIRES = (WAIT, r"CCTL\.IVALL", 2)
+USED_BEFORE_ARRIVAL = ((ARRIVE, r"LDS\.128", r"ISETP\.NE\.OR"),)
+LITMUS_RULES += [
+    Rule("litmus/block.cu", r"<Message<cta, ArriveRelease<cta, cta>, WaitAcquire<cta>, 1> >",
+         "an arrival and a wait of a block need nothing else", pairs=((WAIT, r"ST\.E", 1), (WAIT, r"LD\.E", 1)),
+         lacks=(r"MEMBAR\S*", r"CCTL\S*")),
+    Rule("litmus/cluster.cu", r"<Message<cluster, ArriveRelease<cluster, cluster>, WaitAcquire<cluster>, 1> >",
+         "an arrival is MEMBAR then the arrival, a wait is followed by CCTL.IVALL",
+         pairs=((r"MEMBAR\.ALL\.GPU", ARRIVE, 2), ACQUIRES)),
+    Rule("litmus/block.cu", r"<Delivery<cta, BulkCopy<true>, WaitAcquire<cta>, false> >",
+         "a proxy fence waits; slots are given back when their loads have been used",
+         has=(r"UBLKCP\S*", r"FENCE\.VIEW\.ASYNC\S*"), pairs=((r"ST\.E", r"MEMBAR\.ALL\.CTA", 1),),
+         behind=USED_BEFORE_ARRIVAL),
+    Rule("litmus/block.cu", r"<Delivery<cta, BulkCopy<false>,", "the twin has no fence", has=(r"UBLKCP\S*",),
+         lacks=(r"MEMBAR\S*",)),
+    Rule("litmus/cluster.cu", r"<Delivery<cluster, AsyncStore, WaitAcquire<cluster>, false> >",
+         "counted bytes are acquired; slots are given back when their loads have been used",
+         has=(r"STAS\.128",), pairs=(ACQUIRES,), behind=USED_BEFORE_ARRIVAL),
 ]
 
 # An arrival at a barrier does not wait for loads; the product that uses a load does.

@@ -8,6 +8,7 @@ namespace {
 
 constexpr std::string_view kOperations = "Operation types";
 constexpr std::string_view kScopeSection = "Scope";
+constexpr std::string_view kProxies = "Proxies";
 constexpr std::string_view kMorallyStrong = "Morally strong operations";
 constexpr std::string_view kRaces = "Conflict and Data-races";
 constexpr std::string_view kPatterns = "Release and Acquire Patterns";
@@ -90,6 +91,55 @@ constexpr Pattern kPatternTable[] = {
     {"relaxed_lock", "atom.relaxed.S.cas ... st.relaxed.S",
      "Mutual exclusion alone hands nothing over.", kCausality, "lock", "", Scope::kBlock,
      Scope::kDevice},
+    {"mbarrier", "mbarrier.arrive.release.S / spin mbarrier.try_wait.acquire.S",
+     "An arrival that releases ends a phase; a wait that acquires its end sees what was written.",
+     kPatterns, "", "relaxed_mbarrier", Scope::kBlock, Scope::kCluster},
+    {"relaxed_mbarrier", "mbarrier.arrive.relaxed.S / spin mbarrier.try_wait.relaxed.S",
+     "That a phase has ended says nothing of other words.", kPatterns, "mbarrier", "",
+     Scope::kBlock, Scope::kCluster},
+    {"early_arrive", "mbarrier.arrive.release.S; st / spin mbarrier.try_wait.acquire.S",
+     "An arrival publishes what was written before it, not what its thread writes next.",
+     kCausality, "mbarrier", "", Scope::kBlock, Scope::kCluster},
+    {"one_try", "mbarrier.arrive.release.S / mbarrier.try_wait.acquire.S, the answer unheeded",
+     "try_wait may come back before the phase has ended: ask again until it says yes.", kCausality,
+     "mbarrier", "", Scope::kBlock, Scope::kCluster},
+    {"relaxed_arrive", "mbarrier.arrive.relaxed.S / spin mbarrier.try_wait.acquire.S",
+     "An arrival that does not release may overtake the words written before.", kPatterns,
+     "mbarrier", "", Scope::kCluster, Scope::kCluster},
+    {"relaxed_wait", "mbarrier.arrive.release.S / spin mbarrier.try_wait.relaxed.S",
+     "A wait that does not acquire: later loads may return what L1 still holds.", kPatterns,
+     "mbarrier", "", Scope::kCluster, Scope::kCluster},
+    {"narrow_arrive", "mbarrier.arrive.release.N / spin mbarrier.try_wait.acquire.S",
+     "An arrival at another block's barrier is of block scope unless it says otherwise.",
+     kScopeSection, "mbarrier", "", Scope::kCluster, Scope::kCluster},
+    {"narrow_wait", "mbarrier.arrive.release.S / spin mbarrier.try_wait.acquire.N",
+     "A wait is of block scope unless it says otherwise, whoever arrived.", kScopeSection,
+     "mbarrier", "", Scope::kCluster, Scope::kCluster},
+    {"bulk_copy",
+     "st; fence.proxy.async; cp.async.bulk / spin mbarrier.try_wait.acquire.S; ld, use; "
+     "mbarrier.arrive.release.S",
+     "The copy engine reads what was stored before a proxy fence, and may fill a slot again once "
+     "what was loaded from it has been used.",
+     kProxies, "", "no_proxy_fence", Scope::kBlock, Scope::kBlock},
+    {"no_proxy_fence",
+     "st; cp.async.bulk / spin mbarrier.try_wait.acquire.S; ld, use; mbarrier.arrive.release.S",
+     "The copy engine reads through another proxy: it may not see its own thread's stores.",
+     kProxies, "bulk_copy", "", Scope::kBlock, Scope::kBlock},
+    {"early_return",
+     "st; fence.proxy.async; cp.async.bulk / spin mbarrier.try_wait.acquire.S; "
+     "mbarrier.arrive.release.S; ld",
+     "A slot that is given back before it is read may be filled again before it is read.",
+     kCausality, "bulk_copy", "", Scope::kBlock, Scope::kBlock},
+    {"st_async", "st.async / spin mbarrier.try_wait.acquire.S; ld, use; mbarrier.arrive.release.S",
+     "The end of a phase that counts bytes publishes the bytes; the stores need no fence.",
+     kPatterns, "", "relaxed_receipt", Scope::kCluster, Scope::kCluster},
+    {"relaxed_receipt",
+     "st.async / spin mbarrier.try_wait.relaxed.S; ld, use; mbarrier.arrive.release.S",
+     "That the bytes have been counted is not yet that their reader sees them.", kPatterns,
+     "st_async", "", Scope::kCluster, Scope::kCluster},
+    {"early_return", "st.async / spin mbarrier.try_wait.acquire.S; mbarrier.arrive.release.S; ld",
+     "A slot that is given back before it is read may be filled again before it is read.",
+     kCausality, "st_async", "", Scope::kCluster, Scope::kCluster},
 };
 
 std::string_view ptx_name(Scope scope) {

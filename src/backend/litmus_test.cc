@@ -55,6 +55,8 @@ TEST(LitmusForms, NameTheirScopeInTheirInstructions) {
   EXPECT_EQ(find_form(Scope::kDevice, "narrow_scope")->ptx, "st.release.cta / ld.acquire.cta");
   EXPECT_EQ(find_form(Scope::kSystem, "narrow_scope")->ptx, "st.release.gpu / ld.acquire.gpu");
   EXPECT_EQ(find_form(Scope::kBlock, "narrow_scope"), nullptr);
+  EXPECT_EQ(find_form(Scope::kCluster, "narrow_wait")->ptx,
+            "mbarrier.arrive.release.cluster / spin mbarrier.try_wait.acquire.cta");
 }
 
 TEST(LitmusSuiteCuda, HoldsEveryCorrectFormAndPricesIt) {
@@ -83,6 +85,21 @@ TEST(LitmusSuiteCuda, CatchesTwinsThatReadWhatL1StillHolds) {
   for (const char* twin : {"no_acquire", "narrow_scope", "plain_flag", "relaxed_queue"}) {
     const Counts counts = suite->stress(*find_form(Scope::kDevice, twin), 10'000'000, 10);
     EXPECT_GT(counts.violations(), 0) << twin;
+  }
+}
+
+TEST(LitmusSuiteCuda, CatchesArrivalsThatComeTooEarly) {
+  std::unique_ptr<Suite> suite;
+  try {
+    suite = open_suite();
+  } catch (const Error& error) {
+    GTEST_SKIP() << error.what();
+  }
+  for (const char* twin : {"early_arrive", "early_return"}) {
+    for (const Scope scope : {Scope::kBlock, Scope::kCluster}) {
+      const Counts counts = suite->stress(*find_form(scope, twin), 10'000'000, 10);
+      EXPECT_GT(counts.violations(), 0) << name(scope) << "." << twin;
+    }
   }
 }
 

@@ -43,6 +43,7 @@ struct Field {
   uint32_t gpu_role;   // system scope: the host plays the other one
   bool jitter;         // writers pause for random times
   Noise noise;
+  bool lingers;  // who gets a delivery pauses before reading every other one
 };
 
 // Sums over all threads of a launch.

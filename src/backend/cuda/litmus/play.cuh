@@ -1,6 +1,9 @@
 // The one kernel of all litmus tests: who sits where, where cells lie, waiting, noise, counting.
 #pragma once
 
+#include <type_traits>
+
+#include "backend/cuda/litmus/barriers.cuh"
 #include "backend/cuda/litmus/field.h"
 #include "backend/cuda/litmus/orders.cuh"
 
@@ -16,6 +19,7 @@ inline constexpr uint32_t kHubGroups = kNumPlayingWarps * kWarpSize;
 struct Hub {
   uint32_t cells[kHubCells][kHubGroups];
 };
+using HubMailbox = Mailbox<kHubGroups>;
 
 // A thread's part. Without noise, all warps play.
 struct Seat {
@@ -74,20 +78,31 @@ __device__ Seat take_seat(const Field& field) {
 }
 
 // Where a group's cells are. In block and cluster scope flags and every other word lie in shared
-// memory, of the block with rank `owner`; the rest is in global or host memory.
+// memory, of the block with rank `owner`; the rest is in global or host memory. Barriers and slots
+// are in those scopes only, in shared memory.
 template <Scope S>
 struct Cells {
   static constexpr bool kHasHub = S == Scope::kBlock || S == Scope::kCluster;
 
   const Field& field;
   Hub* hub;
+  HubMailbox* mailbox;  // of tests that have one
   const Seat& seat;
 
   // The flag or the ready flag of the group `distance` behind.
-  __device__ __forceinline__ uint32_t* flag(uint32_t k, uint32_t owner,
-                                            uint32_t distance = 0) const {
-    if constexpr (kHasHub) return shared(k, owner, seat.local + distance);
-    return line(field, seat.group + distance, k, 0);
+  template <class Flag = uint32_t*>
+  __device__ __forceinline__ Flag flag(uint32_t k, uint32_t owner, uint32_t distance = 0) const {
+    if constexpr (std::is_same_v<Flag, Barrier>) {
+      return {seen_from_here(shared_address(&mailbox->barriers[k][seat.local + distance]), owner)};
+    } else if constexpr (kHasHub) {
+      return shared(k, owner, seat.local + distance);
+    } else {
+      return line(field, seat.group + distance, k, 0);
+    }
+  }
+  // What is delivered to the group `distance` behind: an address in shared memory.
+  __device__ __forceinline__ uint32_t slot(uint32_t owner, uint32_t distance = 0) const {
+    return seen_from_here(shared_address(&mailbox->slots[seat.local + distance]), owner);
   }
   // Word `k` of the group `distance` before.
   __device__ __forceinline__ uint32_t* word(uint32_t k, uint32_t round, uint32_t owner,
@@ -104,6 +119,11 @@ struct Cells {
     if constexpr (S == Scope::kCluster) return in_block(cell, owner);
     return cell;
   }
+  // A block waits at its own barriers by their own addresses.
+  __device__ __forceinline__ uint32_t seen_from_here(uint32_t address, uint32_t owner) const {
+    if (S == Scope::kCluster && owner != seat.role) return address_at(address, owner);
+    return address;
+  }
 };
 
 // What a thread counted.
@@ -114,22 +134,23 @@ struct Outcomes {
   uint32_t lost = 0;
 };
 
-// Polls until the flag has that value, then settles and calls `seen` at once, whatever the warp's
+// Polls until the flag has that round, then settles and calls `seen` at once, whatever the warp's
 // other lanes still wait for. Whole warps at once.
 //
 // Loads that L1 may answer can miss the flag for ever. So after kPatience of them one of scope S
 // looks, which also mends L1; if that finds the flag the round counts as unseen.
-template <Scope S, class Observe, typename Seen>
-__device__ __forceinline__ void wait_for(const uint32_t* flag, uint32_t value, bool waiting,
+template <Scope S, class Observe, class Flag, typename Seen>
+__device__ __forceinline__ void wait_for(Flag flag, uint32_t round, bool waiting,
                                          Outcomes& outcomes, Seen&& seen) {
-  constexpr uint32_t kPatience = 4096;
+  // A poll of a barrier sleeps before it says no.
+  constexpr uint32_t kPatience = std::is_same_v<Flag, Barrier> ? 64 : 4096;
   constexpr uint64_t kLimitNs = 5'000'000'000;
   uint32_t polls = 0;
   uint64_t start_ns = 0;
   waiting = waiting && outcomes.lost == 0;
   while (__any_sync(kFullWarp, waiting)) {
     if (!waiting) continue;
-    if (Observe::poll(flag) == value) {
+    if (finds<Observe>(flag, round)) {
       Observe::settle();
       seen();
       waiting = false;
@@ -140,7 +161,7 @@ __device__ __forceinline__ void wait_for(const uint32_t* flag, uint32_t value, b
         waiting = false;
       }
       if constexpr (kMayMiss<Observe, S>) {
-        if (ld_relaxed<S>(flag) == value) {
+        if (ld_relaxed<S>(flag) == round) {
           ++outcomes.unseen;
           waiting = false;
         }
@@ -156,11 +177,16 @@ __device__ __forceinline__ uint32_t next_random(uint32_t state) {
   return state;
 }
 
-// Up to 511 cycles.
-__device__ __forceinline__ void pause(uint32_t& random) {
+// The same for all lanes of a warp.
+__device__ __forceinline__ uint32_t warp_random(const Field& field, const Seat& seat) {
+  return (field.seed + seat.group / kWarpSize * 0x9e3779b1U) | 1U;
+}
+
+// Up to so many cycles, a power of 2 less 1.
+__device__ __forceinline__ void pause(uint32_t& random, uint32_t max_cycles = 511) {
   random = next_random(random);
   const long long start = clock64();
-  while (clock64() - start < (random & 511U)) {
+  while (clock64() - start < (random & max_cycles)) {
   }
 }
 
@@ -206,7 +232,7 @@ __device__ __forceinline__ void report(const Outcomes& outcomes, Tally* tally) {
   }
 }
 
-// Test has kScope, kRoles and play(), which a whole warp calls.
+// Test has kScope, kRoles, kHasMailbox and play(), which a whole warp calls.
 template <class Test>
 __global__ void __launch_bounds__(kMaxThreads) litmus_kernel(const Field field, Tally* tally) {
   constexpr Scope kScope = Test::kScope;
@@ -217,6 +243,12 @@ __global__ void __launch_bounds__(kMaxThreads) litmus_kernel(const Field field, 
     hub = &shared_hub;
     for (uint32_t i = threadIdx.x; i < kHubCells * kHubGroups; i += blockDim.x)
       (&hub->cells[0][0])[i] = 0;
+  }
+  HubMailbox* mailbox = nullptr;
+  if constexpr (Test::kHasMailbox) {
+    __shared__ HubMailbox shared_mailbox;
+    mailbox = &shared_mailbox;
+    mailbox->init();
   }
   if (threadIdx.x == 0) playing = field.warps;
   __syncthreads();
@@ -229,7 +261,7 @@ __global__ void __launch_bounds__(kMaxThreads) litmus_kernel(const Field field, 
     Outcomes outcomes;
     const uint64_t start_ns = now_ns();
     const long long start = clock64();
-    Test::play(field, seat, Cells<kScope>{field, hub, seat}, outcomes);
+    Test::play(field, seat, Cells<kScope>{field, hub, mailbox, seat}, outcomes);
     if (seat.plays && seat.group == 0) {
       atomicMax(&tally->cycles, static_cast<unsigned long long>(clock64() - start));
       atomicMax(&tally->ns, static_cast<unsigned long long>(now_ns() - start_ns));

@@ -117,6 +117,7 @@ class CudaSuite final : public encore::litmus::Suite {
     const auto roles = static_cast<uint32_t>(row.roles);
     Field field = empty_field(scope, launch);
     field.jitter = launch / kNumNoises % 2 == 1;
+    field.lingers = true;
     if (scope == Place::kSystem) {
       size = {kHostBlocks, 0};
       field.warps = kHostWarps;

@@ -10,6 +10,7 @@ namespace encore::cuda::litmus {
 
 // Role 0 writes four words and publishes kFlags flags; role 1 has a thread per flag, which reads
 // the words when it sees its flag and says in the same way that it is ready for the next message.
+// Where Publish arrives at barriers these stand for the flags.
 //
 // Lines are reused round after round, and the reader's previous round left them in its L1: a form
 // that does not drop them reads old words.
@@ -18,6 +19,7 @@ struct Message {
   static constexpr Scope kScope = S;
   static constexpr uint32_t kRoles = 2;
   static constexpr bool kCounts = false;
+  static constexpr bool kHasMailbox = kHasBarriers<Publish>;
   static constexpr uint32_t kWriter = 0;
   static constexpr uint32_t kReader = 1;
 
@@ -31,35 +33,38 @@ struct Message {
   }
 
  private:
+  using Flag = litmus::Flag<Publish>;
+
   static __device__ void write(const Field& field, const Seat& seat, const Cells<S>& cells,
                                Outcomes& outcomes) {
     const bool leads = seat.plays && seat.local % kFlags == 0;
-    uint32_t random = (field.seed + seat.group / kWarpSize * 0x9e3779b1U) | 1U;  // one for a warp
-    uint32_t* flags[kFlags];
+    uint32_t random = warp_random(field, seat);
+    Flag flags[kFlags];
     for (int i = 0; i < kFlags; ++i)
-      flags[i] = cells.flag(kFlagLine, kReader, i);
+      flags[i] = cells.template flag<Flag>(kFlagLine, kReader, i);
     Outcomes acks;
     for (uint32_t round = 1; round <= field.rounds; ++round) {
       for (int i = 0; i < kFlags; ++i) {
-        wait_for<S, Observe>(cells.flag(kReadyLine, kWriter, i), round, leads, acks, [] {});
+        wait_for<S, Observe>(cells.template flag<Flag>(kReadyLine, kWriter, i), round, leads, acks,
+                             [] {});
       }
       if (field.jitter) pause(random);
       if (!leads || acks.lost != 0) continue;
+      if constexpr (kIsEarly<Publish>) Publish::publish(flags, round);
 #pragma unroll
       for (uint32_t k = 0; k < kNumWords; ++k)
         st_weak(cells.word(k, round, kReader), message(round, k));
-      Publish::publish(flags, round);
+      if constexpr (!kIsEarly<Publish>) Publish::publish(flags, round);
     }
     outcomes.lost += acks.lost;
   }
 
   static __device__ void read(const Field& field, const Seat& seat, const Cells<S>& cells,
                               Outcomes& outcomes) {
-    uint32_t* const ready[] = {cells.flag(kReadyLine, kWriter)};
-    const uint32_t* flag = cells.flag(kFlagLine, kReader);
+    const Flag ready[] = {cells.template flag<Flag>(kReadyLine, kWriter)};
+    const Flag flag = cells.template flag<Flag>(kFlagLine, kReader);
     for (uint32_t round = 1; round <= field.rounds; ++round) {
-      if (seat.plays) Publish::publish(ready, round);
-      wait_for<S, Observe>(flag, round, seat.plays, outcomes, [&] {
+      const auto look = [&] {
         uint32_t words[kNumWords];
 #pragma unroll
         for (uint32_t k = 0; k < kNumWords; ++k)
@@ -69,7 +74,17 @@ struct Message {
         for (uint32_t k = 0; k < kNumWords; ++k)
           is_stale |= words[k] != message(round, k);
         if (is_stale) ++outcomes.stale;
-      });
+      };
+      if (seat.plays) Publish::publish(ready, round);
+      if constexpr (kHeedsAnswer<Observe>) {
+        wait_for<S, Observe>(flag, round, seat.plays, outcomes, look);
+      } else {
+        if (seat.plays) {
+          finds<Observe>(flag, round);
+          look();
+        }
+        wait_for<S, Observe>(flag, round, seat.plays, outcomes, [] {});
+      }
       if (seat.plays) ++outcomes.rounds;
     }
   }
@@ -103,6 +118,7 @@ struct WorkQueue {
   static constexpr Scope kScope = S;
   static constexpr uint32_t kRoles = 4;
   static constexpr bool kCounts = false;
+  static constexpr bool kHasMailbox = false;
 
   static __device__ void play(const Field& field, const Seat& seat, const Cells<S>& cells,
                               Outcomes& outcomes) {
@@ -152,6 +168,7 @@ struct Lock {
   static constexpr Scope kScope = S;
   static constexpr uint32_t kRoles = 4;
   static constexpr bool kCounts = true;
+  static constexpr bool kHasMailbox = false;
   static constexpr uint32_t kFirst = 0;
   static constexpr uint32_t kSecond = 3;  // in another line; in shared memory where there is some
 

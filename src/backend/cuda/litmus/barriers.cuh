@@ -1,0 +1,150 @@
+// What stands in for flags where kernels are fast: mbarriers, and bytes that they count.
+//
+// A barrier of one arrival, or of one arrival and some bytes, has a phase for each message; the
+// message of round r, from 1, ends phase r - 1. It is waited for by parity, which is enough where
+// no side can be two phases ahead.
+#pragma once
+
+#include <type_traits>
+
+#include "backend/cuda/hopper.cuh"
+#include "backend/cuda/litmus/field.h"
+#include "backend/cuda/memory_order.cuh"
+
+namespace encore::cuda::litmus {
+
+// An mbarrier, by its address in shared memory: of the own block to wait at, of any block of the
+// cluster to arrive at.
+struct Barrier {
+  uint32_t address;
+};
+
+// Barriers of groups, and slots that bytes are delivered to, in shared memory: two barriers and
+// 16 bytes a group.
+template <uint32_t kGroups>
+struct alignas(128) Mailbox {
+  uint64_t barriers[2][kGroups];
+  uint4 slots[kGroups];
+
+  // All threads of a block; known to the cluster after its next barrier.
+  __device__ __forceinline__ void init() {
+    for (uint32_t i = threadIdx.x; i < 2 * kGroups; i += blockDim.x)
+      init_barrier(shared_address(&barriers[i / kGroups][i % kGroups]), 1);
+    publish_barriers();
+  }
+};
+
+// Where the barriers of scope S are.
+template <Scope S>
+struct SpaceName {
+  static constexpr char kText[] = "shared::cta";
+};
+template <>
+struct SpaceName<Scope::kCluster> {
+  static constexpr char kText[] = "shared::cluster";
+};
+
+// Publishers: arrivals at barriers of scope S, ordered at scope kOrder.
+template <Scope S, Scope kOrder = S>
+struct ArriveRelease {
+  static constexpr bool kArrives = true;
+  static __device__ __forceinline__ void publish(const Barrier (&barriers)[1], uint32_t /*round*/) {
+    asm volatile("mbarrier.arrive.release.%0.%1.b64 _, [%2];" ::"C"(ScopeName<kOrder>::kText),
+                 "C"(SpaceName<S>::kText), "r"(barriers[0].address)
+                 : "memory");
+  }
+};
+template <Scope S>
+struct ArriveRelaxed {
+  static constexpr bool kArrives = true;
+  static __device__ __forceinline__ void publish(const Barrier (&barriers)[1], uint32_t /*round*/) {
+    asm volatile("mbarrier.arrive.relaxed.%0.%1.b64 _, [%2];" ::"C"(ScopeName<S>::kText),
+                 "C"(SpaceName<S>::kText), "r"(barriers[0].address)
+                 : "memory");
+  }
+};
+// Broken: writers arrive in front of what they write.
+template <class Arrive>
+struct Early : Arrive {};
+
+// Observers: has the phase of that parity ended? They sleep a while before they say no.
+template <Scope S>
+struct WaitAcquire {
+  static __device__ __forceinline__ bool poll(Barrier barrier, uint32_t parity) {
+    uint32_t has_ended;
+    asm volatile(
+        "{\n"
+        ".reg .pred done;\n"
+        "mbarrier.try_wait.parity.acquire.%1.shared::cta.b64 done, [%2], %3;\n"
+        "selp.u32 %0, 1, 0, done;\n"
+        "}\n"
+        : "=r"(has_ended)
+        : "C"(ScopeName<S>::kText), "r"(barrier.address), "r"(parity)
+        : "memory");
+    return has_ended != 0;
+  }
+  static __device__ __forceinline__ void settle() {}
+};
+template <Scope S>
+struct WaitRelaxed {
+  static __device__ __forceinline__ bool poll(Barrier barrier, uint32_t parity) {
+    uint32_t has_ended;
+    asm volatile(
+        "{\n"
+        ".reg .pred done;\n"
+        "mbarrier.try_wait.parity.relaxed.%1.shared::cta.b64 done, [%2], %3;\n"
+        "selp.u32 %0, 1, 0, done;\n"
+        "}\n"
+        : "=r"(has_ended)
+        : "C"(ScopeName<S>::kText), "r"(barrier.address), "r"(parity)
+        : "memory");
+    return has_ended != 0;
+  }
+  static __device__ __forceinline__ void settle() {}
+};
+// Broken: readers poll once and read, whatever the answer.
+template <class Wait>
+struct OneTry : Wait {};
+
+template <class Publish>
+inline constexpr bool kIsEarly = false;
+template <class Arrive>
+inline constexpr bool kIsEarly<Early<Arrive>> = true;
+template <class Observe>
+inline constexpr bool kHeedsAnswer = true;
+template <class Wait>
+inline constexpr bool kHeedsAnswer<OneTry<Wait>> = false;
+
+// What a publisher publishes through.
+template <class Publish>
+inline constexpr bool kHasBarriers = requires {
+  Publish::kArrives;
+};
+template <class Publish>
+using Flag = std::conditional_t<kHasBarriers<Publish>, Barrier, uint32_t*>;
+
+// Did this poll find what round `round` publishes?
+template <class Observe>
+__device__ __forceinline__ bool finds(const uint32_t* flag, uint32_t round) {
+  return Observe::poll(flag) == round;
+}
+template <class Observe>
+__device__ __forceinline__ bool finds(Barrier barrier, uint32_t round) {
+  return Observe::poll(barrier, (round - 1) & 1U);
+}
+
+// The copy engine reads and writes memory through another proxy than loads and stores do.
+__device__ __forceinline__ void fence_proxy_async() {
+  asm volatile("fence.proxy.async;" ::: "memory");
+}
+// Copies to this block's shared memory; a barrier there counts the bytes. All in units of 16 bytes.
+__device__ __forceinline__ void copy_bulk(uint32_t target, const void* source, uint32_t bytes,
+                                          Barrier barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(target),
+      "l"(__cvta_generic_to_global(source)), "r"(bytes), "r"(barrier.address)
+      : "memory");
+}
+
+}  // namespace encore::cuda::litmus
