@@ -314,6 +314,10 @@ int main(int argc, char** argv) {
   }
   if (rows.empty()) rows = {1, 2, 4, 8, 16, 24, 32, 48, 64, 72, 96, 112, 128, 160, 192, 224, 256};
   try {
+    for (const int64_t r : rows) {
+      if (r < 1 || r > encore::kMaxRows)
+        encore::fail(encore::ErrorKind::kUsage, "--rows {}: 1 to {}", r, encore::kMaxRows);
+    }
     encore::Bench bench;
     for (const encore::Chain& chain : encore::chains()) {
       if (chain.model.find(part) == std::string_view::npos) continue;
