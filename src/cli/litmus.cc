@@ -40,7 +40,8 @@ constexpr const char* kLesson = R"(What it does:
 
   Each correct form is also timed alone: one handoff (half of a round trip: four words and a flag
   or an arrival at an mbarrier there, a bare one back; bulk_copy and st_async bring 512 bytes), a
-  batch of four claims (work_queue), one critical section of four contenders (lock). `order` is what remains after subtracting the same without any order.
+  batch of four claims (work_queue), one critical section of four contenders (lock). `order` is
+  what remains after subtracting the same without any order.
 
 Scopes: block (warps of a block, through shared and global memory), cluster (its blocks, through
   each other's shared memory and global memory), device (blocks anywhere, through global memory),
