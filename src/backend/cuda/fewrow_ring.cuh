@@ -43,6 +43,7 @@ struct Ring {
   }
   [[nodiscard]] __device__ uint32_t barriers_end() const { return barriers + 2 * num_stages * 8; }
   __device__ __forceinline__ void init(int num_consumers) const {
+#pragma unroll 1
     for (uint32_t i = 0; i < num_stages; ++i) {
       init_barrier(full(i), 1);
       init_barrier(empty(i), num_consumers);
@@ -126,6 +127,7 @@ __device__ __forceinline__ void for_each_copy(const Args& args, int step, int ro
     copy(0U, make_int3(0, row, step * args.stage_boxes));
     return;
   }
+#pragma unroll 1
   for (int i = 0; i < args.stage_boxes; ++i) {
     const int box = step * args.stage_boxes + i;
     copy(static_cast<uint32_t>(i), make_int3(box * kBoxColumns, row, 0));
