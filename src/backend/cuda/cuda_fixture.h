@@ -24,6 +24,12 @@ struct ProductShape {
   int64_t columns;
 };
 
+// Rows of `wide` without the columns from `columns` on.
+inline TensorView left_part(TensorView wide, int64_t columns) {
+  wide.shape = {wide.num_rows(), columns};
+  return wide;
+}
+
 class CudaTest : public testing::Test {
  protected:
   void SetUp() override {
