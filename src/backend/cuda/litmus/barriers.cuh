@@ -44,64 +44,57 @@ struct SpaceName<Scope::kCluster> {
   static constexpr char kText[] = "shared::cluster";
 };
 
-// Publishers: arrivals at barriers of scope S, ordered at scope kOrder.
-template <Scope S, Scope kOrder = S>
-struct ArriveRelease {
+// What PTX calls the order of an arrival or a wait.
+struct ReleaseName {
+  static constexpr char kText[] = "release";
+};
+struct AcquireName {
+  static constexpr char kText[] = "acquire";
+};
+struct RelaxedName {
+  static constexpr char kText[] = "relaxed";
+};
+
+// Publishers: arrivals at barriers of scope S, ordered at scope kOrdered.
+template <class Order, Scope S, Scope kOrdered>
+struct Arrival {
   static constexpr bool kArrives = true;
   static __device__ __forceinline__ void publish(const Barrier (&barriers)[1], uint32_t /*round*/) {
-    asm volatile("mbarrier.arrive.release.%0.%1.b64 _, [%2];" ::"C"(ScopeName<kOrder>::kText),
-                 "C"(SpaceName<S>::kText), "r"(barriers[0].address)
+    asm volatile("mbarrier.arrive.%0.%1.%2.b64 _, [%3];" ::"C"(Order::kText),
+                 "C"(ScopeName<kOrdered>::kText), "C"(SpaceName<S>::kText), "r"(barriers[0].address)
                  : "memory");
   }
 };
+template <Scope S, Scope kOrdered = S>
+struct ArriveRelease : Arrival<ReleaseName, S, kOrdered> {};
 template <Scope S>
-struct ArriveRelaxed {
-  static constexpr bool kArrives = true;
-  static __device__ __forceinline__ void publish(const Barrier (&barriers)[1], uint32_t /*round*/) {
-    asm volatile("mbarrier.arrive.relaxed.%0.%1.b64 _, [%2];" ::"C"(ScopeName<S>::kText),
-                 "C"(SpaceName<S>::kText), "r"(barriers[0].address)
-                 : "memory");
-  }
-};
+struct ArriveRelaxed : Arrival<RelaxedName, S, S> {};
 // Broken: writers arrive in front of what they write.
 template <class Arrive>
 struct Early : Arrive {};
 
 // Observers: has the phase of that parity ended? They sleep a while before they say no.
-template <Scope S>
-struct WaitAcquire {
+template <class Order, Scope S>
+struct PhaseEnd {
   static __device__ __forceinline__ bool poll(Barrier barrier, uint32_t parity) {
     uint32_t has_ended;
     asm volatile(
         "{\n"
         ".reg .pred done;\n"
-        "mbarrier.try_wait.parity.acquire.%1.shared::cta.b64 done, [%2], %3;\n"
+        "mbarrier.try_wait.parity.%1.%2.shared::cta.b64 done, [%3], %4;\n"
         "selp.u32 %0, 1, 0, done;\n"
         "}\n"
         : "=r"(has_ended)
-        : "C"(ScopeName<S>::kText), "r"(barrier.address), "r"(parity)
+        : "C"(Order::kText), "C"(ScopeName<S>::kText), "r"(barrier.address), "r"(parity)
         : "memory");
     return has_ended != 0;
   }
   static __device__ __forceinline__ void settle() {}
 };
 template <Scope S>
-struct WaitRelaxed {
-  static __device__ __forceinline__ bool poll(Barrier barrier, uint32_t parity) {
-    uint32_t has_ended;
-    asm volatile(
-        "{\n"
-        ".reg .pred done;\n"
-        "mbarrier.try_wait.parity.relaxed.%1.shared::cta.b64 done, [%2], %3;\n"
-        "selp.u32 %0, 1, 0, done;\n"
-        "}\n"
-        : "=r"(has_ended)
-        : "C"(ScopeName<S>::kText), "r"(barrier.address), "r"(parity)
-        : "memory");
-    return has_ended != 0;
-  }
-  static __device__ __forceinline__ void settle() {}
-};
+struct WaitAcquire : PhaseEnd<AcquireName, S> {};
+template <Scope S>
+struct WaitRelaxed : PhaseEnd<RelaxedName, S> {};
 // Broken: readers poll once and read, whatever the answer.
 template <class Wait>
 struct OneTry : Wait {};
