@@ -1,5 +1,6 @@
 #include "backend/litmus.h"
 
+#include <memory>
 #include <set>
 #include <string>
 
@@ -59,45 +60,40 @@ TEST(LitmusForms, NameTheirScopeInTheirInstructions) {
             "mbarrier.arrive.release.cluster / spin mbarrier.try_wait.acquire.cta");
 }
 
-TEST(LitmusSuiteCuda, HoldsEveryCorrectFormAndPricesIt) {
-  std::unique_ptr<Suite> suite;
-  try {
-    suite = open_suite();
-  } catch (const Error& error) {
-    GTEST_SKIP() << error.what();
+class LitmusSuiteCuda : public testing::Test {
+ protected:
+  void SetUp() override {
+    try {
+      suite_ = open_suite();
+    } catch (const Error& error) {
+      GTEST_SKIP() << error.what();
+    }
   }
+
+  std::unique_ptr<Suite> suite_;
+};
+
+TEST_F(LitmusSuiteCuda, HoldsEveryCorrectFormAndPricesIt) {
   for (const Form& form : forms()) {
     if (!form.is_correct()) continue;
-    const Counts counts = suite->stress(form, 1'000'000, 5);
+    const Counts counts = suite_->stress(form, 1'000'000, 5);
     EXPECT_GE(counts.rounds, 1'000) << name(form.scope) << "." << form.name;
     EXPECT_EQ(counts.violations(), 0) << name(form.scope) << "." << form.name;
-    EXPECT_GT(suite->price(form).ns, 0) << name(form.scope) << "." << form.name;
+    EXPECT_GT(suite_->price(form).ns, 0) << name(form.scope) << "." << form.name;
   }
 }
 
-TEST(LitmusSuiteCuda, CatchesTwinsThatReadWhatL1StillHolds) {
-  std::unique_ptr<Suite> suite;
-  try {
-    suite = open_suite();
-  } catch (const Error& error) {
-    GTEST_SKIP() << error.what();
-  }
+TEST_F(LitmusSuiteCuda, CatchesTwinsThatReadWhatL1StillHolds) {
   for (const char* twin : {"no_acquire", "narrow_scope", "plain_flag", "relaxed_queue"}) {
-    const Counts counts = suite->stress(*find_form(Scope::kDevice, twin), 10'000'000, 10);
+    const Counts counts = suite_->stress(*find_form(Scope::kDevice, twin), 10'000'000, 10);
     EXPECT_GT(counts.violations(), 0) << twin;
   }
 }
 
-TEST(LitmusSuiteCuda, CatchesArrivalsThatComeTooEarly) {
-  std::unique_ptr<Suite> suite;
-  try {
-    suite = open_suite();
-  } catch (const Error& error) {
-    GTEST_SKIP() << error.what();
-  }
+TEST_F(LitmusSuiteCuda, CatchesArrivalsThatComeTooEarly) {
   for (const char* twin : {"early_arrive", "early_return"}) {
     for (const Scope scope : {Scope::kBlock, Scope::kCluster}) {
-      const Counts counts = suite->stress(*find_form(scope, twin), 10'000'000, 10);
+      const Counts counts = suite_->stress(*find_form(scope, twin), 10'000'000, 10);
       EXPECT_GT(counts.violations(), 0) << name(scope) << "." << twin;
     }
   }
