@@ -54,8 +54,6 @@ namespace {
 using namespace fewrow;
 
 constexpr int64_t kMinTileOutputs = 32;  // unless there are fewer
-constexpr int64_t kMaxStages = 32;
-constexpr int64_t kBarrierBytes = 8;
 constexpr int64_t kMostSharedBytes = 216 * 1024;
 // Smaller stages are passed on too often; with many rows, larger ones leave rings of too few.
 constexpr int64_t kMinStageBytes = 28 * 1024;
@@ -216,6 +214,9 @@ struct Cut {
   int num_steps = 0;
   int weight_stages = 0;
   int x_stages = 0;
+  int x_offset = 0;
+  int staging_offset = 0;
+  int partials_offset = 0;
   int stages_in_flight = 0;
 };
 
@@ -239,13 +240,13 @@ Cut cut(const Product& product, const FewRowTiling& t, const Variant<T>& variant
   const int64_t n = result.stage_boxes;
   result.num_steps = static_cast<int>(div_up(boxes, n));
 
-  const int64_t rest = variant.staged_bytes[cluster - 1] + (t.split ? variant.partial_bytes : 0) +
-                       (4 * kMaxStages + 1) * kBarrierBytes;
+  const int64_t staged_bytes = variant.staged_bytes[cluster - 1];
+  const int64_t rest = kBarriersBytes + staged_bytes + (t.split ? variant.partial_bytes : 0);
   // A product reads 64 outputs, of which a low tile may have fewer: rows beyond the ring.
   const int64_t beyond = int64_t{variant.outputs - t.tile_outputs} * kBoxRowBytes;
   const auto deal = [&](int64_t bytes) {
     const auto weight_bytes = [&](int64_t x_stages) {
-      return bytes - std::max(x_stages * n * x_box + rest, beyond);
+      return bytes - std::max(x_stages * n * x_box + rest, beyond + kBarriersBytes);
     };
     int64_t x_stages =
         std::clamp<int64_t>(div_up(kWeightBytesAhead, weight_box), n, kMaxBoxesAhead) / n;
@@ -255,11 +256,14 @@ Cut cut(const Product& product, const FewRowTiling& t, const Variant<T>& variant
     result.shared_bytes = bytes;
     result.x_stages = static_cast<int>(x_stages);
     result.weight_stages =
-        static_cast<int>(std::min(weight_bytes(x_stages) / (n * weight_box), kMaxStages));
+        static_cast<int>(std::min<int64_t>(weight_bytes(x_stages) / (n * weight_box), kMaxStages));
   };
   deal(shared_bytes(product));
   if (result.weight_stages < 2) deal(kMostSharedBytes);
   ENCORE_CHECK(result.weight_stages >= 2, "a ring of {} stages", result.weight_stages);
+  result.x_offset = static_cast<int>(kBarriersBytes + result.weight_stages * n * weight_box);
+  result.staging_offset = static_cast<int>(result.x_offset + result.x_stages * n * x_box);
+  result.partials_offset = static_cast<int>(result.staging_offset + staged_bytes);
   const int64_t in_flight = std::min(std::clamp(kBytesInFlight * weight_box / (weight_box + x_box),
                                                 kMinWeightsInFlight, kMaxWeightsInFlight),
                                      tiles_each * boxes / cluster * weight_box / 2);
@@ -301,6 +305,9 @@ BoundLaunch bind_for(Device& device, const KernelArgs& args, const FewRowTiling&
   a.x_stages = c.x_stages;
   a.stages_in_flight = c.stages_in_flight;
   a.cluster = t.split ? 2 : 1;
+  a.x_offset = c.x_offset;
+  a.staging_offset = c.staging_offset;
+  a.partials_offset = c.partials_offset;
   allow_shared_memory(variant.kernel, kMostSharedBytes);
   const Grid grid{.blocks = static_cast<unsigned>(c.num_clusters * a.cluster),
                   .threads = static_cast<unsigned>(variant.warpgroups * 128 + 64),

@@ -344,6 +344,14 @@ struct Consumer {
   }
 };
 
+// All threads of the block, once its barriers are there. The cluster's blocks wait for each other
+// only where they send.
+template <typename T>
+__device__ __forceinline__ void meet(const FewRowArgs<T>& args) {
+  asm volatile("barrier.sync.aligned 0;" ::: "memory");
+  if (args.cluster > 1) arrive_at_cluster();
+}
+
 // Some warpgroups consume; a thread of the warp after them produces weights, one of the last x.
 template <typename T, int kRows, int kProducts, int kWarpgroups>
 __global__ void __launch_bounds__(128 * kWarpgroups + 64, 1)
@@ -352,39 +360,38 @@ __global__ void __launch_bounds__(128 * kWarpgroups + 64, 1)
   using Consumers = Consumer<T, kRows, kProducts, kWarpgroups>;
   constexpr int kConsumers = 128 * kWarpgroups;
   allow_next_kernel();
-  const Layout layout(args, shared_address(shared),
-                      kWarpgroups * Consumers::staged_bytes(args.cluster),
-                      Consumers::kPartialBytes);
+  const Layout layout(args, shared_address(shared));
   const int rank = args.cluster == 1 ? 0 : static_cast<int>(cluster_rank());
-  const Work work(args, rank);
-  WeightProducer<FewRowArgs<T>> weights{args, layout.weights, work};
-  if (threadIdx.x == kConsumers) {
-    prefetch_map(args.weight);
-    layout.weights.init(kConsumers / 32);
-    publish_barriers();
-    weights.begin();
-  }
-  if (threadIdx.x == kConsumers + 32) {
-    prefetch_map(args.x);
-    layout.x.init(kConsumers / 32);
-    if (args.cluster > 1) {
-      init_barrier(layout.partials_full, 1);
-      arrive_expecting(layout.partials_full, Consumers::partial_bytes(rank));
-    }
-    publish_barriers();
-  }
-  __syncthreads();
-  if (args.cluster > 1) arrive_at_cluster();
   // The same in all lanes, and the compiler knows: tensor cores take uniform registers.
   const int warp = __shfl_sync(0xffffffffU, static_cast<int>(threadIdx.x) / 32, 0);
-  if (warp < kConsumers / 32) {
+  const Work work(args, rank);
+  if (warp == kConsumers / 32) {
+    WeightProducer<FewRowArgs<T>> weights{args, layout.weights, work};
+    const bool produces = elect_lane();
+    if (produces) weights.begin(kConsumers / 32);
+    __syncwarp();
+    meet(args);
+    if (produces) weights.run();
+  } else if (warp == kConsumers / 32 + 1) {
+    XProducer<FewRowArgs<T>> x{args, layout.x, work};
+    const bool produces = elect_lane();
+    if (produces) {
+      prefetch_map(args.x);
+      if (args.cluster > 1) {
+        init_barrier(layout.partials_full, 1);
+        arrive_expecting(layout.partials_full, Consumers::partial_bytes(rank));
+      }
+      x.init(kConsumers / 32);
+    }
+    __syncwarp();
+    meet(args);
+    if (produces) x.run(wait_for_inputs);
+  } else {
+    meet(args);
     // The launches before have ended when the first of x is there, and nothing is stored before.
     Consumers{args, layout, rank, warp / 4}.run();
     return;
   }
-  if (threadIdx.x == kConsumers) weights.run();
-  if (threadIdx.x == kConsumers + 32)
-    XProducer<FewRowArgs<T>>{args, layout.x, work}.run(wait_for_inputs);
   __syncwarp();
   if (args.cluster > 1) wait_for_cluster();
 }

@@ -27,6 +27,11 @@ __device__ __forceinline__ void copy_pairs_once(uint32_t target, const CUtensorM
       : "memory");
 }
 
+constexpr int kMaxStages = 31;
+// At the beginning of shared memory: two barriers for each stage of both rings, and one more.
+constexpr int kBarriersBytes = 1024;
+static_assert((4 * kMaxStages + 1) * 8 <= kBarriersBytes);
+
 // Stages in shared memory, filled by copies and emptied by products, and their barriers.
 struct Ring {
   uint32_t base;
@@ -36,23 +41,15 @@ struct Ring {
   uint32_t num_stages;
 
   [[nodiscard]] __device__ uint32_t stage(uint32_t i) const { return base + i * stage_bytes; }
-  [[nodiscard]] __device__ uint32_t bytes() const { return num_stages * stage_bytes; }
   [[nodiscard]] __device__ uint32_t full(uint32_t i) const { return barriers + i * 8; }
-  [[nodiscard]] __device__ uint32_t empty(uint32_t i) const {
-    return barriers + (num_stages + i) * 8;
-  }
-  [[nodiscard]] __device__ uint32_t barriers_end() const { return barriers + 2 * num_stages * 8; }
-  __device__ __forceinline__ void init(int num_consumers) const {
-#pragma unroll 1
-    for (uint32_t i = 0; i < num_stages; ++i) {
-      init_barrier(full(i), 1);
-      init_barrier(empty(i), num_consumers);
-    }
+  [[nodiscard]] __device__ uint32_t empty(uint32_t i) const { return full(i) + kMaxStages * 8; }
+  __device__ __forceinline__ void init(uint32_t i, int num_consumers) const {
+    init_barrier(full(i), 1);
+    init_barrier(empty(i), num_consumers);
   }
 };
 
-// Where things are in shared memory: the weights' ring, the ring of x, finished outputs on their
-// way out, partial sums from the other block of the cluster, barriers.
+// Where things are in shared memory: barriers, the ring of weights, and what the launch says.
 struct Layout {
   Ring weights;
   Ring x;
@@ -61,22 +58,21 @@ struct Layout {
   uint32_t partials_full;
 
   template <class Args>
-  __device__ __forceinline__ Layout(const Args& args, uint32_t base, uint32_t staging_bytes,
-                                    uint32_t partial_bytes) {
-    const auto boxes = static_cast<uint32_t>(args.stage_boxes);
-    weights.base = base;
-    weights.box_bytes = static_cast<uint32_t>(args.tile_outputs * kBoxRowBytes);
-    weights.stage_bytes = boxes * weights.box_bytes;
-    weights.num_stages = static_cast<uint32_t>(args.weight_stages);
-    x.base = weights.base + weights.bytes();
-    x.box_bytes = static_cast<uint32_t>(args.x_rows * kBoxRowBytes);
-    x.stage_bytes = boxes * x.box_bytes;
-    x.num_stages = static_cast<uint32_t>(args.x_stages);
-    staging = x.base + x.bytes();
-    partials = staging + staging_bytes;
-    weights.barriers = partials + (args.cluster > 1 ? partial_bytes : 0);
-    x.barriers = weights.barriers_end();
-    partials_full = x.barriers_end();
+  __device__ __forceinline__ Layout(const Args& args, uint32_t base)
+      : weights(ring(base + kBarriersBytes, base, args, args.tile_outputs, args.weight_stages)),
+        x(ring(base + static_cast<uint32_t>(args.x_offset), base + 2 * kMaxStages * 8, args,
+               args.x_rows, args.x_stages)),
+        staging(base + static_cast<uint32_t>(args.staging_offset)),
+        partials(base + static_cast<uint32_t>(args.partials_offset)),
+        partials_full(base + 4 * kMaxStages * 8) {}
+
+ private:
+  template <class Args>
+  static __device__ __forceinline__ Ring ring(uint32_t base, uint32_t barriers, const Args& args,
+                                              int box_rows, int num_stages) {
+    const auto box_bytes = static_cast<uint32_t>(box_rows * kBoxRowBytes);
+    return {base, barriers, box_bytes, static_cast<uint32_t>(args.stage_boxes) * box_bytes,
+            static_cast<uint32_t>(num_stages)};
   }
 };
 
@@ -98,11 +94,12 @@ struct Work {
 
   template <class Args>
   __device__ __forceinline__ Work(const Args& args, int rank) {
-    tile = static_cast<int>(blockIdx.x) / args.cluster;
-    first = args.num_steps * rank / args.cluster;
-    end = args.num_steps * (rank + 1) / args.cluster;
+    const int both = args.cluster - 1;  // one block or two: no divisions
+    tile = static_cast<int>(blockIdx.x) >> both;
+    first = (args.num_steps * rank) >> both;
+    end = (args.num_steps * (rank + 1)) >> both;
     step = first;
-    stride = static_cast<int>(gridDim.x) / args.cluster;
+    stride = static_cast<int>(gridDim.x) >> both;
     num_tiles = args.num_tiles;
   }
   [[nodiscard]] __device__ bool done() const { return tile >= num_tiles; }
@@ -161,10 +158,15 @@ struct WeightProducer {
     target.advance(ring.num_stages);
     ++num_asked;
   }
-  // Before the launches before have ended.
-  __device__ __forceinline__ void begin() {
-    while (num_asked < args.stages_in_flight && !work.done())
-      copy();
+  // Before the launches before have ended. This is what a block does first of all, each copy as
+  // soon as its stage has barriers: the memory has nothing else to do until then.
+  __device__ __forceinline__ void begin(int num_consumers) {
+#pragma unroll 1
+    for (uint32_t i = 0; i < ring.num_stages; ++i) {
+      ring.init(i, num_consumers);
+      publish_barriers();
+      if (num_asked < args.stages_in_flight && !work.done()) copy();
+    }
   }
   __device__ __forceinline__ void run() {
     while (!work.done()) {
@@ -186,6 +188,12 @@ struct XProducer {
   Work work;
   Slot target{};
 
+  __device__ __forceinline__ void init(int num_consumers) const {
+#pragma unroll 1
+    for (uint32_t i = 0; i < ring.num_stages; ++i)
+      ring.init(i, num_consumers);
+    publish_barriers();
+  }
   // Lets the target's phase wait for a step's x, which copy() then asks for.
   __device__ __forceinline__ void expect() const {
     arrive_expecting(ring.full(target.number), ring.stage_bytes);

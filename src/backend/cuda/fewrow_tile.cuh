@@ -37,7 +37,12 @@ struct FewRowArgs {
   int x_stages;
   int stages_in_flight;  // of weights: asked for and not yet there
   int cluster;           // 2: two blocks sum up a tile, each half of the columns
-  bool whole_stages;     // a copy brings all boxes of a stage, not one
+  // In shared memory: the ring of x, finished outputs on their way out, and partial sums from the
+  // other block of the cluster (of one block: nothing).
+  int x_offset;
+  int staging_offset;
+  int partials_offset;
+  bool whole_stages;  // a copy brings all boxes of a stage, not one
 };
 
 // The sums of a warpgroup's part of a tile: kProducts x 64 outputs, kRows rows. They come in blocks

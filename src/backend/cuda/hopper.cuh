@@ -37,6 +37,20 @@ __device__ __forceinline__ void store_shared(uint32_t address, uint32_t value) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 
+// True in one lane of a whole warp. The compiler knows, and leaves out the loops over lanes that
+// instructions with operands of the whole warp (copies, barriers) need otherwise.
+__device__ __forceinline__ bool elect_lane() {
+  uint32_t elected;
+  asm volatile(
+      "{\n"
+      ".reg .pred is;\n"
+      "elect.sync _|is, 0xffffffff;\n"
+      "selp.u32 %0, 1, 0, is;\n"
+      "}\n"
+      : "=r"(elected));
+  return elected != 0;
+}
+
 // The barriers are named by their addresses in shared memory.
 
 __device__ __forceinline__ void init_barrier(uint32_t barrier, int num_arrivals) {
