@@ -50,7 +50,7 @@ struct Consumer {
   float bias[kProducts][2] = {};
 
   __device__ __forceinline__ void run() {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int lane = static_cast<int>(threadIdx.x % 32);
     const auto let_go = [&](const Slot& weights, const Slot& x) {
       if (lane != 0) return;
       arrive(layout.weights.empty(weights.number));
@@ -66,7 +66,6 @@ struct Consumer {
       load_bias(corner);
       const Outlet outlet(*this, corner);
       TilePart part;
-      part.clear();
       Slot last_weights;
       Slot last_x;
       bool first = true;
@@ -75,8 +74,9 @@ struct Consumer {
         last = work.ends_tile();
         wait_for_phase(layout.weights.full(weights.number), weights.parity);
         wait_for_phase(layout.x.full(x.number), x.parity);
-        part.add(layout.weights.stage(weights.number) + part_offset, layout.weights.box_bytes,
-                 layout.x.stage(x.number), layout.x.box_bytes, args.stage_boxes);
+        part.add(!first, layout.weights.stage(weights.number) + part_offset,
+                 layout.weights.box_bytes, layout.x.stage(x.number), layout.x.box_bytes,
+                 args.stage_boxes);
         wait_for_products<kOverlaps ? 1 : 0>();
         if (!kOverlaps) {
           let_go(weights, x);
@@ -139,8 +139,7 @@ struct Consumer {
 
   __device__ __forceinline__ void load_bias(Corner corner) {
     if (args.out.bias == nullptr) return;
-    const int own =
-        static_cast<int>(threadIdx.x) % 128 / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
+    const int own = static_cast<int>(threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4);
 #pragma unroll
     for (int p = 0; p < kProducts; ++p) {
 #pragma unroll
@@ -216,21 +215,21 @@ struct Consumer {
 
     __device__ __forceinline__ Outlet(const Consumer& consumer, Corner corner) {
       const FewRowArgs<T>& args = consumer.args;
-      const int share = args.out.silu_mul ? 2 : 1;  // one in so many is stored
-      const int packs = args.out.silu_mul ? packs_of_row(2) : packs_of_row(1);
-      const int thread = static_cast<int>(threadIdx.x) % 128;
-      const int output = thread % packs * 8;
+      const int halved = args.out.silu_mul ? 1 : 0;  // so many times; of two outputs one is stored
+      const uint32_t thread = threadIdx.x % 128;
+      const uint32_t pack = thread & ((kRowPacks >> halved) - 1);
       const uint32_t memory =
           consumer.layout.staging +
           static_cast<uint32_t>(consumer.warpgroup * staged_bytes(args.cluster));
-      row = thread / packs;
-      staged = memory + static_cast<uint32_t>(thread % 8 * kStagedRowBytes + thread / 32 * 32);
-      source = memory + static_cast<uint32_t>(row * kStagedRowBytes + output * share * 2);
-      count = consumer.num_outputs(corner) / share - output;
+      const auto output = static_cast<int>(pack * 8);
+      row = static_cast<int>(thread >> (std::countr_zero(kRowPacks) - halved));
+      staged = memory + thread % 8 * kStagedRowBytes + thread / 32 * 32;
+      source = memory + static_cast<uint32_t>(row) * kStagedRowBytes + (pack << halved) * 16;
+      count = (consumer.num_outputs(corner) >> halved) - output;
       end = count > 0 ? consumer.num_rows(corner) : 0;
       target = static_cast<T*>(args.out.data) +
                (consumer.first_row(corner) + row) * args.out.stride +
-               consumer.first_output(corner) / share + output;
+               (consumer.first_output(corner) >> halved) + output;
       compute_now(staged);
       compute_now(source);
       compute_now(target);
@@ -238,7 +237,7 @@ struct Consumer {
       compute_now(end);
       compute_now(count);
     }
-    static constexpr __device__ int packs_of_row(int share) { return kOutputs / share / 8; }
+    static constexpr uint32_t kRowPacks = kOutputs / 8;  // where none are halved
   };
 
   // Adds the bias, applies silu_mul, rounds and stores.
@@ -286,8 +285,8 @@ struct Consumer {
   }
 
   __device__ __forceinline__ void store_floats(TilePart& part, Corner corner) const {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int warp = static_cast<int>(threadIdx.x) % 128 / 32;
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const int warp = static_cast<int>(threadIdx.x % 128 / 32);
     const int count = num_outputs(corner);
     const int end = first_row(corner) + num_rows(corner);
     for_each_finished(part, [&](int p, int j, int h, float& first, float& second) {
@@ -303,7 +302,7 @@ struct Consumer {
 
   template <bool kSiluMul>
   __device__ __forceinline__ void store_rows(const Outlet& outlet) const {
-    constexpr int kNextRow = 128 / Outlet::packs_of_row(kSiluMul ? 2 : 1);
+    constexpr int kNextRow = 128 / Outlet::kRowPacks * (kSiluMul ? 2 : 1);
     const bool whole = args.out.in_packs && outlet.count >= Pack<T>::kSize;
     uint32_t source = outlet.source;
     T* target = outlet.target;
@@ -363,7 +362,7 @@ __global__ void __launch_bounds__(128 * kWarpgroups + 64, 1)
   const Layout layout(args, shared_address(shared));
   const int rank = args.cluster == 1 ? 0 : static_cast<int>(cluster_rank());
   // The same in all lanes, and the compiler knows: tensor cores take uniform registers.
-  const int warp = __shfl_sync(0xffffffffU, static_cast<int>(threadIdx.x) / 32, 0);
+  const int warp = __shfl_sync(0xffffffffU, static_cast<int>(threadIdx.x / 32), 0);
   const Work work(args, rank);
   if (warp == kConsumers / 32) {
     WeightProducer<FewRowArgs<T>> weights{args, layout.weights, work};

@@ -57,21 +57,14 @@ struct Tile {
 
   float sums[kProducts * kSets][kRows / 2];
 
-  __device__ __forceinline__ void clear() {
-#pragma unroll
-    for (int i = 0; i < kProducts * kSets; ++i) {
-#pragma unroll
-      for (int j = 0; j < kRows / 2; ++j)
-        sums[i][j] = 0;
-    }
-  }
-
-  // Starts the products of `num_boxes` boxes; `weights`: the warpgroup's part of the first.
-  __device__ __forceinline__ void add(uint32_t weights, uint32_t weight_box_bytes, uint32_t x,
-                                      uint32_t x_box_bytes, int num_boxes) {
+  // Starts the products of `num_boxes` boxes; `weights`: the warpgroup's part of the first. Until
+  // the first time the sums are nothing: `adds` is false then.
+  __device__ __forceinline__ void add(bool adds, uint32_t weights, uint32_t weight_box_bytes,
+                                      uint32_t x, uint32_t x_box_bytes, int num_boxes) {
     constexpr uint32_t kNextProduct = kProductOutputs * kNextRow;
     uint32_t a = describe_rows(weights);
     uint32_t b = describe_rows(x);
+    uint32_t old = adds ? 1 : 0;
     int box = 0;
 #pragma unroll 1
     do {  // a loop that may not run at all would make the compiler serialise products
@@ -81,10 +74,12 @@ struct Tile {
 #pragma unroll
         for (int p = 0; p < kProducts; ++p) {
           start_product<T, kRows>(sums[p * kSets + k % kSets],
-                                  a + p * kNextProduct + k * kNextColumns, b + k * kNextColumns);
+                                  a + p * kNextProduct + k * kNextColumns, b + k * kNextColumns,
+                                  k < kSets ? old : 1);
         }
       }
       commit_products();
+      old = 1;
       a += weight_box_bytes / kBoxRowBytes * kNextRow;
       b += x_box_bytes / kBoxRowBytes * kNextRow;
     } while (++box < num_boxes);

@@ -82,50 +82,52 @@ inline constexpr char kWgmmaType<__half>[] = ".f16.f16";
 #define ENCORE_SUM(i) , "+f"(sums[i])
 #define ENCORE_NAME(i) ", %" #i
 // Where products have so many rows: `count` sums, and the numbers of the operands behind them.
-#define ENCORE_PRODUCT(rows, count, second, layout, type)                             \
-  if constexpr (kRows == rows) {                                                      \
-    asm volatile("{\n.reg .b64 a, b;\nmov.b64 a, {%" #count ", %" #layout             \
-                 "};\nmov.b64 b, {%" #second ", %" #layout                            \
-                 "};\nwgmma.mma_async.sync.aligned.m64n" #rows "k16.f32%" #type       \
-                 " {%0" ENCORE_EACH_##count(ENCORE_NAME) "}, a, b, 1, 1, 1, 0, 0;\n}" \
-                 : "+f"(sums[0])ENCORE_EACH_##count(ENCORE_SUM)                       \
-                 : "r"(a), "r"(b), "n"(kRowLayout), "C"(kWgmmaType<T>));              \
+#define ENCORE_PRODUCT(rows, count, second, layout, type, old)                                \
+  if constexpr (kRows == rows) {                                                              \
+    asm volatile("{\n.reg .pred adds;\n.reg .b64 a, b;\nsetp.ne.u32 adds, %" #old             \
+                 ", 0;\nmov.b64 a, {%" #count ", %" #layout "};\nmov.b64 b, {%" #second       \
+                 ", %" #layout "};\nwgmma.mma_async.sync.aligned.m64n" #rows "k16.f32%" #type \
+                 " {%0" ENCORE_EACH_##count(ENCORE_NAME) "}, a, b, adds, 1, 1, 0, 0;\n}"      \
+                 : "+f"(sums[0])ENCORE_EACH_##count(ENCORE_SUM)                               \
+                 : "r"(a), "r"(b), "n"(kRowLayout), "C"(kWgmmaType<T>), "r"(adds));           \
   }
 
-// sums [64, kRows] += a [64, 16] b [kRows, 16]^T, started. In lane l of the warpgroup's warp w,
-// sums[4 j + 2 h + i] is of row 16 w + 8 h + l / 4 and column 8 j + 2 (l % 4) + i.
+// sums [64, kRows] += a [64, 16] b [kRows, 16]^T, started; without `adds` = instead of +=. In lane
+// l of the warpgroup's warp w, sums[4 j + 2 h + i] is of row 16 w + 8 h + l / 4 and column 8 j + 2
+// (l % 4) + i.
 template <typename T, int kRows>
-__device__ __forceinline__ void start_product(float (&sums)[kRows / 2], uint32_t a, uint32_t b) {
+__device__ __forceinline__ void start_product(float (&sums)[kRows / 2], uint32_t a, uint32_t b,
+                                              uint32_t adds) {
   static_assert(kRows > 0 && kRows <= 256 && kRows % (kRows <= 64 ? 16 : 8) == 0,
                 "no such product");
-  ENCORE_PRODUCT(16, 8, 9, 10, 11);
-  ENCORE_PRODUCT(32, 16, 17, 18, 19);
-  ENCORE_PRODUCT(48, 24, 25, 26, 27);
-  ENCORE_PRODUCT(64, 32, 33, 34, 35);
-  ENCORE_PRODUCT(72, 36, 37, 38, 39);
-  ENCORE_PRODUCT(80, 40, 41, 42, 43);
-  ENCORE_PRODUCT(88, 44, 45, 46, 47);
-  ENCORE_PRODUCT(96, 48, 49, 50, 51);
-  ENCORE_PRODUCT(104, 52, 53, 54, 55);
-  ENCORE_PRODUCT(112, 56, 57, 58, 59);
-  ENCORE_PRODUCT(120, 60, 61, 62, 63);
-  ENCORE_PRODUCT(128, 64, 65, 66, 67);
-  ENCORE_PRODUCT(136, 68, 69, 70, 71);
-  ENCORE_PRODUCT(144, 72, 73, 74, 75);
-  ENCORE_PRODUCT(152, 76, 77, 78, 79);
-  ENCORE_PRODUCT(160, 80, 81, 82, 83);
-  ENCORE_PRODUCT(168, 84, 85, 86, 87);
-  ENCORE_PRODUCT(176, 88, 89, 90, 91);
-  ENCORE_PRODUCT(184, 92, 93, 94, 95);
-  ENCORE_PRODUCT(192, 96, 97, 98, 99);
-  ENCORE_PRODUCT(200, 100, 101, 102, 103);
-  ENCORE_PRODUCT(208, 104, 105, 106, 107);
-  ENCORE_PRODUCT(216, 108, 109, 110, 111);
-  ENCORE_PRODUCT(224, 112, 113, 114, 115);
-  ENCORE_PRODUCT(232, 116, 117, 118, 119);
-  ENCORE_PRODUCT(240, 120, 121, 122, 123);
-  ENCORE_PRODUCT(248, 124, 125, 126, 127);
-  ENCORE_PRODUCT(256, 128, 129, 130, 131);
+  ENCORE_PRODUCT(16, 8, 9, 10, 11, 12);
+  ENCORE_PRODUCT(32, 16, 17, 18, 19, 20);
+  ENCORE_PRODUCT(48, 24, 25, 26, 27, 28);
+  ENCORE_PRODUCT(64, 32, 33, 34, 35, 36);
+  ENCORE_PRODUCT(72, 36, 37, 38, 39, 40);
+  ENCORE_PRODUCT(80, 40, 41, 42, 43, 44);
+  ENCORE_PRODUCT(88, 44, 45, 46, 47, 48);
+  ENCORE_PRODUCT(96, 48, 49, 50, 51, 52);
+  ENCORE_PRODUCT(104, 52, 53, 54, 55, 56);
+  ENCORE_PRODUCT(112, 56, 57, 58, 59, 60);
+  ENCORE_PRODUCT(120, 60, 61, 62, 63, 64);
+  ENCORE_PRODUCT(128, 64, 65, 66, 67, 68);
+  ENCORE_PRODUCT(136, 68, 69, 70, 71, 72);
+  ENCORE_PRODUCT(144, 72, 73, 74, 75, 76);
+  ENCORE_PRODUCT(152, 76, 77, 78, 79, 80);
+  ENCORE_PRODUCT(160, 80, 81, 82, 83, 84);
+  ENCORE_PRODUCT(168, 84, 85, 86, 87, 88);
+  ENCORE_PRODUCT(176, 88, 89, 90, 91, 92);
+  ENCORE_PRODUCT(184, 92, 93, 94, 95, 96);
+  ENCORE_PRODUCT(192, 96, 97, 98, 99, 100);
+  ENCORE_PRODUCT(200, 100, 101, 102, 103, 104);
+  ENCORE_PRODUCT(208, 104, 105, 106, 107, 108);
+  ENCORE_PRODUCT(216, 108, 109, 110, 111, 112);
+  ENCORE_PRODUCT(224, 112, 113, 114, 115, 116);
+  ENCORE_PRODUCT(232, 116, 117, 118, 119, 120);
+  ENCORE_PRODUCT(240, 120, 121, 122, 123, 124);
+  ENCORE_PRODUCT(248, 124, 125, 126, 127, 128);
+  ENCORE_PRODUCT(256, 128, 129, 130, 131, 132);
 }
 
 #undef ENCORE_PRODUCT
