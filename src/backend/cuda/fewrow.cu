@@ -53,7 +53,7 @@ namespace {
 
 using namespace fewrow;
 
-constexpr int64_t kMinTileOutputs = 32;  // unless there are fewer
+constexpr int64_t kMinTileOutputs = 16;  // unless there are fewer
 constexpr int64_t kMostSharedBytes = 216 * 1024;
 // Smaller stages are passed on too often; with many rows, larger ones leave rings of too few.
 constexpr int64_t kMinStageBytes = 28 * 1024;
