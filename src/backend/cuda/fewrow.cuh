@@ -343,12 +343,18 @@ struct Consumer {
   }
 };
 
-// All threads of the block, once its barriers are there. The cluster's blocks wait for each other
-// only where they send.
-template <typename T>
-__device__ __forceinline__ void meet(const FewRowArgs<T>& args) {
-  asm volatile("barrier.sync.aligned 0;" ::: "memory");
-  if (args.cluster > 1) arrive_at_cluster();
+// A whole warp says that its part of the block's barriers is there. Those who meet wait for all of
+// them; who announces needs none but its own. The cluster's blocks wait for each other only where
+// they send.
+template <int kThreads>
+__device__ __forceinline__ void meet_at_barriers(int cluster) {
+  asm volatile("barrier.sync.aligned 0, %0;" ::"n"(kThreads) : "memory");
+  if (cluster > 1) arrive_at_cluster();
+}
+template <int kThreads>
+__device__ __forceinline__ void announce_barriers(int cluster) {
+  asm volatile("barrier.arrive.aligned 0, %0;" ::"n"(kThreads) : "memory");
+  if (cluster > 1) arrive_at_cluster();
 }
 
 // Some warpgroups consume; a thread of the warp after them produces weights, one of the last x.
@@ -358,6 +364,7 @@ __global__ void __launch_bounds__(128 * kWarpgroups + 64, 1)
   extern __shared__ __align__(1024) uint8_t shared[];
   using Consumers = Consumer<T, kRows, kProducts, kWarpgroups>;
   constexpr int kConsumers = 128 * kWarpgroups;
+  constexpr int kThreads = kConsumers + 64;
   allow_next_kernel();
   const Layout layout(args, shared_address(shared));
   const int rank = args.cluster == 1 ? 0 : static_cast<int>(cluster_rank());
@@ -367,26 +374,33 @@ __global__ void __launch_bounds__(128 * kWarpgroups + 64, 1)
   if (warp == kConsumers / 32) {
     WeightProducer<FewRowArgs<T>> weights{args, layout.weights, work};
     const bool produces = elect_lane();
-    if (produces) weights.begin(kConsumers / 32);
+    if (produces) weights.begin();
     __syncwarp();
-    meet(args);
+    meet_at_barriers<kThreads>(args.cluster);
+    if (produces) weights.ask();
     if (produces) weights.run();
   } else if (warp == kConsumers / 32 + 1) {
     XProducer<FewRowArgs<T>> x{args, layout.x, work};
     const bool produces = elect_lane();
     if (produces) {
       prefetch_map(args.x);
+      x.begin(kConsumers / 32);
       if (args.cluster > 1) {
         init_barrier(layout.partials_full, 1);
+        publish_barriers();
         arrive_expecting(layout.partials_full, Consumers::partial_bytes(rank));
       }
-      x.init(kConsumers / 32);
     }
     __syncwarp();
-    meet(args);
+    announce_barriers<kThreads>(args.cluster);
     if (produces) x.run(wait_for_inputs);
   } else {
-    meet(args);
+    if (warp == 0 && elect_lane()) {
+      layout.weights.init_empty(kConsumers / 32);
+      publish_barriers();
+    }
+    __syncwarp();
+    meet_at_barriers<kThreads>(args.cluster);
     // The launches before have ended when the first of x is there, and nothing is stored before.
     Consumers{args, layout, rank, warp / 4}.run();
     return;

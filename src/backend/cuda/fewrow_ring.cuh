@@ -43,13 +43,16 @@ struct Ring {
   [[nodiscard]] __device__ uint32_t stage(uint32_t i) const { return base + i * stage_bytes; }
   [[nodiscard]] __device__ uint32_t full(uint32_t i) const { return barriers + i * 8; }
   [[nodiscard]] __device__ uint32_t empty(uint32_t i) const { return full(i) + kMaxStages * 8; }
-  __device__ __forceinline__ void init(uint32_t i, int num_consumers) const {
-    init_barrier(full(i), 1);
-    init_barrier(empty(i), num_consumers);
+  // The barriers that consumers arrive at.
+  __device__ __forceinline__ void init_empty(int num_consumers) const {
+#pragma unroll 1
+    for (uint32_t i = 0; i < num_stages; ++i)
+      init_barrier(empty(i), num_consumers);
   }
 };
 
-// Where things are in shared memory: barriers, the ring of weights, and what the launch says.
+// Where things are in shared memory: barriers, the ring of weights, and the others where the
+// arguments say.
 struct Layout {
   Ring weights;
   Ring x;
@@ -158,15 +161,21 @@ struct WeightProducer {
     target.advance(ring.num_stages);
     ++num_asked;
   }
-  // Before the launches before have ended. This is what a block does first of all, each copy as
-  // soon as its stage has barriers: the memory has nothing else to do until then.
-  __device__ __forceinline__ void begin(int num_consumers) {
+  // The first copy, which is what a block does first of all: the memory has nothing else to do
+  // until then. Then the other stages' barriers.
+  __device__ __forceinline__ void begin() {
+    init_barrier(ring.full(0), 1);
+    publish_barriers();
+    if (!work.done()) copy();
 #pragma unroll 1
-    for (uint32_t i = 0; i < ring.num_stages; ++i) {
-      ring.init(i, num_consumers);
-      publish_barriers();
-      if (num_asked < args.stages_in_flight && !work.done()) copy();
-    }
+    for (uint32_t i = 1; i < ring.num_stages; ++i)
+      init_barrier(ring.full(i), 1);
+    publish_barriers();
+  }
+  // As many more as are to be under way. The block has met: the ring's empty barriers are there.
+  __device__ __forceinline__ void ask() {
+    while (num_asked < args.stages_in_flight && !work.done())
+      copy();
   }
   __device__ __forceinline__ void run() {
     while (!work.done()) {
@@ -188,10 +197,11 @@ struct XProducer {
   Work work;
   Slot target{};
 
-  __device__ __forceinline__ void init(int num_consumers) const {
+  __device__ __forceinline__ void begin(int num_consumers) const {
 #pragma unroll 1
     for (uint32_t i = 0; i < ring.num_stages; ++i)
-      ring.init(i, num_consumers);
+      init_barrier(ring.full(i), 1);
+    ring.init_empty(num_consumers);
     publish_barriers();
   }
   // Lets the target's phase wait for a step's x, which copy() then asks for.
