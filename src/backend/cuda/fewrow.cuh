@@ -365,7 +365,10 @@ __global__ void __launch_bounds__(128 * kWarpgroups + 64, 1)
   using Consumers = Consumer<T, kRows, kProducts, kWarpgroups>;
   constexpr int kConsumers = 128 * kWarpgroups;
   constexpr int kThreads = kConsumers + 64;
-  allow_next_kernel();
+  // What the next launch asks for ahead of its turn, K and V above all, would be in the way of the
+  // block's own weights. With few rows it is little, and the next launch has to hurry.
+  constexpr bool kAsksFirst = kRows >= 64;
+  if constexpr (!kAsksFirst) allow_next_kernel();
   const Layout layout(args, shared_address(shared));
   const int rank = args.cluster == 1 ? 0 : static_cast<int>(cluster_rank());
   // The same in all lanes, and the compiler knows: tensor cores take uniform registers.
@@ -378,6 +381,7 @@ __global__ void __launch_bounds__(128 * kWarpgroups + 64, 1)
     __syncwarp();
     meet_at_barriers<kThreads>(args.cluster);
     if (produces) weights.ask();
+    if constexpr (kAsksFirst) allow_next_kernel();
     if (produces) weights.run();
   } else if (warp == kConsumers / 32 + 1) {
     XProducer<FewRowArgs<T>> x{args, layout.x, work};
