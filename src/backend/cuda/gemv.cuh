@@ -40,9 +40,10 @@ struct Ring {
       : slots(shared_address(shared)),
         barriers(slots + static_cast<uint32_t>(num_slots * kSlotBytes)),
         num_slots(static_cast<uint32_t>(num_slots)) {}
-  // By one thread.
-  __device__ __forceinline__ void init() const {
-    for (uint32_t i = 0; i < num_slots; ++i) {
+  // By one thread: the barriers of the slots from `first` on, so many of them.
+  __device__ __forceinline__ void init(uint32_t first, uint32_t count) const {
+#pragma unroll 1
+    for (uint32_t i = first; i < first + count; ++i) {
       init_barrier(full(i), 1);
       init_barrier(empty(i), kWarps);
     }

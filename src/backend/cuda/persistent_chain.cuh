@@ -296,7 +296,8 @@ __global__ void __launch_bounds__(Roles::kThreads, 1)
   allow_next_kernel();
   const Layout<T> layout(shared, chain);
   const int thread = static_cast<int>(threadIdx.x);
-  if (thread == Roles::kProducer) Ring(layout.ring, chain.num_slots).init();
+  if (thread == Roles::kProducer)
+    Ring(layout.ring, chain.num_slots).init(0, static_cast<uint32_t>(chain.num_slots));
   for (int s = thread; s < chain.num_stages; s += Roles::kThreads)
     layout.stages[s] = chain.stages[s];
   __syncthreads();
