@@ -30,6 +30,12 @@ inline TensorView left_part(TensorView wide, int64_t columns) {
   return wide;
 }
 
+// The first rows of `matrix`.
+inline TensorView upper_part(TensorView matrix, int64_t rows) {
+  matrix.shape = {rows, matrix.row_elements()};
+  return matrix;
+}
+
 class CudaTest : public testing::Test {
  protected:
   void SetUp() override {

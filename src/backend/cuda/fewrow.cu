@@ -246,7 +246,8 @@ Cut cut(const Product& product, const FewRowTiling& t, const Variant<T>& variant
   result.num_steps = static_cast<int>(div_up(boxes, n));
 
   const int64_t staged_bytes = variant.staged_bytes[cluster - 1];
-  const int64_t rest = kBarriersBytes + staged_bytes + (t.split ? variant.partial_bytes : 0);
+  const int64_t partial_bytes = t.split ? variant.partial_bytes : 0;
+  const int64_t rest = kBarriersBytes + staged_bytes + partial_bytes;
   // A product reads 64 outputs, of which a low tile may have fewer: rows beyond the ring.
   const int64_t beyond = int64_t{variant.outputs - t.tile_outputs} * kBoxRowBytes;
   const auto deal = [&](int64_t bytes) {
@@ -269,6 +270,8 @@ Cut cut(const Product& product, const FewRowTiling& t, const Variant<T>& variant
   result.x_offset = static_cast<int>(kBarriersBytes + result.weight_stages * n * weight_box);
   result.staging_offset = static_cast<int>(result.x_offset + result.x_stages * n * x_box);
   result.partials_offset = static_cast<int>(result.staging_offset + staged_bytes);
+  ENCORE_CHECK(result.partials_offset + partial_bytes <= result.shared_bytes, "{} of {} bytes",
+               result.partials_offset + partial_bytes, result.shared_bytes);
   const int64_t in_flight = std::min(std::clamp(kBytesInFlight * weight_box / (weight_box + x_box),
                                                 kMinWeightsInFlight, kMaxWeightsInFlight),
                                      tiles_each * boxes / cluster * weight_box / 2);

@@ -171,54 +171,50 @@ TEST_F(CudaTest, FewRowLinearWritesEveryOutputDtypeAndStride) {
   }
 }
 
-TEST_F(CudaTest, ARowOfFewRowLinearHasTheSameBitsWhateverTheOtherRowsAre) {
+// The few-row kernel with as many of the rows of x; what it writes of `out`.
+class CudaFewRowLinear : public CudaTest {
+ protected:
+  std::vector<float> outputs(int64_t rows, const TensorView& x, const TensorView& weight,
+                             const TensorView& out) {
+    fill(out, NAN);
+    const TensorView some = upper_part(out, rows);
+    launch("linear", bind("linear", {.inputs = {upper_part(x, rows), weight}, .outputs = {some}},
+                          "linear.fewrow"));
+    return read(some);
+  }
+};
+
+TEST_F(CudaFewRowLinear, HasTheSameBitsInARowWhateverTheOthersAre) {
   const TensorView weight = random({4096, 2048}, DType::kBF16, 2);
   const TensorView x = random({16, 2048}, DType::kBF16, 1);
   const TensorView out = allocate({16, 4096});
   stream_->synchronize();
-  const auto bits = [&](int64_t rows) {
-    TensorView some_x = x;
-    some_x.shape = {rows, 2048};
-    TensorView some_out = out;
-    some_out.shape = {rows, 4096};
-    fill(out, NAN);
-    launch("linear",
-           bind("linear", {.inputs = {some_x, weight}, .outputs = {some_out}}, "linear.fewrow"));
-    std::vector<float> all = read(out);
-    all.resize(9 * 4096);
+  const std::vector<float> of_nine = outputs(9, x, weight, out);
+  const auto first_nine_of_all = [&] {
+    std::vector<float> all = outputs(16, x, weight, out);
+    all.resize(of_nine.size());
     return all;
   };
-  const std::vector<float> all = bits(16);
-  EXPECT_EQ(bits(9), all);
+  EXPECT_EQ(first_nine_of_all(), of_nine);
   stream_->fill(x.row<uint16_t>(9), 0x7fc07fc0, 7 * 2048 * 2);
-  EXPECT_EQ(bits(16), all);
+  EXPECT_EQ(first_nine_of_all(), of_nine);
 }
 
-TEST_F(CudaTest, SizesOfFewRowLinearThatArePaddedAlikeShareWhatTheTunerMeasured) {
+TEST_F(CudaFewRowLinear, SharesWhatTheTunerMeasuredWithSizesThatArePaddedAlike) {
   device_->tuner().configure({.tune = Tune::kFresh, .cache = {}});
   const Tuner::Phase tuning(device_->tuner());
   const TensorView weight = random({2048, 1024}, DType::kBF16, 2);
   const TensorView x = random({80, 1024}, DType::kBF16, 1);
   const TensorView out = allocate({80, 2048});
   stream_->synchronize();
-  const auto bits = [&](int64_t rows) {
-    TensorView some_x = x;
-    some_x.shape = {rows, 1024};
-    TensorView some_out = out;
-    some_out.shape = {rows, 2048};
-    fill(out, NAN);
-    launch("linear",
-           bind("linear", {.inputs = {some_x, weight}, .outputs = {some_out}}, "linear.fewrow"));
-    std::vector<float> all = read(out);
-    all.resize(50 * 2048);
-    return all;
-  };
   int64_t num_sizes = 0;
   for (const auto& [rows, padded] : {std::pair{50, 64}, std::pair{65, 72}, std::pair{73, 80}}) {
     ++num_sizes;
-    const std::vector<float> of_rows = bits(rows);
+    const std::vector<float> some = outputs(rows, x, weight, out);
     EXPECT_EQ(device_->tuner().stats().measured, num_sizes);
-    EXPECT_EQ(bits(padded), of_rows);
+    std::vector<float> of_padded = outputs(padded, x, weight, out);
+    of_padded.resize(some.size());
+    EXPECT_EQ(of_padded, some);
     EXPECT_EQ(device_->tuner().stats().measured, num_sizes);
   }
 }
