@@ -178,12 +178,6 @@ __device__ __forceinline__ void to_operand(uint32_t (&out)[4], const float (&lef
   out[3] = pack_pair<T>(right[2], right[3]);
 }
 
-__device__ __forceinline__ float exp2_fast(float x) {
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-}
-
 // What a maximum is subtracted as: a row that has seen no key yet has maximum -inf.
 __device__ __forceinline__ float finite_max(float max) {
   return max == kMinusInfinity ? 0.0F : max;
