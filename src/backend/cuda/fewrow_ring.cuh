@@ -28,9 +28,12 @@ __device__ __forceinline__ void copy_pairs_once(uint32_t target, const CUtensorM
 }
 
 constexpr int kMaxStages = 31;
-// At the beginning of shared memory: two barriers for each stage of both rings, and one more.
+// At the beginning of shared memory: a ring's barriers, those that copies arrive at before those
+// that products do; the other ring's; and one more.
+constexpr int kBarrierBytes = 8;
+constexpr int kRingBarriersBytes = 2 * kMaxStages * kBarrierBytes;
 constexpr int kBarriersBytes = 1024;
-static_assert((4 * kMaxStages + 1) * 8 <= kBarriersBytes);
+static_assert(2 * kRingBarriersBytes + kBarrierBytes <= kBarriersBytes);
 
 // Stages in shared memory, filled by copies and emptied by products, and their barriers.
 struct Ring {
@@ -41,8 +44,10 @@ struct Ring {
   uint32_t num_stages;
 
   [[nodiscard]] __device__ uint32_t stage(uint32_t i) const { return base + i * stage_bytes; }
-  [[nodiscard]] __device__ uint32_t full(uint32_t i) const { return barriers + i * 8; }
-  [[nodiscard]] __device__ uint32_t empty(uint32_t i) const { return full(i) + kMaxStages * 8; }
+  [[nodiscard]] __device__ uint32_t full(uint32_t i) const { return barriers + i * kBarrierBytes; }
+  [[nodiscard]] __device__ uint32_t empty(uint32_t i) const {
+    return full(i) + kMaxStages * kBarrierBytes;
+  }
   // The barriers that consumers arrive at.
   __device__ __forceinline__ void init_empty(int num_consumers) const {
 #pragma unroll 1
@@ -63,11 +68,11 @@ struct Layout {
   template <class Args>
   __device__ __forceinline__ Layout(const Args& args, uint32_t base)
       : weights(ring(base + kBarriersBytes, base, args, args.tile_outputs, args.weight_stages)),
-        x(ring(base + static_cast<uint32_t>(args.x_offset), base + 2 * kMaxStages * 8, args,
+        x(ring(base + static_cast<uint32_t>(args.x_offset), base + kRingBarriersBytes, args,
                args.x_rows, args.x_stages)),
         staging(base + static_cast<uint32_t>(args.staging_offset)),
         partials(base + static_cast<uint32_t>(args.partials_offset)),
-        partials_full(base + 4 * kMaxStages * 8) {}
+        partials_full(base + 2 * kRingBarriersBytes) {}
 
  private:
   template <class Args>
@@ -172,11 +177,12 @@ struct WeightProducer {
       init_barrier(ring.full(i), 1);
     publish_barriers();
   }
-  // As many more as are to be under way. The block has met: the ring's empty barriers are there.
+  // As many more as are to be under way.
   __device__ __forceinline__ void ask() {
     while (num_asked < args.stages_in_flight && !work.done())
       copy();
   }
+  // All others. The block has met: the ring's empty barriers are there.
   __device__ __forceinline__ void run() {
     while (!work.done()) {
       wait_for_phase(ring.full(landed.number), landed.parity);
