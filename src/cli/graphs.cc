@@ -21,14 +21,16 @@
 #include "cli/output.h"
 #include "cli/verbs.h"
 #include "config/options.h"
+#include "runtime/cost_model.h"
 
 namespace encore::cli {
 namespace {
 
 constexpr const char* kAboveLadder = "above_ladder";
 
-constexpr const char* kFooter =
-    R"(With --log: the steps of a log (see `encore tune --help`) against two ladders. A step without context tokens is
+std::string footer() {
+  return fmt::format(
+      R"(With --log: the steps of a log (see `encore tune --help`) against two ladders. A step without context tokens is
 matched on its requests, any other on the sum; hit rate is the steps at or under the largest size over all steps.
 A schedule is capped at --max-batch-size or --max-num-tokens, by default the log's largest step; vllm and trtllm
 have an end of their own. Where the log says how steps really ran, that is shown as well.
@@ -37,10 +39,14 @@ Coverage counts every step that the scheduler may form under --max-batch-size an
 would be recorded for these ladders: --coverage needs no log, --eager-steps forbid makes an uncovered step an error.
 
 With --estimate: nodes, recording time and memory by size, from the program of --model alone, nothing loaded.
-  time    recordings x 18 us + nodes x (4 us capture + 7 us instantiate and upload)
-  memory  recordings x 113 kB + nodes x 4.5 kB; the arena beside it is one for all sizes
+  time    recordings x {:.0f} us + nodes x {:.0f} us; for those of executables {:.1f} us more, for those that take turns
+          in another's {:.1f} us
+  memory  executables x {:.0f} kB + their nodes x {:.1f} kB; the arena beside it is one for all sizes
 Both were measured on an H200 with CUDA 13.0. --measure loads the model and puts the figures of this device beside them:
-strategies, numbers of sizes, orders of recording, and the memory plan against the driver's count.)";
+strategies, numbers of sizes, orders of recording, and the memory plan against the driver's count.)",
+      runtime::kUsPerRecording, runtime::kCaptureUsPerNode, runtime::kInstantiateUsPerNode,
+      runtime::kTurnUsPerNode, runtime::kBytesPerExecutable / 1e3, runtime::kBytesPerNode / 1e3);
+}
 
 // A log's steps by how they ran.
 struct Logged {
@@ -329,7 +335,7 @@ void add_graphs(CLI::App& app) {
   add_pass_options(*verb, options->common);
   add_config_options(*verb, options->common.config);
   add_json_flag(*verb, options->json);
-  verb->footer(kFooter);
+  verb->footer(footer());
   verb->callback([options, verb] {
     apply_config(*verb, options->common.config);
     graphs(*options);

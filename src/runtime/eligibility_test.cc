@@ -100,7 +100,7 @@ TEST(Eligibility, EveryServedFeatureIsReplayed) {
 
 TEST(Eligibility, PricesWhatIsPartOfTheKey) {
   EXPECT_EQ(key_cost(rule(Feature::kVerification)),
-            "q: a full recording a size and q, 113 kB and 4.5 kB a node");
+            "q: a full recording a size and q, 36 kB and 3.2 kB a node");
   EXPECT_EQ(key_cost(rule(Feature::kLora)), "-");
 }
 
