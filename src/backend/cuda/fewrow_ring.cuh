@@ -48,7 +48,13 @@ struct Ring {
   [[nodiscard]] __device__ uint32_t empty(uint32_t i) const {
     return full(i) + kMaxStages * kBarrierBytes;
   }
-  // The barriers that consumers arrive at.
+  // The barriers that copies arrive at, of the stages from `first` on.
+  __device__ __forceinline__ void init_full(uint32_t first) const {
+#pragma unroll 1
+    for (uint32_t i = first; i < num_stages; ++i)
+      init_barrier(full(i), 1);
+  }
+  // Those that consumers arrive at.
   __device__ __forceinline__ void init_empty(int num_consumers) const {
 #pragma unroll 1
     for (uint32_t i = 0; i < num_stages; ++i)
@@ -172,9 +178,7 @@ struct WeightProducer {
     init_barrier(ring.full(0), 1);
     publish_barriers();
     if (!work.done()) copy();
-#pragma unroll 1
-    for (uint32_t i = 1; i < ring.num_stages; ++i)
-      init_barrier(ring.full(i), 1);
+    ring.init_full(1);
     publish_barriers();
   }
   // As many more as are to be under way.
@@ -204,9 +208,7 @@ struct XProducer {
   Slot target{};
 
   __device__ __forceinline__ void begin(int num_consumers) const {
-#pragma unroll 1
-    for (uint32_t i = 0; i < ring.num_stages; ++i)
-      init_barrier(ring.full(i), 1);
+    ring.init_full(0);
     ring.init_empty(num_consumers);
     publish_barriers();
   }
