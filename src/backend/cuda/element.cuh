@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <numbers>
 #include <type_traits>
 
 #include <cuda_bf16.h>
@@ -148,9 +149,8 @@ __device__ __forceinline__ float exp2_fast(float x) {
 // For results of type T: what 16 bits do not show is not worth its instructions (launch.h).
 template <typename T>
 __device__ __forceinline__ float silu(float x) {
-  constexpr float kLog2E = 1.44269504F;
   if constexpr (std::is_same_v<T, float>) return x / (1.0F + expf(-x));
-  return __fdividef(x, 1.0F + exp2_fast(x * -kLog2E));
+  return __fdividef(x, 1.0F + exp2_fast(x * -std::numbers::log2e_v<float>));
 }
 
 }  // namespace encore::cuda
