@@ -290,23 +290,23 @@ BoundLaunch bind_for(Device& device, const KernelArgs& args, const FewRowTiling&
   const Cut c = cut(product, t, variant, chip(device).num_multiprocessors);
   FewRowArgs<T> a{};
   a.whole_stages = has_whole_boxes(weight.row_elements());
-  const bool silu_mul = linear_operands(args).silu_mul;
+  a.silu_mul = linear_operands(args).silu_mul;
   const int boxes = a.whole_stages ? c.stage_boxes : 0;
   a.weight = map_of_boxes(
-      weight, {.rows = t.tile_outputs, .boxes = boxes, .in_turns = silu_mul ? kBlockRows : 0});
+      weight, {.rows = t.tile_outputs, .boxes = boxes, .in_turns = a.silu_mul ? kBlockRows : 0});
   a.row_tiles = t.row_tiles;
   a.x_rows = box_rows(x.num_rows(), t.row_tiles);
   a.x = map_of_boxes(x, {.rows = a.x_rows, .boxes = boxes});
   a.out = {.bias = args.inputs.size() > 2 ? args.inputs[2].as<const T>() : nullptr,
            .data = out.data,
            .stride = out.row_stride,
-           .silu_mul = silu_mul,
            .is_float = out.dtype == DType::kF32,
            .in_packs = is_aligned(out),
            .num_rows = static_cast<int>(out.num_rows()),
            .num_outputs = static_cast<int>(weight.num_rows())};
   a.num_steps = c.num_steps;
   a.tile_outputs = t.tile_outputs;
+  a.num_workers = c.num_clusters;
   a.num_tiles = c.num_tiles;
   a.stage_boxes = c.stage_boxes;
   a.weight_stages = c.weight_stages;

@@ -132,7 +132,7 @@ struct Consumer {
   }
   // The row of the weight that makes such an output.
   [[nodiscard]] __device__ __forceinline__ int weight_row(int output) const {
-    if (!args.out.silu_mul) return output;
+    if (!args.silu_mul) return output;
     const int half = output / kBlockRows % 2;
     return output / kPairRows * kBlockRows + output % kBlockRows + half * args.out.num_outputs / 2;
   }
@@ -215,7 +215,7 @@ struct Consumer {
 
     __device__ __forceinline__ Outlet(const Consumer& consumer, Corner corner) {
       const FewRowArgs<T>& args = consumer.args;
-      const int halved = args.out.silu_mul ? 1 : 0;  // so many times; of two outputs one is stored
+      const int halved = args.silu_mul ? 1 : 0;  // so many times; of two outputs one is stored
       const uint32_t thread = threadIdx.x % 128;
       const uint32_t pack = thread & ((kRowPacks >> halved) - 1);
       const uint32_t memory =
@@ -277,7 +277,7 @@ struct Consumer {
     outlet.end -= first;
     if constexpr (kStagesHalves) outlet.end = min(outlet.end, kHalfRows);
     synchronize_warpgroup(warpgroup);
-    if (args.out.silu_mul) {
+    if (args.silu_mul) {
       store_rows<true>(outlet);
     } else {
       store_rows<false>(outlet);

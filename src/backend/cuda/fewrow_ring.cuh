@@ -113,7 +113,7 @@ struct Work {
     first = (args.num_steps * rank) >> both;
     end = (args.num_steps * (rank + 1)) >> both;
     step = first;
-    stride = static_cast<int>(gridDim.x) >> both;
+    stride = args.num_workers;
     num_tiles = args.num_tiles;
   }
   [[nodiscard]] __device__ bool done() const { return tile >= num_tiles; }
@@ -162,7 +162,7 @@ struct WeightProducer {
     arrive_expecting(full, ring.stage_bytes);
     for_each_copy(args, work.step, work.corner(args).output, [&](uint32_t i, int3 place) {
       const uint32_t box = ring.stage(target.number) + i * ring.box_bytes;
-      if (args.out.silu_mul) {
+      if (args.silu_mul) {
         copy_pairs_once(box, args.weight, place, full);
       } else {
         copy_box_once(box, args.weight, place, full);

@@ -14,7 +14,6 @@ struct Output {
   const T* bias;  // null: none
   void* data;
   int64_t stride;
-  bool silu_mul;  // stored is silu(gate) * up: half as many as the product's outputs
   bool is_float;
   bool in_packs;  // 16 bytes of a row may be written at once
   int num_rows;
@@ -24,25 +23,29 @@ struct Output {
 // How the work is cut, and the operands. A step is what a stage of a ring holds.
 template <typename T>
 struct FewRowArgs {
-  CUtensorMap weight;
-  CUtensorMap x;
-  Output<T> out;
+  // What a block reads in front of its first copy: 48 bytes at most (launch.h).
+  int cluster;      // 2: two blocks sum up a tile, each half of the columns
+  int num_workers;  // blocks of the launch, or clusters
+  int num_tiles;
   int num_steps;  // of a tile, in all blocks of a cluster
   int tile_outputs;
-  int num_tiles;
   int row_tiles;  // of the same outputs: one or two
-  int x_rows;  // of a row tile; further ones of a product are whatever lies behind, and not stored
   int stage_boxes;
   int weight_stages;
-  int x_stages;
   int stages_in_flight;  // of weights: asked for and not yet there
-  int cluster;           // 2: two blocks sum up a tile, each half of the columns
+  bool whole_stages;     // a copy brings all boxes of a stage, not one
+  bool silu_mul;         // stored is silu(gate) * up: half as many as the product's outputs
+
+  int x_rows;  // of a row tile; further ones of a product are whatever lies behind, and not stored
+  int x_stages;
   // In shared memory: the ring of x, finished outputs on their way out, and partial sums from the
   // other block of the cluster (of one block: nothing).
   int x_offset;
   int staging_offset;
   int partials_offset;
-  bool whole_stages;  // a copy brings all boxes of a stage, not one
+  Output<T> out;
+  CUtensorMap weight;
+  CUtensorMap x;
 };
 
 // The sums of a warpgroup's part of a tile: kProducts x 64 outputs, kRows rows. They come in blocks
