@@ -2,7 +2,6 @@
 // write in front of it: bound by reading K and V, once. What a block does: attention_decode.cuh.
 #include <algorithm>
 #include <bit>
-#include <limits>
 
 #include "backend/cuda/attention_stage.cuh"
 #include "backend/fused_attention.h"
@@ -139,6 +138,13 @@ int64_t max_shares(const DecodeSizes& sizes, int num_multiprocessors) {
   return std::max(1, num_multiprocessors * sizes.blocks_at_once / (plan.row_blocks * plan.ranks));
 }
 
+// What shares of so many equal parts have at most, as a multiple of the mean; up to kEven it counts
+// for nothing.
+constexpr double kEven = 1.06;
+double unevenness(int64_t parts, int64_t shares) {
+  return static_cast<double>(div_up(parts, shares) * shares) / static_cast<double>(parts);
+}
+
 // Into how many parts each kv head is cut where there are about as many as blocks, or more, so that
 // all blocks get equally many of equal sequences: with 72 sequences of an 8B, 576 kv heads on 264
 // blocks, five halves are 15 % more than the mean and nine quarters 3 %. (Attention of 24 to 136
@@ -146,17 +152,9 @@ int64_t max_shares(const DecodeSizes& sizes, int num_multiprocessors) {
 // halves, or wholes, come out even.)
 int even_parts_log2(int64_t heads, int64_t shares) {
   constexpr int kMostLog2 = 3;
-  constexpr double kEven = 1.06;
   int best = 0;
-  double best_excess = std::numeric_limits<double>::infinity();
-  for (int log2 = 0; log2 <= kMostLog2 && best_excess > kEven; ++log2) {
-    const int64_t parts = heads << log2;
-    const double excess =
-        static_cast<double>(div_up(parts, shares) * shares) / static_cast<double>(parts);
-    if (excess < best_excess) {
-      best = log2;
-      best_excess = excess;
-    }
+  for (int log2 = 1; log2 <= kMostLog2 && unevenness(heads << best, shares) > kEven; ++log2) {
+    if (unevenness(heads << log2, shares) < unevenness(heads << best, shares)) best = log2;
   }
   return best;
 }
@@ -181,15 +179,18 @@ Cutting cutting(const AttentionShape& shape, const DecodeSizes& sizes) {
     cutting.max_count_log2 = static_cast<int>(std::bit_width(enough)) - 1;
     return cutting;
   }
-  if (heads <= 8) {
-    cutting.min_steps = rows <= 8 ? 1 : 2;
-  } else {
-    cutting.min_steps = heads <= 32 ? 2 : heads < 128 ? 4 : 8;
-  }
-  if (heads <= 32) cutting.growth = 32.0F / static_cast<float>(shape.head_size);
   const int64_t shares = max_shares(sizes, kMultiprocessors);
   cutting.fitting = static_cast<int>(shares / heads);
   if (cutting.fitting <= 1) cutting.parts_log2 = even_parts_log2(heads, shares);
+  if (heads <= 8) {
+    cutting.min_steps = rows <= 8 ? 1 : 2;
+  } else if (heads < 128) {
+    cutting.min_steps = heads <= 32 ? 2 : 4;
+  } else {
+    // Where a share has several, it can have more than others by one: shorter ones come out even.
+    cutting.min_steps = cutting.fitting > 1 ? 8 : 5;
+  }
+  if (heads <= 32) cutting.growth = 32.0F / static_cast<float>(shape.head_size);
   // Chunks of one sequence that occupy all blocks there can be; more, when it is not alone and
   // shares must come out even. Scratch has room for fewer when there are more rows.
   const auto enough =
@@ -297,9 +298,11 @@ DecodePlan plan_of(const DecodeSizes& sizes, const KernelArgs& args, int head_si
 template <int C, typename Params>
 BoundLaunch bind_launch(Device& device, const KernelArgs& args, const Params& params) {
   const DecodeSizes sizes = decode_sizes(args, params.fresh.count);
-  const DecodePlan plan = plan_of(sizes, args, C);
   const int64_t shares =
       std::min(sizes.shares, max_shares(sizes, chip(device).num_multiprocessors));
+  DecodePlan plan = plan_of(sizes, args, C);
+  const int64_t heads = int64_t{params.num_sequences} * params.kv_heads;
+  plan.even_heads = shares > 0 && unevenness(heads, shares) <= kEven;
   const Grid grid{.blocks = dim3(static_cast<unsigned>(plan.row_blocks * plan.ranks),
                                  static_cast<unsigned>(shares)),
                   .threads = kThreads,

@@ -5,7 +5,9 @@
 // kBlockKeys keys and ordered by sequence, kv head and chunk, is dealt out in equal shares to a
 // grid as large as the card, whatever the batch; a chunk belongs to the share in which it begins.
 // So one long sequence among many short ones has as many blocks as its bytes ask for, and where a
-// share goes on to the next kv head, its keys are under way before the last one's are done.
+// share goes on to the next kv head, its keys are under way before the last one's are done. Equal
+// sequences whose kv heads come out even are dealt out by the kv head: one in two shares costs a
+// trip through memory.
 //
 // Query rows that are too many for one block are several blocks' with the same share, side by side
 // in the grid (row blocks): they read the same keys at about the same time, so from memory once.
@@ -74,7 +76,10 @@ struct Cutting {
     if (total > fitting * of_chunk && total <= (fitting + fitting / 2) * of_chunk)
       of_chunk = divide(total + fitting - 1, fitting);
     if (parts_log2 > 0) of_chunk = min(of_chunk, max(kFewestSteps, total >> parts_log2));
-    return {of_chunk, of_chunk << step_log2, divide(total + of_chunk - 1, of_chunk)};
+    // As many, but equal ones.
+    const int count = divide(total + of_chunk - 1, of_chunk);
+    if (count > 1) of_chunk = divide(total + count - 1, count);
+    return {of_chunk, of_chunk << step_log2, count};
   }
   [[nodiscard]] __device__ int steps(int kv_len) const {
     return (kv_len + step_keys() - 1) >> step_log2;
@@ -103,6 +108,7 @@ struct DecodePlan {
   int max_chunks = 0;      // of a sequence
   Cutting cutting;
   bool slot_per_head = false;    // see find_slot
+  bool even_heads = false;       // those of equal sequences are dealt out whole
   float* values = nullptr;       // [slots, max_chunks, rows_per_block, C]
   float2* softmaxes = nullptr;   // [slots, max_chunks, rows_per_block]: maximum and sum
   uint32_t* counters = nullptr;  // [slots]
@@ -113,35 +119,38 @@ struct Walk {
   int sequence = 0;
   int kv_head = 0;
   int chunk = 0;
+  int last_chunk = 0;  // one past the last that the share has of this kv head
   int kv_len = 0;
   Chunks chunks;
   int head_begin = 0;  // position of the kv head's chunk 0
   int share_end = 0;
+  bool whole_heads = false;  // a share that has a kv head's first chunk has all
 
-  [[nodiscard]] __device__ bool done() const {
-    return head_begin + chunk * chunks.steps >= share_end;
-  }
-  // One past the last chunk of this kv head that the share has.
-  [[nodiscard]] __device__ int last_chunk() const {
-    return min(chunks.count, divide(share_end - head_begin + chunks.steps - 1, chunks.steps));
+  [[nodiscard]] __device__ bool done() const { return chunk >= last_chunk; }
+  // Chunks of the kv head that are dealt out in front of a position; 0 or less, when none.
+  [[nodiscard]] __device__ int chunks_before(int position) const {
+    if (whole_heads) return position > head_begin ? chunks.count : 0;
+    return min(chunks.count, divide(position - head_begin + chunks.steps - 1, chunks.steps));
   }
 
   template <typename Params>
   __device__ __forceinline__ void next_head(const Params& params, const DecodePlan& plan) {
-    chunk = 0;
     head_begin += plan.cutting.steps(kv_len);
-    if (++kv_head < params.kv_heads) return;
-    kv_head = 0;
-    // Before the end of a share there is a sequence with keys.
-    while (head_begin < share_end) {
-      kv_len = params.kv_len(++sequence);
-      if (kv_len > 0) break;
+    if (++kv_head == params.kv_heads) {
+      kv_head = 0;
+      // Before the end of a share there is a sequence with keys.
+      while (head_begin < share_end) {
+        kv_len = params.kv_len(++sequence);
+        if (kv_len > 0) break;
+      }
+      chunks = plan.cutting.chunks(kv_len);
     }
-    chunks = plan.cutting.chunks(kv_len);
+    chunk = 0;
+    last_chunk = chunks_before(share_end);
   }
   template <typename Params>
   __device__ __forceinline__ void next_chunk(const Params& params, const DecodePlan& plan) {
-    if (++chunk == chunks.count) next_head(params, plan);
+    if (++chunk == last_chunk) next_head(params, plan);
   }
 };
 
@@ -149,7 +158,6 @@ struct Walk {
 struct Share {
   Walk first;               // done() when there is nothing to do
   int total = 0;            // steps of the batch
-  int num_shares = 0;       // that the batch is cut into
   int steps_each = 0;       // of a share; of the first ones one more,
   int steps_left = 0;       // as many as these
   bool some_empty = false;  // sequences without keys
@@ -204,26 +212,27 @@ __device__ __forceinline__ Share find_share(const Params& params, const DecodePl
   const int per_lane = (params.num_sequences + kWarpSize - 1) / kWarpSize;
   int kv_len = 0;
   int steps = 0;
-  int num_chunks = 0;
+  int longest = 0;
   bool empty = false;
 #pragma unroll 4
   for (int i = 0; i < per_lane; ++i) {
     const int sequence = lane * per_lane + i;
     kv_len = max(0, params.kv_len(sequence));
-    steps += plan.cutting.steps(kv_len) * params.kv_heads;
-    num_chunks += plan.cutting.chunks(kv_len).count * params.kv_heads;
+    const int of_head = plan.cutting.steps(kv_len);
+    steps += of_head * params.kv_heads;
+    longest = max(longest, of_head);
     empty = empty || (kv_len == 0 && sequence < params.num_sequences);
   }
   Share share;
   share.total = static_cast<int>(__reduce_add_sync(0xffffffffU, static_cast<unsigned>(steps)));
-  num_chunks = static_cast<int>(__reduce_add_sync(0xffffffffU, static_cast<unsigned>(num_chunks)));
-  share.num_shares = min(num_chunks, worker.count);
+  longest = __reduce_max_sync(0xffffffffU, longest);
   share.some_empty = __any_sync(0xffffffffU, empty);
-  if (worker.number >= share.num_shares) return share;
-  share.steps_each = share.total / share.num_shares;
-  share.steps_left = share.total - share.steps_each * share.num_shares;
+  share.steps_each =
+      static_cast<int>(static_cast<unsigned>(share.total) / static_cast<unsigned>(worker.count));
+  share.steps_left = share.total - share.steps_each * worker.count;
   const int begin = share.begin(worker.number);
-  share.first.share_end = share.begin(worker.number + 1);
+  const int end = share.begin(worker.number + 1);
+  if (begin == end) return share;
 
   // The sequence in which it begins: first the lane, then one of the lane's.
   Found found = find_part(steps, begin);
@@ -243,10 +252,14 @@ __device__ __forceinline__ Share find_share(const Params& params, const DecodePl
   first.sequence = sequence;
   first.kv_len = __shfl_sync(0xffffffffU, kv_len, found.lane);
   first.chunks = plan.cutting.chunks(first.kv_len);
+  first.share_end = end;
+  first.whole_heads =
+      plan.even_heads && longest * params.num_sequences * params.kv_heads == share.total;
   const int head_steps = plan.cutting.steps(first.kv_len);
   first.kv_head = divide(begin - position, head_steps);
   first.head_begin = position + first.kv_head * head_steps;
-  first.chunk = divide(begin - first.head_begin + first.chunks.steps - 1, first.chunks.steps);
+  first.chunk = first.chunks_before(begin);
+  first.last_chunk = first.chunks_before(end);
   if (first.chunk == first.chunks.count) first.next_head(params, plan);
   return share;
 }
@@ -277,7 +290,7 @@ __device__ __forceinline__ Place find_place(const Params& params, const DecodePl
   place.rows = min(plan.rows_per_block, plan.rows - place.first_row);
   place.kv_len = walk.kv_len;
   place.first_chunk = walk.chunk;
-  place.last_chunk = walk.last_chunk();
+  place.last_chunk = walk.last_chunk;
   place.num_chunks = walk.chunks.count;
   place.cached = walk.kv_len - params.fresh.count;
   if (place.last_chunk * walk.chunks.length > place.cached) place.fresh = params.fresh.count;
