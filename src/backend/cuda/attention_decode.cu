@@ -187,7 +187,7 @@ Cutting cutting(const AttentionShape& shape, const DecodeSizes& sizes) {
   } else if (heads < 128) {
     cutting.min_steps = heads <= 32 ? 2 : 4;
   } else {
-    // Where a share has several, it can have more than others by one: shorter ones come out even.
+    // Where a share has several, some shares have one more, which is less when chunks are short.
     cutting.min_steps = cutting.fitting > 1 ? 8 : 5;
   }
   if (heads <= 32) cutting.growth = 32.0F / static_cast<float>(shape.head_size);
