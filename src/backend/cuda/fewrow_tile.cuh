@@ -23,7 +23,7 @@ struct Output {
 // How the work is cut, and the operands. A step is what a stage of a ring holds.
 template <typename T>
 struct FewRowArgs {
-  // What a block reads in front of its first copy: 48 bytes at most (launch.h).
+  // What a block reads in front of its first copy: 64 bytes at most (launch.h).
   int cluster;      // 2: two blocks sum up a tile, each half of the columns
   int num_workers;  // blocks of the launch, or clusters
   int num_tiles;

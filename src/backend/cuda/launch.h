@@ -24,10 +24,10 @@
 // is short, and loops are not unrolled.
 //
 // Arguments, too, arrive anew with each launch, in lines of 64 bytes of a cache of constants. The
-// warp that reads the first of a line stands still for 60 to 280 cycles on an H200 (ncu:
-// stall_imc), for one line after the other. So what a block needs first lies together at the
-// beginning of a kernel's arguments, of which the first line holds 48 bytes (64, when some of them
-// is aligned to that). gridDim lies in another line.
+// warp that reads the first of a line stands still for 60 to 280 cycles on an H200 with cold caches
+// (ncu: stall_imc), for one line after the other; gridDim lies in a line of its own. Where a block
+// reads many arguments before it copies anything, those lie together (FewRowArgs). In kernels where
+// other waits come first it makes no difference.
 #pragma once
 
 #include <cstdint>
