@@ -20,6 +20,7 @@ encore_static_library(encore::json NAMES libboost_json.a PACKAGE libboost-json1.
 encore_static_library(encore::container NAMES libboost_container.a PACKAGE libboost-json1.81-dev)
 target_link_libraries(encore::json INTERFACE encore::container)
 encore_static_library(encore::yaml NAMES libyaml-cpp.a PACKAGE libyaml-cpp-dev)
+encore_static_library(encore::sodium NAMES libsodium.a PACKAGE libsodium-dev)
 
 find_program(CCACHE ccache)
 if(CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)

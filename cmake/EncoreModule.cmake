@@ -9,10 +9,25 @@ function(encore_module name)
   target_include_directories(encore_${name} PUBLIC "${PROJECT_SOURCE_DIR}/src")
   list(TRANSFORM ARG_DEPENDS PREPEND encore_)
   target_link_libraries(encore_${name} PUBLIC ${ARG_DEPENDS} ${ARG_LINK})
-  if(ENCORE_TESTS AND ARG_TESTS)
+  encore_has_tests(${name} has_tests)
+  if(has_tests AND ARG_TESTS)
     encore_test(${name}_test SOURCES ${ARG_TESTS} LINK encore_${name})
   endif()
 endfunction()
+
+# Sets `result` to whether the tests of a module are built.
+function(encore_has_tests module result)
+  if(ENCORE_TESTS STREQUAL "ON" OR module IN_LIST ENCORE_TESTS)
+    set(${result} TRUE PARENT_SCOPE)
+  else()
+    set(${result} FALSE PARENT_SCOPE)
+  endif()
+endfunction()
+
+# Where the source tree lies, for tests that read files of it. A header rather than a definition: other
+# tests then compile to the same object wherever the tree lies, so that a compiler cache serves them.
+file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/generated/base/source_dir.h"
+  CONTENT "#pragma once\n#define ENCORE_SOURCE_DIR \"@PROJECT_SOURCE_DIR@\"\n" @ONLY)
 
 # encore_test(NAME SOURCES a_test.cc ... LINK target ...)
 #
@@ -22,11 +37,17 @@ function(encore_test name)
   add_executable(${name} ${ARG_SOURCES})
   encore_compile_options(${name})
   target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gtest_main)
-  target_compile_definitions(${name} PRIVATE ENCORE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  gtest_discover_tests(${name} TEST_FILTER "-*Cuda*" DISCOVERY_TIMEOUT 60
-    PROPERTIES LABELS cpu TIMEOUT 300)
-  gtest_discover_tests(${name} TEST_FILTER "*Cuda*" TEST_LIST ${name}_gpu_tests DISCOVERY_TIMEOUT 60
-    PROPERTIES LABELS gpu TIMEOUT 300)
+  target_include_directories(${name} PRIVATE "${PROJECT_BINARY_DIR}/generated")
+  encore_discover_tests(${name} "*Cuda*")
+endfunction()
+
+# The tests of an executable that match the pattern `gpu` need a GPU.
+function(encore_discover_tests name gpu)
+  add_dependencies(all_tests ${name})
+  gtest_discover_tests(${name} TEST_FILTER "-${gpu}" DISCOVERY_TIMEOUT 60
+    PROPERTIES LABELS cpu TIMEOUT ${ENCORE_TEST_TIMEOUT})
+  gtest_discover_tests(${name} TEST_FILTER "${gpu}" TEST_LIST ${name}_gpu_tests DISCOVERY_TIMEOUT 60
+    PROPERTIES LABELS gpu TIMEOUT ${ENCORE_TEST_TIMEOUT})
 endfunction()
 
 function(encore_compile_options target)

@@ -45,7 +45,7 @@ class LayersTest(unittest.TestCase):
         for line in ("#include <cuda_runtime.h>", "#include <cuda/atomic>", "#  include <cublasLt.h>",
                      "#ifdef __CUDACC__", "#if defined(ENCORE_CUDA)", "#elif __has_include(<cuda.h>)"):
             self.assertEqual(len(self.errors("backend/device.h", line + "\n")), 1, line)
-            self.assertEqual(self.errors("backend/cuda/device.h", line + "\n"), [], line)
+            self.assertEqual(self.errors("backend/cuda/device/device.h", line + "\n"), [], line)
         self.assertEqual(len(self.errors("runtime/copy.cu", "")), 1)
 
     def test_leaves_other_conditions_alone(self):

@@ -4,11 +4,14 @@
     parity.py [cpu|cuda] --encore build/cuda/encore
 
 Part `logits`: RMS error of Encore's bf16 logits over all positions against transformers' float32 run (TF32 off), at most
-1.25 times that of transformers' own bf16 run. Part `tokens`: 64 greedy tokens in float32 are equal. Part `tokenizers`:
-ids and texts equal those of the `tokenizers` package (tools/tokenizers/cases.py).
+1.25 times that of transformers' own bf16 run. Part `decode`: the same of the path that serves, one token a step through full
+recordings, alone and in a batch of uneven lengths; the error with KV in FP8 is printed beside it. Part `tokens`: 64
+greedy tokens in float32 are equal. Part `tokenizers`: ids and texts equal those of the `tokenizers` package
+(tools/tokenizers/cases.py).
 
 On the CPU: small 4-layer relatives of five published models, prompts to 256 tokens, in both spellings of config.json,
-one file and shards, f32 and bf16. On CUDA: the published shapes, prompts to 3000 tokens, tokens on 4-layer variants.
+one file and shards, f32 and bf16. On CUDA: the published shapes, prompts to 3000 tokens, tokens on 4-layer variants;
+decode on models of two layers.
 
 Exit code 0 when all agree, 1 when not, 77 with --skip-without-oracle where PyTorch and transformers are not installed.
 """
@@ -29,9 +32,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 SKIPPED = 77
 MAX_RATIO = 1.25
 NUM_GREEDY = 64
-PARTS = ("logits", "tokens", "tokenizers")
+PARTS = ("logits", "decode", "tokens", "tokenizers")
 PROMPTS = {"cpu": (1, 17, 63, 256), "cuda": (1, 17, 512, 3000)}
 GREEDY_PROMPTS = {"cpu": (1, 17, 200), "cuda": (1, 17, 512, 3000)}
+DECODED = {"cpu": (90, 40, 17, 5, 1), "cuda": (1500, 700, 333, 200, 130, 100, 64, 33, 17, 5, 2, 1)}
 START = time.monotonic()
 
 
@@ -63,13 +67,13 @@ class Encore:
             raise EncoreFailed(f"{' '.join(command)[:300]}\nexit code {result.returncode}: {result.stderr[-2000:]}")
         return result.stdout
 
-    def logits(self, checkpoint, rows, work):
+    def logits(self, checkpoint, rows, work, *options):
         """One array [tokens, vocabulary] per prompt, mapped from its file; the model is loaded once."""
         import numpy
 
         ids = work / "ids.txt"
         ids.write_text("".join(",".join(map(str, row.tolist())) + "\n" for row in rows))
-        self.run("logits", "--model", checkpoint, "--ids-file", ids, "--out", work / "logits-{}.npy")
+        self.run("logits", "--model", checkpoint, "--ids-file", ids, "--out", work / "logits-{}.npy", *options)
         for number in range(len(rows)):
             yield numpy.load(work / f"logits-{number}.npy", mmap_mode="r")
 
@@ -86,8 +90,8 @@ def run_model(model, row):
         return model(row[None].to(model.device), use_cache=False).logits[0]
 
 
-def rms_to(reference, other):
-    """Root mean square of the difference, over all elements, in pieces that fit beside the rest."""
+def squares_to(reference, other):
+    """Sum of the squares of the difference, over all elements, in pieces that fit beside the rest."""
     import numpy
     import torch
 
@@ -98,7 +102,16 @@ def rms_to(reference, other):
             piece = torch.from_numpy(numpy.array(piece))
         difference = piece.to(reference.device).double() - reference[first:first + 256].double()
         total += float((difference * difference).sum())
-    return (total / reference.numel()) ** 0.5
+    return total
+
+
+def rms_to(reference, other):
+    return (squares_to(reference, other) / reference.numel()) ** 0.5
+
+
+def pooled_rms(pairs):
+    """The same over the elements of several pairs."""
+    return (sum(squares_to(*pair) for pair in pairs) / sum(reference.numel() for reference, _ in pairs)) ** 0.5
 
 
 def free_memory():
@@ -109,16 +122,15 @@ def free_memory():
         torch.cuda.empty_cache()
 
 
-def compare_logits(name, number, encore, options, work):
-    """Rows of the table for one model: a checkpoint in bf16, its bf16 and float32 runs, and Encore's."""
+def run_transformers(name, number, config, lengths, options, work):
+    """A checkpoint in bf16, prompts, and transformers' bf16 and float32 logits of them."""
     import torch
 
     import parity_models as models
 
-    config = models.configure(name, models.FULL if options.device == "cuda" else models.SMALL)
     model = models.random_model(config, torch.bfloat16, options.device, seed=number)
     checkpoint = models.save(model, work / "bf16", sharded=number % 2 == 0, classic=number % 3 == 0)
-    rows = prompts(PROMPTS[options.device], config.vocab_size, seed=number)
+    rows = prompts(lengths, config.vocab_size, seed=number)
     say(name, f"saved {sum(f.stat().st_size for f in checkpoint.iterdir()) / 1e9:.2f} GB")
     own = [run_model(model, row) for row in rows]
     # The yardstick adds as plainly as can be.
@@ -128,7 +140,15 @@ def compare_logits(name, number, encore, options, work):
     del model
     free_memory()
     say(name, "transformers has run in bf16 and float32")
+    return checkpoint, rows, own, references
 
+
+def compare_logits(name, number, encore, options, work):
+    """Rows of the table for one model: a checkpoint in bf16, its bf16 and float32 runs, and Encore's."""
+    import parity_models as models
+
+    config = models.configure(name, models.FULL if options.device == "cuda" else models.SMALL)
+    checkpoint, rows, own, references = run_transformers(name, number, config, PROMPTS[options.device], options, work)
     results = []
     for row, own_logits, reference, ours in zip(rows, own, references, encore.logits(checkpoint, rows, work)):
         if ours.shape != tuple(reference.shape):
@@ -137,6 +157,31 @@ def compare_logits(name, number, encore, options, work):
         results.append({"model": name, "prompt": len(row), "rms_encore": our_error, "rms_transformers_bf16": theirs_error,
                         "rms_logits": float(reference.double().pow(2).mean().sqrt()),
                         "ratio": our_error / theirs_error, "passed": our_error <= MAX_RATIO * theirs_error})
+    say(name, "encore has run")
+    return results
+
+
+def compare_decode(name, number, encore, options, work):
+    """Rows of the table for one model: the tokens that the longest prompt takes alone, and all that take steps together;
+    with KV as it is computed, which has to pass, and with KV in FP8."""
+    import parity_models as models
+
+    config = models.configure(name, models.DECODED[options.device])
+    lengths = DECODED[options.device]
+    checkpoint, rows, own, references = run_transformers(name, number, config, lengths, options, work)
+    alone = lengths[0] - lengths[1]  # steps before the second prompt joins
+    results = []
+    for kv in ("bf16", "fp8"):
+        ours = list(encore.logits(checkpoint, rows, work, "--decode", "--eager-steps", "forbid", "--kv-dtype", kv))
+        for what in ("alone", "batch"):
+            def part(logits, what=what):
+                return [logits[0][:alone]] if what == "alone" else [logits[0][alone:], *logits[1:]]
+
+            theirs_error = pooled_rms(list(zip(part(references), part(own))))
+            our_error = pooled_rms(list(zip(part(references), part(ours))))
+            results.append({"model": name, "steps": what, "kv": kv, "rms_encore": our_error,
+                            "rms_transformers_bf16": theirs_error, "ratio": our_error / theirs_error,
+                            "passed": kv == "fp8" or our_error <= MAX_RATIO * theirs_error})
     say(name, "encore has run")
     return results
 
@@ -205,6 +250,12 @@ def print_results(results):
                     ["model", "prompt", "encore", "transformers", "ratio", "RMS of logits", ""],
                     [[row["model"], str(row["prompt"]), f"{row['rms_encore']:.3e}", f"{row['rms_transformers_bf16']:.3e}",
                       f"{row['ratio']:.3f}", f"{row['rms_logits']:.3f}", verdict(row)] for row in rows])
+    if rows := results.get("decode"):
+        print_table("Logits of decode steps: RMS error against float32; KV in fp8 has no bar",
+                    ["model", "steps", "KV", "encore", "transformers bf16", "ratio", ""],
+                    [[row["model"], row["steps"], row["kv"], f"{row['rms_encore']:.3e}",
+                      f"{row['rms_transformers_bf16']:.3e}", f"{row['ratio']:.3f}",
+                      verdict(row) if row["kv"] == "bf16" else ""] for row in rows])
     if rows := results.get("tokens"):
         print_table(f"Greedy tokens in float32, {NUM_GREEDY} of them",
                     ["model", "prompt", "equal", "distinct", "smallest gap", ""],
@@ -238,11 +289,12 @@ def compare(options, work):
 
     encore = Encore(options.encore, options.device)
     results = {part: [] for part in options.parts} | {"failures": []}
-    for number, name in enumerate(models.FULL):
-        if options.model and name not in options.model:
-            continue
-        for part, function in (("logits", compare_logits), ("tokens", compare_tokens)):
-            if part in options.parts:
+    compared = {"logits": (compare_logits, models.FULL), "decode": (compare_decode, models.DECODED[options.device]),
+                "tokens": (compare_tokens, models.FULL)}
+    for part in options.parts:
+        function, names = compared.get(part, (None, ()))
+        for number, name in enumerate(names):
+            if not options.model or name in options.model:
                 folder = work / f"{part}-{number}"
                 folder.mkdir()
                 try:
@@ -276,7 +328,7 @@ def main():
     parser.add_argument("device_name", metavar="cpu|cuda", nargs="?", choices=("cpu", "cuda"), help="default: cpu")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="the same as an option")
     parser.add_argument("--encore", required=True, type=pathlib.Path, help="the encore binary")
-    parser.add_argument("--part", dest="parts", action="append", choices=PARTS, help="default: logits and tokens")
+    parser.add_argument("--part", dest="parts", action="append", choices=PARTS, help="default: logits, decode and tokens")
     parser.add_argument("--model", action="append", help="only this model, such as Qwen3-0.6B")
     parser.add_argument("--lines", type=int, default=100_000, help="lines of the part tokenizers")
     parser.add_argument("--work-dir", type=pathlib.Path, help="where checkpoints are written for a while")
@@ -284,7 +336,7 @@ def main():
     parser.add_argument("--skip-without-oracle", action="store_true", help="exit with 77 where transformers is missing")
     options = parser.parse_args()
     options.device = options.device or options.device_name or "cpu"
-    options.parts = options.parts or ["logits", "tokens"]
+    options.parts = options.parts or ["logits", "decode", "tokens"]
     options.encore = options.encore.resolve()
     find_oracle(options)
 

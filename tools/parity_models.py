@@ -54,6 +54,27 @@ SMALL = {
 }
 
 
+def of_two_layers(model, vocabulary, hidden, inner, heads, kv_heads, head_dim):
+    kind, rope = {"llama": (LlamaConfig, llama3_rope(500000.0, 8.0, 8192)), "qwen2": (Qwen2Config, plain_rope(1e6)),
+                  "qwen3": (Qwen3Config, plain_rope(1e6))}[model]
+    return lambda: shape(kind, hidden, inner, 2, heads, kv_heads, head_dim, vocabulary, False, 4096, rope, 1e-5)
+
+
+# For decode steps: heads of 64 and 128, 4, 5 and 7 query heads for each of K and V. Published widths for a GPU.
+DECODED = {
+    "cuda": {"Llama-3.2-1B": of_two_layers("llama", 16384, 2048, 8192, 32, 8, 64),
+             "Llama-3.1-8B": of_two_layers("llama", 16384, 4096, 14336, 32, 8, 128),
+             "Qwen2.5-0.5B": of_two_layers("qwen2", 16384, 896, 4864, 14, 2, 64),
+             "Qwen2.5-7B": of_two_layers("qwen2", 16384, 3584, 18944, 28, 4, 128),
+             "Qwen3-14B": of_two_layers("qwen3", 16384, 5120, 17408, 40, 8, 128)},
+    "cpu": {"Llama-3.2-1B": of_two_layers("llama", 2048, 256, 704, 8, 2, 64),
+            "Llama-3.1-8B": of_two_layers("llama", 2048, 512, 1024, 4, 1, 128),
+            "Qwen2.5-0.5B": of_two_layers("qwen2", 2048, 448, 1216, 7, 1, 64),
+            "Qwen2.5-7B": of_two_layers("qwen2", 2048, 448, 1216, 7, 1, 128),
+            "Qwen3-14B": of_two_layers("qwen3", 2048, 320, 768, 5, 1, 128)},
+}
+
+
 def configure(name, table, layers=None):
     config = table[name]()
     if layers is not None:

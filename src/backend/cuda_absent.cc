@@ -9,7 +9,7 @@ constexpr const char* kRemedy =
 
 }  // namespace
 
-std::unique_ptr<Device> create_cuda_device(int /*ordinal*/) {
+std::unique_ptr<Device> create_cuda_device(std::optional<int> /*ordinal*/) {
   fail(ErrorKind::kDevice, "built without CUDA; to run on a GPU, {}", kRemedy);
 }
 

@@ -2,7 +2,8 @@
 //
 // Recording rules, the same on every device: between Stream::begin_recording and end_recording the
 // recording thread may only launch and copy on that stream. Allocating memory or waiting for the
-// device is an error (kCompile) that names the op being launched.
+// device is an error (kCompile) that names the op being launched, and so is a launch that adds
+// nothing to the recording: no replay would run it.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,6 @@
 #include <vector>
 
 #include "backend/kernel.h"
-#include "backend/persistent.h"
 
 namespace encore {
 
@@ -98,13 +98,13 @@ class Recording {
   [[nodiscard]] virtual int num_nodes() const = 0;
   [[nodiscard]] virtual std::vector<RecordedNode> nodes() const = 0;
   // Has it no executable of its own (Stream::end_recording)?
-  [[nodiscard]] virtual bool takes_turns() const { return false; }
+  [[nodiscard]] virtual bool shares_executable() const { return false; }
 };
 
 // How a launch relates to the others.
 struct LaunchAttributes {
   std::string_view label;  // op name, for errors, profilers and nodes()
-  int id = -1;             // node index, unique within one walk
+  int id = -1;             // node index, unique within one step
   // Ids this launch must wait for; absent: everything before it on the stream. A device may order
   // more strictly than asked (CUDA: stream order), tests order no more strictly than this.
   std::optional<std::span<const int>> after;
@@ -129,7 +129,7 @@ class Stream {
   virtual void begin_loop_recording(const int32_t* again) = 0;
   // Instantiated and uploaded: the first replay costs what every replay costs. `like`: perhaps a
   // recording of the same launches on other addresses, or null. Then a device may keep one
-  // executable for both, in which they take turns: that saves most of a small recording's memory
+  // executable for both: that saves most of a small recording's memory
   // and costs the host some microseconds a replay, on this stream.
   // Errors: kDevice or kCompile; the stream is usable again either way.
   virtual std::unique_ptr<Recording> end_recording(const Recording* like) = 0;
@@ -150,6 +150,7 @@ struct DeviceInfo {
   std::string detail;  // driver, libraries
   int64_t total_bytes = 0;
   int64_t free_bytes = 0;
+  std::string choice;  // "cuda:1 of 2", where it is one of several; empty: it is the only one
 };
 
 enum class DeviceKind : uint8_t { kCpu, kCuda };
@@ -172,8 +173,6 @@ class Device {
   virtual std::unique_ptr<Stream> create_stream() = 0;
   virtual std::unique_ptr<Event> create_event() = 0;
   [[nodiscard]] virtual KernelTable& kernels() = 0;
-  // Those that run several launches as one; most devices have none.
-  [[nodiscard]] virtual std::span<const PersistentKernel> persistent_kernels() const { return {}; }
   // Fills a dense tensor with normal(0, stddev) numbers, a function of (seed, index) alone.
   virtual void fill_random(Stream& stream, const TensorView& tensor, uint64_t seed,
                            float stddev) = 0;
@@ -224,9 +223,10 @@ struct CpuOptions {
 };
 std::unique_ptr<Device> create_cpu_device(const CpuOptions& options = {});
 
-// The CUDA device of that ordinal. Errors: kDevice naming what is missing (no driver, no GPU, a GPU
-// that is not sm_90, a build without CUDA) and the remedy.
-std::unique_ptr<Device> create_cuda_device(int ordinal = 0);
+// The CUDA device of that ordinal, of those that CUDA shows (CUDA_VISIBLE_DEVICES); absent: the
+// first that can run Encore's kernels. Errors: kDevice naming what is missing (no driver, no GPU, a
+// GPU that is not sm_90, a build without CUDA) and the remedy.
+std::unique_ptr<Device> create_cuda_device(std::optional<int> ordinal = std::nullopt);
 
 // What there is to run on, for `encore doctor`: one line per finding, and what to do about it.
 struct Finding {

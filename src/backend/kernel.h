@@ -59,6 +59,8 @@ struct Kernel {
   // recording. Errors: kCompile naming the kernel, when the outputs are not what this kernel
   // computes.
   BoundLaunch (*bind)(Device& device, const KernelArgs& args) = nullptr;
+  // Why a decode step that has to take this kernel is slow, for people; empty: it is not.
+  std::string_view slow = {};
 };
 
 // The kernels of a device, in order of preference per op; rows can be added in front for ops from

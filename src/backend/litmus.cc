@@ -13,6 +13,7 @@ constexpr std::string_view kMorallyStrong = "Morally strong operations";
 constexpr std::string_view kRaces = "Conflict and Data-races";
 constexpr std::string_view kPatterns = "Release and Acquire Patterns";
 constexpr std::string_view kCausality = "Causality order";
+constexpr std::string_view kCoherence = "Coherence";
 
 // A form in all its scopes. In `ptx`, S stands for the scope's name and N for that of a narrower
 // one that the hardware tells from it.
@@ -68,6 +69,11 @@ constexpr Pattern kPatternTable[] = {
      "One fence publishes through every flag stored after it.", kPatterns, "", "relaxed_flags"},
     {"late_fence", "2 x st.relaxed.S; fence.acq_rel.S; 2 x st.relaxed.S / as above",
      "A flag stored before the fence publishes nothing.", kPatterns, "several_flags", ""},
+    {"one_way_flags", "fence.release.S; 4 x st.relaxed.S / ld.relaxed.S; fence.acquire.S",
+     "One one-way fence publishes through every flag stored after it, and costs the writer no L1.",
+     kPatterns, "", "relaxed_flags"},
+    {"late_release", "2 x st.relaxed.S; fence.release.S; 2 x st.relaxed.S / as above",
+     "A flag stored before the release fence publishes nothing.", kPatterns, "one_way_flags", ""},
     {"relaxed_flags", "4 x st.relaxed.S / ld.relaxed.S", "Flags without a fence publish nothing.",
      kPatterns, "several_flags", ""},
     {"work_queue", "atom.acq_rel.S.add",
@@ -76,9 +82,28 @@ constexpr Pattern kPatternTable[] = {
     {"release_only_queue", "atom.release.S.add",
      "A claim that only releases does not see the others' slots.", kPatterns, "work_queue", "",
      Scope::kBlock, Scope::kDevice},
+    {"acquire_only_queue", "atom.acquire.S.add",
+     "A claim that only acquires does not publish the own slot.", kPatterns, "work_queue", "",
+     Scope::kBlock, Scope::kDevice},
     {"relaxed_queue", "atom.relaxed.S.add",
      "That an index is atomic says nothing of the slots it counts.", kMorallyStrong, "work_queue",
      "", Scope::kBlock, Scope::kDevice},
+    {"exchange", "atom.acq_rel.S.exch",
+     "One exchange gives away what its thread wrote and acquires what it takes.", kPatterns, "",
+     "relaxed_exchange", Scope::kBlock, Scope::kDevice},
+    {"release_only_exchange", "atom.release.S.exch",
+     "An exchange that only releases may read old words in the buffer it takes.", kPatterns,
+     "exchange", "", Scope::kBlock, Scope::kDevice},
+    {"relaxed_exchange", "atom.relaxed.S.exch",
+     "That a pointer is swapped by an atomic says nothing of what it points to.", kMorallyStrong,
+     "exchange", "", Scope::kBlock, Scope::kDevice},
+    {"same_address", "st.relaxed.S; ld.relaxed.S / ld.relaxed.S; ld.relaxed.S, of one address",
+     "Accesses of one thread to one address keep their order, without any fence: it reads its own "
+     "store or a later one, and never an earlier value after a later one.",
+     kCoherence, "", "two_addresses", Scope::kBlock, Scope::kDevice},
+    {"two_addresses", "st.relaxed.S a; st.relaxed.S b / ld.relaxed.S b; ld.relaxed.S a",
+     "Those to two addresses do not: the second store may be seen before the first.", kCausality,
+     "same_address", "", Scope::kBlock, Scope::kDevice},
     {"lock", "atom.acquire.S.cas ... st.release.S",
      "Taking a lock is an acquire and leaving it a release; acq_rel is not needed.", kCausality, "",
      "relaxed_lock", Scope::kBlock, Scope::kDevice},

@@ -56,6 +56,9 @@ TEST(LitmusForms, NameTheirScopeInTheirInstructions) {
   EXPECT_EQ(find_form(Scope::kDevice, "narrow_scope")->ptx, "st.release.cta / ld.acquire.cta");
   EXPECT_EQ(find_form(Scope::kSystem, "narrow_scope")->ptx, "st.release.gpu / ld.acquire.gpu");
   EXPECT_EQ(find_form(Scope::kBlock, "narrow_scope"), nullptr);
+  EXPECT_EQ(find_form(Scope::kDevice, "one_way_flags")->ptx,
+            "fence.release.gpu; 4 x st.relaxed.gpu / ld.relaxed.gpu; fence.acquire.gpu");
+  EXPECT_EQ(find_form(Scope::kCluster, "exchange")->ptx, "atom.acq_rel.cluster.exch");
   EXPECT_EQ(find_form(Scope::kCluster, "narrow_wait")->ptx,
             "mbarrier.arrive.release.cluster / spin mbarrier.try_wait.acquire.cta");
 }
@@ -84,7 +87,8 @@ TEST_F(LitmusSuiteCuda, HoldsEveryCorrectFormAndPricesIt) {
 }
 
 TEST_F(LitmusSuiteCuda, CatchesTwinsThatReadWhatL1StillHolds) {
-  for (const char* twin : {"no_acquire", "narrow_scope", "plain_flag", "relaxed_queue"}) {
+  for (const char* twin :
+       {"no_acquire", "narrow_scope", "plain_flag", "relaxed_queue", "relaxed_exchange"}) {
     const Counts counts = suite_->stress(*find_form(Scope::kDevice, twin), 10'000'000, 10);
     EXPECT_GT(counts.violations(), 0) << twin;
   }

@@ -19,12 +19,7 @@
 #include <cmath>
 #include <cstdint>
 
-#if defined(__CUDACC__)
-#define ENCORE_HOST_DEVICE __host__ __device__
-#else
-// Always inlined, so that no copy compiled for one instruction set is shared with code for another.
-#define ENCORE_HOST_DEVICE [[gnu::always_inline]]
-#endif
+#include "backend/host_device.h"
 
 namespace encore::random {
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <optional>
@@ -11,6 +12,7 @@
 
 #include <boost/json/serialize.hpp>
 #include <sys/file.h>
+#include <sys/stat.h>
 
 #include "base/json.h"
 #include "base/log.h"
@@ -109,9 +111,8 @@ std::string to_text(const Content& content) {
 // An open file or directory.
 class Descriptor {
  public:
-  // Errors: kUsage, naming the path.
-  Descriptor(const fs::path& path, int flags)
-      : value_(open(path.c_str(), flags | O_CLOEXEC, 0644)) {
+  // What opening the path gave. Errors: kUsage, naming the path, when that failed.
+  Descriptor(int value, const fs::path& path) : value_(value) {
     if (value_ < 0) fail_write(path, errno);
   }
   ~Descriptor() { close(value_); }
@@ -125,9 +126,11 @@ class Descriptor {
 
 // Errors: kUsage, naming the path; nothing is left behind then.
 void replace_file(const fs::path& path, const std::string& text) {
-  const fs::path temporary = fmt::format("{}.{}", path.string(), getpid());
+  // A process id is not a name of one's own: containers that share a directory have equal ones.
+  std::string temporary = path.string() + ".XXXXXX";
+  const Descriptor file(mkostemp(temporary.data(), O_CLOEXEC), temporary);
   try {
-    const Descriptor file(temporary, O_WRONLY | O_CREAT | O_TRUNC);
+    if (fchmod(file.get(), 0644) != 0) fail_write(temporary, errno);
     for (size_t at = 0; at < text.size();) {
       const ssize_t written = write(file.get(), text.data() + at, text.size() - at);
       if (written < 0 && errno != EINTR) fail_write(temporary, errno);
@@ -167,7 +170,8 @@ void TuningCache::write() const {
   if (error) fail_write(directory_, error.value());
   // Writers take turns, so that none loses what another added. Where a file system has no locks,
   // the last one wins.
-  const Descriptor directory(directory_, O_RDONLY | O_DIRECTORY);
+  const Descriptor directory(open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC),
+                             directory_);
   (void)flock(directory.get(), LOCK_EX);
   Content content{key_, read_choices(path_, key_).choices};
   for (const auto& [launch, choice] : added_)

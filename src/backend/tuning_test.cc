@@ -1,12 +1,12 @@
 #include "backend/tuning.h"
 
 #include <deque>
-#include <unistd.h>
 
 #include <gtest/gtest.h>
 
 #include "backend/cpu/stream.h"
 #include "backend/device.h"
+#include "base/temp_dir.h"
 
 namespace encore {
 namespace {
@@ -37,12 +37,8 @@ struct FakeTimer final : LaunchTimer {
 };
 
 class TunerTest : public testing::Test {
- public:
-  ~TunerTest() override { fs::remove_all(directory_); }
-
  protected:
-  TunerTest() : directory_(fs::temp_directory_path() / fmt::format("encore_tuner_{}", getpid())) {
-    fs::remove_all(directory_);
+  TunerTest() {
     args_.inputs = {TensorView(nullptr, DType::kF32, {4, 8})};
     args_.outputs = args_.inputs;
     restart({Tune::kOn, directory_});
@@ -82,7 +78,8 @@ class TunerTest : public testing::Test {
     return choose(launch, configs);
   }
 
-  fs::path directory_;
+  TempDir dir_;
+  fs::path directory_ = dir_.path() / "tuning";
   KernelArgs args_;
   std::function<std::string(const std::string&)> code_;
   std::function<double(const std::string&)> beside_;

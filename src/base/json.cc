@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <boost/json/basic_parser_impl.hpp>
+#include <boost/json/serialize.hpp>
 #include <boost/json/value_stack.hpp>
 
 namespace encore::json {
@@ -17,6 +18,7 @@ namespace {
 
 namespace bj = boost::json;
 
+constexpr size_t kMaxFileBytes = size_t{1} << 30;
 constexpr size_t kMaxDepth = 64;
 
 // Builds a value from the parser's events. Boost's own handler keeps the last of two equal keys and
@@ -176,7 +178,12 @@ std::string read_file(const std::filesystem::path& path) {
   if (file) {
     char buffer[65536];
     while (file.read(buffer, sizeof buffer) || file.gcount() > 0) {
-      text.append(buffer, static_cast<size_t>(file.gcount()));
+      const std::string_view part(buffer, static_cast<size_t>(file.gcount()));
+      if (part.find('\0') != std::string_view::npos)
+        fail(ErrorKind::kModel, "{}: is not text: it has zero bytes", path.string());
+      text.append(part);
+      if (text.size() > kMaxFileBytes)
+        fail(ErrorKind::kModel, "{}: has no end within 1 GiB", path.string());
     }
   }
   if (!file.eof()) {
@@ -263,6 +270,54 @@ double Object::double_or(std::string_view key, double fallback) const {
 
 bool Object::bool_or(std::string_view key, bool fallback) const {
   return has(key) ? bool_at(key) : fallback;
+}
+
+namespace {
+
+void append(std::string& out, const value& value);
+
+void append(std::string& out, const object& object) {
+  out += '{';
+  for (const auto& [key, member] : object) {
+    if (out.back() != '{') out += ", ";
+    out += boost::json::serialize(boost::json::string_view(key));
+    out += ": ";
+    append(out, member);
+  }
+  out += '}';
+}
+
+void append(std::string& out, const array& array) {
+  out += '[';
+  for (size_t i = 0; i < array.size(); ++i) {
+    if (i > 0) out += ", ";
+    append(out, array[i]);
+  }
+  out += ']';
+}
+
+void append(std::string& out, const value& value) {
+  if (value.is_object()) {
+    append(out, value.get_object());
+  } else if (value.is_array()) {
+    append(out, value.get_array());
+  } else if (value.is_double()) {
+    out += std::isfinite(value.get_double()) ? fmt::format("{:.6g}", value.get_double()) : "null";
+  } else {
+    out += boost::json::serialize(value);
+  }
+}
+
+}  // namespace
+
+std::string to_text(const value& value) {
+  std::string out;
+  append(out, value);
+  return out;
+}
+
+value optional_number(const std::optional<double>& number) {
+  return number ? value(*number) : value(nullptr);
 }
 
 }  // namespace encore::json

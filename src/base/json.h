@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -24,6 +25,11 @@ std::string read_file(const std::filesystem::path& path);
 
 // parse(read_file(path), path).
 value parse_file(const std::filesystem::path& path);
+
+// A value on one line, numbers as people write them; what is not finite is null.
+std::string to_text(const value& value);
+// A number, or null.
+value optional_number(const std::optional<double>& number);
 
 // An object whose accessors throw kModel with "<where>: key 'x' ..." on a missing key or wrong
 // type.

@@ -1,10 +1,10 @@
 #include "base/json.h"
 
 #include <filesystem>
-#include <fstream>
-#include <unistd.h>
 
 #include <gtest/gtest.h>
+
+#include "base/temp_dir.h"
 
 namespace encore::json {
 namespace {
@@ -132,19 +132,19 @@ TEST(Json, FallsBackOnAbsentOrNullKeysOnly) {
 }
 
 TEST(Json, ReadsAFileAndNamesOneItCannotRead) {
-  const auto dir = std::filesystem::temp_directory_path();
-  const auto path = dir / fmt::format("encore_json_test_{}.json", ::getpid());
-  std::ofstream(path) << "{\"a\": 1";
+  const TempDir dir;
+  const auto path = dir.write("a.json", "{\"a\": 1");
   EXPECT_EQ(read_file(path), "{\"a\": 1");
   EXPECT_NE(
       error_of([&] { return parse_file(path); }).find(path.string() + ": invalid JSON at byte 7"),
       std::string::npos);
-  std::ofstream(path, std::ios::trunc).close();
+  dir.write("a.json", "");
   EXPECT_EQ(read_file(path), "");
   std::filesystem::remove(path);
   EXPECT_EQ(error_of([&] { return read_file(path); }),
             path.string() + ": cannot be read: No such file or directory");
-  EXPECT_NE(error_of([&] { return read_file(dir); }).find("Is a directory"), std::string::npos);
+  EXPECT_NE(error_of([&] { return read_file(dir.path()); }).find("Is a directory"),
+            std::string::npos);
 }
 
 }  // namespace

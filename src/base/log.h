@@ -28,6 +28,13 @@ void warning(fmt::format_string<Args...> format, Args&&... args) {
   }
 }
 
+// What --verbose adds.
+template <typename... Args>
+void debug(fmt::format_string<Args...> format, Args&&... args) {
+  if (level() >= Level::kDebug)
+    write(Level::kDebug, fmt::format(format, std::forward<Args>(args)...));
+}
+
 // One line of progress for long work, rewritten in place on a terminal, silent elsewhere until
 // done. Work that took less than `worth_a_line` seconds leaves no line.
 class Progress {

@@ -7,8 +7,12 @@
 namespace encore {
 
 double quantile(std::vector<double> values, double share) {
-  ENCORE_CHECK(!values.empty());
   std::sort(values.begin(), values.end());
+  return quantile_of_sorted(values, share);
+}
+
+double quantile_of_sorted(std::span<const double> values, double share) {
+  ENCORE_CHECK(!values.empty());
   const double place = share * static_cast<double>(values.size() - 1);
   const auto below = static_cast<size_t>(place);
   const size_t above = std::min(below + 1, values.size() - 1);

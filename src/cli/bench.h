@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,37 +12,35 @@
 #include "backend/tracer.h"
 #include "base/json.h"
 #include "cli/options.h"
+#include "config/settings.h"
 #include "engine/engine.h"
 
 namespace encore::cli {
 
 struct BenchOptions {
-  CommonOptions common;  // graphs empty: every mode, side by side
+  config::Settings settings;  // without graphs: every mode, side by side
   int64_t batch = 1;
   int64_t context = 512;
   std::optional<int> runs;
-  std::string step_log;  // a file; the steps of all runs and modes, in order
   bool json = false;
 };
 
-void add_bench_decode(CLI::App& bench);
-void add_bench_ladder(CLI::App& bench);
-void add_bench_prefill(CLI::App& bench);
-void add_bench_sleep(CLI::App& bench);
+void add_bench_decode(Command& bench);
+void add_bench_ladder(Command& bench);
+void add_bench_prefill(Command& bench);
+void add_bench_serve(Command& bench);
+void add_bench_sleep(Command& bench);
 // The flags of BenchOptions.
-void add_bench_options(CLI::App& verb, BenchOptions& options);
-// Of them, what names a model and how it is loaded, the context and --json.
-void add_bench_model_options(CLI::App& verb, BenchOptions& options);
-void add_batch_option(CLI::App& verb, BenchOptions& options);  // --batch
-void add_runs_option(CLI::App& verb, BenchOptions& options);   // --runs
-// --runs of a benchmark that replays one op's launches, and how many it is on that device.
-void add_replays_option(CLI::App& verb, std::optional<int>& runs);
-int num_replays(std::optional<int> runs, const Device& device);
-// Copies of operands that such a benchmark reads in turn, so that caches hold none of them: what
-// makes up `rotation_mb` MiB, within limits.
-int64_t num_copies(int64_t rotation_mb, int64_t bytes);
+void add_bench_options(Command& verb, BenchOptions& options);
+// Of them, what names a model and how it is loaded, the context and --json; and more of the table's groups.
+void add_bench_model_options(Command& verb, BenchOptions& options,
+                             std::initializer_list<config::Group> more = {});
+void add_batch_option(Command& verb, BenchOptions& options);  // --batch
+void add_runs_option(Command& verb, BenchOptions& options);   // --runs
+// --runs of a benchmark that replays one op's launches.
+void add_replays_option(Command& verb, std::optional<int>& runs);
 
-// A device with a model on it that can walk every mode to be compared.
+// A device with a model on it that can run every mode to be compared.
 struct Bench {
   std::unique_ptr<Device> device;
   std::unique_ptr<engine::LoadedModel> model;
@@ -66,32 +65,11 @@ Bench open_bench(const BenchOptions& options, engine::LoadOptions load, int64_t 
 std::vector<runtime::Graphs> bench_modes(const BenchOptions& options,
                                          std::vector<runtime::Graphs> all);
 std::string_view mode_name(runtime::Graphs graphs);
-// How the steps that matter were really walked: that of the most steps.
-std::string walked(const engine::Engine& engine);
-
-// Distinct prompts of random tokens, a function of the seed.
-std::vector<std::vector<int32_t>> random_prompts(int64_t count, int64_t length, int64_t vocab_size,
-                                                 uint64_t seed);
-
-// Least memory traffic and arithmetic of one step, without the KV that attention reads.
-// Units: bytes, operations.
-struct StepCost {
-  int64_t bytes = 0;
-  int64_t flops = 0;
-  int64_t weight_bytes = 0;  // of `bytes`: weights that are read whole
-};
-StepCost step_cost(const ir::Graph& graph, const ir::Sizes& sizes);
-
-double now_seconds();
-double thread_cpu_seconds();  // of the calling thread, waiting that spins included
+// How the steps that matter were really run: that of the most steps.
+std::string ran_as(const engine::Engine& engine);
 
 // The device's tracer, or null and a line in `why_not` of what is missing and how to get it.
 std::unique_ptr<Tracer> open_tracer(Device& device, TraceDetail detail, std::string& why_not);
-// A number, or null.
-json::value optional_json(const std::optional<double>& number);
-// A number with that many decimals, or "-".
-std::string optional_text(const std::optional<double>& number, int decimals);
-
 // What every benchmark's JSON has: verb, model, device, dtype, batch, context, read bandwidth,
 // memory, recordings.
 json::object bench_json(std::string_view verb, const BenchOptions& options, Bench& bench);

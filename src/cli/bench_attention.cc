@@ -1,24 +1,26 @@
 // encore bench attention: decode attention by itself, against the rate at which memory can be read.
 #include <algorithm>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "cli/attention_timer.h"
+#include "base/json.h"
+#include "base/table.h"
 #include "cli/bench.h"
+#include "cli/command.h"
 #include "cli/open.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
+#include "measure/attention_timer.h"
+#include "measure/timing.h"
 
 namespace encore::cli {
 namespace {
 
 struct Options {
-  CommonOptions common;
-  AttentionShape shape;
+  config::Settings settings;
+  int64_t page_size = 32;
+  measure::AttentionShape shape;
   std::optional<int64_t> batch;
   std::optional<int64_t> context;
   std::vector<std::string> lengths;
@@ -35,8 +37,8 @@ time is taken away. TB/s counts the bytes of K and V that the sequences have; "o
 measured in the same run. LENGTHS: tokens of each sequence, such as 65536,63x1024; several times for several cases.)";
 
 // "65536,63x1024".
-AttentionCase parse_case(const std::string& text) {
-  AttentionCase c{text, {}};
+measure::AttentionCase parse_case(const std::string& text) {
+  measure::AttentionCase c{text, {}};
   constexpr int64_t kMostSequences = 4096;
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find(',', begin), text.size());
@@ -63,7 +65,7 @@ AttentionCase parse_case(const std::string& text) {
 
 // What was asked for; else the cases by which decode attention is judged, or less of the same for a
 // CPU.
-std::vector<AttentionCase> cases(const Options& options, DeviceKind device) {
+std::vector<measure::AttentionCase> cases(const Options& options, DeviceKind device) {
   std::vector<std::string> texts = options.lengths;
   if (options.batch || options.context) {
     texts.push_back(
@@ -71,7 +73,7 @@ std::vector<AttentionCase> cases(const Options& options, DeviceKind device) {
   }
   if (texts.empty() && device == DeviceKind::kCpu) texts = {"1x1024", "8x1024"};
   if (texts.empty()) texts = {"64x4096", "64x1024", "1x1024", "1x65536", "65536,63x1024"};
-  std::vector<AttentionCase> result;
+  std::vector<measure::AttentionCase> result;
   for (const std::string& text : texts) {
     result.push_back(parse_case(text));
     for (const int64_t length : result.back().lengths) {
@@ -98,21 +100,21 @@ void bench_attention(const Options& options) {
     fail(ErrorKind::kUsage, "--heads {} is not a multiple of --kv-heads {}", options.shape.heads,
          options.shape.kv_heads);
   }
-  const std::unique_ptr<Device> device = open_device(options.common);
-  const std::vector<AttentionCase> all = cases(options, device->kind());
+  const std::unique_ptr<Device> device = open_device(options.settings);
+  const std::vector<measure::AttentionCase> all = cases(options, device->kind());
   const double read = device->read_bandwidth();
-  AttentionShape shape = options.shape;
-  shape.dtype = parse_dtype(options.common.dtype).value_or(DType::kBF16);
-  shape.kv_dtype = parse_dtype(options.common.kv_dtype).value_or(shape.dtype);
-  shape.page_size = options.common.page_size;
-  AttentionTimer timer(shape, *device, all);
-  const int runs = num_replays(options.runs, *device);
+  measure::AttentionShape shape = options.shape;
+  shape.dtype = options.settings.load.dtype.value_or(DType::kBF16);
+  shape.kv_dtype = options.settings.load.kv_dtype.value_or(shape.dtype);
+  shape.page_size = options.page_size;
+  measure::AttentionTimer timer(shape, *device, all);
+  const int runs = measure::num_replays(options.runs, *device);
 
   Table table(
       {"sequences", "kernel", "KV", "chain us", "TB/s", "of read", "alone us", "TB/s", "of read"});
   json::array rows;
-  for (const AttentionCase& c : all) {
-    const AttentionTiming timing = timer.time(c, runs);
+  for (const measure::AttentionCase& c : all) {
+    const measure::AttentionTiming timing = timer.time(c, runs);
     std::vector<std::string> cells{c.name, timing.kernel,
                                    bytes_text(static_cast<int64_t>(timing.kv_bytes))};
     for (const double us : {timing.chain_us, timing.alone_us}) {
@@ -129,18 +131,18 @@ void bench_attention(const Options& options) {
                                 {"alone", json_of(timing.alone_us, timing.kv_bytes, read)}});
   }
   if (options.json) {
-    print(to_text(json::object{{"verb", "bench attention"},
-                               {"device", device->info().name},
-                               {"heads", options.shape.heads},
-                               {"kv_heads", options.shape.kv_heads},
-                               {"head_dim", options.shape.head_dim},
-                               {"dtype", name(shape.dtype)},
-                               {"kv_dtype", name(shape.kv_dtype)},
-                               {"query_tokens", options.shape.query_tokens},
-                               {"rope", options.shape.rope},
-                               {"page_size", options.common.page_size},
-                               {"read_bandwidth_gb_per_s", read / 1e9},
-                               {"cases", rows}}) +
+    print(json::to_text(json::object{{"verb", "bench attention"},
+                                     {"device", device->info().name},
+                                     {"heads", options.shape.heads},
+                                     {"kv_heads", options.shape.kv_heads},
+                                     {"head_dim", options.shape.head_dim},
+                                     {"dtype", name(shape.dtype)},
+                                     {"kv_dtype", name(shape.kv_dtype)},
+                                     {"query_tokens", options.shape.query_tokens},
+                                     {"rope", options.shape.rope},
+                                     {"page_size", options.page_size},
+                                     {"read_bandwidth_gb_per_s", read / 1e9},
+                                     {"cases", rows}}) +
           "\n");
     return;
   }
@@ -149,18 +151,18 @@ void bench_attention(const Options& options) {
                     options.shape.rope ? "fused_attention" : "attention", options.shape.heads,
                     options.shape.kv_heads, options.shape.head_dim,
                     dtype_text(shape.dtype, shape.kv_dtype), options.shape.query_tokens,
-                    options.common.page_size, device->info().name, read / 1e9) +
+                    options.page_size, device->info().name, read / 1e9) +
         table.text());
 }
 
 }  // namespace
 
-void add_bench_attention(CLI::App& bench) {
-  CLI::App* verb = bench.add_subcommand("attention", "Decode attention against the rate of memory");
+void add_bench_attention(Command& bench) {
+  Command* verb = bench.add_subcommand("attention", "Decode attention against the rate of memory");
   verb->footer(kFooter);
   auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
   const auto count = [&](const char* flag, auto& value, int64_t most, const char* doc) {
-    return verb->add_option(flag, value, doc)->check(CLI::Range(int64_t{1}, most));
+    return verb->add_option(flag, value, doc)->range(int64_t{1}, most);
   };
   count("--heads", options->shape.heads, 1024, "Query heads")->capture_default_str();
   count("--kv-heads", options->shape.kv_heads, 1024, "Key/value heads")->capture_default_str();
@@ -180,11 +182,14 @@ void add_bench_attention(CLI::App& bench) {
   count("--rotation-mb", options->shape.rotation_mb, 1 << 16,
         "KV that launches read in turn, in MiB")
       ->capture_default_str();
-  count("--page-size", options->common.page_size, 1024, "Slots of a page")->capture_default_str();
+  count("--page-size", options->page_size, 1024, "Slots of a page")->capture_default_str();
   add_replays_option(*verb, options->runs);
-  add_device_options(*verb, options->common);
-  add_dtype_option(*verb, options->common);
   add_json_flag(*verb, options->json);
+  verb->group("Lengths: of sequences, steps and pages",
+              {"--query-tokens", "--rope", "--lengths", "--max-context", "--page-size"});
+  verb->group("Measurement: what is timed, and how often", {"--rotation-mb", "--runs"});
+  take_options(*verb, options->settings,
+               {.groups = {config::Group::kDevice}, .also = {"dtype", "kv_dtype"}});
   verb->callback([options] { bench_attention(*options); });
 }
 

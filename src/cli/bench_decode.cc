@@ -2,18 +2,20 @@
 #include <algorithm>
 #include <map>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/statistics.h"
+#include "base/table.h"
 #include "cli/bench.h"
-#include "cli/decoding.h"
+#include "cli/command.h"
 #include "cli/open.h"
 #include "cli/output.h"
-#include "cli/step_times.h"
+#include "measure/decoding.h"
+#include "measure/floor.h"
+#include "measure/step_times.h"
+#include "measure/timing.h"
 
 namespace encore::cli {
 namespace {
@@ -23,7 +25,7 @@ constexpr const char* kFooter =
 wall time from token WARMUP of the sequence that started last to token WARMUP + STEPS, with the tokens on the host, over
 STEPS (in bursts, where some tokens come together, from and to the next that is the last of those, so give or take a
 step); the median of RUNS such figures. All sequences decode throughout. `top-p ms` is the same, of one run, with
-temperature 0.8 and top-p 0.95; `device ms` is what of a step passes on the device, by its own clock.
+temperature 0.8 and top-p 0.95; `speed-up` is over eager steps; `device ms` is what of a step passes on the device, by its own clock.
 GB/s counts the least traffic: every weight once, every activation once, and the KV really read. `of read` is that
 over what this device reads at best, measured in the same run.
 Of the host, in us a step: `enqueue` until a step is enqueued; `cpu` the thread's time, with what it costs to sleep
@@ -39,7 +41,7 @@ struct Options {
 // With what the device's defaults are.
 struct Protocol {
   int runs = 0;
-  DecodingOptions decoding;
+  measure::DecodingOptions decoding;
 };
 
 struct Run {
@@ -52,7 +54,7 @@ struct Run {
 struct ModeResult {
   runtime::Graphs graphs = runtime::Graphs::kNone;
   std::string mode;
-  std::string walked;
+  std::string ran_as;
   std::vector<double> runs_ms;
   double median_single_ms = 0;
   double sampled_ms = 0;
@@ -74,31 +76,31 @@ Protocol protocol(const Options& options, DeviceKind device) {
   protocol.runs = options.bench.runs.value_or(is_cpu ? 3 : 5);
   protocol.decoding.batch = options.bench.batch;
   protocol.decoding.context = options.bench.context;
-  protocol.decoding.burst_steps = options.bench.common.burst_steps;
+  protocol.decoding.burst_steps = options.bench.settings.serving.engine.burst_steps;
   protocol.decoding.steps = options.steps.value_or(is_cpu ? 16 : 128);
   protocol.decoding.warmup_tokens = options.warmup_tokens.value_or(is_cpu ? 4 : 33);
   return protocol;
 }
 
 // At least the two steps between which the device may be idle.
-DecodingOptions traced(DecodingOptions options) {
-  options.steps = std::max<int64_t>(options.steps, kTracerWarmUpSteps + 2);
+measure::DecodingOptions traced(measure::DecodingOptions options) {
+  options.steps = std::max<int64_t>(options.steps, measure::kTracerWarmUpSteps + 2);
   return options;
 }
 
 // One run; see the footer.
-Run run_once(engine::Engine& engine, const DecodingOptions& options) {
-  Decoding decoding(engine, options);
+Run run_once(engine::Engine& engine, const measure::DecodingOptions& options) {
+  measure::Decoding decoding(engine, options);
   Run run;
   std::vector<double> steps_ms;
-  const double cpu_start = thread_cpu_seconds();
-  const double start = now_seconds();
+  const double cpu_start = measure::thread_cpu_seconds();
+  const double start = measure::now_seconds();
   double last = start;
   int64_t num_steps = 0;
   int64_t kv_tokens = 0;
   while (num_steps < options.steps) {
     const int64_t count = decoding.step();
-    const double now = now_seconds();
+    const double now = measure::now_seconds();
     steps_ms.insert(steps_ms.end(), count, (now - last) * 1e3 / static_cast<double>(count));
     last = now;
     num_steps += count;
@@ -106,7 +108,7 @@ Run run_once(engine::Engine& engine, const DecodingOptions& options) {
   }
   const auto steps = static_cast<double>(num_steps);
   run.step_ms = (last - start) * 1e3 / steps;
-  run.cpu_us = (thread_cpu_seconds() - cpu_start) * 1e6 / steps;
+  run.cpu_us = (measure::thread_cpu_seconds() - cpu_start) * 1e6 / steps;
   run.kv_tokens = static_cast<double>(kv_tokens) / steps;
   run.median_ms = median(steps_ms);
   return run;
@@ -119,7 +121,7 @@ ModeResult run_mode(Bench& bench, const Protocol& protocol, runtime::Graphs grap
   result.mode = mode_name(graphs);
   std::vector<double> singles;
   std::vector<double> cpu_us;
-  DecodingOptions decoding = protocol.decoding;
+  measure::DecodingOptions decoding = protocol.decoding;
   for (int i = 0; i < protocol.runs; ++i) {
     engine::Engine engine(*bench.model, bench.loop);
     decoding.seed = static_cast<uint64_t>(i) + 1;
@@ -128,7 +130,7 @@ ModeResult run_mode(Bench& bench, const Protocol& protocol, runtime::Graphs grap
     singles.push_back(run.median_ms);
     cpu_us.push_back(run.cpu_us);
     result.kv_tokens_per_step = run.kv_tokens;
-    result.walked = walked(engine);
+    result.ran_as = ran_as(engine);
   }
   result.median_single_ms = median(singles);
   if (bench.device->kind() != DeviceKind::kCpu) result.cpu_us = median(cpu_us);
@@ -141,11 +143,14 @@ ModeResult run_mode(Bench& bench, const Protocol& protocol, runtime::Graphs grap
 }
 
 // After everything is timed, because a tracer slows down what it watches.
-void trace_mode(Bench& bench, Tracer& tracer, const DecodingOptions& options, ModeResult& result) {
+void trace_mode(Bench& bench, Tracer& tracer, const measure::DecodingOptions& options,
+                ModeResult& result) {
   engine::Engine engine(*bench.model, bench.step_by_step());
-  Decoding decoding(engine, options);
-  const int64_t steps = options.steps - kTracerWarmUpSteps;
-  const StepTimes times = step_times(trace_steps(tracer, decoding, steps), {});
+  measure::Decoding decoding(engine, options);
+  const int64_t steps = options.steps - measure::kTracerWarmUpSteps;
+  const measure::StepTimes times = measure::step_times(measure::trace_steps(
+                                                           tracer, [&] { decoding.step(); }, steps),
+                                                       {});
   result.idle_p50_us = quantile(times.between_us, 0.5);
   result.idle_p95_us = quantile(times.between_us, 0.95);
 }
@@ -154,13 +159,15 @@ void trace_mode(Bench& bench, Tracer& tracer, const DecodingOptions& options, Mo
 struct Speed {
   double tokens_per_s = 0;
   double gb_per_s = 0;
-  double fraction = 0;         // of the read bandwidth
-  double weight_fraction = 0;  // the same for weights alone
+  double fraction = 0;             // of the read bandwidth
+  double weight_fraction = 0;      // the same for weights alone
+  std::optional<double> speed_up;  // over eager steps; absent: these were not timed
 };
 
-Speed speed_of(const ModeResult& result, const Bench& bench, const BenchOptions& options) {
+Speed speed_of(const ModeResult& result, const std::vector<ModeResult>& all, const Bench& bench,
+               const BenchOptions& options) {
   const auto& program = bench.model->compiled().program;
-  const StepCost cost = step_cost(program.graph, {options.batch, options.batch});
+  const measure::StepCost cost = measure::step_cost(program.graph, {options.batch, options.batch});
   const double kv_bytes =
       result.kv_tokens_per_step * static_cast<double>(model::kv_bytes_per_token(
                                       bench.model->config(), bench.model->kv_dtype()));
@@ -172,36 +179,40 @@ Speed speed_of(const ModeResult& result, const Bench& bench, const BenchOptions&
     speed.fraction = speed.gb_per_s * 1e9 / bench.read_bandwidth;
     speed.weight_fraction = static_cast<double>(cost.weight_bytes) / seconds / bench.read_bandwidth;
   }
+  if (all.front().graphs == runtime::Graphs::kNone)
+    speed.speed_up = all.front().step_ms() / result.step_ms();
   return speed;
 }
 
 json::object result_json(const ModeResult& result, const Speed& speed) {
   json::array runs(result.runs_ms.begin(), result.runs_ms.end());
   return {{"mode", result.mode},
-          {"walked", result.walked},
+          {"ran", result.ran_as},
           {"step_ms", result.step_ms()},
           {"runs_ms", std::move(runs)},
           {"median_single_step_ms", result.median_single_ms},
           {"sampled_step_ms", result.sampled_ms},
           {"device_ms", result.device_ms},
+          {"speed_up", json::optional_number(speed.speed_up)},
           {"tokens_per_s", speed.tokens_per_s},
           {"gb_per_s", speed.gb_per_s},
           {"fraction_of_read_bandwidth", speed.fraction},
           {"weight_fraction_of_read_bandwidth", speed.weight_fraction},
-          {"host_enqueue_us", optional_json(result.enqueue_us)},
-          {"host_cpu_us", optional_json(result.cpu_us)},
-          {"device_idle_p50_us", optional_json(result.idle_p50_us)},
-          {"device_idle_p95_us", optional_json(result.idle_p95_us)}};
+          {"host_enqueue_us", json::optional_number(result.enqueue_us)},
+          {"host_cpu_us", json::optional_number(result.cpu_us)},
+          {"device_idle_p50_us", json::optional_number(result.idle_p50_us)},
+          {"device_idle_p95_us", json::optional_number(result.idle_p95_us)}};
 }
 
 std::string speed_table(const std::vector<ModeResult>& results, const Bench& bench,
                         const BenchOptions& options) {
-  Table table({"mode", "walked", "step ms", "best", "worst", "top-p ms", "device ms", "tokens/s",
-               "GB/s", "of read", "weights"});
+  Table table({"mode", "ran", "step ms", "speed-up", "best", "worst", "top-p ms", "device ms",
+               "tokens/s", "GB/s", "of read", "weights"});
   for (const ModeResult& result : results) {
-    const Speed speed = speed_of(result, bench, options);
+    const Speed speed = speed_of(result, results, bench, options);
     const auto [best, worst] = std::minmax_element(result.runs_ms.begin(), result.runs_ms.end());
-    table.add({result.mode, result.walked, fmt::format("{:.3f}", result.step_ms()),
+    table.add({result.mode, result.ran_as, fmt::format("{:.3f}", result.step_ms()),
+               speed.speed_up ? fmt::format("{:.2f}x", *speed.speed_up) : "-",
                fmt::format("{:.3f}", *best), fmt::format("{:.3f}", *worst),
                fmt::format("{:.3f}", result.sampled_ms), fmt::format("{:.3f}", result.device_ms),
                fmt::format("{:.1f}", speed.tokens_per_s), fmt::format("{:.1f}", speed.gb_per_s),
@@ -242,23 +253,24 @@ void bench_decode(const Options& options) {
   }
   if (bench.step_log) bench.step_log->flush();
   std::string no_tracer;
-  FilledKv kv(*bench.model);
+  measure::FilledKv kv(*bench.model);
   // The last first: only the first, eager, needs a profiler, which stays in the process.
   for (auto place = results.rbegin(); place != results.rend(); ++place) {
     ModeResult& result = *place;
     bench.model->executor().set_graphs(result.graphs);
-    const SingleStep single = time_single_steps(kv, plan.decoding.batch, plan.decoding.middle());
+    const measure::SingleStep single =
+        measure::time_single_steps(kv, kv.step(plan.decoding.batch, plan.decoding.middle()));
     result.device_ms = single.device_us / 1e3;
     if (bench.device->kind() != DeviceKind::kCpu) result.enqueue_us = single.enqueue_us;
     // Without recordings it is the kernels that must be seen.
     const auto tracer = open_tracer(
-        *bench.device, result.walked == "eager" ? TraceDetail::kLaunches : TraceDetail::kReplays,
+        *bench.device, result.ran_as == "eager" ? TraceDetail::kLaunches : TraceDetail::kReplays,
         no_tracer);
     if (tracer) trace_mode(bench, *tracer, traced(plan.decoding), result);
   }
 
-  const StepCost cost =
-      step_cost(bench.model->compiled().program.graph, {options.bench.batch, options.bench.batch});
+  const measure::StepCost cost = measure::step_cost(bench.model->compiled().program.graph,
+                                                    {options.bench.batch, options.bench.batch});
   if (options.bench.json) {
     json::object out = bench_json("decode", options.bench, bench);
     out["steps"] = plan.decoding.steps;
@@ -266,10 +278,10 @@ void bench_decode(const Options& options) {
     out["weight_bytes"] = cost.weight_bytes;
     json::array rows;
     for (const ModeResult& result : results)
-      rows.push_back(result_json(result, speed_of(result, bench, options.bench)));
+      rows.push_back(result_json(result, speed_of(result, results, bench, options.bench)));
     out["modes"] = std::move(rows);
     out["no_tracer"] = no_tracer.empty() ? json::value(nullptr) : json::value(no_tracer);
-    return print(to_text(out) + "\n");
+    return print(json::to_text(out) + "\n");
   }
   print(bench_title("decode", options.bench, bench) + speed_table(results, bench, options.bench) +
         "\n" + host_table(results));
@@ -281,23 +293,21 @@ void bench_decode(const Options& options) {
 
 }  // namespace
 
-void add_bench_decode(CLI::App& bench) {
-  CLI::App* verb = bench.add_subcommand("decode", "The time of one decode step, in every mode");
+void add_bench_decode(Command& bench) {
+  Command* verb = bench.add_subcommand("decode", "The time of one decode step, in every mode");
   auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
   add_bench_options(*verb, options->bench);
   verb->add_option("--steps", options->steps,
                    "Steps that are timed in a run. Default: 128, on the CPU 16")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->range(int64_t{1}, int64_t{1} << 20)
       ->type_name("N");
   verb->add_option("--warmup-tokens", options->warmup_tokens,
                    "Tokens of the last sequence before timing starts. Default: 33, on the CPU 4")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->range(int64_t{1}, int64_t{1} << 20)
       ->type_name("N");
+  verb->group("Measurement: what is timed, and how often", {"--runs", "--warmup-tokens"});
   verb->footer(kFooter);
-  verb->callback([options, verb] {
-    apply_config(*verb, options->bench.common.config);
-    bench_decode(*options);
-  });
+  verb->callback([options] { bench_decode(*options); });
 }
 
 }  // namespace encore::cli

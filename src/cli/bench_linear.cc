@@ -3,25 +3,26 @@
 #include <map>
 #include <memory>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
 #include "backend/replay_time.h"
 #include "backend/tuning.h"
 #include "base/error.h"
+#include "base/json.h"
+#include "base/table.h"
 #include "cli/bench.h"
-#include "cli/floor.h"
+#include "cli/command.h"
 #include "cli/open.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
+#include "measure/floor.h"
+#include "measure/timing.h"
 
 namespace encore::cli {
 namespace {
 
 struct Options {
-  CommonOptions common;
+  config::Settings settings;
   std::vector<int64_t> rows;
   std::optional<int64_t> rotation_mb;
   std::optional<int> runs;
@@ -48,7 +49,7 @@ bool is_product(const ir::Node& node) {
 
 // The first layer ends where its first product's shape comes again; the last product makes logits.
 std::vector<Chain> find_chains(const ir::Graph& graph) {
-  const std::vector<NodeFloor> floors = node_floors(graph, {1, 1}, 0, {});
+  const std::vector<measure::NodeFloor> floors = measure::node_floors(graph, {1, 1}, {}, {});
   std::vector<int> products;
   for (int i = 0; i < graph.num_nodes(); ++i) {
     if (is_product(graph.nodes()[i])) products.push_back(i);
@@ -70,7 +71,7 @@ class ChainTimer {
       : device_(device),
         graph_(graph),
         rotation_mb_(options.rotation_mb.value_or(on_cpu() ? 256 : 2048)),
-        runs_(num_replays(options.runs, device)),
+        runs_(measure::num_replays(options.runs, device)),
         stream_(device.create_stream()) {}
 
   struct Timing {
@@ -114,7 +115,7 @@ class ChainTimer {
     int64_t bytes = 0;
     for (const int i : chain.nodes)
       bytes += ir::cost(graph_, graph_.nodes()[i], {1, 1}).bytes;
-    return cli::num_copies(rotation_mb_, bytes);
+    return measure::num_copies(rotation_mb_, bytes);
   }
   KernelArgs make_args(const ir::Node& node, const StepShape& step) {
     KernelArgs args;
@@ -167,8 +168,10 @@ class ChainTimer {
   Memory counters_;
 };
 
-double floor_of(const ir::Graph& graph, const Chain& chain, int64_t rows, const Rates& rates) {
-  const std::vector<NodeFloor> floors = node_floors(graph, {rows, rows}, 0, rates);
+double floor_of(const ir::Graph& graph, const Chain& chain, int64_t rows,
+                const measure::Rates& rates) {
+  const std::vector<measure::NodeFloor> floors =
+      measure::node_floors(graph, {rows, rows}, {}, rates);
   double us = 0;
   for (const int i : chain.nodes)
     us += floors[i].us;
@@ -176,16 +179,16 @@ double floor_of(const ir::Graph& graph, const Chain& chain, int64_t rows, const 
 }
 
 void bench_linear(Options options) {
-  const model::ModelConfig config = open_source(options.common).config;
-  const std::unique_ptr<Device> device = open_device(options.common);
+  const model::ModelConfig config = open_source(options.settings).config;
+  const std::unique_ptr<Device> device = open_device(options.settings);
   if (options.rows.empty()) {
     options.rows = device->kind() == DeviceKind::kCpu
                        ? std::vector<int64_t>{1, 8}
                        : std::vector<int64_t>{1, 2, 8, 16, 32, 48, 64, 96, 128, 256};
   }
-  const Rates limits = rates(device->kind(), device->read_bandwidth());
+  const measure::Rates limits = measure::rates(*device, device->read_bandwidth(), std::nullopt);
   const passes::Compiled compiled =
-      engine::compile_model(config, load_options(options.common), /*num_pages=*/1);
+      engine::compile_model(config, load_options(options.settings), /*num_pages=*/1);
   const ir::Graph& graph = compiled.program.graph;
   ChainTimer timer(*device, graph, options);
 
@@ -202,44 +205,43 @@ void bench_linear(Options options) {
                                    {"rows", rows},
                                    {"us", us},
                                    {"floor_us", floor},
-                                   {"over_floor", optional_json(ratio)},
+                                   {"over_floor", json::optional_number(ratio)},
                                    {"kernels", kernels}});
     }
   }
-  const std::string model = options.common.model.empty() ? "stories" : options.common.model;
+  const std::string model = model_text(options.settings);
   if (options.json) {
-    print(to_text(json::object{{"verb", "bench linear"},
-                               {"model", model},
-                               {"device", device->info().name},
-                               {"read_bandwidth_gb_per_s", limits.bytes_per_s / 1e9},
-                               {"floor", rates_text(limits)},
-                               {"cases", cases}}) +
+    print(json::to_text(json::object{{"verb", "bench linear"},
+                                     {"model", model},
+                                     {"device", device->info().name},
+                                     {"read_bandwidth_gb_per_s", limits.bytes_per_s / 1e9},
+                                     {"floor", measure::rates_text(limits)},
+                                     {"cases", cases}}) +
           "\n");
     return;
   }
-  print(
-      fmt::format("linear: {}\n{}; floor: {}\n\n", model, device->info().name, rates_text(limits)) +
-      table.text());
+  print(fmt::format("linear: {}\n{}; floor: {}\n\n", model, device->info().name,
+                    measure::rates_text(limits)) +
+        table.text());
 }
 
 }  // namespace
 
-void add_bench_linear(CLI::App& bench) {
-  CLI::App* verb = bench.add_subcommand("linear", "A layer's products against the rate of memory");
+void add_bench_linear(Command& bench) {
+  Command* verb = bench.add_subcommand("linear", "A layer's products against the rate of memory");
   verb->footer(kFooter);
   auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
-  add_model_option(*verb, options->common);
   verb->add_option("--rows", options->rows, "Tokens of the step, such as 1,16,64")
       ->delimiter(',')
-      ->check(CLI::Range(int64_t{1}, int64_t{65536}));
+      ->range(int64_t{1}, int64_t{65536});
   verb->add_option("--rotation-mb", options->rotation_mb,
                    "Weights that are read in turn, in MiB. Default: 2048, on the CPU 256")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 16));
+      ->range(int64_t{1}, int64_t{1} << 16);
   add_replays_option(*verb, options->runs);
-  add_device_options(*verb, options->common);
-  add_dtype_option(*verb, options->common);
-  add_pass_options(*verb, options->common);
   add_json_flag(*verb, options->json);
+  take_options(
+      *verb, options->settings,
+      {.groups = {config::Group::kModel, config::Group::kDevice, config::Group::kCompiler}});
   verb->callback([options] { bench_linear(*options); });
 }
 

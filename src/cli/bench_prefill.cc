@@ -1,16 +1,19 @@
 // encore bench prefill: how fast prompts are read, in every mode that mixed steps have.
 #include <algorithm>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/statistics.h"
+#include "base/table.h"
 #include "cli/bench.h"
+#include "cli/command.h"
 #include "cli/open.h"
 #include "cli/output.h"
+#include "measure/decoding.h"
+#include "measure/floor.h"
+#include "measure/timing.h"
 
 namespace encore::cli {
 namespace {
@@ -22,42 +25,40 @@ constexpr const char* kFooter =
 token on the host; the median of RUNS. TFLOP/s counts the matrix products, without attention and without padding.)";
 
 engine::LoadOptions prefill_load_options(const BenchOptions& options) {
-  CommonOptions common = options.common;
-  if (common.graphs.empty()) common.graphs = "auto";
-  engine::LoadOptions load = load_options(common);
-  load.record_all_modes = options.common.graphs.empty();
+  engine::LoadOptions load = load_options(options.settings);
+  load.record_all_modes = !options.settings.graphs;
   const int64_t all_tokens = options.batch * options.context;
-  const int64_t most = options.common.max_num_tokens.value_or(kDefaultMaxNumTokens);
+  const int64_t most = options.settings.max_num_tokens.value_or(kDefaultMaxNumTokens);
   const runtime::Ladder ladder = runtime::Ladder::tokens(most);
   std::vector<int64_t> sizes{*ladder.bucket(std::min(all_tokens, most))};
   if (all_tokens > most && all_tokens % most > 0)
     sizes.push_back(*ladder.bucket(all_tokens % most));
   load.tokens = runtime::Ladder(sizes);
-  load.limits.max_batch_size = options.common.max_batch_size.value_or(options.batch);
+  load.limits.max_batch_size = options.settings.max_batch_size.value_or(options.batch);
   load.limits.max_num_tokens = std::max(load.tokens.sizes().back(), options.batch);
   load.sequences = runtime::Ladder({load.limits.max_batch_size});
   return load;
 }
 
 double run_once(engine::Engine& engine, const BenchOptions& options, uint64_t seed) {
-  const auto prompts =
-      random_prompts(options.batch, options.context, engine.model().config().vocab_size, seed);
+  const auto prompts = measure::random_prompts(options.batch, options.context,
+                                               engine.model().config().vocab_size, seed);
   for (const auto& prompt : prompts) {
-    const auto added = engine.add({prompt, 1, {}, {}});
+    const auto added = engine.add({.prompt = prompt, .max_tokens = 1});
     if (const auto* rejection = std::get_if<engine::Rejection>(&added))
       fail(ErrorKind::kUsage, "{}", rejection->why);
   }
   int64_t num_done = 0;
-  const double start = now_seconds();
+  const double start = measure::now_seconds();
   while (engine.step([&](const engine::Generated&) { ++num_done; })) {
   }
   ENCORE_CHECK(num_done == options.batch);
-  return now_seconds() - start;
+  return measure::now_seconds() - start;
 }
 
 struct ModeResult {
   std::string mode;
-  std::string walked;
+  std::string ran_as;
   std::vector<double> runs_s;
 };
 
@@ -69,7 +70,7 @@ ModeResult run_mode(Bench& bench, const BenchOptions& options, runtime::Graphs g
     engine::Engine engine(*bench.model, bench.loop);
     const double seconds = run_once(engine, options, static_cast<uint64_t>(i) + 1);
     if (i > 0) result.runs_s.push_back(seconds);  // the first warms up
-    result.walked = walked(engine);
+    result.ran_as = ran_as(engine);
   }
   return result;
 }
@@ -78,9 +79,10 @@ void bench_prefill(const BenchOptions& options) {
   using runtime::Graphs;
   Bench bench = open_bench(options, prefill_load_options(options), options.context + 1);
   const int64_t tokens = options.batch * options.context;
-  const StepCost cost = step_cost(bench.model->compiled().program.graph, {tokens, options.batch});
+  const measure::StepCost cost =
+      measure::step_cost(bench.model->compiled().program.graph, {tokens, options.batch});
 
-  Table table({"mode", "walked", "ms", "best", "worst", "tokens/s", "TFLOP/s"});
+  Table table({"mode", "ran", "ms", "best", "worst", "tokens/s", "TFLOP/s"});
   json::array rows;
   for (const Graphs graphs : bench_modes(options, {Graphs::kNone, Graphs::kPiecewise})) {
     const ModeResult result = run_mode(bench, options, graphs);
@@ -88,14 +90,14 @@ void bench_prefill(const BenchOptions& options) {
     const double tokens_per_s = static_cast<double>(tokens) / seconds;
     const double tflops = static_cast<double>(cost.flops) / seconds / 1e12;
     const auto [best, worst] = std::minmax_element(result.runs_s.begin(), result.runs_s.end());
-    table.add({result.mode, result.walked, fmt::format("{:.3f}", seconds * 1e3),
+    table.add({result.mode, result.ran_as, fmt::format("{:.3f}", seconds * 1e3),
                fmt::format("{:.3f}", *best * 1e3), fmt::format("{:.3f}", *worst * 1e3),
                fmt::format("{:.1f}", tokens_per_s), fmt::format("{:.2f}", tflops)});
     json::array runs_ms;
     for (const double run : result.runs_s)
       runs_ms.push_back(run * 1e3);
     rows.push_back(json::object{{"mode", result.mode},
-                                {"walked", result.walked},
+                                {"ran", result.ran_as},
                                 {"ms", seconds * 1e3},
                                 {"runs_ms", std::move(runs_ms)},
                                 {"tokens_per_s", tokens_per_s},
@@ -105,23 +107,20 @@ void bench_prefill(const BenchOptions& options) {
   if (options.json) {
     json::object out = bench_json("prefill", options, bench);
     out["modes"] = std::move(rows);
-    return print(to_text(out) + "\n");
+    return print(json::to_text(out) + "\n");
   }
   print(bench_title("prefill", options, bench) + table.text());
 }
 
 }  // namespace
 
-void add_bench_prefill(CLI::App& bench) {
-  CLI::App* verb = bench.add_subcommand("prefill", "How fast prompts are read, in every mode");
+void add_bench_prefill(Command& bench) {
+  Command* verb = bench.add_subcommand("prefill", "How fast prompts are read, in every mode");
   auto options =
       std::make_shared<BenchOptions>();  // shared by the parser's options and the callback
   add_bench_options(*verb, *options);
   verb->footer(kFooter);
-  verb->callback([options, verb] {
-    apply_config(*verb, options->common.config);
-    bench_prefill(*options);
-  });
+  verb->callback([options] { bench_prefill(*options); });
 }
 
 }  // namespace encore::cli

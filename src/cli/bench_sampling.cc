@@ -1,19 +1,19 @@
 // encore bench sampling: the op `sample` by itself, at the end of a step's recording.
 #include <algorithm>
-#include <cstring>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
 #include "backend/random.h"
 #include "backend/replay_time.h"
 #include "base/error.h"
+#include "base/json.h"
+#include "base/table.h"
 #include "cli/bench.h"
+#include "cli/command.h"
 #include "cli/open.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
+#include "measure/timing.h"
 #include "sample/params.h"
 
 namespace encore::cli {
@@ -22,7 +22,7 @@ namespace {
 using sample::SamplingParams;
 
 struct Options {
-  CommonOptions common;
+  config::Settings settings;
   SamplingParams params{.temperature = 1};
   bool has_params = false;  // was one of them given?
   std::vector<int64_t> batches;
@@ -121,7 +121,7 @@ class SampleTimer {
       stream_->launch(attributes, launches[i % launches.size()], step_shape());
     }
     const auto recording = scope.finish();
-    const int runs = num_replays(options_.runs, device_);
+    const int runs = measure::num_replays(options_.runs, device_);
     return median_replay_us(device_, *stream_, *recording, runs) / static_cast<double>(count);
   }
 
@@ -130,47 +130,41 @@ class SampleTimer {
   [[nodiscard]] int64_t row_bytes() const { return options_.vocabulary * int64_t{sizeof(float)}; }
   [[nodiscard]] int64_t copy_bytes() const { return batch_ * row_bytes(); }
   [[nodiscard]] int64_t num_copies() const {
-    return on_cpu() ? 1 : cli::num_copies(options_.rotation_mb, copy_bytes());
+    return on_cpu() ? 1 : measure::num_copies(options_.rotation_mb, copy_bytes());
   }
   [[nodiscard]] StepShape step_shape() const {
     return {.padded = {batch_, batch_}, .q = 1, .max_query_len = 1, .max_kv_len = 1};
   }
 
-  // One array after the other: seed, temperature, top_k, top_p, min_p, kv_len, and room for the
-  // tokens.
   void upload(const SamplingParams& params) {
-    std::vector<std::byte> host(static_cast<size_t>(batch_) * 32);
-    const auto put = [&](int64_t at, int64_t row, auto number) {
-      std::memcpy(host.data() + at * batch_ + row * int64_t{sizeof(number)}, &number,
-                  sizeof(number));
-    };
+    std::vector<SamplingRow> rows;
+    std::vector<int32_t> lengths;
     for (int64_t b = 0; b < batch_; ++b) {
-      put(0, b, params.seed + b);
-      put(8, b, params.temperature);
-      put(12, b, params.top_k);
-      put(16, b, params.top_p);
-      put(20, b, params.min_p);
-      put(24, b, static_cast<int32_t>(b + 1));
+      rows.push_back({params});
+      rows.back().params.seed += b;
+      lengths.push_back(static_cast<int32_t>(b + 1));
     }
-    inputs_ = device_.allocate(static_cast<int64_t>(host.size()));
-    stream_->copy_to_device(inputs_.data(), host.data(), inputs_.bytes());
-    stream_->synchronize();
+    const auto send = [&](const auto& host) {
+      const auto bytes = std::as_bytes(std::span(host));
+      Memory memory = device_.allocate(std::ssize(bytes));
+      stream_->copy_to_device(memory.data(), bytes.data(), std::ssize(bytes));
+      stream_->synchronize();
+      return memory;
+    };
+    rows_ = send(rows);
+    lengths_ = send(lengths);
+    tokens_ = device_.allocate(batch_ * int64_t{sizeof(int32_t)});
+    counts_ = device_.allocate(row_bytes());
   }
 
   [[nodiscard]] KernelArgs kernel_args(int64_t copy) const {
-    const auto column = [&](int64_t at, DType dtype) {
-      return TensorView(inputs_.data() + at * batch_, dtype, {batch_});
-    };
+    const TensorView logits(logits_.data() + copy * copy_bytes(), DType::kF32,
+                            {batch_, options_.vocabulary});
+    const TensorView counts(counts_.data(), DType::kI32, {1, options_.vocabulary});
     KernelArgs args;
-    args.inputs = {TensorView(logits_.data() + copy * copy_bytes(), DType::kF32,
-                              {batch_, options_.vocabulary}),
-                   column(8, DType::kF32),
-                   column(12, DType::kI32),
-                   column(16, DType::kF32),
-                   column(20, DType::kF32),
-                   column(0, DType::kI64),
-                   column(24, DType::kI32)};
-    args.outputs = {column(28, DType::kI32)};
+    args.inputs = {logits, logits, TensorView(rows_.data(), DType::kI32, {batch_, kSamplingWords}),
+                   TensorView(lengths_.data(), DType::kI32, {batch_}), counts};
+    args.outputs = {TensorView(tokens_.data(), DType::kI32, {batch_}), counts};
     args.step = step_shape();
     return args;
   }
@@ -180,12 +174,15 @@ class SampleTimer {
   std::unique_ptr<Stream> stream_;
   int64_t batch_ = 1;
   Memory logits_;
-  Memory inputs_;
+  Memory rows_;
+  Memory lengths_;
+  Memory tokens_;
+  Memory counts_;
 };
 
 void bench_sampling(Options options) {
   if (const auto problem = sample::problem(options.params)) fail(ErrorKind::kUsage, "{}", *problem);
-  const std::unique_ptr<Device> device = open_device(options.common);
+  const std::unique_ptr<Device> device = open_device(options.settings);
   const bool on_cpu = device->kind() == DeviceKind::kCpu;
   if (options.batches.empty())
     options.batches = on_cpu ? std::vector<int64_t>{1, 8} : std::vector<int64_t>{1, 8, 64, 128};
@@ -221,11 +218,11 @@ void bench_sampling(Options options) {
       table.add(std::move(line));
   }
   if (options.json) {
-    print(to_text(json::object{{"verb", "bench sampling"},
-                               {"device", device->info().name},
-                               {"vocabulary", options.vocabulary},
-                               {"read_bandwidth_gb_per_s", read / 1e9},
-                               {"cases", rows}}) +
+    print(json::to_text(json::object{{"verb", "bench sampling"},
+                                     {"device", device->info().name},
+                                     {"vocabulary", options.vocabulary},
+                                     {"read_bandwidth_gb_per_s", read / 1e9},
+                                     {"cases", rows}}) +
           "\n");
     return;
   }
@@ -236,15 +233,15 @@ void bench_sampling(Options options) {
 
 }  // namespace
 
-void add_bench_sampling(CLI::App& bench) {
-  CLI::App* verb = bench.add_subcommand("sampling", "Choosing tokens, in a recording");
+void add_bench_sampling(Command& bench) {
+  Command* verb = bench.add_subcommand("sampling", "Choosing tokens, in a recording");
   verb->footer(kFooter);
   auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
   verb->add_option("--batch", options->batches, "Rows of logits, such as 1,128")
       ->delimiter(',')
-      ->check(CLI::Range(int64_t{1}, int64_t{4096}));
+      ->range(int64_t{1}, int64_t{4096});
   const auto count = [&](const char* flag, auto& value, int64_t most, const char* doc) {
-    verb->add_option(flag, value, doc)->check(CLI::Range(int64_t{1}, most))->capture_default_str();
+    verb->add_option(flag, value, doc)->range(int64_t{1}, most)->capture_default_str();
   };
   count("--vocabulary", options->vocabulary, 1 << 22, "Logits of a row");
   count("--rotation-mb", options->rotation_mb, 1 << 16, "Logits that are read in turn, in MiB");
@@ -258,8 +255,9 @@ void add_bench_sampling(CLI::App& bench) {
   parameter("--top-p", options->params.top_p, "The smallest set with this probability, (0, 1]");
   parameter("--min-p", options->params.min_p, "At least this share of the largest, [0, 1)");
   add_replays_option(*verb, options->runs);
-  add_device_options(*verb, options->common);
   add_json_flag(*verb, options->json);
+  verb->group("Measurement: what is timed, and how often", {"--rotation-mb", "--runs"});
+  take_options(*verb, options->settings, {.groups = {config::Group::kDevice}});
   verb->callback([options] { bench_sampling(*options); });
 }
 

@@ -3,16 +3,18 @@
 #include <functional>
 #include <map>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/statistics.h"
+#include "base/table.h"
 #include "cli/bench.h"
+#include "cli/command.h"
 #include "cli/open.h"
 #include "cli/output.h"
+#include "measure/decoding.h"
+#include "measure/timing.h"
 
 namespace encore::cli {
 namespace {
@@ -61,8 +63,8 @@ Tokens decode(engine::Engine& engine, const Options& options, int64_t max_tokens
   const BenchOptions& bench = options.bench;
   std::map<engine::SequenceId, size_t> index;
   for (auto& prompt :
-       random_prompts(bench.batch, bench.context, engine.model().config().vocab_size, 1)) {
-    const auto added = engine.add({std::move(prompt), max_tokens, {}, {}});
+       measure::random_prompts(bench.batch, bench.context, engine.model().config().vocab_size, 1)) {
+    const auto added = engine.add({.prompt = std::move(prompt), .max_tokens = max_tokens});
     if (const auto* rejection = std::get_if<engine::Rejection>(&added))
       fail(ErrorKind::kUsage, "{}", rejection->why);
     index.emplace(std::get<engine::SequenceId>(added), index.size());
@@ -90,20 +92,20 @@ Result run(Bench& bench, const Options& options, engine::SleepDepth depth, int64
   result.depth = depth == engine::SleepDepth::kKv ? "kv" : "weights";
   const runtime::MemoryPlan plan = model.memory_plan();
   if (depth == engine::SleepDepth::kKvAndWeights) result.loaded_bytes = plan.weights;
-  result.released_bytes = plan.states + result.loaded_bytes;
+  result.released_bytes = plan.kv + result.loaded_bytes;
   const int64_t recordings = num_recordings(model);
   const auto nap = [&] {
     const bool is_first = result.sleep_ms.empty();
     if (static_cast<int>(result.sleep_ms.size()) == options.times) return;
     if (is_first) result.free_before = bench.device->info().free_bytes;
-    const double start = now_seconds();
+    const double start = measure::now_seconds();
     engine.sleep(depth);
-    result.sleep_ms.push_back((now_seconds() - start) * 1e3);
+    result.sleep_ms.push_back((measure::now_seconds() - start) * 1e3);
     result.saved_bytes = model.saved_bytes();
     if (is_first) result.free_asleep = bench.device->info().free_bytes;
-    const double asleep = now_seconds();
+    const double asleep = measure::now_seconds();
     engine.wake();
-    result.wake_ms.push_back((now_seconds() - asleep) * 1e3);
+    result.wake_ms.push_back((measure::now_seconds() - asleep) * 1e3);
     if (is_first) result.free_after = bench.device->info().free_bytes;
   };
   result.same_tokens = decode(engine, options, max_tokens, nap) == expected;
@@ -134,9 +136,9 @@ json::object to_json(const Result& result) {
 }
 
 engine::LoadOptions sleep_load_options(const BenchOptions& options) {
-  engine::LoadOptions load = load_options(options.common);
-  load.limits.max_batch_size = options.common.max_batch_size.value_or(options.batch);
-  load.limits.max_num_tokens = options.common.max_num_tokens.value_or(
+  engine::LoadOptions load = load_options(options.settings);
+  load.limits.max_batch_size = options.settings.max_batch_size.value_or(options.batch);
+  load.limits.max_num_tokens = options.settings.max_num_tokens.value_or(
       std::max(std::min(options.batch * options.context, kDefaultMaxNumTokens), 2 * options.batch));
   load.sequences = runtime::Ladder({load.limits.max_batch_size});
   load.tokens = runtime::Ladder({load.limits.max_num_tokens});
@@ -183,7 +185,7 @@ void bench_sleep(const Options& options) {
     json::object out = bench_json("sleep", bench_options, bench);
     out["times"] = options.times;
     out["depths"] = std::move(rows);
-    print(to_text(out) + "\n");
+    print(json::to_text(out) + "\n");
   } else {
     print(bench_title("sleep", bench_options, bench) + table.text());
   }
@@ -197,26 +199,23 @@ void bench_sleep(const Options& options) {
 
 }  // namespace
 
-void add_bench_sleep(CLI::App& bench) {
-  CLI::App* verb = bench.add_subcommand(
+void add_bench_sleep(Command& bench) {
+  Command* verb = bench.add_subcommand(
       "sleep", "Device memory given back between the steps of a decode, and taken again");
   auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
   options->bench.batch = 32;
   add_bench_options(*verb, options->bench);
-  options->bench.common.graphs = "auto";
-  verb->remove_option(verb->get_option("--runs"));  // each sleep is a run
+  verb->remove_option("--runs");  // each sleep is a run
   verb->add_option("--depth", options->depth, "What is released. Default: each, side by side")
-      ->check(CLI::IsMember({"kv", "weights"}))
+      ->one_of({"kv", "weights"})
       ->type_name("kv|weights");
   verb->add_option("--times", options->times, "Sleeps, a step apart")
-      ->check(CLI::Range(1, 10000))
+      ->range(1, 10000)
       ->type_name("N")
       ->capture_default_str();
+  verb->group("Measurement: what is timed, and how often", {"--times"});
   verb->footer(kFooter);
-  verb->callback([options, verb] {
-    apply_config(*verb, options->bench.common.config);
-    bench_sleep(*options);
-  });
+  verb->callback([options] { bench_sleep(*options); });
 }
 
 }  // namespace encore::cli

@@ -12,14 +12,12 @@
 #include <string>
 #include <vector>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "base/statistics.h"
+#include "cli/command.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
 #include "text/tokenizer.h"
@@ -201,7 +199,7 @@ void bench_tokenize(const Options& options) {
       result["peer"] = to_json(*peer, text.size());
       result["ratio"] = ratio;
     }
-    print(to_text(result) + "\n");
+    print(json::to_text(result) + "\n");
     return;
   }
   fmt::print("{} lines, {:.1f} MB, one thread, median of {}\n", lines.size(),
@@ -214,15 +212,15 @@ void bench_tokenize(const Options& options) {
 
 }  // namespace
 
-void add_bench_tokenize(CLI::App& bench) {
-  CLI::App* verb = bench.add_subcommand("tokenize", "Tokenizer speed, line by line on one thread");
+void add_bench_tokenize(Command& bench) {
+  Command* verb = bench.add_subcommand("tokenize", "Tokenizer speed, line by line on one thread");
   auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
   verb->add_option(
       "--model", options->model,
       "A directory with tokenizer.json, that file itself, or the name of a bundled model");
   verb->add_option("--file", options->file, "The text, UTF-8; 4 MB of generated text when absent");
   verb->add_option("--repeats", options->repeats, "Passes over the text, after one to warm up")
-      ->check(CLI::Range(1, 1000))
+      ->range(1, 1000)
       ->capture_default_str();
   verb->add_option("--peer", options->peer,
                    "A Python that has the package tokenizers, to time on the same text");

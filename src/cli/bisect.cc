@@ -1,15 +1,14 @@
-// encore bisect: the first launch whose result differs between two ways to walk a step.
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
+// encore bisect: the first launch whose result differs between two ways to run a step.
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/json.h"
+#include "cli/command.h"
 #include "cli/open.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
-#include "engine/compare.h"
+#include "diagnose/compare.h"
 
 namespace encore::cli {
 namespace {
@@ -18,12 +17,12 @@ using runtime::Mode;
 
 constexpr const char* kFooter =
     R"(When replayed steps give other results than eager ones (--graphs none): a recording is first compared as it
-serves, all outputs; then longer and longer prefixes of the step are walked both ways until the result of a launch
+serves, all outputs; then longer and longer prefixes of the step are run both ways until the result of a launch
 differs. Its kernel depends on something that a recording froze: a host value, an address, a launch that another
 stream made. Exit code 5 when something differs.)";
 
 struct Options {
-  CommonOptions common;
+  config::Settings settings;
   int64_t batch = 4;
   int64_t tokens = 0;  // 0: a decode step
   std::string mode = "both";
@@ -33,8 +32,8 @@ struct Options {
 
 struct Part {
   Mode mode;
-  std::optional<engine::Difference> served;  // of the outputs, as recorded at start-up
-  engine::Bisection bisection;
+  std::optional<diagnose::Difference> served;  // of the outputs, as recorded at start-up
+  diagnose::Bisection bisection;
 };
 
 std::vector<Mode> modes(const Options& options) {
@@ -43,6 +42,22 @@ std::vector<Mode> modes(const Options& options) {
   if (options.mode == "piecewise") return {Mode::kPiecewise};
   if (options.mode == "full") return {Mode::kFull};
   return {Mode::kPiecewise, Mode::kFull};
+}
+
+// The largest step that the model is opened for: it has a ladder's sizes for this step to be padded
+// to.
+int64_t largest_step(const char* flag, const std::string& ladder, std::optional<int64_t> limit,
+                     int64_t step) {
+  if (!limit && runtime::Ladder::is_list(ladder))
+    limit = parse_ladder(flag, ladder, INT64_MAX).sizes().back();
+  return std::max(limit.value_or(step), step);
+}
+
+void check_covered(const char* flag, int64_t size, const char* ladder_flag,
+                   const runtime::Ladder& ladder) {
+  if (ladder.bucket(size)) return;
+  fail(ErrorKind::kUsage, "{} {}: {} ends at {}; give it a larger size", flag, size, ladder_flag,
+       ladder.sizes().back());
 }
 
 std::string text(const Part& part) {
@@ -68,7 +83,7 @@ std::string text(const Part& part) {
              mode);
 }
 
-json::object to_json(const engine::Difference& difference) {
+json::object to_json(const diagnose::Difference& difference) {
   return {{"value", difference.value},   {"row", difference.row},
           {"column", difference.column}, {"eager", difference.eager},
           {"other", difference.other},   {"elements", difference.elements}};
@@ -90,69 +105,81 @@ json::object to_json(const Part& part) {
 }
 
 void run(const Options& options) {
-  const engine::ModelSource source = open_source(options.common);
-  const auto device = open_device(options.common);
-  engine::LoadOptions load = load_options(options.common);
+  const engine::ModelSource source = open_source(options.settings);
+  const auto device = open_device(options.settings);
+  engine::LoadOptions load = load_options(options.settings);
   load.record_all_modes = true;
-  load.limits.max_batch_size = options.batch;
-  load.limits.max_num_tokens = std::max(options.tokens, options.batch);
-  load.limits.max_seq_len = options.common.max_seq_len.value_or(
-      std::min<int64_t>(longest_sequence(source.config), load.limits.max_num_tokens + 512));
-  load.sequences = runtime::Ladder({options.batch});
+  const config::Settings& settings = options.settings;
+  load.limits.max_batch_size = largest_step("--decode-ladder", settings.decode_ladder,
+                                            settings.max_batch_size, options.batch);
+  load.limits.max_num_tokens =
+      largest_step("--token-ladder", settings.token_ladder, settings.max_num_tokens,
+                   std::max(options.tokens, load.limits.max_batch_size));
+  load.limits.max_seq_len = options.settings.max_seq_len.value_or(
+      std::min<int64_t>(model::longest_sequence(source.config), load.limits.max_num_tokens + 512));
+  load.sequences = runtime::Ladder({load.limits.max_batch_size});
   load.tokens = runtime::Ladder({load.limits.max_num_tokens});
-  engine::LoadedModel model(*device, source, load);
-  log_start_up(model, *device);
+  set_ladders(settings, load);
+  check_covered("--batch", options.batch, "--decode-ladder", load.sequences);
+  check_covered("--tokens", options.tokens, "--token-ladder", load.tokens);
+  const auto loaded = open_model(*device, source, load, options.settings);
+  engine::LoadedModel& model = *loaded;
 
   const int q = options.tokens > 0 ? 0 : 1;
   const runtime::StepRequest request{q > 0 ? options.batch : options.tokens, options.batch, q};
-  const auto step = engine::trial_step(model, request);
+  const auto step = diagnose::trial_step(model, request);
   if (!step)
     fail(ErrorKind::kUsage, "{} does not fit the KV pool: raise --kv-tokens", describe(request));
   std::vector<Part> parts;
   for (const Mode mode : modes(options)) {
     model.executor().set_graphs(mode == Mode::kFull ? runtime::Graphs::kFull
                                                     : runtime::Graphs::kPiecewise);
-    engine::fill_kv(model, options.seed);
-    Part part{mode, engine::compare_outputs(model, *step, options.seed), {}};
-    part.bisection = engine::bisect(model, *step, mode, options.seed);
+    diagnose::fill_kv(model, options.seed);
+    Part part{mode, diagnose::compare_outputs(model, *step, options.seed), {}};
+    part.bisection = diagnose::bisect(model, *step, mode, options.seed);
     parts.push_back(std::move(part));
   }
 
   bool differs = false;
   json::array array;
-  std::string report = describe(request) + ", compared bit for bit with the eager walk\n";
+  std::string report = describe(request) + ", compared bit for bit with the eager run\n";
   for (const Part& part : parts) {
     differs |= part.served || part.bisection.first;
     array.push_back(to_json(part));
     report += text(part);
   }
-  print(options.json ? to_text(json::object{{"step", describe(request)}, {"modes", array}}) + "\n"
-                     : report);
+  print(options.json
+            ? json::to_text(json::object{{"step", describe(request)}, {"modes", array}}) + "\n"
+            : report);
   if (differs) fail(ErrorKind::kCompile, "the modes differ; see above");
 }
 
 }  // namespace
 
-void add_bisect(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand("bisect", "Find the first launch where two modes differ");
+void add_bisect(Command& app) {
+  Command* verb = app.add_subcommand("bisect", "Find the first launch where two modes differ");
   verb->footer(kFooter);
   const auto options = std::make_shared<Options>();
-  add_model_option(*verb, options->common);
-  add_device_options(*verb, options->common);
-  add_dtype_option(*verb, options->common);
-  add_pass_options(*verb, options->common);
   verb->add_option("--batch", options->batch, "Sequences in the step. Default: 4")
-      ->check(CLI::Range(1, 4096))
+      ->range(1, 4096)
       ->type_name("N");
   verb->add_option("--tokens", options->tokens,
                    "A mixed step of that many tokens instead of a decode step; more than --batch")
       ->type_name("N");
   verb->add_option("--mode", options->mode, "piecewise, full or both. Default: both")
-      ->check(CLI::IsMember({"piecewise", "full", "both"}))
+      ->one_of({"piecewise", "full", "both"})
       ->type_name("MODE");
   verb->add_option("--seed", options->seed, "Of tokens and KV. Default: 1")->type_name("N");
   add_json_flag(*verb, options->json);
+  verb->group("Inputs: of the step", {"--seed"});
+  using config::Group;
+  take_options(
+      *verb, options->settings,
+      {.groups = {Group::kModel, Group::kDevice, Group::kLadders, Group::kSizes, Group::kCompiler},
+       .also = {"verbose"}});
   verb->callback([options] {
+    if (options->tokens != 0 && options->mode == "full")
+      fail(ErrorKind::kUsage, "--mode full: a mixed step (--tokens) has no full recording");
     if (options->tokens != 0 && options->tokens <= options->batch) {
       fail(ErrorKind::kUsage, "--tokens {}: a mixed step has more tokens than sequences ({})",
            options->tokens, options->batch);

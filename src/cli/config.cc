@@ -1,21 +1,21 @@
-// encore config explain: what a configuration means here. And --config for the other verbs.
+// encore config explain: what a configuration means here.
 #include "cli/config.h"
 
 #include <algorithm>
 #include <optional>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/log.h"
-#include "cli/graphs_coverage.h"
+#include "base/table.h"
+#include "cli/command.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
-#include "config/dialect.h"
+#include "config/settings.h"
+#include "planning/coverage_report.h"
 
 namespace encore::cli {
 namespace {
@@ -24,8 +24,8 @@ constexpr const char* kFooter =
     R"(FILE is YAML, or flags as on a command line, in Encore's keys, TensorRT-LLM's, SGLang's or vLLM's;
 another system's defaults hold where it says nothing. Printed is the native file; comments in it say
 where each value comes from, which keys are refused, what means something else here, and, where the file
-limits the steps, which of them are replayed.
---json prints {dialect, options {name: {value, from, line, default, available}}, yaml,
+limits the steps, which of them are replayed. A refused key makes the exit code 4.
+--json prints {dialect, options {name: {value, from, line, default}}, yaml,
 refused [{line, key, why}], notes [{line, text}], derived (null, or as `encore graphs --coverage` has it)};
 line is null for a default.
 
@@ -37,34 +37,6 @@ struct ExplainOptions {
   std::string dialect;
   bool json = false;
 };
-
-std::optional<config::Dialect> dialect_of(const std::string& text) {
-  if (text.empty()) return std::nullopt;
-  return config::parse_dialect(text);
-}
-
-void add_dialect_option(CLI::App& verb, std::string& dialect) {
-  verb.add_option("--dialect", dialect,
-                  "Whose keys the configuration has. Default: told from the keys")
-      ->check(CLI::IsMember({"native", "trtllm", "sglang", "vllm"}))
-      ->type_name("SYSTEM");
-}
-
-// What `generate` takes is what there is.
-bool is_available(const CLI::App& generate, const config::Option& option) {
-  return generate.get_option_no_throw(option.flag()) != nullptr;
-}
-
-// The native file. What this build lacks stands there as a comment.
-std::string native_yaml(const config::Config& config, const CLI::App& generate) {
-  std::string text;
-  for (const config::Option& option : config::all_options()) {
-    if (!is_set(config.options, option)) continue;
-    text += fmt::format("{}{}: {}\n", is_available(generate, option) ? "" : "# ", option.name,
-                        yaml_text(config.options, option));
-  }
-  return text;
-}
 
 // Each line as a YAML comment.
 std::string commented(const std::string& text) {
@@ -83,33 +55,32 @@ json::value line_json(int line) {
 
 // What there would be to replay; nothing where the file leaves the limits to the request. Every
 // step may be eager here, as this is to say which ones are.
-std::optional<PlannedCoverage> derived(const config::Options& options) {
-  if (!options.max_batch_size || !options.max_num_tokens) return std::nullopt;
-  CommonOptions common;
-  const auto take = [&](std::string_view name, std::string& value) {
-    const config::Option& option = *config::find_option(name);
-    if (is_set(options, option)) value = flag_text(options, option);
+std::optional<planning::PlannedCoverage> derived(config::Options options) {
+  const auto put = [&](std::string_view name, const char* text) {
+    options.put(*config::find_option(name), std::string(text));
   };
-  take("graphs", common.graphs);
-  take("padding", common.padding);
-  take("above_ladder", common.above_ladder);
-  take("decode_ladder", common.decode_ladder);
-  take("token_ladder", common.token_ladder);
-  engine::LoadOptions load = load_options(common);
-  load.limits.max_batch_size = *options.max_batch_size;
-  load.limits.max_num_tokens = *options.max_num_tokens;
-  if (options.max_seq_len) load.limits.max_seq_len = *options.max_seq_len;
-  set_ladders(common, load);
-  return plan_coverage(load);
+  put("eager_steps", "allow");
+  const config::Settings settings = make_settings(options);
+  if (!settings.max_batch_size || !settings.max_num_tokens) return std::nullopt;
+  engine::LoadOptions load = load_options(settings);
+  load.limits.max_batch_size = *settings.max_batch_size;
+  load.limits.max_num_tokens = *settings.max_num_tokens;
+  if (settings.max_seq_len) load.limits.max_seq_len = *settings.max_seq_len;
+  set_ladders(settings, load);
+  return planning::plan_coverage(load);
 }
 
-std::string derived_text(const PlannedCoverage& planned) {
-  const auto sizes = [](const runtime::Ladder& ladder) {
-    return fmt::format("{} sizes up to {}", ladder.sizes().size(), ladder.sizes().back());
+std::string derived_text(const planning::PlannedCoverage& planned) {
+  const runtime::Coverage& coverage = planned.coverage;
+  const auto sizes = [](const runtime::Ladder& ladder, bool is_recorded) {
+    return is_recorded
+               ? fmt::format("{} sizes up to {}", ladder.sizes().size(), ladder.sizes().back())
+               : "no size is recorded";
   };
-  std::string text = fmt::format("  {}\n  uniform steps: {}; mixed steps: {}\n  {}\n",
-                                 limits_text(planned.limits), sizes(planned.coverage.sequences),
-                                 sizes(planned.coverage.tokens), coverage_line(planned.report));
+  std::string text = fmt::format(
+      "  {}\n  uniform steps: {}; mixed steps: {}\n  {}\n", planning::limits_text(planned.limits),
+      sizes(coverage.sequences, coverage.full || coverage.uniform_pieces),
+      sizes(coverage.tokens, coverage.mixed_pieces), planning::coverage_line(planned.report));
   if (planned.report.first_eager) {
     const auto& [step, choice] = *planned.report.first_eager;
     text += fmt::format("  the first of those: {} ({}); {}\n", describe(step), choice.rule->name,
@@ -118,16 +89,16 @@ std::string derived_text(const PlannedCoverage& planned) {
   return text;
 }
 
-void print_json(const config::Config& config, const CLI::App& generate) {
+void print_json(const config::Config& config) {
   json::object options;
   for (const config::Option& option : config::all_options()) {
-    if (!is_set(config.options, option)) continue;
+    const config::Value* value = config.options.find(option);
+    if (value == nullptr) continue;
     const config::Origin& origin = config.origins.at(std::string(option.name));
-    options[option.name] = json::object{{"value", flag_text(config.options, option)},
+    options[option.name] = json::object{{"value", flag_text(*value)},
                                         {"from", origin.from},
                                         {"line", line_json(origin.line)},
-                                        {"default", origin.is_default()},
-                                        {"available", is_available(generate, option)}};
+                                        {"default", origin.is_default()}};
   }
   json::array refused;
   for (const config::Refused& row : config.refused)
@@ -136,14 +107,15 @@ void print_json(const config::Config& config, const CLI::App& generate) {
   for (const config::Note& note : config.notes)
     notes.push_back({{"line", line_json(note.line)}, {"text", note.text}});
   const auto planned = derived(config.options);
-  print(to_text(json::object{
-            {"file", config.where},
-            {"dialect", std::string(name(config.dialect))},
-            {"options", std::move(options)},
-            {"yaml", native_yaml(config, generate)},
-            {"refused", std::move(refused)},
-            {"notes", std::move(notes)},
-            {"derived", planned ? json::value(coverage_json(*planned)) : json::value(nullptr)}}) +
+  print(json::to_text(
+            json::object{{"file", config.where},
+                         {"dialect", std::string(name(config.dialect))},
+                         {"options", std::move(options)},
+                         {"yaml", to_yaml(config.options)},
+                         {"refused", std::move(refused)},
+                         {"notes", std::move(notes)},
+                         {"derived", planned ? json::value(planning::coverage_json(*planned))
+                                             : json::value(nullptr)}}) +
         "\n");
 }
 
@@ -162,18 +134,14 @@ std::string line_text(int line) {
   return line == 0 ? "default" : fmt::format("line {}", line);
 }
 
-void print_text(const config::Config& config, const CLI::App& generate) {
+void print_text(const config::Config& config) {
   Table table({"option", "value", "from"});
   std::string refused;
   for (const config::Option& option : config::all_options()) {
-    if (!is_set(config.options, option)) continue;
+    const config::Value* value = config.options.find(option);
+    if (value == nullptr) continue;
     const config::Origin& origin = config.origins.at(std::string(option.name));
-    table.add(
-        {std::string(option.name), short_text(yaml_text(config.options, option)), origin.from});
-    if (!is_available(generate, option)) {
-      refused += fmt::format("  {}: {}: not available in this build{}\n", line_text(origin.line),
-                             option.name, origin.is_default() ? "; left out" : "");
-    }
+    table.add({std::string(option.name), short_text(yaml_text(*value)), origin.from});
   }
   for (const config::Refused& row : config.refused)
     refused += fmt::format("  {}: {}: {}\n", line_text(row.line), row.key, row.why);
@@ -186,14 +154,13 @@ void print_text(const config::Config& config, const CLI::App& generate) {
   if (!notes.empty()) rest += "\nTo know\n" + notes;
   if (const auto planned = derived(config.options)) rest += "\nDerived\n" + derived_text(*planned);
   print(fmt::format("# {}, read as {}\n{}{}", config.where, name(config.dialect),
-                    native_yaml(config, generate), commented(rest)));
+                    to_yaml(config.options), commented(rest)));
 }
 
-void explain(const ExplainOptions& options, const CLI::App& app) {
-  const config::Config config = config::load(options.file, dialect_of(options.dialect));
-  const CLI::App& generate = *app.get_subcommand("generate");
-  if (options.json) return print_json(config, generate);
-  print_text(config, generate);
+void explain(const ExplainOptions& options) {
+  const config::Config config = load_config(options.file, options.dialect);
+  options.json ? print_json(config) : print_text(config);
+  check_refused(config);
 }
 
 // Breaks between words, each line but the first indented.
@@ -217,91 +184,53 @@ std::string wrapped(const std::string& text, size_t width, size_t indent) {
 std::string option_rows() {
   constexpr size_t kIndent = 28;
   std::string rows;
+  std::string_view title;
   for (const config::Option& option : config::all_options()) {
+    const config::GroupText group = config::group_text(option.group);
+    if (group.title != title) rows += fmt::format("\n{}: {}\n", group.title, group.doc);
+    title = group.title;
     rows +=
         fmt::format("  {:<{}}{}\n", option.name, kIndent - 2, wrapped(option.help(), 72, kIndent));
   }
   return rows;
 }
 
-CLI::App& root_of(CLI::App& verb) {
-  CLI::App* app = &verb;
-  while (app->get_parent() != nullptr)
-    app = app->get_parent();
-  return *app;
+}  // namespace
+
+Option* add_dialect_option(Command& verb, std::string& dialect) {
+  return verb
+      .add_option("--dialect", dialect,
+                  "Whose keys the configuration has. Default: told from the keys")
+      ->one_of({"native", "trtllm", "sglang", "vllm"})
+      ->type_name("SYSTEM");
 }
 
-// "bench decode".
-std::string path_of(const CLI::App& verb) {
-  const CLI::App* parent = verb.get_parent();
-  const bool is_inner = parent != nullptr && parent->get_parent() != nullptr;
-  return (is_inner ? parent->get_name() + " " : "") + verb.get_name();
+config::Config load_config(const std::string& path, const std::string& dialect) {
+  if (dialect.empty()) return config::load(path);
+  return config::load(path, config::parse_dialect(dialect));
 }
 
-void check_refused(const config::Config& config, const std::string& path) {
+void check_refused(const config::Config& config) {
   if (config.refused.empty()) return;
   const config::Refused& first = config.refused.front();
   const std::string more = config.refused.size() == 1
                                ? ""
                                : fmt::format(" (and {} more keys)", config.refused.size() - 1);
   fail(ErrorKind::kUnsupported, "{}:{}: {}: {}{}; `encore config explain {}` lists what is refused",
-       config.where, first.line, first.key, first.why, more, path);
+       config.where, first.line, first.key, first.why, more, config.where);
 }
 
-}  // namespace
-
-void add_config_options(CLI::App& verb, ConfigOptions& options) {
-  verb.add_option("--config", options.path,
-                  "A configuration in YAML or flags, in the keys of Encore, TensorRT-LLM, SGLang "
-                  "or vLLM (`encore config explain FILE`); flags win over it")
-      ->type_name("FILE");
-  add_dialect_option(verb, options.dialect);
-}
-
-void apply_config(CLI::App& verb, const ConfigOptions& options) {
-  if (options.path.empty()) return;
-  const config::Config config = config::load(options.path, dialect_of(options.dialect));
-  check_refused(config, options.path);
-  const CLI::App& generate = *root_of(verb).get_subcommand("generate");
-  for (const config::Option& option : config::all_options()) {
-    if (!is_set(config.options, option)) continue;
-    const config::Origin& origin = config.origins.at(std::string(option.name));
-    CLI::Option* flag = verb.get_option_no_throw(option.flag());
-    if (flag == nullptr) {
-      if (origin.is_default()) continue;
-      const std::string key = origin.from.substr(0, origin.from.find(','));
-      if (!is_available(generate, option)) {
-        fail(ErrorKind::kUnsupported, "{}:{}: {}: this build has no {}", config.where, origin.line,
-             key, option.flag());
-      }
-      log::info("{}:{}: {} has no effect on `encore {}`", config.where, origin.line, key,
-                path_of(verb));
-      continue;
-    }
-    if (flag->count() > 0) continue;
-    try {
-      flag->add_result(flag_text(config.options, option));
-      flag->run_callback();
-    } catch (const CLI::ParseError& error) {
-      fail(ErrorKind::kUsage, "{}:{}: {}", config.where, std::max(origin.line, 1), error.what());
-    }
-  }
-  for (const config::Note& note : config.notes) {
-    if (note.line > 0) log::info("{}:{}: {}", config.where, note.line, note.text);
-  }
-}
-
-void add_config(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand("config", "Configurations: explain");
-  verb->require_subcommand(1);
-  CLI::App* inner = verb->add_subcommand(
+void add_config(Command& app) {
+  Command* verb = app.add_subcommand("config", "Configurations: explain");
+  verb->require_subcommand();
+  Command* inner = verb->add_subcommand(
       "explain", "What a configuration means here, in Encore's keys, and what is refused");
   auto options = std::make_shared<ExplainOptions>();  // shared by the options and the callback
   inner->add_option("FILE", options->file, "YAML, or a file of flags")->required();
   add_dialect_option(*inner, options->dialect);
   add_json_flag(*inner, options->json);
   inner->footer(kFooter + option_rows());
-  inner->callback([options, &app] { explain(*options, app); });
+  inner->callback([options] { explain(*options); });
 }
 
 }  // namespace encore::cli

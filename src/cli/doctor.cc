@@ -3,14 +3,14 @@
 #include <optional>
 #include <string>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
 #include "backend/device.h"
 #include "backend/tuning.h"
 #include "base/error.h"
+#include "base/json.h"
+#include "base/table.h"
+#include "cli/command.h"
 #include "cli/open.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
@@ -20,7 +20,7 @@ namespace {
 
 struct Options {
   bool json = false;
-  std::string tuning_cache;
+  config::Settings settings;
 };
 
 // A device that works, or why it does not.
@@ -42,7 +42,7 @@ Attempt try_cuda() {
 // The tuning cache: what it holds for this device and build, and what else lies there.
 Finding tuning_cache(const Options& options, const TuningKey& key) {
   Finding finding{"tuning cache", "off", ""};
-  const auto directory = tuning_directory(options.tuning_cache);
+  const auto directory = tuning_directory(options.settings.tuning_cache);
   if (!directory) return finding;
   size_t num_choices = 0;
   int num_others = 0;
@@ -86,7 +86,7 @@ void print_json(const DeviceInfo& cpu, const Attempt& cuda, const std::vector<Fi
         {"found", finding.found},
         {"remedy", finding.remedy.empty() ? json::value(nullptr) : json::value(finding.remedy)}});
   }
-  print(to_text(json::object{
+  print(json::to_text(json::object{
             {"version", ENCORE_VERSION},
             {"runs_on", cuda.info ? "cuda" : "cpu"},
             {"cpu", info_json(cpu)},
@@ -129,12 +129,12 @@ void doctor(const Options& options) {
 
 }  // namespace
 
-void add_doctor(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand(
+void add_doctor(Command& app) {
+  Command* verb = app.add_subcommand(
       "doctor", "Hardware, driver and libraries found, and what to do about them");
   auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
   add_json_flag(*verb, options->json);
-  add_tuning_cache_option(*verb, options->tuning_cache);
+  take_options(*verb, options->settings, {.groups = {}, .also = {"tuning_cache"}});
   verb->callback([options] { doctor(*options); });
 }
 

@@ -1,5 +1,6 @@
 // encore generate: text from a prompt, streamed as it comes.
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -7,30 +8,36 @@
 #include <string>
 #include <vector>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/log.h"
+#include "cli/command.h"
+#include "cli/generate_prompts.h"
 #include "cli/interrupt.h"
 #include "cli/open.h"
 #include "cli/output.h"
-#include "cli/report.h"
 #include "cli/verbs.h"
 #include "engine/engine.h"
+#include "measure/report.h"
+#include "text/output_text.h"
 
 namespace encore::cli {
 namespace {
 
 constexpr const char* kDefaultPrompt = "Once upon a time";
-constexpr int64_t kDefaultMaxTokens = 200;
 constexpr int64_t kDefaultMaxNumTokens = 2048;
 constexpr int64_t kRandomPromptTokens = 16;
 
 constexpr const char* kFooter =
-    R"(stdout has the generated text alone; without a tokenizer, the ids. --json prints one object:
+    R"(--prompts takes many prompts, one a line, or JSON objects {"prompt": ..., "temperature": ..., ...} with
+parameters of their own (prompt or prompt_ids, id, n, max_tokens, stop, ignore_eos, and those of sampling as the
+flags below name them, with _ for -), generates them together, and prints a JSON line a text, in their order:
+  {index, id, number, prompt_tokens, ids, text, finish}
+So does -n, which generates several texts, each with a seed one higher. Text that is piped in is the prompt.
+
+Else stdout has the generated text alone; without a tokenizer, the ids. --json prints one object:
   prompt_ids, ids, text (null without a tokenizer), finish (stop, length, interrupted),
   timings {load_s, first_token_ms, total_s, tokens_per_s}
   stats {steps [{mode, bucket_tokens, bucket_sequences, q, reason, steps, tokens, padding}],
@@ -40,14 +47,16 @@ constexpr const char* kFooter =
 tokens_per_s counts from the first token to the last; first_token_ms is what the prompt took.)";
 
 struct Options {
-  CommonOptions common;
+  config::Settings settings;
   std::string prompt;
   std::string prompt_ids;
+  std::string prompts;
   std::optional<int64_t> max_tokens;
+  int64_t n = 1;
+  std::vector<std::string> stop;
   sample::SamplingParams sampling;
   bool ignore_eos = false;
   bool echo = false;
-  std::string step_log;
   bool stats = false;
   bool json = false;
 };
@@ -96,45 +105,33 @@ std::optional<text::Tokenizer> read_tokenizer(const Options& options,
   }
 }
 
-// Tokens to generate: as asked, or as many of the default as the model has positions for.
-int64_t max_tokens(const Options& options, const model::ModelConfig& config, const Prompt& prompt) {
-  if (options.max_tokens) return *options.max_tokens;
-  const int64_t longest = options.common.max_seq_len.value_or(longest_sequence(config));
-  return std::max<int64_t>(
-      1, std::min(kDefaultMaxTokens, longest - static_cast<int64_t>(prompt.ids.size())));
-}
-
 // What the engine would refuse, before the weights are loaded.
 void check_request(const engine::Request& request, const model::ModelConfig& config,
-                   const CommonOptions& common) {
+                   const config::Settings& settings) {
   for (const int32_t id : request.prompt) {
     if (id >= config.vocab_size) {
       fail(ErrorKind::kUsage, "token {} is outside the vocabulary of {}", id, config.vocab_size);
     }
   }
   const int64_t needed = static_cast<int64_t>(request.prompt.size()) + request.max_tokens;
-  if (common.kv_tokens && needed > *common.kv_tokens) {
+  if (settings.load.kv_tokens && needed > *settings.load.kv_tokens) {
     fail(ErrorKind::kUsage,
          "a prompt of {} tokens and {} to generate do not fit --kv-tokens {}: raise it to {}",
-         request.prompt.size(), request.max_tokens, *common.kv_tokens, needed);
+         request.prompt.size(), request.max_tokens, *settings.load.kv_tokens, needed);
   }
 }
 
 // Ladders of just the sizes that this one request passes through, so that starting is quick. They
 // are sizes of the default ladders, and so the tokens are those that a server would give.
 void set_sizes(const Options& options, int64_t prompt_tokens, engine::LoadOptions& load) {
-  const int64_t most = options.common.max_num_tokens.value_or(kDefaultMaxNumTokens);
-  const runtime::Ladder ladder = runtime::Ladder::tokens(most);
-  std::vector<int64_t> sizes{*ladder.bucket(std::min(prompt_tokens, most))};
-  const int64_t rest = prompt_tokens % most;
-  if (prompt_tokens > most && rest > 0) sizes.push_back(*ladder.bucket(rest));
-  load.tokens = runtime::Ladder(sizes);
-  load.limits.max_batch_size = options.common.max_batch_size.value_or(1);
-  load.limits.max_num_tokens = options.common.max_num_tokens.value_or(
-      options.common.token_ladder.empty()
+  load.tokens = prompt_sizes(std::array{prompt_tokens},
+                             options.settings.max_num_tokens.value_or(kDefaultMaxNumTokens));
+  load.limits.max_batch_size = options.settings.max_batch_size.value_or(1);
+  load.limits.max_num_tokens = options.settings.max_num_tokens.value_or(
+      options.settings.token_ladder.empty()
           ? std::max(load.tokens.sizes().back(), load.limits.max_batch_size)
           : std::max(kDefaultMaxNumTokens, load.limits.max_batch_size));
-  set_ladders(options.common, load);
+  set_ladders(options.settings, load);
 }
 
 // What came out of it.
@@ -154,18 +151,22 @@ struct Result {
 // Writes text as soon as it is known.
 class Writer {
  public:
-  Writer(const std::optional<text::Tokenizer>& tokenizer, bool streams) : streams_(streams) {
-    if (tokenizer) detokenizer_.emplace(*tokenizer);
+  Writer(const std::optional<text::Tokenizer>& tokenizer, const Prompt& prompt,
+         std::vector<std::string> stop, bool streams)
+      : streams_(streams) {
+    if (tokenizer)
+      output_.emplace(*tokenizer, prompt.ids, text::StopRules{.strings = std::move(stop)});
   }
   void write(int32_t id, Result& result) {
-    if (detokenizer_) {
-      emit(detokenizer_->push(id), result);
+    if (output_) {
+      emit(output_->push(std::span(&id, 1)), result);
     } else if (streams_) {
       print(fmt::format("{}{}", result.ids.size() > 1 ? " " : "", id));
     }
   }
+  [[nodiscard]] bool is_stopped() const { return output_ && output_->is_stopped(); }
   void finish(Result& result) {
-    if (detokenizer_) emit(detokenizer_->finish(), result);
+    if (output_) emit(output_->finish(), result);
     if (streams_) print("\n");
   }
 
@@ -176,7 +177,7 @@ class Writer {
   }
 
   bool streams_;
-  std::optional<text::Detokenizer> detokenizer_;
+  std::optional<text::OutputText> output_;
 };
 
 Result run(engine::Engine& engine, Writer& writer) {
@@ -189,6 +190,10 @@ Result run(engine::Engine& engine, Writer& writer) {
     result.ids.push_back(generated.token);
     if (generated.finish) result.finish = name(*generated.finish);
     writer.write(generated.token, result);
+    if (writer.is_stopped()) {
+      result.finish = name(engine::Finish::kStop);
+      engine.abort(generated.sequence);
+    }
   };
   while (!interrupt.interrupted() && engine.step(on_token)) {
   }
@@ -202,7 +207,7 @@ json::array ids_json(const std::vector<int32_t>& ids) {
 
 void print_json(const Prompt& prompt, const Result& result, bool has_text,
                 const engine::Engine& engine, engine::LoadedModel& model) {
-  print(to_text(json::object{
+  print(json::to_text(json::object{
             {"prompt_ids", ids_json(prompt.ids)},
             {"ids", ids_json(result.ids)},
             {"text", has_text ? json::value(result.text) : json::value(nullptr)},
@@ -211,45 +216,78 @@ void print_json(const Prompt& prompt, const Result& result, bool has_text,
                                      {"first_token_ms", result.first_token_s * 1e3},
                                      {"total_s", result.last_token_s},
                                      {"tokens_per_s", result.tokens_per_s()}}},
-            {"stats", json::object{{"steps", steps_json(engine.step_counts())},
-                                   {"memory", memory_json(model.memory_plan())},
-                                   {"recordings", recordings_json(model.recording_stats())}}}}) +
+            {"stats",
+             json::object{{"steps", measure::steps_json(engine.step_counts())},
+                          {"memory", measure::memory_json(model.memory_plan())},
+                          {"recordings", measure::recordings_json(model.recording_stats())}}}}) +
         "\n");
 }
 
 void print_stats(const Prompt& prompt, const Result& result, const engine::Engine& engine,
                  engine::LoadedModel& model) {
-  fmt::print(stderr, "\n{}\n{}\n", step_table(engine.step_counts()),
-             memory_table(model.memory_plan()));
-  fmt::print(stderr, "  {}\n", recordings_text(model.recording_stats()));
+  fmt::print(stderr, "\n{}\n{}\n", measure::step_table(engine.step_counts()),
+             measure::memory_table(model.memory_plan()));
+  fmt::print(stderr, "  {}\n", measure::recordings_text(model.recording_stats()));
   fmt::print(stderr, "  prompt of {} tokens in {:.1f} ms; {} tokens at {:.1f} tokens/s ({})\n",
              prompt.ids.size(), result.first_token_s * 1e3, result.ids.size(),
              result.tokens_per_s(), result.finish);
 }
 
-void generate(const Options& options) {
+// As `echo` and editors write one.
+std::string without_line_end(std::string text) {
+  if (text.ends_with('\n')) text.pop_back();
+  if (text.ends_with('\r')) text.pop_back();
+  return text;
+}
+
+// Many prompts, or many texts of one.
+void generate_all(const Options& options, std::string path) {
+  PromptDefaults defaults{.n = options.n,
+                          .max_tokens = options.max_tokens,
+                          .sampling = options.sampling,
+                          .stop = options.stop,
+                          .ignore_eos = options.ignore_eos};
+  if (path.empty()) {
+    defaults.text = options.prompt.empty() ? kDefaultPrompt : options.prompt;
+    if (!options.prompt_ids.empty()) defaults.ids = parse_ids(options.prompt_ids, "--prompt-ids");
+  }
+  generate_prompts({.settings = options.settings,
+                    .path = std::move(path),
+                    .defaults = std::move(defaults),
+                    .stats = options.stats});
+}
+
+void generate(Options options) {
   if (const auto problem = sample::problem(options.sampling))
     fail(ErrorKind::kUsage, "{}", *problem);
-  const engine::ModelSource source = open_source(options.common);
+  if (!options.prompts.empty() || options.n > 1) return generate_all(options, options.prompts);
+  const bool is_default_prompt = options.prompt.empty() && options.prompt_ids.empty();
+  if (is_default_prompt && is_input_piped()) options.prompt = without_line_end(read_input("-"));
+  const sample::SamplingParams& sampling = options.sampling;
+  if (sampling.temperature == 0 && (sampling.top_k > 0 || sampling.top_p < 1 || sampling.min_p > 0))
+    log::info("--top-k, --top-p and --min-p have no effect at --temperature 0");
+  const engine::ModelSource source = open_source(options.settings);
   const std::optional<text::Tokenizer> tokenizer = read_tokenizer(options, source);
   const Prompt prompt = read_prompt(options, source.config, tokenizer);
   const auto prompt_tokens = static_cast<int64_t>(prompt.ids.size());
   if (prompt_tokens == 0) fail(ErrorKind::kUsage, "the prompt is empty");
 
-  engine::Request request{
-      prompt.ids, max_tokens(options, source.config, prompt), options.sampling, {}};
-  check_request(request, source.config, options.common);
+  engine::Request request{.prompt = prompt.ids,
+                          .max_tokens = options.max_tokens.value_or(
+                              default_max_tokens(options.settings, source.config, prompt_tokens)),
+                          .sampling = options.sampling};
+  check_request(request, source.config, options.settings);
   if (!options.ignore_eos) request.stop_tokens = source.config.eos_token_ids;
-  engine::LoadOptions load = load_options(options.common);
+  engine::LoadOptions load = load_options(options.settings);
   load.limits.max_seq_len =
-      sequence_limit(options.common, source.config, prompt_tokens + request.max_tokens);
+      sequence_limit(options.settings, source.config, prompt_tokens + request.max_tokens);
   set_sizes(options, prompt_tokens, load);
 
-  const auto step_log = open_step_log(options.step_log);
-  const std::unique_ptr<Device> device = open_device(options.common);
-  engine::LoadedModel model(*device, source, load);
-  log_start_up(model, *device);
-  engine::Engine engine(model, engine_options(options.common, step_log.get()));
+  const auto step_log = open_step_log(options.settings.step_log);
+  const std::unique_ptr<Device> device = open_device(options.settings);
+  const auto loaded = open_model(*device, source, load, options.settings);
+  engine::LoadedModel& model = *loaded;
+  engine::Engine engine(model, engine_options(options.settings, step_log.get()));
   const auto added = engine.add(std::move(request));
   if (const auto* rejection = std::get_if<engine::Rejection>(&added)) {
     fail(ErrorKind::kUsage, "{}", rejection->why);
@@ -257,7 +295,7 @@ void generate(const Options& options) {
 
   const bool is_default = options.prompt.empty() && options.prompt_ids.empty();
   if (!options.json && tokenizer && (options.echo || is_default)) print(prompt.text);
-  Writer writer(tokenizer, !options.json);
+  Writer writer(tokenizer, prompt, options.stop, !options.json);
   const Result result = run(engine, writer);
   if (step_log) step_log->flush();
   if (options.json) print_json(prompt, result, tokenizer.has_value(), engine, model);
@@ -265,68 +303,46 @@ void generate(const Options& options) {
   if (result.finish == "interrupted") throw Interrupted();
 }
 
-void add_sampling_options(CLI::App& verb, sample::SamplingParams& sampling) {
-  verb.add_option("--temperature", sampling.temperature,
-                  "Divides the logits, 0 or more; 0 takes the most likely token")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  verb.add_option("--top-k", sampling.top_k, "Sample among the k most likely tokens; 0: all")
-      ->check(CLI::NonNegativeNumber)
-      ->type_name("K")
-      ->capture_default_str();
-  verb.add_option("--top-p", sampling.top_p,
-                  "Sample among the most likely tokens whose probabilities reach p, above 0 to 1")
-      ->type_name("P")
-      ->capture_default_str();
-  verb.add_option(
-          "--min-p", sampling.min_p,
-          "Sample among tokens at least p times as likely as the most likely one, 0 to below 1")
-      ->type_name("P")
-      ->capture_default_str();
-  verb.add_option("--seed", sampling.seed,
-                  "Seed of the sampling; the same seed gives the same tokens")
-      ->type_name("N")
-      ->capture_default_str();
-}
-
 }  // namespace
 
-void add_generate(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand("generate", "Text from a prompt, streamed as it comes");
+void add_generate(Command& app) {
+  Command* verb = app.add_subcommand("generate", "Text from a prompt, streamed as it comes");
   auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
-  add_model_option(*verb, options->common);
-  auto* prompt = verb->add_option("--prompt", options->prompt,
-                                  "What to continue. Default: \"Once upon a time\"");
+  auto* prompt =
+      verb->add_option("--prompt", options->prompt,
+                       "What to continue. Default: what is piped in, else \"Once upon a time\"");
   verb->add_option(
           "--prompt-ids", options->prompt_ids,
           "The prompt as token ids: 1,2,3. Needs no tokenizer; synthetic models take random ids")
       ->type_name("IDS")
       ->excludes(prompt);
+  verb->add_option("--prompts", options->prompts,
+                   "A file of prompts, one a line, text or JSON; -: standard input")
+      ->type_name("FILE")
+      ->excludes(prompt);
+  verb->add_option("-n", options->n, "Texts to generate for each prompt, as JSON lines")
+      ->range(int64_t{1}, int64_t{1024})
+      ->capture_default_str();
+  verb->add_option("--stop", options->stop,
+                   "Ends the text where it comes up; may be given several times")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
   verb->add_option("--max-tokens", options->max_tokens,
                    "Tokens to generate at most. Default: 200, or what the model still has room for")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
+      ->range(int64_t{1}, int64_t{1} << 30)
       ->type_name("N");
   add_sampling_options(*verb, options->sampling);
   verb->add_flag("--ignore-eos", options->ignore_eos, "Go on when the model ends its text");
   verb->add_flag("--echo", options->echo, "Print the prompt before the text");
-  add_device_options(*verb, options->common);
-  add_graphs_option(*verb, options->common);
-  add_recording_options(*verb, options->common);
-  add_loop_options(*verb, options->common);
-  add_dtype_option(*verb, options->common);
-  add_size_options(*verb, options->common);
-  add_ladder_options(*verb, options->common);
-  add_pass_options(*verb, options->common);
-  add_config_options(*verb, options->common.config);
-  add_step_log_option(*verb, options->step_log);
   verb->add_flag("--stats", options->stats,
                  "Steps by mode, bucket and padding, memory and speed, on stderr");
   add_json_flag(*verb, options->json);
+  verb->group("Prompts: what is continued, how often, and to which end",
+              {"--prompt-ids", "--prompts", "-n", "--stop", "--ignore-eos"});
+  verb->group("Output: what is printed besides the text", {"--echo", "--stats"});
+  take_options(*verb, options->settings, running_options());
   verb->footer(kFooter);
-  verb->callback([options, verb] {
-    apply_config(*verb, options->common.config);
-    generate(*options);
-  });
+  verb->callback([options] { generate(*options); });
 }
 
 }  // namespace encore::cli

@@ -6,22 +6,23 @@
 #include <string>
 #include <vector>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "cli/graphs_coverage.h"
+#include "base/json.h"
+#include "base/table.h"
+#include "cli/command.h"
 #include "cli/graphs_estimate.h"
-#include "cli/graphs_html.h"
 #include "cli/graphs_measure.h"
-#include "cli/ladder_report.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
 #include "config/options.h"
-#include "runtime/cost_model.h"
+#include "measure/graphs_html.h"
+#include "planning/cost_model.h"
+#include "planning/coverage_report.h"
+#include "planning/ladder_report.h"
+#include "planning/step_log_reader.h"
 
 namespace encore::cli {
 namespace {
@@ -32,20 +33,23 @@ std::string footer() {
   return fmt::format(
       R"(With --log: the steps of a log (see `encore tune --help`) against two ladders. A step without context tokens is
 matched on its requests, any other on the sum; hit rate is the steps at or under the largest size over all steps.
-A schedule is capped at --max-batch-size or --max-num-tokens, by default the log's largest step; vllm and trtllm
-have an end of their own. Where the log says how steps really ran, that is shown as well.
+Schedules go up to --max-batch-size or --max-num-tokens, by default to their own size that holds the log's largest step;
+vllm and trtllm have an end of their own. With --model, `KV tokens` are those whose K and V would lie in the memory that
+a ladder's recordings take, as --estimate has it. Where the log says how steps really ran, that is shown as well.
 
 Coverage counts every step that the scheduler may form under --max-batch-size and --max-num-tokens, as decided by what
 would be recorded for these ladders: --coverage needs no log, --eager-steps forbid makes an uncovered step an error.
 
 With --estimate: nodes, recording time and memory by size, from the program of --model alone, nothing loaded.
-  time    recordings x {:.0f} us + nodes x {:.0f} us; for those of executables {:.1f} us more, for those that take turns
+  time    recordings x {:.0f} us + nodes x {:.0f} us; for those of executables {:.1f} us more, for those that share one
           in another's {:.1f} us
   memory  executables x {:.0f} kB + their nodes x {:.1f} kB; the arena beside it is one for all sizes
 Both were measured on an H200 with CUDA 13.0. --measure loads the model and puts the figures of this device beside them:
-strategies, numbers of sizes, orders of recording, and the memory plan against the driver's count.)",
-      runtime::kUsPerRecording, runtime::kCaptureUsPerNode, runtime::kInstantiateUsPerNode,
-      runtime::kTurnUsPerNode, runtime::kBytesPerExecutable / 1e3, runtime::kBytesPerNode / 1e3);
+strategies for decode and token sizes, numbers of sizes, orders of recording beside the one arena, the tokens of KV that
+recordings take the place of, and the memory plan against the driver's count.)",
+      planning::kUsPerRecording, planning::kCaptureUsPerNode, planning::kInstantiateUsPerNode,
+      planning::kSharedUsPerNode, planning::kBytesPerExecutable / 1e3,
+      planning::kBytesPerNode / 1e3);
 }
 
 // A log's steps by how they ran.
@@ -80,17 +84,18 @@ std::optional<double> median_of(const std::map<std::string, std::vector<double>>
 }
 
 // The ladder that a flag names, else the engine's own.
-PricedLadder chosen_ladder(const char* flag, const std::string& text, const Workload& workload) {
+planning::PricedLadder chosen_ladder(const char* flag, const std::string& text,
+                                     const planning::Workload& workload) {
   const int64_t max = std::max<int64_t>(workload.max, 1);
   if (text.empty()) {
     return workload.key == "decode"
-               ? price_ladder("default", runtime::Ladder::sequences(max), workload)
-               : price_ladder("default", runtime::Ladder::tokens(max), workload);
+               ? planning::price_ladder("default", runtime::Ladder::sequences(max), workload)
+               : planning::price_ladder("default", runtime::Ladder::tokens(max), workload);
   }
   // A list is taken as it is, whatever the log's largest step.
-  const bool is_list = text.find_first_not_of("0123456789,") == std::string::npos;
-  return price_ladder(is_list ? "given" : text, parse_ladder(flag, text, is_list ? INT64_MAX : max),
-                      workload);
+  const bool is_list = runtime::Ladder::is_list(text);
+  return planning::price_ladder(is_list ? "given" : text,
+                                parse_ladder(flag, text, is_list ? INT64_MAX : max), workload);
 }
 
 // All that the report says, however it is printed.
@@ -98,13 +103,13 @@ struct Report {
   std::string log;
   int64_t num_steps = 0;
   int64_t num_idle = 0;
-  std::vector<LadderPlot> ladders;
+  std::vector<measure::LadderPlot> ladders;
   Logged logged;
-  PlannedCoverage planned;
+  planning::PlannedCoverage planned;
 
   [[nodiscard]] int64_t hits() const {
     int64_t hits = 0;
-    for (const LadderPlot& plot : ladders)
+    for (const measure::LadderPlot& plot : ladders)
       hits += plot.chosen.price.hits;
     return hits;
   }
@@ -114,62 +119,73 @@ struct Report {
   }
   [[nodiscard]] int64_t padding() const {
     int64_t padding = 0;
-    for (const LadderPlot& plot : ladders)
+    for (const measure::LadderPlot& plot : ladders)
       padding += plot.chosen.price.padding;
     return padding;
   }
 };
 
 // Of the limits given, else of the largest steps that the log or the ladders have.
-PlannedCoverage planned_for(const GraphsOptions& options, const std::vector<LadderPlot>& plots) {
-  engine::LoadOptions load = load_options(options.common);
-  const auto largest = [](const LadderPlot& plot) {
+planning::PlannedCoverage planned_for(const GraphsOptions& options,
+                                      const std::vector<measure::LadderPlot>& plots) {
+  engine::LoadOptions load = load_options(options.settings);
+  const auto largest = [](const measure::LadderPlot& plot) {
     return std::max(plot.workload.max, plot.chosen.ladder.sizes().back());
   };
   load.sequences = plots[0].chosen.ladder;
   load.tokens = plots[1].chosen.ladder;
   // A log may have steps larger than Encore forms.
   const auto capped = [](std::string_view option, int64_t size) {
-    return std::min(size, static_cast<int64_t>(config::find_option(option)->max));
+    return std::min(size, static_cast<int64_t>(config::find_option(option)->range.max));
   };
   load.limits.max_batch_size =
-      capped("max_batch_size", options.common.max_batch_size.value_or(largest(plots[0])));
+      capped("max_batch_size", options.settings.max_batch_size.value_or(largest(plots[0])));
   load.limits.max_num_tokens =
-      capped("max_num_tokens", options.common.max_num_tokens.value_or(
+      capped("max_num_tokens", options.settings.max_num_tokens.value_or(
                                    std::max(largest(plots[1]), load.limits.max_batch_size)));
-  if (options.common.max_seq_len) load.limits.max_seq_len = *options.common.max_seq_len;
-  split_if_asked(options.common, load);
-  return plan_coverage(load);
+  if (options.settings.max_seq_len) load.limits.max_seq_len = *options.settings.max_seq_len;
+  split_if_asked(options.settings, load);
+  return planning::plan_coverage(load);
 }
 
 Report make_report(const GraphsOptions& options) {
-  const auto steps = runtime::read_step_log(options.log);
+  const auto steps = planning::read_step_log(options.log);
   Report report;
   report.log = options.log;
   report.num_steps = static_cast<int64_t>(steps.size());
-  report.num_idle = runtime::step_sizes(steps).num_idle;
+  report.num_idle = planning::step_sizes(steps).num_idle;
   report.logged = logged(steps);
-  for (Workload& workload :
-       workloads(steps, options.common.max_batch_size, options.common.max_num_tokens)) {
+  for (planning::Workload& workload : planning::workloads(steps, options.settings.max_batch_size,
+                                                          options.settings.max_num_tokens)) {
     const bool decode = workload.key == "decode";
-    PricedLadder chosen = chosen_ladder(
+    planning::PricedLadder chosen = chosen_ladder(
         decode ? "--decode-ladder" : "--token-ladder",
-        decode ? options.common.decode_ladder : options.common.token_ladder, workload);
-    std::vector<PricedLadder> others = price_schedules(workload);
+        decode ? options.settings.decode_ladder : options.settings.token_ladder, workload);
+    std::vector<planning::PricedLadder> others = planning::price_schedules(workload);
     report.ladders.push_back({std::move(workload), std::move(chosen), std::move(others)});
+  }
+  if (!options.settings.model.empty()) {
+    const auto kv_tokens = kv_tokens_displaced(options);
+    for (measure::LadderPlot& plot : report.ladders) {
+      const bool is_decode = plot.workload.key == "decode";
+      plot.chosen.kv_tokens = kv_tokens(is_decode, plot.chosen.ladder);
+      for (planning::PricedLadder& other : plot.others)
+        other.kv_tokens = kv_tokens(is_decode, other.ladder);
+    }
   }
   report.planned = planned_for(options, report.ladders);
   return report;
 }
 
-std::string ladder_text(const LadderPlot& plot) {
+std::string ladder_text(const measure::LadderPlot& plot) {
   const int64_t steps = plot.chosen.price.steps;
   if (steps == 0) return fmt::format("{}: none in the log\n", plot.workload.what);
-  std::vector<PricedLadder> rows{plot.chosen};
+  std::vector<planning::PricedLadder> rows{plot.chosen};
   rows.insert(rows.end(), plot.others.begin(), plot.others.end());
-  return fmt::format("{} {}, the largest of {} {}\n{}", steps, plot.workload.what,
+  return fmt::format("{} {}, the largest of {} {}\n{}\n{}", steps, plot.workload.what,
                      plot.workload.histogram.back().size, plot.workload.rows,
-                     ladder_table(rows).text());
+                     planning::verdict_text(plot.chosen, plot.workload),
+                     planning::ladder_table(rows).text());
 }
 
 std::string logged_text(const Logged& logged) {
@@ -199,9 +215,9 @@ std::string report_text(const Report& report) {
       report.num_idle > 0 ? fmt::format(", {} idle ones left out", report.num_idle) : "");
   text += fmt::format("hit rate {}, {} steps above the ladders ({})\n\n",
                       percent(report.hit_rate()), report.steps() - report.hits(), kAboveLadder);
-  for (const LadderPlot& plot : report.ladders)
+  for (const measure::LadderPlot& plot : report.ladders)
     text += ladder_text(plot) + (&plot == &report.ladders.back() ? "" : "\n");
-  return text + logged_text(report.logged) + "\n" + coverage_text(report.planned);
+  return text + logged_text(report.logged) + "\n" + planning::coverage_text(report.planned);
 }
 
 json::object counts_json(const std::map<std::string, int64_t>& counts) {
@@ -228,21 +244,21 @@ json::object report_json(const Report& report) {
                    {"hit_rate", report.hit_rate()},
                    {"padding", report.padding()},
                    {"reasons", std::move(reasons)}};
-  for (const LadderPlot& plot : report.ladders) {
-    json::object ladder = ladder_json(plot.chosen);
-    ladder["sizes"] = sizes_json(plot.chosen.ladder);
+  for (const measure::LadderPlot& plot : report.ladders) {
+    json::object ladder = planning::ladder_json(plot.chosen);
+    ladder["sizes"] = planning::sizes_json(plot.chosen.ladder);
     ladder["steps"] = plot.chosen.price.steps;
     ladder["hits"] = plot.chosen.price.hits;
     ladder["rows"] = plot.chosen.price.rows;
     ladder["largest_step"] =
         plot.workload.histogram.empty() ? 0 : plot.workload.histogram.back().size;
     json::array schedules;
-    for (const PricedLadder& other : plot.others)
-      schedules.push_back(ladder_json(other));
+    for (const planning::PricedLadder& other : plot.others)
+      schedules.push_back(planning::ladder_json(other));
     ladder["schedules"] = std::move(schedules);
     out[plot.workload.key] = std::move(ladder);
   }
-  out["coverage"] = coverage_json(report.planned);
+  out["coverage"] = planning::coverage_json(report.planned);
   const Logged& logged = report.logged;
   out["logged"] = json::object{
       {"modes", counts_json(logged.modes)},
@@ -253,15 +269,15 @@ json::object report_json(const Report& report) {
   return out;
 }
 
-GraphsPage page_of(const Report& report) {
-  GraphsPage page{report.log,
-                  report.steps(),
-                  report.hit_rate(),
-                  report.padding(),
-                  {},
-                  {},
-                  report.ladders,
-                  coverage_shares(report.planned.report)};
+measure::GraphsPage page_of(const Report& report) {
+  measure::GraphsPage page{report.log,
+                           report.steps(),
+                           report.hit_rate(),
+                           report.padding(),
+                           {},
+                           {},
+                           report.ladders,
+                           planning::coverage_shares(report.planned.report)};
   if (report.hits() < report.steps())
     page.reasons.push_back({kAboveLadder, report.steps() - report.hits()});
   for (const auto& [mode, steps] : report.logged.modes)
@@ -272,22 +288,34 @@ GraphsPage page_of(const Report& report) {
 }
 
 void print_eligibility(const GraphsOptions& options) {
-  print(options.json ? to_text(json::object{{"rules", eligibility_json()}}) + "\n"
-                     : eligibility_text());
+  print(options.json ? json::to_text(json::object{{"rules", planning::eligibility_json()}}) + "\n"
+                     : planning::eligibility_text());
 }
 
 void print_coverage(const GraphsOptions& options) {
-  const PlannedCoverage planned = plan_coverage(graphs_load_options(options));
-  print(options.json ? to_text(json::object{{"coverage", coverage_json(planned)}}) + "\n"
-                     : coverage_text(planned));
+  const planning::PlannedCoverage planned = planning::plan_coverage(graphs_load_options(options));
+  print(options.json
+            ? json::to_text(json::object{{"coverage", planning::coverage_json(planned)}}) + "\n"
+            : planning::coverage_text(planned));
+}
+
+// Each report takes its own options, and none is passed over.
+void check_reports(const GraphsOptions& options) {
+  const bool of_log = options.coverage || !options.log.empty() || !options.html.empty();
+  if (int{options.estimate} + int{options.measure} + int{options.eligibility} + int{of_log} > 1) {
+    fail(ErrorKind::kUsage,
+         "--estimate, --measure and --eligibility are reports of their own: give one of them, "
+         "without --log, --coverage and --html");
+  }
+  if (!options.html.empty() && options.log.empty())
+    fail(ErrorKind::kUsage, "--html shows the steps of a log: give --log FILE as well");
+  if (options.replays > 0 && !options.measure)
+    fail(ErrorKind::kUsage, "--replays counts the steps of --measure: give both");
 }
 
 void graphs(const GraphsOptions& options) {
-  if (options.estimate) {
-    if (!options.log.empty() || !options.html.empty())
-      fail(ErrorKind::kUsage, "--estimate goes without --log and --html");
-    return estimate_graphs(options);
-  }
+  check_reports(options);
+  if (options.estimate) return estimate_graphs(options);
   if (options.eligibility) return print_eligibility(options);
   if (options.coverage && options.log.empty()) return print_coverage(options);
   if (options.measure) return measure_graphs(options);
@@ -297,18 +325,17 @@ void graphs(const GraphsOptions& options) {
          "--measure");
   }
   const Report report = make_report(options);
-  if (!options.html.empty()) write_file(options.html, graphs_html(page_of(report)));
-  print(options.json ? to_text(report_json(report)) + "\n" : report_text(report));
+  if (!options.html.empty()) write_file(options.html, measure::graphs_html(page_of(report)));
+  print(options.json ? json::to_text(report_json(report)) + "\n" : report_text(report));
 }
 
 }  // namespace
 
-void add_graphs(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand(
+void add_graphs(Command& app) {
+  Command* verb = app.add_subcommand(
       "graphs", "Coverage, hit rate and padding of a log's steps; what recordings cost");
   auto options = std::make_shared<GraphsOptions>();  // shared by the parser and the callback
   verb->add_option("--log", options->log, "The step log to report on")->type_name("FILE");
-  add_ladder_options(*verb, options->common);
   verb->add_option("--html", options->html, "Write the report as a page with plots as well")
       ->type_name("FILE");
   verb->add_flag("--estimate", options->estimate,
@@ -316,30 +343,28 @@ void add_graphs(CLI::App& app) {
   verb->add_flag(
       "--measure", options->measure,
       "Load --model once a ladder; what each costs and gives, predicted and measured: of "
-      "--decode-ladder, or else of many");
+      "--decode-ladder and --token-ladder, or else of many");
   verb->add_option(
           "--replays", options->replays,
           "With --measure: steps of every size between two looks at the driver's figure of "
           "used memory. Default: 0")
-      ->check(CLI::Range(0, 1000000))
+      ->range(0, 1000000)
       ->type_name("N");
   verb->add_flag("--coverage", options->coverage,
                  "Which of all admissible steps are replayed, and how, without a log");
   verb->add_flag("--eligibility", options->eligibility,
                  "The table of rules by which a step is replayed or not");
-  add_graphs_option(*verb, options->common);
-  add_model_option(*verb, options->common);
-  add_device_options(*verb, options->common);
-  add_dtype_option(*verb, options->common);
-  add_size_options(*verb, options->common);
-  add_pass_options(*verb, options->common);
-  add_config_options(*verb, options->common.config);
   add_json_flag(*verb, options->json);
+  verb->group("Recordings: what they take, and which ops may have some",
+              {"--measure", "--replays", "--eligibility"});
+  verb->group("Output: how results are printed", {"--json"});
+  using config::Group;
+  take_options(*verb, options->settings,
+               {.groups = {Group::kModel, Group::kDevice, Group::kGraphs, Group::kLadders,
+                           Group::kSizes, Group::kCompiler},
+                .but = {"kv_tokens", "free_gpu_memory_fraction", "memory_reserve"}});
   verb->footer(footer());
-  verb->callback([options, verb] {
-    apply_config(*verb, options->common.config);
-    graphs(*options);
-  });
+  verb->callback([options] { graphs(*options); });
 }
 
 }  // namespace encore::cli

@@ -4,10 +4,13 @@
 
 #include <fmt/format.h>
 
-#include "cli/graphs_coverage.h"
+#include "base/json.h"
+#include "base/table.h"
 #include "cli/open.h"
 #include "cli/output.h"
-#include "runtime/cost_model.h"
+#include "model/graph.h"
+#include "planning/cost_model.h"
+#include "planning/coverage_report.h"
 
 namespace encore::cli {
 namespace {
@@ -16,22 +19,36 @@ namespace {
 constexpr int64_t kDefaultMaxBatchSize = 512;
 
 struct Estimated {
-  PlannedCoverage planned;
-  runtime::RecordingEstimate estimate;
+  planning::PlannedCoverage planned;
+  planning::RecordingEstimate estimate;
   int64_t arena_bytes = 0;
+  int64_t kv_bytes_per_token = 0;
+
+  // How many tokens' K and V would lie in the memory of recordings.
+  [[nodiscard]] int64_t kv_tokens(const planning::BucketCost& cost) const {
+    return (cost.bytes() + kv_bytes_per_token - 1) / kv_bytes_per_token;
+  }
 };
 
+int64_t kv_bytes_per_token(const model::ModelConfig& config, const engine::LoadOptions& load) {
+  const DType dtype = load.dtype.value_or(config.dtype);
+  return model::kv_bytes_per_token(config, load.kv_dtype.value_or(dtype));
+}
+
 Estimated estimate(const GraphsOptions& options) {
-  const model::ModelConfig config = open_source(options.common).config;
+  const model::ModelConfig config = open_source(options.settings).config;
   engine::LoadOptions load = graphs_load_options(options);
-  if (!options.common.max_seq_len)
-    load.limits.max_seq_len = std::min(load.limits.max_seq_len, longest_sequence(config));
+  if (!options.settings.max_seq_len)
+    load.limits.max_seq_len = std::min(load.limits.max_seq_len, model::longest_sequence(config));
   // Neither nodes nor arena depend on the number of pages.
   const auto compiled = engine::compile_model(config, load, 1);
-  Estimated estimated{plan_coverage(load, compiled.program.full_recordable()), {}, 0};
+  Estimated estimated{planning::plan_coverage(load, compiled.program.full_recordable()),
+                      {},
+                      0,
+                      kv_bytes_per_token(config, load)};
   const runtime::Coverage& coverage = estimated.planned.coverage;
   estimated.estimate =
-      runtime::estimate_recordings(compiled.program, coverage.sequences, coverage.tokens);
+      planning::estimate_recordings(compiled.program, coverage.sequences, coverage.tokens);
   estimated.arena_bytes = compiled.program.arena.bytes;
   return estimated;
 }
@@ -39,90 +56,108 @@ Estimated estimate(const GraphsOptions& options) {
 struct Part {
   const char* key;
   const char* what;
-  const std::vector<runtime::BucketCost>* buckets;
+  const std::vector<planning::BucketCost>* buckets;
 };
 
-std::vector<Part> parts(const runtime::RecordingEstimate& estimate) {
+std::vector<Part> parts(const planning::RecordingEstimate& estimate) {
   return {{"full", "full step, sequences", &estimate.full},
           {"tokens", "pieces, tokens", &estimate.tokens},
           {"tails", "tail pieces, sequences", &estimate.tails}};
 }
 
-runtime::BucketCost sum(const std::vector<runtime::BucketCost>& buckets) {
-  runtime::RecordingEstimate all;
+planning::BucketCost sum(const std::vector<planning::BucketCost>& buckets) {
+  planning::RecordingEstimate all;
   all.full = buckets;
   return all.total();
 }
 
-json::object cost_json(const runtime::BucketCost& cost) {
-  return {{"recordings", cost.recordings},
-          {"nodes", cost.nodes},
-          {"executables", cost.executables},
-          {"ms", cost.milliseconds()},
-          {"bytes", cost.bytes()}};
+json::object cost_json(const Estimated& estimated, const planning::BucketCost& cost) {
+  return {{"recordings", cost.recordings},   {"nodes", cost.nodes},
+          {"executables", cost.executables}, {"ms", cost.milliseconds()},
+          {"bytes", cost.bytes()},           {"kv_tokens", estimated.kv_tokens(cost)}};
 }
 
 json::object estimate_json(const Estimated& estimated) {
   json::object out;
   for (const Part& part : parts(estimated.estimate)) {
     json::array buckets;
-    for (const runtime::BucketCost& cost : *part.buckets) {
-      json::object row = cost_json(cost);
+    for (const planning::BucketCost& cost : *part.buckets) {
+      json::object row = cost_json(estimated, cost);
       row["size"] = cost.size;
       buckets.push_back(std::move(row));
     }
-    out[part.key] =
-        json::object{{"total", cost_json(sum(*part.buckets))}, {"sizes", std::move(buckets)}};
+    out[part.key] = json::object{{"total", cost_json(estimated, sum(*part.buckets))},
+                                 {"sizes", std::move(buckets)}};
   }
-  out["total"] = cost_json(estimated.estimate.total());
+  out["total"] = cost_json(estimated, estimated.estimate.total());
   out["arena_bytes"] = estimated.arena_bytes;
-  out["coverage"] = coverage_json(estimated.planned);
+  out["coverage"] = planning::coverage_json(estimated.planned);
   return out;
 }
 
-std::vector<std::string> row(std::string what, std::string size, const runtime::BucketCost& cost) {
+std::vector<std::string> row(const Estimated& estimated, std::string what, std::string size,
+                             const planning::BucketCost& cost) {
   return {std::move(what),
           std::move(size),
           std::to_string(cost.recordings),
           std::to_string(cost.nodes),
           std::to_string(cost.executables),
           fmt::format("{:.2f}", cost.milliseconds()),
-          bytes_text(cost.bytes())};
+          bytes_text(cost.bytes()),
+          std::to_string(estimated.kv_tokens(cost))};
 }
 
 std::string estimate_text(const GraphsOptions& options, const Estimated& estimated) {
-  Table sizes({"recording", "size", "recordings", "nodes", "executables", "ms", "memory"});
-  Table totals({"recordings", "sizes", "recordings", "nodes", "executables", "ms", "memory"});
+  Table sizes(
+      {"recording", "size", "recordings", "nodes", "executables", "ms", "memory", "KV tokens"});
+  Table totals(
+      {"recordings", "sizes", "recordings", "nodes", "executables", "ms", "memory", "KV tokens"});
   for (const Part& part : parts(estimated.estimate)) {
-    for (const runtime::BucketCost& cost : *part.buckets)
-      sizes.add(row(part.what, std::to_string(cost.size), cost));
-    totals.add(row(part.what, std::to_string(part.buckets->size()), sum(*part.buckets)));
+    for (const planning::BucketCost& cost : *part.buckets)
+      sizes.add(row(estimated, part.what, std::to_string(cost.size), cost));
+    totals.add(row(estimated, part.what, std::to_string(part.buckets->size()), sum(*part.buckets)));
   }
-  totals.add(row("all", "-", estimated.estimate.total()));
+  totals.add(row(estimated, "all", "-", estimated.estimate.total()));
   return fmt::format(
       "{}: recordings up to {} sequences and {} tokens, estimated\n{}\n{}\n"
+      "  KV tokens: whose K and V would lie in that memory\n"
       "  arena beside them: {}, the same for any number of sizes\n\n{}",
-      options.common.model.empty() ? "stories" : options.common.model,
-      estimated.planned.limits.max_batch_size, estimated.planned.limits.max_num_tokens,
-      sizes.text(), totals.text(), bytes_text(estimated.arena_bytes),
-      coverage_text(estimated.planned));
+      model_text(options.settings), estimated.planned.limits.max_batch_size,
+      estimated.planned.limits.max_num_tokens, sizes.text(), totals.text(),
+      bytes_text(estimated.arena_bytes), planning::coverage_text(estimated.planned));
 }
 
 }  // namespace
 
 engine::LoadOptions graphs_load_options(const GraphsOptions& options) {
-  engine::LoadOptions load = load_options(options.common);
-  load.limits.max_batch_size = options.common.max_batch_size.value_or(kDefaultMaxBatchSize);
-  load.limits.max_num_tokens = options.common.max_num_tokens.value_or(
+  engine::LoadOptions load = load_options(options.settings);
+  load.limits.max_batch_size = options.settings.max_batch_size.value_or(kDefaultMaxBatchSize);
+  load.limits.max_num_tokens = options.settings.max_num_tokens.value_or(
       std::max(load.limits.max_num_tokens, load.limits.max_batch_size));
-  if (options.common.max_seq_len) load.limits.max_seq_len = *options.common.max_seq_len;
-  set_ladders(options.common, load);
+  if (options.settings.max_seq_len) load.limits.max_seq_len = *options.settings.max_seq_len;
+  set_ladders(options.settings, load);
   return load;
+}
+
+std::function<int64_t(bool is_decode, const runtime::Ladder& ladder)> kv_tokens_displaced(
+    const GraphsOptions& options) {
+  const model::ModelConfig config = open_source(options.settings).config;
+  const engine::LoadOptions load = load_options(options.settings);
+  // Shared by the copies of the function.
+  const auto compiled = std::make_shared<passes::Compiled>(engine::compile_model(config, load, 1));
+  const int64_t bytes_per_token = kv_bytes_per_token(config, load);
+  return [compiled, bytes_per_token](bool is_decode, const runtime::Ladder& ladder) {
+    const planning::RecordingEstimate estimate =
+        is_decode ? planning::estimate_recordings(compiled->program, ladder, {})
+                  : planning::estimate_recordings(compiled->program, {}, ladder);
+    const int64_t bytes = sum(is_decode ? estimate.full : estimate.tokens).bytes();
+    return (bytes + bytes_per_token - 1) / bytes_per_token;
+  };
 }
 
 void estimate_graphs(const GraphsOptions& options) {
   const Estimated estimated = estimate(options);
-  print(options.json ? to_text(estimate_json(estimated)) + "\n"
+  print(options.json ? json::to_text(estimate_json(estimated)) + "\n"
                      : estimate_text(options, estimated));
 }
 

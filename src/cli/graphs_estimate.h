@@ -1,6 +1,7 @@
 // encore graphs --estimate: what the recordings of a model will cost, before there are any.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "cli/options.h"
@@ -9,7 +10,7 @@ namespace encore::cli {
 
 // The flags of `encore graphs`.
 struct GraphsOptions {
-  CommonOptions common;
+  config::Settings settings;
   std::string log;
   std::string html;
   bool estimate = false;
@@ -23,6 +24,11 @@ struct GraphsOptions {
 // The limits and ladders that the flags give, without a log: 512 sequences and 2048 tokens where
 // they say nothing.
 engine::LoadOptions graphs_load_options(const GraphsOptions& options);
+
+// How many tokens' K and V would lie in the memory that a ladder's recordings take, by the cost
+// model, of --model: full ones of decode steps, or pieces by tokens. Errors: as below.
+std::function<int64_t(bool is_decode, const runtime::Ladder& ladder)> kv_tokens_displaced(
+    const GraphsOptions& options);
 
 // Prints nodes, time and memory by size, and what is covered. Errors: those of compiling the model;
 // kUsage for ladders above the limits.

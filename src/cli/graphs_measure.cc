@@ -1,269 +1,210 @@
 #include "cli/graphs_measure.h"
 
 #include <algorithm>
-#include <string_view>
-#include <type_traits>
-#include <unistd.h>
+#include <optional>
 
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
+#include <fmt/ranges.h>
 
-#include "base/log.h"
-#include "base/statistics.h"
-#include "cli/bench.h"
-#include "cli/ladder_report.h"
+#include "base/json.h"
+#include "base/table.h"
 #include "cli/open.h"
 #include "cli/output.h"
-#include "cli/report.h"
-#include "engine/trial_step.h"
-#include "runtime/cost_model.h"
-#include "runtime/tune.h"
+#include "measure/measured_ladder.h"
+#include "measure/report.h"
+#include "planning/cost_model.h"
+#include "planning/ladder_report.h"
+#include "planning/schedules.h"
 
 namespace encore::cli {
 namespace {
 
-constexpr int kTimedSteps = 9;
 constexpr int kLruSizes = 32;
-constexpr int64_t kTokensOfASequence = 256;
-constexpr uint64_t kSeed = 7;
-constexpr size_t kLongestError = 1000;
-
-// A ladder of decode sizes, and how its recordings are made.
-struct Strategy {
-  std::string name;
-  runtime::Ladder ladder;
-  runtime::Graphs graphs = runtime::Graphs::kFullDecodeOnly;
-  runtime::RecordOrder order = runtime::RecordOrder::kDescending;
-};
-
-struct Measured {
-  int recordings = 0;
-  int64_t predicted_bytes = 0;
-  double record_ms = 0;
-  double predicted_ms = 0;
-  double waste = 0;         // padding over rows launched, every size from 1 to the largest once
-  double first_use_ms = 0;  // of a size that was not recorded at start-up
-  double mean_step_ms = 0;  // over the sample sizes
-  runtime::MemoryPlan plan;
-  int64_t used_bytes = 0;        // by the driver's count, at start; 0: it has none
-  int64_t used_bytes_after = 0;  // after the replays
-};
+// Ranges that a ladder's sizes are told in.
+constexpr size_t kMostRanges = 6;
 
 struct Row {
-  std::string name;
-  Measured measured;
+  measure::Strategy strategy;
+  measure::Measured measured;
 };
 
-// Sizes that no schedule was made for, a factor of two apart.
-std::vector<int64_t> sample_sizes(int64_t max) {
-  std::vector<int64_t> sizes = {1};
-  for (int64_t size = 3; size < max; size = 2 * size + 1)
+// Every ladder of one kind, with what it is compared with: the same steps without recordings.
+struct Rows {
+  std::vector<Row> rows;
+  double eager_ms = 0;
+};
+
+// The largest size of the kind.
+int64_t largest(const runtime::Limits& limits, measure::LadderOf of) {
+  return of == measure::LadderOf::kTokens ? limits.max_num_tokens : limits.max_batch_size;
+}
+
+measure::Strategy without_recordings(measure::LadderOf of, int64_t max) {
+  return {"no recordings", of, planning::named_or_list("step:1", max), false};
+}
+
+// The multiples of `step` and `max`.
+runtime::Ladder every(int64_t step, int64_t max) {
+  std::vector<int64_t> sizes{max};
+  for (int64_t size = step; size < max; size += step)
     sizes.push_back(size);
-  return sizes;
+  return runtime::Ladder(std::move(sizes));
 }
 
-runtime::Histogram every_size_once(int64_t max) {
-  runtime::Histogram histogram;
-  for (int64_t size = 1; size <= max; ++size)
-    histogram.push_back({size, 1});
-  return histogram;
-}
-
-double step_ms(engine::LoadedModel& model, const engine::TrialStep& step) {
-  std::vector<double> times;
-  for (int i = 0; i < kTimedSteps; ++i) {
-    const double start = now_seconds();
-    begin(model, step, kSeed);
-    model.executor().launch(step.lengths());
-    model.executor().synchronize();
-    times.push_back((now_seconds() - start) * 1e3);
-  }
-  return median(times);
-}
-
-const runtime::RecordingStats& stats_now(engine::LoadedModel& model) {
-  return model.executor().recordings().stats();
-}
-
-engine::LoadOptions strategy_options(const engine::LoadOptions& base, const Strategy& strategy) {
-  engine::LoadOptions load = base;
-  load.graphs = strategy.graphs;
-  load.record_order = strategy.order;
-  load.sequences = strategy.ladder;
-  load.tokens = runtime::Ladder({load.limits.max_num_tokens});
-  load.kv_tokens = load.limits.max_batch_size * kTokensOfASequence;
-  return load;
-}
-
-// Every size `replays` times.
-void replay_all(engine::LoadedModel& model, int64_t replays) {
-  for (const int64_t size : model.executor().coverage().sequences.sizes()) {
-    const auto step = trial_step(model, {size, size, 1});
-    if (!step) continue;
-    begin(model, *step, kSeed);
-    for (int64_t i = 0; i < replays; ++i)
-      model.executor().launch(step->lengths());  // of the same inputs, copied anew
-    model.executor().synchronize();
-  }
-}
-
-Measured measure_here(const CommonOptions& common, const engine::ModelSource& source,
-                      const engine::LoadOptions& base, const Strategy& strategy, int64_t replays) {
-  const auto device = open_device(common);
-  engine::LoadedModel model(*device, source, strategy_options(base, strategy));
-  const runtime::RecordingStats& stats = model.recording_stats();
-  Measured measured{.recordings = stats.full.recordings,
-                    .record_ms = stats.full.ms(),
-                    .plan = model.memory_plan(),
-                    .used_bytes = device->used_bytes().value_or(0)};
-  if (strategy.graphs != runtime::Graphs::kNone) {
-    runtime::RecordingEstimate estimate;
-    for (const auto& cost :
-         estimate_recordings(model.compiled().program, strategy.ladder, runtime::Ladder()).full) {
-      if (std::ssize(estimate.full) < stats.full.recordings) estimate.full.push_back(cost);
-    }
-    measured.predicted_bytes = estimate.total().bytes();
-    measured.predicted_ms = estimate.total().milliseconds();
-  }
-  fill_kv(model, kSeed);
-  const std::vector<int64_t> sizes = sample_sizes(base.limits.max_batch_size);
-  std::vector<double> first_uses;
-  for (const int64_t size : sizes) {
-    const auto step = trial_step(model, {size, size, 1});
-    if (!step) continue;
-    const int before = stats_now(model).full.recordings;
-    const double start = now_seconds();
-    begin(model, *step, kSeed);
-    const double ms = (now_seconds() - start) * 1e3;
-    if (stats_now(model).full.recordings > before) first_uses.push_back(ms);
-    measured.mean_step_ms += step_ms(model, *step) / static_cast<double>(sizes.size());
-  }
-  if (!first_uses.empty()) measured.first_use_ms = median(first_uses);
-  replay_all(model, replays);
-  measured.used_bytes_after = device->used_bytes().value_or(0);
-  return measured;
-}
-
-// In a process of its own: a driver keeps memory that recordings once had, so of two measurements
-// in one process the second would see none. REQUIRES: this process has not opened a device.
-Measured measure(const CommonOptions& common, const engine::ModelSource& source,
-                 const engine::LoadOptions& base, const Strategy& strategy, int64_t replays) {
-  log::info("measuring {}", strategy.name);
-  // What the child sends back.
-  struct Answer {
-    Measured measured;
-    ErrorKind kind;
-    char error[kLongestError];  // empty: none
+std::vector<measure::Strategy> strategies(measure::LadderOf of, int64_t max) {
+  const auto named = [&](const std::string& schedule) {
+    return measure::Strategy{schedule, of, planning::named_or_list(schedule, max)};
   };
-  static_assert(std::is_trivially_copyable_v<Answer>);
-  auto* answer = static_cast<Answer*>(
-      mmap(nullptr, sizeof(Answer), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-  if (answer == MAP_FAILED) fail(ErrorKind::kMemory, "no memory to measure in another process");
-  const pid_t child = fork();
-  if (child < 0) fail(ErrorKind::kMemory, "cannot start another process to measure in");
-  if (child == 0) {
-    try {
-      answer->measured = measure_here(common, source, base, strategy, replays);
-    } catch (const Error& error) {
-      answer->kind = error.kind();
-      std::string_view(error.what()).copy(answer->error, kLongestError - 1);
-    }
-    _exit(0);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  const Answer received = *answer;
-  munmap(answer, sizeof(Answer));
-  if (received.error[0] != 0) fail(received.kind, "{}: {}", strategy.name, received.error);
-  if (status != 0) fail(ErrorKind::kDevice, "{}: the process that measured it died", strategy.name);
-  Measured measured = received.measured;
-  measured.waste =
-      runtime::price(every_size_once(base.limits.max_batch_size), strategy.ladder).waste();
-  return measured;
+  if (of == measure::LadderOf::kTokens)
+    return {named("pow2"), named("trtllm"), named("sglang"), without_recordings(of, max)};
+  std::vector<measure::Strategy> list{named("pow2")};
+  for (const int64_t step : {16, 8, 4})
+    list.push_back({fmt::format("every {}", step), of, every(step, max)});
+  list.push_back(named("vllm"));
+  list.push_back(named(fmt::format("lru:{}", kLruSizes)));
+  list.push_back(without_recordings(of, max));
+  return list;
 }
 
-// What the others are compared with.
-Strategy without_recordings(int64_t max) {
-  return {"no recordings", runtime::Ladder::named_or_list("step:1", max), runtime::Graphs::kNone};
-}
-
-std::vector<Strategy> strategies(int64_t max) {
-  const auto named = [&](const char* schedule) {
-    return Strategy{schedule, runtime::Ladder::named_or_list(schedule, max)};
-  };
-  const std::string lru = fmt::format("lru:{}", kLruSizes);
-  return {named("pow2"), named("step:8"), named("vllm"), named(lru.c_str()),
-          without_recordings(max)};
-}
-
-// The ladders of 10, 32, 64 and 128 sizes that pad least.
-std::vector<Strategy> by_number(int64_t max) {
-  std::vector<Strategy> list;
+// The decode ladders of 10, 32, 64 and 128 sizes that pad least.
+std::vector<measure::Strategy> by_number(int64_t max) {
+  std::vector<measure::Strategy> list;
   for (const int64_t count : {10, 32, 64, 128}) {
     if (count > max) break;
-    list.push_back({fmt::format("{} sizes", count),
-                    runtime::optimal_ladder(every_size_once(max), max, count)});
+    list.push_back({fmt::format("{} sizes", count), measure::LadderOf::kSequences,
+                    planning::optimal_ladder(measure::every_size_once(max), max, count)});
   }
   return list;
+}
+
+std::vector<measure::Strategy> orders(measure::LadderOf of, int64_t max) {
+  const std::string name = of == measure::LadderOf::kTokens ? "sglang" : "vllm";
+  const runtime::Ladder ladder = planning::named_or_list(name, max);
+  return {{name + ", largest first", of, ladder},
+          {name + ", smallest first", of, ladder, true, runtime::RecordOrder::kAscending},
+          {"one size", of, runtime::Ladder({max})}};
+}
+
+// "1 to 4 doubling, 8 to 512 by 8": the sizes as ranges, or from where to where when they are many.
+std::string sizes_covered(const runtime::Ladder& ladder) {
+  const std::vector<int64_t>& sizes = ladder.sizes();
+  // Where the range from `first` ends that `next` goes on.
+  const auto range_end = [&](size_t first, const auto& next) {
+    size_t last = first;
+    while (last + 1 < sizes.size() && sizes[last + 1] == next(sizes[last]))
+      ++last;
+    return last;
+  };
+  std::vector<std::string> ranges;
+  for (size_t first = 0; first < sizes.size();) {
+    const int64_t step = first + 1 < sizes.size() ? sizes[first + 1] - sizes[first] : 0;
+    const size_t by_step = range_end(first, [&](int64_t size) { return size + step; });
+    const size_t doubling = range_end(first, [&](int64_t size) { return 2 * size; });
+    const size_t last = std::max(by_step, doubling);
+    if (last < first + 2) {
+      ranges.push_back(std::to_string(sizes[first++]));
+      continue;
+    }
+    ranges.push_back(fmt::format("{} to {} {}", sizes[first], sizes[last],
+                                 by_step == last ? fmt::format("by {}", step) : "doubling"));
+    first = last + 1;
+  }
+  if (ranges.size() > kMostRanges)
+    return fmt::format("{}, {}, {} ... {}", sizes[0], sizes[1], sizes[2], sizes.back());
+  return fmt::format("{}", fmt::join(ranges, ", "));
+}
+
+// What the arenas of the ladder's sizes would take if each had its own.
+int64_t arenas_apart(const model::ModelConfig& config, engine::LoadOptions load,
+                     const measure::Strategy& strategy) {
+  int64_t bytes = 0;
+  const runtime::Limits limits = load.limits;
+  for (const int64_t size : strategy.ladder.sizes()) {
+    load.limits.max_num_tokens = size;
+    load.limits.max_batch_size = std::min(size, limits.max_batch_size);
+    bytes += engine::compile_model(config, load, 1).program.arena.bytes;
+  }
+  return bytes;
 }
 
 std::string milliseconds(double value) {
   return fmt::format("{:.2f}", value);
 }
-std::string recordings_bytes(const Measured& measured) {
-  return measured.used_bytes > 0 ? bytes_text(measured.plan.recordings) : "-";
+// Memory of recordings and what it would hold are known where the driver counts.
+std::string if_counted(const measure::Measured& measured, std::string text) {
+  return measured.used_bytes > 0 ? std::move(text) : "-";
 }
 
-std::string table_text(const std::vector<Row>& rows, double eager_ms) {
-  Table table({"decode ladder", "recordings", "memory", "predicted", "ms to record", "predicted ms",
-               "padding", "first use ms", "mean step ms", "speed-up"});
-  for (const auto& [name, row] : rows) {
-    table.add({name, std::to_string(row.recordings), recordings_bytes(row),
-               bytes_text(row.predicted_bytes), milliseconds(row.record_ms),
-               milliseconds(row.predicted_ms), percent(row.waste), milliseconds(row.first_use_ms),
-               milliseconds(row.mean_step_ms),
-               fmt::format("{:.2f}x", eager_ms / row.mean_step_ms)});
+std::string table_text(const char* ladder, const Rows& rows) {
+  Table table({ladder, "sizes covered", "recordings", "executables", "memory", "predicted",
+               "formula", "KV tokens", "ms to record", "predicted ms", "padding", "first use ms",
+               "mean step ms", "speed-up"});
+  for (const auto& [strategy, row] : rows.rows) {
+    table.add({strategy.name, strategy.records ? sizes_covered(strategy.ladder) : "-",
+               std::to_string(row.recordings), std::to_string(row.executables),
+               if_counted(row, bytes_text(row.plan.recordings)), bytes_text(row.predicted_bytes),
+               bytes_text(row.formula_bytes()), if_counted(row, std::to_string(row.kv_tokens())),
+               milliseconds(row.record_ms), milliseconds(row.predicted_ms), percent(row.waste),
+               milliseconds(row.first_use_ms), milliseconds(row.mean_step_ms),
+               fmt::format("{:.2f}x", rows.eager_ms / row.mean_step_ms)});
   }
   return table.text();
 }
 
-json::object row_json(const Row& row, double eager_ms) {
-  const Measured& measured = row.measured;
-  return {{"ladder", row.name},
-          {"recordings", measured.recordings},
-          {"bytes", measured.plan.recordings},
-          {"predicted_bytes", measured.predicted_bytes},
-          {"record_ms", measured.record_ms},
-          {"predicted_ms", measured.predicted_ms},
-          {"padding_waste", measured.waste},
-          {"first_use_ms", measured.first_use_ms},
-          {"mean_step_ms", measured.mean_step_ms},
-          {"speed_up", eager_ms / measured.mean_step_ms},
-          {"plan", memory_json(measured.plan)},
-          {"driver_bytes", measured.used_bytes},
-          {"driver_bytes_after", measured.used_bytes_after}};
-}
-
-json::array table_json(const std::vector<Row>& rows, double eager_ms) {
+json::array table_json(const Rows& rows) {
   json::array array;
-  for (const Row& row : rows)
-    array.push_back(row_json(row, eager_ms));
+  for (const auto& [strategy, measured] : rows.rows) {
+    array.push_back(
+        json::object{{"ladder", strategy.name},
+                     {"sizes_covered", sizes_covered(strategy.ladder)},
+                     {"recordings", measured.recordings},
+                     {"executables", measured.executables},
+                     {"nodes", measured.nodes},
+                     {"bytes", measured.plan.recordings},
+                     {"predicted_bytes", measured.predicted_bytes},
+                     {"formula_bytes", measured.formula_bytes()},
+                     {"kv_tokens", measured.used_bytes > 0 ? json::value(measured.kv_tokens())
+                                                           : json::value(nullptr)},
+                     {"record_ms", measured.record_ms},
+                     {"predicted_ms", measured.predicted_ms},
+                     {"padding_waste", measured.waste},
+                     {"first_use_ms", measured.first_use_ms},
+                     {"mean_step_ms", measured.mean_step_ms},
+                     {"speed_up", rows.eager_ms / measured.mean_step_ms},
+                     {"plan", measure::memory_json(measured.plan)},
+                     {"driver_bytes", measured.used_bytes},
+                     {"driver_bytes_after", measured.used_bytes_after}});
+  }
   return array;
 }
 
-std::string orders_text(const std::vector<Row>& rows) {
-  Table table({"recorded", "recordings", "memory", "arena"});
-  for (const auto& [name, row] : rows) {
-    table.add(
-        {name, std::to_string(row.recordings), recordings_bytes(row), bytes_text(row.plan.arena)});
+// Memory by the order of recording, beside what arenas apart would take.
+struct Orders {
+  Rows rows;
+  std::vector<int64_t> apart;  // bytes, of each row
+};
+
+std::string orders_text(const char* recorded, const Orders& orders) {
+  Table table({recorded, "recordings", "memory", "arena", "an arena for each size"});
+  for (size_t i = 0; i < orders.apart.size(); ++i) {
+    const auto& [strategy, row] = orders.rows.rows[i];
+    table.add({strategy.name, std::to_string(row.recordings),
+               if_counted(row, bytes_text(row.plan.recordings)), bytes_text(row.plan.arena),
+               bytes_text(orders.apart[i])});
   }
   return table.text();
+}
+
+json::array orders_json(const Orders& orders) {
+  json::array array = table_json(orders.rows);
+  for (size_t i = 0; i < orders.apart.size(); ++i)
+    array[i].as_object()["arenas_apart"] = orders.apart[i];
+  return array;
 }
 
 // How much more or less the driver counts than the plan says.
 std::string plan_text(const Row& row, int64_t replays) {
-  const Measured& measured = row.measured;
+  const measure::Measured& measured = row.measured;
   if (measured.used_bytes == 0) {
     return "  memory: the device's is the host's, which has no count of its own\n";
   }
@@ -271,79 +212,116 @@ std::string plan_text(const Row& row, int64_t replays) {
       "  memory plan ({})\n{}  driver at start: {}, {} from the plan; after {} steps of every "
       "size: "
       "{} more\n",
-      row.name, memory_table(measured.plan), bytes_text(measured.used_bytes),
+      row.strategy.name, measure::memory_table(measured.plan), bytes_text(measured.used_bytes),
       bytes_text(measured.used_bytes - measured.plan.total()), replays,
       bytes_text(measured.used_bytes_after - measured.used_bytes));
 }
 
-// What --decode-ladder names, alone.
-void print_ladder(const GraphsOptions& options, const Row& row, double eager_ms) {
-  if (options.json) {
-    print(to_text(json::object{{"strategies", table_json({row}, eager_ms)},
-                               {"replays", options.replays}}) +
-          "\n");
-    return;
-  }
-  print(table_text({row}, eager_ms) + "\n" + plan_text(row, options.replays));
+std::string legend_text(const runtime::Limits& limits) {
+  return fmt::format(
+      "  predicted: executables x {:.0f} kB + their nodes x {:.1f} kB; formula: nodes x 2 x (64 + "
+      "8 "
+      "x 8) bytes, as the literature has it;\n  KV tokens: whose K and V would lie in that memory; "
+      "padding: every size from 1 to {} sequences or {} tokens once;\n  mean step: of {} and {} "
+      "sizes between; speed-up: over no recordings, where every size runs unpadded\n",
+      planning::kBytesPerExecutable / 1e3, planning::kBytesPerNode / 1e3, limits.max_batch_size,
+      limits.max_num_tokens,
+      measure::sample_sizes(measure::LadderOf::kSequences, limits.max_batch_size).size(),
+      measure::sample_sizes(measure::LadderOf::kTokens, limits.max_num_tokens).size());
 }
 
-void print_all(const GraphsOptions& options, int64_t max, const std::vector<Row>& named,
-               const std::vector<Row>& counted, const std::vector<Row>& orders) {
-  const double eager_ms = named.back().measured.mean_step_ms;
-  if (options.json) {
-    print(to_text(json::object{{"strategies", table_json(named, eager_ms)},
-                               {"by_number", table_json(counted, eager_ms)},
-                               {"orders", table_json(orders, eager_ms)},
-                               {"replays", options.replays}}) +
-          "\n");
-    return;
+class Measuring {
+ public:
+  explicit Measuring(const GraphsOptions& options)
+      : options_(options),
+        source_(open_source(options.settings)),
+        load_(graphs_load_options(options)) {
+    load_.limits.max_seq_len = options.settings.max_seq_len.value_or(0);
   }
-  print(fmt::format(
-      "decode ladders up to {} sequences, {}\n{}\n{}\n{}\n{}\n"
-      "  memory predicted: recordings x {:.0f} kB + nodes x {:.1f} kB; padding: every size from 1 "
-      "to {} once; mean step: of "
-      "{} sizes between;\n  speed-up: over no recordings, where every size runs unpadded\n",
-      max, options.common.model.empty() ? "stories" : options.common.model,
-      table_text(named, eager_ms), table_text(counted, eager_ms), orders_text(orders),
-      plan_text(orders.front(), options.replays), runtime::kBytesPerExecutable / 1e3,
-      runtime::kBytesPerNode / 1e3, max, sample_sizes(max).size()));
+  [[nodiscard]] const runtime::Limits& limits() const { return load_.limits; }
+
+  [[nodiscard]] Rows all(const std::vector<measure::Strategy>& list, int64_t replays = 0) const {
+    Rows rows;
+    for (const measure::Strategy& strategy : list) {
+      const auto open = [&] { return open_device(options_.settings); };
+      rows.rows.push_back({strategy, measure::measure(open, source_, load_, strategy, replays)});
+      if (!strategy.records) rows.eager_ms = rows.rows.back().measured.mean_step_ms;
+    }
+    return rows;
+  }
+  // What a flag names, beside no recordings.
+  [[nodiscard]] Rows named(measure::LadderOf of, const char* flag, const std::string& name) const {
+    const int64_t max = largest(limits(), of);
+    Rows rows = all({{name, of, parse_ladder(flag, name, max)}}, options_.replays);
+    rows.eager_ms = all({without_recordings(of, max)}).eager_ms;
+    return rows;
+  }
+  [[nodiscard]] Orders in_orders(measure::LadderOf of) const {
+    Orders measured{all(orders(of, largest(limits(), of)), options_.replays), {}};
+    engine::LoadOptions load = load_;
+    load.limits.max_seq_len = std::max(load.limits.max_seq_len, load.page_size);
+    for (const Row& row : measured.rows.rows)
+      measured.apart.push_back(arenas_apart(source_.config, load, row.strategy));
+    return measured;
+  }
+
+ private:
+  const GraphsOptions& options_;
+  engine::ModelSource source_;
+  engine::LoadOptions load_;
+};
+
+// What --decode-ladder and --token-ladder name, alone.
+void measure_named(const GraphsOptions& options, const Measuring& measuring) {
+  json::object out{{"replays", options.replays}};
+  std::string text;
+  const auto add = [&](measure::LadderOf of, const char* flag, const std::string& name,
+                       const char* key, const char* what) {
+    if (name.empty()) return;
+    const Rows rows = measuring.named(of, flag, name);
+    out[key] = table_json(rows);
+    text += table_text(what, rows) + "\n" + plan_text(rows.rows.front(), options.replays);
+  };
+  add(measure::LadderOf::kSequences, "--decode-ladder", options.settings.decode_ladder,
+      "strategies", "decode ladder");
+  add(measure::LadderOf::kTokens, "--token-ladder", options.settings.token_ladder,
+      "token_strategies", "token ladder");
+  print(options.json ? json::to_text(out) + "\n" : text + "\n" + legend_text(measuring.limits()));
 }
 
 }  // namespace
 
 void measure_graphs(const GraphsOptions& options) {
-  const engine::ModelSource source = open_source(options.common);
-  engine::LoadOptions load = graphs_load_options(options);
-  const int64_t max = load.limits.max_batch_size;
-  load.limits.max_seq_len =
-      std::min(longest_sequence(source.config),
-               std::max(kTokensOfASequence, options.common.max_seq_len.value_or(0)));
-  const auto measure_one = [&](const Strategy& strategy, int64_t replays) {
-    return Row{strategy.name, measure(options.common, source, load, strategy, replays)};
-  };
-  const auto measure_all = [&](const std::vector<Strategy>& list, int64_t replays) {
-    std::vector<Row> rows(list.size());
-    std::transform(list.begin(), list.end(), rows.begin(),
-                   [&](const Strategy& strategy) { return measure_one(strategy, replays); });
-    return rows;
-  };
-  if (!options.common.decode_ladder.empty()) {
-    const std::string& name = options.common.decode_ladder;
-    const Row row =
-        measure_one({name, parse_ladder("--decode-ladder", name, max)}, options.replays);
-    const Row eager = measure_one(without_recordings(max), 0);
-    return print_ladder(options, row, eager.measured.mean_step_ms);
+  const Measuring measuring(options);
+  if (!options.settings.decode_ladder.empty() || !options.settings.token_ladder.empty())
+    return measure_named(options, measuring);
+  const runtime::Limits& limits = measuring.limits();
+  const Rows named =
+      measuring.all(strategies(measure::LadderOf::kSequences, limits.max_batch_size));
+  Rows counted = measuring.all(by_number(limits.max_batch_size));
+  Orders decode = measuring.in_orders(measure::LadderOf::kSequences);
+  const Rows tokens = measuring.all(strategies(measure::LadderOf::kTokens, limits.max_num_tokens));
+  Orders mixed = measuring.in_orders(measure::LadderOf::kTokens);
+  counted.eager_ms = decode.rows.eager_ms = named.eager_ms;
+  mixed.rows.eager_ms = tokens.eager_ms;
+  if (options.json) {
+    print(json::to_text(json::object{{"strategies", table_json(named)},
+                                     {"by_number", table_json(counted)},
+                                     {"orders", orders_json(decode)},
+                                     {"token_strategies", table_json(tokens)},
+                                     {"token_orders", orders_json(mixed)},
+                                     {"replays", options.replays}}) +
+          "\n");
+    return;
   }
-  const runtime::Ladder vllm = runtime::Ladder::named_or_list("vllm", max);
-  const std::vector<Row> named = measure_all(strategies(max), 0);
-  const std::vector<Row> counted = measure_all(by_number(max), 0);
-  const std::vector<Row> orders =
-      measure_all({{"vllm, largest first", vllm},
-                   {"vllm, smallest first", vllm, runtime::Graphs::kFullDecodeOnly,
-                    runtime::RecordOrder::kAscending},
-                   {"one size", runtime::Ladder({max})}},
-                  options.replays);
-  print_all(options, max, named, counted, orders);
+  print(fmt::format(
+      "{}: decode ladders up to {} sequences, token ladders up to {} tokens\n"
+      "{}\n{}\n{}\n{}\n{}\n{}\n{}",
+      model_text(options.settings), limits.max_batch_size, limits.max_num_tokens,
+      table_text("decode ladder", named), table_text("decode ladder", counted),
+      table_text("token ladder", tokens), orders_text("decode ladder, recorded", decode),
+      orders_text("token ladder, recorded", mixed),
+      plan_text(decode.rows.rows.front(), options.replays), legend_text(limits)));
 }
 
 }  // namespace encore::cli

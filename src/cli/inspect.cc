@@ -6,16 +6,16 @@
 #include <string>
 #include <vector>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "cli/inspect_bucket.h"
+#include "base/json.h"
+#include "base/table.h"
+#include "cli/command.h"
 #include "cli/open.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
+#include "diagnose/bucket_text.h"
 #include "ir/text.h"
 #include "passes/pipeline.h"
 
@@ -29,7 +29,7 @@ constexpr const char* kFooter =
 Only --bucket and --mixed open a device; no weights are read by any of them.)";
 
 struct Options {
-  CommonOptions common;
+  config::Settings settings;
   std::string after;
   bool dot = false;
   bool segments = false;
@@ -48,7 +48,7 @@ struct Inspected {
   std::string after;
 };
 
-void check_pass(const std::string& wanted, const std::vector<std::string>& disabled) {
+void check_pass(const std::string& wanted) {
   std::string names(kTrace);
   bool found = wanted == kTrace;
   for (const passes::Pass& pass : passes::all()) {
@@ -56,21 +56,18 @@ void check_pass(const std::string& wanted, const std::vector<std::string>& disab
     found = found || pass.name == wanted;
   }
   if (!found) fail(ErrorKind::kUsage, "--after {}: no such pass; there are {}", wanted, names);
-  if (std::find(disabled.begin(), disabled.end(), wanted) != disabled.end()) {
-    fail(ErrorKind::kUsage, "--after {}: the pass is switched off", wanted);
-  }
 }
 
 Inspected compile(const Options& options) {
-  if (!options.after.empty()) check_pass(options.after, options.common.disabled_passes);
-  const model::ModelConfig config = open_source(options.common).config;
-  engine::LoadOptions load = load_options(options.common);
-  load.limits.max_batch_size = options.common.max_batch_size.value_or(
+  if (!options.after.empty()) check_pass(options.after);
+  const model::ModelConfig config = open_source(options.settings).config;
+  engine::LoadOptions load = load_options(options.settings);
+  load.limits.max_batch_size = options.settings.max_batch_size.value_or(
       std::max(load.limits.max_batch_size, options.bucket.value_or(1)));
-  load.limits.max_num_tokens = options.common.max_num_tokens.value_or(std::max(
+  load.limits.max_num_tokens = options.settings.max_num_tokens.value_or(std::max(
       {load.limits.max_num_tokens, load.limits.max_batch_size, options.mixed.value_or(1)}));
-  load.limits.max_seq_len = options.common.max_seq_len.value_or(
-      std::min(load.limits.max_seq_len, longest_sequence(config)));
+  load.limits.max_seq_len = options.settings.max_seq_len.value_or(
+      std::min(load.limits.max_seq_len, model::longest_sequence(config)));
   if (options.bucket.value_or(1) > load.limits.max_batch_size ||
       options.mixed.value_or(1) > load.limits.max_num_tokens) {
     fail(ErrorKind::kUsage,
@@ -85,6 +82,8 @@ Inspected compile(const Options& options) {
   };
   passes::Compiled compiled =
       engine::compile_model(config, load, (kv_tokens + load.page_size - 1) / load.page_size, dump);
+  if (!options.after.empty() && after.empty())
+    fail(ErrorKind::kUsage, "--after {}: the pass is switched off", options.after);
   return {config, load, std::move(compiled), std::move(after)};
 }
 
@@ -92,15 +91,17 @@ struct OpCount {
   int nodes = 0;
   ir::Capture capture = ir::Capture::kAlways;
   bool is_view = false;
+  bool is_split = false;  // --split-at
 };
 
-std::map<std::string, OpCount> count_ops(const ir::Graph& graph) {
+std::map<std::string, OpCount> count_ops(const passes::Program& program) {
   std::map<std::string, OpCount> ops;
-  for (const ir::Node& node : graph.nodes()) {
+  for (const ir::Node& node : program.graph.nodes()) {
     OpCount& count = ops[node.op->name];
     ++count.nodes;
     count.capture = node.op->capture;
     count.is_view = node.op->is_view;
+    count.is_split = program.split_ops.contains(node.op->name);
   }
   return ops;
 }
@@ -109,7 +110,7 @@ std::string why(const OpCount& op) {
   if (op.is_view) return "launches nothing";
   switch (op.capture) {
     case ir::Capture::kAlways:
-      return "";
+      return op.is_split ? "pieces leave out what the program is split at" : "";
     case ir::Capture::kUniform:
       return "a mixed step's launch depends on how its tokens are dealt";
     case ir::Capture::kNever:
@@ -148,15 +149,12 @@ std::string overview(const Inspected& inspected) {
   const passes::Program& program = inspected.compiled.program;
   Table pass_table({"pass", "ms", "nodes before", "after", "what"});
   for (const passes::PassReport& report : inspected.compiled.reports) {
-    const auto all = passes::all();
-    const auto pass = std::find_if(all.begin(), all.end(),
-                                   [&](const auto& row) { return row.name == report.name; });
     pass_table.add({report.name, fmt::format("{:.2f}", report.milliseconds),
                     std::to_string(report.nodes_before), std::to_string(report.nodes_after),
-                    std::string(pass->what)});
+                    report.what});
   }
   Table op_table({"op", "nodes", "recordable in", "why not always"});
-  for (const auto& [name, op] : count_ops(program.graph)) {
+  for (const auto& [name, op] : count_ops(program)) {
     op_table.add(
         {name, std::to_string(op.nodes), op.is_view ? "-" : recorded(op.capture), why(op)});
   }
@@ -180,7 +178,7 @@ json::object overview_json(const Inspected& inspected) {
                                      {"nodes_after", report.nodes_after}});
   }
   json::array op_rows;
-  for (const auto& [name, op] : count_ops(program.graph)) {
+  for (const auto& [name, op] : count_ops(program)) {
     op_rows.push_back(json::object{{"op", name},
                                    {"nodes", op.nodes},
                                    {"recordable", op.is_view ? "-" : recorded(op.capture)},
@@ -214,7 +212,7 @@ void inspect(Options options) {
     options.after = passes::all().back().name;
   const Inspected inspected = compile(options);
   const passes::Program& program = inspected.compiled.program;
-  if (options.json) return print(to_text(overview_json(inspected)) + "\n");
+  if (options.json) return print(json::to_text(overview_json(inspected)) + "\n");
 
   std::string text = inspected.after;
   if (options.segments) text += passes::print_segments(program);
@@ -223,18 +221,16 @@ void inspect(Options options) {
     text += fmt::format("{} bytes saved\n", program.arena.unshared_bytes - program.arena.bytes);
   }
   if (options.bucket || options.mixed) {
-    const std::unique_ptr<Device> device = open_device(options.common);
-    const bool is_persistent = inspected.load.persistent == runtime::Persistent::kOn;
+    const std::unique_ptr<Device> device = open_device(options.settings);
     if (options.bucket) {
       const StepShape step{{*options.bucket, *options.bucket}, 1, 1, 0};
-      text += !options.recording ? bucket_text(program, *device, step, is_persistent)
-              : options.dot      ? recording_dot(program, *device, step, is_persistent)
-                                 : recording_text(program, *device, step, is_persistent);
+      text += !options.recording ? diagnose::bucket_text(program, *device, step)
+              : options.dot      ? diagnose::recording_dot(program, *device, step)
+                                 : diagnose::recording_text(program, *device, step);
     }
     if (options.mixed) {
-      text += bucket_text(program, *device,
-                          {{*options.mixed, inspected.load.limits.max_batch_size}, 0, 0, 0},
-                          is_persistent);
+      text += diagnose::bucket_text(
+          program, *device, {{*options.mixed, inspected.load.limits.max_batch_size}, 0, 0, 0});
     }
   }
   print(text.empty() ? overview(inspected) : text);
@@ -242,11 +238,10 @@ void inspect(Options options) {
 
 }  // namespace
 
-void add_inspect(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand(
+void add_inspect(Command& app) {
+  Command* verb = app.add_subcommand(
       "inspect", "What the compiler makes of a model: IR, segments, kernels, memory");
   auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
-  add_model_option(*verb, options->common);
   verb->add_option("--after", options->after,
                    "The IR after a pass, or `trace` for the IR before the first")
       ->type_name("PASS");
@@ -258,7 +253,7 @@ void add_inspect(CLI::App& app) {
   verb->add_option(
           "--bucket", options->bucket,
           "The lowered table of a decode step of that many sequences: node, kernel, operands")
-      ->check(CLI::Range(int64_t{1}, int64_t{4096}))
+      ->range(int64_t{1}, int64_t{4096})
       ->type_name("B");
   verb->add_flag(
       "--recording", options->recording,
@@ -267,20 +262,16 @@ void add_inspect(CLI::App& app) {
       "for, in Graphviz' language");
   verb->add_option("--mixed", options->mixed,
                    "The lowered table of a mixed step of that many tokens")
-      ->check(CLI::Range(int64_t{1}, int64_t{65536}))
+      ->range(int64_t{1}, int64_t{65536})
       ->type_name("T");
-  add_device_options(*verb, options->common);
-  add_persistent_option(*verb, options->common);
-  add_dtype_option(*verb, options->common);
-  add_size_options(*verb, options->common);
-  add_pass_options(*verb, options->common);
-  add_config_options(*verb, options->common.config);
   add_json_flag(*verb, options->json);
+  verb->group("Views: other looks at the program", {"--dot", "--recording", "--mixed", "--json"});
+  using config::Group;
+  take_options(*verb, options->settings,
+               {.groups = {Group::kModel, Group::kDevice, Group::kSizes, Group::kCompiler},
+                .but = {"free_gpu_memory_fraction", "memory_reserve"}});
   verb->footer(kFooter);
-  verb->callback([options, verb] {
-    apply_config(*verb, options->common.config);
-    inspect(*options);
-  });
+  verb->callback([options] { inspect(*options); });
 }
 
 }  // namespace encore::cli

@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/json.h"
+#include "base/table.h"
+#include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
 #include "cli/output.h"
@@ -40,7 +40,8 @@ constexpr const char* kLesson = R"(What it does:
 
   Each correct form is also timed alone: one handoff (half of a round trip: four words and a flag
   or an arrival at an mbarrier there, a bare one back; bulk_copy and st_async bring 512 bytes), a
-  batch of four claims (work_queue), one critical section of four contenders (lock). `order` is
+  batch of four claims (work_queue), one exchange of two threads' buffers (exchange), one look
+  (same_address), one critical section of four contenders (lock). `order` is
   what remains after subtracting the same without any order.
 
 Scopes: block (warps of a block, through shared and global memory), cluster (its blocks, through
@@ -139,7 +140,7 @@ void list(const std::vector<const Form*>& forms, bool as_json) {
                     form->is_correct() ? "" : fmt::format(", a broken {}", form->twin_of), indent,
                     form->ptx, indent, form->teaches, form->section);
   }
-  if (as_json) return print(to_text(rows) + "\n");
+  if (as_json) return print(json::to_text(rows) + "\n");
   print(text.substr(1) + "\nIn brackets: the section of PTX ISA's Memory Consistency Model.\n");
 }
 
@@ -222,12 +223,12 @@ void print_json(const litmus::Suite& suite, const std::vector<Result>& results,
   json::array rows;
   for (const Result& result : results)
     rows.push_back(result_json(result));
-  print(to_text(json::object{{"chip", suite.chip()},
-                             {"forms", std::move(rows)},
-                             {"correct", summary.correct},
-                             {"violated", summary.violated},
-                             {"twins", summary.twins},
-                             {"caught", summary.caught}}) +
+  print(json::to_text(json::object{{"chip", suite.chip()},
+                                   {"forms", std::move(rows)},
+                                   {"correct", summary.correct},
+                                   {"violated", summary.violated},
+                                   {"twins", summary.twins},
+                                   {"caught", summary.caught}}) +
         "\n");
 }
 
@@ -268,21 +269,21 @@ void run(const Options& options) {
 
 }  // namespace
 
-void add_litmus(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand(
+void add_litmus(Command& app) {
+  Command* verb = app.add_subcommand(
       "litmus", "The GPU's memory model in practice: correct handoffs beside their broken twins");
   auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
   verb->add_option("--form", options->forms, "Only this form or twin; may be repeated")
       ->type_name("NAME");
   verb->add_option("--scope", options->scope, "Only this scope: block, cluster, device, system")
-      ->check(CLI::IsMember({"block", "cluster", "device", "system"}))
+      ->one_of({"block", "cluster", "device", "system"})
       ->type_name("SCOPE");
   verb->add_option("--rounds", options->rounds, "Rounds of each form at least, 1 to 1e12")
-      ->check(CLI::Range(1.0, 1e12))
+      ->range(1.0, 1e12)
       ->capture_default_str();
   verb->add_option("--seconds", options->seconds,
                    "No further rounds of a form after so long, 0 to 86400")
-      ->check(CLI::Range(0.0, 86400.0))
+      ->range(0.0, 86400.0)
       ->capture_default_str();
   verb->add_flag("--list", options->list, "Only list forms and what each teaches");
   add_json_flag(*verb, options->json);

@@ -1,19 +1,20 @@
 // encore logits: the logits of every token of a prompt, as a NumPy file.
 #include <algorithm>
-#include <fstream>
+#include <list>
 #include <memory>
 #include <numeric>
 #include <span>
+#include <sstream>
 #include <string>
 #include <vector>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
+#include "backend/tuning.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/log.h"
+#include "cli/command.h"
 #include "cli/npy.h"
 #include "cli/open.h"
 #include "cli/verbs.h"
@@ -29,16 +30,29 @@ constexpr std::string_view kPlaceholder = "{}";
 constexpr const char* kFooter =
     R"(The file holds float32 [tokens, vocabulary]: row t has the logits of the token after ids 0 to t.
 With --ids-file, each line that is not empty is a prompt (1,2,3 or [1, 2, 3]), the model is loaded once, and
-{} in --out becomes the number of the prompt, from 0.)";
+{} in --out becomes the number of the prompt, from 0.
+
+With --decode all prompts run side by side as a server decodes, one token of each a step, in full recordings
+unless --graphs says otherwise. They end together: in each step every sequence has a length of its own, and
+the longest begins alone. Add --eager-steps forbid to be told of a size without a recording.)";
 
 struct Options {
-  CommonOptions common;
+  config::Settings settings;
   std::string ids;
   std::string ids_file;
   std::string out;
+  bool decode = false;
 };
 
 using Prompt = std::vector<int32_t>;
+
+std::string read_ids_file(const std::string& path) {
+  try {
+    return json::read_file(path);
+  } catch (const Error& error) {  // which blames a model
+    fail(ErrorKind::kUsage, "--ids-file {}", error.what());
+  }
+}
 
 std::vector<Prompt> read_prompts(const Options& options) {
   if (options.ids.empty() == options.ids_file.empty())
@@ -47,8 +61,7 @@ std::vector<Prompt> read_prompts(const Options& options) {
   if (!options.ids.empty()) {
     prompts.push_back(parse_ids(options.ids, "--ids"));
   } else {
-    std::ifstream file(options.ids_file);
-    if (!file) fail(ErrorKind::kUsage, "could not read {}", options.ids_file);
+    std::istringstream file(read_ids_file(options.ids_file));
     int64_t number = 1;
     for (std::string line; std::getline(file, line); ++number) {
       Prompt prompt = parse_ids(line, fmt::format("{}:{}", options.ids_file, number));
@@ -85,9 +98,9 @@ void run_step(engine::LoadedModel& model, const Prompt& prompt, int64_t first, i
   executor.begin({count, 1, count <= model.limits().max_q ? static_cast<int>(count) : 0});
   std::vector<int32_t> pages((first + count + model.page_size() - 1) / model.page_size());
   std::iota(pages.begin(), pages.end(), 0);
-  engine::InputWriter(executor.inputs(), model.page_size())
+  engine::InputWriter(executor, model.page_size())
       .add({std::span(prompt).subspan(first, count), first, pages, {}});
-  executor.launch({count, first + count});
+  executor.run({count, first + count});
 }
 
 void write_logits(engine::LoadedModel& model, const Prompt& prompt, const std::string& path) {
@@ -106,29 +119,99 @@ void write_logits(engine::LoadedModel& model, const Prompt& prompt, const std::s
   file.finish();
 }
 
-void logits(const Options& options) {
-  const std::vector<Prompt> prompts = read_prompts(options);
-  const engine::ModelSource source = open_source(options.common);
-  check_ids(prompts, source.config.vocab_size);
-  int64_t longest = 0;
-  for (const Prompt& prompt : prompts)
-    longest = std::max(longest, static_cast<int64_t>(prompt.size()));
+// One of the prompts that are decoded side by side.
+struct Decoding {
+  Decoding(const Prompt& prompt, int64_t first_step, const std::string& path, int64_t vocab_size)
+      : prompt(prompt),
+        first_step(first_step),
+        file(path, static_cast<int64_t>(prompt.size()), vocab_size) {}
 
-  engine::LoadOptions load = load_options(options.common);
-  load.logits = model::LogitsRows::kAll;
-  load.limits.max_batch_size = 1;
+  const Prompt& prompt;
+  int64_t first_step;  // in which its first token is fed
+  std::vector<int32_t> pages;
+  NpyWriter file;
+};
+
+void write_decoded(engine::LoadedModel& model, const std::vector<Prompt>& prompts, int64_t longest,
+                   const std::string& out) {
+  const int64_t vocab_size = model.config().vocab_size;
+  runtime::Executor& executor = model.executor();
+  std::list<Decoding> sequences;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const auto length = static_cast<int64_t>(prompts[i].size());
+    sequences.emplace_back(prompts[i], longest - length, path_of(out, i), vocab_size);
+  }
+  int32_t num_pages = 0;
+  std::vector<float> logits(prompts.size() * static_cast<size_t>(vocab_size));
+  for (int64_t step = 0; step < longest; ++step) {
+    std::vector<Decoding*> running;
+    for (Decoding& sequence : sequences)
+      if (sequence.first_step <= step) running.push_back(&sequence);
+    const auto batch = static_cast<int64_t>(running.size());
+    executor.begin({batch, batch, 1});
+    engine::InputWriter writer(executor, model.page_size());
+    for (Decoding* sequence : running) {
+      const int64_t position = step - sequence->first_step;
+      if (position % model.page_size() == 0) sequence->pages.push_back(num_pages++);
+      writer.add({.ids = std::span(sequence->prompt).subspan(position, 1),
+                  .first = position,
+                  .pages = sequence->pages,
+                  .max_len = longest + 1});
+    }
+    executor.run({1, step + 1});
+    const std::span<float> rows = std::span(logits).first(batch * vocab_size);
+    executor.read_output(1, rows.data(), static_cast<int64_t>(rows.size_bytes()));
+    for (int64_t row = 0; row < batch; ++row)
+      running[row]->file.write(rows.subspan(row * vocab_size, vocab_size));
+  }
+  for (Decoding& sequence : sequences)
+    sequence.file.finish();
+}
+
+void logits(Options options) {
+  const std::vector<Prompt> prompts = read_prompts(options);
+  const engine::ModelSource source = open_source(options.settings);
+  check_ids(prompts, source.config.vocab_size);
+  // Recording takes longer than one run.
+  if (!options.settings.graphs)
+    options.settings.graphs = options.decode ? runtime::Graphs::kFull : runtime::Graphs::kNone;
+  const auto num_prompts = static_cast<int64_t>(prompts.size());
+  int64_t longest = 0;
+  int64_t kv_tokens = 0;  // that are in the cache at once
+  std::vector<int64_t> lengths;
+  for (const Prompt& prompt : prompts) {
+    const auto length = static_cast<int64_t>(prompt.size());
+    const int64_t page = options.settings.load.page_size;
+    const int64_t kept = (length + page - 1) / page * page;
+    lengths.push_back(length);
+    longest = std::max(longest, length);
+    kv_tokens = options.decode ? kv_tokens + kept : std::max(kv_tokens, length);
+  }
+
+  engine::LoadOptions load = load_options(options.settings);
+  load.logits = options.decode ? model::LogitsRows::kLast : model::LogitsRows::kAll;
+  load.limits.max_batch_size = options.decode ? num_prompts : 1;
   load.limits.max_num_tokens =
-      options.common.max_num_tokens.value_or(std::min(longest, kDefaultMaxNumTokens));
-  load.limits.max_seq_len = sequence_limit(options.common, source.config, longest);
-  if (load.kv_tokens && *load.kv_tokens < longest) {
-    fail(ErrorKind::kUsage, "a prompt of {} tokens does not fit --kv-tokens {}: raise it", longest,
+      options.decode
+          ? num_prompts
+          : options.settings.max_num_tokens.value_or(std::min(longest, kDefaultMaxNumTokens));
+  load.limits.max_seq_len = sequence_limit(options.settings, source.config, longest);
+  if (!options.decode) load.tokens = prompt_sizes(lengths, load.limits.max_num_tokens);
+  if (load.kv_tokens && *load.kv_tokens < kv_tokens) {
+    fail(ErrorKind::kUsage, "{} tokens do not fit --kv-tokens {}: raise it", kv_tokens,
          *load.kv_tokens);
   }
-  load.kv_tokens = longest;
+  load.kv_tokens = kv_tokens;
 
-  const std::unique_ptr<Device> device = open_device(options.common);
-  engine::LoadedModel model(*device, source, load);
-  log_start_up(model, *device);
+  const std::unique_ptr<Device> device = open_device(options.settings);
+  const auto loaded = open_model(*device, source, load, options.settings);
+  engine::LoadedModel& model = *loaded;
+  const Tuner::Phase tuning(device->tuner());  // for sizes that only come up now
+  if (options.decode) {
+    write_decoded(model, prompts, longest, options.out);
+    return log::info("{}: float32 [tokens, {}] of {} prompts", options.out,
+                     source.config.vocab_size, prompts.size());
+  }
   for (size_t i = 0; i < prompts.size(); ++i) {
     const std::string path = path_of(options.out, i);
     write_logits(model, prompts[i], path);
@@ -138,27 +221,24 @@ void logits(const Options& options) {
 
 }  // namespace
 
-void add_logits(CLI::App& app) {
-  CLI::App* verb =
+void add_logits(Command& app) {
+  Command* verb =
       app.add_subcommand("logits", "Logits of every token of a prompt, as a NumPy file");
   auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
-  options->common.graphs = "none";             // recording takes longer than one walk
-  add_model_option(*verb, options->common);
   verb->add_option("--ids", options->ids, "The prompt as token ids: 1,2,3")->type_name("IDS");
   verb->add_option("--ids-file", options->ids_file, "A file with a prompt a line")
       ->type_name("FILE");
   verb->add_option("--out", options->out, "The .npy file to write")->type_name("FILE")->required();
-  add_device_options(*verb, options->common);
-  add_graphs_option(*verb, options->common);
-  add_dtype_option(*verb, options->common);
-  add_size_options(*verb, options->common);
-  add_pass_options(*verb, options->common);
-  add_config_options(*verb, options->common.config);
+  verb->add_flag("--decode", options->decode,
+                 "Feed the ids one a step, all prompts side by side, as decode steps");
+  using config::Group;
+  // One sequence at a time, and KV for the longest.
+  take_options(
+      *verb, options->settings,
+      {.groups = {Group::kModel, Group::kDevice, Group::kGraphs, Group::kSizes, Group::kCompiler},
+       .but = {"max_batch_size", "free_gpu_memory_fraction", "memory_reserve"}});
   verb->footer(kFooter);
-  verb->callback([options, verb] {
-    apply_config(*verb, options->common.config);
-    logits(*options);
-  });
+  verb->callback([options] { logits(*options); });
 }
 
 }  // namespace encore::cli

@@ -33,11 +33,21 @@ std::string header(int64_t num_rows, int64_t num_columns) {
   return std::string(prefix, sizeof prefix) + text;
 }
 
+// Where the file grows: beside `path`, unless that is something to write into: a device, a FIFO, a
+// link.
+std::string partial_path(const std::string& path) {
+  std::error_code ignored;
+  const auto type = std::filesystem::symlink_status(path, ignored).type();
+  const bool is_replaced =
+      type == std::filesystem::file_type::regular || type == std::filesystem::file_type::not_found;
+  return is_replaced ? path + ".partial" : path;
+}
+
 }  // namespace
 
 NpyWriter::NpyWriter(std::string path, int64_t num_rows, int64_t num_columns)
     : path_(std::move(path)),
-      partial_path_(path_ + ".partial"),
+      partial_path_(partial_path(path_)),
       values_left_(num_rows * num_columns),
       file_(std::fopen(partial_path_.c_str(), "wb")) {
   if (!file_) fail_to_write();
@@ -48,6 +58,7 @@ NpyWriter::NpyWriter(std::string path, int64_t num_rows, int64_t num_columns)
 NpyWriter::~NpyWriter() {
   if (!file_) return;
   file_.reset();
+  if (partial_path_ == path_) return;
   std::error_code ignored;
   std::filesystem::remove(partial_path_, ignored);
 }
@@ -64,7 +75,8 @@ void NpyWriter::write(std::span<const float> values) {
 
 void NpyWriter::finish() {
   ENCORE_CHECK(values_left_ == 0, "{} numbers not written", values_left_);
-  if (std::fclose(file_.release()) != 0 || std::rename(partial_path_.c_str(), path_.c_str()) != 0)
+  if (std::fclose(file_.release()) != 0) fail_to_write();
+  if (partial_path_ != path_ && std::rename(partial_path_.c_str(), path_.c_str()) != 0)
     fail_to_write();
 }
 

@@ -6,10 +6,12 @@
 
 #include "backend/tuning.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/log.h"
+#include "base/table.h"
 #include "cli/output.h"
-#include "cli/report.h"
 #include "cli/verbs.h"
+#include "measure/report.h"
 
 namespace encore::cli {
 namespace {
@@ -20,6 +22,7 @@ constexpr double kSlowMs = 3000;
 namespace fs = std::filesystem;
 
 constexpr std::string_view kBundledModel = "stories";
+constexpr std::string_view kBundledDraft = "stories-draft";
 
 bool is_model(const fs::path& path) {
   std::error_code ignored;
@@ -39,6 +42,35 @@ std::optional<fs::path> find_bundled(const std::string& name) {
   return std::nullopt;
 }
 
+void log_start_up(engine::LoadedModel& model, Device& device) {
+  const runtime::MemoryPlan plan = model.memory_plan();
+  log::info("{} on {}: weights {}, KV {} for {} tokens; ready in {:.2f} s",
+            model.config().model_type, device.info().name, bytes_text(plan.weights),
+            bytes_text(plan.kv), model.num_pages() * model.page_size(), model.load_seconds());
+  for (const std::string_view reason : model.slow_reasons())
+    log::warning("decode steps are slow: {}", reason);
+  log::debug("arena {}; {}", bytes_text(plan.arena),
+             measure::recordings_text(model.recording_stats()));
+  const TuningStats tuning = device.tuner().stats();
+  if (tuning.cached + tuning.measured > 0) log::debug("{}", to_text(tuning));
+  if (plan.context > 0) {
+    log::debug("memory: {} of recordings and {} in all by plan, {} by the driver's count",
+               bytes_text(plan.recordings), bytes_text(plan.total()),
+               bytes_text(device.used_bytes().value_or(0)));
+  }
+  const runtime::RecordingStats& stats = model.recording_stats();
+  if (stats.lower_ms + stats.warm_up_ms > kSlowMs) {
+    log::info(
+        "choosing and warming up kernels took long: a second start takes what the first one "
+        "measured from the tuning cache (`encore doctor` shows it)");
+  }
+  if (stats.full.ms() + stats.pieces.ms() > kSlowMs) {
+    log::info(
+        "recording took long: `encore tune LOG --budget K` finds the K sizes that pad a "
+        "workload least, and --decode-ladder lru:N records decode steps when they come");
+  }
+}
+
 }  // namespace
 
 fs::path model_directory(const std::string& name) {
@@ -48,11 +80,12 @@ fs::path model_directory(const std::string& name) {
   if (wanted.find('/') == std::string::npos) {
     if (auto bundled = find_bundled(wanted)) return *bundled;
   }
-  if (name.empty()) {
+  if (wanted == kBundledModel || wanted == kBundledDraft) {
     fail(ErrorKind::kUsage,
-         "the bundled model is neither in ../share/encore/models nor in models/ above the "
-         "executable; "
-         "name one with --model");
+         "the bundled model '{}' is not beside this executable: in Encore's source tree, `cmake "
+         "--install build/PRESET --prefix DIR` installs both; or give --model the directory of a "
+         "Hugging Face checkpoint, or synthetic:llama-3.1-8b for random weights",
+         wanted);
   }
   if (fs::exists(name, ignored)) {
     fail(ErrorKind::kUsage, "--model {}: give the checkpoint's directory, not a file in it", name);
@@ -76,23 +109,29 @@ std::optional<fs::path> tuning_directory(const std::string& option) {
   return std::nullopt;
 }
 
-std::unique_ptr<Device> open_device(const CommonOptions& options) {
-  if (options.device != "cpu") {
+std::unique_ptr<Device> open_device(const config::Settings& settings) {
+  if (settings.verbose) log::set_level(log::Level::kDebug);
+  if (settings.device != "cpu") {
     try {
-      auto device = create_cuda_device();
-      device->tuner().configure({parse_tune(options.tune), tuning_directory(options.tuning_cache)});
+      const size_t colon = settings.device.find(':');
+      std::optional<int> ordinal;
+      if (colon != std::string::npos) ordinal = std::stoi(settings.device.substr(colon + 1));
+      auto device = create_cuda_device(ordinal);
+      const DeviceInfo info = device->info();
+      if (!ordinal && !info.choice.empty()) log::info("running on {}, {}", info.choice, info.name);
+      device->tuner().configure({settings.tune, tuning_directory(settings.tuning_cache)});
       return device;
     } catch (const Error& error) {
-      if (options.device == "cuda") throw;
+      if (settings.device != "auto") throw;
       log::info("running on the CPU: {}", error.what());
     }
   }
-  return create_cpu_device({.num_threads = options.threads});
+  return create_cpu_device({.num_threads = settings.threads});
 }
 
-engine::ModelSource open_source(const CommonOptions& options) {
-  if (options.model.rfind("synthetic:", 0) == 0) return engine::find_model(options.model);
-  return engine::find_model(model_directory(options.model).string());
+engine::ModelSource open_source(const config::Settings& settings) {
+  if (settings.model.rfind("synthetic:", 0) == 0) return engine::find_model(settings.model);
+  return engine::find_model(model_directory(settings.model).string());
 }
 
 std::optional<text::Tokenizer> open_tokenizer(const engine::ModelSource& source) {
@@ -102,51 +141,39 @@ std::optional<text::Tokenizer> open_tokenizer(const engine::ModelSource& source)
   return text::Tokenizer::load(*source.checkpoint);
 }
 
-int64_t longest_sequence(const model::ModelConfig& config) {
-  return std::min(config.max_position_embeddings,
-                  config.sliding_window.value_or(config.max_position_embeddings));
-}
-
-int64_t sequence_limit(const CommonOptions& options, const model::ModelConfig& config,
+int64_t sequence_limit(const config::Settings& settings, const model::ModelConfig& config,
                        int64_t needed) {
-  const int64_t longest = longest_sequence(config);
+  const int64_t longest = model::longest_sequence(config);
   if (needed > longest) {
     fail(ErrorKind::kUsage,
          "a sequence of {} tokens: the model takes at most {}; shorten the prompt or generate less",
          needed, longest);
   }
-  if (options.max_seq_len && needed > *options.max_seq_len) {
+  if (settings.max_seq_len && needed > *settings.max_seq_len) {
     fail(ErrorKind::kUsage,
          "a sequence of {} tokens is more than --max-seq-len {}: raise it, to at most {}", needed,
-         *options.max_seq_len, longest);
+         *settings.max_seq_len, longest);
   }
-  return options.max_seq_len.value_or(needed);
+  return settings.max_seq_len.value_or(needed);
 }
 
-void log_start_up(engine::LoadedModel& model, Device& device) {
-  const runtime::MemoryPlan plan = model.memory_plan();
-  log::info("{} on {}: weights {}, KV {} for {} tokens, arena {}; {}; ready in {:.2f} s",
-            model.config().model_type, device.info().name, bytes_text(plan.weights),
-            bytes_text(plan.states), model.num_pages() * model.page_size(), bytes_text(plan.arena),
-            recordings_text(model.recording_stats()), model.load_seconds());
-  const TuningStats tuning = device.tuner().stats();
-  if (tuning.cached + tuning.measured > 0) log::info("{}", to_text(tuning));
-  if (plan.context > 0) {
-    log::info("memory: {} of recordings and {} in all by plan, {} by the driver's count",
-              bytes_text(plan.recordings), bytes_text(plan.total()),
-              bytes_text(device.used_bytes().value_or(0)));
+runtime::Ladder prompt_sizes(std::span<const int64_t> lengths, int64_t most) {
+  const runtime::Ladder ladder = runtime::Ladder::tokens(most);
+  std::vector<int64_t> sizes;
+  for (const int64_t length : lengths) {
+    sizes.push_back(*ladder.bucket(std::min(length, most)));
+    const int64_t rest = length % most;
+    if (length > most && rest > 0) sizes.push_back(*ladder.bucket(rest));
   }
-  const runtime::RecordingStats& stats = model.recording_stats();
-  if (stats.lower_ms + stats.warm_up_ms > kSlowMs) {
-    log::info(
-        "choosing and warming up kernels took long: a second start takes what the first one "
-        "measured from the tuning cache (`encore doctor` shows it)");
-  }
-  if (stats.full.ms() + stats.pieces.ms() > kSlowMs) {
-    log::info(
-        "recording took long: `encore tune LOG --budget K` finds the K sizes that pad a "
-        "workload least, and --decode-ladder lru:N records decode steps when they come");
-  }
+  return runtime::Ladder(std::move(sizes));
+}
+
+std::unique_ptr<engine::LoadedModel> open_model(Device& device, const engine::ModelSource& source,
+                                                const engine::LoadOptions& load,
+                                                const config::Settings& settings) {
+  auto model = diagnose::load_model(device, source, load, settings.debug);
+  log_start_up(*model, device);
+  return model;
 }
 
 }  // namespace encore::cli

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "backend/device.h"
@@ -21,26 +22,29 @@ std::optional<std::filesystem::path> tuning_directory(const std::string& option)
 // The device that --device names, its tuner set up as --tune and --tuning-cache say. For auto
 // without a usable GPU, the CPU and a line on stderr that says why. Errors: kDevice for cuda when
 // there is none, with the remedy.
-std::unique_ptr<Device> open_device(const CommonOptions& options);
+std::unique_ptr<Device> open_device(const config::Settings& settings);
 
 // The checkpoint or synthetic model that --model names.
 // Errors: kUsage when there is none of that name; kModel.
-engine::ModelSource open_source(const CommonOptions& options);
+engine::ModelSource open_source(const config::Settings& settings);
 
 // The tokenizer beside a checkpoint; nothing for synthetic models and directories without
 // tokenizer.json. Errors: those of Tokenizer::load.
 std::optional<text::Tokenizer> open_tokenizer(const engine::ModelSource& source);
 
-// Tokens that one sequence of the model may have: its positions, or its sliding window where that
-// is less.
-int64_t longest_sequence(const model::ModelConfig& config);
-
 // --max-seq-len when it was given, else `needed`. Errors: kUsage, with the remedy, when `needed`
 // does not fit.
-int64_t sequence_limit(const CommonOptions& options, const model::ModelConfig& config,
+int64_t sequence_limit(const config::Settings& settings, const model::ModelConfig& config,
                        int64_t needed);
 
-// One line on stderr: what was loaded, in how much memory, with how many recordings.
-void log_start_up(engine::LoadedModel& model, Device& device);
+// The sizes of the default token ladder that prompts of those lengths pass through, in chunks of at
+// most `most`: what a start prepares when it serves them alone.
+runtime::Ladder prompt_sizes(std::span<const int64_t> lengths, int64_t most);
+
+// Loads the model, and says in a line on stderr what was loaded, where, in how much memory and time;
+// --verbose says more. Errors: those of diagnose::load_model.
+std::unique_ptr<engine::LoadedModel> open_model(Device& device, const engine::ModelSource& source,
+                                                const engine::LoadOptions& load,
+                                                const config::Settings& settings);
 
 }  // namespace encore::cli

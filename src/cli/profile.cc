@@ -1,21 +1,21 @@
 // encore profile: where a step's time goes, in every mode side by side.
-#include "cli/profile.h"
+#include "measure/profile.h"
 
 #include <algorithm>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/statistics.h"
 #include "cli/bench.h"
-#include "cli/decoding.h"
-#include "cli/floor.h"
+#include "cli/command.h"
 #include "cli/open.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
+#include "measure/decoding.h"
+#include "measure/floor.h"
+#include "measure/timing.h"
 
 namespace encore::cli {
 namespace {
@@ -23,7 +23,9 @@ namespace {
 constexpr int64_t kWarmUpTokens = 8;
 
 constexpr const char* kFooter =
-    R"(BATCH distinct random prompts of CONTEXT tokens decode, greedily. Timed by the host's clock: `step`, as users see it.
+    R"(BATCH distinct random prompts of CONTEXT tokens decode, greedily; with --step mixed or prompt, one step with a prompt
+in it, again and again, each enqueued before the host waits for the one before it: its `gaps` are the bubbles that
+launching attention between pieces leaves. Timed by the host's clock: `step`, as users see it.
 By events: `device`, from the device's coming to a step until its end. Then as many steps again are traced, kernel by
 kernel, which slows the host and the launch of a recording: what stands right of `traced` adds up to it. `kernels` is
 the time in which a kernel ran, `sampling` the part of it that chooses tokens, `gaps` between a step's work, `idle` from
@@ -31,56 +33,145 @@ a step's last work to the next step's first. `overhead` is the share of an untra
 A kernel's own time is that since all before it had ended: kernels launched early (programmatic launch) wait beside
 their predecessor, and that time is their predecessor's.
 The floor is what the ops must move over what this device reads at best, measured in the same run, or compute over
-what it computes at best, op by op. Without CUPTI (./dev setup fetches it) a GPU's kernels are not traced.)";
+what it computes at best, op by op. The CPU computes within the host's calls: its `enqueue` and `cpu` have the kernels in
+them, its calls and `rest` do not. Without CUPTI (./dev setup fetches it) a GPU's kernels are not traced.)";
+
+constexpr int64_t kDefaultPromptTokens = 512;
 
 struct Options {
   BenchOptions bench;
+  std::string step = "decode";
+  std::optional<int64_t> prompt_tokens;
   std::optional<int64_t> steps;
   std::string html;
 };
 
-DecodingOptions decoding_options(const Options& options, int64_t steps) {
-  DecodingOptions decoding;
+// What each sequence of the step has and takes.
+struct ProfiledStep {
+  int64_t sequences = 0;  // that decode
+  int64_t context = 0;
+  int64_t prompt_tokens = 0;  // 0: no prompt
+
+  [[nodiscard]] ir::Sizes sizes() const {
+    return {sequences + prompt_tokens, sequences + (prompt_tokens > 0 ? 1 : 0)};
+  }
+  [[nodiscard]] measure::KvWork kv_work() const {
+    return measure::KvWork::decode(sequences * (context + 1)) +
+           measure::KvWork::of(0, prompt_tokens);
+  }
+  [[nodiscard]] diagnose::TrialStep trial(const measure::FilledKv& kv) const {
+    return kv.step(sequences, context, prompt_tokens);
+  }
+};
+
+ProfiledStep profiled_step(const Options& options, const measure::DecodingOptions& decoding) {
+  if (options.step == "decode") {
+    if (options.prompt_tokens) {
+      fail(ErrorKind::kUsage,
+           "--prompt-tokens is of a step with a prompt: take --step mixed or --step prompt");
+    }
+    return {decoding.batch, decoding.middle(), 0};
+  }
+  const int64_t tokens = options.prompt_tokens.value_or(kDefaultPromptTokens);
+  return {options.step == "prompt" ? 0 : decoding.batch, decoding.context, tokens};
+}
+
+// Of a step with a prompt: its size is recorded, in pieces, beside what decodes.
+engine::LoadOptions profile_load_options(const Options& options) {
+  engine::LoadOptions load = decode_load_options(options.bench);
+  const ProfiledStep step = profiled_step(options, {.batch = options.bench.batch});
+  if (step.prompt_tokens == 0) return load;
+  const ir::Sizes sizes = step.sizes();
+  if (!options.bench.settings.max_batch_size) {
+    load.limits.max_batch_size = std::max(options.bench.batch, sizes.sequences);
+    load.sequences = runtime::Ladder({load.limits.max_batch_size});
+  }
+  const int64_t tokens = options.bench.settings.max_num_tokens.value_or(sizes.tokens);
+  if (tokens < sizes.tokens || load.limits.max_batch_size < sizes.sequences) {
+    fail(ErrorKind::kUsage,
+         "a step of {} sequences and {} tokens is more than --max-batch-size {} or "
+         "--max-num-tokens {}: raise them",
+         sizes.sequences, sizes.tokens, load.limits.max_batch_size, tokens);
+  }
+  load.limits.max_num_tokens = std::max(tokens, load.limits.max_batch_size);
+  load.tokens = runtime::Ladder({load.limits.max_num_tokens});
+  return load;
+}
+
+measure::DecodingOptions decoding_options(const Options& options, int64_t steps) {
+  measure::DecodingOptions decoding;
   decoding.batch = options.bench.batch;
   decoding.context = options.bench.context;
-  decoding.burst_steps = options.bench.common.burst_steps;
+  decoding.burst_steps = options.bench.settings.serving.engine.burst_steps;
   decoding.warmup_tokens = kWarmUpTokens;
-  decoding.steps = steps + kTracerWarmUpSteps + 1;
+  decoding.steps = steps + measure::kTracerWarmUpSteps + 1;
   return decoding;
 }
 
-void time_steps(Bench& bench, FilledKv& kv, const DecodingOptions& options, int64_t steps,
-                ModeProfile& profile) {
+// Steps of one kind, to be run one after the other.
+class Steps {
+ public:
+  Steps(Bench& bench, measure::FilledKv& kv, const measure::DecodingOptions& options,
+        const ProfiledStep& profiled, const engine::EngineOptions& loop) {
+    if (profiled.prompt_tokens > 0) {
+      repeated_.emplace(kv, profiled.trial(kv));
+      return;
+    }
+    engine_.emplace(*bench.model, loop);
+    decoding_.emplace(*engine_, options);
+  }
+  // Runs one, or those that come together. Returns how many.
+  int64_t run() {
+    if (decoding_) return decoding_->step();
+    repeated_->step();
+    return 1;
+  }
+  [[nodiscard]] std::string ran_as() const {
+    return engine_ ? cli::ran_as(*engine_) : std::string(name(repeated_->choice().mode));
+  }
+
+ private:
+  std::optional<measure::RepeatedStep> repeated_;
+  std::optional<engine::Engine> engine_;
+  std::optional<measure::Decoding> decoding_;
+};
+
+void time_steps(Bench& bench, measure::FilledKv& kv, const measure::DecodingOptions& options,
+                const ProfiledStep& profiled, int64_t steps, measure::ModeProfile& profile) {
   bench.model->executor().set_graphs(profile.graphs);
-  const SingleStep single = time_single_steps(kv, options.batch, options.middle());
+  const measure::SingleStep single = measure::time_single_steps(kv, profiled.trial(kv));
   profile.device_us = single.device_us;
-  engine::Engine engine(*bench.model, bench.loop);
-  Decoding decoding(engine, options);
+  profile.enqueue_us = single.enqueue_us;
+  Steps all(bench, kv, options, profiled, bench.loop);
+  all.run();  // the first is enqueued alone
   std::vector<double> steps_us;
-  const double cpu_start = thread_cpu_seconds();
+  const double cpu_start = measure::thread_cpu_seconds();
   while (std::ssize(steps_us) < steps) {
-    const double start = now_seconds();
-    const int64_t count = decoding.step();
+    const double start = measure::now_seconds();
+    const int64_t count = all.run();
     steps_us.insert(steps_us.end(), count,
-                    (now_seconds() - start) * 1e6 / static_cast<double>(count));
+                    (measure::now_seconds() - start) * 1e6 / static_cast<double>(count));
   }
   profile.step_us = median(steps_us);
-  profile.walked = walked(engine);
-  if (bench.device->kind() == DeviceKind::kCpu) return;
-  profile.enqueue_us = single.enqueue_us;
-  profile.cpu_us = (thread_cpu_seconds() - cpu_start) * 1e6 / static_cast<double>(steps_us.size());
+  profile.cpu_us =
+      (measure::thread_cpu_seconds() - cpu_start) * 1e6 / static_cast<double>(steps_us.size());
+  profile.ran_as = all.ran_as();
 }
 
-StepTimes trace_mode(Bench& bench, Tracer& tracer, const DecodingOptions& options, int64_t steps,
-                     const std::vector<NodeGroup>& groups, runtime::Graphs graphs) {
+measure::StepTimes trace_mode(Bench& bench, Tracer& tracer, measure::FilledKv& kv,
+                              const measure::DecodingOptions& options, const ProfiledStep& profiled,
+                              int64_t steps, const std::vector<measure::NodeGroup>& groups,
+                              runtime::Graphs graphs) {
   bench.model->executor().set_graphs(graphs);
-  engine::Engine engine(*bench.model, bench.step_by_step());
-  Decoding decoding(engine, options);
-  return step_times(trace_steps(tracer, decoding, steps + 1), groups);
+  Steps all(bench, kv, options, profiled, bench.step_by_step());
+  return measure::step_times(measure::trace_steps(
+                                 tracer, [&] { all.run(); }, steps + 1),
+                             groups);
 }
 
-std::vector<NodeGroup> node_groups(const ir::Graph& graph, const std::vector<NodeFloor>& floors) {
-  std::vector<NodeGroup> groups;
+std::vector<measure::NodeGroup> node_groups(const ir::Graph& graph,
+                                            const std::vector<measure::NodeFloor>& floors) {
+  std::vector<measure::NodeGroup> groups;
   for (size_t i = 0; i < floors.size(); ++i) {
     const ir::Op& op = *graph.nodes()[i].op;
     if (!op.is_view) groups.push_back({op.name, floors[i].group});
@@ -88,20 +179,35 @@ std::vector<NodeGroup> node_groups(const ir::Graph& graph, const std::vector<Nod
   return groups;
 }
 
-Profile run_profile(const Options& options, Bench& bench) {
-  const int64_t steps = options.steps.value_or(bench.device->kind() == DeviceKind::kCpu ? 8 : 32);
-  const DecodingOptions decoding = decoding_options(options, steps);
-  const ir::Graph& graph = bench.model->compiled().program.graph;
-  const Rates best = rates(bench.device->kind(), bench.read_bandwidth);
-  const std::vector<NodeFloor> floors = node_floors(graph, {decoding.batch, decoding.batch},
-                                                    decoding.batch * decoding.middle(), best);
+// "batch 8, context 1024 and a prompt of 512 tokens".
+std::string step_text(const ProfiledStep& step, int64_t context) {
+  std::string text;
+  if (step.sequences > 0) text = fmt::format("batch {}, context {}", step.sequences, context);
+  if (step.prompt_tokens > 0) {
+    text += fmt::format("{}a prompt of {} tokens", text.empty() ? "" : " and ", step.prompt_tokens);
+  }
+  return text;
+}
 
-  Profile profile;
-  profile.floor_text = rates_text(best);
-  profile.floor_us = floor_us(floors);
-  for (const NodeGroup& node : node_groups(graph, floors))
+measure::Profile run_profile(const Options& options, Bench& bench) {
+  const int64_t steps = options.steps.value_or(bench.device->kind() == DeviceKind::kCpu ? 8 : 32);
+  const measure::DecodingOptions decoding = decoding_options(options, steps);
+  const ir::Graph& graph = bench.model->compiled().program.graph;
+  const ProfiledStep step = profiled_step(options, decoding);
+  const measure::Rates best = measure::rates(
+      *bench.device, bench.read_bandwidth,
+      measure::total_bytes(measure::node_floors(graph, step.sizes(), step.kv_work(), {})));
+  const std::vector<measure::NodeFloor> floors =
+      measure::node_floors(graph, step.sizes(), step.kv_work(), best);
+
+  measure::Profile profile;
+  profile.step = options.step;
+  profile.on_host = bench.device->kind() == DeviceKind::kCpu;
+  profile.floor_text = measure::rates_text(best);
+  profile.floor = measure::step_floor(floors, best);
+  for (const measure::NodeGroup& node : node_groups(graph, floors))
     profile.floors[node.group].nodes += 1;
-  for (const NodeFloor& node : floors) {
+  for (const measure::NodeFloor& node : floors) {
     const auto group = profile.floors.find(node.group);
     if (group == profile.floors.end()) continue;  // a view
     group->second.bytes += node.bytes;
@@ -109,66 +215,75 @@ Profile run_profile(const Options& options, Bench& bench) {
     group->second.us += node.us;
   }
   using runtime::Graphs;
-  FilledKv kv(*bench.model);
-  for (const Graphs graphs :
-       bench_modes(options.bench, {Graphs::kNone, Graphs::kPiecewise, Graphs::kFull})) {
-    ModeProfile mode{graphs, std::string(mode_name(graphs))};
-    time_steps(bench, kv, decoding, steps, mode);
+  measure::FilledKv kv(*bench.model);
+  std::vector<Graphs> modes{Graphs::kNone, Graphs::kPiecewise};
+  if (step.prompt_tokens == 0) modes.push_back(Graphs::kFull);
+  for (const Graphs graphs : bench_modes(options.bench, modes)) {
+    measure::ModeProfile mode{graphs, std::string(mode_name(graphs))};
+    time_steps(bench, kv, decoding, step, steps, mode);
     profile.modes.push_back(std::move(mode));
   }
   // After everything is timed, because a profiler stays in the process and slows it down.
   const auto tracer = open_tracer(*bench.device, TraceDetail::kLaunches, profile.no_tracer);
-  for (ModeProfile& mode : profile.modes) {
+  for (measure::ModeProfile& mode : profile.modes) {
     if (!tracer) break;
-    mode.times =
-        trace_mode(bench, *tracer, decoding, steps, node_groups(graph, floors), mode.graphs);
+    mode.times = trace_mode(bench, *tracer, kv, decoding, step, steps, node_groups(graph, floors),
+                            mode.graphs);
   }
   return profile;
 }
 
 void profile_verb(const Options& options) {
   // The device decides how many steps there are, so ask as for the most.
-  const engine::LoadOptions load = decode_load_options(options.bench);
-  const DecodingOptions longest = decoding_options(options, options.steps.value_or(32));
-  Bench bench =
-      open_bench(options.bench, load, options.bench.context + longest.max_tokens(load.limits));
-  Profile profile = run_profile(options, bench);
-  profile.what =
-      fmt::format("{}, {}, batch {}, context {}, on {}",
-                  options.bench.common.model.empty() ? "stories" : options.bench.common.model,
-                  dtype_text(bench.model->dtype(), bench.model->kv_dtype()), options.bench.batch,
-                  options.bench.context, bench.device->info().name);
-  if (!options.html.empty()) write_file(options.html, profile_html(profile));
+  engine::LoadOptions load = profile_load_options(options);
+  const measure::DecodingOptions decoding = decoding_options(options, options.steps.value_or(32));
+  const ProfiledStep step = profiled_step(options, decoding);
+  const int64_t longest =
+      std::max(options.bench.context + decoding.max_tokens(load.limits), step.prompt_tokens);
+  if (!load.kv_tokens && step.prompt_tokens > 0)
+    load.kv_tokens = (step.sizes().sequences + 1) * (longest + load.page_size);
+  Bench bench = open_bench(options.bench, load, longest);
+  measure::Profile profile = run_profile(options, bench);
+  profile.what = fmt::format("{}, {}, {}, on {}", model_text(options.bench.settings),
+                             dtype_text(bench.model->dtype(), bench.model->kv_dtype()),
+                             step_text(step, options.bench.context), bench.device->info().name);
+  if (!options.html.empty()) write_file(options.html, measure::profile_html(profile));
   if (options.bench.json) {
     json::object out = bench_json("profile", options.bench, bench);
     out["verb"] = "profile";
-    for (auto& [key, value] : profile_json(profile))
+    for (auto& [key, value] : measure::profile_json(profile))
       out[key] = std::move(value);
-    return print(to_text(out) + "\n");
+    return print(json::to_text(out) + "\n");
   }
-  print(profile_text(profile));
+  print(measure::profile_text(profile));
 }
 
 }  // namespace
 
-void add_profile(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand("profile", "Where a step's time goes, in every mode");
+void add_profile(Command& app) {
+  Command* verb = app.add_subcommand("profile", "Where a step's time goes, in every mode");
   auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
-  add_bench_model_options(*verb, options->bench);
   add_batch_option(*verb, options->bench);
-  add_graphs_option(*verb, options->bench.common);
+  add_bench_model_options(*verb, options->bench, {config::Group::kGraphs});
+  verb->add_option("--step", options->step,
+                   "decode; mixed: a prompt is read beside BATCH sequences that decode; prompt: it "
+                   "is alone")
+      ->one_of({"decode", "mixed", "prompt"})
+      ->capture_default_str();
+  verb->add_option("--prompt-tokens", options->prompt_tokens, "Tokens of that prompt. Default: 512")
+      ->range(int64_t{2}, int64_t{1} << 20)
+      ->type_name("N");
   verb->add_option("--steps", options->steps,
                    "Steps that are timed, and as many that are traced. Default: 32, on the CPU 8")
-      ->check(CLI::Range(int64_t{2}, int64_t{4096}))
+      ->range(int64_t{2}, int64_t{4096})
       ->type_name("N");
   verb->add_option("--html", options->html,
                    "Also write a page with a timeline of every mode: one file, nothing loaded")
       ->type_name("FILE");
+  verb->group("Measurement: what is timed, and how often", {"--prompt-tokens", "--steps"});
+  verb->group("Output: how results are printed", {"--json"});
   verb->footer(kFooter);
-  verb->callback([options, verb] {
-    apply_config(*verb, options->bench.common.config);
-    profile_verb(*options);
-  });
+  verb->callback([options] { profile_verb(*options); });
 }
 
 }  // namespace encore::cli

@@ -5,14 +5,12 @@
 #include <string>
 #include <vector>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <boost/json/serialize.hpp>
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "cli/command.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
@@ -24,6 +22,7 @@ namespace {
 
 // Written in pieces of about this size.
 constexpr size_t kFlushBytes = 1 << 16;
+constexpr size_t kLongestLine = size_t{1} << 28;
 
 struct Options {
   std::string model;
@@ -37,13 +36,32 @@ text::Tokenizer load_tokenizer(const std::string& model) {
   return text::Tokenizer::load(std::filesystem::exists(path) ? path : model_directory(model));
 }
 
+// The next line of stdin, without its end; false behind the last.
+bool next_line(std::string& line, int64_t number) {
+  char part[1 << 16];
+  for (line.clear();;) {
+    std::cin.getline(part, sizeof part);
+    const auto count = static_cast<size_t>(std::cin.gcount());
+    const bool is_end = std::cin.eof();
+    if (is_end || !std::cin.fail()) {
+      line.append(part, is_end ? count : count - 1);
+      return !is_end || !line.empty();
+    }
+    if (count == 0) return false;
+    line.append(part, count);
+    if (line.size() > kLongestLine)
+      fail(ErrorKind::kUsage, "line {} has no end within 256 MiB; give shorter texts", number);
+    std::cin.clear();
+  }
+}
+
 // Calls `convert(line, number, out)` for each line of stdin and writes `out` with a line end.
 template <typename Convert>
 void for_each_line(Convert convert) {
   std::ios::sync_with_stdio(false);
   std::string line;
   std::string out;
-  for (int64_t number = 1; std::getline(std::cin, line); ++number) {
+  for (int64_t number = 1; next_line(line, number); ++number) {
     convert(line, number, out);
     out.push_back('\n');
     if (out.size() < kFlushBytes) continue;
@@ -82,7 +100,7 @@ void detokenize(const Options& options) {
   });
 }
 
-void add_model(CLI::App& verb, Options& options) {
+void add_model(Command& verb, Options& options) {
   verb.add_option(
       "--model", options.model,
       "A directory with tokenizer.json, that file itself, or the name of a bundled model");
@@ -90,8 +108,8 @@ void add_model(CLI::App& verb, Options& options) {
 
 }  // namespace
 
-void add_tokenize(CLI::App& app) {
-  CLI::App* verb =
+void add_tokenize(Command& app) {
+  Command* verb =
       app.add_subcommand("tokenize", "Token ids of each line of stdin, as a JSON array");
   auto options = std::make_shared<Options>();  // shared by the parser's option and the callback
   add_model(*verb, *options);
@@ -103,8 +121,8 @@ void add_tokenize(CLI::App& app) {
   verb->callback([options] { tokenize(*options); });
 }
 
-void add_detokenize(CLI::App& app) {
-  CLI::App* verb =
+void add_detokenize(Command& app) {
+  Command* verb =
       app.add_subcommand("detokenize", "The text of each line of stdin, a JSON array of token ids");
   auto options = std::make_shared<Options>();  // shared by the parser's option and the callback
   add_model(*verb, *options);

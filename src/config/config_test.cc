@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "config/dialect.h"
+#include "config/settings.h"
 
 namespace encore::config {
 namespace {
@@ -34,46 +35,64 @@ free_gpu_memory_fraction: 0.5
 memory_reserve: 512MiB
 )");
   EXPECT_EQ(config.dialect, Dialect::kNative);
-  EXPECT_EQ(config.options.graphs, "full-decode-only");
-  EXPECT_EQ(config.options.decode_ladder, (Sizes{"", {1, 2, 4, 8}}));
-  EXPECT_EQ(config.options.token_ladder, (Sizes{"pow2", {}}));
-  EXPECT_EQ(config.options.padding, false);
-  EXPECT_EQ(config.options.memory_reserve, (Amount{int64_t{512} << 20, 0}));
-  EXPECT_FALSE(config.options.max_num_tokens.has_value());
+  EXPECT_EQ(config.options.get<std::string>("graphs"), "full-decode-only");
+  EXPECT_EQ(config.options.get<Sizes>("decode_ladder"), (Sizes{"", {1, 2, 4, 8}}));
+  EXPECT_EQ(config.options.get<Sizes>("token_ladder"), (Sizes{"pow2", {}}));
+  EXPECT_EQ(config.options.get<bool>("padding"), false);
+  EXPECT_EQ(config.options.get<Amount>("memory_reserve"), (Amount{int64_t{512} << 20, 0}));
+  EXPECT_FALSE(config.options.get<int64_t>("max_num_tokens").has_value());
   EXPECT_EQ(config.origins.at("padding").line, 6);
 }
 
 TEST(Config, ReadsBackWhatItPrints) {
   Options options;
-  options.model = "a \"model\" with: signs\nand a line";
-  options.device = "cpu";
-  options.threads = 2;
-  options.dtype = "bf16";
-  options.kv_dtype = "fp8";
-  options.graphs = "full-and-piecewise";
-  options.decode_ladder = Sizes{"step:4", {}};
-  options.token_ladder = Sizes{"", {1, 16, 4096}};
-  options.padding = false;
-  options.above_ladder = "eager";
-  options.eager_steps = "forbid";
-  options.recording_errors = "drop";
-  options.record_order = "ascending";
-  options.graphs_debug = true;
-  options.persistent = "on";
-  options.overlap = "off";
-  options.burst_steps = 16;
-  options.max_batch_size = 4096;
-  options.max_num_tokens = 65536;
-  options.max_seq_len = 1 << 20;
-  options.page_size = 64;
-  options.kv_tokens = 123456;
-  options.free_gpu_memory_fraction = 0.875;
-  options.memory_reserve = Amount{0, 0.1};
-  options.step_log = "/tmp/a file.jsonl";
-  options.tune = "fresh";
-  options.tuning_cache = "off";
+  options.put(*find_option("model"), std::string{"a \"model\" with: signs\nand a line"});
+  options.put(*find_option("device"), std::string{"cpu"});
+  options.put(*find_option("threads"), int64_t{2});
+  options.put(*find_option("dtype"), std::string{"bf16"});
+  options.put(*find_option("kv_dtype"), std::string{"fp8"});
+  options.put(*find_option("graphs"), std::string{"full-and-piecewise"});
+  options.put(*find_option("decode_ladder"), Sizes{"step:4", {}});
+  options.put(*find_option("token_ladder"), Sizes{"", {1, 16, 4096}});
+  options.put(*find_option("padding"), false);
+  options.put(*find_option("above_ladder"), std::string{"eager"});
+  options.put(*find_option("eager_steps"), std::string{"forbid"});
+  options.put(*find_option("recording_errors"), std::string{"drop"});
+  options.put(*find_option("record_order"), std::string{"ascending"});
+  options.put(*find_option("graphs_debug"), true);
+  options.put(*find_option("split_at"), Names{"silu_mul", "rms_norm"});
+  options.put(*find_option("memory_reuse"), false);
+  options.put(*find_option("trace"), Names{"l0.x", "a:b"});
+  options.put(*find_option("save_programs"), std::string{"/tmp/programs"});
+  options.put(*find_option("verbose"), true);
+  options.put(*find_option("overlap"), std::string{"off"});
+  options.put(*find_option("burst_steps"), int64_t{16});
+  options.put(*find_option("max_batch_size"), int64_t{4096});
+  options.put(*find_option("max_num_tokens"), int64_t{65536});
+  options.put(*find_option("max_seq_len"), int64_t{1 << 20});
+  options.put(*find_option("page_size"), int64_t{64});
+  options.put(*find_option("kv_tokens"), int64_t{123456});
+  options.put(*find_option("free_gpu_memory_fraction"), 0.875);
+  options.put(*find_option("memory_reserve"), Amount{0, 0.1});
+  options.put(*find_option("step_log"), std::string{"/tmp/a file.jsonl"});
+  options.put(*find_option("tune"), std::string{"fresh"});
+  options.put(*find_option("tuning_cache"), std::string{"off"});
+  options.put(*find_option("disable_pass"), Names{"fuse_rope_kv_write"});
+  options.put(*find_option("prefix_cache"), false);
+  options.put(*find_option("target_step_ms"), 12.5);
+  options.put(*find_option("host"), std::string{"::1"});
+  options.put(*find_option("port"), int64_t{0});
+  options.put(*find_option("served_model_name"), Texts{{"a, b", "c"}});
+  options.put(*find_option("chat_template"), std::string{"t.jinja"});
+  options.put(*find_option("api_key"), Texts{{"one,two", "\"three\""}});
+  options.put(*find_option("api_key_file"), std::string{"keys"});
+  options.put(*find_option("allowed_origins"), Texts{{"https://chat.example"}});
+  options.put(*find_option("unknown_parameters"), std::string{"warn"});
+  options.put(*find_option("max_queue"), int64_t{0});
+  options.put(*find_option("keep_alive_timeout"), int64_t{600});
+  options.put(*find_option("drain_timeout"), int64_t{1});
   for (const Option& option : all_options())
-    EXPECT_TRUE(is_set(options, option)) << option.name << " is not in this test";
+    EXPECT_NE(options.find(option), nullptr) << option.name << " is not in this test";
   EXPECT_EQ(read(to_yaml(options)).options, options) << to_yaml(options);
 }
 
@@ -95,10 +114,48 @@ TEST(Config, ReadsBackEachOptionAlone) {
 TEST(Config, EveryOptionHasADocADefaultAndARange) {
   for (const Option& option : all_options()) {
     EXPECT_FALSE(option.doc.empty()) << option.name;
-    EXPECT_FALSE(option.fallback.empty()) << option.name;
-    EXPECT_FALSE(option.range().empty()) << option.name;
+    EXPECT_FALSE(option.fallback.text.empty()) << option.name;
+    EXPECT_FALSE(option.range_text().empty()) << option.name;
+    EXPECT_FALSE(group_text(option.group).doc.empty()) << option.name;
     EXPECT_EQ(find_option(option.name), &option);
+    const std::string fallback(option.fallback.text);
+    EXPECT_TRUE(!option.fallback.is_value || problem(option, fallback).empty()) << option.name;
   }
+  for (const Idle& idle : idle_options()) {
+    EXPECT_NE(find_option(idle.option), nullptr) << idle.option;
+    EXPECT_NE(find_option(idle.when), nullptr) << idle.when;
+  }
+}
+
+TEST(Settings, HoldWhatWasSaidAndElseTheTablesDefaults) {
+  const Settings defaults = make_settings(Options());
+  EXPECT_EQ(defaults.http.port, 8000);
+  EXPECT_EQ(defaults.load.page_size, 32);
+  EXPECT_TRUE(defaults.serving.engine.prefix_cache.has_value());
+  EXPECT_FALSE(defaults.graphs.has_value());
+  const Settings settings = make_settings(
+      read("port: 80\nburst_steps: 4\ndecode_ladder: [1, 2]\nprefix_cache: off\n"
+           "overlap: off\nkv_dtype: fp8\ngraphs: full\napi_key: 'a,b'\nsplit_at: linear,rope\n")
+          .options);
+  EXPECT_EQ(settings.http.port, 80);
+  EXPECT_EQ(settings.serving.engine.burst_steps, 4);
+  EXPECT_TRUE(settings.load.bursts);
+  EXPECT_EQ(settings.decode_ladder, "1,2");
+  EXPECT_FALSE(settings.serving.engine.prefix_cache.has_value());
+  EXPECT_EQ(settings.serving.engine.overlap, false);
+  EXPECT_EQ(settings.load.kv_dtype, DType::kFP8);
+  EXPECT_EQ(settings.graphs, runtime::Graphs::kFull);
+  EXPECT_EQ(settings.api_keys, Names{"a,b"});
+  EXPECT_EQ(settings.load.compile.split_ops.count("linear"), 1U);
+}
+
+TEST(Settings, LeaveAloneWhatIsNotTaken) {
+  const Option* const taken[] = {find_option("port")};
+  const Options options = read("port: 80\npage_size: 16\n").options;
+  const Settings settings = make_settings(options, taken);
+  EXPECT_EQ(settings.http.port, 80);
+  EXPECT_EQ(settings.load.page_size, engine::LoadOptions().page_size);
+  EXPECT_FALSE(settings.serving.engine.prefix_cache.has_value());
 }
 
 TEST(Config, TakesAnEmptyFile) {
@@ -107,11 +164,11 @@ TEST(Config, TakesAnEmptyFile) {
 }
 
 TEST(Config, TakesDashesForUnderscoresAndFlagsForYaml) {
-  EXPECT_EQ(read("max-batch-size: 4").options.max_batch_size, 4);
+  EXPECT_EQ(read("max-batch-size: 4").options.get<int64_t>("max_batch_size"), 4);
   const Config config = read("--max-batch-size 4 --graphs=none\n# so\n--decode-ladder 1,2,4\n");
   EXPECT_EQ(config.dialect, Dialect::kNative);
-  EXPECT_EQ(config.options.graphs, "none");
-  EXPECT_EQ(config.options.decode_ladder, (Sizes{"", {1, 2, 4}}));
+  EXPECT_EQ(config.options.get<std::string>("graphs"), "none");
+  EXPECT_EQ(config.options.get<Sizes>("decode_ladder"), (Sizes{"", {1, 2, 4}}));
 }
 
 struct Malformed {
@@ -141,7 +198,7 @@ TEST(Config, NamesTheLineOfEveryMistake) {
       {"memory_reserve: 10 stones", "1: memory_reserve is an amount such as 512MiB"},
       {"memory_reserve: 101%", "1: memory_reserve is at most 100%"},
       {"memory_reserve: -1", "1: memory_reserve is an amount"},
-      {"decode_ladder: []", "1: decode_ladder is a list of sizes"},
+      {"decode_ladder: []", "1: decode_ladder is a list of sizes such as [1, 2, 4], not an empty"},
       {"decode_ladder: [1, x]", "1: an entry of decode_ladder is a whole number, not 'x'"},
       {"decode_ladder:\n  - 1\n  - two\n", "3: an entry of decode_ladder is a whole"},
       {"decode_ladder: [0, 1]", "1: decode_ladder: a size of 0"},
@@ -151,6 +208,8 @@ TEST(Config, NamesTheLineOfEveryMistake) {
       {"decode_ladder: lru:0", "1: decode_ladder: 'lru:0': the N of lru:N is 1 to 4096"},
       {"token_ladder: lru:8", "1: token_ladder: lru:8 is for decode steps"},
       {"eager_steps: count", "1: eager_steps is allow or forbid, not 'count'"},
+      {"split_at: [linear, linear]", "1: split_at: linear is given twice"},
+      {"trace: a,,b", "1: trace is a list of names such as [linear, silu_mul], not 'a,,b'"},
       {"above_ladder: [split]", "1: above_ladder is one word, not a list"},
       {"graphs_debug: 2", "1: graphs_debug is true or false, not '2'"},
       {"decode_ladder: {a: 1}", "1: decode_ladder is a list of sizes"},
@@ -202,9 +261,38 @@ TEST(Config, BoundsDepthSizeAndAliases) {
             std::string::npos);
 }
 
-TEST(Config, SaysWhenAFileCannotBeRead) {
-  EXPECT_THROW((void)load("/nowhere/c.yml"), Error);
-  EXPECT_THROW((void)load("/"), Error);
+TEST(Config, SaysWhyAFileCannotBeRead) {
+  const auto message = [](const char* path) -> std::string {
+    try {
+      (void)load(path);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(message("/nowhere/c.yml"),
+            "/nowhere/c.yml: the configuration cannot be read: No such file or directory");
+  EXPECT_EQ(message("/"), "/: the configuration cannot be read: Is a directory");
+  EXPECT_EQ(message("/dev/zero"), "/dev/zero: 262145 bytes; a configuration has at most 262144");
+}
+
+TEST(Config, SaysWhatItSortsAndWhatHasNoEffect) {
+  const auto notes = [](const std::string& text) {
+    std::string all;
+    for (const Note& note : read(text).notes)
+      all += fmt::format("{}: {}\n", note.line, note.text);
+    return all;
+  };
+  EXPECT_EQ(notes("graphs: full\ndecode_ladder: [8, 1, 4]\ntoken_ladder: 16,8\n"),
+            "2: decode_ladder: the sizes are sorted\n3: token_ladder: the sizes are sorted\n");
+  EXPECT_EQ(notes("graphs: full\ndecode_ladder: pow2\ntoken_ladder: [1, 8]\n"), "");
+  EXPECT_EQ(notes("record_order: ascending\ngraphs: none\ntune: off\ntuning_cache: /tmp\n"),
+            "1: record_order has no effect: graphs is none\n"
+            "4: tuning_cache has no effect: tune is off\n");
+  EXPECT_EQ(notes("profile: vllm\nmax_num_tokens: 64\n"),
+            "0: max_batch_size: the default of 1024 is cut to max_num_tokens, 64\n"
+            "0: decode_ladder: the default of 512 is cut to max_batch_size, 64\n"
+            "0: token_ladder: the default of 512 is cut to max_num_tokens, 64\n");
 }
 
 TEST(Config, SurvivesEveryPrefixOfAFile) {
@@ -221,9 +309,9 @@ TEST(Config, SurvivesEveryPrefixOfAFile) {
 TEST(Config, TakesAnotherSystemsDefaultsAsAProfile) {
   const Config config = read("profile: vllm\nmax_batch_size: 16\n");
   EXPECT_EQ(config.dialect, Dialect::kNative);
-  EXPECT_EQ(config.options.graphs, "full-and-piecewise");
-  EXPECT_EQ(config.options.decode_ladder, (Sizes{"", {1, 2, 4, 8, 16}}));
-  EXPECT_EQ(config.options.token_ladder->sizes.size(), 51U);
+  EXPECT_EQ(config.options.get<std::string>("graphs"), "full-and-piecewise");
+  EXPECT_EQ(config.options.get<Sizes>("decode_ladder"), (Sizes{"", {1, 2, 4, 8, 16}}));
+  EXPECT_EQ(config.options.get<Sizes>("token_ladder")->sizes.size(), 51U);
   EXPECT_TRUE(config.origins.at("graphs").is_default());
   EXPECT_EQ(config.origins.at("max_batch_size").line, 2);
 }
@@ -233,6 +321,16 @@ TEST(Config, AsksForTheDialectWhenItCannotBeTold) {
   EXPECT_EQ(read("tensor_parallel_size: 1", Dialect::kVllm).dialect, Dialect::kVllm);
   EXPECT_EQ(read("max_batch_size: 4", Dialect::kTrtllm).dialect, Dialect::kTrtllm);
   EXPECT_THROW((void)parse_dialect("tgi"), Error);
+}
+
+TEST(Choices, TakeANumberWhereTheySaySo) {
+  const Option& device = *find_option("device");
+  for (const char* text : {"auto", "cpu", "cuda", "cuda:0", "cuda:12"})
+    EXPECT_EQ(problem(device, text), "") << text;
+  for (const char* text : {"cuda:", "cuda:N", "cuda:-1", "cuda:1x", "cuda:99999999999", "gpu"}) {
+    EXPECT_EQ(problem(device, text),
+              fmt::format("device is auto, cpu, cuda or cuda:N, not '{}'", text));
+  }
 }
 
 }  // namespace

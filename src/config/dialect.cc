@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "config/read.h"
+
 namespace encore::config {
 namespace {
 
@@ -19,6 +21,12 @@ std::vector<int64_t> capped(std::vector<int64_t> sizes, int64_t max) {
   sizes.erase(above, sizes.end());
   if (has_larger && (sizes.empty() || sizes.back() < max)) sizes.push_back(max);
   return sizes;
+}
+
+std::optional<Note> sorted_note(const Item& list, const std::string& where, std::string_view key) {
+  const std::vector<int64_t> sizes = read_list(list, where, key);
+  if (std::is_sorted(sizes.begin(), sizes.end())) return std::nullopt;
+  return Note{list.line, fmt::format("{}: the sizes are sorted", key)};
 }
 
 void append(std::vector<int64_t>& sizes, int64_t first, int64_t last, int64_t step) {
@@ -71,11 +79,17 @@ void Draft::flatten(const Item& map, const std::string& prefix) {
       if (value.text != "true") fail_at(where_, member.line, "{} takes no value", spelling);
       value = scalar("false", member.line);
     }
-    if (key->type == Type::kSection && value.is_scalar() && value.text.front() == '{') {
-      value = parse_yaml(value.text, where_, value.line).root;  // JSON, as on a command line
-    }
+    // JSON, as on a command line.
+    if (key->type == Type::kSection && value.text.starts_with('{'))
+      value = parse_yaml(value.text, where_, value.line).root;
+    const bool is_list =
+        key->type == Type::kSizes || key->type == Type::kNames || key->type == Type::kTexts;
+    if (is_list && value.text.starts_with('['))
+      value = parse_yaml("sizes: " + value.text, where_, value.line).root.members.front().value;
     value.line = std::max(value.line, member.line);
-    if (key->type == Type::kSection && value.is_map()) {
+    if (key->type == Type::kSection && !value.is_map() && !value.is_null())
+      fail_at(where_, value.line, "{} holds keys and values, or null", spelling);
+    if (value.is_map() && key->type == Type::kSection) {
       take(*key, spelling, scalar("true", member.line));
       flatten(value, std::string(key->name) + ".");
     } else {
@@ -93,6 +107,9 @@ void Draft::take(const ForeignKey& key, const std::string& spelling, Item value)
   if (value.is_null() && key.type != Type::kSection) return;  // null is a system's way to say unset
   const Given given{spelling, std::move(value)};
   check(key, given);
+  if (key.type == Type::kSizes) {
+    if (auto note = sorted_note(given.value, where_, spelling)) config_.notes.push_back(*note);
+  }
   given_[std::string(key.name)] = given;
 }
 
@@ -124,13 +141,16 @@ void Draft::check(const ForeignKey& key, const Given& given) const {
       }
       break;
     }
+    case Type::kTexts:
+      (void)read_texts(item, where_, given.spelling);
+      break;
+    case Type::kNames:
+      if (!item.is_list() || !item.list.empty()) (void)read_names(item, where_, given.spelling);
+      break;
     case Type::kSizes:
       (void)read_sizes(item, where_, given.spelling);
       break;
     case Type::kSection:
-      if (item.is_list() || (item.is_scalar() && item.text != "true"))
-        fail_at(where_, item.line, "{} holds keys and values, or null", given.spelling);
-      break;
     case Type::kAny:
       break;
   }
@@ -228,6 +248,32 @@ void Draft::put_kv_dtype(std::string_view name) {
   const std::string dtype = text(name);
   if (dtype == "auto") return;
   put("kv_dtype", dtype == "bfloat16" ? "bf16" : "fp8", {name});
+}
+
+std::vector<int64_t> Draft::cut(std::vector<int64_t> sizes, int64_t max, std::string_view name,
+                                std::string_view limit) {
+  if (given(name) && sizes.back() > max) {
+    note(name, fmt::format("{}: sizes above {}, which is {}, are left out", name, limit, max));
+  }
+  return capped(std::move(sizes), max);
+}
+
+void Draft::put_split_at(std::string_view name) {
+  if (!given(name)) return;
+  const Item& item = given_.find(name)->second.value;
+  const Names ops = read_names(item, where_, name);
+  if (ops.empty())
+    note(name, fmt::format("{}: mixed steps are split at attention all the same", name));
+  std::string split_at;
+  for (const std::string& op : ops) {
+    const bool is_foreign = op.find_first_of(":.") != std::string::npos;  // vllm::mamba_mixer2
+    if (!is_foreign) {
+      split_at += (split_at.empty() ? "" : ",") + op;
+    } else if (op.find("attention") == std::string::npos) {
+      note(name, fmt::format("{}: there is no op '{}' here to split at", name, op));
+    }
+  }
+  if (!split_at.empty()) put("split_at", split_at, {name});
 }
 
 void Draft::note(std::string_view name, std::string text) {

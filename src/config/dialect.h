@@ -63,7 +63,7 @@ Config resolve(const Document& document, std::optional<Dialect> dialect = {});
 
 // --- What a dialect is made of ---------------------------------------------------------------
 
-enum class Type : uint8_t { kBool, kInt, kNumber, kText, kSizes, kSection, kAny };
+enum class Type : uint8_t { kBool, kInt, kNumber, kText, kTexts, kNames, kSizes, kSection, kAny };
 
 // A key of another system, as data.
 struct ForeignKey {
@@ -99,6 +99,8 @@ extern const DialectTable kVllm;
 
 // The sizes up to `max`, which is the last one where any was larger. Sizes are ascending.
 std::vector<int64_t> capped(std::vector<int64_t> sizes, int64_t max);
+// Something to know about a list that is not in ascending order; nothing of another.
+std::optional<Note> sorted_note(const Item& list, const std::string& where, std::string_view key);
 // Appends first, first + step, ... up to `last`.
 void append(std::vector<int64_t>& sizes, int64_t first, int64_t last, int64_t step);
 
@@ -132,6 +134,12 @@ class Draft {
   void put_dtype();
   // Sets the dtype of KV from this key: "auto" leaves it to the model, any "fp8" is e4m3.
   void put_kv_dtype(std::string_view name);
+  // `capped`, with a note where this key was given and asks for more than `limit`, which is `max`.
+  std::vector<int64_t> cut(std::vector<int64_t> sizes, int64_t max, std::string_view name,
+                           std::string_view limit);
+  // Sets what the program is split at from a key that lists ops: Encore's by their bare names. Of
+  // another system's, attention is split at anyway, and others split nothing, as a note says.
+  void put_split_at(std::string_view name);
   // Something to know about a key's meaning here.
   void note(std::string_view name, std::string text);
   // Throws kUsage at the key.

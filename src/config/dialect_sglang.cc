@@ -5,14 +5,13 @@
 #include <cmath>
 
 #include "config/dialect.h"
-#include "runtime/ladder.h"
+#include "planning/schedules.h"
 
 namespace encore::config {
 namespace {
 
 constexpr std::string_view kOwnKernels = "there are only Encore's own kernels";
 constexpr std::string_view kOneDevice = "a model runs on one device";
-constexpr std::string_view kNoServer = "Encore's verbs do not serve HTTP in this build";
 
 constexpr ForeignKey kKeys[] = {
     {.name = "model_path", .type = Type::kText, .native = "model"},
@@ -50,6 +49,7 @@ constexpr ForeignKey kKeys[] = {
     {.name = "disable_piecewise_cuda_graph", .type = Type::kBool, .fallback = "false"},
     {.name = "piecewise_cuda_graph_max_tokens", .type = Type::kInt, .min = 1, .max = 65536},
     {.name = "piecewise_cuda_graph_tokens", .type = Type::kSizes},
+    {.name = "split_ops", .type = Type::kNames},
     {.name = "piecewise_cuda_graph_compiler",
      .type = Type::kText,
      .fallback = "eager",
@@ -57,16 +57,24 @@ constexpr ForeignKey kKeys[] = {
      .accepts = "eager",
      .why = "Encore has kernels of its own, no Inductor"},
 
+    {.name = "traced_files", .type = Type::kAny, .why = "models are not traced from files"},
+    {.name = "enable_torch_compile_debug_mode", .type = Type::kBool, .native = "graphs_debug"},
+    {.name = "enable_two_batch_overlap",
+     .type = Type::kBool,
+     .fallback = "false",
+     .accepts = "false",
+     .why = "a step is not run as two batches"},
+    {.name = "moe_a2a_backend",
+     .type = Type::kText,
+     .fallback = "none",
+     .accepts = "none",
+     .why = "there are no expert layers"},
     {.name = "enable_torch_compile",
      .type = Type::kBool,
      .fallback = "false",
      .accepts = "false",
      .why = "Encore compiles by itself, without torch.compile"},
-    {.name = "disable_radix_cache",
-     .type = Type::kBool,
-     .fallback = "false",
-     .accepts = "true",
-     .why = "pages are not shared between sequences"},
+    {.name = "disable_radix_cache", .type = Type::kBool, .fallback = "false"},
     {.name = "disable_overlap_schedule", .type = Type::kBool, .fallback = "false"},
     {.name = "tp_size", .type = Type::kInt, .fallback = "1", .accepts = "1", .why = kOneDevice},
     {.name = "pp_size", .type = Type::kInt, .fallback = "1", .accepts = "1", .why = kOneDevice},
@@ -94,8 +102,12 @@ constexpr ForeignKey kKeys[] = {
      .fallback = "false",
      .accepts = "false",
      .why = "a checkpoint's code is never run"},
-    {.name = "host", .type = Type::kAny, .why = kNoServer},
-    {.name = "port", .type = Type::kAny, .why = kNoServer},
+    {.name = "host", .type = Type::kText, .native = "host"},
+    {.name = "port", .type = Type::kInt, .fallback = "30000", .native = "port", .min = 0},
+    {.name = "served_model_name", .type = Type::kTexts, .native = "served_model_name"},
+    {.name = "api_key", .type = Type::kTexts, .native = "api_key"},
+    {.name = "chat_template", .type = Type::kText, .native = "chat_template"},
+    {.name = "max_queued_requests", .type = Type::kInt, .native = "max_queue", .min = 0},
     {.name = "schedule_policy",
      .type = Type::kText,
      .fallback = "fcfs",
@@ -111,6 +123,9 @@ constexpr Alias kAliases[] = {
     {"data_parallel_size", "dp_size"},
     {"dp", "dp_size"},
     {"expert_parallel_size", "ep_size"},
+    {"capture_sizes", "piecewise_cuda_graph_tokens"},
+    {"compiler", "piecewise_cuda_graph_compiler"},
+    {"enable_debug_mode", "enable_torch_compile_debug_mode"},
 };
 
 constexpr std::string_view kChunk = "chunked_prefill_size";
@@ -136,12 +151,12 @@ void derive_decode_ladder(Draft& draft, int64_t max_batch) {
   const bool padding = !draft.flag("disable_cuda_graph_padding");
   draft.put("padding", padding ? "true" : "false", {"disable_cuda_graph_padding"});
   if (const auto sizes = draft.sizes("cuda_graph_bs")) {
-    draft.put("decode_ladder", capped(*sizes, max_batch),
+    draft.put("decode_ladder", draft.cut(*sizes, max_batch, "cuda_graph_bs", "the largest batch"),
               {"cuda_graph_bs", "max_running_requests"});
     return;
   }
-  const int64_t max = std::min(draft.count(kMaxBs), max_batch);
-  draft.put("decode_ladder", default_batch_sizes(max, padding),
+  std::vector<int64_t> sizes = default_batch_sizes(draft.count(kMaxBs), padding);
+  draft.put("decode_ladder", draft.cut(std::move(sizes), max_batch, kMaxBs, "the largest batch"),
             {kMaxBs, "disable_cuda_graph_padding", "max_running_requests"});
 }
 
@@ -153,12 +168,12 @@ void derive_token_ladder(Draft& draft, int64_t max_tokens) {
                                           "piecewise_cuda_graph_max_tokens {}",
                                           sizes->back(), max));
     }
-    draft.put("token_ladder", capped(*sizes, max_tokens), {kTokens, kChunk});
+    draft.put("token_ladder", draft.cut(*sizes, max_tokens, kTokens, kChunk), {kTokens, kChunk});
     return;
   }
-  const int64_t max =
-      std::min(draft.given(kMaxTokens) ? draft.count(kMaxTokens) : max_tokens, max_tokens);
-  draft.put("token_ladder", runtime::Ladder::named_or_list("sglang", max).sizes(),
+  const int64_t max = draft.given(kMaxTokens) ? draft.count(kMaxTokens) : max_tokens;
+  std::vector<int64_t> sizes = planning::named_or_list("sglang", max).sizes();
+  draft.put("token_ladder", draft.cut(std::move(sizes), max_tokens, kMaxTokens, kChunk),
             {kMaxTokens, kChunk});
 }
 
@@ -209,6 +224,9 @@ void derive(Draft& draft) {
             {"mem_fraction_static"});
   draft.put("overlap", draft.flag("disable_overlap_schedule") ? "off" : "on",
             {"disable_overlap_schedule"});
+  draft.put("prefix_cache", draft.flag("disable_radix_cache") ? "off" : "on",
+            {"disable_radix_cache"});
+  draft.put_split_at("split_ops");
   draft.put_default("above_ladder", "eager", "SGLang runs larger steps eager");
   draft.put_dtype();
   draft.put_kv_dtype("kv_cache_dtype");

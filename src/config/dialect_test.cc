@@ -6,7 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "runtime/ladder.h"
+#include "base/temp_dir.h"
+#include "planning/schedules.h"
 
 namespace encore::config {
 namespace {
@@ -33,25 +34,6 @@ std::vector<std::string> refused(const Config& config) {
 
 using Keys = std::vector<std::string>;
 
-TEST(Dialect, EveryTableNamesOptionsAndDefaultsThatExist) {
-  for (const DialectTable* table : {&kTrtllm, &kSglang, &kVllm}) {
-    for (const ForeignKey& key : table->keys) {
-      EXPECT_TRUE(key.native.empty() || find_option(key.native) != nullptr) << key.name;
-      EXPECT_TRUE(key.accepts.empty() || !key.why.empty()) << key.name;
-      const size_t dot = key.name.find('.');
-      if (dot == std::string_view::npos) continue;
-      const auto is_section = [&](const ForeignKey& other) {
-        return other.name == key.name.substr(0, dot) && other.type == Type::kSection;
-      };
-      EXPECT_TRUE(std::any_of(table->keys.begin(), table->keys.end(), is_section)) << key.name;
-    }
-    for (const Alias& alias : table->aliases) {
-      const auto is_named = [&](const ForeignKey& key) { return key.name == alias.name; };
-      EXPECT_TRUE(std::any_of(table->keys.begin(), table->keys.end(), is_named)) << alias.spelling;
-    }
-  }
-}
-
 // --- TensorRT-LLM ---
 
 TEST(Trtllm, MapsTheDocumentedExample) {
@@ -65,13 +47,13 @@ torch_compile_config:
   enable_piecewise_cuda_graph: true
 )");
   EXPECT_EQ(config.dialect, Dialect::kTrtllm);
-  EXPECT_EQ(config.options.graphs, "full-and-piecewise");
-  EXPECT_EQ(config.options.padding, true);
-  EXPECT_EQ(config.options.decode_ladder->sizes,
+  EXPECT_EQ(config.options.get<std::string>("graphs"), "full-and-piecewise");
+  EXPECT_EQ(config.options.get<bool>("padding"), true);
+  EXPECT_EQ(config.options.get<Sizes>("decode_ladder")->sizes,
             (std::vector<int64_t>{1,  2,  4,  8,  16,  24,  32,  40,  48,  56,  64,
                                   72, 80, 88, 96, 104, 112, 120, 128, 256, 512, 1024}));
-  EXPECT_EQ(config.options.token_ladder->sizes.back(), 3072);
-  EXPECT_EQ(config.options.max_num_tokens, 8192);
+  EXPECT_EQ(config.options.get<Sizes>("token_ladder")->sizes.back(), 3072);
+  EXPECT_EQ(config.options.get<int64_t>("max_num_tokens"), 8192);
   EXPECT_TRUE(config.refused.empty());
   EXPECT_EQ(config.origins.at("token_ladder").from,
             "torch_compile_config.capture_num_tokens, line 6");
@@ -79,17 +61,17 @@ torch_compile_config:
 
 TEST(Trtllm, HasItsOwnDefaults) {
   const Config config = read("", Dialect::kTrtllm);
-  EXPECT_EQ(config.options.graphs, "full-decode-only");
-  EXPECT_EQ(config.options.padding, false);
-  EXPECT_EQ(config.options.max_batch_size, 2048);
-  EXPECT_EQ(config.options.decode_ladder->sizes.size(), 34U);  // 1 to 31, 32, 64, 128
-  EXPECT_EQ(config.options.free_gpu_memory_fraction, 0.9);
-  EXPECT_FALSE(config.options.token_ladder.has_value());
+  EXPECT_EQ(config.options.get<std::string>("graphs"), "full-decode-only");
+  EXPECT_EQ(config.options.get<bool>("padding"), false);
+  EXPECT_EQ(config.options.get<int64_t>("max_batch_size"), 2048);
+  EXPECT_EQ(config.options.get<Sizes>("decode_ladder")->sizes.size(), 34U);  // 1 to 31, 32, 64, 128
+  EXPECT_EQ(config.options.get<double>("free_gpu_memory_fraction"), 0.9);
+  EXPECT_FALSE(config.options.get<Sizes>("token_ladder").has_value());
   EXPECT_TRUE(config.refused.empty());
   const Config pieces = read("torch_compile_config: {enable_piecewise_cuda_graph: true}");
-  EXPECT_EQ(pieces.options.token_ladder->sizes,
-            runtime::Ladder::named_or_list("trtllm", 3072).sizes());
-  EXPECT_EQ(pieces.options.token_ladder->sizes.size(), 20U);
+  EXPECT_EQ(pieces.options.get<Sizes>("token_ladder")->sizes,
+            planning::named_or_list("trtllm", 3072).sizes());
+  EXPECT_EQ(pieces.options.get<Sizes>("token_ladder")->sizes.size(), 20U);
 }
 
 TEST(Trtllm, ReadsNewerAndOlderSpellings) {
@@ -99,10 +81,10 @@ prefill_capture_num_tokens: [8, 64]
 max_num_tokens: 64
 max_batch_size: 64
 )");
-  EXPECT_EQ(newer.options.graphs, "full-and-piecewise");
-  EXPECT_EQ(newer.options.token_ladder, (Sizes{"", {8, 64}}));
+  EXPECT_EQ(newer.options.get<std::string>("graphs"), "full-and-piecewise");
+  EXPECT_EQ(newer.options.get<Sizes>("token_ladder"), (Sizes{"", {8, 64}}));
   const Config older = read("use_cuda_graph: false\ncuda_graph_padding_enabled: true\n");
-  EXPECT_EQ(older.options.graphs, "none");
+  EXPECT_EQ(older.options.get<std::string>("graphs"), "none");
   EXPECT_NE(problem("prefill_capture_num_tokens: [1]\n"
                     "torch_compile_config:\n  capture_num_tokens: [1]\n")
                 .find("c.yml:3: torch_compile_config.capture_num_tokens is given twice"),
@@ -110,12 +92,12 @@ max_batch_size: 64
 }
 
 TEST(Trtllm, SwitchesASectionOffWithNull) {
-  EXPECT_EQ(read("cuda_graph_config: null").options.graphs, "none");
+  EXPECT_EQ(read("cuda_graph_config: null").options.get<std::string>("graphs"), "none");
   const Config pieces =
       read("cuda_graph_config:\ntorch_compile_config: {enable_piecewise_cuda_graph: true}");
-  EXPECT_EQ(pieces.options.graphs, "piecewise");
+  EXPECT_EQ(pieces.options.get<std::string>("graphs"), "piecewise");
   EXPECT_EQ(pieces.notes.size(), 2U);
-  EXPECT_EQ(read("cuda_graph_config: {}").options.graphs, "full-decode-only");
+  EXPECT_EQ(read("cuda_graph_config: {}").options.get<std::string>("graphs"), "full-decode-only");
 }
 
 TEST(Trtllm, RefusesByNameWhatIsNotThere) {
@@ -137,12 +119,37 @@ print_iter_log: true
 )");
   EXPECT_EQ(refused(config),
             (Keys{"torch_compile_config.enable_inductor", "torch_compile_config.enable_userbuffers",
-                  "torch_compile_config.max_num_streams", "kv_cache_config.enable_block_reuse",
-                  "kv_cache_config.tokens_per_block", "speculative_config"}));
+                  "torch_compile_config.max_num_streams", "kv_cache_config.tokens_per_block",
+                  "speculative_config"}));
   EXPECT_EQ(config.refused.front().line, 4);
-  EXPECT_EQ(config.options.free_gpu_memory_fraction, 0.5);
-  EXPECT_EQ(config.options.step_log, "/dev/stderr");
-  EXPECT_FALSE(config.options.page_size.has_value());
+  EXPECT_EQ(config.options.get<double>("free_gpu_memory_fraction"), 0.5);
+  EXPECT_EQ(config.options.get<std::string>("step_log"), "/dev/stderr");
+  EXPECT_FALSE(config.options.get<int64_t>("page_size").has_value());
+}
+
+TEST(Trtllm, ReadsTheFileThatACommandNames) {
+  const TempDir folder;
+  folder.write("extra.yml", "max_num_tokens: 64\ncuda_graph_config:\n  batch_sizes: [1, 4]\n");
+  const std::filesystem::path command =
+      folder.write("serve.sh",
+                   "trtllm-serve some/model --max_batch_size 4 \\\n --max_num_tokens 128 "
+                   "--extra_llm_api_options extra.yml\n");
+  const Config config = load(command);
+  EXPECT_EQ(config.dialect, Dialect::kTrtllm);
+  EXPECT_EQ(config.options.get<std::string>("model"), "some/model");
+  EXPECT_EQ(config.options.get<int64_t>("max_batch_size"), 4);
+  EXPECT_EQ(config.options.get<int64_t>("max_num_tokens"), 64);  // the file wins
+  EXPECT_EQ(config.options.get<Sizes>("decode_ladder"), (Sizes{"", {1, 4}}));
+  EXPECT_EQ(config.origins.at("decode_ladder").line, 2);
+  folder.write("extra.yml", "max_num_tokens: 64\ncuda_graph_config: 7\n");
+  try {
+    (void)load(command);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()),
+              (folder.path() / "extra.yml").string() +
+                  ":2: cuda_graph_config holds keys and values, or null");
+  }
 }
 
 TEST(Trtllm, NamesImpossibleValues) {
@@ -158,8 +165,10 @@ TEST(Trtllm, NamesImpossibleValues) {
             std::string::npos);
   EXPECT_NE(problem("kv_cache_config:\n  free_gpu_memory_fraction: 2\n").find("c.yml:2: "),
             std::string::npos);
-  EXPECT_NE(problem("cuda_graph_config: 7\n").find("c.yml:1: cuda_graph_config holds keys"),
-            std::string::npos);
+  for (const char* value : {"7", "true", "[1]"}) {
+    EXPECT_EQ(problem(fmt::format("torch_compile_config: {}\n", value)),
+              "c.yml:1: torch_compile_config holds keys and values, or null");
+  }
   EXPECT_NE(problem("max_batch_size: 5000\nkv_cache_config: {}\n")
                 .find("c.yml:1: max_batch_size is 1 to 4096"),
             std::string::npos);
@@ -175,11 +184,12 @@ TEST(Sglang, MapsTheDocumentedCommand) {
   --piecewise-cuda-graph-compiler eager
 )");
   EXPECT_EQ(config.dialect, Dialect::kSglang);
-  EXPECT_EQ(config.options.model, "models/qwen3-8b");
-  EXPECT_EQ(config.options.graphs, "full-and-piecewise");
-  EXPECT_EQ(config.options.token_ladder->sizes, runtime::Ladder::tokens(4096).sizes());
-  EXPECT_EQ(config.options.max_num_tokens, 8192);
-  EXPECT_EQ(config.options.max_batch_size, 256);
+  EXPECT_EQ(config.options.get<std::string>("model"), "models/qwen3-8b");
+  EXPECT_EQ(config.options.get<std::string>("graphs"), "full-and-piecewise");
+  EXPECT_EQ(config.options.get<Sizes>("token_ladder")->sizes,
+            runtime::Ladder::tokens(4096).sizes());
+  EXPECT_EQ(config.options.get<int64_t>("max_num_tokens"), 8192);
+  EXPECT_EQ(config.options.get<int64_t>("max_batch_size"), 256);
   EXPECT_TRUE(config.refused.empty());
   EXPECT_EQ(config.origins.at("token_ladder").line, 4);
 }
@@ -192,15 +202,16 @@ TEST(Sglang, RefusesTheEnvironmentOfACommand) {
 
 TEST(Sglang, HasItsOwnDefaults) {
   const Config config = read("", Dialect::kSglang);
-  EXPECT_EQ(config.options.graphs, "full-decode-only");
-  EXPECT_EQ(config.options.padding, true);
-  EXPECT_EQ(config.options.memory_reserve, (Amount{0, 0.1}));
-  const auto& sizes = config.options.decode_ladder->sizes;
+  EXPECT_EQ(config.options.get<std::string>("graphs"), "full-decode-only");
+  EXPECT_EQ(config.options.get<bool>("padding"), true);
+  EXPECT_EQ(config.options.get<Amount>("memory_reserve"), (Amount{0, 0.1}));
+  const auto sizes = config.options.get<Sizes>("decode_ladder")->sizes;
   EXPECT_EQ(sizes.back(), 256);
   EXPECT_EQ(std::vector<int64_t>(sizes.begin(), sizes.begin() + 7),
             (std::vector<int64_t>{1, 2, 4, 8, 12, 16, 24}));
   EXPECT_EQ(read("enable-piecewise-cuda-graph: true\npiecewise-cuda-graph-max-tokens: 2048\n")
-                .options.token_ladder->sizes.size(),
+                .options.get<Sizes>("token_ladder")
+                ->sizes.size(),
             42U);
 }
 
@@ -213,32 +224,23 @@ TEST(Sglang, ReadsYamlAndListsOfFlags) {
       "--enable-piecewise-cuda-graph\n--piecewise-cuda-graph-tokens 128 256 512 1024 2048 4096\n"
       "--cuda-graph-max-bs 32\n--disable-cuda-graph-padding\n";
   EXPECT_EQ(read(yaml).options, read(flags).options);
-  EXPECT_EQ(read(flags).options.token_ladder, (Sizes{"", {128, 256, 512, 1024, 2048, 4096}}));
-  EXPECT_EQ(read(flags).options.padding, false);
-  EXPECT_EQ(read(flags).options.decode_ladder->sizes.size(), 32U);
-  EXPECT_EQ(read(flags).options.max_batch_size, 32);
+  EXPECT_EQ(read(flags).options.get<Sizes>("token_ladder"),
+            (Sizes{"", {128, 256, 512, 1024, 2048, 4096}}));
+  EXPECT_EQ(read(flags).options.get<bool>("padding"), false);
+  EXPECT_EQ(read(flags).options.get<Sizes>("decode_ladder")->sizes.size(), 32U);
+  EXPECT_EQ(read(flags).options.get<int64_t>("max_batch_size"), 32);
 }
 
 TEST(Sglang, MapsTheRestOfItsFlags) {
   const Config config = read(
       "--mem-fraction-static 0.8 --chunked-prefill-size 2048 --disable-cuda-graph "
       "--max-running-requests 48 --dtype bfloat16");
-  EXPECT_EQ(config.options.memory_reserve, (Amount{0, 0.2}));
-  EXPECT_EQ(config.options.max_num_tokens, 2048);
-  EXPECT_EQ(config.options.graphs, "none");
-  EXPECT_EQ(config.options.max_batch_size, 48);
-  EXPECT_EQ(config.options.dtype, "bf16");
-  EXPECT_FALSE(config.options.decode_ladder.has_value());
-}
-
-TEST(Dialects, MapTheDtypeOfKv) {
-  EXPECT_EQ(read("kv-cache-dtype: fp8\nmax-num-seqs: 4\n").options.kv_dtype, "fp8");
-  EXPECT_EQ(read("--kv-cache-dtype fp8_e4m3 --max-num-seqs 4").options.kv_dtype, "fp8");
-  EXPECT_EQ(read("--kv-cache-dtype fp8_e4m3 --max-running-requests 4").options.kv_dtype, "fp8");
-  EXPECT_EQ(read("--kv-cache-dtype bfloat16 --max-running-requests 4").options.kv_dtype, "bf16");
-  EXPECT_EQ(read("kv_cache_config:\n  dtype: fp8\n  tokens_per_block: 32\n").options.kv_dtype,
-            "fp8");
-  EXPECT_FALSE(read("kv_cache_dtype: auto\nmax-num-seqs: 4\n").options.kv_dtype.has_value());
+  EXPECT_EQ(config.options.get<Amount>("memory_reserve"), (Amount{0, 0.2}));
+  EXPECT_EQ(config.options.get<int64_t>("max_num_tokens"), 2048);
+  EXPECT_EQ(config.options.get<std::string>("graphs"), "none");
+  EXPECT_EQ(config.options.get<int64_t>("max_batch_size"), 48);
+  EXPECT_EQ(config.options.get<std::string>("dtype"), "bf16");
+  EXPECT_FALSE(config.options.get<Sizes>("decode_ladder").has_value());
 }
 
 TEST(Sglang, NamesWhatCannotBe) {
@@ -270,7 +272,7 @@ TEST(Vllm, MapsEveryMode) {
   for (const auto& [mode, native] : rows) {
     const Config config = read(fmt::format("compilation_config:\n  cudagraph_mode: {}\n", mode));
     EXPECT_EQ(config.dialect, Dialect::kVllm);
-    EXPECT_EQ(config.options.graphs, native);
+    EXPECT_EQ(config.options.get<std::string>("graphs"), native);
     EXPECT_EQ(config.origins.at("graphs").line, 2);
   }
   EXPECT_NE(problem("compilation_config: {cudagraph_mode: ALL}").find("c.yml:1: "),
@@ -279,12 +281,13 @@ TEST(Vllm, MapsEveryMode) {
 
 TEST(Vllm, HasItsOwnDefaults) {
   const Config config = read("", Dialect::kVllm);
-  EXPECT_EQ(config.options.graphs, "full-and-piecewise");
-  EXPECT_EQ(config.options.decode_ladder->sizes.size(), 51U);
-  EXPECT_EQ(config.options.decode_ladder->sizes, runtime::Ladder::sequences(512).sizes());
-  EXPECT_EQ(config.options.token_ladder, config.options.decode_ladder);
-  EXPECT_EQ(config.options.page_size, 16);
-  EXPECT_EQ(config.options.memory_reserve, (Amount{0, 0.1}));
+  EXPECT_EQ(config.options.get<std::string>("graphs"), "full-and-piecewise");
+  EXPECT_EQ(config.options.get<Sizes>("decode_ladder")->sizes.size(), 51U);
+  EXPECT_EQ(config.options.get<Sizes>("decode_ladder")->sizes,
+            runtime::Ladder::sequences(512).sizes());
+  EXPECT_EQ(config.options.get<Sizes>("token_ladder"), config.options.get<Sizes>("decode_ladder"));
+  EXPECT_EQ(config.options.get<int64_t>("page_size"), 16);
+  EXPECT_EQ(config.options.get<Amount>("memory_reserve"), (Amount{0, 0.1}));
   EXPECT_TRUE(config.refused.empty());
 }
 
@@ -293,7 +296,7 @@ TEST(Vllm, ReadsFlagsYamlAndJsonAlike) {
                                "compilation_config:\n  cudagraph_mode: FULL_DECODE_ONLY\n"
                                "  cudagraph_capture_sizes: [1, 2, 4, 8]\nmax-num-seqs: 8\n")
                                .options;
-  EXPECT_EQ(expected.decode_ladder, (Sizes{"", {1, 2, 4, 8}}));
+  EXPECT_EQ(expected.get<Sizes>("decode_ladder"), (Sizes{"", {1, 2, 4, 8}}));
   const char* const spellings[] = {
       "compilation-config: '{\"cudagraph_mode\": \"FULL_DECODE_ONLY\", "
       "\"cudagraph_capture_sizes\": [1, 2, 4, 8]}'\nmax-num-seqs: 8\n",
@@ -304,17 +307,62 @@ TEST(Vllm, ReadsFlagsYamlAndJsonAlike) {
   };
   for (const char* text : spellings)
     EXPECT_EQ(read(text).options, expected) << text;
+  const char* const lines[] = {
+      "vllm serve m --compilation-config '{\"cudagraph_mode\": \"PIECEWISE\"}'",
+      "vllm serve m --compilation-config='{\"cudagraph_mode\":\"PIECEWISE\"}'",
+      "vllm serve m -O.cudagraph_mode=PIECEWISE",
+      "vllm serve m -cc.cudagraph_mode=PIECEWISE -O3",
+      "-O 1 --model m --max-num-seqs 1024",
+      "vllm serve m -O1",
+  };
+  for (const char* text : lines) {
+    EXPECT_EQ(read(text).options.get<std::string>("model"), "m") << text;
+    EXPECT_EQ(read(text).options.get<std::string>("graphs"), "piecewise") << text;
+  }
+  EXPECT_EQ(read("vllm serve m -O0").options.get<std::string>("graphs"), "none");
+  EXPECT_EQ(read("vllm serve m -O 3").options.get<std::string>("graphs"), "full-and-piecewise");
+  EXPECT_TRUE(read("vllm serve m -O.mode=3 -O3").refused.empty());
+  EXPECT_EQ(refused(read("vllm serve m -cc.mode=1")), Keys{"compilation_config.mode"});
+  EXPECT_EQ(
+      read("vllm serve m -cc.cudagraph_capture_sizes='[1, 2]'").options.get<Sizes>("decode_ladder"),
+      (Sizes{"", {1, 2}}));
   const Config command = read("vllm serve some/model --max-num-seqs 8 --enforce-eager");
-  EXPECT_EQ(command.options.model, "some/model");
-  EXPECT_EQ(command.options.graphs, "none");
+  EXPECT_EQ(command.options.get<std::string>("model"), "some/model");
+  EXPECT_EQ(command.options.get<std::string>("graphs"), "none");
+}
+
+TEST(Dialects, MapTheOpsToSplitAt) {
+  const Config vllm = read(R"(
+compilation_config:
+  splitting_ops: ["vllm::unified_attention_with_output", silu_mul, "vllm.mamba_mixer2"]
+)");
+  EXPECT_EQ(vllm.options.get<Names>("split_at"), (Names{"silu_mul"}));
+  EXPECT_EQ(vllm.origins.at("split_at").from, "compilation_config.splitting_ops, line 3");
+  EXPECT_TRUE(refused(vllm).empty());
+  const auto has_note = [](const Config& config, std::string_view text) {
+    return std::any_of(config.notes.begin(), config.notes.end(), [&](const Note& note) {
+      return note.line == 3 && note.text.find(text) != std::string::npos;
+    });
+  };
+  EXPECT_TRUE(has_note(vllm, "no op 'vllm.mamba_mixer2' here"));
+
+  const Config none = read("\ncompilation_config:\n  splitting_ops: []\n");
+  EXPECT_EQ(none.options.get<Names>("split_at"), std::nullopt);
+  EXPECT_TRUE(has_note(none, "split at attention all the same"));
+
+  const Config sglang =
+      read("--enable-mixed-chunk\n--split-ops rms_norm,linear,sglang.unified_attention\n");
+  EXPECT_EQ(sglang.options.get<Names>("split_at"), (Names{"rms_norm", "linear"}));
+  EXPECT_NE(problem("compilation_config:\n  splitting_ops: [1, [2]]\n").find("2: an entry of"),
+            std::string::npos);
 }
 
 TEST(Vllm, CapsItsSizesAtTheLimits) {
   const Config config = read("max_num_seqs: 100\nmax_num_batched_tokens: 150\n");
-  EXPECT_EQ(config.options.decode_ladder->sizes.back(), 100);
-  EXPECT_EQ(config.options.token_ladder->sizes.back(), 150);
+  EXPECT_EQ(config.options.get<Sizes>("decode_ladder")->sizes.back(), 100);
+  EXPECT_EQ(config.options.get<Sizes>("token_ladder")->sizes.back(), 150);
   const Config few = read("max_cudagraph_capture_size: 8\nmax_num_seqs: 64\n");
-  EXPECT_EQ(few.options.decode_ladder, (Sizes{"", {1, 2, 4, 8}}));
+  EXPECT_EQ(few.options.get<Sizes>("decode_ladder"), (Sizes{"", {1, 2, 4, 8}}));
 }
 
 TEST(Vllm, NamesWhatCannotBe) {
@@ -324,10 +372,9 @@ TEST(Vllm, NamesWhatCannotBe) {
   EXPECT_NE(problem("cudagraph_capture_sizes: [1, 2]\nmax_cudagraph_capture_size: 4\n")
                 .find("c.yml:2: max_cudagraph_capture_size 4 is not the largest"),
             std::string::npos);
-  EXPECT_EQ(refused(read("enable-prefix-caching: true\nkv-cache-dtype: fp8_e5m2\n"
+  EXPECT_EQ(refused(read("kv-cache-dtype: fp8_e5m2\n"
                          "tensor-parallel-size: 4\nmax-num-seqs: 4\n")),
-            (Keys{"enable_prefix_caching", "kv_cache_dtype", "tensor_parallel_size"}));
-  EXPECT_TRUE(read("--no-enable-prefix-caching --max-num-seqs 4").refused.empty());
+            (Keys{"kv_cache_dtype", "tensor_parallel_size"}));
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "config/dialect.h"
-#include "runtime/ladder.h"
+#include "planning/schedules.h"
 
 namespace encore::config {
 namespace {
@@ -96,8 +96,7 @@ constexpr ForeignKey kKeys[] = {
     {.name = "kv_cache_config.enable_block_reuse",
      .type = Type::kBool,
      .fallback = "true",
-     .accepts = "false",
-     .why = "pages are not shared between sequences"},
+     .native = "prefix_cache"},
     {.name = "kv_cache_config.tokens_per_block",
      .type = Type::kInt,
      .fallback = "32",
@@ -150,6 +149,9 @@ constexpr ForeignKey kKeys[] = {
     {.name = "lora_config", .type = Type::kAny, .why = "there are no LoRA adapters"},
     {.name = "quant_config", .type = Type::kAny, .why = "there are no quantized weights"},
     {.name = "scheduler_config", .type = Type::kAny, .why = "there is one scheduling policy"},
+    {.name = "extra_llm_api_options", .type = Type::kText},  // read in its place (load.cc)
+    {.name = "host", .type = Type::kText, .native = "host"},
+    {.name = "port", .type = Type::kInt, .fallback = "8000", .native = "port", .min = 0},
     {.name = "guided_decoding_backend", .type = Type::kAny, .why = "there are no grammars"},
 };
 
@@ -169,6 +171,8 @@ constexpr Alias kAliases[] = {
     {"free_gpu_memory_fraction", "kv_cache_config.free_gpu_memory_fraction"},
     {"tokens_per_block", "kv_cache_config.tokens_per_block"},
     {"tp_size", "tensor_parallel_size"},
+    {"pp_size", "pipeline_parallel_size"},
+    {"ep_size", "moe_expert_parallel_size"},
 };
 
 constexpr std::string_view kPadding = "cuda_graph_config.enable_padding";
@@ -198,6 +202,8 @@ void derive_decode_ladder(Draft& draft) {
   const bool padding = draft.flag(kPadding);
   draft.put("padding", padding ? "true" : "false", {kPadding});
   const int64_t most = std::min(draft.count("max_batch_size"), draft.count("max_num_tokens"));
+  const bool is_few = most < draft.count("max_batch_size");
+  const std::string_view limit = is_few ? "max_num_tokens" : "max_batch_size";
   if (const auto sizes = draft.sizes(kBatchSizes)) {
     if (draft.given(kGraphMax) && draft.count(kGraphMax) != 0 &&
         draft.count(kGraphMax) != sizes->back()) {
@@ -205,25 +211,26 @@ void derive_decode_ladder(Draft& draft) {
                                             "largest of batch_sizes, {}; give one of them",
                                             draft.count(kGraphMax), sizes->back()));
     }
-    draft.put("decode_ladder", capped(*sizes, most), {kBatchSizes, "max_batch_size"});
+    draft.put("decode_ladder", draft.cut(*sizes, most, kBatchSizes, limit), {kBatchSizes, limit});
     return;
   }
   const int64_t max = draft.count(kGraphMax) == 0 ? 128 : draft.count(kGraphMax);
-  draft.put("decode_ladder", capped(default_batch_sizes(max, padding), most),
-            {kGraphMax, kPadding, "max_batch_size"});
+  draft.put("decode_ladder", draft.cut(default_batch_sizes(max, padding), most, kGraphMax, limit),
+            {kGraphMax, kPadding, limit});
 }
 
 void derive_token_ladder(Draft& draft) {
   const int64_t most = draft.count("max_num_tokens");
   auto sizes = draft.sizes(kNumTokens);
-  if (!sizes) sizes = runtime::Ladder::named_or_list("trtllm", std::min(most, kLastSize)).sizes();
+  if (!sizes) sizes = planning::named_or_list("trtllm", std::min(most, kLastSize)).sizes();
   if (sizes->back() < most) {
     draft.note(kNumTokens, fmt::format("mixed steps of {} to {} tokens run eager, as the largest "
                                        "of capture_num_tokens is below max_num_tokens; "
                                        "above_ladder: split has none",
                                        sizes->back() + 1, most));
   }
-  draft.put("token_ladder", capped(*sizes, most), {kNumTokens, "max_num_tokens"});
+  draft.put("token_ladder", draft.cut(*sizes, most, kNumTokens, "max_num_tokens"),
+            {kNumTokens, "max_num_tokens"});
 }
 
 void derive(Draft& draft) {

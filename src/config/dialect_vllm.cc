@@ -13,7 +13,6 @@ namespace {
 constexpr std::string_view kOwnKernels = "there are only Encore's own kernels";
 constexpr std::string_view kOwnCompiler = "Encore compiles by itself, without torch.compile";
 constexpr std::string_view kOneDevice = "a model runs on one device";
-constexpr std::string_view kNoServer = "Encore's verbs do not serve HTTP in this build";
 
 constexpr ForeignKey kKeys[] = {
     {.name = "model", .type = Type::kText, .native = "model"},
@@ -48,6 +47,7 @@ constexpr ForeignKey kKeys[] = {
      .accepts = "*",
      .why = "prompts longer than max_num_tokens always go in chunks"},
     {.name = "enforce_eager", .type = Type::kBool, .fallback = "false"},
+    {.name = "optimization_level", .type = Type::kInt, .min = 0, .max = 3},
     {.name = "compilation_config", .type = Type::kSection},
     {.name = "compilation_config.cudagraph_mode",
      .type = Type::kText,
@@ -72,18 +72,16 @@ constexpr ForeignKey kKeys[] = {
      .why = "inputs always lie at fixed addresses, and are copied there once a step"},
     {.name = "compilation_config.mode",
      .type = Type::kText,
-     .accepts = "0|NONE",
+     .accepts = "0|3|NONE|VLLM_COMPILE",
      .why = kOwnCompiler},
-    {.name = "compilation_config.level", .type = Type::kInt, .accepts = "0", .why = kOwnCompiler},
+    {.name = "compilation_config.level", .type = Type::kInt, .accepts = "0|3", .why = kOwnCompiler},
     {.name = "compilation_config.backend", .type = Type::kAny, .why = kOwnCompiler},
     {.name = "compilation_config.use_inductor",
      .type = Type::kBool,
      .accepts = "false",
      .why = kOwnCompiler},
     {.name = "compilation_config.compile_sizes", .type = Type::kAny, .why = kOwnCompiler},
-    {.name = "compilation_config.splitting_ops",
-     .type = Type::kAny,
-     .why = "a program is split at attention"},
+    {.name = "compilation_config.splitting_ops", .type = Type::kNames},
     {.name = "compilation_config.custom_ops", .type = Type::kAny, .why = kOwnKernels},
     {.name = "compilation_config.pass_config",
      .type = Type::kAny,
@@ -92,8 +90,7 @@ constexpr ForeignKey kKeys[] = {
     {.name = "enable_prefix_caching",
      .type = Type::kBool,
      .fallback = "true",
-     .accepts = "false",
-     .why = "pages are not shared between sequences"},
+     .native = "prefix_cache"},
     {.name = "async_scheduling", .type = Type::kBool},
     {.name = "tensor_parallel_size",
      .type = Type::kInt,
@@ -138,8 +135,11 @@ constexpr ForeignKey kKeys[] = {
      .fallback = "false",
      .accepts = "false",
      .why = "a checkpoint's code is never run"},
-    {.name = "host", .type = Type::kAny, .why = kNoServer},
-    {.name = "port", .type = Type::kAny, .why = kNoServer},
+    {.name = "host", .type = Type::kText, .native = "host"},
+    {.name = "port", .type = Type::kInt, .fallback = "8000", .native = "port", .min = 0},
+    {.name = "served_model_name", .type = Type::kTexts, .native = "served_model_name"},
+    {.name = "api_key", .type = Type::kTexts, .native = "api_key"},
+    {.name = "chat_template", .type = Type::kText, .native = "chat_template"},
 };
 
 constexpr Alias kAliases[] = {
@@ -152,6 +152,7 @@ constexpr Alias kAliases[] = {
     {"model_tag", "model"},
 };
 
+constexpr std::string_view kLevel = "optimization_level";
 constexpr std::string_view kMode = "compilation_config.cudagraph_mode";
 constexpr std::string_view kSizesKey = "compilation_config.cudagraph_capture_sizes";
 constexpr std::string_view kMaxSize = "compilation_config.max_cudagraph_capture_size";
@@ -160,6 +161,8 @@ constexpr std::string_view kUseGraphs = "compilation_config.use_cudagraph";
 
 std::string derive_mode(Draft& draft) {
   std::string mode = draft.text(kMode);
+  if (draft.given(kLevel) && !draft.given(kMode) && draft.count(kLevel) < 2)
+    mode = draft.count(kLevel) == 0 ? "NONE" : "PIECEWISE";
   if (draft.flag(kFullGraph)) {
     if (draft.given(kMode) && mode != "FULL")
       draft.fail_key(kFullGraph, "full_cuda_graph and cudagraph_mode contradict each other");
@@ -195,14 +198,14 @@ std::vector<int64_t> capture_sizes(Draft& draft) {
                           ? draft.count(kMaxSize)
                           : std::min<int64_t>(2 * draft.count("max_num_seqs"), 512);
   if (max == 0) return {};
-  return runtime::Ladder::sequences(std::min(max, draft.count("max_num_batched_tokens"))).sizes();
+  return runtime::Ladder::sequences(max).sizes();
 }
 
 void derive(Draft& draft) {
   std::string mode = derive_mode(draft);
   const std::vector<int64_t> sizes = capture_sizes(draft);
   if (sizes.empty()) mode = "none";
-  draft.put("graphs", mode, {kMode, "enforce_eager", kUseGraphs, kFullGraph, kMaxSize});
+  draft.put("graphs", mode, {kMode, kLevel, "enforce_eager", kUseGraphs, kFullGraph, kMaxSize});
   if (mode == "full")
     draft.note(kMode, "mixed steps have no full recording; they are replayed in pieces, counted");
   const int64_t max_tokens = draft.count("max_num_batched_tokens");
@@ -212,12 +215,14 @@ void derive(Draft& draft) {
                                                draft.count("max_num_seqs"), max_tokens));
   }
   const int64_t max_batch = std::min(draft.count("max_num_seqs"), max_tokens);
+  const std::string_view size_key = draft.given(kSizesKey) ? kSizesKey : kMaxSize;
   draft.put("max_batch_size", fmt::format("{}", max_batch), {"max_num_seqs"});
   if (mode != "none") {
-    draft.put("decode_ladder", capped(sizes, max_batch), {kSizesKey, kMaxSize, "max_num_seqs"});
+    draft.put("decode_ladder", draft.cut(sizes, max_batch, size_key, "max_num_seqs"),
+              {kSizesKey, kMaxSize, "max_num_seqs"});
   }
   if (mode != "none" && mode != "full-decode-only") {
-    draft.put("token_ladder", capped(sizes, max_tokens),
+    draft.put("token_ladder", draft.cut(sizes, max_tokens, size_key, "max_num_batched_tokens"),
               {kSizesKey, kMaxSize, "max_num_batched_tokens"});
     if (sizes.back() < max_tokens) {
       draft.note(kSizesKey, fmt::format("mixed steps of {} to {} tokens run eager, as the largest "
@@ -236,6 +241,7 @@ void derive(Draft& draft) {
   }
   if (draft.given("async_scheduling"))
     draft.put("overlap", draft.flag("async_scheduling") ? "on" : "off", {"async_scheduling"});
+  draft.put_split_at("compilation_config.splitting_ops");
   draft.put_default("above_ladder", "eager", "vLLM runs larger steps eager");
   draft.put_dtype();
   draft.put_kv_dtype("kv_cache_dtype");

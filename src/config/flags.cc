@@ -84,9 +84,17 @@ class Words {
   std::vector<Word> words_;
 };
 
+bool is_number(const std::string& text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+}
+
+// --name, or -name but for Python's -m; in quotes, only --name=value.
 bool is_flag(const Word& word) {
-  return !word.quoted ? word.text.rfind("--", 0) == 0 && word.text.size() > 2
-                      : word.text.rfind("--", 0) == 0 && word.text.find('=') != std::string::npos;
+  const std::string& text = word.text;
+  if (word.quoted && text.find('=') == std::string::npos) return false;
+  if (text.starts_with("--")) return text.size() > 2;
+  return text.size() > 1 && text[0] == '-' && text != "-m" &&
+         std::isalpha(static_cast<unsigned char>(text[1])) != 0;
 }
 
 Item value_item(const std::vector<Word>& words, int line) {
@@ -144,16 +152,21 @@ Document parse_flags(const std::string& text, const std::string& where) {
   for (; at < words.size() && !is_flag(words[at]); ++at)
     document.command.push_back(scalar(words[at].text, words[at].line));
   while (at < words.size()) {
-    std::string key = words[at].text.substr(2);
+    std::string key = words[at].text.substr(words[at].text.starts_with("--") ? 2 : 1);
     const int line = words[at].line;
     std::vector<Word> values;
     const size_t equals = key.find('=');
     if (equals != std::string::npos) {
       values.push_back({key.substr(equals + 1), line, true});
       key.resize(equals);
+    } else if (key[0] == 'O' && is_number(key.substr(1))) {  // -O3
+      values.push_back({key.substr(1), line, false});
+      key.resize(1);
     }
     for (++at; at < words.size() && !is_flag(words[at]); ++at)
       values.push_back(words[at]);
+    // vLLM's level; -O.x=1 and -O '{...}' are its compilation config.
+    if (key == "O" && values.size() == 1 && is_number(values[0].text)) key = "optimization_level";
     if (key.empty() || key.front() == '.' || key.back() == '.' || key.find("..") != key.npos) {
       fail_at(where, line, "a flag without a name");
     }

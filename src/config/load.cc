@@ -3,6 +3,7 @@
 #include <array>
 
 #include "config/dialect.h"
+#include "config/read.h"
 
 namespace encore::config {
 namespace {
@@ -86,6 +87,39 @@ void read_command(const Document& document, Document& flags, Config& config) {
   }
 }
 
+void set_lines(Item& item, int line) {
+  item.line = line;
+  for (Item& entry : item.list)
+    set_lines(entry, line);
+  for (Member& member : item.members) {
+    member.line = line;
+    set_lines(member.value, line);
+  }
+}
+
+// TensorRT-LLM's flag for a file of options, which win over flags: its keys, in the place of the
+// flag. The file lies where the path says, or beside the one with the flag.
+void include_options(Document& flags) {
+  auto& members = flags.root.members;
+  const auto place = std::find_if(members.begin(), members.end(), [](const Member& member) {
+    return canonical(member.key) == "extra_llm_api_options";
+  });
+  if (place == members.end()) return;
+  const int line = place->line;
+  std::filesystem::path path = read_text(place->value, flags.where, place->key);
+  members.erase(place);
+  if (!std::filesystem::exists(path))
+    path = std::filesystem::path(flags.where).parent_path() / path;
+  Document included = read_document(path);
+  (void)resolve(included, Dialect::kTrtllm);  // mistakes, at their own file and line
+  set_lines(included.root, line);
+  for (Member& member : included.root.members) {
+    std::erase_if(members,
+                  [&](const Member& flag) { return canonical(flag.key) == canonical(member.key); });
+    members.push_back(std::move(member));
+  }
+}
+
 Config resolve_native(const Document& document) {
   Config config;
   for (const Member& member : document.root.members) {
@@ -96,6 +130,7 @@ Config resolve_native(const Document& document) {
     }
     const Document empty{document.where, parse_yaml("", document.where).root, {}};
     config = Draft(*table_of(parse_dialect(member.value.text)), empty).finish();
+    config.notes.clear();  // of defaults that the file may replace
   }
   config.where = document.where;
   config.dialect = Dialect::kNative;
@@ -117,6 +152,10 @@ Config resolve_native(const Document& document) {
     Item value = member.value;
     value.line = std::max(value.line, member.line);
     set(config.options, *option, value, document.where, option->name);
+    if (const auto* sizes = std::get_if<Sizes>(config.options.find(*option));
+        sizes != nullptr && sizes->schedule.empty()) {
+      if (auto note = sorted_note(value, document.where, key)) config.notes.push_back(*note);
+    }
     config.origins[std::string(option->name)] = {
         fmt::format("{}, line {}", option->name, member.line), member.line};
   }
@@ -129,36 +168,55 @@ class Together {
   explicit Together(Config& config) : config_(config), options_(config.options) {}
 
   void check() {
-    auto& sequences = options_.max_batch_size;
-    auto& tokens = options_.max_num_tokens;
-    if (sequences && tokens && *sequences > *tokens) {
-      if (!is_default("max_batch_size") && !is_default("max_num_tokens")) {
-        fail_at(config_.where, std::max(line("max_batch_size"), line("max_num_tokens")),
-                "max_batch_size {} is more than max_num_tokens {}: every sequence of a step has a "
-                "token",
-                *sequences, *tokens);
-      }
-      (is_default("max_batch_size") ? *sequences : *tokens) =
-          is_default("max_batch_size") ? *tokens : *sequences;
+    check_limits();
+    check_ladder("decode_ladder", "max_batch_size");
+    check_ladder("token_ladder", "max_num_tokens");
+    for (const Idle& idle : idle_options()) {
+      const Value* when = options_.find(*find_option(idle.when));
+      if (is_default(idle.option) || when == nullptr) continue;
+      const std::string value = flag_text(*when);
+      if (!is_choice(idle.values, value)) continue;
+      config_.notes.push_back({line(idle.option), fmt::format("{} has no effect: {} is {}",
+                                                              idle.option, idle.when, value)});
     }
-    check_ladder(options_.decode_ladder, "decode_ladder", sequences, "max_batch_size");
-    check_ladder(options_.token_ladder, "token_ladder", tokens, "max_num_tokens");
   }
 
  private:
+  void check_limits() {
+    const auto sequences = options_.get<int64_t>("max_batch_size");
+    const auto tokens = options_.get<int64_t>("max_num_tokens");
+    if (!sequences || !tokens || *sequences <= *tokens) return;
+    if (is_default("max_batch_size")) {
+      note_cut("max_batch_size", *sequences, "max_num_tokens", *tokens);
+      options_.put(*find_option("max_batch_size"), *tokens);
+    } else if (is_default("max_num_tokens")) {
+      options_.put(*find_option("max_num_tokens"), *sequences);
+    } else {
+      fail_at(config_.where, std::max(line("max_batch_size"), line("max_num_tokens")),
+              "max_batch_size {} is more than max_num_tokens {}: every sequence of a step has a "
+              "token",
+              *sequences, *tokens);
+    }
+  }
+  void note_cut(std::string_view option, int64_t value, std::string_view limit, int64_t max) const {
+    config_.notes.push_back(
+        {0, fmt::format("{}: the default of {} is cut to {}, {}", option, value, limit, max)});
+  }
   [[nodiscard]] int line(std::string_view option) const {
     const auto place = config_.origins.find(option);
     return place == config_.origins.end() ? 0 : place->second.line;
   }
   [[nodiscard]] bool is_default(std::string_view option) const { return line(option) == 0; }
-  void check_ladder(std::optional<Sizes>& ladder, std::string_view name,
-                    const std::optional<int64_t>& max, std::string_view max_name) const {
+  void check_ladder(std::string_view name, std::string_view max_name) const {
+    const auto ladder = options_.get<Sizes>(name);
+    const auto max = options_.get<int64_t>(max_name);
     if (!ladder || ladder->sizes.empty() || !max || ladder->sizes.back() <= *max) return;
     if (!is_default(name)) {
       fail_at(config_.where, line(name), "{}: {} is more than {} {}", name, ladder->sizes.back(),
               max_name, *max);
     }
-    ladder->sizes = capped(std::move(ladder->sizes), *max);
+    note_cut(name, ladder->sizes.back(), max_name, *max);
+    options_.put(*find_option(name), Sizes{"", capped(ladder->sizes, *max)});
   }
 
   Config& config_;
@@ -194,6 +252,7 @@ Config resolve(const Document& document, std::optional<Dialect> dialect) {
   Document flags = document;
   read_command(document, flags, prologue);
   const Dialect chosen = dialect ? *dialect : detect(flags);
+  if (chosen == Dialect::kTrtllm) include_options(flags);
   Config config =
       chosen == Dialect::kNative ? resolve_native(flags) : Draft(*table_of(chosen), flags).finish();
   config.refused.insert(config.refused.begin(), prologue.refused.begin(), prologue.refused.end());

@@ -1,16 +1,19 @@
-// The native options: one row of data each, with its doc, unit, default and range. A native YAML
-// file has these keys; the flag of `max_num_tokens` is --max-num-tokens; the dialects
-// (dialect_*.cc) map other systems' keys to these.
+// The options of Encore: what a row of their table (table.cc) has, and what was said of them. YAML files,
+// flags, other systems' keys (dialect_*.cc), help texts and the server share the table. The flag of
+// `max_num_tokens` is --max-num-tokens.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
+#include "base/error.h"
 #include "config/yaml.h"
 #include "runtime/limits.h"
 
@@ -24,59 +27,75 @@ struct Sizes {
   friend bool operator==(const Sizes&, const Sizes&) = default;
 };
 
+// Texts that are taken whole, commas and all.
+struct Texts {
+  std::vector<std::string> texts;
+
+  friend bool operator==(const Texts&, const Texts&) = default;
+};
+
 using Amount = runtime::MemoryAmount;
+using Names = std::vector<std::string>;  // between commas, each once
 
-// What a configuration says; what it does not say is absent.
-struct Options {
-  std::optional<std::string> model;
-  std::optional<std::string> device;
-  std::optional<int64_t> threads;
-  std::optional<std::string> dtype;
-  std::optional<std::string> kv_dtype;
-  std::optional<std::string> graphs;
-  std::optional<Sizes> decode_ladder;
-  std::optional<Sizes> token_ladder;
-  std::optional<bool> padding;
-  std::optional<std::string> above_ladder;
-  std::optional<std::string> eager_steps;
-  std::optional<std::string> recording_errors;
-  std::optional<std::string> record_order;
-  std::optional<bool> graphs_debug;
-  std::optional<std::string> persistent;
-  std::optional<std::string> overlap;
-  std::optional<int64_t> burst_steps;
-  std::optional<int64_t> max_batch_size;
-  std::optional<int64_t> max_num_tokens;
-  std::optional<int64_t> max_seq_len;
-  std::optional<int64_t> page_size;
-  std::optional<int64_t> kv_tokens;
-  std::optional<double> free_gpu_memory_fraction;
-  std::optional<Amount> memory_reserve;
-  std::optional<std::string> step_log;
-  std::optional<std::string> tune;
-  std::optional<std::string> tuning_cache;
+using Value = std::variant<bool, int64_t, double, std::string, Names, Texts, Sizes, Amount>;
 
-  friend bool operator==(const Options&, const Options&) = default;
+struct Settings;
+
+// Puts a value where it has its effect. Its second parameter is the option's type.
+using Setter = std::variant<void (*)(Settings&, bool), void (*)(Settings&, int64_t),
+                            void (*)(Settings&, double), void (*)(Settings&, const std::string&),
+                            void (*)(Settings&, const Names&), void (*)(Settings&, const Texts&),
+                            void (*)(Settings&, const Sizes&), void (*)(Settings&, const Amount&)>;
+
+// Options that belong together: a verb takes all of a group, and --help-all shows them together.
+enum class Group : uint8_t {
+  kModel,
+  kDevice,
+  kGraphs,
+  kLadders,
+  kRecording,
+  kLoop,
+  kSizes,
+  kCompiler,
+  kDiagnosis,
+  kServing,
+  kServer,
+};
+
+// What holds when an option is absent.
+struct Default {
+  std::string_view text;  // a value, or what holds instead of one, for people
+  bool is_value = true;
+};
+
+// Which values an option takes.
+struct Range {
+  std::string_view choices;  // of a text or a number: "a|b|c"; empty: any
+  double min = 0;            // of a number, and of a ladder's sizes
+  double max = 0;
+  bool is_switch = false;  // a bool whose flag takes no value
 };
 
 // One option, as data.
 struct Option {
-  using Field = std::variant<std::optional<std::string> Options::*, std::optional<bool> Options::*,
-                             std::optional<int64_t> Options::*, std::optional<double> Options::*,
-                             std::optional<Sizes> Options::*, std::optional<Amount> Options::*>;
   std::string_view name;  // the YAML key
-  Field field;
-  std::string_view unit;      // empty: none
-  std::string_view fallback;  // what holds when it is absent, as text for people
-  std::string_view choices;   // of a text or a number: "a|b|c"; empty: any
-  double min = 0;             // of a number, and of a ladder's sizes
-  double max = 0;
+  Group group;
+  Setter set;
+  std::string_view unit;  // of a text in capitals: what it is, such as FILE; empty: none
+  Default fallback;
+  Range range;
   std::string_view doc;
 
+  template <typename T>
+  [[nodiscard]] bool is() const {
+    return std::holds_alternative<void (*)(Settings&, T)>(set);
+  }
+  // May be given several times, or as a list?
+  [[nodiscard]] bool is_list() const { return is<const Names&>() || is<const Texts&>(); }
   // "--max-num-tokens".
   [[nodiscard]] std::string flag() const;
   // "1 to 65536", "auto, cpu or cuda".
-  [[nodiscard]] std::string range() const;
+  [[nodiscard]] std::string range_text() const;
   // "TOKENS", "N", "on|off": what stands for its value in a help text.
   [[nodiscard]] std::string kind() const;
   // Doc, range, unit and default in a sentence or two, as a flag's help.
@@ -86,36 +105,65 @@ struct Option {
 std::span<const Option> all_options();
 // Nothing when there is none of that name.
 const Option* find_option(std::string_view name);
+// One of those that --help shows, as people need them first.
+bool is_first(const Option& option);
+
+struct GroupText {
+  std::string_view title;
+  std::string_view doc;
+};
+GroupText group_text(Group group);
+
+// An option that does nothing while another has one of these values.
+struct Idle {
+  std::string_view option;
+  std::string_view when;
+  std::string_view values;  // "a|b"
+};
+std::span<const Idle> idle_options();
+
+// What a configuration says, or a command line; what it does not say is absent.
+class Options {
+ public:
+  void put(const Option& option, Value value) { values_[option.name] = std::move(value); }
+  // Null when it is absent.
+  [[nodiscard]] const Value* find(const Option& option) const;
+  // Of an option that there is, of that type.
+  template <typename T>
+  [[nodiscard]] std::optional<T> get(std::string_view name) const;
+
+  friend bool operator==(const Options&, const Options&) = default;
+
+ private:
+  std::map<std::string_view, Value> values_;  // by the table's name
+};
 
 // Reads a value. `key` names it in messages.
 // Errors: kUsage "WHERE:LINE: ..." when it has the wrong type, or is out of range.
+Value read_value(const Option& option, const Item& value, const std::string& where,
+                 std::string_view key);
+// Reads a value into `options`. Errors: as read_value().
 void set(Options& options, const Option& option, const Item& value, const std::string& where,
          std::string_view key);
+// Reads what follows an option's flag: a text for each time that it was given.
+// Errors: kUsage "NAME ..." as above.
+Value read_flag(const Option& option, const std::vector<std::string>& texts);
 // What is wrong with a value given as text; empty when nothing is.
 std::string problem(const Option& option, const std::string& text);
-bool is_set(const Options& options, const Option& option);
-// The value as its flag takes it: "full", "on", "1,2,4,8", "10%". The option is set.
-std::string flag_text(const Options& options, const Option& option);
-// The value as YAML on one line: a ladder's list as [1, 2, 4, 8]. The option is set.
-std::string yaml_text(const Options& options, const Option& option);
+// A value as its flag takes it: "full", "on", "1,2,4,8", "10%".
+std::string flag_text(const Value& value);
+// A value as YAML on one line: a ladder's list as [1, 2, 4, 8].
+std::string yaml_text(const Value& value);
 // Every option that is set, one a line, in the table's order; reads back as the same options.
 std::string to_yaml(const Options& options);
 
-// Throws kUsage "WHERE:LINE: KEY is WANTED, not ..." with what the item is.
-[[noreturn]] void fail_type(const Item& item, const std::string& where, std::string_view key,
-                            std::string_view wanted);
-// The ways to read a value; each throws kUsage "WHERE:LINE: KEY ..." on the wrong type.
-bool read_bool(const Item& item, const std::string& where, std::string_view key);
-int64_t read_int(const Item& item, const std::string& where, std::string_view key);
-double read_number(const Item& item, const std::string& where, std::string_view key);
-std::string read_text(const Item& item, const std::string& where, std::string_view key);
-// Positive sizes, sorted; from a list, "1,2,4", or one number. Refuses one given twice.
-std::vector<int64_t> read_sizes(const Item& item, const std::string& where, std::string_view key);
-
-// "a, b or c" of "a|b|c".
-std::string choices_text(std::string_view choices);
-bool is_choice(std::string_view choices, std::string_view text);
-// ", did you mean 'x'?" with the nearest of `names`, or nothing when none is near.
-std::string suggestion(std::string_view wrong, const std::vector<std::string_view>& names);
+template <typename T>
+std::optional<T> Options::get(std::string_view name) const {
+  const Option* option = find_option(name);
+  ENCORE_CHECK(option != nullptr, "no option {}", name);
+  const Value* value = find(*option);
+  if (value == nullptr) return std::nullopt;
+  return std::get<T>(*value);
+}
 
 }  // namespace encore::config

@@ -1,9 +1,8 @@
-// From a document's items to values, with errors that name the line.
+#include "config/read.h"
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-
-#include "config/options.h"
 
 namespace encore::config {
 namespace {
@@ -24,13 +23,22 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+// Is the text "cuda:12", with a number that an int holds, where the choice is "cuda:N"?
+bool is_numbered(std::string_view choice, std::string_view text) {
+  const std::string_view prefix = choice.substr(0, choice.size() - 1);
+  if (!text.starts_with(prefix)) return false;
+  text.remove_prefix(prefix.size());
+  return !text.empty() && text.size() < 10 &&
+         text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
 }  // namespace
 
 void fail_type(const Item& item, const std::string& where, std::string_view key,
                std::string_view wanted) {
   std::string found = "nothing";
   if (item.is_scalar()) found = fmt::format("'{}'", item.text);
-  if (item.is_list()) found = "a list";
+  if (item.is_list()) found = item.list.empty() ? "an empty list" : "a list";
   if (item.is_map()) found = "keys and values";
   fail_at(where, item.line, "{} is {}, not {}", key, wanted, found);
 }
@@ -71,7 +79,42 @@ std::string read_text(const Item& item, const std::string& where, std::string_vi
   return item.text;
 }
 
-std::vector<int64_t> read_sizes(const Item& item, const std::string& where, std::string_view key) {
+std::vector<std::string> read_names(const Item& item, const std::string& where,
+                                    std::string_view key) {
+  constexpr std::string_view kWanted = "a list of names such as [linear, silu_mul]";
+  std::vector<std::string> names;
+  if (item.is_list()) {
+    for (const Item& entry : item.list)
+      names.push_back(read_text(entry, where, fmt::format("an entry of {}", key)));
+  } else {
+    const std::string text = read_text(item, where, key);
+    for (size_t start = 0; start <= text.size();) {
+      const size_t comma = std::min(text.find(',', start), text.size());
+      std::string name = text.substr(start, comma - start);
+      name.erase(0, name.find_first_not_of(' '));
+      name.erase(name.find_last_not_of(' ') + 1);
+      names.push_back(std::move(name));
+      start = comma + 1;
+    }
+  }
+  std::vector<std::string> sorted = names;
+  std::sort(sorted.begin(), sorted.end());
+  if (!sorted.empty() && sorted.front().empty()) fail_type(item, where, key, kWanted);
+  const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+  if (twice != sorted.end()) fail_at(where, item.line, "{}: {} is given twice", key, *twice);
+  return names;
+}
+
+std::vector<std::string> read_texts(const Item& item, const std::string& where,
+                                    std::string_view key) {
+  if (!item.is_list()) return {read_text(item, where, key)};
+  std::vector<std::string> texts;
+  for (const Item& entry : item.list)
+    texts.push_back(read_text(entry, where, fmt::format("an entry of {}", key)));
+  return texts;
+}
+
+std::vector<int64_t> read_list(const Item& item, const std::string& where, std::string_view key) {
   constexpr std::string_view kWanted = "a list of sizes such as [1, 2, 4]";
   std::vector<int64_t> sizes;
   if (item.is_list()) {
@@ -93,6 +136,11 @@ std::vector<int64_t> read_sizes(const Item& item, const std::string& where, std:
     }
   }
   if (sizes.empty()) fail_type(item, where, key, kWanted);
+  return sizes;
+}
+
+std::vector<int64_t> read_sizes(const Item& item, const std::string& where, std::string_view key) {
+  std::vector<int64_t> sizes = read_list(item, where, key);
   std::sort(sizes.begin(), sizes.end());
   if (sizes.front() < 1) fail_at(where, item.line, "{}: a size of {}", key, sizes.front());
   const auto twice = std::adjacent_find(sizes.begin(), sizes.end());
@@ -115,7 +163,8 @@ std::string choices_text(std::string_view choices) {
 bool is_choice(std::string_view choices, std::string_view text) {
   while (true) {
     const size_t bar = choices.find('|');
-    if (choices.substr(0, bar) == text) return true;
+    const std::string_view choice = choices.substr(0, bar);
+    if (choice.ends_with(":N") ? is_numbered(choice, text) : choice == text) return true;
     if (bar == std::string_view::npos) return false;
     choices.remove_prefix(bar + 1);
   }

@@ -1,6 +1,7 @@
 #include "config/yaml.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <fstream>
 #include <sstream>
 
@@ -194,29 +195,34 @@ Document parse_document(const std::string& text, const std::string& where) {
     if (start == std::string::npos || line[start] == '#') continue;
     const std::string_view rest = std::string_view(line).substr(start);
     const bool is_document_start =
-        rest.substr(0, 3) == "---" && rest.find_first_not_of("- \t\r") == std::string_view::npos;
-    // The first line that says something tells: a YAML file's has a key, a command's has not.
-    const bool is_flag = rest.substr(0, 2) == "--" && !is_document_start;
-    const bool is_key = rest.find(": ") != std::string_view::npos ||
-                        rest.find_last_of(':') == rest.find_last_not_of(" \t\r");
-    const bool is_command = !is_key && (rest.find(" --") != std::string_view::npos ||
-                                        rest.substr(0, 6) == "python" || rest.back() == '\\');
+        rest.starts_with("---") && rest.find_first_not_of("- \t\r") == std::string_view::npos;
+    // The first line that says something tells: a YAML file's starts with a key, or in brackets or
+    // quotes; a command has a flag, or goes on behind a backslash.
+    const bool is_flag = (rest.starts_with("--") && !is_document_start) || rest.starts_with("-O") ||
+                         rest.starts_with("-cc");
+    const std::string_view first = rest.substr(0, rest.find_first_of(" \t\r"));
+    const bool is_yaml = first.back() == ':' || first.find_first_of("{['\"") == 0;
+    const bool is_command = !is_yaml && (rest.find(" -") != std::string_view::npos ||
+                                         rest.starts_with("python") || rest.back() == '\\');
     return is_flag || is_command ? parse_flags(text, where) : parse_yaml(text, where);
   }
   return parse_yaml("", where);
 }
 
 Document read_document(const std::filesystem::path& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error))
+    error = std::make_error_code(std::errc::is_a_directory);
+  errno = 0;
   std::ifstream file(path, std::ios::binary);
-  std::string text;
-  std::error_code ignored;
-  if (file && !std::filesystem::is_directory(path, ignored)) {
-    text.resize(kMaxBytes + 1);
-    file.read(text.data(), kMaxBytes + 1);
-    text.resize(file.gcount());
-  } else {
-    fail(ErrorKind::kUsage, "{}: the configuration cannot be read", path.string());
+  if (!error && !file) error = {errno, std::generic_category()};
+  if (error) {
+    fail(ErrorKind::kUsage, "{}: the configuration cannot be read: {}", path.string(),
+         error.message());
   }
+  std::string text(kMaxBytes + 1, '\0');
+  file.read(text.data(), kMaxBytes + 1);
+  text.resize(file.gcount());
   return parse_document(text, path.string());
 }
 

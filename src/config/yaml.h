@@ -59,11 +59,12 @@ Document parse_yaml(const std::string& text, const std::string& where, int first
 
 // Parses flags as a shell would split them: one a line or a whole command, quotes, comments, a
 // backslash before a line's end. "--a-b 1 2" becomes {a_b: [1, 2]}, "--a" {a: true}; "--a.b=1"
-// {a: {b: 1}}. Errors: kUsage as "WHERE:LINE: what".
+// and "-a.b=1" {a: {b: 1}}; "-O3" and "-O 3" {optimization_level: 3}.
+// Errors: kUsage as "WHERE:LINE: what".
 Document parse_flags(const std::string& text, const std::string& where);
 
-// Reads a file of at most 256 KiB: flags when a line of it starts with "--" or its first word is
-// a command's, else YAML. Errors: kUsage.
+// Reads a file of at most 256 KiB: flags where its first line is a command's or starts with one,
+// else YAML. Errors: kUsage.
 Document read_document(const std::filesystem::path& path);
 // The same of text in memory.
 Document parse_document(const std::string& text, const std::string& where);

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <span>
 
+#include "backend/advance.h"
 #include "engine/input_writer.h"
 
 namespace encore::engine {
@@ -12,8 +14,25 @@ namespace {
 // How long the tokens of a burst may lie unread: what nobody who reads along minds.
 constexpr auto kBetweenLooks = std::chrono::milliseconds(25);
 
-sched::SchedulerLimits scheduler_limits(const runtime::Limits& limits) {
-  return {limits.max_num_tokens, limits.max_batch_size, limits.max_mixed_tokens, limits.max_q};
+sched::SchedulerLimits scheduler_limits(LoadedModel& model) {
+  const runtime::Limits& limits = model.limits();
+  const runtime::Ladder& tokens = model.executor().coverage().tokens;
+  return {limits.max_num_tokens, limits.max_batch_size, limits.max_mixed_tokens, limits.max_q,
+          tokens.sizes()};
+}
+
+std::unique_ptr<kv::PrefixCache> create_cache(kv::PagePool& pool, const EngineOptions& options) {
+  if (!options.prefix_cache) return nullptr;
+  return std::make_unique<kv::PrefixCache>(pool, *options.prefix_cache);
+}
+
+// Why the sequence ends with its last token; nothing: it goes on.
+std::optional<Finish> finish_of(const sched::Sequence& sequence) {
+  const auto& stops = sequence.stop_tokens;
+  const bool is_stop = sequence.known() > sequence.min_length &&
+                       std::find(stops.begin(), stops.end(), sequence.tokens.back()) != stops.end();
+  if (!advance_op::ends(is_stop, sequence.known(), sequence.max_length)) return std::nullopt;
+  return is_stop ? Finish::kStop : Finish::kLength;
 }
 
 }  // namespace
@@ -27,55 +46,42 @@ Engine::Engine(LoadedModel& model, const EngineOptions& options)
       options_(options),
       overlaps_(options.overlap.value_or(model.executor().device().kind() != DeviceKind::kCpu)),
       pool_(model.num_pages(), model.page_size()),
-      scheduler_(pool_, scheduler_limits(model.limits())) {}
+      cache_(create_cache(pool_, options)),
+      scheduler_(pool_, scheduler_limits(model), cache_.get()) {
+  if (options.target_step_ms)
+    prompt_budget_.emplace(*options.target_step_ms, model.limits().max_num_tokens);
+}
 
 Engine::~Engine() {
   interrupt_burst();
   try {
-    while (!flights_.empty() && flights_.back().is_burst)
-      land();
+    while (!in_flight_.empty() && in_flight_.back().is_burst())
+      collect();
   } catch (const Error&) {  // a device that failed has told whoever called step()
   }
 }
 
 std::variant<SequenceId, Rejection> Engine::add(Request request) {
-  const auto length = static_cast<int64_t>(request.prompt.size());
-  const int64_t vocab = model_.config().vocab_size;
-  if (length == 0) return Rejection{"the prompt is empty"};
-  for (const int32_t token : request.prompt) {
-    if (token < 0 || token >= vocab) {
-      return Rejection{fmt::format("token {} is outside the vocabulary of {}", token, vocab)};
-    }
-  }
-  if (request.max_tokens < 1) return Rejection{"max_tokens is at least 1"};
-  if (auto problem = sample::problem(request.sampling)) return Rejection{*problem};
-  const int64_t longest = length + request.max_tokens;
-  if (longest > model_.limits().max_seq_len) {
-    return Rejection{
-        fmt::format("{} prompt tokens and {} to generate are more than the {} of one sequence",
-                    length, request.max_tokens, model_.limits().max_seq_len)};
-  }
-  const SequenceId id = next_id_;
-  if (!scheduler_.add(id, length, longest)) {
-    return Rejection{fmt::format("{} tokens do not fit the KV pool of {}: raise --kv-tokens",
-                                 longest, pool_.num_pages() * pool_.page_size())};
-  }
-  ++next_id_;
-  sequences_.emplace(id, Sequence{.num_tokens = length,
-                                  .max_tokens = longest,
-                                  .stop_tokens = std::move(request.stop_tokens),
-                                  .sampling = request.sampling,
-                                  .prompt = std::move(request.prompt)});
+  if (auto rejection = check(request)) return *rejection;
+  const auto prompt_length = static_cast<int64_t>(request.prompt.size());
+  const SequenceId id = next_id_++;
+  sched::Sequence sequence{.id = id,
+                           .priority = request.priority,
+                           .tokens = std::move(request.prompt),
+                           .prompt_length = prompt_length,
+                           .max_length = prompt_length + request.max_tokens,
+                           .sampling = request.sampling,
+                           .token_bias = std::move(request.token_bias),
+                           .stop_tokens = std::move(request.stop_tokens),
+                           .min_length = prompt_length + request.min_tokens};
+  if (cache_) sequence.chain = cache_->chain(name(model_.kv_dtype()), request.cache_salt);
+  scheduler_.add(std::move(sequence));
   interrupt_burst();
   return id;
 }
 
-void Engine::end(SequenceId id) {
-  if (sequences_.erase(id) > 0) scheduler_.remove(id);
-}
-
 void Engine::abort(SequenceId id) {
-  end(id);
+  scheduler_.remove(id);
   std::erase_if(undelivered_, [&](const Generated& generated) { return generated.sequence == id; });
 }
 
@@ -85,9 +91,9 @@ bool Engine::step(const std::function<void(const Generated&)>& on_token) {
   }
   if (undelivered_.empty()) {
     const bool launched = launch();
-    if (flights_.empty()) return false;
-    const size_t in_flight = launched && (overlaps_ || flights_.back().is_burst) ? 1 : 0;
-    if (flights_.size() > in_flight) land();
+    if (in_flight_.empty()) return false;
+    const size_t may_stay = launched && (overlaps_ || in_flight_.back().is_burst()) ? 1 : 0;
+    if (in_flight_.size() > may_stay) collect();
   }
   while (!undelivered_.empty()) {
     const Generated generated = undelivered_.front();
@@ -98,106 +104,160 @@ bool Engine::step(const std::function<void(const Generated&)>& on_token) {
 }
 
 bool Engine::launch() {
-  if (!flights_.empty() && flights_.back().is_burst) return false;
+  if (!in_flight_.empty() && in_flight_.back().is_burst()) return false;
   const auto start = std::chrono::steady_clock::now();
-  sched::Plan plan = scheduler_.plan();
-  if (plan.runs.empty()) return false;
+  sched::StepBudget budget;
+  if (prompt_budget_) budget.max_prompt_tokens = prompt_budget_->tokens();
+  sched::Plan plan = scheduler_.plan(budget);
+  if (plan.rows.empty()) return false;
+  scheduler_.keep_rows(plan);
   runtime::Executor& executor = model_.executor();
-  const bool goes_on = proceeds(plan);
+  const int64_t max_burst_steps = grant_burst(plan);
+  const bool goes_on = continues(plan);
   if (!goes_on) {
-    executor.begin({plan.num_tokens(), static_cast<int64_t>(plan.runs.size()),
-                    plan.uniform_q(model_.limits().max_q)});
     pack(plan);
+  } else if (plan.has_new_pages) {
+    send_pages(plan);
   }
-  Flight flight{plan, executor.choice(), executor.next_step()};
-  flight.is_burst = may_burst(plan);
+  InFlightStep step{plan, executor.choice(), executor.next_step()};
+  if (executor.has_burst()) step.max_burst_steps = max_burst_steps;
   if (options_.step_log != nullptr) {
-    flight.began = executor.device().create_event();
-    executor.stream().record(*flight.began);
+    step.began = executor.device().create_event();
+    executor.stream().record(*step.began);
   }
-  if (flight.is_burst) {
-    const runtime::StepNumber end = burst_end(flight);
-    goes_on ? executor.proceed_burst(end) : executor.launch_burst(end);
+  step.launched_at = std::chrono::steady_clock::now();
+  if (step.is_burst()) {
+    const runtime::StepNumber end = burst_end(step);
+    goes_on ? executor.run_next_burst(end) : executor.run_burst(end);
   } else {
     runtime::StepLengths lengths;
-    for (const sched::Run& run : plan.runs) {
-      lengths.max_query_len = std::max(lengths.max_query_len, run.count);
-      lengths.max_kv_len = std::max(lengths.max_kv_len, run.first + run.count);
+    for (const sched::ScheduledTokens& row : plan.rows) {
+      lengths.max_query_len = std::max(lengths.max_query_len, row.count);
+      lengths.max_kv_len = std::max(lengths.max_kv_len, row.end());
     }
-    goes_on ? executor.proceed(lengths) : executor.launch(lengths);
+    goes_on ? executor.run_next(lengths) : executor.run(lengths);
   }
-  if (options_.step_log != nullptr || flight.is_burst) {
-    flight.ended = executor.device().create_event();
-    executor.stream().record(*flight.ended);
+  if (options_.step_log != nullptr || step.is_burst()) {
+    step.ended = executor.device().create_event();
+    executor.stream().record(*step.ended);
   }
   scheduler_.commit(plan);
   launched_ = std::move(plan);
   after_launched_ = executor.next_step();
   const std::chrono::duration<double, std::micro> host = std::chrono::steady_clock::now() - start;
-  flight.host_us = host.count();
-  flights_.push_back(std::move(flight));
+  step.host_us = host.count();
+  in_flight_.push_back(std::move(step));
   return true;
 }
 
-bool Engine::proceeds(const sched::Plan& plan) const {
+bool Engine::continues(const sched::Plan& plan) const {
   runtime::Executor& executor = model_.executor();
-  return executor.next_step() == after_launched_ && executor.choice().q == 1 &&
+  using sched::ScheduledTokens;
+  return !plan.has_given_tokens && executor.next_step() == after_launched_ &&
+         executor.choice().q == 1 &&
          std::equal(
-             plan.runs.begin(), plan.runs.end(), launched_.runs.begin(), launched_.runs.end(),
-             [](const sched::Run& now, const sched::Run& before) {
-               return now == sched::Run{before.sequence, before.first + 1, 1} && before.count == 1;
+             plan.rows.begin(), plan.rows.end(), launched_.rows.begin(), launched_.rows.end(),
+             [](const ScheduledTokens& now, const ScheduledTokens& before) {
+               return before.count == 1 && now == ScheduledTokens{before.sequence, before.end(), 1};
              });
 }
 
-bool Engine::may_burst(const sched::Plan& plan) const {
-  if (options_.burst_steps <= 1 || scheduler_.num_waiting() > 0 || !model_.executor().has_burst()) {
-    return false;
-  }
-  int64_t most = 0;  // steps that any sequence may still take
-  for (const sched::Run& run : plan.runs) {
-    const auto& stops = sequences_.at(run.sequence).stop_tokens;
-    if (std::ssize(stops) > model::kMaxStopTokens) return false;
-    most = std::max(most, scheduler_.counts(run.sequence).max_tokens - run.first - 1);
-  }
-  return most >= runtime::Recordings::kStepsPerIteration;
+int64_t Engine::grant_burst(sched::Plan& plan) {
+  constexpr int64_t kAtOnce = 256;
+  constexpr int64_t kOvershoot = runtime::Recordings::kStepsPerIteration - 1;
+  if (options_.burst_steps <= 1 || scheduler_.num_waiting() > 0 || plan.uniform_q(1) != 1) return 0;
+  int64_t wanted = 0;  // steps that some sequence may still take
+  int64_t granted = std::numeric_limits<int32_t>::max();
+  bool is_free = true;  // the device knows all stop tokens, and the host no token that follows
+  scheduler_.for_each(plan, [&](const sched::ScheduledTokens& row, sched::Sequence& sequence) {
+    is_free &=
+        std::ssize(sequence.stop_tokens) <= model::kMaxStopTokens && row.end() >= sequence.given;
+    const int64_t last = sequence.max_length - 1;
+    wanted = std::max(wanted, last - row.first);
+    const size_t num_before = sequence.pages.size();
+    scheduler_.grow(sequence, std::min(row.end() + kAtOnce + kOvershoot, last));
+    plan.has_new_pages |= sequence.pages.size() > num_before;
+    const int64_t end = std::ssize(sequence.pages) * pool_.page_size();
+    if (end < last) granted = std::min(granted, end - row.end() - kOvershoot);
+  });
+  const bool pays = std::min(wanted, granted) >= runtime::Recordings::kStepsPerIteration;
+  return is_free && pays ? granted : 0;
 }
 
 void Engine::pack(const sched::Plan& plan) {
-  InputWriter writer(model_.executor().inputs(), model_.page_size());
-  int32_t row = 0;
-  for (const sched::Run& run : plan.runs) {
-    Sequence& sequence = sequences_.at(run.sequence);
-    StepRows rows{{},
-                  run.first,
-                  scheduler_.counts(run.sequence).pages,
-                  sequence.sampling,
-                  sequence.stop_tokens,
-                  sequence.max_tokens};
-    const int32_t under_way = model::last_token_of(std::exchange(sequence.row, row++));
-    if (run.first < std::ssize(sequence.prompt)) {
-      rows.ids = std::span(sequence.prompt).subspan(run.first, run.count);
-    } else {
-      rows.ids = {run.first < sequence.num_tokens ? &sequence.last_token : &under_way, 1};
-    }
-    writer.add(rows);
-  }
+  runtime::Executor& executor = model_.executor();
+  executor.begin({plan.num_tokens(), static_cast<int64_t>(plan.rows.size()),
+                  plan.uniform_q(model_.limits().max_q)});
+  InputWriter writer(executor, model_.page_size());
+  scheduler_.for_each(plan, [&](const sched::ScheduledTokens& row, sched::Sequence& sequence) {
+    const int32_t in_flight = model::last_token_of(sequence.row);
+    std::span<const int32_t> ids(&in_flight, 1);
+    if (row.first < sequence.known())
+      ids = std::span(sequence.tokens).subspan(row.first, row.count);
+    writer.add({ids, row.first, sequence.pages, sampling_row(row, sequence), sequence.stop_tokens,
+                sequence.max_length});
+  });
 }
 
-void Engine::land() {
-  if (flights_.front().is_burst) return land_burst();
-  const Flight& oldest = flights_.front();
-  const bool is_last = flights_.size() == 1;
+// Nobody reads what a step samples in the midst of a prompt.
+SamplingRow Engine::sampling_row(const sched::ScheduledTokens& row, sched::Sequence& sequence) {
+  if (row.end() < sequence.known()) return {};
+  const bool needs_state = sequence.sampling.has_penalties() || !sequence.token_bias.empty();
+  if (needs_state && sequence.token_state < 0) {
+    sequence.token_state = free_token_state();
+    const std::span<const int32_t> tokens(sequence.tokens);
+    model_.executor().token_state().set(sequence.token_state, tokens.first(sequence.prompt_length),
+                                        tokens.subspan(sequence.prompt_length), sequence.token_bias,
+                                        model_.executor().stream());
+  }
+  return {sequence.sampling, static_cast<int32_t>(sequence.min_length), sequence.token_state};
+}
+
+int32_t Engine::free_token_state() const {
+  std::vector<bool> is_taken(model_.executor().token_state().num_rows());
+  for (const auto& [id, sequence] : scheduler_.running()) {
+    if (sequence.token_state >= 0) is_taken[sequence.token_state] = true;
+  }
+  const auto free = std::find(is_taken.begin(), is_taken.end(), false);
+  ENCORE_CHECK(free != is_taken.end(), "more sequences run than the device has rows for");
+  return static_cast<int32_t>(free - is_taken.begin());
+}
+
+void Engine::send_pages(const sched::Plan& plan) {
+  scheduler_.for_each(plan, [&](const sched::ScheduledTokens&, const sched::Sequence& sequence) {
+    model_.executor().page_table().set(sequence.row, sequence.pages);
+  });
+}
+
+void Engine::collect() {
+  if (in_flight_.front().is_burst()) return collect_burst();
+  const InFlightStep& oldest = in_flight_.front();
+  const bool is_last = in_flight_.size() == 1;
   model_.executor().wait_published(
       {.number = oldest.first, .choice = oldest.choice, .is_last = is_last});
-  read_step();
+  if (prompt_budget_) measure(oldest);
+  collect_step();
   if (options_.step_log != nullptr) log(oldest);
-  flights_.pop_front();
+  in_flight_.pop_front();
 }
 
-void Engine::land_burst() {
+// The device begins a step when the one before it ends, or when it is launched; a synchronous one
+// ends it within the launch.
+void Engine::measure(const InFlightStep& step) {
+  const auto now = std::chrono::steady_clock::now();
+  const std::chrono::duration<double, std::milli> took =
+      now - std::max(step.launched_at, published_at_);
+  published_at_ = now;
+  int64_t prompt_tokens = 0;
+  for (const sched::ScheduledTokens& row : step.plan.rows)
+    prompt_tokens += row.count > model_.limits().max_q ? row.count : 0;
+  if (prompt_tokens < step.plan.num_tokens()) prompt_budget_->measured(prompt_tokens, took.count());
+}
+
+void Engine::collect_burst() {
   runtime::Executor& executor = model_.executor();
-  const Flight& burst = flights_.front();
-  const auto first = burst.first + static_cast<runtime::StepNumber>(burst.num_read);
+  const InFlightStep& burst = in_flight_.front();
+  const auto first = burst.first + static_cast<runtime::StepNumber>(burst.num_collected);
   const int64_t num_steps = steps_per_look(burst);
   const runtime::StepNumber end =
       executor.wait_published({.number = first + static_cast<runtime::StepNumber>(num_steps - 1),
@@ -205,88 +265,83 @@ void Engine::land_burst() {
                                .num_steps = num_steps,
                                .end = burst.ended.get()});
   for (auto step = first; runtime::is_before(step, end); ++step)
-    read_step();
+    collect_step();
   if (runtime::is_before(first, end)) {
     if (!burst.is_interrupted) executor.ring().run_until(burst_end(burst));
     return;
   }
   executor.end_burst();
-  for (sched::Run& run : launched_.runs)
-    run.first += burst.num_read - 1;
+  for (sched::ScheduledTokens& row : launched_.rows)
+    row.first += burst.num_collected - 1;
   after_launched_ = executor.next_step();
-  flights_.pop_front();
+  in_flight_.pop_front();
 }
 
 int64_t Engine::steps_ahead() const {
   return std::min(options_.burst_steps, model_.executor().ring().capacity() / 2);
 }
 
-runtime::StepNumber Engine::burst_end(const Flight& burst) const {
-  return burst.first + static_cast<runtime::StepNumber>(burst.num_read + steps_ahead());
+runtime::StepNumber Engine::burst_end(const InFlightStep& burst) const {
+  const int64_t steps = std::min(burst.num_collected + steps_ahead(), burst.max_burst_steps);
+  return burst.first + static_cast<runtime::StepNumber>(steps);
 }
 
 // No more than some sequence may still take: what ends before nobody would see.
-int64_t Engine::steps_per_look(const Flight& burst) const {
+int64_t Engine::steps_per_look(const InFlightStep& burst) const {
   if (burst.is_interrupted) return 1;
   int64_t most = 0;
-  for (const auto& [id, sequence] : sequences_)
-    most = std::max(most, sequence.max_tokens - sequence.num_tokens);
+  for (const auto& [id, sequence] : scheduler_.running())
+    most = std::max(most, sequence.max_length - sequence.known());
   const int64_t in_time = model_.executor().steps_in(burst.choice, kBetweenLooks);
   return std::max<int64_t>(1, std::min({in_time, steps_ahead() / 4, most}));
 }
 
 void Engine::interrupt_burst() {
-  if (flights_.empty() || !flights_.back().is_burst) return;
-  flights_.back().is_interrupted = true;
+  if (in_flight_.empty() || !in_flight_.back().is_burst()) return;
+  in_flight_.back().is_interrupted = true;
   runtime::TokenRing& ring = model_.executor().ring();
   ring.run_until(ring.published());
 }
 
-void Engine::read_step() {
-  Flight& flight = flights_.front();
-  plan_ = flight.plan;
-  for (sched::Run& run : plan_.runs)
-    run.first += flight.num_read;
-  if (flight.num_read > 0) scheduler_.commit(plan_);
-  const auto next = model_.executor().ring().tokens(
-      flight.first + static_cast<runtime::StepNumber>(flight.num_read));
-  ++flight.num_read;
-  count(flight.choice);
-  auto place = sequences_.begin();  // of the next run, where all of them take part
-  for (size_t b = 0; b < plan_.runs.size(); ++b) {
-    const sched::Run& run = plan_.runs[b];
-    if (place == sequences_.end() || place->first != run.sequence)
-      place = sequences_.find(run.sequence);
-    if (place == sequences_.end()) continue;  // it ended while this step ran
-    Sequence& sequence = (place++)->second;
-    if (run.first + run.count < sequence.num_tokens) continue;  // an unfinished prompt
-    Generated generated{run.sequence, next[b], std::nullopt};
-    const auto& stops = sequence.stop_tokens;
-    sequence.last_token = next[b];
-    ++sequence.num_tokens;
-    if (std::find(stops.begin(), stops.end(), next[b]) != stops.end()) {
-      generated.finish = Finish::kStop;
-    } else if (sequence.num_tokens == sequence.max_tokens) {
-      generated.finish = Finish::kLength;
-    }
-    if (generated.finish) {
-      scheduler_.remove(run.sequence);
-      place = sequences_.erase(place - 1);
-    }
-    undelivered_.push_back(generated);
+void Engine::collect_step() {
+  InFlightStep& step = in_flight_.front();
+  plan_ = step.plan;
+  for (sched::ScheduledTokens& row : plan_.rows)
+    row.first += step.num_collected;
+  if (step.num_collected > 0) scheduler_.commit(plan_);
+  const runtime::TokenRing& ring = model_.executor().ring();
+  const auto number = step.first + static_cast<runtime::StepNumber>(step.num_collected);
+  const auto next = ring.tokens(number);
+  ++step.num_collected;
+  count(step.choice);
+  for (size_t b = 0; b < plan_.rows.size(); ++b) {
+    const sched::ScheduledTokens& row = plan_.rows[b];
+    sched::Sequence* const sequence = scheduler_.find(row.sequence);
+    // It may have ended while this step ran.
+    if (sequence == nullptr || !sequence->collect(row, next[b])) continue;
+    Generated generated{row.sequence, next[b], finish_of(*sequence),
+                        sequence->num_cached.value_or(0)};
+    if (sequence->sampling.num_logprobs >= 0)
+      generated.logprobs = ring.logprobs(number, static_cast<int64_t>(b));
+    if (generated.finish) scheduler_.remove(row.sequence);
+    undelivered_.push_back(std::move(generated));
   }
 }
 
 // The step has run, so both events have their times.
-void Engine::log(const Flight& flight) {
-  flight.ended->synchronize();
-  const runtime::Choice& choice = flight.choice;
+void Engine::log(const InFlightStep& in_flight) {
+  in_flight.ended->synchronize();
+  const runtime::Choice& choice = in_flight.choice;
   runtime::LoggedStep step;
-  for (const sched::Run& run : flight.plan.runs) {
-    const bool generates = choice.q > 0 || run.count == 1;
-    (generates ? step.generation_requests : step.context_tokens) += generates ? 1 : run.count;
+  int64_t kv_tokens = 0;
+  for (const sched::ScheduledTokens& row : in_flight.plan.rows) {
+    const bool generates = choice.q > 0 || row.count == 1;
+    (generates ? step.generation_requests : step.context_tokens) += generates ? 1 : row.count;
+    kv_tokens += row.end();
   }
-  step.tokens = flight.plan.num_tokens();
+  step.tokens = in_flight.plan.num_tokens();
+  step.sequences = std::ssize(in_flight.plan.rows);
+  step.kv_tokens = kv_tokens;
   step.mode = name(choice.mode);
   // What runs unpadded has no bucket.
   const runtime::Coverage& coverage = model_.executor().coverage();
@@ -295,8 +350,8 @@ void Engine::log(const Flight& flight) {
   if (ladder.bucket(launched) == launched) step.bucket = launched;
   step.padding = choice.padding;
   step.reason = name(choice.reason);
-  step.host_us = flight.host_us;
-  step.gpu_us = flight.ended->milliseconds_since(*flight.began) * 1e3;
+  step.host_us = in_flight.host_us;
+  step.gpu_us = in_flight.ended->milliseconds_since(*in_flight.began) * 1e3;
   options_.step_log->write(std::move(step));
 }
 

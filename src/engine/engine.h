@@ -1,6 +1,7 @@
-// The loop: plan, launch, land. Everything a request is beyond its counts lives here.
+// The loop: plan, launch, collect.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -11,10 +12,10 @@
 #include <variant>
 #include <vector>
 
-#include <boost/container/flat_map.hpp>
-
 #include "engine/loaded_model.h"
+#include "engine/prompt_budget.h"
 #include "kv/page_pool.h"
+#include "kv/prefix_cache.h"
 #include "runtime/step_log.h"
 #include "sample/params.h"
 #include "sched/scheduler.h"
@@ -26,8 +27,13 @@ using sched::SequenceId;
 struct Request {
   std::vector<int32_t> prompt;
   int64_t max_tokens = 128;  // to generate at most
+  int64_t min_tokens = 0;    // to generate before a stop token may be chosen
   sample::SamplingParams sampling;
+  // Added to the logits of these tokens; minus infinity: never chosen. No token twice.
+  std::vector<TokenBias> token_bias;
   std::vector<int32_t> stop_tokens;  // any of them ends the sequence; it is still reported
+  int32_t priority = 0;              // lower numbers come first
+  std::string cache_salt;            // requests with different ones share no pages
 };
 
 enum class Finish : uint8_t { kLength, kStop };
@@ -38,14 +44,25 @@ struct Generated {
   SequenceId sequence = 0;
   int32_t token = 0;
   std::optional<Finish> finish;  // set on the last
+  int64_t num_cached = 0;        // tokens of the prompt that were found in the prefix cache
+  std::optional<LogprobRow> logprobs = {};  // where the request asks for some
+};
+
+enum class RejectionReason : uint8_t {
+  kEmptyPrompt,
+  kUnknownToken,
+  kBadParameter,
+  kTooLong,       // for a sequence of this model
+  kTooManyPages,  // for the KV pool
 };
 
 // Why a request was not taken; a value, for the caller to pass on.
 struct Rejection {
+  RejectionReason reason = RejectionReason::kBadParameter;
   std::string why;
 };
 
-// Steps by how they were walked.
+// Steps by how they were run.
 struct StepCount {
   runtime::Mode mode = runtime::Mode::kEager;
   ir::Sizes bucket;
@@ -57,8 +74,8 @@ struct StepCount {
 };
 
 struct EngineOptions {
-  // Gets a line a step; measuring its times costs two events a step.
-  runtime::StepLogWriter* step_log = nullptr;
+  // Gets every step; measuring its times costs two events a step. Steps of bursts are left out.
+  runtime::StepLog* step_log = nullptr;
   // Launch a step before the tokens of the one before it are read, so that the device never waits
   // for the host. Absent: where the device runs beside the host.
   std::optional<bool> overlap;
@@ -66,6 +83,12 @@ struct EngineOptions {
   // the host has read; needs ExecutorOptions::bursts. The host looks at a burst every 25 ms, or
   // every few steps: a quarter of these at most.
   int64_t burst_steps = 1;
+  // Keep full pages of KV for sequences that begin alike. Absent: every prompt is computed whole.
+  // On a GPU the rest of a prompt may differ in its last bits from the same tokens computed whole.
+  std::optional<kv::PrefixCacheOptions> prefix_cache = {};
+  // How long a step may take in which prompts run beside sequences that generate: it gets as many
+  // tokens of them as keep to that. Absent: as many as fit the step. Units: milliseconds
+  std::optional<double> target_step_ms = {};
 };
 
 // The loop, with one step in flight while the host works, or with none: each step's tokens are read
@@ -80,6 +103,9 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
+  // Why add() would not take a request; nothing: it would.
+  // Threads: any, also while step() runs: reads only what never changes.
+  [[nodiscard]] std::optional<Rejection> check(const Request& request) const;
   // Checks and queues a request.
   std::variant<SequenceId, Rejection> add(Request request);
   // Launches the next step and reads the tokens of the one that is due, if any: with overlap, that
@@ -93,74 +119,86 @@ class Engine {
   void shuffle_pages(uint64_t seed) { pool_.shuffle(seed); }
 
   // Between steps: as LoadedModel's. Sequences go on where they were; they may also come and end
-  // meanwhile. Tokens of steps in flight are kept for the next step().
+  // meanwhile. Tokens of steps in flight are kept for the next step(). Of the prefix cache, the
+  // pages of living sequences stay.
   void sleep(SleepDepth depth);
   void wake() { model_.wake(); }
 
   [[nodiscard]] std::vector<StepCount> step_counts() const;
-  // What the last step whose tokens were read ran. Without overlap, its logits are output 1 of the
-  // executor, a row a run.
+  // How often a sequence lost its pages to an older one and was computed again.
+  [[nodiscard]] int64_t num_preemptions() const { return scheduler_.num_preemptions(); }
+  // What the last step that was collected ran. Without overlap, its logits are output 1 of the
+  // executor, a row for each of the plan's.
   [[nodiscard]] const sched::Plan& last_plan() const { return plan_; }
+  [[nodiscard]] const sched::Scheduler& scheduler() const { return scheduler_; }
+  [[nodiscard]] const kv::PagePool& page_pool() const { return pool_; }
+  // Null where the options leave it out.
+  [[nodiscard]] const kv::PrefixCache* prefix_cache() const { return cache_.get(); }
   [[nodiscard]] LoadedModel& model() { return model_; }
 
  private:
-  struct Sequence {
-    // What each step touches comes first.
-    int64_t num_tokens = 0;  // of the prompt and generated, those under way left out
-    int64_t max_tokens = 0;
-    int32_t last_token = 0;  // generated; earlier ones are in the KV cache alone
-    int32_t row = 0;         // in the step launched last
-    std::vector<int32_t> stop_tokens;
-    sample::SamplingParams sampling;
-    std::vector<int32_t> prompt;
-  };
-  // A launch whose tokens have not been read, or not all.
-  struct Flight {
+  // A launch whose steps have not been collected, or not all.
+  struct InFlightStep {
     sched::Plan plan;  // of its first step
     runtime::Choice choice;
     runtime::StepNumber first = 0;
-    int64_t num_read = 0;          // steps
-    double host_us = 0;            // to launch it
+    int64_t num_collected = 0;  // steps
+    double host_us = 0;         // to launch it
+    std::chrono::steady_clock::time_point launched_at;
     std::unique_ptr<Event> began;  // with a step log only
     std::unique_ptr<Event> ended;  // with a step log, and of a burst
-    bool is_burst = false;
+    int64_t max_burst_steps = 0;   // that pages were granted for; 0: a single step
     bool is_interrupted = false;
+
+    [[nodiscard]] bool is_burst() const { return max_burst_steps > 0; }
   };
 
   // False when there is nothing to launch, or a burst must end first.
   bool launch();
-  // Are the rows of `plan` those of the last launch, each one token further?
-  [[nodiscard]] bool proceeds(const sched::Plan& plan) const;
+  // Are the rows of `plan` those of the last launch, each with the token that it sampled?
+  [[nodiscard]] bool continues(const sched::Plan& plan) const;
   // Writes the inputs of `plan`.
   void pack(const sched::Plan& plan);
-  [[nodiscard]] bool may_burst(const sched::Plan& plan) const;
-  // How many steps it may run ahead of the host, how far it may run by now, and how many steps the
-  // host waits for at once.
+  // How the token behind `row` is chosen, as the device is told. Gives the sequence a row of what
+  // the device keeps to adjust its logits, if it needs one and has none.
+  SamplingRow sampling_row(const sched::ScheduledTokens& row, sched::Sequence& sequence);
+  [[nodiscard]] int32_t free_token_state() const;
+  // Only the pages of its rows, which are those of the last launch.
+  void send_pages(const sched::Plan& plan);
+  // Grants pages for a burst that begins with `plan`. Returns how many steps it may take; 0 where a
+  // single step is better.
+  int64_t grant_burst(sched::Plan& plan);
+  // How many steps a burst may run ahead of the host, how far it may run by now, and how many of
+  // its steps the host waits for at once.
   [[nodiscard]] int64_t steps_ahead() const;
-  [[nodiscard]] runtime::StepNumber burst_end(const Flight& burst) const;
-  [[nodiscard]] int64_t steps_per_look(const Flight& burst) const;
-  // Reads the oldest launch; its tokens are undelivered then.
-  void land();
-  void land_burst();
+  [[nodiscard]] runtime::StepNumber burst_end(const InFlightStep& burst) const;
+  [[nodiscard]] int64_t steps_per_look(const InFlightStep& burst) const;
+  // Waits for the oldest launch and collects its step, or those of a burst since the last look:
+  // their tokens are undelivered then.
+  void collect();
+  void collect_burst();
   void interrupt_burst();
   // Of the oldest launch, the next step that is published.
-  void read_step();
-  void end(SequenceId id);
+  void collect_step();
   void count(const runtime::Choice& choice);
-  void log(const Flight& flight);
+  // Tells the budget of prompts how long a step took that was just published.
+  void measure(const InFlightStep& step);
+  void log(const InFlightStep& step);
 
   LoadedModel& model_;
   EngineOptions options_;
   bool overlaps_;
   kv::PagePool pool_;
+  std::unique_ptr<kv::PrefixCache> cache_;
   sched::Scheduler scheduler_;
-  std::deque<Flight> flights_;  // oldest first; a burst comes last
+  std::optional<PromptBudget> prompt_budget_;
+  std::chrono::steady_clock::time_point published_at_;  // the last step, as far as it was measured
+  std::deque<InFlightStep> in_flight_;                  // oldest first; a burst comes last
   std::deque<Generated> undelivered_;
-  sched::Plan plan_;  // of the last step read
+  sched::Plan plan_;  // of the last step collected
   // The last step launched, and the number of the one after it: unless somebody else launched.
   sched::Plan launched_;
   runtime::StepNumber after_launched_ = 0;
-  boost::container::flat_map<SequenceId, Sequence> sequences_;
   SequenceId next_id_ = 1;
   std::map<std::tuple<runtime::Mode, int64_t, int64_t, int, runtime::Reason>, StepCount> counts_;
 };

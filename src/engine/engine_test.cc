@@ -1,11 +1,17 @@
 #include "engine/engine.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <limits>
+#include <set>
 
 #include <gtest/gtest.h>
 
+#include "base/source_dir.h"
+#include "base/temp_dir.h"
 #include "engine/tiny_model.h"
-#include "runtime/cost_model.h"
+#include "planning/cost_model.h"
+#include "planning/step_log_reader.h"
 
 namespace encore::engine {
 namespace {
@@ -44,6 +50,10 @@ TEST_F(EngineTest, RefusesBadRequestsWithAReasonAndServesTheRest) {
   EXPECT_NE(rejection({.prompt = {-1}}).find("vocabulary"), std::string::npos);
   EXPECT_NE(rejection({.prompt = {1}, .max_tokens = 0}).find("max_tokens"), std::string::npos);
   EXPECT_NE(rejection({.prompt = {1}, .max_tokens = 500}).find("128"), std::string::npos);
+  EXPECT_NE(rejection({.prompt = {1}, .max_tokens = 128}).find("128"), std::string::npos);
+  EXPECT_NE(
+      rejection({.prompt = {1}, .max_tokens = std::numeric_limits<int64_t>::max()}).find("128"),
+      std::string::npos);
   EXPECT_NE(rejection({.prompt = {1}, .sampling = {.top_p = 2}}).find("top_p"), std::string::npos);
   EXPECT_EQ(generate({.prompt = {1, 2, 3}, .max_tokens = 5}).size(), 5U);
 }
@@ -73,6 +83,49 @@ TEST_F(EngineTest, SamplesTheSameTokensFromTheSameSeed) {
   EXPECT_NE(run(1), run(2));
 }
 
+TEST_F(EngineTest, HandsEverySamplingParameterToTheSampler) {
+  const auto run = [&](sample::SamplingParams sampling) {
+    return generate({.prompt = {9}, .max_tokens = 16, .sampling = sampling});
+  };
+  const auto greedy = run({.temperature = 0});
+  EXPECT_NE(run({.temperature = 3}), greedy);
+  // Each leaves but the most likely token.
+  EXPECT_EQ(run({.temperature = 3, .top_k = 1}), greedy);
+  EXPECT_EQ(run({.temperature = 3, .top_p = 1e-6F}), greedy);
+  EXPECT_EQ(run({.temperature = 3, .min_p = 0.9999999F}), greedy);
+}
+
+TEST_F(EngineTest, TellsTheDeviceOfStopTokensAndNoOthers) {
+  (void)engine_.add({.prompt = {1, 2}, .max_tokens = 3, .stop_tokens = {5}});
+  engine_.step([](const Generated&) {});
+  std::vector<int32_t> expected(model::kMaxStopTokens, -1);
+  expected[0] = 5;
+  const auto stops = model_.executor().inputs().host<int32_t>("stop_tokens");
+  EXPECT_EQ(std::vector<int32_t>(stops.begin(), stops.begin() + model::kMaxStopTokens), expected);
+}
+
+TEST_F(EngineTest, DeliversNothingOfASequenceThatIsAbortedMeanwhile) {
+  const auto a = std::get<SequenceId>(engine_.add({.prompt = {1}, .max_tokens = 9}));
+  const auto b = std::get<SequenceId>(engine_.add({.prompt = {2}, .max_tokens = 9}));
+  std::set<SequenceId> seen;
+  while (engine_.step([&](const Generated& generated) {
+    seen.insert(generated.sequence);
+    engine_.abort(generated.sequence == a ? b : a);
+  })) {
+  }
+  EXPECT_EQ(seen.size(), 1U);
+}
+
+TEST_F(EngineTest, KeepsMixedStepsWithinTheirLimit) {
+  LoadOptions options = small_options();
+  options.limits.max_mixed_tokens = 8;
+  LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), options);
+  Engine engine(model);
+  (void)engine.add({.prompt = std::vector<int32_t>(20, 7), .max_tokens = 2});
+  engine.step([](const Generated&) {});
+  EXPECT_EQ(engine.last_plan().num_tokens(), 8);
+}
+
 TEST_F(EngineTest, AnAbortedSequenceGivesItsPagesBack) {
   for (int i = 0; i < 50; ++i) {
     const auto id = std::get<SequenceId>(engine_.add({.prompt = {1, 2}, .max_tokens = 100}));
@@ -83,12 +136,33 @@ TEST_F(EngineTest, AnAbortedSequenceGivesItsPagesBack) {
   EXPECT_EQ(generate({.prompt = {1}, .max_tokens = 3}).size(), 3U);
 }
 
+TEST_F(EngineTest, SaysWhyDecodeStepsAreSlowWhereAKernelDoes) {
+  EXPECT_TRUE(model_.slow_reasons().empty());
+  const auto device = create_cpu_device({.num_threads = 1});
+  const auto rows = device->kernels().rows();
+  const auto attention = std::find_if(
+      rows.begin(), rows.end(), [](const Kernel& row) { return row.op == "fused_attention"; });
+  ASSERT_NE(attention, rows.end());
+  Kernel slow = *attention;
+  slow.slow = "heads of 80";
+  device->kernels().add_first(slow);
+  LoadedModel model(*device, testing::tiny_model(testing::Tiny::kLlama), small_options());
+  EXPECT_EQ(model.slow_reasons(), std::set<std::string_view>{"heads of 80"});
+}
+
 TEST_F(EngineTest, CountsItsStepsByModeAndBucket) {
   generate({.prompt = {1, 2, 3}, .max_tokens = 5});
   int64_t steps = 0;
-  for (const StepCount& count : engine_.step_counts())
+  int64_t tokens = 0;
+  int64_t padding = 0;
+  for (const StepCount& count : engine_.step_counts()) {
     steps += count.steps;
+    tokens += count.tokens;
+    padding += count.padding;
+  }
   EXPECT_EQ(steps, 5);
+  EXPECT_EQ(tokens, 3 + 4);  // the last that is generated is never computed
+  EXPECT_EQ(padding, 1);     // the prompt runs as 4 tokens
 }
 
 // Logits of the last prompt token of the bundled model, in f32.
@@ -96,7 +170,7 @@ std::vector<float> bundled_logits(const std::vector<std::string>& disabled_passe
   const auto device = create_cpu_device({.num_threads = 2});
   LoadOptions options = small_options();
   options.dtype = DType::kF32;
-  options.disabled_passes = disabled_passes;
+  options.compile.disabled = disabled_passes;
   LoadedModel model(*device, find_model(ENCORE_SOURCE_DIR "/models/stories"), options);
   Engine engine(model);
   (void)engine.add({.prompt = {5, 300, 12, 1000, 77}, .max_tokens = 2});
@@ -120,21 +194,22 @@ TEST(Passes, DoNotChangeWhatAModelComputes) {
 TEST_F(EngineTest, RecordsAsManyNodesAsTheProgramAlonePredicts) {
   const runtime::Coverage& coverage = model_.executor().coverage();
   const auto estimate =
-      runtime::estimate_recordings(model_.compiled().program, coverage.sequences, coverage.tokens);
+      planning::estimate_recordings(model_.compiled().program, coverage.sequences, coverage.tokens);
   const runtime::RecordingStats& stats = model_.recording_stats();
-  const runtime::BucketCost total = estimate.total();
+  const planning::BucketCost total = estimate.total();
   EXPECT_EQ(estimate.full.size(), static_cast<size_t>(stats.full.recordings));
   EXPECT_EQ(total.recordings, stats.full.recordings + stats.pieces.recordings);
   EXPECT_EQ(total.nodes, stats.full.nodes + stats.pieces.nodes);
   EXPECT_LE(total.executables, total.recordings);
-  const double bytes_of_executables = runtime::kBytesPerExecutable * total.executables;
+  const double bytes_of_executables = planning::kBytesPerExecutable * total.executables;
   EXPECT_GT(total.bytes(), bytes_of_executables);
-  EXPECT_LE(total.bytes(), bytes_of_executables + runtime::kBytesPerNode * total.nodes);
+  EXPECT_LE(total.bytes(), bytes_of_executables + planning::kBytesPerNode * total.nodes);
   EXPECT_GT(total.milliseconds(), 0);
 }
 
 TEST_F(EngineTest, LogsItsStepsAsItCountsThem) {
-  const auto path = std::filesystem::path(::testing::TempDir()) / "encore_engine_steps.jsonl";
+  const TempDir dir;
+  const auto path = dir.path() / "steps.jsonl";
   runtime::StepLogWriter writer(path);
   Engine engine(model_, {.step_log = &writer});
   (void)engine.add({.prompt = std::vector<int32_t>(40, 7), .max_tokens = 4});
@@ -144,8 +219,7 @@ TEST_F(EngineTest, LogsItsStepsAsItCountsThem) {
   writer.flush();
   int64_t tokens = 0;
   int64_t padding = 0;
-  const auto steps = runtime::read_step_log(path);
-  std::filesystem::remove(path);
+  const auto steps = planning::read_step_log(path);
   for (const runtime::LoggedStep& step : steps) {
     tokens += *step.tokens;
     padding += *step.padding;
@@ -162,6 +236,10 @@ TEST_F(EngineTest, LogsItsStepsAsItCountsThem) {
   EXPECT_EQ(tokens, 0);
   EXPECT_EQ(padding, 0);
   EXPECT_EQ(steps.front().context_tokens, 32);  // a chunk, and nothing generates yet
+  EXPECT_EQ(steps.front().sequences, 1);
+  EXPECT_EQ(steps.front().kv_tokens, 32);
+  EXPECT_EQ(steps[1].sequences, 2);
+  EXPECT_EQ(steps[1].kv_tokens, 40 + 2);
   EXPECT_EQ(steps.back().generation_requests, 1);
 }
 

@@ -1,6 +1,7 @@
 #include "engine/input_writer.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "model/graph.h"
 
@@ -10,22 +11,17 @@ InputWriter::End::End(runtime::StepInputs& inputs)
     : last_rows(inputs.host<int32_t>("last_rows")),
       stop_tokens(inputs.host<int32_t>("stop_tokens")),
       max_lens(inputs.host<int32_t>("max_lens")),
-      temperature(inputs.host<float>("temperature")),
-      top_k(inputs.host<int32_t>("top_k")),
-      top_p(inputs.host<float>("top_p")),
-      min_p(inputs.host<float>("min_p")),
-      seed(inputs.host<int64_t>("seed")) {}
+      sampling(inputs.host<int32_t>("sampling")) {}
 
-InputWriter::InputWriter(runtime::StepInputs& inputs, int64_t page_size)
-    : ids_(inputs.host<int32_t>("ids")),
-      positions_(inputs.host<int32_t>("positions")),
-      slots_(inputs.host<int32_t>("slots")),
-      page_table_(inputs.host<int32_t>("page_table")),
-      kv_lens_(inputs.host<int32_t>("kv_lens")),
-      query_starts_(inputs.host<int32_t>("query_starts")),
-      page_size_(page_size),
-      max_pages_(page_table_.size() / std::max<size_t>(1, kv_lens_.size())) {
-  if (inputs.has("last_rows")) end_.emplace(inputs);
+InputWriter::InputWriter(runtime::Executor& executor, int64_t page_size)
+    : ids_(executor.inputs().host<int32_t>("ids")),
+      positions_(executor.inputs().host<int32_t>("positions")),
+      slots_(executor.inputs().host<int32_t>("slots")),
+      kv_lens_(executor.inputs().host<int32_t>("kv_lens")),
+      query_starts_(executor.inputs().host<int32_t>("query_starts")),
+      page_table_(executor.page_table()),
+      page_size_(page_size) {
+  if (executor.inputs().has("last_rows")) end_.emplace(executor.inputs());
   query_starts_[0] = 0;
 }
 
@@ -40,8 +36,7 @@ void InputWriter::add(const StepRows& rows) {
     ++row_;
     ++position;
   }
-  std::copy(rows.pages.begin(), rows.pages.end(),
-            page_table_.begin() + static_cast<std::ptrdiff_t>(sequence_ * max_pages_));
+  page_table_.set(static_cast<int64_t>(sequence_), rows.pages);
   kv_lens_[sequence_] = static_cast<int32_t>(position);
   if (end_) add_end(rows);
   query_starts_[++sequence_] = row_;
@@ -55,11 +50,7 @@ void InputWriter::add_end(const StepRows& rows) {
   std::copy_n(rows.stop_tokens.begin(), std::min(rows.stop_tokens.size(), stops.size()),
               stops.begin());
   end_->max_lens[b] = static_cast<int32_t>(rows.max_len);
-  end_->temperature[b] = rows.sampling.temperature;
-  end_->top_k[b] = rows.sampling.top_k;
-  end_->top_p[b] = rows.sampling.top_p;
-  end_->min_p[b] = rows.sampling.min_p;
-  end_->seed[b] = rows.sampling.seed;
+  std::memcpy(&end_->sampling[b * kSamplingWords], &rows.sampling, sizeof(rows.sampling));
 }
 
 }  // namespace encore::engine

@@ -6,8 +6,8 @@
 #include <optional>
 #include <span>
 
-#include "runtime/step_inputs.h"
-#include "sample/params.h"
+#include "backend/sampling.h"
+#include "runtime/executor.h"
 
 namespace encore::engine {
 
@@ -17,15 +17,15 @@ struct StepRows {
   int64_t first = 0;               // position of the first of them
   std::span<const int32_t> pages;  // in order, for all of its tokens
   // Of a step that samples:
-  sample::SamplingParams sampling;
+  SamplingRow sampling;
   std::span<const int32_t> stop_tokens = {};  // the step's end looks at model::kMaxStopTokens
   int64_t max_len = 0;                        // tokens at which the sequence ends
 };
 
-// Lifetime: between StepInputs::begin() and the copy of the inputs; refers to them.
+// Lifetime: between Executor::begin() and run(); refers to the executor's inputs and page table.
 class InputWriter {
  public:
-  InputWriter(runtime::StepInputs& inputs, int64_t page_size);
+  InputWriter(runtime::Executor& executor, int64_t page_size);
 
   // The next sequence, its rows behind those of the one before.
   void add(const StepRows& rows);
@@ -37,23 +37,18 @@ class InputWriter {
     std::span<int32_t> last_rows;
     std::span<int32_t> stop_tokens;
     std::span<int32_t> max_lens;
-    std::span<float> temperature;
-    std::span<int32_t> top_k;
-    std::span<float> top_p;
-    std::span<float> min_p;
-    std::span<int64_t> seed;
+    std::span<int32_t> sampling;  // kSamplingWords a row
   };
   void add_end(const StepRows& rows);
 
   std::span<int32_t> ids_;
   std::span<int32_t> positions_;
   std::span<int32_t> slots_;
-  std::span<int32_t> page_table_;
   std::span<int32_t> kv_lens_;
   std::span<int32_t> query_starts_;
+  runtime::PageTable& page_table_;
   std::optional<End> end_;
   int64_t page_size_;
-  size_t max_pages_;
   size_t sequence_ = 0;
   int32_t row_ = 0;
 };

@@ -4,8 +4,7 @@
 #include <bit>
 #include <chrono>
 
-#include "base/log.h"
-#include "engine/compare.h"
+#include "model/kv_scales.h"
 #include "ops/ops.h"
 #include "runtime/coverage.h"
 
@@ -30,6 +29,17 @@ model::GraphOptions graph_options(const model::ModelConfig& config, const LoadOp
 }
 
 void check_limits(const model::ModelConfig& config, const LoadOptions& options) {
+  const runtime::Limits& limits = options.limits;
+  if (std::min({limits.max_batch_size, limits.max_q, limits.max_seq_len, limits.mixed_tokens()}) <
+      1) {
+    fail(ErrorKind::kUsage, "limits of sequences and tokens are 1 or more");
+  }
+  if (limits.max_num_tokens < limits.max_batch_size) {
+    fail(ErrorKind::kUsage,
+         "--max-num-tokens {} is less than --max-batch-size {}, and a decode step has a token for "
+         "each sequence: raise the first to {}, or lower the second",
+         limits.max_num_tokens, limits.max_batch_size, limits.max_batch_size);
+  }
   if (options.page_size != 16 && options.page_size != 32 && options.page_size != 64) {
     fail(ErrorKind::kUsage, "the page size is 16, 32 or 64 tokens, not {}", options.page_size);
   }
@@ -69,10 +79,15 @@ ModelSource find_model(const std::string& name) {
 
 passes::Compiled compile_model(const model::ModelConfig& config, const LoadOptions& options,
                                int64_t num_pages,
-                               std::function<void(std::string_view, const passes::Program&)> dump) {
-  return passes::compile(model::build_graph(config, graph_options(config, options, num_pages)),
-                         ops::standard(),
-                         {options.limits.max_sizes(), options.disabled_passes, std::move(dump)});
+                               std::function<void(std::string_view, const passes::Program&)> dump,
+                               std::vector<model::KvScale> kv_scales) {
+  model::GraphOptions graph = graph_options(config, options, num_pages);
+  graph.kv_scales = std::move(kv_scales);
+  passes::CompileOptions compile = options.compile;
+  compile.max_sizes = options.limits.max_sizes();
+  if (dump) compile.dump = std::move(dump);
+  return passes::compile(model::build_graph(config, graph),
+                         options.ops == nullptr ? ops::standard() : *options.ops, compile);
 }
 
 LoadedModel::LoadedModel(Device& device, const ModelSource& source, const LoadOptions& options)
@@ -87,23 +102,37 @@ LoadedModel::LoadedModel(Device& device, const ModelSource& source, const LoadOp
   check_limits(config_, options);
   const int64_t wanted = options.kv_tokens.value_or(limits_.max_batch_size * limits_.max_seq_len);
   const int64_t wanted_pages = std::max<int64_t>(1, (wanted + page_size_ - 1) / page_size_);
-  compiled_ = compile_model(config_, options, wanted_pages);
+  std::vector<model::KvScale> kv_scales;
+  if (kv_dtype_ == DType::kFP8 && source.checkpoint)
+    kv_scales = model::read_kv_scales(model::Checkpoint(*source.checkpoint));
+  compiled_ = compile_model(config_, options, wanted_pages, {}, std::move(kv_scales));
   weights_.emplace(compiled_.program.graph, weight_source(source), device);
-  runtime::ExecutorOptions executor_options = options;  // NOLINT(cppcoreguidelines-slicing)
-  if (options.graphs_debug) {
-    executor_options.check_addresses = true;
-    if (options.poison == runtime::Poison::kNone) executor_options.poison = runtime::Poison::kNaN;
-  }
-  executor_ = std::make_unique<runtime::Executor>(device, compiled_.program, weights_->views(),
-                                                  executor_options);
+  executor_ =
+      std::make_unique<runtime::Executor>(device, compiled_.program, weights_->views(), options);
   executor_->record();
   if (options.eager_steps == runtime::EagerSteps::kForbid)
     runtime::require_coverage(limits_, executor_->coverage());
   // Graphs first, KV last: no estimate of what recordings take.
-  num_pages_ = options.kv_tokens ? wanted_pages : pages_that_fit(device, options, wanted_pages);
-  executor_->states().map(num_pages_);
-  if (options.graphs_debug) require_equal_recordings(*this);
+  num_pages_ = pages_that_fit(device, options, wanted_pages);
+  if (options.kv_tokens && num_pages_ < wanted_pages) {
+    fail(ErrorKind::kMemory,
+         "--kv-tokens {} do not fit beside what is loaded and what is to stay free "
+         "(--memory-reserve, --free-gpu-memory-fraction): ask for at most {}, or reserve less",
+         *options.kv_tokens, num_pages_ * page_size_);
+  }
+  executor_->kv_memory().map(num_pages_);
   load_seconds_ = seconds() - start;
+}
+
+std::set<std::string_view> LoadedModel::slow_reasons() {
+  std::set<std::string_view> reasons;
+  const int64_t sequences = executor_->coverage().sequences.sizes().front();
+  const StepShape decode{{sequences, sequences}, 1, 1, 0};
+  for (int segment = 0; segment < executor_->tables().num_segments(); ++segment) {
+    for (const runtime::Launch& launch : executor_->tables().at(segment, decode))
+      if (!launch.kernel->slow.empty()) reasons.insert(launch.kernel->slow);
+  }
+  return reasons;
 }
 
 runtime::MemoryPlan LoadedModel::memory_plan() const {
@@ -119,7 +148,7 @@ int64_t LoadedModel::pages_that_fit(const Device& device, const LoadOptions& opt
   const int64_t reserve = options.memory_reserve.of(info.total_bytes);
   const auto budget =
       static_cast<int64_t>(options.free_memory_fraction * static_cast<double>(free - reserve));
-  const runtime::States& states = executor_->states();
+  const runtime::KvMemory& states = executor_->kv_memory();
   int64_t fitting = 0;
   for (auto step = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(wanted))); step > 0;
        step /= 2) {

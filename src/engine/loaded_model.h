@@ -5,7 +5,9 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backend/device.h"
@@ -18,8 +20,6 @@ namespace encore::engine {
 
 // What an executor is told, and what comes before and after it.
 struct LoadOptions : runtime::ExecutorOptions {
-  // Every recording checked before use, every step for what it may touch.
-  bool graphs_debug = false;
   // Capacity of the KV pool; absent: max_batch_size sequences of max_seq_len, or what fits.
   std::optional<int64_t> kv_tokens;
   // What fits: this share of the memory that is free once weights, arena and recordings lie in it,
@@ -30,7 +30,10 @@ struct LoadOptions : runtime::ExecutorOptions {
   std::optional<DType> dtype;     // absent: the checkpoint's
   std::optional<DType> kv_dtype;  // of K and V as they are kept; absent: dtype
   model::LogitsRows logits = model::LogitsRows::kLast;
-  std::vector<std::string> disabled_passes;
+  // Passes left out or from outside the library, where the program is split; its sizes are those of
+  // `limits`.
+  passes::CompileOptions compile;
+  const ir::OpSet* ops = nullptr;  // with ops from outside that passes write; null: the library's
 };
 
 // Where a model comes from: a checkpoint directory, or a config with random weights
@@ -68,6 +71,8 @@ class LoadedModel {
   [[nodiscard]] int64_t page_size() const { return page_size_; }
   [[nodiscard]] runtime::MemoryPlan memory_plan() const;
   [[nodiscard]] double load_seconds() const { return load_seconds_; }
+  // Why decode steps are slow (Kernel::slow), once each; none: they are not.
+  [[nodiscard]] std::set<std::string_view> slow_reasons();
 
   // Between steps: gives device memory back until wake(); addresses stay, so recordings do. The
   // pages in use are kept on the host. Asleep already: goes deeper where asked to, else does
@@ -101,9 +106,10 @@ class LoadedModel {
   std::optional<runtime::SavedRows> saved_;  // asleep
 };
 
-// The program alone, without weights or memory: what `inspect` shows.
+// The program alone, without weights or memory: what `inspect` shows. `kv_scales`: by layer.
 passes::Compiled compile_model(
     const model::ModelConfig& config, const LoadOptions& options, int64_t num_pages,
-    std::function<void(std::string_view, const passes::Program&)> dump = {});
+    std::function<void(std::string_view, const passes::Program&)> dump = {},
+    std::vector<model::KvScale> kv_scales = {});
 
 }  // namespace encore::engine

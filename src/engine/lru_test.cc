@@ -3,6 +3,7 @@
 
 #include "backend/fault.h"
 #include "engine/tiny_model.h"
+#include "planning/schedules.h"
 
 namespace encore::engine {
 namespace {
@@ -11,7 +12,7 @@ LoadOptions small_options(const char* decode_ladder) {
   LoadOptions options;
   options.limits = {.max_num_tokens = 32, .max_batch_size = 6, .max_q = 1, .max_seq_len = 64};
   options.kv_tokens = 1024;
-  options.sequences = runtime::Ladder::named_or_list(decode_ladder, 6);
+  options.sequences = planning::named_or_list(decode_ladder, 6);
   options.tokens = runtime::Ladder({32});
   return options;
 }

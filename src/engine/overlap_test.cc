@@ -31,7 +31,11 @@ class OverlapTest : public testing::DeviceTest {
   void SetUp() override {
     DeviceTest::SetUp();
     if (IsSkipped()) return;
-    model_ = std::make_unique<LoadedModel>(*device_, testing::tiny_model(Tiny::kLlama), options());
+    load(options());
+  }
+  void load(const LoadOptions& options) {
+    model_.reset();
+    model_ = std::make_unique<LoadedModel>(*device_, testing::tiny_model(Tiny::kLlama), options);
   }
 
   // Seven sequences that come one by one, more than run at once: long prompts, lone tokens, stop
@@ -85,6 +89,66 @@ TEST_P(OverlapTest, ASequenceGetsTheSameTokensHoweverFarTheDeviceRunsAhead) {
   }
 }
 
+TEST_P(OverlapTest, ASequenceThatLosesItsPagesGetsTheSameTokensLater) {
+  int64_t num_preemptions = 0;
+  const auto run = [&](const EngineOptions& how) {
+    Engine engine(*model_, how);
+    for (const int32_t first : {3, 5, 7, 9}) {
+      const std::vector<int32_t> prompt(static_cast<size_t>(first) + 6, first);
+      (void)engine.add({.prompt = prompt, .max_tokens = 40});
+    }
+    std::map<SequenceId, std::vector<int32_t>> tokens;
+    while (engine.step([&](const Generated& generated) {
+      tokens[generated.sequence].push_back(generated.token);
+    })) {
+    }
+    num_preemptions = engine.num_preemptions();
+    return tokens;
+  };
+  const auto plenty = run({.overlap = false});
+  EXPECT_EQ(num_preemptions, 0);
+  LoadOptions few = options();
+  few.page_size = 16;
+  few.kv_tokens = 96;  // one and a half times what a sequence takes
+  load(few);
+  for (const EngineOptions& way : {EngineOptions{.overlap = false}, EngineOptions{.overlap = true},
+                                   EngineOptions{.overlap = true, .burst_steps = 16}}) {
+    EXPECT_EQ(run(way), plenty);
+    EXPECT_GT(num_preemptions, 0);
+  }
+}
+
+// A step of one token each looks like the one before it, but its token of the prompt is the host's.
+TEST_P(OverlapTest, APromptThatRunsATokenAStepIsNotTakenForOneThatGenerates) {
+  LoadOptions narrow = options();
+  narrow.limits.max_num_tokens = 4;
+  load(narrow);
+  const auto run = [&](const EngineOptions& how) {
+    Engine engine(*model_, how);
+    std::map<SequenceId, std::vector<int32_t>> tokens;
+    const auto keep = [&](const Generated& generated) {
+      tokens[generated.sequence].push_back(generated.token);
+    };
+    for (const int32_t first : {3, 5, 7})
+      (void)engine.add({.prompt = {first}, .max_tokens = 60});
+    for (int i = 0; i < 3; ++i)
+      engine.step(keep);
+    (void)engine.add({.prompt = {9, 8, 7, 6, 5, 4, 3, 2, 1, 11, 12}, .max_tokens = 20});
+    while (engine.step(keep)) {
+    }
+    return tokens;
+  };
+  const auto expected = run({.overlap = false});
+  EXPECT_EQ(run({.overlap = true}), expected);
+  EXPECT_EQ(run({.overlap = true, .burst_steps = 16}), expected);
+  Engine alone(*model_, {.overlap = false});
+  (void)alone.add({.prompt = {9, 8, 7, 6, 5, 4, 3, 2, 1, 11, 12}, .max_tokens = 20});
+  std::vector<int32_t> tokens;
+  while (alone.step([&](const Generated& generated) { tokens.push_back(generated.token); })) {
+  }
+  EXPECT_EQ(tokens, expected.at(4));
+}
+
 TEST_P(OverlapTest, AStopTokenEndsASequenceThatHasRunFurther) {
   std::vector<int32_t> stops;
   for (const auto& [id, tokens] : tell({.overlap = false}).tokens)
@@ -105,7 +169,7 @@ TEST_P(OverlapTest, AStopTokenEndsASequenceThatHasRunFurther) {
 
 TEST_P(OverlapTest, StepsAfterTheFirstDecodeCopyNoInputs) {
   Engine engine(*model_, {.overlap = true});
-  ASSERT_TRUE(std::holds_alternative<SequenceId>(engine.add({.prompt = {1, 2}, .max_tokens = 30})));
+  ASSERT_TRUE(std::holds_alternative<SequenceId>(engine.add({.prompt = {1, 2}, .max_tokens = 90})));
   std::vector<int32_t> tokens;
   const auto keep = [&](const Generated& generated) { tokens.push_back(generated.token); };
   for (int i = 0; i < 4; ++i)
@@ -119,7 +183,7 @@ TEST_P(OverlapTest, StepsAfterTheFirstDecodeCopyNoInputs) {
   }
   std::vector<int32_t> expected;
   Engine other(*model_, {.overlap = false});
-  ASSERT_TRUE(std::holds_alternative<SequenceId>(other.add({.prompt = {1, 2}, .max_tokens = 30})));
+  ASSERT_TRUE(std::holds_alternative<SequenceId>(other.add({.prompt = {1, 2}, .max_tokens = 90})));
   while (other.step([&](const Generated& generated) { expected.push_back(generated.token); })) {
   }
   EXPECT_EQ(tokens, expected);
@@ -149,6 +213,24 @@ TEST_P(OverlapTest, ABurstIsOneLaunchAndEndsWithItsSequences) {
   }
   EXPECT_EQ(tokens, 71);
   EXPECT_LE(model_->executor().recordings().stats().replays - before, 4);
+}
+
+TEST_P(OverlapTest, ABurstEndsWithAStopToken) {
+  const auto run = [&](const std::vector<int32_t>& stops) {
+    Engine engine(*model_, {.overlap = false, .burst_steps = 64});
+    (void)engine.add({.prompt = {4}, .max_tokens = 60, .stop_tokens = stops});
+    std::vector<int32_t> tokens;
+    while (engine.step([&](const Generated& generated) { tokens.push_back(generated.token); })) {
+    }
+    int64_t steps = 0;
+    for (const StepCount& count : engine.step_counts())
+      steps += count.steps;
+    EXPECT_LE(steps, std::ssize(tokens) + runtime::Recordings::kStepsPerIteration);
+    return tokens;
+  };
+  const auto tokens = run({});
+  EXPECT_EQ(tokens.size(), 60U);
+  EXPECT_LT(run({-1, tokens[5]}).size(), 7U);
 }
 
 TEST_P(OverlapTest, TokensInFlightSurviveSleep) {

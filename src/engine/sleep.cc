@@ -11,7 +11,7 @@ double gigabytes(int64_t bytes) {
 }  // namespace
 
 void LoadedModel::sleep(SleepDepth depth, std::vector<int32_t> pages_in_use) {
-  runtime::States& states = executor_->states();
+  runtime::KvMemory& states = executor_->kv_memory();
   executor_->synchronize();
   if (!asleep()) {
     try {
@@ -31,8 +31,8 @@ void LoadedModel::sleep(SleepDepth depth, std::vector<int32_t> pages_in_use) {
 
 void LoadedModel::wake() {
   if (!asleep()) return;
-  const int64_t needed =
-      executor_->states().bytes_for(num_pages_) + (weights_->is_mapped() ? 0 : weights_->bytes());
+  const int64_t needed = executor_->kv_memory().bytes_for(num_pages_) +
+                         (weights_->is_mapped() ? 0 : weights_->bytes());
   try {
     take_memory_back();
   } catch (const Error& error) {
@@ -47,7 +47,7 @@ void LoadedModel::wake() {
 
 // All memory before any content, so that what fails for lack of it fails at once.
 void LoadedModel::take_memory_back() {
-  runtime::States& states = executor_->states();
+  runtime::KvMemory& states = executor_->kv_memory();
   const bool with_weights = !weights_->is_mapped();
   try {
     StagedCopy copy(executor_->device());
@@ -64,9 +64,10 @@ void LoadedModel::take_memory_back() {
 
 void Engine::sleep(SleepDepth depth) {
   interrupt_burst();
-  while (!flights_.empty())
-    land();
+  while (!in_flight_.empty())
+    collect();
   model_.sleep(depth, scheduler_.pages_in_use());
+  if (cache_) cache_->forget_idle();
 }
 
 }  // namespace encore::engine

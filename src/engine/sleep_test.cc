@@ -9,6 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "backend/fault.h"
+#include "base/source_dir.h"
+#include "base/temp_dir.h"
 #include "engine/tiny_model.h"
 
 namespace encore::engine {
@@ -79,7 +81,7 @@ class Decode {
   bool step() {
     if (!engine_.step([&](const Generated& generated) { tokens_.push_back(generated.token); }))
       return false;
-    const size_t rows = engine_.last_plan().runs.size();
+    const size_t rows = engine_.last_plan().rows.size();
     std::vector<uint32_t> logits(rows * static_cast<size_t>(model_.config().vocab_size));
     model_.executor().read_output(1, logits.data(), static_cast<int64_t>(logits.size() * 4));
     logits_.insert(logits_.end(), logits.begin(), logits.end());
@@ -129,7 +131,7 @@ TEST_P(SleepTest, TwentySleepsBetweenTheStepsOf32SequencesChangeNoToken) {
       const runtime::RecordingStats& stats = model.executor().recordings().stats();
       EXPECT_EQ(stats.full.recordings + stats.pieces.recordings, recordings);
       EXPECT_EQ(model.memory_plan().total(), plan.total());
-      EXPECT_EQ(model.memory_plan().states, plan.states);
+      EXPECT_EQ(model.memory_plan().kv, plan.kv);
     }
   }
 }
@@ -152,8 +154,8 @@ TEST_P(SleepTest, KvInFp8ComesBackToo) {
 
 TEST_P(SleepTest, WeightsOfACheckpointComeBackFromTheFileAsLongAsItIsTheSame) {
   namespace fs = std::filesystem;
-  const fs::path dir = fs::path(::testing::TempDir()) / fmt::format("encore_sleep_{}", GetParam());
-  fs::remove_all(dir);
+  const TempDir temporary;
+  const fs::path dir = temporary.path() / "model";
   fs::copy(ENCORE_SOURCE_DIR "/models/stories", dir);
   LoadOptions wanted = options();
   wanted.dtype = DType::kF32;
@@ -179,11 +181,10 @@ TEST_P(SleepTest, WeightsOfACheckpointComeBackFromTheFileAsLongAsItIsTheSame) {
     EXPECT_NE(std::string(error.what()).find("changed on disk"), std::string::npos) << error.what();
   }
   EXPECT_TRUE(model.asleep());
-  EXPECT_EQ(model.executor().states().mapped_bytes(), 0);
+  EXPECT_EQ(model.executor().kv_memory().mapped_bytes(), 0);
   fs::last_write_time(file, loaded_at);
   engine.wake();
   EXPECT_TRUE(sleeper.finish() == awake);
-  fs::remove_all(dir);
 }
 
 TEST_P(SleepTest, ASleepingModelRefusesStepsAndKeepsItsSequences) {
@@ -198,8 +199,8 @@ TEST_P(SleepTest, ASleepingModelRefusesStepsAndKeepsItsSequences) {
   engine.sleep(SleepDepth::kKv);
   EXPECT_TRUE(model.asleep());
   EXPECT_GT(model.saved_bytes(), 0);
-  EXPECT_LT(model.saved_bytes(), model.executor().states().bytes_for(model.num_pages()) / 2);
-  EXPECT_EQ(model.executor().states().mapped_bytes(), 0);
+  EXPECT_LT(model.saved_bytes(), model.executor().kv_memory().bytes_for(model.num_pages()) / 2);
+  EXPECT_EQ(model.executor().kv_memory().mapped_bytes(), 0);
   try {
     sleeper.step();
     FAIL();
@@ -239,7 +240,7 @@ TEST_P(SleepTest, WhateverFailsItSleepsOnAndCanBeWokenLater) {
       EXPECT_NE(std::string(error.what()).find("stays asleep"), std::string::npos) << error.what();
       EXPECT_NE(std::string(error.what()).find("injected"), std::string::npos) << error.what();
       EXPECT_TRUE(model.asleep());
-      EXPECT_EQ(model.executor().states().mapped_bytes(), 0);
+      EXPECT_EQ(model.executor().kv_memory().mapped_bytes(), 0);
     }
   }
   EXPECT_GT(failures, 10);
@@ -261,7 +262,7 @@ TEST_P(SleepTest, WhateverFailsWhileItFallsAsleepItStaysAwake) {
     } catch (const Error& error) {
       EXPECT_NE(std::string(error.what()).find("injected"), std::string::npos) << error.what();
       EXPECT_FALSE(model.asleep());
-      EXPECT_EQ(model.memory_plan().states, model.executor().states().bytes_for(model.num_pages()));
+      EXPECT_EQ(model.memory_plan().kv, model.executor().kv_memory().bytes_for(model.num_pages()));
     }
     ASSERT_TRUE(model.asleep() || failing.has_failed());
   }

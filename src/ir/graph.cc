@@ -26,12 +26,12 @@ ValueId Graph::add_state(std::string name, Type type) {
   return add_named({std::move(name), std::move(type), ValueKind::kState, Pad::kZero, {}, {}});
 }
 
-ValueId Graph::add_carry(std::string name, Type type) {
-  return add_named({std::move(name), std::move(type), ValueKind::kCarry, Pad::kZero, {}, {}});
+ValueId Graph::add_persistent(std::string name, Type type) {
+  return add_named({std::move(name), std::move(type), ValueKind::kPersistent, Pad::kZero, {}, {}});
 }
 
-ValueId Graph::add_mailbox(std::string name, Type type) {
-  return add_named({std::move(name), std::move(type), ValueKind::kMailbox, Pad::kZero, {}, {}});
+ValueId Graph::add_host_visible(std::string name, Type type) {
+  return add_named({std::move(name), std::move(type), ValueKind::kHostVisible, Pad::kZero, {}, {}});
 }
 
 ValueId Graph::add_value(const std::string& name, Type type) {

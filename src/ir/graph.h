@@ -4,7 +4,7 @@
 //     input %ids: i32[T] pad -1
 //     weight %embed: bf16[512,64] = "model.embed_tokens.weight"
 //     state %k0: bf16[16,2,32,32]
-//     carry %last_tokens: i32[8]
+//     persistent %last_tokens: i32[8]
 //     %x: bf16[T,64] = embedding(%ids, %embed, %fill)
 //     %h: bf16[T,64] = rms_norm(%x, %norm) {eps=1e-05}
 //     %y: bf16[T,64] over %h = silu(%h)          // in place: %y has %h's memory
@@ -34,12 +34,12 @@ enum class Pad : uint8_t {
 };
 
 enum class ValueKind : uint8_t {
-  kInput,    // written by the host before each step
-  kWeight,   // constant after loading
-  kState,    // lives across steps at a fixed address, mapped page by page: a KV cache
-  kCarry,    // lives across steps, small, zero at the start: what a step tells the next
-  kMailbox,  // as a carry, in memory that the host can read and write while steps run
-  kNode,     // made by a node, in the arena
+  kInput,        // written by the host before each step
+  kWeight,       // constant after loading
+  kState,        // lives across steps at a fixed address, mapped page by page: a KV cache
+  kPersistent,   // lives across steps, small, zero at the start: what a step tells the next
+  kHostVisible,  // as kPersistent, in memory that the host can read and write while steps run
+  kNode,         // made by a node, in the arena
 };
 // What lives across steps and what the host writes may be mutated by an op that says so.
 constexpr bool is_mutable(ValueKind kind) {
@@ -70,8 +70,8 @@ class Graph {
   ValueId add_input(std::string name, Type type, Pad pad = Pad::kZero);
   ValueId add_weight(std::string name, Type type, WeightRecipe recipe);
   ValueId add_state(std::string name, Type type);
-  ValueId add_carry(std::string name, Type type);
-  ValueId add_mailbox(std::string name, Type type);
+  ValueId add_persistent(std::string name, Type type);
+  ValueId add_host_visible(std::string name, Type type);
 
   // Appends a node; the op's shape function gives the output types.
   // Names: outputs take `name`, made unique; a second output `name.1`, and so on.

@@ -147,10 +147,10 @@ class Parser {
       define(line, name, graph_.add_weight(name, std::move(type), recipe(line)));
     } else if (line.accept("state ")) {
       parse_lasting(line, &Graph::add_state);
-    } else if (line.accept("carry ")) {
-      parse_lasting(line, &Graph::add_carry);
-    } else if (line.accept("mailbox ")) {
-      parse_lasting(line, &Graph::add_mailbox);
+    } else if (line.accept("persistent ")) {
+      parse_lasting(line, &Graph::add_persistent);
+    } else if (line.accept("host_visible ")) {
+      parse_lasting(line, &Graph::add_host_visible);
     } else if (line.accept("output ")) {
       graph_.add_output(use(line));
     } else {
@@ -170,7 +170,7 @@ class Parser {
     return place->second;
   }
 
-  // A state, carry or mailbox: "%name: type".
+  // A state, persistent or host-visible buffer: "%name: type".
   void parse_lasting(Line& line, ValueId (Graph::*add)(std::string, Type)) {
     const std::string name = line.value_name();
     line.expect(":");
@@ -188,13 +188,14 @@ class Parser {
     }
     const bool several = line.accept("concat(");
     do {
-      WeightPiece piece{line.quoted(), std::nullopt};
+      WeightPiece piece{line.quoted(), std::nullopt, 1};
       if (line.accept("[")) {
         const int64_t first = line.integer();
         line.expect(":");
         piece.rows = WeightPiece::Rows{first, line.integer()};
         line.expect("]");
       }
+      if (line.accept("*")) piece.factor = line.real();
       recipe.pieces.push_back(std::move(piece));
     } while (several && line.accept(","));
     if (several) line.expect(")");

@@ -32,6 +32,7 @@ std::string print_recipe(const WeightRecipe& recipe) {
     const WeightPiece& piece = recipe.pieces[i];
     text += fmt::format("{}\"{}\"", i == 0 ? "" : ", ", piece.tensor);
     if (piece.rows) text += fmt::format("[{}:{}]", piece.rows->first, piece.rows->last);
+    if (piece.factor != 1) text += fmt::format(" * {}", number(piece.factor));
   }
   return recipe.pieces.size() == 1 ? text : fmt::format("concat({})", text);
 }
@@ -88,10 +89,10 @@ std::string print(const Graph& graph) {
       text += fmt::format("  weight %{}: {} = {}\n", value.name, type, print_recipe(value.recipe));
     } else if (value.kind == ValueKind::kState) {
       text += fmt::format("  state %{}: {}\n", value.name, type);
-    } else if (value.kind == ValueKind::kCarry) {
-      text += fmt::format("  carry %{}: {}\n", value.name, type);
-    } else if (value.kind == ValueKind::kMailbox) {
-      text += fmt::format("  mailbox %{}: {}\n", value.name, type);
+    } else if (value.kind == ValueKind::kPersistent) {
+      text += fmt::format("  persistent %{}: {}\n", value.name, type);
+    } else if (value.kind == ValueKind::kHostVisible) {
+      text += fmt::format("  host_visible %{}: {}\n", value.name, type);
     }
   }
   for (const Node& node : graph.nodes())

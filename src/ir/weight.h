@@ -8,7 +8,8 @@
 
 namespace encore::ir {
 
-// Rows [first, last) of a checkpoint tensor; the whole tensor when no rows are given.
+// Rows [first, last) of a checkpoint tensor, times `factor`; the whole tensor when no rows are
+// given.
 struct WeightPiece {
   struct Rows {
     int64_t first = 0;
@@ -18,6 +19,7 @@ struct WeightPiece {
 
   std::string tensor;
   std::optional<Rows> rows;
+  double factor = 1;
 
   friend bool operator==(const WeightPiece&, const WeightPiece&) = default;
 };
@@ -28,7 +30,9 @@ struct WeightRecipe {
   std::vector<WeightPiece> pieces;
   std::vector<float> constant;
 
-  static WeightRecipe tensor(std::string name) { return {{{std::move(name), std::nullopt}}, {}}; }
+  static WeightRecipe tensor(std::string name) {
+    return {{{std::move(name), std::nullopt, 1}}, {}};
+  }
   static WeightRecipe of(std::vector<float> values) { return {{}, std::move(values)}; }
 
   friend bool operator==(const WeightRecipe&, const WeightRecipe&) = default;

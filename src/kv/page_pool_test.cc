@@ -49,6 +49,62 @@ TEST(PagePool, NeverGivesAPageTwiceInARandomTrace) {
   }
 }
 
+TEST(PagePool, FreesASharedPageWithItsLastReference) {
+  PagePool pool(4, 16);
+  const std::vector<Page> pages = *pool.allocate(2);
+  pool.share(pages[0]);
+  pool.release(pages);
+  EXPECT_EQ(pool.num_free(), 3);
+  EXPECT_EQ(pool.num_references(pages[0]), 1);
+  pool.release({pages[0]});
+  EXPECT_EQ(pool.num_free(), 4);
+}
+
+TEST(PagePool, KeepsContentUntilNoEmptyPageIsLeft) {
+  PagePool pool(4, 16);
+  std::vector<Page> evicted;
+  pool.on_evict([&](Page page) { evicted.push_back(page); });
+  const std::vector<Page> pages = *pool.allocate(3);
+  for (const Page page : pages)
+    pool.keep(page);
+  pool.release(pages);
+  EXPECT_EQ(pool.num_idle(), 3);
+  EXPECT_EQ(pool.num_free(), 4);
+  EXPECT_EQ(pool.allocate(1), std::vector<Page>{3});
+  EXPECT_TRUE(evicted.empty());
+  // The last page of a sequence goes first, as the others mean something without it.
+  EXPECT_EQ(pool.allocate(2)->size(), 2U);
+  EXPECT_EQ(evicted, (std::vector<Page>{pages[2], pages[1]}));
+  EXPECT_EQ(pool.num_idle(), 1);
+}
+
+TEST(PagePool, EvictsTheLeastRecentlyUsedPageFirst) {
+  PagePool pool(3, 16);
+  const std::vector<Page> pages = *pool.allocate(3);
+  for (const Page page : pages) {
+    pool.keep(page);
+    pool.release({page});
+  }
+  pool.share(pages[0]);
+  EXPECT_EQ(pool.num_free(), 2);
+  pool.release({pages[0]});
+  EXPECT_EQ(pool.allocate(2), (std::vector<Page>{pages[2], pages[1]}));
+  EXPECT_EQ(pool.idle(), std::list<Page>{pages[0]});
+}
+
+TEST(PagePool, ForgetsContentOfPagesIdleOrInUse) {
+  PagePool pool(2, 16);
+  const std::vector<Page> pages = *pool.allocate(2);
+  pool.keep(pages[0]);
+  pool.keep(pages[1]);
+  pool.release({pages[0]});
+  pool.forget(pages[0]);
+  EXPECT_EQ(pool.num_empty(), 1);
+  pool.forget(pages[1]);
+  pool.release({pages[1]});
+  EXPECT_EQ(pool.num_empty(), 2);
+}
+
 TEST(PagePool, ShuffledGivesEveryPageOnceInAnotherOrder) {
   PagePool pool(64, 16);
   pool.shuffle(3);
@@ -62,6 +118,11 @@ TEST(PagePoolDeathTest, RefusesAPageReleasedTwice) {
   const auto pages = *pool.allocate(1);
   pool.release(pages);
   EXPECT_DEATH(pool.release(pages), "released twice");
+}
+
+TEST(PagePoolDeathTest, SharesNoEmptyPage) {
+  PagePool pool(2, 16);
+  EXPECT_DEATH(pool.share(1), "shared but empty");
 }
 
 }  // namespace

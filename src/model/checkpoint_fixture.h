@@ -3,47 +3,20 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <string>
-#include <unistd.h>
 #include <utility>
 #include <vector>
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/temp_dir.h"
 #include "base/tensor.h"
 
 namespace encore::model {
-
-// A directory of its own that goes with the object.
-class TempDir {
- public:
-  TempDir() {
-    static int count = 0;
-    path_ = std::filesystem::temp_directory_path() /
-            fmt::format("encore_model_test_{}_{}", ::getpid(), count++);
-    std::filesystem::create_directories(path_);
-  }
-  ~TempDir() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TempDir(const TempDir&) = delete;
-  TempDir& operator=(const TempDir&) = delete;
-
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-  [[nodiscard]] std::filesystem::path write(const std::string& name,
-                                            const std::string& bytes) const {
-    std::ofstream(path_ / name, std::ios::binary) << bytes;
-    return path_ / name;
-  }
-
- private:
-  std::filesystem::path path_;
-};
 
 // File name to contents.
 using Files = std::map<std::string, std::string>;
@@ -79,6 +52,24 @@ inline std::string safetensors(const NamedShapes& tensors) {
   std::string buffer(static_cast<size_t>(end), '\0');
   for (size_t i = 0; i < buffer.size(); ++i)
     buffer[i] = static_cast<char>(i % 251);
+  return safetensors(header + "}", buffer);
+}
+
+// A file of F32 tensors, by name and shape, element i of the n-th being value(n, i).
+template <typename Value>
+std::string safetensors_f32(const NamedShapes& tensors, const Value& value) {
+  std::string header;
+  std::string buffer;
+  for (size_t n = 0; n < tensors.size(); ++n) {
+    const auto& [name, shape] = tensors[n];
+    const size_t begin = buffer.size();
+    for (int64_t i = 0; i < shape.num_elements(); ++i) {
+      const float element = value(n, i);
+      buffer.append(reinterpret_cast<const char*>(&element), sizeof(element));
+    }
+    header += fmt::format(R"({}"{}":{{"dtype":"F32","shape":[{}],"data_offsets":[{},{}]}})",
+                          n == 0 ? "{" : ",", name, fmt::join(shape, ","), begin, buffer.size());
+  }
   return safetensors(header + "}", buffer);
 }
 

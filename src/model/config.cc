@@ -100,13 +100,22 @@ void check_architecture(const json::Object& config, const Family& family) {
        config.where(), first.substr(0, 80), family.model_type, family.architecture);
 }
 
+// Is it of K and V alone? Their scales are beside weights that nothing was done to (kv_scales.h).
+bool leaves_weights(const json::Object& quantization) {
+  return quantization.string_or("quant_method", "") == "compressed-tensors" &&
+         quantization.has("kv_cache_scheme") &&
+         (!quantization.has("config_groups") ||
+          quantization.object_at("config_groups").raw().empty());
+}
+
 void check_supported(const json::Object& config) {
   const std::string act = config.string_or("hidden_act", "silu");
   if (act != "silu") {
     fail(ErrorKind::kUnsupported, "{}: hidden_act {:?} is not supported; supported: silu",
          config.where(), act.substr(0, 80));
   }
-  if (config.has("quantization_config")) {
+  if (config.has("quantization_config") &&
+      !leaves_weights(config.object_at("quantization_config"))) {
     const std::string method =
         config.object_at("quantization_config").string_or("quant_method", "unnamed");
     fail(ErrorKind::kUnsupported,
@@ -350,6 +359,11 @@ std::vector<float> inv_freq(const ModelConfig& config) {
     frequency = (1.0F - smooth) * frequency / factor + smooth * frequency;
   }
   return frequencies;
+}
+
+int64_t longest_sequence(const ModelConfig& config) {
+  return std::min(config.max_position_embeddings,
+                  config.sliding_window.value_or(config.max_position_embeddings));
 }
 
 }  // namespace encore::model

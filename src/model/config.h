@@ -102,4 +102,8 @@ std::vector<std::string_view> preset_names();
 // with its reference code.
 std::vector<float> inv_freq(const ModelConfig& config);
 
+// Tokens that one sequence of the model may have: its positions, or its sliding window where that
+// is less.
+int64_t longest_sequence(const ModelConfig& config);
+
 }  // namespace encore::model

@@ -164,6 +164,13 @@ TEST(Config, RefusesWhatEncoreDoesNotDo) {
             "bf16, f16 or f32");
 }
 
+TEST(Config, TakesAQuantizationOfKAndVAlone) {
+  const char* const kScheme = R"("quantization_config": {"quant_method": "compressed-tensors",
+    "kv_cache_scheme": {"num_bits": 8, "type": "float"}, "config_groups": )";
+  EXPECT_EQ(parse_error(sizes("llama", std::string(kScheme) + "{}}")), "");
+  EXPECT_NE(parse_error(sizes("llama", std::string(kScheme) + R"({"group_0": {}}})")), "");
+}
+
 TEST(InvFreq, MatchesTheReferenceUnderEveryScaling) {
   const auto expect = [](const std::vector<float>& found,
                          std::initializer_list<std::pair<int, float>> golden) {

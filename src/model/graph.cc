@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "backend/sampling.h"
+#include "model/kv_scales.h"
 #include "model/trace.h"
 #include "ops/ops.h"
 
@@ -41,13 +43,19 @@ std::vector<ops::Builder::Cache> add_caches(ir::Graph& graph, const ModelConfig&
   return caches;
 }
 
-ops::Builder::Sampling add_sampling(ir::Graph& graph, ValueId kv_lens) {
-  const auto per_sequence = [&](const char* name, DType dtype) {
-    return graph.add_input(name, {dtype, {Dim::sequences()}});
-  };
-  return {per_sequence("temperature", DType::kF32), per_sequence("top_k", DType::kI32),
-          per_sequence("top_p", DType::kF32),       per_sequence("min_p", DType::kF32),
-          per_sequence("seed", DType::kI64),        kv_lens};
+ops::Builder::Sampling add_sampling(ir::Graph& graph, const ModelConfig& config, int64_t num_rows,
+                                    ValueId kv_lens) {
+  // In padding rows every word is -1: they are not adjusted, and ask for no log probabilities.
+  return {graph.add_input("sampling", {DType::kI32, {Dim::sequences(), kSamplingWords}},
+                          Pad::kMinusOne),
+          kv_lens,
+          graph.add_input("stop_tokens", {DType::kI32, {Dim::sequences(), kMaxStopTokens}},
+                          Pad::kMinusOne),
+          graph.add_persistent("token_counts", {DType::kI32, {num_rows, config.vocab_size}}),
+          graph.add_persistent("token_bias", {DType::kI32, {num_rows, kMaxTokenBias, 2}}),
+          graph.add_persistent("step_clock", {DType::kI32, {2}}),
+          graph.add_host_visible("logprob_ring",
+                                 {DType::kI32, {kTokenRingSteps, num_rows, kLogprobWords}})};
 }
 
 }  // namespace
@@ -65,7 +73,7 @@ ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
   const ValueId slots = per_token("slots", Pad::kMinusOne);
   const int64_t max_pages = (options.max_seq_len + options.page_size - 1) / options.page_size;
   const ops::Builder::Batch batch{
-      graph.add_input("page_table", {DType::kI32, {Dim::sequences(), max_pages}}),
+      graph.add_persistent("page_table", {DType::kI32, {options.max_batch_size, max_pages}}),
       graph.add_input("kv_lens", {DType::kI32, {Dim::sequences()}}),
       graph.add_input("query_starts", {DType::kI32, {Dim::sequences(1)}}, Pad::kRepeatLast)};
   const ValueId fill = graph.add_input("fill", {DType::kF32, {1}});
@@ -79,7 +87,7 @@ ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
   const bool samples = options.logits == LogitsRows::kLast;
   std::optional<ValueId> last_tokens;
   if (samples) {
-    last_tokens = graph.add_carry("last_tokens", {DType::kI32, {options.max_batch_size}});
+    last_tokens = graph.add_persistent("last_tokens", {DType::kI32, {options.max_batch_size}});
   }
   ValueId x = b.embedding(ids, embed, fill, last_tokens);
   for (int i = 0; i < config.num_layers; ++i) {
@@ -90,25 +98,26 @@ ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
       config.tie_word_embeddings
           ? embed
           : trace.weight("lm_head.weight", {config.vocab_size, config.hidden_size});
+  scale_kv_weights(graph, options.kv_scales);
   if (!samples) {
     graph.add_output(b.linear_as(DType::kF32, x, head));
     return graph;
   }
   const ValueId last_rows = graph.add_input("last_rows", {DType::kI32, {Dim::sequences()}});
   const ValueId logits = b.linear_as(DType::kF32, b.gather_rows(x, last_rows), head);
-  const ValueId next = b.sample(logits, add_sampling(graph, batch.kv_lens));
+  const ops::Builder::Sampling sampling =
+      add_sampling(graph, config, options.max_batch_size, batch.kv_lens);
+  const ValueId next = b.sample(logits, sampling);
   graph.add_output(next);
   graph.add_output(logits);
-  b.advance(
-      next,
-      {batch.page_table,
-       graph.add_input("stop_tokens", {DType::kI32, {Dim::sequences(), kMaxStopTokens}},
-                       Pad::kMinusOne),
-       graph.add_input("max_lens", {DType::kI32, {Dim::sequences()}}), ids, positions, slots,
-       batch.kv_lens, *last_tokens, graph.add_carry("step_clock", {DType::kI32, {2}}),
-       graph.add_mailbox("token_ring", {DType::kI32, {kTokenRingSteps, options.max_batch_size}}),
-       graph.add_mailbox("ring_marks", {DType::kI32, {32}})},
-      options.page_size);
+  b.advance(next,
+            {batch.page_table, sampling.stop_tokens,
+             graph.add_input("max_lens", {DType::kI32, {Dim::sequences()}}), ids, positions, slots,
+             batch.kv_lens, *last_tokens, sampling.step_clock,
+             graph.add_host_visible("token_ring",
+                                    {DType::kI32, {kTokenRingSteps, options.max_batch_size}}),
+             graph.add_host_visible("ring_marks", {DType::kI32, {32}})},
+            options.page_size);
   return graph;
 }
 

@@ -5,23 +5,27 @@
 //                       rows
 //   positions i32[T]    its place in its sequence
 //   slots i32[T]        where its K and V go: page * page_size + place; -1: nowhere
-//   page_table i32[B,N] the pages of each sequence, in order
 //   kv_lens i32[B]      tokens of each sequence after this step, 0 in padding rows
 //   query_starts i32[B+1]  first row of each sequence, then T
 //   last_rows i32[B]    the row whose logits count
 //   stop_tokens i32[B,8]  each ends the sequence; -1: none
 //   max_lens i32[B]     tokens at which the sequence ends
-//   temperature, top_p, min_p f32[B], top_k i32[B], seed i64[B]   sampling, see `sample` in ops.h
+//   sampling i32[B,12]  how the next token is chosen: a SamplingRow (backend/sampling.h)
 //   fill f32[1]         what the embedding of a padding row holds
 //
+// The pages of each sequence, in order, are on the device from one step to the next: the persistent
+// buffer page_table i32[M,N], of M sequences at most (runtime/page_table.h).
+//
 // At its end a step publishes its tokens and makes these inputs those of the next step (`advance`
-// in ops.h). The carries and mailboxes for it, M sequences at most: last_tokens i32[M],
-// step_clock i32[2], token_ring i32[128,M], ring_marks i32[32]. Without logits of the last rows
-// there is no such end, and no input of its own.
+// in ops.h). The persistent buffers for it: last_tokens i32[M], step_clock i32[2],
+// token_ring i32[128,M], logprob_ring i32[128,M,42], ring_marks i32[32]; and of those sequences
+// whose logits are adjusted, token_counts i32[M,V] and token_bias i32[M,1024,2]. Without logits of the last rows there is no such end,
+// and no input of its own.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "ir/graph.h"
 #include "model/config.h"
@@ -44,6 +48,12 @@ enum class LogitsRows : uint8_t {
   kAll,   // every token's; outputs: logits f32[T,V]
 };
 
+// Of a layer whose K and V are kept in 8 bits: the caches hold K / k and V / v.
+struct KvScale {
+  double k = 1;
+  double v = 1;
+};
+
 struct GraphOptions {
   DType dtype = DType::kBF16;     // of weights and activations
   std::optional<DType> kv_dtype;  // of K and V as they are kept; absent: dtype
@@ -52,6 +62,7 @@ struct GraphOptions {
   int64_t max_seq_len = 4096;     // Units: tokens; N = ceil(max_seq_len / S)
   int64_t max_batch_size = 64;    // M
   LogitsRows logits = LogitsRows::kLast;
+  std::vector<KvScale> kv_scales;  // by layer, powers of two; empty: ones
 };
 
 // Errors: kUnsupported when no builder knows the architecture, listing those that exist.

@@ -24,7 +24,9 @@ ValueId Trace::attend(int layer, ValueId q, ValueId k, ValueId v) {
   q = b.rope(q, positions, inv_freq);
   k = b.rope(k, positions, inv_freq);
   caches[layer] = b.kv_write(caches[layer], k, v, slots);
-  return b.attention(q, caches[layer], batch, 1 / std::sqrt(static_cast<double>(config.head_dim)));
+  const double k_scale = options.kv_scales.empty() ? 1 : options.kv_scales[layer].k;
+  return b.attention(q, caches[layer], batch,
+                     k_scale / std::sqrt(static_cast<double>(config.head_dim)));
 }
 
 ValueId Trace::gated_mlp(ValueId x, const std::string& prefix) {

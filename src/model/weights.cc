@@ -13,43 +13,48 @@ constexpr int64_t kAlignment = 256;
 constexpr float kRandomStddev = 0.02F;
 constexpr double kMegabyte = 1e6;
 
-// Casts `count` elements; source and target may be any float dtypes.
-void cast(const std::byte* from, DType from_dtype, std::byte* to, DType to_dtype, int64_t count) {
-  visit_float(from_dtype, [&](auto source) {
-    visit_float(to_dtype, [&](auto target) {
-      using Source = decltype(source);
-      using Target = decltype(target);
-      auto* out = reinterpret_cast<Target*>(to);
-      for (int64_t i = 0; i < count; ++i) {
-        Source element;  // a file's tensors need not be aligned
-        std::memcpy(&element, from + i * sizeof(Source), sizeof(Source));
-        out[i] = Target(static_cast<float>(element));
-      }
-    });
-  });
-}
-
-void send(StagedCopy& copy, const std::byte* from, DType from_dtype, void* to, DType to_dtype,
-          int64_t count) {
-  if (from_dtype == to_dtype) return copy.to_device(to, from, count * size_of(to_dtype));
-  const int64_t size = size_of(to_dtype);
-  copy.to_device(to, count * size, [&](std::byte* staged, int64_t first, int64_t bytes) {
-    cast(from + first / size * size_of(from_dtype), from_dtype, staged, to_dtype, bytes / size);
-  });
-}
-
-void send(StagedCopy& copy, const std::vector<float>& from, const TensorView& to) {
-  ENCORE_CHECK(static_cast<int64_t>(from.size()) == to.shape.num_elements());
-  send(copy, reinterpret_cast<const std::byte*>(from.data()), DType::kF32, to.data, to.dtype,
-       static_cast<int64_t>(from.size()));
-}
-
 // One checkpoint tensor, or rows of it, as a recipe asks for it.
 struct Piece {
   const std::byte* data;
   DType dtype;
   int64_t count;
+  float factor = 1;
 };
+
+// Casts elements [first, first + count), times the factor; source and target may be any float
+// dtypes.
+void cast(const Piece& piece, int64_t first, std::byte* to, DType to_dtype, int64_t count) {
+  visit_float(piece.dtype, [&](auto source) {
+    visit_float(to_dtype, [&](auto target) {
+      using Source = decltype(source);
+      using Target = decltype(target);
+      auto* out = reinterpret_cast<Target*>(to);
+      const std::byte* from = piece.data + first * sizeof(Source);
+      for (int64_t i = 0; i < count; ++i) {
+        Source element;  // a file's tensors need not be aligned
+        std::memcpy(&element, from + i * sizeof(Source), sizeof(Source));
+        out[i] = Target(static_cast<float>(element) * piece.factor);
+      }
+    });
+  });
+}
+
+void send(StagedCopy& copy, const Piece& piece, void* to, DType to_dtype) {
+  const int64_t size = size_of(to_dtype);
+  if (piece.dtype == to_dtype && piece.factor == 1)
+    return copy.to_device(to, piece.data, piece.count * size);
+  copy.to_device(to, piece.count * size, [&](std::byte* staged, int64_t first, int64_t bytes) {
+    cast(piece, first / size, staged, to_dtype, bytes / size);
+  });
+}
+
+void send(StagedCopy& copy, const std::vector<float>& from, const TensorView& to) {
+  ENCORE_CHECK(static_cast<int64_t>(from.size()) == to.shape.num_elements());
+  send(copy,
+       {reinterpret_cast<const std::byte*>(from.data()), DType::kF32,
+        static_cast<int64_t>(from.size())},
+       to.data, to.dtype);
+}
 
 // The recipe's pieces, checked: together they have the weight's rows, and each its row shape.
 std::vector<Piece> resolve(const ir::Value& value, const Shape& shape,
@@ -79,8 +84,8 @@ std::vector<Piece> resolve(const ir::Value& value, const Shape& shape,
            expected[0], first, last);
     }
     const int64_t row = expected.num_elements_from(1);
-    pieces.push_back(
-        {tensor.data + first * row * size_of(tensor.dtype), tensor.dtype, (last - first) * row});
+    pieces.push_back({tensor.data + first * row * size_of(tensor.dtype), tensor.dtype,
+                      (last - first) * row, static_cast<float>(wanted.factor)});
     rows += last - first;
   }
   if (rows != shape[0]) {
@@ -98,22 +103,6 @@ void check_unchanged(const std::vector<FileStamp>& loaded) {
          "file "
          "back, or start anew with the new one",
          file.path.string());
-  }
-}
-
-// Says so where a checkpoint brings scales for KV of 8 bits and the graph keeps such KV.
-void warn_of_kv_scales(const ir::Graph& graph, const Checkpoint& checkpoint) {
-  const auto is_fp8 = [&](ir::ValueId id) { return graph.value(id).type.dtype == DType::kFP8; };
-  const auto states = graph.values_of_kind(ir::ValueKind::kState);
-  if (std::none_of(states.begin(), states.end(), is_fp8)) return;
-  for (const SafetensorsFile& file : checkpoint.files()) {
-    for (const std::string_view name : file.names()) {
-      const std::string_view last = name.substr(name.rfind('.') + 1);
-      if (last != "k_scale" && last != "v_scale") continue;
-      log::warning("{}: {} and its like are not read: K and V are kept in fp8 without scales",
-                   file.path().string(), name);
-      return;
-    }
   }
 }
 
@@ -146,7 +135,6 @@ void Weights::fill(StagedCopy& copy) {
 void Weights::fill_from(const std::filesystem::path& dir, StagedCopy& copy) {
   check_unchanged(loaded_files_);
   const Checkpoint checkpoint(dir);
-  warn_of_kv_scales(graph_, checkpoint);
   const auto ids = graph_.values_of_kind(ir::ValueKind::kWeight);
   std::vector<std::vector<Piece>> pieces;
   for (const ir::ValueId id : ids) {
@@ -166,7 +154,7 @@ void Weights::fill_from(const std::filesystem::path& dir, StagedCopy& copy) {
     if (pieces[i].empty()) send(copy, graph_.value(ids[i]).recipe.constant, view);
     auto* to = static_cast<std::byte*>(view.data);
     for (const Piece& piece : pieces[i]) {
-      send(copy, piece.data, piece.dtype, to, view.dtype, piece.count);
+      send(copy, piece, to, view.dtype);
       to += piece.count * size_of(view.dtype);
     }
     done += view.num_bytes();

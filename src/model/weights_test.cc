@@ -89,17 +89,19 @@ TEST_F(WeightsTest, WritesConstants) {
   EXPECT_EQ(std::vector<float>(c.as<float>(), c.as<float>() + 3), (std::vector<float>{1, 0.5, -2}));
 }
 
-TEST_F(WeightsTest, SaysThatScalesOfKvAreNotReadWhereKvIsOf8Bits) {
-  NamedShapes tensors = tiny_llama_tensors();
-  tensors.push_back({"model.layers.0.self_attn.k_scale", {1}});
-  write_all(dir_, {{"model.safetensors", safetensors(tensors)}});
-  const auto told = [&](const std::string& cache) {
-    testing::internal::CaptureStderr();
-    load("  weight %c: f32[1] = constant(1)\n  state %k: " + cache + "[4,1,16,4]\n");
-    return testing::internal::GetCapturedStderr();
-  };
-  EXPECT_NE(told("fp8").find("model.layers.0.self_attn.k_scale"), std::string::npos);
-  EXPECT_EQ(told("bf16").find("k_scale"), std::string::npos);
+TEST_F(WeightsTest, MultipliesEachPieceByItsFactor) {
+  const Shape q = checkpoint_.tensor(kQProj).shape;
+  const Shape k = checkpoint_.tensor(kKProj).shape;
+  const Weights weights =
+      load(fmt::format("  weight %both: bf16[{},{}] = concat(\"{}\", \"{}\" * 0.25)\n", q[0] + k[0],
+                       q[1], kQProj, kKProj));
+  const TensorView both = view(weights, "both");
+  EXPECT_EQ(std::memcmp(both.data, checkpoint_.tensor(kQProj).data, q.num_elements() * 2), 0);
+  for (int64_t i = 0; i < k.num_elements(); ++i) {
+    const float value = stored(kKProj, i) * 0.25F;
+    if (std::isnan(value)) continue;
+    EXPECT_EQ(static_cast<float>(both.row<BFloat16>(q[0])[i]), value);
+  }
 }
 
 TEST_F(WeightsTest, NamesATensorThatIsMissingOrHasAnotherShape) {

@@ -42,15 +42,17 @@ class Builder {
   };
   ValueId attention(ValueId q, Cache cache, const Batch& batch, double scale);
   ValueId gather_rows(ValueId x, ValueId rows);
+  // How each sequence's token is chosen; see `adjust_logits`, `sample` and `log_probs` in ops.h.
   struct Sampling {
-    ValueId temperature;
-    ValueId top_k;
-    ValueId top_p;
-    ValueId min_p;
-    ValueId seed;
+    ValueId rows;
     ValueId kv_lens;
+    ValueId stop_tokens;
+    ValueId token_counts;
+    ValueId token_bias;
+    ValueId step_clock;
+    ValueId logprob_ring;
   };
-  ValueId sample(ValueId logits, const Sampling& sampling);
+  ValueId sample(ValueId logits, const Sampling& over);
   // What a step changes for the next; see `advance` in ops.h.
   struct Advance {
     ValueId page_table;

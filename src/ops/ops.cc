@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include "ops/shapes.h"
+
 namespace encore::ops {
 namespace {
 
@@ -13,23 +15,7 @@ using ir::Op;
 using ir::Sizes;
 using ir::Symbol;
 using ir::Type;
-using Types = std::span<const Type>;
 
-// What a shape function demands; the message says what was given.
-void require(bool condition, std::string_view demand, Types inputs) {
-  if (condition) return;
-  std::string given;
-  for (const Type& type : inputs)
-    given += (given.empty() ? "" : ", ") + type.to_string();
-  fail(ErrorKind::kCompile, "needs {}, given {}", demand, given);
-}
-
-bool is_matrix(const Type& type) {
-  return is_float(type.dtype) && type.dims.size() == 2;
-}
-bool is_vector(const Type& type, DType dtype) {
-  return type.dtype == dtype && type.dims.size() == 1;
-}
 int64_t columns(const Type& type) {
   return type.dims[1].value;
 }
@@ -207,11 +193,10 @@ std::vector<Type> infer_attention(Types in, const Attrs& attrs) {
               columns(in[0]) % in[1].dims[3].value == 0 &&
               columns(in[0]) / in[1].dims[3].value % in[1].dims[1].value == 0,
           "q [T,H*C], k_cache and v_cache [P,K,S,C] of one dtype, K dividing H", in);
-  require(in[3].dtype == DType::kI32 && in[3].dims.size() == 2 && is_vector(in[4], DType::kI32) &&
-              in[4].dims[0] == in[3].dims[0] && is_vector(in[5], DType::kI32) &&
+  require(is_table(in[3]) && is_vector(in[4], DType::kI32) && is_vector(in[5], DType::kI32) &&
               in[5].dims[0].symbol == in[4].dims[0].symbol &&
               in[5].dims[0].value == in[4].dims[0].value + 1,
-          "page_table i32[B,N], kv_lens i32[B], query_starts i32[B+1]", in);
+          "page_table i32[M,N], kv_lens i32[B], query_starts i32[B+1]", in);
   return {in[0]};
 }
 
@@ -250,43 +235,6 @@ std::vector<Type> infer_split(Types in, const Attrs& attrs) {
     out.push_back({in[0].dtype, {in[0].dims[0], size}});
   }
   return out;
-}
-
-std::vector<Type> infer_sample(Types in, const Attrs&) {
-  static constexpr DType kDTypes[] = {DType::kF32, DType::kF32, DType::kI32, DType::kF32,
-                                      DType::kF32, DType::kI64, DType::kI32};
-  require(is_matrix(in[0]) && in[0].dtype == DType::kF32, "logits f32[B,V]", in);
-  for (size_t i = 1; i < in.size(); ++i) {
-    require(
-        is_vector(in[i], kDTypes[i]) && in[i].dims[0] == in[0].dims[0],
-        "temperature f32[B], top_k i32[B], top_p f32[B], min_p f32[B], seed i64[B], kv_lens i32[B]",
-        in);
-  }
-  return {{DType::kI32, {in[0].dims[0]}}};
-}
-
-bool is_power_of_two(int64_t n) {
-  return n > 0 && (n & (n - 1)) == 0;
-}
-
-std::vector<Type> infer_advance(Types in, const Attrs& attrs) {
-  static constexpr size_t kRanks[] = {1, 2, 2, 1, 1, 1, 1, 1, 1, 1, 2, 1};
-  bool fits = attrs.get_int("page_size") > 0;
-  for (size_t i = 0; i < in.size(); ++i)
-    fits &= in[i].dtype == DType::kI32 && in[i].dims.size() == kRanks[i];
-  require(fits, "twelve i32 tensors and a page_size", in);
-  const Dim sequences = in[0].dims[0];
-  const Dim tokens = in[4].dims[0];
-  for (const int i : {1, 2, 3, 7})
-    fits &= in[i].dims[0] == sequences;
-  for (const int i : {5, 6})
-    fits &= in[i].dims[0] == tokens;
-  require(fits, "rows over B (page_table, stop_tokens, max_lens, kv_lens) and over T", in);
-  require(in[10].dims[1] == in[8].dims[0] && is_power_of_two(in[10].dims[0].value),
-          "token_ring i32[E,M] beside last_tokens i32[M], E a power of two", in);
-  require(in[9].dims[0] == Dim(2) && in[11].dims[0] == Dim(32),
-          "step_clock i32[2] and ring_marks i32[32]", in);
-  return {in.begin() + 4, in.end()};
 }
 
 std::vector<Op> rows() {
@@ -345,13 +293,6 @@ std::vector<Op> rows() {
        .infer = infer_gather_rows,
        .cost = cost_row_lookup},
       {.name = "split", .min_inputs = 1, .max_inputs = 1, .infer = infer_split, .is_view = true},
-      {.name = "sample", .min_inputs = 7, .max_inputs = 7, .infer = infer_sample},
-      {.name = "advance",
-       .min_inputs = 12,
-       .max_inputs = 12,
-       .infer = infer_advance,
-       .capture = Capture::kUniform,
-       .mutates = {{0, 4}, {1, 5}, {2, 6}, {3, 7}, {4, 8}, {5, 9}, {6, 10}, {7, 11}}},
       {.name = "add_rms_norm",
        .min_inputs = 3,
        .max_inputs = 3,
@@ -390,8 +331,10 @@ std::vector<Op> rows() {
 const ir::OpSet& standard() {
   static const ir::OpSet set = [] {
     ir::OpSet set;
-    for (Op& row : rows())
-      set.add(std::move(row));
+    for (const auto& part : {rows(), step_end_rows()}) {
+      for (const Op& row : part)
+        set.add(row);
+    }
     return set;
   }();
   return set;

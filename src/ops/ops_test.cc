@@ -18,7 +18,7 @@ TEST(Builder, TracesAnAttentionLayerIntoTypedNodes) {
   const auto x = graph.add_input("x", {DType::kBF16, {Dim::tokens(), 64}});
   const auto positions = graph.add_input("positions", {DType::kI32, {Dim::tokens()}});
   const auto slots = graph.add_input("slots", {DType::kI32, {Dim::tokens()}}, ir::Pad::kMinusOne);
-  const auto pages = graph.add_input("page_table", {DType::kI32, {Dim::sequences(), 4}});
+  const auto pages = graph.add_persistent("page_table", {DType::kI32, {8, 4}});
   const auto lens = graph.add_input("kv_lens", {DType::kI32, {Dim::sequences()}});
   const auto starts =
       graph.add_input("query_starts", {DType::kI32, {Dim::sequences(1)}}, ir::Pad::kRepeatLast);

@@ -53,7 +53,7 @@ TEST(Dependencies, MakeAMutationWaitForReadersOfTheOldState) {
   input %q: bf16[T,64]
   input %k: bf16[T,32]
   input %slots: i32[T] pad -1
-  input %pages: i32[B,4]
+  persistent %pages: i32[8,4]
   input %lens: i32[B]
   input %starts: i32[B+1] pad last
   state %kc: bf16[4,1,16,32]

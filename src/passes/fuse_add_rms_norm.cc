@@ -8,7 +8,7 @@ namespace encore::passes {
 void fuse_add_rms_norm(Program& program, const ir::OpSet& ops) {
   const ir::Op* fused = ops.find("add_rms_norm");
   if (fused == nullptr) return;
-  Rewrite rewrite(program.graph);
+  Rewrite rewrite(program);
   for (int i = 0; i < program.graph.num_nodes(); ++i) {
     if (!rewrite.is(i, "rms_norm")) continue;
     const ir::Node& norm = rewrite.node(i);

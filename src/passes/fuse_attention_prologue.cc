@@ -37,7 +37,7 @@ Node fused_node(const ir::Op& op, const Node& write, const Node& attention) {
 void fuse_attention_prologue(Program& program, const ir::OpSet& ops) {
   const ir::Op* fused = ops.find("fused_attention");
   if (fused == nullptr) return;
-  Rewrite rewrite(program.graph);
+  Rewrite rewrite(program);
   for (int i = 0; i < program.graph.num_nodes(); ++i) {
     if (!rewrite.is(i, "attention")) continue;
     const auto write = rewrite.made_by(rewrite.node(i).inputs[0], "rope_kv_write");

@@ -10,7 +10,7 @@ const std::string kInputs = R"(
   input %v: bf16[T,32]
   input %pos: i32[T]
   input %slots: i32[T] pad -1
-  input %pages: i32[B,4]
+  persistent %pages: i32[8,4]
   input %lens: i32[B]
   input %starts: i32[B+1] pad last
   weight %f: f32[16] = "f"

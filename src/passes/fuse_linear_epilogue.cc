@@ -32,7 +32,7 @@ std::optional<int> linear_of(const Rewrite& rewrite, ir::ValueId value) {
 void fuse_linear_epilogue(Program& program, const ir::OpSet& ops) {
   const ir::Op* fused = ops.find("fused_linear");
   if (fused == nullptr) return;
-  Rewrite rewrite(program.graph);
+  Rewrite rewrite(program);
   for (int i = 0; i < program.graph.num_nodes(); ++i) {
     if (!rewrite.is(i, "silu_mul")) continue;
     const auto split = split_of(rewrite, rewrite.node(i));

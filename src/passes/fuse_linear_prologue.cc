@@ -26,7 +26,7 @@ Node with_prologue(const ir::Op& fused, const Node& norm, const Node& linear) {
 void fuse_linear_prologue(Program& program, const ir::OpSet& ops) {
   const ir::Op* fused = ops.find("fused_linear");
   if (fused == nullptr) return;
-  Rewrite rewrite(program.graph);
+  Rewrite rewrite(program);
   for (int i = 0; i < program.graph.num_nodes(); ++i) {
     if (!rewrite.is(i, "linear")) continue;
     const ir::ValueId x = rewrite.node(i).inputs[0];

@@ -85,7 +85,7 @@ void fuse(Rewrite& rewrite, const ir::Op& op, int write) {
 void fuse_rope_kv_write(Program& program, const ir::OpSet& ops) {
   const ir::Op* fused = ops.find("rope_kv_write");
   if (fused == nullptr) return;
-  Rewrite rewrite(program.graph);
+  Rewrite rewrite(program);
   for (int i = 0; i < program.graph.num_nodes(); ++i) {
     if (rewrite.is(i, "kv_write")) fuse(rewrite, *fused, i);
   }

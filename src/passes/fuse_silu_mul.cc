@@ -23,7 +23,7 @@ bool fuse(Rewrite& rewrite, const ir::Op& fused, int mul, int gate) {
 void fuse_silu_mul(Program& program, const ir::OpSet& ops) {
   const ir::Op* fused = ops.find("silu_mul");
   if (fused == nullptr) return;
-  Rewrite rewrite(program.graph);
+  Rewrite rewrite(program);
   for (int i = 0; i < program.graph.num_nodes(); ++i) {
     if (!rewrite.is(i, "mul")) continue;
     if (!fuse(rewrite, *fused, i, 0)) fuse(rewrite, *fused, i, 1);

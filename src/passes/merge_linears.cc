@@ -83,7 +83,7 @@ void merge_linears(Program& program, const ir::OpSet& ops) {
   const ir::Op* split = ops.find("split");
   if (split == nullptr) return;
   Graph& graph = program.graph;
-  Rewrite rewrite(graph);
+  Rewrite rewrite(program);
   for (int i = 0; i < graph.num_nodes(); ++i) {
     if (!rewrite.is(i, "linear") || !can_merge(graph, rewrite, rewrite.node(i))) continue;
     std::vector<const Node*> siblings{&rewrite.node(i)};

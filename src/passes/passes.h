@@ -75,20 +75,21 @@ void fuse_linear_epilogue(Program& program, const ir::OpSet& ops);
 // an input that dies there does (attention writes over its queries, so the segment before it owns
 // the buffer and the one after reads a fixed address). An output may lie over a view: then only the
 // view's columns must be dead. Choices add no order between nodes that the data does not ask for.
-// Required.
+// With Program::reuse_memory off, states alone. Required.
 //     %y = silu_mul(%g, %u)  ->    %y over %g = silu_mul(%g, %u)
 void restore_in_place(Program& program, const ir::OpSet& ops);
 
-// Cuts the node list into segments: attention alone, and where rows change between tokens and
-// sequences. Also fills Program::after. Required.
+// Cuts the node list into segments: where rows change between tokens and sequences, and around each
+// launch that cannot sit in a recording of every step (attention, `advance`) or that is one of
+// Program::split_ops. Also fills Program::after. Required.
 //     0 embedding  1 rope_kv_write  2 attention  3 linear  4 gather_rows  5 linear
 //   ->
 //     [0,2) rows T | [2,3) rows T, uniform steps only | [3,4) rows T | [4,6) rows B
-void split_at_attention(Program& program, const ir::OpSet& ops);
+void split_segments(Program& program, const ir::OpSet& ops);
 
 // Gives every buffer an offset in one arena at the largest admissible step. Two buffers share
-// memory only if every access to one happens before the other is written, along Program::after.
-// Required.
+// memory only if every access to one happens before the other is written, along Program::after;
+// with Program::reuse_memory off, none do. Required.
 //     %a = rms_norm(%x)    // %a at 0
 //     %b = linear(%a, %w)  // %b at 4096
 //     %c = linear(%b, %v)  ->  %c at 0: %a is done with

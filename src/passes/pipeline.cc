@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
+
+#include <fmt/ranges.h>
 
 #include "ir/verify.h"
 #include "passes/passes.h"
@@ -23,22 +26,64 @@ constexpr Pass kPasses[] = {
     {"fuse_linear_epilogue", "silu_mul in its linear's launch", fuse_linear_epilogue},
     {"restore_in_place", "states keep their address, dying inputs are overwritten",
      restore_in_place, true},
-    {"split_at_attention", "cut into segments: attention alone, tokens and sequences apart",
-     split_at_attention, true},
+    {"split_segments", "cut into segments: at split ops, tokens and sequences apart",
+     split_segments, true},
     {"plan_arena", "an offset for every intermediate value", plan_arena, true},
 };
 
-void check_disabled(const std::vector<std::string>& disabled) {
+constexpr std::string_view kAllPasses = "all";
+
+auto find(const std::vector<Pass>& passes, std::string_view name) {
+  return std::find_if(passes.begin(), passes.end(),
+                      [&](const Pass& pass) { return pass.name == name; });
+}
+
+// The library's passes, and in their places those from outside.
+std::vector<Pass> list_passes(const std::vector<Pass>& from_outside) {
+  std::vector<Pass> passes(std::begin(kPasses), std::end(kPasses));
+  for (const Pass& pass : from_outside) {
+    if (find(passes, pass.name) != passes.end())
+      fail(ErrorKind::kUsage, "there is a pass '{}' already: give yours another name", pass.name);
+    const auto place = find(passes, pass.before);
+    if (place == passes.end()) {
+      fail(ErrorKind::kUsage, "pass '{}' is to run before '{}', which there is not", pass.name,
+           pass.before);
+    }
+    passes.insert(place, pass);
+  }
+  return passes;
+}
+
+void check_disabled(const std::vector<Pass>& passes, const std::vector<std::string>& disabled) {
   for (const std::string& name : disabled) {
-    const auto pass = std::find_if(std::begin(kPasses), std::end(kPasses),
-                                   [&](const Pass& pass) { return pass.name == name; });
-    if (pass != std::end(kPasses) && !pass->required) continue;
+    if (name == kAllPasses) continue;
+    const auto pass = find(passes, name);
+    if (pass != passes.end() && !pass->required) continue;
     std::string choices;
-    for (const Pass& other : kPasses) {
+    for (const Pass& other : passes) {
       if (!other.required) choices += fmt::format("{}{}", choices.empty() ? "" : ", ", other.name);
     }
-    fail(ErrorKind::kUsage, "{} '{}'; these can be switched off: {}",
-         pass == std::end(kPasses) ? "no pass" : "a program needs pass", name, choices);
+    fail(ErrorKind::kUsage, "{} '{}'; these can be switched off, or all of them: {}",
+         pass == passes.end() ? "no pass" : "a program needs pass", name, choices);
+  }
+}
+
+bool is_disabled(const Pass& pass, const std::vector<std::string>& disabled) {
+  return std::any_of(disabled.begin(), disabled.end(), [&](const std::string& name) {
+    return name == pass.name || (name == kAllPasses && !pass.required);
+  });
+}
+
+// A split op that is not there was misspelled, or a pass took it away.
+void check_split_ops(const Program& program) {
+  std::set<std::string_view> launched;
+  for (const ir::Node& node : program.graph.nodes()) {
+    if (!node.op->is_view) launched.insert(node.op->name);
+  }
+  for (const std::string& op : program.split_ops) {
+    if (launched.contains(op)) continue;
+    fail(ErrorKind::kUsage, "no launch of op '{}' to split at; the program's ops: {}", op,
+         fmt::join(launched, ", "));
   }
 }
 
@@ -59,7 +104,8 @@ void verify_facts(const Program& program) {
 
 PassReport run_pass(const Pass& pass, Program& program, const ir::OpSet& ops) {
   const auto start = std::chrono::steady_clock::now();
-  PassReport report{std::string(pass.name), 0, program.graph.num_nodes(), 0};
+  PassReport report{std::string(pass.name), std::string(pass.what), 0, program.graph.num_nodes(),
+                    0};
   try {
     pass.run(program, ops);
     const auto elapsed = std::chrono::steady_clock::now() - start;
@@ -80,19 +126,22 @@ std::span<const Pass> all() {
 }
 
 Compiled compile(ir::Graph graph, const ir::OpSet& ops, const CompileOptions& options) {
-  check_disabled(options.disabled);
+  const std::vector<Pass> passes = list_passes(options.passes);
+  check_disabled(passes, options.disabled);
   Compiled compiled{Program(std::move(graph)), {}};
   Program& program = compiled.program;
   program.max_sizes = options.max_sizes;
+  program.split_ops = options.split_ops;
+  program.reuse_memory = options.reuse_memory;
   ir::verify(program.graph);
   if (options.dump) options.dump("trace", program);
-  for (const Pass& pass : kPasses) {
-    const bool is_disabled = std::find(options.disabled.begin(), options.disabled.end(),
-                                       pass.name) != options.disabled.end();
-    if (is_disabled) continue;
+  for (const Pass& pass : passes) {
+    const bool applies = pass.applies == nullptr || pass.applies(program.max_sizes);
+    if (!applies || is_disabled(pass, options.disabled)) continue;
     compiled.reports.push_back(run_pass(pass, program, ops));
     if (options.dump) options.dump(pass.name, program);
   }
+  check_split_ops(program);
   return compiled;
 }
 

@@ -11,26 +11,39 @@
 
 namespace encore::passes {
 
-// One pass: a function from program to program. Required ones cannot be switched off.
+// One pass as a row: a function from program to program. Lifetime: the names are literals.
 struct Pass {
   std::string_view name;
   std::string_view what;  // one line for people
   void (*run)(Program& program, const ir::OpSet& ops);
-  bool required = false;
+  bool required = false;  // cannot be switched off
+  // Of a pass from outside the library: the pass in front of which it runs, behind those from
+  // outside that were given before it.
+  std::string_view before = "restore_in_place";
+  // Whether it runs for a program whose largest step is this; null: always. A program serves every
+  // step up to that one, so what the size of a single step decides is a kernel's `accepts`.
+  bool (*applies)(const ir::Sizes& max_sizes) = nullptr;
 };
 
-// All passes in order.
+// The library's passes in order.
 std::span<const Pass> all();
 
 struct CompileOptions {
   ir::Sizes max_sizes{2048, 64};
-  std::vector<std::string> disabled;  // names of passes to leave out
+  std::vector<std::string> disabled = {};  // names of passes to leave out, or "all"
   // Called with the text of the program before the first pass ("trace") and after each pass.
-  std::function<void(std::string_view pass, const Program& program)> dump;
+  std::function<void(std::string_view pass, const Program& program)> dump = {};
+  std::vector<Pass> passes = {};  // from outside the library, with those of all()
+  SplitOps split_ops = {};        // see Program
+  bool reuse_memory = true;       // see Program
+
+  void add_pass(const Pass& pass) { passes.push_back(pass); }
+  void add_split_op(std::string op) { split_ops.insert(std::move(op)); }
 };
 
 struct PassReport {
   std::string name;
+  std::string what;
   double milliseconds = 0;
   int nodes_before = 0;
   int nodes_after = 0;
@@ -42,8 +55,9 @@ struct Compiled {
 };
 
 // Runs every pass, verifying the graph after each.
-// Errors: kUsage for an unknown or required name in `disabled`; kCompile naming the pass and the
-// op.
+// Errors: kUsage for an unknown or required name in `disabled`, a pass from outside whose name is
+// taken or whose place there is not, a split op that launches nothing; kCompile naming the pass and
+// the op.
 Compiled compile(ir::Graph graph, const ir::OpSet& ops, const CompileOptions& options);
 
 }  // namespace encore::passes

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "passes/rewrite.h"
 #include "passes/text_in_text_out.h"
 
 namespace encore::passes {
@@ -45,7 +46,7 @@ TEST(Pipeline, RunsThePassesInTheOrderOfItsList) {
             (std::vector<std::string>{
                 "remove_dead", "fuse_silu_mul", "fuse_add_rms_norm", "fuse_rope_kv_write",
                 "fuse_attention_prologue", "merge_linears", "fuse_linear_prologue",
-                "fuse_linear_epilogue", "restore_in_place", "split_at_attention", "plan_arena"}));
+                "fuse_linear_epilogue", "restore_in_place", "split_segments", "plan_arena"}));
   const Compiled compiled = compile(graph_of(kText), ops::standard(), {});
   ASSERT_EQ(compiled.reports.size(), names.size());
   for (size_t i = 0; i < names.size(); ++i)
@@ -101,6 +102,9 @@ TEST(Pipeline, CompilesWithEveryOptionalPassLeftOut) {
   EXPECT_EQ(program.graph.num_nodes(), 5);
   EXPECT_EQ(program.segments.size(), 1U);
   EXPECT_GT(program.arena.bytes, 0);
+  CompileOptions all_of_them;
+  all_of_them.disabled = {"all"};
+  EXPECT_EQ(print(compile(graph_of(kText), ops::standard(), all_of_them).program), print(program));
 }
 
 // Any subset of passes gives a program that verifies.
@@ -133,6 +137,138 @@ TEST(Pipeline, RefusesATraceThatDoesNotVerify) {
     EXPECT_EQ(error.kind(), ErrorKind::kCompile);
     EXPECT_NE(std::string(error.what()).find("'mul'"), std::string::npos) << error.what();
   }
+}
+
+TEST(Pipeline, FusesNoOpThatTheUserSplitsAt) {
+  CompileOptions options;
+  options.add_split_op("silu_mul");
+  const Program program = compile(graph_of(kText), ops::standard(), options).program;
+  EXPECT_EQ(ir::print(program.graph), R"(graph g {
+  input %x: bf16[T,64]
+  weight %gate_up: bf16[128,64] = concat("gate", "up")
+  %g_u: bf16[T,128] = linear(%x, %gate_up)
+  %g: bf16[T,64], %u: bf16[T,64] = split(%g_u) {sizes=[64,64]}
+  %y: bf16[T,64] over %g = silu_mul(%g, %u)
+  output %y
+}
+)");
+  ASSERT_EQ(program.segments.size(), 2U);
+  EXPECT_EQ(program.segments[1].capture, ir::Capture::kUniform);
+}
+
+TEST(Pipeline, RefusesToSplitAtAnOpThatIsNotThere) {
+  for (const char* op : {"silu_mull", "split"}) {  // misspelled; a view launches nothing
+    CompileOptions options;
+    options.disabled = {"fuse_linear_epilogue"};
+    options.add_split_op(op);
+    const std::string error = error_of(options, ErrorKind::kUsage);
+    EXPECT_NE(error.find(fmt::format("no launch of op '{}'", op)), std::string::npos) << error;
+    EXPECT_NE(error.find("linear, silu_mul"), std::string::npos) << error;
+  }
+}
+
+// An op and a pass from outside the library: silu and mul as one `swiglu`.
+const ir::OpSet& ops_with_swiglu() {
+  static const ir::OpSet ops = [] {
+    ir::OpSet ops = ops::standard();
+    ir::Op swiglu = *ops.find("silu_mul");
+    swiglu.name = "swiglu";
+    ops.add(std::move(swiglu));
+    return ops;
+  }();
+  return ops;
+}
+
+void fuse_swiglu(Program& program, const ir::OpSet& ops) {
+  Rewrite rewrite(program);
+  for (int i = 0; i < program.graph.num_nodes(); ++i) {
+    if (!rewrite.is(i, "mul")) continue;
+    const auto [activated, up] = std::pair(rewrite.node(i).inputs[0], rewrite.node(i).inputs[1]);
+    const auto silu = rewrite.made_by(activated, "silu");
+    if (!silu || !rewrite.used_once(activated)) continue;
+    const ir::ValueId gate = rewrite.node(*silu).inputs[0];
+    rewrite.replace(i, {{ops.find("swiglu"), {gate, up}, rewrite.node(i).outputs, {}, {}}});
+    rewrite.remove(*silu);
+  }
+  rewrite.commit();
+}
+
+constexpr Pass kFuseSwiglu{.name = "fuse_swiglu",
+                           .what = "silu(gate) * up as the user has it",
+                           .run = fuse_swiglu,
+                           .before = "fuse_silu_mul"};
+
+std::vector<std::string> run_passes(const CompileOptions& options) {
+  const std::string text = std::string("graph g {") + kText + "}\n";
+  std::vector<std::string> names;
+  const ir::OpSet& ops = ops_with_swiglu();
+  for (const PassReport& report : compile(ir::parse(text, ops), ops, options).reports)
+    names.push_back(report.name);
+  return names;
+}
+
+TEST(Pipeline, RunsAPassFromOutsideWhereItBelongs) {
+  CompileOptions options;
+  options.add_pass(kFuseSwiglu);
+  std::string after;
+  options.dump = [&](std::string_view pass, const Program& program) {
+    if (pass == "fuse_swiglu") after = ir::print(program.graph);
+  };
+  const std::vector<std::string> names = run_passes(options);
+  EXPECT_EQ(names.size(), all().size() + 1);
+  EXPECT_EQ(names[1], "fuse_swiglu");
+  EXPECT_EQ(names[2], "fuse_silu_mul");
+  EXPECT_EQ(after, R"(graph g {
+  input %x: bf16[T,64]
+  weight %gate: bf16[64,64] = "gate"
+  weight %up: bf16[64,64] = "up"
+  %g: bf16[T,64] = linear(%x, %gate)
+  %u: bf16[T,64] = linear(%x, %up)
+  %y: bf16[T,64] = swiglu(%g, %u)
+  output %y
+}
+)");
+}
+
+TEST(Pipeline, RunsPassesFromOutsideOfOnePlaceInTheirOrder) {
+  CompileOptions options;
+  for (const char* name : {"mine", "yours"}) {
+    options.add_pass({.name = name, .what = "", .run = [](Program&, const ir::OpSet&) {}});
+  }
+  const std::vector<std::string> names = run_passes(options);
+  const auto mine = std::find(names.begin(), names.end(), "mine");
+  ASSERT_LT(mine + 2, names.end());
+  EXPECT_EQ(mine[1], "yours");
+  EXPECT_EQ(mine[2], "restore_in_place");
+}
+
+TEST(Pipeline, AsksAPassWhetherItAppliesToTheLargestStep) {
+  Pass small_steps = kFuseSwiglu;
+  small_steps.applies = [](const ir::Sizes& max_sizes) { return max_sizes.tokens <= 64; };
+  CompileOptions options;
+  options.add_pass(small_steps);
+  options.max_sizes = {64, 4};
+  EXPECT_EQ(run_passes(options)[1], "fuse_swiglu");
+  options.max_sizes = {65, 4};
+  EXPECT_EQ(run_passes(options)[1], "fuse_silu_mul");
+}
+
+TEST(Pipeline, LeavesOutAPassFromOutsideLikeAnyOther) {
+  CompileOptions options;
+  options.add_pass(kFuseSwiglu);
+  options.disabled = {"fuse_swiglu"};
+  EXPECT_EQ(run_passes(options)[1], "fuse_silu_mul");
+}
+
+TEST(Pipeline, RefusesAPassFromOutsideThatHasNoNameOrPlaceOfItsOwn) {
+  CompileOptions taken;
+  taken.add_pass({.name = "merge_linears", .what = "", .run = fuse_swiglu});
+  std::string error = error_of(taken, ErrorKind::kUsage);
+  EXPECT_NE(error.find("a pass 'merge_linears' already"), std::string::npos) << error;
+  CompileOptions lost;
+  lost.add_pass({.name = "mine", .what = "", .run = fuse_swiglu, .before = "fuse_all"});
+  error = error_of(lost, ErrorKind::kUsage);
+  EXPECT_NE(error.find("before 'fuse_all', which there is not"), std::string::npos) << error;
 }
 
 // A registered fused op whose shape function disagrees after the rewrite is caught by name of pass

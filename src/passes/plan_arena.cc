@@ -70,7 +70,7 @@ bool dies_before(const Buffer& a, const Buffer& b, const HappensBefore& order) {
 }
 
 // Largest first, each at the lowest offset that no buffer alive at the same time covers.
-int64_t assign_offsets(std::vector<Buffer>& buffers, const HappensBefore& order) {
+int64_t share_memory(std::vector<Buffer>& buffers, const HappensBefore& order) {
   std::vector<Buffer*> by_size;
   for (Buffer& buffer : buffers)
     by_size.push_back(&buffer);
@@ -98,19 +98,30 @@ int64_t assign_offsets(std::vector<Buffer>& buffers, const HappensBefore& order)
   return total;
 }
 
+// One behind the other.
+int64_t lay_out(std::vector<Buffer>& buffers) {
+  int64_t total = 0;
+  for (Buffer& buffer : buffers) {
+    buffer.offset = total;
+    total += buffer.bytes;
+  }
+  return total;
+}
+
 }  // namespace
 
 void plan_arena(Program& program, const ir::OpSet&) {
   const Graph& graph = program.graph;
   ENCORE_CHECK(static_cast<int>(program.after.size()) == graph.num_nodes(),
-               "plan_arena needs the order of split_at_attention");
+               "plan_arena needs the order of split_segments");
   MemoryMap memory(graph);
   for (const ir::Node& node : graph.nodes())
     memory.define(node);
   std::vector<Buffer> buffers = collect_buffers(program, memory);
 
   ArenaPlan plan;
-  plan.bytes = assign_offsets(buffers, HappensBefore(program.after));
+  plan.bytes =
+      program.reuse_memory ? share_memory(buffers, HappensBefore(program.after)) : lay_out(buffers);
   plan.placements.resize(graph.num_values());
   for (int i = 0; i < graph.num_values(); ++i) {
     const Region& region = memory.region(ValueId{i});

@@ -108,7 +108,7 @@ Program planned(uint64_t seed, int64_t tokens) {
   program.max_sizes = {tokens, 1};
   restore_in_place(program, random_ops());
   ir::verify(program.graph);
-  split_at_attention(program, random_ops());
+  split_segments(program, random_ops());
   plan_arena(program, random_ops());
   return program;
 }

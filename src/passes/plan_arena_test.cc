@@ -1,6 +1,7 @@
 #include <map>
 
 #include "passes/happens_before.h"
+#include "passes/pipeline.h"
 #include "passes/text_in_text_out.h"
 
 namespace encore::passes {
@@ -14,7 +15,7 @@ Program plan(std::string_view lines, const ir::Sizes& sizes = kSizes) {
   Program program(graph_of(lines));
   program.max_sizes = sizes;
   ir::verify(program.graph);
-  split_at_attention(program, ops::standard());
+  split_segments(program, ops::standard());
   plan_arena(program, ops::standard());
   return program;
 }
@@ -38,6 +39,27 @@ TEST(PlanArena, ReusesABufferAfterItsLastUse) {
   EXPECT_EQ(placement(program, "c").offset, 0);
   EXPECT_EQ(program.arena.bytes, 1024);
   EXPECT_EQ(program.arena.unshared_bytes, 1536);
+}
+
+// Where nothing is reused, the shapes of ReusesABufferAfterItsLastUse lie one behind the other.
+TEST(PlanArena, GivesEachValueMemoryOfItsOwnWhereReuseIsOff) {
+  CompileOptions options;
+  options.max_sizes = kSizes;
+  options.reuse_memory = false;
+  const Program program = compile(graph_of(R"(
+  input %x: bf16[T,64]
+  weight %w: bf16[64,64] = "w"
+  %a: bf16[T,64] = linear(%x, %w)
+  %b: bf16[T,64] = silu(%a)
+  %c: bf16[T,64] = linear(%b, %w)
+  output %c
+)"),
+                                  ops::standard(), options)
+                              .program;
+  EXPECT_EQ(placement(program, "a").offset, 0);
+  EXPECT_EQ(placement(program, "b").offset, 512);
+  EXPECT_EQ(placement(program, "c").offset, 1024);
+  EXPECT_EQ(program.arena.bytes, program.arena.unshared_bytes);
 }
 
 TEST(PlanArena, KeepsABufferUntilItsLastReader) {

@@ -1,7 +1,9 @@
 // What the passes make of a graph: the graph itself, rewritten, plus the facts an executor needs.
 #pragma once
 
+#include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -9,13 +11,17 @@
 
 namespace encore::passes {
 
+// Names of ops at which a program is split.
+using SplitOps = std::set<std::string, std::less<>>;
+
 // A run of consecutive nodes [first, last) between splits. Its rows are all tokens or all
-// sequences, so one size says how to record it; attention over a varying batch is a segment of its
-// own.
+// sequences, so one size says how to record it. A launch that cannot sit in every recording, as
+// attention over a varying batch, is a segment of its own.
 struct Segment {
   int first = 0;
   int last = 0;
-  ir::Capture capture = ir::Capture::kAlways;  // the least of its nodes'
+  ir::Capture capture =
+      ir::Capture::kAlways;  // the least of its nodes'; kUniform at most for a split op
   ir::Symbol rows = ir::Symbol::kTokens;
 
   friend bool operator==(const Segment&, const Segment&) = default;
@@ -39,7 +45,9 @@ struct Program {
   explicit Program(ir::Graph graph) : graph(std::move(graph)) {}
 
   ir::Graph graph;
-  ir::Sizes max_sizes;  // the largest admissible step: max_num_tokens, max_batch_size
+  ir::Sizes max_sizes;       // the largest admissible step: max_num_tokens, max_batch_size
+  SplitOps split_ops;        // stay ops of their own, launched between the pieces that are replayed
+  bool reuse_memory = true;  // off: no intermediate value shares bytes with another
   std::vector<std::vector<int>> after;  // dependencies(graph), by node
   std::vector<Segment> segments;
   ArenaPlan arena;

@@ -15,6 +15,7 @@ using ir::ValueId;
 // Everything the question "does this memory die here?" looks at.
 struct Facts {
   const Graph& graph;
+  bool reuse_memory;
   std::vector<std::vector<ir::NodeId>> readers;
   HappensBefore order;
   std::vector<bool> is_output;  // by ValueId::index
@@ -53,6 +54,7 @@ bool dies_here(const Facts& facts, const MemoryMap& memory, int index, const InP
 std::vector<InPlace> choose(const Facts& facts, const MemoryMap& memory, int index) {
   const Node& node = facts.graph.nodes()[index];
   std::vector<InPlace> chosen = node.op->mutates;
+  if (!facts.reuse_memory) return chosen;
   for (const InPlace& place : node.op->may_reuse) {
     if (place.input >= static_cast<int>(node.inputs.size()))
       continue;  // an optional input left out
@@ -70,7 +72,7 @@ void restore_in_place(Program& program, const ir::OpSet&) {
   Graph& graph = program.graph;
   for (int i = 0; i < graph.num_nodes(); ++i)
     graph.node(ir::NodeId{i}).in_place.clear();
-  Facts facts{graph, graph.readers(), HappensBefore(dependencies(graph)),
+  Facts facts{graph, program.reuse_memory, graph.readers(), HappensBefore(dependencies(graph)),
               std::vector<bool>(graph.num_values())};
   for (const ValueId output : graph.outputs())
     facts.is_output[output.index] = true;

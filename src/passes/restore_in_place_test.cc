@@ -266,7 +266,7 @@ TEST(RestoreInPlace, LetsAttentionWriteOverTheQueriesInTheirProjection) {
   input %x: bf16[T,64]
   input %pos: i32[T]
   input %slots: i32[T] pad -1
-  input %pages: i32[B,4]
+  persistent %pages: i32[8,4]
   input %lens: i32[B]
   input %starts: i32[B+1] pad last
   weight %f: f32[16] = "f"

@@ -7,21 +7,22 @@ namespace encore::passes {
 using ir::Node;
 using ir::ValueId;
 
-Rewrite::Rewrite(ir::Graph& graph)
-    : graph_(graph),
-      readers_(graph.readers()),
-      uses_(graph.num_values()),
-      replacements_(graph.num_nodes()) {
-  for (const Node& node : graph.nodes()) {
+Rewrite::Rewrite(Program& program)
+    : graph_(program.graph),
+      split_ops_(program.split_ops),
+      readers_(graph_.readers()),
+      uses_(graph_.num_values()),
+      replacements_(graph_.num_nodes()) {
+  for (const Node& node : graph_.nodes()) {
     for (const ValueId input : node.inputs)
       ++uses_[input.index];
   }
-  for (const ValueId output : graph.outputs())
+  for (const ValueId output : graph_.outputs())
     ++uses_[output.index];
 }
 
 bool Rewrite::is(int index, std::string_view op) const {
-  return !replacements_[index] && node(index).op->name == op;
+  return !replacements_[index] && node(index).op->name == op && !split_ops_.contains(op);
 }
 
 std::optional<int> Rewrite::made_by(ValueId value, std::string_view op) const {

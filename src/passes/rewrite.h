@@ -9,19 +9,21 @@
 #include <string_view>
 #include <vector>
 
-#include "ir/graph.h"
+#include "passes/program.h"
 
 namespace encore::passes {
 
-// Lifetime: refers to the graph, whose node list must not change before commit().
+// An op at which the program is split is out of reach too: it must stay where a user named it.
+//
+// Lifetime: refers to the program, whose node list must not change before commit().
 class Rewrite {
  public:
-  explicit Rewrite(ir::Graph& graph);
+  explicit Rewrite(Program& program);
 
   [[nodiscard]] const ir::Node& node(int index) const { return graph_.nodes()[index]; }
-  // Is this node an `op` that no match has taken yet?
+  // Is this node an `op` that a match may take?
   [[nodiscard]] bool is(int index, std::string_view op) const;
-  // The node that makes `value`, when it is an `op` that no match has taken yet.
+  // The node that makes `value`, when it is an `op` that a match may take.
   [[nodiscard]] std::optional<int> made_by(ir::ValueId value, std::string_view op) const;
   // Does the value appear exactly once: as one input of one node, and not as a graph output?
   [[nodiscard]] bool used_once(ir::ValueId value) const { return uses_[value.index] == 1; }
@@ -42,6 +44,7 @@ class Rewrite {
 
  private:
   ir::Graph& graph_;
+  const SplitOps& split_ops_;
   std::vector<std::vector<ir::NodeId>> readers_;
   std::vector<int> uses_;
   std::vector<std::optional<std::vector<ir::Node>>> replacements_;  // by node; absent: stays

@@ -19,12 +19,12 @@ TensorView node_view(const passes::Program& program, ir::ValueId id, const ir::S
 
 AddressMap::AddressMap(Device& device, const passes::Program& program,
                        std::vector<TensorView> weights, const StepInputs& inputs,
-                       const States& states, const Resident& resident)
+                       const KvMemory& kv_memory, const PersistentBuffers& persistent)
     : program_(program),
       weights_(std::move(weights)),
       inputs_(inputs),
-      states_(states),
-      resident_(resident) {
+      kv_memory_(kv_memory),
+      persistent_(persistent) {
   arena_ = device.allocate(program.arena.bytes);
 }
 
@@ -42,10 +42,10 @@ TensorView AddressMap::view(ir::ValueId id, const ir::Sizes& sizes) const {
     case ir::ValueKind::kWeight:
       return weights_[id.index];
     case ir::ValueKind::kState:
-      return states_.view(id);
-    case ir::ValueKind::kCarry:
-    case ir::ValueKind::kMailbox:
-      return resident_.view(id);
+      return kv_memory_.view(id);
+    case ir::ValueKind::kPersistent:
+    case ir::ValueKind::kHostVisible:
+      return persistent_.view(id);
     case ir::ValueKind::kNode:
       break;
   }

@@ -5,9 +5,9 @@
 
 #include "backend/device.h"
 #include "passes/program.h"
+#include "runtime/kv_memory.h"
 #include "runtime/lower.h"
-#include "runtime/resident.h"
-#include "runtime/states.h"
+#include "runtime/persistent_buffers.h"
 #include "runtime/step_inputs.h"
 
 namespace encore::runtime {
@@ -17,12 +17,13 @@ namespace encore::runtime {
 TensorView node_view(const passes::Program& program, ir::ValueId id, const ir::Sizes& sizes,
                      std::byte* arena, const Addresses& others);
 
-// Lifetime: refers to the program, the step inputs, the states and what is resident.
+// Lifetime: refers to the program, the step inputs, KV memory and the persistent buffers.
 class AddressMap : public Addresses {
  public:
   // `weights` by ValueId::index. Allocates the arena. Errors: kMemory.
   AddressMap(Device& device, const passes::Program& program, std::vector<TensorView> weights,
-             const StepInputs& inputs, const States& states, const Resident& resident);
+             const StepInputs& inputs, const KvMemory& kv_memory,
+             const PersistentBuffers& persistent);
 
   // Sets memory aside that launches share, counters at zero. Errors: kMemory.
   void set_workspace(Device& device, Stream& stream, const Workspace& workspace);
@@ -32,14 +33,15 @@ class AddressMap : public Addresses {
   [[nodiscard]] uint32_t* counters(int64_t count) const override;
 
   [[nodiscard]] const Memory& arena() const { return arena_; }
+  [[nodiscard]] const Memory& scratch() const { return scratch_; }
   [[nodiscard]] int64_t workspace_bytes() const { return scratch_.bytes() + counters_.bytes(); }
 
  private:
   const passes::Program& program_;
   std::vector<TensorView> weights_;
   const StepInputs& inputs_;
-  const States& states_;
-  const Resident& resident_;
+  const KvMemory& kv_memory_;
+  const PersistentBuffers& persistent_;
   Memory arena_;
   Memory scratch_;
   Memory counters_;

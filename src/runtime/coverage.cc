@@ -64,10 +64,10 @@ class Counter {
     pad(step, choice);
   }
   // Steps of one bucket of T and one of B.
-  void add(const MixedSteps& steps, Features needs) {
-    const StepRequest first{steps.first.tokens, steps.first.sequences, 0, needs};
+  void add(const MixedSteps& steps) {
+    const StepRequest first{steps.first.tokens, steps.first.sequences, 0};
     count(first, choose(first, coverage_), steps.count);
-    const StepRequest most{steps.fewest_tokens.tokens, steps.fewest_tokens.sequences, 0, needs};
+    const StepRequest most{steps.fewest_tokens.tokens, steps.fewest_tokens.sequences, 0};
     pad(most, choose(most, coverage_));
   }
   CoverageReport finish() { return std::move(report_); }
@@ -130,18 +130,18 @@ double CoverageReport::share() const {
   return static_cast<double>(all - num_steps(Mode::kEager)) / static_cast<double>(all);
 }
 
-CoverageReport cover(const Limits& limits, const Coverage& coverage, Features needs) {
+CoverageReport cover(const Limits& limits, const Coverage& coverage) {
   Counter counter(coverage);
   const int64_t max_q = std::min(limits.max_q, limits.max_seq_len);
   for (int64_t b = 1; b <= limits.max_batch_size; ++b) {
     for (int64_t q = 1; q <= max_q && b * q <= limits.max_num_tokens; ++q)
-      counter.add({b * q, b, static_cast<int>(q), needs});
+      counter.add(StepRequest{b * q, b, static_cast<int>(q)});
   }
   const std::vector<Range> token_cells = cells(coverage.tokens, limits.mixed_tokens());
   for (const Range& sequences : cells(coverage.mixed_ladder(), limits.max_batch_size)) {
     for (const Range& tokens : token_cells) {
       const MixedSteps steps = mixed_steps(limits, sequences, tokens);
-      if (steps.count > 0) counter.add(steps, needs);
+      if (steps.count > 0) counter.add(steps);
     }
   }
   return counter.finish();
@@ -154,7 +154,7 @@ void require_coverage(const Limits& limits, const Coverage& coverage) {
          "records while serving: take a list or another schedule",
          *lru);
   }
-  const CoverageReport report = cover(limits, coverage, served_features());
+  const CoverageReport report = cover(limits, coverage);
   if (!report.first_eager) return;
   const auto& [step, choice] = *report.first_eager;
   fail(ErrorKind::kUsage,

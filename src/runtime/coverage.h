@@ -41,10 +41,10 @@ struct CoverageReport {
   [[nodiscard]] double share() const;
 };
 
-// Of all admissible steps, each needing `needs`.
-CoverageReport cover(const Limits& limits, const Coverage& coverage, Features needs = {});
+// Of all admissible steps.
+CoverageReport cover(const Limits& limits, const Coverage& coverage);
 
-// Lets pass what leaves no admissible step eager, with any feature that requests may need.
+// Lets pass what leaves no admissible step eager.
 // Errors: kUsage, naming the first such step, the reason and the remedy, and how many there are.
 void require_coverage(const Limits& limits, const Coverage& coverage);
 

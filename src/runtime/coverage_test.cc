@@ -150,7 +150,7 @@ TEST(Coverage, NamesEachReasonAndItsRemedy) {
   dropped.dropped_tokens.insert(16);
   EXPECT_NE(refusal(limits, dropped).find("(recording_failed"), std::string::npos);
   Coverage lru = full;
-  lru.sequences = Ladder::named_or_list("lru:2", 4);
+  lru.sequences = Ladder::on_demand(2, 4);
   EXPECT_NE(refusal(limits, lru).find("lru:2 records while serving"), std::string::npos);
 }
 

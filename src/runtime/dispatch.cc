@@ -1,9 +1,100 @@
 #include "runtime/dispatch.h"
 
+#include <algorithm>
+#include <array>
+
 #include "base/error.h"
 
 namespace encore::runtime {
 namespace {
+
+bool pieces_exist(const Case& step) {
+  return step.is_uniform() ? step.coverage.uniform_pieces : step.coverage.mixed_pieces;
+}
+
+bool full_is_wanted(const Case& step) {
+  return step.is_uniform() && step.coverage.graphs != Graphs::kPiecewise;
+}
+
+constexpr std::array kRules = {
+    Rule{.name = "disabled",
+         .reason = Reason::kDisabled,
+         .holds = [](const Case& step) { return step.coverage.graphs == Graphs::kNone; },
+         .why = "--graphs none launches everything",
+         .remedy = "take --graphs auto"},
+    Rule{.name = "above_ladder",
+         .reason = Reason::kAboveLadder,
+         .holds = [](const Case& step) { return step.is_above; },
+         .why = "larger than the largest recorded size",
+         .remedy = "let the scheduler split it (--above-ladder split), add a larger size "
+                   "(--decode-ladder, --token-ladder), or lower --max-batch-size or "
+                   "--max-num-tokens"},
+    Rule{.name = "no_exact_size",
+         .reason = Reason::kNoExactSize,
+         .holds = [](const Case& step) { return step.is_inexact; },
+         .why = "padding is off, and its exact size is not in the ladder",
+         .remedy = "pad (--padding on), or add the size to --decode-ladder (step:1 has all)"},
+    Rule{.name = "policy",
+         .reason = Reason::kPolicy,
+         .holds =
+             [](const Case& step) {
+               return step.coverage.graphs == Graphs::kFullDecodeOnly && !step.is_uniform();
+             },
+         .why = "--graphs full-decode-only leaves steps with prompts in them eager",
+         .remedy = "take --graphs full-and-piecewise"},
+    Rule{.name = "recording_failed",
+         .reason = Reason::kRecordingFailed,
+         .holds =
+             [](const Case& step) {
+               return full_is_wanted(step) && step.coverage.dropped_full.count(
+                                                  {step.padded.sequences, step.request.q}) != 0;
+             },
+         .piecewise = true,
+         .why = "its full recording failed and was dropped",
+         .remedy = "a warning at start says why; --recording-errors stop makes it an error"},
+    Rule{.name = "recording_failed",
+         .reason = Reason::kRecordingFailed,
+         .holds =
+             [](const Case& step) {
+               return step.coverage.dropped_tokens.count(step.padded.tokens) != 0 ||
+                      step.coverage.dropped_tails.count(step.padded.sequences) != 0;
+             },
+         .full = true,
+         .why = "a piece of it failed to record and was dropped",
+         .remedy = "a warning at start says why; --recording-errors stop makes it an error"},
+    Rule{.name = "not_recorded",
+         .reason = Reason::kNotRecorded,
+         .holds = [](const Case& step) { return !pieces_exist(step); },
+         .full = true,
+         .why = "such steps have no pieces recorded",
+         .remedy = "take --graphs auto"},
+    Rule{.name = "unsupported_op",
+         .reason = Reason::kUnsupportedOp,
+         .holds = [](const Case& step) { return full_is_wanted(step) && !step.coverage.full; },
+         .piecewise = true,
+         .why = "an op of the program cannot be in a full recording",
+         .remedy = "`encore inspect` names the op; pieces are replayed around it"},
+    Rule{.name = "piecewise",
+         .holds =
+             [](const Case& step) {
+               return step.coverage.graphs == Graphs::kPiecewise && step.is_uniform();
+             },
+         .piecewise = true,
+         .why = "pieces are wanted: --graphs piecewise"},
+    Rule{.name = "mixed_step",
+         .reason = Reason::kMixedStep,
+         .holds =
+             [](const Case& step) {
+               return step.coverage.graphs == Graphs::kFull && !step.is_uniform();
+             },
+         .piecewise = true,
+         .why = "full was wanted, and attention's grid follows each sequence's length",
+         .remedy = "--graphs auto wants the pieces it gets"},
+    Rule{.name = "mixed_step",
+         .holds = [](const Case& step) { return !step.is_uniform(); },
+         .piecewise = true,
+         .why = "pieces are wanted: attention's grid follows each sequence's length"},
+};
 
 // The step and its bucket.
 Case make_case(const StepRequest& request, const Coverage& coverage) {
@@ -20,12 +111,35 @@ Case make_case(const StepRequest& request, const Coverage& coverage) {
   return step;
 }
 
-bool holds(const Rule& rule, const Case& step) {
-  if (!rule.feature) return rule.holds(step);
-  return step.request.needs.contains(*rule.feature) || step.coverage.needs.contains(*rule.feature);
+}  // namespace
+
+std::string_view name(Reason reason) {
+  switch (reason) {
+    case Reason::kNone:
+      return "";
+    case Reason::kDisabled:
+      return "disabled";
+    case Reason::kAboveLadder:
+      return "above_ladder";
+    case Reason::kNoExactSize:
+      return "no_exact_size";
+    case Reason::kPolicy:
+      return "policy";
+    case Reason::kRecordingFailed:
+      return "recording_failed";
+    case Reason::kNotRecorded:
+      return "not_recorded";
+    case Reason::kUnsupportedOp:
+      return "unsupported_op";
+    case Reason::kMixedStep:
+      return "mixed_step";
+  }
+  return "?";
 }
 
-}  // namespace
+std::span<const Rule> rules() {
+  return kRules;
+}
 
 std::string_view name(Mode mode) {
   switch (mode) {
@@ -77,7 +191,7 @@ Choice choose(const StepRequest& request, const Coverage& coverage) {
   const Rule* first = nullptr;       // in the way of anything
   const Rule* first_full = nullptr;  // in the way of a full recording
   for (const Rule& rule : rules()) {
-    if ((rule.full && rule.piecewise) || !holds(rule, step)) continue;
+    if ((rule.full && rule.piecewise) || !rule.holds(step)) continue;
     full = full && rule.full;
     piecewise = piecewise && rule.piecewise;
     if (rule.reason == Reason::kNone) continue;

@@ -1,37 +1,38 @@
-// Which way a step is walked: a pure function of its shape, of what it needs and of what has been
-// recorded. The rules are rows of a table (eligibility.h); together they say:
+// Which way a step is run: a pure function of its shape and of what has been recorded. One table says
+// it, a row a rule: `choose` goes through it, messages take their words from it, and `encore graphs
+// --eligibility` prints it. Together the rules say:
 //
-//   step      wanted                   recorded           walked
-//   uniform   not piecewise, not none  full               full
-//   uniform   not piecewise, not none  only pieces        piecewise, counted (unsupported_op)
-//   uniform   not piecewise, not none  full, not this one piecewise if there are pieces, else
-//   eager,
-//                                                         counted (recording_failed)
-//   mixed     auto                     pieces             piecewise
-//   mixed     full                     pieces             piecewise, counted (mixed_step)
-//   mixed     full-decode-only         -                  eager, counted (policy)
-//   any       piecewise                pieces             piecewise
-//   any       not none                 not these pieces   eager, counted (recording_failed)
-//   any       not none                 nothing that fits  eager, counted (not_recorded)
-//   any       not none                 above the ladder   eager, unpadded, counted (above_ladder)
-//   uniform   not none, padding off    no such size       eager, unpadded, counted (no_exact_size)
-//   any that needs what no recording does                 eager or piecewise, counted (feature)
-//   any       none                     -                  eager (disabled)
+//   step      wanted                   recorded            run
+//   uniform   not piecewise, not none  full                full
+//   uniform   not piecewise, not none  only pieces         piecewise, counted (unsupported_op)
+//   uniform   not piecewise, not none  full, not this one  piecewise if there are pieces, else eager;
+//                                                          counted (recording_failed)
+//   mixed     auto                     pieces              piecewise
+//   mixed     full                     pieces              piecewise, counted (mixed_step)
+//   mixed     full-decode-only         -                   eager, counted (policy)
+//   any       piecewise                pieces              piecewise
+//   any       not none                 not these pieces    eager, counted (recording_failed)
+//   any       not none                 nothing that fits   eager, counted (not_recorded)
+//   any       not none                 above the ladder    eager, unpadded, counted (above_ladder)
+//   uniform   not none, padding off    no such size        eager, unpadded, counted (no_exact_size)
+//   any       none                     -                   eager (disabled)
 //
 // full-and-piecewise is another name for auto: full recordings of uniform steps, pieces of mixed.
-// The padded sizes do not depend on the mode, so neither do the bits.
+// The padded sizes do not depend on the mode, so neither do the bits. A recording's key is its mode,
+// its padded rows and q, and nothing else: what a step needs beyond that is data in fixed buffers.
 #pragma once
 
+#include <cstdint>
 #include <limits>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "backend/kernel.h"
 #include "ir/type.h"
-#include "runtime/eligibility.h"
 #include "runtime/ladder.h"
 #include "runtime/policy.h"
 
@@ -52,12 +53,26 @@ enum class Graphs : uint8_t {
 // Errors: kUsage listing the choices.
 Graphs parse_graphs(std::string_view text);
 
+// Why a step was not run the wanted way.
+enum class Reason : uint8_t {
+  kNone,
+  kDisabled,         // --graphs none
+  kAboveLadder,      // larger than the largest bucket
+  kNoExactSize,      // padding is off and the size has no recording of its own
+  kPolicy,           // --graphs full-decode-only leaves mixed steps eager
+  kRecordingFailed,  // the recording was dropped (--recording-errors drop)
+  kNotRecorded,      // nothing was recorded for such steps
+  kUnsupportedOp,    // full wanted, and an op of the program cannot be recorded
+  kMixedStep,        // full wanted; mixed steps have no full recording
+};
+// "above_ladder", as counted, logged and reported; empty for kNone.
+std::string_view name(Reason reason);
+
 // A step before padding.
 struct StepRequest {
   int64_t tokens = 0;
   int64_t sequences = 0;
   int q = 0;  // tokens per sequence when all have the same small number; 0: mixed
-  Features needs = {};
 };
 // "a decode step of 3 sequences", "a mixed step of 11 tokens and 3 sequences".
 std::string describe(const StepRequest& request);
@@ -72,7 +87,6 @@ struct Coverage {
   bool mixed_pieces = false;    // mixed steps: a recording a segment
   bool pad_uniform = true;      // off: a uniform step is replayed at its exact size or not at all
   EagerSteps eager_steps = EagerSteps::kAllow;
-  Features needs = {};  // of the program, in every step
   // Nothing is padded beyond it: what is static is no larger.
   int64_t max_num_tokens = std::numeric_limits<int64_t>::max();
   Ladder mixed_sequences;  // buckets of B in mixed steps, where they differ; empty: `sequences`
@@ -89,6 +103,8 @@ struct Coverage {
 
 // Sets what `graphs` wants recorded of a program that can be one recording, or cannot.
 void plan_recordings(Coverage& coverage, bool full_recordable);
+
+struct Rule;
 
 struct Choice {
   Mode mode = Mode::kEager;
@@ -118,5 +134,19 @@ struct Case {
 
   [[nodiscard]] bool is_uniform() const { return request.q > 0; }
 };
+
+// One rule of the table.
+struct Rule {
+  std::string_view name;                      // of the reason, else of the rule itself
+  Reason reason = Reason::kNone;              // what a step counts as; kNone: the mode is as wanted
+  bool (*holds)(const Case& step) = nullptr;  // does it concern the step?
+  bool full = false;                          // such a step may be one recording
+  bool piecewise = false;                     // or be replayed in pieces
+  std::string_view why;
+  std::string_view remedy;  // empty where the mode is as wanted
+};
+
+// Of the rules that stand in a step's way the first gives the reason.
+std::span<const Rule> rules();
 
 }  // namespace encore::runtime

@@ -145,7 +145,7 @@ TEST(Dispatch, NeverPadsAUniformStepBeyondTheLargestStep) {
 
 TEST(Dispatch, PadsMixedStepsByALadderOfTheirOwn) {
   Coverage coverage = everything(Graphs::kAuto);
-  coverage.sequences = Ladder::named_or_list("lru:2", 8);
+  coverage.sequences = Ladder::on_demand(2, 8);
   coverage.mixed_sequences = Ladder({4, 8});
   EXPECT_EQ(choose(kUniform, coverage).padded, (ir::Sizes{3, 3}));
   EXPECT_EQ(choose(kMixed, coverage).padded, (ir::Sizes{16, 4}));
@@ -162,8 +162,6 @@ TEST(Dispatch, ForbidsEagerStepsByName) {
     }
     return "";
   };
-  StepRequest needy = kMixed;
-  needy.needs = {Feature::kPromptLogprobs};
   EXPECT_EQ(refusal(kWide), "");
   coverage.eager_steps = EagerSteps::kForbid;
   EXPECT_EQ(refusal(kUniform), "");
@@ -172,8 +170,22 @@ TEST(Dispatch, ForbidsEagerStepsByName) {
   coverage.graphs = Graphs::kAuto;
   EXPECT_NE(refusal(kWide).find("a decode step of 5 sequences would run eager (above_ladder: "),
             std::string::npos);
-  EXPECT_NE(refusal(needy).find("11 tokens and 3 sequences would run eager (prompt_logprobs: "),
+  coverage.graphs = Graphs::kFullDecodeOnly;
+  EXPECT_NE(refusal(kMixed).find("11 tokens and 3 sequences would run eager (policy: "),
             std::string::npos);
+}
+
+TEST(Dispatch, SaysWhyAndWhatToDoInEveryRule) {
+  for (const Rule& rule : rules()) {
+    EXPECT_FALSE(rule.name.empty());
+    EXPECT_FALSE(rule.why.empty()) << rule.name;
+    const bool can_fall_back = rule.reason != Reason::kNone;
+    EXPECT_EQ(rule.remedy.empty(), !can_fall_back) << rule.name;
+    EXPECT_FALSE(rule.full && rule.piecewise) << rule.name;
+    if (can_fall_back) {
+      EXPECT_EQ(rule.name, name(rule.reason));
+    }
+  }
 }
 
 TEST(Dispatch, ReadsTheFlag) {

@@ -31,9 +31,9 @@ float fill_value(Poison poison) {
 }
 
 // Where a step says whether its burst goes on; null for a graph without `advance`.
-const int32_t* burst_goes_on(const ir::Graph& graph, const Resident& resident) {
+const int32_t* burst_goes_on(const ir::Graph& graph, const PersistentBuffers& persistent) {
   const auto clock = graph.find_value("step_clock");
-  return clock ? resident.view(*clock).as<const int32_t>() + 1 : nullptr;
+  return clock ? persistent.view(*clock).as<const int32_t>() + 1 : nullptr;
 }
 
 // A device's errors get the step they came in, and what to do about it.
@@ -63,24 +63,29 @@ Executor::Executor(Device& device, const passes::Program& program, std::vector<T
       program_(program),
       options_(options),
       stream_(device.create_stream()),
-      states_(device, program.graph),
-      resident_(device, *stream_, program.graph),
-      ring_(program.graph, resident_),
+      kv_memory_(device, program.graph),
+      persistent_(device, *stream_, program.graph),
+      ring_(program.graph, persistent_),
+      page_table_(device, program.graph, persistent_),
+      token_state_(device, program.graph, persistent_, options.limits.max_seq_len),
       inputs_(device, program.graph, options.limits.max_sizes()),
-      addresses_(device, program, weights, inputs_, states_, resident_),
+      addresses_(device, program, weights, inputs_, kv_memory_, persistent_),
       tables_(device, program, addresses_),
-      recordings_(program, tables_, *stream_, burst_goes_on(program.graph, resident_)) {
+      recordings_(program, tables_, *stream_, burst_goes_on(program.graph, persistent_)) {
   const Limits& limits = options.limits;
   coverage_.graphs = options.graphs;
   coverage_.pad_uniform = options.pad_uniform;
   coverage_.eager_steps = options.eager_steps;
   coverage_.max_num_tokens = limits.max_num_tokens;
-  coverage_.sequences =
-      options.sequences.empty() ? Ladder::sequences(limits.max_batch_size) : options.sequences;
-  coverage_.tokens =
-      options.tokens.empty() ? Ladder::tokens(limits.max_num_tokens) : options.tokens;
-  if (coverage_.sequences.lru())
+  // Larger sizes would never be asked for, and what is static has no room for them.
+  coverage_.sequences = options.sequences.empty() ? Ladder::sequences(limits.max_batch_size)
+                                                  : options.sequences.capped(limits.max_batch_size);
+  coverage_.tokens = options.tokens.empty() ? Ladder::tokens(limits.max_num_tokens)
+                                            : options.tokens.capped(limits.max_num_tokens);
+  if (const auto capacity = coverage_.sequences.lru()) {
+    on_demand_.emplace(recordings_, *stream_, *capacity);
     coverage_.mixed_sequences = Ladder::sequences(limits.max_batch_size);
+  }
   for (const ir::ValueId weight : program.graph.values_of_kind(ir::ValueKind::kWeight)) {
     ENCORE_CHECK(weights[weight.index].shape == program.graph.value(weight).type.resolve({}));
     memory_plan_.weights += weights[weight.index].num_bytes();
@@ -96,7 +101,7 @@ Executor::Executor(Device& device, const passes::Program& program, std::vector<T
 
   memory_plan_.arena = program.arena.bytes;
   memory_plan_.arena_without_reuse = program.arena.unshared_bytes;
-  memory_plan_.step_inputs = inputs_.bytes() + resident_.bytes();
+  memory_plan_.step_inputs = inputs_.bytes() + persistent_.bytes();
   memory_plan_.scratch = addresses_.workspace_bytes();
 }
 
@@ -106,6 +111,8 @@ Workspace Executor::largest_workspace() const {
   shapes.insert(shapes.end(), mixed.begin(), mixed.end());
   // Above the ladders, and where nothing is padded, steps run at any size.
   const Limits& limits = options_.limits;
+  const std::vector<StepShape> above = above_shapes(coverage_.sequences, coverage_.tokens, limits);
+  shapes.insert(shapes.end(), above.begin(), above.end());
   shapes.push_back({limits.max_sizes(), 0, 0, 0});
   const int64_t first = options_.pad_uniform ? coverage_.sequences.sizes().back() + 1 : 1;
   for (int64_t size = first; size <= limits.max_batch_size; ++size) {
@@ -124,9 +131,8 @@ Workspace Executor::largest_workspace() const {
 
 Choice Executor::begin(const StepRequest& request) {
   choice_ = choose(request, coverage_);
-  const std::optional<int> lru = coverage_.sequences.lru();
-  if (lru && choice_.mode == Mode::kFull) {
-    record_on_demand({choice_.padded, choice_.q, choice_.q, 0}, *lru);
+  if (on_demand_ && choice_.mode == Mode::kFull) {
+    record_on_demand({choice_.padded, choice_.q, choice_.q, 0});
     choice_ = choose(request, coverage_);  // not full where the recording failed
   }
   require_replay(request, choice_, coverage_);
@@ -141,16 +147,23 @@ void Executor::copy_inputs() {
   inputs_.copy(*stream_);
 }
 
-void Executor::launch(const StepLengths& lengths) {
-  copy_inputs();
-  proceed(lengths);
+void Executor::write_changes() {
+  page_table_.write(*stream_);
+  token_state_.write(*stream_);
 }
 
-void Executor::proceed(const StepLengths& lengths) {
-  poison_arena();
+void Executor::run(const StepLengths& lengths) {
+  copy_inputs();
+  run_next(lengths);
+}
+
+void Executor::run_next(const StepLengths& lengths) {
+  write_changes();
+  poison(options_.poison);
   in_step(choice_, [&] {
-    walk({choice_.padded, choice_.q, lengths.max_query_len, lengths.max_kv_len}, choice_.mode);
+    enqueue({choice_.padded, choice_.q, lengths.max_query_len, lengths.max_kv_len}, choice_.mode);
   });
+  if (after_step_) after_step_(*this);
   ++next_step_;
 }
 
@@ -159,15 +172,17 @@ bool Executor::has_burst() const {
          recordings_.burst(choice_.padded.sequences) != nullptr;
 }
 
-void Executor::launch_burst(StepNumber end) {
+void Executor::run_burst(StepNumber end) {
   copy_inputs();
-  proceed_burst(end);
+  run_next_burst(end);
 }
 
-void Executor::proceed_burst(StepNumber end) {
-  poison_arena();
+void Executor::run_next_burst(StepNumber end) {
+  write_changes();
+  poison(options_.poison);
   ring_.run_until(end);
   in_step(choice_, [&] { replay(*recordings_.burst(choice_.padded.sequences)); });
+  if (after_step_) after_step_(*this);
 }
 
 void Executor::end_burst() {
@@ -188,8 +203,8 @@ StepNumber Executor::wait_published(const AwaitedStep& step) {
   int looks = 0;
   bool has_ended = false;
   const auto is_published = [&] { return is_before(step.number, ring_.published()); };
-  const Pacer::Awaited awaited{step.choice.padded.tokens, step.num_steps, step.is_last};
-  pacer_.wait(awaited, [&] {
+  const StepWaiter::Awaited awaited{step.choice.padded.tokens, step.num_steps, step.is_last};
+  waiter_.wait(awaited, [&] {
     if (is_published() || has_ended) return true;
     if (looks++ == 0 || looks % kLooksPerCheck > 0) return false;
     in_step(step.choice, [&] {
@@ -202,7 +217,7 @@ StepNumber Executor::wait_published(const AwaitedStep& step) {
   const StepNumber published = ring_.published();
   // Of a burst. Behind a step that is alone comes one that is awaited by itself.
   if (step.end != nullptr && is_before(step.number + 1, published))
-    pacer_.pass(awaited.key, published - (step.number + 1));
+    waiter_.pass(awaited.key, published - (step.number + 1));
   return published;
 }
 
@@ -217,7 +232,7 @@ void Executor::check_addresses(const StepShape& step) {
   }
 }
 
-void Executor::walk(const StepShape& step, Mode mode) {
+void Executor::enqueue(const StepShape& step, Mode mode) {
   if (options_.check_addresses && mode != Mode::kEager) check_addresses(step);
   if (mode == Mode::kFull) {
     replay(*recordings_.full(step.padded.sequences, step.q));
@@ -237,22 +252,23 @@ void Executor::replay(const Recording& recording) {
   stream_->replay(recording);
 }
 
-void Executor::launch_prefix(const StepLengths& lengths, Mode mode, size_t count) {
+void Executor::run_prefix(const StepLengths& lengths, Mode mode, size_t count) {
   copy_inputs();
-  poison_arena();
+  write_changes();
+  poison(options_.poison);
   const StepShape step{choice_.padded, choice_.q, lengths.max_query_len, lengths.max_kv_len};
   std::vector<std::unique_ptr<Recording>> made;
-  const auto replay_new = [&](const std::function<void()>& walk) {
+  const auto replay_new = [&](const std::function<void()>& run) {
     RecordingScope scope(*stream_);
-    walk();
+    run();
     made.push_back(scope.finish());
     stream_->replay(*made.back());
   };
-  const auto walk_segments = [&](const auto& walk_segment) {
+  const auto for_each_segment = [&](const auto& run_segment) {
     size_t left = count;
     for (int segment = 0; left > 0 && segment < tables_.num_segments(); ++segment) {
       const size_t taken = std::min(left, tables_.at(segment, step).size());
-      walk_segment(segment, taken);
+      run_segment(segment, taken);
       left -= taken;
     }
   };
@@ -261,9 +277,9 @@ void Executor::launch_prefix(const StepLengths& lengths, Mode mode, size_t count
   };
   if (mode == Mode::kFull) {
     tables_.lower_all(step);
-    replay_new([&] { walk_segments(launch); });
+    replay_new([&] { for_each_segment(launch); });
   } else {
-    walk_segments([&](int segment, size_t taken) {
+    for_each_segment([&](int segment, size_t taken) {
       if (mode == Mode::kEager || !recordings_.in_pieces(segment)) return launch(segment, taken);
       const Recording* piece = recordings_.piece(segment, step);
       const bool whole = taken == tables_.at(segment, step).size();
@@ -286,9 +302,12 @@ std::vector<std::byte> Executor::read_value(ir::ValueId value) {
   return bytes;
 }
 
-void Executor::poison_arena() {
-  if (options_.poison == Poison::kNone) return;
-  stream_->fill(addresses_.arena().data(), pattern(options_.poison), addresses_.arena().bytes());
+void Executor::poison(Poison poison) {
+  if (poison == Poison::kNone) return;
+  for (const Memory* memory : {&addresses_.arena(), &addresses_.scratch()}) {
+    const int64_t bytes = memory->bytes() / 4 * 4;  // of scratch, all that is used as words
+    if (bytes > 0) stream_->fill(memory->data(), pattern(poison), bytes);
+  }
 }
 
 void Executor::read_output(int index, void* host, int64_t bytes) {

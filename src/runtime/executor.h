@@ -1,23 +1,24 @@
-// Walks one program three ways: eager (launch everything), piecewise (replay the recordable
-// segments and launch attention between them), full (replay one recording).
+// Runs one program three ways: eager (launch everything), piecewise (replay the recordable
+// segments and launch what lies between them, attention above all), full (replay one recording).
 //
 //   executor.record();                                     // once, before serving
-//   executor.states().map(num_pages);                      // KV takes what is left
+//   executor.kv_memory().map(num_pages);                   // KV takes what is left
 //   Choice choice = executor.begin({tokens, sequences, q});
 //   executor.inputs().host<int32_t>("ids")[0] = ...;       // fill the real rows of every input
-//   executor.launch({max_query_len, max_kv_len});
+//   executor.page_table().set(0, pages);                   // where a row's pages have changed
+//   executor.run({max_query_len, max_kv_len});
 //   executor.read_output(0, host, bytes);                  // waits for the step
 //
 // Where each sequence takes one token, a step leaves its inputs as those of the next step:
 //
-//   executor.proceed({1, max_kv_len + 1});                 // the same rows again, nothing copied
+//   executor.run_next({1, max_kv_len + 1});                // the same rows again, nothing copied
 //   executor.wait_published({step, choice});               // for tokens, not for the device
 //   executor.ring().tokens(step)[row]
 #pragma once
 
 #include <functional>
-#include <list>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -26,21 +27,26 @@
 #include "passes/program.h"
 #include "runtime/addresses.h"
 #include "runtime/dispatch.h"
+#include "runtime/kv_memory.h"
 #include "runtime/limits.h"
 #include "runtime/memory_plan.h"
-#include "runtime/pacer.h"
+#include "runtime/on_demand.h"
+#include "runtime/page_table.h"
 #include "runtime/policy.h"
 #include "runtime/recordings.h"
-#include "runtime/states.h"
 #include "runtime/step_inputs.h"
+#include "runtime/step_waiter.h"
 #include "runtime/tables.h"
 #include "runtime/token_ring.h"
+#include "runtime/token_state.h"
 
 namespace encore::runtime {
 
 // What padding rows, and all intermediate memory before each step, are filled with: shows whether
 // they leak.
 enum class Poison : uint8_t { kNone, kNaN, kLarge };
+
+class Executor;
 
 struct ExecutorOptions {
   Limits limits;
@@ -54,7 +60,6 @@ struct ExecutorOptions {
   RecordingErrors recording_errors = RecordingErrors::kStop;
   RecordOrder record_order = RecordOrder::kDescending;
   EagerSteps eager_steps = EagerSteps::kAllow;
-  Persistent persistent = Persistent::kOff;
   bool bursts = false;  // also record bursts of every full step of one token per sequence
 };
 
@@ -83,6 +88,8 @@ class Executor {
 
   // Lowers, warms up and records every bucket, largest first: uniform steps in full (--graphs auto
   // and full) or in pieces (piecewise, or when an op cannot be recorded), mixed steps in pieces.
+  // --graphs none leaves out the recording only, so that every mode runs the same kernels and
+  // leaves KV the same memory. Steps above the ladders are lowered and warm at some sizes.
   // Errors: as the device's, naming op, segment and size.
   const RecordingStats& record();
 
@@ -91,16 +98,19 @@ class Executor {
   // What begin() chose last.
   [[nodiscard]] const Choice& choice() const { return choice_; }
   [[nodiscard]] StepInputs& inputs() { return inputs_; }
+  // What has changed in these is written in front of the next launch of steps.
+  [[nodiscard]] PageTable& page_table() { return page_table_; }
+  [[nodiscard]] TokenState& token_state() { return token_state_; }
   // Copies the inputs and enqueues the step.
-  void launch(const StepLengths& lengths);
+  void run(const StepLengths& lengths);
   // Enqueues the next step of the same rows, on the inputs that the last one left.
   // REQUIRES: the last launch was of one token per sequence, and nothing has begun since.
-  void proceed(const StepLengths& lengths);
-  // As launch() and proceed(), but one launch for as many steps of the same rows as it takes for
+  void run_next(const StepLengths& lengths);
+  // As run() and run_next(), but one launch for as many steps of the same rows as it takes for
   // `end` to be the next, a few more, or fewer when all rows end. Nothing else may be launched
   // until it has run and end_burst() was called. REQUIRES: has_burst().
-  void launch_burst(StepNumber end);
-  void proceed_burst(StepNumber end);
+  void run_burst(StepNumber end);
+  void run_next_burst(StepNumber end);
   // Once the burst has run: what it published is what counts.
   void end_burst();
   [[nodiscard]] bool has_burst() const;
@@ -112,32 +122,36 @@ class Executor {
   // Returns the first step that is not published. Errors: kDevice when work failed instead.
   StepNumber wait_published(const AwaitedStep& step);
   // How many steps like that one are published in `time`, as far as is known: 1 at least.
-  [[nodiscard]] int64_t steps_in(const Choice& choice, Pacer::Clock::duration time) const {
-    return pacer_.steps_in(choice.padded.tokens, time);
+  [[nodiscard]] int64_t steps_in(const Choice& choice, StepWaiter::Clock::duration time) const {
+    return waiter_.steps_in(choice.padded.tokens, time);
   }
-  // The first `count` launches of the step that begin() readied, walked as `mode` walks; what
+  // The first `count` launches of the step that begin() readied, run as `mode` runs; what
   // `mode` replays and was not recorded by itself is recorded for this call. Waits. How `encore
   // bisect` finds where two modes part.
-  void launch_prefix(const StepLengths& lengths, Mode mode, size_t count);
+  void run_prefix(const StepLengths& lengths, Mode mode, size_t count);
+  // Fills all intermediate memory, so that nothing is there that an earlier step left.
+  void poison(Poison poison);
   // Elements of a value that the step made, dense. Waits.
   [[nodiscard]] std::vector<std::byte> read_value(ir::ValueId value);
   // Waits for the step and copies `bytes` of graph output `index` to the host.
   void read_output(int index, void* host, int64_t bytes);
   void synchronize() { stream_->synchronize(); }
 
-  // Walks the next steps this way where possible, beginning with one that is begun anew:
+  // Runs the next steps this way where possible, beginning with one that is begun anew:
   // benchmarks and tests compare modes.
   void set_graphs(Graphs graphs) {
     coverage_.graphs = graphs;
     choice_ = {};
   }
+  // Called behind the launches of each step, or of a burst, from now on, to look at what it made.
+  void set_after_step(std::function<void(Executor&)> look) { after_step_ = std::move(look); }
   // The KV caches. Nothing is mapped until the caller does so, after record(): a step with real
   // rows needs the pages it names.
-  [[nodiscard]] States& states() { return states_; }
+  [[nodiscard]] KvMemory& kv_memory() { return kv_memory_; }
   // All but the context, which was there before the executor.
   [[nodiscard]] MemoryPlan memory_plan() const {
     MemoryPlan plan = memory_plan_;
-    plan.states = states_.mapped_bytes();
+    plan.kv = kv_memory_.mapped_bytes();
     return plan;
   }
   [[nodiscard]] const Coverage& coverage() const { return coverage_; }
@@ -151,53 +165,53 @@ class Executor {
 
  private:
   [[nodiscard]] Workspace largest_workspace() const;
+  // Lowers every segment.
+  void lower_size(const StepShape& step);
   // Launches each kernel once for each shape of its operands, on padding rows only: what a device
   // sets up at a first launch (a library's code is loaded then) must not be set up in a recording.
   void warm_up(const std::vector<StepShape>& shapes);
   void record_shapes(std::vector<StepShape> shapes, bool full, bool pieces);
-  // Are the step's chains of launches faster as persistent kernels? Measured on padding rows.
-  [[nodiscard]] bool merged_is_faster(const StepShape& step);
-  // Lowers the step for a full recording, by --persistent.
-  void lower_whole(const StepShape& step);
   // By policy, an error while recording ends the start-up, or leaves this recording out.
   void record_or_drop(const std::function<void()>& record, const std::function<void()>& drop);
   void drop_piece(int segment, const StepShape& step);
-  // Of an lru ladder, whose sizes are all lowered and warm: records a full step unless that is
-  // done, in place of the recording used longest ago when there are `capacity`. A failure is
-  // remembered, and its steps run eager.
-  void record_on_demand(const StepShape& step, int capacity);
+  // Records a full step of an lru ladder. Where that fails, its steps run eager from now on.
+  void record_on_demand(const StepShape& step);
   // Inputs of a step without real rows.
   void copy_padding(const StepShape& step);
-  // Both as it would be walked and eagerly.
+  // As it would be replayed; nothing where it would not.
   void run_on_padding(const StepRequest& request);
-  void walk(const StepShape& step, Mode mode);
+  void enqueue(const StepShape& step, Mode mode);
   // After launches that are not steps: the device's count is the count.
   void recount();
   void replay(const Recording& recording);
   // Errors: kCompile naming the operand that has moved.
   void check_addresses(const StepShape& step);
   void copy_inputs();
-  void poison_arena();
+  // What the host has set since the last launch of steps.
+  void write_changes();
 
   Device& device_;
   const passes::Program& program_;
   ExecutorOptions options_;
+  std::function<void(Executor&)> after_step_;
   Coverage coverage_;
   MemoryPlan memory_plan_;
   std::unique_ptr<Stream> stream_;
-  States states_;
-  Resident resident_;
+  KvMemory kv_memory_;
+  PersistentBuffers persistent_;
   TokenRing ring_;
   StepNumber next_step_ = 0;
+  PageTable page_table_;
+  TokenState token_state_;
   StepInputs inputs_;
   AddressMap addresses_;
   Tables tables_;
   Recordings recordings_;
-  std::set<std::string> warm_;                 // signatures launched before
-  std::list<std::pair<int64_t, int>> recent_;  // full recordings of an lru ladder, latest first
+  std::optional<OnDemandRecordings> on_demand_;  // of an lru ladder
+  std::set<std::string> warm_;                   // signatures launched before
   Memory host_output_;
   Choice choice_;
-  Pacer pacer_;
+  StepWaiter waiter_;
 };
 
 }  // namespace encore::runtime

@@ -7,9 +7,9 @@
 
 #include "backend/tuning.h"
 #include "base/log.h"
+#include "runtime/elapsed.h"
 #include "runtime/executor.h"
 #include "runtime/shapes.h"
-#include "runtime/timed.h"
 
 namespace encore::runtime {
 namespace {
@@ -27,10 +27,13 @@ std::string signature(const Launch& launch) {
   return text;
 }
 
+std::string text_of(const StepShape& step) {
+  return describe(StepRequest{step.padded.tokens, step.padded.sequences, step.q});
+}
+
 }  // namespace
 
 const RecordingStats& Executor::record() {
-  if (options_.graphs == Graphs::kNone && !options_.record_all_modes) return recordings_.stats();
   plan_recordings(coverage_, program_.full_recordable());
   if (options_.record_all_modes) {
     coverage_.full = program_.full_recordable();
@@ -38,42 +41,62 @@ const RecordingStats& Executor::record() {
     coverage_.mixed_pieces = true;
   }
 
+  if (on_demand_ && coverage_.uniform_pieces) {
+    fail(ErrorKind::kUsage,
+         "--decode-ladder lru:{} records whole decode steps when they come, and not their pieces: "
+         "take a list or another schedule",
+         on_demand_->capacity());
+  }
+
   const auto uniform = uniform_shapes(coverage_.sequences, options_.limits);
   const auto mixed = mixed_shapes(coverage_.mixed_ladder(), coverage_.tokens);
+  const auto above = above_shapes(coverage_.sequences, coverage_.tokens, options_.limits);
   RecordingStats& stats = recordings_.stats();
   stats.segments = tables_.num_segments();
   const int64_t at_start = device_.used_bytes().value_or(0);
-  stats.lower_ms = timed([&] {
+  stats.lower_ms = elapsed_ms([&] {
     const Tuner::Phase tuning(device_.tuner());
     log::Progress progress("choosing kernels for",
-                           static_cast<double>(uniform.size() + mixed.size()), "sizes",
-                           kWorthALine);
+                           static_cast<double>(uniform.size() + mixed.size() + above.size()),
+                           "sizes", kWorthALine);
     int done = 0;
-    for (const auto* shapes : {&uniform, &mixed}) {
+    for (const auto* shapes : {&uniform, &mixed, &above}) {
       for (const StepShape& shape : *shapes) {
-        tables_.lower_all(shape);
-        if (shape.uniform() && coverage_.full) lower_whole(shape);
+        lower_size(shape);
         progress.update(++done);
       }
     }
   });
-  stats.warm_up_ms = timed([&] {
-    warm_up(uniform);
-    warm_up(mixed);
+  stats.sizes = static_cast<int>(uniform.size() + mixed.size());
+  stats.tables = tables_.num_tables();
+  stats.warm_up_ms = elapsed_ms([&] {
+    page_table_.warm_up(*stream_);
+    token_state_.warm_up(*stream_);
+    for (const auto* shapes : {&uniform, &mixed, &above}) {
+      if (shapes->empty()) continue;
+      warm_up(*shapes);
+      // The worst step, so that nothing is set up later.
+      copy_padding(shapes->front());
+      tables_.launch_all(*stream_, shapes->front());
+      stream_->synchronize();
+    }
   });
   const int64_t warm = device_.used_bytes().value_or(0);
   memory_plan_.libraries = warm - at_start;
-  if (const auto lru = coverage_.sequences.lru()) {
+  if (on_demand_ && coverage_.full) {
     // As many as there will ever be, so that their memory is taken before KV's: the smallest.
-    const auto first = uniform.end() - std::min<int64_t>(*lru, std::ssize(uniform));
-    record_shapes({first, uniform.end()}, coverage_.full, coverage_.uniform_pieces);
-    for (auto shape = first; shape != uniform.end(); ++shape)
-      recent_.emplace_front(shape->padded.sequences, shape->q);
+    const auto count = std::min<int64_t>(on_demand_->capacity(), std::ssize(uniform));
+    for (auto shape = uniform.end() - count; shape != uniform.end(); ++shape) {
+      record_or_drop([&] { on_demand_->require(*shape); },
+                     [&] {
+                       coverage_.dropped_full.insert({shape->padded.sequences, shape->q});
+                     });
+    }
   } else {
     record_shapes(uniform, coverage_.full, coverage_.uniform_pieces);
   }
   record_shapes(mixed, false, coverage_.mixed_pieces);
-  // The worst step of each mode, so that nothing is set up later.
+  // The worst step as it is replayed.
   run_on_padding(
       {uniform.front().padded.tokens, uniform.front().padded.sequences, uniform.front().q});
   run_on_padding({mixed.front().padded.tokens, mixed.front().padded.sequences, 0});
@@ -88,6 +111,7 @@ void Executor::record_shapes(std::vector<StepShape> shapes, bool full, bool piec
   int done = 0;
   for (const StepShape& shape : shapes) {
     progress.update(done++);
+    const RecordingStats before = recordings_.stats();
     if (full) {
       record_or_drop([&] { recordings_.record_full(shape); },
                      [&] {
@@ -102,48 +126,27 @@ void Executor::record_shapes(std::vector<StepShape> shapes, bool full, bool piec
       record_or_drop([&] { recordings_.record_piece(segment, shape); },
                      [&] { drop_piece(segment, shape); });
     }
+    const RecordingStats& after = recordings_.stats();
+    const bool has_new = after.full.recordings > before.full.recordings ||
+                         after.pieces.recordings > before.pieces.recordings;
+    if (!has_new) continue;
+    log::debug("recorded {}: {} in full, {} pieces, {:.1f} ms", text_of(shape),
+               after.full.recordings - before.full.recordings,
+               after.pieces.recordings - before.pieces.recordings,
+               after.full.ms() + after.pieces.ms() - before.full.ms() - before.pieces.ms());
   }
 }
 
-void Executor::lower_whole(const StepShape& step) {
-  if (options_.persistent == Persistent::kOff) return;
-  bool use = false;
-  record_or_drop(
-      [&] {
-        use = !tables_.merged(step).empty() &&
-              (options_.persistent == Persistent::kOn || merged_is_faster(step));
-      },
-      [] {});
-  tables_.use_merged(step, use);
-  if (!use) tables_.drop_merged(step);
-}
-
-// As two configurations of one launch, a replay, so that the answer is remembered.
-bool Executor::merged_is_faster(const StepShape& step) {
-  const std::string launches = "launches";
-  const std::string persistent = "persistent";
-  const KernelArgs none;
-  const auto bind = [&](const std::string& config, const KernelArgs&) -> BoundLaunch {
-    tables_.use_merged(step, config == persistent);
-    copy_padding(step);
-    tables_.launch_whole(*stream_, step);  // nothing may be set up in a recording
-    stream_->synchronize();
-    RecordingScope scope(*stream_);
-    tables_.launch_whole(*stream_, step);
-    const std::shared_ptr<const Recording> recording = scope.finish();
-    return [recording](Stream& stream, const StepShape&) { stream.replay(*recording); };
-  };
-  const Tunable tunable{
-      .launch = fmt::format("step of {} tokens, {} sequences, {:016x}", step.padded.tokens,
-                            step.padded.sequences, hash(print(program_, tables_.merged(step)))),
-      .args = none,
-      .workspace = {},
-      .candidates =
-          [&](int) {
-            return std::vector<std::string>{launches, persistent};
-          },
-      .bind = bind};
-  return device_.tuner().choose(tunable) == persistent;
+void Executor::lower_size(const StepShape& step) {
+  const TuningStats before = device_.tuner().stats();
+  const int tables_before = tables_.num_tables();
+  const double ms = elapsed_ms([&] { tables_.lower_all(step); });
+  const TuningStats after = device_.tuner().stats();
+  const int tables = tables_.num_tables() - tables_before;
+  if (tables == 0) return;  // other sizes had them all
+  log::debug("compiled {}: {} tables, {} kernels measured, {} from the tuning cache, {:.1f} ms",
+             text_of(step), tables, after.measured - before.measured, after.cached - before.cached,
+             ms);
 }
 
 void Executor::record_or_drop(const std::function<void()>& record,
@@ -180,7 +183,6 @@ void Executor::warm_up(const std::vector<StepShape>& shapes) {
     };
     for (int segment = 0; segment < tables_.num_segments(); ++segment)
       warm(tables_.at(segment, *shape));
-    if (tables_.uses_merged(*shape)) warm(tables_.merged(*shape));
   }
   stream_->synchronize();
 }
@@ -192,34 +194,23 @@ void Executor::copy_padding(const StepShape& step) {
 
 void Executor::run_on_padding(const StepRequest& request) {
   const Choice choice = choose(request, coverage_);
+  if (choice.mode == Mode::kEager) return;
   const StepShape step{choice.padded, choice.q, choice.q, 0};
-  const std::optional<int> lru = coverage_.sequences.lru();
-  if (lru && choice.mode == Mode::kFull) record_on_demand(step, *lru);
+  if (on_demand_ && choice.mode == Mode::kFull) record_on_demand(step);
   copy_padding(step);
-  walk(step, choice.mode);
+  enqueue(step, choice.mode);
   // A device may set up loops when it first runs one. This one ends at once: no row goes on.
   const Recording* burst = step.q == 1 ? recordings_.burst(step.padded.sequences) : nullptr;
   if (burst != nullptr) replay(*burst);
-  tables_.launch_all(*stream_, step);
   stream_->synchronize();
 }
 
-void Executor::record_on_demand(const StepShape& step, int capacity) {
-  const std::pair<int64_t, int> key(step.padded.sequences, step.q);
-  recent_.remove(key);
-  recent_.push_front(key);
-  if (recordings_.full(key.first, key.second) != nullptr) return;
-  if (std::ssize(recent_) > capacity) {
-    stream_->synchronize();  // it may be running
-    recordings_.erase_full(recent_.back().first, recent_.back().second);
-    recent_.pop_back();
-  }
+void Executor::record_on_demand(const StepShape& step) {
   try {
-    recordings_.record_full(step);
+    on_demand_->require(step);
   } catch (const Error& error) {
     log::warning("{}; its steps run eager", error.what());
-    coverage_.dropped_full.insert(key);
-    recent_.pop_front();
+    coverage_.dropped_full.insert({step.padded.sequences, step.q});
   }
 }
 

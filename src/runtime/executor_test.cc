@@ -1,9 +1,7 @@
 #include "runtime/executor.h"
 
-#include <array>
-#include <chrono>
+#include <cmath>
 #include <numeric>
-#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -47,49 +45,14 @@ BoundLaunch bind_synchronizing(Device&, const KernelArgs& args) {
     cpu::enqueue(stream, "double.test", [args] { double_rows(args); });
   };
 }
-BoundLaunch bind_slow(Device&, const KernelArgs& args) {
-  return [args](Stream& stream, const StepShape&) {
-    cpu::enqueue(stream, "double.test", [args] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      double_rows(args);
-    });
-  };
-}
 BoundLaunch bind_refusing(Device&, const KernelArgs&) {
   fail(ErrorKind::kCompile, "wants a multiple of 7 columns");
 }
 
-// A device whose persistent kernel runs its stages one after the other, `double` by the fast
-// kernel.
-class DeviceWithChains final : public cpu::CpuDevice {
- public:
-  DeviceWithChains() : CpuDevice({.num_threads = 1}) {}
-
-  [[nodiscard]] std::span<const PersistentKernel> persistent_kernels() const override {
-    static constexpr std::array<PersistentKernel, 1> kRows = {
-        {{{.op = "", .name = "chain.test"}, accepts_stage, accepts, bind}}};
-    return kRows;
-  }
-  static inline int chains_launched = 0;
-  static inline bool refuses = false;  // to bind
-
- private:
-  static bool accepts_stage(const Kernel&, const KernelArgs&) { return true; }
-  static bool accepts(std::span<const Stage>) { return true; }
-  static BoundLaunch bind(Device& device, std::span<const Stage> chain) {
-    if (refuses) fail(ErrorKind::kMemory, "no room for words");
-    std::vector<BoundLaunch> stages;
-    for (const Stage& stage : chain) {
-      const bool is_double = stage.kernel->op == "double";
-      stages.push_back((is_double ? bind_double : stage.kernel->bind)(device, *stage.args));
-    }
-    return [stages](Stream& stream, const StepShape& step) {
-      for (const BoundLaunch& stage : stages)
-        stage(stream, step);
-      cpu::enqueue(stream, "chain.test", [] { ++chains_launched; });
-    };
-  }
-};
+// Leaves its output as it is.
+BoundLaunch bind_idle(Device&, const KernelArgs&) {
+  return [](Stream& stream, const StepShape&) { cpu::enqueue(stream, "double.test", [] {}); };
+}
 
 constexpr const char* kGraph = R"(graph g {
   input %x: f32[T,4]
@@ -108,12 +71,7 @@ class ExecutorTest : public ::testing::Test {
   }
 
   Executor& make(BoundLaunch (*bind)(Device&, const KernelArgs&), Graphs graphs = Graphs::kAuto) {
-    if (options_.persistent == Persistent::kOff) {
-      device_ = create_cpu_device({.num_threads = 1});
-    } else {
-      device_ = std::make_unique<DeviceWithChains>();
-      device_->tuner().configure({.tune = Tune::kOn, .cache = {}});
-    }
+    device_ = create_cpu_device({.num_threads = 1});
     device_->kernels().add_first({"double", "double.test", nullptr, nullptr, bind});
     compiled_.emplace(passes::compile(ir::parse(kGraph, ops_), ops_, {.max_sizes = {8, 4}}));
     options_.limits = {.max_num_tokens = 8, .max_batch_size = 4};
@@ -130,17 +88,10 @@ class ExecutorTest : public ::testing::Test {
     const auto rows = executor_->inputs().host<int32_t>("rows");
     for (int64_t b = 0; b < sequences; ++b)
       rows[b] = static_cast<int32_t>(tokens - 1 - b);
-    executor_->launch({});
+    executor_->run({});
     std::vector<float> y(sequences * 4);
     executor_->read_output(0, y.data(), static_cast<int64_t>(y.size() * sizeof(float)));
     return y;
-  }
-  // Of a step in that mode.
-  int chains_launched(Graphs graphs) {
-    executor_->set_graphs(graphs);
-    const int before = DeviceWithChains::chains_launched;
-    EXPECT_EQ(run(2, 2, 1), (std::vector<float>{15, 18, 21, 24, 3, 6, 9, 12}));
-    return DeviceWithChains::chains_launched - before;
   }
   std::string error_while_recording(BoundLaunch (*bind)(Device&, const KernelArgs&)) {
     try {
@@ -167,37 +118,15 @@ TEST_F(ExecutorTest, RunsAnOpFromOutsideInEveryMode) {
   }
 }
 
-TEST_F(ExecutorTest, JoinsLaunchesAcrossSegmentsInFullRecordingsAlone) {
-  options_.persistent = Persistent::kOn;
-  make(bind_double).record();
-  EXPECT_EQ(chains_launched(Graphs::kFull), 1);
-  EXPECT_EQ(chains_launched(Graphs::kPiecewise), 0);
-  EXPECT_EQ(chains_launched(Graphs::kNone), 0);
-}
-
-TEST_F(ExecutorTest, TakesAPersistentKernelWhereItIsMeasuredToBeFaster) {
-  options_.persistent = Persistent::kAuto;
-  make(bind_slow).record();
-  EXPECT_EQ(chains_launched(Graphs::kFull), 1);
-}
-
-TEST_F(ExecutorTest, TreatsAChainThatCannotBeBoundAsARecordingThatFails) {
-  DeviceWithChains::refuses = true;
-  options_.persistent = Persistent::kAuto;
-  make(bind_double);
-  EXPECT_THROW(executor_->record(), Error);
-  options_.recording_errors = RecordingErrors::kDrop;
-  make(bind_double).record();
-  DeviceWithChains::refuses = false;
-  EXPECT_EQ(chains_launched(Graphs::kFull), 0);
-}
-
-TEST_F(ExecutorTest, TakesTheLaunchesWhereNothingIsMeasured) {
-  options_.persistent = Persistent::kAuto;
-  make(bind_slow);
-  device_->tuner().configure({.tune = Tune::kOff, .cache = {}});
-  executor_->record();
-  EXPECT_EQ(chains_launched(Graphs::kFull), 0);
+TEST_F(ExecutorTest, SpoilsWhatAStepDoesNotWriteInEveryMode) {
+  options_.poison = Poison::kNaN;
+  make(bind_idle).record();
+  for (const Graphs graphs : {Graphs::kNone, Graphs::kPiecewise, Graphs::kFull}) {
+    executor_->set_graphs(graphs);
+    executor_->poison(Poison::kLarge);
+    for (const float value : run(2, 2, 1))
+      EXPECT_TRUE(std::isnan(value));
+  }
 }
 
 TEST_F(ExecutorTest, TakesStepsWithoutTokensOrSequences) {

@@ -112,16 +112,8 @@ Workspace workspace_of(const Program& program, const StepShape& step, Device& de
 
 std::string print(const Program& program, const std::vector<Launch>& table) {
   std::string text;
-  for (const Launch& launch : table) {
-    if (launch.stages.empty()) {
-      text += print_launch(program, launch) + '\n';
-      continue;
-    }
-    text += fmt::format("{:4} {:32} {} stages\n", launch.node, launch.kernel->name,
-                        launch.stages.size());
-    for (const Launch& stage : launch.stages)
-      text += "     " + print_launch(program, stage) + '\n';
-  }
+  for (const Launch& launch : table)
+    text += print_launch(program, launch) + '\n';
   return text;
 }
 

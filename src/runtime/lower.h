@@ -18,7 +18,6 @@ struct Launch {
   Workspace workspace;
   std::vector<int> after;
   BoundLaunch bound;
-  std::vector<Launch> stages;  // what it stands for, if that is a run (persistent.h)
 };
 
 // Turns a value into addresses at given sizes.

@@ -6,7 +6,7 @@
 
 namespace encore::runtime {
 
-// Units: bytes. Weights, arena, step inputs, scratch and states are what was allocated; the others
+// Units: bytes. Weights, arena, step inputs, scratch and kv are what was allocated; the others
 // are what the driver's figure grew by, and zero on a device whose memory is the host's.
 struct MemoryPlan {
   int64_t context = 0;  // in use before the model was loaded: CUDA's context, other processes
@@ -17,10 +17,10 @@ struct MemoryPlan {
   int64_t scratch = 0;    // shared by the kernels that need some
   int64_t libraries = 0;  // kernels' code and cuBLASLt
   int64_t recordings = 0;
-  int64_t states = 0;  // KV caches
+  int64_t kv = 0;  // KV caches
 
   [[nodiscard]] int64_t total() const {
-    return context + weights + arena + step_inputs + scratch + libraries + recordings + states;
+    return context + weights + arena + step_inputs + scratch + libraries + recordings + kv;
   }
 };
 

@@ -8,10 +8,6 @@
 
 namespace encore::runtime {
 
-// --persistent: whether a full recording has its chains of launches as persistent kernels; auto
-// takes what measures faster.
-enum class Persistent : uint8_t { kAuto, kOff, kOn };
-
 // A step larger than the largest bucket (--above-ladder).
 enum class AboveLadder : uint8_t {
   kSplit,  // there is none: the scheduler's limits end where the ladders do

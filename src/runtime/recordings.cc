@@ -1,20 +1,20 @@
 #include "runtime/recordings.h"
 
 #include "base/error.h"
-#include "runtime/timed.h"
+#include "runtime/elapsed.h"
 
 namespace encore::runtime {
 
 std::unique_ptr<Recording> Recordings::record(const std::string& what, RecordingStats::Part& part,
-                                              const std::function<void()>& walk,
+                                              const std::function<void()>& work,
                                               const int32_t* again, const Recording* like) {
   try {
     RecordingScope scope(stream_, again);
-    part.capture_ms += timed(walk);
+    part.capture_ms += elapsed_ms(work);
     std::unique_ptr<Recording> recording;
-    part.instantiate_ms += timed([&] { recording = scope.finish(like); });
+    part.instantiate_ms += elapsed_ms([&] { recording = scope.finish(like); });
     ++part.recordings;
-    part.executables += recording->takes_turns() ? 0 : 1;
+    part.executables += recording->shares_executable() ? 0 : 1;
     part.nodes += recording->num_nodes();
     return recording;
   } catch (const Error& error) {
@@ -25,17 +25,17 @@ std::unique_ptr<Recording> Recordings::record(const std::string& what, Recording
 void Recordings::record_full(const StepShape& step) {
   full_[{step.padded.sequences, step.q}] =
       record(fmt::format("a full step of {} sequences", step.padded.sequences), stats_.full,
-             [&] { tables_.launch_whole(stream_, step); });
+             [&] { tables_.launch_all(stream_, step); });
 }
 
 void Recordings::record_burst(const StepShape& step) {
   ENCORE_CHECK(burst_goes_on_ != nullptr, "a program without `advance` has no bursts");
-  const auto walk = [&] {
+  const auto work = [&] {
     for (int i = 0; i < kStepsPerIteration; ++i)
-      tables_.launch_whole(stream_, step);
+      tables_.launch_all(stream_, step);
   };
   bursts_[step.padded.sequences] =
-      record(fmt::format("a burst of {} sequences", step.padded.sequences), stats_.bursts, walk,
+      record(fmt::format("a burst of {} sequences", step.padded.sequences), stats_.bursts, work,
              burst_goes_on_);
 }
 
@@ -61,6 +61,23 @@ const Recording* Recordings::full(int64_t sequences, int q) const {
 const Recording* Recordings::piece(int segment, const StepShape& step) const {
   const auto place = pieces_.find(tables_.key(segment, step));
   return place == pieces_.end() ? nullptr : place->second.get();
+}
+
+std::string Recordings::print() const {
+  std::string text;
+  for (const auto& [key, recording] : full_) {
+    text += fmt::format("full step of {} sequences, q = {}: {} nodes\n", key.first, key.second,
+                        recording->num_nodes());
+  }
+  for (const auto& [sequences, recording] : bursts_)
+    text += fmt::format("burst of {} sequences: {} nodes\n", sequences, recording->num_nodes());
+  for (const auto& [key, recording] : pieces_) {
+    const auto [segment, tokens, sequences, q] = key;
+    const bool is_tokens = program_.segments[segment].rows == ir::Symbol::kTokens;
+    text += fmt::format("segment {} at {} {}: {} nodes\n", segment, is_tokens ? tokens : sequences,
+                        is_tokens ? "tokens" : "sequences", recording->num_nodes());
+  }
+  return text;
 }
 
 bool Recordings::in_pieces(int segment) const {

@@ -1,4 +1,5 @@
-// The recordings of a program: a whole uniform step, or the pieces of a step between attention.
+// The recordings of a program: a whole uniform step, or the pieces of a step between the launches
+// that pieces leave out.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@ namespace encore::runtime {
 struct RecordingStats {
   struct Part {
     int recordings = 0;
-    int executables = 0;  // fewer where recordings take turns in one
+    int executables = 0;  // fewer where recordings share one
     int nodes = 0;
     double capture_ms = 0;
     double instantiate_ms = 0;  // and upload
@@ -28,6 +29,8 @@ struct RecordingStats {
   Part pieces;
   Part bursts;
   int segments = 0;       // of the program
+  int sizes = 0;          // step shapes lowered at start
+  int tables = 0;         // tables made for them, as shapes share the tables of segments
   double lower_ms = 0;    // kernels and algorithms chosen and bound
   double warm_up_ms = 0;  // each kernel launched once
   int64_t replays = 0;    // since
@@ -57,17 +60,21 @@ class Recordings {
   [[nodiscard]] const Recording* burst(int64_t sequences) const;
   [[nodiscard]] int64_t num_full() const { return std::ssize(full_); }
   [[nodiscard]] const Recording* piece(int segment, const StepShape& step) const;
-  // Attention stays out of pieces, in uniform steps as well: that is what piecewise means.
+  // What a program is split at, attention above all, stays out of pieces, in uniform steps as well:
+  // that is what piecewise means.
   [[nodiscard]] bool in_pieces(int segment) const;
+
+  // What there is, a line a recording, by size.
+  [[nodiscard]] std::string print() const;
 
   [[nodiscard]] const RecordingStats& stats() const { return stats_; }
   [[nodiscard]] RecordingStats& stats() { return stats_; }
 
  private:
-  // What `walk` launches as a recording; as a loop, when `again` is given. `what` names it in
+  // What `work` launches as a recording; as a loop, when `again` is given. `what` names it in
   // errors; `like` as for Stream::end_recording().
   std::unique_ptr<Recording> record(const std::string& what, RecordingStats::Part& part,
-                                    const std::function<void()>& walk,
+                                    const std::function<void()>& work,
                                     const int32_t* again = nullptr,
                                     const Recording* like = nullptr);
 

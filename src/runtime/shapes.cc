@@ -1,5 +1,7 @@
 #include "runtime/shapes.h"
 
+#include <algorithm>
+
 namespace encore::runtime {
 
 std::vector<StepShape> uniform_shapes(const Ladder& sequences, const Limits& limits) {
@@ -20,6 +22,25 @@ std::vector<StepShape> mixed_shapes(const Ladder& sequences, const Ladder& token
     shapes.push_back({{*size, sequences.sizes().back()}, 0, 0, 0});
   for (auto size = sequences.sizes().rbegin(); size != sequences.sizes().rend(); ++size)
     shapes.push_back({{tokens.sizes().back(), *size}, 0, 0, 0});
+  return shapes;
+}
+
+std::vector<StepShape> above_shapes(const Ladder& sequences, const Ladder& tokens,
+                                    const Limits& limits) {
+  std::vector<StepShape> shapes;
+  const auto halve_down = [](int64_t most, const Ladder& ladder, const auto& add) {
+    const int64_t least = ladder.sizes().back() + 1;
+    for (int64_t size = most; size >= least; size = size == least ? 0 : std::max(size / 2, least))
+      add(size);
+  };
+  halve_down(limits.mixed_tokens(), tokens, [&](int64_t size) {
+    shapes.push_back({{size, std::min(size, limits.max_batch_size)}, 0, 0, 0});
+  });
+  halve_down(limits.max_batch_size, sequences, [&](int64_t size) {
+    for (int64_t q = std::min(limits.max_q, limits.max_num_tokens / size); q >= 1; --q)
+      shapes.push_back({{size * q, size}, static_cast<int>(q), q, 0});
+    shapes.push_back({{std::max(size, limits.mixed_tokens()), size}, 0, 0, 0});
+  });
   return shapes;
 }
 

@@ -16,4 +16,9 @@ std::vector<StepShape> uniform_shapes(const Ladder& sequences, const Limits& lim
 // first: between them they name every table of a mixed step's recordable segments.
 std::vector<StepShape> mixed_shapes(const Ladder& sequences, const Ladder& tokens);
 
+// Steps above the ladders run unpadded at any size: these stand for them, the largest, halves of
+// it, and the smallest. Mixed steps first; none where the ladders reach the limits.
+std::vector<StepShape> above_shapes(const Ladder& sequences, const Ladder& tokens,
+                                    const Limits& limits);
+
 }  // namespace encore::runtime

@@ -5,7 +5,7 @@
 // step must copy is one contiguous range, no larger than the step.
 //
 //            <-- inputs over B ---|--- inputs over T -->
-//   [ ....... page_table | kv_lens | ids | positions | slots ........ ]
+//   [ ......... max_lens | kv_lens | ids | positions | slots ........ ]
 #pragma once
 
 #include <memory>
@@ -54,6 +54,8 @@ class StepInputs {
   // Starts a step: waits until the next twin's last copy has left it.
   // `real` are the sizes before padding.
   void begin(const ir::Sizes& real, const ir::Sizes& padded);
+  // The step's sizes before padding.
+  [[nodiscard]] const ir::Sizes& real() const { return real_; }
   // The host's entries of one input for this step: `padded` many, the first `real` of them to be
   // written. Errors: aborts on an unknown name or a wrong element type.
   template <typename T>

@@ -12,7 +12,7 @@ constexpr const char* kInputs = R"(graph g {
   input %ids: i32[T] pad -1
   input %kv_lens: i32[B]
   input %query_starts: i32[B+1] pad last
-  input %page_table: i32[B,3]
+  input %stop_tokens: i32[B,3]
   input %seed: i64[B]
   input %fill: f32[1]
   input %slots: i32[T] pad -1
@@ -32,7 +32,7 @@ TEST_F(StepInputsTest, AddressesDependOnTheirOwnSizeAlone) {
     EXPECT_EQ(layout.offset(input(over_tokens), {16, 1}),
               layout.offset(input(over_tokens), {16, 8}));
   }
-  for (const char* over_sequences : {"kv_lens", "query_starts", "page_table", "seed"}) {
+  for (const char* over_sequences : {"kv_lens", "query_starts", "stop_tokens", "seed"}) {
     EXPECT_EQ(layout.offset(input(over_sequences), {1, 4}),
               layout.offset(input(over_sequences), {64, 4}));
   }
@@ -63,8 +63,10 @@ TEST_F(StepInputsTest, FillsPaddingRowsByEachInputsRule) {
   const auto stream = device_->create_stream();
   for (int round = 0; round < 4; ++round) {
     inputs.begin({3, 2}, {5, 4});
-    for (int i = 0; i < 3; ++i)
+    for (int i = 0; i < 3; ++i) {
       inputs.host<int32_t>("ids")[i] = 10 + i;
+      inputs.host<int32_t>("slots")[i] = 20 + i;
+    }
     for (int i = 0; i < 2; ++i)
       inputs.host<int32_t>("kv_lens")[i] = 7;
     const auto starts = inputs.host<int32_t>("query_starts");
@@ -80,12 +82,15 @@ TEST_F(StepInputsTest, FillsPaddingRowsByEachInputsRule) {
                                   view.as<int32_t>() + view.shape.num_elements());
     };
     EXPECT_EQ(device("ids"), (std::vector<int32_t>{10, 11, 12, -1, -1}));
+    EXPECT_EQ(device("slots"), (std::vector<int32_t>{20, 21, 22, -1, -1}));
     EXPECT_EQ(device("kv_lens"), (std::vector<int32_t>{7, 7, 0, 0}));
     EXPECT_EQ(device("query_starts"), (std::vector<int32_t>{0, 1, 3, 3, 3}));
     // Something else in between, so that the next round finds other rows in the twin.
     inputs.begin({64, 8}, {64, 8});
-    for (int32_t& slot : inputs.host<int32_t>("slots"))
-      slot = 77;
+    for (const char* over_tokens : {"ids", "slots"}) {
+      for (int32_t& value : inputs.host<int32_t>(over_tokens))
+        value = 77;
+    }
     inputs.copy(*stream);
   }
 }

@@ -1,13 +1,16 @@
 // The step log: a JSON object a line, a line a step.
 //
 //   {"step": 7, "context_tokens": 480, "generation_requests": 31, "tokens": 511,
-//    "mode": "piecewise", "bucket": 512, "padding": 1, "host_us": 61.2, "gpu_us": 5120.4}
+//    "sequences": 32, "kv_tokens": 31201, "mode": "piecewise", "bucket": 512, "padding": 1,
+//    "host_us": 61.2, "gpu_us": 5120.4}
 //
 //   key                  what
 //   step                 number of the step, from 0
 //   context_tokens       tokens of prompts, in sequences with more than one token in the step
 //   generation_requests  sequences that generate: all of a uniform step's, else those of one token
 //   tokens               of the step, without padding
+//   sequences            of the step
+//   kv_tokens            tokens that these sequences have with the step: what attention reads
 //   mode                 eager, piecewise, full
 //   bucket               the size it was padded to: sequences when context_tokens is 0, else
 //                        tokens; absent where it ran unpadded, as above the ladder
@@ -39,6 +42,8 @@ struct LoggedStep {
   int64_t context_tokens = 0;
   int64_t generation_requests = 0;
   std::optional<int64_t> tokens;
+  std::optional<int64_t> sequences;
+  std::optional<int64_t> kv_tokens;
   std::string mode;  // empty: not in the log
   std::optional<int64_t> bucket;
   std::optional<int64_t> padding;
@@ -57,18 +62,25 @@ struct LoggedStep {
 // The line of a step, without its line end.
 std::string to_line(const LoggedStep& step);
 
+// Gets every step that an engine measured, on the engine's thread.
+class StepLog {
+ public:
+  virtual ~StepLog() = default;
+  virtual void write(LoggedStep step) = 0;
+};
+
 // Writes a log. Lines are whole in the file at every moment after flush().
 // Threads: one.
-class StepLogWriter {
+class StepLogWriter final : public StepLog {
  public:
   // Errors: kUsage when the file cannot be created.
   explicit StepLogWriter(const std::filesystem::path& path);
-  ~StepLogWriter();
+  ~StepLogWriter() override;
   StepLogWriter(const StepLogWriter&) = delete;
   StepLogWriter& operator=(const StepLogWriter&) = delete;
 
   // Numbers the step and writes it. Errors: kUsage when the disk is full.
-  void write(LoggedStep step);
+  void write(LoggedStep step) override;
   void flush();
 
  private:
@@ -79,13 +91,5 @@ class StepLogWriter {
   std::unique_ptr<FILE, Close> file_;
   int64_t num_steps_ = 0;
 };
-
-// Reads a log: this one, any JSON lines with `context_tokens` and `generation_requests`, or what
-// TensorRT-LLM says of its iterations: its statistics, as lines or as one array (`numCtxTokens` and
-// `numGenRequests`, on top or under `inflightBatchingStats`), or the lines it prints
-// ('num_ctx_tokens': 0, 'num_generation_tokens': 5; lines about other things are passed over).
-// Errors: kUsage, naming the file and the line.
-std::vector<LoggedStep> read_step_log(const std::filesystem::path& path);
-std::vector<LoggedStep> parse_step_log(std::string_view text, const std::string& where);
 
 }  // namespace encore::runtime

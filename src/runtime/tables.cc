@@ -5,18 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "runtime/persistent.h"
-
 namespace encore::runtime {
-namespace {
-
-void enqueue(Stream& stream, std::span<const Launch> launches, const StepShape& step) {
-  for (const Launch& launch : launches)
-    stream.launch({launch.op->name, launch.node, launch.after}, launch.bound, step);
-}
-
-}  // namespace
-
 Tables::Tables(Device& device, const passes::Program& program, const Addresses& addresses)
     : device_(device), program_(program), addresses_(addresses) {
   for (const passes::Segment& segment : program.segments)
@@ -66,35 +55,10 @@ void Tables::lower_all(const StepShape& step) {
     (void)at(segment, step);
 }
 
-const std::vector<Launch>& Tables::merged(const StepShape& step) {
-  const auto [place, is_new] = merged_.try_emplace(whole_key(step));
-  if (!is_new) return place->second;
-  bool may_have_chains = false;
-  for (int segment = 0; segment < num_segments(); ++segment)
-    may_have_chains |= has_stages(at(segment, step), device_.persistent_kernels());
-  if (!may_have_chains) return place->second;
-  std::vector<Launch> whole;
-  for (int segment = 0; segment < num_segments(); ++segment) {
-    const std::vector<Launch>& table = at(segment, step);
-    whole.insert(whole.end(), table.begin(), table.end());
-  }
-  const size_t num_launches = whole.size();
-  std::vector<Launch> merged = merge_chains(program_, std::move(whole), device_);
-  if (merged.size() < num_launches) place->second = std::move(merged);
-  return place->second;
-}
-
-void Tables::use_merged(const StepShape& step, bool use) {
-  if (use) {
-    uses_merged_.insert(whole_key(step));
-  } else {
-    uses_merged_.erase(whole_key(step));
-  }
-}
-
 void Tables::launch(Stream& stream, int segment, const StepShape& step, size_t limit) {
   const std::vector<Launch>& table = at(segment, step);
-  enqueue(stream, std::span(table).first(std::min(limit, table.size())), step);
+  for (const Launch& launch : std::span(table).first(std::min(limit, table.size())))
+    stream.launch({launch.op->name, launch.node, launch.after}, launch.bound, step);
 }
 
 std::string Tables::moved_operand(int segment, const StepShape& step) {
@@ -125,11 +89,6 @@ std::string Tables::moved_operand(const Launch& launch, const ir::Sizes& sizes) 
 void Tables::launch_all(Stream& stream, const StepShape& step) {
   for (int segment = 0; segment < num_segments(); ++segment)
     launch(stream, segment, step);
-}
-
-void Tables::launch_whole(Stream& stream, const StepShape& step) {
-  if (!uses_merged(step) || merged(step).empty()) return launch_all(stream, step);
-  enqueue(stream, merged(step), step);
 }
 
 }  // namespace encore::runtime

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -29,35 +28,20 @@ class Tables {
   const std::vector<Launch>& at(int segment, const StepShape& step);
   // Lowers every segment.
   void lower_all(const StepShape& step);
-  // The table of all segments in order, its chains of launches as persistent kernels
-  // (persistent.h); empty when it has none. Made at first use. Errors: those of binding.
-  const std::vector<Launch>& merged(const StepShape& step);
-  // Whether launch_whole() takes that table, if there is one. Before: it does not.
-  void use_merged(const StepShape& step, bool use);
-  [[nodiscard]] bool uses_merged(const StepShape& step) const {
-    return uses_merged_.contains(whole_key(step));
-  }
-  // Gives back what that table holds; it is empty from then on.
-  void drop_merged(const StepShape& step) { merged_[whole_key(step)].clear(); }
 
   // Enqueues the launches of one segment (at most the first `limit`), or of all in order.
   void launch(Stream& stream, int segment, const StepShape& step,
               size_t limit = std::numeric_limits<size_t>::max());
   void launch_all(Stream& stream, const StepShape& step);
-  // A whole step as it is recorded.
-  void launch_whole(Stream& stream, const StepShape& step);
 
   // What no longer lies where the segment's table, and so its recording, has it: "op 'x': %y was at
   // 0x10 and is at 0x20". Empty: everything does.
   [[nodiscard]] std::string moved_operand(int segment, const StepShape& step);
 
+  [[nodiscard]] int num_tables() const { return static_cast<int>(tables_.size()); }
   [[nodiscard]] int num_segments() const { return static_cast<int>(program_.segments.size()); }
 
  private:
-  using WholeKey = std::tuple<int64_t, int64_t, int>;  // T, B, q
-  static WholeKey whole_key(const StepShape& step) {
-    return {step.padded.tokens, step.padded.sequences, step.q};
-  }
   // What a segment's launches depend on.
   struct Dependence {
     bool on_tokens = false;
@@ -72,8 +56,6 @@ class Tables {
   const Addresses& addresses_;
   std::vector<Dependence> dependences_;  // by segment
   std::map<Key, std::vector<Launch>> tables_;
-  std::map<WholeKey, std::vector<Launch>> merged_;
-  std::set<WholeKey> uses_merged_;
 };
 
 }  // namespace encore::runtime

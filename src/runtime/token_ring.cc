@@ -1,17 +1,20 @@
 #include "runtime/token_ring.h"
 
 #include <atomic>
+#include <cstring>
 
 #include "backend/advance.h"
 
 namespace encore::runtime {
 
-TokenRing::TokenRing(const ir::Graph& graph, const Resident& resident) {
+TokenRing::TokenRing(const ir::Graph& graph, const PersistentBuffers& persistent) {
   const auto ring = graph.find_value("token_ring");
   const auto marks = graph.find_value("ring_marks");
   if (!ring || !marks) return;
-  ring_ = resident.view(*ring);
-  marks_ = resident.view(*marks).as<int32_t>();
+  ring_ = persistent.view(*ring);
+  marks_ = persistent.view(*marks).as<int32_t>();
+  if (const auto logprobs = graph.find_value("logprob_ring"))
+    logprobs_ = persistent.view(*logprobs);
 }
 
 StepNumber TokenRing::published() const {
@@ -24,6 +27,18 @@ std::span<const int32_t> TokenRing::tokens(StepNumber step) const {
   ENCORE_CHECK(is_before(step, published()), "step {} is not published", step);
   const int64_t rows = ring_.shape[1];
   return {ring_.as<int32_t>() + step % ring_.shape[0] * rows, static_cast<size_t>(rows)};
+}
+
+const LogprobRow& TokenRing::logprobs(StepNumber step, int64_t row) const {
+  ENCORE_CHECK(logprobs_.data != nullptr && is_before(step, published()));
+  return logprobs_.as<const LogprobRow>()[step % logprobs_.shape[0] * logprobs_.shape[1] + row];
+}
+
+void TokenRing::poison_logprobs(StepNumber step) {
+  if (logprobs_.data == nullptr) return;
+  const int64_t bytes = logprobs_.num_bytes() / logprobs_.shape[0];
+  std::memset(logprobs_.as<std::byte>() + step % logprobs_.shape[0] * bytes, 0xff,
+              static_cast<size_t>(bytes));
 }
 
 void TokenRing::run_until(StepNumber step) {

@@ -6,8 +6,9 @@
 #include <cstdint>
 #include <span>
 
+#include "backend/sampling.h"
 #include "ir/graph.h"
-#include "runtime/resident.h"
+#include "runtime/persistent_buffers.h"
 
 namespace encore::runtime {
 
@@ -17,23 +18,28 @@ constexpr bool is_before(StepNumber a, StepNumber b) {
   return static_cast<int32_t>(a - b) < 0;
 }
 
-// Threads: any. Lifetime: refers to the memory of `resident`.
+// Threads: any. Lifetime: refers to the memory of `persistent`.
 class TokenRing {
  public:
   // Of a graph that ends with `advance`; of any other, nothing is ever published.
-  TokenRing(const ir::Graph& graph, const Resident& resident);
+  TokenRing(const ir::Graph& graph, const PersistentBuffers& persistent);
 
   // The first step that is not published.
   [[nodiscard]] StepNumber published() const;
   // A token a row of a published step, padding rows included. Stays readable until `capacity()`
   // later steps have been launched.
   [[nodiscard]] std::span<const int32_t> tokens(StepNumber step) const;
+  // What the row asked for of such a step's log probabilities; as long readable.
+  [[nodiscard]] const LogprobRow& logprobs(StepNumber step, int64_t row) const;
+  // Makes those of a step that has not run numbers that no step writes.
+  void poison_logprobs(StepNumber step);
   // Bursts go on until this step is the next, or no sequence is left.
   void run_until(StepNumber step);
   [[nodiscard]] int64_t capacity() const { return ring_.shape.rank() == 0 ? 0 : ring_.shape[0]; }
 
  private:
   TensorView ring_;           // i32[E,M]
+  TensorView logprobs_;       // i32[E,M,W]: logprob_ring
   int32_t* marks_ = nullptr;  // ring_marks
 };
 

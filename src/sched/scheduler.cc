@@ -1,120 +1,230 @@
 #include "sched/scheduler.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/error.h"
 
 namespace encore::sched {
 namespace {
 
-// The first `room` tokens of a plan.
-Plan first_tokens(Plan plan, int64_t room) {
-  for (Run& run : plan.runs) {
-    run.count = std::min(run.count, room);
-    room -= run.count;
-  }
-  plan.runs.erase(std::remove_if(plan.runs.begin(), plan.runs.end(),
-                                 [](const Run& run) { return run.count == 0; }),
-                  plan.runs.end());
-  return plan;
-}
-
-// Of the runs as short as those of sequences that generate.
-int64_t num_generating_tokens(const Plan& plan, int64_t max_q) {
-  int64_t sum = 0;
-  for (const Run& run : plan.runs)
-    sum += run.count <= max_q ? run.count : 0;
-  return sum;
+// Pages that a sequence gets ahead of its need at most, since a step that brings no new pages needs
+// no new inputs: of the free ones, half of what all that run could have.
+constexpr int64_t kMostPagesAhead = 8;
+int64_t pages_ahead(int64_t num_free, int64_t num_running) {
+  return std::min(kMostPagesAhead, num_free / (2 * num_running));
 }
 
 }  // namespace
 
-int64_t Plan::num_tokens() const {
-  int64_t sum = 0;
-  for (const Run& run : runs)
-    sum += run.count;
-  return sum;
+void Scheduler::add(Sequence sequence) {
+  ENCORE_CHECK(sequence.known() > 0 && sequence.known() < sequence.max_length);
+  ENCORE_CHECK(can_fit(sequence.max_length));
+  const SequenceId id = sequence.id;
+  queue_.insert(order(sequence));
+  ENCORE_CHECK(waiting_.emplace(id, std::move(sequence)).second, "sequence {} added twice", id);
 }
 
-int Plan::uniform_q(int64_t max_q) const {
-  if (runs.empty() || runs[0].count > max_q) return 0;
-  const bool uniform = std::all_of(runs.begin(), runs.end(),
-                                   [&](const Run& run) { return run.count == runs[0].count; });
-  return uniform ? static_cast<int>(runs[0].count) : 0;
+// Those who wait for a prefix keep a place in the batch, and others pass them.
+bool Scheduler::admit() {
+  bool has_admitted = false;
+  int64_t num_passed = 0;
+  for (auto next = queue_.begin();
+       next != queue_.end() && num_running() + num_passed < limits_.max_batch_size;) {
+    const auto place = waiting_.find(next->second);
+    const std::vector<kv::Page> cached = find_prefix(place->second);
+    if (is_underway(place->second, cached.size())) {
+      ++next;
+      ++num_passed;
+      continue;
+    }
+    if (!start(place->second, cached)) break;
+    running_.emplace(place->first, std::move(place->second));
+    waiting_.erase(place);
+    next = queue_.erase(next);
+    has_admitted = true;
+  }
+  return has_admitted;
 }
 
-bool Scheduler::add(SequenceId id, int64_t num_tokens, int64_t max_tokens) {
-  ENCORE_CHECK(num_tokens > 0 && num_tokens <= max_tokens);
-  if (pool_.pages_for(max_tokens) > pool_.num_pages()) return false;
-  waiting_.push_back({id, {num_tokens, 0, max_tokens, {}}});
+// A page for each sequence that runs stays free, so that the newcomer does not drive out another,
+// or itself, at once.
+bool Scheduler::start(Sequence& sequence, const std::vector<kv::Page>& cached) {
+  const int64_t needed = std::min(sequence.known() + 1, sequence.max_length - 1);
+  const auto num_idle = std::count_if(
+      cached.begin(), cached.end(), [&](kv::Page page) { return pool_.num_references(page) == 0; });
+  const int64_t missing = pool_.pages_for(needed) - std::ssize(cached) + num_idle;
+  if (missing + num_running() > pool_.num_free() && !running_.empty()) return false;
+  for (const kv::Page page : cached)
+    pool_.share(page);
+  sequence.pages = cached;
+  ENCORE_CHECK(grow(sequence, needed));
+  if (cache_ != nullptr && !sequence.num_cached) {
+    cache_->count_query(sequence.known(), cached);
+    sequence.num_cached = std::ssize(cached) * pool_.page_size();
+  }
+  sequence.given = sequence.known();
+  sequence.launched = std::ssize(cached) * pool_.page_size();
+  sequence.chain.num_offered = std::ssize(cached);
   return true;
 }
 
-void Scheduler::admit() {
-  while (!waiting_.empty() && num_running() < limits_.max_batch_size) {
-    Waiting& next = waiting_.front();
-    auto pages = pool_.allocate(pool_.pages_for(next.counts.max_tokens));
-    if (!pages) return;
-    next.counts.pages = std::move(*pages);
-    running_.emplace(next.id, std::move(next.counts));
-    waiting_.pop_front();
+// The last token is always computed, as its step samples the next one.
+std::vector<kv::Page> Scheduler::find_prefix(Sequence& sequence) const {
+  if (cache_ == nullptr) return {};
+  cache_->extend(sequence.chain, sequence.tokens);
+  return cache_->find(sequence.chain, (sequence.known() - 1) / pool_.page_size());
+}
+
+bool Scheduler::is_underway(const Sequence& sequence, size_t page) const {
+  const int64_t end = static_cast<int64_t>(page + 1) * pool_.page_size();
+  if (cache_ == nullptr || end > sequence.known() - 1) return false;
+  const kv::PageHash& hash = sequence.chain.hashes[page];
+  return std::any_of(running_.begin(), running_.end(), [&](const auto& entry) {
+    const Sequence& other = entry.second;
+    return order(other) < order(sequence) && other.launched < end && other.given >= end &&
+           other.chain.hashes[page] == hash;
+  });
+}
+
+Plan Scheduler::plan(const StepBudget& budget) {
+  const bool has_admitted = admit();
+  while (true) {
+    const int64_t num_before = num_running();
+    Plan plan = choose(budget);
+    grant_pages(plan);
+    plan.has_new_pages |= has_admitted;
+    if (!plan.rows.empty() || num_running() == num_before) return plan;
   }
 }
 
-Plan Scheduler::plan() {
-  admit();
+Plan Scheduler::choose(const StepBudget& budget) const {
   Plan wanted;
-  wanted.runs.reserve(running_.size());
-  for (const auto& [id, counts] : running_) {
-    if (counts.num_computed == counts.num_tokens) continue;
-    wanted.runs.push_back({id, counts.num_computed, counts.num_tokens - counts.num_computed});
+  wanted.rows.reserve(running_.size());
+  bool is_by_priority = true;
+  int32_t priority = std::numeric_limits<int32_t>::min();
+  for (const auto& [id, sequence] : running_) {
+    is_by_priority &= priority <= sequence.priority;
+    priority = sequence.priority;
+    const int64_t ready = sequence.num_ready();
+    wanted.has_given_tokens |= ready > 0 && sequence.launched < sequence.given;
+    if (ready > 0) wanted.rows.push_back({id, sequence.launched, ready});
   }
-  const auto is_shorter = [](const Run& a, const Run& b) { return a.count < b.count; };
-  if (!std::is_sorted(wanted.runs.begin(), wanted.runs.end(), is_shorter))
-    std::stable_sort(wanted.runs.begin(), wanted.runs.end(), is_shorter);
-  const int64_t mixed_tokens =
-      std::min(limits_.max_num_tokens, limits_.max_mixed_tokens.value_or(limits_.max_num_tokens));
-  if (wanted.num_tokens() <= mixed_tokens) return wanted;
-  Plan uniform = first_tokens(wanted, limits_.max_num_tokens);
-  if (uniform.num_tokens() <= mixed_tokens || uniform.uniform_q(limits_.max_q) > 0) return uniform;
-  if (num_generating_tokens(wanted, limits_.max_q) < mixed_tokens)
-    return first_tokens(wanted, mixed_tokens);
-  for (Run& run : wanted.runs)
-    run.count = 1;
-  return wanted;
+  const auto is_generating = [&](const ScheduledTokens& row) { return generates(row, limits_); };
+  if (!std::is_partitioned(wanted.rows.begin(), wanted.rows.end(), is_generating))
+    std::stable_partition(wanted.rows.begin(), wanted.rows.end(), is_generating);
+  if (!is_by_priority) {
+    const auto prompts =
+        std::partition_point(wanted.rows.begin(), wanted.rows.end(), is_generating);
+    std::stable_sort(prompts, wanted.rows.end(), [&](const auto& a, const auto& b) {
+      return running_.at(a.sequence).priority < running_.at(b.sequence).priority;
+    });
+  }
+  return cut_to_fit(std::move(wanted), limits_, budget);
+}
+
+// The first sequence that runs is never preempted: alone, it fits the pool.
+void Scheduler::grant_pages(Plan& plan) {
+  for (const ScheduledTokens& row : plan.rows) {
+    while (true) {
+      const auto place = running_.find(row.sequence);
+      if (place == running_.end()) break;  // preempted
+      Sequence& sequence = place->second;
+      const int64_t last = sequence.max_length - 1;  // the last token needs no page
+      const int64_t needed = std::min(row.end() + 1, last);
+      if (pool_.pages_for(needed) <= std::ssize(sequence.pages)) break;
+      plan.has_new_pages = true;
+      const int64_t ahead = pages_ahead(pool_.num_free(), num_running()) * pool_.page_size();
+      if (grow(sequence, std::min(needed + ahead, last))) break;
+      preempt_last();
+    }
+  }
+  std::erase_if(plan.rows,
+                [&](const ScheduledTokens& row) { return !running_.contains(row.sequence); });
+}
+
+void Scheduler::keep_rows(Plan& plan) const {
+  std::vector<ScheduledTokens> rows(plan.rows.size());
+  std::vector<bool> is_taken(plan.rows.size());
+  std::vector<ScheduledTokens> movers;
+  for (const ScheduledTokens& row : plan.rows) {
+    const int32_t kept = running_.at(row.sequence).row;
+    if (kept < 0 || kept >= std::ssize(rows)) {
+      movers.push_back(row);
+      continue;
+    }
+    rows[kept] = row;
+    is_taken[kept] = true;
+  }
+  auto mover = movers.begin();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (!is_taken[i]) rows[i] = *mover++;
+  }
+  plan.rows = std::move(rows);
+}
+
+void Scheduler::preempt_last() {
+  const auto last = std::max_element(
+      running_.begin(), running_.end(),
+      [](const auto& a, const auto& b) { return order(a.second) < order(b.second); });
+  offer_pages(last->second);
+  pool_.release(last->second.pages);
+  last->second.preempt();
+  queue_.insert(order(last->second));
+  waiting_.emplace(last->first, std::move(last->second));
+  running_.erase(last);
+  ++num_preemptions_;
+}
+
+void Scheduler::offer_pages(Sequence& sequence) {
+  if (cache_ == nullptr) return;
+  cache_->store(sequence.chain, sequence.tokens, sequence.pages,
+                sequence.num_readable() / pool_.page_size());
+}
+
+bool Scheduler::grow(Sequence& sequence, int64_t end) {
+  const int64_t missing = pool_.pages_for(end) - std::ssize(sequence.pages);
+  if (missing <= 0) return true;
+  const auto pages = pool_.allocate(missing);
+  if (!pages) return false;
+  sequence.pages.insert(sequence.pages.end(), pages->begin(), pages->end());
+  return true;
 }
 
 void Scheduler::commit(const Plan& plan) {
-  auto place = running_.begin();  // of the next run, where all of them take part
-  for (const Run& run : plan.runs) {
-    if (place == running_.end() || place->first != run.sequence)
-      place = running_.find(run.sequence);
-    if (place == running_.end()) continue;  // removed while its step ran
-    Counts& counts = place++->second;
-    counts.num_computed += run.count;
-    ENCORE_CHECK(counts.num_computed <= counts.num_tokens);
-    const bool samples = counts.num_computed == counts.num_tokens;
-    if (samples && counts.num_tokens + 1 < counts.max_tokens) ++counts.num_tokens;
+  for (auto& [id, sequence] : running_)
+    sequence.row = -1;
+  for (size_t i = 0; i < plan.rows.size(); ++i) {
+    Sequence* const sequence = find(plan.rows[i].sequence);
+    if (sequence == nullptr) continue;
+    sequence->row = static_cast<int32_t>(i);
+    sequence->launch(plan.rows[i]);
+    offer_pages(*sequence);
   }
 }
 
+Sequence* Scheduler::find(SequenceId id) {
+  if (const auto place = running_.find(id); place != running_.end()) return &place->second;
+  const auto place = waiting_.find(id);
+  return place == waiting_.end() ? nullptr : &place->second;
+}
+
 void Scheduler::remove(SequenceId id) {
-  const auto place = running_.find(id);
-  if (place != running_.end()) {
+  if (const auto place = running_.find(id); place != running_.end()) {
+    offer_pages(place->second);
     pool_.release(place->second.pages);
     running_.erase(place);
-    return;
+  } else if (const auto waits = waiting_.find(id); waits != waiting_.end()) {
+    queue_.erase(order(waits->second));
+    waiting_.erase(waits);
   }
-  waiting_.erase(std::remove_if(waiting_.begin(), waiting_.end(),
-                                [&](const Waiting& waiting) { return waiting.id == id; }),
-                 waiting_.end());
 }
 
 std::vector<kv::Page> Scheduler::pages_in_use() const {
   std::vector<kv::Page> pages;
-  for (const auto& [id, counts] : running_) {
-    const int64_t used = pool_.pages_for(counts.num_computed);
-    pages.insert(pages.end(), counts.pages.begin(), counts.pages.begin() + used);
+  for (const auto& [id, sequence] : running_) {
+    const int64_t used = pool_.pages_for(sequence.launched);
+    pages.insert(pages.end(), sequence.pages.begin(), sequence.pages.begin() + used);
   }
   return pages;
 }

@@ -1,94 +1,96 @@
-// Which tokens run in the next step. Knows counts and pages, not tokens; there is no prefill and no
-// decode here, only tokens that have been computed and tokens that have not.
+// Which tokens run in the next step. There is no prefill and no decode here, only tokens that have
+// been computed and tokens that have not.
 #pragma once
 
 #include <cstdint>
-#include <deque>
-#include <optional>
+#include <set>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <boost/container/flat_map.hpp>
 
-#include "kv/page_pool.h"
+#include "sched/plan.h"
+#include "sched/sequence.h"
 
 namespace encore::sched {
 
-using SequenceId = int64_t;
-
-// What the scheduler knows of a sequence. Invariant: 0 <= num_computed <= num_tokens <= max_tokens
-// while it runs, and its pages hold max_tokens. All computed: it waits for its last token.
-struct Counts {
-  int64_t num_tokens = 0;    // prompt and generated, those included that a step in flight samples
-  int64_t num_computed = 0;  // with K and V in the cache
-  int64_t max_tokens = 0;    // it may grow to; the last is never computed
-  std::vector<kv::Page> pages;
-};
-
-// `count` tokens of one sequence, from position `first`.
-struct Run {
-  SequenceId sequence = 0;
-  int64_t first = 0;
-  int64_t count = 0;
-
-  friend bool operator==(const Run&, const Run&) = default;
-};
-
-// One step's work. Rows follow each other in this order.
-struct Plan {
-  std::vector<Run> runs;
-
-  [[nodiscard]] int64_t num_tokens() const;
-  // Tokens per sequence when all runs have the same number and it is at most `max_q`; else 0.
-  [[nodiscard]] int uniform_q(int64_t max_q) const;
-};
-
-// REQUIRES: max_num_tokens is at least max_batch_size.
-struct SchedulerLimits {
-  int64_t max_num_tokens = 2048;
-  int64_t max_batch_size = 64;
-  // Tokens of a step that is not uniform, where those are fewer: steps are split so that no larger
-  // one is formed.
-  std::optional<int64_t> max_mixed_tokens = {};
-  int64_t max_q = 1;  // tokens per sequence of a uniform step at most
-};
-
-// First come, first served. A sequence is admitted when pages for all it may grow to are free, so
-// it never waits once it runs; long prompts go in chunks beside the others. Threads: one.
+// First come, first served among sequences of one priority; lower numbers first. A sequence is
+// admitted when pages for the tokens it has are free, and gets more as it grows. Where none are
+// left, the youngest sequence of the last priority gives up its pages, returns to its place in the
+// queue, and is computed again later. With a prefix cache a sequence starts behind the tokens that
+// it finds there, and waits for an earlier one that is about to compute its next page.
+// Threads: one. Lifetime: refers to the pool, and to the cache when there is one.
 class Scheduler {
  public:
-  Scheduler(kv::PagePool& pool, const SchedulerLimits& limits) : pool_(pool), limits_(limits) {}
+  Scheduler(kv::PagePool& pool, const SchedulerLimits& limits, kv::PrefixCache* cache = nullptr)
+      : pool_(pool), cache_(cache), limits_(limits) {}
 
-  // Queues a sequence of `num_tokens` that may grow to `max_tokens`.
-  // False when its pages would not fit an empty pool: it can never run.
-  [[nodiscard]] bool add(SequenceId id, int64_t num_tokens, int64_t max_tokens);
-  // The next step; empty when nothing waits. Short runs first, so that those who generate never
-  // wait behind a long prompt. Where they alone would fill a mixed step, every sequence runs one
-  // token, which is a uniform step: nobody waits for long.
-  Plan plan();
-  // The step was launched: whatever is launched later finds computed what it covers. A sequence all
-  // of whose tokens are computed then gets the one that the step samples, unless that is its last.
+  // Queues a sequence. REQUIRES: can_fit(max_length); with a cache, a chain with its root.
+  void add(Sequence sequence);
+  // Would a sequence of that many tokens fit an empty pool?
+  [[nodiscard]] bool can_fit(int64_t max_length) const {
+    return pool_.pages_for(max_length - 1) <= pool_.num_pages();
+  }
+  // The next step; empty when nothing can run. Rows of up to max_q tokens first, so that those who
+  // generate never wait behind a prompt, then prompts in the order of the queue, cut to what the
+  // step has room for (cut_to_fit). Each row has pages for its tokens and for the one behind them.
+  Plan plan(const StepBudget& budget = {});
+  // Puts the rows of a plan in an order in which a sequence keeps the row that it had in the step
+  // before, if this one has as many: what the device holds by row is sent again for those that move.
+  void keep_rows(Plan& plan) const;
+  // The step was launched. Offers the pages that it fills to the cache.
   void commit(const Plan& plan);
-  // The sequence ends, wherever it is; its pages are free again.
+  // The sequence ends, wherever it is; its pages are free again, or kept in the cache. Unknown ids
+  // are ignored.
   void remove(SequenceId id);
+  // Grants pages for the tokens before position `end`, if as many are free.
+  bool grow(Sequence& sequence, int64_t end);
 
-  // The pages that hold what has been computed, and so must be kept.
+  // Null when it has ended.
+  [[nodiscard]] Sequence* find(SequenceId id);
+  // Calls `visit(row, sequence)` for each row whose sequence lives still. `visit` may not remove.
+  template <typename Visit>
+  void for_each(const Plan& plan, const Visit& visit) {
+    for (const ScheduledTokens& row : plan.rows) {
+      if (Sequence* const sequence = find(row.sequence)) visit(row, *sequence);
+    }
+  }
+
+  // The pages that hold computed tokens of sequences, and so must be kept. A shared page is there
+  // once for each of them.
   [[nodiscard]] std::vector<kv::Page> pages_in_use() const;
-  [[nodiscard]] const Counts& counts(SequenceId id) const { return running_.at(id); }
+  [[nodiscard]] const auto& running() const { return running_; }
   [[nodiscard]] bool idle() const { return running_.empty() && waiting_.empty(); }
   [[nodiscard]] int64_t num_running() const { return static_cast<int64_t>(running_.size()); }
   [[nodiscard]] int64_t num_waiting() const { return static_cast<int64_t>(waiting_.size()); }
+  [[nodiscard]] int64_t num_preemptions() const { return num_preemptions_; }
 
  private:
-  struct Waiting {
-    SequenceId id;
-    Counts counts;
-  };
-  void admit();
+  // The place of a sequence among all.
+  using Order = std::pair<int32_t, SequenceId>;
+  static Order order(const Sequence& sequence) { return {sequence.priority, sequence.id}; }
+
+  // Returns whether it admitted a sequence.
+  bool admit();
+  // Starts a sequence behind the tokens of `cached`, if its other pages are free.
+  bool start(Sequence& sequence, const std::vector<kv::Page>& cached);
+  [[nodiscard]] std::vector<kv::Page> find_prefix(Sequence& sequence) const;
+  // Does a sequence that runs and comes first still compute that page of `sequence`, too?
+  [[nodiscard]] bool is_underway(const Sequence& sequence, size_t page) const;
+  [[nodiscard]] Plan choose(const StepBudget& budget) const;
+  void grant_pages(Plan& plan);
+  void preempt_last();
+  void offer_pages(Sequence& sequence);
 
   kv::PagePool& pool_;
+  kv::PrefixCache* cache_;
   SchedulerLimits limits_;
-  std::deque<Waiting> waiting_;
-  boost::container::flat_map<SequenceId, Counts> running_;  // dense: walked every step
+  std::unordered_map<SequenceId, Sequence> waiting_;
+  std::set<Order> queue_;  // of those who wait
+  // By arrival. Dense, as all who run are looked at every step.
+  boost::container::flat_map<SequenceId, Sequence> running_;
+  int64_t num_preemptions_ = 0;
 };
 
 }  // namespace encore::sched

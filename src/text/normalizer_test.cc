@@ -28,6 +28,17 @@ TEST(NormalizeUnicode, OrdersMarksByTheirClass) {
             "\u0915\u093c");  // excluded from composition
 }
 
+TEST(NormalizeUnicode, LeavesAloneWhatThePackageDoesNotKnow) {
+  // Marks of Unicode 10 and 14, which would go behind or before their neighbours.
+  for (const char* text : {"\u0317\u0d3c", "a\u0301\u0d3c\u0301", "\u0301\u1ac1\u0316"}) {
+    EXPECT_EQ(normalized(R"({"type":"NFD"})", text), text);
+  }
+  EXPECT_EQ(normalized(R"({"type":"NFC"})", "a\u0d3c\u0301\u0316"), "a\u0d3c\u0316\u0301");
+  EXPECT_EQ(normalized(R"({"type":"NFC"})", "\U00011935\U00011930"), "\U00011935\U00011930");
+  EXPECT_EQ(normalized(R"({"type":"NFKC"})", "\u32ff\U0001fbf0"), "\u32ff\U0001fbf0");
+  EXPECT_EQ(normalized(R"({"type":"StripAccents"})", "a\u0301\u0d3c"), "a\u0d3c");
+}
+
 TEST(NormalizeUnicode, LeavesNormalTextAsItIs) {
   const std::string text = "plain, na\u00efve \u4e16\u754c \U0001f642";
   EXPECT_EQ(normalized(R"({"type":"NFC"})", text), text);
@@ -54,6 +65,7 @@ TEST(Normalizer, AppliesItsStepsInOrder) {
 
 TEST(Normalizer, LowersStripsAndDropsMarks) {
   EXPECT_EQ(normalized(R"({"type":"Lowercase"})", "\u0130\u00c9\u03a3A"), "i\u0307\u00e9\u03c3a");
+  EXPECT_EQ(normalized(R"({"type":"Lowercase"})", "\u1c89\U00010d50"), "\u1c8a\U00010d70");
   EXPECT_EQ(normalized(R"({"type":"Strip","strip_left":true,"strip_right":false})", "\u3000 a "),
             "a ");
   EXPECT_EQ(normalized(R"({"type":"StripAccents"})", "e\u0301"), "e");

@@ -17,7 +17,6 @@ namespace {
 // White_Space and word characters as class members; PCRE2's own \s has U+180E too, its \w no marks.
 constexpr std::string_view kSpaceMembers =
     R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
-constexpr std::string_view kWordMembers = R"(\p{L}\p{M}\p{N}\p{Pc})";
 constexpr std::string_view kHexMembers = "0-9a-fA-F";
 
 constexpr size_t kJitStackStart = 64 << 10;
@@ -53,6 +52,21 @@ std::string message_of(int code) {
   PCRE2_UCHAR8 buffer[256];
   pcre2_get_error_message(code, buffer, sizeof buffer);
   return reinterpret_cast<const char*>(buffer);
+}
+
+// A general category, such as "L" or "Lu", as class members: PCRE2's, and what is newer.
+std::string category_members(std::string_view category) {
+  std::string members = fmt::format("\\p{{{}}}", category);
+  for (int i = 0; i < kNumNewerCategories; ++i) {
+    const NewerCategory& newer = kNewerCategories[i];
+    if (std::string_view(newer.category).starts_with(category))
+      members += fmt::format("\\x{{{:x}}}-\\x{{{:x}}}", newer.first, newer.last);
+  }
+  return members;
+}
+
+std::string word_members() {
+  return category_members("L") + category_members("M") + category_members("N") + "\\p{Pc}";
 }
 
 // Walks a pattern and writes it in PCRE2's spelling.
@@ -150,19 +164,29 @@ class Translator {
       case 's':
         return members(kSpaceMembers, false);
       case 'w':
-        return members(kWordMembers, false);
+        return members(word_members(), false);
+      case 'd':
+        return members(category_members("Nd"), false);
       case 'h':
         return members(kHexMembers, false);
       case 'S':
       case 'W':
       case 'H':
+      case 'D':
         if (in_class_) break;
-        return members(kind == 'S'   ? kSpaceMembers
-                       : kind == 'W' ? kWordMembers
-                                     : kHexMembers,
+        return members(kind == 'S'   ? std::string(kSpaceMembers)
+                       : kind == 'W' ? word_members()
+                       : kind == 'H' ? std::string(kHexMembers)
+                                     : category_members("Nd"),
                        true);
       case 'p':
       case 'P':
+        if (const size_t length = category_length(); length > 0 && (kind == 'p' || !in_class_)) {
+          const std::string category(rest_.substr(3, length));
+          rest_.remove_prefix(length + 2);  // what is left is as long as \\d
+          return members(category_members(category), kind == 'P');
+        }
+        [[fallthrough]];
       case 'x':
         if (rest_.size() > 2 && rest_[2] == '{') return copy(closing_brace() + 1);
         break;
@@ -170,6 +194,12 @@ class Translator {
         break;
     }
     copy(2);
+  }
+
+  // Of the name in \p{Lu} or \p{L}; 0 for another property.
+  [[nodiscard]] size_t category_length() const {
+    const size_t length = closing_brace() - std::min<size_t>(closing_brace(), 3);
+    return rest_.starts_with("\\p{^") || length > 2 ? 0 : length;
   }
 
   void members(std::string_view text, bool negated) {

@@ -35,6 +35,14 @@ TEST(Regex, FindsMatchesOfUnicodeClasses) {
   EXPECT_EQ(matches_of(R"((?i:'s))", "'S '\u017f"), (List{"'S", "'\u017f"}));
 }
 
+TEST(Regex, KnowsTheCharactersOfUnicode16) {
+  EXPECT_EQ(matches_of(R"(\p{Lu}|\d)", "\ua7cb\U00010d40\ua7cd"), (List{"\ua7cb", "\U00010d40"}));
+  EXPECT_EQ(matches_of(R"([^\p{L}]+|\w)", "\U00010d40-\ua7cb"), (List{"\U00010d40-", "\ua7cb"}));
+  EXPECT_EQ(matches_of(R"(\P{L}|\D\d)", "\ua7cb\U00010d40\U0001cc00"),
+            (List{"\ua7cb\U00010d40", "\U0001cc00"}));
+  EXPECT_EQ(matches_of(R"(\p{Han}\p{^L})", "\u4e2d1"), (List{"\u4e2d1"}));
+}
+
 TEST(Regex, ReadsWhatOnigurumaSpellsDifferently) {
   EXPECT_EQ(matches_of(R"(\h+)", "fg ff"), (List{"f", "ff"}));
   EXPECT_EQ(matches_of(R"(\s)", "\u180e\u00a0"), (List{"\u00a0"}));

@@ -145,11 +145,6 @@ void find_whitespace_words(std::string_view text, Span range, std::vector<Span>&
   }
 }
 
-bool is_ascii_punctuation(uint32_t c) {
-  return (c >= 0x21 && c <= 0x2f) || (c >= 0x3a && c <= 0x40) || (c >= 0x5b && c <= 0x60) ||
-         (c >= 0x7b && c <= 0x7e);
-}
-
 std::unique_ptr<const PreTokenizerStep> parse_split(const json::Object& object) {
   const std::string& where = object.where();
   const json::Object pattern = object.object_at("pattern");
@@ -211,14 +206,12 @@ std::unique_ptr<const PreTokenizerStep> parse_split_step(const boost::json::valu
   };
   if (type == "Split") return parse_split(object);
   if (type == "Digits") {
-    return split(find_chars([](uint32_t, uint8_t bits) { return (bits & kNumber) != 0; }),
+    return split(find_chars([](uint32_t, uint8_t bits) { return (bits & kDigit) != 0; }),
                  object.bool_or("individual_digits", false) ? DelimiterBehavior::kIsolated
                                                             : DelimiterBehavior::kContiguous);
   }
   if (type == "Punctuation") {
-    return split(find_chars([](uint32_t c, uint8_t bits) {
-                   return is_ascii_punctuation(c) || (bits & kPunctuation) != 0;
-                 }),
+    return split(find_chars([](uint32_t, uint8_t bits) { return (bits & kPunctuation) != 0; }),
                  parse_behavior(object.string_or("behavior", "Isolated"), where));
   }
   if (type == "WhitespaceSplit") {

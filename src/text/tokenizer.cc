@@ -128,24 +128,43 @@ std::optional<std::string_view> Tokenizer::Impl::text_to_decode(int32_t id,
   return text.data() == nullptr ? std::nullopt : std::optional(text);
 }
 
-Detokenizer::Detokenizer(const Tokenizer& tokenizer, bool skip_special)
+Detokenizer::Detokenizer(const Tokenizer& tokenizer, std::span<const int32_t> context,
+                         bool skip_special, std::vector<int32_t> shown)
     : tokenizer_(tokenizer.impl_.get()),
       skip_special_(skip_special),
-      stream_(std::make_unique<DecoderStream>(tokenizer_->decoder.start())) {}
+      stream_(std::make_unique<DecoderStream>(tokenizer_->decoder.start())) {
+  size_t num_bytes = 0;
+  for (const int32_t id : context)
+    num_bytes += push(id).size();
+  context_rest_ = tokenizer.decode(context, skip_special).substr(num_bytes);
+  shown_ = std::move(shown);  // of what follows the context
+}
 Detokenizer::Detokenizer(Detokenizer&&) noexcept = default;
 Detokenizer& Detokenizer::operator=(Detokenizer&&) noexcept = default;
 Detokenizer::~Detokenizer() = default;
 
 std::string Detokenizer::push(int32_t id) {
   std::string text;
-  if (const auto token = tokenizer_->text_to_decode(id, skip_special_)) stream_->push(*token, text);
-  return text;
+  const bool skips = skip_special_ && std::find(shown_.begin(), shown_.end(), id) == shown_.end();
+  if (const auto token = tokenizer_->text_to_decode(id, skips)) stream_->push(*token, text);
+  return without_context(std::move(text));
 }
 
 std::string Detokenizer::finish() {
   std::string text;
   stream_->finish(text);
-  return text;
+  return without_context(std::move(text));
+}
+
+// Text that later ids have changed, such as a character that they complete, is returned whole.
+std::string Detokenizer::without_context(std::string text) {
+  const size_t length = std::min(text.size(), context_rest_.size());
+  if (!text.starts_with(std::string_view(context_rest_).substr(0, length))) {
+    context_rest_.clear();
+    return text;
+  }
+  context_rest_.erase(0, length);
+  return text.substr(length);
 }
 
 }  // namespace encore::text

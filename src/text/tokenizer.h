@@ -19,10 +19,11 @@ class DecoderStream;
 class Tokenizer {
  public:
   // Reads `path`, a tokenizer.json or a directory that has one, and a tokenizer_config.json beside
-  // it for the names of the begin and end tokens. The file's truncation and padding are ignored:
-  // they are a matter of the caller's. Errors: kModel when a file is missing or malformed,
-  // kUnsupported when it names a component that Encore does not have; the message names file and
-  // component.
+  // it: which the begin and end tokens are, and, where it has add_bos_token or add_eos_token,
+  // whether a text gets them, whatever tokenizer.json's template says. The file's truncation and
+  // padding are ignored: they are a matter of the caller's. Errors: kModel when a file is missing
+  // or malformed, kUnsupported when it names a component that Encore does not have; the message
+  // names file and component.
   static Tokenizer load(const std::filesystem::path& path);
 
   Tokenizer(Tokenizer&&) noexcept;
@@ -30,7 +31,7 @@ class Tokenizer {
   ~Tokenizer();
 
   // The ids of `text`, added tokens in it included. `add_special_tokens`: also those that the
-  // file's post-processor puts around a text, such as a begin token. Bytes that are not UTF-8 read
+  // files put around a text, such as a begin token. Bytes that are not UTF-8 read
   // as U+FFFD. Time: linear in usual text; n log n in the tokens of one word that merges span.
   // Errors: kUnsupported when a regular expression of the file backtracks beyond all bounds on
   // `text`.
@@ -59,11 +60,14 @@ class Tokenizer {
 };
 
 // Turns ids into text as they come, never splitting a character. What has been returned stays: the
-// pieces together are exactly what decode gives for all ids.
+// pieces together are exactly what decode gives for all ids, less the text of the context.
 // Threads: one at a time. Lifetime: the tokenizer must outlive it.
 class Detokenizer {
  public:
-  explicit Detokenizer(const Tokenizer& tokenizer, bool skip_special = true);
+  // `context`: the ids that the first one to push follows. Their text is not returned, but it tells
+  // whether the text starts with a space. `shown`: special tokens that are shown all the same.
+  explicit Detokenizer(const Tokenizer& tokenizer, std::span<const int32_t> context = {},
+                       bool skip_special = true, std::vector<int32_t> shown = {});
   Detokenizer(Detokenizer&&) noexcept;
   Detokenizer& operator=(Detokenizer&&) noexcept;
   ~Detokenizer();
@@ -75,9 +79,13 @@ class Detokenizer {
   std::string finish();
 
  private:
+  [[nodiscard]] std::string without_context(std::string text);
+
   const Tokenizer::Impl* tokenizer_;
   bool skip_special_;
+  std::vector<int32_t> shown_;
   std::unique_ptr<DecoderStream> stream_;
+  std::string context_rest_;  // the end of the context's text, which the stream still holds back
 };
 
 }  // namespace encore::text

@@ -48,15 +48,19 @@ void read_template(const json::Object& object, std::vector<int32_t>& prefix,
   suffix.insert(suffix.end(), behind.begin(), behind.end());
 }
 
-void read_post_processor(const json::value& json, const std::string& where,
+// Whether it has a template.
+bool read_post_processor(const json::value& json, const std::string& where,
                          std::vector<int32_t>& prefix, std::vector<int32_t>& suffix) {
+  bool has_template = false;
   for (const auto& [step, type] : steps_of(json, "processors", where)) {
     if (type == "TemplateProcessing") {
+      has_template = true;
       read_template(json::Object(*step, where), prefix, suffix);
     } else if (type != "ByteLevel") {  // which only trims offsets
       fail(ErrorKind::kUnsupported, "{}: post-processor '{}'", where, type);
     }
   }
+  return has_template;
 }
 
 AddedToken read_added_token(const json::value& json, const std::string& where) {
@@ -77,6 +81,25 @@ std::optional<std::string> named_token(const json::Object& config, std::string_v
   if (!config.has(key)) return std::nullopt;
   if (config.at(key).is_object()) return config.object_at(key).string_at("content");
   return config.string_at(key);
+}
+
+// What add_bos_token or add_eos_token makes of the tokens that the template puts at that end.
+void apply_add_token(const json::Object& config, std::string_view key, std::optional<int32_t> token,
+                     bool has_template, std::vector<int32_t>& ids) {
+  if (!config.has(key)) return;
+  std::vector<int32_t> wanted;
+  if (config.bool_at(key)) {
+    if (!token) {
+      return log::warning("{}: {} is true, but names no token that the vocabulary has: ignored",
+                          config.where(), key);
+    }
+    wanted.push_back(*token);
+  }
+  if (has_template && wanted != ids) {
+    log::warning("{}: {} is {}, where the template of tokenizer.json says otherwise: it is {}",
+                 config.where(), key, !wanted.empty(), wanted.empty() ? "left out" : "added");
+  }
+  ids = std::move(wanted);
 }
 
 }  // namespace
@@ -118,8 +141,8 @@ Tokenizer Tokenizer::load(const std::filesystem::path& path) {
       .decoder = Decoder::parse(member(file, "decoder"), where + ": decoder"),
   });
   impl->vocab_size = impl->model.vocab().num_ids();
-  read_post_processor(member(file, "post_processor"), where + ": post_processor", impl->prefix,
-                      impl->suffix);
+  const bool has_template = read_post_processor(
+      member(file, "post_processor"), where + ": post_processor", impl->prefix, impl->suffix);
   impl->read_added_tokens(member(file, "added_tokens"), where + ": added_tokens");
 
   const std::filesystem::path config_path = file_path.parent_path() / "tokenizer_config.json";
@@ -132,6 +155,8 @@ Tokenizer Tokenizer::load(const std::filesystem::path& path) {
     };
     impl->bos = id_of("bos_token");
     impl->eos = id_of("eos_token");
+    apply_add_token(config, "add_bos_token", impl->bos, has_template, impl->prefix);
+    apply_add_token(config, "add_eos_token", impl->eos, has_template, impl->suffix);
   }
   return Tokenizer(std::move(impl));
 }

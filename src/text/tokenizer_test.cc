@@ -7,10 +7,13 @@
 #include <random>
 #include <thread>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/source_dir.h"
+#include "base/temp_dir.h"
 #include "text/unicode.h"
 
 namespace encore::text {
@@ -43,8 +46,8 @@ std::vector<Case> read_cases(const std::string& style) {
   return cases;
 }
 
-std::string streamed(const Tokenizer& tokenizer, const Ids& ids) {
-  Detokenizer detokenizer(tokenizer);
+std::string streamed(const Tokenizer& tokenizer, const Ids& ids, const Ids& context = {}) {
+  Detokenizer detokenizer(tokenizer, context);
   std::string text;
   for (const int32_t id : ids) {
     const std::string piece = detokenizer.push(id);
@@ -79,6 +82,32 @@ TEST_P(Golden, StreamsExactlyWhatItDecodesForAnyIds) {
     }
     ASSERT_EQ(streamed(tokenizer, ids), tokenizer.decode(ids));
   }
+}
+
+TEST_P(Golden, ContinuesAContextAsIfItHadStreamedAll) {
+  const Tokenizer tokenizer = Tokenizer::load(golden(GetParam()));
+  int num_continued = 0;
+  for (const Case& item : read_cases(GetParam())) {
+    for (auto split = item.ids.begin(); split < item.ids.end(); split += 3) {
+      const Ids context(item.ids.begin(), split);
+      const std::string before = tokenizer.decode(context);
+      if (!item.decoded.starts_with(before)) continue;  // the context ends within a character
+      ASSERT_EQ(before + streamed(tokenizer, {split, item.ids.end()}, context), item.decoded);
+      ++num_continued;
+    }
+  }
+  EXPECT_GT(num_continued, 1000);
+}
+
+TEST(Detokenizer, CompletesTheCharacterThatItsContextBegins) {
+  const Tokenizer tokenizer = Tokenizer::load(golden("spm"));
+  const auto byte = [&](const char* token) { return tokenizer.token_id(token).value(); };
+  const Ids begun = {byte("<0xC3>")};
+  EXPECT_EQ(streamed(tokenizer, {byte("<0xA9>")}, begun), "\u00e9");
+  EXPECT_EQ(streamed(tokenizer, {}, begun), "");
+  const Ids whole = {byte("<0xC3>"), byte("<0xA9>")};
+  EXPECT_EQ(streamed(tokenizer, {byte("<0x41>")}, whole), "A");
+  EXPECT_EQ(streamed(tokenizer, {byte("<0xFF>")}, whole), "\ufffd\ufffd\ufffd");
 }
 
 TEST_P(Golden, ReadsAMegabyteWithoutASpaceQuickly) {
@@ -141,31 +170,12 @@ TEST(Tokenizer, GivesManyThreadsTheSameTokens) {
   EXPECT_EQ(num_wrong, 0);
 }
 
-// A directory that is removed at the end.
-class Directory {
- public:
-  Directory() {
-    std::string pattern = testing::TempDir() + "/tokenizer-XXXXXX";
-    path_ = mkdtemp(pattern.data());
-  }
-  ~Directory() { std::filesystem::remove_all(path_); }
-  Directory(const Directory&) = delete;
-  Directory& operator=(const Directory&) = delete;
-  void write(const std::string& name, std::string_view text) const {
-    std::ofstream(path_ / name) << text;
-  }
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
-
 constexpr const char* kTiny = R"({"added_tokens":[{"id":2,"content":"<s>","special":true},
     {"id":3,"content":"</s>","special":true}],
     "model":{"type":"BPE","vocab":{"a":0,"b":1},"merges":[]}})";
 
 TEST(Tokenizer, ReadsBeginAndEndTokensFromTheConfig) {
-  const Directory directory;
+  const TempDir directory;
   directory.write("tokenizer.json", kTiny);
   directory.write("tokenizer_config.json", R"({"bos_token":{"content":"<s>"},"eos_token":"</s>"})");
   const Tokenizer tokenizer = Tokenizer::load(directory.path());
@@ -175,8 +185,61 @@ TEST(Tokenizer, ReadsBeginAndEndTokensFromTheConfig) {
   EXPECT_EQ(tokenizer.encode("ab<s>a"), (Ids{0, 1, 2, 0}));
 }
 
+TEST(Tokenizer, PutsTheTokensAroundATextThatTheConfigAsksFor) {
+  struct Style {
+    const char* name;
+    const char* bos;
+    const char* eos;
+    bool adds_bos;  // by its template
+  };
+  for (const Style& style : {Style{"qwen2", "<|im_start|>", "<|endoftext|>", false},
+                             Style{"llama3", "<|begin_of_text|>", "<|end_of_text|>", true}}) {
+    const TempDir directory;
+    std::filesystem::copy(golden(style.name) / "tokenizer.json", directory.path());
+    const auto load = [&](const std::string& keys) {
+      directory.write("tokenizer_config.json",
+                      fmt::format(R"({{"bos_token":"{}","eos_token":{{"content":"{}"}}{}}})",
+                                  style.bos, style.eos, keys));
+      return Tokenizer::load(directory.path());
+    };
+    const Ids plain = load("").encode("a word", false);
+    const auto wrapped = [&](const std::string& keys, bool bos, bool eos) {
+      const Tokenizer tokenizer = load(keys);
+      Ids expected = plain;
+      if (bos) expected.insert(expected.begin(), tokenizer.token_id(style.bos).value());
+      if (eos) expected.push_back(tokenizer.token_id(style.eos).value());
+      EXPECT_EQ(tokenizer.encode("a word"), expected) << style.name << keys;
+    };
+    wrapped("", style.adds_bos, false);
+    wrapped(R"(,"add_bos_token":true,"add_eos_token":false)", true, false);
+    wrapped(R"(,"add_bos_token":false,"add_eos_token":true)", false, true);
+    wrapped(R"(,"add_bos_token":null,"add_eos_token":true)", style.adds_bos, true);
+  }
+}
+
+TEST(Tokenizer, WarnsWhereTheConfigAndTheTemplateDisagree) {
+  const auto warnings = [](const std::string& style, const std::string& config) {
+    const TempDir directory;
+    std::filesystem::copy(golden(style) / "tokenizer.json", directory.path());
+    directory.write("tokenizer_config.json", config);
+    testing::internal::CaptureStderr();
+    Tokenizer::load(directory.path());
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(warnings("spm", R"({"bos_token":"<s>","add_bos_token":true})"), "");
+  EXPECT_EQ(warnings("qwen2", R"({"bos_token":"<|im_start|>","add_bos_token":true})"), "");
+  const std::string text = warnings("spm", R"({"bos_token":"<s>","add_bos_token":false})");
+  EXPECT_NE(
+      text.find("add_bos_token is false, where the template of tokenizer.json says otherwise"),
+      std::string::npos)
+      << text;
+  EXPECT_NE(warnings("qwen2", R"({"bos_token":null,"add_bos_token":true})")
+                .find("add_bos_token is true, but names no token"),
+            std::string::npos);
+}
+
 TEST(Tokenizer, NamesTheFileAndTheComponentThatItCannotUse) {
-  const Directory directory;
+  const TempDir directory;
   const auto message = [&](const std::string& text) -> std::string {
     directory.write("tokenizer.json", text);
     try {
@@ -207,7 +270,7 @@ TEST(Tokenizer, NamesTheFileAndTheComponentThatItCannotUse) {
 TEST(Tokenizer, SurvivesAFileThatIsCutAnywhere) {
   std::ifstream file(golden("spm") / "tokenizer.json");
   const std::string text((std::istreambuf_iterator<char>(file)), {});
-  const Directory directory;
+  const TempDir directory;
   for (size_t length = 0; length < text.size(); length += text.size() / 40) {
     directory.write("tokenizer.json", text.substr(0, length));
     EXPECT_THROW(Tokenizer::load(directory.path()), Error);

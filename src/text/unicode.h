@@ -1,4 +1,4 @@
-// Character classes (Unicode 16) and the reading and writing of UTF-8.
+// Character classes as the `tokenizers` package has them, and the reading and writing of UTF-8.
 #pragma once
 
 #include <cstdint>
@@ -7,20 +7,41 @@
 
 namespace encore::text {
 
-// Bits of a code point's class. kWord is what \w means: letters, marks, decimal and letter numbers,
-// connectors and joiners.
+// Bits of a code point's class. Letters, numbers, spaces and words are those of regular
+// expressions, in Unicode 16; \w means letters, marks, decimal and letter numbers, connectors and
+// joiners. The package's other components have tables of other versions.
 enum CharClass : uint8_t {
   kLetter = 1,
   kNumber = 2,
-  kMark = 4,
-  kPunctuation = 8,
+  kMark = 4,         // the normalizer StripAccents takes it away
+  kPunctuation = 8,  // the pre-tokenizer Punctuation splits at it
   kSpace = 16,
   kWord = 32,
+  kDigit = 64,   // the pre-tokenizer Digits splits at it
+  kInert = 128,  // too new for the package: no normalization form moves, splits or joins it
 };
 
 // A run of code points of one class, as start << 8 | class, up to the next entry's start.
 extern const uint32_t kCharClassRanges[];
 extern const int kNumCharClassRanges;
+
+// A range that is in a general category in Unicode 16 and in none, or another, for PCRE2.
+struct NewerCategory {
+  uint32_t first;
+  uint32_t last;
+  char category[3];
+};
+extern const NewerCategory kNewerCategories[];
+extern const int kNumNewerCategories;
+
+// A range whose lower case, so far ahead, utf8proc may not know.
+struct NewerLowerCase {
+  uint32_t first;
+  uint32_t last;
+  int32_t distance;
+};
+extern const NewerLowerCase kNewerLowerCases[];
+extern const int kNumNewerLowerCases;
 
 // The classes of all 0x110000 code points. Threads: any; built on the first call.
 const uint8_t* char_classes();

@@ -1,4 +1,5 @@
-// Unicode normalization forms and case, on utf8proc's tables.
+// Unicode normalization forms and case, on utf8proc's tables, as far as the `tokenizers` package
+// knows them.
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -63,7 +64,8 @@ void reorder_and_compose(UnicodeForm form, std::vector<utf8proc_int32_t>& text) 
   text.resize(static_cast<size_t>(length));
 }
 
-// One bit per code point: it is its own normal form, and nothing before it can change it.
+// One bit per code point: it is its own normal form, and nothing before it can change it. Inert
+// code points are so in every form, and what follows them does not change them either.
 class Boundaries {
  public:
   explicit Boundaries(UnicodeForm form) : bits_(kNumCodePoints, true) {
@@ -73,6 +75,7 @@ class Boundaries {
       const bool is_hangul = c >= 0xac00 && c < 0xd7a4;
       const bool is_jamo_tail = (c >= 0x1161 && c < 0x1176) || (c >= 0x11a8 && c < 0x11c3);
       const bool is_second = property->comb_index != UINT16_MAX && (property->comb_index & 0x8000);
+      if ((char_classes()[c] & kInert) != 0) continue;
       if (property->combining_class != 0 || (composes(form) && (is_jamo_tail || is_second))) {
         bits_[c] = false;
       } else if (is_hangul) {
@@ -99,10 +102,19 @@ const Boundaries& boundaries_of(UnicodeForm form) {
   return tables[static_cast<size_t>(form)];
 }
 
+uint32_t lower_case(uint32_t code_point) {
+  for (int i = 0; i < kNumNewerLowerCases; ++i) {
+    const NewerLowerCase& newer = kNewerLowerCases[i];
+    if (newer.first <= code_point && code_point <= newer.last) return code_point + newer.distance;
+  }
+  return static_cast<uint32_t>(utf8proc_tolower(static_cast<int32_t>(code_point)));
+}
+
 }  // namespace
 
 void normalize_unicode(UnicodeForm form, std::string& text) {
   const Boundaries& boundaries = boundaries_of(form);
+  const uint8_t* classes = char_classes();
   std::string out;
   std::vector<utf8proc_int32_t> segment;
   size_t copied = 0;         // everything before is in `out`
@@ -111,7 +123,7 @@ void normalize_unicode(UnicodeForm form, std::string& text) {
   for (size_t i = 0; i < text.size();) {
     const CodePoint c = decode_utf8(text.data() + i);
     if (boundaries.has(c.value)) {
-      last_boundary = i;
+      last_boundary = (classes[c.value] & kInert) != 0 ? i + c.num_bytes : i;
       i += c.num_bytes;
       continue;
     }
@@ -144,7 +156,7 @@ void lowercase(std::string& text) {
     if (c.value == kCapitalIWithDot) {
       out += "i\xcc\x87";
     } else {
-      append_utf8(static_cast<uint32_t>(utf8proc_tolower(static_cast<int32_t>(c.value))), out);
+      append_utf8(lower_case(c.value), out);
     }
     i += c.num_bytes;
   }

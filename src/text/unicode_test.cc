@@ -7,13 +7,14 @@ namespace {
 
 TEST(CharClasses, KnowLettersNumbersMarksAndSpaces) {
   const uint8_t* classes = char_classes();
-  EXPECT_EQ(classes[0x61], kLetter | kWord);       // a
-  EXPECT_EQ(classes[0x37], kNumber | kWord);       // 7
-  EXPECT_EQ(classes[0x5f], kPunctuation | kWord);  // _
-  EXPECT_EQ(classes[0x2b], 0);                     // +
+  EXPECT_EQ(classes[0x61], kLetter | kWord);           // a
+  EXPECT_EQ(classes[0x37], kNumber | kWord | kDigit);  // 7
+  EXPECT_EQ(classes[0x5f], kPunctuation | kWord);      // _
+  EXPECT_EQ(classes[0x2b], kPunctuation);              // +
+  EXPECT_EQ(classes[0x20ac], 0);                       // a euro
   EXPECT_EQ(classes[0xa0], kSpace);
   EXPECT_EQ(classes[0x301], kMark | kWord);
-  EXPECT_EQ(classes[0xb2], kNumber);  // a superscript is a number but no word character
+  EXPECT_EQ(classes[0xb2], kNumber | kDigit);  // a superscript is a number but no word character
   EXPECT_EQ(classes[0x4e2d], kLetter | kWord);
   EXPECT_EQ(classes[0x180e], 0);                // no space since Unicode 6.3
   EXPECT_EQ(classes[0x1c89], kLetter | kWord);  // new in Unicode 16

@@ -1,9 +1,10 @@
 """Configurations: --config in every dialect, and what `encore config explain` says of them."""
 
 import json
+import re
 
 import harness
-from harness import CliTest
+from harness import DEVICE, CliTest
 
 TRTLLM = """cuda_graph_config:
   enable_padding: true
@@ -30,6 +31,10 @@ max_batch_size: 8
 max_num_tokens: 32
 """
 
+VERBS = ("generate", "chat", "serve", "logits", "tokenize", "detokenize", "inspect", "bench decode", "bench ladder",
+         "bench prefill", "bench serve", "bench sleep", "bench linear", "bench attention", "bench sampling",
+         "bench tokenize", "profile", "sim", "tune", "graphs", "bisect", "config explain", "doctor", "litmus")
+
 
 class ConfigTest(CliTest):
     def write(self, text, name="config.yml"):
@@ -39,7 +44,7 @@ class ConfigTest(CliTest):
 
     def generate(self, text, *arguments):
         path = self.write(text)
-        output = self.run_encore("generate", "--device", "cpu", "--model", self.model, "--prompt-ids", "1,2,3,4,5",
+        output = self.run_encore("generate", "--device", DEVICE, "--model", self.model, "--prompt-ids", "1,2,3,4,5",
                                  "--max-tokens", "4", "--json", "--config", path, *arguments).stdout
         return json.loads(output)
 
@@ -74,13 +79,13 @@ class ConfigTest(CliTest):
 
     def test_bench_takes_a_file(self):
         path = self.write("graphs: piecewise\n")
-        output = json.loads(self.run_encore("bench", "decode", "--device", "cpu", "--model", self.model, "--context", "8",
+        output = json.loads(self.run_encore("bench", "decode", "--device", DEVICE, "--model", self.model, "--context", "8",
                                             "--runs", "1", "--steps", "2", "--warmup-tokens", "1", "--json",
                                             "--config", path).stdout)
         self.assertEqual([row["mode"] for row in output["modes"]], ["piecewise"])
 
     def test_every_verb_of_a_model_takes_a_file(self):
-        path = self.write(NATIVE + f"model: {self.model}\ndevice: cpu\nstep_log: {self.work / 'log.jsonl'}\n")
+        path = self.write(NATIVE + f"model: {self.model}\ndevice: {DEVICE}\nstep_log: {self.work / 'log.jsonl'}\n")
         self.run_encore("generate", "--prompt-ids", "1,2,3", "--max-tokens", "2", "--config", path)
         for arguments in (["logits", "--ids", "1,2,3", "--out", self.work / "l.npy"], ["inspect"],
                           ["tune", self.work / "log.jsonl", "--budget", "2"], ["graphs", "--coverage"]):
@@ -95,7 +100,7 @@ class ConfigTest(CliTest):
                                          "memory_reserve: 1%\ngraphs_debug: on\n"))
         self.assertNotIn("eager", {mode for mode, _, _ in steps})
         path = self.write("graphs: none\neager_steps: forbid\n")
-        result = self.run_encore("generate", "--device", "cpu", "--model", self.model, "--config", path, code=2)
+        result = self.run_encore("generate", "--device", DEVICE, "--model", self.model, "--config", path, code=2)
         self.assertIn("--eager-steps forbid: ", result.stderr.splitlines()[-1])
 
     def test_a_ladder_recorded_on_demand_is_an_option(self):
@@ -120,7 +125,7 @@ class ConfigTest(CliTest):
                                     ("max_num_tokens: 0\n", 1, "1 to 65536"), ("--graphs none --x 1", 1, "'x'")):
             with self.subTest(text):
                 path = self.write(text)
-                for arguments in (["config", "explain", path], ["generate", "--device", "cpu", "--config", path]):
+                for arguments in (["config", "explain", path], ["generate", "--device", DEVICE, "--config", path]):
                     error = self.error_line(*arguments, code=2)
                     self.assertIn(f"{path}:{line}: ", error)
                     self.assertIn(message, error)
@@ -128,10 +133,20 @@ class ConfigTest(CliTest):
 
     def test_what_is_not_there_is_refused_by_name(self):
         path = self.write(TRTLLM + "speculative_config: {decoding_type: MTP}\n")
-        error = self.error_line("generate", "--device", "cpu", "--config", path, code=4)
+        error = self.error_line("generate", "--device", DEVICE, "--config", path, code=4)
         self.assertIn(f"{path}:10: speculative_config: ", error)
-        output = self.run_encore("config", "explain", path).stdout
-        self.assertIn("#   line 10: speculative_config: there is no speculative decoding", output)
+        for arguments in ([], ["--json"]):
+            result = self.run_encore("config", "explain", path, *arguments, code=4)
+            self.assertIn("there is no speculative decoding", result.stdout)
+            self.assertIn(f"{path}:10: speculative_config: ", result.stderr)
+
+    def test_explain_says_which_steps_have_no_recordings(self):
+        for graphs, uniform, mixed in (("none", "no size is recorded", "no size is recorded"),
+                                       ("full-decode-only", "4 sizes up to 8", "no size is recorded"),
+                                       ("full-and-piecewise", "4 sizes up to 8", "4 sizes up to 32")):
+            path = self.write(NATIVE.replace("full-and-piecewise", graphs))
+            self.assertIn(f"#   uniform steps: {uniform}; mixed steps: {mixed}\n",
+                          self.run_encore("config", "explain", path).stdout)
 
     def test_explain_prints_a_file_that_means_the_same(self):
         for text in (NATIVE, TRTLLM, SGLANG, VLLM):
@@ -139,8 +154,8 @@ class ConfigTest(CliTest):
             native = self.write(self.run_encore("config", "explain", self.write(text)).stdout, "native.yml")
             second = json.loads(self.run_encore("config", "explain", native, "--json").stdout)
             self.assertEqual(second["dialect"], "native")
-            there = {key: row["value"] for key, row in first["options"].items() if row["available"]}
-            self.assertEqual({key: row["value"] for key, row in second["options"].items()}, there)
+            self.assertEqual({key: row["value"] for key, row in second["options"].items()},
+                             {key: row["value"] for key, row in first["options"].items()})
 
     def test_explain_says_where_values_come_from(self):
         output = json.loads(self.run_encore("config", "explain", self.write(VLLM), "--json").stdout)
@@ -156,6 +171,34 @@ class ConfigTest(CliTest):
         text = self.run_encore("config", "explain", "--help").stdout
         for word in ("max_num_tokens", "1 to 65536", "decode_ladder", "free_gpu_memory_fraction"):
             self.assertIn(word, text)
+
+    def test_help_shows_ten_options_and_help_all_the_rest(self):
+        for verb in VERBS:
+            with self.subTest(verb):
+                first = re.findall(r"^  (-n|--[a-z-]+)", self.run_encore(*verb.split(), "--help").stdout, re.MULTILINE)
+                self.assertLessEqual(len(first), 11)  # and --help-all
+        for verb in ("generate", "chat", "serve"):
+            with self.subTest(verb):
+                first = re.findall(r"^  (--[a-z-]+)", self.run_encore(verb, "--help").stdout, re.MULTILINE)
+                text = self.run_encore(verb, "--help-all").stdout
+                every = re.findall(r"^  (-n|--[a-z-]+)", text, re.MULTILINE)
+                first.remove("--help-all")
+                self.assertLessEqual({"--model", "--device", "--config"}, set(first))
+                self.assertEqual(set(first) - set(every), set())
+                self.assertIn("--token-ladder", set(every) - set(first))
+                self.assertEqual(len(every), len(set(every)))
+                self.assertIn(f"`encore {verb} --help-all` shows {len(every) - len(first) - 1} more options",
+                              " ".join(self.run_encore(verb, "--help").stdout.split()))
+                self.assertIn("\nLadders: the sizes of steps that are recorded", text)
+
+    def test_a_key_of_another_verb_is_named_and_its_flag_refused(self):
+        path = self.write("port: 1234\n")
+        result = self.run_encore("generate", "--device", DEVICE, "--model", self.model, "--prompt-ids", "1",
+                                 "--max-tokens", "1", "--config", path)
+        self.assertIn(f"{path}:1: port has no effect on `encore generate`", result.stderr)
+        self.assertIn("--port", self.error_line("generate", "--port", "1234", code=2))
+        for verb in ("inspect", "sim", "graphs"):  # which give no memory to KV
+            self.assertIn("--memory-reserve", self.error_line(verb, "--memory-reserve", "1GiB", code=2))
 
 
 if __name__ == "__main__":

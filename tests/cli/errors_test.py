@@ -1,10 +1,13 @@
 """Bad flags and bad checkpoints: one line on stderr with the remedy, and the documented exit code."""
 
 import json
+import os
+import pathlib
 import struct
+import subprocess
 
 import harness
-from harness import CONFIG, CliTest, safetensors_bytes
+from harness import CONFIG, DEVICE, CliTest, safetensors_bytes
 
 
 class UsageTest(CliTest):
@@ -16,7 +19,41 @@ class UsageTest(CliTest):
                 self.assertIn("--help", self.error_line(*arguments, code=2))
 
     def test_an_unknown_verb_lists_the_verbs(self):
-        self.assertIn("generate, logits", self.error_line("genrate", code=2))
+        self.assertIn("there are generate, chat, serve, logits", self.error_line("genrate", code=2))
+
+    def test_an_unknown_inner_verb_lists_the_inner_verbs(self):
+        line = self.error_line("bench", "foo", code=2)
+        self.assertIn("no verb 'bench foo'; there are bench decode", line)
+
+    def test_an_empty_value_is_not_the_default(self):
+        for flag in ("--prompt", "--prompt-ids", "--model", "--step-log", "--decode-ladder"):
+            line = self.error_line("generate", "--device", "cpu", flag, "", code=2)
+            self.assertIn(f"{flag}: its value is empty; leave the option out for its default", line)
+        self.assertIn("--model", self.error_line("tokenize", "--model", "", code=2))
+
+    def test_a_file_without_an_end_is_refused(self):
+        with open("/dev/zero", "rb") as zero:
+            line = self.error_line("tokenize", code=2, stdin=zero)
+        self.assertIn("line 1 has no end within 256 MiB", line)
+        base = ["logits", "--model", self.model, "--device", "cpu", "--out", self.work / "endless.npy", "--ids-file"]
+        self.assertIn("/dev/zero: is not text", self.error_line(*base, "/dev/zero", code=2))
+        self.assertIn("Is a directory", self.error_line(*base, self.work, code=2))
+
+    def test_options_that_would_be_passed_over_are_refused(self):
+        log = self.work / "steps.jsonl"
+        log.write_text('{"context_tokens": 0, "generation_requests": 1}\n')
+        for arguments, says in ((["graphs", "--log", log, "--replays", "3"], "--measure"),
+                                (["graphs", "--coverage", "--html", self.work / "page.html"], "--log"),
+                                (["graphs", "--eligibility", "--log", log], "--eligibility"),
+                                (["graphs", "--measure", "--coverage"], "--measure"),
+                                (["bisect", "--tokens", "9", "--mode", "full"], "--mode full"),
+                                (["logits", "--ids", "1", "--out", self.work / "x.npy", "--max-batch-size", "2"],
+                                 "--max-batch-size")):
+            with self.subTest(arguments):
+                self.assertIn(says, self.error_line(*arguments, code=2))
+        note = self.run_encore("generate", "--model", self.model, "--device", "cpu", "--prompt-ids", "1", "--max-tokens", "1",
+                               "--top-k", "5").stderr
+        self.assertIn("no effect at --temperature 0", note)
 
     def test_no_verb_prints_the_help(self):
         self.assertIn("Exit codes", self.run_encore(code=2).stderr)
@@ -24,17 +61,17 @@ class UsageTest(CliTest):
         self.assertRegex(self.run_encore("--version").stdout, r"^encore \d+\.\d+\.\d+\n$")
 
     def test_a_model_that_is_not_there_says_what_could_be(self):
-        line = self.error_line("generate", "--model", self.work / "nowhere", "--device", "cpu", code=2)
+        line = self.error_line("generate", "--model", self.work / "nowhere", "--device", DEVICE, code=2)
         self.assertIn("checkpoint", line)
-        line = self.error_line("generate", "--model", "synthetic:llama-9", "--device", "cpu", code=2)
+        line = self.error_line("generate", "--model", "synthetic:llama-9", "--device", DEVICE, code=2)
         self.assertIn("llama-3.1-8b", line)
 
     def test_a_directory_without_a_config_is_not_a_model(self):
         (self.work / "empty").mkdir()
-        self.assertIn("config.json", self.error_line("generate", "--model", self.work / "empty", "--device", "cpu", code=3))
+        self.assertIn("config.json", self.error_line("generate", "--model", self.work / "empty", "--device", DEVICE, code=3))
 
     def test_prompts_that_cannot_run_are_refused_before_loading(self):
-        base = ["generate", "--model", self.model, "--device", "cpu"]
+        base = ["generate", "--model", self.model, "--device", DEVICE]
         self.assertIn("--prompt-ids", self.error_line(*base, "--prompt", "Hello", code=2))
         self.assertIn("'x'", self.error_line(*base, "--prompt-ids", "1,x", code=2))
         self.assertIn("vocabulary of 320", self.error_line(*base, "--prompt-ids", "1,320", code=2))
@@ -44,18 +81,56 @@ class UsageTest(CliTest):
         self.assertIn("--max-seq-len", self.error_line(*base, "--prompt-ids", "1", "--max-tokens", "32",
                                                        "--max-seq-len", "16", code=2))
         self.assertIn("top_p", self.error_line(*base, "--prompt-ids", "1", "--top-p", "1.5", code=2))
+        for value, message in (("-1", "temperature is at least 0, not -1"),
+                               ("1e300", "--temperature: 1e300 is too large"), ("x", "not 'x'")):
+            self.assertIn(message, self.error_line(*base, "--temperature", value, code=2))
+
+    def test_a_pool_that_the_reserve_forbids_is_an_error(self):
+        base = ["generate", "--model", self.model, "--device", DEVICE, "--prompt-ids", "1", "--max-tokens", "2"]
+        for tokens, reserve, message in ((64, "100%", "no memory is left for KV"),
+                                         (1 << 30, "1%", "--kv-tokens 1073741824 do not fit beside")):
+            result = self.run_encore(*base, "--kv-tokens", tokens, "--memory-reserve", reserve, code=6)
+            self.assertIn(message, result.stderr.splitlines()[-1])
+
+    def test_a_decode_step_has_room_for_all_sequences(self):
+        line = self.error_line("generate", "--model", self.model, "--device", "cpu", "--prompt-ids", "1,2,3",
+                               "--max-tokens", "4", "--max-batch-size", "64", "--max-num-tokens", "8",
+                               "--decode-ladder", "64", "--above-ladder", "eager", code=2)
+        self.assertIn("raise the first to 64", line)
+        self.run_encore("generate", "--model", self.model, "--device", "cpu", "--prompt-ids", "1,2,3",
+                        "--max-tokens", "4", "--max-batch-size", "64", "--max-num-tokens", "8",
+                        "--decode-ladder", "1,2,64")
 
     def test_several_prompts_need_several_files(self):
         ids = self.work / "two.txt"
         ids.write_text("1,2\n3\n")
-        line = self.error_line("logits", "--model", self.model, "--device", "cpu", "--ids-file", ids,
+        line = self.error_line("logits", "--model", self.model, "--device", DEVICE, "--ids-file", ids,
                                "--out", self.work / "one.npy", code=2)
         self.assertIn("{}", line)
 
     def test_an_unwritable_file_is_named(self):
         path = self.work / "no" / "such" / "folder.npy"
-        result = self.run_encore("logits", "--model", self.model, "--device", "cpu", "--ids", "1", "--out", path, code=2)
+        result = self.run_encore("logits", "--model", self.model, "--device", DEVICE, "--ids", "1", "--out", path, code=2)
         self.assertIn(str(path), result.stderr.splitlines()[-1])
+
+    def test_what_is_no_regular_file_is_written_in_place(self):
+        base = ["logits", "--model", self.model, "--device", "cpu", "--ids", "1,2", "--out"]
+        plain = self.work / "plain.npy"
+        self.run_encore(*base, plain)
+        target, link, fifo = (self.work / name for name in ("target.npy", "link.npy", "fifo"))
+        target.write_text("old")
+        link.symlink_to(target)
+        self.run_encore(*base, link)
+        self.assertTrue(link.is_symlink())
+        self.assertEqual(target.read_bytes(), plain.read_bytes())
+        os.mkfifo(fifo)
+        with subprocess.Popen(["cat", fifo], stdout=subprocess.PIPE) as reader:
+            self.run_encore(*base, fifo)
+            self.assertEqual(reader.communicate()[0], plain.read_bytes())
+        self.assertTrue(fifo.is_fifo())
+        self.assertIn("No space left", self.run_encore(*base, "/dev/full", code=2).stderr.splitlines()[-1])
+        self.assertTrue(pathlib.Path("/dev/full").is_char_device())
+        self.assertEqual(sorted(self.work.glob("*.partial")), [])
 
     def test_inspect_lists_the_passes(self):
         base = ["inspect", "--model", self.model]
@@ -69,7 +144,7 @@ class MalformedCheckpointTest(CliTest):
 
     def refused(self, content=None, config=CONFIG, says="", code=3):
         directory = harness.write_checkpoint(self.work / self.id().rsplit(".", 1)[-1], config, content)
-        line = self.error_line("generate", "--model", directory, "--device", "cpu", "--prompt-ids", "1,2", code=code)
+        line = self.error_line("generate", "--model", directory, "--device", DEVICE, "--prompt-ids", "1,2", code=code)
         self.assertIn(says, line)
 
     def test_a_truncated_file(self):
@@ -109,7 +184,7 @@ class MalformedCheckpointTest(CliTest):
         (directory / "config.json").write_text(json.dumps(CONFIG))
         index = {"weight_map": {name: "../../etc/model.safetensors" for name in self.header}}
         (directory / "model.safetensors.index.json").write_text(json.dumps(index))
-        self.error_line("generate", "--model", directory, "--device", "cpu", "--prompt-ids", "1", code=3)
+        self.error_line("generate", "--model", directory, "--device", DEVICE, "--prompt-ids", "1", code=3)
 
 
 if __name__ == "__main__":

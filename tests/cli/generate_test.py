@@ -1,21 +1,22 @@
-"""generate and logits: the same ids however they are walked, streams, JSON, interruptions."""
+"""generate and logits: the same ids however they are run, streams, JSON, interruptions."""
 
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import unittest
 
 import harness
-from harness import BUNDLED, CONFIG, CliTest
+from harness import BUNDLED, CONFIG, DEVICE, SOURCE, CliTest
 
 MODES = ("none", "piecewise", "full", "auto")
 
 
 class GenerateTest(CliTest):
     def ids(self, *arguments):
-        result = self.run_encore("generate", "--device", "cpu", "--json", "--ignore-eos", *arguments)
+        result = self.run_encore("generate", "--device", DEVICE, "--json", "--ignore-eos", *arguments)
         return json.loads(result.stdout)
 
     def test_every_mode_gives_the_same_ids(self):
@@ -35,8 +36,34 @@ class GenerateTest(CliTest):
                 with self.subTest(case=name, graphs=mode):
                     self.assertEqual(output["ids"], outputs[0]["ids"])
                     self.assertEqual(len(output["ids"]), 24)
-                    walked = {step["mode"] for step in output["stats"]["steps"] if step["q"] == 1}
-                    self.assertEqual(walked, {{"none": "eager", "auto": "full"}.get(mode, mode)})
+                    run = {step["mode"] for step in output["stats"]["steps"] if step["q"] == 1}
+                    self.assertEqual(run, {{"none": "eager", "auto": "full"}.get(mode, mode)})
+
+    def test_split_ops_and_memory_without_reuse_change_no_ids(self):
+        base = ["--model", self.model, "--prompt-ids", "5,6,7,8,9,10,11", "--max-tokens", "12"]
+        wanted = self.ids(*base, "--graphs", "none")["ids"]
+        for arguments in (["--split-at", "gather_rows,linear"], ["--memory-reuse", "off"]):
+            for mode in MODES:
+                with self.subTest(arguments=arguments, graphs=mode):
+                    self.assertEqual(self.ids(*base, *arguments, "--graphs", mode)["ids"], wanted)
+
+    def test_what_helps_to_debug(self):
+        programs = self.work / "programs"
+        result = self.run_encore("generate", "--device", "cpu", "--model", self.model, "--prompt-ids", "5,6", "--stats",
+                                 "--max-tokens", "2", "--trace", "sample", "--save-programs", programs, "--verbose")
+        self.assertRegex(result.stderr, r"step \d+, full: %\w+ = sample: \d+ to \d+, mean \d+, 0 of 1 not finite")
+        self.assertRegex(result.stderr, r"compiled a decode step of 1 sequence: \d+ tables, .* ms")
+        self.assertRegex(result.stderr, r"recorded a decode step of 1 sequence: 1 in full, 0 pieces, .* ms")
+        self.assertRegex(result.stderr, r"\d+ sizes lowered to \d+ tables in")
+        saved = list(programs.iterdir())
+        self.assertEqual(len(saved), 1)
+        self.assertIn("full step of 1 sequences", saved[0].read_text())
+        quiet = self.run_encore("generate", "--device", "cpu", "--model", self.model, "--prompt-ids", "5,6",
+                                "--max-tokens", "2")
+        self.assertNotIn("compiled a", quiet.stderr)
+        error = self.run_encore("generate", "--device", "cpu", "--model", self.model, "--prompt-ids", "5,6",
+                                "--trace", "no_such_word", code=2)
+        self.assertIn("'no_such_word'", error.stderr)
 
     def test_kv_in_fp8_gives_the_same_ids_in_every_mode(self):
         base = ["--model", self.model, "--prompt-ids", "5,6,7,8,9,10,11", "--max-tokens", "16", "--kv-dtype", "fp8"]
@@ -49,6 +76,21 @@ class GenerateTest(CliTest):
         whole = self.ids(*base)["ids"]
         self.assertEqual(self.ids(*base, "--max-num-tokens", "24")["ids"], whole)
         self.assertEqual(self.ids(*base, "--page-size", "16")["ids"], whole)
+
+    def test_a_continuation_keeps_its_first_space(self):
+        model = harness.write_checkpoint(self.work / "spm", CONFIG | {"vocab_size": 1400})
+        shutil.copy(SOURCE / "tests" / "tokenizers" / "spm" / "tokenizer.json", model)
+        base = ["--model", model, "--prompt", "the of", "--max-tokens", "4", "--temperature", "9"]
+        spaced = 0
+        for seed in range(12):
+            output = self.ids(*base, "--seed", seed)
+            whole = self.run_encore("detokenize", "--model", model, "--json",
+                                    input=json.dumps(output["prompt_ids"] + output["ids"]) + "\n").stdout
+            self.assertEqual("the of" + output["text"], json.loads(whole))
+            spaced += output["text"].startswith(" ")
+        self.assertGreater(spaced, 0)
+        echoed = self.run_encore("generate", "--device", DEVICE, "--ignore-eos", *base, "--seed", 11, "--echo").stdout
+        self.assertEqual(echoed, "the of" + output["text"] + "\n")
 
     def test_json_has_the_documented_keys(self):
         output = self.ids("--model", self.model, "--prompt-ids", "[4, 5, 6]", "--max-tokens", "5")
@@ -68,12 +110,12 @@ class GenerateTest(CliTest):
         stopping = harness.write_checkpoint(self.work / "stopping", CONFIG | {"eos_token_id": ids[3]})
         base[1] = stopping
         self.assertEqual(self.ids(*base)["ids"], ids)
-        result = json.loads(self.run_encore("generate", "--device", "cpu", "--json", *base).stdout)
+        result = json.loads(self.run_encore("generate", "--device", DEVICE, "--json", *base).stdout)
         self.assertEqual(result["finish"], "stop")
         self.assertEqual(result["ids"], ids[:ids.index(ids[3]) + 1])
 
     def test_without_a_tokenizer_the_ids_are_printed(self):
-        base = ["generate", "--device", "cpu", "--model", self.model, "--prompt-ids", "1,2", "--max-tokens", "4",
+        base = ["generate", "--device", DEVICE, "--model", self.model, "--prompt-ids", "1,2", "--max-tokens", "4",
                 "--ignore-eos"]
         plain = self.run_encore(*base)
         self.assertEqual([int(word) for word in plain.stdout.split()], json.loads(self.run_encore(*base, "--json").stdout)["ids"])
@@ -82,7 +124,7 @@ class GenerateTest(CliTest):
             self.assertIn(word, stats)
 
     def test_an_interrupt_ends_it_cleanly(self):
-        process = subprocess.Popen([self.encore, "generate", "--device", "cpu", "--model", self.model, "--prompt-ids",
+        process = subprocess.Popen([self.encore, "generate", "--device", DEVICE, "--model", self.model, "--prompt-ids",
                                     "1,2", "--max-tokens", "500000", "--ignore-eos", "--json"],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         while "ready in" not in process.stderr.readline():
@@ -95,7 +137,7 @@ class GenerateTest(CliTest):
             self.assertEqual(json.loads(output)["finish"], "interrupted")
 
     def test_a_closed_pipe_ends_it_quietly(self):
-        process = subprocess.Popen([self.encore, "generate", "--device", "cpu", "--model", self.model, "--prompt-ids",
+        process = subprocess.Popen([self.encore, "generate", "--device", DEVICE, "--model", self.model, "--prompt-ids",
                                     "1,2", "--max-tokens", "500000", "--ignore-eos"],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         process.stdout.read(10)
@@ -109,20 +151,20 @@ class GenerateTest(CliTest):
 @unittest.skipUnless(BUNDLED.is_dir(), "models/stories is not in this checkout")
 class BundledModelTest(CliTest):
     def test_no_flags_at_all_tell_a_story(self):
-        result = self.run_encore("generate", "--device", "cpu")
+        result = self.run_encore("generate", "--device", DEVICE)
         self.assertTrue(result.stdout.startswith("Once upon a time"), result.stdout)
         self.assertGreater(len(result.stdout.split()), 60)
 
     def test_stdout_is_the_text_of_the_json(self):
-        base = ["generate", "--device", "cpu", "--prompt", "Once upon a time", "--max-tokens", "40"]
+        base = ["generate", "--device", DEVICE, "--prompt", "Once upon a time", "--max-tokens", "40"]
         output = json.loads(self.run_encore(*base, "--json").stdout)
         self.assertEqual(self.run_encore(*base).stdout, output["text"] + "\n")
         self.assertEqual(self.run_encore(*base, "--echo").stdout, "Once upon a time" + output["text"] + "\n")
 
     def test_text_arrives_in_pieces(self):
         read, write = os.pipe()
-        process = subprocess.Popen([self.encore, "generate", "--device", "cpu", "--max-tokens", "200"], stdout=write,
-                                   stderr=subprocess.DEVNULL)
+        process = subprocess.Popen([self.encore, "generate", "--device", DEVICE, "--max-tokens", "200"], stdout=write,
+                                   stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         os.close(write)
         pieces = []
         while piece := os.read(read, 65536):
@@ -133,8 +175,45 @@ class BundledModelTest(CliTest):
         for piece in pieces:
             piece.decode()  # never splits a character
 
+    def test_many_prompts_give_the_texts_of_each_alone(self):
+        prompts = self.work / "prompts.jsonl"
+        single = ["generate", "--device", DEVICE, "--json"]
+        lily = json.loads(self.run_encore(*single, "--prompt", "Lily", "--max-tokens", "1").stdout)["prompt_ids"]
+        own = {"id": 7, "prompt": "A fox", "n": 2, "max_tokens": 12, "temperature": 0.8, "seed": 5}
+        prompts.write_text("Once upon a time\n\n" + json.dumps(own) + "\n"
+                           + json.dumps({"prompt_ids": lily, "stop": ["."], "max_tokens": 60}) + "\n")
+        base = ["generate", "--device", DEVICE, "--max-tokens", "20"]
+        lines = [json.loads(line) for line in self.run_encore(*base, "--prompts", prompts).stdout.splitlines()]
+        self.assertEqual([(line["index"], line["id"], line["number"]) for line in lines],
+                         [(0, None, 0), (1, 7, 0), (1, 7, 1), (2, None, 0)])
+        alone = [["--prompt", "Once upon a time", "--max-tokens", "20"],
+                 ["--prompt", "A fox", "--max-tokens", "12", "--temperature", "0.8", "--seed", "5"],
+                 ["--prompt", "A fox", "--max-tokens", "12", "--temperature", "0.8", "--seed", "6"],
+                 ["--prompt-ids", ",".join(map(str, lily)), "--max-tokens", "60", "--stop", "."]]
+        for line, arguments in zip(lines, alone):
+            expected = json.loads(self.run_encore(*single, *arguments).stdout)
+            self.assertEqual({key: line[key] for key in ("ids", "text", "finish")},
+                             {key: expected[key] for key in ("ids", "text", "finish")})
+        self.assertEqual(lines[3]["finish"], "stop")
+        self.assertNotIn(".", lines[3]["text"])
+        piped = self.run_encore(*base, "--prompts", "-", input=prompts.read_text()).stdout
+        self.assertEqual([json.loads(line) for line in piped.splitlines()], lines)
+
+    def test_what_is_piped_in_is_the_prompt(self):
+        base = ["generate", "--device", DEVICE, "--max-tokens", "8"]
+        self.assertEqual(self.run_encore(*base, "--echo", input="The cat\n").stdout,
+                         self.run_encore(*base, "--echo", "--prompt", "The cat").stdout)
+
+    def test_a_prompt_that_cannot_run_is_named_before_anything_is_loaded(self):
+        prompts = self.work / "bad.jsonl"
+        for text, message in (('a\n{"prompt": "b", "max_tokens": 5000}\n', "bad.jsonl:2: a prompt of"),
+                              ('{"prompt_ids": [999999]}', "bad.jsonl:1: token 999999 is outside"),
+                              ('{"prompt": "a", "top_k": -2}', "bad.jsonl:1: top_k"), ("", "there is no prompt in it")):
+            prompts.write_text(text)
+            self.assertIn(message, self.error_line("generate", "--device", DEVICE, "--prompts", prompts, code=2))
+
     def test_a_prompt_without_room_is_refused(self):
-        line = self.error_line("generate", "--device", "cpu", "--prompt", "word " * 2000, code=2)
+        line = self.error_line("generate", "--device", DEVICE, "--prompt", "word " * 2000, code=2)
         self.assertIn("at most 1024", line)
 
 
@@ -142,17 +221,17 @@ class LogitsTest(CliTest):
     def test_the_file_has_a_row_a_token_and_agrees_with_generate(self):
         prompt = "5,60,7,100,3"
         path = self.work / "logits.npy"
-        self.run_encore("logits", "--device", "cpu", "--model", self.model, "--ids", prompt, "--out", path)
+        self.run_encore("logits", "--device", DEVICE, "--model", self.model, "--ids", prompt, "--out", path)
         rows, shape = harness.read_npy(path)
         self.assertEqual(shape, (5, CONFIG["vocab_size"]))
-        first = json.loads(self.run_encore("generate", "--device", "cpu", "--model", self.model, "--prompt-ids", prompt,
+        first = json.loads(self.run_encore("generate", "--device", DEVICE, "--model", self.model, "--prompt-ids", prompt,
                                            "--max-tokens", "1", "--json").stdout)["ids"][0]
         self.assertEqual(max(range(shape[1]), key=rows[-1].__getitem__), first)
         self.assertEqual(list(self.work.glob("*.partial")), [])
 
     def test_chunks_give_the_rows_of_one_step(self):
         prompt = ",".join(str(13 * i % 320) for i in range(45))
-        base = ["logits", "--device", "cpu", "--model", self.model, "--ids", prompt, "--out"]
+        base = ["logits", "--device", DEVICE, "--model", self.model, "--ids", prompt, "--out"]
         self.run_encore(*base, self.work / "whole.npy")
         whole, _ = harness.read_npy(self.work / "whole.npy")
         for extra in (["--max-num-tokens", "16"], ["--max-num-tokens", "1"], ["--graphs", "auto"]):
@@ -162,10 +241,24 @@ class LogitsTest(CliTest):
             for row, expected in zip(chunks, whole):
                 self.assertLess(max(abs(a - b) for a, b in zip(row, expected)), 1e-4)
 
+    def test_decode_steps_give_the_rows_of_a_prompt(self):
+        prompts = [[7 * i % 320 for i in range(40)], [3, 1, 4], [5 * i % 319 for i in range(17)], [9]]
+        ids = self.work / "prompts.txt"
+        ids.write_text("".join(f"{prompt}\n" for prompt in prompts))
+        base = ["logits", "--device", "cpu", "--model", self.model, "--ids-file", ids, "--page-size", "16", "--out"]
+        self.run_encore(*base, self.work / "prompt-{}.npy")
+        self.run_encore(*base, self.work / "decode-{}.npy", "--decode", "--eager-steps", "forbid")
+        for number, prompt in enumerate(prompts):
+            expected, _ = harness.read_npy(self.work / f"prompt-{number}.npy")
+            rows, shape = harness.read_npy(self.work / f"decode-{number}.npy")
+            self.assertEqual(shape, (len(prompt), 320))
+            for row, wanted in zip(rows, expected):
+                self.assertLess(max(abs(a - b) for a, b in zip(row, wanted)), 1e-4)
+
     def test_several_prompts_share_one_load(self):
         ids = self.work / "prompts.txt"
         ids.write_text("1,2,3\n\n[4, 5]\n6\n")
-        self.run_encore("logits", "--device", "cpu", "--model", self.model, "--ids-file", ids,
+        self.run_encore("logits", "--device", DEVICE, "--model", self.model, "--ids-file", ids,
                         "--out", self.work / "many-{}.npy")
         shapes = [harness.read_npy(self.work / f"many-{i}.npy")[1] for i in range(3)]
         self.assertEqual(shapes, [(3, 320), (2, 320), (1, 320)])

@@ -1,4 +1,7 @@
-"""Runs the encore binary for tests and writes tiny checkpoints. Standard library only."""
+"""Runs the encore binary for tests and writes tiny checkpoints. Standard library only.
+
+A suite takes --encore PATH and --device cpu or cuda; on cuda it exits with 77 where no GPU can run.
+"""
 
 import array
 import ast
@@ -22,12 +25,26 @@ CONFIG = {
 }
 
 
-def encore_path():
-    """Taken off the command line, so that unittest sees the rest."""
-    place = sys.argv.index("--encore")
-    path = sys.argv[place + 1]
+SKIPPED = 77  # CTest's SKIP_RETURN_CODE
+
+
+def taken_from_command_line(flag, default=None):
+    """The flag's value, taken off the command line, so that unittest sees the rest."""
+    if flag not in sys.argv:
+        return default
+    place = sys.argv.index(flag)
+    value = sys.argv[place + 1]
     del sys.argv[place:place + 2]
-    return path
+    return value
+
+
+ENCORE = taken_from_command_line("--encore")
+DEVICE = taken_from_command_line("--device", "cpu")  # what the suite's runs are given
+
+
+def cpu_only(why):
+    """For a test of what other devices do differently."""
+    return unittest.skipIf(DEVICE != "cpu", why)
 
 
 def tensor_shapes(config):
@@ -91,7 +108,7 @@ def read_npy(path):
 class CliTest(unittest.TestCase):
     """A test with a folder of its own and a checkpoint in it."""
 
-    encore = None
+    encore = ENCORE
     model = None
 
     @classmethod
@@ -106,14 +123,16 @@ class CliTest(unittest.TestCase):
 
     def run_encore(self, *arguments, code=0, **options):
         command = [self.encore, *map(str, arguments)]
+        if not {"input", "stdin"} & options.keys():
+            options["stdin"] = subprocess.DEVNULL
         result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, **options)
         self.assertEqual(result.returncode, code, f"{' '.join(command)}\n{result.stdout[-2000:]}\n{result.stderr[-2000:]}")
         return result
 
-    def error_line(self, *arguments, code):
+    def error_line(self, *arguments, code, **options):
         """The one line of an error: nothing on stdout, and a message of the kind that the exit code says."""
         kind = {2: "usage", 3: "model", 4: "unsupported", 5: "compile", 6: "memory", 7: "device"}[code]
-        result = self.run_encore(*arguments, code=code)
+        result = self.run_encore(*arguments, code=code, **options)
         self.assertEqual(result.stdout, "")
         lines = result.stderr.splitlines()
         self.assertEqual(len(lines), 1, result.stderr)
@@ -122,5 +141,9 @@ class CliTest(unittest.TestCase):
 
 
 def main():
-    CliTest.encore = encore_path()
+    if DEVICE == "cuda":
+        doctor = json.loads(subprocess.run([ENCORE, "doctor", "--json"], capture_output=True, check=True).stdout)
+        if doctor["cuda"] is None:
+            print("skipped:", doctor["cuda_problem"])
+            sys.exit(SKIPPED)
     unittest.main(module="__main__")

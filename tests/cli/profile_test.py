@@ -5,13 +5,18 @@ import json
 import re
 
 import harness
-from harness import CliTest
+from harness import DEVICE, CliTest
+
+
+def kernels_of_steps(mode):
+    """Without what is launched between steps, where a sequence has got a page."""
+    return {group: kernel for group, kernel in mode["traced"]["kernels"].items() if group != "write_pages"}
 
 
 class PageReader(html.parser.HTMLParser):
     """Counts tags, checks that they close, and collects what a browser would load."""
 
-    VOID = {"meta", "line", "rect", "circle", "polyline", "br"}
+    VOID = {"meta", "line", "rect", "circle", "polyline", "br", "input"}
 
     def __init__(self):
         super().__init__()
@@ -27,6 +32,8 @@ class PageReader(html.parser.HTMLParser):
         self.counts[tag] = self.counts.get(tag, 0) + 1
 
     def handle_endtag(self, tag):
+        while self.open and self.open[-1] == "input":
+            self.open.pop()
         assert self.open and self.open[-1] == tag, (tag, self.open[-3:])
         self.open.pop()
 
@@ -36,20 +43,20 @@ def read_page(path):
     text = path.read_text()
     reader.feed(text)
     reader.close()
-    assert [tag for tag in reader.open if tag != "meta"] == [], reader.open
+    assert [tag for tag in reader.open if tag not in ("meta", "input")] == [], reader.open
     assert reader.loads == [] and "url(" not in text and "@import" not in text
     return reader.counts
 
 
 class ProfileTest(CliTest):
     def profile(self, *arguments):
-        return self.run_encore("profile", "--device", "cpu", "--model", self.model, "--batch", "3", "--context", "20",
+        return self.run_encore("profile", "--device", DEVICE, "--model", self.model, "--batch", "3", "--context", "20",
                                "--steps", "4", *arguments).stdout
 
     def test_json_adds_up_in_every_mode(self):
         output = json.loads(self.profile("--json"))
         self.assertEqual([mode["mode"] for mode in output["modes"]], ["eager", "piecewise", "full"])
-        self.assertEqual([mode["walked"] for mode in output["modes"]], ["eager", "piecewise", "full"])
+        self.assertEqual([mode["ran"] for mode in output["modes"]], ["eager", "piecewise", "full"])
         self.assertGreater(output["floor_us"], 0)
         self.assertIsNone(output["no_tracer"])
         groups = set(output["floors"])
@@ -60,13 +67,13 @@ class ProfileTest(CliTest):
             kernels = sum(kernel["us"] for kernel in traced["kernels"].values())
             self.assertAlmostEqual(kernels, traced["kernels_us"], delta=traced["kernels_us"] * 1e-3)
             self.assertGreater(traced["sampling_us"], 0)
-            self.assertEqual(set(traced["kernels"]), groups)  # every op has a floor, and every floor a kernel
+            self.assertEqual(set(kernels_of_steps(mode)), groups)  # every op has a floor, and every floor a kernel
             self.assertEqual(traced["host_calls"]["allocate call"]["count"], 0)
         self.assertTrue(any("linear [" in group for group in groups), groups)
 
     def test_every_mode_runs_the_same_kernels(self):
         output = json.loads(self.profile("--json"))
-        counts = [{group: kernel["count"] for group, kernel in mode["traced"]["kernels"].items()} for mode in output["modes"]]
+        counts = [{group: kernel["count"] for group, kernel in kernels_of_steps(mode).items()} for mode in output["modes"]]
         self.assertEqual(counts[0], counts[1])
         self.assertEqual(counts[0], counts[2])
 
@@ -79,6 +86,69 @@ class ProfileTest(CliTest):
         self.assertGreater(counts["rect"], 100)
         self.assertIn("attention", page.read_text())
 
+    def test_the_timelines_fit_share_one_scale_and_have_a_host_lane(self):
+        page = self.work / "timelines.html"
+        self.profile("--html", page)
+        drawings = re.findall(r'<svg class="steps".*?</svg>', page.read_text(), re.DOTALL)
+        self.assertEqual(len(drawings), 3)
+        scales = []
+        for drawing in drawings:
+            bars = re.findall(r'<rect class="(\w+)" x="([\d.]+)%" y="(\d+)" width="([\d.]+)%".*?<title>.*?, ([\d.]+) us', drawing)
+            self.assertEqual(drawing.count("<rect"), len(bars))
+            self.assertLessEqual(max(float(x) + float(width) for _, x, _, width, _ in bars), 100.001)
+            host = {y for style, _, y, *_ in bars if style in ("call", "wait")}
+            device = {y for style, _, y, *_ in bars if style not in ("call", "wait")}
+            self.assertEqual(len(host), 1)
+            self.assertGreater(min(map(int, host)), max(map(int, device)))
+            *_, width, us = max(bars, key=lambda bar: float(bar[4]))
+            scales.append(float(width) / float(us))
+        for scale in scales:
+            self.assertAlmostEqual(scale, scales[0], delta=scales[0] * 0.02)
+
+    @harness.cpu_only("a GPU's launches are more than the program's, and it computes beside the host")
+    def test_the_host_table_is_filled_on_the_cpu(self):
+        modes = {mode["mode"]: mode for mode in json.loads(self.profile("--json"))["modes"]}
+        kernels = sum(kernel["count"] for kernel in modes["eager"]["traced"]["kernels"].values())
+        launches = {name: mode["traced"]["host_calls"]["launch call"] for name, mode in modes.items()}
+        self.assertEqual(launches["eager"]["count"], kernels)
+        pages = modes["full"]["traced"]["kernels"].get("write_pages", {"count": 0})["count"]
+        self.assertEqual(launches["full"]["count"], 1 + pages)
+        for mode in modes.values():
+            self.assertGreater(mode["host_enqueue_us"], 0)
+            self.assertGreater(mode["host_cpu_us"], 0)
+            traced = mode["traced"]
+            calls = sum(call["us"] for call in traced["host_calls"].values())
+            self.assertAlmostEqual(calls + traced["host_computing_us"] + traced["host_rest_us"], traced["host_step_us"],
+                                   delta=traced["host_step_us"] * 1e-3)
+
+    def test_parts_and_shares_add_up_to_the_step(self):
+        output = json.loads(self.profile("--json"))
+        for mode in output["modes"]:
+            traced = mode["traced"]
+            self.assertAlmostEqual(sum(part["us"] for part in traced["parts"].values()), traced["step_us"],
+                                   delta=traced["step_us"] * 1e-3)
+            self.assertEqual(traced["parts"]["reading weights"]["us"], output["weights_us"])
+            self.assertAlmostEqual(sum(kernel["share"] for kernel in traced["kernels"].values()),
+                                   traced["kernels_us"] / traced["step_us"], delta=1e-3)
+        self.assertGreater(output["flops_us"], 0)
+        text = self.profile()
+        for line in ("reading weights", "computing", "gaps between kernels", "share", "GFLOP by themselves"):
+            self.assertIn(line, text)
+
+    def test_steps_with_prompts_are_profiled(self):
+        for step, tokens in (("mixed", 3 + 40), ("prompt", 40)):
+            output = json.loads(self.profile("--step", step, "--prompt-tokens", "40", "--json"))
+            self.assertEqual(output["step"], step)
+            self.assertEqual([mode["ran"] for mode in output["modes"]], ["eager", "piecewise"])
+            linear = next(floor for group, floor in output["floors"].items() if "[320,128]" not in group and "linear [" in group)
+            self.assertEqual(linear["flops"] % tokens, 0)
+            for mode in output["modes"]:
+                self.assertTrue(any("attention" in group for group in mode["traced"]["kernels"]))
+                self.assertGreater(mode["traced"]["gaps_us"], 0)
+        text = self.profile("--step", "mixed", "--prompt-tokens", "40")
+        self.assertIn("batch 3, context 20 and a prompt of 40 tokens", text)
+        self.assertIn("--step mixed", self.run_encore("profile", "--device", DEVICE, "--prompt-tokens", "40", code=2).stderr)
+
     def test_one_mode_alone(self):
         output = json.loads(self.profile("--graphs", "full", "--json"))
         self.assertEqual([mode["mode"] for mode in output["modes"]], ["full"])
@@ -86,7 +156,7 @@ class ProfileTest(CliTest):
 
 class LadderTest(CliTest):
     def ladder(self, *arguments):
-        return self.run_encore("bench", "ladder", "--device", "cpu", "--model", self.model, "--max-batch-size", "8", "--runs",
+        return self.run_encore("bench", "ladder", "--device", DEVICE, "--model", self.model, "--max-batch-size", "8", "--runs",
                                "1", *arguments).stdout
 
     def test_json_has_every_bucket_with_its_floor(self):
@@ -100,26 +170,46 @@ class LadderTest(CliTest):
         self.assertIsNone(rows[0]["change_of_time"])
         self.assertAlmostEqual(rows[1]["change_of_time"], rows[1]["us"] / rows[0]["us"] - 1, delta=1e-3)
 
-    def test_a_longer_context_has_a_higher_floor(self):
+    def test_a_longer_context_has_more_bytes_to_read(self):
         least_bytes = []
         for context in ("10", "1000"):
             output = json.loads(self.ladder("--decode-ladder", "2,8", "--context", context, "--json"))
-            least_bytes.append(output["buckets"][0]["floor_us"] * output["read_bandwidth_gb_per_s"] * 1e3)
+            least_bytes.append(output["buckets"][0]["least_bytes"])
         kv_bytes = 2 * 990 * 2 * 2 * 2 * 64 * 4  # 2 sequences, 990 tokens more, 2 layers of K and V with 2 heads of 64 floats
-        self.assertAlmostEqual(least_bytes[1] - least_bytes[0], kv_bytes, delta=kv_bytes * 1e-2)
+        # The page table is longer, too.
+        self.assertAlmostEqual(least_bytes[1] - least_bytes[0], kv_bytes, delta=kv_bytes * 1e-3)
 
     def test_the_table_and_the_page_plot_them(self):
         page = self.work / "ladder.html"
         text = self.ladder("--context", "20", "--html", page)
         self.assertIn("farthest above its floor", text)
-        rows = re.findall(r"(?m)^ +\d+ +([\d.]+) +([\d.]+) .*? (#*)(\+*)$", text)
+        rows = [line.split() for line in re.findall(r"(?m)^ +\d+ +[\d.]+ +[\d.]+ .*$", text)]
         self.assertEqual(len(rows), 4)
-        longest = max(float(us) for us, *_ in rows)
-        for us, floor_us, below, above in rows:
-            self.assertAlmostEqual(len(below + above), float(us) / longest * 40, delta=1)
-            self.assertAlmostEqual(len(below), min(float(floor_us), float(us)) / longest * 40, delta=1)
+        longest = max(float(us) for _, us, *_ in rows)
+        for _, us, floor_us, *rest in rows:
+            bar = rest[-1] if set(rest[-1]) <= set("#+") else ""  # none beside a far longer one
+            self.assertAlmostEqual(len(bar), float(us) / longest * 40, delta=1)
+            self.assertAlmostEqual(bar.count("#"), min(float(floor_us), float(us)) / longest * 40, delta=1)
         counts = read_page(page)
         self.assertEqual(counts["polyline"], 3)
+
+    def test_the_axes_are_logarithmic_and_labelled(self):
+        page = self.work / "axes.html"
+        text = self.ladder("--context", "20", "--decode-ladder", "1,2,3,6,8", "--html", page)
+        self.assertIn("FLOP/s, whichever takes longer", text)
+        drawings = re.findall(r"<svg.*?</svg>", page.read_text(), re.DOTALL)
+        self.assertEqual(len(drawings), 2)
+        for drawing, unit in zip(drawings, ("us a step", "time over floor")):
+            self.assertIn(f">{unit}</text>", drawing)
+            self.assertIn(">sequences in the step, logarithmic</text>", drawing)
+            places = {int(size): float(x) for x, size in
+                      re.findall(r'<circle class="dot" cx="([\d.]+)".*?<title>(\d+) sequences', drawing)}
+            self.assertEqual(sorted(places), [1, 2, 3, 6, 8])
+            doubling = places[2] - places[1]
+            self.assertAlmostEqual(places[8] - places[1], 3 * doubling, delta=1)
+            self.assertAlmostEqual(places[6] - places[3], doubling, delta=1)
+            for size in (1, 2, 4, 8):
+                self.assertRegex(drawing, rf'text-anchor="middle">{size}</text>')
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ std::vector<HostTensor> operands(Random& random, const StepShape& step) {
   const Dim rows = Dim::sequences();
   const Dim tokens = Dim::tokens();
   return {tensor({rows}, 0, 30),
-          tensor({rows, kMaxPages}, 0, 500),
+          tensor({kMaxSequences, kMaxPages}, -1, 8),
           tensor({rows, 3}, -1, 30),
           tensor({rows}, 1, kMaxPages * kPageSize + 9),
           tensor({tokens}, 0, 30),
@@ -52,10 +52,12 @@ std::vector<HostTensor> advanced(std::vector<HostTensor> t, bool moves_rows) {
     t[kRing].values[steps % kRingSteps * kMaxSequences + b] = token;
     const auto length = static_cast<int64_t>(t[kKvLens].values[b]);
     if (!moves_rows || length == 0) continue;
-    bool ends = length + 1 >= t[kMaxLens].values[b] || length == kMaxPages * kPageSize;
+    const double page = length == kMaxPages * kPageSize
+                            ? -1
+                            : t[kPageTable].values[b * kMaxPages + length / kPageSize];
+    bool ends = length + 1 >= t[kMaxLens].values[b] || page < 0;
     for (int64_t i = 0; i < 3; ++i)
       ends |= t[kStopTokens].values[b * 3 + i] == token;
-    const double page = ends ? 0 : t[kPageTable].values[b * kMaxPages + length / kPageSize];
     const auto place = static_cast<double>(length % kPageSize);
     t[kIds].values[b] = ends ? -1 : token;
     t[kPositions].values[b] = ends ? 0 : static_cast<double>(length);
@@ -86,7 +88,10 @@ TEST_P(OnDevice, AdvancePublishesTokensAndMovesTheRowsOfAUniformStepOn) {
   for (const int64_t rows : {1, 2, 31, 33, 40}) {
     for (int round = 0; round < 4; ++round) {
       const StepShape step{.padded = {rows, rows}, .q = 1, .max_query_len = 1};
-      expect_advances(device(), step, true, operands(random_, step));
+      std::vector<HostTensor> inputs = operands(random_, step);
+      // A burst ends before this step, with it, or one or two steps later.
+      inputs[kMarks].values[kRunUntil] = inputs[kClock].values[0] + round;
+      expect_advances(device(), step, true, inputs);
     }
   }
 }
@@ -94,6 +99,28 @@ TEST_P(OnDevice, AdvancePublishesTokensAndMovesTheRowsOfAUniformStepOn) {
 TEST_P(OnDevice, AdvanceOnlyPublishesTheTokensOfAMixedStep) {
   const StepShape step{.padded = {57, 6}, .q = 0, .max_query_len = 20};
   expect_advances(device(), step, false, operands(random_, step));
+}
+
+TEST_P(OnDevice, WritePagesChangesTheEntriesThatItIsGivenAndNoOthers) {
+  HostTensor table = random_.tensor(type_of(DType::kI32, {kMaxSequences, 70}), {});
+  HostTensor pages = table;
+  HostTensor changes = random_.tensor(type_of(DType::kI32, {kMaxSequences, 2}), {});
+  for (double& page : table.values)
+    page = static_cast<double>(random_.integer(-1, 99));
+  for (double& page : pages.values)
+    page = static_cast<double>(random_.integer(100, 999));
+  std::vector<double> expected = table.values;
+  for (int64_t m = 0; m < kMaxSequences; ++m) {
+    const int64_t first = m == 0 ? 0 : random_.integer(0, 70);
+    const int64_t count = m == 0 ? 70 : random_.integer(0, 70 - first);
+    changes.row(m)[0] = static_cast<double>(first);
+    changes.row(m)[1] = static_cast<double>(m % 3 == 1 ? 0 : count);
+    std::copy_n(pages.row(m) + first, static_cast<int64_t>(changes.row(m)[1]),
+                expected.begin() + m * 70 + first);
+  }
+  const auto actual = run(device(), {.op = "write_pages", .inputs = {table, changes, pages}});
+  ASSERT_EQ(actual.size(), 1U);
+  EXPECT_EQ(actual[0].tensor.values, expected);
 }
 
 }  // namespace

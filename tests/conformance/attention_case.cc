@@ -95,7 +95,8 @@ OpCase attention_case(Random& random, DType dtype, const Heads& heads, const Bat
 
   const ir::Type cache =
       type_of(heads.kv_dtype.value_or(dtype), {num_pages, heads.kv, heads.page_size, heads.size});
-  const ir::Type table = type_of(DType::kI32, {Dim::sequences(), max_pages + 1});
+  constexpr int64_t kOtherRows = 2;  // of the table: of no sequence in the step
+  const ir::Type table = type_of(DType::kI32, {num_sequences + kOtherRows, max_pages + 1});
   HostTensor q =
       random.tensor(type_of(dtype, {Dim::tokens(), heads.query * heads.size}), step.padded);
   HostTensor k_cache{cache, cache.resolve({}), {}};

@@ -109,6 +109,38 @@ TEST_P(Conformance, AttentionOverLongSequencesAgrees) {
   }
 }
 
+// Chunks of more rows than a block of any kernel takes, and few tokens whose keys are many blocks'.
+TEST_P(Conformance, AttentionOfPromptsAgrees) {
+  const Heads kPromptHeads[] = {
+      {4, 1, 128, 32}, {2, 2, 64, 16}, {2, 1, 256, 64}, {6, 2, 96, 16}, {2, 1, 256, 16}};
+  const Batch batch{.sequences = {{140, 140}, {1, 1030}, {70, 300}, {9, 700}, {3, 600}},
+                    .padding_sequences = 2,
+                    .padding_tokens = 5};
+  for (const Heads& heads : cases(kPromptHeads, 2)) {
+    SCOPED_TRACE(describe(heads, batch));
+    expect_attention(device(), attention_case(random_, dtype(), heads, batch));
+    if (HasFailure()) return;
+  }
+}
+
+// A row's bits do not depend on where its chunk begins.
+TEST_P(Conformance, AttentionOfAChunkIsThatOfTheWhole) {
+  for (const Heads& heads : with_fp8({{4, 2, 128, 32}, {2, 1, 64, 16}})) {
+    OpCase whole = attention_case(random_, dtype(), heads, {.sequences = {{200, 233}}});
+    const std::vector<Output> want = run(device(), whole);
+    for (const int64_t first : {1, 130}) {
+      OpCase chunk = whole;
+      chunk.inputs[5].values = {static_cast<double>(first), 200};
+      chunk.may_skip = [&](int, int64_t row) { return row < first; };
+      const std::vector<Output> got = run(device(), chunk);
+      for (int64_t row = first; row < 200; ++row) {
+        ASSERT_TRUE(got[0].row_bits(row) == want[0].row_bits(row))
+            << "row " << row << " of a chunk from " << first << ", " << describe(heads, {});
+      }
+    }
+  }
+}
+
 TEST_P(Conformance, AttentionReadsCachesOfEveryFloat) {
   for (const DType kv_dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     const Heads heads{4, 2, 64, 32, kv_dtype};

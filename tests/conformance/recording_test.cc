@@ -74,7 +74,7 @@ TEST_P(OnDevice, TellsRecordingsOfTheSameLaunchesApart) {
     stream->launch({.label = "add", .id = 0, .after = {}}, bound, {});
     recordings.push_back(scope.finish(i == 0 ? nullptr : recordings.back().get()));
   }
-  EXPECT_FALSE(recordings[0]->takes_turns());
+  EXPECT_FALSE(recordings[0]->shares_executable());
 
   // Many replays are under way when the next recording has its turn.
   std::vector<float> expected(4 * kCount, 1.0F);

@@ -230,9 +230,12 @@ std::vector<bool> kept_tokens(const SampleRow& row, double slack) {
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return p[a] > p[b]; });
   const size_t k = row.top_k > 0 ? std::min(p.size(), static_cast<size_t>(row.top_k)) : p.size();
   double threshold = p[order[k - 1]];
+  double kept_by_k = 0;
+  for (const double value : p)
+    kept_by_k += value >= threshold ? value : 0;
   double sum = 0;
   for (size_t i = 0; i < p.size() && p[order[i]] >= threshold; ++i) {
-    sum += p[order[i]];
+    sum += p[order[i]] / kept_by_k;
     if (row.top_p < 1 && sum >= row.top_p + slack) {
       threshold = p[order[i]];
       break;

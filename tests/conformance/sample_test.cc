@@ -1,8 +1,11 @@
 // sample: which token wins, and how often.
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 
+#include "backend/sampling.h"
 #include "harness.h"
 
 namespace encore::conformance {
@@ -20,6 +23,8 @@ struct Params {
   double min_p = 0;
 };
 
+constexpr int64_t kStates = 3;  // rows of token_counts
+
 HostTensor column(DType dtype, int64_t rows, const std::function<double(int64_t)>& value) {
   std::vector<double> values;
   for (int64_t b = 0; b < rows; ++b)
@@ -27,37 +32,59 @@ HostTensor column(DType dtype, int64_t rows, const std::function<double(int64_t)
   return tensor_of(type_of(dtype, {Dim::sequences()}), {0, rows}, values);
 }
 
+// Words of the test's tensors are numbers.
+SamplingRow sampling_of(const OpCase& c, int64_t b) {
+  std::array<int32_t, kSamplingWords> words{};
+  for (int64_t i = 0; i < kSamplingWords; ++i)
+    words[static_cast<size_t>(i)] = static_cast<int32_t>(c.inputs[2].row(b)[i]);
+  return std::bit_cast<SamplingRow>(words);
+}
+void set_sampling(OpCase& c, int64_t b, const SamplingRow& row) {
+  const auto words = std::bit_cast<std::array<int32_t, kSamplingWords>>(row);
+  std::copy(words.begin(), words.end(), c.inputs[2].row(b));
+}
+
 // All rows with the same parameters; every row another seed and length.
 OpCase make_case(Random& random, const HostTensor& logits, const Params& params) {
   const int64_t rows = logits.num_rows();
-  const auto same = [&](DType dtype, double value) {
-    return column(dtype, rows, [=](int64_t) { return value; });
-  };
+  HostTensor sampling{type_of(DType::kI32, {Dim::sequences(), kSamplingWords}),
+                      {rows, kSamplingWords},
+                      std::vector<double>(static_cast<size_t>(rows * kSamplingWords))};
+  // Rows without a state are not adjusted.
+  HostTensor adjusted = logits;
+  std::fill(adjusted.values.begin(), adjusted.values.end(), kNaN);
+  HostTensor counts =
+      tensor_of(type_of(DType::kI32, {kStates, logits.shape[1]}), {0, rows},
+                std::vector<double>(static_cast<size_t>(kStates * logits.shape[1])));
   OpCase c;
   c.op = "sample";
-  c.inputs = {
-      logits,
-      same(DType::kF32, params.temperature),
-      same(DType::kI32, static_cast<double>(params.top_k)),
-      same(DType::kF32, params.top_p),
-      same(DType::kF32, params.min_p),
-      column(DType::kI64, rows,
-             [&](int64_t) { return static_cast<double>(random.integer(0, int64_t{1} << 52)); }),
-      column(DType::kI32, rows,
-             [&](int64_t) { return static_cast<double>(random.integer(1, 5000)); })};
+  c.inputs = {logits, adjusted, sampling,
+              column(DType::kI32, rows,
+                     [&](int64_t) { return static_cast<double>(random.integer(1, 5000)); }),
+              counts};
   c.step = {.padded = {0, rows}, .q = 1, .max_query_len = 1, .max_kv_len = 5000};
+  for (int64_t b = 0; b < rows; ++b) {
+    SamplingRow row;
+    row.params.temperature = static_cast<float>(params.temperature);
+    row.params.top_k = static_cast<int32_t>(params.top_k);
+    row.params.top_p = static_cast<float>(params.top_p);
+    row.params.min_p = static_cast<float>(params.min_p);
+    row.params.seed = random.integer(0, int64_t{1} << 52);
+    set_sampling(c, b, row);
+  }
   return c;
 }
 
 reference::SampleRow row_of(const OpCase& c, int64_t b) {
+  const SamplingParams params = sampling_of(c, b).params;
   return {.logits = c.inputs[0].row(b),
           .num_logits = c.inputs[0].shape[1],
-          .temperature = c.inputs[1].values[b],
-          .top_k = c.inputs[2].integer(b),
-          .top_p = c.inputs[3].values[b],
-          .min_p = c.inputs[4].values[b],
-          .seed = c.inputs[5].integer(b),
-          .kv_len = c.inputs[6].integer(b)};
+          .temperature = params.temperature,
+          .top_k = params.top_k,
+          .top_p = params.top_p,
+          .min_p = params.min_p,
+          .seed = params.seed,
+          .kv_len = c.inputs[3].integer(b)};
 }
 
 HostTensor random_logits(Random& random, int64_t rows, int64_t vocabulary, double stddev = 3) {
@@ -79,6 +106,18 @@ int64_t winner(const std::vector<double>& scores, const std::vector<bool>& kept,
   }
   margin = best < 0 ? 0 : scores[best] - second;
   return best;
+}
+
+// The inverse of so small a temperature is infinite.
+TEST_P(Sampling, SampleTakesTheFirstLargestLogitAtTemperaturesNextToZero) {
+  const HostTensor flat = column(DType::kF32, 80, [](int64_t i) { return i % 5 < 2 ? 1.0 : 2.0; });
+  const HostTensor logits{type_of(DType::kF32, {Dim::sequences(), 5}), {16, 5}, flat.values};
+  for (const double temperature : {0x1p-149, 0x1p-128, 0x1p-127}) {
+    const std::vector<Output> y =
+        run(device(), make_case(random_, logits, {.temperature = temperature}));
+    for (int64_t b = 0; b < 16; ++b)
+      EXPECT_EQ(y[0].tensor.integer(b), 2) << temperature;
+  }
 }
 
 TEST_P(Sampling, SampleTakesTheFirstLargestLogitAtTemperatureZero) {
@@ -132,10 +171,11 @@ TEST_P(Sampling, SampleSurvivesGarbageParametersInPaddingRows) {
   std::fill_n(logits.row(2), 100, kInfinity);
   std::fill_n(logits.row(3), 100, -kInfinity);
   OpCase c = make_case(random_, logits, {});
-  c.inputs[1] = column(DType::kF32, 5, [](int64_t b) { return b == 0 ? kNaN : -1.0; });
-  c.inputs[2] = column(DType::kI32, 5, [](int64_t b) { return b == 0 ? -7 : 1 << 30; });
-  c.inputs[3] = column(DType::kF32, 5, [](int64_t b) { return b == 0 ? kNaN : -3.0; });
-  c.inputs[4] = column(DType::kF32, 5, [](int64_t b) { return b == 0 ? kNaN : 9.0; });
+  constexpr float kNoNumber = std::numeric_limits<float>::quiet_NaN();
+  set_sampling(c, 0,
+               {{.temperature = kNoNumber, .top_k = -7, .top_p = kNoNumber, .min_p = kNoNumber}});
+  for (int64_t b = 1; b < 5; ++b)
+    set_sampling(c, b, {{.temperature = -1, .top_k = 1 << 30, .top_p = -3, .min_p = 9}});
   const std::vector<Output> y = run(device(), c);
   for (int64_t b = 0; b < 5; ++b) {
     EXPECT_GE(y[0].tensor.integer(b), 0);
@@ -214,7 +254,8 @@ TEST_P(Sampling, SampleDrawsFromVeryLargeVocabularies) {
   for (const int64_t rows : {1, 5}) {
     for (const double stddev : {1e-4, 3.0}) {
       const HostTensor logits = random_logits(random_, rows, rows == 1 ? 800001 : 400001, stddev);
-      for (const Params& params : {Params{0}, Params{0.5, 1000, 0.9, 0}}) {
+      for (const Params& params :
+           {Params{0}, Params{0.5, 1000, 0.9, 0}, Params{0.5, 100000, 0.9, 0}}) {
         SCOPED_TRACE("stddev " + std::to_string(stddev) + " temperature " +
                      std::to_string(params.temperature));
         const OpCase c = make_case(random_, logits, params);
@@ -249,6 +290,25 @@ TEST_P(Sampling, SampleKeepsTiesAtAThreshold) {
   }
 }
 
+// Of p = 0.3, 0.25, 0.2 and a flat rest, top_k = 3 leaves 0.4, 0.33 and 0.27: two reach 0.7.
+TEST_P(Sampling, SampleTakesTopPOfWhatTopKKeeps) {
+  constexpr int64_t kRows = 64;
+  constexpr int64_t kVocabulary = 103;
+  const HostTensor logits = column(DType::kF32, kRows * kVocabulary, [](int64_t i) {
+    const int64_t token = i % kVocabulary;
+    return std::log(token < 3 ? 0.3 - 0.05 * static_cast<double>(token) : 0.0025);
+  });
+  const HostTensor rows{
+      type_of(DType::kF32, {Dim::sequences(), kVocabulary}), {kRows, kVocabulary}, logits.values};
+  const std::vector<Output> y = run(device(), make_case(random_, rows, {.top_k = 3, .top_p = 0.7}));
+  std::vector<int> seen(kVocabulary);
+  for (int64_t b = 0; b < kRows; ++b)
+    ++seen[y[0].tensor.integer(b)];
+  EXPECT_GT(seen[0], 0);
+  EXPECT_GT(seen[1], 0);
+  EXPECT_EQ(seen[0] + seen[1], kRows);
+}
+
 // Pearson's chi-square of many draws against the renormalized probabilities of the kept tokens.
 TEST_P(Sampling, SampleDrawsEachTokenAsOftenAsItsProbabilitySays) {
   const int64_t num_draws = is_thorough() ? 2048 : 64;
@@ -257,8 +317,8 @@ TEST_P(Sampling, SampleDrawsEachTokenAsOftenAsItsProbabilitySays) {
   HostTensor logits = random_logits(random_, num_draws, kVocabulary);
   for (int64_t b = 0; b < num_draws; ++b)
     std::copy_n(one.row(0), kVocabulary, logits.row(b));
-  constexpr Params kParams[] = {
-      {1.5, 0, 0.8, 0}, {1, 0, 1, 0}, {0.7, 0, 1, 0}, {1, 5, 1, 0}, {1, 0, 1, 0.2}};
+  constexpr Params kParams[] = {{1.5, 0, 0.8, 0}, {1, 6, 0.8, 0}, {1, 0, 1, 0},
+                                {0.7, 0, 1, 0},   {1, 5, 1, 0},   {1, 0, 1, 0.2}};
   for (const Params& params : cases(kParams, 4)) {
     const OpCase c = make_case(random_, logits, params);
     const std::vector<Output> y = run(device(), c);
@@ -284,6 +344,30 @@ TEST_P(Sampling, SampleDrawsEachTokenAsOftenAsItsProbabilitySays) {
   }
 }
 
+TEST_P(Sampling, SampleTakesAdjustedLogitsWhereThereAreSomeAndCountsTheToken) {
+  constexpr int64_t kVocabulary = 130;
+  OpCase c = make_case(random_, random_logits(random_, 4, kVocabulary), {.temperature = 0});
+  const auto adjust = [&](int64_t b, const SamplingRow& row, int64_t largest) {
+    set_sampling(c, b, row);
+    std::fill_n(c.inputs[1].row(b), kVocabulary, -1.0);
+    c.inputs[1].row(b)[largest] = 2;
+  };
+  adjust(1, {.state = 2}, 129);
+  adjust(2, {.min_length = 6000}, 7);
+  adjust(3, {.state = 0}, 64);  // of a sequence that has ended
+  c.inputs[3].values[3] = 0;
+  for (double& count : c.inputs[4].values)
+    count = 5;
+  const std::vector<Output> y = run(device(), c);
+  EXPECT_EQ(y[0].tensor.integer(1), 129);
+  EXPECT_EQ(y[0].tensor.integer(2), 7);
+  const double* logits = c.inputs[0].row(0);
+  EXPECT_EQ(y[0].tensor.integer(0), std::max_element(logits, logits + kVocabulary) - logits);
+  std::vector<double> counts = c.inputs[4].values;
+  ++counts[2 * kVocabulary + 129];
+  EXPECT_EQ(y[1].tensor.values, counts);
+}
+
 TEST_P(Sampling, SampledRowsAreIndependent) {
   const int64_t rows = is_thorough() ? 9 : 3;
   const int64_t row = is_thorough() ? 4 : 2;  // with neighbours of either kind
@@ -307,9 +391,12 @@ TEST_P(Sampling, SampledTokensDoNotDependOnTheNumberOfRows) {
   const int64_t vocabulary = is_thorough() ? 30001 : 1001;
   constexpr int64_t kFew = 2;
   constexpr int64_t kMany[] = {70, 140};
-  constexpr Params kParams[] = {{1, 500, 0.95}, {0}, {1}, {0.8, 0, 0.9, 0}};
+  constexpr Params kParams[] = {{1, 500, 0.95}, {0}, {1}, {0.8, 0, 0.9, 0}, {1, 1500, 0.95}};
   for (const Params& params : cases(kParams, 4)) {
-    const OpCase few = make_case(random_, random_logits(random_, kFew, vocabulary), params);
+    HostTensor logits = random_logits(random_, kFew, vocabulary);
+    std::sort(logits.row(1), logits.row(1) + vocabulary,
+              std::greater<>());  // likely ones in a heap
+    const OpCase few = make_case(random_, logits, params);
     const std::vector<Output> alone = run(device(), few);
     for (const int64_t rows : cases(kMany, 2)) {
       OpCase many = make_case(random_, random_logits(random_, rows, vocabulary), params);

@@ -6,7 +6,7 @@
     cases.py tests/tokenizers --golden               writes the small vocabularies and cases of the unit tests
 
 DIR holds further vocabularies, each a folder with tokenizer.json. Lines travel as JSON strings, so that they may hold
-line ends. Needs the `tokenizers` package.
+line ends. Needs the packages `tokenizers` and `transformers`.
 """
 
 import argparse
@@ -18,11 +18,10 @@ import shutil
 import subprocess
 import sys
 import time
-import unicodedata
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
-from tokenizers import Tokenizer, normalizers
+from tokenizers import Tokenizer
 
 import texts
 import vocabularies
@@ -33,6 +32,7 @@ CHUNK = 10_000  # lines at a time, to bound memory
 VARIANT_LINES = 4_000  # lines for each variant: other components in one of the vocabularies
 MAX_REPORTED = 5
 GOLDEN_LINES = 250
+GOLDEN_SOUP_LINES = 50
 GOLDEN_VOCABULARY_SIZE = 1_400
 
 
@@ -40,31 +40,26 @@ def dumps(value):
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def agreed(line):
-    """Whether the package normalizes the line as Unicode does today; its tables are of Unicode 9."""
-    decomposed = unicodedata.normalize("NFD", line)
-    plain = "".join(c for c in decomposed if unicodedata.category(c)[0] != "M")
-    return (all(getattr(normalizers, form)().normalize_str(line) == unicodedata.normalize(form, line)
-                for form in ("NFC", "NFD", "NFKC", "NFKD"))
-            and normalizers.StripAccents().normalize_str(decomposed) == plain)
-
-
 def write_lines(path, seed, count, special_tokens):
+    """Twice `count` lines: of text, and of random code points."""
     source = texts.TextSource(seed=seed, special_tokens=special_tokens)
-    num_replaced = 0
     with open(path, "w", encoding="utf-8") as out:
         for _ in range(count):
-            line = source.line()
-            while not agreed(line):
-                num_replaced += 1
-                line = source.line()
-            out.write(dumps(line) + "\n")
-    print(f"{path.name}: {count} lines; {num_replaced} drawn again, as the package's normalization tables are older than Python's")
+            out.write(dumps(source.line()) + "\n" + dumps(source.soup()) + "\n")
+
+
+def load(path):
+    """The package's tokenizer, with what transformers makes of the tokenizer_config.json beside it."""
+    config = path.with_name("tokenizer_config.json")
+    if not config.exists():
+        return Tokenizer.from_file(str(path))
+    from transformers import PreTrainedTokenizerFast
+    return PreTrainedTokenizerFast(tokenizer_file=str(path), **json.loads(config.read_text())).backend_tokenizer
 
 
 def expect(name, path, work, lines_name):
     """Writes what the package makes of the lines with one vocabulary."""
-    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer = load(path)
     directory = work / name
     directory.mkdir(parents=True, exist_ok=True)
     if path.parent != directory:
@@ -98,11 +93,7 @@ def special_texts():
 def write_golden(directory):
     training_lines = draw_training_lines()
     source = texts.TextSource(seed=5, special_tokens=special_texts())
-    lines = []
-    while len(lines) < GOLDEN_LINES:
-        line = source.line()[:120]
-        if agreed(line):
-            lines.append(line)
+    lines = [source.line()[:120] for _ in range(GOLDEN_LINES)] + [source.soup() for _ in range(GOLDEN_SOUP_LINES)]
     for name, train in vocabularies.STYLES.items():
         path = vocabularies.write(train(training_lines, GOLDEN_VOCABULARY_SIZE), directory / name)
         tokenizer = Tokenizer.from_file(str(path))
@@ -133,7 +124,12 @@ def generate(work, directory, count):
     for name, base, changes in vocabularies.VARIANTS:
         description = json.loads(paths[base].read_text(encoding="utf-8"))
         expect(name, vocabularies.write(vocabularies.vary(description, changes), work / name), work, "variant_lines.jsonl")
-    cases = {name: "lines.jsonl" for name in paths} | {row[0]: "variant_lines.jsonl" for row in vocabularies.VARIANTS}
+    for name, base, config in vocabularies.CONFIGS:
+        path = vocabularies.write(json.loads(paths[base].read_text(encoding="utf-8")), work / name)
+        path.with_name("tokenizer_config.json").write_text(json.dumps(config))
+        expect(name, path, work, "variant_lines.jsonl")
+    cases = ({name: "lines.jsonl" for name in paths} |
+             {row[0]: "variant_lines.jsonl" for row in vocabularies.VARIANTS + vocabularies.CONFIGS})
     (work / "cases.json").write_text(json.dumps(cases))
     print(f"generated cases for {', '.join(cases)} in {time.monotonic() - start:.0f} s")
 

@@ -41,6 +41,11 @@ NUMBERS = ["0", "7", "42", "123", "1234", "12345", "123456", "1234567890", "3.14
 EMOJI = ["🙂", "👍🏽", "👨‍👩‍👧‍👦", "🏳️‍🌈", "🇩🇪🇯🇵", "❤️", "🤷🏻‍♀️", "☃", "✨", "1️⃣", "🫠", "🧑🏿‍🚀", "♻️", "🀄"]
 MARKS = [c for lo, hi in [(0x300, 0x34E), (0x591, 0x5BD), (0x64B, 0x652), (0x93C, 0x93C), (0x3099, 0x309A)]
          for c in range(lo, hi + 1)]
+# Scripts with marks of Unicode 10 to 18, which Python may not know, and which the package's normalization does not.
+NEWER_MARKS = [(0x897, 0x89F), (0x8CA, 0x8D3), (0xD3B, 0xD3C), (0x1715, 0x1715), (0x1ABF, 0x1AF0), (0x1DF6, 0x1DFA),
+               (0x10D24, 0x10D27), (0x10EAB, 0x10EFF), (0x10F46, 0x10F50), (0x11380, 0x113D0), (0x11930, 0x11943),
+               (0x11D42, 0x11D45), (0x11F41, 0x11F42), (0x16121, 0x1612F), (0x16D63, 0x16D6A), (0x1E130, 0x1E136),
+               (0x1E6E3, 0x1E6F5)]
 COMPOSED = "éèêëñçåÅǻḹṩΐΰάὰᾳᾷй ї ö ü Ạ ậ ǘ 가 각 힣 か が ぱ ﬁ Å K क़ ড়".replace(" ", "")
 
 
@@ -51,6 +56,8 @@ class TextSource:
         self.random = random.Random(seed)
         self.special_tokens = list(special_tokens)
         self.words = {name: self._words(ranges) for name, ranges in SCRIPTS.items()}
+        self.combining = ([c for c in range(0x110000) if unicodedata.combining(chr(c))] +
+                          [c for low, high in NEWER_MARKS for c in range(low, high + 1)])
         self.assigned = [c for c in range(0x110000) if unicodedata.category(chr(c)) not in ("Cn", "Cs", "Co")]
         self.kinds = [(self.prose, 40), (self.mixed, 16), (self.code, 12), (self.emoji, 6), (self.noise, 8),
                       (self.blanks, 5), (self.marks, 5), (self.numbers, 4), (self.run, 1), (self.specials, 3)]
@@ -126,6 +133,20 @@ class TextSource:
     def specials(self):
         pieces = self.special_tokens + [" ", "  ", "\n", "a", "hello", " world ", "<", ">", "|", "<|", "s>"]
         return "".join(self.random.choice(pieces) for _ in range(self.random.randint(1, 9)))
+
+    def soup(self):
+        """Code points of every plane, assigned or not, among marks, which normalization moves."""
+        def character():
+            chance = self.random.random()
+            if chance < 0.35:
+                return chr(self.random.choice(self.combining))
+            if chance < 0.6:
+                return chr(self.random.choice(self.assigned))
+            if chance < 0.7:
+                return self.random.choice(COMPOSED + "aeoAEν ")
+            return chr(self.random.choice((self.random.randrange(0xD800), self.random.randrange(0xE000, 0x20000),
+                                           self.random.randrange(0x110000 - 0xE000) + 0xE000)))
+        return "".join(character() for _ in range(self.random.randint(1, 24)))
 
     def line(self):
         kinds, weights = zip(*self.kinds)

@@ -124,6 +124,16 @@ VARIANTS = [
     ("unknown_apart", "spm", {"byte_fallback": False, "fuse_unk": False}),
 ]
 
+# With a tokenizer_config.json: name, vocabulary, its keys. Both keys, as transformers takes a missing one for false.
+CONFIGS = [
+    ("config_begin", "qwen2", {"bos_token": "<|im_start|>", "eos_token": "<|endoftext|>", "add_bos_token": True,
+                               "add_eos_token": False}),
+    ("config_end", "llama3", {"bos_token": "<|begin_of_text|>", "eos_token": "<|end_of_text|>", "add_bos_token": False,
+                              "add_eos_token": True}),
+    ("config_both", "spm", {"bos_token": "<s>", "eos_token": "</s>", "add_bos_token": True, "add_eos_token": True}),
+    ("config_neither", "spm", {"bos_token": "<s>", "eos_token": "</s>", "add_bos_token": False, "add_eos_token": False}),
+]
+
 
 def vary(description, changes):
     varied = json.loads(json.dumps(description))

@@ -19,15 +19,20 @@ struct Row {
   int32_t& kv_len;
 };
 
-// To `token`, the next of its sequence; a padding row when the sequence ends with it.
-void move_on(const Row& row, int32_t token, bool ends, const int32_t* pages, int64_t page_size) {
+// To `token`, the next of its sequence, whose page is the one given.
+void move_on(const Row& row, int32_t token, int32_t page, int64_t page_size) {
   const int32_t position = row.kv_len;
-  row.id = ends ? -1 : token;
-  row.position = ends ? 0 : position;
-  row.slot =
-      ends ? -1
-           : static_cast<int32_t>(pages[position / page_size] * page_size + position % page_size);
-  row.kv_len = ends ? 0 : position + 1;
+  row.id = token;
+  row.position = position;
+  row.slot = static_cast<int32_t>(page * page_size + position % page_size);
+  row.kv_len = position + 1;
+}
+
+void become_padding(const Row& row) {
+  row.id = -1;
+  row.position = 0;
+  row.slot = -1;
+  row.kv_len = 0;
 }
 
 }  // namespace
@@ -51,17 +56,29 @@ void advance(Pool& /*pool*/, const KernelArgs& args, const StepShape& step) {
     if (step.q != 1 || kv_len == 0) continue;
     const int32_t* stops = stop_tokens.as<int32_t>() + b * stop_tokens.shape[1];
     const int32_t* stops_end = stops + stop_tokens.shape[1];
-    const bool ends = std::find(stops, stops_end, token) != stops_end ||
-                      kv_len + 1 >= input(kMaxLens)[b] || kv_len >= page_table.shape[1] * page_size;
-    move_on({input(kIds)[b], input(kPositions)[b], input(kSlots)[b], kv_len}, token, ends,
-            page_table.as<int32_t>() + b * page_table.shape[1], page_size);
-    any_left |= !ends;
+    const bool is_stop = std::find(stops, stops_end, token) != stops_end;
+    const int64_t entry = kv_len / page_size;
+    const int32_t page =
+        entry < page_table.shape[1] ? page_table.row<int32_t>(b)[entry] : int32_t{-1};
+    const bool goes_on = !ends(is_stop, kv_len + 1, input(kMaxLens)[b]) && page >= 0;
+    const Row row{input(kIds)[b], input(kPositions)[b], input(kSlots)[b], kv_len};
+    goes_on ? move_on(row, token, page, page_size) : become_padding(row);
+    any_left |= goes_on;
   }
   clock[0] = static_cast<int32_t>(done + 1);
   const auto run_until =
       static_cast<uint32_t>(std::atomic_ref(marks[kRunUntil]).load(std::memory_order_relaxed));
   clock[1] = any_left && static_cast<int32_t>(run_until - (done + 1)) > 0 ? 1 : 0;
   std::atomic_ref(marks[kPublished]).store(clock[0], std::memory_order_release);
+}
+
+void write_pages(Pool& /*pool*/, const KernelArgs& args, const StepShape& /*step*/) {
+  const TensorView& table = args.inputs[0];
+  for (int64_t m = 0; m < table.num_rows(); ++m) {
+    const int32_t* const change = args.inputs[1].row<int32_t>(m);
+    std::copy_n(args.inputs[2].row<int32_t>(m) + change[0], change[1],
+                table.row<int32_t>(m) + change[0]);
+  }
 }
 
 }  // namespace encore::cpu

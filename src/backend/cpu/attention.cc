@@ -25,6 +25,7 @@ struct Attention {
         v_cache(args.inputs[2]),
         page_table(args.inputs[3]),
         kv_lens(args.inputs[4].as<int32_t>()),
+        num_sequences(args.inputs[4].num_rows()),
         query_starts(args.inputs[5].as<int32_t>()),
         y(args.outputs[0]),
         scale(static_cast<float>(args.attrs.get_double("scale"))) {}
@@ -39,6 +40,7 @@ struct Attention {
   const TensorView& v_cache;
   const TensorView& page_table;
   const int32_t* kv_lens;
+  int64_t num_sequences;
   const int32_t* query_starts;
   const TensorView& y;
   float scale;
@@ -67,7 +69,7 @@ void zero_rows(const TensorView& y, int64_t first, int64_t last) {
 std::vector<Task> make_tasks(const Attention& a, int q) {
   std::vector<Task> tasks;
   const int64_t num_rows = a.q.shape[0];
-  const int64_t num_sequences = a.page_table.shape[0];
+  const int64_t num_sequences = a.num_sequences;
   const int64_t max_len = a.page_table.shape[1] * a.page_size();
   for (int64_t b = 0; b < num_sequences; ++b) {
     const int64_t begin = std::clamp<int64_t>(q > 0 ? b * q : a.query_starts[b], 0, num_rows);

@@ -23,6 +23,11 @@ class CpuDevice : public Device {
   [[nodiscard]] KernelTable& kernels() override { return kernels_; }
   void fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev) override;
   double read_bandwidth() override;
+  // The same of so many bytes, read again and again: what fits the caches is read from them.
+  double read_bandwidth(int64_t bytes);
+  // What all threads together multiply and add a second, of numbers that lie in their caches: the
+  // most that a product of matrices can reach.
+  double flops_per_s();
   [[nodiscard]] Tuner& tuner() override { return tuner_; }
   // Of a device that shuffles, only replays and what runs at once.
   std::unique_ptr<Tracer> create_tracer(TraceDetail detail) override;

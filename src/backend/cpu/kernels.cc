@@ -39,8 +39,12 @@ constexpr std::array kRows = {
     row<attention>("attention", "attention.cpu"),
     row<fused_attention>("fused_attention", "fused_attention.cpu"),
     row<gather_rows>("gather_rows", "gather_rows.cpu"),
+    row<adjust_logits>("adjust_logits", "adjust_logits.cpu"),
     row<sample>("sample", "sample.cpu"),
+    row<log_probs>("log_probs", "log_probs.cpu"),
+    row<write_token_state>("write_token_state", "write_token_state.cpu"),
     row<advance>("advance", "advance.cpu"),
+    row<write_pages>("write_pages", "write_pages.cpu"),
 };
 
 template <Run kRun>

@@ -45,7 +45,11 @@ void attention(Pool& pool, const KernelArgs& args, const StepShape& step);
 void fused_attention(Pool& pool, const KernelArgs& args, const StepShape& step);
 // advance.cc
 void advance(Pool& pool, const KernelArgs& args, const StepShape& step);
-
+void write_pages(Pool& pool, const KernelArgs& args, const StepShape& step);
+// logits.cc
+void adjust_logits(Pool& pool, const KernelArgs& args, const StepShape& step);
+void log_probs(Pool& pool, const KernelArgs& args, const StepShape& step);
+void write_token_state(Pool& pool, const KernelArgs& args, const StepShape& step);
 // sample.cc
 void sample(Pool& pool, const KernelArgs& args, const StepShape& step);
 

@@ -90,6 +90,23 @@ TEST(CpuDevice, FaultsOnAddressesThatAreNotMapped) {
   EXPECT_FALSE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+TEST(CpuDevice, RefusesToRecordALaunchThatDoesNothing) {
+  const auto device = create_cpu_device();
+  const auto stream = device->create_stream();
+  const auto launch_nothing = [&] {
+    stream->launch({.label = "idle"}, [](Stream&, const StepShape&) {}, {});
+  };
+  EXPECT_NO_THROW(launch_nothing()) << "eagerly, where there may be nothing to do";
+  const RecordingScope scope(*stream);
+  try {
+    launch_nothing();
+    FAIL() << "recorded";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kCompile);
+    EXPECT_STREQ(error.what(), "op 'idle' adds nothing to its recording");
+  }
+}
+
 TEST(CpuDevice, RefusesToRecordTwiceAtOnce) {
   const auto device = create_cpu_device();
   const auto stream = device->create_stream();

@@ -5,10 +5,10 @@
 namespace encore::cpu {
 
 void ShuffledQueue::barrier() {
-  walk_ids_.clear();
-  if (walk_start_ == pending_.size()) return;
-  previous_walk_start_ = walk_start_;
-  walk_start_ = pending_.size();
+  round_ids_.clear();
+  if (round_start_ == pending_.size()) return;
+  previous_round_start_ = round_start_;
+  round_start_ = pending_.size();
 }
 
 void ShuffledQueue::wait_for(size_t later, size_t earlier) {
@@ -17,26 +17,26 @@ void ShuffledQueue::wait_for(size_t later, size_t earlier) {
 }
 
 void ShuffledQueue::append(Entry entry) {
-  if (entry.id >= 0 && walk_ids_.contains(entry.id)) barrier();
+  if (entry.id >= 0 && round_ids_.contains(entry.id)) barrier();
   const size_t index = pending_.size();
   pending_.push_back({std::move(entry), 0, {}});
   const Entry& added = pending_.back().entry;
 
-  // Waiting for the walk before is enough: its launches wait for the walk before theirs.
-  for (size_t i = previous_walk_start_; i < walk_start_; ++i)
+  // Waiting for the round before is enough: its launches wait for the round before theirs.
+  for (size_t i = previous_round_start_; i < round_start_; ++i)
     wait_for(index, i);
   if (added.after.has_value()) {
     for (const int id : *added.after) {
-      const auto earlier = walk_ids_.find(id);
-      if (earlier != walk_ids_.end()) wait_for(index, earlier->second);
+      const auto earlier = round_ids_.find(id);
+      if (earlier != round_ids_.end()) wait_for(index, earlier->second);
     }
   } else {
-    for (size_t i = walk_start_; i < index; ++i)
+    for (size_t i = round_start_; i < index; ++i)
       wait_for(index, i);
   }
 
   if (added.id >= 0) {
-    walk_ids_[added.id] = index;
+    round_ids_[added.id] = index;
   } else if (!added.after.has_value()) {
     barrier();
   }
@@ -45,9 +45,9 @@ void ShuffledQueue::append(Entry entry) {
 void ShuffledQueue::run_all() {
   // Moved out first: a task that throws leaves an empty queue behind.
   std::vector<Pending> pending = std::exchange(pending_, {});
-  walk_start_ = 0;
-  previous_walk_start_ = 0;
-  walk_ids_.clear();
+  round_start_ = 0;
+  previous_round_start_ = 0;
+  round_ids_.clear();
 
   std::vector<size_t> ready;
   for (size_t i = 0; i < pending.size(); ++i) {

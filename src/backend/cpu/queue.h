@@ -28,15 +28,15 @@ struct Entry {
 // Launches that nobody has looked at yet. They run in a random order that the given dependencies
 // allow:
 //
-//   - Ids name launches of one walk. A walk ends where an id comes a second time and at barrier();
-//     whatever is appended later waits for the whole walk.
-//   - A launch with `after` waits for the launches of its walk with those ids, and no others. Ids
+//   - Ids name launches of one round. A round ends where an id comes a second time and at barrier();
+//     whatever is appended later waits for the whole round.
+//   - A launch with `after` waits for the launches of its round with those ids, and no others. Ids
 //   that the
-//     walk has not seen are of an earlier walk and already waited for.
+//     round has not seen are of an earlier round and already waited for.
 //   - A launch without `after` waits for everything before it. Later launches wait for it only if
 //   they name it
 //     or have no `after` themselves; but when it has no id, nothing could name it, and it ends the
-//     walk.
+//     round.
 //
 // Threads: one at a time.
 class ShuffledQueue {
@@ -60,9 +60,9 @@ class ShuffledQueue {
 
   std::mt19937_64 random_;
   std::vector<Pending> pending_;
-  size_t walk_start_ = 0;           // first launch of the current walk
-  size_t previous_walk_start_ = 0;  // the walk before it is [previous_walk_start_, walk_start_)
-  std::map<int, size_t> walk_ids_;
+  size_t round_start_ = 0;           // first launch of the current round
+  size_t previous_round_start_ = 0;  // the round before it is [previous_round_start_, round_start_)
+  std::map<int, size_t> round_ids_;
 };
 
 }  // namespace encore::cpu

@@ -86,9 +86,9 @@ TEST(ShuffledQueue, TakesALaunchThatNobodyCanNameForABarrier) {
 
 TEST(ShuffledQueue, EndsAWalkWhereAnIdComesAgain) {
   const auto seen = orders([](ShuffledQueue& queue, Order& order) {
-    for (int walk = 0; walk < 3; ++walk) {
-      queue.append(order.entry(static_cast<char>('a' + walk), 0, std::vector<int>{}));
-      queue.append(order.entry(static_cast<char>('p' + walk), 1, std::vector<int>{}));
+    for (int round = 0; round < 3; ++round) {
+      queue.append(order.entry(static_cast<char>('a' + round), 0, std::vector<int>{}));
+      queue.append(order.entry(static_cast<char>('p' + round), 1, std::vector<int>{}));
     }
   });
   EXPECT_EQ(seen.size(), 8U);

@@ -51,7 +51,7 @@ HeadNorm head_norm(const KernelArgs& args, size_t input, Buffer slot) {
 }
 
 // The head at `from` normalized and rotated to `to`, rounded once.
-void turn_head(const std::byte* from, DType dtype, const HeadNorm& norm, const Angles& angles,
+void rope_head(const std::byte* from, DType dtype, const HeadNorm& norm, const Angles& angles,
                std::byte* to) {
   const int64_t n = 2 * angles.half;
   float* head = thread_buffer(Buffer::kSecond, n);
@@ -73,7 +73,7 @@ void rope(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
     for (int64_t t = first; t < last; ++t) {
       const Angles angles = angles_of(positions[t], inv_freq);
       for (int64_t c = 0; c < x.shape[1]; c += head_size) {
-        turn_head(row_bytes(x, t, c), x.dtype, {}, angles, row_bytes(y, t, c));
+        rope_head(row_bytes(x, t, c), x.dtype, {}, angles, row_bytes(y, t, c));
       }
     }
   });
@@ -97,7 +97,7 @@ void rope_kv_write(Pool& pool, const KernelArgs& args, const StepShape& /*step*/
     for (int64_t t = first; t < last; ++t) {
       const Angles angles = angles_of(positions[t], args.inputs[4]);
       for (int64_t c = 0; c < q.shape[1]; c += head_size) {
-        turn_head(row_bytes(q, t, c), q.dtype, q_norm, angles, row_bytes(y, t, c));
+        rope_head(row_bytes(q, t, c), q.dtype, q_norm, angles, row_bytes(y, t, c));
       }
       const int64_t page = slots[t] / page_size;
       if (slots[t] < 0 || page >= k_cache.shape[0]) continue;
@@ -105,7 +105,7 @@ void rope_kv_write(Pool& pool, const KernelArgs& args, const StepShape& /*step*/
         const int64_t place = (page * num_kv_heads + head) * page_size + slots[t] % page_size;
         const int64_t offset = place * head_size * size_of(k_cache.dtype);
         auto* turned = reinterpret_cast<std::byte*>(thread_buffer(Buffer::kFifth, head_size));
-        turn_head(row_bytes(k, t, head * head_size), k.dtype, k_norm, angles, turned);
+        rope_head(row_bytes(k, t, head * head_size), k.dtype, k_norm, angles, turned);
         convert(turned, k.dtype, head_size, k_cache.as<std::byte>() + offset, k_cache.dtype);
         convert(row_bytes(v, t, head * head_size), v.dtype, head_size,
                 v_cache.as<std::byte>() + offset, v_cache.dtype);

@@ -2,8 +2,8 @@
 //
 // The scale of a row is z = (logit - largest logit) / temperature, so that p is exp(z) over its
 // sum, the largest p belongs to z = 0, and nothing overflows. top_k, top_p and min_p each say which
-// z is too small; a token is kept if its z is at least the largest of the three bounds. p is over
-// the whole row: it is not normalised again after top_k.
+// z is too small; a token is kept if its z is at least the largest of the three bounds. top_p is a
+// share of what top_k keeps.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -11,21 +11,13 @@
 
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/simd.h"
+#include "backend/sampling.h"
 
 namespace encore::cpu {
 namespace {
 
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
-
-// One row's parameters.
-struct Params {
-  float temperature;
-  int32_t top_k;
-  float top_p;
-  float min_p;
-  int64_t seed;
-  int32_t kv_len;
-};
+constexpr float kLeastTemperature = std::numeric_limits<float>::min();  // greedy below
 
 int32_t first_index_of(const float* logits, int64_t n, float value) {
   const float* found = std::find(logits, logits + n, value);
@@ -46,9 +38,10 @@ double sum_of_likelihoods(const float* z, int64_t count) {
   return sum;
 }
 
-// The bound of top_p: the smallest z of the shortest run of most likely tokens whose sum reaches
-// top_p of `total`. Reorders `z`, which holds the candidates.
-float top_p_bound(float* z, int64_t count, double target) {
+// The bound of top_p: the smallest z of the shortest run of most likely candidates whose sum
+// reaches the share `top_p` of that of all. Reorders `z`, which holds the candidates.
+float top_p_bound(float* z, int64_t count, float top_p) {
+  const double target = sum_of_likelihoods(z, count) * std::max(0.0F, top_p);
   // Sorting a few candidates usually suffices; when their sum falls short, sort more.
   for (int64_t sorted = std::min<int64_t>(256, count);; sorted = std::min(sorted * 16, count)) {
     if (sorted < count) std::nth_element(z, z + sorted - 1, z + count, std::greater<>());
@@ -64,14 +57,13 @@ float top_p_bound(float* z, int64_t count, double target) {
 }
 
 // The smallest z that is kept. `z` has -infinity where the logit is not a number.
-float smallest_kept(const float* z, int64_t n, const Params& params) {
+float smallest_kept(const float* z, int64_t n, const SamplingParams& params) {
   const bool by_k = params.top_k > 0 && params.top_k < n;
   const bool by_p = params.top_p < 1.0F;
   float bound = kLowest;
   if (params.min_p > 0) bound = std::min(0.0F, std::log(params.min_p));
   if (!by_k && !by_p) return bound;
 
-  const double total = by_p ? sum_of_likelihoods(z, n) : 0;
   float* candidates = thread_buffer(Buffer::kSecond, n);
   std::copy_n(z, n, candidates);
   int64_t count = n;
@@ -82,15 +74,14 @@ float smallest_kept(const float* z, int64_t n, const Params& params) {
     count =
         std::partition(candidates, candidates + n, [&](float v) { return v >= kth; }) - candidates;
   }
-  if (by_p)
-    bound = std::max(bound, top_p_bound(candidates, count, total * std::max(0.0F, params.top_p)));
+  if (by_p) bound = std::max(bound, top_p_bound(candidates, count, params.top_p));
   return bound;
 }
 
-int32_t sample_row(const float* logits, int64_t n, const Params& params) {
+int32_t sample_row(const float* logits, int64_t n, const SamplingParams& params, int32_t kv_len) {
   const float largest = simd().max_number(logits, n);
   // Greedy, or nothing to choose by: no number at all, or an infinite one.
-  if (!(params.temperature > 0) || !std::isfinite(largest))
+  if (!(params.temperature >= kLeastTemperature) || !std::isfinite(largest))
     return first_index_of(logits, n, largest);
 
   float* z = thread_buffer(Buffer::kFirst, n);
@@ -101,7 +92,7 @@ int32_t sample_row(const float* logits, int64_t n, const Params& params) {
   const float bound = smallest_kept(z, n, params);
   const int64_t num_blocks = (n + 3) / 4;
   float* noise = thread_buffer(Buffer::kThird, 4 * num_blocks);
-  simd().gumbels(params.seed, params.kv_len, num_blocks, noise);
+  simd().gumbels(params.seed, kv_len, num_blocks, noise);
   float best = kLowest;
   int64_t winner = -1;
   for (int64_t i = 0; i < n; ++i) {
@@ -117,14 +108,16 @@ int32_t sample_row(const float* logits, int64_t n, const Params& params) {
 }  // namespace
 
 void sample(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
-  const TensorView& logits = args.inputs[0];
+  using namespace sample_op;  // NOLINT(google-build-using-namespace): names of the operands
   auto* tokens = args.outputs[0].as<int32_t>();
-  pool.parallel_for(logits.shape[0], 1, [&](int64_t first, int64_t last) {
+  pool.parallel_for(args.inputs[kLogits].num_rows(), 1, [&](int64_t first, int64_t last) {
     for (int64_t b = first; b < last; ++b) {
-      const Params params{args.inputs[1].as<float>()[b],   args.inputs[2].as<int32_t>()[b],
-                          args.inputs[3].as<float>()[b],   args.inputs[4].as<float>()[b],
-                          args.inputs[5].as<int64_t>()[b], args.inputs[6].as<int32_t>()[b]};
-      tokens[b] = sample_row(logits.row<float>(b), logits.shape[1], params);
+      const auto& row = args.inputs[kSampling].as<SamplingRow>()[b];
+      const int32_t kv_len = args.inputs[kKvLens].as<int32_t>()[b];
+      const TensorView& logits = args.inputs[row.adjusts(kv_len) ? kAdjusted : kLogits];
+      tokens[b] = sample_row(logits.row<float>(b), logits.shape[1], row.params, kv_len);
+      if (row.state >= 0 && kv_len > 0)
+        ++args.inputs[kTokenCounts].row<int32_t>(row.state)[tokens[b]];
     }
   });
 }

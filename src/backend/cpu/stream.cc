@@ -52,6 +52,23 @@ RecordingThreads& recording_threads() {
   return threads;
 }
 
+// A call of the host, traced while a tracer runs.
+class TracedCall {
+ public:
+  TracedCall(const CpuTracer::Running* running, TraceKind kind, std::string_view name)
+      : tracer_(tracer_of(running)) {
+    if (tracer_ != nullptr) tracer_->begin_call(kind, name);
+  }
+  ~TracedCall() {
+    if (tracer_ != nullptr) tracer_->end_call();
+  }
+  TracedCall(const TracedCall&) = delete;
+  TracedCall& operator=(const TracedCall&) = delete;
+
+ private:
+  CpuTracer* tracer_;
+};
+
 TraceKind kind_of(const Task& task) {
   if (task.node.kind == "copy") return TraceKind::kCopy;
   return task.node.kind == "fill" ? TraceKind::kFill : TraceKind::kKernel;
@@ -117,13 +134,17 @@ void CpuStream::launch(const LaunchAttributes& attributes, const BoundLaunch& bo
                        const StepShape& step) {
   label_ = attributes.label.empty() ? "launch without a label" : std::string(attributes.label);
   fault::checkpoint("launch");
+  const TracedCall call(tracer_, TraceKind::kLaunchCall, "launch");
   if (CpuTracer* const tracer = tracer_of(tracer_)) tracer->next_launch();
   launching_.emplace();
   launching_->id = attributes.id;
   if (attributes.after)
     launching_->after.emplace(attributes.after->begin(), attributes.after->end());
+  const size_t recorded_before = recorded_.size();
   try {
     bound(*this, step);
+    if (recording_ && launching_->tasks.empty() && recorded_.size() == recorded_before)
+      fail(ErrorKind::kCompile, "{} adds nothing to its recording", at_work());
   } catch (...) {
     launching_.reset();
     throw;
@@ -158,11 +179,13 @@ void CpuStream::enqueue_barrier(Task task) {
 }
 
 void CpuStream::run(const Task& task, std::string_view op) const {
+  if (CpuTracer* const tracer = tracer_of(tracer_)) tracer->end_call();
   run_traced(tracer_, kind_of(task), op, task.node.kernel, task.run);
 }
 
 void CpuStream::copy_to_device(void* device, const void* host, int64_t bytes) {
   if (bytes == 0) return;
+  const TracedCall call(tracer_, TraceKind::kCopyCall, "copy");
   fault::checkpoint("copy");
   enqueue_barrier(
       {{"copy", "", "memcpy"}, [=] { std::memcpy(device, host, static_cast<size_t>(bytes)); }});
@@ -175,6 +198,7 @@ void CpuStream::copy_to_host(void* host, const void* device, int64_t bytes) {
 void CpuStream::fill(void* device, uint32_t pattern, int64_t bytes) {
   ENCORE_CHECK(bytes % 4 == 0, "fill of {} bytes", bytes);
   if (bytes == 0) return;
+  const TracedCall call(tracer_, TraceKind::kLaunchCall, "fill");
   enqueue_barrier({{"fill", "", "memset"},
                    [=] { std::fill_n(static_cast<uint32_t*>(device), bytes / 4, pattern); }});
 }
@@ -213,6 +237,7 @@ void CpuStream::abandon_recording() noexcept {
 void CpuStream::replay(const Recording& recording) {
   refuse_while_recording("replays a recording");
   fault::checkpoint("replay");
+  const TracedCall call(tracer_, TraceKind::kLaunchCall, "replay");
   const auto& loop = static_cast<const CpuRecording&>(recording);
   do {
     replay_once(loop);
@@ -238,6 +263,7 @@ void CpuStream::replay_once(const CpuRecording& recording) {
     }
     return;
   }
+  tracer->end_call();
   run_traced(tracer_, TraceKind::kReplay, "", "recording", [&] {
     for (const Entry& entry : entries) {
       for (const Task& task : entry.tasks)
@@ -260,6 +286,7 @@ void CpuStream::wait(const Event& /*event*/) {
 void CpuStream::synchronize() {
   refuse_while_recording("waits for the device");
   fault::checkpoint("synchronize");
+  const TracedCall call(tracer_, TraceKind::kWaitCall, "synchronize");
   look();
 }
 

@@ -33,6 +33,17 @@ void CpuTracer::add(TraceKind kind, std::string_view op, std::string_view name, 
       {kind, step, launch_, std::string(op), std::string(name), start_ns, end_ns});
 }
 
+void CpuTracer::begin_call(TraceKind kind, std::string_view name) {
+  call_ = kind;
+  call_name_ = name;
+  call_start_ns_ = now_ns();
+}
+
+void CpuTracer::end_call() {
+  if (const auto start = std::exchange(call_start_ns_, std::nullopt))
+    add(call_, "", call_name_, *start);
+}
+
 Trace CpuTracer::stop() {
   running_.store(nullptr, std::memory_order_release);
   next_step();

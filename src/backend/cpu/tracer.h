@@ -4,6 +4,8 @@
 #include <atomic>
 #include <chrono>
 #include <mutex>
+#include <optional>
+#include <string>
 
 #include "backend/tracer.h"
 
@@ -27,6 +29,10 @@ class CpuTracer final : public Tracer {
   // Later spans are of the next launch.
   void next_launch() { ++launch_; }
   void add(TraceKind kind, std::string_view op, std::string_view name, int64_t start_ns);
+  // The host's call that has begun is a span up to its work on the device, which it also runs, or
+  // up to its end. One at a time.
+  void begin_call(TraceKind kind, std::string_view name);
+  void end_call();
   static int64_t now_ns() {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(
                std::chrono::steady_clock::now().time_since_epoch())
@@ -37,7 +43,10 @@ class CpuTracer final : public Tracer {
   Running& running_;
   TraceDetail detail_;
   std::atomic<int> launch_ = 0;
-  std::mutex mutex_;  // guards trace_
+  TraceKind call_ = TraceKind::kOtherCall;
+  std::string call_name_;
+  std::optional<int64_t> call_start_ns_;  // absent: no call is open
+  std::mutex mutex_;                      // guards trace_
   Trace trace_;
 };
 

@@ -16,6 +16,12 @@ class CpuTrace : public testing::Test {
         [kernel](Stream& stream, const StepShape&) { cpu::enqueue(stream, kernel, [] {}); }, {});
   }
 
+  // Without the host's calls.
+  static Trace device_work(Trace trace) {
+    std::erase_if(trace.spans, [](const TraceSpan& span) { return !span.on_device(); });
+    return trace;
+  }
+
   std::unique_ptr<Device> device_ = create_cpu_device({.num_threads = 1, .shuffle_seed = {}});
   std::unique_ptr<Stream> stream_ = device_->create_stream();
   std::unique_ptr<Tracer> tracer_ = device_->create_tracer(TraceDetail::kLaunches);
@@ -32,7 +38,7 @@ TEST_F(CpuTrace, NamesTheOpTheKernelAndTheStepOfEachSpan) {
   launch("add", "add.cpu");
   tracer_->next_step();
   launch("mul", "mul.cpu");
-  const Trace trace = tracer_->stop();
+  const Trace trace = device_work(tracer_->stop());
   launch("after", "not_traced");
 
   ASSERT_EQ(trace.spans.size(), 4U);
@@ -64,7 +70,7 @@ TEST_F(CpuTrace, ShowsWhatARecordingHoldsOrTheReplayAsOne) {
 
   tracer_->start();
   stream_->replay(*recording);
-  const Trace launches = tracer_->stop();
+  const Trace launches = device_work(tracer_->stop());
   ASSERT_EQ(launches.spans.size(), 2U);
   EXPECT_EQ(launches.spans[0].op, "add");
   EXPECT_EQ(launches.spans[1].op, "mul");
@@ -75,10 +81,34 @@ TEST_F(CpuTrace, ShowsWhatARecordingHoldsOrTheReplayAsOne) {
   tracer->start();
   stream_->replay(*recording);
   launch("alone", "add.cpu");
-  const Trace replays = tracer->stop();
+  const Trace replays = device_work(tracer->stop());
   ASSERT_EQ(replays.spans.size(), 2U);
   EXPECT_EQ(replays.spans[0].kind, TraceKind::kReplay);
   EXPECT_EQ(replays.spans[1].op, "alone");
+}
+
+TEST_F(CpuTrace, ShowsTheHostsCallsUpToTheWorkThatTheyDo) {
+  stream_->begin_recording();
+  launch("add", "add.cpu");
+  launch("mul", "mul.cpu");
+  const auto recording = stream_->end_recording(nullptr);
+  float from = 1;
+  float to = 0;
+  tracer_->start();
+  stream_->copy_to_device(&to, &from, sizeof(from));
+  launch("alone", "add.cpu");
+  stream_->replay(*recording);
+  stream_->synchronize();
+  const Trace trace = tracer_->stop();
+  std::vector<std::string> names;
+  for (size_t i = 0; i < trace.spans.size(); ++i) {
+    names.push_back(trace.spans[i].name);
+    if (i > 0) {
+      EXPECT_LE(trace.spans[i - 1].end_ns, trace.spans[i].start_ns) << names.back();
+    }
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"copy", "memcpy", "launch", "add.cpu", "replay",
+                                             "add.cpu", "mul.cpu", "synchronize"}));
 }
 
 TEST_F(CpuTrace, ShowsAllocations) {

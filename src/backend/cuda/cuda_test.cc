@@ -1,10 +1,14 @@
 // What only a CUDA device does; everything all devices do is in the conformance suite.
+#include <optional>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include <cuda_runtime.h>
 
-#include "backend/cuda/context.h"
 #include "backend/cuda/cuda_fixture.h"
+#include "backend/cuda/device/context.h"
+#include "backend/cuda/device/device.h"
 #include "backend/cuda/launch.h"
 #include "backend/device.h"
 
@@ -64,6 +68,19 @@ TEST_F(CudaTest, ALaunchThatSynchronisesIsAnErrorThatNamesTheOp) {
   EXPECT_NE(std::string(raw.what()).find("raw_wait"), std::string::npos) << raw.what();
 }
 
+TEST_F(CudaTest, ALaunchThatRecordsNothingIsAnErrorThatNamesTheOp) {
+  const BoundLaunch nothing = [](Stream&, const StepShape&) {};
+  const Error error = error_of_recording("idle", nothing);
+  EXPECT_EQ(error.kind(), ErrorKind::kCompile);
+  EXPECT_NE(std::string(error.what()).find("op 'idle' adds nothing"), std::string::npos)
+      << error.what();
+  const TensorView x = allocate({4, 64});
+  const BoundLaunch silu = bind("silu", {.inputs = {x}, .outputs = {x}});
+  RecordingScope scope(*stream_);
+  launch("silu", silu);
+  EXPECT_THROW(launch("idle", nothing), Error) << "behind a launch that records something";
+}
+
 TEST_F(CudaTest, AKernelThatCannotBeLaunchedIsAnErrorThatNamesTheOp) {
   const BoundLaunch bad = [](Stream& s, const StepShape&) {
     cuda::check(cudaMemsetAsync(nullptr, 0, 64, cuda::handle(s)), "cudaMemsetAsync");
@@ -95,18 +112,18 @@ TEST_F(CudaTest, RecordingsOfTheSameKernelsTakeTurnsInOneExecutable) {
   const int64_t used = *device_->used_bytes();
   for (int i = 1; i < 400; ++i) {
     recordings.push_back(record(part(i, 1), "silu", recordings.back().get()));
-    EXPECT_TRUE(recordings.back()->takes_turns());
+    EXPECT_TRUE(recordings.back()->shares_executable());
   }
   EXPECT_LE(*device_->used_bytes(), used + (8 << 20)) << "399 executables would take 45 MB";
 
-  EXPECT_FALSE(record(part(0, 400), "silu", recordings.back().get())->takes_turns())
+  EXPECT_FALSE(record(part(0, 400), "silu", recordings.back().get())->shares_executable())
       << "another grid";
   const TensorView y = part(0, 1);
   const BoundLaunch silu = bind("silu", {.inputs = {y}, .outputs = {y}});
   RecordingScope filled(*stream_);
   launch("first", silu);
   stream_->fill(y.data, 0, y.num_bytes());
-  EXPECT_FALSE(filled.finish(recordings.back().get())->takes_turns()) << "another kernel";
+  EXPECT_FALSE(filled.finish(recordings.back().get())->shares_executable()) << "another kernel";
 }
 
 TEST_F(CudaTest, MemoryFreedWhileRecordingIsFreedAfterwards) {
@@ -203,6 +220,26 @@ TEST_F(CudaTest, LaunchesOverNoRowsDoNothing) {
   launch("rms_norm",
          bind("rms_norm", {.inputs = {x, scale}, .outputs = {x}, .attrs = {{"eps", 1e-5}}}));
   stream_->synchronize();
+}
+
+TEST(ChooseDevice, TakesTheFirstThatCanRunUnlessOneIsNamed) {
+  const cuda::Candidate a100{"A100", 8, 0};
+  const cuda::Candidate h100{"H100", 9, 0};
+  const auto choose = [](std::vector<cuda::Candidate> candidates, std::optional<int> ordinal) {
+    return cuda::choose_device(candidates, ordinal);
+  };
+  EXPECT_EQ(choose({a100, h100, h100}, std::nullopt), 1);
+  EXPECT_EQ(choose({a100, h100, h100}, 2), 2);
+  const auto error = [&](std::vector<cuda::Candidate> candidates, std::optional<int> ordinal) {
+    try {
+      return fmt::format("none, but {}", choose(std::move(candidates), ordinal));
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+  };
+  EXPECT_NE(error({a100, h100}, 0).find("use --device cuda:1"), std::string::npos);
+  EXPECT_NE(error({a100, h100}, 2).find("CUDA_VISIBLE_DEVICES"), std::string::npos);
+  EXPECT_NE(error({a100, a100}, std::nullopt).find("use such a GPU"), std::string::npos);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
-# Writes source_hash.cc: a hash of the files that it is given.
-#   cmake -DOUTPUT=source_hash.cc -P hash_sources.cmake -- FILE...
+# Writes source_hash.cc: a hash of the files that it is given, and of what compiles them.
+#   cmake -DOUTPUT=source_hash.cc -DBUILD="compiler and flags" -P hash_sources.cmake -- FILE...
 cmake_minimum_required(VERSION 3.25)
-set(hashes "")
+set(hashes "${BUILD}\n")
 set(is_file FALSE)
 math(EXPR last "${CMAKE_ARGC} - 1")
 foreach(i RANGE ${last})

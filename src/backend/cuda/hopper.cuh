@@ -95,6 +95,44 @@ __device__ __forceinline__ void wait_for_phase_of_cluster(uint32_t barrier, uint
       : "memory");
 }
 
+// Barriers of whole warps, by number; 0 is __syncthreads().
+template <int kThreads>
+__device__ __forceinline__ void meet_at(int barrier) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
+}
+// The same, and: did any of the threads say so?
+template <int kThreads>
+__device__ __forceinline__ bool meet_any_at(int barrier, bool mine) {
+  uint32_t any;
+  asm volatile(
+      "{\n"
+      ".reg .pred mine, any;\n"
+      "setp.ne.u32 mine, %2, 0;\n"
+      "bar.red.or.pred any, %1, %3, mine;\n"
+      "selp.u32 %0, 1, 0, any;\n"
+      "}\n"
+      : "=r"(any)
+      : "r"(barrier), "r"(static_cast<uint32_t>(mine)), "n"(kThreads)
+      : "memory");
+  return any != 0;
+}
+
+// Registers of each thread of a warpgroup from here on, all of whose warps say so.
+template <int kRegisters>
+__device__ __forceinline__ void give_up_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+// What this thread has read and written in shared memory comes before what the copy engine and the
+// tensor cores do there after a barrier.
+__device__ __forceinline__ void publish_to_copies() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 // A slot of a ring in shared memory, and how often the ring has gone round before it, modulo 2: the
 // parity that the phases of the slot's barriers have.
 struct Slot {

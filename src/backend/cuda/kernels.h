@@ -16,8 +16,9 @@ std::span<const Kernel> norm_kernels();          // norm.cu: rms_norm, add_rms_n
 std::span<const Kernel> row_kernels();           // rows.cu: embedding, gather_rows
 std::span<const Kernel> rope_kernels();          // rope.cu: rope, kv_write, rope_kv_write
 std::span<const Kernel> attention_kernels();     // attention.cu: attention
+std::span<const Kernel> logits_kernels();        // logits.cu: adjust_logits, log_probs, ...
 std::span<const Kernel> sample_kernels();        // sample.cu: sample
-std::span<const Kernel> advance_kernels();       // advance.cu: advance
+std::span<const Kernel> advance_kernels();       // advance.cu: advance, write_pages
 
 // All of the above.
 std::vector<Kernel> all_kernels();

@@ -3,7 +3,7 @@
 // A kernel of ours may start while the one before it on the stream still runs (programmatic
 // dependent launch). So it calls begin_kernel() before it touches memory that another launch writes
 // or reads, on every path and in every thread (or waits for a thread of its block that has called
-// it, as the few-row kernel's multipliers do):
+// it, as the skinny GEMM's multipliers do):
 //
 //   template <typename T>
 //   __global__ void scale_kernel(T* out, const T* x, int n) {
@@ -16,6 +16,12 @@
 // works ahead, and then wait_for_inputs(). All launches of a chain wait for the whole of their
 // predecessor, so memory is safe to reuse as on a plain stream.
 //
+// A block waits for blocks of its own cluster, which the chip places together or not at all, and
+// for no others: kernels of another process or model may hold the multiprocessors that those would
+// need, for as long as they like. So sums over blocks are folded by the last block to arrive, which
+// has nothing to wait for (attention/fold.cuh), and a launch that starts early waits for one whose
+// blocks have all been placed. residency_test.py holds the sources to it.
+//
 // What follows wait_for_inputs() is on the path of every step, and a block pays for each of its
 // instructions: a multiprocessor fetches the code of a launch anew, about 100 cycles for every
 // eight instructions on an H200, whatever they do (1 us and more of a launch of 3 us was that). So
@@ -26,7 +32,7 @@
 // Arguments, too, arrive anew with each launch, in lines of 64 bytes of a cache of constants. The
 // warp that reads the first of a line stands still for 60 to 280 cycles on an H200 with cold caches
 // (ncu: stall_imc), for one line after the other; gridDim lies in a line of its own. Where a block
-// reads many arguments before it copies anything, those lie together (FewRowArgs). In kernels where
+// reads many arguments before it copies anything, those lie together (SkinnyGemmArgs). In kernels where
 // other waits come first it makes no difference.
 #pragma once
 

@@ -101,6 +101,15 @@ __device__ __forceinline__ uint32_t atom_add_relaxed(uint32_t* address, uint32_t
   return before;
 }
 template <Scope S>
+__device__ __forceinline__ uint32_t atom_add_acquire(uint32_t* address, uint32_t value) {
+  uint32_t before;
+  asm volatile("atom.acquire.%1.add.u32 %0, [%2], %3;"
+               : "=r"(before)
+               : "C"(ScopeName<S>::kText), "l"(address), "r"(value)
+               : "memory");
+  return before;
+}
+template <Scope S>
 __device__ __forceinline__ uint32_t atom_add_release(uint32_t* address, uint32_t value) {
   uint32_t before;
   asm volatile("atom.release.%1.add.u32 %0, [%2], %3;"
@@ -113,6 +122,35 @@ template <Scope S>
 __device__ __forceinline__ uint32_t atom_add_acq_rel(uint32_t* address, uint32_t value) {
   uint32_t before;
   asm volatile("atom.acq_rel.%1.add.u32 %0, [%2], %3;"
+               : "=r"(before)
+               : "C"(ScopeName<S>::kText), "l"(address), "r"(value)
+               : "memory");
+  return before;
+}
+
+// Write; return what was there before.
+template <Scope S>
+__device__ __forceinline__ uint32_t atom_exch_relaxed(uint32_t* address, uint32_t value) {
+  uint32_t before;
+  asm volatile("atom.relaxed.%1.exch.b32 %0, [%2], %3;"
+               : "=r"(before)
+               : "C"(ScopeName<S>::kText), "l"(address), "r"(value)
+               : "memory");
+  return before;
+}
+template <Scope S>
+__device__ __forceinline__ uint32_t atom_exch_release(uint32_t* address, uint32_t value) {
+  uint32_t before;
+  asm volatile("atom.release.%1.exch.b32 %0, [%2], %3;"
+               : "=r"(before)
+               : "C"(ScopeName<S>::kText), "l"(address), "r"(value)
+               : "memory");
+  return before;
+}
+template <Scope S>
+__device__ __forceinline__ uint32_t atom_exch_acq_rel(uint32_t* address, uint32_t value) {
+  uint32_t before;
+  asm volatile("atom.acq_rel.%1.exch.b32 %0, [%2], %3;"
                : "=r"(before)
                : "C"(ScopeName<S>::kText), "l"(address), "r"(value)
                : "memory");

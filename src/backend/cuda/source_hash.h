@@ -5,8 +5,8 @@
 
 namespace encore::cuda {
 
-// A hash of the sources of this backend, and of what measures its kernels, made by the build
-// (hash_sources.cmake).
+// A hash of the sources of this backend, of what binds and measures its kernels, and of compilers
+// and their flags, made by the build (hash_sources.cmake).
 extern const std::string_view kSourceHash;
 
 }  // namespace encore::cuda

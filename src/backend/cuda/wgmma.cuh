@@ -1,4 +1,5 @@
-// Products of the tensor cores of a warpgroup, with both operands in shared memory.
+// Products of the tensor cores of a warpgroup: the second operand is in shared memory, the first
+// there or in registers.
 #pragma once
 
 #include <cstdint>
@@ -130,6 +131,37 @@ __device__ __forceinline__ void start_product(float (&sums)[kRows / 2], uint32_t
   ENCORE_PRODUCT(256, 128, 129, 130, 131, 132);
 }
 
+// Boxes of 64 columns that lie `bytes` apart, when their rows are summed over: for the lower word,
+// in place of what describe_rows() has there.
+__device__ __forceinline__ uint32_t describe_summed_rows(uint32_t address, uint32_t bytes) {
+  return bytes / 16 << 16U | (address & 0x3ffffU) / 16;
+}
+
+#define ENCORE_WEIGHTED(columns, count, a0, a1, a2, a3, b, layout, type)                           \
+  if constexpr (kColumns == columns) {                                                             \
+    asm volatile("{\n.reg .pred adds;\n.reg .b64 b;\nsetp.ne.u32 adds, 1, 0;\nmov.b64 b, {%" #b    \
+                 ", %" #layout "};\nwgmma.mma_async.sync.aligned.m64n" #columns "k16.f32%" #type   \
+                 " {%0" ENCORE_EACH_##count(ENCORE_NAME) "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 \
+                                                         "}, b, adds, 1, 1, 1;\n}"                 \
+                 : "+f"(sums[0])ENCORE_EACH_##count(ENCORE_SUM)                                    \
+                 : "r"(weights[0]), "r"(weights[1]), "r"(weights[2]), "r"(weights[3]), "r"(rows),  \
+                   "n"(kRowLayout), "C"(kWgmmaType<T>));                                           \
+  }
+
+// sums [64, kColumns] += weights [64, 16] rows [16, kColumns], started. The weights are the A
+// operand of an mma of each warp's 16 rows (mma.cuh), the rows of describe_summed_rows(), the sums
+// as start_product() has them.
+template <typename T, int kColumns>
+__device__ __forceinline__ void start_weighted_sum(float (&sums)[kColumns / 2],
+                                                   const uint32_t (&weights)[4], uint32_t rows) {
+  static_assert(kColumns == 64 || kColumns == 96 || kColumns == 128 || kColumns == 256);
+  ENCORE_WEIGHTED(64, 32, 32, 33, 34, 35, 36, 37, 38);
+  ENCORE_WEIGHTED(96, 48, 48, 49, 50, 51, 52, 53, 54);
+  ENCORE_WEIGHTED(128, 64, 64, 65, 66, 67, 68, 69, 70);
+  ENCORE_WEIGHTED(256, 128, 128, 129, 130, 131, 132, 133, 134);
+}
+
+#undef ENCORE_WEIGHTED
 #undef ENCORE_PRODUCT
 #undef ENCORE_SUM
 #undef ENCORE_NAME

@@ -80,13 +80,13 @@ struct Fenced {
   static __device__ __forceinline__ void settle() { Fence::after_flag(); }
 };
 // Broken: the fence comes after half of the flags.
-template <Scope S>
+template <Scope S, class Fence>
 struct LateFence {
   template <int kFlags>
   static __device__ __forceinline__ void publish(uint32_t* const (&flags)[kFlags], uint32_t value) {
 #pragma unroll
     for (int i = 0; i < kFlags; ++i) {
-      if (i == kFlags / 2) fence_acq_rel<S>();
+      if (i == kFlags / 2) Fence::before_flag();
       st_relaxed<S>(flags[i], value);
     }
   }

@@ -4,11 +4,12 @@
 #include <cstring>
 #include <vector>
 
-#include "backend/cuda/context.h"
+#include "backend/cuda/device/context.h"
+#include "backend/cuda/device/device.h"
+#include "backend/cuda/device/memory.h"
+#include "backend/cuda/device/stream.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/litmus/host_end.h"
-#include "backend/cuda/memory.h"
-#include "backend/cuda/stream.h"
 #include "backend/litmus.h"
 
 namespace encore::cuda::litmus {
@@ -58,7 +59,7 @@ class CudaSuite final : public encore::litmus::Suite {
  public:
   CudaSuite()
       : device_(create_cuda_device()),
-        stream_(kOrdinal),
+        stream_(static_cast<CudaDevice&>(*device_).ordinal()),
         memory_(device_->allocate(int64_t{2} * kGpuLines * kLineBytes)),
         host_memory_(device_->allocate_host(int64_t{2} * kHostLines * kLineBytes)),
         tally_(device_->allocate(sizeof(Tally))) {}
@@ -105,7 +106,6 @@ class CudaSuite final : public encore::litmus::Suite {
   }
 
  private:
-  static constexpr int kOrdinal = 0;
   static constexpr int64_t kLineBytes = int64_t{kCellsPerLine} * 4;
 
   [[nodiscard]] uint32_t num_multiprocessors() const {

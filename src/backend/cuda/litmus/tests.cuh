@@ -1,4 +1,5 @@
-// The tests: messages, a work queue, a lock; and the rows that name them.
+// The tests: messages, a work queue, an exchange, a lock, accesses of one address; and the rows
+// that name them.
 #pragma once
 
 #include <algorithm>
@@ -98,6 +99,12 @@ struct ClaimAcqRel {
   }
 };
 template <Scope S>
+struct ClaimAcquire {
+  static __device__ __forceinline__ uint32_t claim(uint32_t* index) {
+    return atom_add_acquire<S>(index, 1);
+  }
+};
+template <Scope S>
 struct ClaimRelease {
   static __device__ __forceinline__ uint32_t claim(uint32_t* index) {
     return atom_add_release<S>(index, 1);
@@ -143,6 +150,65 @@ struct WorkQueue {
       wait_for<S, Observe>(open[0], round, seat.plays, waits, [] {});
     }
     outcomes.lost += waits.lost;
+  }
+};
+
+// Exchanges of what one has for what is there.
+template <Scope S>
+struct SwapAcqRel {
+  static __device__ __forceinline__ uint32_t swap(uint32_t* place, uint32_t mine) {
+    return atom_exch_acq_rel<S>(place, mine);
+  }
+};
+template <Scope S>
+struct SwapRelease {
+  static __device__ __forceinline__ uint32_t swap(uint32_t* place, uint32_t mine) {
+    return atom_exch_release<S>(place, mine);
+  }
+};
+template <Scope S>
+struct SwapRelaxed {
+  static __device__ __forceinline__ uint32_t swap(uint32_t* place, uint32_t mine) {
+    return atom_exch_relaxed<S>(place, mine);
+  }
+};
+
+// Two threads and one place share three buffers of two words. Each thread fills the buffer it has
+// and swaps it for the one in the place: that publishes its own and acquires the other, which is
+// its to read and to fill from then on. The place says which buffer is there and what stamp its
+// words carry; the first one is empty.
+template <Scope S, class Swap>
+struct Exchange {
+  static constexpr Scope kScope = S;
+  static constexpr uint32_t kRoles = 2;
+  static constexpr bool kCounts = false;
+  static constexpr bool kHasMailbox = false;
+
+  static __device__ void play(const Field& field, const Seat& seat, const Cells<S>& cells,
+                              Outcomes& outcomes) {
+    constexpr uint32_t kHome = 0;
+    if (!seat.plays) return;
+    uint32_t* place = cells.flag(kFlagLine, kHome);
+    uint32_t random = warp_random(field, seat);
+    uint32_t buffer = seat.role + 1;  // buffer 0 is in the place
+    for (uint32_t round = 1; round <= field.rounds; ++round) {
+      if (field.jitter) pause(random);
+      const uint32_t stamp = round * kRoles + seat.role;
+#pragma unroll
+      for (uint32_t k = 0; k < 2; ++k)
+        st_weak(cells.word(2 * buffer + k, 0, kHome), message(stamp, k));
+      const uint32_t taken = Swap::swap(place, stamp * 4 + buffer);
+      buffer = taken % 4;
+      const uint32_t stamped = taken / 4;
+      bool is_stale = false;
+#pragma unroll
+      for (uint32_t k = 0; k < 2; ++k) {
+        const uint32_t word = ld_weak(cells.word(2 * buffer + k, 0, kHome));
+        is_stale |= word != (stamped == 0 ? 0 : message(stamped, k));
+      }
+      if (is_stale) ++outcomes.stale;
+      ++outcomes.rounds;
+    }
   }
 };
 
@@ -197,6 +263,40 @@ struct Lock {
   }
 };
 
+// Role 0 counts up, in one word or in the first and then the second of two, and reads its own store
+// back; role 1 reads the last word written, then the first. Of one address it never sees the
+// earlier value later. All accesses are relaxed.
+template <Scope S, uint32_t kWords>
+struct Order {
+  static constexpr Scope kScope = S;
+  static constexpr uint32_t kRoles = 2;
+  static constexpr bool kCounts = false;
+  static constexpr bool kHasMailbox = false;
+  static constexpr uint32_t kWriter = 0;
+
+  static __device__ void play(const Field& field, const Seat& seat, const Cells<S>& cells,
+                              Outcomes& outcomes) {
+    constexpr uint32_t kHome = 0;
+    if (!seat.plays) return;
+    uint32_t* first = cells.word(0, 0, kHome);
+    uint32_t* last = cells.word(2 * (kWords - 1), 0, kHome);  // in another line
+    uint32_t random = warp_random(field, seat);
+    for (uint32_t round = 1; round <= field.rounds; ++round) {
+      if (seat.role == kWriter) {
+        if (field.jitter) pause(random);
+        st_relaxed<S>(first, round);
+        if (last != first) st_relaxed<S>(last, round);
+        if (ld_relaxed<S>(last) != round) ++outcomes.stale;
+      } else {
+        const uint32_t before = ld_relaxed<S>(last);
+        const uint32_t after = ld_relaxed<S>(first);
+        if (after < before) ++outcomes.stale;
+        ++outcomes.rounds;
+      }
+    }
+  }
+};
+
 template <class Test>
 constexpr Row row(std::string_view name, int per_round, int flags = 1) {
   return {name,  litmus_kernel<Test>, static_cast<int>(Test::kRoles),
@@ -218,15 +318,23 @@ inline constexpr Row kMessageRows[] = {
     row<Message<S, FencedVolatile<S>, FencedVolatile<S>>>("threadfence", 2),
     row<Message<S, Volatile, Volatile>>("volatile_flag", 2),
     row<Message<S, Fenced<S, AcqRel<S>>, Fenced<S, AcqRel<S>>, 4>>("several_flags", 2, 4),
-    row<Message<S, LateFence<S>, Fenced<S, AcqRel<S>>, 4>>("late_fence", 2, 4),
+    row<Message<S, LateFence<S, AcqRel<S>>, Fenced<S, AcqRel<S>>, 4>>("late_fence", 2, 4),
+    row<Message<S, Fenced<S, OneWay<S>>, Fenced<S, OneWay<S>>, 4>>("one_way_flags", 2, 4),
+    row<Message<S, LateFence<S, OneWay<S>>, Fenced<S, OneWay<S>>, 4>>("late_release", 2, 4),
     row<Message<S, Relaxed<S>, Relaxed<S>, 4>>("relaxed_flags", 2, 4),
 };
-// Where threads of one GPU share an atomic.
+// Where all threads are of one GPU: atomics, and coherence.
 template <Scope S>
 inline constexpr Row kAtomicRows[] = {
     row<WorkQueue<S, ClaimAcqRel<S>, Release<S>, Acquire<S>>>("work_queue", 1),
     row<WorkQueue<S, ClaimRelease<S>, Release<S>, Relaxed<S>>>("release_only_queue", 1),
+    row<WorkQueue<S, ClaimAcquire<S>, Release<S>, Acquire<S>>>("acquire_only_queue", 1),
     row<WorkQueue<S, ClaimRelaxed<S>, Relaxed<S>, Relaxed<S>>>("relaxed_queue", 1),
+    row<Exchange<S, SwapAcqRel<S>>>("exchange", 2),
+    row<Exchange<S, SwapRelease<S>>>("release_only_exchange", 2),
+    row<Exchange<S, SwapRelaxed<S>>>("relaxed_exchange", 2),
+    row<Order<S, 1>>("same_address", 1),
+    row<Order<S, 2>>("two_addresses", 1),
     row<Lock<S, TakeAcquire<S>, Release<S>>>("lock", 4),
     row<Lock<S, TakeRelaxed<S>, Release<S>>>("no_acquire_lock", 4),
     row<Lock<S, TakeAcquire<S>, Plain>>("plain_unlock", 4),

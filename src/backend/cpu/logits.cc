@@ -1,0 +1,128 @@
+// What happens to logits around the choice of a token: penalties and biases before it, log
+// probabilities behind it.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "backend/cpu/kernels.h"
+#include "backend/sampling.h"
+
+namespace encore::cpu {
+namespace {
+
+constexpr float kNever = -std::numeric_limits<float>::infinity();
+
+void add_biases(const TokenBias* first, int64_t most, std::span<float> logits) {
+  for (const TokenBias* bias = first; bias < first + most && bias->token >= 0; ++bias)
+    logits[bias->token] += bias->bias;
+}
+
+// Log softmax, added in double.
+class LogSoftmax {
+ public:
+  explicit LogSoftmax(std::span<const float> logits)
+      : largest_(*std::max_element(logits.begin(), logits.end())) {
+    double sum = 0;
+    for (const float logit : logits)
+      sum += std::exp(static_cast<double>(logit) - largest_);
+    log_sum_ = std::log(sum);
+  }
+  [[nodiscard]] float operator()(float logit) const {
+    return static_cast<float>(static_cast<double>(logit) - largest_ - log_sum_);
+  }
+
+ private:
+  double largest_;
+  double log_sum_ = 0;
+};
+
+void write_logprobs(std::span<const float> logits, int32_t chosen, int32_t num_top,
+                    LogprobRow& row) {
+  const LogSoftmax log_softmax(logits);
+  row.logprob = log_softmax(logits[chosen]);
+  row.rank = 1 + static_cast<int32_t>(std::count_if(logits.begin(), logits.end(), [&](float logit) {
+               return logit > logits[chosen];
+             }));
+  const auto count =
+      std::min<size_t>({static_cast<size_t>(num_top), logits.size(), LogprobRow::kMaxTop});
+  std::vector<int32_t> tokens(logits.size());
+  std::iota(tokens.begin(), tokens.end(), 0);
+  std::partial_sort(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(count),
+                    tokens.end(), [&](int32_t a, int32_t b) {
+                      return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
+                    });
+  for (size_t i = 0; i < count; ++i)
+    row.top[i] = {tokens[i], log_softmax(logits[tokens[i]])};
+}
+
+}  // namespace
+
+void adjust_logits(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
+  using namespace adjust_op;  // NOLINT(google-build-using-namespace): names of the operands
+  const TensorView& stops = args.inputs[kStopTokens];
+  const TensorView& biases = args.inputs[kTokenBias];
+  pool.parallel_for(args.inputs[kLogits].num_rows(), 1, [&](int64_t first, int64_t last) {
+    for (int64_t b = first; b < last; ++b) {
+      const auto& row = args.inputs[kSampling].as<SamplingRow>()[b];
+      const int32_t length = args.inputs[kKvLens].as<int32_t>()[b];
+      if (!row.adjusts(length)) continue;
+      const std::span<float> logits(args.outputs[0].row<float>(b),
+                                    static_cast<size_t>(args.outputs[0].row_elements()));
+      std::copy_n(args.inputs[kLogits].row<float>(b), logits.size(), logits.begin());
+      if (row.state >= 0) {
+        add_biases(biases.as<TokenBias>() + row.state * biases.shape[1], biases.shape[1], logits);
+        const auto* const counts = args.inputs[kTokenCounts].row<int32_t>(row.state);
+        for (size_t token = 0; token < logits.size(); ++token)
+          logits[token] = penalized(logits[token], counts[token], row.params);
+      }
+      if (length >= row.min_length) continue;
+      for (const int32_t token :
+           std::span(stops.row<int32_t>(b), static_cast<size_t>(stops.row_elements()))) {
+        if (token >= 0) logits[static_cast<size_t>(token)] = kNever;
+      }
+    }
+  });
+}
+
+void log_probs(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
+  using namespace logprobs_op;  // NOLINT(google-build-using-namespace): names of the operands
+  const TensorView& logits = args.inputs[kLogits];
+  const TensorView& ring = args.inputs[kRing];
+  const auto step = static_cast<uint32_t>(args.inputs[kClock].as<int32_t>()[0]);
+  auto* const rows = ring.as<LogprobRow>() + step % ring.shape[0] * ring.shape[1];
+  pool.parallel_for(logits.num_rows(), 1, [&](int64_t first, int64_t last) {
+    for (int64_t b = first; b < last; ++b) {
+      const SamplingParams& params = args.inputs[kSampling].as<SamplingRow>()[b].params;
+      if (params.num_logprobs < 0) continue;
+      write_logprobs({logits.row<float>(b), static_cast<size_t>(logits.row_elements())},
+                     args.inputs[kNext].as<int32_t>()[b], params.num_logprobs, rows[b]);
+    }
+  });
+}
+
+void write_token_state(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
+  using namespace token_state_op;  // NOLINT(google-build-using-namespace): names of the operands
+  const TensorView& biases = args.inputs[kTokenBias];
+  pool.parallel_for(args.inputs[kTokenCounts].num_rows(), 1, [&](int64_t first, int64_t last) {
+    for (int64_t m = first; m < last; ++m) {
+      const auto& change = args.inputs[kChanges].as<TokenStateChange>()[m];
+      if (change.first < 0) continue;
+      auto* const counts = args.inputs[kTokenCounts].row<int32_t>(m);
+      std::fill_n(counts, args.inputs[kTokenCounts].row_elements(), 0);
+      const int32_t* value = args.inputs[kValues].as<int32_t>() + change.first;
+      for (int32_t i = 0; i < change.num_prompt; ++i)
+        counts[*value++] |= kInPrompt;
+      for (int32_t i = 0; i < change.num_generated; ++i)
+        ++counts[*value++];
+      auto* const row = biases.as<TokenBias>() + m * biases.shape[1];
+      std::memcpy(static_cast<void*>(row), value,
+                  static_cast<size_t>(change.num_bias) * sizeof(TokenBias));
+      if (change.num_bias < biases.shape[1]) row[change.num_bias] = {};
+    }
+  });
+}
+
+}  // namespace encore::cpu

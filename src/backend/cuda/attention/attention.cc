@@ -1,0 +1,65 @@
+#include "backend/cuda/attention/attention.h"
+
+#include <array>
+
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/launch.h"
+#include "backend/cuda/parts.h"
+#include "backend/fused_attention.h"
+
+namespace encore::cuda {
+
+AttentionShape attention_shape(const KernelArgs& args) {
+  const Shape& cache = args.inputs[1].shape;
+  AttentionShape shape;
+  shape.sequences = args.inputs[4].num_rows();
+  shape.tokens = args.inputs[0].num_rows();
+  shape.kv_heads = static_cast<int>(cache[1]);
+  shape.page_size = static_cast<int>(cache[2]);
+  shape.head_size = static_cast<int>(cache[3]);
+  shape.heads = static_cast<int>(args.inputs[0].row_elements()) / shape.head_size;
+  shape.max_kv_len = args.inputs[3].row_elements() * shape.page_size;
+  return shape;
+}
+
+bool accepts_tensor_cores(const KernelArgs& args, int max_head_size) {
+  const AttentionShape shape = attention_shape(args);
+  const DType dtype = args.inputs[0].dtype;
+  const DType kv_dtype = args.inputs[1].dtype;
+  const bool types = (dtype == DType::kBF16 || dtype == DType::kF16) &&
+                     (kv_dtype == dtype || kv_dtype == DType::kFP8) &&
+                     args.outputs[0].dtype == dtype;
+  const bool sizes = (shape.head_size == 64 || shape.head_size == 96 || shape.head_size == 128 ||
+                      shape.head_size == 256) &&
+                     shape.head_size <= max_head_size &&
+                     (shape.page_size == 16 || shape.page_size == 32 || shape.page_size == 64) &&
+                     shape.group() <= 16;
+  return types && sizes && is_aligned(args.inputs[0]) && is_aligned(args.inputs[1]) &&
+         is_aligned(args.inputs[2]) && is_aligned(args.outputs[0]);
+}
+
+namespace {
+
+Workspace fused_workspace(const KernelArgs& args) {
+  return parts_workspace(attention_parts(args));
+}
+BoundLaunch bind_fused(Device& device, const KernelArgs& args) {
+  return bind_parts(device, attention_parts(args));
+}
+
+}  // namespace
+
+std::span<const Kernel> attention_kernels() {
+  static const std::array rows = {
+      attention_decode_kernel(),
+      attention_varlen_kernel(),
+      attention_prefill_kernel(),
+      attention_plain_kernel(),
+      fused_attention_decode_kernel(),
+      Kernel{"fused_attention", "fused_attention.parts", nullptr, fused_workspace, bind_fused,
+             kSlowAttention},
+  };
+  return rows;
+}
+
+}  // namespace encore::cuda

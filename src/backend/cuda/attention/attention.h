@@ -1,0 +1,181 @@
+// What the attention kernels share: their parameters, and who may write what when.
+//
+// In place: the output may be written over q. A (token, head) row is written by one block alone,
+// and only after every block that reads that row of q has read it: the plain and prefill kernels
+// read their rows completely before they write them, and so does the kernel of variable lengths; of
+// the decode kernel's blocks that share a row, and of that one's where they take parts of its keys,
+// each has read it before it arrives at the counter, and only the last to arrive writes.
+#pragma once
+
+#include <cstdint>
+#include <numbers>
+#include <type_traits>
+
+#include "backend/cuda/fp8.h"
+#include "backend/kernel.h"
+
+namespace encore::cuda {
+
+// What fused_attention has besides: the step's queries, keys and values as they left the
+// projection. The decode kernel turns them where it uses them, and writes keys and values to the
+// caches.
+template <typename T, typename KvType = T>
+struct NewTokens {
+  int count = 0;         // per sequence; 0: attention alone, the caches hold every key
+  const T* k = nullptr;  // [T,K*C]
+  const T* v = nullptr;
+  int64_t k_stride = 0;
+  int64_t v_stride = 0;
+  KvType* k_cache = nullptr;
+  KvType* v_cache = nullptr;
+  const int32_t* slots = nullptr;
+  int64_t num_slots = 0;
+  const int32_t* positions = nullptr;
+  const float* inv_freq = nullptr;  // [C/2]
+  const T* q_norm = nullptr;        // [C], or none
+  const T* k_norm = nullptr;
+  float eps = 0;
+};
+
+// One launch of the attention op, see ops.h, over caches of KvType. Strides in elements.
+template <typename T, typename KvType = T>
+struct AttentionParams {
+  using Element = T;
+  using Kv = KvType;
+
+  const T* q = nullptr;  // not __restrict__: may be `out`
+  T* out = nullptr;
+  const Kv* k_cache = nullptr;  // [P,K,S,C]
+  const Kv* v_cache = nullptr;
+  const int32_t* page_table = nullptr;
+  const int32_t* kv_lens = nullptr;
+  const int32_t* query_starts = nullptr;
+  int64_t q_stride = 0;
+  int64_t out_stride = 0;
+  int64_t table_stride = 0;
+  float scale_log2e = 0;  // of scores; log2(e) is in it, for exponentials of base 2
+  int uniform_q = 0;      // tokens per sequence; 0: query_starts says
+  int kv_heads = 0;
+  int group = 0;             // query heads per kv head
+  int group_reciprocal = 0;  // 65536 / group, rounded up
+  int head_size = 0;
+  int page_size = 0;
+  int page_shift = 0;  // log2(page_size), for the kernels that want a power of two
+  int max_kv_len = 0;  // what a row of the page table can hold
+
+  int num_sequences = 0;
+  int64_t num_tokens = 0;
+
+  NewTokens<T, Kv> fresh;  // only for the decode kernel
+
+#ifdef __CUDACC__
+  // Of a query row of a kv head; there are less than 65536 / group of them.
+  [[nodiscard]] __device__ int token_of(int row) const {
+    return row * group_reciprocal >> 16;
+  }
+  // 0 for the sequences past the last that a uniform step's spare rows stand for. Not from the L1
+  // cache: the decode kernel asks before it waits for the launch before it.
+  [[nodiscard]] __device__ int kv_len(int sequence) const {
+    return sequence < num_sequences ? min(__ldcg(kv_lens + sequence), max_kv_len) : 0;
+  }
+#endif
+};
+
+// The same as numbers, for choosing and sizing.
+struct AttentionShape {
+  int64_t sequences = 0;
+  int64_t tokens = 0;
+  int heads = 0;
+  int kv_heads = 0;
+  int head_size = 0;
+  int page_size = 0;
+  int64_t max_kv_len = 0;  // what a row of the page table can hold
+
+  [[nodiscard]] int group() const { return heads / kv_heads; }
+  // Runs of query rows that a launch has to look at. In a uniform step every row is in one, owned
+  // by a sequence or not.
+  [[nodiscard]] int64_t num_runs(int uniform_q) const {
+    return uniform_q > 0 ? div_up(tokens, uniform_q) : sequences;
+  }
+};
+AttentionShape attention_shape(const KernelArgs& args);
+
+template <typename T, typename Kv = T>
+AttentionParams<T, Kv> attention_params(const KernelArgs& args) {
+  const AttentionShape shape = attention_shape(args);
+  AttentionParams<T, Kv> params;
+  params.q = args.inputs[0].as<T>();
+  params.out = args.outputs[0].as<T>();
+  params.k_cache = args.inputs[1].as<Kv>();
+  params.v_cache = args.inputs[2].as<Kv>();
+  params.page_table = args.inputs[3].as<int32_t>();
+  params.kv_lens = args.inputs[4].as<int32_t>();
+  params.query_starts = args.inputs[5].as<int32_t>();
+  params.q_stride = args.inputs[0].row_stride;
+  params.out_stride = args.outputs[0].row_stride;
+  params.table_stride = args.inputs[3].row_stride;
+  params.scale_log2e =
+      static_cast<float>(args.attrs.get_double("scale") * std::numbers::log2e_v<double>);
+  params.uniform_q = args.step.q;
+  params.kv_heads = shape.kv_heads;
+  params.group = shape.group();
+  params.group_reciprocal = static_cast<int>(div_up(65536, params.group));
+  params.head_size = shape.head_size;
+  params.page_size = shape.page_size;
+  params.max_kv_len = static_cast<int>(shape.max_kv_len);
+  params.num_sequences = static_cast<int>(shape.sequences);
+  params.num_tokens = shape.tokens;
+  while ((1 << params.page_shift) < shape.page_size)
+    ++params.page_shift;
+  return params;
+}
+
+// May a tensor-core kernel run this that takes head sizes up to `max_head_size`: 16-bit, with
+// caches of the same type or of fp8; head size 64, 96, 128 or 256, pages of 16, 32 or 64 slots, at
+// most 16 query heads per kv head, rows aligned to 16 bytes.
+bool accepts_tensor_cores(const KernelArgs& args, int max_head_size);
+
+// Calls `visitor(TypeTag<T>{}, TypeTag<Kv>{}, std::integral_constant<int, C>{})` for what
+// accepts_tensor_cores allows.
+template <int kMaxHeadSize, typename Visitor>
+decltype(auto) visit_tensor_core_shape(const KernelArgs& args, Visitor&& visitor) {
+  const auto with_types = [&](auto element, auto kv) {
+    switch (args.inputs[1].shape[3]) {
+      case 64:
+        return visitor(element, kv, std::integral_constant<int, 64>{});
+      case 96:
+        return visitor(element, kv, std::integral_constant<int, 96>{});
+      case 256:
+        if constexpr (kMaxHeadSize >= 256) {
+          return visitor(element, kv, std::integral_constant<int, 256>{});
+        }
+        [[fallthrough]];
+      default:
+        return visitor(element, kv, std::integral_constant<int, 128>{});
+    }
+  };
+  const auto with_type = [&](auto element) {
+    return args.inputs[1].dtype == DType::kFP8 ? with_types(element, TypeTag<Float8>{})
+                                               : with_types(element, element);
+  };
+  return args.inputs[0].dtype == DType::kF16 ? with_type(TypeTag<__half>{})
+                                             : with_type(TypeTag<__nv_bfloat16>{});
+}
+
+// Of the kernels that take what accepts_tensor_cores() does not.
+inline constexpr std::string_view kSlowAttention =
+    "attention is fast with 16-bit activations, heads of 64, 96, 128 or 256 and at most 16 query "
+    "heads for each of K and V; this model's runs on the plain kernel";
+
+// Shared memory of a block of decode attention that turns new tokens' heads, too. Shapes: of the
+// attention op. Units: bytes.
+int64_t attention_decode_shared_bytes(const KernelArgs& args);
+
+// decode.cu, prefill.cu, plain.cu, varlen.cu
+Kernel attention_decode_kernel();
+Kernel fused_attention_decode_kernel();
+Kernel attention_prefill_kernel();
+Kernel attention_plain_kernel();
+Kernel attention_varlen_kernel();
+
+}  // namespace encore::cuda

@@ -1,0 +1,250 @@
+// How decode attention's partial results become one: four warps' of a chunk, and those of the other
+// blocks of a worker, then chunks in order. How these come to the worker's first block is its
+// surroundings' affair (decode.cuh).
+//
+// A kv head's chunks are folded by the block that has them all, in shared memory; else through
+// scratch by the block that arrives last. Both fold with the same operations in the same order, so
+// neither the grid nor the order of arrival shows in the bits.
+#pragma once
+
+#include <cuda/atomic>
+
+#include "backend/cuda/attention/work.cuh"
+
+namespace encore::cuda::decode {
+
+template <typename T>
+__device__ __forceinline__ void store_four(T* address, float4 x) {
+  *reinterpret_cast<uint2*>(address) = make_uint2(pack_pair<T>(x.x, x.y), pack_pair<T>(x.z, x.w));
+}
+
+// A running result and a later one become one: `old` and `now` scale their values and sums.
+struct Fold {
+  float max = kMinusInfinity;
+  float old = 0;
+  float now = 0;
+};
+__device__ __forceinline__ Fold fold(float old_max, float now_max, float scale) {
+  Fold result;
+  result.max = fmaxf(old_max, now_max);
+  const float reference = finite_max(result.max);
+  result.old = exp2_fast((old_max - reference) * scale);
+  result.now = exp2_fast((now_max - reference) * scale);
+  return result;
+}
+__device__ __forceinline__ float apply(const Fold& fold, float old, float now) {
+  return __fmaf_rn(now, fold.now, __fmul_rn(old, fold.old));
+}
+__device__ __forceinline__ float4 apply(const Fold& fold, float4 old, float4 now) {
+  return {apply(fold, old.x, now.x), apply(fold, old.y, now.y), apply(fold, old.z, now.z),
+          apply(fold, old.w, now.w)};
+}
+// Zeros for a row that sees no key.
+__device__ __forceinline__ float4 normalized(float4 value, float sum) {
+  const float inverse = sum > 0.0F ? 1.0F / sum : sum;
+  return {value.x * inverse, value.y * inverse, value.z * inverse, value.w * inverse};
+}
+
+// Sizes of the shared memory in which results are folded. Units: floats; a multiple of 4 for each
+// part, so that all are aligned. The stride keeps what a warp writes at once in different banks.
+constexpr int exchange_stride(int head_size) {
+  return head_size + 4;
+}
+constexpr int64_t exchange_floats(int head_size, int rows, int ranks) {
+  const int tile_rows = rows < kTileRows ? rows : kTileRows;
+  const int parts = kWarps + ranks - 1;
+  const int barriers = ranks > 1 ? 4 : 0;  // those of a cluster
+  return int64_t{tile_rows} * parts * (exchange_stride(head_size) + 2) + barriers +
+         (tile_rows % 2 * 8) + int64_t{rows} * (head_size + 4);
+}
+
+// That memory. A tile of rows is folded at a time, out of parts: the warps', and in the first block
+// of a worker one of each other block.
+template <int C>
+struct Exchange {
+  static constexpr int kStride = exchange_stride(C);
+
+  float* total;       // [row][C]: of the chunks so far
+  float2* running;    // [2][row]: their softmax before and after this chunk, by its parity
+  float* values;      // [part][row of the tile][kStride]: results of a chunk
+  float2* softmaxes;  // [part][row of the tile]; behind them, room for barriers
+  int rows;
+  int tile_rows;
+
+  __device__ __forceinline__ Exchange(void* memory, int rows, int ranks)
+      : rows(rows), tile_rows(min(rows, kTileRows)) {
+    total = static_cast<float*>(memory);
+    running = reinterpret_cast<float2*>(total + rows * C);
+    values = total + rows * (C + 4);
+    const int parts = kWarps + ranks - 1;
+    softmaxes = reinterpret_cast<float2*>(values + parts * tile_rows * kStride);
+  }
+
+  // The first row of the part that a block of a rank above 0 has in the first block.
+  [[nodiscard]] __device__ __forceinline__ int first_row_of(int rank) const {
+    return (kWarps + rank - 1) * tile_rows;
+  }
+
+  // Four columns of a tile's row over `parts` parts, and its softmax.
+  __device__ __forceinline__ float4 read(int row, int column, float scale, int parts,
+                                         float2& softmax) const {
+    softmax = {kMinusInfinity, 0.0F};
+#pragma unroll 4
+    for (int part = 0; part < parts; ++part)
+      softmax.x = fmaxf(softmax.x, softmaxes[part * tile_rows + row].x);
+    const float reference = finite_max(softmax.x);
+    float4 value = {};
+#pragma unroll 4
+    for (int part = 0; part < parts; ++part) {
+      const float2 other = softmaxes[part * tile_rows + row];
+      const auto* now =
+          reinterpret_cast<const float4*>(values + (part * tile_rows + row) * kStride + column);
+      const Fold step{softmax.x, 1.0F, exp2_fast((other.x - reference) * scale)};
+      value = apply(step, value, *now);
+      softmax.y = apply(step, softmax.y, other.y);
+    }
+    return value;
+  }
+};
+
+// Calls `visitor(row, column)` for this thread's parts, of four columns, of `rows` rows.
+template <int C, typename Visitor>
+__device__ __forceinline__ void for_each_four(int rows, Visitor&& visitor) {
+  for (int i = threadIdx.x; i < rows * (C / 4); i += kThreads)
+    visitor(i / (C / 4), i % (C / 4) * 4);
+}
+
+// What blocks of a worker have of a chunk's tile of rows, to be brought together in the first one.
+struct Gathering {
+  int active = 0;  // blocks that have a part: the worker's first
+  int rows = 0;
+  int chunk = 0;  // its number in the batch
+};
+
+// What is folded at a time: a chunk's tile of rows, of so many parts in the exchange.
+struct ChunkTile {
+  int chunk = 0;
+  int tile = 0;
+  int parts = kWarps;
+};
+
+// Adds a chunk's tile of rows to the chunks before it, all of which this block had; after the last,
+// writes the output.
+template <typename Params, int C>
+__device__ __forceinline__ void add_chunk(const Params& params, const Place& place,
+                                          const Exchange<C>& exchange,
+                                          const ChunkTile& chunk_tile) {
+  const float scale = params.scale_log2e;
+  const int chunk = chunk_tile.chunk;
+  const int first_row = chunk_tile.tile * kTileRows;
+  for_each_four<C>(min(place.rows - first_row, kTileRows), [&](int row_of_tile, int column) {
+    float2 softmax;
+    float4 value = exchange.read(row_of_tile, column, scale, chunk_tile.parts, softmax);
+    const int row = first_row + row_of_tile;
+    auto* total = reinterpret_cast<float4*>(exchange.total + row * C + column);
+    const float2 before = chunk == 0 ? make_float2(kMinusInfinity, 0.0F)
+                                     : exchange.running[(chunk + 1) % 2 * exchange.rows + row];
+    const Fold step = fold(before.x, softmax.x, scale);
+    value = apply(step, chunk == 0 ? float4{} : *total, value);
+    softmax = {step.max, apply(step, before.y, softmax.y)};
+    if (chunk < place.num_chunks - 1) {
+      *total = value;
+      if (column == 0) exchange.running[chunk % 2 * exchange.rows + row] = softmax;
+    } else {
+      store_four(params.out + row_offset(params, place, row, params.out_stride) + column,
+                 normalized(value, softmax.y));
+    }
+  });
+}
+
+// Writes a chunk's tile of rows, of a kv head of which other shares have chunks, too, to scratch.
+template <int C>
+__device__ __forceinline__ void publish_chunk(const DecodePlan& plan, const Place& place,
+                                              const Exchange<C>& exchange,
+                                              const ChunkTile& chunk_tile, float scale) {
+  const int first_row = chunk_tile.tile * kTileRows;
+  const int64_t first_cell =
+      (place.slot * plan.max_chunks + chunk_tile.chunk) * plan.rows_per_block + first_row;
+  for_each_four<C>(min(place.rows - first_row, kTileRows), [&](int row, int column) {
+    float2 softmax;
+    const float4 value = exchange.read(row, column, scale, chunk_tile.parts, softmax);
+    *reinterpret_cast<float4*>(plan.values + (first_cell + row) * C + column) = value;
+    if (column == 0) plan.softmaxes[first_cell + row] = softmax;
+  });
+}
+
+// Tells that this block has published `chunks` of a kv head's `all`. Is it the last to do so? If
+// so, it sees what the others wrote, and the others have read q as it has.
+//
+// Message passing at device scope: each thread's writes happen before the barrier, the barrier
+// before the leader's fetch_add, whose release makes them visible to whoever's fetch_add acquires
+// them by reading from it, or from a later one of the release sequence; so to the last. The store
+// that leaves the counter zero for the next launch need not order anything: the end of the launch
+// does.
+__device__ __forceinline__ bool arrive(uint32_t* counter, int chunks, int all) {
+  bool is_last = false;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    ::cuda::atomic_ref<uint32_t, ::cuda::thread_scope_device> arrived(*counter);
+    const uint32_t before = arrived.fetch_add(chunks, ::cuda::memory_order_acq_rel);
+    is_last = before + chunks == static_cast<uint32_t>(all);
+    if (is_last) arrived.store(0, ::cuda::memory_order_relaxed);
+  }
+  return __syncthreads_or(static_cast<int>(is_last)) != 0;
+}
+
+// Folds a kv head's chunks out of scratch, in order, and writes the output. What a thread reads of
+// many chunks is under way at once.
+template <typename Params, int C>
+__device__ __forceinline__ void fold_chunks(const Params& params, const DecodePlan& plan,
+                                            const Place& place) {
+  constexpr int kAtOnce = C == 64 ? 4 : 8;  // what fits the registers that blocks have there
+  const int num_chunks = place.num_chunks;
+  for_each_four<C>(place.rows, [&](int row, int column) {
+    float4 value = {};
+    float2 softmax = {kMinusInfinity, 0.0F};
+    for (int first = 0; first < num_chunks; first += kAtOnce) {
+      const int64_t cell = (place.slot * plan.max_chunks + first) * plan.rows_per_block + row;
+      float4 values[kAtOnce];
+      float2 softmaxes[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (first + i >= num_chunks) continue;
+        const int64_t from = cell + i * plan.rows_per_block;
+        values[i] = __ldcg(reinterpret_cast<const float4*>(plan.values + from * C + column));
+        softmaxes[i] = __ldcg(plan.softmaxes + from);
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (first + i >= num_chunks) continue;
+        const Fold step = fold(softmax.x, softmaxes[i].x, params.scale_log2e);
+        value = apply(step, value, values[i]);
+        softmax = {step.max, apply(step, softmax.y, softmaxes[i].y)};
+      }
+    }
+    store_four(params.out + row_offset(params, place, row, params.out_stride) + column,
+               normalized(value, softmax.y));
+  });
+}
+
+// Zeros for the rows of sequences without keys and for rows that no sequence owns. All blocks share
+// them.
+template <typename Params, int C>
+__device__ __forceinline__ void store_zeros(const Params& params, const DecodePlan& plan,
+                                            const Worker& worker) {
+  const int row_fours = params.kv_heads * params.group * (C / 4);
+  const int number =
+      (worker.number * plan.row_blocks + worker.row_block) * worker.ranks + worker.rank;
+  const int stride = worker.count * plan.row_blocks * worker.ranks;
+  for (int run = number; run < plan.num_runs; run += stride) {
+    if (params.kv_len(run) > 0) continue;
+    const int64_t first = int64_t{run} * params.uniform_q;
+    const int count = static_cast<int>(min(int64_t{params.uniform_q}, params.num_tokens - first));
+    for (int i = threadIdx.x; i < count * row_fours; i += kThreads) {
+      store_four(params.out + (first + i / row_fours) * params.out_stride + i % row_fours * 4,
+                 float4{});
+    }
+  }
+}
+
+}  // namespace encore::cuda::decode

@@ -1,0 +1,192 @@
+#include "backend/cuda/device/device.h"
+
+#include <algorithm>
+#include <cctype>
+#include <fstream>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "backend/cuda/device/context.h"
+#include "backend/cuda/device/memory.h"
+#include "backend/cuda/device/stream.h"
+#include "backend/cuda/device/tracer.h"
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/source_hash.h"
+
+namespace encore::cuda {
+namespace {
+
+constexpr const char* kOtherDevice = "or choose --device cpu";
+
+int count_devices() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaErrorInsufficientDriver || status == cudaErrorInitializationError ||
+      status == cudaErrorStubLibrary || status == cudaErrorSystemDriverMismatch) {
+    cudaGetLastError();
+    fail(ErrorKind::kDevice,
+         "no usable NVIDIA driver ({}): install a driver for CUDA 13 (580 or newer), {}",
+         cudaGetErrorString(status), kOtherDevice);
+  }
+  if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0)) {
+    cudaGetLastError();
+    fail(ErrorKind::kDevice, "no NVIDIA GPU found: run on a machine with one, {}", kOtherDevice);
+  }
+  check(status, "cudaGetDeviceCount");
+  return count;
+}
+
+// "580.65.06", of the driver's part in the kernel; empty where that does not tell.
+std::string driver_release() {
+  std::ifstream file("/proc/driver/nvidia/version");
+  for (std::string word; file >> word;) {
+    if (word.find('.') != std::string::npos && std::isdigit(word.front()) != 0) return word;
+  }
+  return "";
+}
+
+// What the fastest configuration of a kernel of ours depends on. Those of a library name its
+// version themselves, so that it need not be opened to look.
+TuningKey tuning_key(const cudaDeviceProp& properties) {
+  int driver_version = 0;
+  check(cudaDriverGetVersion(&driver_version), "cudaDriverGetVersion");
+  return {{"device", properties.name},
+          {"multiprocessors", std::to_string(properties.multiProcessorCount)},
+          {"driver", fmt::format("{} {}", driver_release(), version_text(driver_version))},
+          {"source", std::string(kSourceHash)}};
+}
+
+}  // namespace
+
+std::string version_text(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+const Chip& chip(Device& device) {
+  return static_cast<CudaDevice&>(device).chip();
+}
+
+int choose_device(std::span<const Candidate> candidates, std::optional<int> ordinal) {
+  const auto count = static_cast<int>(candidates.size());
+  if (ordinal && (*ordinal < 0 || *ordinal >= count)) {
+    fail(ErrorKind::kDevice,
+         "no GPU {}: CUDA shows {} (0 to {}; CUDA_VISIBLE_DEVICES says which of the machine's)",
+         *ordinal, count, count - 1);
+  }
+  const auto first = std::find_if(candidates.begin(), candidates.end(),
+                                  [](const Candidate& candidate) { return candidate.can_run(); });
+  const bool none = first == candidates.end();
+  const int chosen = ordinal.value_or(none ? 0 : static_cast<int>(first - candidates.begin()));
+  const Candidate& candidate = candidates[chosen];
+  if (!candidate.can_run()) {
+    fail(ErrorKind::kDevice,
+         "{} has compute capability {}.{}; Encore's kernels are built for 9.0 (H100, H200): use {}"
+         "{}, {}",
+         candidate.name, candidate.major, candidate.minor, none ? "such a GPU" : "--device cuda:",
+         none ? "" : std::to_string(first - candidates.begin()), kOtherDevice);
+  }
+  return chosen;
+}
+
+CudaDevice::CudaDevice(std::optional<int> ordinal) : num_devices_(count_devices()) {
+  std::vector<cudaDeviceProp> all(num_devices_);
+  std::vector<Candidate> candidates;
+  for (int i = 0; i < num_devices_; ++i) {
+    check(cudaGetDeviceProperties(&all[i], i), "cudaGetDeviceProperties");
+    candidates.push_back({all[i].name, all[i].major, all[i].minor});
+  }
+  ordinal_ = choose_device(candidates, ordinal);
+  const cudaDeviceProp& properties = all[ordinal_];
+  name_ = properties.name;
+  use_device(ordinal_);
+  check(cudaFree(nullptr), "starting CUDA");  // creates the context
+  chip_.num_multiprocessors = properties.multiProcessorCount;
+  chip_.max_shared_bytes_per_block = static_cast<int>(properties.sharedMemPerBlockOptin);
+  chip_.max_shared_bytes_per_multiprocessor =
+      static_cast<int>(properties.sharedMemPerMultiprocessor);
+  kernels_ = KernelTable(all_kernels());
+  tuner_ = std::make_unique<Tuner>(tuning_key(properties),
+                                   create_launch_timer(*this, properties.l2CacheSize));
+}
+
+DeviceInfo CudaDevice::info() const {
+  use_device(ordinal_);
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  check(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
+  int driver_version = 0;
+  int runtime_version = 0;
+  check(cudaDriverGetVersion(&driver_version), "cudaDriverGetVersion");
+  check(cudaRuntimeGetVersion(&runtime_version), "cudaRuntimeGetVersion");
+  DeviceInfo info;
+  info.name = name_;
+  info.detail =
+      fmt::format("{} multiprocessors, driver for CUDA {}, runtime {}", chip_.num_multiprocessors,
+                  version_text(driver_version), version_text(runtime_version));
+  const std::lock_guard lock(mutex_);
+  if (cublaslt_) {
+    info.detail += fmt::format(", cuBLASLt {} ({})", cublaslt_->version(), cublaslt_->path());
+  }
+  if (num_devices_ > 1) info.choice = fmt::format("cuda:{} of {}", ordinal_, num_devices_);
+  info.total_bytes = static_cast<int64_t>(total_bytes);
+  info.free_bytes = static_cast<int64_t>(free_bytes);
+  return info;
+}
+
+std::optional<int64_t> CudaDevice::used_bytes() const {
+  use_device(ordinal_);
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  check(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
+  return static_cast<int64_t>(total_bytes - free_bytes);
+}
+
+Memory CudaDevice::allocate(int64_t bytes) {
+  return allocate_device_memory(ordinal_, bytes);
+}
+Memory CudaDevice::allocate_host(int64_t bytes) {
+  return allocate_pinned_memory(ordinal_, bytes);
+}
+std::unique_ptr<AddressRange> CudaDevice::reserve(int64_t bytes) {
+  return reserve_addresses(ordinal_, bytes);
+}
+std::unique_ptr<Stream> CudaDevice::create_stream() {
+  return std::make_unique<CudaStream>(ordinal_);
+}
+std::unique_ptr<Event> CudaDevice::create_event() {
+  return std::make_unique<CudaEvent>(ordinal_);
+}
+std::unique_ptr<Tracer> CudaDevice::create_tracer(TraceDetail detail) {
+  return detail == TraceDetail::kLaunches ? create_cupti_tracer(ordinal_)
+                                          : create_replay_tracer(ordinal_);
+}
+
+void CudaDevice::fill_random(Stream& stream, const TensorView& tensor, uint64_t seed,
+                             float stddev) {
+  const LaunchAttributes attributes{.label = "fill_random", .id = -1, .after = {}};
+  stream.launch(
+      attributes,
+      [&](Stream& on, const StepShape& /*step*/) { launch_fill_random(on, tensor, seed, stddev); },
+      {});
+}
+
+CublasLt& CudaDevice::cublaslt() {
+  const std::lock_guard lock(mutex_);
+  if (!cublaslt_) {
+    forbid_while_recording("cuBLASLt is opened");
+    use_device(ordinal_);
+    cublaslt_ = std::make_unique<CublasLt>();
+  }
+  return *cublaslt_;
+}
+
+}  // namespace encore::cuda
+
+namespace encore {
+
+std::unique_ptr<Device> create_cuda_device(std::optional<int> ordinal) {
+  return std::make_unique<cuda::CudaDevice>(ordinal);
+}
+
+}  // namespace encore

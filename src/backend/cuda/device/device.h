@@ -1,0 +1,67 @@
+// A CUDA GPU as a device.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "backend/cuda/launch.h"
+#include "backend/cuda/linear/cublaslt.h"
+#include "backend/device.h"
+#include "backend/tuning.h"
+
+namespace encore::cuda {
+
+// A GPU, as far as choosing one goes.
+struct Candidate {
+  std::string name;
+  int major = 0;  // of its compute capability
+  int minor = 0;
+
+  [[nodiscard]] bool can_run() const { return major == 9 && minor == 0; }
+};
+// The one to use: that of the ordinal, or without one the first that can run Encore's kernels.
+// Errors: kDevice, with the remedy.
+int choose_device(std::span<const Candidate> candidates, std::optional<int> ordinal);
+
+class CudaDevice final : public Device {
+ public:
+  // Errors: kDevice naming what is missing and the remedy.
+  explicit CudaDevice(std::optional<int> ordinal);
+
+  [[nodiscard]] DeviceKind kind() const override { return DeviceKind::kCuda; }
+  [[nodiscard]] DeviceInfo info() const override;
+  [[nodiscard]] std::optional<int64_t> used_bytes() const override;
+  Memory allocate(int64_t bytes) override;
+  Memory allocate_host(int64_t bytes) override;
+  std::unique_ptr<AddressRange> reserve(int64_t bytes) override;
+  std::unique_ptr<Stream> create_stream() override;
+  std::unique_ptr<Event> create_event() override;
+  [[nodiscard]] KernelTable& kernels() override { return kernels_; }
+  void fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev) override;
+  double read_bandwidth() override;
+  std::unique_ptr<Tracer> create_tracer(TraceDetail detail) override;
+  [[nodiscard]] Tuner& tuner() override { return *tuner_; }
+
+  [[nodiscard]] const Chip& chip() const { return chip_; }
+  [[nodiscard]] int ordinal() const { return ordinal_; }
+  // Opened when first asked for. Errors: kDevice.
+  [[nodiscard]] CublasLt& cublaslt();
+
+ private:
+  int num_devices_;
+  int ordinal_;
+  Chip chip_;
+  std::string name_;
+  KernelTable kernels_;
+  std::unique_ptr<Tuner> tuner_;
+  mutable std::mutex mutex_;  // guards the pointer cublaslt_
+  std::unique_ptr<CublasLt> cublaslt_;
+};
+
+// "13.0" for 13000, as CUDA numbers its versions.
+std::string version_text(int version);
+
+}  // namespace encore::cuda

@@ -1,0 +1,82 @@
+// Streams and events. Streams never synchronise with the default stream, which nothing here uses.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "backend/cuda/device/context.h"
+#include "backend/cuda/device/recording.h"
+#include "backend/device.h"
+
+namespace encore::cuda {
+
+class CudaEvent final : public Event {
+ public:
+  explicit CudaEvent(int ordinal);
+
+  void synchronize() override;
+  [[nodiscard]] bool done() const override;
+  [[nodiscard]] double milliseconds_since(const Event& start) const override;
+  [[nodiscard]] cudaEvent_t get() const { return event_.get(); }
+
+ private:
+  EventHandle event_;
+};
+
+// The graph around what is recorded of a loop.
+struct LoopCapture {
+  GraphHandle graph;  // its only node repeats its body, which is what is captured
+  cudaGraphConditionalHandle goes_on{};
+  const int32_t* again = nullptr;
+};
+
+class CudaStream final : public Stream {
+ public:
+  explicit CudaStream(int ordinal);
+  ~CudaStream() override;
+  CudaStream(const CudaStream&) = delete;
+  CudaStream& operator=(const CudaStream&) = delete;
+
+  void launch(const LaunchAttributes& attributes, const BoundLaunch& bound,
+              const StepShape& step) override;
+  void copy_to_device(void* device, const void* host, int64_t bytes) override;
+  void copy_to_host(void* host, const void* device, int64_t bytes) override;
+  void fill(void* device, uint32_t pattern, int64_t bytes) override;
+  void begin_recording() override;
+  void begin_loop_recording(const int32_t* again) override;
+  std::unique_ptr<Recording> end_recording(const Recording* like) override;
+  void abandon_recording() noexcept override;
+  void replay(const Recording& recording) override;
+  void record(Event& event) override;
+  void wait(const Event& event) override;
+  void synchronize() override;
+  void check() override;
+
+  [[nodiscard]] cudaStream_t get() const { return stream_.get(); }
+
+ private:
+  // What exists between begin_recording() and its end.
+  struct Capture {
+    CaptureLock lock;
+    std::vector<NodeLabel> labels;
+    std::optional<LoopCapture> loop;
+  };
+  // False when nothing was recorded since the last call.
+  bool label_new_nodes(std::string_view label);
+
+  int ordinal_;
+  StreamHandle stream_;
+  std::optional<Capture> capture_;
+};
+
+// fill.cu: a kernel, because a memset node on addresses without memory cannot be instantiated.
+void launch_fill(Stream& stream, void* device, uint32_t pattern, int64_t bytes);
+// loop.cu
+// The graph of a loop, and its empty body for the capture.
+std::pair<LoopCapture, cudaGraph_t> create_loop(const int32_t* again);
+// The end of an iteration: asks *again whether there is another.
+void launch_loop_end(Stream& stream, const LoopCapture& loop);
+// fill.cu
+void launch_fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev);
+
+}  // namespace encore::cuda

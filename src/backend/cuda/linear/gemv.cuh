@@ -1,0 +1,279 @@
+// The device code of linears with one row, or up to four (gemv.cu).
+//
+// Weights arrive in shared memory slot by slot: a tile of 8 outputs, of which a slot has 1024
+// columns, in 16 boxes. The workers bring x and normalize it; then each of their warps multiplies
+// its own boxes of every slot, and what the warps have of an output is added up. So a warp needs
+// each part of x once for 8 outputs and no lane has sums to exchange: what lies in shared memory is
+// multiplied about as fast as that can be read.
+//
+// Weights are the first operand of the tensor cores' product (mma.cuh), whose 16 rows the 8 of a
+// tile fill twice: in rows 0 to 7 with the even pieces of 8 columns, in rows 8 to 15 with the odd
+// ones. The second operand has the even pieces of row r of x in column 2r and its odd ones in
+// column 2r + 1. The sums of output i are [i, 2r] and [i + 8, 2r + 1]; columns beyond the rows have
+// anything, and nobody reads their sums.
+//
+// What a block does once x is there is short (launch.h): what can be is computed ahead.
+//
+// The order of additions depends on the number of columns alone.
+#pragma once
+
+#include "backend/cuda/hopper.cuh"
+#include "backend/cuda/linear/gemv_row.cuh"
+#include "backend/cuda/mma.cuh"
+
+namespace encore::cuda::gemv {
+
+// Slots in shared memory, and two barriers for each: its copies have arrived; every warp has read
+// it.
+struct Ring {
+  uint32_t slots;
+  uint32_t barriers;
+  uint32_t num_slots;
+
+  static __host__ __device__ constexpr int64_t bytes(int64_t num_slots) {
+    return num_slots * (kSlotBytes + 16);
+  }
+  // `shared`: bytes(num_slots), aligned to kSlotAlignment.
+  __device__ __forceinline__ Ring(const uint8_t* shared, int num_slots)
+      : slots(shared_address(shared)),
+        barriers(slots + static_cast<uint32_t>(num_slots * kSlotBytes)),
+        num_slots(static_cast<uint32_t>(num_slots)) {}
+  // By one thread: the barriers of the slots from `first` on, so many of them.
+  __device__ __forceinline__ void init(uint32_t first, uint32_t count) const {
+#pragma unroll 1
+    for (uint32_t i = first; i < first + count; ++i) {
+      init_barrier(full(i), 1);
+      init_barrier(empty(i), kWarps);
+    }
+    publish_barriers();
+  }
+  [[nodiscard]] __device__ __forceinline__ uint32_t at(uint32_t slot) const {
+    return slots + slot * static_cast<uint32_t>(kSlotBytes);
+  }
+  [[nodiscard]] __device__ __forceinline__ uint32_t full(uint32_t slot) const {
+    return barriers + slot * 16;
+  }
+  [[nodiscard]] __device__ __forceinline__ uint32_t empty(uint32_t slot) const {
+    return full(slot) + 8;
+  }
+};
+
+// A block's part of a weight, slot by slot in the order of their use: unit after unit
+// (neighbours go to different blocks), of a unit its tile, or the gates' and the other, of a tile
+// all columns.
+template <typename T>
+struct SlotWalk {
+  const GemvArgs<T>& args;
+  int unit = static_cast<int>(blockIdx.x);
+  int tile = 0;
+  int step = 0;
+
+  [[nodiscard]] __device__ __forceinline__ bool done() const { return unit >= args.num_units; }
+  __device__ __forceinline__ void next() {
+    if (++step < args.slots_per_tile) return;
+    step = 0;
+    if (++tile < args.tiles_per_unit()) return;
+    tile = 0;
+    unit += static_cast<int>(gridDim.x);
+  }
+  // Fills a slot. What lies beyond the weight's columns arrives as zeros.
+  __device__ __forceinline__ void copy(const CUtensorMap& weight, const Ring& ring,
+                                       uint32_t slot) const {
+    const int row = unit * kTileOutputs + tile * args.num_outputs;
+    const uint32_t full = ring.full(slot);
+    arrive_expecting(full, kSlotBytes);
+    if (args.whole_slots) {
+      copy_box_once(ring.at(slot), weight, make_int3(0, row, step * kSlotBoxes), full);
+      return;
+    }
+#pragma unroll 1
+    for (int box = 0; box < kSlotBoxes; ++box) {
+      copy_box_once(ring.at(slot) + static_cast<uint32_t>(box * kBoxBytes), weight,
+                    make_int3(step * kSlotColumns + box * kBoxColumns, row, 0), full);
+    }
+  }
+};
+
+// A warp's sums of a tile.
+template <typename T>
+struct Sums {
+  float low[4] = {};   // of pieces 0 to 3 of the boxes
+  float high[4] = {};  // and of 4 to 7
+
+  // `box`: where this lane reads it, at().
+  __device__ __forceinline__ void add(uint32_t box, const uint4& x) {
+    constexpr uint32_t kNextPieces = 64;  // bytes, permuted
+    uint32_t weights[4];
+    load_matrices(weights, box);
+    multiply_add<T>(low, weights, x.x, x.y);
+    load_matrices(weights, box ^ kNextPieces);
+    multiply_add<T>(high, weights, x.z, x.w);
+  }
+  static __device__ __forceinline__ uint32_t at() {
+    const int row = Workers::lane() % kTileOutputs;
+    const int piece = Workers::lane() / kTileOutputs;
+    return static_cast<uint32_t>(row * kBoxRowBytes + (piece ^ row) * 16);
+  }
+  // Of output lane / 4 and row lane % 4.
+  [[nodiscard]] __device__ __forceinline__ float total() const {
+    return (low[0] + low[3]) + (high[0] + high[3]);
+  }
+};
+
+// The outputs that a block computes.
+template <int kRows>
+struct Part {
+  static constexpr int kBatchUnits = batch_units(kRows);
+
+  int num_units;
+  int tiles_per_unit;
+  int slots_per_tile;
+  // What this worker finishes: of a batch of units one, its output in the first batch, of a row.
+  int worker_unit;
+  int output;
+  int row;
+
+  template <typename T>
+  __device__ __forceinline__ explicit Part(const GemvArgs<T>& args)
+      : num_units(args.units_each + (static_cast<int>(blockIdx.x) < args.units_left ? 1 : 0)),
+        tiles_per_unit(args.tiles_per_unit()),
+        slots_per_tile(args.slots_per_tile),
+        worker_unit(Workers::index() / kTileOutputs % kBatchUnits),
+        output((static_cast<int>(blockIdx.x) + worker_unit * static_cast<int>(gridDim.x)) *
+                   kTileOutputs +
+               Workers::index() % kTileOutputs),
+        row(Workers::index() / kTileOutputs / kBatchUnits) {
+    compute_now(num_units);
+    compute_now(tiles_per_unit);
+    compute_now(slots_per_tile);
+    compute_now(worker_unit);
+    compute_now(output);
+    compute_now(row);
+  }
+};
+
+// Where a worker finds weights in a slot and the warps' sums, which become those of outputs.
+template <int kRows>
+class Products {
+ public:
+  // `sums`: sums_bytes() of shared memory, aligned to 16.
+  __device__ __forceinline__ explicit Products(const uint8_t* sums)
+      : box_at_(static_cast<uint32_t>(Workers::warp() * kBoxBytes) + Sums<__half>::at()),
+        sum_at_(shared_address(sums) + sum_offset(Workers::lane() % 4, Workers::lane() / 4) +
+                static_cast<uint32_t>(Workers::warp() * 4)),
+        output_at_(shared_address(sums) +
+                   sum_offset(Workers::index() / kTileOutputs / batch_units(kRows),
+                              Workers::index() % kTileOutputs)) {
+    compute_now(box_at_);
+    compute_now(sum_at_);
+    compute_now(output_at_);
+  }
+
+  // Multiplies the block's part of the weight by x: calls `put(row, output, value)` for each of
+  // its outputs, by one thread. `next`: where the ring is read. All workers; they have met since x
+  // was written. Before x or the sums are written again, they meet.
+  template <typename T, typename Put>
+  __device__ __forceinline__ void multiply(const GemvArgs<T>& args, Part<kRows> part,
+                                           const Ring& ring, Slot& next, const XRows<kRows>& x,
+                                           Put&& put) const {
+    if (part.num_units == 0) return;
+#pragma unroll 1
+    while (true) {
+      const int num_units = min(Part<kRows>::kBatchUnits, part.num_units);
+      uint32_t sum_at = sum_at_;
+      int left = num_units * part.tiles_per_unit;
+#pragma unroll 1
+      do {
+        multiply_tile<T>(part.slots_per_tile, ring, next, x, sum_at);
+        sum_at += kTileSums;
+      } while (--left > 0);
+      Workers::meet();
+      if (part.worker_unit < num_units && part.output < args.num_outputs &&
+          part.row < args.num_rows) {
+        put(part.row, part.output, finish(args, part));
+      }
+      part.num_units -= num_units;
+      if (part.num_units == 0) return;
+      part.output += num_units * static_cast<int>(gridDim.x) * kTileOutputs;
+      Workers::meet();  // the sums have been read
+    }
+  }
+
+ private:
+  template <typename T>
+  __device__ __forceinline__ void multiply_tile(int num_slots, const Ring& ring, Slot& next,
+                                                const XRows<kRows>& x, uint32_t sum_at) const {
+    Sums<T> sums;
+    uint32_t x_at = x.lane_at();
+    // A slot is let go in front of the next one, behind its products, which have waited for what
+    // they loaded. An arrival does not wait: with no branch between, the assembler puts it in front
+    // of the products, and the slot was filled again before a load had its data.
+    uint32_t read = 0;  // the barrier of that slot
+#pragma unroll 1
+    do {
+      if (read != 0) let_go(read);
+      wait_for_phase(ring.full(next.number), next.parity);
+      const uint32_t box = ring.at(next.number) + box_at_;
+#pragma unroll
+      for (int j = 0; j < kBoxesPerWarp; ++j) {
+        sums.add(box + static_cast<uint32_t>(j * kWarps * kBoxBytes), load_shared(x_at));
+        x_at += XRows<kRows>::kNextBox;
+      }
+      read = ring.empty(next.number);
+      next.advance(ring.num_slots);
+    } while (--num_slots > 0);
+    const float total = sums.total();
+    let_go(read);
+    if (Workers::lane() % 4 < kRows) store_shared(sum_at, __float_as_uint(total));
+  }
+  static __device__ __forceinline__ void let_go(uint32_t empty) {
+    __syncwarp();  // every lane has read the slot
+    if (Workers::lane() == 0) arrive(empty);
+  }
+  static constexpr uint32_t kTileSums = tile_sums_bytes(kRows);
+
+  static __device__ __forceinline__ uint32_t sum_offset(int row, int output) {
+    return static_cast<uint32_t>((row * kTileOutputs + output) * kWarps * 4);
+  }
+  static __device__ __forceinline__ float sum_of_warps(uint32_t at) {
+    const uint4 low = load_shared(at);
+    const uint4 high = load_shared(at + 16);
+    const auto sum = [](const uint4& of) {
+      return (__uint_as_float(of.x) + __uint_as_float(of.y)) +
+             (__uint_as_float(of.z) + __uint_as_float(of.w));
+    };
+    return sum(low) + sum(high);
+  }
+  template <typename T>
+  __device__ __forceinline__ float finish(const GemvArgs<T>& args, const Part<kRows>& part) const {
+    const uint32_t at =
+        output_at_ + static_cast<uint32_t>(part.worker_unit * part.tiles_per_unit * kTileSums);
+    float value = sum_of_warps(at);
+    if (args.bias != nullptr) value += to_float(args.bias[part.output]);
+    if (part.tiles_per_unit == 1) return value;
+    float other = sum_of_warps(at + kTileSums);
+    if (args.bias != nullptr) other += to_float(args.bias[args.num_outputs + part.output]);
+    if (!args.out_is_float) {
+      value = to_float(from_float<T>(value));
+      other = to_float(from_float<T>(other));
+    }
+    return silu<T>(value) * other;
+  }
+
+  uint32_t box_at_;
+  uint32_t sum_at_;
+  uint32_t output_at_;
+};
+
+template <typename T>
+__device__ __forceinline__ void store_output(const GemvArgs<T>& args, int row, int output,
+                                             float value) {
+  const int64_t at = row * args.out_stride + output;
+  if (args.out_is_float) {
+    static_cast<float*>(args.out)[at] = value;
+  } else {
+    static_cast<T*>(args.out)[at] = from_float<T>(value);
+  }
+}
+
+}  // namespace encore::cuda::gemv

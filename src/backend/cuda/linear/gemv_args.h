@@ -1,0 +1,119 @@
+// What linears with one row, or very few, are bound to: their arguments, and how much shared memory
+// they take. The device code: gemv.cuh.
+#pragma once
+
+#include <algorithm>
+
+#include "backend/cuda/launch.h"
+#include "backend/cuda/linear/tensor_map.h"
+#include "backend/fused_linear.h"
+
+namespace encore::cuda::gemv {
+
+inline constexpr int kWarps = 8;
+inline constexpr int kWorkers = 32 * kWarps;
+inline constexpr int kColumnsPerLoad = 8;  // 16 bytes of x
+inline constexpr int kBoxLoads = kBoxColumns / kColumnsPerLoad;
+inline constexpr int kTileOutputs = 8;
+inline constexpr int kBoxBytes = kTileOutputs * kBoxRowBytes;
+inline constexpr int kBoxesPerWarp = 2;  // of a slot
+inline constexpr int kSlotBoxes = kBoxesPerWarp * kWarps;
+inline constexpr int kSlotColumns = kSlotBoxes * kBoxColumns;
+inline constexpr int kSlotBytes = kSlotBoxes * kBoxBytes;
+inline constexpr int kSlotAlignment = 1024;
+inline constexpr int kMaxRows = 4;
+inline constexpr int kMaxNormLoads = 4;  // of a worker, kept in registers
+
+template <typename T>
+struct GemvArgs {
+  const T* x;
+  int64_t x_stride;
+  int64_t residual_stride;
+  int64_t sum_stride;
+  int64_t out_stride;
+  const T* residual;  // null: none
+  const T* norm;      // null: none
+  const T* bias;      // null: none
+  T* sum;
+  void* out;
+  bool out_is_float;
+  bool silu_mul;     // of the weight's two halves
+  bool whole_slots;  // a copy fills a slot; else it brings a box
+  float eps;
+  float per_column;  // 1 / columns
+  int num_rows;
+  int num_outputs;
+  int num_columns;
+  int num_units;   // of 8 outputs: a tile each, or two where silu_mul follows
+  int units_each;  // of a block; of the first ones one more,
+  int units_left;  // as many as these
+  int slots_per_tile;
+  int sum_loads;  // of a row of x, whose sum with the residual a block stores
+
+  [[nodiscard]] __host__ __device__ int num_loads() const { return num_columns / kColumnsPerLoad; }
+  [[nodiscard]] __host__ __device__ int tiles_per_unit() const { return silu_mul ? 2 : 1; }
+};
+
+// Of a launch, in so many blocks.
+template <typename T>
+GemvArgs<T> gemv_args(const KernelArgs& args, int num_blocks) {
+  const LinearOperands o = linear_operands(args);
+  GemvArgs<T> gemv{};
+  gemv.num_rows = static_cast<int>(o.x->num_rows());
+  gemv.x = o.x->as<const T>();
+  gemv.x_stride = o.x->row_stride;
+  if (o.residual != nullptr) {
+    gemv.residual = o.residual->as<const T>();
+    gemv.residual_stride = o.residual->row_stride;
+    gemv.sum = o.sum->as<T>();
+    gemv.sum_stride = o.sum->row_stride;
+  }
+  if (o.norm != nullptr) gemv.norm = o.norm->as<const T>();
+  if (o.bias != nullptr) gemv.bias = o.bias->as<const T>();
+  gemv.out = o.out->data;
+  gemv.out_stride = o.out->row_stride;
+  gemv.out_is_float = o.out->dtype == DType::kF32;
+  gemv.silu_mul = o.silu_mul;
+  gemv.num_columns = static_cast<int>(o.weight->row_elements());
+  gemv.whole_slots = has_whole_boxes(gemv.num_columns);
+  gemv.eps = static_cast<float>(o.eps);
+  gemv.per_column = 1.0F / static_cast<float>(gemv.num_columns);
+  gemv.num_outputs = static_cast<int>(o.weight->num_rows() / (o.silu_mul ? 2 : 1));
+  gemv.num_units = static_cast<int>(div_up(gemv.num_outputs, kTileOutputs));
+  gemv.units_each = gemv.num_units / num_blocks;
+  gemv.units_left = gemv.num_units % num_blocks;
+  gemv.slots_per_tile = static_cast<int>(div_up(gemv.num_columns, kSlotColumns));
+  gemv.sum_loads = static_cast<int>(div_up(gemv.num_loads(), num_blocks));
+  return gemv;
+}
+
+// Where copies find the weight. Errors: kDevice.
+inline CUtensorMap weight_map(const KernelArgs& args) {
+  const TensorView& weight = *linear_operands(args).weight;
+  const int boxes = has_whole_boxes(weight.row_elements()) ? kSlotBoxes : 0;
+  return map_of_boxes(weight, {.rows = kTileOutputs, .boxes = boxes});
+}
+
+// A kernel is made for so many rows.
+constexpr int padded_rows(int64_t rows) {
+  return rows <= 2 ? static_cast<int>(rows) : kMaxRows;
+}
+
+// Bytes of shared memory. Of x, rounded up to whole slots;
+constexpr int64_t x_bytes(int64_t rows, int64_t columns) {
+  return rows * round_up(columns, kSlotColumns) * 2;
+}
+// of the sums of a batch of tiles: [tile, row, output, warp].
+constexpr int batch_units(int rows) {
+  return 16 / rows;
+}
+constexpr int tile_sums_bytes(int rows) {
+  return rows * kTileOutputs * kWarps * 4;
+}
+constexpr int64_t sums_bytes(int rows, int64_t units_of_block, int64_t tiles_per_unit) {
+  return std::min<int64_t>(units_of_block, batch_units(rows)) * tiles_per_unit *
+         tile_sums_bytes(rows);
+}
+inline constexpr int64_t kMostSumsBytes = sums_bytes(1, batch_units(1), 2);
+
+}  // namespace encore::cuda::gemv

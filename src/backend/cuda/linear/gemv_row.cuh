@@ -1,0 +1,236 @@
+// The rows of a linear with very few, on their way to the tensor cores: workers fetch their shares
+// of them, normalize them together, and write them to shared memory as lanes multiply them.
+#pragma once
+
+#include "backend/cuda/hopper.cuh"
+#include "backend/cuda/linear/gemv_args.h"
+
+namespace encore::cuda::gemv {
+
+// The threads that do all but the copying of weights. The first of them is a multiple of kWorkers.
+struct Workers {
+  static __device__ __forceinline__ int index() { return static_cast<int>(threadIdx.x) % kWorkers; }
+  static __device__ __forceinline__ int warp() { return index() / 32; }
+  static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
+  static __device__ __forceinline__ void meet() {
+    asm volatile("bar.sync 1, %0;" ::"n"(kWorkers) : "memory");
+  }
+};
+
+// The workers are dealt to the rows, equally many to each.
+template <int kRows>
+struct RowWorkers {
+  static constexpr int kCount = kWorkers / kRows;
+  static __device__ __forceinline__ int row() { return Workers::index() / kCount; }
+  static __device__ __forceinline__ int index() { return Workers::index() % kCount; }
+};
+
+// Sum over the workers of a row, in every one of them.
+template <int kRows>
+__device__ __forceinline__ float row_sum(float value) {
+  constexpr int kWarpsOfRow = kWarps / kRows;
+  __shared__ __align__(16) float partial[kWarps];
+  value = warp_sum(value);
+  if (Workers::lane() == 0) partial[Workers::warp()] = value;
+  Workers::meet();
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kWarpsOfRow; i += 2) {
+    const auto* pair =
+        reinterpret_cast<const float2*>(partial + RowWorkers<kRows>::row() * kWarpsOfRow + i);
+    sum += pair->x + pair->y;
+  }
+  return sum;
+}
+
+// A worker's share of a row, in registers: kLoads times 16 bytes, zeros beyond its end.
+template <int kLoads>
+struct RowShare {
+  uint4 loads[kLoads];
+};
+
+// Which of a row's loads of 16 bytes are a worker's: its index, and all that are kCount further.
+template <int kRows>
+class Loads {
+ public:
+  using Mine = RowWorkers<kRows>;
+
+  __device__ __forceinline__ Loads(int num_rows, int num_loads)
+      : num_((Mine::row() < num_rows ? num_loads : 0) - Mine::index()) {
+    compute_now(num_);
+  }
+  [[nodiscard]] __device__ __forceinline__ bool has(int i) const { return i * Mine::kCount < num_; }
+
+ private:
+  int num_;  // from the worker's first one on
+};
+
+// Where a worker finds its share of a row in memory.
+template <int kRows>
+class RowPlace : public Loads<kRows> {
+ public:
+  using typename Loads<kRows>::Mine;
+
+  // Null: rows of zeros.
+  template <typename T>
+  __device__ __forceinline__ RowPlace(const GemvArgs<T>& args, const T* rows, int64_t stride)
+      : Loads<kRows>(rows != nullptr ? args.num_rows : 0, args.num_loads()),
+        at_(reinterpret_cast<const uint4*>(rows + Mine::row() * stride) + Mine::index()) {
+    compute_now(at_);
+  }
+  // The loads from `first` on.
+  template <int kLoads>
+  __device__ __forceinline__ void fetch(RowShare<kLoads>& share, int first = 0) const {
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      share.loads[i] = uint4{};
+      if (this->has(first + i)) share.loads[i] = load_global(at_ + (first + i) * Mine::kCount);
+    }
+  }
+
+ private:
+  const uint4* at_;
+};
+
+// x in shared memory, box by box, and in a box row by row as lanes multiply it: of each pair of
+// columns of a piece, the even pieces', then the odd ones'. Up to the end of a slot it is zero.
+template <int kRows>
+class XRows : public Loads<kRows> {
+ public:
+  using typename Loads<kRows>::Mine;
+
+  __device__ __forceinline__ XRows(const uint8_t* shared, int num_rows, int num_loads)
+      : Loads<kRows>(num_rows, num_loads),
+        lane_at_(shared_address(shared) +
+                 static_cast<uint32_t>(
+                     (Workers::warp() * kBoxOfRows + Workers::lane() % kBoxOfRows) * 16)),
+        put_at_(shared_address(shared) + offset(Mine::row(), Mine::index())) {
+    compute_now(lane_at_);
+    compute_now(put_at_);
+  }
+  // The worker's share, the loads from `first` on.
+  template <int kLoads>
+  __device__ __forceinline__ void put(const RowShare<kLoads>& share, int first = 0) const {
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      if (this->has(first + i)) put(first + i, share.loads[i]);
+    }
+  }
+  // What the last slot has beyond the rows' ends.
+  __device__ __forceinline__ void clear_rest(int slots_per_tile) const {
+    const Loads<kRows> all(kRows, slots_per_tile * kSlotColumns / kColumnsPerLoad);
+#pragma unroll 1
+    for (int i = 0; all.has(i); ++i) {
+      if (!this->has(i)) put(i, uint4{});
+    }
+  }
+  // Where this lane reads the first box of its warp; the next one is kNextBox further.
+  [[nodiscard]] __device__ __forceinline__ uint32_t lane_at() const {
+    return lane_at_;
+  }
+  static constexpr uint32_t kNextBox = kWarps * kRows * kBoxRowBytes;
+
+ private:
+  static constexpr int kBoxOfRows = kBoxLoads * kRows;  // loads
+
+  static __device__ __forceinline__ uint32_t offset(int row, int load) {
+    const int piece = load % kBoxLoads;
+    const int box = load / kBoxLoads;
+    return static_cast<uint32_t>((box * kRows + row) * kBoxRowBytes + piece % 2 * 64 +
+                                 piece / 2 * 4);
+  }
+  __device__ __forceinline__ void put(int i, const uint4& values) const {
+    constexpr int kNext = Mine::kCount / kBoxLoads * kRows * kBoxRowBytes;
+    const uint32_t at = put_at_ + static_cast<uint32_t>(i * kNext);
+    store_shared(at, values.x);
+    store_shared(at + 16, values.y);
+    store_shared(at + 32, values.z);
+    store_shared(at + 48, values.w);
+  }
+
+  uint32_t lane_at_;
+  uint32_t put_at_;
+};
+
+__device__ __forceinline__ float rsqrt_fast(float x) {
+  float result;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+template <typename T>
+const __device__ __forceinline__ Pack<T>& as_pack(const uint4& bits) {
+  return reinterpret_cast<const Pack<T>&>(bits);
+}
+
+// The norm in front: what a worker computes of it before x is there.
+template <typename T, int kRows, int kLoads>
+class Norm {
+ public:
+  using Mine = RowWorkers<kRows>;
+
+  __device__ __forceinline__ explicit Norm(const GemvArgs<T>& args)
+      : per_column_(args.per_column),
+        eps_(args.eps),
+        sum_(reinterpret_cast<uint4*>(args.sum + Mine::row() * args.sum_stride) + Mine::index()),
+        first_(static_cast<int>(blockIdx.x) * args.sum_loads - Mine::index()),
+        end_(args.sum == nullptr || Mine::row() >= args.num_rows
+                 ? first_
+                 : min(first_ + args.sum_loads, args.num_loads() - Mine::index())) {
+    RowShare<kLoads> weights;
+    // Every row's workers fetch the same.
+    RowPlace<kRows>(args, args.norm, 0).fetch(weights);
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      unpack(as_pack<T>(weights.loads[i]), weights_[i]);
+#pragma unroll
+      for (float& weight : weights_[i])
+        compute_now(weight);
+    }
+    compute_now(per_column_);
+    compute_now(eps_);
+    compute_now(sum_);
+    compute_now(first_);
+    compute_now(end_);
+  }
+
+  // Adds the residual, normalizes and writes the rows to shared memory. Every block does so for
+  // itself; each writes its part of the sums, where they are wanted. `values` becomes the sum. All
+  // workers.
+  __device__ __forceinline__ void apply(RowShare<kLoads>& values, const RowShare<kLoads>& residual,
+                                        const XRows<kRows>& x) const {
+    float row[kLoads][kColumnsPerLoad];
+    float squares = 0;
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      const Pack<T> sum = add_packs(as_pack<T>(values.loads[i]), as_pack<T>(residual.loads[i]));
+      values.loads[i] = reinterpret_cast<const uint4&>(sum);
+      const int next = i * Mine::kCount;
+      if (next >= first_ && next < end_) store_global(sum_ + next, values.loads[i]);
+      unpack(sum, row[i]);
+#pragma unroll
+      for (const float value : row[i])
+        squares = fmaf(value, value, squares);
+    }
+    RowShare<kLoads> normed;
+    const float scale = rsqrt_fast(fmaf(row_sum<kRows>(squares), per_column_, eps_));
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      const auto pair = [&](int first) {
+        return pack_pair<T>(row[i][first] * scale * weights_[i][first],
+                            row[i][first + 1] * scale * weights_[i][first + 1]);
+      };
+      normed.loads[i] = {pair(0), pair(2), pair(4), pair(6)};
+    }
+    x.put(normed);
+  }
+
+ private:
+  float weights_[kLoads][kColumnsPerLoad];
+  float per_column_;
+  float eps_;
+  uint4* sum_;
+  int first_;  // of the sum's loads that the block writes, from the worker's first one on
+  int end_;
+};
+
+}  // namespace encore::cuda::gemv

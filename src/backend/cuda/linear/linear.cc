@@ -1,0 +1,195 @@
+// linear: the table of its kernels, the one that calls cuBLASLt, and the choice between it and
+// ours, which fused_linear makes, too.
+#include "backend/cuda/linear/linear.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/cuda/device/device.h"
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/launch.h"
+#include "backend/cuda/linear/gemv.h"
+#include "backend/cuda/linear/skinny_gemm.h"
+#include "backend/cuda/parts.h"
+#include "backend/fused_linear.h"
+
+namespace encore::cuda {
+namespace {
+
+// The largest power of two, at most 16, that every row's address is a multiple of.
+uint32_t alignment_of(const TensorView& view) {
+  uint32_t alignment = 16;
+  while (!is_aligned(view, alignment))
+    alignment /= 2;
+  return alignment;
+}
+
+// Inputs aligned to 16 bytes; others would take cuBLASLt's slow, rarely trodden kernels.
+bool accepts_cublaslt(const KernelArgs& args) {
+  const TensorView& x = args.inputs[0];
+  const TensorView& weight = args.inputs[1];
+  const DType out = args.outputs[0].dtype;
+  const bool is_sized = x.num_rows() > 0 && weight.num_rows() > 0 && x.row_elements() > 0;
+  // A single row has no stride of its own, but cuBLASLt checks the one it is told.
+  return is_sized && is_aligned(x) && is_aligned(weight) &&
+         x.row_stride * size_of(x.dtype) % 16 == 0 && (out == x.dtype || out == DType::kF32);
+}
+
+Workspace cublaslt_workspace(const KernelArgs& args) {
+  return {.scratch_bytes =
+              CublasLt::workspace_bytes(args.inputs[0].num_rows(), args.inputs[1].num_rows())};
+}
+
+MatmulShape matmul_shape(const KernelArgs& args) {
+  const TensorView& x = args.inputs[0];
+  const TensorView& weight = args.inputs[1];
+  const TensorView& out = args.outputs[0];
+  MatmulShape shape;
+  shape.rows = x.num_rows();
+  shape.columns = x.row_elements();
+  shape.outputs = weight.num_rows();
+  shape.x_stride = x.row_stride;
+  shape.weight_stride = weight.row_stride;
+  shape.out_stride = out.row_stride;
+  shape.in_dtype = x.dtype;
+  shape.out_dtype = out.dtype;
+  shape.has_bias = args.inputs.size() > 2;
+  shape.out_alignment = alignment_of(out);
+  return shape;
+}
+
+BoundLaunch bind_plan(const CublasLt& library, std::shared_ptr<const CublasLt::Plan> plan,
+                      const KernelArgs& args) {
+  MatmulOperands operands;
+  operands.x = args.inputs[0].data;
+  operands.weight = args.inputs[1].data;
+  operands.bias = args.inputs.size() > 2 ? args.inputs[2].data : nullptr;
+  operands.out = args.outputs[0].data;
+  operands.workspace = args.scratch;
+  // Shared by the copies of the launch function.
+  auto matmul = std::make_shared<const CublasLt::Matmul>(library, std::move(plan), operands);
+  return [matmul](Stream& stream, const StepShape& /*step*/) { matmul->launch(handle(stream)); };
+}
+
+// With the algorithm that the tuner chose; null when the library has none for the shape.
+std::shared_ptr<const CublasLt::Plan> tuned_plan(Device& device, const CublasLt& library,
+                                                 const MatmulShape& shape, const KernelArgs& args) {
+  std::map<std::string, std::shared_ptr<const CublasLt::Plan>> plans;  // by algorithm
+  const auto plan_of = [&](const std::string& algorithm) {
+    auto known = plans.find(algorithm);
+    if (known == plans.end())
+      known = plans.emplace(algorithm, library.plan(shape, algorithm)).first;
+    return known->second;
+  };
+  const auto algorithm = device.tuner().choose(
+      {.launch = tuning_text("linear.cublaslt " + library.version(), args),
+       .args = args,
+       .workspace = cublaslt_workspace(args),
+       .candidates = [&](int most) { return library.algorithms(shape, most); },
+       .bind = [&](const std::string& config, const KernelArgs& on) -> BoundLaunch {
+         auto plan = plan_of(config);
+         return plan == nullptr ? nullptr : bind_plan(library, std::move(plan), on);
+       },
+       .code = [&](const std::string& config) { return library.code(shape, config); }});
+  return algorithm ? plan_of(*algorithm) : nullptr;
+}
+
+std::shared_ptr<const CublasLt::Plan> plan_for(Device& device, const KernelArgs& args) {
+  CublasLt& library = static_cast<CudaDevice&>(device).cublaslt();
+  const MatmulShape shape = matmul_shape(args);
+  return library.plan_once(shape, [&] { return tuned_plan(device, library, shape, args); });
+}
+
+BoundLaunch bind_cublaslt(Device& device, const KernelArgs& args) {
+  auto plan = plan_for(device, args);
+  if (plan == nullptr) return bind_plain_linear(device, args);
+  return bind_plan(static_cast<CudaDevice&>(device).cublaslt(), std::move(plan), args);
+}
+
+// The first of `parts` with cuBLASLt's plan, then the others.
+BoundLaunch bind_plan_and_rest(Device& device, std::shared_ptr<const CublasLt::Plan> plan,
+                               Parts parts) {
+  const CublasLt& library = static_cast<CudaDevice&>(device).cublaslt();
+  BoundLaunch product = bind_plan(library, std::move(plan), parts.parts.front().args);
+  parts.parts.erase(parts.parts.begin());
+  if (parts.parts.empty()) return product;
+  return [product = std::move(product), rest = bind_parts(device, parts)](Stream& stream,
+                                                                          const StepShape& step) {
+    product(stream, step);
+    rest(stream, step);
+  };
+}
+
+// With fewer rows our kernel is the faster one for every shape that was tried.
+constexpr int64_t kMinComparedRows = 33;
+// What a launch costs a step beside its time, where it is not one of ours, which asks for its
+// weights while the launch before it ends. Found in chains of an 8B's layer with 64 and 96 rows: by
+// time alone the library won gate and up, SiLU included, by 2 to 4 % and the layer took 5 % longer.
+constexpr double kNoOverlapUs = 3;
+
+// The first guess comes first. Ours writes f32 outputs in single words, which with many rows makes
+// it 8 to 35 % slower than the library.
+std::vector<std::string> kernels_by_guess(const KernelArgs& args) {
+  constexpr int64_t kManyRows = 193;
+  if (args.outputs[0].dtype == DType::kF32 && args.inputs[0].num_rows() >= kManyRows)
+    return {"cublaslt", "skinny_gemm"};
+  return {"skinny_gemm", "cublaslt"};
+}
+
+}  // namespace
+
+bool accepts_fastest(const KernelArgs& args) {
+  return args.inputs[0].num_rows() >= kMinComparedRows && accepts_skinny_gemm(args) &&
+         accepts_cublaslt(args);
+}
+
+Workspace fastest_workspace(const KernelArgs& args) {
+  return {.scratch_bytes =
+              linear_parts(args).between_bytes + cublaslt_workspace(args).scratch_bytes};
+}
+
+BoundLaunch bind_fastest(Device& device, const KernelArgs& args) {
+  const auto plan = plan_for(device, linear_parts(args).parts.front().args);
+  const SkinnyGemmTiling tiling = skinny_gemm_tiling(device, args);
+  const auto bind = [&](const std::string& winner, const KernelArgs& on) -> BoundLaunch {
+    if (winner == "skinny_gemm") return bind_skinny_gemm(device, on, tiling);
+    if (winner != "cublaslt" || plan == nullptr) return nullptr;
+    return bind_plan_and_rest(device, plan, linear_parts(on));
+  };
+  const std::string version = static_cast<CudaDevice&>(device).cublaslt().version();
+  const auto winner = device.tuner().choose(
+      {.launch = tuning_text("linear.fastest " + version, args),
+       .args = args,
+       .workspace = fastest_workspace(args),
+       .candidates =
+           [&](int most) {
+             std::vector<std::string> names = kernels_by_guess(args);
+             names.resize(std::min<size_t>(names.size(), static_cast<size_t>(most)));
+             return names;
+           },
+       .bind = bind,
+       .code = nullptr,
+       .beside =
+           [num_launches = linear_parts(args).parts.size()](const std::string& name) {
+             return name == "cublaslt" ? kNoOverlapUs * static_cast<double>(num_launches) : 0;
+           }});
+  const BoundLaunch fastest = winner ? bind(*winner, args) : nullptr;
+  return fastest != nullptr ? fastest : bind("skinny_gemm", args);
+}
+
+std::span<const Kernel> linear_kernels() {
+  static constexpr std::array<Kernel, 5> kRows = {{
+      {"linear", "linear.gemv", accepts_gemv, nullptr, bind_gemv},
+      {"linear", "linear.fastest", accepts_fastest, fastest_workspace, bind_fastest},
+      {"linear", "linear.skinny_gemm", accepts_skinny_gemm, nullptr, bind_skinny_gemm},
+      {"linear", "linear.cublaslt", accepts_cublaslt, cublaslt_workspace, bind_cublaslt},
+      {"linear", "linear.plain", nullptr, nullptr, bind_plain_linear},
+  }};
+  return kRows;
+}
+
+}  // namespace encore::cuda

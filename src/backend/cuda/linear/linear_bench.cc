@@ -1,0 +1,334 @@
+// Times the products of a model's layer with up to 256 rows, silu_mul included, in a recording over
+// more weights than caches hold, so that each launch overlaps with the one before, as in a step:
+//   linear_bench [--search] [--rows R[,R...]] [PART]
+// PART: only models whose name contains it. Figures stand beside the floor: for each product bytes
+// of weights over the best rate of reading measured at the start, or operations over 690 TFLOP/s,
+// whichever is longer. Kernels are tuned as at an engine's start. --search looks for the fastest
+// way to cut each product for the skinny GEMM within the layer's chain, and checks what it tries
+// against the plain kernel. Build it with `ninja linear_bench` (it is not part of `all`).
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <functional>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/core.h>
+
+#include "backend/cuda/launch.h"
+#include "backend/cuda/linear/skinny_gemm.h"
+#include "backend/device.h"
+#include "backend/fused_linear.h"
+#include "backend/replay_time.h"
+#include "backend/tuning.h"
+
+namespace encore {
+namespace {
+
+using cuda::SkinnyGemmTiling;
+
+constexpr double kFlopsPerUs = 690e6;  // what an H200 sustains in bf16
+constexpr int64_t kBytesOfWeights = 3LL << 30;
+constexpr int64_t kMaxRows = 256;
+constexpr int kReplays = 9;
+
+struct Product {
+  int64_t outputs;
+  int64_t columns;
+  DType out = DType::kBF16;
+  bool silu_mul = false;  // follows; halves the outputs
+
+  [[nodiscard]] int64_t weight_bytes() const { return outputs * columns * 2; }
+};
+
+// Products that run one after the other, each with its own weights.
+struct Chain {
+  std::string_view model;
+  std::string name;
+  std::vector<Product> products;
+};
+
+// How to bind a product's launch; null where a kernel does not take it.
+using Bind = std::function<BoundLaunch(const KernelArgs& args)>;
+
+class Bench {
+ public:
+  Bench()
+      : device_(create_cuda_device()),
+        stream_(device_->create_stream()),
+        weights_(device_->allocate(kBytesOfWeights)),
+        x_(device_->allocate(kMaxRows * 16384 * 2)),
+        out_(device_->allocate(kMaxRows * 151936 * 4)),
+        scratch_(device_->allocate(64 << 20)),
+        counters_(device_->allocate(1 << 16)),
+        bytes_per_us_(device_->read_bandwidth() / 1e6) {
+    device_->tuner().configure({.tune = Tune::kFresh, .cache = {}});
+    tuning_.emplace(device_->tuner());
+    fill(weights_);
+    fill(x_);
+    stream_->fill(counters_.data(), 0, counters_.bytes());
+    stream_->synchronize();
+    fmt::print("read stream: {:.3f} TB/s\n", bytes_per_us_ / 1e6);
+  }
+
+  [[nodiscard]] double floor_us(const Chain& chain, int64_t rows) const {
+    double us = 0;
+    for (const Product& p : chain.products) {
+      us += std::max(static_cast<double>(p.weight_bytes()) / bytes_per_us_,
+                     2.0 * static_cast<double>(p.outputs * p.columns * rows) / kFlopsPerUs);
+    }
+    return us;
+  }
+
+  // The kernel of linear, or with silu_mul of fused_linear, whose name ends so.
+  Bind kernel(std::string_view way) {
+    return [this, way](const KernelArgs& args) {
+      return bind(fmt::format("{}.{}", args.attrs.empty() ? "linear" : "fused_linear", way), args);
+    };
+  }
+  // The same of linear; silu_mul as a launch of its own.
+  Bind unfused(std::string_view way) {
+    return [this, way](const KernelArgs& args) -> BoundLaunch {
+      std::vector<BoundLaunch> launches;
+      for (const Parts::Part& part : linear_parts(args).parts) {
+        launches.push_back(part.op == "linear" ? bind(fmt::format("linear.{}", way), part.args)
+                                               : bind("silu_mul.packed", part.args));
+        if (launches.back() == nullptr) return nullptr;
+      }
+      return [launches](Stream& stream, const StepShape& step) {
+        for (const BoundLaunch& launch : launches)
+          launch(stream, step);
+      };
+    };
+  }
+  std::vector<SkinnyGemmTiling> tilings(const Product& p, int64_t rows) {
+    return cuda::skinny_gemm_tilings(rows, p.outputs, p.columns,
+                                     cuda::chip(*device_).num_multiprocessors, p.silu_mul);
+  }
+  // What linear.skinny_gemm takes.
+  SkinnyGemmTiling tiling(const Product& product, int64_t rows) {
+    return cuda::skinny_gemm_tiling(*device_, args(product, rows, 0));
+  }
+  Bind cut(const SkinnyGemmTiling& tiling) {
+    return [this, tiling](const KernelArgs& args) {
+      return cuda::bind_skinny_gemm(*device_, args, tiling);
+    };
+  }
+
+  // Median microseconds of the chain; infinite when a kernel does not take a product. `binds`: one
+  // for each product.
+  double time(const Chain& chain, int64_t rows, const std::vector<Bind>& binds) {
+    int64_t bytes = 0;
+    for (const Product& product : chain.products)
+      bytes += product.weight_bytes();
+    const int64_t copies = kBytesOfWeights / bytes;
+    std::vector<BoundLaunch> launches;
+    int64_t offset = 0;
+    for (int64_t i = 0; i < copies; ++i) {
+      for (size_t p = 0; p < chain.products.size(); ++p) {
+        launches.push_back(binds[p](args(chain.products[p], rows, offset)));
+        if (launches.back() == nullptr) return INFINITY;
+        offset += chain.products[p].weight_bytes();
+      }
+    }
+    RecordingScope scope(*stream_);
+    for (const BoundLaunch& bound : launches)
+      launch(bound);
+    const auto recording = scope.finish();
+    return median_replay_us(*device_, *stream_, *recording, kReplays) / static_cast<double>(copies);
+  }
+
+  // Largest difference from the plain kernel over the root mean square of its outputs; not a number
+  // when two runs differ.
+  double error(const Product& product, int64_t rows, const Bind& bind) {
+    const std::vector<float> want = run(product, rows, unfused("plain"));
+    const std::vector<float> got = run(product, rows, bind);
+    if (run(product, rows, bind) != got) return NAN;
+    double squares = 0;
+    double worst = 0;
+    for (size_t i = 0; i < want.size(); ++i) {
+      squares += static_cast<double>(want[i]) * want[i];
+      const double difference = std::abs(static_cast<double>(want[i]) - got[i]);
+      if (!(difference <= worst)) worst = difference;
+    }
+    return worst / std::sqrt(squares / static_cast<double>(want.size()));
+  }
+
+ private:
+  BoundLaunch bind(std::string_view name, const KernelArgs& args) {
+    for (const Kernel& row : device_->kernels().rows()) {
+      if (row.name == name && (row.accepts == nullptr || row.accepts(args)))
+        return row.bind(*device_, args);
+    }
+    return nullptr;
+  }
+  void launch(const BoundLaunch& bound) {
+    stream_->launch({.label = "linear", .id = -1, .after = {}}, bound, {});
+  }
+  std::vector<float> run(const Product& product, int64_t rows, const Bind& bind) {
+    constexpr uint32_t kNans = 0x7fc07fc0;
+    const KernelArgs bound = args(product, rows, 0);
+    const TensorView& out = bound.outputs[0];
+    stream_->fill(out.data, kNans, out.num_bytes());
+    launch(bind(bound));
+    std::vector<std::byte> host(static_cast<size_t>(out.num_bytes()));
+    stream_->copy_to_host(host.data(), out.data, out.num_bytes());
+    stream_->synchronize();
+    return visit_float(out.dtype, [&](auto zero) {
+      const auto* values = reinterpret_cast<const decltype(zero)*>(host.data());
+      return std::vector<float>(values, values + out.shape.num_elements());
+    });
+  }
+  void fill(const Memory& memory) {
+    const TensorView view(memory.data(), DType::kBF16, {memory.bytes() / 2});
+    device_->fill_random(*stream_, view, 1, 0.5F);
+  }
+  [[nodiscard]] KernelArgs args(const Product& p, int64_t rows, int64_t offset) const {
+    KernelArgs result;
+    result.inputs = {TensorView(x_.data(), DType::kBF16, {rows, p.columns}),
+                     TensorView(weights_.data() + offset, DType::kBF16, {p.outputs, p.columns})};
+    result.outputs = {TensorView(out_.data(), p.out, {rows, p.outputs / (p.silu_mul ? 2 : 1)})};
+    if (p.silu_mul) result.attrs.set("epilogue", std::string("silu_mul"));
+    result.scratch = scratch_.data();
+    result.counters = reinterpret_cast<uint32_t*>(counters_.data());
+    return result;
+  }
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  Memory weights_;
+  Memory x_;
+  Memory out_;
+  Memory scratch_;
+  Memory counters_;
+  double bytes_per_us_;
+  std::optional<Tuner::Phase> tuning_;
+};
+
+std::vector<Chain> chains() {
+  return {{"8B",
+           "layer",
+           {{6144, 4096}, {4096, 4096}, {28672, 4096, DType::kBF16, true}, {4096, 14336}}},
+          {"8B", "logits", {{128256, 4096, DType::kF32}}},
+          {"1B",
+           "layer",
+           {{3072, 2048}, {2048, 2048}, {16384, 2048, DType::kBF16, true}, {2048, 8192}}},
+          {"1B", "logits", {{128256, 2048, DType::kF32}}},
+          {"0.6B",
+           "layer",
+           {{4096, 1024}, {1024, 2048}, {6144, 1024, DType::kBF16, true}, {1024, 3072}}},
+          {"0.6B", "logits", {{151936, 1024, DType::kF32}}}};
+}
+
+// A way to run a product, with its name in the output.
+struct Candidate {
+  std::string name;
+  Bind bind;
+  bool is_tiling = false;
+};
+
+std::vector<Candidate> candidates(Bench& bench, const Product& product, int64_t rows) {
+  std::vector<Candidate> result;
+  result.push_back({"cublaslt", bench.unfused("cublaslt")});
+  for (const SkinnyGemmTiling& t : bench.tilings(product, rows))
+    result.push_back({to_text(t), bench.cut(t), true});
+  return result;
+}
+
+// Replaces one product's candidate at a time by the one with which the whole chain is fastest.
+void search(Bench& bench, const Chain& chain, int64_t rows) {
+  constexpr int kRounds = 2;
+  const double floor = bench.floor_us(chain, rows);
+  std::vector<Bind> binds;
+  for (const Product& p : chain.products)
+    binds.push_back(bench.cut(bench.tilings(p, rows).front()));
+  std::vector<std::string> names(chain.products.size(), "-");
+  double best = bench.time(chain, rows, binds);
+  double best_of_ours = best;
+  for (int round = 0; round < kRounds; ++round) {
+    for (size_t p = 0; p < chain.products.size(); ++p) {
+      for (const Candidate& candidate : candidates(bench, chain.products[p], rows)) {
+        std::vector<Bind> changed = binds;
+        changed[p] = candidate.bind;
+        const double us = bench.time(chain, rows, changed);
+        if (round == kRounds - 1) fmt::print("    {} {} {:.2f}\n", p, candidate.name, us);
+        if (candidate.is_tiling) best_of_ours = std::min(best_of_ours, us);
+        if (us >= best) continue;
+        best = us;
+        binds = changed;
+        names[p] = candidate.name;
+      }
+    }
+  }
+  fmt::print("{:<5}{:<7} R={:<3} best {:.3f} ({:.3f}):", chain.model, chain.name, rows,
+             best / floor, best_of_ours / floor);
+  for (size_t p = 0; p < chain.products.size(); ++p) {
+    const Product& product = chain.products[p];
+    const bool is_large = product.outputs > 65536;
+    fmt::print(" {}x{} {} ({:.0e})", product.outputs, product.columns, names[p],
+               is_large ? 0.0 : bench.error(product, rows, binds[p]));
+  }
+  fmt::print("\n");
+  std::fflush(stdout);
+}
+
+void compare_kernels(Bench& bench, const Chain& chain, int64_t rows) {
+  const double floor = bench.floor_us(chain, rows);
+  fmt::print("{:<5}{:<7} R={:<3} floor {:7.2f} us |", chain.model, chain.name, rows, floor);
+  const auto time = [&](std::string_view name, const Bind& bind) {
+    const double us = bench.time(chain, rows, std::vector<Bind>(chain.products.size(), bind));
+    if (std::isfinite(us)) fmt::print(" {} {:.2f} {:.3f} |", name, us, us / floor);
+  };
+  for (const std::string_view way : {"gemv", "skinny_gemm", "fastest"})
+    time(way, bench.kernel(way));
+  // From here on silu_mul is a launch of its own.
+  for (const std::string_view way : {"skinny_gemm", "cublaslt", "fastest"})
+    time(fmt::format("{}, silu_mul", way), bench.unfused(way));
+  for (const Product& product : chain.products) {
+    if (rows <= cuda::kMaxSkinnyRows) fmt::print(" {}", to_text(bench.tiling(product, rows)));
+  }
+  fmt::print("\n");
+  std::fflush(stdout);
+}
+
+}  // namespace
+}  // namespace encore
+
+int main(int argc, char** argv) {
+  bool searches = false;
+  std::string_view part;
+  std::vector<int64_t> rows;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument == "--search") {
+      searches = true;
+    } else if (argument == "--rows" && i + 1 < argc) {
+      std::istringstream list(argv[++i]);
+      for (std::string item; std::getline(list, item, ',');)
+        rows.push_back(std::stoll(item));
+    } else {
+      part = argument;
+    }
+  }
+  if (rows.empty()) rows = {1, 2, 4, 8, 16, 24, 32, 48, 64, 72, 96, 112, 128, 160, 192, 224, 256};
+  try {
+    for (const int64_t r : rows) {
+      if (r < 1 || r > encore::kMaxRows)
+        encore::fail(encore::ErrorKind::kUsage, "--rows {}: 1 to {}", r, encore::kMaxRows);
+    }
+    encore::Bench bench;
+    for (const encore::Chain& chain : encore::chains()) {
+      if (chain.model.find(part) == std::string_view::npos) continue;
+      for (const int64_t r : rows) {
+        encore::compare_kernels(bench, chain, r);
+        if (searches && r <= encore::cuda::kMaxSkinnyRows) encore::search(bench, chain, r);
+      }
+    }
+  } catch (const encore::Error& error) {
+    fmt::print(stderr, "linear_bench: {}\n", error.what());
+    return encore::exit_code(error.kind());
+  }
+}

@@ -1,0 +1,444 @@
+// linear with up to 256 rows. As in gemv.cu, most of the time goes into reading the weights, so the
+// kernel is a stream: one thread of each block keeps a ring of boxes of weights in flight, filled
+// before the launches before have ended, another a ring of boxes of x, and one or two warpgroups
+// multiply them.
+//
+// The operands are swapped: out^T [O, R] = weight [O, I] x^T [I, R]. Outputs are the 64 rows of a
+// tensor core's product, the rows of x its 16 to 256 columns, up to 64 in steps of 16 and then
+// of 8, so few rows waste nothing that matters.
+//
+// What counts on an H200, by measurement of what is left when a part is taken out:
+// - Boxes are fetched in lines of 128 bytes. With 256 the stream is 2 to 6 % slower.
+// - A block has at most 88 KB of weights asked for and not yet there. Its ring fills further while
+//   the launches before end, but a longer queue is no faster, and x waits in it.
+// - From a block's start to its first copy the memory has nothing to do, where the block before it
+//   had all of the shared memory. So that copy comes before most of the barriers, nothing is
+//   divided on the way, and what follows is done by several warps. It comes 1280 cycles after that
+//   block's end, of which 480 are the chip's. (A layer's time is 1 to 3 % shorter for it.) Code
+//   counts, as in launch.h: some 6 cycles an instruction.
+// - Finished outputs leave by way of shared memory, as whole rows of the tile. Pairs, as the tensor
+//   cores leave them, take 2 us with 64 rows and 4 us with 128.
+// - A block fetches all of x for each of its tiles, so low tiles move more of x than of weights.
+//   Where outputs are few, the two blocks of a cluster share a tile and split the columns: each
+//   sends the sums of half of the rows. A sum of two has one order; so a row's bits depend on the
+//   numbers of columns and outputs and on the padded number of rows alone.
+//   (x copied once into all blocks of a cluster that work on different tiles is no faster with two
+//   of them, not in steps that are short of power either, and with four chips leave blocks out.)
+//   (Sums exchanged through memory, as words that are their own flags, would let any number of
+//   blocks share a tile, wherever the chip places them. They take 0.5 to 3 us more than a
+//   cluster's, more than fewer copies of x and fuller chips bring.)
+// - With more than 128 rows and few outputs, two tiles of half of the rows share a part of the
+//   weights: they fill the chip without further blocks that would sum up, and the second copy of
+//   the weights comes from the L2 cache. Where outputs are many, one tile of 256 rows and 128
+//   outputs is up to 15 % faster than two of 128 rows and 256 outputs.
+// - A box of x has as many rows as x, rounded up to 8. The copy engine is slow where rows are not
+//   there: with boxes of 64 rows a layer of the 8B took 9 % longer for 40 rows than for 64.
+// - silu_mul as a launch of its own costs 0.4 to 2 us a layer. Here the rows of a tile are by turns
+//   8 of the gates and the 8 that they gate, so that both lie side by side on their way out; one
+//   copy fetches them from both halves of the weight.
+// - Full rings are a head start: they fill while the launches before end. But a block that leaves
+//   room for one of attention beside it, which can read K and V meanwhile, is worth more where
+//   attention is short or the block's part of the weight is. (Steps of 8 sequences: 1.3 % of an
+//   8B's time, 7 % of a 1B's.) Registers must leave that room, too.
+//
+// A block asks for more than half of a multiprocessor's shared memory, for the reason in gemv.cu.
+#include "backend/cuda/linear/skinny_gemm.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "backend/cuda/launch.h"
+#include "backend/cuda/linear/skinny_gemm.cuh"
+#include "backend/fused_linear.h"
+#include "backend/tuning.h"
+
+namespace encore::cuda {
+namespace {
+
+using namespace skinny_gemm;
+
+constexpr int64_t kMinTileOutputs = 16;  // unless there are fewer
+constexpr int64_t kMostSharedBytes = 216 * 1024;
+// Smaller stages are passed on too often; with many rows, larger ones leave rings of too few.
+constexpr int64_t kMinStageBytes = 28 * 1024;
+constexpr int64_t kMinStageBytesOfManyRows = 24 * 1024;
+constexpr int64_t kManyRows = 96;
+// Of weights and x, by a block: about what arrives while the memory answers. Of weights alone:
+// within limits, and no more than half of what the block reads.
+constexpr int64_t kBytesInFlight = 136 * 1024;
+constexpr int64_t kMinWeightsInFlight = 48 * 1024;
+constexpr int64_t kMaxWeightsInFlight = 88 * 1024;
+constexpr int64_t kMinWeightRingBytes = 68 * 1024;
+// The columns of x that a block has asked for are those whose weights take so many bytes.
+constexpr int64_t kWeightBytesAhead = 64 * 1024;
+constexpr int64_t kMaxBoxesAhead = 16;
+
+template <typename T>
+struct Variant {
+  int rows;
+  int outputs;  // of a tile, at most
+  int warpgroups;
+  int staged_bytes[2];  // by blocks in a cluster, less one
+  int partial_bytes;
+  void (*kernel)(SkinnyGemmArgs<T>);
+};
+
+template <typename T, int kRows, int kOutputs>
+constexpr Variant<T> variant() {
+  constexpr int kWarpgroups = kOutputs > kProductOutputs ? 2 : 1;
+  constexpr int kProducts = kOutputs / kWarpgroups / kProductOutputs;
+  using Consumers = Consumer<T, kRows, kProducts, kWarpgroups>;
+  return {kRows,
+          kOutputs,
+          kWarpgroups,
+          {kWarpgroups * Consumers::staged_bytes(1), kWarpgroups * Consumers::staged_bytes(2)},
+          Consumers::kPartialBytes,
+          skinny_gemm_kernel<T, kRows, kProducts, kWarpgroups>};
+}
+
+// The heights up to 64 rows come with 64, 128 and 256 outputs, higher ones with 64 and 128: with
+// 256 they would be no faster.
+template <typename T, int... kLow, int... kHigh>
+constexpr auto variants(std::integer_sequence<int, kLow...> /*low*/,
+                        std::integer_sequence<int, kHigh...> /*high*/) {
+  return std::array{variant<T, 16 + kLow / 3 * 16, (64 << kLow % 3)>()...,
+                    variant<T, 72 + kHigh / 2 * 8, (64 << kHigh % 2)>()...};
+}
+
+// By rows, then by outputs.
+template <typename T>
+constexpr std::array kVariants = variants<T>(std::make_integer_sequence<int, 4 * 3>(),
+                                             std::make_integer_sequence<int, 24 * 2>());
+
+// Rows of a tile, and so of a box of x, when so many rows are dealt to tiles.
+int box_rows(int64_t rows, int row_tiles) {
+  return static_cast<int>(round_up(div_up(rows, row_tiles), kBlockRows));
+}
+
+// What they are padded to in its products; 0: none has so many.
+int tile_rows(int64_t rows, int row_tiles) {
+  for (const auto& variant : kVariants<__half>) {
+    if (variant.rows >= box_rows(rows, row_tiles)) return variant.rows;
+  }
+  return 0;
+}
+
+int padded_rows(int64_t rows) {
+  return tile_rows(rows, 1);
+}
+
+int max_tile_outputs(int64_t rows, int row_tiles) {
+  const int height = tile_rows(rows, row_tiles);
+  int most = 0;
+  for (const auto& variant : kVariants<__half>) {
+    if (variant.rows == height) most = variant.outputs;
+  }
+  return most;
+}
+
+template <typename T>
+const Variant<T>& variant_for(int64_t rows, const SkinnyGemmTiling& t) {
+  const auto& variants = kVariants<T>;
+  const auto found = std::find_if(variants.begin(), variants.end(), [&](const Variant<T>& v) {
+    return v.rows == tile_rows(rows, t.row_tiles) && v.outputs >= t.tile_outputs;
+  });
+  ENCORE_CHECK(found != variants.end(), "a tile of {} rows, {} outputs", rows, t.tile_outputs);
+  return *found;
+}
+
+struct Product {
+  int64_t rows;
+  int64_t outputs;
+  int64_t columns;
+};
+
+// How long a product takes on so many multiprocessors, a block on each, cut so, in microseconds at
+// an H200's rates. A model of what can bound it, the
+// blocks that get most counting: copying weights and x, the tensor cores, reading the weights. The
+// longest does, the others show a little; an exchange costs some, too. Fitted to 64 measurements;
+// what it likes best was 0.4 % slower than the fastest on average, 5 % at worst.
+double estimate(const Product& product, const SkinnyGemmTiling& t, int64_t multiprocessors) {
+  constexpr double kReadBytesPerUs = 4.6e6;
+  constexpr double kCopiedBytesPerUs = 115e3;  // by a block
+  constexpr double kCyclesPerUs = 1700;
+  constexpr double kMinCycles = 49;  // of the products of 16 columns
+  constexpr double kProductCyclesPerRow = 0.645;
+  constexpr double kOverlapLoss = 0.042;
+  constexpr double kExchangeUs = 0.32;
+  const auto [rows, outputs, columns] = product;
+  const int height = tile_rows(rows, t.row_tiles);
+  const int halves = t.split ? 2 : 1;
+  const int64_t blocks = div_up(outputs, t.tile_outputs) * t.row_tiles * halves;
+  const auto block_columns =
+      static_cast<double>(columns * div_up(blocks, multiprocessors)) / halves;
+  const double copies = block_columns * (t.tile_outputs + height) * 2 / kCopiedBytesPerUs;
+  const auto products = static_cast<double>(div_up(t.tile_outputs, kProductOutputs));
+  const double cycles = std::max(kMinCycles, products * kProductCyclesPerRow * height);
+  const double sums = block_columns / 16 * cycles / kCyclesPerUs;
+  const double reads = static_cast<double>(outputs * columns) * 2 / kReadBytesPerUs;
+  return std::max({copies, sums, reads}) + kOverlapLoss * (copies + sums + reads) +
+         (t.split ? kExchangeUs : 0);
+}
+
+// Of a block, where that leaves rings of two stages. A block of attention takes 79 KB, and 91 where
+// a cluster of eight shares a kv head.
+int64_t shared_bytes(const Product& product) {
+  constexpr int64_t kFewestRows = 8;
+  constexpr int64_t kMostRows = 64;  // those of more need too many registers
+  constexpr int64_t kMegabyte = 1000 * 1000;
+  const int64_t weight_bytes = 2 * product.outputs * product.columns;
+  if (product.rows <= kFewestRows && weight_bytes < 60 * kMegabyte) return 128 * 1024;
+  if (product.rows <= kMostRows && weight_bytes < 16 * kMegabyte) return 144 * 1024;
+  return kMostSharedBytes;
+}
+
+// What a way to cut a product costs a step beside the product's own time, in microseconds: steps of
+// many sequences are short of power, and x copied for each tile takes some, as do products of
+// outputs that a tile does not have. Joules: of products as measured, of copies as steps of an 8B
+// with 40 to 128 sequences are fastest. Steps of fewer are up to 3 % faster for it, or as fast
+// within 0.5 %.
+double power_us(const Product& product, const SkinnyGemmTiling& t) {
+  constexpr double kJoulesPerByte = 30e-12;
+  constexpr double kJoulesPerOperation = 0.5e-12;
+  constexpr double kWatts = 565;  // beside what multiprocessors take that do nothing
+  const int64_t tiles = div_up(product.outputs, t.tile_outputs);
+  const int64_t outputs = tiles * round_up(t.tile_outputs, kProductOutputs);
+  // Weights that a second row tile copies cost what x does.
+  const int64_t copied_rows = tiles * product.rows + (t.row_tiles - 1) * product.outputs;
+  const auto bytes = static_cast<double>(2 * copied_rows * product.columns);
+  const auto operations = static_cast<double>(2 * outputs * product.rows * product.columns);
+  return (bytes * kJoulesPerByte + operations * kJoulesPerOperation) / kWatts * 1e6;
+}
+
+// How a shape is cut, in what depends on its tiling; a function of the shape alone, for one chip.
+struct Cut {
+  int64_t shared_bytes = 0;
+  int num_tiles = 0;
+  int num_clusters = 0;
+  int stage_boxes = 1;
+  int num_steps = 0;
+  int weight_stages = 0;
+  int x_stages = 0;
+  int x_offset = 0;
+  int staging_offset = 0;
+  int partials_offset = 0;
+  int stages_in_flight = 0;
+};
+
+template <typename T>
+Cut cut(const Product& product, const SkinnyGemmTiling& t, const Variant<T>& variant,
+        int64_t blocks) {
+  Cut result;
+  const int cluster = t.split ? 2 : 1;
+  const int64_t boxes = div_up(product.columns, kBoxColumns);
+  result.num_tiles = static_cast<int>(div_up(product.outputs, t.tile_outputs)) * t.row_tiles;
+  // A cluster works on one tile; without clusters all blocks take equally many.
+  const int64_t tiles_each = t.split ? 1 : div_up(result.num_tiles, blocks);
+  result.num_clusters = static_cast<int>(div_up(result.num_tiles, tiles_each));
+  const int64_t weight_box = int64_t{t.tile_outputs} * kBoxRowBytes;
+  const int64_t x_box = int64_t{variant.rows} * kBoxRowBytes;
+  const int64_t min_stage_bytes =
+      variant.rows >= kManyRows ? kMinStageBytesOfManyRows : kMinStageBytes;
+  while (result.stage_boxes * (weight_box + x_box) < min_stage_bytes &&
+         2 * result.stage_boxes * cluster <= boxes) {
+    result.stage_boxes *= 2;
+  }
+  const int64_t n = result.stage_boxes;
+  result.num_steps = static_cast<int>(div_up(boxes, n));
+
+  const int64_t staged_bytes = variant.staged_bytes[cluster - 1];
+  const int64_t partial_bytes = t.split ? variant.partial_bytes : 0;
+  const int64_t rest = kBarriersBytes + staged_bytes + partial_bytes;
+  // A product reads 64 outputs, of which a low tile may have fewer: rows beyond the ring.
+  const int64_t beyond = int64_t{variant.outputs - t.tile_outputs} * kBoxRowBytes;
+  const auto deal = [&](int64_t bytes) {
+    const auto weight_bytes = [&](int64_t x_stages) {
+      return bytes - std::max(x_stages * n * x_box + rest, beyond + kBarriersBytes);
+    };
+    int64_t x_stages =
+        std::clamp<int64_t>(div_up(kWeightBytesAhead, weight_box), n, kMaxBoxesAhead) / n;
+    x_stages = std::max<int64_t>(2, x_stages);
+    while (x_stages > 2 && weight_bytes(x_stages) < kMinWeightRingBytes)
+      --x_stages;
+    result.shared_bytes = bytes;
+    result.x_stages = static_cast<int>(x_stages);
+    result.weight_stages =
+        static_cast<int>(std::min<int64_t>(weight_bytes(x_stages) / (n * weight_box), kMaxStages));
+  };
+  deal(shared_bytes(product));
+  if (result.weight_stages < 2) deal(kMostSharedBytes);
+  ENCORE_CHECK(result.weight_stages >= 2, "a ring of {} stages", result.weight_stages);
+  result.x_offset = static_cast<int>(kBarriersBytes + result.weight_stages * n * weight_box);
+  result.staging_offset = static_cast<int>(result.x_offset + result.x_stages * n * x_box);
+  result.partials_offset = static_cast<int>(result.staging_offset + staged_bytes);
+  ENCORE_CHECK(result.partials_offset + partial_bytes <= result.shared_bytes, "{} of {} bytes",
+               result.partials_offset + partial_bytes, result.shared_bytes);
+  const int64_t in_flight = std::min(std::clamp(kBytesInFlight * weight_box / (weight_box + x_box),
+                                                kMinWeightsInFlight, kMaxWeightsInFlight),
+                                     tiles_each * boxes / cluster * weight_box / 2);
+  result.stages_in_flight =
+      static_cast<int>(std::clamp<int64_t>(in_flight / (n * weight_box), 1, result.weight_stages));
+  return result;
+}
+
+template <typename T>
+BoundLaunch bind_for(Device& device, const KernelArgs& args, const SkinnyGemmTiling& t) {
+  const TensorView& x = args.inputs[0];
+  const TensorView& weight = args.inputs[1];
+  const TensorView& out = args.outputs[0];
+  const Variant<T>& variant = variant_for<T>(x.num_rows(), t);
+  const Product product{x.num_rows(), weight.num_rows(), weight.row_elements()};
+  const Cut c = cut(product, t, variant, chip(device).num_multiprocessors);
+  SkinnyGemmArgs<T> a{};
+  a.whole_stages = has_whole_boxes(weight.row_elements());
+  a.silu_mul = linear_operands(args).silu_mul;
+  const int boxes = a.whole_stages ? c.stage_boxes : 0;
+  a.weight = map_of_boxes(
+      weight, {.rows = t.tile_outputs, .boxes = boxes, .in_turns = a.silu_mul ? kBlockRows : 0});
+  a.row_tiles = t.row_tiles;
+  a.x_rows = box_rows(x.num_rows(), t.row_tiles);
+  a.x = map_of_boxes(x, {.rows = a.x_rows, .boxes = boxes});
+  a.out = {.bias = args.inputs.size() > 2 ? args.inputs[2].as<const T>() : nullptr,
+           .data = out.data,
+           .stride = out.row_stride,
+           .is_float = out.dtype == DType::kF32,
+           .in_packs = is_aligned(out),
+           .num_rows = static_cast<int>(out.num_rows()),
+           .num_outputs = static_cast<int>(weight.num_rows())};
+  a.num_steps = c.num_steps;
+  a.tile_outputs = t.tile_outputs;
+  a.num_workers = c.num_clusters;
+  a.num_tiles = c.num_tiles;
+  a.stage_boxes = c.stage_boxes;
+  a.weight_stages = c.weight_stages;
+  a.x_stages = c.x_stages;
+  a.stages_in_flight = c.stages_in_flight;
+  a.cluster = t.split ? 2 : 1;
+  a.x_offset = c.x_offset;
+  a.staging_offset = c.staging_offset;
+  a.partials_offset = c.partials_offset;
+  allow_shared_memory(variant.kernel, kMostSharedBytes);
+  const Grid grid{.blocks = static_cast<unsigned>(c.num_clusters * a.cluster),
+                  .threads = static_cast<unsigned>(variant.warpgroups * 128 + 64),
+                  .shared_bytes = static_cast<size_t>(c.shared_bytes),
+                  .cluster = static_cast<unsigned>(a.cluster)};
+  return [a, grid, kernel = variant.kernel](Stream& stream, const StepShape& /*step*/) {
+    launch(stream, grid, kernel, a);
+  };
+}
+
+}  // namespace
+
+std::vector<SkinnyGemmTiling> skinny_gemm_tilings(int64_t rows, int64_t outputs, int64_t columns,
+                                                  int num_multiprocessors, bool silu_mul) {
+  constexpr int64_t kMaxWaves = 4;
+  constexpr int64_t kMostRowsOfOneTile = 128;  // of more, two are worth a try
+  const int64_t multiple = silu_mul ? kPairRows : kBlockRows;
+  std::vector<SkinnyGemmTiling> tilings;
+  const auto add = [&](int64_t tile_outputs, bool split, int row_tiles) {
+    const auto tile = static_cast<int>(round_up(std::min(tile_outputs, outputs), multiple));
+    // A cluster works on one tile, and each of its blocks takes a step at least.
+    const bool splits =
+        div_up(outputs, tile) * row_tiles <= num_multiprocessors / 2 && columns > kBoxColumns;
+    const SkinnyGemmTiling tiling{tile, split, row_tiles};
+    const bool is_new = std::find(tilings.begin(), tilings.end(), tiling) == tilings.end();
+    if (tile <= max_tile_outputs(rows, row_tiles) && (!split || splits) && is_new)
+      tilings.push_back(tiling);
+  };
+  const int most_row_tiles = rows > kMostRowsOfOneTile ? 2 : 1;
+  for (int row_tiles = 1; row_tiles <= most_row_tiles; ++row_tiles) {
+    for (const bool split : {false, true}) {
+      for (int64_t waves = 1; waves <= kMaxWaves; ++waves) {
+        const int64_t tile_outputs =
+            div_up(outputs * row_tiles, num_multiprocessors / (split ? 2 : 1) * waves);
+        if (tile_outputs >= kMinTileOutputs) add(tile_outputs, split, row_tiles);
+      }
+      for (const int64_t tile_outputs : {64, 128, 256})
+        add(tile_outputs, split, row_tiles);
+    }
+  }
+  const Product product{rows, outputs, columns};
+  const auto less = [&](const SkinnyGemmTiling& a, const SkinnyGemmTiling& b) {
+    return estimate(product, a, num_multiprocessors) < estimate(product, b, num_multiprocessors);
+  };
+  std::stable_sort(tilings.begin(), tilings.end(), less);
+  return tilings;
+}
+
+int64_t skinny_gemm_shared_bytes(int64_t rows, int64_t outputs, int64_t columns,
+                                 int num_multiprocessors, const SkinnyGemmTiling& tiling) {
+  const auto& variant = variant_for<__half>(rows, tiling);
+  return cut({rows, outputs, columns}, tiling, variant, num_multiprocessors).shared_bytes;
+}
+
+std::string to_text(const SkinnyGemmTiling& tiling) {
+  return (tiling.row_tiles == 2 ? "2x" : "") + std::to_string(tiling.tile_outputs) +
+         (tiling.split ? "s" : "");
+}
+
+SkinnyGemmTiling skinny_gemm_tiling(Device& device, const KernelArgs& args) {
+  const TensorView& weight = args.inputs[1];
+  KernelArgs padded = args;
+  const int rows = padded_rows(args.inputs[0].num_rows());
+  for (TensorView* view : {&padded.inputs[0], &padded.outputs[0]}) {
+    // A single row has no stride of its own.
+    if (view->num_rows() == 1) view->row_stride = round_up(view->row_elements(), 8);
+    view->shape = {rows, view->row_elements()};
+  }
+  const auto tilings =
+      skinny_gemm_tilings(rows, weight.num_rows(), weight.row_elements(),
+                          chip(device).num_multiprocessors, linear_operands(args).silu_mul);
+  const auto named = [&](const std::string& text) {
+    return std::find_if(tilings.begin(), tilings.end(),
+                        [&](const SkinnyGemmTiling& tiling) { return to_text(tiling) == text; });
+  };
+  const auto choice = device.tuner().choose(
+      {.launch = tuning_text("linear.skinny_gemm", padded),
+       .args = padded,
+       .workspace = {},
+       .candidates =
+           [&](int most) {
+             std::vector<std::string> texts;
+             for (const SkinnyGemmTiling& tiling : tilings) {
+               if (static_cast<int>(texts.size()) < most) texts.push_back(to_text(tiling));
+             }
+             return texts;
+           },
+       .bind = [&](const std::string& text, const KernelArgs& on) -> BoundLaunch {
+         const auto tiling = named(text);
+         return tiling == tilings.end() ? nullptr : bind_skinny_gemm(device, on, *tiling);
+       },
+       .code = nullptr,
+       .beside =
+           [&](const std::string& text) {
+             return power_us({rows, weight.num_rows(), weight.row_elements()}, *named(text));
+           }});
+  return choice ? *named(*choice) : tilings.front();
+}
+
+bool accepts_skinny_gemm(const KernelArgs& args) {
+  const LinearOperands o = linear_operands(args);
+  if (o.norm != nullptr) return false;
+  const TensorView& x = *o.x;
+  const TensorView& weight = *o.weight;
+  const TensorView& out = *o.out;
+  if (o.silu_mul && (weight.num_rows() % kPairRows != 0 || out.dtype != x.dtype)) return false;
+  const int64_t columns = weight.row_elements();
+  const bool types = size_of(x.dtype) == 2 && weight.dtype == x.dtype &&
+                     (out.dtype == x.dtype || out.dtype == DType::kF32);
+  return types && x.num_rows() > 0 && x.num_rows() <= kMaxSkinnyRows && weight.num_rows() > 0 &&
+         columns > 0 && columns % 8 == 0 && is_aligned(x) && is_aligned(weight);
+}
+
+BoundLaunch bind_skinny_gemm(Device& device, const KernelArgs& args,
+                             const SkinnyGemmTiling& tiling) {
+  return args.inputs[0].dtype == DType::kF16 ? bind_for<__half>(device, args, tiling)
+                                             : bind_for<__nv_bfloat16>(device, args, tiling);
+}
+
+BoundLaunch bind_skinny_gemm(Device& device, const KernelArgs& args) {
+  return bind_skinny_gemm(device, args, skinny_gemm_tiling(device, args));
+}
+
+}  // namespace encore::cuda

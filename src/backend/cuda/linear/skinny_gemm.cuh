@@ -1,0 +1,416 @@
+// The kernel of skinny_gemm.cu: what the threads of a block do.
+#pragma once
+
+#include <bit>
+
+#include "backend/cuda/launch.h"
+#include "backend/cuda/linear/skinny_gemm_ring.cuh"
+#include "backend/cuda/linear/skinny_gemm_tile.cuh"
+
+namespace encore::cuda::skinny_gemm {
+
+__device__ __forceinline__ void synchronize_warpgroup(int warpgroup) {
+  asm volatile("bar.sync %0, 128;" ::"r"(warpgroup + 1) : "memory");
+}
+
+// Stores an 8 x 8 matrix of 16-bit elements, of which each lane has two neighbours in a row, with
+// rows and columns exchanged. Lanes 0 to 7 say where each row of the result goes.
+__device__ __forceinline__ void store_transposed(uint32_t address, uint32_t pair) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x1.trans.shared.b16 [%0], {%1};" ::"r"(address),
+               "r"(pair)
+               : "memory");
+}
+
+// A consuming warpgroup.
+//
+// What follows the last product is on the path of every step and runs once (launch.h), so it is
+// short: addresses are those of Epilogue, found before x is there.
+template <typename T, int kRows, int kProducts, int kWarpgroups>
+struct Consumer {
+  using TilePart = Tile<T, kRows, kProducts>;
+  static constexpr int kOutputs = kProducts * kProductOutputs;  // of the warpgroup's part of a tile
+  // With many rows a stage's products start before those of the stage before have ended. With few,
+  // copies are what takes time, so a stage is let go as soon as it can be.
+  static constexpr bool kOverlaps = kRows >= 96;
+  // In the staging memory a row is longer than its outputs: no conflicts of banks.
+  static constexpr int kStagedRowBytes = kOutputs * 2 + 16;
+  // A large tile is staged in two halves, one after the other.
+  static constexpr int kMostStagedBytes = 56 * 1024;
+  static constexpr bool kStagesHalves = kWarpgroups * kRows * kStagedRowBytes > kMostStagedBytes;
+  // Half of a tile's blocks of rows; of an odd number the lower half has the one that is left over.
+  static constexpr int kHalf = (TilePart::kRowBlocks + 1) / 2;
+  static constexpr int kHalfRows = kHalf * 8;
+  // Memory for the partial sums that a block of a cluster gets, those of a half.
+  static constexpr int kPartialBytes = kWarpgroups * kOutputs * kHalfRows * 4;
+
+  const SkinnyGemmArgs<T>& args;
+  const Layout& layout;
+  int rank;
+  int warpgroup;
+  float bias[kProducts][2] = {};
+
+  __device__ __forceinline__ void run() {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const auto let_go = [&](const Slot& weights, const Slot& x) {
+      if (lane != 0) return;
+      arrive(layout.weights.empty(weights.number));
+      arrive(layout.x.empty(x.number));
+    };
+    const uint32_t part_offset = static_cast<uint32_t>(warpgroup) * kOutputs * kBoxRowBytes;
+    const Peer peer(*this);
+    Work work(args, rank);
+    Slot weights;
+    Slot x;
+    while (!work.done()) {
+      const Corner corner = work.corner(args);
+      load_bias(corner);
+      const Epilogue epilogue(*this, corner);
+      TilePart part;
+      Slot last_weights;
+      Slot last_x;
+      bool first = true;
+      bool last = false;
+      do {
+        last = work.ends_tile();
+        wait_for_phase(layout.weights.full(weights.number), weights.parity);
+        wait_for_phase(layout.x.full(x.number), x.parity);
+        part.add(!first, layout.weights.stage(weights.number) + part_offset,
+                 layout.weights.box_bytes, layout.x.stage(x.number), layout.x.box_bytes,
+                 args.stage_boxes);
+        wait_for_products<kOverlaps ? 1 : 0>();
+        if (!kOverlaps) {
+          let_go(weights, x);
+        } else if (!first) {
+          let_go(last_weights, last_x);
+        }
+        last_weights = weights;
+        last_x = x;
+        first = false;
+        weights.advance(layout.weights.num_stages);
+        x.advance(layout.x.num_stages);
+        work.next();
+      } while (!last);
+      if (kOverlaps) {
+        wait_for_products<0>();
+        let_go(last_weights, last_x);
+      }
+      part.settle_all();
+      if (args.cluster > 1) exchange(part, peer);  // its only tile
+      finish(part, corner, epilogue);
+      if (!work.done()) synchronize_warpgroup(warpgroup);  // the staging memory is free again
+    }
+  }
+
+  // This block finishes a half of the rows, or all: in a cluster the first the lower half. After an
+  // exchange their sums are in the lower half's blocks; of a smaller half the last has none.
+  [[nodiscard]] __device__ __forceinline__ int first_row(Corner corner) const {
+    return corner.row + rank * kHalfRows;
+  }
+  [[nodiscard]] __device__ __forceinline__ int num_rows(Corner corner) const {
+    const int end = min(corner.row + args.x_rows, args.out.num_rows);
+    return min(args.cluster == 1 ? kRows : kHalfRows, end - first_row(corner));
+  }
+  template <int kWhich, class Visit>
+  __device__ __forceinline__ void for_each_of_half(TilePart& part, Visit visit) const {
+    part.for_each_block([&](int p, int j, int h, float& first, float& second) {
+      if (j / kHalf == kWhich) visit(p, j, h, first, second);
+    });
+  }
+  template <class Visit>
+  __device__ __forceinline__ void for_each_finished(TilePart& part, Visit visit) const {
+    for_each_of_half<0>(part, visit);
+    if (args.cluster == 1) for_each_of_half<1>(part, visit);
+  }
+  // The first output of this warpgroup's part of a tile, and its number of outputs. With silu_mul
+  // they are counted as they lie in the tile: 8 gates, the 8 that they gate, the next 8 gates.
+  [[nodiscard]] __device__ __forceinline__ int first_output(Corner corner) const {
+    return corner.output + warpgroup * kOutputs;
+  }
+  [[nodiscard]] __device__ __forceinline__ int num_outputs(Corner corner) const {
+    return min(min(kOutputs, args.tile_outputs - warpgroup * kOutputs),
+               args.out.num_outputs - first_output(corner));
+  }
+  // The row of the weight that makes such an output.
+  [[nodiscard]] __device__ __forceinline__ int weight_row(int output) const {
+    if (!args.silu_mul) return output;
+    const int half = output / kBlockRows % 2;
+    return output / kPairRows * kBlockRows + output % kBlockRows + half * args.out.num_outputs / 2;
+  }
+
+  __device__ __forceinline__ void load_bias(Corner corner) {
+    if (args.out.bias == nullptr) return;
+    const int own = static_cast<int>(threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4);
+#pragma unroll
+    for (int p = 0; p < kProducts; ++p) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int output = p * kProductOutputs + own + 8 * h;
+        if (output < num_outputs(corner))
+          bias[p][h] = to_float(args.out.bias[weight_row(first_output(corner) + output)]);
+      }
+    }
+  }
+
+  // The other block of a cluster: where sums for it go, and where those from it come.
+  struct Peer {
+    uint32_t sums = 0;
+    uint32_t barrier = 0;
+    uint32_t own_sums;
+
+    __device__ __forceinline__ explicit Peer(const Consumer& consumer)
+        : own_sums(consumer.layout.partials + threadIdx.x * 8) {
+      if (consumer.args.cluster == 1) return;
+      const auto rank = static_cast<uint32_t>(1 - consumer.rank);
+      sums = address_at(own_sums, rank);
+      barrier = address_at(consumer.layout.partials_full, rank);
+      compute_now(sums);
+      compute_now(barrier);
+      compute_now(own_sums);
+    }
+    static constexpr int offset(int p, int j, int h) {
+      return ((p * kHalf + j % kHalf) * 2 + h) * 128 * kWarpgroups * 8;
+    }
+  };
+
+  // Sends the other block of the cluster the sums of its rows, and adds what it sends.
+  __device__ __forceinline__ void exchange(TilePart& part, const Peer& peer) const {
+    const auto send_half = [&](auto half) {
+      for_each_of_half<half.value>(part, [&](int p, int j, int h, float first, float second) {
+        send(peer.sums + Peer::offset(p, j, h), float2{first, second}, peer.barrier);
+      });
+    };
+    const auto add_half = [&](auto half) {
+      for_each_of_half<half.value>(part, [&](int p, int j, int h, float first, float second) {
+        const float2 other = load_shared_pair(peer.own_sums + Peer::offset(p, j, h));
+        float* sums = part.sums_of(p, j % kHalf, h);
+        sums[0] = first + other.x;
+        sums[1] = second + other.y;
+      });
+    };
+    __syncwarp();
+    wait_for_cluster();
+    using Lower = std::integral_constant<int, 0>;
+    using Upper = std::integral_constant<int, 1>;
+    if (rank == 0) {
+      send_half(Upper{});
+    } else {
+      send_half(Lower{});
+    }
+    wait_for_phase_of_cluster(layout.partials_full, 0);
+    if (rank == 0) {
+      add_half(Lower{});
+    } else {
+      add_half(Upper{});
+    }
+  }
+
+  // Where a thread stages what it has summed up, where it takes what it stores, and where to.
+  struct Epilogue {
+    uint32_t staged;  // in shared memory, its row of the first block
+    uint32_t source;  // the same, its first pack
+    T* target;
+    int row;    // of that pack, of those that the block finishes
+    int end;    // of these rows
+    int count;  // outputs from that pack on
+
+    __device__ __forceinline__ Epilogue(const Consumer& consumer, Corner corner) {
+      const SkinnyGemmArgs<T>& args = consumer.args;
+      const int halved = args.silu_mul ? 1 : 0;  // so many times; of two outputs one is stored
+      const uint32_t thread = threadIdx.x % 128;
+      const uint32_t pack = thread & ((kRowPacks >> halved) - 1);
+      const uint32_t memory =
+          consumer.layout.staging +
+          static_cast<uint32_t>(consumer.warpgroup * staged_bytes(args.cluster));
+      const auto output = static_cast<int>(pack * 8);
+      row = static_cast<int>(thread >> (std::countr_zero(kRowPacks) - halved));
+      staged = memory + thread % 8 * kStagedRowBytes + thread / 32 * 32;
+      source = memory + static_cast<uint32_t>(row) * kStagedRowBytes + (pack << halved) * 16;
+      count = (consumer.num_outputs(corner) >> halved) - output;
+      end = count > 0 ? consumer.num_rows(corner) : 0;
+      target = static_cast<T*>(args.out.data) +
+               (consumer.first_row(corner) + row) * args.out.stride +
+               (consumer.first_output(corner) >> halved) + output;
+      compute_now(staged);
+      compute_now(source);
+      compute_now(target);
+      compute_now(row);
+      compute_now(end);
+      compute_now(count);
+    }
+    static constexpr uint32_t kRowPacks = kOutputs / 8;  // where none are halved
+  };
+
+  // Adds the bias, applies silu_mul, rounds and stores.
+  __device__ __forceinline__ void finish(TilePart& part, Corner corner,
+                                         const Epilogue& epilogue) const {
+    if (args.out.bias != nullptr) {
+      for_each_finished(part, [&](int p, int /*j*/, int h, float& first, float& second) {
+        first += bias[p][h];
+        second += bias[p][h];
+      });
+    }
+    if (args.out.is_float) {
+      store_floats(part, corner);
+      return;
+    }
+    // By way of shared memory, so that a row of the tile is written at once.
+    const auto stage = [&](int p, int j, int h, float first, float second) {
+      const int row = 8 * (kStagesHalves ? j % kHalf : j);
+      const int at = row * kStagedRowBytes + (p * kProductOutputs + 8 * h) * 2;
+      store_transposed(epilogue.staged + static_cast<uint32_t>(at), pack_pair<T>(first, second));
+    };
+    if constexpr (kStagesHalves) {
+      for_each_of_half<0>(part, stage);
+      store_staged(epilogue, 0);
+      if (args.cluster > 1) return;
+      synchronize_warpgroup(warpgroup);
+      for_each_of_half<1>(part, stage);
+      store_staged(epilogue, kHalfRows);
+    } else {
+      for_each_finished(part, stage);
+      store_staged(epilogue, 0);
+    }
+  }
+  // Stores what the warpgroup has staged: the block's rows from `first` on.
+  __device__ __forceinline__ void store_staged(Epilogue epilogue, int first) const {
+    epilogue.target += first * args.out.stride;
+    epilogue.end -= first;
+    if constexpr (kStagesHalves) epilogue.end = min(epilogue.end, kHalfRows);
+    synchronize_warpgroup(warpgroup);
+    if (args.silu_mul) {
+      store_rows<true>(epilogue);
+    } else {
+      store_rows<false>(epilogue);
+    }
+  }
+
+  __device__ __forceinline__ void store_floats(TilePart& part, Corner corner) const {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const int warp = static_cast<int>(threadIdx.x % 128 / 32);
+    const int count = num_outputs(corner);
+    const int end = first_row(corner) + num_rows(corner);
+    for_each_finished(part, [&](int p, int j, int h, float& first, float& second) {
+      const int output = p * kProductOutputs + 16 * warp + 8 * h + lane / 4;
+      const int row = first_row(corner) + 8 * j + 2 * (lane % 4);
+      if (output >= count) return;
+      float* target = static_cast<float*>(args.out.data) + row * args.out.stride +
+                      first_output(corner) + output;
+      if (row < end) target[0] = first;
+      if (row + 1 < end) target[args.out.stride] = second;
+    });
+  }
+
+  template <bool kSiluMul>
+  __device__ __forceinline__ void store_rows(const Epilogue& epilogue) const {
+    constexpr int kNextRow = 128 / Epilogue::kRowPacks * (kSiluMul ? 2 : 1);
+    const bool whole = args.out.in_packs && epilogue.count >= Pack<T>::kSize;
+    uint32_t source = epilogue.source;
+    T* target = epilogue.target;
+#pragma unroll 1
+    for (int row = epilogue.row; row < epilogue.end; row += kNextRow) {
+      auto pack = std::bit_cast<Pack<T>>(load_shared(source));
+      if constexpr (kSiluMul)
+        pack = multiply_gates(pack, std::bit_cast<Pack<T>>(load_shared(source + kBlockRows * 2)));
+      if (whole) {
+        store_global(reinterpret_cast<uint4*>(target), std::bit_cast<uint4>(pack));
+      } else {
+#pragma unroll
+        for (int i = 0; i < pack.kSize; ++i) {
+          if (i < epilogue.count) target[i] = pack.values[i];
+        }
+      }
+      source += kNextRow * kStagedRowBytes;
+      target += kNextRow * args.out.stride;
+    }
+  }
+  static __device__ __forceinline__ Pack<T> multiply_gates(const Pack<T>& gates,
+                                                           const Pack<T>& ups) {
+    float values[Pack<T>::kSize];
+    float others[Pack<T>::kSize];
+    unpack(gates, values);
+    unpack(ups, others);
+#pragma unroll
+    for (int i = 0; i < Pack<T>::kSize; ++i)
+      values[i] = silu<T>(values[i]) * others[i];
+    return to_pack<T>(values);
+  }
+  static constexpr __host__ __device__ int staged_bytes(int cluster) {
+    return (cluster == 1 && !kStagesHalves ? kRows : kHalfRows) * kStagedRowBytes;
+  }
+  // Of kPartialBytes, what the block of that rank gets.
+  static constexpr __device__ int partial_bytes(int rank) {
+    return kPartialBytes / kHalf * (rank == 0 ? kHalf : TilePart::kRowBlocks - kHalf);
+  }
+};
+
+// A whole warp says that its part of the block's barriers is there. Those who meet wait for all of
+// them; who announces needs none but its own. The cluster's blocks wait for each other only where
+// they send.
+template <int kThreads>
+__device__ __forceinline__ void meet_at_barriers(int cluster) {
+  asm volatile("barrier.sync.aligned 0, %0;" ::"n"(kThreads) : "memory");
+  if (cluster > 1) arrive_at_cluster();
+}
+template <int kThreads>
+__device__ __forceinline__ void announce_barriers(int cluster) {
+  asm volatile("barrier.arrive.aligned 0, %0;" ::"n"(kThreads) : "memory");
+  if (cluster > 1) arrive_at_cluster();
+}
+
+// Some warpgroups consume; a thread of the warp after them produces weights, one of the last x.
+template <typename T, int kRows, int kProducts, int kWarpgroups>
+__global__ void __launch_bounds__(128 * kWarpgroups + 64, 1)
+    skinny_gemm_kernel(const __grid_constant__ SkinnyGemmArgs<T> args) {
+  extern __shared__ __align__(1024) uint8_t shared[];
+  using Consumers = Consumer<T, kRows, kProducts, kWarpgroups>;
+  constexpr int kConsumers = 128 * kWarpgroups;
+  constexpr int kThreads = kConsumers + 64;
+  // What the next launch asks for ahead of its turn, K and V above all, would be in the way of the
+  // block's own weights. With few rows it is little, and the next launch has to hurry.
+  constexpr bool kAsksFirst = kRows >= 64;
+  if constexpr (!kAsksFirst) allow_next_kernel();
+  const Layout layout(args, shared_address(shared));
+  const int rank = args.cluster == 1 ? 0 : static_cast<int>(cluster_rank());
+  // The same in all lanes, and the compiler knows: tensor cores take uniform registers.
+  const int warp = __shfl_sync(0xffffffffU, static_cast<int>(threadIdx.x / 32), 0);
+  const Work work(args, rank);
+  if (warp == kConsumers / 32) {
+    WeightProducer<SkinnyGemmArgs<T>> weights{args, layout.weights, work};
+    const bool produces = elect_lane();
+    if (produces) weights.begin();
+    __syncwarp();
+    meet_at_barriers<kThreads>(args.cluster);
+    if (produces) weights.ask();
+    if constexpr (kAsksFirst) allow_next_kernel();
+    if (produces) weights.run();
+  } else if (warp == kConsumers / 32 + 1) {
+    XProducer<SkinnyGemmArgs<T>> x{args, layout.x, work};
+    const bool produces = elect_lane();
+    if (produces) {
+      prefetch_map(args.x);
+      x.begin(kConsumers / 32);
+      if (args.cluster > 1) {
+        init_barrier(layout.partials_full, 1);
+        publish_barriers();
+        arrive_expecting(layout.partials_full, Consumers::partial_bytes(rank));
+      }
+    }
+    __syncwarp();
+    announce_barriers<kThreads>(args.cluster);
+    if (produces) x.run(wait_for_inputs);
+  } else {
+    if (warp == 0 && elect_lane()) {
+      layout.weights.init_empty(kConsumers / 32);
+      publish_barriers();
+    }
+    __syncwarp();
+    meet_at_barriers<kThreads>(args.cluster);
+    // The launches before have ended when the first of x is there, and nothing is stored before.
+    Consumers{args, layout, rank, warp / 4}.run();
+    return;
+  }
+  __syncwarp();
+  if (args.cluster > 1) wait_for_cluster();
+}
+
+}  // namespace encore::cuda::skinny_gemm

@@ -1,0 +1,44 @@
+// linear and fused_linear with a few rows: a kernel of ours that streams the weights once, through
+// the tensor cores. Declared for linear.cc's and fused_linear.cc's tables.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "backend/kernel.h"
+
+namespace encore::cuda {
+
+constexpr int64_t kMaxSkinnyRows = 256;
+
+// Up to kMaxSkinnyRows rows of bf16 or f16, everything read aligned to 16 bytes; output f32 or as the
+// input. All sizes that are padded to the same number of rows are cut alike, as the tuner found
+// best. Of fused_linear: silu_mul alone, a multiple of 8 outputs, of the input's type; has the bits
+// of linear and silu_mul where linear is cut the same.
+bool accepts_skinny_gemm(const KernelArgs& args);
+BoundLaunch bind_skinny_gemm(Device& device, const KernelArgs& args);
+
+// How the kernel cuts a product; any gives the same result but for rounding.
+struct SkinnyGemmTiling {
+  int tile_outputs = 0;  // weight rows: a multiple of 8, with silu_mul of 16; at most 256
+  bool split = false;    // two blocks of a cluster share each tile, half of the columns each
+  int row_tiles = 1;     // of the same outputs, a share of the rows each: one or two
+
+  friend bool operator==(const SkinnyGemmTiling&, const SkinnyGemmTiling&) = default;
+};
+// "64": the height of a tile; "64s": split; "2x64": two row tiles.
+std::string to_text(const SkinnyGemmTiling& tiling);
+
+// Those worth a try on a chip of so many multiprocessors, by how fast they should be. At most
+// kMaxSkinnyRows rows. Shapes: x [rows, columns], weight [outputs, columns].
+std::vector<SkinnyGemmTiling> skinny_gemm_tilings(int64_t rows, int64_t outputs, int64_t columns,
+                                                  int num_multiprocessors, bool silu_mul = false);
+// The one that bind_skinny_gemm() takes.
+SkinnyGemmTiling skinny_gemm_tiling(Device& device, const KernelArgs& args);
+BoundLaunch bind_skinny_gemm(Device& device, const KernelArgs& args,
+                             const SkinnyGemmTiling& tiling);
+// Shared memory of a block of such a launch: rings of two stages at least. Units: bytes.
+int64_t skinny_gemm_shared_bytes(int64_t rows, int64_t outputs, int64_t columns,
+                                 int num_multiprocessors, const SkinnyGemmTiling& tiling);
+
+}  // namespace encore::cuda

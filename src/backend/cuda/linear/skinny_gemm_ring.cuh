@@ -1,0 +1,243 @@
+// The copying side of skinny_gemm.cu's kernel: rings of stages in shared memory, what a block works on,
+// and the threads that fill the rings.
+#pragma once
+
+#include "backend/cuda/hopper.cuh"
+#include "backend/cuda/linear/tensor_map.h"
+
+namespace encore::cuda::skinny_gemm {
+
+// Weight rows of a block of sums. Where silu_mul follows, blocks of gates and of what they gate
+// take turns.
+constexpr int kBlockRows = 8;
+constexpr int kPairRows = 2 * kBlockRows;
+
+// Copies boxes of a map of five dimensions, as copy_box_once() those of three. Rows arrive in
+// turns, 8 of the gates' half of the weight and 8 of the other; `at.y` is the first in that order.
+__device__ __forceinline__ void copy_pairs_once(uint32_t target, const CUtensorMap& map, int3 at,
+                                                uint32_t barrier) {
+  asm volatile(
+      "{\n"
+      ".reg .b64 policy;\n"
+      "createpolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+      " [%0], [%1, {%2, %3, %3, %4, %5}], [%6], policy;\n"
+      "}\n" ::"r"(target),
+      "l"(&map), "r"(at.x), "r"(0), "r"(at.y / kPairRows), "r"(at.z), "r"(barrier)
+      : "memory");
+}
+
+constexpr int kMaxStages = 31;
+// At the beginning of shared memory: a ring's barriers, those that copies arrive at before those
+// that products do; the other ring's; and one more.
+constexpr int kBarrierBytes = 8;
+constexpr int kRingBarriersBytes = 2 * kMaxStages * kBarrierBytes;
+constexpr int kBarriersBytes = 1024;
+static_assert(2 * kRingBarriersBytes + kBarrierBytes <= kBarriersBytes);
+
+// Stages in shared memory, filled by copies and emptied by products, and their barriers.
+struct Ring {
+  uint32_t base;
+  uint32_t barriers;
+  uint32_t box_bytes;
+  uint32_t stage_bytes;
+  uint32_t num_stages;
+
+  [[nodiscard]] __device__ uint32_t stage(uint32_t i) const { return base + i * stage_bytes; }
+  [[nodiscard]] __device__ uint32_t full(uint32_t i) const { return barriers + i * kBarrierBytes; }
+  [[nodiscard]] __device__ uint32_t empty(uint32_t i) const {
+    return full(i) + kMaxStages * kBarrierBytes;
+  }
+  // The barriers that copies arrive at, of the stages from `first` on.
+  __device__ __forceinline__ void init_full(uint32_t first) const {
+#pragma unroll 1
+    for (uint32_t i = first; i < num_stages; ++i)
+      init_barrier(full(i), 1);
+  }
+  // Those that consumers arrive at.
+  __device__ __forceinline__ void init_empty(int num_consumers) const {
+#pragma unroll 1
+    for (uint32_t i = 0; i < num_stages; ++i)
+      init_barrier(empty(i), num_consumers);
+  }
+};
+
+// Where things are in shared memory: barriers, the ring of weights, and the others where the
+// arguments say.
+struct Layout {
+  Ring weights;
+  Ring x;
+  uint32_t staging;
+  uint32_t partials;
+  uint32_t partials_full;
+
+  template <class Args>
+  __device__ __forceinline__ Layout(const Args& args, uint32_t base)
+      : weights(ring(base + kBarriersBytes, base, args, args.tile_outputs, args.weight_stages)),
+        x(ring(base + static_cast<uint32_t>(args.x_offset), base + kRingBarriersBytes, args,
+               args.x_rows, args.x_stages)),
+        staging(base + static_cast<uint32_t>(args.staging_offset)),
+        partials(base + static_cast<uint32_t>(args.partials_offset)),
+        partials_full(base + 2 * kRingBarriersBytes) {}
+
+ private:
+  template <class Args>
+  static __device__ __forceinline__ Ring ring(uint32_t base, uint32_t barriers, const Args& args,
+                                              int box_rows, int num_stages) {
+    const auto box_bytes = static_cast<uint32_t>(box_rows * kBoxRowBytes);
+    return {base, barriers, box_bytes, static_cast<uint32_t>(args.stage_boxes) * box_bytes,
+            static_cast<uint32_t>(num_stages)};
+  }
+};
+
+// Where a tile begins: an output, and a row of x.
+struct Corner {
+  int output;
+  int row;
+};
+
+// What a block works on, step by step: its share of the columns of one tile after the other. Tiles
+// of the same outputs are neighbours, so that the second reads their weights from the L2 cache.
+struct Work {
+  int tile;
+  int step;
+  int first;
+  int end;
+  int stride;
+  int num_tiles;
+
+  template <class Args>
+  __device__ __forceinline__ Work(const Args& args, int rank) {
+    const int both = args.cluster - 1;  // one block or two: no divisions
+    tile = static_cast<int>(blockIdx.x) >> both;
+    first = (args.num_steps * rank) >> both;
+    end = (args.num_steps * (rank + 1)) >> both;
+    step = first;
+    stride = args.num_workers;
+    num_tiles = args.num_tiles;
+  }
+  [[nodiscard]] __device__ bool done() const { return tile >= num_tiles; }
+  template <class Args>
+  [[nodiscard]] __device__ __forceinline__ Corner corner(const Args& args) const {
+    const int both = args.row_tiles - 1;  // one or two: no division
+    return {(tile >> both) * args.tile_outputs, (tile & both) * args.x_rows};
+  }
+  [[nodiscard]] __device__ bool ends_tile() const { return step + 1 == end; }
+  __device__ __forceinline__ void next() {
+    if (++step < end) return;
+    step = first;
+    tile += stride;
+  }
+};
+
+// Calls `copy(i, place)` for each copy that fills a stage with a step's columns of the rows from
+// `row` on; `place` is where a tensor map finds them.
+template <class Args, class Copy>
+__device__ __forceinline__ void for_each_copy(const Args& args, int step, int row, Copy copy) {
+  if (args.whole_stages) {
+    copy(0U, make_int3(0, row, step * args.stage_boxes));
+    return;
+  }
+#pragma unroll 1
+  for (int i = 0; i < args.stage_boxes; ++i) {
+    const int box = step * args.stage_boxes + i;
+    copy(static_cast<uint32_t>(i), make_int3(box * kBoxColumns, row, 0));
+  }
+}
+
+// The thread that fills the ring of weights. It asks for no more than so many stages at once: a
+// longer queue keeps the memory no busier, but makes x wait in it, and blocks far from the memory
+// fall behind.
+template <class Args>
+struct WeightProducer {
+  const Args& args;
+  const Ring& ring;
+  Work work;
+  Slot target{};
+  Slot landed{};
+  int num_asked = 0;
+
+  __device__ __forceinline__ void copy() {
+    const uint32_t full = ring.full(target.number);
+    arrive_expecting(full, ring.stage_bytes);
+    for_each_copy(args, work.step, work.corner(args).output, [&](uint32_t i, int3 place) {
+      const uint32_t box = ring.stage(target.number) + i * ring.box_bytes;
+      if (args.silu_mul) {
+        copy_pairs_once(box, args.weight, place, full);
+      } else {
+        copy_box_once(box, args.weight, place, full);
+      }
+    });
+    work.next();
+    target.advance(ring.num_stages);
+    ++num_asked;
+  }
+  // The first copy, which is what a block does first of all: the memory has nothing else to do
+  // until then. Then the other stages' barriers.
+  __device__ __forceinline__ void begin() {
+    init_barrier(ring.full(0), 1);
+    publish_barriers();
+    if (!work.done()) copy();
+    ring.init_full(1);
+    publish_barriers();
+  }
+  // As many more as are to be under way.
+  __device__ __forceinline__ void ask() {
+    while (num_asked < args.stages_in_flight && !work.done())
+      copy();
+  }
+  // All others. The block has met: the ring's empty barriers are there.
+  __device__ __forceinline__ void run() {
+    while (!work.done()) {
+      wait_for_phase(ring.full(landed.number), landed.parity);
+      landed.advance(ring.num_stages);
+      if (num_asked >= static_cast<int>(ring.num_stages)) {
+        wait_for_phase(ring.empty(target.number), target.parity ^ 1U);
+      }
+      copy();
+    }
+  }
+};
+
+// The thread that fills the ring of x.
+template <class Args>
+struct XProducer {
+  const Args& args;
+  const Ring& ring;
+  Work work;
+  Slot target{};
+
+  __device__ __forceinline__ void begin(int num_consumers) const {
+    ring.init_full(0);
+    ring.init_empty(num_consumers);
+    publish_barriers();
+  }
+  // Lets the target's phase wait for a step's x, which copy() then asks for.
+  __device__ __forceinline__ void expect() const {
+    arrive_expecting(ring.full(target.number), ring.stage_bytes);
+  }
+  __device__ __forceinline__ void copy() {
+    for_each_copy(args, work.step, work.corner(args).row, [&](uint32_t box, int3 place) {
+      copy_box(ring.stage(target.number) + box * ring.box_bytes, args.x, place,
+               ring.full(target.number));
+    });
+    work.next();
+    target.advance(ring.num_stages);
+  }
+  // `wait` returns when x is there. The first copy is all that follows at once.
+  template <class Wait>
+  __device__ __forceinline__ void run(Wait wait) {
+    const bool has_work = !work.done();
+    if (has_work) expect();
+    wait();
+    if (!has_work) return;
+    copy();
+    for (uint32_t i = 1; !work.done(); ++i) {
+      if (i >= ring.num_stages) wait_for_phase(ring.empty(target.number), target.parity ^ 1U);
+      expect();
+      copy();
+    }
+  }
+};
+
+}  // namespace encore::cuda::skinny_gemm

@@ -1,0 +1,332 @@
+// The skinny GEMM of linear, with shapes of models, larger than the conformance suite's.
+#include "backend/cuda/linear/skinny_gemm.h"
+
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include <gtest/gtest.h>
+
+#include "backend/cuda/attention/attention.h"
+#include "backend/cuda/cuda_fixture.h"
+#include "backend/cuda/kernels.h"
+#include "backend/tuning.h"
+
+namespace encore {
+namespace {
+
+using Case = ProductShape;
+
+constexpr int kH200 = 132;                  // multiprocessors
+constexpr int kChips[] = {kH200, 114, 78};  // H100 PCIe, H20
+
+TEST_F(CudaTest, SkinnyGemmAgreesWithThePlainKernelAndGivesTheSameBitsEveryTime) {
+  for (const Case& c :
+       {Case{1, 1, 8},         Case{2, 5, 1032},      Case{3, 1000, 896},    Case{7, 6144, 4096},
+        Case{8, 4096, 14336},  Case{9, 2048, 2048},   Case{16, 28672, 512},  Case{16, 333, 4104},
+        Case{17, 3072, 2048},  Case{33, 1000, 4096},  Case{48, 4096, 4096},  Case{64, 4096, 4096},
+        Case{64, 70000, 320},  Case{65, 4096, 2048},  Case{72, 4096, 4096},  Case{96, 1003, 1088},
+        Case{104, 512, 8200},  Case{128, 6144, 4096}, Case{128, 1001, 72},   Case{136, 1003, 4096},
+        Case{170, 4096, 2048}, Case{184, 512, 8200},  Case{192, 6144, 4096}, Case{200, 1003, 4096},
+        Case{233, 4096, 2048}, Case{248, 1003, 4096}, Case{256, 6144, 4096}}) {
+    for (const DType dtype : {DType::kBF16, DType::kF16}) {
+      const TensorView x = left_part(random({c.rows, c.columns + 64}, dtype, 1), c.columns);
+      const TensorView weight = random({c.outputs, c.columns}, dtype, 2);
+      const TensorView bias = random({c.outputs}, dtype, 3);
+      const TensorView plain = allocate({c.rows, c.outputs + 3});
+      const TensorView wide = allocate({c.rows, c.outputs + 3});
+      stream_->synchronize();  // weights are constants: launches read them ahead of their turn
+      fill(plain, 7.0F);
+      launch("linear",
+             bind("linear", {.inputs = {x, weight, bias}, .outputs = {left_part(plain, c.outputs)}},
+                  "linear.plain"));
+      const std::vector<float> want = read(plain);
+      const double tolerance = 3e-4 * std::sqrt(static_cast<double>(c.columns));
+      const BoundLaunch bound =
+          bind("linear", {.inputs = {x, weight, bias}, .outputs = {left_part(wide, c.outputs)}},
+               "linear.skinny_gemm");
+      std::vector<float> first;
+      for (int repeat = 0; repeat < 3; ++repeat) {
+        fill(wide, 7.0F);
+        launch("linear", bound);
+        launch("linear", bound);
+        const std::vector<float> got = read(wide);
+        if (repeat == 0) first = got;
+        ASSERT_EQ(got, first);
+      }
+      for (size_t i = 0; i < want.size(); ++i) {
+        ASSERT_NEAR(first[i], want[i], tolerance)
+            << c.rows << "x" << c.outputs << "x" << c.columns << " at " << i;
+      }
+    }
+    memory_.clear();
+  }
+}
+
+TEST_F(CudaTest, SkinnyGemmAgreesWithThePlainKernelHoweverItIsCut) {
+  constexpr int64_t kOutputs = 1003;
+  constexpr int64_t kStride = 1008;  // of what is stored in packs
+  constexpr int64_t kColumns = 1088;
+  const TensorView weight = random({kOutputs, kColumns}, DType::kBF16, 2);
+  const TensorView bias = random({kOutputs}, DType::kBF16, 3);
+  for (const int64_t rows : {5,   16,  30,  41,  64,  72,  80,  86,  90,  97,  120, 128, 136,
+                             147, 160, 168, 171, 181, 192, 200, 213, 217, 232, 241, 256}) {
+    const TensorView x = random({rows, kColumns}, DType::kBF16, 1);
+    const TensorView out = allocate({rows, kOutputs});
+    const TensorView wide = allocate({rows, kStride}, DType::kBF16);
+    const TensorView rounded = left_part(wide, kOutputs);
+    stream_->synchronize();
+    launch("linear",
+           bind("linear", {.inputs = {x, weight, bias}, .outputs = {out}}, "linear.plain"));
+    const std::vector<float> want = read(out);
+    for (const cuda::SkinnyGemmTiling& tiling :
+         cuda::skinny_gemm_tilings(rows, kOutputs, kColumns, kH200)) {
+      fill(out, NAN);
+      stream_->fill(wide.data, 0x7fc07fc0, wide.num_bytes());
+      for (const TensorView& target : {out, rounded}) {
+        launch("linear", cuda::bind_skinny_gemm(
+                             *device_, {.inputs = {x, weight, bias}, .outputs = {target}}, tiling));
+      }
+      const std::vector<float> got = read(out);
+      const std::vector<uint16_t> bits = read_bits(wide);
+      for (int64_t i = 0; i < rows * kOutputs; ++i) {
+        ASSERT_NEAR(got[i], want[i], 1e-2) << rows << " rows, cut " << to_text(tiling);
+        const float stored = of_bf16(bits[i / kOutputs * kStride + i % kOutputs]);
+        ASSERT_NEAR(stored, got[i], std::abs(got[i]) / 256)
+            << rows << " rows, cut " << to_text(tiling);
+      }
+    }
+  }
+}
+
+TEST_F(CudaTest, SkinnyGemmWithSiluMulHasTheBitsOfItsPartsHoweverItIsCut) {
+  struct Case {
+    int64_t outputs;
+    int64_t columns;
+  };
+  const ir::Attrs silu_mul{{"epilogue", std::string("silu_mul")}};
+  for (const Case& c : {Case{1008, 1088}, Case{4144, 328}, Case{16, 72}}) {
+    for (const DType dtype : {DType::kBF16, DType::kF16}) {
+      const TensorView weight = random({c.outputs, c.columns}, dtype, 2);
+      const TensorView bias = random({c.outputs}, dtype, 3);
+      for (const int64_t rows : {2,   16,  30,  48,  64,  72,  77,  85,  90,  101, 112, 120, 128,
+                                 136, 144, 153, 165, 176, 181, 192, 200, 203, 216, 227, 245, 256}) {
+        const TensorView x = random({rows, c.columns}, dtype, 1);
+        const TensorView product = allocate({rows, c.outputs}, dtype);
+        const TensorView want = allocate({rows, c.outputs / 2}, dtype);
+        const TensorView out = allocate({rows, c.outputs / 2}, dtype);
+        TensorView gate = left_part(product, c.outputs / 2);
+        TensorView up = gate;
+        up.data = product.row<uint16_t>(0) + c.outputs / 2;
+        stream_->synchronize();
+        for (const cuda::SkinnyGemmTiling& tiling :
+             cuda::skinny_gemm_tilings(rows, c.outputs, c.columns, kH200, true)) {
+          launch("linear",
+                 cuda::bind_skinny_gemm(
+                     *device_, {.inputs = {x, weight, bias}, .outputs = {product}}, tiling));
+          launch("silu_mul", bind("silu_mul", {.inputs = {gate, up}, .outputs = {want}}));
+          fill(out, NAN);
+          launch("fused_linear",
+                 cuda::bind_skinny_gemm(
+                     *device_, {.inputs = {x, weight, bias}, .outputs = {out}, .attrs = silu_mul},
+                     tiling));
+          ASSERT_EQ(read_bits(out), read_bits(want))
+              << c.outputs << "x" << c.columns << ", " << rows << " rows, cut " << to_text(tiling);
+        }
+      }
+      memory_.clear();
+    }
+  }
+}
+
+TEST_F(CudaTest, SkinnyGemmWritesEveryOutputDtypeAndStride) {
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    for (const int64_t beside : {0, 1, 2}) {
+      constexpr int64_t kRows = 13;
+      constexpr int64_t kOutputs = 1001;
+      const TensorView x = random({kRows, 1024}, dtype, 1);
+      const TensorView weight = random({kOutputs, 1024}, dtype, 2);
+      const TensorView wide = allocate({kRows, kOutputs + beside}, dtype);
+      std::vector<std::vector<std::byte>> results;
+      stream_->synchronize();
+      for (const char* name : {"linear.skinny_gemm", "linear.plain"}) {
+        auto& bytes = results.emplace_back(static_cast<size_t>(wide.num_bytes()));
+        stream_->fill(wide.data, 0x7fc07fc0, wide.num_bytes() / 4 * 4);
+        launch(
+            "linear",
+            bind("linear", {.inputs = {x, weight}, .outputs = {left_part(wide, kOutputs)}}, name));
+        stream_->copy_to_host(bytes.data(), wide.data, wide.num_bytes());
+        stream_->synchronize();
+      }
+      visit_float(dtype, [&](auto zero) {
+        using T = decltype(zero);
+        const auto* got = reinterpret_cast<const T*>(results[0].data());
+        const auto* want = reinterpret_cast<const T*>(results[1].data());
+        for (int64_t i = 0; i < kRows * (kOutputs + beside) - 1; ++i) {
+          if (i % (kOutputs + beside) >= kOutputs) {
+            ASSERT_EQ(0, std::memcmp(got + i, want + i, 2)) << "written beside, at " << i;
+          } else {
+            const float value = static_cast<float>(want[i]);
+            ASSERT_NEAR(static_cast<float>(got[i]), value, 1e-2 + 1e-2 * std::abs(value)) << i;
+          }
+        }
+      });
+      memory_.clear();
+    }
+  }
+}
+
+// The skinny GEMM with as many of the rows of x; what it writes of `out`.
+class CudaSkinnyGemm : public CudaTest {
+ protected:
+  std::vector<float> outputs(int64_t rows, const TensorView& x, const TensorView& weight,
+                             const TensorView& out) {
+    fill(out, NAN);
+    const TensorView some = upper_part(out, rows);
+    launch("linear", bind("linear", {.inputs = {upper_part(x, rows), weight}, .outputs = {some}},
+                          "linear.skinny_gemm"));
+    return read(some);
+  }
+};
+
+TEST_F(CudaSkinnyGemm, HasTheSameBitsInARowWhateverTheOthersAre) {
+  const TensorView weight = random({4096, 2048}, DType::kBF16, 2);
+  const TensorView x = random({16, 2048}, DType::kBF16, 1);
+  const TensorView out = allocate({16, 4096});
+  stream_->synchronize();
+  const std::vector<float> of_nine = outputs(9, x, weight, out);
+  const auto first_nine_of_all = [&] {
+    std::vector<float> all = outputs(16, x, weight, out);
+    all.resize(of_nine.size());
+    return all;
+  };
+  EXPECT_EQ(first_nine_of_all(), of_nine);
+  stream_->fill(x.row<uint16_t>(9), 0x7fc07fc0, 7 * 2048 * 2);
+  EXPECT_EQ(first_nine_of_all(), of_nine);
+}
+
+TEST_F(CudaSkinnyGemm, SharesWhatTheTunerMeasuredWithSizesThatArePaddedAlike) {
+  device_->tuner().configure({.tune = Tune::kFresh, .cache = {}});
+  const Tuner::Phase tuning(device_->tuner());
+  const TensorView weight = random({2048, 1024}, DType::kBF16, 2);
+  const TensorView x = random({80, 1024}, DType::kBF16, 1);
+  const TensorView out = allocate({80, 2048});
+  stream_->synchronize();
+  int64_t num_sizes = 0;
+  for (const auto& [rows, padded] : {std::pair{50, 64}, std::pair{65, 72}, std::pair{73, 80}}) {
+    ++num_sizes;
+    const std::vector<float> some = outputs(rows, x, weight, out);
+    EXPECT_EQ(device_->tuner().stats().measured, num_sizes);
+    std::vector<float> of_padded = outputs(padded, x, weight, out);
+    of_padded.resize(some.size());
+    EXPECT_EQ(of_padded, some);
+    EXPECT_EQ(device_->tuner().stats().measured, num_sizes);
+  }
+}
+
+struct Model {
+  int64_t heads;
+  int64_t kv_heads;
+  int64_t head_size;
+  int64_t hidden;
+
+  [[nodiscard]] KernelArgs attention(int64_t batch) const {
+    constexpr int64_t kPages = 64;
+    constexpr int64_t kPageSize = 32;
+    const TensorView rows(nullptr, DType::kBF16, {batch, heads * head_size});
+    const TensorView cache(nullptr, DType::kBF16, {kPages, kv_heads, kPageSize, head_size});
+    KernelArgs args;
+    args.inputs = {rows,
+                   cache,
+                   cache,
+                   {nullptr, DType::kI32, {batch, kPages}},
+                   {nullptr, DType::kI32, {batch}},
+                   {nullptr, DType::kI32, {batch + 1}}};
+    args.outputs = {rows};
+    args.step = {.padded = {batch, batch}, .q = 1, .max_query_len = 1, .max_kv_len = 2048};
+    return args;
+  }
+};
+
+TEST(AttentionKernels, SayWhichModelsDecodeSlowly) {
+  const std::vector<Kernel> rows = cuda::all_kernels();
+  const KernelTable table(rows);
+  const auto slow = [&](const Model& model) {
+    return table.choose("attention", model.attention(4)).slow;
+  };
+  EXPECT_EQ(slow({32, 8, 128, 4096}), "");
+  EXPECT_EQ(slow({14, 2, 64, 896}), "");
+  EXPECT_NE(slow({32, 8, 80, 2560}), "");
+  EXPECT_NE(slow({32, 1, 128, 4096}), "");
+}
+
+// A step of 8 sequences loses 1 to 7 % of its time where they do not fit, and nothing else would
+// tell.
+TEST(SkinnyGemm, LeavesRoomForABlockOfAttention) {
+  constexpr int64_t kMultiprocessor = 228 << 10;
+  constexpr int64_t kReserved = 1 << 10;  // of each block
+  constexpr Model k8B{32, 8, 128, 4096};
+  constexpr Model k1B{32, 8, 64, 2048};
+  constexpr Model k06B{16, 8, 128, 1024};
+  struct Case {
+    Model model;
+    int64_t batch;
+  };
+  for (const auto& [model, batch] :
+       {Case{k8B, 2}, Case{k8B, 4}, Case{k8B, 8}, Case{k1B, 2}, Case{k1B, 8}, Case{k1B, 64},
+        Case{k06B, 2}, Case{k06B, 8}, Case{k06B, 64}}) {
+    const int64_t projected = (model.heads + 2 * model.kv_heads) * model.head_size;
+    const int64_t attended = model.heads * model.head_size;
+    const int64_t attention = cuda::attention_decode_shared_bytes(model.attention(batch));
+    for (const auto& [outputs, columns] :
+         {std::pair{projected, model.hidden}, std::pair{model.hidden, attended}}) {
+      for (const cuda::SkinnyGemmTiling& tiling :
+           cuda::skinny_gemm_tilings(batch, outputs, columns, kH200)) {
+        const int64_t linear =
+            cuda::skinny_gemm_shared_bytes(batch, outputs, columns, kH200, tiling);
+        EXPECT_LE(attention + linear + 2 * kReserved, kMultiprocessor)
+            << outputs << " x " << columns << ", " << batch << " sequences";
+        EXPECT_GT(2 * linear, kMultiprocessor);  // two would crowd
+      }
+    }
+  }
+}
+
+TEST(SkinnyGemm, HasRoomForItsRingsHoweverAnyShapeIsCut) {
+  constexpr int64_t kMostOfABlock = 227 << 10;
+  for (const int chip : kChips) {
+    for (int64_t rows = 1; rows <= cuda::kMaxSkinnyRows; rows += 3) {
+      for (const int64_t columns : {8, 64, 72, 200, 512, 704, 1024, 4096, 14336}) {
+        for (int64_t outputs = 8; outputs < 40'000; outputs += outputs / 64 * 8 + 8) {
+          for (const cuda::SkinnyGemmTiling& tiling :
+               cuda::skinny_gemm_tilings(rows, outputs, columns, chip)) {
+            const int64_t bytes =
+                cuda::skinny_gemm_shared_bytes(rows, outputs, columns, chip, tiling);
+            ASSERT_LE(bytes, kMostOfABlock) << rows << " rows, " << outputs << " x " << columns;
+          }
+        }
+      }
+    }
+  }
+}
+
+// A tile too many costs a whole round of the chip.
+TEST(SkinnyGemm, IsCutForTheMultiprocessorsThatThereAre) {
+  for (const int chip : kChips) {
+    for (const int64_t outputs : {4096, 5120, 6144, 28672, 128256}) {
+      for (const int64_t rows : {8, 32, 64}) {
+        const cuda::SkinnyGemmTiling best =
+            cuda::skinny_gemm_tilings(rows, outputs, 4096, chip).front();
+        const int64_t blocks = (outputs + best.tile_outputs - 1) / best.tile_outputs *
+                               best.row_tiles * (best.split ? 2 : 1);
+        const int64_t rounds = (blocks + chip - 1) / chip;
+        EXPECT_GE(static_cast<double>(blocks), 0.8 * static_cast<double>(rounds * chip))
+            << outputs << " outputs, " << rows << " rows on " << chip << " multiprocessors, cut "
+            << to_text(best);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace encore

@@ -1,0 +1,74 @@
+#include "backend/cuda/linear/tensor_map.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "backend/cuda/device/driver.h"
+#include "backend/cuda/launch.h"
+
+namespace encore::cuda {
+
+namespace {
+
+// The sizes of a dimension and of its part in a box, and the bytes from one to the next.
+struct Dimension {
+  int64_t size;
+  int64_t box;
+  int64_t stride;
+};
+
+CUtensorMap map_of(const TensorView& tensor, const std::vector<Dimension>& dimensions) {
+  constexpr size_t kMostDimensions = 5;
+  cuuint64_t sizes[kMostDimensions];
+  cuuint64_t strides[kMostDimensions];
+  cuuint32_t box[kMostDimensions];
+  cuuint32_t steps[kMostDimensions];
+  for (size_t i = 0; i < dimensions.size(); ++i) {
+    sizes[i] = static_cast<cuuint64_t>(dimensions[i].size);
+    strides[i] = static_cast<cuuint64_t>(dimensions[i].stride);
+    box[i] = static_cast<cuuint32_t>(dimensions[i].box);
+    steps[i] = 1;
+  }
+  CUtensorMap map;
+  check(driver().tensor_map_encode_tiled(
+            &map,
+            tensor.dtype == DType::kF16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                        : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+            static_cast<cuuint32_t>(dimensions.size()), tensor.data, sizes, strides + 1, box, steps,
+            CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+            CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+        "cuTensorMapEncodeTiled");
+  return map;
+}
+
+}  // namespace
+
+CUtensorMap map_of_boxes(const TensorView& matrix, const Boxes& boxes) {
+  const int64_t rows = matrix.num_rows();
+  const int64_t columns = matrix.row_elements();
+  const int64_t stride = 2 * (rows > 1 ? matrix.row_stride : round_up(columns, 8));
+  const bool has_several = boxes.boxes > 0;
+  std::vector<Dimension> dimensions{{has_several ? kBoxColumns : columns, kBoxColumns, 2}};
+  if (const int64_t turn = boxes.in_turns; turn > 0) {
+    dimensions.push_back({turn, turn, stride});
+    dimensions.push_back({2, 2, rows / 2 * stride});
+    dimensions.push_back({rows / 2 / turn, boxes.rows / 2 / turn, turn * stride});
+  } else {
+    dimensions.push_back({rows, boxes.rows, stride});
+  }
+  dimensions.push_back(
+      {has_several ? columns / kBoxColumns : 1, std::max(1, boxes.boxes), kBoxRowBytes});
+  return map_of(matrix, dimensions);
+}
+
+CUtensorMap map_of_heads(const TensorView& rows, int64_t head_size, int64_t box_heads,
+                         int64_t box_tokens) {
+  const int64_t tokens = rows.num_rows();
+  const int64_t columns = rows.row_elements();
+  const int64_t stride = 2 * (tokens > 1 ? rows.row_stride : round_up(columns, 8));
+  return map_of(rows, {{head_size, kBoxColumns, 2},
+                       {columns / head_size, box_heads, 2 * head_size},
+                       {tokens, box_tokens, stride}});
+}
+
+}  // namespace encore::cuda

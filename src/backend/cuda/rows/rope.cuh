@@ -1,0 +1,82 @@
+// Heads turned on their way from a projection to attention: the norm per head, where there is one,
+// then the rotation by the token's position. Whoever turns a head gives it the same bits.
+#pragma once
+
+#include <bit>
+
+#include "backend/cuda/launch.h"
+
+namespace encore::cuda {
+
+// What all heads of a launch have in common. A head lies in `lanes` neighbouring lanes of a warp, a
+// power of two, 16 bytes in each; lanes past its end hold zeros.
+struct RopeShape {
+  int head_size = 0;
+  int lanes = 0;
+  bool has_norm = false;  // some head is normalized
+  float eps = 0;
+};
+
+// Cosine and sine for a pair of elements, as transformers computes them: the angle in f32.
+__device__ __forceinline__ float2 find_angle(int position, float inv_freq) {
+  float sine;
+  float cosine;
+  sincosf(static_cast<float>(position) * inv_freq, &sine, &cosine);
+  return {cosine, sine};
+}
+
+// Element `x` of a pair turned, `partner` being the other one; without contraction, so that the
+// compiler cannot choose different bits in different places.
+__device__ __forceinline__ float rotate(float x, float partner, float2 angle, bool is_first) {
+  const float product = __fmul_rn(partner, angle.y);
+  return __fadd_rn(__fmul_rn(x, angle.x), is_first ? -product : product);
+}
+
+// The lane's part of a head, normalized with weights `norm` [C] and turned by `angles` [C/2], each
+// where it is not null. Called by all lanes of a warp at once.
+template <typename T>
+__device__ __forceinline__ uint4 rope_head(uint4 x, const RopeShape& shape, const T* norm,
+                                           const float2* angles) {
+  constexpr unsigned kAllLanes = 0xffffffffU;
+  constexpr int kSize = Pack<T>::kSize;
+  const int lane = static_cast<int>(threadIdx.x) % shape.lanes;
+  const int half = shape.head_size / kSize / 2;
+  const bool is_first = lane < half;
+  const bool is_inside = lane < 2 * half;
+  float values[kSize];
+  unpack(std::bit_cast<Pack<T>>(x), values);
+  if (shape.has_norm) {
+    // As rms_norm adds: the lane's own squares in order, then halves of the head by halves.
+    float squares = 0.0F;
+#pragma unroll
+    for (int i = 0; i < kSize; ++i)
+      squares = __fmaf_rn(values[i], values[i], squares);
+    for (int offset = shape.lanes / 2; offset > 0; offset /= 2)
+      squares += __shfl_xor_sync(kAllLanes, squares, offset);
+    if (norm != nullptr && is_inside) {
+      const float scale =
+          rsqrtf(squares * (1.0F / static_cast<float>(shape.head_size)) + shape.eps);
+      float weights[kSize];
+      unpack(load_pack(norm + lane * kSize), weights);
+#pragma unroll
+      for (int i = 0; i < kSize; ++i)
+        values[i] = values[i] * scale * weights[i];
+      x = std::bit_cast<uint4>(to_pack<T>(values));
+      unpack(std::bit_cast<Pack<T>>(x), values);
+    }
+  }
+  const int partner = static_cast<int>(threadIdx.x) % 32 + (is_first ? half : -half);
+  const uint4 theirs = {__shfl_sync(kAllLanes, x.x, partner), __shfl_sync(kAllLanes, x.y, partner),
+                        __shfl_sync(kAllLanes, x.z, partner), __shfl_sync(kAllLanes, x.w, partner)};
+  if (angles == nullptr || !is_inside) return x;
+  float partners[kSize];
+  unpack(std::bit_cast<Pack<T>>(theirs), partners);
+#pragma unroll
+  for (int i = 0; i < kSize; ++i) {
+    const float2 angle = angles[(is_first ? lane : lane - half) * kSize + i];
+    values[i] = rotate(values[i], partners[i], angle, is_first);
+  }
+  return std::bit_cast<uint4>(to_pack<T>(values));
+}
+
+}  // namespace encore::cuda

@@ -1,0 +1,175 @@
+// The ends of a step. write_pages: the pages that the host granted go to the device's table, before
+// the step. advance: its end, in one block. It publishes the step's tokens to the host and makes
+// the step's inputs those of the next step.
+//
+// The hand-over to the host is message passing: every thread writes its tokens into host memory, a
+// barrier orders them before thread 0, and thread 0's release at system scope publishes them all
+// (`release_acquire` in docs/memory-model.md).
+#include "backend/advance.h"
+
+#include <algorithm>
+#include <array>
+
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/launch.h"
+#include "backend/cuda/memory_order.cuh"
+
+namespace encore::cuda {
+namespace {
+
+using namespace advance_op;  // NOLINT(google-build-using-namespace): names of the operands
+
+constexpr int kMaxThreads = 256;
+
+// The operands, as in ops.h.
+struct Advance {
+  const int32_t* next;
+  const int32_t* page_table;
+  const int32_t* stop_tokens;
+  const int32_t* max_lens;
+  int32_t* ids;
+  int32_t* positions;
+  int32_t* slots;
+  int32_t* kv_lens;
+  int32_t* last_tokens;
+  uint32_t* clock;
+  int32_t* ring;
+  uint32_t* marks;
+  int num_rows;
+  int max_pages;
+  int num_stops;
+  int page_size;
+  int ring_steps;
+  int ring_rows;
+  bool moves_rows;  // a uniform step of one token per sequence
+};
+
+// What decides, beside its token, whether a row goes on, and where. Nothing in front of this launch
+// writes it in a step, so it is read while that runs (see attention/decode.cuh).
+struct Row {
+  static constexpr int kStops = 8;  // of its stop tokens, the first so many
+
+  int32_t position = 0;  // of the token; 0: a row without a sequence
+  int32_t max_len = 0;
+  int32_t page = -1;  // of the position; -1: it has none
+  int32_t stops[kStops];
+
+  __device__ __forceinline__ Row(const Advance& a, int row) {
+    if (!a.moves_rows || row >= a.num_rows) return;
+    position = __ldcg(a.kv_lens + row);
+    max_len = __ldcg(a.max_lens + row);
+#pragma unroll
+    for (int i = 0; i < kStops; ++i)
+      stops[i] = i < a.num_stops ? __ldcg(a.stop_tokens + row * a.num_stops + i) : -1;
+    if (position < a.max_pages * a.page_size)
+      page = __ldcg(a.page_table + row * a.max_pages + position / a.page_size);
+  }
+  [[nodiscard]] __device__ __forceinline__ bool ends(const Advance& a, int row,
+                                                     int32_t token) const {
+    bool is_stop = false;
+#pragma unroll
+    for (const int32_t candidate : stops)
+      is_stop |= candidate == token;
+    for (int i = kStops; i < a.num_stops; ++i)
+      is_stop |= a.stop_tokens[row * a.num_stops + i] == token;
+    return advance_op::ends(is_stop, position + 1, max_len) || page < 0;
+  }
+};
+
+// Is the row one of the next step?
+__device__ __forceinline__ bool move_on(const Advance& a, int row, const Row& old, int32_t token) {
+  if (old.position == 0) return false;
+  const bool last = old.ends(a, row, token);
+  a.ids[row] = last ? -1 : token;
+  a.positions[row] = last ? 0 : old.position;
+  a.slots[row] = last ? -1 : old.page * a.page_size + old.position % a.page_size;
+  a.kv_lens[row] = last ? 0 : old.position + 1;
+  return !last;
+}
+
+__global__ void __launch_bounds__(kMaxThreads) advance_kernel(const __grid_constant__ Advance a) {
+  allow_next_kernel();
+  const uint32_t run_until = threadIdx.x == 0 ? ld_relaxed<Scope::kSystem>(a.marks + kRunUntil) : 0;
+  const uint32_t done = __ldcg(a.clock);
+  const Row first(a, static_cast<int>(threadIdx.x));
+  wait_for_inputs();
+  int32_t* const ring = a.ring + static_cast<int64_t>(done % a.ring_steps) * a.ring_rows;
+  bool any_left = false;
+  for (int row = static_cast<int>(threadIdx.x); row < a.num_rows;
+       row += static_cast<int>(blockDim.x)) {
+    const int32_t token = a.next[row];
+    ring[row] = token;
+    a.last_tokens[row] = token;
+    if (!a.moves_rows) continue;
+    any_left |= move_on(a, row, row < static_cast<int>(blockDim.x) ? first : Row(a, row), token);
+  }
+  any_left = __syncthreads_or(any_left);
+  if (threadIdx.x != 0) return;
+  a.clock[0] = done + 1;
+  a.clock[1] = any_left && static_cast<int32_t>(run_until - (done + 1)) > 0 ? 1 : 0;
+  st_release<Scope::kSystem>(a.marks + kPublished, done + 1);
+}
+
+BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
+  const auto in = [&](size_t i) { return args.inputs[i].as<int32_t>(); };
+  const auto columns = [&](size_t i) { return static_cast<int>(args.inputs[i].shape[1]); };
+  const Advance advance{.next = in(kNext),
+                        .page_table = in(kPageTable),
+                        .stop_tokens = in(kStopTokens),
+                        .max_lens = in(kMaxLens),
+                        .ids = in(kIds),
+                        .positions = in(kPositions),
+                        .slots = in(kSlots),
+                        .kv_lens = in(kKvLens),
+                        .last_tokens = in(kLastTokens),
+                        .clock = reinterpret_cast<uint32_t*>(in(kClock)),
+                        .ring = in(kRing),
+                        .marks = reinterpret_cast<uint32_t*>(in(kMarks)),
+                        .num_rows = static_cast<int>(args.inputs[kNext].shape[0]),
+                        .max_pages = columns(kPageTable),
+                        .num_stops = columns(kStopTokens),
+                        .page_size = static_cast<int>(args.attrs.get_int("page_size")),
+                        .ring_steps = static_cast<int>(args.inputs[kRing].shape[0]),
+                        .ring_rows = columns(kRing),
+                        .moves_rows = args.step.q == 1};
+  const auto threads =
+      static_cast<unsigned>(std::clamp<int64_t>(round_up(advance.num_rows, 32), 32, kMaxThreads));
+  return [=](Stream& stream, const StepShape& /*step*/) {
+    launch(stream, {.blocks = 1, .threads = threads}, advance_kernel, advance);
+  };
+}
+
+// A block a row of the table. `changes` and `pages` are the host's memory.
+__global__ void write_pages_kernel(int32_t* table, const int2* changes, const int32_t* pages,
+                                   int64_t row_entries) {
+  const int2 change = changes[blockIdx.x];
+  const int64_t first = blockIdx.x * row_entries + change.x;
+  for (int i = static_cast<int>(threadIdx.x); i < change.y; i += static_cast<int>(blockDim.x))
+    table[first + i] = pages[first + i];
+  // Launches of the next step may start when this one ends, and attention reads the table before it
+  // waits for the launch in front of it.
+  __threadfence();
+}
+
+BoundLaunch bind_write_pages(Device& /*device*/, const KernelArgs& args) {
+  const TensorView& table = args.inputs[0];
+  const Grid grid{
+      .blocks = dim3(static_cast<unsigned>(table.num_rows())), .threads = 64, .overlap = false};
+  return [=, to = table.as<int32_t>(), changes = args.inputs[1].as<const int2>(),
+          pages = args.inputs[2].as<const int32_t>(),
+          row_entries = table.row_elements()](Stream& stream, const StepShape& /*step*/) {
+    launch(stream, grid, write_pages_kernel, to, changes, pages, row_entries);
+  };
+}
+
+}  // namespace
+
+std::span<const Kernel> advance_kernels() {
+  static constexpr std::array<Kernel, 2> kRows = {{
+      {"advance", "advance.block", nullptr, nullptr, bind},
+      {"write_pages", "write_pages.rows", nullptr, nullptr, bind_write_pages},
+  }};
+  return kRows;
+}
+
+}  // namespace encore::cuda

@@ -1,0 +1,322 @@
+// What happens to logits around the choice of a token: biases and penalties before it, log
+// probabilities behind it, and the state of the sequences that ask for the former. Rows that ask for
+// nothing cost a look at their parameters.
+#include <algorithm>
+#include <array>
+
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/launch.h"
+#include "backend/cuda/sampling/ranked.cuh"
+#include "backend/sampling.h"
+
+namespace encore::cuda {
+namespace {
+
+using sampling::kWarp;
+using sampling::ranked;
+using sampling::token_of;
+
+constexpr float kNever = -__builtin_huge_valf();
+
+// --- adjust_logits ----------------------------------------------------------------------------
+
+constexpr int kAdjustBlocks = 8;  // of a row, a slice of the vocabulary each
+constexpr int kAdjustThreads = 512;
+
+struct AdjustParams {
+  const float* logits = nullptr;
+  float* adjusted = nullptr;
+  int64_t logits_stride = 0;
+  int64_t adjusted_stride = 0;
+  const SamplingRow* sampling = nullptr;
+  const int32_t* kv_lens = nullptr;
+  const int32_t* stop_tokens = nullptr;
+  const int32_t* token_counts = nullptr;
+  const TokenBias* token_bias = nullptr;
+  int num_stops = 0;
+  int num_biases = 0;  // that a row of token_bias has room for
+  int vocabulary = 0;
+};
+
+// A block's part of a row.
+struct Slice {
+  int first = 0;
+  int end = 0;
+  const float* logits = nullptr;
+  float* adjusted = nullptr;
+
+  [[nodiscard]] __device__ bool has(int token) const { return token >= first && token < end; }
+};
+
+// Tokens with a bias are computed once more from the model's logits, behind all others.
+__device__ void adjust_by_state(const AdjustParams& params, const SamplingRow& row,
+                                const Slice& slice) {
+  const int32_t* const counts =
+      params.token_counts + static_cast<int64_t>(row.state) * params.vocabulary;
+  for (int i = slice.first + static_cast<int>(threadIdx.x); i < slice.end; i += kAdjustThreads)
+    slice.adjusted[i] = penalized(slice.logits[i], counts[i], row.params);
+  __syncthreads();
+  const TokenBias* const biases =
+      params.token_bias + static_cast<int64_t>(row.state) * params.num_biases;
+  for (int first = 0; first < params.num_biases; first += kAdjustThreads) {
+    const int i = first + static_cast<int>(threadIdx.x);
+    const TokenBias bias = i < params.num_biases ? biases[i] : TokenBias{};
+    // What follows the first token of -1 is of another sequence, so all threads stop there, and
+    // those behind it in this round do nothing.
+    const int ends_here = bias.token < 0 ? i : params.num_biases;
+    __shared__ int end;
+    if (threadIdx.x == 0) end = params.num_biases;
+    __syncthreads();
+    atomicMin(&end, ends_here);
+    __syncthreads();
+    const bool is_last = end < params.num_biases;
+    if (i < end && slice.has(bias.token)) {
+      slice.adjusted[bias.token] =
+          penalized(slice.logits[bias.token] + bias.bias, counts[bias.token], row.params);
+    }
+    __syncthreads();
+    if (is_last) return;
+  }
+}
+
+// Grid: (kAdjustBlocks, rows).
+__global__ void __launch_bounds__(kAdjustThreads)
+    adjust_logits_kernel(const __grid_constant__ AdjustParams params) {
+  begin_kernel();
+  const auto b = static_cast<int64_t>(blockIdx.y);
+  const int length = params.kv_lens[b];
+  const SamplingRow row = params.sampling[b];
+  if (!row.adjusts(length)) return;
+  const int size = (params.vocabulary + kAdjustBlocks - 1) / kAdjustBlocks;
+  Slice slice;
+  slice.first = static_cast<int>(blockIdx.x) * size;
+  slice.end = min(slice.first + size, params.vocabulary);
+  slice.logits = params.logits + b * params.logits_stride;
+  slice.adjusted = params.adjusted + b * params.adjusted_stride;
+  if (row.state >= 0) {
+    adjust_by_state(params, row, slice);
+  } else {
+    for (int i = slice.first + static_cast<int>(threadIdx.x); i < slice.end; i += kAdjustThreads)
+      slice.adjusted[i] = slice.logits[i];
+  }
+  __syncthreads();
+  if (length >= row.min_length) return;
+  for (int i = static_cast<int>(threadIdx.x); i < params.num_stops; i += kAdjustThreads) {
+    const int token = params.stop_tokens[b * params.num_stops + i];
+    if (slice.has(token)) slice.adjusted[token] = kNever;
+  }
+}
+
+BoundLaunch bind_adjust_logits(Device& /*device*/, const KernelArgs& args) {
+  using namespace adjust_op;  // NOLINT(google-build-using-namespace): names of the operands
+  ENCORE_CHECK(args.inputs[kSampling].row_elements() == kSamplingWords);
+  AdjustParams params;
+  params.logits = args.inputs[kLogits].as<const float>();
+  params.adjusted = args.outputs[0].as<float>();
+  params.logits_stride = args.inputs[kLogits].row_stride;
+  params.adjusted_stride = args.outputs[0].row_stride;
+  params.sampling = args.inputs[kSampling].as<const SamplingRow>();
+  params.kv_lens = args.inputs[kKvLens].as<const int32_t>();
+  params.stop_tokens = args.inputs[kStopTokens].as<const int32_t>();
+  params.token_counts = args.inputs[kTokenCounts].as<const int32_t>();
+  params.token_bias = args.inputs[kTokenBias].as<const TokenBias>();
+  params.num_stops = static_cast<int>(args.inputs[kStopTokens].row_elements());
+  params.num_biases = static_cast<int>(args.inputs[kTokenBias].shape[1]);
+  params.vocabulary = static_cast<int>(args.inputs[kLogits].row_elements());
+  const Grid grid{.blocks = dim3(kAdjustBlocks, static_cast<unsigned>(args.outputs[0].num_rows())),
+                  .threads = kAdjustThreads};
+  return [=](Stream& stream, const StepShape& /*step*/) {
+    launch(stream, grid, adjust_logits_kernel, params);
+  };
+}
+
+// --- log_probs --------------------------------------------------------------------------------
+
+constexpr int kLogprobThreads = 1024;
+constexpr int kLogprobWarps = kLogprobThreads / 32;
+
+struct LogprobParams {
+  const float* logits = nullptr;
+  int64_t stride = 0;
+  int vocabulary = 0;
+  const int32_t* next = nullptr;
+  const SamplingRow* sampling = nullptr;
+  const uint32_t* clock = nullptr;
+  LogprobRow* ring = nullptr;
+  int ring_steps = 0;
+  int ring_rows = 0;
+};
+
+struct Largest {
+  __device__ uint64_t operator()(uint64_t a, uint64_t b) const { return a > b ? a : b; }
+};
+struct Sum {
+  template <typename T>
+  __device__ T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+
+// Of the values of all threads, in every thread. The order is always the same.
+template <typename T, typename Fold>
+__device__ T fold_block(T value, const Fold& fold) {
+  __shared__ T of_warps[kLogprobWarps];
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2)
+    value = fold(value, __shfl_xor_sync(kWarp, value, offset));
+  __syncthreads();  // the warps have read what the call before left
+  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = value;
+  __syncthreads();
+  value = of_warps[threadIdx.x % 32];
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2)
+    value = fold(value, __shfl_xor_sync(kWarp, value, offset));
+  return value;
+}
+
+// Every kLogprobThreads-th token: a thread's. Tokens are compared as ranked().
+struct Stripe {
+  const float* logits = nullptr;
+  int vocabulary = 0;
+
+  // 0 when there is none.
+  [[nodiscard]] __device__ uint64_t likeliest_below(uint64_t bound) const {
+    uint64_t best = 0;
+    for (int i = static_cast<int>(threadIdx.x); i < vocabulary; i += kLogprobThreads) {
+      const uint64_t rank = ranked(logits[i], static_cast<uint32_t>(i));
+      if (rank < bound && rank > best) best = rank;
+    }
+    return best;
+  }
+};
+
+// A block a row.
+__global__ void __launch_bounds__(kLogprobThreads)
+    log_probs_kernel(const __grid_constant__ LogprobParams params) {
+  begin_kernel();
+  const auto b = static_cast<int64_t>(blockIdx.x);
+  const int num_top = min(params.sampling[b].params.num_logprobs, LogprobRow::kMaxTop);
+  if (num_top < 0) return;
+  const Stripe stripe{params.logits + b * params.stride, params.vocabulary};
+  const int chosen = params.next[b];
+  const float chosen_logit = stripe.logits[chosen];
+
+  uint64_t own = stripe.likeliest_below(~uint64_t{0});
+  uint64_t best = fold_block(own, Largest{});
+  const float largest = stripe.logits[token_of(best)];
+  double sum = 0;
+  int num_likelier = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < params.vocabulary; i += kLogprobThreads) {
+    const float logit = stripe.logits[i];
+    sum += static_cast<double>(expf(logit - largest));
+    num_likelier += logit > chosen_logit ? 1 : 0;
+  }
+  const double log_sum = log(fold_block(sum, Sum{}));
+  num_likelier = fold_block(num_likelier, Sum{});
+  const auto log_softmax = [&](float logit) {
+    return static_cast<float>(static_cast<double>(logit) - static_cast<double>(largest) - log_sum);
+  };
+  LogprobRow& row =
+      params.ring[static_cast<int64_t>(*params.clock % params.ring_steps) * params.ring_rows + b];
+  if (threadIdx.x == 0) {
+    row.logprob = log_softmax(chosen_logit);
+    row.rank = 1 + num_likelier;
+  }
+  for (int k = 0; k < num_top && best != 0; ++k) {
+    if (threadIdx.x == 0) {
+      const int token = token_of(best);
+      row.top[k] = {token, log_softmax(stripe.logits[token])};
+    }
+    if (own == best) own = stripe.likeliest_below(best);
+    best = fold_block(own, Largest{});
+  }
+}
+
+BoundLaunch bind_log_probs(Device& /*device*/, const KernelArgs& args) {
+  using namespace logprobs_op;  // NOLINT(google-build-using-namespace): names of the operands
+  const TensorView& logits = args.inputs[kLogits];
+  const TensorView& ring = args.inputs[kRing];
+  ENCORE_CHECK(ring.shape[2] == kLogprobWords &&
+               args.inputs[kSampling].row_elements() == kSamplingWords);
+  LogprobParams params;
+  params.logits = logits.as<const float>();
+  params.stride = logits.row_stride;
+  params.vocabulary = static_cast<int>(logits.row_elements());
+  params.next = args.inputs[kNext].as<const int32_t>();
+  params.sampling = args.inputs[kSampling].as<const SamplingRow>();
+  params.clock = args.inputs[kClock].as<const uint32_t>();
+  params.ring = ring.as<LogprobRow>();
+  params.ring_steps = static_cast<int>(ring.shape[0]);
+  params.ring_rows = static_cast<int>(ring.shape[1]);
+  const Grid grid{.blocks = dim3(static_cast<unsigned>(logits.num_rows())),
+                  .threads = kLogprobThreads};
+  return [=](Stream& stream, const StepShape& /*step*/) {
+    launch(stream, grid, log_probs_kernel, params);
+  };
+}
+
+// --- write_token_state ------------------------------------------------------------------------
+
+constexpr int kStateThreads = 1024;
+
+struct TokenStateParams {
+  int32_t* counts = nullptr;
+  int vocabulary = 0;
+  TokenBias* biases = nullptr;
+  int num_biases = 0;  // that a row has room for
+  const TokenStateChange* changes = nullptr;
+  const int32_t* values = nullptr;
+};
+
+// A block a row. `changes` and `values` are the host's memory.
+__global__ void __launch_bounds__(kStateThreads)
+    write_token_state_kernel(const __grid_constant__ TokenStateParams params) {
+  const TokenStateChange change = params.changes[blockIdx.x];
+  if (change.first < 0) return;
+  int32_t* const counts = params.counts + static_cast<int64_t>(blockIdx.x) * params.vocabulary;
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int i = thread; i < params.vocabulary; i += kStateThreads)
+    counts[i] = 0;
+  __syncthreads();
+  const int32_t* const prompt = params.values + change.first;
+  for (int i = thread; i < change.num_prompt; i += kStateThreads)
+    atomicOr(counts + prompt[i], kInPrompt);
+  const int32_t* const generated = prompt + change.num_prompt;
+  for (int i = thread; i < change.num_generated; i += kStateThreads)
+    atomicAdd(counts + generated[i], 1);
+  const int32_t* const pairs = generated + change.num_generated;
+  TokenBias* const biases = params.biases + static_cast<int64_t>(blockIdx.x) * params.num_biases;
+  for (int i = thread; i < change.num_bias; i += kStateThreads)
+    biases[i] = {pairs[2 * i], __int_as_float(pairs[2 * i + 1])};
+  if (thread == 0 && change.num_bias < params.num_biases) biases[change.num_bias] = {};
+}
+
+BoundLaunch bind_write_token_state(Device& /*device*/, const KernelArgs& args) {
+  using namespace token_state_op;  // NOLINT(google-build-using-namespace): names of the operands
+  TokenStateParams params;
+  params.counts = args.inputs[kTokenCounts].as<int32_t>();
+  params.vocabulary = static_cast<int>(args.inputs[kTokenCounts].row_elements());
+  params.biases = args.inputs[kTokenBias].as<TokenBias>();
+  params.num_biases = static_cast<int>(args.inputs[kTokenBias].shape[1]);
+  params.changes = args.inputs[kChanges].as<const TokenStateChange>();
+  params.values = args.inputs[kValues].as<const int32_t>();
+  const Grid grid{.blocks = dim3(static_cast<unsigned>(args.inputs[kTokenCounts].num_rows())),
+                  .threads = kStateThreads,
+                  .overlap = false};
+  return [=](Stream& stream, const StepShape& /*step*/) {
+    launch(stream, grid, write_token_state_kernel, params);
+  };
+}
+
+}  // namespace
+
+std::span<const Kernel> logits_kernels() {
+  static constexpr std::array<Kernel, 3> kRows = {{
+      {"adjust_logits", "adjust_logits.slices", nullptr, nullptr, bind_adjust_logits},
+      {"log_probs", "log_probs.block", nullptr, nullptr, bind_log_probs},
+      {"write_token_state", "write_token_state.block", nullptr, nullptr, bind_write_token_state},
+  }};
+  return kRows;
+}
+
+}  // namespace encore::cuda

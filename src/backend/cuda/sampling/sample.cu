@@ -1,0 +1,242 @@
+// Sampling: a cluster of blocks takes a row of logits, a slice of the vocabulary each.
+//
+// The scale of a row is z = (logit - largest logit) / temperature; a token is the more likely the
+// smaller its distance -z, whose bits as an unsigned number are in order. Each of top_k, top_p (a
+// share of what top_k keeps) and min_p bounds the distance; among the tokens within, the largest
+// z + noise wins.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/sampling/sample_search.cuh"
+#include "backend/random.h"
+#include "backend/sampling.h"
+
+namespace encore::cuda {
+namespace {
+
+using namespace sampling;
+
+// Of one block: so that likelihoods in one bin, in units of 2^-15, add up to less than 2^32.
+constexpr int64_t kMostTokens = (1 << 17) - kVisit;
+constexpr float kLeastTemperature = 0x1p-126F;  // greedy below; its inverse is finite
+
+// How one row's token is chosen.
+struct Choice {
+  SamplingParams params;
+  int32_t kv_len;
+};
+
+struct SampleParams {
+  const float* logits = nullptr;
+  int64_t row_stride = 0;
+  const float* adjusted = nullptr;
+  int64_t adjusted_stride = 0;
+  int32_t vocabulary = 0;
+  int32_t slice = 0;     // tokens per block, a multiple of kVisit
+  int32_t num_kept = 0;  // how many of them a block keeps in shared memory
+  bool aligned = false;  // may rows be read 16 bytes at a time?
+  float unit = 0;        // of a bin's weights: a token at its lower bound
+  const SamplingRow* sampling = nullptr;
+  const int32_t* kv_lens = nullptr;
+  int32_t* token_counts = nullptr;
+  int32_t* tokens = nullptr;
+};
+
+// Reads the slice once, backwards, as what was written last is nearest, and keeps its beginning.
+// The first token of the largest logit, as ranked().
+__device__ uint64_t find_largest(const Row& row) {
+  constexpr int kAhead = 8;  // loads under way
+  constexpr int kRound = kAhead * kStep;
+  float largest = -__builtin_huge_valf();
+  int place = -1;
+  for (int start = max(0, row.count - 1) / kRound * kRound; start >= 0; start -= kRound) {
+    const int own = start + static_cast<int>(threadIdx.x) * kVector;
+    float4 x[kAhead];
+#pragma unroll
+    for (int j = kAhead - 1; j >= 0; --j)
+      x[j] = row.read(own + j * kStep);
+#pragma unroll
+    for (int j = kAhead - 1; j >= 0; --j) {
+      const int at = own + j * kStep;
+      if (at < row.num_kept) *reinterpret_cast<float4*>(row.kept + at) = x[j];
+      const float values[kVector] = {x[j].x, x[j].y, x[j].z, x[j].w};
+#pragma unroll
+      for (int i = kVector - 1; i >= 0; --i) {
+        if (!(values[i] >= largest)) continue;
+        largest = values[i];
+        place = at + i;
+      }
+    }
+  }
+  return place < 0 ? kNobody : ranked(largest, static_cast<uint32_t>(row.first + place));
+}
+
+// The largest distance that is kept.
+__device__ uint32_t find_limit(Shared& shared, const Row& row, const SampleParams& params,
+                               const Choice& choice) {
+  const bool by_k = choice.params.top_k > 0 && choice.params.top_k < params.vocabulary;
+  const bool by_p = choice.params.top_p < 1.0F;
+  const bool few = by_k && by_p && choice.params.top_k <= kMostCandidates / 2;
+  Search search{shared, row, params.unit, few};
+  // One copy of the code for both, as code is fetched anew for each launch.
+#pragma unroll 1
+  for (int turn = by_k ? 0 : 1; turn < (by_p ? 2 : 1); ++turn) {
+    Goal goal;
+    if (turn == 0) goal.count = static_cast<uint32_t>(choice.params.top_k);
+    if (turn == 1) goal.share = choice.params.top_p;
+    search.keep(goal);
+  }
+  const uint32_t limit = search.end - 1;
+  if (!(choice.params.min_p > 0.0F)) return limit;
+  return min(limit, distance_of(fminf(0.0F, logf(choice.params.min_p))));
+}
+
+// The token of the largest z + noise among those kept, as ranked(). Noise is at most -log(u) for a
+// u that it is drawn from, which tells for all but a few tokens that others are ahead.
+__device__ uint64_t find_winner(Shared& shared, const Row& row, uint32_t limit,
+                                const Choice& choice) {
+  constexpr float kSlack = 1e-3F;  // more than what rounding can do to a score
+  const bool leads = threadIdx.x % 32 == 0;
+  uint64_t best = kNobody;
+  uint32_t bound = to_ordered(-__builtin_huge_valf());  // a score that some token has
+  const auto may_win = [&](float z, uint32_t word) {
+    const float least = __uint_as_float(word >> 9U | 0x3f800000U) - 1.0F;
+    return distance_of(z) <= limit && least <= fast_exp(z - from_ordered(bound) + kSlack);
+  };
+  row.for_each([&](int place, float4 z) {
+    const float values[kVector] = {z.x, z.y, z.z, z.w};
+    const float most = fmaxf(fmaxf(z.x, z.y), fmaxf(z.z, z.w));
+    if (!__any_sync(kWarp, distance_of(most) <= limit)) return;
+    const auto token = static_cast<uint32_t>(row.first + place);
+    const random::Words words =
+        random::sample_words(choice.params.seed, choice.kv_len, token / kVector);
+    uint32_t of_block = 0;
+    if (leads) of_block = atomicMax(&shared.bound, bound);
+    bound = max(bound, __shfl_sync(kWarp, of_block, 0));
+    // First as if the likeliest of the four had the best noise of them.
+    if (!__any_sync(kWarp, may_win(most, min(min(words.word[0], words.word[1]),
+                                             min(words.word[2], words.word[3])))))
+      return;
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) {
+      const bool contests = may_win(values[i], words.word[i]);
+      if (!__any_sync(kWarp, contests)) continue;
+      if (contests) {
+        const float score = __fadd_rn(values[i], random::gumbel(words.word[i]));
+        best = max(best, ranked(score, token + static_cast<uint32_t>(i)));
+      }
+      bound = max(bound, __reduce_max_sync(kWarp, static_cast<uint32_t>(best >> 32U)));
+    }
+  });
+  return best;
+}
+
+__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
+    sample_kernel(const __grid_constant__ SampleParams params) {
+  __shared__ Shared shared;
+  extern __shared__ __align__(16) float slice[];
+  const cg::cluster_group cluster = cg::this_cluster();
+  allow_next_kernel();
+  clear_bins(shared);
+  if (threadIdx.x == 0) shared.bound = 0;
+  cluster.sync();  // every block has started, so its shared memory may be written
+  wait_for_inputs();
+
+  const int index = static_cast<int>(blockIdx.x / cluster.num_blocks());
+  const SamplingRow sampling = params.sampling[index];
+  const Choice choice{sampling.params, params.kv_lens[index]};
+  Row row{};
+  row.logits = sampling.adjusts(choice.kv_len) ? params.adjusted + index * params.adjusted_stride
+                                               : params.logits + index * params.row_stride;
+  row.first = static_cast<int>(cluster.block_rank()) * params.slice;
+  row.count = max(0, min(params.slice, params.vocabulary - row.first));
+  row.aligned = params.aligned;
+  row.kept = slice;
+  row.num_kept = min(params.num_kept, row.count);
+  row.temperature = choice.params.temperature;
+  row.inverse = __frcp_rn(row.temperature);
+
+  // Greedy, or nothing to choose by (no number at all, or an infinite one): the first largest.
+  uint64_t best = cluster_max(shared, 0, find_largest(row));
+  row.largest = from_ordered(static_cast<uint32_t>(best >> 32U));
+  if (row.temperature >= kLeastTemperature && isfinite(row.largest)) {
+    const uint32_t limit = find_limit(shared, row, params, choice);
+    best = find_winner(shared, row, limit, choice);
+    best = cluster_max(shared, 1, best);
+  }
+  if (cluster.block_rank() != 0 || threadIdx.x != 0) return;
+  const int32_t token = token_of(best);
+  params.tokens[index] = token;
+  if (sampling.state >= 0 && choice.kv_len > 0)
+    ++params.token_counts[static_cast<int64_t>(sampling.state) * params.vocabulary + token];
+}
+
+// Half of a multiprocessor's shared memory, less what the system takes.
+int64_t shared_bytes(Device& device) {
+  return chip(device).max_shared_bytes_per_multiprocessor / kBlocksPerMultiprocessor - 1024 -
+         static_cast<int64_t>(sizeof(Shared));
+}
+
+// The blocks of a row's cluster: as many as the chip holds at once for all rows. No token depends
+// on it: what blocks add up are whole numbers.
+int choose_num_blocks(Device& device, int64_t num_rows, int64_t vocabulary) {
+  const int64_t slots = int64_t{kBlocksPerMultiprocessor} * chip(device).num_multiprocessors;
+  const int64_t least = div_up(vocabulary, kMostTokens);
+  int64_t num_blocks = std::min<int64_t>(kMaxBlocks, slots / std::max<int64_t>(num_rows, 1));
+  for (; num_blocks > least; --num_blocks) {
+    const Grid grid{.blocks = dim3(static_cast<unsigned>(num_blocks)),
+                    .threads = kThreads,
+                    .shared_bytes = static_cast<size_t>(shared_bytes(device)),
+                    .cluster = static_cast<unsigned>(num_blocks)};
+    if (num_rows <= max_active_clusters(grid, sample_kernel)) break;
+  }
+  return static_cast<int>(std::min<int64_t>(std::max(num_blocks, least), kMaxBlocks));
+}
+
+BoundLaunch bind(Device& device, const KernelArgs& args) {
+  allow_shared_memory(sample_kernel, shared_bytes(device));
+  check(cudaFuncSetAttribute(sample_kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
+        "cudaFuncSetAttribute");
+  SampleParams params;
+  using namespace sample_op;  // NOLINT(google-build-using-namespace): names of the operands
+  ENCORE_CHECK(args.inputs[kSampling].row_elements() == kSamplingWords);
+  const TensorView& logits = args.inputs[kLogits];
+  const int64_t vocabulary = logits.row_elements();
+  const int num_blocks = choose_num_blocks(device, logits.num_rows(), vocabulary);
+  params.logits = logits.as<float>();
+  params.row_stride = logits.row_stride;
+  params.adjusted = args.inputs[kAdjusted].as<const float>();
+  params.adjusted_stride = args.inputs[kAdjusted].row_stride;
+  params.vocabulary = static_cast<int32_t>(vocabulary);
+  params.slice = static_cast<int32_t>(round_up(div_up(vocabulary, num_blocks), kVisit));
+  params.num_kept = static_cast<int32_t>(std::min<int64_t>(
+      params.slice, shared_bytes(device) / static_cast<int64_t>(sizeof(float)) / kVisit * kVisit));
+  params.aligned = is_aligned(logits) && is_aligned(args.inputs[kAdjusted]);
+  // The same for any number of blocks.
+  const auto most = static_cast<uint64_t>(
+      std::max(std::min(vocabulary, kMostTokens), vocabulary / kMaxBlocks + kVisit));
+  params.unit = std::ldexp(1.0F, std::min(22, 32 - static_cast<int>(std::bit_width(most))));
+  params.sampling = args.inputs[kSampling].as<const SamplingRow>();
+  params.kv_lens = args.inputs[kKvLens].as<const int32_t>();
+  params.token_counts = args.inputs[kTokenCounts].as<int32_t>();
+  params.tokens = args.outputs[0].as<int32_t>();
+
+  const Grid grid{.blocks = dim3(static_cast<unsigned>(logits.num_rows() * num_blocks)),
+                  .threads = kThreads,
+                  .shared_bytes = static_cast<size_t>(params.num_kept) * sizeof(float),
+                  .cluster = static_cast<unsigned>(num_blocks)};
+  return [=](Stream& stream, const StepShape&) { launch(stream, grid, sample_kernel, params); };
+}
+
+}  // namespace
+
+std::span<const Kernel> sample_kernels() {
+  static constexpr std::array<Kernel, 1> kRows = {
+      {{"sample", "sample.cluster", nullptr, nullptr, bind}}};
+  return kRows;
+}
+
+}  // namespace encore::cuda

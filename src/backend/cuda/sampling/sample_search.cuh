@@ -1,0 +1,465 @@
+// Where a row's tokens stop being likely enough: the search behind top_k and top_p, by a cluster of
+// blocks that have a slice of the row each.
+//
+// A histogram over bins of distances (see sample.cu), of counts or of likelihoods, tells the bin in
+// which a goal is reached. Its tokens, which are few, each block reads from all, and goes on alone
+// with histograms of smaller bins, until a bin is one token or one distance. Where they are many,
+// the blocks go on together. top_p is a share of what top_k keeps, so top_k's search goes first; a
+// top_k that is not too large has all tokens up to its bound read, and top_p's search looks at no
+// others. Likelihoods are added as whole numbers, relative to their bin's, so atomics do not make
+// the result depend on timing.
+#pragma once
+
+#include <cooperative_groups.h>
+
+#include "backend/cuda/launch.h"
+#include "backend/cuda/sampling/ranked.cuh"
+
+namespace encore::cuda::sampling {
+
+namespace cg = cooperative_groups;
+
+constexpr int kMaxBlocks = 16;  // of a cluster
+constexpr int kThreads = 512;
+constexpr int kBlocksPerMultiprocessor = 2;
+constexpr int kWarps = kThreads / 32;
+constexpr int kVector = 4;            // tokens that share a Philox call
+constexpr int kVisit = 32 * kVector;  // tokens that a warp visits at a time
+constexpr int kStep = kThreads * kVector;
+constexpr int kLog2Bins = 11;
+constexpr int kBins = 1 << kLog2Bins;
+constexpr int kBinsPerThread = kBins / kThreads;
+constexpr int kMostCandidates = 2048;        // of a cluster; each block has its share
+constexpr uint32_t kInfinite = 0x7f800000U;  // distance of a token that cannot be chosen
+constexpr float kNoNumber = __builtin_nanf("");
+constexpr float kFixedPoint = 0x1p40F;  // of a likelihood; 2^23 tokens of likelihood 1 fit
+
+// Tokens, and the sum of their likelihoods, in fixed point.
+struct Tally {
+  uint32_t count;
+  uint64_t mass;
+};
+
+// The bin in which a search ends.
+struct Found {
+  int bin;     // -1: all bins together hold too little
+  Tally left;  // what remains of the goal behind the bins before it
+  bool whole;  // does all of it belong to what is wanted?
+};
+
+// What the blocks of a cluster share. Every array that other blocks write has one writer per entry.
+struct Shared {
+  // A histogram: tokens, and their likelihoods in units. Of the cluster's, likelihoods as floats.
+  alignas(16) uint32_t counts[kBins];
+  alignas(16) uint32_t weights[kBins];
+  uint32_t candidates[kMostCandidates];  // distances; of this block
+  uint32_t num_candidates[kMaxBlocks];
+  uint32_t num_own_candidates;
+  uint64_t exchanged[2][kMaxBlocks];  // by use and block: largest, winner
+  uint64_t warp_values[kWarps];
+  uint32_t warp_counts[kWarps];
+  uint32_t bound;  // to_ordered(): a score that some token of this block has
+  Found found;
+};
+
+constexpr uint64_t kNobody = 0xffffffffU;  // token 0, below every rank
+
+// Calls visit(block) for every block of the cluster; unrolled, so that waits for other blocks'
+// memory overlap.
+template <typename Visit>
+__device__ __forceinline__ void for_each_block(const Visit& visit) {
+  const int num_blocks = static_cast<int>(cg::this_cluster().num_blocks());
+#pragma unroll
+  for (int block = 0; block < kMaxBlocks; ++block) {
+    if (block < num_blocks) visit(block);
+  }
+}
+
+__device__ __forceinline__ uint64_t warp_max(uint64_t value) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) {
+    const uint64_t other = __shfl_xor_sync(kWarp, value, offset);
+    value = other > value ? other : value;
+  }
+  return value;
+}
+
+// The largest `value` of all threads of the cluster, in every thread. `use`: a row of
+// Shared::exchanged that no other call uses, so that one wait per call is enough.
+__device__ uint64_t cluster_max(Shared& shared, int use, uint64_t value) {
+  const cg::cluster_group cluster = cg::this_cluster();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int num_blocks = static_cast<int>(cluster.num_blocks());
+  value = warp_max(value);
+  if (thread % 32 == 0) shared.warp_values[thread / 32] = value;
+  __syncthreads();
+  if (thread < 32) {
+    value = warp_max(thread < kWarps ? shared.warp_values[thread] : 0);
+    if (thread < num_blocks)
+      *cluster.map_shared_rank(&shared.exchanged[use][cluster.block_rank()], thread) = value;
+  }
+  cluster.sync();
+  uint64_t largest = 0;
+  for_each_block([&](int block) { largest = max(largest, shared.exchanged[use][block]); });
+  return largest;
+}
+
+// One row, as the calling thread sees it.
+struct Row {
+  const float* logits;
+  float* kept;   // logits in shared memory: those of the slice's beginning
+  int num_kept;  // so many
+  int first;     // token of the slice
+  int count;     // tokens of the slice
+  bool aligned;  // may it be read 16 bytes at a time?
+  float largest;
+  float temperature;
+  float inverse;  // of the temperature
+
+  // The logits of a token and the three behind it; NaN behind the slice.
+  [[nodiscard]] __device__ __forceinline__ float4 read(int at) const {
+    if (aligned && at + kVector <= count) {
+      return *reinterpret_cast<const float4*>(logits + first + at);
+    }
+    float values[kVector];
+#pragma unroll
+    for (int i = 0; i < kVector; ++i)
+      values[i] = at + i < count ? logits[first + at + i] : kNoNumber;
+    return {values[0], values[1], values[2], values[3]};
+  }
+  // -infinity for what is not a number.
+  [[nodiscard]] __device__ __forceinline__ float scaled(float logit) const {
+    // The quotient as a division rounds it: of a rounded product, corrected by what it misses.
+    const float distance = __fsub_rn(logit, largest);
+    const float quotient = __fmul_rn(distance, inverse);
+    const float missed = __fmaf_rn(-quotient, temperature, distance);
+    const float z = __fmaf_rn(missed, inverse, quotient);
+    return z <= 0.0F ? z : -__builtin_huge_valf();
+  }
+  [[nodiscard]] __device__ __forceinline__ float4 scaled(float4 x) const {
+    return {scaled(x.x), scaled(x.y), scaled(x.z), scaled(x.w)};
+  }
+  // Calls visit(place in the slice, z of the four tokens from there on), in all threads of a warp
+  // at once. A thread comes back to the places it has visited before, in the same order.
+  template <typename Visit>
+  __device__ __forceinline__ void for_each(const Visit& visit) const {
+    const int of_lane = static_cast<int>(threadIdx.x) % 32 * kVector;
+    const auto get = [&](int place) {
+      return place < num_kept ? *reinterpret_cast<const float4*>(kept + place) : read(place);
+    };
+    int at = static_cast<int>(threadIdx.x) * kVector - of_lane;
+    float4 next = get(at + of_lane);
+    for (; at < count; at += kStep) {
+      const float4 x = next;
+      next = get(at + kStep + of_lane);
+      visit(at + of_lane, scaled(x));
+    }
+  }
+};
+
+__device__ __forceinline__ uint32_t distance_of(float z) {
+  return __float_as_uint(z) & 0x7fffffffU;
+}
+
+// A bin, and the distance at which it begins.
+struct Place {
+  uint32_t bin;
+  float lower;
+};
+
+// Bins of one histogram over the distances in [begin, end), of 1 << shift each.
+struct FineBins {
+  uint32_t begin;
+  uint32_t end;
+  int shift;
+
+  [[nodiscard]] static __device__ __forceinline__ FineBins of(uint32_t begin, uint32_t end) {
+    return {begin, end, max(0, 32 - __clz(static_cast<int>(end - begin - 1)) - kLog2Bins)};
+  }
+  [[nodiscard]] __device__ __forceinline__ bool hold(uint32_t distance) const {
+    return distance - begin < end - begin;
+  }
+  [[nodiscard]] __device__ __forceinline__ uint32_t lower(uint32_t bin) const {
+    return begin + (bin << static_cast<unsigned>(shift));
+  }
+  [[nodiscard]] __device__ __forceinline__ Place place(uint32_t distance) const {
+    const uint32_t bin = (distance - begin) >> static_cast<unsigned>(shift);
+    return {bin, __uint_as_float(lower(bin))};
+  }
+  [[nodiscard]] __device__ __forceinline__ FineBins inside(uint32_t bin) const {
+    return of(lower(bin), min(end, lower(bin + 1)));
+  }
+};
+
+// Bins of a search's first histogram, over distances below `end`: 64 to a distance of 1, the last
+// one takes the rest.
+struct FirstBins {
+  static constexpr float kPerOne = 64;
+  uint32_t end;
+
+  [[nodiscard]] __device__ __forceinline__ bool hold(uint32_t distance) const {
+    return distance < end;
+  }
+  [[nodiscard]] __device__ __forceinline__ uint32_t lower(uint32_t bin) const {
+    return __float_as_uint(static_cast<float>(bin) / kPerOne);
+  }
+  [[nodiscard]] __device__ __forceinline__ Place place(uint32_t distance) const {
+    // Rounded towards zero next to 2^23, numbers are whole, and in a float's low bits.
+    const float in_last = (static_cast<float>(kBins) - 0.5F) / kPerOne;
+    const float whole = __fmaf_rz(fminf(__uint_as_float(distance), in_last), kPerOne, 0x1p23F);
+    return {__float_as_uint(whole) - __float_as_uint(0x1p23F),
+            fmaf(whole, 1.0F / kPerOne, -0x1p23F / kPerOne)};
+  }
+  [[nodiscard]] __device__ __forceinline__ FineBins inside(uint32_t bin) const {
+    return FineBins::of(lower(bin), bin == kBins - 1 ? end : min(end, lower(bin + 1)));
+  }
+};
+
+// e^x, and 0 for less than 2^-126.
+__device__ __forceinline__ float fast_exp(float x) {
+  constexpr float kLog2E = 1.44269504F;
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x * kLog2E));
+  return result;
+}
+
+// What a search adds up.
+struct Weighing {
+  bool counts;
+  bool weighs;
+  float unit;  // of a weight: the likelihood at the beginning of the bin
+
+  template <typename Bins>
+  __device__ __forceinline__ void add(Shared& shared, const Bins& bins, uint32_t distance) const {
+    const Place place = bins.place(distance);
+    if (counts) atomicAdd(&shared.counts[place.bin], 1U);
+    if (!weighs) return;
+    // Next to 2^23, as above.
+    const float likelihood = fast_exp(place.lower - __uint_as_float(distance));
+    const float weight = fmaf(likelihood, unit, 0x1p23F);
+    atomicAdd(&shared.weights[place.bin], __float_as_uint(weight) - __float_as_uint(0x1p23F));
+  }
+  // Of a bin's weights, relative to the most likely token.
+  [[nodiscard]] __device__ __forceinline__ float mass(uint64_t weights, uint32_t lower) const {
+    return __ull2float_rn(weights) * __frcp_rn(unit) * fast_exp(-__uint_as_float(lower));
+  }
+};
+
+__device__ void clear_bins(Shared& shared) {
+  for (int i = static_cast<int>(threadIdx.x) * 4; i < kBins; i += kThreads * 4) {
+    *reinterpret_cast<uint4*>(&shared.counts[i]) = {};
+    *reinterpret_cast<uint4*>(&shared.weights[i]) = {};
+  }
+  if (threadIdx.x == 0) shared.num_own_candidates = 0;
+}
+
+template <typename Bins>
+__device__ void add_row(Shared& shared, const Row& row, const Bins& bins,
+                        const Weighing& weighing) {
+  row.for_each([&](int, float4 z) {
+    for (const float value : {z.x, z.y, z.z, z.w}) {
+      if (bins.hold(distance_of(value))) weighing.add(shared, bins, distance_of(value));
+    }
+  });
+}
+
+// The blocks' histograms become one, the same in every block: a block adds up its share of the bins
+// and writes them in place of the parts, which nobody else reads.
+template <typename Bins>
+__device__ void merge_bins(Shared& shared, const Bins& bins, const Weighing& weighing) {
+  const cg::cluster_group cluster = cg::this_cluster();
+  cluster.sync();
+  const int num_blocks = static_cast<int>(cluster.num_blocks());
+  const int share = (kBins + num_blocks - 1) / num_blocks;
+  const int begin = weighing.counts ? 0 : share;
+  const int end = weighing.weighs ? 2 * share : share;
+  for (int i = begin + static_cast<int>(threadIdx.x); i < end; i += kThreads) {
+    const int bin = static_cast<int>(cluster.block_rank()) * share + i % share;
+    if (bin >= kBins) continue;
+    uint32_t* const entry = i < share ? &shared.counts[bin] : &shared.weights[bin];
+    uint64_t sum = 0;
+    for_each_block([&](int block) { sum += *cluster.map_shared_rank(entry, block); });
+    const auto merged =
+        i < share ? static_cast<uint32_t>(sum)
+                  : __float_as_uint(weighing.mass(sum, bins.lower(static_cast<uint32_t>(bin))));
+    for_each_block([&](int block) { *cluster.map_shared_rank(entry, block) = merged; });
+  }
+  cluster.sync();
+}
+
+// What a search looks for: the first token at which so many, or so likely ones, have gone by.
+struct Goal {
+  uint32_t count = UINT32_MAX;
+  float share = 1;  // of the mass of all that it looks at; not below 1: any
+
+  [[nodiscard]] __device__ __forceinline__ bool by_mass() const { return share < 1.0F; }
+};
+
+// Finds the goal's bin in a histogram with masses as floats, sets Shared::found, and leaves the
+// histogram empty. `first`: of a search, whose later histograms go on from Shared::found.
+__device__ void find_bin(Shared& shared, const Goal& goal, bool counted, bool first) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const int warp = thread / 32;
+  Tally bins[kBinsPerThread];
+  Tally own{0, 0};
+#pragma unroll
+  for (int i = 0; i < kBinsPerThread; i += 4) {
+    const int at = thread * kBinsPerThread + i;
+    auto& counts = *reinterpret_cast<uint4*>(&shared.counts[at]);
+    auto& masses = *reinterpret_cast<float4*>(&shared.weights[at]);
+    const uint32_t count[4] = {counts.x, counts.y, counts.z, counts.w};
+    const float mass[4] = {masses.x, masses.y, masses.z, masses.w};
+    counts = {};
+    masses = {};
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      bins[i + j] = {count[j], static_cast<uint64_t>(__float2ull_rn(mass[j] * kFixedPoint))};
+      own = {own.count + bins[i + j].count, own.mass + bins[i + j].mass};
+    }
+  }
+  Tally up_to = own;  // this thread's bins included
+#pragma unroll
+  for (int offset = 1; offset < 32; offset *= 2) {
+    const uint32_t count = __shfl_up_sync(kWarp, up_to.count, offset);
+    const uint64_t mass = __shfl_up_sync(kWarp, up_to.mass, offset);
+    if (thread % 32 >= offset) up_to = {up_to.count + count, up_to.mass + mass};
+  }
+  if (thread % 32 == 31) {
+    shared.warp_counts[warp] = up_to.count;
+    shared.warp_values[warp] = up_to.mass;
+  }
+  Tally wanted = first ? Tally{goal.count, UINT64_MAX} : shared.found.left;
+  if (thread == 0) {
+    shared.found.bin = -1;
+    shared.num_own_candidates = 0;
+  }
+  __syncthreads();
+  uint64_t total = 0;
+#pragma unroll 8  // more would take more registers than there are
+  for (int i = 0; i < kWarps; ++i) {
+    if (i < warp) {
+      up_to.count += shared.warp_counts[i];
+      up_to.mass += shared.warp_values[i];
+    }
+    total += shared.warp_values[i];
+  }
+  if (first && goal.by_mass()) {
+    // At least the most likely token.
+    const double mass = static_cast<double>(total) * fmaxf(goal.share, 0.0F);
+    wanted.mass = max(uint64_t{1}, static_cast<uint64_t>(__double2ull_ru(mass)));
+  }
+  const auto reached = [&](const Tally& tally) {
+    return tally.count >= wanted.count || tally.mass >= wanted.mass;
+  };
+  Tally before{up_to.count - own.count, up_to.mass - own.mass};
+#pragma unroll
+  for (int i = 0; i < kBinsPerThread; ++i) {
+    const Tally after{before.count + bins[i].count, before.mass + bins[i].mass};
+    if (!reached(before) && reached(after)) {
+      const Tally left{wanted.count - before.count, wanted.mass - before.mass};
+      const bool whole = counted && (bins[i].count == 1 || after.count == wanted.count);
+      shared.found = {thread * kBinsPerThread + i, left, whole};
+    }
+    before = after;
+  }
+  __syncthreads();
+}
+
+// Collects the distances from `begin` to below `end`, for all blocks to read. False when a block
+// has too many.
+__device__ bool gather(Shared& shared, const Row& row, uint32_t begin, uint32_t end) {
+  const cg::cluster_group cluster = cg::this_cluster();
+  const auto rank = cluster.block_rank();
+  const unsigned share = kMostCandidates / cluster.num_blocks();
+  row.for_each([&](int, float4 z) {
+    for (const float value : {z.x, z.y, z.z, z.w}) {
+      const uint32_t distance = distance_of(value);
+      if (distance - begin >= end - begin) continue;
+      const uint32_t number = atomicAdd(&shared.num_own_candidates, 1U);
+      if (number < share) shared.candidates[number] = distance;
+    }
+  });
+  __syncthreads();
+  const auto thread = static_cast<unsigned>(threadIdx.x);
+  if (thread < cluster.num_blocks()) {
+    *cluster.map_shared_rank(&shared.num_candidates[rank], thread) = shared.num_own_candidates;
+  }
+  cluster.sync();
+  uint32_t most = 0;
+  for_each_block([&](int block) { most = max(most, shared.num_candidates[block]); });
+  return most <= share;
+}
+
+// The histogram of the candidates, by this block alone: equally many threads for each block's.
+template <typename Bins>
+__device__ void add_candidates(Shared& shared, const Bins& bins, const Weighing& weighing) {
+  const cg::cluster_group cluster = cg::this_cluster();
+  const unsigned num_threads = kThreads / cluster.num_blocks();
+  const unsigned block = threadIdx.x / num_threads;
+  const unsigned count = block < cluster.num_blocks() ? shared.num_candidates[block] : 0;
+  for (unsigned i = threadIdx.x % num_threads; i < count; i += num_threads) {
+    const uint32_t distance = *cluster.map_shared_rank(&shared.candidates[i], block);
+    if (bins.hold(distance)) weighing.add(shared, bins, distance);
+  }
+  __syncthreads();
+  if (!weighing.weighs) return;
+    // The bins that find_bin() reads in this thread.
+#pragma unroll
+  for (int i = 0; i < kBinsPerThread; ++i) {
+    const uint32_t bin = threadIdx.x * kBinsPerThread + static_cast<uint32_t>(i);
+    uint32_t& weights = shared.weights[bin];
+    weights = __float_as_uint(weighing.mass(weights, bins.lower(bin)));
+  }
+}
+
+// The searches of a row, one after the other: each among the tokens that the one before kept.
+struct Search {
+  Shared& shared;
+  const Row& row;
+  float unit;                // of weights
+  bool few;                  // are all tokens up to the first search's bound worth gathering?
+  uint32_t end = kInfinite;  // tokens of smaller distances are kept
+  uint32_t gathered_from = kInfinite;  // those from here on are the candidates
+
+  // Keeps the tokens up to the goal.
+  __device__ __forceinline__ void keep(const Goal& goal) {
+    const FirstBins first_bins{end};
+    FineBins bins{0, end, 0};
+#pragma unroll 1
+    for (bool first = true;; first = false) {
+      const bool is_narrowed = !first || (few && end < kInfinite);
+      if (is_narrowed && gathered_from > bins.begin) {
+        const uint32_t from = few ? 0 : bins.begin;
+        gathered_from = gather(shared, row, from, bins.end) ? from : kInfinite;
+      }
+      // What is left is little.
+      const Weighing weighing{!goal.by_mass() || !first || gathered_from == 0, goal.by_mass(),
+                              unit};
+      if (first) {
+        add(first_bins, bins.begin, weighing);
+      } else {
+        add(bins, bins.begin, weighing);
+      }
+      find_bin(shared, goal, weighing.counts, first);
+      if (shared.found.bin < 0) break;
+      const auto bin = static_cast<uint32_t>(shared.found.bin);
+      bins = first ? first_bins.inside(bin) : bins.inside(bin);
+      if (shared.found.whole || bins.end - bins.begin == 1) break;
+    }
+    end = bins.end;
+  }
+
+ private:
+  // The histogram over `bins`, which begin at the distance `begin`.
+  template <typename Bins>
+  __device__ __forceinline__ void add(const Bins& bins, uint32_t begin, const Weighing& weighing) {
+    if (gathered_from <= begin) {
+      add_candidates(shared, bins, weighing);
+    } else {
+      add_row(shared, row, bins, weighing);
+      merge_bins(shared, bins, weighing);
+    }
+  }
+};
+
+}  // namespace encore::cuda::sampling

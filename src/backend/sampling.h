@@ -1,0 +1,106 @@
+// What the ops around `sample` (ops.h) read and write by row, and the rules that are the same on
+// every device.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#include "backend/host_device.h"
+
+namespace encore {
+
+// How the next token of a sequence is chosen. sample/params.h has names, ranges and what they mean.
+struct SamplingParams {
+  float temperature = 0;
+  int32_t top_k = 0;  // 0 or -1: all
+  float top_p = 1;
+  float min_p = 0;
+  float repetition_penalty = 1;
+  float presence_penalty = 0;
+  float frequency_penalty = 0;
+  int32_t num_logprobs = -1;  // likeliest tokens to name beside the chosen one; -1: not even that
+  int64_t seed = 0;
+
+  // Do they change with the tokens that the sequence has?
+  [[nodiscard]] constexpr bool has_penalties() const {
+    return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0;
+  }
+};
+
+// A row of the step input `sampling`, i32[B,kSamplingWords].
+struct SamplingRow {
+  SamplingParams params;
+  int32_t min_length = 0;  // tokens of a sequence that none of its stop tokens follows before
+  int32_t state = -1;      // its row of token_counts and token_bias; -1: it needs none
+
+  // Are the logits of a sequence of `length` tokens changed before one is chosen? 0: no sequence.
+  [[nodiscard]] ENCORE_HOST_DEVICE bool adjusts(int32_t length) const {
+    return length > 0 && (state >= 0 || length < min_length);
+  }
+};
+inline constexpr int64_t kSamplingWords = sizeof(SamplingRow) / sizeof(int32_t);
+static_assert(sizeof(SamplingRow) == 48);
+
+// How often a sequence has a token, an element of token_counts: how often it was generated, and
+// whether it is in the prompt.
+inline constexpr int32_t kInPrompt = INT32_MIN;
+
+// A pair of token_bias. A row of them ends with the first of token -1, or is full.
+struct TokenBias {
+  int32_t token = -1;
+  float bias = 0;
+
+  friend bool operator==(const TokenBias&, const TokenBias&) = default;
+};
+inline constexpr int64_t kMaxTokenBias = 1024;  // of a sequence
+
+// A logit as the penalties leave it.
+ENCORE_HOST_DEVICE inline float penalized(float logit, int32_t count,
+                                          const SamplingParams& params) {
+  if (count == 0) return logit;
+  logit = logit > 0 ? logit / params.repetition_penalty : logit * params.repetition_penalty;
+  const int32_t generated = count & ~kInPrompt;
+  if (generated == 0) return logit;
+  return logit -
+         fmaf(params.frequency_penalty, static_cast<float>(generated), params.presence_penalty);
+}
+
+// A row of logprob_ring, i32[E,M,kLogprobWords]: natural logarithms of softmax(logits), as the
+// model gives them. What the row did not ask for is left as it was.
+struct LogprobRow {
+  static constexpr int kMaxTop = 20;
+  struct Entry {
+    int32_t token;
+    float logprob;
+  };
+  float logprob;  // of the chosen token
+  int32_t rank;   // 1: no token is likelier
+  Entry top[kMaxTop];
+};
+inline constexpr int64_t kLogprobWords = sizeof(LogprobRow) / sizeof(int32_t);
+
+namespace adjust_op {
+enum Input : size_t { kLogits, kSampling, kKvLens, kStopTokens, kTokenCounts, kTokenBias };
+}  // namespace adjust_op
+namespace sample_op {
+enum Input : size_t { kLogits, kAdjusted, kSampling, kKvLens, kTokenCounts };
+}  // namespace sample_op
+namespace logprobs_op {
+enum Input : size_t { kLogits, kNext, kSampling, kClock, kRing };
+}  // namespace logprobs_op
+
+// What `write_token_state` does to a row: values [first, first + num_prompt) are tokens of the
+// prompt, as many as num_generated behind them were generated, then come num_bias pairs. Nothing
+// where `first` is -1.
+struct TokenStateChange {
+  int32_t first = -1;
+  int32_t num_prompt = 0;
+  int32_t num_generated = 0;
+  int32_t num_bias = 0;
+};
+namespace token_state_op {
+enum Input : size_t { kTokenCounts, kTokenBias, kChanges, kValues };
+}  // namespace token_state_op
+
+}  // namespace encore

@@ -1,0 +1,140 @@
+// encore bench serve: requests of a trace on the loop that a server runs.
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/bench.h"
+#include "cli/command.h"
+#include "cli/interrupt.h"
+#include "cli/open.h"
+#include "cli/serving.h"
+#include "cli/workload.h"
+#include "measure/replay_report.h"
+#include "measure/report.h"
+#include "measure/serving_replay.h"
+
+namespace encore::cli {
+namespace {
+
+constexpr const char* kFooter =
+    R"(Replays requests on the engine as `encore serve` runs it: the same loop, limits and defaults. The clients are
+simulated in this process, so HTTP, text and sockets are left out; they submit on a thread of their own, each request at
+its time. Prompts are random tokens of the given length, equal where a Mooncake trace has equal block ids; sampling is
+greedy, and every request generates exactly its number of tokens.
+
+A delivery is what a client gets together: the tokens of one step, or of a burst since the last look. Times count from
+when a request should arrive; the time between deliveries is just that, not divided by tokens. Ctrl-C ends the replay
+and reports what there was until then.
+
+  encore bench serve --requests 64 --input-tokens 512 --output-tokens 128
+  encore bench serve --trace azure.csv --limit 1000 --max-input-tokens 14000 --max-output-tokens 2000
+  encore bench serve --trace azure.csv --arrivals trace --speed 2 --ttft-ms 500 --tbt-ms 50 --html replay.html
+  encore bench serve --trace mooncake.jsonl --rate 4 --step-log steps.jsonl; encore sim --fit steps.jsonl ...)";
+
+struct Options {
+  config::Settings settings;
+  WorkloadOptions workload;
+  ReplayOutputOptions output;
+  std::string step_times = "on";
+};
+
+json::object head_json(const Options& options, const Workload& workload, Device& device,
+                       engine::LoadedModel& model) {
+  const runtime::Limits& limits = model.limits();
+  return {{"verb", "bench serve"},
+          {"model", model_text(options.settings)},
+          {"device", device.info().name},
+          {"dtype", name(model.dtype())},
+          {"kv_dtype", name(model.kv_dtype())},
+          {"workload", workload.what},
+          {"seed", options.workload.seed},
+          {"max_batch_size", limits.max_batch_size},
+          {"max_num_tokens", limits.max_num_tokens},
+          {"target_step_ms", options.settings.serving.engine.target_step_ms.value_or(0)},
+          {"kv_tokens", model.num_pages() * model.page_size()},
+          {"load_s", model.load_seconds()},
+          {"memory", measure::memory_json(model.memory_plan())},
+          {"recordings", measure::recordings_json(model.recording_stats())}};
+}
+
+std::vector<std::string> what_lines(const Options& options, const Workload& workload,
+                                    Device& device, engine::LoadedModel& model) {
+  return {fmt::format("bench serve: {}, {}, on {}", model_text(options.settings),
+                      dtype_text(model.dtype(), model.kv_dtype()), device.info().name),
+          workload.what,
+          serving_text(model.limits(), model.num_pages() * model.page_size(),
+                       options.settings.serving.engine)};
+}
+
+// Bursts have no times of their steps.
+bool measures_steps(const Options& options) {
+  return options.step_times == "on" && options.settings.serving.engine.burst_steps == 1;
+}
+
+void bench_serve(const Options& options) {
+  const engine::ModelSource source = open_source(options.settings);
+  const engine::LoadOptions load = serving_load_options(options.settings, source.config);
+  const Workload workload =
+      make_workload(options.workload, load.limits.max_seq_len, source.config.vocab_size);
+  if (load.kv_tokens) check_fits_kv(workload, *load.kv_tokens);
+  const auto step_log = open_step_log(options.settings.step_log);
+  const std::unique_ptr<Device> device = open_device(options.settings);
+  const auto loaded = open_model(*device, source, load, options.settings);
+  engine::LoadedModel& model = *loaded;
+  check_fits_kv(workload, model.num_pages() * model.page_size());
+
+  measure::StepTotals totals(step_log.get());
+  runtime::StepLog* const log = measures_steps(options) || step_log ? &totals : nullptr;
+  const int64_t num_requests = std::ssize(workload.requests);
+  engine::ServingOptions serving = serving_options(options.settings, log);
+  serving.max_queue = num_requests;
+  engine::ServingLoop loop(model, serving);
+  const InterruptScope interrupt;
+  measure::ReplayReport report;
+  {
+    log::Progress progress("replayed", static_cast<double>(num_requests), "requests");
+    report.record =
+        measure::replay_on(loop, workload.requests, {.on_progress = [&](int64_t num_ended, double) {
+                             progress.update(static_cast<double>(num_ended));
+                             return interrupt.interrupted();
+                           }});
+    progress.update(static_cast<double>(replay::figures(report.record).num_complete));
+  }
+  if (step_log) step_log->flush();
+  if (measures_steps(options)) {
+    report.record.decode = totals.decode();
+    report.record.mixed = totals.mixed();
+    report.record.host_launch_s = totals.host_launch_s();
+  }
+  const bool is_cpu = device->kind() == DeviceKind::kCpu;
+  report.title = "bench serve";
+  report.what = what_lines(options, workload, *device, model);
+  report.limits = options.output.limits();
+  report.busy =
+      is_cpu ? "time in which the CPU computes steps" : "time in which the GPU runs steps";
+  report.figures = replay::figures(report.record, report.limits);
+  print_replay(report, options.output, head_json(options, workload, *device, model));
+  if (interrupt.interrupted()) throw Interrupted();
+}
+
+}  // namespace
+
+void add_bench_serve(Command& bench) {
+  Command* verb = bench.add_subcommand("serve", "Requests of a trace, as a server runs them");
+  auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
+  add_workload_options(*verb, options->workload);
+  add_replay_output_options(*verb, options->output);
+  verb->add_option("--step-times", options->step_times,
+                   "Measure the device's time of each step, at the cost of two events a step")
+      ->one_of({"on", "off"})
+      ->capture_default_str();
+  Taken taken = running_options();
+  taken.groups.push_back(config::Group::kServing);
+  taken.but = {"trace"};  // of values; here it names a trace of requests
+  take_options(*verb, options->settings, taken);
+  verb->group("Measurement: what is timed, and how often", {"--step-times"});
+  verb->footer(kFooter);
+  verb->callback([options] { bench_serve(*options); });
+}
+
+}  // namespace encore::cli

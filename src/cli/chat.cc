@@ -1,0 +1,188 @@
+// encore chat: a conversation in the terminal.
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "cli/command.h"
+#include "cli/interrupt.h"
+#include "cli/open.h"
+#include "cli/output.h"
+#include "cli/serving.h"
+#include "cli/verbs.h"
+#include "text/output_text.h"
+
+namespace encore::cli {
+namespace {
+
+constexpr float kDefaultTemperature = 0.7F;
+
+constexpr const char* kCommands =
+    "/retry answers the last message anew, /clear begins a new conversation, /quit ends, as does "
+    "Ctrl-D;\na line that ends with \\ goes on in the next; Ctrl-C stops an answer.\n";
+
+constexpr const char* kFooter =
+    R"(Write a message and press Enter. /retry answers the last message anew, /clear begins a new conversation,
+/quit ends, as does Ctrl-D. A line that ends with \ goes on in the next. Ctrl-C stops an answer and keeps what
+came. Piped in, each line is a message; stdout has the answers, one after the other.)";
+
+struct Options {
+  config::Settings settings;
+  std::string system;
+  std::optional<int64_t> max_tokens;
+  sample::SamplingParams sampling{.temperature = kDefaultTemperature};
+};
+
+json::object message(std::string_view role, std::string content) {
+  return {{"role", role}, {"content", std::move(content)}};
+}
+
+class Chat {
+ public:
+  explicit Chat(const Options& options)
+      : options_(options),
+        source_(open_source(options.settings)),
+        tokenizer_(open_tokenizer(source_)) {
+    if (!tokenizer_) fail(ErrorKind::kUsage, "a conversation needs a tokenizer.json");
+    template_.emplace(open_chat_template(*source_.checkpoint, options.settings.chat_template));
+    if (!template_->exists()) fail(ErrorKind::kUsage, "{}", template_->missing());
+    device_ = open_device(options.settings);
+    model_ =
+        open_model(*device_, source_, serving_load_options(options.settings, source_.config, 1),
+                   options.settings);
+    engine::EngineOptions engine_options = cli::engine_options(options.settings, nullptr);
+    engine_options.prefix_cache.emplace();  // the conversation so far is not computed again
+    engine_.emplace(*model_, engine_options);
+    clear();
+  }
+
+  void run() {
+    if (is_terminal_) fmt::print(stderr, "{}", kCommands);
+    while (const auto line = read_message()) {
+      if (*line == "/quit") return;
+      if (*line == "/clear") {
+        clear();
+      } else if (*line == "/retry") {
+        retry();
+      } else if (line->starts_with('/') && line->find(' ') == std::string::npos) {
+        fmt::print(stderr, "{}", kCommands);
+      } else if (!line->empty()) {
+        messages_.emplace_back(message("user", *line));
+        answer();
+      }
+    }
+    if (is_terminal_) print("\n");
+  }
+
+ private:
+  // Nothing at the end of the input.
+  std::optional<std::string> read_message() {
+    std::string text;
+    for (std::string line;;) {
+      if (is_terminal_) print(text.empty() ? "> " : ". ");
+      if (!std::getline(std::cin, line)) return std::nullopt;
+      if (!line.ends_with('\\')) return text + line;
+      line.back() = '\n';
+      text += line;
+    }
+  }
+
+  void clear() {
+    messages_.clear();
+    if (!options_.system.empty()) messages_.emplace_back(message("system", options_.system));
+  }
+
+  void retry() {
+    const auto role = [&] { return messages_.back().at("role").as_string(); };
+    if (!messages_.empty() && role() == "assistant") messages_.pop_back();
+    if (!messages_.empty() && role() == "user") return answer();
+    fmt::print(stderr, "there is no message to answer\n");
+  }
+
+  // Answers the last message; without an answer it is taken back, so that the next one can follow.
+  void answer() {
+    const text::ChatPrompt prompt = template_->render({.messages = messages_});
+    if (const auto* error = std::get_if<text::ChatError>(&prompt)) return take_back(error->message);
+    engine::Request request{.prompt = tokenizer_->encode(std::get<std::string>(prompt), false),
+                            .sampling = options_.sampling,
+                            .stop_tokens = source_.config.eos_token_ids};
+    const auto length = static_cast<int64_t>(request.prompt.size());
+    const int64_t room = model_->limits().max_seq_len - length;
+    if (room < 1) {
+      return take_back(
+          fmt::format("the conversation has {} tokens and the model takes {}: /clear begins anew",
+                      length, model_->limits().max_seq_len));
+    }
+    request.max_tokens = std::min(options_.max_tokens.value_or(room), room);
+    request.sampling.seed += num_answers_++;
+    text::OutputText output(*tokenizer_, request.prompt, {.end_tokens = request.stop_tokens});
+    const auto added = engine_->add(std::move(request));
+    if (const auto* rejection = std::get_if<engine::Rejection>(&added))
+      return take_back(rejection->why);
+    std::string content = stream(std::get<engine::SequenceId>(added), output);
+    messages_.emplace_back(message("assistant", std::move(content)));
+  }
+
+  std::string stream(engine::SequenceId sequence, text::OutputText& output) {
+    std::string content;
+    const auto show = [&](const std::string& piece) {
+      content += piece;
+      if (!piece.empty()) print(piece);
+    };
+    const InterruptScope interrupt;
+    const auto on_token = [&](const engine::Generated& generated) {
+      show(output.push(std::span(&generated.token, 1)));
+    };
+    while (!interrupt.interrupted() && engine_->step(on_token)) {
+    }
+    engine_->abort(sequence);
+    show(output.finish());
+    print("\n");
+    return content;
+  }
+
+  void take_back(const std::string& why) {
+    fmt::print(stderr, "{}\n", why);
+    messages_.pop_back();
+  }
+
+  const Options& options_;
+  engine::ModelSource source_;
+  std::optional<text::Tokenizer> tokenizer_;
+  std::optional<text::ChatTemplate> template_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<engine::LoadedModel> model_;
+  std::optional<engine::Engine> engine_;
+  json::array messages_;
+  int64_t num_answers_ = 0;
+  bool is_terminal_ = isatty(STDIN_FILENO) == 1;
+};
+
+}  // namespace
+
+void add_chat(Command& app) {
+  Command* verb = app.add_subcommand("chat", "A conversation in the terminal");
+  auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
+  verb->add_option("--system", options->system, "What the model is told before the conversation")
+      ->type_name("TEXT");
+  verb->add_option("--max-tokens", options->max_tokens,
+                   "Tokens of an answer at most. Default: what the model has room for")
+      ->range(int64_t{1}, int64_t{1} << 30)
+      ->type_name("N");
+  add_sampling_options(*verb, options->sampling);
+  Taken taken = running_options();
+  taken.also = {"chat_template"};
+  taken.but = {"step_log"};
+  take_options(*verb, options->settings, taken);
+  verb->footer(kFooter);
+  verb->callback([options] { Chat(*options).run(); });
+}
+
+}  // namespace encore::cli

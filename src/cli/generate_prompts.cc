@@ -1,0 +1,185 @@
+#include "cli/generate_prompts.h"
+
+#include <algorithm>
+#include <optional>
+#include <unordered_map>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "cli/interrupt.h"
+#include "cli/open.h"
+#include "cli/output.h"
+#include "cli/serving.h"
+#include "engine/engine.h"
+#include "measure/report.h"
+#include "text/output_text.h"
+
+namespace encore::cli {
+namespace {
+
+constexpr int64_t kDefaultMaxTokens = 200;
+constexpr double kWorthALine = 1;  // seconds
+
+// Tokens of prompt and text at most.
+int64_t longest_text(const config::Settings& settings, const model::ModelConfig& config) {
+  return settings.max_seq_len.value_or(model::longest_sequence(config));
+}
+
+// One text to generate, and what there is of it.
+struct Text {
+  const PromptLine* prompt = nullptr;
+  int64_t index = 0;   // of the prompt
+  int64_t number = 0;  // among the prompt's texts
+  std::optional<text::OutputText> output;
+  std::vector<int32_t> ids;
+  std::string shown;
+  std::string finish;  // empty while it goes on
+};
+
+class Batch {
+ public:
+  explicit Batch(const GeneratePromptsOptions& options)
+      : options_(options),
+        source_(open_source(options.settings)),
+        tokenizer_(open_tokenizer(source_)),
+        where_(options.path == "-" ? "standard input" : options.path),
+        prompts_(options.path.empty()
+                     ? std::vector{options.defaults}
+                     : parse_prompts(read_input(options.path), options.defaults, where_)) {
+    for (PromptLine& prompt : prompts_)
+      prepare(prompt);
+  }
+
+  void run() {
+    const auto step_log = open_step_log(options_.settings.step_log);
+    const std::unique_ptr<Device> device = open_device(options_.settings);
+    const auto model = open_model(*device, source_, load(), options_.settings);
+    engine::Engine engine(*model, engine_options(options_.settings, step_log.get()));
+    add_all(engine);
+    log::Progress progress("generating", static_cast<double>(texts_.size()), "texts", kWorthALine);
+    const InterruptScope interrupt;
+    const auto on_token = [&](const engine::Generated& generated) { take(engine, generated); };
+    while (!interrupt.interrupted() && engine.step(on_token)) {
+      print_complete();
+      progress.update(static_cast<double>(num_done_));
+    }
+    if (step_log) step_log->flush();
+    if (options_.stats) {
+      fmt::print(stderr, "\n{}\n{}\n", measure::step_table(engine.step_counts()),
+                 measure::memory_table(model->memory_plan()));
+    }
+    if (interrupt.interrupted()) throw Interrupted();
+  }
+
+ private:
+  // Gives the prompt its ids and its length, and refuses what can never run.
+  void prepare(PromptLine& prompt) {
+    const std::string place =
+        where_.empty() ? "--prompt" : fmt::format("{}:{}", where_, prompt.line);
+    if (!tokenizer_ && (prompt.ids.empty() || !prompt.stop.empty())) {
+      fail(ErrorKind::kUsage,
+           "{}: text needs a tokenizer.json beside the model; give prompt_ids, and no stop", place);
+    }
+    if (prompt.ids.empty()) prompt.ids = tokenizer_->encode(prompt.text);
+    const int64_t vocab = source_.config.vocab_size;
+    for (const int32_t id : prompt.ids) {
+      if (id >= vocab)
+        fail(ErrorKind::kUsage, "{}: token {} is outside the vocabulary of {}", place, id, vocab);
+    }
+    const auto length = static_cast<int64_t>(prompt.ids.size());
+    const int64_t longest = longest_text(options_.settings, source_.config);
+    if (!prompt.max_tokens)
+      prompt.max_tokens = default_max_tokens(options_.settings, source_.config, length);
+    if (length + *prompt.max_tokens > longest) {
+      fail(ErrorKind::kUsage,
+           "{}: a prompt of {} tokens and {} to generate are more than the {} of one sequence",
+           place, length, *prompt.max_tokens, longest);
+    }
+    longest_ = std::max(longest_, length + *prompt.max_tokens);
+    num_texts_ += prompt.n;
+  }
+
+  // Sequences as long as the prompts need.
+  [[nodiscard]] engine::LoadOptions load() const {
+    engine::LoadOptions load = serving_load_options(options_.settings, source_.config,
+                                                    std::min(num_texts_, kServingMaxBatchSize));
+    if (!options_.settings.max_seq_len) load.limits.max_seq_len = longest_;
+    return load;
+  }
+
+  void add_all(engine::Engine& engine) {
+    texts_.reserve(num_texts_);
+    for (size_t i = 0; i < prompts_.size(); ++i) {
+      const PromptLine& prompt = prompts_[i];
+      for (int64_t k = 0; k < prompt.n; ++k) {
+        engine::Request request{
+            .prompt = prompt.ids, .max_tokens = *prompt.max_tokens, .sampling = prompt.sampling};
+        request.sampling.seed += k;
+        if (!prompt.ignore_eos) request.stop_tokens = source_.config.eos_token_ids;
+        const auto added = engine.add(std::move(request));
+        if (const auto* rejection = std::get_if<engine::Rejection>(&added))
+          fail(ErrorKind::kUsage, "{}:{}: {}", where_, prompt.line, rejection->why);
+        by_sequence_[std::get<engine::SequenceId>(added)] = texts_.size();
+        Text& text = texts_.emplace_back(Text{&prompt, static_cast<int64_t>(i), k});
+        if (tokenizer_)
+          text.output.emplace(*tokenizer_, prompt.ids, text::StopRules{.strings = prompt.stop});
+      }
+    }
+  }
+
+  void take(engine::Engine& engine, const engine::Generated& generated) {
+    Text& text = texts_[by_sequence_.at(generated.sequence)];
+    text.ids.push_back(generated.token);
+    if (text.output) text.shown += text.output->push(std::span(&generated.token, 1));
+    const bool is_stopped = text.output && text.output->is_stopped();
+    if (!is_stopped && !generated.finish) return;
+    if (text.output) text.shown += text.output->finish();
+    text.finish = is_stopped ? "stop" : name(*generated.finish);
+    if (!generated.finish) engine.abort(generated.sequence);
+    ++num_done_;
+  }
+
+  void print_complete() {
+    for (; num_printed_ < texts_.size() && !texts_[num_printed_].finish.empty(); ++num_printed_) {
+      const Text& text = texts_[num_printed_];
+      print(json::to_text(
+                json::object{{"index", text.index},
+                             {"id", text.prompt->id},
+                             {"number", text.number},
+                             {"prompt_tokens", text.prompt->ids.size()},
+                             {"ids", json::array(text.ids.begin(), text.ids.end())},
+                             {"text", text.output ? json::value(text.shown) : json::value(nullptr)},
+                             {"finish", text.finish}}) +
+            "\n");
+    }
+  }
+
+  const GeneratePromptsOptions& options_;
+  engine::ModelSource source_;
+  std::optional<text::Tokenizer> tokenizer_;
+  std::string where_;
+  std::vector<PromptLine> prompts_;
+  int64_t longest_ = 0;  // prompt and generated tokens
+  int64_t num_texts_ = 0;
+  std::vector<Text> texts_;
+  std::unordered_map<engine::SequenceId, size_t> by_sequence_;
+  size_t num_printed_ = 0;
+  int64_t num_done_ = 0;
+};
+
+}  // namespace
+
+int64_t default_max_tokens(const config::Settings& settings, const model::ModelConfig& config,
+                           int64_t prompt_tokens) {
+  return std::max<int64_t>(
+      1, std::min(kDefaultMaxTokens, longest_text(settings, config) - prompt_tokens));
+}
+
+void generate_prompts(const GeneratePromptsOptions& options) {
+  Batch(options).run();
+}
+
+}  // namespace encore::cli

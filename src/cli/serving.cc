@@ -1,0 +1,55 @@
+#include "cli/serving.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace encore::cli {
+namespace {
+
+constexpr int64_t kDefaultMaxNumTokens = 2048;
+
+}  // namespace
+
+engine::LoadOptions serving_load_options(const config::Settings& settings,
+                                         const model::ModelConfig& config, int64_t max_batch_size) {
+  const int64_t longest = longest_sequence(config);
+  if (settings.max_seq_len && *settings.max_seq_len > longest) {
+    fail(ErrorKind::kUsage, "--max-seq-len {}: the model takes at most {}", *settings.max_seq_len,
+         longest);
+  }
+  engine::LoadOptions load = load_options(settings);
+  load.limits.max_seq_len = settings.max_seq_len.value_or(longest);
+  load.limits.max_batch_size = settings.max_batch_size.value_or(max_batch_size);
+  load.limits.max_num_tokens =
+      settings.max_num_tokens.value_or(std::max(kDefaultMaxNumTokens, load.limits.max_batch_size));
+  set_ladders(settings, load);
+  return load;
+}
+
+text::ChatTemplate open_chat_template(const std::filesystem::path& checkpoint,
+                                      const std::string& file) {
+  return file.empty() ? text::ChatTemplate::load(checkpoint)
+                      : text::ChatTemplate::load(checkpoint, file);
+}
+
+engine::ServingOptions serving_options(const config::Settings& settings,
+                                       runtime::StepLog* step_log) {
+  engine::ServingOptions serving = settings.serving;
+  serving.engine.step_log = step_log;
+  return serving;
+}
+
+std::string serving_text(const runtime::Limits& limits, int64_t kv_tokens,
+                         const engine::EngineOptions& loop) {
+  const std::string target =
+      loop.target_step_ms
+          ? fmt::format(", {:g} ms where prompts run beside others", *loop.target_step_ms)
+          : "";
+  return fmt::format(
+      "steps of up to {} sequences and {} tokens{}; KV for {} tokens, prefix cache {}",
+      limits.max_batch_size, limits.max_num_tokens, target, kv_tokens,
+      loop.prefix_cache ? "on" : "off");
+}
+
+}  // namespace encore::cli

@@ -1,0 +1,36 @@
+// What the verbs that serve, chat or generate together have in common: how a model is loaded for
+// requests that are not known yet, and the loop.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "cli/options.h"
+#include "engine/serving_loop.h"
+#include "text/chat_template.h"
+
+namespace encore::cli {
+
+// Sequences in a step, where nothing else is asked for.
+inline constexpr int64_t kServingMaxBatchSize = 256;
+
+// Limits and ladders for requests that nobody knows yet, of at most `max_batch_size` sequences in a step
+// where --max-batch-size does not say. Errors: those of set_ladders(); kUsage when --max-seq-len is
+// more than the model takes.
+engine::LoadOptions serving_load_options(const config::Settings& settings,
+                                         const model::ModelConfig& config,
+                                         int64_t max_batch_size = kServingMaxBatchSize);
+
+// The template in `file`; the checkpoint's where that is empty. Errors: those of ChatTemplate::load().
+text::ChatTemplate open_chat_template(const std::filesystem::path& checkpoint,
+                                      const std::string& file);
+
+// `step_log` may be null.
+engine::ServingOptions serving_options(const config::Settings& settings,
+                                       runtime::StepLog* step_log);
+// "steps of up to 256 sequences and 2048 tokens, ...", for the head of a report.
+std::string serving_text(const runtime::Limits& limits, int64_t kv_tokens,
+                         const engine::EngineOptions& loop);
+
+}  // namespace encore::cli

@@ -1,0 +1,163 @@
+// encore sim: the scheduler and the pages of a server, and a cost in the device's place.
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/table.h"
+#include "cli/command.h"
+#include "cli/open.h"
+#include "cli/output.h"
+#include "cli/serving.h"
+#include "cli/verbs.h"
+#include "cli/workload.h"
+#include "measure/timing.h"
+#include "planning/coverage_report.h"
+#include "planning/step_log_reader.h"
+#include "replay/simulation.h"
+#include "replay/step_cost.h"
+
+namespace encore::cli {
+namespace {
+
+constexpr const char* kFooter =
+    R"(Forms the steps that `encore bench serve` would form, with the same options, and asks a cost how long each takes: no
+weights, no GPU, a small part of the time. A cost is a file, or is fitted to the steps of a log; it is a function of the
+padded tokens of a step, its sequences, and the tokens of KV that they have. --save-cost writes it:
+
+  {"decode": {"us": 310.0, "us_per_token_above": {"0": 1.5, "64": 2.5}, "us_per_sequence": 0.5,
+   "us_per_kv_token": 0.004}, "mixed": {"us": 450.0}, "host_us": 12.0}
+
+in microseconds, terms that are left out being 0. us_per_token_above has the price of each token beyond a size. host_us
+is what the host takes to plan and launch a step: beside the step before, or between the two with --overlap off, as on
+the CPU.
+
+Give the sizes that the server has (--kv-tokens above all): without --kv-tokens there is KV for every sequence at its
+longest.
+
+  encore bench serve --trace azure.csv --limit 2000 --step-log steps.jsonl
+  encore sim --fit steps.jsonl --save-cost cost.json --trace azure.csv --arrivals trace --kv-tokens 500000
+  encore sim --cost cost.json --trace azure.csv --rate 12 --max-batch-size 128 --ttft-ms 500 --tbt-ms 40)";
+
+struct Options {
+  config::Settings settings;
+  WorkloadOptions workload;
+  ReplayOutputOptions output;
+  std::string fit;
+  std::string cost;
+  std::string save_cost;
+};
+
+struct Cost {
+  replay::StepCost cost;
+  std::string what;
+  std::optional<replay::FitQuality> quality;
+};
+
+Cost open_cost(const Options& options) {
+  if (options.fit.empty() == options.cost.empty()) {
+    fail(ErrorKind::kUsage,
+         "say how long steps take: --fit LOG, a log of `encore bench serve --step-log`, or --cost "
+         "FILE");
+  }
+  if (!options.cost.empty())
+    return {replay::read_step_cost(options.cost), "steps cost what " + options.cost + " says", {}};
+  const auto [cost, quality] =
+      replay::fit_step_cost(planning::read_step_log(options.fit), options.fit);
+  return {cost,
+          fmt::format("steps cost what {} of {} took: off by {} in the median, by {} in all",
+                      quality.num_steps, options.fit, percent(quality.median_error),
+                      percent(quality.total_error)),
+          quality};
+}
+
+replay::SimulationOptions simulation_options(const Options& options,
+                                             const engine::LoadOptions& load) {
+  const engine::EngineOptions& loop = options.settings.serving.engine;
+  const planning::PlannedCoverage planned = planning::plan_coverage(load);
+  replay::SimulationOptions simulation{.limits = planned.limits,
+                                       .coverage = planned.coverage,
+                                       .page_size = load.page_size,
+                                       .overlap = loop.overlap.value_or(true),
+                                       .prefix_cache = loop.prefix_cache.has_value()};
+  const int64_t kv_tokens =
+      load.kv_tokens.value_or(planned.limits.max_batch_size * planned.limits.max_seq_len);
+  simulation.target_step_ms = loop.target_step_ms;
+  simulation.num_pages = (kv_tokens + load.page_size - 1) / load.page_size;
+  return simulation;
+}
+
+json::object head_json(const Options& options, const Workload& workload,
+                       const replay::SimulationOptions& simulation, const Cost& cost) {
+  json::object out{{"verb", "sim"},
+                   {"model", model_text(options.settings)},
+                   {"workload", workload.what},
+                   {"seed", options.workload.seed},
+                   {"max_batch_size", simulation.limits.max_batch_size},
+                   {"max_num_tokens", simulation.limits.max_num_tokens},
+                   {"target_step_ms", options.settings.serving.engine.target_step_ms.value_or(0)},
+                   {"kv_tokens", simulation.num_pages * simulation.page_size},
+                   {"cost", replay::cost_json(cost.cost)},
+                   {"fit", nullptr}};
+  if (cost.quality) {
+    out["fit"] = {{"steps", cost.quality->num_steps},
+                  {"median_error", cost.quality->median_error},
+                  {"total_error", cost.quality->total_error}};
+  }
+  return out;
+}
+
+void simulate(const Options& options) {
+  if (options.settings.serving.engine.burst_steps > 1)
+    fail(ErrorKind::kUsage, "--burst-steps {}: a simulation has no bursts",
+         options.settings.serving.engine.burst_steps);
+  const Cost cost = open_cost(options);
+  if (!options.save_cost.empty())
+    write_file(options.save_cost, json::to_text(replay::cost_json(cost.cost)) + "\n");
+  const engine::ModelSource source = open_source(options.settings);
+  const engine::LoadOptions load = serving_load_options(options.settings, source.config);
+  const Workload workload =
+      make_workload(options.workload, load.limits.max_seq_len, source.config.vocab_size);
+  const replay::SimulationOptions simulation = simulation_options(options, load);
+  check_fits_kv(workload, simulation.num_pages * simulation.page_size);
+
+  const double start = measure::now_seconds();
+  measure::ReplayReport report{
+      .title = "sim", .record = replay::simulate(workload.requests, simulation, cost.cost)};
+  const double took_s = measure::now_seconds() - start;
+  log::info("simulated {:.1f} s in {:.3f} s, {:.0f} times as fast", report.record.wall_s, took_s,
+            report.record.wall_s / std::max(took_s, 1e-9));
+  report.what = {fmt::format("sim: {}", model_text(options.settings)), workload.what,
+                 serving_text(simulation.limits, simulation.num_pages * simulation.page_size,
+                              options.settings.serving.engine),
+                 cost.what};
+  report.limits = options.output.limits();
+  report.busy = "time in which the device runs steps";
+  report.figures = replay::figures(report.record, report.limits);
+  print_replay(report, options.output, head_json(options, workload, simulation, cost));
+}
+
+}  // namespace
+
+void add_sim(Command& app) {
+  Command* verb = app.add_subcommand("sim", "Simulate a server: its scheduler, without its device");
+  auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
+  verb->add_option("--fit", options->fit,
+                   "A step's time as a step log has it, of `encore bench serve --step-log`")
+      ->type_name("LOG");
+  verb->add_option("--cost", options->cost, "A step's time as a file says")->type_name("FILE");
+  verb->add_option("--save-cost", options->save_cost, "Write the cost to a file for --cost")
+      ->type_name("FILE");
+  add_workload_options(*verb, options->workload);
+  add_replay_output_options(*verb, options->output);
+  using config::Group;
+  take_options(
+      *verb, options->settings,
+      {.groups = {Group::kGraphs, Group::kLadders, Group::kLoop, Group::kSizes, Group::kServing},
+       .also = {"model"},
+       .but = {"free_gpu_memory_fraction", "memory_reserve"}});
+  verb->group("Cost: how long a step takes", {"--save-cost"});
+  verb->footer(kFooter);
+  verb->callback([options] { simulate(*options); });
+}
+
+}  // namespace encore::cli

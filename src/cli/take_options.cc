@@ -1,0 +1,140 @@
+#include "cli/take_options.h"
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/config.h"
+
+namespace encore::cli {
+namespace {
+
+bool has(const std::vector<std::string_view>& names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+// In the table's order.
+std::vector<const config::Option*> options_of(const Taken& taken) {
+  std::vector<const config::Option*> options;
+  for (const config::Option& option : config::all_options()) {
+    const bool is_of_group = std::ranges::find(taken.groups, option.group) != taken.groups.end();
+    if ((is_of_group && !has(taken.but, option.name)) || has(taken.also, option.name))
+      options.push_back(&option);
+  }
+  return options;
+}
+
+// "Graphs: how a step runs".
+std::string title_of(config::Group group) {
+  const config::GroupText text = config::group_text(group);
+  return fmt::format("{}: {}", text.title, text.doc);
+}
+
+// The flags of one verb, and what they and its file say.
+class Flags {
+ public:
+  Flags(Command& verb, const Taken& taken) : verb_(verb), options_(options_of(taken)) {
+    for (const config::Option* option : options_)
+      add(*option);
+    verb.add_option("--config", path_,
+                    "A configuration in YAML or flags, in the keys of Encore, TensorRT-LLM, SGLang "
+                    "or vLLM (`encore config explain FILE`); flags win over it")
+        ->type_name("FILE");
+    add_dialect_option(verb, dialect_);
+    verb.group("Configuration: what --config names", {"--dialect"});
+  }
+
+  // Errors: as take_options() has them.
+  [[nodiscard]] config::Settings settings() const {
+    config::Options options = from_file();
+    for (const Flag& flag : flags_) {
+      if (flag.parsed->count() > 0) options.put(*flag.option, flag.value());
+    }
+    return make_settings(options, options_);
+  }
+
+ private:
+  // What was given, in one of three ways.
+  struct Flag {
+    const config::Option* option;
+    bool is_given = false;
+    std::string text;
+    std::vector<std::string> texts;
+    Option* parsed = nullptr;
+
+    [[nodiscard]] config::Value value() const {
+      if (option->range.is_switch) return is_given;
+      return read_flag(*option, option->is_list() ? texts : std::vector{text});
+    }
+  };
+
+  void add(const config::Option& option) {
+    Flag& flag = flags_.emplace_back(Flag{.option = &option});
+    if (option.range.is_switch) {
+      flag.parsed = verb_.add_flag(option.flag(), flag.is_given, option.help());
+    } else if (option.is_list()) {
+      flag.parsed = verb_.add_option(option.flag(), flag.texts, option.help());
+      if (option.is<const config::Names&>()) flag.parsed->allow_extra_args(false);
+    } else {
+      flag.parsed = verb_.add_option(option.flag(), flag.text, option.help());
+    }
+    if (!option.range.is_switch) {
+      flag.parsed->type_name(option.kind())->check([&option](const std::string& text) {
+        return problem(option, text);
+      });
+    }
+    if (!is_first(option)) verb_.group(title_of(option.group), {option.flag()});
+  }
+
+  // What the file says of options that the verb takes.
+  [[nodiscard]] config::Options from_file() const {
+    config::Options taken;
+    if (path_.empty()) return taken;
+    const config::Config config = load_config(path_, dialect_);
+    check_refused(config);
+    for (const config::Option& option : config::all_options()) {
+      const config::Value* value = config.options.find(option);
+      if (value == nullptr) continue;
+      if (std::ranges::find(options_, &option) != options_.end()) {
+        taken.put(option, *value);
+        continue;
+      }
+      const config::Origin& origin = config.origins.at(std::string(option.name));
+      if (origin.is_default()) continue;
+      log::info("{}:{}: {} has no effect on `{}`", config.where, origin.line,
+                origin.from.substr(0, origin.from.find(',')), verb_.path());
+    }
+    for (const config::Note& note : config.notes) {
+      if (note.line > 0) log::info("{}:{}: {}", config.where, note.line, note.text);
+    }
+    return taken;
+  }
+
+  Command& verb_;
+  std::vector<const config::Option*> options_;
+  std::deque<Flag> flags_;  // which the parser refers to
+  std::string path_;        // of --config; empty: none
+  std::string dialect_;     // empty: told from its keys
+};
+
+}  // namespace
+
+Taken running_options() {
+  using config::Group;
+  return {.groups = {Group::kModel, Group::kDevice, Group::kGraphs, Group::kLadders,
+                     Group::kRecording, Group::kLoop, Group::kSizes, Group::kCompiler,
+                     Group::kDiagnosis}};
+}
+
+void take_options(Command& verb, config::Settings& settings, const Taken& taken) {
+  const auto flags =
+      std::make_shared<Flags>(verb, taken);  // shared by copies of the function below
+  verb.before([flags, &settings] { settings = flags->settings(); });
+}
+
+}  // namespace encore::cli

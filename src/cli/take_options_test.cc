@@ -1,0 +1,73 @@
+#include "cli/take_options.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/temp_dir.h"
+
+namespace encore::cli {
+namespace {
+
+using config::Group;
+using config::Settings;
+
+// The settings of a verb that takes these options, when it is called with these arguments.
+Settings parse(const Taken& taken, std::vector<std::string> arguments) {
+  Command app("encore", "", "encore 1");
+  Settings settings;
+  Settings seen;
+  Command* verb = app.add_subcommand("verb", "A verb");
+  take_options(*verb, settings, taken);
+  verb->callback([&] { seen = settings; });
+  arguments.insert(arguments.begin(), {"encore", "verb"});
+  std::vector<char*> argv;
+  for (std::string& argument : arguments)
+    argv.push_back(argument.data());
+  app.parse(static_cast<int>(argv.size()), argv.data());
+  return seen;
+}
+
+std::string problem(const Taken& taken, const std::vector<std::string>& arguments) {
+  try {
+    (void)parse(taken, arguments);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(TakeOptions, LetFlagsWinOverTheFileAndTheFileOverTheTable) {
+  const TempDir folder;
+  const std::string path =
+      folder.write("c.yml", "port: 81\nmax_queue: 5\npage_size: 16\nverbose: on\n").string();
+  const Taken taken{.groups = {Group::kServer}, .also = {"verbose"}};
+  const Settings settings = parse(taken, {"--config", path, "--port", "82"});
+  EXPECT_EQ(settings.http.port, 82);
+  EXPECT_EQ(settings.serving.max_queue, 5);
+  EXPECT_EQ(settings.drain_timeout_s, 30);
+  EXPECT_TRUE(settings.verbose);
+  EXPECT_EQ(settings.load.page_size, 32);  // not taken
+}
+
+TEST(TakeOptions, TakeSomeTextsWholeAndNamesBetweenCommas) {
+  const Taken taken{.groups = {Group::kServer, Group::kCompiler}};
+  const Settings settings = parse(taken, {"--api-key", "a,b", "c", "--api-key", "d",
+                                          "--disable-pass", "x,y", "--disable-pass", "z"});
+  EXPECT_EQ(settings.api_keys, (std::vector<std::string>{"a,b", "c", "d"}));
+  EXPECT_EQ(settings.load.compile.disabled, (std::vector<std::string>{"x", "y", "z"}));
+  EXPECT_NE(problem(taken, {"--disable-pass", "x", "--disable-pass", "x"}).find("x is given twice"),
+            std::string::npos);
+}
+
+TEST(TakeOptions, RefuseFlagsThatAreNotTakenAndValuesOutOfRange) {
+  const Taken taken{.groups = {Group::kServer}, .but = {"host"}};
+  EXPECT_NE(problem(taken, {"--page-size", "16"}).find("--page-size"), std::string::npos);
+  EXPECT_NE(problem(taken, {"--host", "::1"}).find("--host"), std::string::npos);
+  EXPECT_NE(problem(taken, {"--port", "65536"}).find("--port: port is 0 to 65535, not 65536"),
+            std::string::npos);
+  EXPECT_NE(problem(taken, {"--api-key", ""}).find("--api-key"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace encore::cli

@@ -1,0 +1,61 @@
+// What options come to: the structs that modules take, filled in by the table's setters.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/tuning.h"
+#include "config/options.h"
+#include "diagnose/debug.h"
+#include "engine/serving_loop.h"
+#include "runtime/dispatch.h"
+#include "runtime/policy.h"
+#include "server/http_server.h"
+
+namespace encore::config {
+
+// An absent value has a default that depends on the verb or the model.
+struct Settings {
+  std::string model;  // empty: the bundled model
+
+  std::string device = "auto";  // auto, cpu, cuda, cuda:N
+  int threads = 0;              // of the CPU device; 0: one per processor
+  Tune tune = Tune::kOn;
+  std::string tuning_cache;  // a directory, or off; empty: the user's
+
+  std::optional<runtime::Graphs> graphs;
+  runtime::AboveLadder above_ladder = runtime::AboveLadder::kSplit;
+  std::string decode_ladder;  // a schedule or a list; empty: absent
+  std::string token_ladder;
+  std::optional<int64_t> max_batch_size;
+  std::optional<int64_t> max_num_tokens;
+  std::optional<int64_t> max_seq_len;
+  // How a model is loaded, but for modes, ladders and limits: those depend on the verb.
+  engine::LoadOptions load;
+  // The loop, and how it serves.
+  engine::ServingOptions serving;
+
+  diagnose::DebugOptions debug;
+  bool verbose = false;
+  std::string step_log;  // a file; empty: none
+
+  server::HttpOptions http;
+  std::vector<std::string> api_keys;
+  std::string api_key_file;
+  std::vector<std::string> allowed_origins;
+  bool refuses_unknown_parameters = true;
+  std::vector<std::string> served_model_names;  // empty: the model's own
+  std::string chat_template;                    // a file; empty: the checkpoint's
+  int64_t drain_timeout_s = 30;
+};
+
+// The settings of something that takes these options, each with its value in `options` or the
+// table's default; what it does not take stays as the structs have it.
+Settings make_settings(const Options& options, std::span<const Option* const> taken);
+// The same of something that takes every option.
+Settings make_settings(const Options& options);
+
+}  // namespace encore::config

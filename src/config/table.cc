@@ -1,0 +1,307 @@
+// Every option of Encore, once: a row is its YAML key and its flag, where its value goes, unit, default,
+// range and doc. Whoever adds an option adds a row; files, flags, help texts and what `encore config
+// explain` prints follow.
+#include <algorithm>
+#include <chrono>
+
+#include "config/options.h"
+#include "config/settings.h"
+
+namespace encore::config {
+namespace {
+
+constexpr double kMaxSequences = 4096;
+constexpr double kMaxStepTokens = 65536;
+constexpr double kMaxTokens = int64_t{1} << 30;
+
+// Defaults: a value of the option, or what holds instead of one.
+constexpr Default value(std::string_view text) {
+  return {text, true};
+}
+constexpr Default otherwise(std::string_view text) {
+  return {text, false};
+}
+
+// Ranges.
+constexpr Range any() {
+  return {};
+}
+constexpr Range on_or_off() {
+  return {};
+}
+constexpr Range given_or_not() {
+  return {.is_switch = true};
+}
+constexpr Range one_of(std::string_view choices, double min = 0, double max = 0) {
+  return {choices, min, max};
+}
+constexpr Range between(double min, double max) {
+  return {.min = min, .max = max};
+}
+
+using Text = std::string;
+
+constexpr Option kOptions[] = {
+    {"model", Group::kModel, [](Settings& s, const Text& v) { s.model = v; }, "MODEL",
+     otherwise("stories"), any(),
+     "A Hugging Face checkpoint directory, a bundled model (stories, stories-draft), or random "
+     "weights: synthetic:llama-3.1-8b, synthetic:PATH/config.json"},
+    {"dtype", Group::kModel, [](Settings& s, const Text& v) { s.load.dtype = parse_dtype(v); }, "",
+     otherwise("the checkpoint's"), one_of("f32|f16|bf16"),
+     "Element type of weights and activations"},
+    {"kv_dtype", Group::kModel,
+     [](Settings& s, const Text& v) { s.load.kv_dtype = parse_dtype(v); }, "", value("auto"),
+     one_of("auto|f32|f16|bf16|fp8"),
+     "What K and V are kept in: auto is the dtype of the activations, fp8 is e4m3, with a "
+     "checkpoint's scales where it has some, in half the memory of 16 bits"},
+
+    {"device", Group::kDevice, [](Settings& s, const Text& v) { s.device = v; }, "", value("auto"),
+     one_of("auto|cpu|cuda|cuda:N"),
+     "Where to run: cuda:N is GPU N of those that the environment's CUDA_VISIBLE_DEVICES shows, "
+     "cuda the first that Encore can use, auto that or, where there is none, the CPU"},
+    {"threads", Group::kDevice, [](Settings& s, int64_t v) { s.threads = static_cast<int>(v); },
+     "threads", otherwise("one per processor"), between(1, 1024), "Threads of the CPU device"},
+    {"tune", Group::kDevice, [](Settings& s, const Text& v) { s.tune = parse_tune(v); }, "",
+     value("on"), one_of("on|off|fresh"),
+     "At start, on measures kernel choices that the tuning cache lacks, fresh measures all of them "
+     "again, off takes the first guess"},
+    {"tuning_cache", Group::kDevice, [](Settings& s, const Text& v) { s.tuning_cache = v; }, "DIR",
+     otherwise("$ENCORE_CACHE_DIR, $XDG_CACHE_HOME/encore or ~/.cache/encore"), any(),
+     "Directory that remembers measured kernel choices between starts; off remembers none"},
+
+    {"graphs", Group::kGraphs,
+     [](Settings& s, const Text& v) { s.graphs = runtime::parse_graphs(v); }, "", otherwise("auto"),
+     one_of("auto|none|piecewise|full|full-decode-only|full-and-piecewise"),
+     "How steps run: none launches everything, piecewise replays the recorded segments between "
+     "attention, full replays one recording where there is one, full-decode-only leaves steps with "
+     "prompts in them eager, auto and full-and-piecewise take the fastest there is"},
+    {"padding", Group::kGraphs, [](Settings& s, bool v) { s.load.pad_uniform = v; }, "",
+     value("on"), on_or_off(),
+     "on pads decode steps up to the next recorded size, off replays exact sizes only"},
+    {"above_ladder", Group::kGraphs,
+     [](Settings& s, const Text& v) {
+       s.above_ladder = v == "split" ? runtime::AboveLadder::kSplit : runtime::AboveLadder::kEager;
+     },
+     "", value("split"), one_of("split|eager"),
+     "What becomes of a step above the largest recorded size: the scheduler splits it, so that "
+     "every step is covered, or it runs eager"},
+    {"eager_steps", Group::kGraphs,
+     [](Settings& s, const Text& v) {
+       s.load.eager_steps =
+           v == "allow" ? runtime::EagerSteps::kAllow : runtime::EagerSteps::kForbid;
+     },
+     "", value("allow"), one_of("allow|forbid"),
+     "What a step without a recording is: allowed and counted, or an error, at start where one may "
+     "come"},
+
+    {"decode_ladder", Group::kLadders,
+     [](Settings& s, const Sizes& v) { s.decode_ladder = flag_text(v); }, "sequences",
+     otherwise("vllm"), between(1, kMaxSequences),
+     "Sizes of decode steps that are recorded: a list such as 1,2,4,8, or a schedule: pow2, "
+     "step:N, vllm-old, vllm, trtllm-decode, sglang-decode, trtllm, sglang, or lru:N, which "
+     "records exact sizes when they first come and keeps the N used last"},
+    {"token_ladder", Group::kLadders,
+     [](Settings& s, const Sizes& v) { s.token_ladder = flag_text(v); }, "tokens",
+     otherwise("sglang"), between(1, kMaxStepTokens),
+     "Sizes of steps with prompts in them that are recorded: a list or a schedule, as for decode "
+     "steps, but not lru:N"},
+
+    {"recording_errors", Group::kRecording,
+     [](Settings& s, const Text& v) {
+       s.load.recording_errors =
+           v == "stop" ? runtime::RecordingErrors::kStop : runtime::RecordingErrors::kDrop;
+     },
+     "", value("stop"), one_of("stop|drop"),
+     "What a recording that fails does: it stops the start, or is left out, and its steps fall "
+     "back, counted"},
+    {"record_order", Group::kRecording,
+     [](Settings& s, const Text& v) {
+       s.load.record_order =
+           v == "descending" ? runtime::RecordOrder::kDescending : runtime::RecordOrder::kAscending;
+     },
+     "", value("descending"), one_of("descending|ascending"),
+     "Which size is recorded first; for diagnosis, as the memory taken is the same"},
+
+    {"overlap", Group::kLoop,
+     [](Settings& s, const Text& v) {
+       s.serving.engine.overlap = v == "auto" ? std::nullopt : std::optional(v == "on");
+     },
+     "", value("auto"), one_of("auto|on|off"),
+     "Launch a step before the tokens of the last one are read, so that the GPU never waits for "
+     "the host; auto: on a GPU"},
+    {"burst_steps", Group::kLoop,
+     [](Settings& s, int64_t v) {
+       s.serving.engine.burst_steps = v;
+       s.load.bursts = v > 1;
+     },
+     "steps", value("1"), between(1, 64),
+     "Where all sequences decode, launch once and let the GPU run up to so many steps ahead of "
+     "what the host has read, watching stop tokens and lengths itself; the host reads every 25 ms, "
+     "or every quarter of these steps; 1: no bursts, whose recordings take eight times the memory"},
+
+    {"max_batch_size", Group::kSizes, [](Settings& s, int64_t v) { s.max_batch_size = v; },
+     "sequences", otherwise("what the request needs; serving: 256"), between(1, kMaxSequences),
+     "Sequences in one step at most; recordings are made for the sizes up to it"},
+    {"max_num_tokens", Group::kSizes, [](Settings& s, int64_t v) { s.max_num_tokens = v; },
+     "tokens", otherwise("what the request needs; serving: 2048"), between(1, kMaxStepTokens),
+     "Tokens in one step at most; longer prompts go in chunks"},
+    {"max_seq_len", Group::kSizes, [](Settings& s, int64_t v) { s.max_seq_len = v; }, "tokens",
+     otherwise("what the request needs; serving: as the model takes"), between(1, kMaxTokens),
+     "Tokens of one sequence at most, prompt and generated"},
+    {"page_size", Group::kSizes, [](Settings& s, int64_t v) { s.load.page_size = v; }, "tokens",
+     value("32"), one_of("16|32|64", 16, 64), "Tokens in a page of KV"},
+    {"kv_tokens", Group::kSizes, [](Settings& s, int64_t v) { s.load.kv_tokens = v; }, "tokens",
+     otherwise("what the longest sequences need, or what fits"), between(1, kMaxTokens),
+     "Tokens that the KV pool holds"},
+    {"free_gpu_memory_fraction", Group::kSizes,
+     [](Settings& s, double v) { s.load.free_memory_fraction = v; }, "", value("1.0"),
+     between(0, 1),
+     "Share of the memory that is free once weights, arena and recordings lie in it, for KV"},
+    {"memory_reserve", Group::kSizes,
+     [](Settings& s, const Amount& v) { s.load.memory_reserve = v; }, "bytes, or % of the device's",
+     value("0"), any(), "Device memory that stays free"},
+
+    {"disable_pass", Group::kCompiler,
+     [](Settings& s, const Names& v) { s.load.compile.disabled = v; }, "", otherwise("none"), any(),
+     "Compiler passes to leave out, or all (`encore inspect` lists them)"},
+    {"split_at", Group::kCompiler,
+     [](Settings& s, const Names& v) {
+       for (const Text& op : v)
+         s.load.compile.add_split_op(op);
+     },
+     "", otherwise("none"), any(),
+     "Ops at which the program is split, besides those that it must be split at (attention): each "
+     "is kept from fusion and launched by itself between the pieces that are replayed"},
+    {"memory_reuse", Group::kCompiler, [](Settings& s, bool v) { s.load.compile.reuse_memory = v; },
+     "", value("on"), on_or_off(),
+     "off gives every intermediate value memory of its own, to find out whether a fault comes from "
+     "reuse (`encore inspect --arena` says what that takes)"},
+
+    {"graphs_debug", Group::kDiagnosis, [](Settings& s, bool v) { s.debug.check_recordings = v; },
+     "", value("off"), on_or_off(),
+     "Check every recording before it is used, and its addresses and padding in every step"},
+    {"trace", Group::kDiagnosis, [](Settings& s, const Names& v) { s.debug.trace = v; }, "",
+     otherwise("none"), any(),
+     "Log range, mean and number of non-finite elements of every value whose name, or whose op's, "
+     "contains one of these words, in each step; values then share no memory"},
+    {"save_programs", Group::kDiagnosis,
+     [](Settings& s, const Text& v) { s.debug.save_programs = v; }, "DIR", otherwise("none"), any(),
+     "Directory to write the compiled program to, with a line a recording made of it"},
+    {"verbose", Group::kDiagnosis, [](Settings& s, bool v) { s.verbose = v; }, "", value("off"),
+     given_or_not(),
+     "Log what a start does, with a line a size when its kernels are chosen and when it is "
+     "recorded"},
+    {"step_log", Group::kDiagnosis, [](Settings& s, const Text& v) { s.step_log = v; }, "FILE",
+     otherwise("none"), any(),
+     "File to write one JSON object a step to, for `encore graphs` and `encore tune`"},
+
+    {"prefix_cache", Group::kServing,
+     [](Settings& s, bool v) {
+       s.serving.engine.prefix_cache.reset();
+       if (v) s.serving.engine.prefix_cache.emplace();
+     },
+     "", value("on"), on_or_off(),
+     "Keep the KV of prompts, so that requests that begin alike compute it once"},
+    {"target_step_ms", Group::kServing,
+     [](Settings& s, double v) {
+       s.serving.engine.target_step_ms = v > 0 ? std::optional(v) : std::nullopt;
+     },
+     "milliseconds", value("25"), between(0, 1e6),
+     "Time that a step may take while prompts run beside requests that generate: it takes as much "
+     "of the prompts as keeps to that; 0: as much as fits"},
+
+    {"host", Group::kServer, [](Settings& s, const Text& v) { s.http.host = v; }, "ADDRESS",
+     value("127.0.0.1"), any(),
+     "Address to listen at; 0.0.0.0 lets other machines in, so give --api-key-file too"},
+    {"port", Group::kServer, [](Settings& s, int64_t v) { s.http.port = static_cast<uint16_t>(v); },
+     "", value("8000"), between(0, 65535), "Port to listen at; 0: any that is free"},
+    {"served_model_name", Group::kServer,
+     [](Settings& s, const Texts& v) { s.served_model_names = v.texts; }, "NAME",
+     otherwise("its directory's"), any(),
+     "Names that requests may call the model by; the first is its own"},
+    {"chat_template", Group::kServer, [](Settings& s, const Text& v) { s.chat_template = v; },
+     "FILE", otherwise("the checkpoint's"), any(),
+     "A file with the Jinja template of conversations"},
+    {"api_key", Group::kServer, [](Settings& s, const Texts& v) { s.api_keys = v.texts; }, "KEY",
+     otherwise("none"), any(),
+     "A key that requests must bring, any of several; other users of this machine can read it in "
+     "the process's arguments, so better take a file"},
+    {"api_key_file", Group::kServer, [](Settings& s, const Text& v) { s.api_key_file = v; }, "FILE",
+     otherwise("none"), any(), "A file of keys, one a line, of which requests must bring one"},
+    {"allowed_origins", Group::kServer,
+     [](Settings& s, const Texts& v) { s.allowed_origins = v.texts; }, "ORIGIN", otherwise("none"),
+     any(), "Web pages that may call the server, such as https://chat.example; *: all"},
+    {"unknown_parameters", Group::kServer,
+     [](Settings& s, const Text& v) { s.refuses_unknown_parameters = v == "refuse"; }, "",
+     value("refuse"), one_of("refuse|warn"),
+     "What a parameter that is not known is: an error, or a warning in the log"},
+    {"max_queue", Group::kServer, [](Settings& s, int64_t v) { s.serving.max_queue = v; },
+     "sequences", value("1024"), between(0, 1 << 20),
+     "Sequences that may wait beyond those that fit a step; more are refused with 429"},
+    {"keep_alive_timeout", Group::kServer,
+     [](Settings& s, int64_t v) { s.http.idle_timeout = std::chrono::seconds(v); }, "seconds",
+     value("75"), between(1, 86400),
+     "Time that a connection may rest between two requests; behind a proxy, take more than the "
+     "proxy does, which may else send a request on a connection that was just closed"},
+    {"drain_timeout", Group::kServer, [](Settings& s, int64_t v) { s.drain_timeout_s = v; },
+     "seconds", value("30"), between(0, 86400),
+     "Time that requests in hand may take after SIGTERM"},
+};
+
+// What people need first, of the verbs that have it.
+constexpr std::string_view kFirst[] = {"model",          "dtype", "device", "max_seq_len",
+                                       "max_batch_size", "host",  "port",   "served_model_name",
+                                       "api_key_file"};
+
+constexpr Idle kIdle[] = {
+    {"recording_errors", "graphs", "none"},
+    {"record_order", "graphs", "none"},
+    {"burst_steps", "graphs", "none|piecewise"},
+    {"threads", "device", "cuda"},
+    {"tuning_cache", "tune", "off"},
+};
+
+}  // namespace
+
+std::span<const Option> all_options() {
+  return kOptions;
+}
+
+bool is_first(const Option& option) {
+  return std::ranges::find(kFirst, option.name) != std::end(kFirst);
+}
+
+std::span<const Idle> idle_options() {
+  return kIdle;
+}
+
+GroupText group_text(Group group) {
+  switch (group) {
+    case Group::kModel:
+      return {"Model", "which weights, and the numbers they are computed in"};
+    case Group::kDevice:
+      return {"Device", "where to run, and how its kernels are chosen"};
+    case Group::kGraphs:
+      return {"Graphs",
+              "whether a step is replayed from a recording, whole or in pieces, or runs eager"};
+    case Group::kLadders:
+      return {"Ladders", "the sizes of steps that are recorded; a step is padded to the next one"};
+    case Group::kRecording:
+      return {"Recording", "how the recordings are made at start"};
+    case Group::kLoop:
+      return {"Loop", "how far the device runs ahead of the host"};
+    case Group::kSizes:
+      return {"Sizes", "how much a step takes at once, and the memory of K and V"};
+    case Group::kCompiler:
+      return {"Compiler", "how the model's graph becomes a program"};
+    case Group::kDiagnosis:
+      return {"Diagnosis", "what happened, and whether it is right"};
+    case Group::kServing:
+      return {"Serving", "how requests share steps and KV"};
+    case Group::kServer:
+      return {"Server", "who may ask, where, and for how much"};
+  }
+  return {};
+}
+
+}  // namespace encore::config

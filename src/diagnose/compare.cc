@@ -1,0 +1,305 @@
+#include "diagnose/compare.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "backend/staged_copy.h"
+#include "base/log.h"
+#include "runtime/shapes.h"
+
+namespace encore::diagnose {
+namespace {
+
+using runtime::Mode;
+
+constexpr uint64_t kSeed = 20;
+
+// Of elements in rows of `columns`, as two runs left them.
+struct Compared {
+  const std::string& name;
+  DType dtype;
+  int64_t rows = 0;
+  int64_t columns = 0;
+};
+
+std::optional<Difference> find_difference(const Compared& compared, const std::byte* eager,
+                                          const std::byte* other) {
+  const int64_t size = size_of(compared.dtype);
+  const int64_t count = compared.rows * compared.columns;
+  if (std::memcmp(eager, other, count * size) == 0) return std::nullopt;
+  Difference found{.value = compared.name};
+  for (int64_t i = 0; i < count; ++i) {
+    if (std::memcmp(eager + i * size, other + i * size, size) == 0) continue;
+    if (found.elements++ > 0) continue;
+    found.row = i / compared.columns;
+    found.column = i % compared.columns;
+    found.eager = element(eager + i * size, compared.dtype);
+    found.other = element(other + i * size, compared.dtype);
+  }
+  return found;
+}
+
+bool lies_in(const passes::Program& program, ir::ValueId value, ir::ValueKind kind) {
+  const ir::ValueId root = program.arena.placements[value.index].root;
+  return program.graph.value(root).kind == kind;
+}
+
+// What a step leaves for its reader and for the next step: the graph's outputs, and the inputs that
+// a node writes over.
+std::vector<ir::ValueId> results(const passes::Program& program) {
+  std::vector<ir::ValueId> values = program.graph.outputs();
+  for (const ir::Node& node : program.graph.nodes()) {
+    for (const ir::ValueId value : node.outputs) {
+      if (lies_in(program, value, ir::ValueKind::kInput)) values.push_back(value);
+    }
+  }
+  return values;
+}
+
+// What one launch leaves, beside KV.
+std::vector<ir::ValueId> results(const passes::Program& program, int node) {
+  std::vector<ir::ValueId> values;
+  for (const ir::ValueId value : program.graph.nodes()[node].outputs) {
+    for (const ir::ValueKind kind : {ir::ValueKind::kNode, ir::ValueKind::kInput}) {
+      if (lies_in(program, value, kind)) values.push_back(value);
+    }
+  }
+  return values;
+}
+
+// Runs one step several times, each time from the same start: KV as it was found, and nothing in
+// intermediate memory that an earlier run left.
+class Rehearsal {
+ public:
+  // What a run leaves.
+  struct Outcome {
+    std::vector<std::vector<std::byte>> values;
+    runtime::SavedRows kv;                 // the pages that the step writes to
+    uint32_t published = 0;                // steps
+    std::vector<std::byte> logprobs = {};  // the step's rows of logprob_ring
+  };
+
+  Rehearsal(engine::LoadedModel& model, const TrialStep& step, uint64_t seed)
+      : model_(model), step_(step), seed_(seed), copy_(model.executor().device()) {
+    model.executor().synchronize();
+    kv_ = model.executor().kv_memory().save(copy_, written_pages());
+  }
+
+  Outcome run(const std::vector<ir::ValueId>& values, const std::function<void()>& launch) {
+    runtime::Executor& executor = model_.executor();
+    begin(model_, step_, seed_);
+    executor.poison(runtime::Poison::kNaN);
+    const runtime::StepNumber before = executor.ring().published();
+    executor.ring().poison_logprobs(before);
+    launch();
+    executor.synchronize();
+    Outcome outcome{
+        {}, executor.kv_memory().save(copy_, kv_.rows), executor.ring().published() - before};
+    for (const ir::ValueId value : values)
+      outcome.values.push_back(executor.read_value(value));
+    outcome.logprobs = read_logprobs(before);
+    executor.kv_memory().restore(copy_, kv_);
+    return outcome;
+  }
+
+  // Only the rows of the request are compared: nothing is promised about padding.
+  [[nodiscard]] std::optional<Difference> compare(const std::vector<ir::ValueId>& values,
+                                                  const Outcome& eager,
+                                                  const Outcome& other) const {
+    const ir::Graph& graph = model_.executor().program().graph;
+    const runtime::StepRequest request = step_.request(model_.limits());
+    for (size_t i = 0; i < values.size(); ++i) {
+      const ir::Value& value = graph.value(values[i]);
+      const Shape shape = value.type.resolve({request.tokens, request.sequences});
+      const int64_t columns = shape.num_elements_from(1);
+      if (auto difference = find_difference(
+              {value.name, value.type.dtype, shape.num_elements() / columns, columns},
+              eager.values[i].data(), other.values[i].data()))
+        return difference;
+    }
+    if (eager.published != other.published) {
+      return Difference{"step_clock",
+                        0,
+                        0,
+                        static_cast<double>(eager.published),
+                        static_cast<double>(other.published),
+                        1};
+    }
+    const int64_t num_rows = std::ssize(eager.logprobs) / static_cast<int64_t>(sizeof(LogprobRow));
+    if (auto difference = find_difference({"logprob_ring", DType::kI32, num_rows, kLogprobWords},
+                                          eager.logprobs.data(), other.logprobs.data()))
+      return difference;
+    return compare_kv(eager.kv.content.data(), other.kv.content.data());
+  }
+
+ private:
+  // Of the step's sequences, whether it has been published or not.
+  [[nodiscard]] std::vector<std::byte> read_logprobs(runtime::StepNumber step) const {
+    runtime::Executor& executor = model_.executor();
+    const auto ring = executor.program().graph.find_value("logprob_ring");
+    if (!ring) return {};
+    const std::vector<std::byte> all = executor.read_value(*ring);
+    const auto steps = static_cast<size_t>(executor.ring().capacity());
+    const auto first =
+        all.begin() + static_cast<std::ptrdiff_t>(step % steps * (all.size() / steps));
+    return {first,
+            first + static_cast<std::ptrdiff_t>(step_.sequences.size() * sizeof(LogprobRow))};
+  }
+  [[nodiscard]] std::vector<int32_t> written_pages() const {
+    std::vector<int32_t> pages;
+    for (const TrialStep::Sequence& sequence : step_.sequences) {
+      const auto first = sequence.pages.begin() + sequence.past / model_.page_size();
+      pages.insert(pages.end(), first, sequence.pages.end());
+    }
+    return pages;
+  }
+  // Saved rows lie state after state, page after page.
+  [[nodiscard]] std::optional<Difference> compare_kv(const std::byte* eager,
+                                                     const std::byte* other) const {
+    const ir::Graph& graph = model_.executor().program().graph;
+    const auto pages = std::ssize(kv_.rows);
+    for (const ir::ValueId state : graph.values_of_kind(ir::ValueKind::kState)) {
+      const ir::Value& value = graph.value(state);
+      const int64_t columns = value.type.resolve({}).num_elements_from(1);
+      auto difference =
+          find_difference({value.name, value.type.dtype, pages, columns}, eager, other);
+      if (difference) {
+        difference->row = kv_.rows[difference->row];
+        return difference;
+      }
+      eager += pages * columns * size_of(value.type.dtype);
+      other += pages * columns * size_of(value.type.dtype);
+    }
+    return std::nullopt;
+  }
+
+  engine::LoadedModel& model_;
+  const TrialStep& step_;
+  uint64_t seed_;
+  StagedCopy copy_;
+  runtime::SavedRows kv_;
+};
+
+// Runs steps one way while it lives.
+class WalkedAs {
+ public:
+  WalkedAs(runtime::Executor& executor, runtime::Graphs graphs)
+      : executor_(executor), before_(executor.coverage().graphs) {
+    executor.set_graphs(graphs);
+  }
+  ~WalkedAs() { executor_.set_graphs(before_); }
+  WalkedAs(const WalkedAs&) = delete;
+  WalkedAs& operator=(const WalkedAs&) = delete;
+
+ private:
+  runtime::Executor& executor_;
+  runtime::Graphs before_;
+};
+
+}  // namespace
+
+double element(const std::byte* data, DType dtype) {
+  const auto read = [&]<typename T>(T value) {
+    std::memcpy(&value, data, sizeof(value));
+    return static_cast<double>(value);
+  };
+  if (dtype == DType::kF32) return read(float{});
+  if (dtype == DType::kI32) return read(int32_t{});
+  if (dtype == DType::kI64) return read(int64_t{});
+  const auto read_narrow = [&]<typename T>(T value) {
+    std::memcpy(&value.bits, data, sizeof(value.bits));
+    return static_cast<double>(static_cast<float>(value));
+  };
+  if (dtype == DType::kFP8) return read_narrow(Float8{});
+  return dtype == DType::kF16 ? read_narrow(Float16{}) : read_narrow(BFloat16{});
+}
+
+std::string describe(const Difference& difference, Mode mode) {
+  return fmt::format("%{} differs in {} elements, first at row {}, column {}: {} eager, {} {}",
+                     difference.value, difference.elements, difference.row, difference.column,
+                     difference.eager, difference.other, name(mode));
+}
+
+std::optional<Difference> compare_outputs(engine::LoadedModel& model, const TrialStep& step,
+                                          uint64_t seed) {
+  runtime::Executor& executor = model.executor();
+  const std::vector<ir::ValueId> values = results(executor.program());
+  Rehearsal rehearsal(model, step, seed);
+  const auto run = [&] { return rehearsal.run(values, [&] { executor.run(step.lengths()); }); };
+  const Rehearsal::Outcome eager = [&] {
+    const WalkedAs eagerly(executor, runtime::Graphs::kNone);
+    return run();
+  }();
+  return rehearsal.compare(values, eager, run());
+}
+
+Verification verify_recordings(engine::LoadedModel& model) {
+  const runtime::Executor& executor = model.executor();
+  const runtime::Coverage& coverage = executor.coverage();
+  std::vector<StepShape> shapes = uniform_shapes(coverage.sequences, model.limits());
+  for (const StepShape& mixed : mixed_shapes(coverage.mixed_ladder(), coverage.tokens))
+    shapes.push_back(mixed);
+  fill_kv(model, kSeed);
+  Verification verification;
+  log::Progress progress("comparing recordings with the eager run",
+                         static_cast<double>(shapes.size()), "steps");
+  for (const StepShape& shape : shapes) {
+    const runtime::StepRequest request{shape.padded.tokens, shape.padded.sequences, shape.q};
+    progress.update(verification.steps + verification.skipped);
+    const std::optional<TrialStep> step = trial_step(model, request);
+    if (!step) {
+      ++verification.skipped;
+      continue;
+    }
+    ++verification.steps;
+    if (auto difference = compare_outputs(model, *step, kSeed)) {
+      verification.mismatches.push_back(
+          {describe(request), choose(request, coverage), std::move(*difference)});
+    }
+  }
+  return verification;
+}
+
+void require_equal_recordings(engine::LoadedModel& model) {
+  const Verification verification = verify_recordings(model);
+  log::info("graphs-debug: {} steps replay as they run eagerly, {} too large for the KV pool",
+            verification.steps - std::ssize(verification.mismatches), verification.skipped);
+  if (verification.mismatches.empty()) return;
+  const Mismatch& first = verification.mismatches.front();
+  fail(ErrorKind::kCompile,
+       "{} of {} steps do not replay as they run eagerly; first {}, {}: {}; `encore bisect` finds "
+       "the launch, --graphs none serves meanwhile",
+       verification.mismatches.size(), verification.steps, first.step, name(first.choice.mode),
+       describe(first.difference, first.choice.mode));
+}
+
+Bisection bisect(engine::LoadedModel& model, const TrialStep& step, Mode mode, uint64_t seed) {
+  runtime::Executor& executor = model.executor();
+  const passes::Program& program = executor.program();
+  fill_kv(model, seed);
+  const runtime::Choice choice = begin(model, step, seed);
+  const StepShape shape{choice.padded, choice.q, 0, 0};
+  Rehearsal rehearsal(model, step, seed);
+  Bisection bisection;
+  for (int segment = 0; segment < executor.tables().num_segments(); ++segment) {
+    for (const runtime::Launch& launch : executor.tables().at(segment, shape)) {
+      const size_t count = static_cast<size_t>(++bisection.launches);
+      const std::vector<ir::ValueId> values = results(program, launch.node);
+      const auto run = [&](Mode as) {
+        return rehearsal.run(values, [&] { executor.run_prefix(step.lengths(), as, count); });
+      };
+      auto difference = rehearsal.compare(values, run(Mode::kEager), run(mode));
+      if (!difference) continue;
+      bisection.first = {segment,
+                         bisection.launches - 1,
+                         launch.node,
+                         std::string(launch.op->name),
+                         std::string(launch.kernel->name),
+                         std::move(*difference)};
+      return bisection;
+    }
+  }
+  return bisection;
+}
+
+}  // namespace encore::diagnose

@@ -1,0 +1,224 @@
+#include "diagnose/compare.h"
+
+#include <numeric>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "backend/cpu/stream.h"
+#include "backend/fault.h"
+#include "backend/staged_copy.h"
+#include "engine/tiny_model.h"
+
+namespace encore::diagnose {
+namespace {
+
+using engine::testing::Tiny;
+using runtime::Mode;
+
+engine::LoadOptions small_options(runtime::Graphs graphs = runtime::Graphs::kAuto) {
+  engine::LoadOptions options;
+  options.limits = {.max_num_tokens = 32, .max_batch_size = 4, .max_q = 1, .max_seq_len = 128};
+  options.kv_tokens = 1024;
+  options.graphs = graphs;
+  options.record_all_modes = true;
+  return options;
+}
+
+// SiLU-multiply that bakes a host value into its launch: how often it was enqueued. A recording
+// keeps the value of the day it was made.
+int g_enqueued = 0;
+BoundLaunch bind_baking(Device&, const KernelArgs& args) {
+  return [args](Stream& stream, const StepShape&) {
+    const auto baked = static_cast<float>(++g_enqueued);
+    cpu::enqueue(stream, "baking", [args, baked] {
+      const TensorView& out = args.outputs[0];
+      for (int64_t row = 0; row < out.num_rows(); ++row)
+        out.row<BFloat16>(row)[row % out.row_elements()] = BFloat16(baked);
+    });
+  };
+}
+
+TEST(Compare, EveryRecordingGivesWhatTheEagerWalkGives) {
+  const auto device = create_cpu_device({.num_threads = 1});
+  engine::LoadedModel model(*device, engine::testing::tiny_model(Tiny::kLlama), small_options());
+  const Verification verification = verify_recordings(model);
+  EXPECT_GE(verification.steps, 4);
+  EXPECT_EQ(verification.skipped, 0);
+  EXPECT_TRUE(verification.mismatches.empty());
+}
+
+TEST(Compare, TrialStepsTakeTheSizesAskedForAndStayInThePool) {
+  const auto device = create_cpu_device({.num_threads = 1});
+  const engine::LoadedModel model(*device, engine::testing::tiny_model(Tiny::kLlama),
+                                  small_options());
+  for (const runtime::StepRequest& wanted :
+       {runtime::StepRequest{4, 4, 1}, runtime::StepRequest{32, 3, 0}, {7, 1, 0}}) {
+    const auto step = trial_step(model, wanted);
+    ASSERT_TRUE(step.has_value());
+    const runtime::StepRequest got = step->request(model.limits());
+    EXPECT_EQ(got.tokens, wanted.tokens);
+    EXPECT_EQ(got.sequences, wanted.sequences);
+    EXPECT_EQ(got.q, wanted.q);
+  }
+  EXPECT_FALSE(trial_step(model, {4000, 2, 0}).has_value());
+}
+
+TEST(Compare, BisectFindsNothingInAHealthyProgram) {
+  const auto device = create_cpu_device({.num_threads = 1});
+  engine::LoadedModel model(*device, engine::testing::tiny_model(Tiny::kQwen3), small_options());
+  const auto step = trial_step(model, {3, 3, 1});
+  for (const Mode mode : {Mode::kPiecewise, Mode::kFull}) {
+    const Bisection bisection = bisect(model, *step, mode, 1);
+    EXPECT_FALSE(bisection.first.has_value());
+    EXPECT_GT(bisection.launches, 10);
+  }
+}
+
+TEST(Compare, BisectNamesTheFirstLaunchThatDependsOnTheDayItWasRecorded) {
+  const auto device = create_cpu_device({.num_threads = 1});
+  device->kernels().add_first({"silu_mul", "silu_mul.baking", nullptr, nullptr, bind_baking});
+  engine::LoadOptions options = small_options();
+  // As a node of its own.
+  options.compile.disabled = {"fuse_linear_epilogue", "fuse_linear_prologue"};
+  engine::LoadedModel model(*device, engine::testing::tiny_model(Tiny::kLlama), options);
+  const auto step = trial_step(model, {2, 2, 1});
+  EXPECT_TRUE(compare_outputs(model, *step, 1).has_value());
+  EXPECT_FALSE(verify_recordings(model).mismatches.empty());
+  for (const Mode mode : {Mode::kPiecewise, Mode::kFull}) {
+    const Bisection bisection = bisect(model, *step, mode, 1);
+    ASSERT_TRUE(bisection.first.has_value());
+    EXPECT_EQ(bisection.first->op, "silu_mul");
+    EXPECT_EQ(bisection.first->kernel, "silu_mul.baking");
+    EXPECT_NE(bisection.first->difference.eager, bisection.first->difference.other);
+  }
+}
+
+// Makes every kernel of an op forget what it does while it is recorded: it records work that does
+// nothing, or no work at all. One at a time.
+class Forgetful {
+ public:
+  enum class Records : uint8_t { kIdleWork, kNothing };
+
+  Forgetful(Device& device, std::string_view op, Records records)
+      : injection_([](std::string_view call) {
+          if (call == "begin_recording") is_recording_ = true;
+          if (call == "end_recording") is_recording_ = false;
+        }) {
+    records_ = records;
+    is_recording_ = false;
+    const auto rows = device.kernels().rows();
+    kernel_ = *std::find_if(rows.begin(), rows.end(), [&](const Kernel& k) { return k.op == op; });
+    Kernel forgetful = kernel_;
+    forgetful.bind = bind;
+    device.kernels().add_first(forgetful);
+  }
+
+ private:
+  static BoundLaunch bind(Device& device, const KernelArgs& args) {
+    return [bound = kernel_.bind(device, args)](Stream& stream, const StepShape& step) {
+      if (!is_recording_) return bound(stream, step);
+      if (records_ == Records::kIdleWork) cpu::enqueue(stream, "idle", [] {});
+    };
+  }
+
+  inline static bool is_recording_;
+  inline static Records records_;
+  inline static Kernel kernel_;
+  fault::Injection injection_;
+};
+
+engine::LoadOptions options_without_fusion() {
+  engine::LoadOptions options = small_options();
+  for (const passes::Pass& pass : passes::all()) {
+    if (!pass.required) options.compile.disabled.emplace_back(pass.name);
+  }
+  return options;
+}
+
+// Each value in memory of its own: what an earlier run left there stays.
+engine::LoadOptions options_without_reuse() {
+  engine::LoadOptions options = small_options();
+  options.compile.reuse_memory = false;
+  return options;
+}
+
+// The ops that a program launches, and those of them in its pieces.
+struct Launched {
+  std::set<std::string> ops;
+  std::set<std::string> in_pieces;
+};
+Launched launched_ops(const engine::LoadOptions& options) {
+  const passes::Program program =
+      engine::compile_model(engine::testing::tiny_model(Tiny::kQwen3).config, options, 32).program;
+  Launched launched;
+  for (const passes::Segment& segment : program.segments) {
+    for (int node = segment.first; node < segment.last; ++node) {
+      const ir::Op& op = *program.graph.nodes()[node].op;
+      if (op.is_view) continue;
+      launched.ops.emplace(op.name);
+      if (segment.capture == ir::Capture::kAlways) launched.in_pieces.emplace(op.name);
+    }
+  }
+  return launched;
+}
+
+// Whatever an earlier run left must not stand in for it: values, KV, the tokens of a step.
+TEST(Compare, NoLaunchCanBeLeftOutOfARecordingUnnoticed) {
+  for (const engine::LoadOptions& options :
+       {small_options(), options_without_fusion(), options_without_reuse()}) {
+    const Launched launched = launched_ops(options);
+    EXPECT_TRUE(launched.ops.contains("advance"));
+    for (const std::string& op : launched.ops) {
+      const auto device = create_cpu_device({.num_threads = 1});
+      const Forgetful forgetful(*device, op, Forgetful::Records::kIdleWork);
+      engine::LoadedModel model(*device, engine::testing::tiny_model(Tiny::kQwen3), options);
+      const auto step = trial_step(model, {3, 3, 1});
+      for (const Mode mode : {Mode::kPiecewise, Mode::kFull}) {
+        if (mode == Mode::kPiecewise && !launched.in_pieces.contains(op)) continue;
+        model.executor().set_graphs(mode == Mode::kFull ? runtime::Graphs::kFull
+                                                        : runtime::Graphs::kPiecewise);
+        fill_kv(model, 7);
+        for (int i = 0; i < 2; ++i)
+          EXPECT_TRUE(compare_outputs(model, *step, 1).has_value()) << op << ", " << name(mode);
+        const Bisection bisection = bisect(model, *step, mode, 1);
+        ASSERT_TRUE(bisection.first.has_value()) << op << ", " << name(mode);
+        EXPECT_EQ(bisection.first->op, op)
+            << name(mode) << ": " << describe(bisection.first->difference, mode);
+      }
+    }
+  }
+}
+
+TEST(Compare, LeavesKvAsItWasFound) {
+  const auto device = create_cpu_device({.num_threads = 1});
+  engine::LoadedModel model(*device, engine::testing::tiny_model(Tiny::kLlama), small_options());
+  fill_kv(model, 7);
+  StagedCopy copy(*device);
+  std::vector<int32_t> pages(model.num_pages());
+  std::iota(pages.begin(), pages.end(), 0);
+  const auto content = [&] {
+    const runtime::SavedRows rows = model.executor().kv_memory().save(copy, pages);
+    return std::vector<std::byte>(rows.content.data(), rows.content.data() + rows.content.bytes());
+  };
+  const auto before = content();
+  EXPECT_FALSE(compare_outputs(model, *trial_step(model, {3, 3, 1}), 1).has_value());
+  EXPECT_TRUE(content() == before);
+}
+
+TEST(Compare, ALaunchThatRecordsNothingIsAnErrorThatNamesTheOp) {
+  const auto device = create_cpu_device({.num_threads = 1});
+  const Forgetful forgetful(*device, "sample", Forgetful::Records::kNothing);
+  try {
+    const engine::LoadedModel model(*device, engine::testing::tiny_model(Tiny::kLlama),
+                                    small_options());
+    FAIL() << "loaded";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kCompile);
+    EXPECT_NE(std::string(error.what()).find("op 'sample' adds nothing"), std::string::npos)
+        << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace encore::diagnose

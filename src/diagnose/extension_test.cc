@@ -1,0 +1,172 @@
+// An op, a pass that writes it and a kernel that runs it, all from outside the library, in a model.
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "backend/cpu/stream.h"
+#include "base/source_dir.h"
+#include "diagnose/trial_step.h"
+#include "engine/tiny_model.h"
+#include "ops/ops.h"
+#include "passes/rewrite.h"
+
+namespace encore::diagnose {
+namespace {
+
+using runtime::Graphs;
+
+// y = silu(gate) * up, in one launch.
+const ir::OpSet& ops_with_swiglu() {
+  static const ir::OpSet ops = [] {
+    ir::OpSet ops = ops::standard();
+    ops.add({.name = "swiglu",
+             .min_inputs = 2,
+             .max_inputs = 2,
+             .infer = [](std::span<const ir::Type> in, const ir::Attrs&) {
+               if (in[0] != in[1]) fail(ErrorKind::kCompile, "operands of two types");
+               return std::vector<ir::Type>{in[0]};
+             }});
+    return ops;
+  }();
+  return ops;
+}
+
+//     %s = silu(%gate)
+//     %y = mul(%s, %up)      ->    %y = swiglu(%gate, %up)
+void fuse_swiglu(passes::Program& program, const ir::OpSet& ops) {
+  passes::Rewrite rewrite(program);
+  for (int i = 0; i < program.graph.num_nodes(); ++i) {
+    if (!rewrite.is(i, "mul")) continue;
+    const ir::Node& mul = rewrite.node(i);
+    const auto silu = rewrite.made_by(mul.inputs[0], "silu");
+    if (!silu || !rewrite.used_once(mul.inputs[0])) continue;
+    rewrite.replace(i, {{ops.find("swiglu"),
+                         {rewrite.node(*silu).inputs[0], mul.inputs[1]},
+                         mul.outputs,
+                         {},
+                         {}}});
+    rewrite.remove(*silu);
+  }
+  rewrite.commit();
+}
+
+int g_enqueued = 0;  // launches, as the host made them: none while a recording is replayed
+
+BoundLaunch bind_swiglu(Device&, const KernelArgs& args) {
+  return [args](Stream& stream, const StepShape&) {
+    ++g_enqueued;
+    cpu::enqueue(stream, "swiglu.test", [args] {
+      const TensorView& y = args.outputs[0];
+      for (int64_t row = 0; row < y.num_rows(); ++row) {
+        const auto gate = args.inputs[0].row<float>(row);
+        const auto up = args.inputs[1].row<float>(row);
+        for (int64_t i = 0; i < y.row_elements(); ++i)
+          y.row<float>(row)[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
+      }
+    });
+  };
+}
+
+engine::LoadOptions options() {
+  engine::LoadOptions options;
+  options.limits = {.max_num_tokens = 16, .max_batch_size = 4, .max_q = 1, .max_seq_len = 64};
+  options.kv_tokens = 1024;
+  options.dtype = DType::kF32;
+  options.record_all_modes = true;
+  options.poison = runtime::Poison::kNaN;  // what is not computed anew is not a number
+  return options;
+}
+
+engine::LoadOptions extended() {
+  engine::LoadOptions extended = options();
+  extended.ops = &ops_with_swiglu();
+  extended.compile.add_pass({.name = "fuse_swiglu",
+                             .what = "silu(gate) * up as one launch of ours",
+                             .run = fuse_swiglu,
+                             .before = "fuse_silu_mul"});
+  return extended;
+}
+
+class Extension : public ::testing::Test {
+ protected:
+  Extension() {
+    device_->kernels().add_first({"swiglu", "swiglu.test", nullptr, nullptr, bind_swiglu});
+  }
+
+  std::vector<float> logits(engine::LoadedModel& model, const runtime::StepRequest& request,
+                            Graphs graphs) {
+    model.executor().set_graphs(graphs);
+    fill_kv(model, 7);
+    const TrialStep step = *trial_step(model, request);
+    choice_ = begin(model, step, 7);
+    const int before = g_enqueued;
+    model.executor().run(step.lengths());
+    enqueued_ = g_enqueued - before;
+    std::vector<float> logits(request.sequences * model.config().vocab_size);
+    model.executor().read_output(1, logits.data(), static_cast<int64_t>(logits.size() * 4));
+    return logits;
+  }
+
+  std::unique_ptr<Device> device_ = create_cpu_device({.num_threads = 1});
+  runtime::Choice choice_;
+  int enqueued_ = 0;  // by the last step
+};
+
+constexpr runtime::StepRequest kDecode{3, 3, 1};
+constexpr runtime::StepRequest kMixed{11, 2, 0};
+
+TEST_F(Extension, RunsInEveryMode) {
+  // Random weights would depend on how a program numbers its values.
+  const engine::ModelSource source = engine::find_model(ENCORE_SOURCE_DIR "/models/stories");
+  engine::LoadedModel plain(*device_, source, options());
+  engine::LoadedModel model(*device_, source, extended());
+  for (const runtime::StepRequest& request : {kDecode, kMixed}) {
+    const std::vector<float> expected = logits(plain, request, Graphs::kNone);
+    EXPECT_EQ(enqueued_, 0);
+    const std::vector<float> eager = logits(model, request, Graphs::kNone);
+    EXPECT_EQ(enqueued_, source.config.num_layers);
+    for (size_t i = 0; i < eager.size(); ++i)
+      ASSERT_NEAR(eager[i], expected[i], 1e-3F) << i;
+    EXPECT_EQ(logits(model, request, Graphs::kPiecewise), eager);
+    EXPECT_EQ(choice_.mode, runtime::Mode::kPiecewise);
+    EXPECT_EQ(enqueued_, 0);
+    EXPECT_EQ(logits(model, request, Graphs::kFull), eager);
+    EXPECT_EQ(choice_.mode, request.q > 0 ? runtime::Mode::kFull : runtime::Mode::kPiecewise);
+    EXPECT_EQ(enqueued_, 0);
+  }
+}
+
+TEST_F(Extension, IsLaunchedBetweenPiecesWhereTheProgramIsSplitAtIt) {
+  engine::LoadOptions split = extended();
+  split.compile.add_split_op("swiglu");
+  engine::LoadedModel model(*device_, engine::testing::tiny_model(engine::testing::Tiny::kLlama),
+                            split);
+  for (const runtime::StepRequest& request : {kDecode, kMixed}) {
+    const std::vector<float> eager = logits(model, request, Graphs::kNone);
+    EXPECT_EQ(logits(model, request, Graphs::kPiecewise), eager);
+    EXPECT_EQ(choice_.mode, runtime::Mode::kPiecewise);
+    EXPECT_EQ(enqueued_, 2);
+  }
+  const std::vector<float> eager = logits(model, kDecode, Graphs::kNone);
+  EXPECT_EQ(logits(model, kDecode, Graphs::kFull), eager);
+  EXPECT_EQ(choice_.mode, runtime::Mode::kFull);
+  EXPECT_EQ(enqueued_, 0);
+}
+
+TEST_F(Extension, GivesTheSameBitsWithEachValueInMemoryOfItsOwn) {
+  engine::LoadOptions apart = options();
+  apart.compile.reuse_memory = false;
+  engine::LoadedModel shared(*device_, engine::testing::tiny_model(engine::testing::Tiny::kQwen3),
+                             options());
+  engine::LoadedModel model(*device_, engine::testing::tiny_model(engine::testing::Tiny::kQwen3),
+                            apart);
+  EXPECT_GT(model.memory_plan().arena, shared.memory_plan().arena);
+  for (const runtime::StepRequest& request : {kDecode, kMixed}) {
+    const std::vector<float> expected = logits(shared, request, Graphs::kNone);
+    for (const Graphs graphs : {Graphs::kNone, Graphs::kPiecewise, Graphs::kFull})
+      EXPECT_EQ(logits(model, request, graphs), expected);
+  }
+}
+
+}  // namespace
+}  // namespace encore::diagnose

@@ -1,0 +1,114 @@
+// Every mode prepares alike at start-up, before KV takes what memory is left: --graphs none leaves
+// out the recordings and nothing else.
+#include <algorithm>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "backend/fault.h"
+#include "diagnose/compare.h"
+#include "engine/tiny_model.h"
+
+namespace encore::diagnose {
+namespace {
+
+using runtime::Graphs;
+
+// Counts what a device does, with a kernel that takes memory when it first runs at a size, as one
+// does whose code is loaded then. One at a time.
+class Counts {
+ public:
+  explicit Counts(Device& device)
+      : injection_([this](std::string_view call) {
+          if (call == "allocate") ++num_allocated_;
+          if (call == "map") num_allocated_ = 0;
+        }) {
+    bound_.clear();
+    loaded_.clear();
+    const auto rows = device.kernels().rows();
+    kernel_ =
+        *std::find_if(rows.begin(), rows.end(), [](const Kernel& k) { return k.op == "sample"; });
+    Kernel counting = kernel_;
+    counting.bind = bind;
+    device.kernels().add_first(counting);
+  }
+
+  // Sizes that are bound.
+  [[nodiscard]] static const std::multiset<int64_t>& bound() { return bound_; }
+  // Allocations since memory was mapped for KV.
+  [[nodiscard]] int num_allocated() const { return num_allocated_; }
+
+ private:
+  static BoundLaunch bind(Device& device, const KernelArgs& args) {
+    const int64_t rows = args.inputs[0].num_rows();
+    bound_.insert(rows);
+    return
+        [&device, rows, bound = kernel_.bind(device, args)](Stream& stream, const StepShape& step) {
+          if (loaded_.insert(rows).second) (void)device.allocate(64);
+          bound(stream, step);
+        };
+  }
+
+  inline static std::multiset<int64_t> bound_;
+  inline static std::set<int64_t> loaded_;
+  inline static Kernel kernel_;
+  fault::Injection injection_;
+  int num_allocated_ = 0;
+};
+
+engine::LoadOptions options_of(Graphs graphs) {
+  engine::LoadOptions options;
+  options.limits = {.max_num_tokens = 32, .max_batch_size = 8, .max_q = 1, .max_seq_len = 64};
+  options.kv_tokens = 1024;
+  options.graphs = graphs;
+  return options;
+}
+
+void launch(engine::LoadedModel& model, const runtime::StepRequest& request) {
+  const auto step = trial_step(model, request);
+  ASSERT_TRUE(step.has_value());
+  begin(model, *step, 1);
+  model.executor().run(step->lengths());
+  model.executor().synchronize();
+}
+
+TEST(Prepare, EveryModeBindsTheSameAndSetsNothingUpWhileItServes) {
+  std::multiset<int64_t> bound;
+  for (const Graphs graphs : {Graphs::kAuto, Graphs::kPiecewise, Graphs::kFull, Graphs::kNone}) {
+    SCOPED_TRACE(static_cast<int>(graphs));
+    const auto device = create_cpu_device({.num_threads = 1});
+    const Counts counts(*device);
+    engine::LoadedModel model(*device, engine::testing::tiny_model(engine::testing::Tiny::kLlama),
+                              options_of(graphs));
+    if (bound.empty()) bound = Counts::bound();
+    EXPECT_EQ(Counts::bound(), bound);
+    EXPECT_EQ(counts.num_allocated(), 0);
+    for (int64_t size = 1; size <= 8; ++size) {
+      launch(model, {size, size, 1});
+      launch(model, {size + 20, size, 0});
+    }
+    EXPECT_EQ(Counts::bound(), bound);
+    EXPECT_EQ(counts.num_allocated(), 0);
+  }
+  EXPECT_FALSE(bound.empty());
+}
+
+TEST(Prepare, StepsAboveTheLaddersAreBoundBeforeKvTakesItsMemory) {
+  const auto device = create_cpu_device({.num_threads = 1});
+  const Counts counts(*device);
+  engine::LoadOptions options = options_of(Graphs::kAuto);
+  options.sequences = runtime::Ladder({1, 2});
+  options.tokens = runtime::Ladder({8});
+  engine::LoadedModel model(*device, engine::testing::tiny_model(engine::testing::Tiny::kLlama),
+                            options);
+  const size_t num_bound = Counts::bound().size();
+  for (const int64_t size : {8, 4, 3}) {
+    launch(model, {size, size, 1});
+    launch(model, {32, size, 0});
+  }
+  EXPECT_EQ(Counts::bound().size(), num_bound);
+  EXPECT_EQ(counts.num_allocated(), 0);
+}
+
+}  // namespace
+}  // namespace encore::diagnose

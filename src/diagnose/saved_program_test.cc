@@ -1,0 +1,69 @@
+#include "diagnose/saved_program.h"
+
+#include <fstream>
+#include <sstream>
+
+#include <gtest/gtest.h>
+
+#include "base/temp_dir.h"
+#include "diagnose/debug.h"
+#include "engine/tiny_model.h"
+
+namespace encore::diagnose {
+namespace {
+
+namespace fs = std::filesystem;
+
+engine::LoadOptions options() {
+  engine::LoadOptions options;
+  options.limits = {.max_num_tokens = 16, .max_batch_size = 4, .max_q = 1, .max_seq_len = 64};
+  options.kv_tokens = 1024;
+  options.sequences = runtime::Ladder({2, 4});
+  options.tokens = runtime::Ladder({16});
+  return options;
+}
+
+std::vector<fs::path> files_in(const fs::path& directory) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(directory))
+    files.push_back(entry.path());
+  return files;
+}
+
+TEST(SavedProgram, HoldsTheProgramAndItsRecordings) {
+  const TempDir dir;
+  const fs::path directory = dir.path() / "programs";
+  const auto device = create_cpu_device({.num_threads = 1});
+  const engine::ModelSource source = engine::testing::tiny_model(engine::testing::Tiny::kLlama);
+  const auto model = load_model(*device, source, options(), {.save_programs = directory});
+  const auto again = load_model(*device, source, options(), {.save_programs = directory});
+  ASSERT_EQ(files_in(directory).size(), 1U);
+  std::ostringstream text;
+  text << std::ifstream(files_in(directory).front()).rdbuf();
+  EXPECT_EQ(text.str().find(print(model->compiled().program)), 0U) << text.str();
+  for (const char* line : {"\nfull step of 2 sequences, q = 1: ",
+                           "\nfull step of 4 sequences, q = 1: ", "\nsegment 0 at 16 tokens: "}) {
+    EXPECT_NE(text.str().find(line), std::string::npos) << line << text.str();
+  }
+
+  engine::LoadOptions split = options();
+  split.compile.add_split_op("gather_rows");
+  const auto other = load_model(*device, source, split, {.save_programs = directory});
+  EXPECT_EQ(files_in(directory).size(), 2U);
+}
+
+TEST(SavedProgram, SaysWhyItCannotBeWritten) {
+  const auto device = create_cpu_device({.num_threads = 1});
+  try {
+    (void)load_model(*device, engine::testing::tiny_model(engine::testing::Tiny::kLlama), options(),
+                     {.save_programs = "/dev/null/programs"});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
+    EXPECT_NE(std::string(error.what()).find("/dev/null/programs"), std::string::npos)
+        << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace encore::diagnose

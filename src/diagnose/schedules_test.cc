@@ -1,0 +1,98 @@
+// At every size of every named schedule the ways to run a step agree bit for bit.
+#include "planning/schedules.h"
+
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "diagnose/compare.h"
+#include "engine/tiny_model.h"
+
+namespace encore::diagnose {
+namespace {
+
+constexpr int64_t kMaxBatchSize = 512;
+constexpr int64_t kMaxNumTokens = 4096;
+
+// The sizes of all schedules together, up to `max`, but of those that count something else.
+runtime::Ladder all_sizes(int64_t max, planning::Counts others) {
+  std::set<int64_t> sizes;
+  for (const planning::Schedule& schedule : planning::schedules()) {
+    if (schedule.counts == others) continue;
+    const runtime::Ladder ladder = schedule.ladder(8, max);
+    sizes.insert(ladder.sizes().begin(), ladder.sizes().end());
+  }
+  return runtime::Ladder(std::vector<int64_t>(sizes.begin(), sizes.end()));
+}
+
+// As small as a model can be: there are some hundred sizes, up to thousands of tokens.
+engine::ModelSource smallest_model() {
+  engine::ModelSource source = engine::testing::tiny_model(engine::testing::Tiny::kLlama);
+  source.config.num_layers = 1;
+  source.config.hidden_size = 64;
+  source.config.num_heads = 2;
+  source.config.num_kv_heads = 1;
+  source.config.intermediate_size = 64;
+  source.config.vocab_size = 64;
+  return source;
+}
+
+class SchedulesTest : public engine::testing::DeviceTest {
+ protected:
+  void SetUp() override {
+    DeviceTest::SetUp();
+    if (IsSkipped()) return;
+    engine::LoadOptions options;
+    options.limits = {.max_num_tokens = kMaxNumTokens,
+                      .max_batch_size = kMaxBatchSize,
+                      .max_q = 1,
+                      .max_seq_len = 2048};
+    options.kv_tokens = kMaxBatchSize * 32;
+    options.record_all_modes = true;
+    options.sequences = all_sizes(kMaxBatchSize, planning::Counts::kTokens);
+    options.tokens = all_sizes(kMaxNumTokens, planning::Counts::kSequences);
+    model_.emplace(*device_, smallest_model(), options);
+    fill_kv(*model_, 3);
+  }
+
+  void expect_equal(const runtime::StepRequest& request, runtime::Graphs graphs,
+                    runtime::Mode mode) {
+    model_->executor().set_graphs(graphs);
+    const auto step = trial_step(*model_, request);
+    ASSERT_TRUE(step.has_value()) << describe(request);
+    const runtime::Choice choice = choose(request, model_->executor().coverage());
+    EXPECT_EQ(choice.mode, mode) << describe(request);
+    EXPECT_EQ(choice.padding, 0) << describe(request);
+    const auto difference = compare_outputs(*model_, *step, 4);
+    EXPECT_FALSE(difference.has_value())
+        << describe(request) << ": " << describe(*difference, mode);
+  }
+
+  std::optional<engine::LoadedModel> model_;
+};
+
+TEST_P(SchedulesTest, FullIsPiecewiseIsEagerAtEverySizeOfUniformSteps) {
+  const std::vector<int64_t> sizes = all_sizes(kMaxBatchSize, planning::Counts::kTokens).sizes();
+  EXPECT_GT(sizes.size(), 70U);
+  for (const int64_t size : sizes) {
+    expect_equal({size, size, 1}, runtime::Graphs::kFull, runtime::Mode::kFull);
+    expect_equal({size, size, 1}, runtime::Graphs::kPiecewise, runtime::Mode::kPiecewise);
+  }
+}
+
+TEST_P(SchedulesTest, PiecewiseIsEagerAtEverySizeOfMixedSteps) {
+  const std::vector<int64_t> sizes = all_sizes(kMaxNumTokens, planning::Counts::kSequences).sizes();
+  EXPECT_GT(sizes.size(), 100U);
+  for (const int64_t size : sizes) {
+    // One token is a uniform step.
+    if (size < 2) continue;
+    expect_equal({size, std::min<int64_t>((size + 1) / 2, 16), 0}, runtime::Graphs::kPiecewise,
+                 runtime::Mode::kPiecewise);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, SchedulesTest, ::testing::Values("Cpu", "Cuda"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace encore::diagnose

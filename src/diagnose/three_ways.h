@@ -1,0 +1,123 @@
+// One model served in one of the ways to run a step, and the bits of the logits that come of it:
+// for tests that compare the ways.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "engine/tiny_model.h"
+
+namespace encore::diagnose::testing {
+
+// Logits of every step: by step, a row of bits for each run.
+using Bits = std::vector<std::vector<uint32_t>>;
+
+struct Trial {
+  engine::testing::Tiny kind = engine::testing::Tiny::kLlama;
+  std::optional<model::ModelConfig> config;  // instead of the tiny one
+  std::optional<int64_t> num_layers;         // the model's
+  runtime::Graphs graphs = runtime::Graphs::kAuto;
+  runtime::Poison poison = runtime::Poison::kNone;
+  runtime::Limits limits = {
+      .max_num_tokens = 96, .max_batch_size = 16, .max_q = 1, .max_seq_len = 256};
+  int64_t kv_tokens = 4096;
+  std::vector<int64_t> sequences = {1, 2, 4, 8};
+  std::vector<int64_t> tokens = {8, 32, 96};
+  std::optional<DType> dtype;  // the model's
+  std::optional<DType> kv_dtype;
+};
+
+inline std::vector<int32_t> random_prompt(std::mt19937& random, int64_t length) {
+  std::vector<int32_t> prompt(length);
+  for (int32_t& token : prompt)
+    token = static_cast<int32_t>(random() % 1000);
+  return prompt;
+}
+
+class ThreeWays {
+ public:
+  ThreeWays(Device& device, const Trial& trial)
+      : model_(device, source(trial), options(trial)), engine_(model_, {.overlap = false}) {
+    if (trial.poison == runtime::Poison::kNone) return;
+    // Slots that nothing wrote yet must not matter either.
+    const ir::Graph& graph = model_.compiled().program.graph;
+    for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kState)) {
+      const TensorView state = model_.executor().kv_memory().view(id);
+      model_.executor().stream().fill(state.data, 0xffffffffU, state.num_bytes());
+    }
+  }
+
+  engine::SequenceId add(std::vector<int32_t> prompt, int64_t max_tokens) {
+    auto added = engine_.add({.prompt = std::move(prompt), .max_tokens = max_tokens});
+    return std::get<engine::SequenceId>(added);
+  }
+  // One step; its logits, a row a run. Empty when there was nothing to do.
+  std::vector<std::vector<uint32_t>> step() {
+    if (!engine_.step([](const engine::Generated&) {})) return {};
+    const size_t rows = engine_.last_plan().rows.size();
+    const int64_t vocab = model_.config().vocab_size;
+    std::vector<uint32_t> bits(rows * vocab);
+    model_.executor().read_output(1, bits.data(), static_cast<int64_t>(bits.size() * 4));
+    std::vector<std::vector<uint32_t>> split(rows);
+    for (size_t i = 0; i < rows; ++i)
+      split[i].assign(&bits[i * vocab], &bits[i * vocab] + vocab);
+    return split;
+  }
+  engine::Engine& engine() { return engine_; }
+  engine::LoadedModel& model() { return model_; }
+
+ private:
+  static engine::ModelSource source(const Trial& trial) {
+    engine::ModelSource source = engine::testing::tiny_model(trial.kind);
+    if (trial.config) source.config = *trial.config;
+    source.config.num_layers = trial.num_layers.value_or(source.config.num_layers);
+    return source;
+  }
+  static engine::LoadOptions options(const Trial& trial) {
+    engine::LoadOptions options;
+    options.limits = trial.limits;
+    options.graphs = trial.graphs;
+    options.poison = trial.poison;
+    options.sequences = runtime::Ladder(trial.sequences);
+    options.tokens = runtime::Ladder(trial.tokens);
+    options.kv_tokens = trial.kv_tokens;
+    options.dtype = trial.dtype;
+    options.kv_dtype = trial.kv_dtype;
+    return options;
+  }
+  engine::LoadedModel model_;
+  engine::Engine engine_;
+};
+
+inline bool finite(uint32_t bits) {
+  return (bits & 0x7f800000U) != 0x7f800000U;
+}
+
+inline void append(Bits& trace, const std::vector<std::vector<uint32_t>>& step) {
+  for (const auto& row : step) {
+    EXPECT_TRUE(std::all_of(row.begin(), row.end(), finite)) << "step " << trace.size();
+    trace.push_back(row);
+  }
+}
+
+// Says where two traces part, instead of printing them.
+inline ::testing::AssertionResult same(const Bits& a, const Bits& b) {
+  if (a.size() != b.size()) {
+    return ::testing::AssertionFailure() << a.size() << " rows against " << b.size();
+  }
+  for (size_t i = 0; i < a.size(); ++i) {
+    const auto [left, right] = std::mismatch(a[i].begin(), a[i].end(), b[i].begin());
+    if (left == a[i].end()) continue;
+    return ::testing::AssertionFailure()
+           << "row " << i << ", token " << left - a[i].begin() << ": "
+           << std::bit_cast<float>(*left) << " against " << std::bit_cast<float>(*right);
+  }
+  return ::testing::AssertionSuccess();
+}
+
+}  // namespace encore::diagnose::testing

@@ -1,0 +1,163 @@
+// One program run three ways gives the same bits, whatever the padding holds and whoever runs
+// beside.
+#include "diagnose/three_ways.h"
+
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "planning/cost_model.h"
+
+namespace encore::diagnose {
+namespace {
+
+using engine::testing::Tiny;
+using runtime::Graphs;
+using runtime::Poison;
+using testing::append;
+using testing::Bits;
+using testing::random_prompt;
+using testing::same;
+using testing::ThreeWays;
+using testing::Trial;
+
+// `batch` sequences of different lengths, 64 tokens each.
+Bits uniform_trace(Device& device, const Trial& trial, int batch) {
+  std::mt19937 random(batch);
+  ThreeWays run(device, trial);
+  for (int i = 0; i < batch; ++i)
+    run.add(random_prompt(random, 1 + random() % 40), 64);
+  Bits trace;
+  for (auto step = run.step(); !step.empty(); step = run.step())
+    append(trace, step);
+  return trace;
+}
+
+// Sequences come and go, so that most steps have prompts, chunks of prompts and single tokens.
+Bits mixed_trace(Device& device, const Trial& trial) {
+  std::mt19937 random(99);
+  ThreeWays run(device, trial);
+  Bits trace;
+  for (int i = 0; i < 64; ++i) {
+    if (i % 3 == 0) run.add(random_prompt(random, 1 + random() % 150), 1 + random() % 12);
+    append(trace, run.step());
+  }
+  return trace;
+}
+
+class ThreeWaysTest : public engine::testing::DeviceTest {};
+
+TEST_P(ThreeWaysTest, UniformStepsAgreeBitForBitAtAndBetweenBuckets) {
+  for (const Tiny kind : {Tiny::kLlama, Tiny::kQwen3, Tiny::kQwen2}) {
+    for (const int batch : {1, 3, 4}) {
+      const Bits eager = uniform_trace(*device_, {.kind = kind, .graphs = Graphs::kNone}, batch);
+      ASSERT_GE(eager.size(), 64U * batch);
+      EXPECT_TRUE(
+          same(eager, uniform_trace(*device_, {.kind = kind, .graphs = Graphs::kFull}, batch)));
+      EXPECT_TRUE(same(
+          eager, uniform_trace(*device_, {.kind = kind, .graphs = Graphs::kPiecewise}, batch)));
+    }
+  }
+}
+
+TEST_P(ThreeWaysTest, PaddingNeverLeaks) {
+  const Bits clean = uniform_trace(*device_, {.graphs = Graphs::kFull}, 5);
+  for (const Poison poison : {Poison::kNaN, Poison::kLarge}) {
+    for (const Graphs graphs : {Graphs::kNone, Graphs::kPiecewise, Graphs::kFull}) {
+      EXPECT_TRUE(same(clean, uniform_trace(*device_, {.graphs = graphs, .poison = poison}, 5)));
+    }
+  }
+}
+
+TEST_P(ThreeWaysTest, MixedStepsAgreeBitForBit) {
+  for (const Tiny kind : {Tiny::kLlama, Tiny::kQwen3}) {
+    const Bits eager = mixed_trace(*device_, {.kind = kind, .graphs = Graphs::kNone});
+    for (const Poison poison : {Poison::kNone, Poison::kNaN, Poison::kLarge}) {
+      EXPECT_TRUE(same(
+          eager,
+          mixed_trace(*device_, {.kind = kind, .graphs = Graphs::kPiecewise, .poison = poison})));
+      EXPECT_TRUE(same(
+          eager, mixed_trace(*device_, {.kind = kind, .graphs = Graphs::kAuto, .poison = poison})));
+    }
+  }
+}
+
+// With more layers than two, some are launched alike but for their addresses.
+TEST_P(ThreeWaysTest, LayersThatTakeTurnsInOneExecutableAgreeBitForBit) {
+  const auto trial = [](Graphs graphs) { return Trial{.num_layers = 5, .graphs = graphs}; };
+  EXPECT_TRUE(same(mixed_trace(*device_, trial(Graphs::kNone)),
+                   mixed_trace(*device_, trial(Graphs::kAuto))));
+  EXPECT_TRUE(same(uniform_trace(*device_, trial(Graphs::kNone), 3),
+                   uniform_trace(*device_, trial(Graphs::kPiecewise), 3)));
+
+  ThreeWays run(*device_, trial(Graphs::kAuto));
+  const runtime::Coverage& coverage = run.model().executor().coverage();
+  const planning::BucketCost predicted =
+      planning::estimate_recordings(run.model().compiled().program, coverage.sequences,
+                                    coverage.tokens)
+          .total();
+  EXPECT_EQ(predicted.recordings - predicted.executables, 3 * std::ssize(coverage.tokens.sizes()))
+      << "of six pieces a size the second to fifth";
+  const runtime::RecordingStats& stats = run.model().recording_stats();
+  EXPECT_EQ(stats.full.executables + stats.pieces.executables,
+            device_->kind() == DeviceKind::kCuda ? predicted.executables : predicted.recordings);
+}
+
+TEST_P(ThreeWaysTest, StepsAgreeBitForBitWithKvInFp8) {
+  const auto trial = [](Graphs graphs, Poison poison) {
+    return Trial{.graphs = graphs, .poison = poison, .kv_dtype = DType::kFP8};
+  };
+  const Bits uniform = uniform_trace(*device_, trial(Graphs::kNone, Poison::kNone), 3);
+  EXPECT_FALSE(same(uniform, uniform_trace(*device_, {.graphs = Graphs::kNone}, 3)));
+  for (const Graphs graphs : {Graphs::kPiecewise, Graphs::kFull})
+    EXPECT_TRUE(same(uniform, uniform_trace(*device_, trial(graphs, Poison::kNaN), 3)));
+  const Bits mixed = mixed_trace(*device_, trial(Graphs::kNone, Poison::kNone));
+  EXPECT_TRUE(same(mixed, mixed_trace(*device_, trial(Graphs::kAuto, Poison::kNaN))));
+}
+
+TEST_P(ThreeWaysTest, ASequenceIsTheSameAloneAndAmongFifteenOthers) {
+  const Trial trial{.graphs = Graphs::kFull, .sequences = {16}, .tokens = {96}};
+  std::mt19937 random(5);
+  const auto prompt = random_prompt(random, 20);
+  const auto trace = [&](int others) {
+    ThreeWays run(*device_, trial);
+    std::mt19937 theirs(6);
+    const engine::SequenceId mine = run.add(prompt, 64);
+    for (int i = 0; i < others; ++i)
+      run.add(random_prompt(theirs, 1 + theirs() % 5), 64);
+    Bits bits;
+    for (auto step = run.step(); !step.empty(); step = run.step()) {
+      const auto& runs = run.engine().last_plan().rows;
+      for (size_t i = 0; i < runs.size(); ++i) {
+        if (runs[i].sequence == mine) bits.push_back(step[i]);
+      }
+    }
+    return bits;
+  };
+  const Bits alone = trace(0);
+  ASSERT_EQ(alone.size(), 64U);
+  EXPECT_TRUE(same(alone, trace(15)));
+}
+
+TEST_P(ThreeWaysTest, StepsAboveTheLadderRunEagerAndAreCounted) {
+  ThreeWays run(*device_, {.sequences = {1, 2}, .tokens = {8}});
+  std::mt19937 random(3);
+  for (int i = 0; i < 3; ++i)
+    run.add(random_prompt(random, 4), 3);
+  while (!run.step().empty()) {
+  }
+  int64_t above = 0;
+  for (const engine::StepCount& count : run.engine().step_counts()) {
+    if (count.reason != runtime::Reason::kAboveLadder) continue;
+    EXPECT_EQ(count.mode, runtime::Mode::kEager);
+    EXPECT_EQ(count.padding, 0);
+    above += count.steps;
+  }
+  EXPECT_EQ(above, 3);
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, ThreeWaysTest, ::testing::Values("Cpu", "CpuShuffled", "Cuda"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace encore::diagnose

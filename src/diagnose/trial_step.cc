@@ -1,0 +1,105 @@
+#include "diagnose/trial_step.h"
+
+#include <algorithm>
+#include <limits>
+#include <random>
+
+#include "engine/input_writer.h"
+
+namespace encore::diagnose {
+namespace {
+
+constexpr int64_t kLongestPast = 200;
+constexpr int64_t kNoEnd = std::numeric_limits<int32_t>::max();
+
+// A mixed step: single tokens in the first half of the sequences, prompts of about one length in
+// the others.
+int64_t mixed_count(const runtime::StepRequest& request, int64_t b) {
+  const int64_t prompts = (request.sequences + 1) / 2;
+  const int64_t singles = request.sequences - prompts;
+  if (b < singles) return 1;
+  const int64_t tokens = request.tokens - singles;
+  const int64_t i = b - singles;
+  return tokens * (i + 1) / prompts - tokens * i / prompts;
+}
+
+}  // namespace
+
+runtime::StepRequest TrialStep::request(const runtime::Limits& limits) const {
+  runtime::StepRequest request{.sequences = static_cast<int64_t>(sequences.size())};
+  bool is_uniform = true;
+  for (const Sequence& sequence : sequences) {
+    request.tokens += sequence.count;
+    is_uniform &= sequence.count == sequences.front().count;
+  }
+  const int64_t q = sequences.empty() ? 0 : sequences.front().count;
+  if (is_uniform && q <= limits.max_q) request.q = static_cast<int>(q);
+  return request;
+}
+
+runtime::StepLengths TrialStep::lengths() const {
+  runtime::StepLengths lengths;
+  for (const Sequence& sequence : sequences) {
+    lengths.max_query_len = std::max(lengths.max_query_len, sequence.count);
+    lengths.max_kv_len = std::max(lengths.max_kv_len, sequence.past + sequence.count);
+  }
+  return lengths;
+}
+
+std::optional<TrialStep> trial_step(const engine::LoadedModel& model,
+                                    const runtime::StepRequest& request) {
+  const int64_t sequences = request.sequences;
+  const int64_t page_size = model.page_size();
+  const int64_t most_pages = (model.limits().max_seq_len + page_size - 1) / page_size;
+  const int64_t pages_each = std::min(model.num_pages() / sequences, most_pages);
+  const int64_t room = std::min(pages_each * page_size, model.limits().max_seq_len);
+  TrialStep step;
+  for (int64_t b = 0; b < sequences; ++b) {
+    int64_t count = request.q;
+    if (count == 0) count = mixed_count(request, b);
+    if (count < 1 || count > room) return std::nullopt;
+    TrialStep::Sequence sequence{std::min(room - count, (37 * b + 11) % kLongestPast), count};
+    // Every other page backwards, so that no two neighbours in a sequence are neighbours in memory.
+    for (int64_t i = 0; i * page_size < sequence.past + count; ++i)
+      sequence.pages.push_back(static_cast<int32_t>((pages_each - 1 - i) * sequences + b));
+    SamplingParams& params = sequence.sampling.params;
+    params.temperature = b % 2 == 0 ? 0.0F : 0.8F;
+    params.top_k = b % 3 == 0 ? 40 : 0;
+    params.top_p = b % 4 == 0 ? 0.9F : 1.0F;
+    params.num_logprobs = b % 2 == 0 ? 3 : -1;
+    params.seed = b;
+    // So that its logits are adjusted; penalties would depend on the steps before.
+    sequence.sampling.min_length = b % 3 == 0 ? INT32_MAX : 0;
+    step.sequences.push_back(std::move(sequence));
+  }
+  return step;
+}
+
+void fill_kv(engine::LoadedModel& model, uint64_t seed, float stddev) {
+  runtime::Executor& executor = model.executor();
+  const ir::Graph& graph = executor.program().graph;
+  for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kState)) {
+    const TensorView all = executor.kv_memory().view(id);
+    const TensorView mapped(all.data, all.dtype,
+                            {std::min(all.num_rows(), model.num_pages()), all.row_elements()});
+    executor.device().fill_random(executor.stream(), mapped, seed++, stddev);
+  }
+  executor.synchronize();
+}
+
+runtime::Choice begin(engine::LoadedModel& model, const TrialStep& step, uint64_t seed) {
+  runtime::Executor& executor = model.executor();
+  const runtime::Choice choice = executor.begin(step.request(model.limits()));
+  engine::InputWriter writer(executor, model.page_size());
+  std::mt19937_64 random(seed);
+  std::vector<int32_t> ids;
+  for (const TrialStep::Sequence& sequence : step.sequences) {
+    ids.resize(sequence.count);
+    for (int32_t& id : ids)
+      id = static_cast<int32_t>(random() % model.config().vocab_size);
+    writer.add({ids, sequence.past, sequence.pages, sequence.sampling, {}, kNoEnd});
+  }
+  return choice;
+}
+
+}  // namespace encore::diagnose

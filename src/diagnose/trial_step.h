@@ -1,0 +1,42 @@
+// Made-up steps: random tokens of sequences with a past, for comparing and timing the ways a step
+// is run.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "engine/loaded_model.h"
+#include "sample/params.h"
+
+namespace encore::diagnose {
+
+// The sequences of one step.
+struct TrialStep {
+  struct Sequence {
+    int64_t past = 0;            // tokens in the cache
+    int64_t count = 0;           // new tokens
+    std::vector<int32_t> pages;  // in order, for all of them
+    SamplingRow sampling;
+  };
+  std::vector<Sequence> sequences;
+
+  [[nodiscard]] runtime::StepRequest request(const runtime::Limits& limits) const;
+  [[nodiscard]] runtime::StepLengths lengths() const;
+};
+
+// A step of that many tokens and sequences (q > 0: uniform), the sequences of different pasts, as
+// long as the KV pool allows, some greedy and some not. Nothing when the pool has no page for each
+// sequence.
+std::optional<TrialStep> trial_step(const engine::LoadedModel& model,
+                                    const runtime::StepRequest& request);
+
+// Fills every page with random numbers: what a trial step finds as its past. No sequence may be in
+// flight.
+void fill_kv(engine::LoadedModel& model, uint64_t seed, float stddev = 0.5F);
+
+// Chooses the way (Executor::begin) and writes the step's inputs, its tokens a function of `seed`.
+// No sequence ends with the step.
+runtime::Choice begin(engine::LoadedModel& model, const TrialStep& step, uint64_t seed);
+
+}  // namespace encore::diagnose

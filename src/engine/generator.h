@@ -1,0 +1,103 @@
+// What a server asks of an engine: tokens for requests, from any thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "engine/engine.h"
+
+namespace encore::engine {
+
+using RequestId = int64_t;
+
+// Why a request ended.
+enum class EndReason : uint8_t { kStop, kLength, kAborted, kError };
+inline constexpr std::array kEndReasons = {EndReason::kStop, EndReason::kLength,
+                                           EndReason::kAborted, EndReason::kError};
+// "stop", "length", "aborted" or "error".
+std::string_view name(EndReason reason);
+
+struct Ending {
+  EndReason reason = EndReason::kStop;
+  std::string message;  // of an error
+};
+
+// What a request got since the last call of its sink. Lifetime: that of the call.
+struct Update {
+  std::span<const int32_t> tokens;
+  std::optional<Ending> ending;  // set in the last call
+  int64_t num_cached = 0;        // tokens of the prompt that the prefix cache had; 0 without tokens
+  std::span<const LogprobRow> logprobs = {};  // one a token, where the request asks for them
+};
+
+// Gets the updates of one request. It must neither block nor throw. Calls for one request come in
+// order and one at a time; the last one, and only that, has an ending.
+using Sink = std::function<void(const Update&)>;
+
+struct Submission {
+  Request request;
+  Sink sink;
+};
+
+// Why submissions were not taken.
+enum class RefusalKind : uint8_t {
+  kInvalid,    // the request can never run as it is
+  kQueueFull,  // later it may
+  kDraining,   // this process is about to end
+  kStopped,    // the device failed, or the loop was stopped
+};
+struct Refusal {
+  RefusalKind kind = RefusalKind::kInvalid;
+  std::string why;
+  std::optional<RejectionReason> reason = {};  // of kInvalid
+};
+
+// Counts since the start, and how many there are now. A snapshot, a step old at most.
+struct GeneratorStatistics {
+  int64_t num_running = 0;
+  int64_t num_waiting = 0;
+  int64_t num_pages = 0;
+  int64_t num_free_pages = 0;
+  int64_t num_preemptions = 0;
+  int64_t prompt_tokens = 0;
+  int64_t generated_tokens = 0;
+  kv::PrefixCacheStats prefix_cache;                   // zeros without one
+  std::array<int64_t, kEndReasons.size()> ended = {};  // by EndReason
+  std::vector<StepCount> steps;                        // a quarter of a second old at most
+};
+
+// Tokens for requests. Threads: run() on one thread, once; everything else on any, at any time.
+class Generator {
+ public:
+  virtual ~Generator() = default;
+
+  // Serves until drain() or stop() has its way. Every request that was taken has its ending then.
+  // Errors: kDevice, once every request has an ending with the message; none is taken from then on.
+  virtual void run() = 0;
+  // Takes no more requests; run() returns when those that live have ended.
+  virtual void drain() = 0;
+  // Takes no more requests, aborts those that live, and makes run() return.
+  virtual void stop() = 0;
+
+  // Takes all submissions or none. Sinks are called by run(), and for those that were taken only:
+  // until their ending, whatever happens.
+  virtual std::variant<std::vector<RequestId>, Refusal> submit(
+      std::vector<Submission> submissions) = 0;
+  // Ends a request soon; its sink gets an ending all the same. Unknown ids are ignored: it may just
+  // have ended.
+  virtual void abort(RequestId id) = 0;
+  // Requests that can live at one time.
+  [[nodiscard]] virtual int64_t capacity() const = 0;
+  [[nodiscard]] virtual GeneratorStatistics statistics() const = 0;
+  // Does it take requests?
+  [[nodiscard]] virtual bool is_open() const = 0;
+};
+
+}  // namespace encore::engine

@@ -1,0 +1,117 @@
+// Each architecture's graph as src/model traces it and the program it is compiled to, against text
+// on file: an empty diff says that a refactor changed nothing. After a wanted change
+//
+//   engine_test --gtest_also_run_disabled_tests --gtest_filter='*DISABLED_WriteTheFiles*'
+//
+// writes the files anew, for the diff to be read.
+#include <fstream>
+
+#include <gtest/gtest.h>
+
+#include "base/json.h"
+#include "base/source_dir.h"
+#include "engine/loaded_model.h"
+#include "ir/text.h"
+#include "ir/verify.h"
+#include "ops/ops.h"
+
+namespace encore::engine {
+namespace {
+
+constexpr int64_t kNumPages = 8;
+
+// Two layers, so that the border between them shows, and small enough to read.
+model::ModelConfig config_of(const std::string& architecture) {
+  model::ModelConfig config;
+  config.architecture = architecture + "ForCausalLM";
+  config.model_type = "small";
+  config.num_layers = 2;
+  config.hidden_size = 64;
+  config.num_heads = 4;
+  config.num_kv_heads = 2;
+  config.head_dim = 16;
+  config.intermediate_size = 96;
+  config.vocab_size = 128;
+  config.max_position_embeddings = 256;
+  config.qkv_bias = architecture == "Qwen2";
+  config.qk_norm = architecture == "Qwen3";
+  config.tie_word_embeddings = architecture == "Qwen3";
+  return config;
+}
+
+// The optional passes.
+std::vector<std::string> optional_passes() {
+  std::vector<std::string> names;
+  for (const passes::Pass& pass : passes::all()) {
+    if (!pass.required) names.emplace_back(pass.name);
+  }
+  return names;
+}
+
+class Golden : public ::testing::TestWithParam<const char*> {
+ protected:
+  using Dump = std::function<void(std::string_view, const passes::Program&)>;
+  static passes::Program compiled(std::vector<std::string> disabled = {}, Dump dump = {}) {
+    LoadOptions options;
+    options.limits = {.max_num_tokens = 64, .max_batch_size = 8, .max_q = 1, .max_seq_len = 64};
+    options.page_size = 16;
+    options.compile.disabled = std::move(disabled);
+    return compile_model(config_of(GetParam()), options, kNumPages, std::move(dump)).program;
+  }
+  static ir::Graph traced() {
+    std::optional<ir::Graph> graph;
+    (void)compiled({}, [&](std::string_view pass, const passes::Program& program) {
+      if (pass == "trace") graph = program.graph;
+    });
+    return *graph;
+  }
+  static std::string path(const char* what) {
+    return fmt::format("{}/src/engine/testdata/{}.{}", ENCORE_SOURCE_DIR, GetParam(), what);
+  }
+};
+
+TEST_P(Golden, IsTracedToTheGraphOnFile) {
+  EXPECT_EQ(ir::print(traced()), json::read_file(path("traced")));
+}
+
+TEST_P(Golden, IsCompiledToTheProgramOnFile) {
+  EXPECT_EQ(print(compiled()), json::read_file(path("compiled")));
+}
+
+TEST_P(Golden, DISABLED_WriteTheFiles) {
+  std::ofstream(path("traced")) << ir::print(traced());
+  std::ofstream(path("compiled")) << print(compiled());
+}
+
+TEST_P(Golden, GraphsReadBackAsTheyWerePrintedAndVerifyAfterEachPass) {
+  (void)compiled({}, [](std::string_view pass, const passes::Program& program) {
+    const std::string text = ir::print(program.graph);
+    const ir::Graph graph = ir::parse(text, ops::standard());
+    EXPECT_NO_THROW(ir::verify(graph)) << pass;
+    EXPECT_EQ(ir::print(graph), text) << pass;
+  });
+}
+
+// Everything from one attention to the next is one segment, across the border between two layers.
+// Behind the last attention the segments count tokens, sequences, and tokens again: `advance`, which
+// as attention depends on the tokens of a sequence.
+TEST_P(Golden, HasTwoSegmentsALayerAndThreeForTheRest) {
+  for (const auto& disabled : {std::vector<std::string>(), optional_passes()}) {
+    const passes::Program program = compiled(disabled);
+    ASSERT_EQ(program.segments.size(), 7U);
+    for (size_t i = 0; i < program.segments.size(); ++i) {
+      const passes::Segment& segment = program.segments[i];
+      EXPECT_EQ(segment.capture == ir::Capture::kUniform, i == 1 || i == 3 || i == 6) << i;
+      EXPECT_EQ(segment.rows, i == 5 ? ir::Symbol::kSequences : ir::Symbol::kTokens) << i;
+    }
+    EXPECT_TRUE(program.full_recordable());
+    if (disabled.empty()) continue;
+    EXPECT_EQ(program.graph.num_nodes(), traced().num_nodes());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Golden, ::testing::Values("Llama", "Mistral", "Qwen2", "Qwen3"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace encore::engine

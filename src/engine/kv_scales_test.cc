@@ -1,0 +1,90 @@
+// Scales of K and V: exact in 16 bits, and what keeps large ones from saturating in 8.
+#include <cmath>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "engine/engine.h"
+#include "model/checkpoint_fixture.h"
+
+namespace encore::engine {
+namespace {
+
+constexpr int64_t kVocabulary = 96;
+constexpr const char* kConfig = R"({
+  "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 64,
+  "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1,
+  "intermediate_size": 96, "vocab_size": 96, "max_position_embeddings": 128,
+  "rms_norm_eps": 1e-06, "torch_dtype": "bfloat16"
+})";
+
+// A Qwen2 whose keys have biases to 900, more than e4m3 holds, and queries as small as makes
+// attention look at several tokens.
+void write_model(const TempDir& dir) {
+  model::NamedShapes tensors = {{"model.embed_tokens.weight", {kVocabulary, 64}},
+                                {"model.norm.weight", {64}},
+                                {"lm_head.weight", {kVocabulary, 64}}};
+  for (const char* layer : {"model.layers.0.", "model.layers.1."}) {
+    const auto add = [&](const char* name, Shape shape) {
+      tensors.emplace_back(std::string(layer) + name, shape);
+    };
+    add("input_layernorm.weight", {64});
+    add("post_attention_layernorm.weight", {64});
+    for (const auto& [name, rows] : {std::pair{"q", 64}, {"k", 32}, {"v", 32}}) {
+      add(fmt::format("self_attn.{}_proj.weight", name).c_str(), {rows, 64});
+      add(fmt::format("self_attn.{}_proj.bias", name).c_str(), {rows});
+    }
+    add("self_attn.o_proj.weight", {64, 64});
+    add("mlp.gate_proj.weight", {96, 64});
+    add("mlp.up_proj.weight", {96, 64});
+    add("mlp.down_proj.weight", {64, 96});
+  }
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal;
+  const auto value = [&](size_t n, int64_t i) -> float {
+    const std::string& name = tensors[n].first;
+    const auto is = [&](const char* part) { return name.find(part) != std::string::npos; };
+    if (is("norm")) return 1;
+    if (is("k_proj.bias")) return i % 3 == 0 ? 900.0F : -700.0F;
+    return normal(random) * (is("q_proj") ? 3e-4F : is("embed") ? 1.0F : 0.12F);
+  };
+  (void)dir.write("config.json", kConfig);
+  (void)dir.write("model.safetensors", model::safetensors_f32(tensors, value));
+}
+
+std::vector<float> logits_of_prompt(const TempDir& dir, std::optional<DType> kv_dtype) {
+  const auto device = create_cpu_device({.num_threads = 1});
+  LoadOptions options;
+  options.limits = {.max_num_tokens = 64, .max_batch_size = 1, .max_q = 1, .max_seq_len = 128};
+  options.graphs = runtime::Graphs::kNone;
+  options.kv_dtype = kv_dtype;
+  LoadedModel model(*device, find_model(dir.path().string()), options);
+  Engine engine(model, {.overlap = false});
+  Request request{.max_tokens = 1};
+  for (int32_t i = 0; i < 48; ++i)
+    request.prompt.push_back(i * 7 % kVocabulary);
+  (void)engine.add(std::move(request));
+  (void)engine.step([](const Generated&) {});
+  std::vector<float> logits(kVocabulary);
+  model.executor().read_output(1, logits.data(), kVocabulary * 4);
+  return logits;
+}
+
+double rms_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i)
+    sum += (a[i] - b[i]) * (a[i] - b[i]);
+  return std::sqrt(sum / static_cast<double>(a.size()));
+}
+
+TEST(KvScales, KeepKeysWithLargeBiasesFromSaturatingInEightBits) {
+  const TempDir dir;
+  write_model(dir);
+  const std::vector<float> wide = logits_of_prompt(dir, std::nullopt);
+  const std::vector<float> narrow = logits_of_prompt(dir, DType::kFP8);
+  const double size = rms_difference(wide, std::vector<float>(wide.size()));
+  EXPECT_LT(rms_difference(wide, narrow), 0.05 * size);
+}
+
+}  // namespace
+}  // namespace encore::engine

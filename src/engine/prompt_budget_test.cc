@@ -1,0 +1,90 @@
+#include "engine/prompt_budget.h"
+
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include "engine/tiny_model.h"
+
+namespace encore::engine {
+namespace {
+
+// A device that takes so long for a step of that many tokens.
+double step_ms(int64_t tokens) {
+  return 5 + static_cast<double>(tokens) * 0.1;
+}
+
+TEST(PromptBudget, FollowsItsTarget) {
+  for (const double target : {20.0, 60.0, 120.0}) {
+    PromptBudget budget(target, 2048);
+    EXPECT_EQ(budget.tokens(), 2048);
+    for (int step = 0; step < 30; ++step)
+      budget.measured(budget.tokens(), step_ms(budget.tokens()));
+    EXPECT_NEAR(step_ms(budget.tokens()), target, 1);
+  }
+}
+
+TEST(PromptBudget, StaysWithinItsLimits) {
+  PromptBudget slow(1, 2048);
+  PromptBudget fast(1000, 2048);
+  for (int step = 0; step < 30; ++step) {
+    slow.measured(slow.tokens(), step_ms(slow.tokens()));
+    fast.measured(fast.tokens(), step_ms(fast.tokens()));
+  }
+  EXPECT_EQ(slow.tokens(), 128);
+  EXPECT_EQ(fast.tokens(), 2048);
+}
+
+TEST(PromptBudget, LearnsNothingFromShortPromptsThatAreFast) {
+  PromptBudget budget(60, 2048);
+  for (int step = 0; step < 30; ++step)
+    budget.measured(budget.tokens(), step_ms(budget.tokens()));
+  const int64_t learned = budget.tokens();
+  for (int step = 0; step < 30; ++step)
+    budget.measured(10, step_ms(10));
+  EXPECT_EQ(budget.tokens(), learned);
+  budget.measured(10, 200);  // slow all the same
+  EXPECT_LT(budget.tokens(), learned);
+}
+
+TEST(PromptBudget, IsNotRuinedByOneOddStep) {
+  PromptBudget budget(60, 2048);
+  for (int step = 0; step < 30; ++step)
+    budget.measured(budget.tokens(), step_ms(budget.tokens()));
+  const int64_t learned = budget.tokens();
+  budget.measured(learned, 10000);
+  EXPECT_GE(budget.tokens(), learned / 2);
+  for (int step = 0; step < 30; ++step)
+    budget.measured(budget.tokens(), step_ms(budget.tokens()));
+  EXPECT_NEAR(static_cast<double>(budget.tokens()), static_cast<double>(learned), 12);
+}
+
+// No step meets the first target, and every step the second.
+TEST(PromptBudget, CutsPromptsOfAnEngineBesideThoseWhoGenerate) {
+  const auto device = create_cpu_device({.num_threads = 1});
+  LoadOptions options;
+  options.limits = {.max_num_tokens = 64, .max_batch_size = 4, .max_q = 1, .max_seq_len = 512};
+  options.kv_tokens = 1024;
+  LoadedModel model(*device, testing::tiny_model(testing::Tiny::kLlama), options);
+  for (const auto& [overlap, target_ms] :
+       {std::pair(true, 0.01), std::pair(false, 0.01), std::pair(true, 1e9)}) {
+    Engine engine(model, {.overlap = overlap, .target_step_ms = target_ms});
+    (void)engine.add({.prompt = {1, 2, 3}, .max_tokens = 400});
+    for (int i = 0; i < 4; ++i)
+      engine.step([](const Generated&) {});
+    const auto id =
+        std::get<SequenceId>(engine.add({.prompt = std::vector<int32_t>(300, 5), .max_tokens = 1}));
+    bool is_done = false;
+    std::vector<int64_t> tokens;
+    while (!is_done) {
+      engine.step([&](const Generated& generated) { is_done |= generated.sequence == id; });
+      tokens.push_back(engine.last_plan().num_tokens());
+    }
+    EXPECT_EQ(*std::max_element(tokens.begin(), tokens.end()), 64);
+    // A sixteenth of 64 beside one that generates, less one, which is a size of the ladder.
+    EXPECT_EQ(std::count(tokens.begin(), tokens.end(), 4) > 20, target_ms < 1);
+  }
+}
+
+}  // namespace
+}  // namespace encore::engine

@@ -1,0 +1,221 @@
+#include "engine/serving_loop.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace encore::engine {
+namespace {
+
+// Counting steps by mode walks a table, so it is done a few times a second only.
+constexpr auto kBetweenStepCounts = std::chrono::milliseconds(250);
+
+EndReason reason_of(Finish finish) {
+  return finish == Finish::kStop ? EndReason::kStop : EndReason::kLength;
+}
+
+}  // namespace
+
+std::string_view name(EndReason reason) {
+  switch (reason) {
+    case EndReason::kStop:
+      return "stop";
+    case EndReason::kLength:
+      return "length";
+    case EndReason::kAborted:
+      return "aborted";
+    case EndReason::kError:
+      return "error";
+  }
+  return "";
+}
+
+ServingLoop::ServingLoop(LoadedModel& model, const ServingOptions& options)
+    : engine_(model, options.engine), capacity_(model.limits().max_batch_size + options.max_queue) {
+  publish_statistics(0, true);
+}
+
+void ServingLoop::run() {
+  const auto on_token = [&](const Generated& generated) {
+    Live& live = live_.at(generated.sequence);
+    live.tokens.push_back(generated.token);
+    live.num_cached = generated.num_cached;
+    if (generated.logprobs) live.logprobs.push_back(*generated.logprobs);
+    if (generated.finish) live.ending = Ending{reason_of(*generated.finish), ""};
+    touch(generated.sequence, live);
+  };
+  try {
+    bool is_busy = false;
+    while (true) {
+      Work work = wait_for_work(is_busy);
+      for (Message& message : work.messages)
+        std::visit([&](auto& content) { receive(content); }, message);
+      if (work.state == State::kStopped) end_all({EndReason::kAborted, ""});
+      deliver(false);
+      if (work.state != State::kOpen && live_.empty() && !is_busy) return;
+      is_busy = engine_.step(on_token);
+      deliver(!is_busy);
+    }
+  } catch (const std::exception& error) {
+    {
+      const std::lock_guard lock(mutex_);
+      state_ = State::kStopped;
+      failure_ = error.what();
+    }
+    end_all({EndReason::kError, error.what()});
+    deliver(true);
+    throw;
+  }
+}
+
+ServingLoop::Work ServingLoop::wait_for_work(bool is_busy) {
+  std::unique_lock lock(mutex_);
+  wakes_.wait(lock, [&] { return is_busy || !inbox_.empty() || state_ != State::kOpen; });
+  return {state_, std::exchange(inbox_, {})};
+}
+
+void ServingLoop::receive(Submitted& submitted) {
+  counts_.prompt_tokens += std::ssize(submitted.submission.request.prompt);
+  const auto added = engine_.add(std::move(submitted.submission.request));
+  // submit() has checked the request.
+  ENCORE_CHECK(std::holds_alternative<SequenceId>(added));
+  const SequenceId sequence = std::get<SequenceId>(added);
+  sequences_[submitted.id] = sequence;
+  live_[sequence] = {.id = submitted.id, .sink = std::move(submitted.submission.sink)};
+}
+
+void ServingLoop::receive(const Aborted& aborted) {
+  const auto found = sequences_.find(aborted.id);
+  if (found == sequences_.end()) return;
+  const SequenceId sequence = found->second;
+  engine_.abort(sequence);
+  Live& live = live_.at(sequence);
+  live.ending = Ending{EndReason::kAborted, ""};
+  touch(sequence, live);
+}
+
+void ServingLoop::touch(SequenceId sequence, Live& live) {
+  if (!std::exchange(live.is_touched, true)) touched_.push_back(sequence);
+}
+
+void ServingLoop::deliver(bool is_idle) {
+  std::vector<Live> ended;
+  for (const SequenceId sequence : touched_) {
+    const Live& live = live_.at(sequence);
+    counts_.generated_tokens += std::ssize(live.tokens);
+    if (live.ending) {
+      ++counts_.ended.at(static_cast<size_t>(live.ending->reason));
+      sequences_.erase(live.id);
+      ended.push_back(std::move(live_.extract(sequence).mapped()));
+    }
+  }
+  if (!touched_.empty() || is_idle) publish_statistics(std::ssize(ended), is_idle);
+  for (const SequenceId sequence : touched_) {
+    const auto found = live_.find(sequence);
+    if (found == live_.end()) continue;
+    Live& live = found->second;
+    live.sink({live.tokens, std::nullopt, live.num_cached, live.logprobs});
+    live.tokens.clear();
+    live.logprobs.clear();
+    live.is_touched = false;
+  }
+  for (const Live& live : ended)
+    live.sink({live.tokens, live.ending, live.num_cached, live.logprobs});
+  touched_.clear();
+}
+
+void ServingLoop::end_all(const Ending& ending) {
+  for (Message& message : wait_for_work(true).messages) {
+    if (auto* submitted = std::get_if<Submitted>(&message)) receive(*submitted);
+  }
+  for (auto& [sequence, live] : live_) {
+    engine_.abort(sequence);
+    if (!live.ending) live.ending = ending;
+    touch(sequence, live);
+  }
+}
+
+void ServingLoop::publish_statistics(int64_t num_ended, bool is_idle) {
+  const sched::Scheduler& scheduler = engine_.scheduler();
+  counts_.num_running = scheduler.num_running();
+  counts_.num_waiting = scheduler.num_waiting();
+  counts_.num_preemptions = engine_.num_preemptions();
+  if (engine_.prefix_cache() != nullptr) counts_.prefix_cache = engine_.prefix_cache()->stats();
+  counts_.num_pages = engine_.page_pool().num_pages();
+  counts_.num_free_pages = engine_.page_pool().num_free();
+  const auto now = std::chrono::steady_clock::now();
+  if (is_idle || now - steps_counted_at_ > kBetweenStepCounts) {
+    counts_.steps = engine_.step_counts();
+    steps_counted_at_ = now;
+  }
+  const std::lock_guard lock(mutex_);
+  num_live_ -= num_ended;
+  published_ = counts_;
+}
+
+void ServingLoop::drain() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ == State::kOpen) state_ = State::kDraining;
+  }
+  wakes_.notify_one();
+}
+
+void ServingLoop::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    state_ = State::kStopped;
+  }
+  wakes_.notify_one();
+}
+
+std::variant<std::vector<RequestId>, Refusal> ServingLoop::submit(
+    std::vector<Submission> submissions) {
+  for (const Submission& submission : submissions) {
+    if (auto rejection = engine_.check(submission.request))
+      return Refusal{RefusalKind::kInvalid, std::move(rejection->why), rejection->reason};
+  }
+  const auto count = std::ssize(submissions);
+  std::vector<RequestId> ids;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_.empty())
+      return Refusal{RefusalKind::kStopped, fmt::format("the device failed: {}", failure_)};
+    if (state_ == State::kStopped) return Refusal{RefusalKind::kStopped, "the engine was stopped"};
+    if (state_ == State::kDraining) {
+      return Refusal{RefusalKind::kDraining, "the server finishes its last requests and then ends"};
+    }
+    if (num_live_ + count > capacity_) {
+      return Refusal{
+          RefusalKind::kQueueFull,
+          fmt::format("{} of {} places are taken by other requests", num_live_, capacity_)};
+    }
+    num_live_ += count;
+    for (Submission& submission : submissions) {
+      ids.push_back(next_id_++);
+      inbox_.emplace_back(Submitted{ids.back(), std::move(submission)});
+    }
+  }
+  wakes_.notify_one();
+  return ids;
+}
+
+void ServingLoop::abort(RequestId id) {
+  {
+    const std::lock_guard lock(mutex_);
+    inbox_.emplace_back(Aborted{id});
+  }
+  wakes_.notify_one();
+}
+
+GeneratorStatistics ServingLoop::statistics() const {
+  const std::lock_guard lock(mutex_);
+  return published_;
+}
+
+bool ServingLoop::is_open() const {
+  const std::lock_guard lock(mutex_);
+  return state_ == State::kOpen;
+}
+
+}  // namespace encore::engine

@@ -1,0 +1,95 @@
+// Serves requests that come from other threads with one engine.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <unordered_map>
+
+#include "engine/generator.h"
+
+namespace encore::engine {
+
+struct ServingOptions {
+  EngineOptions engine;
+  // Requests that may live beyond those that fit a step; what comes above that is refused.
+  int64_t max_queue = 1024;
+};
+
+// The engine and its inbox. One thread calls run() and is the engine's thread from then on: that
+// which loaded the model. It sleeps while there is nothing to do.
+// Threads: as Generator; sinks may call everything but run(). Lifetime: refers to the model.
+class ServingLoop final : public Generator {
+ public:
+  explicit ServingLoop(LoadedModel& model, const ServingOptions& options = {});
+
+  void run() override;
+  void drain() override;
+  void stop() override;
+  std::variant<std::vector<RequestId>, Refusal> submit(
+      std::vector<Submission> submissions) override;
+  void abort(RequestId id) override;
+  [[nodiscard]] int64_t capacity() const override { return capacity_; }
+  [[nodiscard]] GeneratorStatistics statistics() const override;
+  [[nodiscard]] bool is_open() const override;
+
+ private:
+  enum class State : uint8_t { kOpen, kDraining, kStopped };
+
+  struct Submitted {
+    RequestId id = 0;
+    Submission submission;
+  };
+  struct Aborted {
+    RequestId id = 0;
+  };
+  using Message = std::variant<Submitted, Aborted>;
+  struct Work {
+    State state = State::kOpen;
+    std::vector<Message> messages;
+  };
+  // A request on the engine's thread.
+  struct Live {
+    RequestId id = 0;
+    Sink sink;
+    std::vector<int32_t> tokens;  // since the last call of the sink
+    std::vector<LogprobRow> logprobs;
+    int64_t num_cached = 0;
+    std::optional<Ending> ending;
+    bool is_touched = false;
+  };
+
+  Work wait_for_work(bool is_busy);
+  void receive(Submitted& submitted);
+  void receive(const Aborted& aborted);
+  // Marks a request as one that deliver() calls the sink of.
+  void touch(SequenceId sequence, Live& live);
+  // Calls the sinks of those who got something, once statistics() shows it.
+  void deliver(bool is_idle);
+  // Everybody who lives gets this ending, those in the inbox included.
+  void end_all(const Ending& ending);
+  // After `num_ended` requests more.
+  void publish_statistics(int64_t num_ended, bool is_idle);
+
+  Engine engine_;
+  int64_t capacity_;
+
+  // Of the engine's thread.
+  std::unordered_map<SequenceId, Live> live_;
+  std::unordered_map<RequestId, SequenceId> sequences_;
+  std::vector<SequenceId> touched_;
+  GeneratorStatistics counts_;
+  std::chrono::steady_clock::time_point steps_counted_at_;
+
+  // Of all threads.
+  mutable std::mutex mutex_;
+  std::condition_variable wakes_;
+  State state_ = State::kOpen;
+  std::string failure_;  // of the device
+  RequestId next_id_ = 1;
+  int64_t num_live_ = 0;  // taken and without an ending
+  std::vector<Message> inbox_;
+  GeneratorStatistics published_;
+};
+
+}  // namespace encore::engine

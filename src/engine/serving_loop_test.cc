@@ -1,0 +1,268 @@
+#include "engine/serving_loop.h"
+
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "backend/fault.h"
+#include "engine/tiny_model.h"
+
+namespace encore::engine {
+namespace {
+
+LoadOptions load_options() {
+  LoadOptions options;
+  options.limits = {.max_num_tokens = 32, .max_batch_size = 4, .max_q = 1, .max_seq_len = 128};
+  options.kv_tokens = 512;
+  return options;
+}
+
+// What the sink of one request has seen. The sink writes it on the loop's thread, the test reads it
+// once it has waited for the ending. Shared by both, as either may be the last to need it.
+class Heard {
+ public:
+  Sink sink() {
+    return [state = state_](const Update& update) {
+      EXPECT_FALSE(state->ended) << "an update after the ending";
+      state->tokens.insert(state->tokens.end(), update.tokens.begin(), update.tokens.end());
+      state->num_tokens = state->tokens.size();
+      state->num_tokens.notify_all();
+      if (!update.ending) return;
+      state->ending = *update.ending;
+      state->ended = true;
+      state->ended.notify_all();
+    };
+  }
+  void wait_for_token() const { state_->num_tokens.wait(0); }
+  const Ending& ending() const {
+    state_->ended.wait(false);
+    return state_->ending;
+  }
+  const std::vector<int32_t>& tokens() const {
+    state_->ended.wait(false);
+    return state_->tokens;
+  }
+  [[nodiscard]] bool has_ended() const { return state_->ended; }
+
+ private:
+  struct State {
+    std::vector<int32_t> tokens;
+    Ending ending;
+    std::atomic<size_t> num_tokens = 0;
+    std::atomic<bool> ended = false;
+  };
+  std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+class ServingLoopTest : public ::testing::Test {
+ protected:
+  void start(int64_t max_queue = 1000) {
+    loop_.emplace(model_, ServingOptions{.max_queue = max_queue});
+    thread_ = std::thread([this] {
+      try {
+        loop_->run();
+      } catch (const Error& error) {
+        failure_ = error.what();
+      }
+    });
+  }
+  void TearDown() override {
+    if (!thread_.joinable()) return;
+    loop_->stop();
+    thread_.join();
+  }
+  std::variant<std::vector<RequestId>, Refusal> submit(Request request, Heard& heard) {
+    std::vector<Submission> one;
+    one.push_back({std::move(request), heard.sink()});
+    return loop_->submit(std::move(one));
+  }
+  RequestId submitted(Request request, Heard& heard) {
+    return std::get<std::vector<RequestId>>(submit(std::move(request), heard)).at(0);
+  }
+  std::vector<int32_t> alone(const Request& request) {
+    Engine engine(model_);
+    std::vector<int32_t> tokens;
+    (void)engine.add(request);
+    while (engine.step([&](const Generated& generated) { tokens.push_back(generated.token); })) {
+    }
+    return tokens;
+  }
+
+  std::unique_ptr<Device> device_ = create_cpu_device({.num_threads = 1});
+  LoadedModel model_{*device_, testing::tiny_model(testing::Tiny::kLlama), load_options()};
+  std::optional<ServingLoop> loop_;
+  std::thread thread_;
+  std::string failure_;  // what run() threw
+};
+
+TEST_F(ServingLoopTest, ARequestGetsTheSameTokensAsFromAnEngineOfItsOwn) {
+  const auto expected = alone({.prompt = {3, 4, 5}, .max_tokens = 12});
+  start();
+  Heard a;
+  Heard b;
+  submitted({.prompt = {3, 4, 5}, .max_tokens = 12}, a);
+  a.wait_for_token();
+  submitted({.prompt = {3, 4, 5}, .max_tokens = 12}, b);
+  EXPECT_EQ(a.tokens(), expected);
+  EXPECT_EQ(b.tokens(), expected);
+  EXPECT_EQ(a.ending().reason, EndReason::kLength);
+}
+
+TEST_F(ServingLoopTest, TakesRequestsAfterItHasSlept) {
+  start();
+  for (int i = 0; i < 3; ++i) {
+    Heard heard;
+    submitted({.prompt = {7}, .max_tokens = 2}, heard);
+    EXPECT_EQ(heard.tokens().size(), 2U);
+  }
+}
+
+TEST_F(ServingLoopTest, AStopTokenEndsWithStop) {
+  const int32_t stop = alone({.prompt = {5, 6}, .max_tokens = 20})[3];
+  start();
+  Heard heard;
+  submitted({.prompt = {5, 6}, .max_tokens = 20, .stop_tokens = {stop}}, heard);
+  EXPECT_EQ(heard.ending().reason, EndReason::kStop);
+  EXPECT_EQ(heard.tokens().back(), stop);
+}
+
+TEST_F(ServingLoopTest, RefusesWhatIsInvalidWithoutAnyOfItsGroupRunning) {
+  start();
+  Heard good;
+  std::vector<Submission> group;
+  group.push_back({{.prompt = {1}, .max_tokens = 2}, good.sink()});
+  group.push_back({{.prompt = {}}, [](const Update&) { FAIL(); }});
+  const auto result = loop_->submit(std::move(group));
+  EXPECT_EQ(std::get<Refusal>(result).kind, RefusalKind::kInvalid);
+  EXPECT_NE(std::get<Refusal>(result).why.find("empty"), std::string::npos);
+  Heard after;
+  submitted({.prompt = {1}, .max_tokens = 2}, after);
+  EXPECT_EQ(after.tokens().size(), 2U);
+  EXPECT_FALSE(good.has_ended());
+}
+
+TEST_F(ServingLoopTest, RefusesMoreThanTheQueueHoldsAndTakesAgainOnceSomebodyEnded) {
+  start(0);
+  Heard heard[4];
+  std::vector<RequestId> ids;
+  for (Heard& one : heard)
+    ids.push_back(submitted({.prompt = {1}, .max_tokens = 120}, one));
+  Heard fifth;
+  const auto refused = submit({.prompt = {1}, .max_tokens = 1}, fifth);
+  EXPECT_EQ(std::get<Refusal>(refused).kind, RefusalKind::kQueueFull);
+  loop_->abort(ids[2]);
+  EXPECT_EQ(heard[2].ending().reason, EndReason::kAborted);
+  submitted({.prompt = {1}, .max_tokens = 1}, fifth);
+  EXPECT_EQ(fifth.tokens().size(), 1U);
+  EXPECT_EQ(heard[0].tokens().size(), 120U);
+}
+
+TEST_F(ServingLoopTest, DrainingEndsThoseThatLiveAndRefusesOthers) {
+  start();
+  Heard heard;
+  submitted({.prompt = {1}, .max_tokens = 100}, heard);
+  heard.wait_for_token();
+  loop_->drain();
+  EXPECT_FALSE(loop_->is_open());
+  Heard late;
+  EXPECT_EQ(std::get<Refusal>(submit({.prompt = {1}, .max_tokens = 1}, late)).kind,
+            RefusalKind::kDraining);
+  thread_.join();
+  EXPECT_EQ(heard.tokens().size(), 100U);
+}
+
+TEST_F(ServingLoopTest, StoppingAbortsThoseThatLive) {
+  start();
+  Heard heard[8];
+  for (Heard& one : heard)
+    submitted({.prompt = {1}, .max_tokens = 120}, one);
+  loop_->stop();
+  thread_.join();
+  for (const Heard& one : heard)
+    EXPECT_EQ(one.ending().reason, EndReason::kAborted);
+  Heard late;
+  EXPECT_EQ(std::get<Refusal>(submit({.prompt = {1}, .max_tokens = 1}, late)).kind,
+            RefusalKind::kStopped);
+}
+
+TEST_F(ServingLoopTest, ADeviceErrorEndsEveryRequestWithItsMessage) {
+  start();
+  Heard heard[6];
+  std::atomic<bool> fails = false;
+  const fault::Injection injection([&](std::string_view) {
+    if (fails) fail(ErrorKind::kDevice, "injected: the GPU fell off the bus");
+  });
+  for (Heard& one : heard)
+    submitted({.prompt = {1}, .max_tokens = 120}, one);
+  heard[0].wait_for_token();
+  fails = true;
+  thread_.join();
+  EXPECT_NE(failure_.find("fell off the bus"), std::string::npos);
+  for (const Heard& one : heard) {
+    EXPECT_EQ(one.ending().reason, EndReason::kError);
+    EXPECT_NE(one.ending().message.find("fell off the bus"), std::string::npos);
+  }
+  Heard late;
+  const auto refused = submit({.prompt = {1}, .max_tokens = 1}, late);
+  EXPECT_EQ(std::get<Refusal>(refused).kind, RefusalKind::kStopped);
+  EXPECT_NE(std::get<Refusal>(refused).why.find("fell off the bus"), std::string::npos);
+}
+
+TEST_F(ServingLoopTest, AbortsAtRandomMomentsLoseNoPageAndDisturbNobody) {
+  const auto expected = alone({.prompt = {9, 8}, .max_tokens = 100});
+  start();
+  Heard innocent;
+  submitted({.prompt = {9, 8}, .max_tokens = 100}, innocent);
+  constexpr int kEach = 60;
+  std::vector<std::thread> threads;
+  for (int seed = 0; seed < 3; ++seed) {
+    threads.emplace_back([&, seed] {
+      std::mt19937 random(seed);
+      for (int i = 0; i < kEach; ++i) {
+        Heard heard;
+        const auto length = static_cast<int32_t>(1 + random() % 40);
+        const RequestId id =
+            submitted({.prompt = std::vector<int32_t>(length, length), .max_tokens = 80}, heard);
+        std::this_thread::sleep_for(std::chrono::microseconds(random() % 2000));
+        loop_->abort(id);
+        loop_->abort(id);
+        (void)heard.ending();
+      }
+    });
+  }
+  for (std::thread& thread : threads)
+    thread.join();
+  EXPECT_EQ(innocent.tokens(), expected);
+  loop_->drain();
+  thread_.join();
+  const GeneratorStatistics statistics = loop_->statistics();
+  EXPECT_EQ(statistics.num_free_pages, statistics.num_pages);
+  EXPECT_EQ(statistics.num_running + statistics.num_waiting, 0);
+  EXPECT_EQ(statistics.ended[0] + statistics.ended[1] + statistics.ended[2], 3 * kEach + 1);
+}
+
+TEST_F(ServingLoopTest, ASinkMaySubmitAndAbort) {
+  start();
+  Heard second;
+  Heard first;
+  std::atomic<RequestId> id = 0;
+  std::vector<Submission> one;
+  one.push_back({{.prompt = {1}, .max_tokens = 100},
+                 [&, sink = first.sink(), is_first = true](const Update& update) mutable {
+                   if (std::exchange(is_first, false)) {
+                     submitted({.prompt = {2}, .max_tokens = 3}, second);
+                     id.wait(0);
+                     loop_->abort(id);
+                   }
+                   sink(update);
+                 }});
+  id = std::get<std::vector<RequestId>>(loop_->submit(std::move(one))).at(0);
+  id.notify_all();
+  EXPECT_EQ(first.ending().reason, EndReason::kAborted);
+  EXPECT_EQ(second.tokens().size(), 3U);
+}
+
+}  // namespace
+}  // namespace encore::engine

@@ -1,0 +1,169 @@
+#include "measure/decoding.h"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/statistics.h"
+#include "measure/timing.h"
+
+namespace encore::measure {
+namespace {
+
+constexpr uint64_t kKvSeed = 7;
+constexpr uint64_t kPageSeed = 11;
+constexpr uint64_t kTokenSeed = 13;
+constexpr int kSingleSteps = 20;
+
+}  // namespace
+
+std::vector<std::vector<int32_t>> random_prompts(int64_t count, int64_t length, int64_t vocab_size,
+                                                 uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<std::vector<int32_t>> prompts(count);
+  for (auto& prompt : prompts) {
+    for (int64_t i = 0; i < length; ++i) {
+      prompt.push_back(static_cast<int32_t>(random() % static_cast<uint64_t>(vocab_size)));
+    }
+  }
+  return prompts;
+}
+
+int64_t DecodingOptions::max_tokens(const runtime::Limits& limits) const {
+  const int64_t prompt_tokens_per_step = std::max<int64_t>(1, limits.mixed_tokens() - batch);
+  const int64_t prompt_steps = batch * context / prompt_tokens_per_step + 2;
+  // Warming up and the steps may each end with tokens that come together.
+  const int64_t at_once =
+      burst_steps > 1 ? burst_steps + runtime::Recordings::kStepsPerIteration : 1;
+  return warmup_tokens + steps + prompt_steps + 2 * (at_once - 1);
+}
+
+Decoding::Decoding(engine::Engine& engine, const DecodingOptions& options)
+    : engine_(engine), batch_(options.batch) {
+  engine.shuffle_pages(kPageSeed);
+  const int64_t max_tokens = options.max_tokens(engine.model().limits());
+  for (auto& prompt : random_prompts(options.batch, options.context,
+                                     engine.model().config().vocab_size, options.seed)) {
+    const auto added = engine.add(
+        {.prompt = std::move(prompt), .max_tokens = max_tokens, .sampling = options.sampling});
+    if (const auto* rejection = std::get_if<engine::Rejection>(&added))
+      fail(ErrorKind::kUsage, "{}", rejection->why);
+    sequences_.push_back(std::get<engine::SequenceId>(added));
+  }
+  run_until(options.warmup_tokens);
+}
+
+Decoding::~Decoding() {
+  for (const engine::SequenceId sequence : sequences_)
+    engine_.abort(sequence);
+}
+
+void Decoding::run_until(int64_t generated) {
+  while (generated_ < generated) {
+    const bool ran = engine_.step([&](const engine::Generated& token) {
+      generated_ += token.sequence == sequences_.back() ? 1 : 0;
+    });
+    ENCORE_CHECK(ran, "the sequences ended after {} tokens", generated_);
+  }
+}
+
+int64_t Decoding::step() {
+  const int64_t before = generated_;
+  run_until(before + 1);
+  const int64_t tokens = engine_.last_plan().num_tokens();
+  ENCORE_CHECK(tokens == batch_, "a decode step of {} tokens", tokens);
+  return generated_ - before;
+}
+
+int64_t Decoding::kv_tokens(int64_t steps) const {
+  int64_t last = 0;
+  for (const sched::ScheduledTokens& row : engine_.last_plan().rows)
+    last += row.end();
+  return steps * last - batch_ * steps * (steps - 1) / 2;
+}
+
+Trace trace_steps(Tracer& tracer, const std::function<void()>& step, int64_t num_steps) {
+  tracer.start();
+  for (int i = 0; i < kTracerWarmUpSteps; ++i)
+    step();
+  for (int64_t i = 0; i < num_steps; ++i) {
+    tracer.next_step();
+    step();
+  }
+  return tracer.stop();
+}
+
+FilledKv::FilledKv(engine::LoadedModel& model) : model_(model), pages_(model.num_pages()) {
+  diagnose::fill_kv(model, kKvSeed, 1.0F);
+  std::iota(pages_.begin(), pages_.end(), 0);
+  std::shuffle(pages_.begin(), pages_.end(), std::mt19937_64(kPageSeed));
+}
+
+diagnose::TrialStep FilledKv::step(int64_t batch, int64_t context, int64_t prompt_tokens,
+                                   int64_t steps) const {
+  const int64_t page_size = model_.page_size();
+  const int64_t pages_each = (context + steps) / page_size + 1;
+  const int64_t prompt_pages = (prompt_tokens + page_size - 1) / page_size;
+  if (batch * pages_each + prompt_pages > std::ssize(pages_)) {
+    fail(ErrorKind::kUsage, "{} sequences of {} tokens{} do not fit the KV pool of {} pages", batch,
+         context + 1,
+         prompt_tokens > 0 ? fmt::format(" and a prompt of {}", prompt_tokens) : std::string(),
+         pages_.size());
+  }
+  diagnose::TrialStep step;
+  for (int64_t b = 0; b < batch; ++b) {
+    const auto pages = pages_.begin() + b * pages_each;
+    step.sequences.push_back({context, 1, {pages, pages + pages_each}, {}});
+  }
+  if (prompt_tokens > 0)
+    step.sequences.push_back({0, prompt_tokens, {pages_.end() - prompt_pages, pages_.end()}, {}});
+  return step;
+}
+
+runtime::Choice FilledKv::begin(const diagnose::TrialStep& step) {
+  return diagnose::begin(model_, step, kTokenSeed);
+}
+
+SingleStep time_single_steps(FilledKv& kv, const diagnose::TrialStep& step) {
+  runtime::Executor& executor = kv.executor();
+  const auto began = executor.device().create_event();
+  const auto ended = executor.device().create_event();
+  std::vector<double> enqueue_us;
+  std::vector<double> device_us;
+  for (int i = 0; i < kSingleSteps; ++i) {
+    kv.begin(step);
+    executor.stream().record(*began);
+    const double start = now_seconds();
+    executor.run(step.lengths());
+    enqueue_us.push_back((now_seconds() - start) * 1e6);
+    executor.stream().record(*ended);
+    executor.synchronize();
+    device_us.push_back(ended->milliseconds_since(*began) * 1e3);
+  }
+  return {median(enqueue_us), median(device_us)};
+}
+
+RepeatedStep::RepeatedStep(FilledKv& kv, const diagnose::TrialStep& step)
+    : executor_(kv.executor()),
+      choice_(kv.begin(step)),
+      lengths_(step.lengths()),
+      ended_{executor_.device().create_event(), executor_.device().create_event()} {}
+
+RepeatedStep::~RepeatedStep() {
+  try {
+    executor_.synchronize();
+  } catch (...) {  // whoever timed the steps has seen the device's errors
+  }
+}
+
+void RepeatedStep::step() {
+  executor_.run(lengths_);
+  executor_.stream().record(*ended_.at(num_steps_ % 2));
+  if (num_steps_ > 0) ended_.at((num_steps_ + 1) % 2)->synchronize();
+  ++num_steps_;
+}
+
+}  // namespace encore::measure

@@ -1,0 +1,153 @@
+#include "measure/floor.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "backend/cpu/device.h"
+
+namespace encore::measure {
+namespace {
+
+// cuBLAS on an H200 with random bf16 data, sustained: the card is at its power limit.
+constexpr double kH200FlopsPerSecond = 690e12;
+
+bool is_attention(const ir::Op& op) {
+  return op.name == "attention" || op.name == "fused_attention";
+}
+
+// What the row's cost leaves out, because only the step knows the lengths.
+ir::Cost kv_cost(const std::vector<ir::Type>& inputs, const KvWork& kv) {
+  const ir::Type& queries = inputs[0];  // [T,H*C]
+  // [P,K,S,C]
+  const ir::Type& cache = *std::find_if(inputs.begin(), inputs.end(),
+                                        [](const ir::Type& type) { return type.dims.size() == 4; });
+  const int64_t kv_width = cache.dims[1].value * cache.dims[3].value;
+  return {.bytes = 2 * kv.tokens * kv_width * size_of(cache.dtype),
+          .flops = 4 * kv.pairs * queries.dims[1].value};
+}
+
+int64_t weight_bytes(const ir::Graph& graph, const ir::Node& node, const ir::Sizes& sizes) {
+  if (node.op->name == "embedding") return 0;  // reads a few rows
+  int64_t bytes = 0;
+  for (const ir::ValueId input : node.inputs) {
+    const ir::Value& value = graph.value(input);
+    if (value.kind == ir::ValueKind::kWeight) bytes += value.type.num_bytes(sizes);
+  }
+  return bytes;
+}
+
+// "26.9 GB/s"; a rate's unit is `what` a second.
+std::string rate_text(double rate, const char* what) {
+  const bool is_tera = rate >= 1e12;
+  return fmt::format("{:.3g} {}{}/s", rate / (is_tera ? 1e12 : 1e9), is_tera ? 'T' : 'G', what);
+}
+
+// Of a product of matrices: "[6144,4096]", outputs first.
+std::string weight_shape(const ir::Graph& graph, const ir::Node& node) {
+  for (const ir::ValueId input : node.inputs) {
+    const ir::Value& value = graph.value(input);
+    if (value.kind != ir::ValueKind::kWeight || value.type.dims.size() != 2) continue;
+    return fmt::format(" [{},{}]", value.type.dims[0].value, value.type.dims[1].value);
+  }
+  return "";
+}
+
+}  // namespace
+
+Rates rates(Device& device, double read_bandwidth, std::optional<int64_t> bytes) {
+  if (device.kind() == DeviceKind::kCuda) return {read_bandwidth, kH200FlopsPerSecond};
+  auto& cpu = dynamic_cast<cpu::CpuDevice&>(device);
+  return {bytes ? cpu.read_bandwidth(*bytes) : read_bandwidth, cpu.flops_per_s()};
+}
+
+int64_t total_bytes(const std::vector<NodeFloor>& nodes) {
+  int64_t bytes = 0;
+  for (const NodeFloor& node : nodes)
+    bytes += node.bytes;
+  return bytes;
+}
+
+std::string rates_text(const Rates& rates) {
+  if (rates.bytes_per_s <= 0) return "the read bandwidth was not measured";
+  const std::string bytes = "bytes / " + rate_text(rates.bytes_per_s, "B");
+  if (rates.flops_per_s <= 0) return bytes;
+  return fmt::format("{} or FLOPs / {}, whichever takes longer", bytes,
+                     rate_text(rates.flops_per_s, "FLOP"));
+}
+
+std::vector<NodeFloor> node_floors(const ir::Graph& graph, const ir::Sizes& sizes, const KvWork& kv,
+                                   const Rates& rates) {
+  std::vector<NodeFloor> floors;
+  for (const ir::Node& node : graph.nodes()) {
+    ir::Cost cost = ir::cost(graph, node, sizes);
+    NodeFloor floor{node.op->name};
+    if (cost.flops > 0) floor.group += weight_shape(graph, node);
+    floor.weight_bytes = weight_bytes(graph, node, sizes);
+    if (is_attention(*node.op)) {
+      const ir::Cost attended = kv_cost(ir::input_types(graph, node), kv);
+      floor.kv_bytes = attended.bytes;
+      cost.bytes += attended.bytes;
+      cost.flops += attended.flops;
+    }
+    floor.bytes = cost.bytes;
+    floor.flops = cost.flops;
+    if (rates.bytes_per_s > 0) {
+      floor.us = static_cast<double>(cost.bytes) / rates.bytes_per_s * 1e6;
+    }
+    if (rates.flops_per_s > 0) {
+      floor.us = std::max(floor.us, static_cast<double>(cost.flops) / rates.flops_per_s * 1e6);
+    }
+    floors.push_back(std::move(floor));
+  }
+  return floors;
+}
+
+double floor_us(const std::vector<NodeFloor>& nodes) {
+  double sum = 0;
+  for (const NodeFloor& node : nodes)
+    sum += node.us;
+  return sum;
+}
+
+StepFloor step_floor(const std::vector<NodeFloor>& nodes, const Rates& rates) {
+  StepFloor floor;
+  for (const NodeFloor& node : nodes) {
+    floor.us += node.us;
+    floor.weight_bytes += node.weight_bytes;
+    floor.flops += node.flops;
+    const double flops_us =
+        rates.flops_per_s > 0 ? static_cast<double>(node.flops) / rates.flops_per_s * 1e6 : 0;
+    floor.all_flops_us += flops_us;
+    if (node.us <= flops_us || node.bytes == 0) {
+      floor.compute_us += node.us;
+      continue;
+    }
+    const double us_per_byte = node.us / static_cast<double>(node.bytes);
+    floor.weights_us += us_per_byte * static_cast<double>(node.weight_bytes);
+    floor.kv_us += us_per_byte * static_cast<double>(node.kv_bytes);
+    floor.activations_us +=
+        us_per_byte * static_cast<double>(node.bytes - node.weight_bytes - node.kv_bytes);
+  }
+  return floor;
+}
+
+StepCost step_cost(const ir::Graph& graph, const ir::Sizes& sizes) {
+  StepCost total;
+  std::set<ir::ValueId> weights;
+  for (const ir::Node& node : graph.nodes()) {
+    const ir::Cost cost = ir::cost(graph, node, sizes);
+    total.bytes += cost.bytes;
+    total.flops += cost.flops;
+    if (node.op->name == "embedding") continue;  // reads a few rows of it
+    for (const ir::ValueId input : node.inputs) {
+      const ir::Value& value = graph.value(input);
+      if (value.kind == ir::ValueKind::kWeight && weights.insert(input).second) {
+        total.weight_bytes += value.type.num_bytes(sizes);
+      }
+    }
+  }
+  return total;
+}
+
+}  // namespace encore::measure

@@ -1,0 +1,84 @@
+// The least time that a step can take: what each op must move and compute, over what the device
+// does best.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/device.h"
+#include "ir/graph.h"
+
+namespace encore::measure {
+
+// Least memory traffic and arithmetic of one step, without the KV that attention reads.
+// Units: bytes, operations.
+struct StepCost {
+  int64_t bytes = 0;
+  int64_t flops = 0;
+  int64_t weight_bytes = 0;  // of `bytes`: weights that are read whole
+};
+StepCost step_cost(const ir::Graph& graph, const ir::Sizes& sizes);
+
+// What a device does best.
+struct Rates {
+  double bytes_per_s = 0;  // reading, measured in the same run; 0: not measured
+  double flops_per_s = 0;  // products of matrices, sustained; 0: not known, so bytes alone count
+};
+// The bandwidth that was measured and the FLOP/s of an H200; of the CPU both measured now, the
+// bandwidth of the `bytes` that a step reads, for they may lie in its caches; absent: none do.
+Rates rates(Device& device, double read_bandwidth, std::optional<int64_t> bytes);
+// "bytes / 4.58 TB/s or FLOPs / 690 TFLOP/s, whichever takes longer".
+std::string rates_text(const Rates& rates);
+
+// What attention has to do, of all sequences together.
+struct KvWork {
+  int64_t tokens = 0;  // whose K and V it reads
+  int64_t pairs = 0;   // of a query and a token that it sees
+
+  // New tokens behind others, each of which sees those before it and itself.
+  static KvWork of(int64_t past, int64_t count) {
+    return {past + count, past * count + count * (count + 1) / 2};
+  }
+  // Sequences that decode one token.
+  static KvWork decode(int64_t tokens) { return {tokens, tokens}; }
+  friend KvWork operator+(const KvWork& a, const KvWork& b) {
+    return {a.tokens + b.tokens, a.pairs + b.pairs};
+  }
+};
+
+struct NodeFloor {
+  std::string group;  // what is reported together: the op, of a linear with its weight's shape
+  int64_t bytes = 0;
+  int64_t weight_bytes = 0;  // of them, weights that are read whole
+  int64_t kv_bytes = 0;      // of them, what attention reads of the KV
+  int64_t flops = 0;
+  double us = 0;  // the longer of the two at the device's rates
+};
+
+// What they read and write together.
+int64_t total_bytes(const std::vector<NodeFloor>& nodes);
+
+// By node; views take nothing.
+std::vector<NodeFloor> node_floors(const ir::Graph& graph, const ir::Sizes& sizes, const KvWork& kv,
+                                   const Rates& rates);
+// Their sum. Units: microseconds.
+double floor_us(const std::vector<NodeFloor>& nodes);
+
+// The least that a whole step takes, and what takes it: ops whose bytes take longer than their
+// FLOPs read and write, the others compute. Units: microseconds.
+struct StepFloor {
+  double us = 0;  // the sum of the four
+  double weights_us = 0;
+  double kv_us = 0;
+  double activations_us = 0;
+  double compute_us = 0;
+
+  int64_t weight_bytes = 0;
+  int64_t flops = 0;
+  double all_flops_us = 0;  // of the FLOPs alone, those beside longer reads too
+};
+StepFloor step_floor(const std::vector<NodeFloor>& nodes, const Rates& rates);
+
+}  // namespace encore::measure

@@ -1,0 +1,96 @@
+#include "measure/floor.h"
+
+#include <gtest/gtest.h>
+
+#include "measure/ladder_times.h"
+#include "ops/ops.h"
+
+namespace encore::measure {
+namespace {
+
+using ir::Dim;
+using ir::Type;
+
+constexpr Rates kRates{.bytes_per_s = 1e9, .flops_per_s = 1e12};
+
+// y = x weight^T for T rows of 64, 128 outputs.
+ir::Graph linear_graph() {
+  ir::Graph graph("linear");
+  const auto x = graph.add_input("x", {DType::kF32, {Dim::tokens(), 64}});
+  const auto weight = graph.add_weight("w", {DType::kF32, {128, 64}}, {});
+  graph.add_output(graph.add_node(*ops::standard().find("linear"), {x, weight})[0]);
+  return graph;
+}
+
+TEST(Floor, OfALinearIsTheLongerOfItsBytesAndItsFlops) {
+  const ir::Graph graph = linear_graph();
+  const auto one = node_floors(graph, {1, 1}, {}, kRates);
+  ASSERT_EQ(one.size(), 1U);
+  EXPECT_EQ(one[0].group, "linear [128,64]");
+  EXPECT_EQ(one[0].bytes, 4 * (64 + 128 * 64 + 128));
+  EXPECT_EQ(one[0].weight_bytes, 4 * 128 * 64);
+  EXPECT_EQ(one[0].flops, 2 * 128 * 64);
+  EXPECT_DOUBLE_EQ(one[0].us, static_cast<double>(one[0].bytes) / 1e9 * 1e6);
+
+  const Rates slow{.bytes_per_s = 1e9, .flops_per_s = 1e6};
+  const auto many = node_floors(graph, {100, 1}, {}, slow);
+  EXPECT_DOUBLE_EQ(many[0].us, 100.0 * 2 * 128 * 64);
+  EXPECT_DOUBLE_EQ(floor_us(many), many[0].us);
+}
+
+TEST(StepFloor, IsReadingOrComputingOpByOp) {
+  const ir::Graph graph = linear_graph();
+  const StepFloor read = step_floor(node_floors(graph, {1, 1}, {}, kRates), kRates);
+  EXPECT_DOUBLE_EQ(read.weights_us, 4 * 128 * 64 / 1e3);
+  EXPECT_DOUBLE_EQ(read.weights_us + read.activations_us, read.us);
+  EXPECT_EQ(read.compute_us, 0);
+  EXPECT_DOUBLE_EQ(read.all_flops_us, 2 * 128 * 64 / 1e6);
+  const Rates slow{.bytes_per_s = 1e9, .flops_per_s = 1e6};
+  const StepFloor computed = step_floor(node_floors(graph, {100, 1}, {}, slow), slow);
+  EXPECT_DOUBLE_EQ(computed.compute_us, computed.us);
+  EXPECT_EQ(computed.weights_us, 0);
+}
+
+TEST(Floor, OfAttentionCountsTheKvThatIsThere) {
+  ir::Graph graph("attention");
+  const auto q = graph.add_input("q", {DType::kBF16, {Dim::tokens(), 8 * 64}});
+  const auto k = graph.add_state("k", {DType::kBF16, {16, 2, 32, 64}});
+  const auto v = graph.add_state("v", {DType::kBF16, {16, 2, 32, 64}});
+  const auto table = graph.add_persistent("page_table", {DType::kI32, {8, 4}});
+  const auto lens = graph.add_input("kv_lens", {DType::kI32, {Dim::sequences()}});
+  const auto starts = graph.add_input("query_starts", {DType::kI32, {Dim::sequences(1)}});
+  graph.add_output(graph.add_node(*ops::standard().find("attention"),
+                                  {q, k, v, table, lens, starts}, {{"scale", 1.0}})[0]);
+  const auto none = node_floors(graph, {3, 3}, {}, kRates);
+  const auto some = node_floors(graph, {3, 3}, KvWork::decode(100), kRates);
+  EXPECT_EQ(some[0].group, "attention");
+  EXPECT_EQ(some[0].bytes - none[0].bytes, 100 * 2 * 2 * 64 * 2);  // K and V, 2 heads of 64, bf16
+  EXPECT_EQ(some[0].kv_bytes, some[0].bytes - none[0].bytes);
+  EXPECT_EQ(some[0].flops, 100 * 4 * 8 * 64);
+  // A prompt reads its K and V once; each of its tokens sees those before it and itself.
+  const auto prompt = node_floors(graph, {10, 1}, KvWork::of(90, 10), kRates);
+  EXPECT_EQ(prompt[0].kv_bytes, some[0].kv_bytes);
+  EXPECT_EQ(prompt[0].flops, (10 * 90 + 55) * 4 * 8 * 64);
+}
+
+TEST(Floor, OfTheCpuCountsWhatItComputesAtBest) {
+  const auto device = create_cpu_device({.num_threads = 1, .shuffle_seed = {}});
+  const Rates measured = rates(*device, 1e9, 1 << 20);
+  EXPECT_GT(measured.flops_per_s, 1e8);
+  EXPECT_GT(measured.bytes_per_s, 1e8);
+  EXPECT_NE(measured.bytes_per_s, 1e9);
+  EXPECT_NE(rates_text(measured).find("FLOP/s, whichever takes longer"), std::string::npos);
+}
+
+TEST(LadderSummary, NamesTheWorstBucketAndTheLargestChange) {
+  const std::vector<BucketTime> times = {
+      {1, 110, 100}, {2, 111, 100}, {4, 150, 120}, {8, 151, 140}};
+  const LadderSummary summary = summarize(times);
+  EXPECT_EQ(summary.worst, 2U);           // 1.25 of its floor
+  EXPECT_EQ(summary.largest_change, 3U);  // to 1.079
+  EXPECT_NEAR(summary.change, 151.0 / 140 / 1.25 - 1, 1e-12);
+  EXPECT_EQ(summarize({{1, 110, 100}}).largest_change, 0U);
+}
+
+}  // namespace
+}  // namespace encore::measure

@@ -1,0 +1,66 @@
+// What the recordings of one ladder cost and give, measured on a model loaded for it alone.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/loaded_model.h"
+#include "planning/tune.h"
+#include "runtime/memory_plan.h"
+
+namespace encore::measure {
+
+// Which steps a ladder is for: full recordings of decode steps, by sequences, or pieces of steps
+// with prompts, by tokens.
+enum class LadderOf : uint8_t { kSequences, kTokens };
+
+// A ladder, and how its recordings are made.
+struct Strategy {
+  std::string name;
+  LadderOf of = LadderOf::kSequences;
+  runtime::Ladder ladder;
+  bool records = true;
+  runtime::RecordOrder order = runtime::RecordOrder::kDescending;
+};
+
+// Trivially copyable: it comes from another process.
+struct Measured {
+  int recordings = 0;
+  int executables = 0;
+  int64_t nodes = 0;
+  int64_t predicted_bytes = 0;
+  double record_ms = 0;
+  double predicted_ms = 0;
+  double waste = 0;         // padding over rows launched, every size from 1 to the largest once
+  double first_use_ms = 0;  // of a size that was not recorded at start-up
+  double mean_step_ms = 0;  // over the sample sizes
+  runtime::MemoryPlan plan;
+  int64_t kv_bytes_per_token = 0;
+  int64_t used_bytes = 0;        // by the driver's count, at start; 0: it has none
+  int64_t used_bytes_after = 0;  // after the replays
+
+  // What the reference documents compute: twice 64 bytes and 8 arguments of 8 for each kernel.
+  [[nodiscard]] int64_t formula_bytes() const { return nodes * 2 * (64 + 8 * 8); }
+  // How many tokens' K and V would lie in the recordings' memory.
+  [[nodiscard]] int64_t kv_tokens() const {
+    return (plan.recordings + kv_bytes_per_token - 1) / kv_bytes_per_token;
+  }
+};
+
+// Sizes that no schedule was made for, a factor of two apart.
+std::vector<int64_t> sample_sizes(LadderOf of, int64_t max);
+// Each size from 1 to `max` once.
+planning::Histogram every_size_once(int64_t max);
+
+// With `replays` steps of every size between the two looks at the driver's figure. In a process of
+// its own: a driver keeps memory that recordings once had, so of two measurements in one process
+// the second would see none. REQUIRES: this process has not opened a device. Errors: those of
+// loading.
+Measured measure(const std::function<std::unique_ptr<Device>()>& open_device,
+                 const engine::ModelSource& source, const engine::LoadOptions& base,
+                 const Strategy& strategy, int64_t replays);
+
+}  // namespace encore::measure

@@ -1,0 +1,255 @@
+#include "measure/replay_report.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "base/table.h"
+#include "measure/report.h"
+
+namespace encore::measure {
+namespace {
+
+using replay::Distribution;
+using replay::ReplayRecord;
+
+struct NamedDistribution {
+  const char* name;
+  const char* key;
+  const Distribution& values;
+};
+
+std::vector<NamedDistribution> distributions(const replay::Figures& figures) {
+  return {{"time to first token", "ttft_ms", figures.first_token},
+          {"between deliveries", "between_deliveries_ms", figures.between_deliveries},
+          {"end to end", "end_to_end_ms", figures.end_to_end},
+          {"submitted late by", "lateness_ms", figures.lateness}};
+}
+
+json::object distribution_json(const Distribution& values) {
+  return {{"count", values.count}, {"mean", values.mean}, {"p50", values.p50},
+          {"p90", values.p90},     {"p99", values.p99},   {"max", values.max}};
+}
+
+std::vector<StepGroup> grouped(const std::vector<engine::StepCount>& steps, bool by_bucket) {
+  std::map<std::tuple<runtime::Mode, bool, int64_t>, StepGroup> groups;
+  for (const engine::StepCount& count : steps) {
+    const bool is_mixed = count.q == 0;
+    const int64_t size = is_mixed ? count.bucket.tokens : count.bucket.sequences;
+    const int64_t bucket = by_bucket ? size : 0;
+    StepGroup& group = groups[{count.mode, is_mixed, bucket}];
+    group.mode = count.mode;
+    group.is_mixed = is_mixed;
+    group.bucket = bucket;
+    group.steps += count.steps;
+    group.tokens += count.tokens;
+    group.padding += count.padding;
+  }
+  std::vector<StepGroup> rows;
+  for (const auto& [key, group] : groups)
+    rows.push_back(group);
+  return rows;
+}
+
+int64_t num_steps(const ReplayRecord& record) {
+  int64_t sum = 0;
+  for (const engine::StepCount& count : record.steps)
+    sum += count.steps;
+  return sum;
+}
+
+int64_t num_eager_steps(const ReplayRecord& record) {
+  int64_t sum = 0;
+  for (const engine::StepCount& count : record.steps)
+    sum += count.mode == runtime::Mode::kEager ? count.steps : 0;
+  return sum;
+}
+
+double padding_share(const ReplayRecord& record) {
+  StepGroup all;
+  for (const StepGroup& group : step_sums(record.steps)) {
+    all.tokens += group.tokens;
+    all.padding += group.padding;
+  }
+  return all.padding_share();
+}
+
+double busy_s(const ReplayRecord& record) {
+  return record.decode->seconds + record.mixed->seconds;
+}
+
+double per_step_us(const ReplayRecord& record, double seconds) {
+  const int64_t steps = num_steps(record);
+  return steps > 0 ? seconds * 1e6 / static_cast<double>(steps) : 0;
+}
+
+// "time to first token up to 500 ms, between deliveries up to 50 ms".
+std::string limits_text(const replay::LatencyLimits& limits) {
+  std::string text;
+  if (limits.first_token_ms)
+    text += fmt::format("time to first token up to {:g} ms", *limits.first_token_ms);
+  if (limits.between_deliveries_ms) {
+    text += fmt::format("{}each time between deliveries up to {:g} ms", text.empty() ? "" : ", ",
+                        *limits.between_deliveries_ms);
+  }
+  return text;
+}
+
+double share(int64_t part, int64_t all) {
+  return all > 0 ? static_cast<double>(part) / static_cast<double>(all) : 0;
+}
+
+std::string latency_table(const replay::Figures& figures) {
+  Table table({"ms", "mean", "p50", "p90", "p99", "max", "count"});
+  for (const auto& [name, key, values] : distributions(figures)) {
+    std::vector<std::string> row{name};
+    for (const double value : {values.mean, values.p50, values.p90, values.p99, values.max})
+      row.push_back(fmt::format("{:.2f}", value));
+    row.push_back(std::to_string(values.count));
+    table.add(std::move(row));
+  }
+  return table.text();
+}
+
+std::string step_text(const std::vector<engine::StepCount>& steps) {
+  Table table({"steps", "ran", "count", "tokens", "padding", "share of padding"});
+  for (const StepGroup& group : step_sums(steps)) {
+    table.add({group.is_mixed ? "with prompts" : "decode", std::string(name(group.mode)),
+               std::to_string(group.steps), std::to_string(group.tokens),
+               std::to_string(group.padding), percent(group.padding_share())});
+  }
+  return table.text();
+}
+
+// The buckets that were used most.
+std::string bucket_text(const std::vector<engine::StepCount>& steps) {
+  constexpr size_t kMost = 8;
+  std::vector<StepGroup> groups = step_groups(steps);
+  std::stable_sort(groups.begin(), groups.end(),
+                   [](const StepGroup& a, const StepGroup& b) { return a.steps > b.steps; });
+  Table table({"bucket", "ran", "count", "share of padding"});
+  for (size_t i = 0; i < std::min(kMost, groups.size()); ++i) {
+    const StepGroup& group = groups[i];
+    table.add({fmt::format("{} {}", group.bucket, group.is_mixed ? "tokens" : "sequences"),
+               std::string(name(group.mode)), std::to_string(group.steps),
+               percent(group.padding_share())});
+  }
+  if (groups.size() <= kMost) return table.text();
+  return table.text() + fmt::format("  and {} more: --json, --html\n", groups.size() - kMost);
+}
+
+std::string cache_text(const kv::PrefixCacheStats& cache) {
+  return fmt::format("prefix cache: {} of {} prompt tokens found ({}), {} pages evicted\n",
+                     cache.hit_tokens, cache.query_tokens,
+                     percent(share(cache.hit_tokens, cache.query_tokens)), cache.evicted_pages);
+}
+
+}  // namespace
+
+double StepGroup::padding_share() const {
+  return share(padding, tokens + padding);
+}
+
+std::vector<StepGroup> step_groups(const std::vector<engine::StepCount>& steps) {
+  return grouped(steps, true);
+}
+
+std::vector<StepGroup> step_sums(const std::vector<engine::StepCount>& steps) {
+  return grouped(steps, false);
+}
+
+std::string replay_text(const ReplayReport& report) {
+  const ReplayRecord& record = report.record;
+  const replay::Figures& figures = report.figures;
+  std::string text;
+  for (const std::string& line : report.what)
+    text += line + '\n';
+  text += fmt::format(
+      "\n{:.1f} output tokens/s, {:.1f} tokens/s with those of prompts, {:.3f} requests/s\n"
+      "{} of {} requests in {:.2f} s, {} tokens of prompts, {} generated\n\n{}\n",
+      figures.output_tokens_per_s, figures.total_tokens_per_s, figures.requests_per_s,
+      figures.num_complete, figures.num_requests, record.wall_s, figures.input_tokens,
+      figures.output_tokens, latency_table(figures));
+  if (report.limits.any()) {
+    text += fmt::format(
+        "goodput: {:.3f} requests/s, {:.1f} output tokens/s; {} of {} requests kept to {}\n\n",
+        figures.good_requests_per_s, figures.good_output_tokens_per_s, figures.num_good,
+        figures.num_requests, limits_text(report.limits));
+  }
+  text += step_text(record.steps) + '\n' + bucket_text(record.steps) + '\n';
+  text +=
+      fmt::format("{} steps, {} eager, {} padding; {} preemptions\n", num_steps(record),
+                  num_eager_steps(record), percent(padding_share(record)), record.num_preemptions);
+  if (record.prefix_cache) text += cache_text(*record.prefix_cache);
+  if (record.decode) {
+    text +=
+        fmt::format("{}: {} ({:.2f} s of decode steps, {:.2f} s of those with prompts)\n",
+                    report.busy, percent(record.wall_s > 0 ? busy_s(record) / record.wall_s : 0),
+                    record.decode->seconds, record.mixed->seconds);
+  }
+  if (record.host_cpu_s) {
+    text +=
+        fmt::format("host, a step: {:.1f} us of the engine thread's CPU time{}\n",
+                    per_step_us(record, *record.host_cpu_s),
+                    record.host_launch_s ? fmt::format(", {:.1f} us to plan and launch",
+                                                       per_step_us(record, *record.host_launch_s))
+                                         : "");
+  }
+  return text;
+}
+
+json::object replay_json(const ReplayReport& report) {
+  const ReplayRecord& record = report.record;
+  const replay::Figures& figures = report.figures;
+  json::object out{{"requests", figures.num_requests},
+                   {"complete", figures.num_complete},
+                   {"input_tokens", figures.input_tokens},
+                   {"output_tokens", figures.output_tokens},
+                   {"wall_s", record.wall_s},
+                   {"requests_per_s", figures.requests_per_s},
+                   {"output_tokens_per_s", figures.output_tokens_per_s},
+                   {"total_tokens_per_s", figures.total_tokens_per_s}};
+  for (const auto& [name, key, values] : distributions(figures))
+    out[key] = distribution_json(values);
+  out["goodput"] = nullptr;
+  if (report.limits.any()) {
+    out["goodput"] = {{"ttft_limit_ms", json::optional_number(report.limits.first_token_ms)},
+                      {"tbt_limit_ms", json::optional_number(report.limits.between_deliveries_ms)},
+                      {"requests", figures.num_good},
+                      {"requests_per_s", figures.good_requests_per_s},
+                      {"output_tokens_per_s", figures.good_output_tokens_per_s}};
+  }
+  out["num_steps"] = num_steps(record);
+  out["eager_steps"] = num_eager_steps(record);
+  out["padding_share"] = padding_share(record);
+  out["steps"] = steps_json(record.steps);
+  out["preemptions"] = record.num_preemptions;
+  out["prefix_cache"] = nullptr;
+  if (record.prefix_cache) {
+    const kv::PrefixCacheStats& cache = *record.prefix_cache;
+    out["prefix_cache"] = {{"queries", cache.num_queries},
+                           {"query_tokens", cache.query_tokens},
+                           {"hit_tokens", cache.hit_tokens},
+                           {"stored_pages", cache.stored_pages},
+                           {"evicted_pages", cache.evicted_pages}};
+  }
+  out["device_busy"] = nullptr;
+  if (record.decode) {
+    out["device_busy"] = {{"share", record.wall_s > 0 ? busy_s(record) / record.wall_s : 0},
+                          {"what", report.busy},
+                          {"decode_steps", record.decode->steps},
+                          {"decode_s", record.decode->seconds},
+                          {"mixed_steps", record.mixed->steps},
+                          {"mixed_s", record.mixed->seconds}};
+  }
+  const auto host_us = [&](const std::optional<double>& seconds) {
+    return seconds ? std::optional(per_step_us(record, *seconds)) : std::nullopt;
+  };
+  out["host_launch_us_per_step"] = json::optional_number(host_us(record.host_launch_s));
+  out["host_cpu_us_per_step"] = json::optional_number(host_us(record.host_cpu_s));
+  return out;
+}
+
+}  // namespace encore::measure

@@ -1,0 +1,97 @@
+#include "measure/replay_report.h"
+
+#include <gtest/gtest.h>
+
+namespace encore::measure {
+namespace {
+
+using engine::StepCount;
+using runtime::Mode;
+
+std::vector<StepCount> some_steps() {
+  return {{.mode = Mode::kEager, .bucket = {33, 2}, .q = 0, .steps = 1, .tokens = 33},
+          {.mode = Mode::kPiecewise, .bucket = {64, 2}, .steps = 2, .tokens = 100, .padding = 28},
+          {.mode = Mode::kPiecewise, .bucket = {64, 4}, .steps = 3, .tokens = 180, .padding = 12},
+          {.mode = Mode::kFull, .bucket = {4, 4}, .q = 1, .steps = 10, .tokens = 30, .padding = 10},
+          {.mode = Mode::kFull, .bucket = {8, 8}, .q = 1, .steps = 5, .tokens = 40}};
+}
+
+ReplayReport some_report() {
+  replay::ReplayRecord record;
+  record.wall_s = 2;
+  record.requests.push_back({.arrival_s = 0,
+                             .submitted_s = 0,
+                             .input_tokens = 100,
+                             .output_tokens = 3,
+                             .deliveries = {{0.5, 1}, {1.5, 1}, {2, 1}},
+                             .is_complete = true});
+  record.samples = {{0.1, 1, 0}, {1.9, 1, 3}};
+  record.steps = some_steps();
+  record.decode = {.steps = 15, .seconds = 0.5};
+  record.mixed = {.steps = 6, .seconds = 1};
+  record.host_cpu_s = 21e-3;
+  return {.title = "bench serve",
+          .what = {"1 request of <a trace>"},
+          .record = record,
+          .limits = {.first_token_ms = 600, .between_deliveries_ms = 900},
+          .busy = "GPU busy"};
+}
+
+TEST(StepGroups, AddUpMixedStepsOfOneBucketOfTokens) {
+  const auto groups = step_groups(some_steps());
+  ASSERT_EQ(groups.size(), 4U);
+  EXPECT_EQ(groups[1].bucket, 64);
+  EXPECT_TRUE(groups[1].is_mixed);
+  EXPECT_EQ(groups[1].steps, 5);
+  EXPECT_EQ(groups[1].tokens, 280);
+  EXPECT_DOUBLE_EQ(groups[1].padding_share(), 40.0 / 320);
+  EXPECT_EQ(groups[2].bucket, 4);
+  EXPECT_FALSE(groups[2].is_mixed);
+  const auto sums = step_sums(some_steps());
+  ASSERT_EQ(sums.size(), 3U);
+  EXPECT_EQ(sums[2].steps, 15);
+  EXPECT_DOUBLE_EQ(sums[2].padding_share(), 10.0 / 80);
+}
+
+TEST(ReplayJson, HasTheFiguresAndTheSteps) {
+  const json::object out = replay_json(some_report());
+  EXPECT_EQ(out.at("num_steps"), 21);
+  EXPECT_EQ(out.at("eager_steps"), 1);
+  EXPECT_DOUBLE_EQ(out.at("padding_share").as_double(), 50.0 / 433);
+  EXPECT_DOUBLE_EQ(out.at("output_tokens_per_s").as_double(), 1.5);
+  EXPECT_DOUBLE_EQ(out.at("device_busy").at("share").as_double(), 0.75);
+  EXPECT_DOUBLE_EQ(out.at("host_cpu_us_per_step").as_double(), 1000);
+  EXPECT_TRUE(out.at("host_launch_us_per_step").is_null());
+  EXPECT_TRUE(out.at("prefix_cache").is_null());
+  EXPECT_EQ(out.at("goodput").at("requests"), 0);  // a second lies between two deliveries
+  EXPECT_EQ(out.at("steps").as_array().size(), 5U);
+}
+
+TEST(ReplayText, SaysWhatWasReplayedAndHowItKeptToTheLimits) {
+  const std::string text = replay_text(some_report());
+  for (const char* part :
+       {"1 request of <a trace>\n", "1.5 output tokens/s, 51.5 tokens/s with those of prompts",
+        "0 of 1 requests kept to time to first token up to 600 ms", "GPU busy: 75.00 %",
+        "21 steps, 1 eager, 11.55 % padding", "64 tokens  piecewise"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
+}
+
+TEST(ReplayHtml, IsAPageThatPlotsTheReplay) {
+  const std::string page = replay_html(some_report());
+  EXPECT_NE(page.find("1 request of &lt;a trace&gt;"), std::string::npos);
+  EXPECT_EQ(page.find("nan"), std::string::npos);
+  EXPECT_EQ(page.find("inf"), std::string::npos);
+  size_t num_plots = 0;
+  for (size_t at = page.find("<svg"); at != std::string::npos; at = page.find("<svg", at + 1))
+    ++num_plots;
+  EXPECT_EQ(num_plots, 5U);  // load, throughput, and three latencies
+}
+
+TEST(ReplayHtml, OfNothingIsAPageWithoutNumbersThatAreNone) {
+  const std::string page = replay_html({.title = "bench serve"});
+  EXPECT_EQ(page.find("nan"), std::string::npos);
+  EXPECT_EQ(page.find("inf"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace encore::measure

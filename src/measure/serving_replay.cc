@@ -1,0 +1,186 @@
+#include "measure/serving_replay.h"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "base/error.h"
+#include "measure/timing.h"
+
+namespace encore::measure {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+
+// How often the clients look at the engine's load.
+constexpr auto kBetweenSamples = std::chrono::milliseconds(50);
+constexpr auto kBetweenReports = std::chrono::milliseconds(250);
+
+// The clients of all requests. run() is their thread; sinks are called on the engine's.
+class Clients {
+ public:
+  Clients(engine::ServingLoop& loop, std::span<const replay::Request> requests,
+          const ServingReplayOptions& options)
+      : loop_(loop), requests_(requests), options_(options), start_(Clock::now()) {
+    for (const replay::Request& request : requests) {
+      record_.requests.push_back({.arrival_s = request.arrival_s,
+                                  .submitted_s = request.arrival_s,
+                                  .input_tokens = std::ssize(request.prompt),
+                                  .output_tokens = request.output_tokens,
+                                  .deliveries = {}});
+      record_.requests.back().deliveries.reserve(request.output_tokens);
+    }
+  }
+
+  // Submits, watches and drains, until the engine has ended or failed.
+  void run() {
+    start_ = Clock::now();
+    size_t next = 0;
+    while (next < requests_.size() && !is_over()) {
+      watch_until(start_ +
+                  std::chrono::duration_cast<Clock::duration>(Seconds(requests_[next].arrival_s)));
+      if (!is_over()) next = submit_from(next);
+    }
+    loop_.drain();
+    watch_until(Clock::time_point::max());
+  }
+
+  // The engine has ended, or failed.
+  void end() {
+    {
+      const std::lock_guard lock(mutex_);
+      engine_ended_ = true;
+    }
+    wakes_.notify_one();
+  }
+
+  // Once both threads have ended.
+  [[nodiscard]] const std::string& refusal() const { return refusal_; }
+  [[nodiscard]] replay::ReplayRecord take_record() { return std::move(record_); }
+
+ private:
+  [[nodiscard]] double now_s() const { return Seconds(Clock::now() - start_).count(); }
+  [[nodiscard]] bool is_over() {
+    const std::lock_guard lock(mutex_);
+    return engine_ended_ || is_stopped_;
+  }
+
+  // All that come at the time of the request `first`. Returns the one behind them.
+  size_t submit_from(size_t first) {
+    size_t end = first;
+    std::vector<engine::Submission> submissions;
+    for (; end < requests_.size() && requests_[end].arrival_s == requests_[first].arrival_s;
+         ++end) {
+      submissions.push_back(
+          {{.prompt = requests_[end].prompt, .max_tokens = requests_[end].output_tokens},
+           [this, end](const engine::Update& update) { receive(end, update); }});
+    }
+    const double submitted_s = now_s();
+    for (size_t i = first; i < end; ++i)
+      record_.requests[i].submitted_s = submitted_s;
+    const auto result = loop_.submit(std::move(submissions));
+    if (const auto* refusal = std::get_if<engine::Refusal>(&result)) {
+      refusal_ = refusal->why;
+      stop();
+    }
+    return end;
+  }
+
+  // On the engine's thread.
+  void receive(size_t request, const engine::Update& update) {
+    replay::RequestRecord& record = record_.requests[request];
+    if (!update.tokens.empty()) {
+      const double at_s = now_s();
+      record.deliveries.push_back({at_s, std::ssize(update.tokens)});
+      record_.wall_s = at_s;
+    }
+    if (!update.ending) return;
+    record.is_complete = update.ending->reason == engine::EndReason::kLength;
+    ++num_ended_;
+  }
+
+  // Samples the load and reports progress until then, or until all is over.
+  void watch_until(Clock::time_point end) {
+    std::unique_lock lock(mutex_);
+    while (!engine_ended_ && !is_stopped_ && Clock::now() < end) {
+      wakes_.wait_until(lock, std::min(end, Clock::now() + kBetweenSamples),
+                        [&] { return engine_ended_; });
+      lock.unlock();
+      sample();
+      lock.lock();
+    }
+  }
+
+  void sample() {
+    const auto now = Clock::now();
+    if (now - sampled_at_ < kBetweenSamples / 2) return;
+    sampled_at_ = now;
+    const engine::GeneratorStatistics load = loop_.statistics();
+    record_.samples.push_back({now_s(), load.num_running, load.num_waiting});
+    if (now - reported_at_ < kBetweenReports) return;
+    reported_at_ = now;
+    if (options_.on_progress(num_ended_, now_s())) stop();
+  }
+
+  void stop() {
+    loop_.stop();
+    const std::lock_guard lock(mutex_);
+    is_stopped_ = true;
+  }
+
+  engine::ServingLoop& loop_;
+  std::span<const replay::Request> requests_;
+  const ServingReplayOptions& options_;
+  Clock::time_point start_;
+  Clock::time_point sampled_at_;
+  Clock::time_point reported_at_;
+  // A request's record is written by this thread before it is submitted, and by the engine's then.
+  replay::ReplayRecord record_;
+  std::string refusal_;
+  std::atomic<int64_t> num_ended_ = 0;
+  std::mutex mutex_;
+  std::condition_variable wakes_;
+  bool engine_ended_ = false;
+  bool is_stopped_ = false;
+};
+
+}  // namespace
+
+void StepTotals::write(runtime::LoggedStep step) {
+  replay::DeviceTime& time = step.is_decode() ? decode_ : mixed_;
+  ++time.steps;
+  time.seconds += step.gpu_us.value_or(0) * 1e-6;
+  host_launch_s_ += step.host_us.value_or(0) * 1e-6;
+  if (next_ != nullptr) next_->write(std::move(step));
+}
+
+replay::ReplayRecord replay_on(engine::ServingLoop& loop, std::span<const replay::Request> requests,
+                               const ServingReplayOptions& options) {
+  Clients clients(loop, requests, options);
+  const double cpu_before = thread_cpu_seconds();
+  std::thread thread([&] { clients.run(); });
+  std::exception_ptr failure;
+  try {
+    loop.run();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  const double cpu_s = thread_cpu_seconds() - cpu_before;
+  clients.end();
+  thread.join();
+  if (failure) std::rethrow_exception(failure);
+  if (!clients.refusal().empty())
+    fail(ErrorKind::kUsage, "a request was refused: {}", clients.refusal());
+  replay::ReplayRecord record = clients.take_record();
+  const engine::GeneratorStatistics statistics = loop.statistics();
+  record.steps = statistics.steps;
+  record.num_preemptions = statistics.num_preemptions;
+  if (statistics.prefix_cache.num_queries > 0) record.prefix_cache = statistics.prefix_cache;
+  record.host_cpu_s = cpu_s;
+  return record;
+}
+
+}  // namespace encore::measure

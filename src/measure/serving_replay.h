@@ -1,0 +1,48 @@
+// Requests replayed on a real engine: simulated clients, in this process, of the loop that a server
+// runs.
+#pragma once
+
+#include <functional>
+#include <span>
+
+#include "engine/serving_loop.h"
+#include "replay/record.h"
+
+namespace encore::measure {
+
+// Adds up what steps took. Passes them on to another log where there is one.
+// Threads: the engine's, and then whoever has joined it.
+class StepTotals final : public runtime::StepLog {
+ public:
+  explicit StepTotals(runtime::StepLog* next = nullptr) : next_(next) {}
+  void write(runtime::LoggedStep step) override;
+
+  [[nodiscard]] const replay::DeviceTime& decode() const { return decode_; }
+  [[nodiscard]] const replay::DeviceTime& mixed() const { return mixed_; }
+  [[nodiscard]] double host_launch_s() const { return host_launch_s_; }
+
+ private:
+  runtime::StepLog* next_;
+  replay::DeviceTime decode_;
+  replay::DeviceTime mixed_;
+  double host_launch_s_ = 0;
+};
+
+struct ServingReplayOptions {
+  // Called a few times a second with how many requests have ended and the seconds since the start.
+  // True: enough, the rest is aborted. Threads: one of the replay's.
+  std::function<bool(int64_t num_ended, double now_s)> on_progress = [](int64_t, double) {
+    return false;
+  };
+};
+
+// Runs `loop` on the calling thread until every request has ended; the clients have a thread of
+// their own, which submits each request at the time of its arrival, those of one time together. All
+// outputs have their full length: nothing ends a sequence early. The record's device times are for
+// the caller to add. A request that was aborted is incomplete.
+// Errors: those of ServingLoop::run(); kUsage when a request was refused.
+// REQUIRES: requests in the order of their arrival; a loop that is new and takes all of them.
+replay::ReplayRecord replay_on(engine::ServingLoop& loop, std::span<const replay::Request> requests,
+                               const ServingReplayOptions& options = {});
+
+}  // namespace encore::measure

@@ -1,0 +1,129 @@
+#include "measure/serving_replay.h"
+
+#include <gtest/gtest.h>
+
+#include "backend/fault.h"
+#include "engine/tiny_model.h"
+#include "replay/figures.h"
+
+namespace encore::measure {
+namespace {
+
+engine::LoadOptions load_options() {
+  engine::LoadOptions options;
+  options.limits = {.max_num_tokens = 32, .max_batch_size = 4, .max_q = 1, .max_seq_len = 128};
+  options.kv_tokens = 512;
+  return options;
+}
+
+// Twelve requests; three come together, the others a hundredth of a second apart.
+std::vector<replay::Request> some_requests() {
+  std::vector<replay::Request> requests;
+  for (int i = 0; i < 12; ++i) {
+    requests.push_back({.arrival_s = i < 3 ? 0 : (i - 2) * 0.01,
+                        .prompt = std::vector<int32_t>(static_cast<size_t>(5 + 3 * i), i + 1),
+                        .output_tokens = 3 + i});
+  }
+  return requests;
+}
+
+class ServingReplayTest : public ::testing::Test {
+ protected:
+  replay::ReplayRecord replay(const std::vector<replay::Request>& requests,
+                              const engine::ServingOptions& options = {},
+                              const ServingReplayOptions& replay_options = {}) {
+    engine::ServingLoop loop(model_, options);
+    return replay_on(loop, requests, replay_options);
+  }
+
+  std::unique_ptr<Device> device_ = create_cpu_device({.num_threads = 1});
+  engine::LoadedModel model_{*device_, engine::testing::tiny_model(engine::testing::Tiny::kLlama),
+                             load_options()};
+};
+
+TEST_F(ServingReplayTest, GivesEveryRequestExactlyItsTokens) {
+  const auto requests = some_requests();
+  StepTotals totals;
+  const replay::ReplayRecord record = replay(requests, {.engine = {.step_log = &totals}});
+  ASSERT_EQ(record.requests.size(), requests.size());
+  double last = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const replay::RequestRecord& request = record.requests[i];
+    EXPECT_TRUE(request.is_complete);
+    EXPECT_EQ(request.num_delivered(), requests[i].output_tokens);
+    EXPECT_EQ(request.input_tokens, std::ssize(requests[i].prompt));
+    EXPECT_GE(request.submitted_s, request.arrival_s);
+    double before = request.submitted_s;
+    for (const replay::Delivery& delivery : request.deliveries) {
+      EXPECT_GE(delivery.at_s, before);
+      before = delivery.at_s;
+    }
+    last = std::max(last, before);
+  }
+  EXPECT_EQ(record.requests[0].submitted_s, record.requests[2].submitted_s);
+  EXPECT_EQ(record.wall_s, last);
+  int64_t num_steps = 0;
+  for (const engine::StepCount& count : record.steps)
+    num_steps += count.steps;
+  EXPECT_EQ(totals.decode().steps + totals.mixed().steps, num_steps);
+  EXPECT_GT(totals.decode().seconds, 0);
+  EXPECT_GT(totals.mixed().seconds, 0);
+  EXPECT_LT(totals.decode().seconds + totals.mixed().seconds, record.wall_s);
+  EXPECT_FALSE(record.prefix_cache.has_value());
+}
+
+TEST_F(ServingReplayTest, SaysWhatThePrefixCacheFound) {
+  std::vector<replay::Request> requests(2);
+  for (replay::Request& request : requests) {
+    request.prompt = std::vector<int32_t>(100, 7);
+    request.output_tokens = 1;
+  }
+  engine::ServingOptions options;
+  options.engine.prefix_cache.emplace();
+  const replay::ReplayRecord record = replay(requests, options);
+  ASSERT_TRUE(record.prefix_cache.has_value());
+  EXPECT_EQ(record.prefix_cache->query_tokens, 200);
+  EXPECT_EQ(record.prefix_cache->hit_tokens, 96);
+}
+
+TEST_F(ServingReplayTest, EndsWhenItIsToldTo) {
+  auto requests = some_requests();
+  requests.back().arrival_s = 3600;
+  const replay::ReplayRecord record = replay(
+      requests, {}, {.on_progress = [](int64_t num_ended, double) { return num_ended == 11; }});
+  EXPECT_FALSE(record.requests.back().is_complete);
+  EXPECT_TRUE(record.requests.front().is_complete);
+  EXPECT_EQ(replay::figures(record).num_complete, 11);
+}
+
+TEST_F(ServingReplayTest, IsAnErrorWhereARequestIsRefused) {
+  auto requests = some_requests();
+  requests[5].output_tokens = 1000;
+  try {
+    (void)replay(requests);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
+    EXPECT_NE(std::string(error.what()).find("a request was refused: 20 prompt tokens and 1000"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+TEST_F(ServingReplayTest, EndsWithTheErrorOfADeviceThatFails) {
+  auto requests = some_requests();
+  requests.back().arrival_s = 3600;
+  int calls = 0;
+  const fault::Injection injection([&](std::string_view) {
+    if (++calls == 100) fail(ErrorKind::kDevice, "injected");
+  });
+  try {
+    (void)replay(requests);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kDevice);
+  }
+}
+
+}  // namespace
+}  // namespace encore::measure

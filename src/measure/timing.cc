@@ -1,0 +1,29 @@
+#include "measure/timing.h"
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+
+#include "base/error.h"
+
+namespace encore::measure {
+
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double thread_cpu_seconds() {
+  timespec time{};
+  ENCORE_CHECK(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time) == 0);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+int num_replays(std::optional<int> runs, const Device& device) {
+  return runs.value_or(device.kind() == DeviceKind::kCpu ? 3 : 15);
+}
+
+int64_t num_copies(int64_t rotation_mb, int64_t bytes) {
+  return std::clamp<int64_t>(((rotation_mb << 20) + bytes - 1) / bytes, 2, 256);
+}
+
+}  // namespace encore::measure

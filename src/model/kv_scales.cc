@@ -1,0 +1,111 @@
+#include "model/kv_scales.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace encore::model {
+namespace {
+
+constexpr double kLargest = 448;  // that 8 bits (e4m3) hold
+constexpr double kRoom = 2;       // of K and V, to what their biases are
+
+// Below "model.layers.N.self_attn". The last is of both, as older quantizers wrote it.
+constexpr std::array kNamesOfK = {"k_scale", "k_proj.k_scale", "k_proj.output_scale", "kv_scale"};
+constexpr std::array kNamesOfV = {"v_scale", "v_proj.v_scale", "v_proj.output_scale", "kv_scale"};
+
+std::string prefix_of(size_t layer) {
+  return fmt::format("model.layers.{}.self_attn.", layer);
+}
+
+std::vector<float> widened(const StoredTensor& tensor) {
+  std::vector<float> values(static_cast<size_t>(tensor.shape.num_elements()));
+  visit_float(tensor.dtype, [&](auto element) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      std::memcpy(&element, tensor.data + i * sizeof(element), sizeof(element));
+      values[i] = static_cast<float>(element);
+    }
+  });
+  return values;
+}
+
+double power_of_two_from(double scale) {
+  return std::exp2(std::ceil(std::log2(scale)));
+}
+
+std::optional<double> stored_scale(const Checkpoint& checkpoint, const std::string& prefix,
+                                   std::span<const char* const> names) {
+  for (const char* name : names) {
+    if (!checkpoint.contains(prefix + name)) continue;
+    const StoredTensor tensor = checkpoint.tensor(prefix + name);
+    const bool is_number = is_float(tensor.dtype) && tensor.shape.num_elements() == 1;
+    const float scale = is_number ? widened(tensor)[0] : 0;
+    if (!std::isnormal(scale) || scale < 0) {
+      fail(ErrorKind::kModel,
+           "{}: tensor '{}' must be one positive number, the scale of K or V in 8 bits",
+           checkpoint.dir().string(), prefix + name);
+    }
+    return power_of_two_from(scale);
+  }
+  return std::nullopt;
+}
+
+// Elements i and i + distance of a head turn into each other; with 0, nothing turns.
+double scale_for_bias(const Checkpoint& checkpoint, const std::string& name, size_t distance) {
+  if (!checkpoint.contains(name)) return 1;
+  const StoredTensor tensor = checkpoint.tensor(name);
+  if (!is_float(tensor.dtype)) return 1;
+  const std::vector<float> bias = widened(tensor);
+  double largest = 0;
+  for (size_t i = 0; i < bias.size(); ++i) {
+    const bool has_other = distance > 0 && i / distance % 2 == 0 && i + distance < bias.size();
+    largest = std::max<double>(largest, std::hypot(bias[i], has_other ? bias[i + distance] : 0));
+  }
+  if (!std::isfinite(largest)) return 1;
+  return std::max(1.0, power_of_two_from(kRoom * largest / kLargest));
+}
+
+// A weight that is made of that checkpoint tensor alone, if the graph has one.
+bool multiply(ir::Graph& graph, const std::string& name, double factor) {
+  const auto weight = graph.find_value(name);
+  if (weight) graph.value(*weight).recipe.pieces.at(0).factor *= factor;
+  return weight.has_value();
+}
+
+}  // namespace
+
+std::vector<KvScale> read_kv_scales(const Checkpoint& checkpoint) {
+  const ModelConfig& config = checkpoint.config();
+  std::vector<KvScale> scales(static_cast<size_t>(config.num_layers));
+  for (size_t layer = 0; layer < scales.size(); ++layer) {
+    const std::string prefix = prefix_of(layer);
+    const auto k = stored_scale(checkpoint, prefix, kNamesOfK);
+    const auto v = stored_scale(checkpoint, prefix, kNamesOfV);
+    // Behind a norm per head, a bias of K says nothing of its size.
+    const double k_bias = config.qk_norm ? 1
+                                         : scale_for_bias(checkpoint, prefix + "k_proj.bias",
+                                                          static_cast<size_t>(config.head_dim / 2));
+    scales[layer] = {k.value_or(k_bias),
+                     v.value_or(scale_for_bias(checkpoint, prefix + "v_proj.bias", 0))};
+  }
+  return scales;
+}
+
+void scale_kv_weights(ir::Graph& graph, std::span<const KvScale> scales) {
+  for (size_t layer = 0; layer < scales.size(); ++layer) {
+    const std::string prefix = prefix_of(layer);
+    const KvScale& scale = scales[layer];
+    const auto project = [&](const char* name, double factor) {
+      multiply(graph, prefix + name + ".weight", factor);
+      multiply(graph, prefix + name + ".bias", factor);
+    };
+    if (!multiply(graph, prefix + "k_norm.weight", 1 / scale.k)) project("k_proj", 1 / scale.k);
+    project("v_proj", 1 / scale.v);
+    multiply(graph, prefix + "o_proj.weight", scale.v);
+  }
+}
+
+}  // namespace encore::model

@@ -1,0 +1,26 @@
+// Scales for K and V that are kept in 8 bits, so that large ones do not saturate.
+//
+// They are powers of two, and so the weights around a cache take them exactly: as they are loaded,
+// what makes K and V is divided by them (the projections and their biases; where K has a norm per
+// head, that norm), and the output projection multiplied; attention's own scale takes K's. No
+// kernel knows of them, and a result differs in what 8 bits keep alone.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "model/checkpoint.h"
+#include "model/graph.h"
+
+namespace encore::model {
+
+// The scales of each layer: what the checkpoint says (`self_attn.k_scale` and `v_scale`, scalars,
+// or the other names that quantizers give them), rounded up to a power of two; else what keeps
+// biases of K and V, turned and with as much again on top, within 8 bits. Errors: kModel when a
+// scale is not a positive number.
+std::vector<KvScale> read_kv_scales(const Checkpoint& checkpoint);
+
+// Writes the scales, by layer, into the weights of a graph as it was traced.
+void scale_kv_weights(ir::Graph& graph, std::span<const KvScale> scales);
+
+}  // namespace encore::model

@@ -1,0 +1,44 @@
+// encore graphs --coverage and --eligibility: which steps are replayed, before there are any.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "runtime/coverage.h"
+#include "runtime/executor.h"
+
+namespace encore::planning {
+
+// What a model loaded with some options will replay, if every recording succeeds.
+struct PlannedCoverage {
+  runtime::Limits limits;
+  runtime::Coverage coverage;
+  runtime::CoverageReport report;
+};
+
+// `load` has its limits and ladders; empty ladders are the default ones. `full_recordable`: whether
+// the program can be one recording, as those of all models that Encore builds.
+// Errors: those of require_coverage, under --eager-steps forbid.
+PlannedCoverage plan_coverage(const runtime::ExecutorOptions& load, bool full_recordable = true);
+
+// The limits in a line: "steps of up to 64 sequences and 2048 tokens, 512 where they are mixed".
+std::string limits_text(const runtime::Limits& limits);
+// "100.00 % of 4190209 admissible steps are replayed; 0 eager".
+std::string coverage_line(const runtime::CoverageReport& report);
+// The limits, the share covered, a table of steps by way and reason, the most padded steps.
+std::string coverage_text(const PlannedCoverage& planned);
+json::object coverage_json(const PlannedCoverage& planned);
+// Steps of one kind.
+struct Share {
+  std::string name;
+  int64_t steps = 0;
+};
+// Admissible steps by way, for the bars of the page.
+std::vector<Share> coverage_shares(const runtime::CoverageReport& report);
+
+// The eligibility table.
+std::string eligibility_text();
+json::array eligibility_json();
+
+}  // namespace encore::planning

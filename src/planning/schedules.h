@@ -1,0 +1,58 @@
+// Ladders by name: the schedules of sizes that engines of this field use.
+//
+//   schedule        sizes                                                      up to
+//   pow2            1, 2, 4, 8, ...                                            the maximum
+//   step:N          1 to N - 1, then by N                                      the maximum
+//   vllm-old        1, 2, 4, 8 to 512 by 8                                     512: 67 sizes
+//   vllm            1, 2, 4, 8 to 256 by 8, to 512 by 16                       512: 51 sizes
+//   trtllm          1, 2, 4, ... 128, then by 256                              3072: 20 sizes
+//   sglang          4 to 32 by 4, to 256 by 16, to 512 by 32, to 1024 by 64,   the maximum;
+//                   to 4096 by 256, then by 512                                42 up to 2048
+//   trtllm-decode   1, 2, 4, 8 to 128 by 8, then doubled                       the maximum
+//   sglang-decode   1, 2, 4, 8, 12, 16 to 256 by 8, to 512 by 16, then by 32   the maximum
+//
+//   lru:N           every size, each recorded when it is first asked for       the maximum
+//                   and evicted when it is the one of N used longest ago
+//
+// Of TensorRT-LLM and SGLang the plain name is what they take for tokens, the other for sequences.
+//
+// A schedule is capped at the maximum, which is then its last size, whether it is a multiple or
+// not. A schedule that has an end of its own ends there: what is larger has no recording, as in the
+// engine it was taken from.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/ladder.h"
+
+namespace encore::planning {
+
+// What a schedule's sizes count in the engine it is from.
+enum class Counts { kEither, kSequences, kTokens };
+
+// A named ladder, as data.
+struct Schedule {
+  std::string_view name;  // as given to a flag; "step:N" takes a number
+  std::string_view what;
+  Counts counts = Counts::kEither;
+  std::optional<int64_t> end;  // its last size, where it has one of its own
+  std::vector<runtime::SizeRange> (*parts)(int64_t step);  // `step`: the N of step:N, else unused
+
+  // The sizes up to `max`. Errors: kUsage when there would be more than a ladder may have.
+  [[nodiscard]] runtime::Ladder ladder(int64_t step, int64_t max) const;
+  // Its size that holds `size`; `size` where it ends before.
+  [[nodiscard]] int64_t bucket(int64_t step, int64_t size) const;
+};
+
+std::span<const Schedule> schedules();
+
+// A schedule's name, or a list of sizes of which none is above `max`.
+// Errors: kUsage, listing the schedules, naming the size, or when there would be too many.
+runtime::Ladder named_or_list(const std::string& text, int64_t max);
+
+}  // namespace encore::planning

@@ -1,0 +1,21 @@
+// When the requests of a replay come. Units: seconds since the replay began, ascending.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace encore::replay {
+
+// A Poisson process of `rate` requests a second: the gaps between them are exponential. The same
+// seed gives the same times on every machine.
+std::vector<double> poisson_arrivals(int64_t count, double rate, uint64_t seed);
+
+// A time a line, below a line that names the column or without one.
+// Errors: kUsage, naming the file and the line.
+std::vector<double> read_arrivals(const std::filesystem::path& path);
+std::vector<double> parse_arrivals(std::string_view text, const std::string& where);
+
+}  // namespace encore::replay

@@ -1,0 +1,103 @@
+#include "replay/figures.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/statistics.h"
+
+namespace encore::replay {
+namespace {
+
+bool keeps_to(const RequestRecord& request, const LatencyLimits& limits) {
+  if (!request.is_complete || request.deliveries.empty()) return false;
+  const double first_ms = (request.deliveries.front().at_s - request.arrival_s) * 1e3;
+  if (limits.first_token_ms && first_ms > *limits.first_token_ms) return false;
+  if (!limits.between_deliveries_ms) return true;
+  for (size_t i = 1; i < request.deliveries.size(); ++i) {
+    const double ms = (request.deliveries[i].at_s - request.deliveries[i - 1].at_s) * 1e3;
+    if (ms > *limits.between_deliveries_ms) return false;
+  }
+  return true;
+}
+
+double per_second(int64_t count, double seconds) {
+  return seconds > 0 ? static_cast<double>(count) / seconds : 0;
+}
+
+}  // namespace
+
+int64_t RequestRecord::num_delivered() const {
+  int64_t sum = 0;
+  for (const Delivery& delivery : deliveries)
+    sum += delivery.tokens;
+  return sum;
+}
+
+Distribution distribution(std::vector<double> values) {
+  if (values.empty()) return {};
+  std::sort(values.begin(), values.end());
+  const double sum = std::accumulate(values.begin(), values.end(), 0.0);
+  return {.count = std::ssize(values),
+          .mean = sum / static_cast<double>(values.size()),
+          .p50 = quantile_of_sorted(values, 0.5),
+          .p90 = quantile_of_sorted(values, 0.9),
+          .p99 = quantile_of_sorted(values, 0.99),
+          .max = values.back()};
+}
+
+std::vector<double> first_token_ms(const ReplayRecord& record) {
+  std::vector<double> times;
+  for (const RequestRecord& request : record.requests) {
+    if (!request.deliveries.empty())
+      times.push_back((request.deliveries.front().at_s - request.arrival_s) * 1e3);
+  }
+  return times;
+}
+
+std::vector<double> between_deliveries_ms(const ReplayRecord& record) {
+  std::vector<double> times;
+  for (const RequestRecord& request : record.requests) {
+    for (size_t i = 1; i < request.deliveries.size(); ++i)
+      times.push_back((request.deliveries[i].at_s - request.deliveries[i - 1].at_s) * 1e3);
+  }
+  return times;
+}
+
+std::vector<double> end_to_end_ms(const ReplayRecord& record) {
+  std::vector<double> times;
+  for (const RequestRecord& request : record.requests) {
+    if (request.is_complete && !request.deliveries.empty())
+      times.push_back((request.deliveries.back().at_s - request.arrival_s) * 1e3);
+  }
+  return times;
+}
+
+Figures figures(const ReplayRecord& record, const LatencyLimits& limits) {
+  Figures result;
+  int64_t good_tokens = 0;
+  std::vector<double> lateness;
+  for (const RequestRecord& request : record.requests) {
+    ++result.num_requests;
+    const int64_t delivered = request.num_delivered();
+    result.output_tokens += delivered;
+    lateness.push_back((request.submitted_s - request.arrival_s) * 1e3);
+    if (!request.is_complete) continue;
+    ++result.num_complete;
+    result.input_tokens += request.input_tokens;
+    if (!keeps_to(request, limits)) continue;
+    ++result.num_good;
+    good_tokens += delivered;
+  }
+  result.requests_per_s = per_second(result.num_complete, record.wall_s);
+  result.output_tokens_per_s = per_second(result.output_tokens, record.wall_s);
+  result.total_tokens_per_s = per_second(result.input_tokens + result.output_tokens, record.wall_s);
+  result.first_token = distribution(first_token_ms(record));
+  result.between_deliveries = distribution(between_deliveries_ms(record));
+  result.end_to_end = distribution(end_to_end_ms(record));
+  result.lateness = distribution(std::move(lateness));
+  result.good_requests_per_s = per_second(result.num_good, record.wall_s);
+  result.good_output_tokens_per_s = per_second(good_tokens, record.wall_s);
+  return result;
+}
+
+}  // namespace encore::replay

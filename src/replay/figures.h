@@ -1,0 +1,61 @@
+// The figures of a replay: throughput, latencies, and how much of it kept to limits.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "replay/record.h"
+
+namespace encore::replay {
+
+// Zeros without values.
+struct Distribution {
+  int64_t count = 0;
+  double mean = 0;
+  double p50 = 0;
+  double p90 = 0;
+  double p99 = 0;
+  double max = 0;
+};
+Distribution distribution(std::vector<double> values);
+
+// What a client tolerates. Absent: anything. Units: milliseconds.
+struct LatencyLimits {
+  std::optional<double> first_token_ms;
+  std::optional<double> between_deliveries_ms;  // each of them, not their mean
+
+  [[nodiscard]] bool any() const { return first_token_ms || between_deliveries_ms; }
+};
+
+// Units of rates: a second of the replay. Units of distributions: milliseconds.
+struct Figures {
+  int64_t num_requests = 0;
+  int64_t num_complete = 0;
+  int64_t input_tokens = 0;   // of complete requests
+  int64_t output_tokens = 0;  // delivered, to all
+  double requests_per_s = 0;
+  double output_tokens_per_s = 0;
+  double total_tokens_per_s = 0;  // of prompts as well
+
+  Distribution first_token;         // from the arrival to the first delivery
+  Distribution between_deliveries;  // of one request
+  Distribution end_to_end;          // from the arrival to the last delivery, of complete requests
+  Distribution lateness;            // from the arrival to the submission
+
+  // Complete requests within the limits, and their tokens.
+  int64_t num_good = 0;
+  double good_requests_per_s = 0;
+  double good_output_tokens_per_s = 0;
+};
+Figures figures(const ReplayRecord& record, const LatencyLimits& limits = {});
+
+// Every time between two deliveries of one request, in the order of the requests.
+// Units: milliseconds.
+std::vector<double> between_deliveries_ms(const ReplayRecord& record);
+// From arrival to first delivery, of those requests that have one. Units: milliseconds.
+std::vector<double> first_token_ms(const ReplayRecord& record);
+// From arrival to last delivery, of complete requests. Units: milliseconds.
+std::vector<double> end_to_end_ms(const ReplayRecord& record);
+
+}  // namespace encore::replay

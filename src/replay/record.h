@@ -1,0 +1,66 @@
+// What a replay leaves: what each client saw and when, and what the engine did meanwhile.
+// Units of time: seconds since the replay began.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "engine/engine.h"
+
+namespace encore::replay {
+
+// A request as it is made.
+struct Request {
+  double arrival_s = 0;
+  std::vector<int32_t> prompt;
+  int64_t output_tokens = 0;
+};
+
+// Tokens that a client gets together.
+struct Delivery {
+  double at_s = 0;
+  int64_t tokens = 0;
+};
+
+// One request. Its times count from when it should arrive, so a client that submits late is no
+// excuse.
+struct RequestRecord {
+  double arrival_s = 0;
+  double submitted_s = 0;
+  int64_t input_tokens = 0;
+  int64_t output_tokens = 0;  // asked for
+  std::vector<Delivery> deliveries;
+  bool is_complete = false;
+
+  [[nodiscard]] int64_t num_delivered() const;
+};
+
+// How many requests lived at one time.
+struct LoadSample {
+  double at_s = 0;
+  int64_t running = 0;
+  int64_t waiting = 0;
+};
+
+// Steps of one sort as the device ran them.
+struct DeviceTime {
+  int64_t steps = 0;
+  double seconds = 0;
+};
+
+struct ReplayRecord {
+  std::vector<RequestRecord> requests;  // as they were given
+  std::vector<LoadSample> samples;
+  double wall_s = 0;
+  std::vector<engine::StepCount> steps;
+  int64_t num_preemptions = 0;
+  std::optional<kv::PrefixCacheStats> prefix_cache;  // absent: there is none
+  // Of steps in which every sequence generates, and of those with prompts. Absent: not measured.
+  std::optional<DeviceTime> decode;
+  std::optional<DeviceTime> mixed;
+  std::optional<double> host_launch_s;  // planning, packing and launching
+  std::optional<double> host_cpu_s;     // of the engine's thread, all of it
+};
+
+}  // namespace encore::replay

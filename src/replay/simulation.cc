@@ -1,0 +1,193 @@
+#include "replay/simulation.h"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <memory>
+#include <tuple>
+
+#include "backend/advance.h"
+#include "base/error.h"
+#include "engine/prompt_budget.h"
+#include "kv/prefix_cache.h"
+#include "sched/scheduler.h"
+
+namespace encore::replay {
+namespace {
+
+using sched::ScheduledTokens;
+
+// What the device samples. Prompts decide what is shared, and a request with the same prompt gets
+// the same tokens from a real model too.
+constexpr int32_t kSampled = 0;
+
+sched::SchedulerLimits scheduler_limits(const SimulationOptions& options) {
+  const runtime::Limits& limits = options.limits;
+  return {limits.max_num_tokens, limits.max_batch_size, limits.max_mixed_tokens, limits.max_q,
+          options.coverage.tokens.sizes()};
+}
+
+// One run, step by step as Engine::step() goes.
+class Simulation {
+ public:
+  Simulation(std::span<const Request> requests, const SimulationOptions& options,
+             const StepCost& cost)
+      : requests_(requests),
+        options_(options),
+        cost_(cost),
+        pool_(options.num_pages, options.page_size),
+        cache_(options.prefix_cache ? std::make_unique<kv::PrefixCache>(pool_) : nullptr),
+        scheduler_(pool_, scheduler_limits(options), cache_.get()) {
+    if (options.target_step_ms)
+      prompt_budget_.emplace(*options.target_step_ms, options.limits.max_num_tokens);
+    record_.decode.emplace();
+    record_.mixed.emplace();
+    for (const Request& request : requests) {
+      record_.requests.push_back({.arrival_s = request.arrival_s,
+                                  .submitted_s = request.arrival_s,
+                                  .input_tokens = std::ssize(request.prompt),
+                                  .output_tokens = request.output_tokens,
+                                  .deliveries = {}});
+    }
+  }
+
+  ReplayRecord run() {
+    while (true) {
+      receive();
+      if (step()) continue;
+      if (num_received_ == requests_.size()) break;
+      now_s_ = std::max(now_s_, requests_[num_received_].arrival_s);
+    }
+    record_.wall_s = last_delivery_s_;
+    record_.num_preemptions = scheduler_.num_preemptions();
+    if (cache_) record_.prefix_cache = cache_->stats();
+    for (const auto& [key, count] : counts_)
+      record_.steps.push_back(count);
+    return std::move(record_);
+  }
+
+ private:
+  struct InFlightStep {
+    sched::Plan plan;
+    runtime::Choice choice;
+    double launched_s = 0;
+    double end_s = 0;
+  };
+
+  void receive() {
+    for (; num_received_ < requests_.size(); ++num_received_) {
+      const Request& request = requests_[num_received_];
+      if (request.arrival_s > now_s_) return;
+      sched::Sequence sequence{
+          .id = static_cast<sched::SequenceId>(num_received_),
+          .tokens = request.prompt,
+          .max_length = std::ssize(request.prompt) + request.output_tokens,
+      };
+      if (cache_) sequence.chain = cache_->chain("", "");
+      scheduler_.add(std::move(sequence));
+    }
+  }
+
+  // False when there was nothing to do.
+  bool step() {
+    const bool launched = launch();
+    if (in_flight_.empty()) return false;
+    const size_t may_stay = launched && options_.overlap ? 1 : 0;
+    if (in_flight_.size() > may_stay) collect();
+    return true;
+  }
+
+  bool launch() {
+    sched::StepBudget budget;
+    if (prompt_budget_) budget.max_prompt_tokens = prompt_budget_->tokens();
+    sched::Plan plan = scheduler_.plan(budget);
+    if (plan.rows.empty()) return false;
+    const auto num_rows = static_cast<int64_t>(plan.rows.size());
+    const runtime::Choice choice = runtime::choose(
+        {plan.num_tokens(), num_rows, plan.uniform_q(options_.limits.max_q)}, options_.coverage);
+    StepShape shape{
+        .is_decode = true, .tokens = plan.num_tokens() + choice.padding, .sequences = num_rows};
+    for (const ScheduledTokens& row : plan.rows) {
+      shape.is_decode &= choice.q > 0 || row.count == 1;
+      shape.kv_tokens += row.end();
+    }
+    const double seconds = cost_(shape) * 1e-6;
+    now_s_ += cost_.host_us * 1e-6;
+    device_free_s_ = std::max(now_s_, device_free_s_) + seconds;
+    DeviceTime& time = shape.is_decode ? *record_.decode : *record_.mixed;
+    ++time.steps;
+    time.seconds += seconds;
+    scheduler_.commit(plan);
+    in_flight_.push_back({std::move(plan), choice, now_s_, device_free_s_});
+    return true;
+  }
+
+  void collect() {
+    const InFlightStep step = std::move(in_flight_.front());
+    in_flight_.pop_front();
+    now_s_ = std::max(now_s_, step.end_s);
+    if (prompt_budget_) measure(step);
+    count(step);
+    for (const ScheduledTokens& row : step.plan.rows) {
+      sched::Sequence* const sequence = scheduler_.find(row.sequence);
+      // It may have ended while this step ran.
+      if (sequence == nullptr || !sequence->collect(row, kSampled)) continue;
+      RequestRecord& request = record_.requests[static_cast<size_t>(row.sequence)];
+      request.deliveries.push_back({now_s_, 1});
+      last_delivery_s_ = now_s_;
+      if (!advance_op::ends(false, sequence->known(), sequence->max_length)) continue;
+      request.is_complete = true;
+      scheduler_.remove(row.sequence);
+    }
+    record_.samples.push_back({now_s_, scheduler_.num_running(), scheduler_.num_waiting()});
+  }
+
+  // As Engine does: the device begins a step when the one before it ends, or when it is launched.
+  void measure(const InFlightStep& step) {
+    const double ms = (now_s_ - std::max(step.launched_s, published_s_)) * 1e3;
+    published_s_ = now_s_;
+    int64_t prompt_tokens = 0;
+    for (const ScheduledTokens& row : step.plan.rows)
+      prompt_tokens += row.count > options_.limits.max_q ? row.count : 0;
+    if (prompt_tokens < step.plan.num_tokens()) prompt_budget_->measured(prompt_tokens, ms);
+  }
+
+  void count(const InFlightStep& step) {
+    const runtime::Choice& choice = step.choice;
+    engine::StepCount& count = counts_[{choice.mode, choice.padded.tokens, choice.padded.sequences,
+                                        choice.q, choice.reason}];
+    count.mode = choice.mode;
+    count.bucket = choice.padded;
+    count.q = choice.q;
+    count.reason = choice.reason;
+    ++count.steps;
+    count.tokens += step.plan.num_tokens();
+    count.padding += choice.padding;
+  }
+
+  std::span<const Request> requests_;
+  const SimulationOptions& options_;
+  const StepCost& cost_;
+  kv::PagePool pool_;
+  std::unique_ptr<kv::PrefixCache> cache_;
+  sched::Scheduler scheduler_;
+  std::optional<engine::PromptBudget> prompt_budget_;
+  ReplayRecord record_;
+  std::map<std::tuple<runtime::Mode, int64_t, int64_t, int, runtime::Reason>, engine::StepCount>
+      counts_;
+  std::deque<InFlightStep> in_flight_;  // oldest first
+  size_t num_received_ = 0;
+  double now_s_ = 0;  // of the host
+  double device_free_s_ = 0;
+  double published_s_ = 0;
+  double last_delivery_s_ = 0;
+};
+
+}  // namespace
+
+ReplayRecord simulate(std::span<const Request> requests, const SimulationOptions& options,
+                      const StepCost& cost) {
+  return Simulation(requests, options, cost).run();
+}
+
+}  // namespace encore::replay

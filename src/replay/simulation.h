@@ -1,0 +1,31 @@
+// The scheduler and the KV pages of an engine with a cost in the device's place: which steps a
+// workload takes, and when its clients would get their tokens, in far less time than it takes.
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "replay/record.h"
+#include "replay/step_cost.h"
+#include "runtime/dispatch.h"
+#include "runtime/limits.h"
+
+namespace encore::replay {
+
+struct SimulationOptions {
+  runtime::Limits limits;
+  runtime::Coverage coverage;  // ladders, and which steps are replayed
+  int64_t num_pages = 0;
+  int64_t page_size = 32;
+  bool overlap = true;  // a step is launched before the tokens of the one before it are read
+  bool prefix_cache = false;
+  std::optional<double> target_step_ms = {};  // as EngineOptions has it
+};
+
+// Forms the steps that engine::Engine forms; its clock alone is made up. Every request is complete
+// in the end, with a time of submission equal to that of its arrival.
+// REQUIRES: requests in the order of their arrival, each of which fits the limits and the pages.
+ReplayRecord simulate(std::span<const Request> requests, const SimulationOptions& options,
+                      const StepCost& cost);
+
+}  // namespace encore::replay

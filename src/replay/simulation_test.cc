@@ -1,0 +1,147 @@
+#include "replay/simulation.h"
+
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "engine/serving_loop.h"
+#include "engine/tiny_model.h"
+#include "replay/figures.h"
+
+namespace encore::replay {
+namespace {
+
+// Every step takes a second, the host none.
+const StepCost kASecond{.decode = {.constant_us = 1e6}, .mixed = {.constant_us = 1e6}};
+
+engine::LoadOptions load_options() {
+  engine::LoadOptions options;
+  options.limits = {.max_num_tokens = 64, .max_batch_size = 8, .max_q = 1, .max_seq_len = 256};
+  options.kv_tokens = 512;
+  return options;
+}
+
+// Requests that come at once, every third with the beginning of another.
+std::vector<Request> some_requests(int count) {
+  std::mt19937 random(11);
+  const auto between = [&](int first, int last) {
+    return first + static_cast<int>(random() % static_cast<uint32_t>(last - first + 1));
+  };
+  std::vector<int32_t> beginning;
+  for (int i = 0; i < 70; ++i)
+    beginning.push_back(between(0, 999));
+  std::vector<Request> requests;
+  for (int i = 0; i < count; ++i) {
+    Request request{.output_tokens = between(1, 100)};
+    if (i % 3 == 0) request.prompt = beginning;
+    for (int n = between(1, 60); n > 0; --n)
+      request.prompt.push_back(between(0, 999));
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+class SimulationTest : public ::testing::Test {
+ protected:
+  [[nodiscard]] SimulationOptions options() {
+    return {.limits = model_.limits(),
+            .coverage = model_.executor().coverage(),
+            .num_pages = model_.num_pages(),
+            .page_size = model_.page_size()};
+  }
+
+  // What a real engine does with requests that are all there before its first step.
+  engine::GeneratorStatistics serve(const std::vector<Request>& requests,
+                                    const engine::EngineOptions& options) {
+    engine::ServingLoop loop(model_, {.engine = options});
+    std::vector<engine::Submission> submissions;
+    for (const Request& request : requests) {
+      submissions.push_back({{.prompt = request.prompt, .max_tokens = request.output_tokens},
+                             [](const engine::Update&) {}});
+    }
+    EXPECT_EQ(loop.submit(std::move(submissions)).index(), 0U);
+    loop.drain();
+    loop.run();
+    return loop.statistics();
+  }
+
+  std::unique_ptr<Device> device_ = create_cpu_device({.num_threads = 2});
+  engine::LoadedModel model_{*device_, engine::testing::tiny_model(engine::testing::Tiny::kLlama),
+                             load_options()};
+};
+
+TEST_F(SimulationTest, FormsTheStepsOfTheEngine) {
+  const std::vector<Request> requests = some_requests(40);
+  for (const bool overlap : {false, true}) {
+    for (const bool prefix_cache : {false, true}) {
+      engine::EngineOptions engine_options{.overlap = overlap};
+      if (prefix_cache) engine_options.prefix_cache.emplace();
+      const engine::GeneratorStatistics served = serve(requests, engine_options);
+      SimulationOptions simulated = options();
+      simulated.overlap = overlap;
+      simulated.prefix_cache = prefix_cache;
+      const ReplayRecord record = simulate(requests, simulated, kASecond);
+      EXPECT_GT(served.num_preemptions, 0);
+      EXPECT_EQ(record.num_preemptions, served.num_preemptions);
+      ASSERT_EQ(record.steps.size(), served.steps.size());
+      for (size_t i = 0; i < served.steps.size(); ++i) {
+        EXPECT_EQ(record.steps[i].mode, served.steps[i].mode);
+        EXPECT_EQ(record.steps[i].bucket, served.steps[i].bucket);
+        EXPECT_EQ(record.steps[i].q, served.steps[i].q);
+        EXPECT_EQ(record.steps[i].steps, served.steps[i].steps);
+        EXPECT_EQ(record.steps[i].tokens, served.steps[i].tokens);
+        EXPECT_EQ(record.steps[i].padding, served.steps[i].padding);
+      }
+      EXPECT_EQ(record.prefix_cache.value_or(kv::PrefixCacheStats{}).hit_tokens > 0, prefix_cache);
+    }
+  }
+}
+
+TEST_F(SimulationTest, GivesEveryRequestItsTokens) {
+  const std::vector<Request> requests = some_requests(40);
+  const ReplayRecord record = simulate(requests, options(), kASecond);
+  ASSERT_EQ(record.requests.size(), requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_TRUE(record.requests[i].is_complete);
+    EXPECT_EQ(record.requests[i].num_delivered(), requests[i].output_tokens);
+  }
+}
+
+// 100 tokens of prompt in steps of 64, then a token a step.
+TEST_F(SimulationTest, TimeIsThatOfTheSteps) {
+  const std::vector<Request> one = {
+      {.arrival_s = 10, .prompt = std::vector<int32_t>(100, 1), .output_tokens = 3}};
+  StepCost cost{
+      .decode = {.constant_us = 1e6}, .mixed = {.us_per_token_above = {{0, 1e6}}}, .host_us = 0};
+  SimulationOptions simulated = options();
+  const ReplayRecord record = simulate(one, simulated, cost);
+  const std::vector<Delivery>& deliveries = record.requests[0].deliveries;
+  ASSERT_EQ(deliveries.size(), 3U);
+  EXPECT_DOUBLE_EQ(deliveries[0].at_s, 10 + 64 + 48);  // 36 tokens are padded
+  EXPECT_DOUBLE_EQ(deliveries[1].at_s, deliveries[0].at_s + 1);
+  EXPECT_DOUBLE_EQ(deliveries[2].at_s, deliveries[0].at_s + 2);
+  EXPECT_DOUBLE_EQ(record.wall_s, deliveries[2].at_s);
+  EXPECT_EQ(record.mixed->steps, 2);
+  EXPECT_DOUBLE_EQ(record.mixed->seconds, 64 + 48);
+  EXPECT_EQ(record.decode->steps, 2);
+
+  // Without overlap the host's time lies between the steps; with it, beside them.
+  cost.host_us = 0.25e6;
+  EXPECT_DOUBLE_EQ(simulate(one, simulated, cost).wall_s, record.wall_s + 0.25);
+  simulated.overlap = false;
+  EXPECT_DOUBLE_EQ(simulate(one, simulated, cost).wall_s, record.wall_s + 4 * 0.25);
+}
+
+TEST_F(SimulationTest, ARequestWaitsForItsArrivalAndNotForAnother) {
+  const std::vector<Request> two = {
+      {.arrival_s = 0, .prompt = {1, 2}, .output_tokens = 2},
+      {.arrival_s = 100, .prompt = {3, 4}, .output_tokens = 1},
+  };
+  const ReplayRecord record = simulate(two, options(), kASecond);
+  EXPECT_DOUBLE_EQ(record.requests[0].deliveries.back().at_s, 2);
+  EXPECT_DOUBLE_EQ(record.requests[1].deliveries.back().at_s, 101);
+  EXPECT_DOUBLE_EQ(figures(record).first_token.max, 1000);
+}
+
+}  // namespace
+}  // namespace encore::replay

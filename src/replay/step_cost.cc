@@ -1,0 +1,229 @@
+#include "replay/step_cost.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/statistics.h"
+
+namespace encore::replay {
+namespace {
+
+// Sizes at which the price of a token may change.
+constexpr std::array<int64_t, 5> kKnees = {0, 16, 64, 256, 1024};
+constexpr size_t kNumTerms = 3 + kKnees.size();
+using Terms = std::array<double, kNumTerms>;
+
+// Fewer steps of a kind say too little about it.
+constexpr size_t kFewestSteps = 16;
+
+constexpr double kMaxUs = 1e12;
+
+double above(int64_t tokens, int64_t knee) {
+  return static_cast<double>(std::max<int64_t>(0, tokens - knee));
+}
+
+// What each term is multiplied with.
+Terms features(const StepShape& step) {
+  Terms terms{1, static_cast<double>(step.sequences), static_cast<double>(step.kv_tokens)};
+  for (size_t i = 0; i < kKnees.size(); ++i)
+    terms[3 + i] = above(step.tokens, kKnees[i]);
+  return terms;
+}
+
+CostTerms to_terms(const Terms& factors) {
+  CostTerms terms{
+      .constant_us = factors[0], .us_per_sequence = factors[1], .us_per_kv_token = factors[2]};
+  for (size_t i = 0; i < kKnees.size(); ++i) {
+    if (factors[3 + i] > 0) terms.us_per_token_above.emplace_back(kKnees[i], factors[3 + i]);
+  }
+  return terms;
+}
+
+struct Sample {
+  StepShape step;
+  double us = 0;
+};
+
+// The factors, none negative, that minimize the sum of squares of `weight x error`: coordinate
+// descent on the normal equations, the features scaled to length one.
+Terms least_squares(const std::vector<Sample>& samples, const std::vector<double>& weights) {
+  constexpr int kMaxSweeps = 100'000;
+  constexpr double kTolerance = 1e-10;
+  std::array<Terms, kNumTerms> products{};
+  Terms targets{};
+  for (size_t s = 0; s < samples.size(); ++s) {
+    const Terms row = features(samples[s].step);
+    const double weight = weights[s] * weights[s];
+    for (size_t i = 0; i < kNumTerms; ++i) {
+      targets[i] += weight * row[i] * samples[s].us;
+      for (size_t j = 0; j < kNumTerms; ++j)
+        products[i][j] += weight * row[i] * row[j];
+    }
+  }
+  Terms lengths{};
+  for (size_t i = 0; i < kNumTerms; ++i)
+    lengths[i] = std::sqrt(products[i][i]);
+  Terms scaled{};
+  for (int sweep = 0; sweep < kMaxSweeps; ++sweep) {
+    double change = 0;
+    for (size_t i = 0; i < kNumTerms; ++i) {
+      if (lengths[i] == 0) continue;
+      double gradient = targets[i] / lengths[i];
+      for (size_t j = 0; j < kNumTerms; ++j) {
+        if (lengths[j] > 0) gradient -= products[i][j] / (lengths[i] * lengths[j]) * scaled[j];
+      }
+      const double next = std::max(0.0, scaled[i] + gradient);
+      change = std::max(change, std::abs(next - scaled[i]));
+      scaled[i] = next;
+    }
+    if (change < kTolerance) break;
+  }
+  for (size_t i = 0; i < kNumTerms; ++i)
+    scaled[i] = lengths[i] > 0 ? scaled[i] / lengths[i] : 0;
+  return scaled;
+}
+
+// Errors count relative to a step's time: at first to the time measured, then, as that favours steps
+// that were short by chance, to the time that the first round expects.
+CostTerms fit_terms(const std::vector<Sample>& samples) {
+  std::vector<double> weights;
+  for (const Sample& sample : samples)
+    weights.push_back(1 / sample.us);
+  const CostTerms first = to_terms(least_squares(samples, weights));
+  for (size_t i = 0; i < samples.size(); ++i)
+    weights[i] = 1 / std::max(first(samples[i].step), 1e-3);
+  return to_terms(least_squares(samples, weights));
+}
+
+// A device that computes within the launch has its own time in the host's.
+double fit_host_us(std::span<const runtime::LoggedStep> steps) {
+  std::vector<double> times;
+  std::vector<double> times_beside;
+  for (const runtime::LoggedStep& step : steps) {
+    if (!step.host_us || !step.gpu_us) continue;
+    times.push_back(*step.host_us);
+    times_beside.push_back(*step.host_us - *step.gpu_us);
+  }
+  if (times.empty()) return 0;
+  const bool is_within = quantile(times_beside, 0.01) >= 0;
+  return median(is_within ? times_beside : times);
+}
+
+json::object terms_json(const CostTerms& terms) {
+  json::object above;
+  for (const auto& [size, us] : terms.us_per_token_above)
+    above[std::to_string(size)] = us;
+  return {{"us", terms.constant_us},
+          {"us_per_token_above", std::move(above)},
+          {"us_per_sequence", terms.us_per_sequence},
+          {"us_per_kv_token", terms.us_per_kv_token}};
+}
+
+double check_us(double us, const std::string& where, std::string_view key) {
+  if (!(us >= 0 && us <= kMaxUs))
+    fail(ErrorKind::kUsage, "{}: {} is {}; it is microseconds, 0 or more", where, key, us);
+  return us;
+}
+
+double us_of(const json::Object& object, const char* key) {
+  return check_us(object.double_or(key, 0), object.where(), key);
+}
+
+CostTerms read_terms(const json::Object& object) {
+  CostTerms terms{.constant_us = us_of(object, "us"),
+                  .us_per_sequence = us_of(object, "us_per_sequence"),
+                  .us_per_kv_token = us_of(object, "us_per_kv_token")};
+  if (!object.has("us_per_token_above")) return terms;
+  const json::Object above = object.object_at("us_per_token_above");
+  for (const auto& [key, value] : above.raw()) {
+    const std::string_view text = key;
+    int64_t size = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
+    if (error != std::errc() || end != text.data() + text.size() || size < 0) {
+      fail(ErrorKind::kUsage, "{}: us_per_token_above: sizes are numbers of tokens", above.where());
+    }
+    terms.us_per_token_above.emplace_back(size,
+                                          check_us(above.double_at(text), above.where(), text));
+  }
+  std::sort(terms.us_per_token_above.begin(), terms.us_per_token_above.end());
+  return terms;
+}
+
+}  // namespace
+
+double CostTerms::operator()(const StepShape& step) const {
+  double us = constant_us + us_per_sequence * static_cast<double>(step.sequences) +
+              us_per_kv_token * static_cast<double>(step.kv_tokens);
+  for (const auto& [size, price] : us_per_token_above)
+    us += price * above(step.tokens, size);
+  return us;
+}
+
+double StepCost::operator()(const StepShape& step) const {
+  return step.is_decode ? decode(step) : mixed(step);
+}
+
+std::pair<StepCost, FitQuality> fit_step_cost(std::span<const runtime::LoggedStep> steps,
+                                              const std::string& where) {
+  std::vector<Sample> all;
+  std::vector<Sample> decode;
+  std::vector<Sample> mixed;
+  for (const runtime::LoggedStep& step : steps) {
+    if (!step.tokens || !step.sequences || !step.kv_tokens || !step.gpu_us || *step.gpu_us <= 0)
+      continue;
+    const int64_t tokens = *step.tokens + step.padding.value_or(0);
+    all.push_back({{step.is_decode(), tokens, *step.sequences, *step.kv_tokens}, *step.gpu_us});
+    (step.is_decode() ? decode : mixed).push_back(all.back());
+  }
+  if (all.size() < kFewestSteps) {
+    fail(ErrorKind::kUsage,
+         "{}: {} steps with tokens, sequences, kv_tokens and gpu_us are too few to fit: give a log "
+         "of `encore bench serve --step-log` with {} or more",
+         where, all.size(), kFewestSteps);
+  }
+  StepCost cost;
+  cost.decode = fit_terms(decode.size() < kFewestSteps ? all : decode);
+  cost.mixed = fit_terms(mixed.size() < kFewestSteps ? all : mixed);
+  cost.host_us = fit_host_us(steps);
+
+  std::vector<double> errors;
+  double measured = 0;
+  double expected = 0;
+  for (const Sample& sample : all) {
+    errors.push_back(std::abs(cost(sample.step) / sample.us - 1));
+    measured += sample.us;
+    expected += cost(sample.step);
+  }
+  return {cost, {std::ssize(all), median(std::move(errors)), expected / measured - 1}};
+}
+
+json::object cost_json(const StepCost& cost) {
+  return {{"decode", terms_json(cost.decode)},
+          {"mixed", terms_json(cost.mixed)},
+          {"host_us", cost.host_us}};
+}
+
+StepCost parse_step_cost(std::string_view text, const std::string& where) {
+  try {
+    const json::value value = json::parse(text, where);
+    const json::Object object(value, where);
+    return {.decode = read_terms(object.object_at("decode")),
+            .mixed = read_terms(object.object_at("mixed")),
+            .host_us = us_of(object, "host_us")};
+  } catch (const Error& error) {
+    // The JSON helpers read checkpoints as a rule and blame the model.
+    throw Error(ErrorKind::kUsage, error.what());
+  }
+}
+
+StepCost read_step_cost(const std::filesystem::path& path) {
+  return parse_step_cost(read_text_file(path), path.string());
+}
+
+}  // namespace encore::replay

@@ -1,0 +1,70 @@
+// How long a step takes, as a function of its shape: what stands for the device in a simulation.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/json.h"
+#include "runtime/step_log.h"
+
+namespace encore::replay {
+
+// A step as its time depends on it.
+struct StepShape {
+  bool is_decode = false;  // every sequence generates
+  int64_t tokens = 0;      // padded
+  int64_t sequences = 0;
+  int64_t kv_tokens = 0;  // of the sequences, after the step
+};
+
+// A sum of terms, none of which is negative: a constant; tokens, whose price rises at some sizes, as
+// a device is limited by memory first and by arithmetic later; sequences; KV tokens.
+// Units: microseconds.
+struct CostTerms {
+  double constant_us = 0;
+  std::vector<std::pair<int64_t, double>> us_per_token_above;  // size, price of a token above it
+  double us_per_sequence = 0;
+  double us_per_kv_token = 0;
+
+  [[nodiscard]] double operator()(const StepShape& step) const;
+  friend bool operator==(const CostTerms&, const CostTerms&) = default;
+};
+
+// Attention of a prompt to its own tokens counts as tokens and KV: with chunks of one size it is
+// about linear.
+struct StepCost {
+  CostTerms decode;
+  CostTerms mixed;
+  double host_us = 0;  // to plan and launch a step
+
+  // Of the device. Units: microseconds.
+  [[nodiscard]] double operator()(const StepShape& step) const;
+  friend bool operator==(const StepCost&, const StepCost&) = default;
+};
+
+// How a cost explains the steps that it was fitted to.
+struct FitQuality {
+  int64_t num_steps = 0;
+  double median_error = 0;  // of a step's time, as a share of it
+  double total_error = 0;   // of the sum of all times: 0.01 is one percent too long
+};
+
+// Least squares of relative errors over the steps that have tokens, sequences, kv_tokens and gpu_us.
+// Where a log has too few of a kind, both kinds share their terms. `where` names the log in messages.
+// Errors: kUsage when there are too few steps.
+std::pair<StepCost, FitQuality> fit_step_cost(std::span<const runtime::LoggedStep> steps,
+                                              const std::string& where);
+
+// {"decode": {"us": 310.0, "us_per_token_above": {"0": 1.5, "64": 2.5}, "us_per_sequence": 0.5,
+//  "us_per_kv_token": 0.004}, "mixed": {...}, "host_us": 12.0}
+json::object cost_json(const StepCost& cost);
+// Terms that a file leaves out are 0. Errors: kUsage, naming the file and the key.
+StepCost read_step_cost(const std::filesystem::path& path);
+StepCost parse_step_cost(std::string_view text, const std::string& where);
+
+}  // namespace encore::replay

@@ -1,0 +1,38 @@
+#include "runtime/host_launch.h"
+
+namespace encore::runtime {
+
+HostLaunch::HostLaunch(Device& device, std::string_view op, KernelArgs args,
+                       std::span<const size_t> filled)
+    : op_(op) {
+  for (Twin& twin : twins_) {
+    for (const size_t i : filled) {
+      TensorView& operand = args.inputs[i];
+      twin.memory.push_back(device.allocate_host(operand.num_bytes()));
+      operand.data = twin.memory.back().data();
+    }
+    twin.done = device.create_event();
+    twin.launch = device.kernels().choose(op, args).bind(device, args);
+  }
+}
+
+bool HostLaunch::begin() {
+  if (is_filling_) return false;
+  is_filling_ = true;
+  current_ = 1 - current_;
+  Twin& twin = twins_[current_];
+  if (twin.in_flight) twin.done->synchronize();
+  twin.in_flight = false;
+  return true;
+}
+
+void HostLaunch::launch(Stream& stream) {
+  if (!is_filling_) return;
+  is_filling_ = false;
+  Twin& twin = twins_[current_];
+  stream.launch({.label = op_, .after = {}}, twin.launch, {});
+  stream.record(*twin.done);
+  twin.in_flight = true;
+}
+
+}  // namespace encore::runtime

@@ -1,0 +1,112 @@
+#include "runtime/kv_memory.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/log.h"
+
+namespace encore::runtime {
+namespace {
+
+constexpr int64_t kWorthProgress = int64_t{2} << 30;
+constexpr double kMegabyte = 1e6;
+
+}  // namespace
+
+KvMemory::KvMemory(Device& device, const ir::Graph& graph) : index_(graph.num_values(), -1) {
+  for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kState)) {
+    const ir::Type& type = graph.value(id).type;
+    index_[id.index] = static_cast<int>(states_.size());
+    states_.push_back({id, type, device.reserve(type.num_bytes({}))});
+  }
+}
+
+TensorView KvMemory::view(ir::ValueId state) const {
+  ENCORE_CHECK(index_[state.index] >= 0);
+  const State& found = states_[index_[state.index]];
+  return {found.range->data(), found.type.dtype, found.type.resolve({})};
+}
+
+int64_t KvMemory::State::bytes_for(int64_t rows) const {
+  const Shape shape = type.resolve({});
+  return std::min(rows, shape[0]) * shape.num_elements_from(1) * size_of(type.dtype);
+}
+
+void KvMemory::map(int64_t rows) {
+  const bool had_memory = mapped_bytes() > 0;
+  try {
+    for (State& state : states_)
+      state.range->map(state.bytes_for(rows));
+  } catch (...) {
+    if (!had_memory) unmap();
+    throw;
+  }
+}
+
+void KvMemory::unmap() {
+  for (State& state : states_)
+    state.range->unmap();
+}
+
+void KvMemory::for_each_piece(const std::vector<int32_t>& rows, const char* what,
+                              const Visit& visit) const {
+  int64_t total = 0;
+  for (const State& state : states_)
+    total += state.row_bytes() * static_cast<int64_t>(rows.size());
+  std::optional<log::Progress> progress;
+  if (total >= kWorthProgress) progress.emplace(what, static_cast<double>(total) / kMegabyte, "MB");
+  int64_t saved_at = 0;
+  for (const State& state : states_) {
+    for (size_t first = 0; first < rows.size();) {
+      size_t last = first + 1;
+      while (last < rows.size() && rows[last] == rows[last - 1] + 1)
+        ++last;
+      const int64_t bytes = state.row_bytes() * static_cast<int64_t>(last - first);
+      visit(state.range->data() + state.row_bytes() * rows[first], saved_at, bytes);
+      saved_at += bytes;
+      first = last;
+      if (progress) progress->update(static_cast<double>(saved_at) / kMegabyte);
+    }
+  }
+}
+
+SavedRows KvMemory::save(StagedCopy& copy, std::vector<int32_t> rows) const {
+  std::sort(rows.begin(), rows.end());
+  rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+  int64_t bytes = 0;
+  for (const State& state : states_) {
+    ENCORE_CHECK(rows.empty() || state.bytes_for(rows.back() + 1) <= state.range->mapped_bytes());
+    bytes += state.row_bytes() * static_cast<int64_t>(rows.size());
+  }
+  SavedRows saved{std::move(rows), allocate_pageable(bytes)};
+  for_each_piece(saved.rows, "saving KV", [&](std::byte* device, int64_t at, int64_t count) {
+    copy.to_host(saved.content.data() + at, device, count);
+  });
+  copy.finish();
+  return saved;
+}
+
+void KvMemory::restore(StagedCopy& copy, const SavedRows& saved) const {
+  for_each_piece(saved.rows, "restoring KV", [&](std::byte* device, int64_t at, int64_t count) {
+    copy.to_device(device, saved.content.data() + at, count);
+  });
+  copy.finish();
+}
+
+int64_t KvMemory::bytes_for(int64_t rows) const {
+  int64_t bytes = 0;
+  for (const State& state : states_) {
+    const int64_t granularity = state.range->granularity();
+    bytes += (state.bytes_for(rows) + granularity - 1) / granularity * granularity;
+  }
+  return bytes;
+}
+
+int64_t KvMemory::mapped_bytes() const {
+  int64_t bytes = 0;
+  for (const State& state : states_)
+    bytes += state.range->mapped_bytes();
+  return bytes;
+}
+
+}  // namespace encore::runtime

@@ -1,0 +1,21 @@
+#include "runtime/on_demand.h"
+
+#include "base/error.h"
+
+namespace encore::runtime {
+
+void OnDemandRecordings::require(const StepShape& step) {
+  const std::pair<int64_t, int> key(step.padded.sequences, step.q);
+  recent_.remove(key);
+  if (recordings_.full(key.first, key.second) == nullptr) {
+    if (std::ssize(recent_) == capacity_) {
+      stream_.synchronize();  // the recording to erase may be running
+      recordings_.erase_full(recent_.back().first, recent_.back().second);
+      recent_.pop_back();
+    }
+    recordings_.record_full(step);
+  }
+  recent_.push_front(key);
+}
+
+}  // namespace encore::runtime

@@ -1,0 +1,30 @@
+// Full recordings that are made when a size is first asked for (--decode-ladder lru:N).
+#pragma once
+
+#include <list>
+#include <utility>
+
+#include "runtime/recordings.h"
+
+namespace encore::runtime {
+
+// Keeps at most `capacity` full recordings: the one used longest ago makes room for the next.
+// Threads: one. Lifetime: refers to the recordings and their stream.
+class OnDemandRecordings {
+ public:
+  OnDemandRecordings(Recordings& recordings, Stream& stream, int capacity)
+      : recordings_(recordings), stream_(stream), capacity_(capacity) {}
+
+  [[nodiscard]] int capacity() const { return capacity_; }
+  // Records a full step unless that is done. REQUIRES: its size is lowered and warm.
+  // Errors: those of Recordings::record_full().
+  void require(const StepShape& step);
+
+ private:
+  Recordings& recordings_;
+  Stream& stream_;
+  int capacity_;
+  std::list<std::pair<int64_t, int>> recent_;  // by B and q, latest first
+};
+
+}  // namespace encore::runtime

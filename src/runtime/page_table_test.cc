@@ -1,0 +1,90 @@
+#include "runtime/page_table.h"
+
+#include <gtest/gtest.h>
+
+#include "ir/text.h"
+#include "ops/ops.h"
+
+namespace encore::runtime {
+namespace {
+
+using Pages = std::vector<int32_t>;
+
+class PageTableTest : public ::testing::TestWithParam<bool> {
+ protected:
+  void set(int64_t row, const Pages& pages) { table_.set(row, pages); }
+  void write() { table_.write(*stream_); }
+  // The first entries of a row on the device.
+  Pages row(int64_t row, size_t count) {
+    stream_->synchronize();
+    const auto* first = persistent_.view(*graph_.find_value("page_table")).row<int32_t>(row);
+    return {first, first + count};
+  }
+
+  ir::Graph graph_ = ir::parse("graph g {\n  persistent %page_table: i32[3,4]\n}", ops::standard());
+  std::unique_ptr<Device> device_ = create_cpu_device(
+      {.num_threads = 1, .shuffle_seed = GetParam() ? std::optional<uint64_t>(7) : std::nullopt});
+  std::unique_ptr<Stream> stream_ = device_->create_stream();
+  PersistentBuffers persistent_{*device_, *stream_, graph_};
+  PageTable table_{*device_, graph_, persistent_};
+};
+INSTANTIATE_TEST_SUITE_P(Streams, PageTableTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "Shuffled" : "InOrder"; });
+
+TEST_P(PageTableTest, HoldsThePagesOfARowAndNoneBehindThem) {
+  set(0, {5, 6});
+  set(2, {7, 8, 9, 10});
+  write();
+  EXPECT_EQ(row(0, 3), (Pages{5, 6, -1}));
+  EXPECT_EQ(row(2, 4), (Pages{7, 8, 9, 10}));
+}
+
+TEST_P(PageTableTest, SendsWhatHasChangedAlone) {
+  set(0, {5, 6});
+  write();
+  EXPECT_EQ(table_.num_changed(), 3);
+  set(0, {5, 6});
+  write();
+  EXPECT_EQ(table_.num_changed(), 3);
+  set(0, {5, 6, 7});
+  write();
+  EXPECT_EQ(table_.num_changed(), 5);
+  EXPECT_EQ(row(0, 4), (Pages{5, 6, 7, -1}));
+}
+
+TEST_P(PageTableTest, ForgetsTheSequenceThatHadTheRow) {
+  set(1, {1, 2, 3});
+  write();
+  set(1, {1});
+  write();
+  EXPECT_EQ(row(1, 2), (Pages{1, -1}));
+  set(1, {1, 4});
+  write();
+  EXPECT_EQ(row(1, 3), (Pages{1, 4, -1}));
+  set(1, {});
+  write();
+  EXPECT_EQ(row(1, 1), (Pages{-1}));
+}
+
+TEST_P(PageTableTest, AWriteSendsTheLastOfSeveralChanges) {
+  set(1, {1, 2});
+  set(1, {1, 2, 3});
+  set(1, {4, 2});
+  write();
+  EXPECT_EQ(row(1, 3), (Pages{4, 2, -1}));
+}
+
+TEST_P(PageTableTest, ChangesMadeWhileAWriteIsUnderWayComeWithTheNext) {
+  set(0, {1});
+  write();
+  set(0, {2});
+  set(1, {3});
+  EXPECT_EQ(row(0, 2), (Pages{1, -1}));
+  write();
+  set(0, {8});
+  EXPECT_EQ(row(0, 2), (Pages{2, -1}));
+  EXPECT_EQ(row(1, 2), (Pages{3, -1}));
+}
+
+}  // namespace
+}  // namespace encore::runtime

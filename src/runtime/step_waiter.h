@@ -1,0 +1,71 @@
+// How the host waits for steps that it can see but is not woken by. It predicts each step's end, by
+// when the one before it ended and how long its kind takes, and sleeps until a little behind that:
+// then most steps cost one sleep. An end that it slept through is as predicted for all it knows, so
+// after some of those it looks early, until it sees one again.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <utility>
+
+namespace encore::runtime {
+
+// Threads: one.
+class StepWaiter {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // What time it is and how to let it pass: the machine's, or a test's.
+  struct Time {
+    std::function<Clock::time_point()> now;
+    std::function<void(Clock::time_point)> sleep_until;
+  };
+  static Time real_time();
+
+  explicit StepWaiter(Time time = real_time()) : time_(std::move(time)) {}
+
+  // What is waited for: the last of so many steps, of which nobody looks at the others. Steps with
+  // one key take about the same time.
+  struct Awaited {
+    int64_t key = 0;
+    int64_t num_steps = 1;
+    // No other is launched behind it, so the device waits for the host to see its end. Others
+    // follow each other without a gap when the host keeps up.
+    bool is_last = false;
+  };
+  // Returns once `done` says so; it may throw.
+  void wait(const Awaited& awaited, const std::function<bool()>& done);
+  // So many more steps of that key have ended, too, when wait() returns.
+  void pass(int64_t key, int64_t num_steps);
+  // How many steps of that key follow each other in `time`; 1 while that is not known, and at
+  // least.
+  [[nodiscard]] int64_t steps_in(int64_t key, Clock::duration time) const;
+
+ private:
+  // Steps of one kind.
+  struct Kind {
+    Clock::duration took{};     // zero: not known
+    Clock::duration differs{};  // from that, on average
+  };
+
+  // The last step ended, or one begins, at that time, not just as predicted.
+  void see(Clock::time_point time);
+  // So many steps of that kind ended before now, unseen.
+  void sleep_through(Kind& kind, int64_t num_steps, Clock::time_point now);
+  // The last of so many steps of that kind was seen to end.
+  void learn(Kind& kind, int64_t num_steps, Clock::time_point end) const;
+  // So many steps, of which `kind` is the last one's, took so much longer than predicted.
+  static void adjust(Kind& kind, Clock::duration error, int64_t num_steps);
+
+  Time time_;
+  std::map<int64_t, Kind> kinds_;
+  Clock::time_point ended_;        // the last step, as far as we know
+  Clock::time_point seen_at_;      // the last time that we saw one end
+  Clock::duration predicted_{};    // for the steps since then
+  int64_t num_unseen_ = 0;         // steps since then
+  int64_t num_slept_through_ = 0;  // waits since then
+};
+
+}  // namespace encore::runtime

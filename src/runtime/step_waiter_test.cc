@@ -1,0 +1,227 @@
+#include "runtime/step_waiter.h"
+
+#include <algorithm>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace encore::runtime {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// A host that has one step launched ahead of the one it waits for, and a device that runs them;
+// time passes only while somebody sleeps, and a sleeper oversleeps.
+class Loop {
+ public:
+  struct Ran {
+    StepWaiter::Clock::duration worked;
+    StepWaiter::Clock::duration waited;  // for the host
+  };
+  // Runs so many steps of one key; `stall`: of the first of them. Returns how much longer than its
+  // steps the device took.
+  StepWaiter::Clock::duration run(int steps, StepWaiter::Clock::duration step,
+                                  StepWaiter::Clock::duration stall = {}) {
+    return run_each(steps,
+                    [&](int i) {
+                      // They differ by up to half a percent either way.
+                      const int off = static_cast<int>(random_() % 101) - 50;
+                      return Step{1, step + step * off / 10000 +
+                                         (i == 0 ? stall : StepWaiter::Clock::duration())};
+                    })
+        .waited;
+  }
+  // Runs decode steps of four sizes, each of its own length, and among them, so many in 100, steps
+  // with prompts in them, which take longer and differ by 30 % either way.
+  Ran run_mixed(int steps, int long_ones) {
+    return run_each(steps, [&](int /*i*/) {
+      const int size = static_cast<int>(random_() % 4);
+      const bool is_long = static_cast<int>(random_() % 100) < long_ones;
+      const int off = static_cast<int>(random_() % 601) - 300;
+      return is_long ? Step{512, microseconds(15000 + 15 * off)}
+                     : Step{1 + size, microseconds(5000 + 300 * size + off / 15)};
+    });
+  }
+  // Waits for so many steps of one key that have all ended before the host asks.
+  void fall_behind(int64_t steps, StepWaiter::Clock::duration step) {
+    for (int64_t i = 0; i < steps; ++i) {
+      now_ += step;
+      waiter_.wait({.key = 1}, [] { return true; });
+    }
+  }
+  // Steps that run on without the host, which waits for groups of so many, and takes with them what
+  // has ended since.
+  void run_groups(int groups, int64_t steps, StepWaiter::Clock::duration step) {
+    const auto start = now_;
+    int64_t num_taken = 0;
+    for (int i = 0; i < groups; ++i) {
+      const auto end = start + (num_taken + steps) * step;
+      waiter_.wait({.key = 1, .num_steps = steps}, [&] { return now_ >= end; });
+      late_ += now_ - end;
+      const int64_t num_more = (now_ - end) / step;
+      if (num_more > 0) waiter_.pass(1, num_more);
+      num_taken += steps + num_more;
+    }
+  }
+  [[nodiscard]] int64_t steps_in(StepWaiter::Clock::duration time) const {
+    return waiter_.steps_in(1, time);
+  }
+  void idle(StepWaiter::Clock::duration time) { now_ += time; }
+  int take_sleeps() { return std::exchange(sleeps_, 0); }
+  // Of all steps together, from a step's end until the host has seen it.
+  StepWaiter::Clock::duration take_late() { return std::exchange(late_, {}); }
+
+ private:
+  struct Step {
+    int64_t key;
+    StepWaiter::Clock::duration takes;
+  };
+  // `next(i)`: the i-th step.
+  template <typename Next>
+  Ran run_each(int steps, Next next) {
+    const auto start = now_;
+    auto launched_until = now_;
+    StepWaiter::Clock::duration work{};
+    Step launched{};
+    const auto launch = [&](int i) {
+      launched = next(i);
+      work += launched.takes;
+      launched_until = std::max(launched_until, now_) + launched.takes;
+    };
+    launch(0);
+    for (int i = 0; i < steps; ++i) {
+      const auto end = launched_until;
+      const int64_t key = launched.key;
+      const bool is_last = i + 1 == steps;
+      if (!is_last) launch(i + 1);
+      waiter_.wait({.key = key, .is_last = is_last}, [&] { return now_ >= end; });
+      late_ += now_ - end;
+    }
+    return {work, launched_until - start - work};
+  }
+
+  void sleep_until(StepWaiter::Clock::time_point until) {
+    ++sleeps_;
+    now_ = std::max(now_, until) + microseconds(4 + random_() % 8);
+  }
+
+  StepWaiter::Clock::time_point now_{milliseconds(1000)};
+  std::mt19937 random_{7};
+  int sleeps_ = 0;
+  StepWaiter::Clock::duration late_{};
+  StepWaiter waiter_{
+      {.now = [this] { return now_; }, .sleep_until = [this](auto until) { sleep_until(until); }}};
+};
+
+// Steps that the waiter knows by now.
+void expect_one_sleep_a_step(Loop& loop, int steps, microseconds step, int most_sleeps) {
+  loop.take_sleeps();
+  loop.take_late();
+  EXPECT_EQ(loop.run(steps, step).count(), 0);
+  EXPECT_LE(loop.take_sleeps(), most_sleeps) << "steps of " << step.count() << " us";
+  EXPECT_LE(loop.take_late() / steps, microseconds(20) + step / 50);
+}
+
+TEST(StepWaiter, SleepsAboutOnceAStepAndNeverLetsTheDeviceWait) {
+  for (const microseconds step : {microseconds(300), microseconds(6000), microseconds(30000)}) {
+    Loop loop;
+    EXPECT_EQ(loop.run(20, step).count(), 0);
+    expect_one_sleep_a_step(loop, 200, step, 250);
+  }
+}
+
+TEST(StepWaiter, FollowsStepsThatBecomeLongerOrShorter) {
+  Loop loop;
+  for (const microseconds step : {microseconds(6000), microseconds(9000), microseconds(1000)}) {
+    EXPECT_LE(loop.run(100, step), milliseconds(40)) << "steps of " << step.count() << " us";
+    expect_one_sleep_a_step(loop, 100, step, 150);
+  }
+}
+
+TEST(StepWaiter, KnowsHowManyStepsFitATime) {
+  Loop loop;
+  EXPECT_EQ(loop.steps_in(milliseconds(25)), 1) << "nothing is known yet";
+  loop.run(20, microseconds(1500));
+  EXPECT_NEAR(loop.steps_in(milliseconds(25)), 16, 1);
+  EXPECT_EQ(loop.steps_in(microseconds(100)), 1);
+}
+
+TEST(StepWaiter, WaitsForAGroupOfStepsInFewSleeps) {
+  for (const int64_t steps : {16, 3}) {
+    // Steps are taken for shorter or longer than they are.
+    for (const microseconds before : {microseconds(1200), microseconds(1500), microseconds(2000)}) {
+      Loop loop;
+      loop.run(20, before);
+      loop.run_groups(4, steps, microseconds(1500));
+      loop.take_sleeps();
+      loop.take_late();
+      constexpr int kGroups = 50;
+      loop.run_groups(kGroups, steps, microseconds(1500));
+      EXPECT_LE(loop.take_sleeps(), 5 * kGroups) << steps << " after " << before.count();
+      EXPECT_LE(loop.take_late() / kGroups, microseconds(60))
+          << steps << " after " << before.count();
+    }
+  }
+}
+
+TEST(StepWaiter, DoesNotTakeAnIdleTimeForAStep) {
+  Loop loop;
+  for (int group = 0; group < 5; ++group) {
+    EXPECT_EQ(loop.run(10, microseconds(700)).count(), 0) << "group " << group;
+    loop.idle(milliseconds(300));
+  }
+}
+
+TEST(StepWaiter, SoonForgetsAStepThatStalled) {
+  Loop loop;
+  loop.run(20, microseconds(700));
+  EXPECT_LE(loop.run(50, microseconds(700), milliseconds(60)), milliseconds(3));
+}
+
+TEST(StepWaiter, KeepsUpWithStepsOfSeveralKinds) {
+  for (const int long_ones : {5, 30, 60}) {  // of 100
+    Loop loop;
+    const Loop::Ran ran = loop.run_mixed(2000, long_ones);
+    EXPECT_LE(ran.waited, ran.worked / 500) << long_ones;
+    EXPECT_LE(loop.take_late() / 2000, milliseconds(1)) << long_ones;
+    EXPECT_LE(loop.take_sleeps(), 2000 * 10) << long_ones;
+  }
+}
+
+// So many that their number squared, times what a step may differ, would be no duration any more.
+TEST(StepWaiter, SeesAStepEndAfterAnyNumberThatItWasTooLateFor) {
+  constexpr milliseconds kStep(20);
+  Loop loop;
+  loop.run(20, kStep);
+  loop.fall_behind(9'000'000, kStep);
+  loop.take_late();
+  EXPECT_EQ(loop.run(20, kStep).count(), 0);
+  EXPECT_LE(loop.take_late() / 20, StepWaiter::Clock::duration(kStep) / 50);
+}
+
+TEST(StepWaiter, LetsTheDeviceWaitLittleWhereEachStepIsTheLast) {
+  for (const microseconds step : {microseconds(300), microseconds(6000), microseconds(30000)}) {
+    Loop loop;
+    constexpr int kSteps = 200;
+    for (int i = 0; i < kSteps; ++i)
+      loop.run(1, step);
+    EXPECT_LE(loop.take_late() / kSteps, microseconds(20) + step / 200) << step.count() << " us";
+    EXPECT_LE(loop.take_sleeps(), 12 * kSteps);
+  }
+}
+
+TEST(StepWaiter, LooksUntilItIsDoneAndLetsErrorsThrough) {
+  StepWaiter waiter;
+  for (int round = 0; round < 3; ++round) {
+    int looks = 0;
+    waiter.wait({.key = 1}, [&] { return ++looks == 4; });
+    EXPECT_EQ(looks, 4);
+  }
+  EXPECT_THROW(waiter.wait({.key = 1}, []() -> bool { fail(ErrorKind::kDevice, "gone"); }), Error);
+}
+
+}  // namespace
+}  // namespace encore::runtime

@@ -1,0 +1,70 @@
+#include "runtime/token_state.h"
+
+#include <algorithm>
+#include <array>
+
+namespace encore::runtime {
+namespace {
+
+// Operands of `write_token_state` that the host fills.
+enum Operand : size_t { kChanges, kValues };
+
+// Values of a write: the longest sequence, or some shorter ones.
+int64_t num_values(int64_t max_seq_len) {
+  constexpr int64_t kOfSeveral = int64_t{1} << 18;
+  return std::max(kOfSeveral, max_seq_len + 2 * kMaxTokenBias);
+}
+
+}  // namespace
+
+TokenState::TokenState(Device& device, const ir::Graph& graph, const PersistentBuffers& persistent,
+                       int64_t max_seq_len) {
+  const auto counts = graph.find_value("token_counts");
+  const auto bias = graph.find_value("token_bias");
+  if (!counts || !bias) return;
+  KernelArgs args;
+  args.outputs = {persistent.view(*counts), persistent.view(*bias)};
+  num_rows_ = args.outputs[0].num_rows();
+  args.inputs = {args.outputs[0], args.outputs[1], TensorView(nullptr, DType::kI32, {num_rows_, 4}),
+                 TensorView(nullptr, DType::kI32, {num_values(max_seq_len)})};
+  launch_ = HostLaunch(device, "write_token_state", std::move(args), std::array<size_t, 2>{2, 3});
+}
+
+void TokenState::begin() {
+  if (!launch_.begin()) return;
+  std::ranges::fill(launch_.operand<TokenStateChange>(kChanges), TokenStateChange{});
+  num_used_ = 0;
+}
+
+void TokenState::warm_up(Stream& stream) {
+  if (num_rows_ == 0) return;
+  begin();
+  write(stream);
+}
+
+void TokenState::set(int32_t row, std::span<const int32_t> prompt,
+                     std::span<const int32_t> generated, std::span<const TokenBias> biases,
+                     Stream& stream) {
+  ENCORE_CHECK(row >= 0 && row < num_rows_ && std::ssize(biases) <= kMaxTokenBias);
+  const size_t needed = prompt.size() + generated.size() + 2 * biases.size();
+  begin();
+  if (num_used_ + needed > launch_.operand<int32_t>(kValues).size()) {
+    write(stream);
+    begin();
+  }
+  ENCORE_CHECK(num_used_ + needed <= launch_.operand<int32_t>(kValues).size());
+  launch_.operand<TokenStateChange>(kChanges)[static_cast<size_t>(row)] = {
+      static_cast<int32_t>(num_used_), static_cast<int32_t>(prompt.size()),
+      static_cast<int32_t>(generated.size()), static_cast<int32_t>(biases.size())};
+  const auto append = [&](std::span<const std::byte> bytes) {
+    std::ranges::copy(
+        bytes,
+        std::as_writable_bytes(launch_.operand<int32_t>(kValues).subspan(num_used_)).begin());
+    num_used_ += bytes.size() / sizeof(int32_t);
+  };
+  append(std::as_bytes(prompt));
+  append(std::as_bytes(generated));
+  append(std::as_bytes(biases));
+}
+
+}  // namespace encore::runtime

@@ -1,0 +1,76 @@
+#include "sched/plan.h"
+
+#include <algorithm>
+
+namespace encore::sched {
+namespace {
+
+// The first `room` tokens of a plan.
+Plan first_tokens(Plan plan, int64_t room) {
+  for (ScheduledTokens& row : plan.rows) {
+    row.count = std::min(row.count, room);
+    room -= row.count;
+  }
+  std::erase_if(plan.rows, [](const ScheduledTokens& row) { return row.count == 0; });
+  return plan;
+}
+
+int64_t num_generating_tokens(const Plan& plan, const SchedulerLimits& limits) {
+  int64_t sum = 0;
+  for (const ScheduledTokens& row : plan.rows)
+    sum += generates(row, limits) ? row.count : 0;
+  return sum;
+}
+
+// How many tokens to leave out at the end, so that a step of `size` tokens lands on a bucket: none
+// where padding it to the next bucket costs less, where nothing would remain of the last row, or
+// above the last bucket, where nothing is padded.
+int64_t tokens_above_bucket(int64_t size, int64_t last_row, const std::vector<int64_t>& buckets) {
+  const auto next = std::lower_bound(buckets.begin(), buckets.end(), size);
+  if (next == buckets.begin() || next == buckets.end() || *next == size) return 0;
+  const int64_t above = size - *std::prev(next);
+  return above < last_row && above < *next - size ? above : 0;
+}
+
+}  // namespace
+
+int64_t Plan::num_tokens() const {
+  int64_t sum = 0;
+  for (const ScheduledTokens& row : rows)
+    sum += row.count;
+  return sum;
+}
+
+int Plan::uniform_q(int64_t max_q) const {
+  if (rows.empty() || rows[0].count > max_q) return 0;
+  const bool uniform = std::all_of(rows.begin(), rows.end(), [&](const ScheduledTokens& row) {
+    return row.count == rows[0].count;
+  });
+  return uniform ? static_cast<int>(rows[0].count) : 0;
+}
+
+Plan cut_to_fit(Plan wanted, const SchedulerLimits& limits, const StepBudget& budget) {
+  const int64_t generating = num_generating_tokens(wanted, limits);
+  const int64_t max_tokens = std::clamp(budget.max_num_tokens.value_or(limits.max_num_tokens),
+                                        limits.max_batch_size, limits.max_num_tokens);
+  int64_t max_mixed = std::min(max_tokens, limits.max_mixed_tokens.value_or(max_tokens));
+  if (generating > 0 && budget.max_prompt_tokens) {
+    max_mixed = std::min(max_mixed, generating + std::max<int64_t>(1, *budget.max_prompt_tokens));
+  }
+  if (wanted.num_tokens() <= max_mixed) return wanted;
+  Plan cut = first_tokens(wanted, max_tokens);
+  if (cut.uniform_q(limits.max_q) > 0) return cut;
+  if (cut.num_tokens() > max_mixed && generating >= max_mixed) {
+    for (ScheduledTokens& row : wanted.rows)
+      row.count = 1;
+    return wanted;
+  }
+  cut = first_tokens(wanted, max_mixed);
+  ScheduledTokens& last = cut.rows.back();
+  if (last.count < wanted.rows[cut.rows.size() - 1].count) {
+    last.count -= tokens_above_bucket(cut.num_tokens(), last.count, limits.token_buckets);
+  }
+  return cut;
+}
+
+}  // namespace encore::sched

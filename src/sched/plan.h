@@ -1,0 +1,52 @@
+// The work of one step, and how it is cut to what a step may hold.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "sched/sequence.h"
+
+namespace encore::sched {
+
+// One step's work, a row a sequence, in the order of the step's rows.
+struct Plan {
+  std::vector<ScheduledTokens> rows;
+  bool has_new_pages = false;     // some sequence of it got pages that no earlier step knows
+  bool has_given_tokens = false;  // some sequence of it has tokens that only the host knows
+
+  [[nodiscard]] int64_t num_tokens() const;
+  // Tokens per sequence when all rows have the same number and it is at most `max_q`; else 0.
+  [[nodiscard]] int uniform_q(int64_t max_q) const;
+};
+
+// REQUIRES: max_num_tokens is at least max_batch_size.
+struct SchedulerLimits {
+  int64_t max_num_tokens = 2048;
+  int64_t max_batch_size = 64;
+  // Tokens of a step that is not uniform, where those are fewer: steps are split so that no larger
+  // one is formed.
+  std::optional<int64_t> max_mixed_tokens = {};
+  int64_t max_q = 1;  // tokens per sequence of a uniform step at most
+  // Sizes to which mixed steps are padded, ascending: the ladder's. Empty: padding costs nothing.
+  std::vector<int64_t> token_buckets = {};
+};
+
+// What one step may hold, where that is less than the limits.
+struct StepBudget {
+  std::optional<int64_t> max_num_tokens = {};  // less than max_batch_size counts as that
+  // Tokens of prompts in a step in which other sequences generate: these wait for the step.
+  std::optional<int64_t> max_prompt_tokens = {};
+};
+
+// Does the row belong to a sequence that generates? A row as short as those counts as one.
+inline bool generates(const ScheduledTokens& row, const SchedulerLimits& limits) {
+  return row.count <= limits.max_q;
+}
+
+// The first tokens of `wanted`, as many as a step may hold. Its rows that generate come first, and
+// stay. Where they would fill a mixed step, every row keeps one token, which is a uniform step. A
+// prompt that does not fit is cut, a little shorter where that saves more padding than it cuts.
+Plan cut_to_fit(Plan wanted, const SchedulerLimits& limits, const StepBudget& budget);
+
+}  // namespace encore::sched

@@ -1,0 +1,65 @@
+#include "sched/plan.h"
+
+#include <gtest/gtest.h>
+
+namespace encore::sched {
+namespace {
+
+using Rows = std::vector<ScheduledTokens>;
+
+TEST(Plan, KnowsAUniformStep) {
+  EXPECT_EQ((Plan{{{1, 5, 1}, {2, 7, 1}}}).uniform_q(1), 1);
+  EXPECT_EQ((Plan{{{1, 5, 3}, {2, 7, 3}}}).uniform_q(4), 3);
+  EXPECT_EQ((Plan{{{1, 5, 3}, {2, 7, 3}}}).uniform_q(2), 0);
+  EXPECT_EQ((Plan{{{1, 5, 1}, {2, 7, 2}}}).uniform_q(4), 0);
+  EXPECT_EQ(Plan{}.uniform_q(4), 0);
+}
+
+TEST(CutToFit, KeepsTheBudgetOfTheStep) {
+  const SchedulerLimits limits{.max_num_tokens = 100, .max_batch_size = 4};
+  const Plan wanted{{{1, 5, 1}, {2, 0, 60}, {3, 0, 60}}};
+  EXPECT_EQ(cut_to_fit(wanted, limits, {}).rows, (Rows{{1, 5, 1}, {2, 0, 60}, {3, 0, 39}}));
+  EXPECT_EQ(cut_to_fit(wanted, limits, {.max_num_tokens = 20}).rows, (Rows{{1, 5, 1}, {2, 0, 19}}));
+  // A token for each sequence there may be is the least; the limit is the most.
+  EXPECT_EQ(cut_to_fit(wanted, limits, {.max_num_tokens = 0}).num_tokens(), 4);
+  EXPECT_EQ(cut_to_fit(wanted, limits, {.max_num_tokens = 500}).num_tokens(), 100);
+}
+
+TEST(CutToFit, LimitsTokensOfPromptsOnlyWhereOthersGenerate) {
+  const SchedulerLimits limits{.max_num_tokens = 100, .max_batch_size = 4};
+  const StepBudget budget{.max_prompt_tokens = 10};
+  EXPECT_EQ(cut_to_fit({{{1, 5, 1}, {2, 9, 1}, {3, 0, 60}}}, limits, budget).rows,
+            (Rows{{1, 5, 1}, {2, 9, 1}, {3, 0, 10}}));
+  EXPECT_EQ(cut_to_fit({{{3, 0, 60}}}, limits, budget).rows, (Rows{{3, 0, 60}}));
+  EXPECT_EQ(cut_to_fit({{{1, 5, 1}, {3, 0, 60}}}, limits, {.max_prompt_tokens = 0}).rows,
+            (Rows{{1, 5, 1}, {3, 0, 1}}));
+}
+
+TEST(CutToFit, LandsOnABucketWhereThatCutsLessThanItSaves) {
+  const SchedulerLimits limits{
+      .max_num_tokens = 500, .max_batch_size = 4, .token_buckets = {1, 64, 128, 512}};
+  const Plan wanted{{{1, 5, 1}, {2, 0, 400}}};
+  const auto tokens = [&](int64_t max_num_tokens) {
+    return cut_to_fit(wanted, limits, {.max_num_tokens = max_num_tokens}).num_tokens();
+  };
+  EXPECT_EQ(tokens(64), 64);
+  EXPECT_EQ(tokens(70), 64);
+  EXPECT_EQ(tokens(127), 127);  // one token of padding
+  EXPECT_EQ(tokens(200), 128);
+  EXPECT_EQ(tokens(390), 390);
+  EXPECT_EQ(tokens(450), 401);  // all there is: a prompt that fits is not cut
+}
+
+TEST(CutToFit, CutsNoRowButTheLastAndLeavesATokenOfIt) {
+  const SchedulerLimits limits{
+      .max_num_tokens = 500, .max_batch_size = 4, .token_buckets = {1, 64, 128, 512}};
+  EXPECT_EQ(cut_to_fit({{{1, 5, 1}, {2, 0, 64}, {3, 0, 60}}}, limits, {.max_num_tokens = 70}).rows,
+            (Rows{{1, 5, 1}, {2, 0, 64}, {3, 0, 5}}));
+  // Above the last bucket nothing is padded.
+  EXPECT_EQ(
+      cut_to_fit({{{2, 0, 400}}}, {.token_buckets = {64}}, {.max_num_tokens = 70}).num_tokens(),
+      70);
+}
+
+}  // namespace
+}  // namespace encore::sched

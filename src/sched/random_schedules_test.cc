@@ -1,0 +1,386 @@
+// Scheduler, pages and prefix cache together, in random schedules on a device of plain memory:
+// arrivals, lengths, shared prefixes, priorities, aborts, stop tokens, preemptions, sleep, and a host
+// that collects a step late, with up to two in flight.
+#include <cstdlib>
+#include <random>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "sched/fake_device.h"
+
+namespace encore::sched {
+namespace {
+
+using testing::Chain;
+using testing::FakeDevice;
+
+struct Totals {
+  int64_t finished = 0;
+  int64_t stopped = 0;
+  int64_t aborted = 0;
+  int64_t preempted = 0;
+  int64_t sleeps = 0;
+  int64_t hit_tokens = 0;
+  int64_t evicted = 0;
+  int64_t steps = 0;
+};
+
+// What events say that a cache holds.
+class Mirror {
+ public:
+  explicit Mirror(const std::string& key) : hasher_(key) {}
+
+  void apply(const kv::CacheEvent& event) {
+    if (event.kind == kv::CacheEvent::Kind::kRemoved) {
+      for (const kv::PageHash& hash : event.hashes)
+        EXPECT_EQ(hashes_.erase(hash.words), 1U);
+      return;
+    }
+    kv::PageHash before = event.parent;
+    std::span<const int32_t> tokens = event.tokens;
+    EXPECT_EQ(std::ssize(tokens), std::ssize(event.hashes) * event.page_size);
+    for (const kv::PageHash& hash : event.hashes) {
+      EXPECT_EQ(hash, hasher_.page(before, tokens.first(event.page_size)));
+      EXPECT_TRUE(hashes_.insert(hash.words).second);
+      tokens = tokens.subspan(event.page_size);
+      before = hash;
+    }
+  }
+  [[nodiscard]] int64_t size() const { return std::ssize(hashes_); }
+
+ private:
+  kv::PageHasher hasher_;
+  std::set<std::array<uint64_t, 2>> hashes_;
+};
+
+// One random schedule. Its seed decides everything.
+class Schedule {
+ public:
+  Schedule(uint64_t seed, int aborts_in_percent)
+      : random_(seed), aborts_in_percent_(aborts_in_percent) {
+    for (std::vector<int32_t>& beginning : beginnings_)
+      beginning = random_tokens(between(0, 40));
+  }
+
+  void run(Totals& totals) {
+    for (int64_t i = between(10, 60); i > 0 && !has_failed(); --i) {
+      for (int64_t n = chance(30) ? between(1, 5) : 0; n > 0; --n)
+        arrive();
+      step();
+      if (next_id_ > 0 && chance(aborts_in_percent_)) abort(between(0, next_id_ - 1));
+      if (chance(2)) sleep();
+    }
+    // Nobody starves: a sequence alone takes a step a token at most, and is preempted by none.
+    int64_t steps_left = 100 * next_id_ + 100;
+    while (!has_failed() && (!scheduler_.idle() || device_.num_in_flight() > 0)) {
+      step();
+      ASSERT_GE(--steps_left, 0) << "somebody starves";
+    }
+    EXPECT_EQ(pool_.num_free(), pool_.num_pages());
+    EXPECT_EQ(num_ended_, next_id_);
+    totals_.hit_tokens = cache_ ? cache_->stats().hit_tokens : 0;
+    totals_.evicted = cache_ ? cache_->stats().evicted_pages : 0;
+    totals_.preempted = scheduler_.num_preemptions();
+    add_to(totals);
+  }
+
+ private:
+  int64_t between(int64_t first, int64_t last) {
+    return first + static_cast<int64_t>(random_() % static_cast<uint64_t>(last - first + 1));
+  }
+  bool chance(int percent) { return between(0, 99) < percent; }
+  static bool has_failed() { return ::testing::Test::HasFailure(); }
+  std::vector<int32_t> random_tokens(int64_t count) {
+    std::vector<int32_t> tokens;
+    for (int64_t i = 0; i < count; ++i)
+      tokens.push_back(static_cast<int32_t>(between(4, testing::kVocab)));
+    return tokens;
+  }
+
+  std::unique_ptr<kv::PrefixCache> random_cache() {
+    if (chance(15)) return nullptr;
+    return std::make_unique<kv::PrefixCache>(
+        pool_, kv::PrefixCacheOptions{.key = "k", .on_event = [this](const kv::CacheEvent& event) {
+                                        mirror_.apply(event);
+                                      }});
+  }
+  SchedulerLimits random_limits() {
+    SchedulerLimits limits;
+    limits.max_batch_size = between(1, 8);
+    limits.max_num_tokens = limits.max_batch_size + between(0, 40);
+    if (chance(30)) limits.max_mixed_tokens = between(1, 30);
+    if (chance(50)) limits.token_buckets = {1, 2, 4, 8, 16, 32, 48};
+    return limits;
+  }
+
+  void arrive() {
+    std::vector<int32_t> tokens;
+    if (!texts_.empty() && chance(30)) tokens = texts_[random_() % texts_.size()];
+    if (tokens.empty() || std::ssize(tokens) > 60) tokens = beginnings_[random_() % 3];
+    for (const int32_t token : random_tokens(chance(20) ? 0 : between(1, 12)))
+      tokens.push_back(token);
+    if (tokens.empty()) tokens = {5};
+    const int64_t max_length = std::ssize(tokens) + between(1, 25);
+    if (!scheduler_.can_fit(max_length)) return;
+    Sequence sequence{.id = next_id_++,
+                      .priority = has_priorities_ ? static_cast<int32_t>(between(-1, 1)) : 0,
+                      .tokens = tokens,
+                      .max_length = max_length};
+    if (cache_) sequence.chain = cache_->chain("bf16", chance(80) ? "" : "another tenant");
+    prompts_[sequence.id] = tokens;
+    scheduler_.add(std::move(sequence));
+  }
+
+  void abort(SequenceId id) {
+    if (scheduler_.find(id) == nullptr) return;
+    scheduler_.remove(id);
+    ++totals_.aborted;
+    ++num_ended_;
+    check_pages();
+  }
+
+  void sleep() {
+    while (device_.num_in_flight() > 0)
+      collect();
+    device_.keep_only(scheduler_.pages_in_use());
+    if (cache_) cache_->forget_idle();
+    ++totals_.sleeps;
+  }
+
+  void step() {
+    StepBudget budget;
+    if (chance(20)) budget.max_num_tokens = between(0, 50);
+    if (chance(30)) budget.max_prompt_tokens = between(0, 20);
+    const std::set<SequenceId> ran = running();
+    Plan plan = scheduler_.plan(budget);
+    if (chance(10)) grant_ahead(plan);
+    check_order(ran);
+    check_plan(plan, budget);
+    if (chance(50)) keep_rows(plan);
+    check_pages();
+    ASSERT_TRUE(!plan.rows.empty() || device_.num_in_flight() > 0 || scheduler_.idle());
+    if (!plan.rows.empty()) {
+      device_.launch(plan, scheduler_);
+      scheduler_.commit(plan);
+      ++totals_.steps;
+    }
+    const int64_t may_stay = plan.rows.empty() ? 0 : between(0, 1);
+    while (device_.num_in_flight() > may_stay && !has_failed())
+      collect();
+    check_pages();
+  }
+
+  void keep_rows(Plan& plan) {
+    const Plan before = plan;
+    scheduler_.keep_rows(plan);
+    ASSERT_TRUE(std::is_permutation(plan.rows.begin(), plan.rows.end(), before.rows.begin(),
+                                    before.rows.end()));
+    for (int64_t i = 0; i < std::ssize(plan.rows); ++i) {
+      for (const auto& [id, sequence] : scheduler_.running()) {
+        if (sequence.row == i && plan.rows[i].sequence != id) {
+          ASSERT_TRUE(std::none_of(plan.rows.begin(), plan.rows.end(),
+                                   [&](const ScheduledTokens& row) { return row.sequence == id; }))
+              << "sequence " << id << " lost its row " << i;
+        }
+      }
+    }
+  }
+
+  // As for a burst: pages for many tokens, as long as there are any.
+  void grant_ahead(Plan& plan) {
+    scheduler_.for_each(plan, [&](const ScheduledTokens& row, Sequence& sequence) {
+      const size_t before = sequence.pages.size();
+      scheduler_.grow(sequence, std::min(row.end() + between(1, 20), sequence.max_length - 1));
+      plan.has_new_pages |= sequence.pages.size() > before;
+    });
+  }
+
+  void collect() {
+    const auto [plan, sampled] = device_.run();
+    for (size_t i = 0; i < plan.rows.size(); ++i) {
+      Sequence* const sequence = scheduler_.find(plan.rows[i].sequence);
+      if (sequence == nullptr || !sequence->collect(plan.rows[i], sampled[i])) continue;
+      const bool is_stop = testing::is_stop(sampled[i]);
+      if (!is_stop && sequence->known() < sequence->max_length) continue;
+      check_text(*sequence);
+      ++(is_stop ? totals_.stopped : totals_.finished);
+      ++num_ended_;
+      texts_.push_back(sequence->tokens);
+      scheduler_.remove(sequence->id);
+    }
+  }
+
+  // It got the tokens that it gets when it runs alone.
+  void check_text(const Sequence& sequence) {
+    const std::vector<int32_t>& prompt = prompts_[sequence.id];
+    Chain chain = 0;
+    for (size_t i = 0; i < sequence.tokens.size(); ++i) {
+      if (i < prompt.size()) {
+        ASSERT_EQ(sequence.tokens[i], prompt[i]);
+      } else {
+        ASSERT_EQ(sequence.tokens[i], testing::next_token(chain));
+      }
+      chain = testing::extend(chain, sequence.tokens[i]);
+    }
+  }
+
+  [[nodiscard]] std::set<SequenceId> running() const {
+    std::set<SequenceId> ids;
+    for (const auto& [id, sequence] : scheduler_.running())
+      ids.insert(id);
+    return ids;
+  }
+  static std::pair<int32_t, SequenceId> order(const Sequence& sequence) {
+    return {sequence.priority, sequence.id};
+  }
+  [[nodiscard]] bool begin_alike(const Sequence& a, const Sequence& b) const {
+    const auto size = static_cast<size_t>(pool_.page_size());
+    return a.tokens.size() >= size && b.tokens.size() >= size &&
+           std::equal(a.tokens.begin(), a.tokens.begin() + pool_.page_size(), b.tokens.begin());
+  }
+
+  // Those who lost their pages come after all who run. Those who wait come after all who were
+  // admitted, but where they wait for pages of one that runs.
+  void check_order(const std::set<SequenceId>& ran) {
+    for (const auto& [id, sequence] : scheduler_.running()) {
+      const bool is_new = !ran.contains(id);
+      for (SequenceId other = 0; other < next_id_; ++other) {
+        const Sequence* const waits = scheduler_.find(other);
+        if (waits == nullptr || scheduler_.running().contains(other)) continue;
+        if (!is_new && !ran.contains(other)) continue;
+        const bool waits_for_pages =
+            cache_ && std::any_of(scheduler_.running().begin(), scheduler_.running().end(),
+                                  [&](const auto& e) { return begin_alike(e.second, *waits); });
+        ASSERT_TRUE(order(sequence) < order(*waits) || waits_for_pages);
+      }
+    }
+  }
+
+  void check_plan(const Plan& plan, const StepBudget& budget) {
+    const int64_t most = std::clamp(budget.max_num_tokens.value_or(limits_.max_num_tokens),
+                                    limits_.max_batch_size, limits_.max_num_tokens);
+    ASSERT_LE(plan.num_tokens(), most);
+    ASSERT_LE(std::ssize(plan.rows), limits_.max_batch_size);
+    if (plan.uniform_q(1) == 0) {
+      ASSERT_LE(plan.num_tokens(), limits_.max_mixed_tokens.value_or(most));
+    }
+    std::set<SequenceId> seen;
+    const Sequence* prompt_before = nullptr;
+    for (const ScheduledTokens& row : plan.rows) {
+      const Sequence& sequence = *scheduler_.find(row.sequence);
+      ASSERT_TRUE(scheduler_.running().contains(row.sequence));
+      ASSERT_TRUE(seen.insert(row.sequence).second);
+      ASSERT_EQ(row.first, sequence.launched);
+      ASSERT_GT(row.count, 0);
+      ASSERT_LE(row.count, sequence.num_ready());
+      ASSERT_GE(std::ssize(sequence.pages) * pool_.page_size(),
+                std::min(row.end() + 1, sequence.max_length - 1));
+      if (sequence.num_ready() <= limits_.max_q) continue;
+      if (prompt_before != nullptr) {
+        ASSERT_LT(order(*prompt_before), order(sequence));
+      }
+      prompt_before = &sequence;
+    }
+    // Nobody who generates is left out.
+    for (const auto& [id, sequence] : scheduler_.running()) {
+      const int64_t ready = sequence.num_ready();
+      ASSERT_TRUE(ready == 0 || ready > limits_.max_q || seen.contains(id));
+    }
+  }
+
+  // Every page is empty, idle and in the cache, or in use by just those who refer to it; those who
+  // share a page have the same tokens up to its end.
+  void check_pages() {
+    std::map<kv::Page, std::vector<std::pair<const Sequence*, size_t>>> users;
+    for (const auto& [id, sequence] : scheduler_.running()) {
+      ASSERT_LE(sequence.collected, sequence.launched);
+      ASSERT_LE(sequence.launched, sequence.known() + 1);
+      ASSERT_LT(sequence.launched, sequence.max_length);
+      for (size_t i = 0; i < sequence.pages.size(); ++i)
+        users[sequence.pages[i]].emplace_back(&sequence, i);
+    }
+    int64_t num_stored_in_use = 0;
+    for (const auto& [page, holders] : users) {
+      ASSERT_EQ(pool_.num_references(page), std::ssize(holders));
+      num_stored_in_use += pool_.is_kept(page) ? 1 : 0;
+      const auto& [first, index] = holders[0];
+      const auto end = static_cast<std::ptrdiff_t>(index + 1) * pool_.page_size();
+      for (size_t i = 1; i < holders.size(); ++i) {
+        const auto& [other, other_index] = holders[i];
+        ASSERT_EQ(other_index, index);
+        ASSERT_LE(end, std::min(other->known(), first->known()));
+        ASSERT_TRUE(
+            std::equal(first->tokens.begin(), first->tokens.begin() + end, other->tokens.begin()));
+      }
+    }
+    for (const kv::Page page : pool_.idle())
+      ASSERT_FALSE(users.contains(page));
+    ASSERT_EQ(pool_.num_empty() + pool_.num_idle() + std::ssize(users), pool_.num_pages());
+    if (!cache_) return;
+    ASSERT_EQ(cache_->num_stored(), pool_.num_idle() + num_stored_in_use);
+    ASSERT_EQ(cache_->num_stored(), mirror_.size());
+  }
+
+  void add_to(Totals& totals) const {
+    totals.finished += totals_.finished;
+    totals.stopped += totals_.stopped;
+    totals.aborted += totals_.aborted;
+    totals.preempted += totals_.preempted;
+    totals.sleeps += totals_.sleeps;
+    totals.hit_tokens += totals_.hit_tokens;
+    totals.evicted += totals_.evicted;
+    totals.steps += totals_.steps;
+  }
+
+  std::mt19937_64 random_;
+  int aborts_in_percent_;
+  bool has_priorities_ = chance(50);
+  kv::PagePool pool_{between(4, 40), between(1, 3) * 4};
+  Mirror mirror_{"k"};
+  std::unique_ptr<kv::PrefixCache> cache_ = random_cache();
+  SchedulerLimits limits_ = random_limits();
+  Scheduler scheduler_{pool_, limits_, cache_.get()};
+  FakeDevice device_{pool_.num_pages(), pool_.page_size()};
+  std::array<std::vector<int32_t>, 3> beginnings_;
+  std::vector<std::vector<int32_t>> texts_;  // of those who ended
+  std::map<SequenceId, std::vector<int32_t>> prompts_;
+  SequenceId next_id_ = 0;
+  int64_t num_ended_ = 0;
+  Totals totals_;
+};
+
+// ENCORE_SCHEDULES=10000 runs more of them.
+int64_t num_schedules() {
+  const char* const wanted = std::getenv("ENCORE_SCHEDULES");
+  return wanted == nullptr ? 1000 : std::atoll(wanted);
+}
+
+TEST(RandomSchedules, EveryRowReadsItsOwnTokensAndNoPageIsLost) {
+  Totals totals;
+  const int64_t count = num_schedules();
+  for (int64_t seed = 0; seed < count; ++seed) {
+    SCOPED_TRACE(seed);
+    Schedule(seed, 5).run(totals);
+    ASSERT_FALSE(HasFailure());
+  }
+  EXPECT_GT(totals.finished, 5 * count);
+  EXPECT_GT(totals.stopped, count);
+  EXPECT_GT(totals.aborted, count / 2);
+  EXPECT_GT(totals.preempted, count / 2);
+  EXPECT_GT(totals.sleeps, count / 4);
+  EXPECT_GT(totals.hit_tokens, 50 * count);
+  EXPECT_GT(totals.evicted, 10 * count);
+}
+
+TEST(RandomSchedules, TenThousandAbortsAtRandomMomentsLoseNoPage) {
+  Totals totals;
+  for (uint64_t seed = 0; totals.aborted < 10000; ++seed) {
+    SCOPED_TRACE(seed);
+    Schedule(1'000'000 + seed, 90).run(totals);
+    ASSERT_FALSE(HasFailure());
+  }
+}
+
+}  // namespace
+}  // namespace encore::sched

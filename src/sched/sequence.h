@@ -1,0 +1,63 @@
+// A request while it lives: its tokens and how far they have come. Scheduler and engine share it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "kv/page_pool.h"
+#include "kv/prefix_cache.h"
+#include "sample/params.h"
+
+namespace encore::sched {
+
+using SequenceId = int64_t;
+
+// `count` tokens of one sequence, from position `first`: its row of a step.
+struct ScheduledTokens {
+  SequenceId sequence = 0;
+  int64_t first = 0;
+  int64_t count = 0;
+
+  [[nodiscard]] int64_t end() const { return first + count; }
+  friend bool operator==(const ScheduledTokens&, const ScheduledTokens&) = default;
+};
+
+// Invariant: 0 <= collected <= launched <= known() + 1 and launched < max_length. The token at
+// known() is one that a step in flight samples: the device has it, the host does not.
+struct Sequence {
+  SequenceId id = 0;            // ascending in the order of arrival
+  int32_t priority = 0;         // lower numbers come first
+  std::vector<int32_t> tokens;  // the prompt, then what was generated and collected
+  int64_t prompt_length = 0;
+  int64_t max_length = 0;  // prompt and generated tokens; the last is never computed
+  sample::SamplingParams sampling;
+  std::vector<TokenBias> token_bias;
+  std::vector<int32_t> stop_tokens;
+  int64_t min_length = 0;  // tokens before which none of those ends it
+
+  int64_t given = 0;            // tokens known when it was admitted: the host packs these
+  int64_t launched = 0;         // tokens whose K and V launched steps compute, its own or others
+  int64_t collected = 0;        // those of them whose steps the host has collected
+  std::vector<kv::Page> pages;  // of the first tokens, in order
+  kv::PageChain chain;          // of those pages, where there is a prefix cache
+  std::optional<int64_t> num_cached;  // tokens that it found there when it was first admitted
+  int32_t row = -1;                   // in the step launched last; -1: it has none there
+  int32_t token_state = -1;           // its row of what the device keeps to adjust its logits
+
+  [[nodiscard]] int64_t known() const { return static_cast<int64_t>(tokens.size()); }
+  // Tokens that the next step can compute.
+  [[nodiscard]] int64_t num_ready() const;
+  // Tokens whose K and V every later step may read. Of those not packed by the host, a step in
+  // flight computes none behind a stop token, so they count when they are collected.
+  [[nodiscard]] int64_t num_readable() const;
+  // A step that computes these tokens was launched.
+  void launch(const ScheduledTokens& tokens);
+  // Such a step was collected, and sampled `token` behind them. Is that the next token of the
+  // sequence? It is not where more of the prompt follows.
+  bool collect(const ScheduledTokens& computed, int32_t token);
+  // The pages are gone: all tokens must be computed again. Steps in flight still count.
+  void preempt();
+};
+
+}  // namespace encore::sched

@@ -1,0 +1,55 @@
+// What the APIs share: what they are given, and what they make of a request.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "server/generation.h"
+#include "server/http.h"
+#include "server/parameters.h"
+#include "server/served_model.h"
+
+namespace encore::server {
+
+// Threads: immutable while the server lives.
+struct ApiContext {
+  ServedModel model;
+  std::string version;   // Encore's
+  int64_t capacity = 0;  // sequences that can live at one time
+  UnknownParameters unknown_parameters = UnknownParameters::kRefuse;
+};
+
+// Text that is to be generated, and how the answer is written.
+struct GenerationJob {
+  GenerationPlan plan;
+  std::unique_ptr<ReplyFormat> format;
+};
+
+// What a request comes to, before anything is generated.
+struct Prepared {
+  std::variant<ApiError, HttpResponse, GenerationJob> answer;
+  std::vector<std::string> unknown;  // names of parameters that have no effect
+};
+
+// Reads a request: parses, renders, encodes. Threads: any; it has no effect but its result.
+using Prepare = Prepared (*)(const HttpRequest& request, const ApiContext& context);
+
+// How a protocol writes an error.
+using WriteError = HttpResponse (*)(const ApiError& error);
+
+// Reads the parameters in a request's body, and has `answer` made of them: from a `const
+// Parameters&`, anything that fits Prepared::answer.
+template <typename Answer>
+Prepared with_parameters(const HttpRequest& request, const ApiContext& context,
+                         const ParameterTable& table, const Answer& answer) {
+  auto parsed = Parameters::parse(request.body, table, context.unknown_parameters);
+  if (auto* error = std::get_if<ApiError>(&parsed)) return {std::move(*error), {}};
+  const auto& parameters = std::get<Parameters>(parsed);
+  return {answer(parameters), parameters.unknown()};
+}
+
+}  // namespace encore::server

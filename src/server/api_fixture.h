@@ -1,0 +1,154 @@
+// An API server with the bundled model's tokenizer and a generator that the test plays: for tests.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <filesystem>
+#include <mutex>
+
+#include <gtest/gtest.h>
+
+#include "base/json.h"
+#include "base/source_dir.h"
+#include "base/temp_dir.h"
+#include "server/api_server.h"
+#include "server/fake_exchange.h"
+
+namespace encore::server::testing {
+
+class ApiTest : public ::testing::Test {
+ protected:
+  void start(ApiOptions options = {}) {
+    ServedModel model;
+    model.names = {"stories", "tales"};
+    model.tokenizer = &tokenizer_;
+    model.chat_template = &chat_template_;
+    model.end_tokens = {*tokenizer_.eos_id()};
+    model.vocab_size = tokenizer_.vocab_size();
+    model.max_seq_len = 100;
+    start(std::move(model), std::move(options));
+  }
+  // With the template of a model that reasons and calls tools.
+  void start_with_tools(const std::string& name = "qwen3") {
+    const auto dir =
+        std::filesystem::path(ENCORE_SOURCE_DIR) / "src" / "text" / "testdata" / "chat_templates";
+    chat_template_ = text::ChatTemplate::load(dir, dir / (name + ".jinja"));
+    ServedModel model;
+    model.names = {"stories"};
+    model.tokenizer = &tokenizer_;
+    model.chat_template = &chat_template_;
+    model.end_tokens = {*tokenizer_.eos_id()};
+    model.vocab_size = tokenizer_.vocab_size();
+    model.max_seq_len = 4096;
+    start(std::move(model), {});
+  }
+  // Ends request `id` with this text, as the model does, a token at a time.
+  void answer(engine::RequestId id, std::string_view text) {
+    for (const int32_t token : ids(text))
+      generator_.give(id, {token});
+    generator_.end(id, engine::EndReason::kStop, {*tokenizer_.eos_id()});
+    pump();
+  }
+  void start(ServedModel model, ApiOptions options) {
+    api_.emplace(generator_, std::move(model), std::move(options),
+                 [this](std::function<void()> call) { post(std::move(call)); });
+  }
+  void TearDown() override { api_.reset(); }
+  void SetUp() override { start(); }
+
+  std::shared_ptr<Exchange> send(std::string method, std::string path, std::string body = "",
+                                 Headers headers = {}) {
+    auto exchange = std::make_shared<Exchange>();
+    api_->handle({std::move(method), std::move(path), "", std::move(headers), std::move(body)},
+                 std::make_unique<FakeResponder>(exchange));
+    return exchange;
+  }
+  // Runs what was posted.
+  void pump() {
+    while (const auto call = take_posted(false))
+      call();
+  }
+  // Runs what will be posted next.
+  void wait_and_pump() {
+    take_posted(true)();
+    pump();
+  }
+  std::vector<int32_t> ids(std::string_view text) const { return tokenizer_.encode(text, false); }
+
+  // The body's JSON, or the events of a stream; the last must be [DONE], which is left out.
+  static json::value parsed(const Exchange& exchange) { return json::parse(exchange.body, "body"); }
+  static std::vector<json::value> events(const Exchange& exchange) {
+    std::vector<json::value> events;
+    std::string_view rest = exchange.body;
+    while (!rest.empty()) {
+      const size_t end = rest.find("\n\n");
+      EXPECT_TRUE(rest.starts_with("data: ") && end != std::string_view::npos) << rest;
+      const std::string_view data = rest.substr(6, end - 6);
+      rest.remove_prefix(end + 2);
+      if (data == "[DONE]") {
+        EXPECT_TRUE(rest.empty()) << rest;
+        return events;
+      }
+      events.push_back(json::parse(data, "event"));
+    }
+    return events;
+  }
+  // The events of a stream whose events have types, which their data must name too.
+  static std::vector<json::value> typed_events(const Exchange& exchange) {
+    std::vector<json::value> events;
+    std::string_view rest = exchange.body;
+    while (!rest.empty()) {
+      const size_t line = rest.find("\ndata: ");
+      const size_t end = rest.find("\n\n");
+      EXPECT_TRUE(rest.starts_with("event: ") && line < end && end != std::string_view::npos)
+          << rest;
+      if (end == std::string_view::npos || line > end) break;
+      events.push_back(json::parse(rest.substr(line + 7, end - line - 7), "event"));
+      EXPECT_EQ(events.back().at("type"), json::value(rest.substr(7, line - 7)));
+      rest.remove_prefix(end + 2);
+    }
+    return events;
+  }
+  static const json::value& error(const json::value& body) { return body.at("error"); }
+
+  static std::filesystem::path bundled_model() {
+    return std::filesystem::path(ENCORE_SOURCE_DIR) / "models" / "stories";
+  }
+
+  text::Tokenizer tokenizer_ = text::Tokenizer::load(bundled_model());
+  static text::ChatTemplate short_template() {
+    const TempDir dir;
+    const auto file = dir.write("short.jinja",
+                                "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+                                "{% if add_generation_prompt %}assistant: {{ mood }}{% endif %}");
+    return text::ChatTemplate::load(bundled_model(), file);
+  }
+
+  text::ChatTemplate chat_template_ = short_template();
+  FakeGenerator generator_;
+  std::optional<ApiServer> api_;
+
+ private:
+  void post(std::function<void()> call) {
+    {
+      const std::lock_guard lock(mutex_);
+      posted_.push_back(std::move(call));
+    }
+    posts_.notify_one();
+  }
+  // Null when there is none and it does not wait.
+  std::function<void()> take_posted(bool waits) {
+    std::unique_lock lock(mutex_);
+    if (waits) posts_.wait(lock, [&] { return !posted_.empty(); });
+    if (posted_.empty()) return nullptr;
+    std::function<void()> call = std::move(posted_.front());
+    posted_.pop_front();
+    return call;
+  }
+
+  std::mutex mutex_;
+  std::condition_variable posts_;
+  std::deque<std::function<void()>> posted_;
+};
+
+}  // namespace encore::server::testing

@@ -1,0 +1,288 @@
+#include "server/api_server.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/log.h"
+#include "server/chat.h"
+#include "server/completions.h"
+#include "server/messages.h"
+#include "server/messages_format.h"
+#include "server/models.h"
+#include "server/page.h"
+#include "server/responses.h"
+#include "server/tokenize.h"
+
+namespace encore::server {
+namespace {
+
+// Clients choose the names that are warned of.
+constexpr size_t kMostWarnings = 100;
+constexpr size_t kLongestName = 100;
+constexpr int kBackgroundThreads = 2;
+
+bool matches(std::string_view pattern, std::string_view path) {
+  if (!pattern.ends_with("/*")) return pattern == path;
+  pattern.remove_suffix(1);
+  return path.starts_with(pattern) && path.size() > pattern.size();
+}
+
+// Adds headers to every answer.
+class WithHeaders final : public Responder {
+ public:
+  WithHeaders(std::unique_ptr<Responder> responder, Headers headers)
+      : responder_(std::move(responder)), headers_(std::move(headers)) {}
+
+  void respond(HttpResponse response) override {
+    responder_->respond(with_headers(std::move(response)));
+  }
+  void begin_stream(HttpResponse head) override {
+    responder_->begin_stream(with_headers(std::move(head)));
+  }
+  void write(std::string_view part) override { responder_->write(part); }
+  void end_stream() override { responder_->end_stream(); }
+  void on_closed(std::function<void()> call) override { responder_->on_closed(std::move(call)); }
+
+ private:
+  HttpResponse with_headers(HttpResponse response) const {
+    response.headers.insert(response.headers.end(), headers_.begin(), headers_.end());
+    return response;
+  }
+
+  std::unique_ptr<Responder> responder_;
+  Headers headers_;
+};
+
+}  // namespace
+
+struct ApiServer::Pending {
+  HttpRequest request;
+  std::unique_ptr<Responder> responder;
+  Prepared prepared;
+};
+
+ApiServer::ApiServer(engine::Generator& generator, ServedModel model, ApiOptions options, Post post)
+    : generator_(generator),
+      options_(std::move(options)),
+      context_{.model = std::move(model),
+               .version = options_.version,
+               .capacity = generator.capacity(),
+               .unknown_parameters = options_.unknown_parameters},
+      gate_(options_.gate),
+      post_(std::move(post)),
+      generation_(generator, context_.model, metrics_, post_),
+      background_(kBackgroundThreads) {
+  const ServedModel& served = context_.model;
+  if (served.chat_template != nullptr && served.tokenizer != nullptr)
+    context_.model.markup = text::find_markup(*served.chat_template, *served.tokenizer);
+  metrics_.on_collect([this] { collect_metrics(); });
+}
+
+const std::vector<ApiServer::Route>& ApiServer::routes() {
+  static const std::vector<Route> routes = {
+      {{"POST", "/v1/completions", "Text that goes on from prompts", true,
+        &completion_parameters()},
+       prepare_completion},
+      {{"POST", "/v1/chat/completions", "The next message of a conversation", true,
+        &chat_parameters()},
+       prepare_chat},
+      {{"POST", "/v1/responses", "The answer to a conversation of items; nothing is stored", true,
+        &response_parameters()},
+       prepare_response},
+      {{"POST", "/v1/messages", "The next message of a conversation, in Anthropic's protocol", true,
+        &message_parameters()},
+       prepare_message,
+       nullptr,
+       messages_error},
+      {{"POST", "/v1/messages/count_tokens", "The length of a conversation's prompt", true,
+        &count_tokens_parameters()},
+       prepare_count_tokens,
+       nullptr,
+       messages_error},
+      {{"GET", "/v1/models", "The model, under each of its names"}, list_models},
+      {{"GET", "/v1/models/*", "The model of a name"}, show_model},
+      {{"POST", "/tokenize", "The tokens of a text or a conversation", true,
+        &tokenize_parameters()},
+       prepare_tokenize},
+      {{"POST", "/detokenize", "The text of tokens", true, &detokenize_parameters()},
+       prepare_detokenize},
+      {{"GET", "/version", "Encore's version", false}, show_version},
+      {{"GET", "/live", "Does the process answer?", false}, nullptr, &ApiServer::live},
+      {{"GET", "/health", "Are requests taken?", false}, nullptr, &ApiServer::health},
+      {{"GET", "/health_generate", "Does the engine give tokens? Generates one"},
+       prepare_health_check},
+      {{"GET", "/metrics", "Counts and times, for Prometheus", false},
+       nullptr,
+       &ApiServer::metrics},
+      {{"GET", "/openapi.json", "This document", false}, nullptr, &ApiServer::openapi},
+      {{"GET", "/", "A page to chat on, with live charts", false}, show_page},
+      {{"GET", "/page.js", "The page's script", false}, show_page},
+      {{"GET", "/page.css", "The page's style", false}, show_page},
+  };
+  return routes;
+}
+
+void ApiServer::handle(HttpRequest request, std::unique_ptr<Responder> responder) {
+  if (Headers headers = gate_.cors_headers(request); !headers.empty())
+    responder = std::make_unique<WithHeaders>(std::move(responder), std::move(headers));
+  log::debug("{} {}", escaped(request.method), escaped(request.path));
+  try {
+    dispatch(request, responder);
+  } catch (const std::exception& error) {
+    log::warning("a request failed: {}", escaped(error.what()));
+    // Without a responder it went with whoever had it, which closes the connection.
+    if (responder) {
+      responder->respond(error_response(request.path, {.status = 500, .message = "this failed"}));
+    }
+  }
+}
+
+HttpResponse ApiServer::error_response(std::string_view path, const ApiError& error) {
+  const auto route = std::find_if(routes().begin(), routes().end(),
+                                  [&](const Route& one) { return matches(one.path, path); });
+  return route == routes().end() ? to_response(error) : route->write_error(error);
+}
+
+void ApiServer::dispatch(HttpRequest& request, std::unique_ptr<Responder>& responder) {
+  const auto refuse = [&](const ApiError& error) {
+    responder->respond(error_response(request.path, error));
+  };
+  if (const auto error = gate_.check(request)) return refuse(*error);
+  if (request.method == "OPTIONS") return responder->respond(preflight(request));
+  const std::string_view method =
+      request.method == "HEAD" ? std::string_view("GET") : std::string_view(request.method);
+  std::string allowed;
+  for (const Route& route : routes()) {
+    if (!matches(route.path, request.path)) continue;
+    if (route.method != method) {
+      allowed += fmt::format("{}{}", allowed.empty() ? "" : ", ", route.method);
+      continue;
+    }
+    if (route.needs_key) {
+      if (const auto error = gate_.check_key(request)) return refuse(*error);
+    }
+    if (route.answer != nullptr) return responder->respond((this->*route.answer)());
+    if (request.body.size() > options_.small_body_bytes)
+      return prepare_aside(route, std::move(request), std::move(responder));
+    Prepared prepared = route.prepare(request, context_);
+    return answer(route, std::move(prepared), std::move(responder));
+  }
+  if (allowed.empty()) {
+    return refuse({.status = 404,
+                   .message = fmt::format("there is no {}; /openapi.json lists what there is",
+                                          escaped(request.path)),
+                   .code = "not_found"});
+  }
+  refuse({.status = 405,
+          .message = fmt::format("{} takes {}, not {}", escaped(request.path), allowed,
+                                 escaped(request.method)),
+          .code = "method_not_allowed",
+          .headers = {{"Allow", allowed}}});
+}
+
+HttpResponse ApiServer::preflight(const HttpRequest& request) const {
+  HttpResponse response{204, {{"Allow", "GET, POST, OPTIONS"}}, ""};
+  if (!gate_.cors_headers(request).empty()) {
+    response.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST");
+    response.headers.emplace_back("Access-Control-Allow-Headers",
+                                  "Authorization, Content-Type, X-Api-Key, Anthropic-Version");
+  }
+  return response;
+}
+
+void ApiServer::prepare_aside(const Route& route, HttpRequest request,
+                              std::unique_ptr<Responder> responder) {
+  // Shared, as what is posted must be copyable; one thread has it at a time.
+  const auto pending =
+      std::make_shared<Pending>(Pending{std::move(request), std::move(responder), {}});
+  background_.run([this, &route, pending] {
+    try {
+      pending->prepared = route.prepare(pending->request, context_);
+    } catch (const std::exception& error) {
+      log::warning("a request failed: {}", escaped(error.what()));
+      pending->prepared = {ApiError{.status = 500, .message = "this failed"}, {}};
+    }
+    post_([this, &route, pending] {
+      answer(route, std::move(pending->prepared), std::move(pending->responder));
+    });
+  });
+}
+
+void ApiServer::answer(const Route& route, Prepared prepared,
+                       std::unique_ptr<Responder> responder) {
+  for (const std::string& name : prepared.unknown) {
+    if (warned_.size() < kMostWarnings && warned_.insert(name.substr(0, kLongestName)).second)
+      log::warning("parameter {} is unknown and has no effect", escaped(name));
+  }
+  if (const auto* error = std::get_if<ApiError>(&prepared.answer))
+    return responder->respond(route.write_error(*error));
+  if (auto* response = std::get_if<HttpResponse>(&prepared.answer))
+    return responder->respond(std::move(*response));
+  auto& job = std::get<GenerationJob>(prepared.answer);
+  generation_.start(std::move(job.plan), std::move(job.format), std::move(responder));
+}
+
+HttpResponse ApiServer::live() {
+  return json_response(json::object{{"status", "live"}});
+}
+
+HttpResponse ApiServer::health() {
+  if (generator_.is_open()) return json_response(json::object{{"status", "ok"}});
+  return to_response(
+      {.status = 503, .message = "the server takes no more requests", .code = "draining"});
+}
+
+HttpResponse ApiServer::metrics() {
+  return text_response(metrics_.text(), "text/plain; version=0.0.4; charset=utf-8");
+}
+
+HttpResponse ApiServer::openapi() {
+  const std::vector<DescribedRoute> described(routes().begin(), routes().end());
+  return json_response(openapi_document(described, options_.version));
+}
+
+void ApiServer::collect_metrics() {
+  const engine::GeneratorStatistics now = generator_.statistics();
+  const auto gauge = [&](std::string_view name, std::string_view help, int64_t value) {
+    metrics_.gauge(name, help) = static_cast<double>(value);
+  };
+  const auto counter = [&](std::string_view name, std::string_view help, int64_t value) {
+    metrics_.counter(name, help) = static_cast<double>(value);
+  };
+  gauge("encore_sequences_running", "Sequences that have pages and take part in steps",
+        now.num_running);
+  gauge("encore_sequences_waiting", "Sequences that wait for pages or for a place in a step",
+        now.num_waiting);
+  gauge("encore_kv_pages", "Pages of KV memory", now.num_pages);
+  gauge("encore_kv_pages_free", "Pages of KV memory that no sequence holds", now.num_free_pages);
+  counter("encore_preemptions_total", "Sequences that lost their pages and are computed again",
+          now.num_preemptions);
+  counter("encore_prefix_cache_query_tokens_total", "Tokens of prompts looked for in the cache",
+          now.prefix_cache.query_tokens);
+  counter("encore_prefix_cache_hit_tokens_total", "Tokens of prompts that the cache had",
+          now.prefix_cache.hit_tokens);
+  counter("encore_prefix_cache_evicted_pages_total", "Pages that the cache gave up",
+          now.prefix_cache.evicted_pages);
+  counter("encore_prompt_tokens_total", "Tokens of prompts that were taken", now.prompt_tokens);
+  counter("encore_generated_tokens_total", "Tokens that were generated", now.generated_tokens);
+  for (const engine::EndReason reason : engine::kEndReasons) {
+    metrics_.counter("encore_sequences_ended_total", "Sequences that ended, by the reason",
+                     {{"reason", std::string(name(reason))}}) =
+        static_cast<double>(now.ended.at(static_cast<size_t>(reason)));
+  }
+  std::map<std::pair<std::string_view, std::string_view>, int64_t> steps;
+  int64_t padding = 0;
+  for (const engine::StepCount& count : now.steps) {
+    steps[{name(count.mode), name(count.reason)}] += count.steps;
+    padding += count.padding;
+  }
+  for (const auto& [key, count] : steps) {
+    metrics_.counter("encore_steps_total", "Steps, by how they ran and why not in full",
+                     {{"mode", std::string(key.first)}, {"reason", std::string(key.second)}}) =
+        static_cast<double>(count);
+  }
+  counter("encore_padding_total", "Rows that steps computed beyond those asked for", padding);
+}
+
+}  // namespace encore::server

@@ -1,0 +1,74 @@
+// The server: routes requests to the APIs and answers them with an engine.
+#pragma once
+
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "server/api.h"
+#include "server/background.h"
+#include "server/gate.h"
+#include "server/metrics.h"
+#include "server/openapi.h"
+
+namespace encore::server {
+
+struct ApiOptions {
+  std::string version;  // Encore's
+  UnknownParameters unknown_parameters = UnknownParameters::kRefuse;
+  GateOptions gate;
+  // Larger requests are read beside the server's thread, so that streams go on meanwhile.
+  size_t small_body_bytes = 4096;
+};
+
+// Threads: the server's. Lifetime: the generator must outlive it, and must have ended all requests
+// before it goes; what `post` refers to must outlive it too.
+class ApiServer {
+ public:
+  // `post` runs a function soon on the server's thread.
+  ApiServer(engine::Generator& generator, ServedModel model, ApiOptions options, Post post);
+
+  // Writes an error as the protocol does that has the path.
+  static HttpResponse error_response(std::string_view path, const ApiError& error);
+
+  // Answers a request, now or later. Never throws.
+  void handle(HttpRequest request, std::unique_ptr<Responder> responder);
+
+ private:
+  using Answer = HttpResponse (ApiServer::*)();
+  struct Route : DescribedRoute {
+    // One of the two:
+    Prepare prepare = nullptr;
+    Answer answer = nullptr;
+    WriteError write_error = to_response;
+  };
+  // A request whose reading takes longer, on its way to another thread and back.
+  struct Pending;
+
+  static const std::vector<Route>& routes();
+
+  // Takes the responder once it is clear who answers.
+  void dispatch(HttpRequest& request, std::unique_ptr<Responder>& responder);
+  [[nodiscard]] HttpResponse preflight(const HttpRequest& request) const;
+  void prepare_aside(const Route& route, HttpRequest request, std::unique_ptr<Responder> responder);
+  void answer(const Route& route, Prepared prepared, std::unique_ptr<Responder> responder);
+  void collect_metrics();
+
+  HttpResponse live();
+  HttpResponse health();
+  HttpResponse metrics();
+  HttpResponse openapi();
+
+  engine::Generator& generator_;
+  ApiOptions options_;
+  ApiContext context_;
+  Gate gate_;
+  Metrics metrics_;
+  Post post_;
+  GenerationService generation_;
+  std::set<std::string> warned_;  // of unknown parameters
+  Background background_;         // last, as its threads use the others
+};
+
+}  // namespace encore::server

@@ -1,0 +1,150 @@
+#include "server/api_server.h"
+
+#include "server/api_fixture.h"
+
+namespace encore::server {
+namespace {
+
+using ApiServerTest = testing::ApiTest;
+
+TEST_F(ApiServerTest, ListsTheModelUnderAllItsNames) {
+  const json::value list = parsed(*send("GET", "/v1/models"));
+  EXPECT_EQ(list.at("data").at(1).at("id"), "tales");
+  EXPECT_EQ(parsed(*send("GET", "/v1/models/stories")).at("max_model_len"), 100);
+  EXPECT_EQ(parsed(*send("GET", "/v1/models/%73tories")).at("id"), "stories");
+  EXPECT_EQ(send("GET", "/v1/models/other")->status, 404);
+}
+
+TEST_F(ApiServerTest, HasAPageThatLoadsNothingFromElsewhere) {
+  start({.gate = {.api_keys = {"one"}}});
+  for (const char* path : {"/", "/page.js", "/page.css"}) {
+    const auto file = send("GET", path);
+    ASSERT_EQ(file->status, 200) << path;
+    EXPECT_NE(file->header("Content-Security-Policy").find("default-src 'none'"),
+              std::string::npos);
+    EXPECT_EQ(file->body.find("://"), std::string::npos) << path;
+    EXPECT_GT(file->body.size(), 1000U) << path;
+  }
+  EXPECT_NE(send("GET", "/")->body.find("<textarea id=\"prompt\""), std::string::npos);
+  EXPECT_EQ(send("GET", "/page.html")->status, 404);
+}
+
+TEST_F(ApiServerTest, TellsAWrongMethodFromAWrongPath) {
+  EXPECT_EQ(send("GET", "/nowhere")->status, 404);
+  const auto wrong = send("GET", "/v1/completions");
+  EXPECT_EQ(wrong->status, 405);
+  EXPECT_EQ(wrong->header("Allow"), "POST");
+  EXPECT_EQ(send("HEAD", "/live")->status, 200);
+}
+
+TEST_F(ApiServerTest, AsksForAKeyWhereThereAreSome) {
+  start({.gate = {.api_keys = {"one", "two"}}});
+  EXPECT_EQ(send("GET", "/v1/models")->status, 401);
+  EXPECT_EQ(send("GET", "/v1/models", "", {{"authorization", "Bearer three"}})->status, 401);
+  EXPECT_EQ(send("GET", "/v1/models", "", {{"authorization", "Bearer on"}})->status, 401);
+  EXPECT_EQ(send("GET", "/v1/models", "", {{"authorization", "Basic one"}})->status, 401);
+  EXPECT_EQ(send("GET", "/v1/models", "", {{"authorization", "bearer two"}})->status, 200);
+  EXPECT_EQ(send("GET", "/health")->status, 200);
+}
+
+TEST_F(ApiServerTest, OnLoopbackAnswersToNamesOfThisMachineAlone) {
+  for (const char* host : {"localhost", "LOCALHOST:8000", "127.0.0.1:80", "[::1]:8000"})
+    EXPECT_EQ(send("GET", "/live", "", {{"host", host}})->status, 200) << host;
+  for (const char* host : {"evil.example", "localhost.evil.example:8000", "127.0.0.1.evil.example"})
+    EXPECT_EQ(send("GET", "/live", "", {{"host", host}})->status, 403) << host;
+  start({.gate = {.is_loopback = false}});
+  EXPECT_EQ(send("GET", "/live", "", {{"host", "server.example"}})->status, 200);
+}
+
+TEST_F(ApiServerTest, LetsPagesOfAllowedOriginsCallAndNoOthers) {
+  start({.gate = {.allowed_origins = {"https://chat.example"}}});
+  const Headers allowed = {{"origin", "https://chat.example"}, {"host", "localhost"}};
+  EXPECT_EQ(send("GET", "/live", "", allowed)->header("Access-Control-Allow-Origin"),
+            "https://chat.example");
+  const auto preflight = send("OPTIONS", "/v1/completions", "", allowed);
+  EXPECT_EQ(preflight->status, 204);
+  EXPECT_NE(preflight->header("Access-Control-Allow-Headers").find("Authorization"),
+            std::string::npos);
+  const Headers other = {{"origin", "https://chat.example.evil"}, {"host", "localhost"}};
+  const auto refused = send("GET", "/live", "", other);
+  EXPECT_EQ(refused->status, 403);
+  EXPECT_EQ(refused->header("Access-Control-Allow-Origin"), "");
+  const Headers own = {{"origin", "http://localhost:8000"}, {"host", "localhost:8000"}};
+  EXPECT_EQ(send("GET", "/live", "", own)->status, 200);
+}
+
+TEST_F(ApiServerTest, EscapesWhatItQuotes) {
+  const auto exchange = send("GET", "/\x01\xff\"\n");
+  EXPECT_EQ(exchange->status, 404);
+  const std::string message(error(parsed(*exchange)).at("message").as_string());
+  EXPECT_EQ(message, R"(there is no "/\x01\xff\"\n"; /openapi.json lists what there is)");
+}
+
+TEST_F(ApiServerTest, RefusesBodiesThatAreNotOneGoodObject) {
+  const std::string deep = R"({"prompt": )" + std::string(100000, '[');
+  for (const std::string& body :
+       {std::string(), std::string("{"), std::string("[]"), std::string("{} {}"), deep,
+        std::string(R"({"prompt": "a", "prompt": "b"})"), std::string("{\"prompt\": \"\xff\"}"),
+        std::string(R"({"temperature": NaN})"), std::string(R"({"temperature": 1e999})"),
+        R"({"seed": )" + std::string(100000, '9') + "}", std::string("{\"prompt\": \"a\n\"}")}) {
+    const auto exchange = send("POST", "/v1/completions", body);
+    if (!exchange->has_ended) wait_and_pump();
+    EXPECT_EQ(exchange->status, 400) << body.substr(0, 50);
+    EXPECT_LT(exchange->body.size(), 1000U);
+  }
+  EXPECT_TRUE(generator_.requests.empty());
+}
+
+TEST_F(ApiServerTest, ReadsALargeRequestAsideAndDropsItWhereItsClientLeaves) {
+  start({.small_body_bytes = 10});
+  const auto stays = send("POST", "/v1/completions", R"({"prompt": "One day"})");
+  EXPECT_TRUE(generator_.requests.empty());
+  wait_and_pump();
+  ASSERT_EQ(generator_.requests.size(), 1U);
+  const auto leaves = send("POST", "/v1/completions", R"({"prompt": "One day"})");
+  leaves->leave();
+  wait_and_pump();
+  EXPECT_EQ(generator_.aborted, std::vector<engine::RequestId>{2});
+  generator_.end(1, engine::EndReason::kLength, ids("a"));
+  pump();
+  EXPECT_EQ(stays->status, 200);
+}
+
+TEST_F(ApiServerTest, GeneratesATokenToSeeThatItCan) {
+  const auto exchange = send("GET", "/health_generate");
+  ASSERT_EQ(generator_.requests.size(), 1U);
+  EXPECT_EQ(generator_.requests[0].max_tokens, 1);
+  EXPECT_FALSE(exchange->has_ended);
+  generator_.end(1, engine::EndReason::kLength, ids("a"));
+  pump();
+  EXPECT_EQ(exchange->status, 200);
+}
+
+TEST_F(ApiServerTest, DescribesItsRoutesAndTheirParameters) {
+  const json::value document = parsed(*send("GET", "/openapi.json"));
+  const json::value& paths = document.at("paths");
+  EXPECT_TRUE(paths.at("/v1/models/{name}").at("get").at("security").is_array());
+  const json::value& properties = paths.at("/v1/completions")
+                                      .at("post")
+                                      .at("requestBody")
+                                      .at("content")
+                                      .at("application/json")
+                                      .at("schema")
+                                      .at("properties");
+  EXPECT_EQ(properties.at("temperature").at("minimum"), json::value(0.0));
+  EXPECT_EQ(properties.at("n").at("default"), 1);
+  EXPECT_EQ(properties.at("bad_words").at("x-support"), "refused");
+}
+
+TEST_F(ApiServerTest, CountsWhatItDoesForPrometheus) {
+  send("POST", "/v1/completions", R"({"prompt": "x"})");
+  generator_.end(1, engine::EndReason::kLength, ids("a"));
+  pump();
+  const std::string text = send("GET", "/metrics")->body;
+  EXPECT_NE(text.find("encore_requests_total{end=\"finished\"} 1\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("# TYPE encore_time_to_first_token_seconds histogram\n"), std::string::npos);
+  EXPECT_NE(text.find("encore_time_to_first_token_seconds_count 1\n"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace encore::server

@@ -1,0 +1,26 @@
+// Threads for work that would hold up the server's own.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+namespace encore::server {
+
+// Threads: run() on any.
+class Background {
+ public:
+  explicit Background(int num_threads);
+  // Finishes what has begun; what has not is dropped.
+  ~Background();
+  Background(const Background&) = delete;
+  Background& operator=(const Background&) = delete;
+
+  // Calls `work`, which must not throw, on one of the threads.
+  void run(std::function<void()> work);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace encore::server

@@ -1,0 +1,167 @@
+#include "server/chat.h"
+
+#include "server/chat_prompt.h"
+#include "server/generation_parameters.h"
+#include "server/openai_format.h"
+
+namespace encore::server {
+namespace {
+
+// A call as it begins.
+json::object call_object(std::string_view name) {
+  return {{"id", random_id("call_")},
+          {"type", "function"},
+          {"function", json::object{{"name", name}, {"arguments", ""}}}};
+}
+
+json::object message_of(const text::AnswerParts& parts) {
+  std::string content;
+  std::string reasoning;
+  json::array calls;
+  for (const text::AnswerPart& part : parts) {
+    switch (part.kind) {
+      case text::AnswerPart::Kind::kReasoning:
+        reasoning += part.text;
+        break;
+      case text::AnswerPart::Kind::kContent:
+        content += part.text;
+        break;
+      case text::AnswerPart::Kind::kCall:
+        calls.emplace_back(call_object(part.text));
+        break;
+      case text::AnswerPart::Kind::kArguments:
+        calls.back().at("function").as_object()["arguments"] = part.text;
+    }
+  }
+  json::object message{{"role", "assistant"}, {"content", content}, {"refusal", nullptr}};
+  if (content.empty() && !parts.empty()) message["content"] = nullptr;
+  if (!reasoning.empty()) message["reasoning_content"] = reasoning;
+  if (!calls.empty()) message["tool_calls"] = std::move(calls);
+  return message;
+}
+
+class ChatFormat final : public OpenAiFormat {
+ public:
+  ChatFormat(std::string model, bool include_usage)
+      : OpenAiFormat({"chatcmpl-", "chat.completion", "chat.completion.chunk"}, std::move(model),
+                     include_usage) {}
+
+ protected:
+  [[nodiscard]] std::optional<json::object> opening(int64_t index) override {
+    num_calls_.push_back(0);
+    json::object choice = choice_part({.index = index}, false);
+    choice["delta"] = json::object{{"role", "assistant"}, {"content", ""}};
+    return choice;
+  }
+  [[nodiscard]] json::object choice_object(const Choice& choice) override {
+    json::object message = message_of(choice.parts);
+    json::object object = choice_part(choice, message.contains("tool_calls"));
+    object["message"] = std::move(message);
+    return object;
+  }
+  // One for each part; the last says why the choice ends.
+  [[nodiscard]] std::vector<json::object> choice_events(const Choice& choice) override {
+    std::vector<json::object> events;
+    int64_t& num_calls = num_calls_.at(choice.index);
+    for (const text::AnswerPart& part : choice.parts) {
+      json::object event = choice_part({.index = choice.index}, false);
+      event["delta"] = delta_of(part, num_calls);
+      events.push_back(std::move(event));
+    }
+    if (choice.finish_reason.empty()) return events;
+    json::object last = choice_part(choice, num_calls > 0);
+    last["delta"] = events.empty() ? json::object() : events.back()["delta"];
+    if (!events.empty()) events.pop_back();
+    events.push_back(std::move(last));
+    return events;
+  }
+
+ private:
+  static json::object choice_part(const Choice& choice, bool has_calls) {
+    const bool calls_tools = has_calls && choice.finish_reason == "stop";
+    return {{"index", choice.index},
+            {"logprobs", nullptr},
+            {"finish_reason",
+             calls_tools ? json::value("tool_calls") : text_or_null(choice.finish_reason)},
+            {"stop_reason", choice.stop_reason}};
+  }
+  static json::object delta_of(const text::AnswerPart& part, int64_t& num_calls) {
+    json::object call;
+    switch (part.kind) {
+      case text::AnswerPart::Kind::kReasoning:
+        return {{"reasoning_content", part.text}};
+      case text::AnswerPart::Kind::kContent:
+        return {{"content", part.text}};
+      case text::AnswerPart::Kind::kCall:
+        call = call_object(part.text);
+        ++num_calls;
+        break;
+      case text::AnswerPart::Kind::kArguments:
+        call["function"] = json::object{{"arguments", part.text}};
+    }
+    call["index"] = num_calls - 1;
+    return {{"tool_calls", json::array{std::move(call)}}};
+  }
+
+  std::vector<int64_t> num_calls_;  // of each choice, so far
+};
+
+std::variant<ApiError, HttpResponse, GenerationJob> read(const Parameters& parameters,
+                                                         const ApiContext& context) {
+  const ServedModel& model = context.model;
+  if (auto error = check_model(parameters, model)) return *error;
+  GenerationPlan plan;
+  if (auto error = read_choice_parameters(parameters, model, plan)) return *error;
+  auto request = read_chat_request(parameters, model);
+  if (auto* error = std::get_if<ApiError>(&request)) return *error;
+  auto& chat = std::get<ChatRequest>(request);
+  chat.tools.parallel_calls = parameters.boolean("parallel_tool_calls");
+  auto prompt = chat_prompt(std::move(chat), model);
+  if (auto* error = std::get_if<ApiError>(&prompt)) return *error;
+  set_prompt(std::move(std::get<ChatPrompt>(prompt)), model, plan);
+  const std::string limit =
+      parameters.has("max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
+  std::optional<int64_t> asked;
+  if (parameters.has(limit)) asked = parameters.integer(limit);
+  if (auto error = set_max_tokens(asked, model.sampling.max_tokens, model, plan, limit))
+    return *error;
+  auto format =
+      std::make_unique<ChatFormat>(answering_name(parameters, model), plan.reply.include_usage);
+  return GenerationJob{std::move(plan), std::move(format)};
+}
+
+}  // namespace
+
+const ParameterTable& chat_parameters() {
+  static const ParameterTable table = with_choice_parameters(with_chat_prompt_parameters({
+      {"max_completion_tokens", Support::kHonoured, ParameterKind::kInteger, "",
+       "Tokens to generate at most; absent: max_new_tokens of the model's generation_config.json, "
+       "or "
+       "as many as the model has positions for",
+       1},
+      {"max_tokens", Support::kHonoured, ParameterKind::kInteger, "",
+       "An older name of max_completion_tokens", 1},
+      {"logprobs", Support::kRefused, ParameterKind::kBoolean, "false",
+       "the device gives tokens only, no probabilities"},
+      {"top_logprobs", Support::kRefused, ParameterKind::kInteger, "0",
+       "the device gives tokens only, no probabilities"},
+      {"parallel_tool_calls", Support::kHonoured, ParameterKind::kBoolean, "true",
+       "false: the answer ends behind its first call of a tool"},
+      {"functions", Support::kRefused, ParameterKind::kArray, "[]",
+       "an older form of tools, which are taken"},
+      {"function_call", Support::kRefused, ParameterKind::kAny, "\"none\"",
+       "an older form of tool_choice"},
+      {"modalities", Support::kRefused, ParameterKind::kArray, R"(["text"])",
+       "only text is generated"},
+      {"audio", Support::kRefused, ParameterKind::kObject, "", "only text is generated"},
+      {"prediction", Support::kRefused, ParameterKind::kObject, "", "nothing is predicted"},
+  }));
+  return table;
+}
+
+Prepared prepare_chat(const HttpRequest& request, const ApiContext& context) {
+  return with_parameters(request, context, chat_parameters(),
+                         [&](const Parameters& parameters) { return read(parameters, context); });
+}
+
+}  // namespace encore::server

@@ -1,0 +1,160 @@
+#include "server/completions.h"
+
+#include <limits>
+
+#include "server/generation_parameters.h"
+#include "server/openai_format.h"
+
+namespace encore::server {
+namespace {
+
+constexpr int64_t kDefaultMaxTokens = 16;
+
+int64_t num_prompts(const json::value& prompt) {
+  const json::array* list = prompt.if_array();
+  const bool is_one = list == nullptr || list->empty() || list->front().is_number();
+  return is_one ? 1 : std::ssize(*list);
+}
+
+// "prompt" as the protocol has it: a text, a list of texts, token ids, or a list of those.
+class PromptReader {
+ public:
+  PromptReader(const Parameters& parameters, const ServedModel& model)
+      : model_(model),
+        adds_special_(parameters.boolean("add_special_tokens")),
+        echoes_(parameters.boolean("echo")) {}
+
+  std::optional<ApiError> read(const json::value& prompt,
+                               std::vector<GenerationPlan::Prompt>& out) const {
+    const json::array* list = prompt.if_array();
+    if (list == nullptr || (!list->empty() && list->front().is_number())) return add(prompt, out);
+    if (list->empty()) return wrong();
+    for (const json::value& item : *list) {
+      if (auto error = add(item, out)) return error;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  std::optional<ApiError> add(const json::value& prompt,
+                              std::vector<GenerationPlan::Prompt>& out) const {
+    GenerationPlan::Prompt read;
+    if (const auto* text = prompt.if_string()) {
+      if (model_.tokenizer == nullptr)
+        return bad_request("the model has no tokenizer: give token ids", "prompt");
+      read.ids =
+          model_.tokenizer->encode(std::string_view(text->data(), text->size()), adds_special_);
+      if (echoes_) read.echo = std::string(*text);
+    } else if (const auto* ids = prompt.if_array()) {
+      for (const json::value& item : *ids) {
+        const auto id = as_integer(item);
+        if (!id) return wrong();
+        if (*id < 0 || *id >= model_.vocab_size) {
+          return bad_request(
+              fmt::format("token {} is outside the vocabulary of {}", *id, model_.vocab_size),
+              "prompt", "out_of_range");
+        }
+        read.ids.push_back(static_cast<int32_t>(*id));
+      }
+      if (echoes_ && model_.tokenizer != nullptr) read.echo = model_.tokenizer->decode(read.ids);
+    } else {
+      return wrong();
+    }
+    if (read.ids.empty()) return bad_request("a prompt is empty", "prompt");
+    out.push_back(std::move(read));
+    return std::nullopt;
+  }
+  static ApiError wrong() {
+    return bad_request("prompt must be a string, a list of token ids, or a list of either",
+                       "prompt", "invalid_type");
+  }
+
+  const ServedModel& model_;
+  bool adds_special_;
+  bool echoes_;
+};
+
+class CompletionFormat final : public OpenAiFormat {
+ public:
+  CompletionFormat(std::string model, bool include_usage)
+      : OpenAiFormat({"cmpl-", "text_completion", "text_completion"}, std::move(model),
+                     include_usage) {}
+
+ protected:
+  [[nodiscard]] std::optional<json::object> opening(int64_t /*index*/) override {
+    return std::nullopt;
+  }
+  [[nodiscard]] json::object choice_object(const Choice& choice) override {
+    return {{"index", choice.index},
+            {"text", choice.parts.empty() ? "" : choice.parts.front().text},
+            {"logprobs", nullptr},
+            {"finish_reason", text_or_null(choice.finish_reason)},
+            {"stop_reason", choice.stop_reason}};
+  }
+  [[nodiscard]] std::vector<json::object> choice_events(const Choice& choice) override {
+    return {choice_object(choice)};
+  }
+};
+
+std::variant<ApiError, HttpResponse, GenerationJob> read(const Parameters& parameters,
+                                                         const ApiContext& context) {
+  const ServedModel& model = context.model;
+  if (auto error = check_model(parameters, model)) return *error;
+  GenerationPlan plan;
+  if (auto error = read_choice_parameters(parameters, model, plan)) return *error;
+  const json::value* prompt = parameters.find("prompt");
+  if (prompt == nullptr) return bad_request("prompt is missing", "prompt", "missing_parameter");
+  if (const int64_t count = num_prompts(*prompt); count * plan.n > context.capacity) {
+    return bad_request(
+        fmt::format("{} prompts with {} choices each are more than the {} that can run or wait at "
+                    "one time",
+                    count, plan.n, context.capacity),
+        "prompt", "out_of_range");
+  }
+  if (auto error = PromptReader(parameters, model).read(*prompt, plan.prompts)) return *error;
+  std::optional<int64_t> asked;
+  if (parameters.has("max_tokens")) asked = parameters.integer("max_tokens");
+  if (auto error = set_max_tokens(asked, kDefaultMaxTokens, model, plan)) return *error;
+  auto format = std::make_unique<CompletionFormat>(answering_name(parameters, model),
+                                                   plan.reply.include_usage);
+  return GenerationJob{std::move(plan), std::move(format)};
+}
+
+}  // namespace
+
+const ParameterTable& completion_parameters() {
+  static const ParameterTable table = with_choice_parameters({
+      {"prompt", Support::kHonoured, ParameterKind::kAny, "",
+       "What to continue: a string, a list of token ids, or a list of either"},
+      {"max_tokens", Support::kHonoured, ParameterKind::kInteger, "16",
+       "Tokens to generate at most", 1},
+      {"echo", Support::kHonoured, ParameterKind::kBoolean, "false",
+       "Begin the answer with the prompt"},
+      {"add_special_tokens", Support::kHonoured, ParameterKind::kBoolean, "true",
+       "Put the tokenizer's special tokens, such as a begin token, around the prompt"},
+      {"best_of", Support::kRefused, ParameterKind::kInteger, "1",
+       "choices are not ranked; n gives several"},
+      {"logprobs", Support::kRefused, ParameterKind::kInteger, "",
+       "the device gives tokens only, no probabilities"},
+      {"suffix", Support::kRefused, ParameterKind::kString, "\"\"",
+       "text is continued, not filled in"},
+  });
+  return table;
+}
+
+Prepared prepare_completion(const HttpRequest& request, const ApiContext& context) {
+  return with_parameters(request, context, completion_parameters(),
+                         [&](const Parameters& parameters) { return read(parameters, context); });
+}
+
+Prepared prepare_health_check(const HttpRequest& /*request*/, const ApiContext& context) {
+  GenerationJob job;
+  job.plan.prompts.push_back({.ids = {0}});
+  job.plan.max_tokens = 1;
+  // Ahead of all others: it asks whether tokens come, not how long the queue is.
+  job.plan.priority = std::numeric_limits<int32_t>::min();
+  job.format = std::make_unique<CompletionFormat>(context.model.names.front(), false);
+  return {std::move(job), {}};
+}
+
+}  // namespace encore::server

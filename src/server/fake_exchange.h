@@ -1,0 +1,105 @@
+// Both sides of a server without sockets and without a model: for tests.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/generator.h"
+#include "server/http.h"
+
+namespace encore::server::testing {
+
+// What the client of one request has got so far.
+struct Exchange {
+  int status = 0;
+  Headers headers;
+  std::string body;
+  bool has_ended = false;
+  bool is_closed = false;  // without an answer, or by leave()
+  std::function<void()> closed_call;
+
+  // As if the client left.
+  void leave() {
+    is_closed = true;
+    if (const auto call = std::exchange(closed_call, nullptr)) call();
+  }
+  [[nodiscard]] std::string header(std::string_view name) const {
+    for (const auto& [key, value] : headers) {
+      if (key == name) return value;
+    }
+    return "";
+  }
+};
+
+class FakeResponder final : public Responder {
+ public:
+  // Shared with the test, which reads it after the responder has gone.
+  explicit FakeResponder(std::shared_ptr<Exchange> exchange) : exchange_(std::move(exchange)) {}
+  ~FakeResponder() override {
+    if (!exchange_->has_ended) exchange_->is_closed = true;
+  }
+
+  void respond(HttpResponse response) override {
+    begin_stream(response);
+    exchange_->body = std::move(response.body);
+    exchange_->has_ended = true;
+  }
+  void begin_stream(HttpResponse head) override {
+    exchange_->status = head.status;
+    exchange_->headers = std::move(head.headers);
+  }
+  void write(std::string_view part) override { exchange_->body += part; }
+  void end_stream() override { exchange_->has_ended = true; }
+  void on_closed(std::function<void()> call) override {
+    if (exchange_->is_closed) return call();
+    exchange_->closed_call = std::move(call);
+  }
+
+ private:
+  std::shared_ptr<Exchange> exchange_;
+};
+
+// Gives what the test says, when the test says it.
+class FakeGenerator final : public engine::Generator {
+ public:
+  std::variant<std::vector<engine::RequestId>, engine::Refusal> submit(
+      std::vector<engine::Submission> submissions) override {
+    if (refusal) return *refusal;
+    std::vector<engine::RequestId> ids;
+    for (engine::Submission& submission : submissions) {
+      ids.push_back(next_id_++);
+      requests.push_back(submission.request);
+      live[ids.back()] = std::move(submission.sink);
+    }
+    return ids;
+  }
+  void run() override {}
+  void drain() override {}
+  void stop() override {}
+  void abort(engine::RequestId id) override { aborted.push_back(id); }
+  [[nodiscard]] int64_t capacity() const override { return 256; }
+  [[nodiscard]] engine::GeneratorStatistics statistics() const override { return {}; }
+  [[nodiscard]] bool is_open() const override { return !refusal.has_value(); }
+
+  void give(engine::RequestId id, const std::vector<int32_t>& tokens) {
+    live.at(id)({tokens, std::nullopt});
+  }
+  void end(engine::RequestId id, engine::EndReason reason, const std::vector<int32_t>& tokens = {},
+           std::string message = "") {
+    const engine::Sink sink = std::move(live.extract(id).mapped());
+    sink({tokens, engine::Ending{reason, std::move(message)}});
+  }
+
+  std::optional<engine::Refusal> refusal;
+  std::vector<engine::Request> requests;
+  std::map<engine::RequestId, engine::Sink> live;
+  std::vector<engine::RequestId> aborted;
+
+ private:
+  engine::RequestId next_id_ = 1;
+};
+
+}  // namespace encore::server::testing

@@ -1,0 +1,94 @@
+#include "server/gate.h"
+
+#include <algorithm>
+
+namespace encore::server {
+namespace {
+
+// Without its port.
+std::string_view host_name(std::string_view host) {
+  if (host.starts_with('[')) return host.substr(0, host.find(']') + 1);
+  return host.substr(0, host.find(':'));
+}
+
+bool is_this_machine(std::string_view host) {
+  const std::string_view name = host_name(host);
+  return equal_ignoring_case(name, "localhost") || name == "127.0.0.1" || name == "[::1]";
+}
+
+// In a time that depends on the length of `given` alone.
+bool is_equal(std::string_view given, std::string_view key) {
+  unsigned difference = given.size() == key.size() ? 0 : 1;
+  for (size_t i = 0; i < given.size(); ++i)
+    difference |= static_cast<unsigned char>(given[i]) ^
+                  static_cast<unsigned char>(key.empty() ? 0 : key[i % key.size()]);
+  return difference == 0;
+}
+
+constexpr std::string_view kBearer = "bearer ";
+
+bool is_bearer(std::string_view header) {
+  return header.size() > kBearer.size() &&
+         equal_ignoring_case(header.substr(0, kBearer.size()), kBearer);
+}
+
+}  // namespace
+
+bool Gate::is_key(std::string_view given) const {
+  bool matches = false;
+  for (const std::string& key : options_.api_keys)
+    matches = is_equal(given, key) || matches;
+  return matches;
+}
+
+bool Gate::is_allowed(const std::string& origin) const {
+  return std::any_of(
+      options_.allowed_origins.begin(), options_.allowed_origins.end(),
+      [&](const std::string& allowed) { return allowed == "*" || allowed == origin; });
+}
+
+std::optional<ApiError> Gate::check(const HttpRequest& request) const {
+  const std::string* host = request.header("host");
+  if (options_.is_loopback && host != nullptr && !is_this_machine(*host)) {
+    return ApiError{.status = 403,
+                    .message = fmt::format("the Host {} is not this machine: ask localhost, or "
+                                           "start the server with another --host",
+                                           escaped(*host)),
+                    .code = "host_not_allowed"};
+  }
+  const std::string* origin = request.header("origin");
+  if (origin == nullptr || is_allowed(*origin)) return std::nullopt;
+  const bool is_own =
+      host != nullptr && (*origin == "http://" + *host || *origin == "https://" + *host);
+  if (is_own) return std::nullopt;
+  return ApiError{.status = 403,
+                  .message = fmt::format("pages of {} may not call this server; "
+                                         "--allowed-origins lets them",
+                                         escaped(*origin)),
+                  .code = "origin_not_allowed"};
+}
+
+std::optional<ApiError> Gate::check_key(const HttpRequest& request) const {
+  if (options_.api_keys.empty()) return std::nullopt;
+  const std::string* header = request.header("authorization");
+  const std::string* plain = request.header("x-api-key");
+  if (header != nullptr && is_bearer(*header) &&
+      is_key(std::string_view(*header).substr(kBearer.size())))
+    return std::nullopt;
+  if (plain != nullptr && is_key(*plain)) return std::nullopt;
+  return ApiError{.status = 401,
+                  .message = header == nullptr && plain == nullptr
+                                 ? "an API key is needed: send the header Authorization: Bearer "
+                                   "KEY, or x-api-key: KEY"
+                                 : "the API key is wrong",
+                  .code = "invalid_api_key",
+                  .headers = {{"WWW-Authenticate", "Bearer"}}};
+}
+
+Headers Gate::cors_headers(const HttpRequest& request) const {
+  const std::string* origin = request.header("origin");
+  if (origin == nullptr || !is_allowed(*origin)) return {};
+  return {{"Access-Control-Allow-Origin", *origin}, {"Vary", "Origin"}};
+}
+
+}  // namespace encore::server

@@ -1,0 +1,41 @@
+// Who may ask: keys, and what keeps a web page from reaching a server on its reader's machine.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/api_error.h"
+#include "server/http.h"
+
+namespace encore::server {
+
+struct GateOptions {
+  std::vector<std::string> api_keys;         // any of them will do; empty: none is asked for
+  std::vector<std::string> allowed_origins;  // web pages from there may call; "*": from anywhere
+  // Refuses requests whose Host is not this machine's, as a page that points its own name here
+  // sends.
+  bool is_loopback = true;
+};
+
+// Threads: the server's.
+class Gate {
+ public:
+  explicit Gate(GateOptions options) : options_(std::move(options)) {}
+
+  // Why a request may not pass, whatever it asks for.
+  [[nodiscard]] std::optional<ApiError> check(const HttpRequest& request) const;
+  // Looks at Authorization and at x-api-key, as clients of either protocol send it.
+  [[nodiscard]] std::optional<ApiError> check_key(const HttpRequest& request) const;
+  // What lets a page of an allowed origin see the answer.
+  [[nodiscard]] Headers cors_headers(const HttpRequest& request) const;
+
+ private:
+  [[nodiscard]] bool is_key(std::string_view given) const;
+  [[nodiscard]] bool is_allowed(const std::string& origin) const;
+
+  GateOptions options_;
+};
+
+}  // namespace encore::server

@@ -1,0 +1,256 @@
+#include "server/generation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace encore::server {
+namespace {
+
+// Units: seconds.
+const std::vector<double> kTokenTimes = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
+                                         0.1,   0.25,   0.5,   1,    2.5};
+const std::vector<double> kRequestTimes = {0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
+                                           1,     2.5,   5,    10,    30,   60,  300};
+
+double seconds(std::chrono::steady_clock::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+std::string ids_text(const std::vector<int32_t>& ids, bool is_first) {
+  std::string text;
+  for (const int32_t id : ids)
+    text += fmt::format("{}{}", std::exchange(is_first, false) ? "" : " ", id);
+  return text;
+}
+
+json::value stop_reason_json(const text::OutputText& text) {
+  if (const auto* string = std::get_if<std::string>(&text.stop_reason()))
+    return json::value(*string);
+  if (const auto* token = std::get_if<int32_t>(&text.stop_reason())) return json::value(*token);
+  return nullptr;
+}
+
+ApiError to_error(const engine::Ending& ending) {
+  if (ending.reason == engine::EndReason::kError)
+    return {.status = 500, .message = ending.message, .code = "device_error"};
+  return {.status = 503,
+          .message = "the server ended before the answer was complete",
+          .code = "stopped"};
+}
+
+}  // namespace
+
+GenerationService::GenerationService(engine::Generator& generator, const ServedModel& model,
+                                     Metrics& metrics, Post post)
+    : generator_(generator),
+      model_(model),
+      metrics_(metrics),
+      post_(std::move(post)),
+      first_token_s_(metrics.histogram("encore_time_to_first_token_seconds",
+                                       "From a request's arrival to its first token",
+                                       kRequestTimes)),
+      between_tokens_s_(metrics.histogram("encore_inter_token_latency_seconds",
+                                          "Between two tokens of a sequence", kTokenTimes)),
+      total_s_(metrics.histogram("encore_request_seconds",
+                                 "From a request's arrival to the end of its answer",
+                                 kRequestTimes)) {}
+
+void GenerationService::start(GenerationPlan plan, std::unique_ptr<ReplyFormat> format,
+                              std::unique_ptr<Responder> responder) {
+  const GenerationId id = next_id_++;
+  Generation generation;
+  generation.start = Clock::now();
+  for (const GenerationPlan::Prompt& prompt : plan.prompts) {
+    generation.prompt_tokens += std::ssize(prompt.ids);
+    for (int64_t i = 0; i < plan.n; ++i) {
+      ChoiceState& choice = generation.choices.emplace_back(plan.answer);
+      if (model_.tokenizer != nullptr)
+        choice.text.emplace(*model_.tokenizer, prompt.ids, plan.stops);
+    }
+  }
+  generation.n = plan.n;
+  generation.num_going = plan.num_choices();
+  auto submitted = generator_.submit(submissions(plan, id));
+  if (const auto* refusal = std::get_if<engine::Refusal>(&submitted))
+    return responder->respond(format->error(server::to_error(*refusal)));
+  const auto& requests = std::get<std::vector<engine::RequestId>>(submitted);
+  for (size_t i = 0; i < requests.size(); ++i)
+    generation.choices[i].request = requests[i];
+  generation.reply =
+      std::make_unique<Reply>(std::move(responder), std::move(format), plan.reply.streams);
+  Reply& reply = *generation.reply;
+  reply.begin(plan.num_choices(), {.prompt_tokens = generation.prompt_tokens});
+  generations_.emplace(id, std::move(generation));
+  for (int64_t i = 0; i < plan.num_choices(); ++i) {
+    Choice echo{.index = i};
+    append(echo.parts, text::AnswerPart::Kind::kContent, plan.prompts[i / plan.n].echo);
+    reply.add(std::move(echo));
+  }
+  // Last, as a client that has gone already is told of at once, and then the reply is gone.
+  reply.responder().on_closed([this, id] { client_left(id); });
+}
+
+void GenerationService::client_left(GenerationId id) {
+  const auto found = generations_.find(id);
+  if (found == generations_.end()) return;
+  const Generation gone = std::move(found->second);
+  generations_.erase(found);
+  abort(gone);
+  count("disconnected");
+}
+
+void GenerationService::count(std::string_view end) {
+  ++metrics_.counter("encore_requests_total", "Requests that generate, by how they ended",
+                     {{"end", std::string(end)}});
+}
+
+std::vector<engine::Submission> GenerationService::submissions(const GenerationPlan& plan,
+                                                               GenerationId id) {
+  std::vector<engine::Submission> list;
+  for (const GenerationPlan::Prompt& prompt : plan.prompts) {
+    for (int64_t i = 0; i < plan.n; ++i) {
+      engine::Request request{.prompt = prompt.ids,
+                              .max_tokens = plan.max_tokens,
+                              .min_tokens = plan.stops.min_tokens,
+                              .sampling = plan.sampling,
+                              .token_bias = plan.token_bias,
+                              .stop_tokens = plan.stops.end_tokens,
+                              .priority = plan.priority,
+                              .cache_salt = plan.cache_salt};
+      request.sampling.seed = static_cast<int64_t>(static_cast<uint64_t>(plan.sampling.seed) + i);
+      request.stop_tokens.insert(request.stop_tokens.end(), plan.stops.tokens.begin(),
+                                 plan.stops.tokens.end());
+      list.push_back({std::move(request), sink(id, std::ssize(list))});
+    }
+  }
+  return list;
+}
+
+// A call of the server's thread for all updates of a step, rather than for each.
+engine::Sink GenerationService::sink(GenerationId generation, int64_t choice) {
+  return [this, generation, choice](const engine::Update& update) {
+    bool was_empty = false;
+    {
+      const std::lock_guard lock(mutex_);
+      was_empty = mailbox_.empty();
+      mailbox_.push_back({generation,
+                          choice,
+                          {update.tokens.begin(), update.tokens.end()},
+                          update.ending,
+                          update.num_cached});
+    }
+    if (was_empty) post_([this] { receive_all(); });
+  };
+}
+
+void GenerationService::receive_all() {
+  std::vector<Delivery> deliveries;
+  {
+    const std::lock_guard lock(mutex_);
+    deliveries.swap(mailbox_);
+  }
+  for (const Delivery& delivery : deliveries)
+    receive(delivery);
+}
+
+void GenerationService::receive(const Delivery& delivery) {
+  const auto found = generations_.find(delivery.generation);
+  if (found == generations_.end()) return;  // its client has gone
+  Generation& generation = found->second;
+  ChoiceState& choice = generation.choices[delivery.choice];
+  if (choice.has_ended) return;
+  if (delivery.ending && delivery.ending->reason >= engine::EndReason::kAborted) {
+    const Generation failed = std::move(generation);
+    generations_.erase(found);
+    abort(failed);
+    count("error");
+    return failed.reply->fail(to_error(*delivery.ending));
+  }
+  measure(generation, choice, std::ssize(delivery.tokens));
+  choice.num_cached = std::max(choice.num_cached, delivery.num_cached);
+  Choice piece = piece_of(choice, delivery);
+  choice.has_ended = !piece.finish_reason.empty();
+  if (choice.has_ended) {
+    --generation.num_going;
+    if (!delivery.ending) generator_.abort(choice.request);
+  }
+  // The client may go while it is told, and its generation with it.
+  const GenerationId id = delivery.generation;
+  generation.reply->add(std::move(piece));
+  const auto still = generations_.find(id);
+  if (still != generations_.end() && still->second.num_going == 0) finish(id, still->second);
+}
+
+Choice GenerationService::piece_of(ChoiceState& choice, const Delivery& delivery) {
+  Choice piece{.index = delivery.choice};
+  if (!choice.text) {
+    append(piece.parts, text::AnswerPart::Kind::kContent,
+           ids_text(delivery.tokens, choice.num_tokens == 0));
+    choice.num_tokens += std::ssize(delivery.tokens);
+  } else {
+    read_tokens(choice, delivery, piece);
+    if (choice.text->is_stopped() || choice.parser.has_ended()) {
+      piece.finish_reason = "stop";
+      piece.stop_reason = stop_reason_json(*choice.text);
+      return piece;
+    }
+  }
+  if (delivery.ending) piece.finish_reason = name(delivery.ending->reason);
+  return piece;
+}
+
+void GenerationService::read_tokens(ChoiceState& choice, const Delivery& delivery, Choice& piece) {
+  const auto add = [&](const text::AnswerParts& parts) {
+    for (const text::AnswerPart& part : parts)
+      append(piece.parts, part.kind, part.text);
+  };
+  // One by one, as each counts for the part that it is in.
+  for (const int32_t token : delivery.tokens) {
+    if (choice.text->is_stopped() || choice.parser.has_ended()) break;
+    const bool was_reasoning = choice.parser.is_in_reasoning();
+    add(choice.parser.push(choice.text->push({&token, 1})));
+    if (was_reasoning || choice.parser.is_in_reasoning()) ++choice.num_reasoning;
+  }
+  choice.num_tokens = choice.text->num_tokens();
+  if (choice.parser.has_ended()) return;
+  if (delivery.ending) add(choice.parser.push(choice.text->finish()));
+  if (delivery.ending || choice.text->is_stopped()) add(choice.parser.finish());
+}
+
+void GenerationService::measure(Generation& generation, ChoiceState& choice, int64_t num_tokens) {
+  if (num_tokens == 0) return;
+  const auto now = Clock::now();
+  if (choice.last_token) {
+    const double each = seconds(now - *choice.last_token) / static_cast<double>(num_tokens);
+    between_tokens_s_.observe(each, num_tokens);
+  } else {
+    first_token_s_.observe(seconds(now - generation.start));
+  }
+  choice.last_token = now;
+}
+
+void GenerationService::finish(GenerationId id, Generation& generation) {
+  Usage usage{.prompt_tokens = generation.prompt_tokens};
+  // The first choice of a prompt counts for the others, as its tokens do.
+  for (size_t i = 0; i < generation.choices.size(); ++i) {
+    const ChoiceState& choice = generation.choices[i];
+    usage.completion_tokens += choice.num_tokens;
+    usage.reasoning_tokens += choice.num_reasoning;
+    if (i % generation.n == 0) usage.cached_tokens += choice.num_cached;
+  }
+  total_s_.observe(seconds(Clock::now() - generation.start));
+  count("finished");
+  const std::unique_ptr<Reply> reply = std::move(generation.reply);
+  generations_.erase(id);
+  reply->finish(usage);
+}
+
+void GenerationService::abort(const Generation& generation) {
+  for (const ChoiceState& choice : generation.choices) {
+    if (!choice.has_ended) generator_.abort(choice.request);
+  }
+}
+
+}  // namespace encore::server

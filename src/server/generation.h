@@ -1,0 +1,119 @@
+// Requests that generate text: from prompts to the engine, and from its tokens to an answer.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/generator.h"
+#include "server/metrics.h"
+#include "server/reply.h"
+#include "server/served_model.h"
+#include "text/answer/answer_parser.h"
+#include "text/output_text.h"
+
+namespace encore::server {
+
+// What a request asks for.
+struct GenerationPlan {
+  struct Prompt {
+    std::vector<int32_t> ids;
+    std::string echo;  // text that the answer begins with
+  };
+  std::vector<Prompt> prompts;
+  int64_t n = 1;  // choices for each
+  int64_t max_tokens = 0;
+  sample::SamplingParams sampling;  // the seed is that of the first choice of each prompt
+  std::vector<TokenBias> token_bias;
+  text::StopRules stops;
+  text::AnswerRules answer;  // what each text is divided into
+  int32_t priority = 0;      // lower numbers come first
+  std::string cache_salt;    // requests with different ones share no pages of the prefix cache
+  Reply::Options reply;
+
+  [[nodiscard]] int64_t num_choices() const { return std::ssize(prompts) * n; }
+};
+
+// Runs a function soon on the server's thread. Threads: any.
+using Post = std::function<void(std::function<void()>)>;
+
+// Threads: the server's. Lifetime: everything it refers to must outlive it, and the generator must
+// have ended all requests before it goes.
+class GenerationService {
+ public:
+  GenerationService(engine::Generator& generator, const ServedModel& model, Metrics& metrics,
+                    Post post);
+
+  // Answers with what the plan generates, or with why it cannot.
+  void start(GenerationPlan plan, std::unique_ptr<ReplyFormat> format,
+             std::unique_ptr<Responder> responder);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  using GenerationId = int64_t;
+
+  struct ChoiceState {
+    explicit ChoiceState(const text::AnswerRules& rules) : parser(rules) {}
+
+    engine::RequestId request = 0;
+    std::optional<text::OutputText> text;  // nothing without a tokenizer
+    text::AnswerParser parser;
+    int64_t num_tokens = 0;
+    int64_t num_reasoning = 0;  // of them
+    int64_t num_cached = 0;
+    bool has_ended = false;
+    std::optional<Clock::time_point> last_token;
+  };
+  struct Generation {
+    std::unique_ptr<Reply> reply;
+    std::vector<ChoiceState> choices;
+    int64_t prompt_tokens = 0;
+    int64_t n = 1;
+    int64_t num_going = 0;  // choices without an end
+    Clock::time_point start;
+  };
+  // An update on its way from the engine's thread to the server's.
+  struct Delivery {
+    GenerationId generation = 0;
+    int64_t choice = 0;
+    std::vector<int32_t> tokens;
+    std::optional<engine::Ending> ending;
+    int64_t num_cached = 0;
+  };
+
+  [[nodiscard]] engine::Sink sink(GenerationId generation, int64_t choice);
+  [[nodiscard]] std::vector<engine::Submission> submissions(const GenerationPlan& plan,
+                                                            GenerationId id);
+  void receive_all();
+  void receive(const Delivery& delivery);
+  void measure(Generation& generation, ChoiceState& choice, int64_t num_tokens);
+  // What is new of a choice and, where this is its end, why.
+  Choice piece_of(ChoiceState& choice, const Delivery& delivery);
+  // Adds the text of tokens to what is new.
+  static void read_tokens(ChoiceState& choice, const Delivery& delivery, Choice& piece);
+  void finish(GenerationId id, Generation& generation);
+  void client_left(GenerationId id);
+  // Stops what the request still has running.
+  void abort(const Generation& generation);
+  // Counts a request by how it ended.
+  void count(std::string_view end);
+
+  engine::Generator& generator_;
+  const ServedModel& model_;
+  Metrics& metrics_;
+  Post post_;
+  GenerationId next_id_ = 1;
+  std::unordered_map<GenerationId, Generation> generations_;
+
+  Histogram& first_token_s_;
+  Histogram& between_tokens_s_;
+  Histogram& total_s_;
+
+  std::mutex mutex_;  // of the mailbox
+  std::vector<Delivery> mailbox_;
+};
+
+}  // namespace encore::server

@@ -1,0 +1,57 @@
+// HTTP as the protocols see it: plain requests and responses, whatever carries them.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace encore::server {
+
+using Headers = std::vector<std::pair<std::string, std::string>>;
+
+struct HttpRequest {
+  std::string method;  // "GET"
+  std::string path;    // as sent, without the query
+  std::string query;   // behind the '?'
+  Headers headers;     // names in lower case
+  std::string body;
+
+  // The first of that name, in lower case; null when there is none.
+  [[nodiscard]] const std::string* header(std::string_view name) const;
+};
+
+struct HttpResponse {
+  int status = 200;
+  Headers headers;
+  std::string body;
+};
+
+// The way back for one request: one respond(), or a stream. Calls after the client has gone do
+// nothing. Destroyed without an answer, it closes the connection. Threads: the server's.
+class Responder {
+ public:
+  virtual ~Responder() = default;
+
+  virtual void respond(HttpResponse response) = 0;
+  // Sends status and headers of `head`; then parts, then the end.
+  virtual void begin_stream(HttpResponse head) = 0;
+  virtual void write(std::string_view part) = 0;
+  virtual void end_stream() = 0;
+  // Called once should the client go before the answer has ended; for slow readers too, who are cut
+  // off. At once where it has gone already.
+  virtual void on_closed(std::function<void()> call) = 0;
+};
+
+// Answers a request now or later. Threads: the server's. It must not throw.
+using HttpHandler = std::function<void(HttpRequest request, std::unique_ptr<Responder> responder)>;
+
+// Text that may hold anything, quoted, escaped and cut for messages and logs.
+std::string escaped(std::string_view text);
+// "%2F" to "/". What is no escape stays as it is.
+std::string percent_decoded(std::string_view text);
+bool equal_ignoring_case(std::string_view a, std::string_view b);
+
+}  // namespace encore::server

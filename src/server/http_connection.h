@@ -1,0 +1,86 @@
+// One connection of the HTTP server. Includes Asio: for the server's own files only.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "server/http_server.h"
+
+namespace encore::server {
+
+class Connection;
+
+// What connections share. Threads: the server's.
+struct ConnectionContext {
+  const HttpOptions& options;
+  const HttpHandler& handler;
+  bool is_draining = false;
+  std::function<void(const std::shared_ptr<Connection>&)> on_closed;
+};
+
+// Reads a request, has it answered, reads the next. Shared by its pending operations, by the server
+// and by the responder of the request in hand. Threads: the server's.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(boost::asio::ip::tcp::socket socket, ConnectionContext& context);
+  ~Connection();
+
+  void start();
+  // Ends it once the answer in hand is sent; at once where there is none.
+  void drain();
+  void close();
+
+  // For the responder:
+  void respond(HttpResponse response);
+  void begin_stream(const HttpResponse& head);
+  void write(std::string_view part);
+  void end_stream();
+  void on_closed(std::function<void()> call);
+  // The responder went without an answer.
+  void abandon();
+
+ private:
+  struct Reader;
+  enum class State : uint8_t { kIdle, kReading, kAnswering, kLingering, kClosed };
+
+  void read_next();
+  void wait_readable();
+  void read_header();
+  void read_body();
+  void dispatch();
+  // Answers a request that could not be read, and closes.
+  void refuse(int status, std::string_view message);
+  void send(std::string_view bytes);
+  void send_queued();
+  // Everything of the answer is sent.
+  void finish();
+  // Reads on for a moment, so that the client gets the answer before it learns of the closing.
+  void linger();
+  void set_deadline(std::chrono::milliseconds timeout);
+  void clear_deadline();
+
+  boost::asio::ip::tcp::socket socket_;
+  boost::asio::steady_timer deadline_;
+  ConnectionContext& context_;
+  std::unique_ptr<Reader> reader_;
+  State state_ = State::kIdle;
+  bool waits_readable_ = false;
+
+  // Of the answer in hand:
+  bool is_head_ = false;
+  bool is_chunked_ = false;
+  bool keeps_alive_ = false;
+  bool has_ended_ = false;
+  bool is_sending_ = false;
+  std::string queued_;
+  std::string sending_;
+  size_t sent_ = 0;             // bytes of sending_
+  uint64_t num_discarded_ = 0;  // bytes that came after the answer
+  std::function<void()> closed_call_;
+};
+
+}  // namespace encore::server

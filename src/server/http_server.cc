@@ -1,0 +1,168 @@
+#include "server/http_server.h"
+
+#include <set>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "server/http_connection.h"
+
+namespace encore::server {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+constexpr auto kAcceptPause = std::chrono::milliseconds(100);
+
+tcp::endpoint resolve(asio::io_context& io, const HttpOptions& options) {
+  error_code error;
+  const auto found = tcp::resolver(io).resolve(options.host, std::to_string(options.port),
+                                               tcp::resolver::passive, error);
+  if (error || found.empty()) {
+    fail(ErrorKind::kUsage, "--host {}: {}: give an address of this machine", options.host,
+         error.message());
+  }
+  return found.begin()->endpoint();
+}
+
+}  // namespace
+
+struct HttpServer::Impl {
+  explicit Impl(HttpOptions given) : options(std::move(given)) {
+    context.on_closed = [this](const std::shared_ptr<Connection>& connection) {
+      connections.erase(connection);
+      if (context.is_draining && connections.empty()) io.stop();
+    };
+    endpoint = resolve(io, options);
+    error_code error;
+    acceptor.open(endpoint.protocol(), error);
+    if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+    if (!error) acceptor.bind(endpoint, error);
+    check_port(error);
+    endpoint = acceptor.local_endpoint();
+  }
+
+  void check_port(const error_code& error) const {
+    if (!error) return;
+    fail(ErrorKind::kUsage, "port {} of {}: {}: give --port another, or 0 for any that is free",
+         options.port, options.host, error.message());
+  }
+
+  void accept() {
+    acceptor.async_accept([this](const error_code& error, tcp::socket socket) {
+      if (!acceptor.is_open()) return;
+      if (error) return pause_accepting(error);
+      const auto connection = std::make_shared<Connection>(std::move(socket), context);
+      connections.insert(connection);
+      connection->start();
+      accept();
+    });
+  }
+
+  // Such as for lack of file descriptors: others end, and then there are some.
+  void pause_accepting(const error_code& error) {
+    if (!std::exchange(has_warned, true))
+      log::warning("a connection could not be taken: {}", error.message());
+    pause.expires_after(kAcceptPause);
+    pause.async_wait([this](const error_code& cancelled) {
+      if (!cancelled && acceptor.is_open()) accept();
+    });
+  }
+
+  void wait_for_signal() {
+    signals.async_wait([this](const error_code& error, int) {
+      if (error) return;
+      signal_call();
+      wait_for_signal();
+    });
+  }
+
+  HttpOptions options;
+  HttpHandler handler;
+  asio::io_context io{1};
+  tcp::acceptor acceptor{io};
+  tcp::endpoint endpoint;
+  asio::steady_timer pause{io};
+  bool has_warned = false;
+  asio::signal_set signals{io};
+  std::function<void()> signal_call;
+  ConnectionContext context{options, handler, false, nullptr};
+  std::set<std::shared_ptr<Connection>> connections;
+};
+
+HttpServer::HttpServer(HttpOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
+
+HttpServer::~HttpServer() {
+  stop();
+}
+
+uint16_t HttpServer::port() const {
+  return impl_->endpoint.port();
+}
+
+std::string HttpServer::url() const {
+  const std::string address = impl_->endpoint.address().to_string();
+  return impl_->endpoint.address().is_v6() ? fmt::format("http://[{}]:{}", address, port())
+                                           : fmt::format("http://{}:{}", address, port());
+}
+
+bool HttpServer::is_loopback() const {
+  return impl_->endpoint.address().is_loopback();
+}
+
+void HttpServer::listen(HttpHandler handler) {
+  impl_->handler = std::move(handler);
+  error_code error;
+  impl_->acceptor.listen(asio::socket_base::max_listen_connections, error);
+  impl_->check_port(error);
+  impl_->accept();
+}
+
+void HttpServer::run() {
+  const auto work = asio::make_work_guard(impl_->io);
+  impl_->io.run();
+}
+
+void HttpServer::post(std::function<void()> call) {
+  asio::post(impl_->io, std::move(call));
+}
+
+void HttpServer::after(std::chrono::milliseconds delay, std::function<void()> call) {
+  // Shared by the pending wait, which is all that keeps it.
+  const auto timer = std::make_shared<asio::steady_timer>(impl_->io, delay);
+  timer->async_wait([timer, call = std::move(call)](const error_code& error) {
+    if (!error) call();
+  });
+}
+
+void HttpServer::on_signal(std::function<void()> call) {
+  impl_->signal_call = std::move(call);
+  impl_->signals.add(SIGINT);
+  impl_->signals.add(SIGTERM);
+  impl_->wait_for_signal();
+}
+
+void HttpServer::drain() {
+  impl_->context.is_draining = true;
+  error_code ignored;
+  impl_->acceptor.close(ignored);
+  for (const auto& connection : std::set(impl_->connections))
+    connection->drain();
+  if (impl_->connections.empty()) impl_->io.stop();
+}
+
+void HttpServer::stop() {
+  impl_->context.is_draining = true;
+  error_code ignored;
+  impl_->acceptor.close(ignored);
+  for (const auto& connection : std::set(impl_->connections))
+    connection->close();
+  impl_->io.stop();
+}
+
+}  // namespace encore::server

@@ -1,0 +1,269 @@
+#include "server/http_server.h"
+
+#include <atomic>
+#include <thread>
+#include <unistd.h>
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include "base/error.h"
+
+namespace encore::server {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A client's socket.
+class Client {
+ public:
+  explicit Client(uint16_t port, int receive_bytes = 0) : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
+    if (receive_bytes > 0)
+      setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes);
+    sockaddr_in address{.sin_family = AF_INET, .sin_port = htons(port)};
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  }
+  ~Client() { leave(); }
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  void send(std::string_view text) const {
+    while (!text.empty()) {
+      const ssize_t sent = ::send(socket_, text.data(), text.size(), MSG_NOSIGNAL);
+      if (sent <= 0) return;
+      text.remove_prefix(sent);
+    }
+  }
+  // Until `end` has come, or the server closes.
+  std::string receive(std::string_view end = "") const {
+    std::string text;
+    char part[65536];
+    while (end.empty() || text.find(end) == std::string::npos) {
+      const ssize_t received = recv(socket_, part, sizeof part, 0);
+      if (received <= 0) break;
+      text.append(part, received);
+    }
+    return text;
+  }
+  void leave() {
+    if (socket_ >= 0) close(std::exchange(socket_, -1));
+  }
+
+ private:
+  int socket_;
+};
+
+std::string post(std::string_view body, std::string_view headers = "") {
+  return fmt::format("POST /echo HTTP/1.1\r\nHost: x\r\n{}Content-Length: {}\r\n\r\n{}", headers,
+                     body.size(), body);
+}
+
+size_t count(std::string_view text, std::string_view part) {
+  size_t found = 0;
+  for (size_t at = text.find(part); at != std::string_view::npos; at = text.find(part, at + 1))
+    ++found;
+  return found;
+}
+
+class HttpServerTest : public ::testing::Test {
+ protected:
+  void start(HttpOptions options = {}) {
+    options.port = 0;
+    server_.emplace(options);
+    server_->listen([this](const HttpRequest& request, std::unique_ptr<Responder> responder) {
+      handle(request, std::move(responder));
+    });
+    thread_ = std::thread([this] { server_->run(); });
+  }
+  void TearDown() override {
+    if (!thread_.joinable()) return;
+    server_->post([this] { server_->stop(); });
+    thread_.join();
+  }
+  void handle(const HttpRequest& request, std::unique_ptr<Responder> responder) {
+    if (request.path == "/wait" || request.path == "/flood") {
+      responder->begin_stream({200, {{"Content-Type", "text/plain"}}, ""});
+      responder->write("first");
+      responder->on_closed([this] { has_closed_ = true; });
+      held_ = std::move(responder);
+      if (request.path == "/flood") flood();
+      return;
+    }
+    responder->respond({200, {}, fmt::format("<{} {}>", request.method, request.body)});
+  }
+  // Writes on and on, faster than anybody reads.
+  void flood() {
+    if (has_closed_) return;
+    held_->write(std::string(1 << 16, '.'));
+    server_->post([this] { flood(); });
+  }
+  // Of the server's thread.
+  void wait_for(const std::atomic<bool>& flag) const {
+    for (int i = 0; i < 2000 && !flag; ++i)
+      std::this_thread::sleep_for(milliseconds(5));
+    EXPECT_TRUE(flag);
+  }
+  [[nodiscard]] Client client(int receive_bytes = 0) const {
+    return Client(server_->port(), receive_bytes);
+  }
+
+  std::optional<HttpServer> server_;
+  std::thread thread_;
+  std::unique_ptr<Responder> held_;
+  std::atomic<bool> has_closed_ = false;
+};
+
+TEST_F(HttpServerTest, AnswersSeveralRequestsOfOneConnectionEvenWhenSentAtOnce) {
+  start();
+  const Client one = client();
+  one.send(post("a"));
+  EXPECT_NE(one.receive("<POST a>").find("HTTP/1.1 200 OK\r\n"), std::string::npos);
+  one.send(post("b") + post("c", "Connection: close\r\n"));
+  const std::string rest = one.receive();
+  EXPECT_LT(rest.find("<POST b>"), rest.find("<POST c>"));
+  EXPECT_NE(rest.find("Connection: close\r\n"), std::string::npos);
+}
+
+TEST_F(HttpServerTest, SaysContinueToWhoAsks) {
+  start();
+  const Client one = client();
+  one.send("POST /echo HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+  EXPECT_EQ(one.receive("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+  one.send("hi");
+  EXPECT_NE(one.receive("<POST hi>").find("200 OK"), std::string::npos);
+}
+
+TEST_F(HttpServerTest, ReadsBodiesInChunks) {
+  start();
+  const Client one = client();
+  one.send(
+      "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n");
+  EXPECT_NE(one.receive("<POST abcde>").find("200 OK"), std::string::npos);
+}
+
+TEST_F(HttpServerTest, SendsAHeadWithoutABodyAndNoChunksToOldClients) {
+  start();
+  const Client one = client();
+  one.send("HEAD / HTTP/1.1\r\nConnection: close\r\n\r\n");
+  const std::string head = one.receive();
+  EXPECT_NE(head.find("Content-Length: 7\r\n"), std::string::npos);
+  EXPECT_TRUE(head.ends_with("\r\n\r\n")) << head;
+  const Client old = client();
+  old.send("GET /wait HTTP/1.0\r\n\r\n");
+  EXPECT_TRUE(old.receive("first").ends_with("\r\n\r\nfirst"));
+  server_->post([this] { held_->end_stream(); });
+  EXPECT_EQ(old.receive(), "");
+}
+
+TEST_F(HttpServerTest, RefusesWhatIsTooLargeOrNoHttp) {
+  start({.max_header_bytes = 1000, .max_body_bytes = 5000});
+  const std::string large_header = "GET / HTTP/1.1\r\nX: " + std::string(2000, 'x');
+  const std::string endless = "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+  const std::string part = "3e8\r\n" + std::string(1000, 'x') + "\r\n";
+  for (const auto& [request, status] : std::initializer_list<std::pair<std::string, std::string>>{
+           {large_header, "431"},
+           {"POST /echo HTTP/1.1\r\nContent-Length: 5001\r\n\r\n", "413"},
+           {endless + part + part + part + part + part + part, "413"},
+           {endless + "zzz\r\n", "400"},
+           {"nonsense\r\n\r\n", "400"},
+           {"GET / HTTP/9.9\r\n\r\n", "400"},
+           {"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", "400"}}) {
+    const Client one = client();
+    one.send(request);
+    const std::string answer = one.receive();
+    EXPECT_TRUE(answer.starts_with("HTTP/1.1 " + status)) << request.substr(0, 60) << answer;
+    EXPECT_NE(answer.find("Connection: close\r\n"), std::string::npos);
+  }
+}
+
+TEST_F(HttpServerTest, ClosesOnClientsThatSendTooSlowly) {
+  start({.idle_timeout = milliseconds(50),
+         .header_timeout = milliseconds(50),
+         .body_timeout = milliseconds(50)});
+  for (const char* begun : {"", "GET / HT", "POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nabc"}) {
+    const Client one = client();
+    one.send(begun);
+    EXPECT_EQ(one.receive(), "") << begun;
+  }
+}
+
+TEST_F(HttpServerTest, NoticesAClientThatLeaves) {
+  start();
+  Client one = client();
+  one.send("GET /wait HTTP/1.1\r\n\r\n");
+  one.receive("first");
+  EXPECT_FALSE(has_closed_);
+  one.leave();
+  wait_for(has_closed_);
+}
+
+TEST_F(HttpServerTest, CutsOffAReaderThatIsTooSlow) {
+  start({.max_unsent_bytes = 1 << 16});
+  const Client one = client(4096);
+  one.send("GET /flood HTTP/1.1\r\n\r\n");
+  wait_for(has_closed_);
+}
+
+TEST_F(HttpServerTest, CutsOffAReaderThatDoesNotReadTheRest) {
+  start({.max_unsent_bytes = uint64_t{1} << 40, .send_timeout = milliseconds(50)});
+  const Client one = client(4096);
+  one.send("GET /wait HTTP/1.1\r\n\r\n");
+  one.receive("first");
+  server_->post([this] { held_->write(std::string(64 << 20, '.')); });
+  wait_for(has_closed_);
+}
+
+TEST_F(HttpServerTest, DrainingSendsTheAnswersInHandAndThenEnds) {
+  start();
+  const Client idle = client();
+  const Client busy = client();
+  busy.send("GET /wait HTTP/1.1\r\n\r\n");
+  const std::string begin = busy.receive("first");
+  server_->post([this] { server_->drain(); });
+  EXPECT_EQ(idle.receive(), "");
+  server_->post([this] {
+    held_->write("last");
+    held_->end_stream();
+  });
+  EXPECT_EQ(busy.receive(), "4\r\nlast\r\n0\r\n\r\n");
+  thread_.join();
+}
+
+TEST_F(HttpServerTest, AResponderThatGoesWithoutAnAnswerClosesItsConnection) {
+  start();
+  const Client one = client();
+  one.send("GET /wait HTTP/1.1\r\n\r\n");
+  one.receive("first");
+  server_->post([this] { held_.reset(); });
+  EXPECT_EQ(one.receive(), "");
+}
+
+TEST_F(HttpServerTest, ServesManyClientsAtOnce) {
+  start();
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 200; ++i) {
+    clients.push_back(std::make_unique<Client>(server_->port()));
+    clients.back()->send(post(std::to_string(i)));
+  }
+  for (int i = 0; i < 200; ++i)
+    EXPECT_EQ(count(clients[i]->receive("<POST"), fmt::format("<POST {}>", i)), 1U);
+}
+
+TEST_F(HttpServerTest, SaysWhichPortIsTaken) {
+  start();
+  try {
+    HttpServer second({.port = server_->port()});
+    second.listen(nullptr);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
+    EXPECT_NE(std::string(error.what()).find("--port"), std::string::npos);
+  }
+  EXPECT_THROW(HttpServer({.host = "no.such.host.invalid"}), Error);
+}
+
+}  // namespace
+}  // namespace encore::server

@@ -1,0 +1,89 @@
+#include "server/messages.h"
+
+#include "server/generation_parameters.h"
+#include "server/messages_format.h"
+#include "server/messages_input.h"
+
+namespace encore::server {
+namespace {
+
+constexpr double kMaxStops = 64;
+
+using Answer = std::variant<ApiError, HttpResponse, GenerationJob>;
+
+std::variant<ApiError, ChatPrompt> read_prompt(const Parameters& parameters,
+                                               const ServedModel& model) {
+  auto request = read_message_request(parameters, model);
+  if (auto* error = std::get_if<ApiError>(&request)) return *error;
+  return chat_prompt(std::move(std::get<ChatRequest>(request)), model);
+}
+
+Answer message(const Parameters& parameters, const ServedModel& model) {
+  if (auto error = check_model(parameters, model)) return *error;
+  GenerationPlan plan;
+  if (auto error = read_generation_parameters(parameters, model, plan)) return *error;
+  if (auto error =
+          set_stop_strings(parameters.strings("stop_sequences"), "stop_sequences", model, plan)) {
+    return *error;
+  }
+  const json::value* max_tokens = parameters.find("max_tokens");
+  if (max_tokens == nullptr)
+    return bad_request("max_tokens is missing", "max_tokens", "missing_parameter");
+  auto prompt = read_prompt(parameters, model);
+  if (auto* error = std::get_if<ApiError>(&prompt)) return *error;
+  set_prompt(std::move(std::get<ChatPrompt>(prompt)), model, plan);
+  if (auto error = set_max_tokens(as_integer(*max_tokens), std::nullopt, model, plan))
+    return *error;
+  return GenerationJob{std::move(plan),
+                       std::make_unique<MessagesFormat>(answering_name(parameters, model))};
+}
+
+Answer count_tokens(const Parameters& parameters, const ServedModel& model) {
+  if (auto error = check_model(parameters, model)) return *error;
+  const auto prompt = read_prompt(parameters, model);
+  if (const auto* error = std::get_if<ApiError>(&prompt)) return *error;
+  return json_response(json::object{{"input_tokens", std::get<ChatPrompt>(prompt).ids.size()}});
+}
+
+}  // namespace
+
+const ParameterTable& message_parameters() {
+  static const ParameterTable table = with_generation_parameters(with_message_prompt_parameters({
+      {"max_tokens", Support::kHonoured, ParameterKind::kInteger, "",
+       "Tokens to generate at most; it must be given", 1},
+      {"stop_sequences", Support::kHonoured, ParameterKind::kStrings, "",
+       "Strings that end the text, each of 1 to 1024 bytes", 0, kMaxStops},
+      {"metadata", Support::kNoEffect, ParameterKind::kObject, "", "Who asks"},
+      {"service_tier", Support::kNoEffect, ParameterKind::kString, "", "There is one tier"},
+      {"container", Support::kRefused, ParameterKind::kAny, "",
+       "the server runs no code of the model's"},
+      {"mcp_servers", Support::kRefused, ParameterKind::kArray, "[]",
+       "the server calls no tools itself"},
+      {"context_management", Support::kRefused, ParameterKind::kObject, R"({"edits": []})",
+       "conversations are taken as they are sent"},
+      {"output_format", Support::kRefused, ParameterKind::kObject, "",
+       "there is no structured output yet"},
+  }));
+  return table;
+}
+
+Prepared prepare_message(const HttpRequest& request, const ApiContext& context) {
+  return with_parameters(request, context, message_parameters(),
+                         [&](const Parameters& given) { return message(given, context.model); });
+}
+
+const ParameterTable& count_tokens_parameters() {
+  static const ParameterTable table = with_message_prompt_parameters({
+      {"model", Support::kHonoured, ParameterKind::kString, "",
+       "A name of the served model; absent: whichever is served"},
+  });
+  return table;
+}
+
+Prepared prepare_count_tokens(const HttpRequest& request, const ApiContext& context) {
+  return with_parameters(request, context, count_tokens_parameters(), [&](const Parameters& given) {
+    return count_tokens(given, context.model);
+  });
+}
+
+}  // namespace encore::server

@@ -1,0 +1,45 @@
+// The answers of Anthropic's protocol.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "server/reply.h"
+
+namespace encore::server {
+
+// {"type": "error", "error": {"type": ..., "message": ...}}
+HttpResponse messages_error(const ApiError& error);
+
+// One message of content blocks: thinking, text and tool_use.
+class MessagesFormat final : public ReplyFormat {
+ public:
+  explicit MessagesFormat(std::string model);
+
+  json::object reply(const std::vector<Choice>& choices, const Usage& usage) override;
+  void begin(int64_t num_choices, const Usage& usage, Events& events) override;
+  void add(const Choice& piece, Events& events) override;
+  void end(const Usage& usage, Events& events) override;
+  void fail(const ApiError& error, Events& events) override;
+  [[nodiscard]] HttpResponse error(const ApiError& error) const override;
+
+ private:
+  [[nodiscard]] json::object message(json::array content, const Usage& usage) const;
+  // Begins a block where the part does not belong to the one that is open.
+  void open_block(const text::AnswerPart& part, Events& events);
+  void close_block(Events& events);
+  // Why the answer ended, as "stop_reason" and "stop_sequence" say it.
+  void set_ending(const Choice& choice);
+
+  std::string id_;
+  std::string model_;
+  bool has_calls_ = false;
+  json::value stop_reason_;
+  json::value stop_sequence_;
+  // Of a stream:
+  int64_t num_blocks_ = 0;  // the last one may be open
+  bool is_open_ = false;
+  text::AnswerPart::Kind open_kind_ = text::AnswerPart::Kind::kContent;
+};
+
+}  // namespace encore::server

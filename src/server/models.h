@@ -1,0 +1,12 @@
+// GET /v1/models, /v1/models/NAME and /version: what is served.
+#pragma once
+
+#include "server/api.h"
+
+namespace encore::server {
+
+Prepared list_models(const HttpRequest& request, const ApiContext& context);
+Prepared show_model(const HttpRequest& request, const ApiContext& context);
+Prepared show_version(const HttpRequest& request, const ApiContext& context);
+
+}  // namespace encore::server

@@ -1,0 +1,51 @@
+// What the answers of /v1/completions and /v1/chat/completions have in common.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/reply.h"
+
+namespace encore::server {
+
+json::object to_json(const Usage& usage);
+
+// Objects with a list of choices and, at the end, usage.
+class OpenAiFormat : public ReplyFormat {
+ public:
+  // What the answer, and an event of a stream, call themselves.
+  struct Names {
+    std::string_view id_prefix;
+    std::string_view object;
+    std::string_view event_object;
+  };
+  // `include_usage`: a stream has its usage in an event of its own at the end.
+  OpenAiFormat(const Names& names, std::string model, bool include_usage);
+
+  json::object reply(const std::vector<Choice>& choices, const Usage& usage) final;
+  void begin(int64_t num_choices, const Usage& usage, Events& events) final;
+  void add(const Choice& piece, Events& events) final;
+  void end(const Usage& usage, Events& events) final;
+  void fail(const ApiError& error, Events& events) final;
+
+ protected:
+  [[nodiscard]] virtual json::object choice_object(const Choice& choice) = 0;
+  // The choices of the events that say what is new, at least one.
+  [[nodiscard]] virtual std::vector<json::object> choice_events(const Choice& choice) = 0;
+  // The choice of the first event, ahead of all text; nothing where there is no such event.
+  [[nodiscard]] virtual std::optional<json::object> opening(int64_t index) = 0;
+
+ private:
+  [[nodiscard]] json::object envelope(std::string_view object) const;
+  [[nodiscard]] json::object event_of(json::array choices) const;
+
+  Names names_;
+  std::string id_;
+  std::string model_;
+  int64_t created_;
+  bool include_usage_;
+};
+
+}  // namespace encore::server

@@ -1,0 +1,21 @@
+// The web page at `/`: a chat and live charts, in files that are part of the executable.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "server/api.h"
+
+namespace encore::server {
+
+struct EmbeddedFile {
+  std::string_view name;  // "page.js"
+  std::string_view content;
+};
+// The files of src/server/page/.
+std::span<const EmbeddedFile> embedded_files();
+
+// `/` is index.html. The page may load and call nothing but this server.
+Prepared show_page(const HttpRequest& request, const ApiContext& context);
+
+}  // namespace encore::server

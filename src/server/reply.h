@@ -1,0 +1,96 @@
+// The answer to a request that generates text: one object, or a stream of events.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "server/api_error.h"
+#include "server/http.h"
+#include "text/answer/answer_part.h"
+
+namespace encore::server {
+
+// One of the texts that a request generates; within a stream, what is new of it.
+struct Choice {
+  int64_t index = 0;
+  text::AnswerParts parts;
+  std::string finish_reason;  // "stop", "length"; empty: it goes on
+  json::value stop_reason;    // the request's string or token that ended it, or null
+};
+
+struct Usage {
+  int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;  // of those, found in the prefix cache
+  int64_t completion_tokens = 0;
+  int64_t reasoning_tokens = 0;  // of those
+};
+
+// Server-sent events, as bytes.
+class Events {
+ public:
+  void add(const json::object& data);
+  // With a type of its own.
+  void add(std::string_view type, const json::object& data);
+  // The event that ends streams of the OpenAI protocol.
+  void add_done();
+  [[nodiscard]] const std::string& bytes() const { return bytes_; }
+
+ private:
+  std::string bytes_;
+};
+
+// How a protocol writes the answer to one request. Either reply() is called, or the others are, in
+// order: begin(), add(), end() or fail(). Threads: the server's.
+class ReplyFormat {
+ public:
+  virtual ~ReplyFormat() = default;
+
+  // The whole answer.
+  virtual json::object reply(const std::vector<Choice>& choices, const Usage& usage) = 0;
+
+  // The events ahead of all text. What is known of `usage` then is the prompt's.
+  virtual void begin(int64_t num_choices, const Usage& usage, Events& events) = 0;
+  virtual void add(const Choice& piece, Events& events) = 0;
+  virtual void end(const Usage& usage, Events& events) = 0;
+  virtual void fail(const ApiError& error, Events& events) = 0;
+
+  // The answer where nothing has been sent yet.
+  [[nodiscard]] virtual HttpResponse error(const ApiError& error) const;
+};
+
+// "chatcmpl-" and random digits, for the prefix "chatcmpl-".
+std::string random_id(std::string_view prefix);
+// Units: seconds.
+int64_t seconds_since_1970();
+
+// Writes what is generated, as it comes or at the end. Threads: the server's.
+class Reply {
+ public:
+  struct Options {
+    bool streams = false;
+    bool include_usage = false;  // of a stream: in an event of its own at the end
+  };
+  Reply(std::unique_ptr<Responder> responder, std::unique_ptr<ReplyFormat> format, bool streams);
+
+  // Before all else. `usage`: the prompt's.
+  void begin(int64_t num_choices, const Usage& usage);
+  // More text of a choice, or its end. The client may be found to have gone, and the reply
+  // destroyed with what its on_closed() does.
+  void add(Choice piece);
+  // All choices have ended.
+  void finish(const Usage& usage);
+  void fail(const ApiError& error);
+  [[nodiscard]] Responder& responder() { return *responder_; }
+
+ private:
+  std::unique_ptr<Responder> responder_;
+  std::unique_ptr<ReplyFormat> format_;
+  bool streams_;
+  std::vector<Choice> choices_;  // unless it streams
+};
+
+}  // namespace encore::server

@@ -1,0 +1,146 @@
+#include "server/responses.h"
+
+#include "server/generation_parameters.h"
+#include "server/responses_format.h"
+#include "server/responses_input.h"
+
+namespace encore::server {
+namespace {
+
+using Answer = std::variant<ApiError, HttpResponse, GenerationJob>;
+
+// Parameters that an answer repeats, and what it says where they are absent.
+constexpr std::pair<std::string_view, std::string_view> kRepeated[] = {
+    {"instructions", "null"},
+    {"max_output_tokens", "null"},
+    {"max_tool_calls", "null"},
+    {"metadata", "{}"},
+    {"parallel_tool_calls", "true"},
+    {"prompt_cache_key", "null"},
+    {"safety_identifier", "null"},
+    {"tool_choice", "\"auto\""},
+    {"tools", "[]"},
+    {"user", "null"},
+};
+
+json::object settings_of(const Parameters& parameters, const GenerationPlan& plan) {
+  json::object settings;
+  for (const auto& [name, absent] : kRepeated) {
+    const json::value* given = parameters.find(name);
+    settings[name] = given == nullptr ? json::parse(absent, name) : *given;
+  }
+  const json::value* reasoning = parameters.find("reasoning");
+  const json::value* effort =
+      reasoning == nullptr ? nullptr : reasoning->get_object().if_contains("effort");
+  settings["reasoning"] =
+      json::object{{"effort", effort == nullptr ? json::value() : *effort}, {"summary", nullptr}};
+  settings["temperature"] = plan.sampling.temperature;
+  settings["top_p"] = plan.sampling.top_p;
+  settings["text"] = json::object{{"format", json::object{{"type", "text"}}}};
+  settings["background"] = false;
+  settings["previous_response_id"] = nullptr;
+  settings["store"] = false;
+  settings["truncation"] = "disabled";
+  return settings;
+}
+
+// Refuses what is not text.
+std::optional<ApiError> check_text(const Parameters& parameters) {
+  const json::value* text = parameters.find("text");
+  if (text == nullptr) return std::nullopt;
+  for (const auto& [key, value] : text->get_object()) {
+    const bool is_text = value.is_null() || value == json::value(json::object{{"type", "text"}});
+    if (key != "verbosity" && (key != "format" || !is_text)) {
+      return bad_request(
+          "text has a format of the type text, and nothing else: there is no "
+          "structured output yet",
+          "text", "unsupported_parameter");
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<ApiError> check_include(const Parameters& parameters) {
+  for (const std::string& part : parameters.strings("include")) {
+    if (part == "message.output_text.logprobs") {
+      return bad_request(
+          "include has message.output_text.logprobs: the device gives tokens only, "
+          "no probabilities",
+          "include", "unsupported_parameter");
+    }
+  }
+  return std::nullopt;
+}
+
+Answer read(const Parameters& parameters, const ServedModel& model) {
+  if (auto error = check_model(parameters, model)) return *error;
+  if (auto error = check_text(parameters)) return *error;
+  if (auto error = check_include(parameters)) return *error;
+  GenerationPlan plan;
+  if (auto error = read_generation_parameters(parameters, model, plan)) return *error;
+  auto request = read_response_request(parameters, model);
+  if (auto* error = std::get_if<ApiError>(&request)) return *error;
+  auto prompt = chat_prompt(std::move(std::get<ChatRequest>(request)), model);
+  if (auto* error = std::get_if<ApiError>(&prompt)) return *error;
+  set_prompt(std::move(std::get<ChatPrompt>(prompt)), model, plan);
+  std::optional<int64_t> asked;
+  if (parameters.has("max_output_tokens")) asked = parameters.integer("max_output_tokens");
+  if (auto error =
+          set_max_tokens(asked, model.sampling.max_tokens, model, plan, "max_output_tokens"))
+    return *error;
+  auto format = std::make_unique<ResponsesFormat>(answering_name(parameters, model),
+                                                  settings_of(parameters, plan));
+  return GenerationJob{std::move(plan), std::move(format)};
+}
+
+}  // namespace
+
+const ParameterTable& response_parameters() {
+  static const ParameterTable table = with_generation_parameters(with_response_prompt_parameters({
+      {"max_output_tokens", Support::kHonoured, ParameterKind::kInteger, "",
+       "Tokens to generate at most; absent: max_new_tokens of the model's generation_config.json, "
+       "or "
+       "as many as the model has positions for",
+       1},
+      {"text", Support::kHonoured, ParameterKind::kObject, "",
+       "format: the type text and no other, as there is no structured output yet; verbosity has no "
+       "effect"},
+      {"include", Support::kHonoured, ParameterKind::kStrings, "",
+       "Further parts of the answer: there are none, and log-probabilities are refused", 0, 64},
+      {"previous_response_id", Support::kRefused, ParameterKind::kString, "",
+       "nothing is stored, so send the whole conversation as input"},
+      {"conversation", Support::kRefused, ParameterKind::kAny, "",
+       "nothing is stored, so send the whole conversation as input"},
+      {"background", Support::kRefused, ParameterKind::kBoolean, "false",
+       "nothing is stored, so an answer cannot be asked for later"},
+      {"prompt", Support::kRefused, ParameterKind::kObject, "", "no prompts are stored"},
+      {"context_management", Support::kRefused, ParameterKind::kArray, "[]",
+       "conversations are taken as they are sent"},
+      {"truncation", Support::kRefused, ParameterKind::kString, "\"disabled\"",
+       "conversations are taken as they are sent"},
+      {"top_logprobs", Support::kRefused, ParameterKind::kInteger, "0",
+       "the device gives tokens only, no probabilities"},
+      {"max_tool_calls", Support::kNoEffect, ParameterKind::kInteger, "",
+       "The server calls no tools itself"},
+      {"metadata", Support::kNoEffect, ParameterKind::kObject, "",
+       "Notes of the client's, which the answer repeats"},
+      {"prompt_cache_key", Support::kNoEffect, ParameterKind::kString, "",
+       "Prompts that begin alike share pages without it"},
+      {"prompt_cache_retention", Support::kNoEffect, ParameterKind::kString, "",
+       "Pages stay until they are needed"},
+      {"safety_identifier", Support::kNoEffect, ParameterKind::kString, "", "Who asks"},
+      {"service_tier", Support::kNoEffect, ParameterKind::kString, "", "There is one tier"},
+      {"store", Support::kNoEffect, ParameterKind::kBoolean, "", "Nothing is stored"},
+      {"stream_options", Support::kNoEffect, ParameterKind::kObject, "",
+       "Events are not padded, and the last one has the usage"},
+      {"user", Support::kNoEffect, ParameterKind::kString, "", "Who asks"},
+  }));
+  return table;
+}
+
+Prepared prepare_response(const HttpRequest& request, const ApiContext& context) {
+  return with_parameters(request, context, response_parameters(),
+                         [&](const Parameters& given) { return read(given, context.model); });
+}
+
+}  // namespace encore::server

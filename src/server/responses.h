@@ -1,0 +1,11 @@
+// POST /v1/responses: OpenAI's Responses API. Nothing is stored: each request has all that is said.
+#pragma once
+
+#include "server/api.h"
+
+namespace encore::server {
+
+const ParameterTable& response_parameters();
+Prepared prepare_response(const HttpRequest& request, const ApiContext& context);
+
+}  // namespace encore::server

@@ -1,0 +1,114 @@
+#include "server/tools.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "server/http.h"
+
+namespace encore::server {
+namespace {
+
+constexpr size_t kMaxNameBytes = 128;
+
+ApiError wrong_tool(const std::string& where, std::string_view what) {
+  return bad_request(where + std::string(what), "tools", "invalid_tool");
+}
+
+bool is_name(std::string_view name) {
+  return !name.empty() && name.size() <= kMaxNameBytes &&
+         std::all_of(name.begin(), name.end(), [](char byte) {
+           return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') ||
+                  (byte >= '0' && byte <= '9') || byte == '_' || byte == '-' || byte == '.' ||
+                  byte == ':' || byte == '/';
+         });
+}
+
+bool is_absent(const json::value* value) {
+  return value == nullptr || value->is_null();
+}
+
+}  // namespace
+
+std::optional<ApiError> add_function(const FunctionFields& function, const std::string& where,
+                                     ToolUse& use) {
+  if (function.name == nullptr || !function.name->is_string())
+    return wrong_tool(where, " has no name: a string");
+  const std::string name(function.name->get_string());
+  if (!is_name(name)) {
+    return wrong_tool(where, fmt::format(" has the name {}: names are 1 to {} letters, digits and "
+                                         "_ - . : /",
+                                         escaped(name), kMaxNameBytes));
+  }
+  const bool is_known = std::any_of(
+      use.tools.begin(), use.tools.end(),
+      [&](const json::value& tool) { return tool.at("function").at("name") == json::value(name); });
+  if (is_known) return wrong_tool(where, fmt::format(" has the name of another one, {}", name));
+  json::object copy{{"name", name}};
+  if (!is_absent(function.description)) {
+    if (!function.description->is_string())
+      return wrong_tool(where, " has a description that is no string");
+    copy["description"] = *function.description;
+  }
+  if (!is_absent(function.parameters)) {
+    if (!function.parameters->is_object())
+      return wrong_tool(where, " has parameters that are no JSON schema: an object");
+    copy["parameters"] = *function.parameters;
+  } else {
+    // Templates read them without asking.
+    copy["parameters"] = json::object{{"type", "object"}, {"properties", json::object{}}};
+  }
+  use.tools.emplace_back(json::object{{"type", "function"}, {"function", std::move(copy)}});
+  return std::nullopt;
+}
+
+std::optional<ApiError> read_chat_tools(const json::array& tools, ToolUse& use) {
+  for (size_t i = 0; i < tools.size(); ++i) {
+    const std::string where = fmt::format("tools[{}]", i);
+    const json::object* tool = tools[i].if_object();
+    const json::value* type = tool == nullptr ? nullptr : tool->if_contains("type");
+    const json::value* function = tool == nullptr ? nullptr : tool->if_contains("function");
+    if (type == nullptr || *type != "function" || function == nullptr || !function->is_object()) {
+      return wrong_tool(where, R"( must be {"type": "function", "function": {"name": ...}}: there )"
+                               "are no other tools");
+    }
+    const json::object& given = function->get_object();
+    if (auto error = add_function({given.if_contains("name"), given.if_contains("description"),
+                                   given.if_contains("parameters")},
+                                  where, use)) {
+      return error;
+    }
+    // What some templates know besides, such as what the function returns.
+    json::object& taken = use.tools.back().as_object()["function"].as_object();
+    for (const auto& [key, value] : given) {
+      if (key != "strict" && !taken.contains(key)) taken[key] = value;
+    }
+  }
+  return std::nullopt;
+}
+
+ApiError forced_call_error(std::string_view param) {
+  return bad_request(fmt::format("{} forces a call, which is not supported: without structured "
+                                 "output the model is free to call or not; auto and none are",
+                                 param),
+                     std::string(param), "unsupported_parameter");
+}
+
+std::optional<ApiError> read_tool_choice(const json::value& choice, ToolUse& use) {
+  if (choice == "none") {
+    use.allows_calls = false;
+    return std::nullopt;
+  }
+  if (choice == "auto") return std::nullopt;
+  if (choice == "required" || choice.is_object()) return forced_call_error("tool_choice");
+  return bad_request("tool_choice is \"auto\" or \"none\"", "tool_choice", "invalid_type");
+}
+
+std::vector<std::string> names_of(const ToolUse& use) {
+  std::vector<std::string> names;
+  for (const json::value& tool : use.tools)
+    names.emplace_back(tool.at("function").at("name").as_string());
+  return names;
+}
+
+}  // namespace encore::server

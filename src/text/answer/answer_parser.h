@@ -1,0 +1,47 @@
+// From the text of a model's answer to its parts.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/answer/answer_part.h"
+#include "text/answer/reasoning.h"
+#include "text/answer/tool_call_parser.h"
+
+namespace encore::text {
+
+// What to look for in an answer. As it is made: nothing, all text is content.
+struct AnswerRules {
+  bool has_reasoning = false;
+  bool starts_in_reasoning = false;  // as the prompt has opened it
+  ToolCallFormat tool_calls = ToolCallFormat::kNone;
+  std::vector<std::string> tools;  // their names
+  bool parallel_calls = true;      // else the answer ends behind the first call
+};
+
+// Divides an answer into reasoning, content and calls as it comes. Threads: one at a time.
+class AnswerParser {
+ public:
+  explicit AnswerParser(const AnswerRules& rules);
+
+  // The parts that are certain now. Text behind the end is ignored.
+  AnswerParts push(std::string_view text);
+  // What is still held back, at the end of the text.
+  AnswerParts finish();
+
+  // Has a call ended the answer, as the rules allow one only?
+  [[nodiscard]] bool has_ended() const;
+  [[nodiscard]] bool is_in_reasoning() const { return reasoning_ && reasoning_->is_inside(); }
+
+ private:
+  void push_content(std::string_view text, AnswerParts& out);
+
+  bool parallel_calls_;
+  std::optional<ReasoningSplitter> reasoning_;
+  std::unique_ptr<ToolCallParser> calls_;  // null: there are no tools
+};
+
+}  // namespace encore::text

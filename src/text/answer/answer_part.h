@@ -1,0 +1,35 @@
+// The parts of a model's answer: its reasoning, its content and its calls of tools.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace encore::text {
+
+// A piece of an answer, in the order that the model wrote it.
+struct AnswerPart {
+  enum class Kind : uint8_t {
+    kReasoning,  // more text of the reasoning
+    kContent,    // more text of the content
+    kCall,       // a call begins; the text is the tool's name
+    kArguments,  // more text of the arguments of the call that began last
+  };
+  Kind kind = Kind::kContent;
+  std::string text;
+
+  bool operator==(const AnswerPart&) const = default;
+};
+using AnswerParts = std::vector<AnswerPart>;
+
+// Adds text to the last part where that is of the same kind, else as a part of its own. Empty text
+// adds nothing.
+inline void append(AnswerParts& parts, AnswerPart::Kind kind, std::string_view text) {
+  if (text.empty()) return;
+  const bool joins = kind != AnswerPart::Kind::kCall && !parts.empty() && parts.back().kind == kind;
+  if (!joins) parts.push_back({kind, ""});
+  parts.back().text += text;
+}
+
+}  // namespace encore::text

@@ -1,0 +1,47 @@
+// Calls of tools as Hermes and Qwen models write them.
+#pragma once
+
+#include <optional>
+
+#include "text/answer/call_scanner.h"
+#include "text/answer/marker_search.h"
+#include "text/answer/tool_call_parser.h"
+
+namespace encore::text {
+
+// <tool_call>{"name": "f", "arguments": {...}}</tool_call>, any number of times.
+class HermesCalls final : public ToolCallParser {
+ public:
+  void push(std::string_view text, AnswerParts& out) override;
+  void finish(AnswerParts& out) override;
+  [[nodiscard]] int64_t num_complete() const override { return num_complete_; }
+
+ private:
+  static constexpr std::string_view kOpening = "<tool_call>";
+  static constexpr std::string_view kClosing = "</tool_call>";
+
+  enum class State : uint8_t {
+    kContent,
+    kCall,             // within the JSON
+    kBehindCall,       // the JSON is complete, the closing marker is not
+    kBrokenArguments,  // the JSON is none, but the call has begun: the rest counts as arguments
+  };
+
+  void push(char byte, AnswerParts& out);
+  void push_content(char byte, AnswerParts& out);
+  void push_call(char byte, AnswerParts& out);
+  void push_behind_call(char byte, AnswerParts& out);
+  void begin_call(std::string spaces);
+  // Content, less the white space between it and a call in front of it.
+  void show(std::string_view text, AnswerParts& out);
+
+  State state_ = State::kContent;
+  MarkerSearch opening_{kOpening};
+  MarkerSearch closing_{kClosing};
+  std::optional<CallScanner> scanner_;
+  std::string raw_;  // of what may be a call, or of what is behind one
+  bool follows_call_ = false;
+  int64_t num_complete_ = 0;
+};
+
+}  // namespace encore::text

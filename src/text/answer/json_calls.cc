@@ -1,0 +1,111 @@
+#include "text/answer/json_calls.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace encore::text {
+
+bool JsonCalls::is_separator(char byte) const {
+  return is_space(byte) || style_.separators.find(byte) != std::string_view::npos;
+}
+
+bool JsonCalls::accepts(std::string_view name) const {
+  if (!style_.needs_no_marker) return !name.empty();
+  return std::find(tools_.begin(), tools_.end(), name) != tools_.end();
+}
+
+void JsonCalls::push(std::string_view text, AnswerParts& out) {
+  for (const char byte : text)
+    push(byte, out);
+}
+
+void JsonCalls::push(char byte, AnswerParts& out) {
+  switch (state_) {
+    case State::kContent:
+      return push_content(byte, out);
+    case State::kMarked:
+      if (byte == '{') return begin_call(byte, out);
+      if (is_separator(byte)) {
+        raw_ += byte;
+        return;
+      }
+      give_up(out);
+      return push(byte, out);
+    case State::kCall:
+      return push_call(byte, out);
+    case State::kBrokenArguments:
+      return append(out, AnswerPart::Kind::kArguments, std::string_view(&byte, 1));
+  }
+}
+
+void JsonCalls::push_content(char byte, AnswerParts& out) {
+  const bool may_begin = follows_call_ || (style_.needs_no_marker && is_at_line_start_);
+  if (byte == '{' && may_begin && !marker_.is_within()) {
+    raw_ = marker_.take_spaces();
+    return begin_call(byte, out);
+  }
+  std::string text;
+  const bool is_marked = marker_.push(byte, text);
+  show(text, out);
+  if (byte == '\n') {
+    is_at_line_start_ = true;
+  } else if (!is_space(byte)) {
+    is_at_line_start_ = false;
+  }
+  if (!is_marked) return;
+  raw_ = marker_.take_spaces() + std::string(style_.marker);
+  state_ = State::kMarked;
+}
+
+void JsonCalls::begin_call(char byte, AnswerParts& out) {
+  state_ = State::kCall;
+  scanner_.emplace(CallRules{.accepts = [this](std::string_view name) { return accepts(name); },
+                             .refuses_other_keys = style_.needs_no_marker});
+  push_call(byte, out);
+}
+
+void JsonCalls::push_call(char byte, AnswerParts& out) {
+  switch (scanner_->push(byte, out)) {
+    case CallScanner::State::kOpen:
+      if (!scanner_->has_begun()) raw_ += byte;
+      return;
+    case CallScanner::State::kComplete:
+      ++num_complete_;
+      raw_.clear();
+      state_ = State::kContent;
+      is_at_line_start_ = false;
+      follows_call_ = true;
+      return;
+    case CallScanner::State::kBroken:
+      if (scanner_->has_begun()) {
+        state_ = State::kBrokenArguments;
+      } else {
+        is_at_line_start_ = false;
+        give_up(out);
+      }
+      return push(byte, out);
+  }
+}
+
+void JsonCalls::give_up(AnswerParts& out) {
+  state_ = State::kContent;
+  show(std::exchange(raw_, ""), out);
+}
+
+void JsonCalls::show(std::string_view text, AnswerParts& out) {
+  if (follows_call_) {
+    while (!text.empty() && is_separator(text.front()))
+      text.remove_prefix(1);
+  }
+  if (!text.empty()) follows_call_ = false;
+  append(out, AnswerPart::Kind::kContent, text);
+}
+
+void JsonCalls::finish(AnswerParts& out) {
+  std::string rest;
+  if (state_ == State::kContent) marker_.flush(rest);
+  if (state_ == State::kMarked || (state_ == State::kCall && !scanner_->has_begun())) rest = raw_;
+  show(rest, out);
+}
+
+}  // namespace encore::text

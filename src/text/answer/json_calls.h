@@ -1,0 +1,65 @@
+// Calls of tools as Llama 3 and Mistral models write them: JSON without a closing marker.
+#pragma once
+
+#include <optional>
+
+#include "text/answer/call_scanner.h"
+#include "text/answer/marker_search.h"
+#include "text/answer/tool_call_parser.h"
+
+namespace encore::text {
+
+// How a model writes calls as JSON.
+struct JsonCallStyle {
+  std::string_view marker;      // in front of a call; it belongs to the call and is not shown
+  std::string_view separators;  // what may stand around and between calls, besides white space
+  // An object at the start of a line is a call without the marker too. Other JSON can stand there,
+  // so it is a call only with the name of one of the tools.
+  bool needs_no_marker = false;
+};
+
+// {"name": "f", "parameters": {...}}, or <|python_tag|> in front of it.
+inline constexpr JsonCallStyle kLlama3Calls = {"<|python_tag|>", ",;", true};
+// [TOOL_CALLS] [{"name": "f", "arguments": {...}}, ...]
+inline constexpr JsonCallStyle kMistralCalls = {"[TOOL_CALLS]", ",[]", false};
+
+// Any number of calls, and content in front of them and behind them.
+class JsonCalls final : public ToolCallParser {
+ public:
+  JsonCalls(const JsonCallStyle& style, std::vector<std::string> tools)
+      : style_(style), tools_(std::move(tools)), marker_(style.marker) {}
+
+  void push(std::string_view text, AnswerParts& out) override;
+  void finish(AnswerParts& out) override;
+  [[nodiscard]] int64_t num_complete() const override { return num_complete_; }
+
+ private:
+  enum class State : uint8_t {
+    kContent,
+    kMarked,           // behind the marker, in front of a brace
+    kCall,             // within the JSON
+    kBrokenArguments,  // the JSON is none, but the call has begun: the rest counts as arguments
+  };
+
+  void push(char byte, AnswerParts& out);
+  void push_content(char byte, AnswerParts& out);
+  void push_call(char byte, AnswerParts& out);
+  void begin_call(char byte, AnswerParts& out);
+  // What was held back as a call is content.
+  void give_up(AnswerParts& out);
+  void show(std::string_view text, AnswerParts& out);
+  [[nodiscard]] bool is_separator(char byte) const;
+  [[nodiscard]] bool accepts(std::string_view name) const;
+
+  JsonCallStyle style_;
+  std::vector<std::string> tools_;
+  State state_ = State::kContent;
+  MarkerSearch marker_;
+  std::optional<CallScanner> scanner_;
+  std::string raw_;               // of what may be a call
+  bool is_at_line_start_ = true;  // but for white space
+  bool follows_call_ = false;     // but for separators
+  int64_t num_complete_ = 0;
+};
+
+}  // namespace encore::text

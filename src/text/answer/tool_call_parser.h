@@ -1,0 +1,43 @@
+// Finds calls of tools in the text of an answer, in the format that the model was taught.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/answer/answer_part.h"
+
+namespace encore::text {
+
+// How a model writes calls of tools.
+enum class ToolCallFormat : uint8_t {
+  kNone,     // in no way that is known
+  kHermes,   // <tool_call>{"name": ..., "arguments": {...}}</tool_call>; Hermes, Qwen 2.5 and 3
+  kLlama3,   // {"name": ..., "parameters": {...}} at the start of a line
+  kMistral,  // [TOOL_CALLS] [{"name": ..., "arguments": {...}}]
+};
+// "none", "hermes", "llama3" or "mistral".
+std::string_view name(ToolCallFormat format);
+
+// Divides text into content and calls. The parts do not depend on how the text is cut: what may be
+// the start of a call waits until it is known. White space around a call is no content. Text that
+// only resembles a call is content as it is. Threads: one at a time.
+class ToolCallParser {
+ public:
+  virtual ~ToolCallParser() = default;
+
+  virtual void push(std::string_view text, AnswerParts& out) = 0;
+  // The text has ended.
+  virtual void finish(AnswerParts& out) = 0;
+  // Calls whose arguments are complete.
+  [[nodiscard]] virtual int64_t num_complete() const = 0;
+};
+
+// REQUIRES: the format is not kNone. `tools`: the names of the request's tools, without which the
+// Llama 3 format cannot tell a call from other JSON.
+std::unique_ptr<ToolCallParser> make_tool_call_parser(ToolCallFormat format,
+                                                      std::vector<std::string> tools);
+
+}  // namespace encore::text

@@ -1,0 +1,324 @@
+#include "text/chat_template.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <boost/json/value.hpp>
+
+#include "text/jinja/characters.h"
+#include "text/jinja/template.h"
+#include "text/unicode.h"
+
+namespace encore::text {
+namespace {
+
+using jinja::FailureKind;
+using jinja::Template;
+
+// Marks the end of the message to continue, as transformers does: a template that trims the message
+// takes the space away as well.
+constexpr std::string_view kEndMark = "CONTINUE_FINAL_MESSAGE_TAG";
+constexpr std::string_view kEndMarkAndSpace = "CONTINUE_FINAL_MESSAGE_TAG ";
+
+// Names that reasoning is passed under; templates read the first, transformers accepts all.
+constexpr std::string_view kReasoningKeys[] = {"reasoning_content", "thinking", "reasoning"};
+
+struct NamedTemplate {
+  std::string name;
+  std::string source;
+  Template parsed;
+};
+
+std::string_view view(boost::json::string_view text) {
+  return {text.data(), text.size()};
+}
+
+// ---- Files
+
+class Sources {
+ public:
+  void add(std::string name, std::string source, const std::string& where) {
+    Template parsed = Template::parse(source, where);
+    templates_.push_back({std::move(name), std::move(source), std::move(parsed)});
+  }
+
+  // `json` is a template, or a list or an object of templates by name.
+  void add_json(const json::value& json, const std::string& where) {
+    if (json.is_string()) return add("default", std::string(view(json.get_string())), where);
+    if (json.is_array()) {
+      for (const json::value& entry : json.get_array()) {
+        const json::Object named(entry, where);
+        add_named(named.string_at("name"), named.string_at("template"), where);
+      }
+      return;
+    }
+    const json::Object named(json, where);
+    for (const auto& [name, source] : named.raw())
+      add_named(std::string(name), named.string_at(name), where);
+  }
+
+  std::vector<NamedTemplate> release() { return std::move(templates_); }
+  [[nodiscard]] bool empty() const { return templates_.empty(); }
+
+ private:
+  void add_named(const std::string& name, std::string source, const std::string& where) {
+    add(name, std::move(source), fmt::format("{}, template '{}'", where, name));
+  }
+
+  std::vector<NamedTemplate> templates_;
+};
+
+void read_jinja_files(const std::filesystem::path& dir, Sources& sources) {
+  const std::filesystem::path file = dir / "chat_template.jinja";
+  if (std::filesystem::exists(file)) sources.add("default", json::read_file(file), file.string());
+  const std::filesystem::path more = dir / "additional_chat_templates";
+  if (!std::filesystem::is_directory(more)) return;
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(more))
+    if (entry.path().extension() == ".jinja") files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  for (const std::filesystem::path& named : files)
+    sources.add(named.stem().string(), json::read_file(named), named.string());
+}
+
+std::vector<NamedTemplate> read_templates(const std::filesystem::path& dir,
+                                          const json::object& config) {
+  Sources sources;
+  read_jinja_files(dir, sources);
+  const std::filesystem::path file = dir / "chat_template.json";
+  if (sources.empty() && std::filesystem::exists(file)) {
+    const json::value json = json::parse_file(file);
+    sources.add_json(json::Object(json, file.string()).at("chat_template"), file.string());
+  }
+  if (!sources.empty()) return sources.release();
+  const json::value* found = config.if_contains("chat_template");
+  if (found != nullptr && !found->is_null())
+    sources.add_json(*found, (dir / "tokenizer_config.json").string() + ": 'chat_template'");
+  return sources.release();
+}
+
+// The text of a special token, which files have as a string or as an object with it.
+std::optional<std::string_view> token_text(const json::value& token) {
+  if (token.is_string()) return view(token.get_string());
+  const json::value* content =
+      token.is_object() ? token.get_object().if_contains("content") : nullptr;
+  if (content == nullptr || !content->is_string()) return std::nullopt;
+  return view(content->get_string());
+}
+
+// Those that are not there yet.
+void add_special_tokens(const json::object& file, json::object& tokens) {
+  for (const auto& [name, token] : file) {
+    if (!view(name).ends_with("_token") || tokens.contains(name)) continue;
+    if (const auto text = token_text(token)) tokens[name] = *text;
+  }
+}
+
+// The variables for the special tokens that the files of a checkpoint name.
+json::object read_special_tokens(const std::filesystem::path& dir, const json::object& config) {
+  json::object tokens;
+  add_special_tokens(config, tokens);
+  const std::filesystem::path map = dir / "special_tokens_map.json";
+  if (std::filesystem::exists(map)) {
+    const json::value file = json::parse_file(map);
+    add_special_tokens(json::Object(file, map.string()).raw(), tokens);
+  }
+  return tokens;
+}
+
+// ---- Messages
+
+ChatError error(ChatError::Kind kind, std::string message) {
+  return {kind, std::move(message)};
+}
+
+// The messages as templates expect them: no keys that are null, reasoning under its usual names.
+json::array prepare(const json::array& messages) {
+  json::array prepared;
+  for (const json::value& message : messages) {
+    const json::object& given = message.get_object();
+    const json::value* reasoning = nullptr;
+    for (const std::string_view key : kReasoningKeys) {
+      const json::value* found = given.if_contains(key);
+      if (reasoning == nullptr && found != nullptr && !found->is_null()) reasoning = found;
+    }
+    json::object copy;
+    if (reasoning != nullptr) copy["thinking"] = *reasoning;
+    for (const auto& [key, value] : given)
+      if (!value.is_null()) copy[key] = value;
+    if (reasoning != nullptr) copy["reasoning_content"] = *reasoning;
+    prepared.emplace_back(std::move(copy));
+  }
+  return prepared;
+}
+
+// The text of the message that the model continues: its content, or the last text part of it.
+boost::json::string* text_to_continue(json::array& messages) {
+  if (messages.empty()) return nullptr;
+  json::value* content = messages.back().get_object().if_contains("content");
+  if (content == nullptr) return nullptr;
+  if (content->is_string()) return &content->get_string();
+  if (!content->is_array()) return nullptr;
+  json::array& parts = content->get_array();
+  for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
+    if (!part->is_object()) continue;
+    json::value* text = part->get_object().if_contains("text");
+    if (text != nullptr && text->is_string()) return &text->get_string();
+  }
+  return nullptr;
+}
+
+// Cuts `text` behind the message that `message` is the end-marked text of.
+ChatPrompt cut_behind(std::string text, std::string_view message) {
+  const size_t mark = text.rfind(kEndMark);
+  if (mark == std::string::npos || text.find(jinja::strip(message)) == std::string::npos) {
+    return error(ChatError::Kind::kConversation,
+                 "continue_final_message: the template does not show the text of the last message "
+                 "as it is, so there is nothing to continue; send it without");
+  }
+  const bool keeps_space = std::string_view(text).substr(mark).starts_with(kEndMarkAndSpace);
+  text.resize(mark);
+  if (!keeps_space) text = std::string(jinja::strip_right(text));
+  return text;
+}
+
+std::optional<ChatError> check(const Conversation& conversation) {
+  if (conversation.messages.empty())
+    return error(ChatError::Kind::kConversation, "messages must have at least one message");
+  for (size_t i = 0; i < conversation.messages.size(); ++i) {
+    if (!conversation.messages[i].is_object()) {
+      return error(ChatError::Kind::kConversation,
+                   fmt::format("messages[{}] must be an object", i));
+    }
+  }
+  for (const json::value& document : conversation.documents.value_or(json::array{})) {
+    if (!document.is_object())
+      return error(ChatError::Kind::kConversation, "documents must be a list of objects");
+  }
+  if (conversation.continue_final_message && conversation.add_generation_prompt) {
+    return error(ChatError::Kind::kConversation,
+                 "continue_final_message and add_generation_prompt exclude each other; set one of "
+                 "them to false");
+  }
+  return std::nullopt;
+}
+
+ChatError error_of(const jinja::Failure& failure) {
+  std::string message = failure.message;
+  std::replace(message.begin(), message.end(), '\n', ' ');
+  message = fmt::format("chat template, line {}: {}", failure.line, message);
+  switch (failure.kind) {
+    case FailureKind::kRefused:
+      return error(ChatError::Kind::kRefused, std::move(message));
+    case FailureKind::kLimit:
+      return error(ChatError::Kind::kLimit, message + "; send a shorter conversation");
+    case FailureKind::kFailed:
+      break;
+  }
+  return error(ChatError::Kind::kTemplate, std::move(message));
+}
+
+json::object variables_of(const Conversation& conversation, json::array messages,
+                          json::object variables) {
+  for (const auto& [name, value] : conversation.variables)
+    variables[name] = value;
+  variables["messages"] = std::move(messages);
+  variables["tools"] = conversation.tools ? json::value(*conversation.tools) : json::value();
+  variables["documents"] =
+      conversation.documents ? json::value(*conversation.documents) : json::value();
+  variables["add_generation_prompt"] = conversation.add_generation_prompt;
+  return variables;
+}
+
+}  // namespace
+
+struct ChatTemplate::Impl {
+  std::vector<NamedTemplate> templates;
+  json::object special_tokens;
+  std::string missing;
+
+  [[nodiscard]] const NamedTemplate* find(std::string_view name) const {
+    const auto found =
+        std::find_if(templates.begin(), templates.end(),
+                     [name](const NamedTemplate& entry) { return entry.name == name; });
+    return found == templates.end() ? nullptr : &*found;
+  }
+};
+
+ChatTemplate::ChatTemplate(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
+ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
+ChatTemplate::~ChatTemplate() = default;
+
+ChatTemplate ChatTemplate::load(const std::filesystem::path& dir) {
+  return load(dir, std::filesystem::path());
+}
+
+ChatTemplate ChatTemplate::load(const std::filesystem::path& dir,
+                                const std::filesystem::path& file) {
+  auto impl = std::make_unique<Impl>();
+  const std::filesystem::path config_file = dir / "tokenizer_config.json";
+  const json::value config = std::filesystem::exists(config_file) ? json::parse_file(config_file)
+                                                                  : json::value(json::object());
+  const json::object& keys = json::Object(config, config_file.string()).raw();
+  impl->special_tokens = read_special_tokens(dir, keys);
+  if (file.empty()) {
+    impl->templates = read_templates(dir, keys);
+  } else {
+    Sources sources;
+    sources.add("default", json::read_file(file), file.string());
+    impl->templates = sources.release();
+  }
+  impl->missing = fmt::format(
+      "{} has no chat template; put one into chat_template.jinja there, name one with "
+      "--chat-template, or send plain prompts",
+      dir.string());
+  return ChatTemplate(std::move(impl));
+}
+
+bool ChatTemplate::exists() const {
+  return !impl_->templates.empty();
+}
+
+const std::string& ChatTemplate::missing() const {
+  return impl_->missing;
+}
+
+std::string_view ChatTemplate::source() const {
+  const NamedTemplate* usual = impl_->find("default");
+  return usual == nullptr ? std::string_view() : usual->source;
+}
+
+ChatPrompt ChatTemplate::render(const Conversation& conversation) const {
+  if (!exists()) return error(ChatError::Kind::kNoTemplate, missing());
+  const NamedTemplate* chosen = conversation.tools ? impl_->find("tool_use") : nullptr;
+  if (chosen == nullptr) chosen = impl_->find("default");
+  if (chosen == nullptr) {
+    return error(ChatError::Kind::kNoTemplate,
+                 fmt::format("the model has chat templates, but none is named 'default'; the first "
+                             "is named '{}'",
+                             impl_->templates.front().name));
+  }
+  if (std::optional<ChatError> problem = check(conversation)) return *problem;
+  json::array messages = prepare(conversation.messages);
+  std::string continued;
+  if (conversation.continue_final_message) {
+    boost::json::string* text = text_to_continue(messages);
+    if (text == nullptr) {
+      return error(ChatError::Kind::kConversation,
+                   "continue_final_message: the last message has no text to continue");
+    }
+    continued = view(*text);
+    *text += boost::json::string_view(kEndMarkAndSpace.data(), kEndMarkAndSpace.size());
+  }
+  const json::object variables =
+      variables_of(conversation, std::move(messages), impl_->special_tokens);
+  auto rendered = chosen->parsed.render(
+      variables, jinja::Limits(), conversation.now.value_or(std::chrono::system_clock::now()));
+  if (const auto* failure = std::get_if<jinja::Failure>(&rendered)) return error_of(*failure);
+  std::string text = std::get<std::string>(std::move(rendered));
+  if (!conversation.continue_final_message) return text;
+  return cut_behind(std::move(text), to_valid_utf8(continued));
+}
+
+}  // namespace encore::text

@@ -1,0 +1,39 @@
+// The filters, tests, functions and methods of templates, by name.
+#pragma once
+
+#include <string_view>
+
+#include "text/jinja/arguments.h"
+#include "text/jinja/value.h"
+
+namespace encore::text::jinja {
+
+// nullptr where there is none of that name. A filter and a test get what they are applied to as
+// `self`, a method what it is of; a test returns a boolean.
+Builtin find_filter(std::string_view name);
+Builtin find_test(std::string_view name);
+Builtin find_function(std::string_view name);
+// The methods of Python that change their object are not there, as in a sandbox.
+Builtin find_method(const Value& object, std::string_view name);
+// Whether Python's type of the object has an attribute that templates may not use.
+bool is_forbidden_member(const Value& object, std::string_view name);
+
+// A table of built-ins.
+struct NamedBuiltin {
+  std::string_view name;
+  Builtin builtin;
+};
+
+template <size_t size>
+Builtin find_in(const NamedBuiltin (&table)[size], std::string_view name) {
+  for (const NamedBuiltin& entry : table)
+    if (entry.name == name) return entry.builtin;
+  return nullptr;
+}
+
+// Filters of sequences; find_filter finds them too.
+Builtin find_sequence_filter(std::string_view name);
+// Methods of str; find_method finds them too.
+Builtin find_text_method(std::string_view name);
+
+}  // namespace encore::text::jinja

@@ -1,0 +1,43 @@
+// Cuts the source of a template into text and the tokens of its tags.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/jinja/value.h"
+
+namespace encore::text::jinja {
+
+enum class TokenKind : uint8_t {
+  kData,        // text outside of tags
+  kPrintBegin,  // {{
+  kPrintEnd,    // }}
+  kBlockBegin,  // {%
+  kBlockEnd,    // %}
+  kName,
+  kString,
+  kInteger,
+  kFloat,
+  kOperator,
+  kEnd,
+};
+
+struct Token {
+  TokenKind kind = TokenKind::kEnd;
+  int line = 1;
+  std::string text;  // data, name, operator, or a string's content
+  Int integer = 0;
+  double number = 0;
+};
+
+// The tokens of a template, with the whitespace taken away that trim_blocks, lstrip_blocks, `-` and
+// `+` say; the last is of kEnd. Comments and raw blocks are resolved. `where` names the source in
+// messages. REQUIRES: valid UTF-8. Errors: kModel, naming the line.
+std::vector<Token> tokenize(std::string_view source, const std::string& where);
+
+// Throws Error(kModel), naming source and line.
+[[noreturn]] void fail_at(const std::string& where, int line, const std::string& message);
+
+}  // namespace encore::text::jinja

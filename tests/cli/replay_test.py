@@ -1,0 +1,171 @@
+"""bench serve and sim: requests of a trace, and what is said of them."""
+
+import json
+import random
+
+import harness
+from harness import DEVICE, CliTest
+
+# Steps that do not depend on how long others took.
+SIZES = ["--max-batch-size", 8, "--max-num-tokens", 128, "--target-step-ms", 0]
+LATENCIES = ["ttft_ms", "between_deliveries_ms", "end_to_end_ms", "lateness_ms"]
+FIGURES = ["requests", "complete", "input_tokens", "output_tokens", "wall_s", "requests_per_s", "output_tokens_per_s",
+           "total_tokens_per_s", *LATENCIES, "goodput", "num_steps", "eager_steps", "padding_share", "steps", "preemptions",
+           "prefix_cache", "device_busy", "host_launch_us_per_step", "host_cpu_us_per_step"]
+
+
+def trace_of(lengths, line_end="\n"):
+    lines = ["TIMESTAMP,ContextTokens,GeneratedTokens"]
+    for i, (context, generated) in enumerate(lengths):
+        lines.append(f"2023-11-16 18:15:{i // 20:02}.{i % 20 * 5:02}00000,{context},{generated}")
+    return line_end.join(lines)
+
+
+def summed(steps, key):
+    return sum(step[key] for step in steps)
+
+
+class ReplayTest(CliTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        draw = random.Random(3)
+        cls.lengths = [(draw.randint(1, 200), draw.randint(1, 30)) for _ in range(20)]
+        cls.trace = cls.work / "azure.csv"
+        cls.trace.write_bytes(b"\xef\xbb\xbf" + trace_of(cls.lengths, "\r\n").encode())
+
+    def serve(self, *arguments, **options):
+        return self.run_encore("bench", "serve", "--device", DEVICE, *SIZES, *arguments, **options)
+
+    def serve_json(self, *arguments):
+        return json.loads(self.serve("--json", *arguments).stdout)
+
+    def sim_json(self, *arguments):
+        return json.loads(self.run_encore("sim", *SIZES, "--json", *arguments).stdout)
+
+    def refused(self, *arguments):
+        return self.error_line("bench", "serve", "--device", DEVICE, *SIZES, *arguments, code=2)
+
+    def test_every_request_gets_exactly_its_tokens(self):
+        log = self.work / "steps.jsonl"
+        page = self.work / "replay.html"
+        out = self.serve_json("--trace", self.trace, "--step-log", log, "--html", page, "--ttft-ms", 1e8)
+        self.assertEqual([key for key in FIGURES if key not in out], [])
+        prompts = sum(context for context, _ in self.lengths)
+        generated = sum(generated for _, generated in self.lengths)
+        self.assertEqual((out["requests"], out["complete"]), (20, 20))
+        self.assertEqual((out["input_tokens"], out["output_tokens"]), (prompts, generated))
+        self.assertEqual(out["ttft_ms"]["count"], 20)
+        self.assertEqual(out["end_to_end_ms"]["count"], 20)
+        self.assertEqual(out["between_deliveries_ms"]["count"], generated - 20)
+        self.assertEqual(out["goodput"]["requests"], 20)
+        self.assertEqual(out["preemptions"], 0)
+        # All tokens are computed once but for each request's last.
+        self.assertEqual(summed(out["steps"], "tokens"), prompts + generated - 20)
+        self.assertEqual(out["prefix_cache"]["query_tokens"], prompts)
+        self.assertEqual(out["prefix_cache"]["hit_tokens"], 0)
+        self.assertEqual(out["num_steps"], summed(out["steps"], "steps"))
+        self.assertEqual(out["eager_steps"], 0)
+        padding = summed(out["steps"], "padding")
+        self.assertAlmostEqual(out["padding_share"], padding / (padding + prompts + generated - 20))
+        busy = out["device_busy"]
+        self.assertEqual(busy["decode_steps"] + busy["mixed_steps"], out["num_steps"])
+        self.assertTrue(0 < busy["share"] <= 1.001, busy)
+        for key in LATENCIES:
+            values = out[key]
+            self.assertTrue(0 <= values["p50"] <= values["p90"] <= values["p99"] <= values["max"], values)
+
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        self.assertEqual(len(lines), out["num_steps"])
+        self.assertEqual(summed(lines, "tokens"), prompts + generated - 20)
+        html = page.read_text()
+        self.assertEqual(html.count("<svg"), 5)
+        self.assertNotIn("http", html)
+
+        simulated = self.sim_json("--trace", self.trace, "--fit", log, "--overlap", "off" if DEVICE == "cpu" else "on",
+                                  "--save-cost", self.work / "cost.json")
+        self.assertEqual(simulated["steps"], out["steps"])
+        self.assertEqual(simulated["output_tokens"], generated)
+        self.assertEqual(simulated["fit"]["steps"], out["num_steps"])
+        again = self.sim_json("--trace", self.trace, "--cost", self.work / "cost.json", "--overlap",
+                              "off" if DEVICE == "cpu" else "on")
+        self.assertEqual(again["steps"], simulated["steps"])
+        self.assertAlmostEqual(again["wall_s"] / simulated["wall_s"], 1, 4)  # a file has six digits
+
+    def test_equal_blocks_of_a_mooncake_trace_are_computed_once(self):
+        trace = self.work / "mooncake.jsonl"
+        requests = [{"timestamp": 100 * i, "input_length": 520 + i, "output_length": 2, "hash_ids": [7, 100 + i]}
+                    for i in range(4)]
+        trace.write_text("\n".join(map(json.dumps, requests)))
+        prompts = sum(request["input_length"] for request in requests)
+        out = self.serve_json("--trace", trace)
+        self.assertEqual((out["complete"], out["input_tokens"], out["output_tokens"]), (4, prompts, 8))
+        self.assertEqual(out["prefix_cache"]["hit_tokens"], 3 * 512)
+        self.assertEqual(summed(out["steps"], "tokens"), prompts - 3 * 512 + 4)
+        without = self.serve_json("--trace", trace, "--prefix-cache", "off")
+        self.assertIsNone(without["prefix_cache"])
+        self.assertEqual(summed(without["steps"], "tokens"), prompts + 4)
+
+    def test_lengths_are_capped_and_requests_limited(self):
+        out = self.serve_json("--trace", self.trace, "--limit", 5, "--max-input-tokens", 50, "--max-output-tokens", 3)
+        self.assertEqual(out["complete"], 5)
+        self.assertEqual(out["input_tokens"], sum(min(50, context) for context, _ in self.lengths[:5]))
+        self.assertEqual(out["output_tokens"], sum(min(3, generated) for _, generated in self.lengths[:5]))
+
+    def test_requests_of_one_length_come_when_they_are_told_to(self):
+        arrivals = self.work / "arrivals.csv"
+        arrivals.write_text("seconds\n0.0\n0.1\n0.4\n9\n")
+        ones = ["--requests", 3, "--input-tokens", 20, "--output-tokens", 2]
+        out = self.serve_json(*ones, "--arrivals", arrivals, "--speed", 2)
+        self.assertEqual((out["complete"], out["input_tokens"], out["output_tokens"]), (3, 60, 6))
+        self.assertGreaterEqual(out["wall_s"], 0.2)  # the last arrives then
+        out = self.serve_json(*ones, "--rate", 100, "--seed", 4)
+        self.assertEqual(out["complete"], 3)
+        out = self.serve_json("--trace", self.trace, "--limit", 4, "--arrivals", "trace", "--step-times", "off")
+        self.assertEqual(out["complete"], 4)
+        self.assertGreaterEqual(out["wall_s"], 0.15)
+        self.assertIsNone(out["device_busy"])
+
+    def test_text_says_what_was_replayed(self):
+        text = self.serve("--trace", self.trace, "--limit", 3, "--tbt-ms", 1e8).stdout
+        for part in (f"3 requests of {self.trace}, all at once", "output tokens/s", "time to first token",
+                     "between deliveries", "goodput: ", "decode", "with prompts", "0 eager", "engine thread's CPU time"):
+            self.assertIn(part, text)
+
+    def test_a_simulation_needs_no_time_to_pass(self):
+        cost = self.work / "slow.json"
+        cost.write_text(json.dumps({"decode": {"us": 1e6}, "mixed": {"us": 2e6}}))
+        out = self.sim_json("--cost", cost, "--requests", 8, "--input-tokens", 16, "--output-tokens", 5)
+        self.assertEqual([(step["q"], step["steps"]) for step in out["steps"]], [(0, 1), (1, 4)])
+        self.assertAlmostEqual(out["wall_s"], 2 + 4)
+        self.assertAlmostEqual(out["ttft_ms"]["max"], 2000)
+        self.assertAlmostEqual(out["between_deliveries_ms"]["p50"], 1000)
+        self.assertAlmostEqual(out["device_busy"]["share"], 1)
+
+    def test_what_does_not_go_together_is_refused(self):
+        bad = self.work / "bad.csv"
+        bad.write_text(trace_of([(5, 5), (-1, 5)]))
+        self.assertIn(f"{bad}:3: ContextTokens is -1", self.refused("--trace", bad))
+        self.assertIn("cannot", self.refused("--trace", self.work / "none.csv"))
+        self.assertIn("give --trace FILE, or --requests", self.refused("--requests", 3))
+        self.assertIn("--limit", self.refused("--trace", self.trace, "--requests", 3))
+        long = self.work / "long.csv"
+        long.write_text(trace_of([(5, 5), (2000, 5)]))
+        self.assertIn(f"{long}:3: 2000 input and 5 output tokens are more than the 1024 of one sequence: cut them",
+                      self.refused("--trace", long))
+        self.assertIn("raise --kv-tokens", self.refused("--trace", long, "--max-input-tokens", 300, "--kv-tokens", 128))
+        short = self.work / "short.csv"
+        short.write_text("0\n1\n")
+        self.assertIn("has 2 times for 20 requests; take --limit 2", self.refused("--trace", self.trace, "--arrivals", short))
+        self.assertIn("give one", self.refused("--trace", self.trace, "--arrivals", "trace", "--rate", 3))
+        self.assertIn("--fit LOG", self.error_line("sim", "--trace", self.trace, code=2))
+        self.assertIn("too few to fit", self.error_line("sim", "--trace", self.trace, "--fit", self.few_steps(), code=2))
+
+    def few_steps(self):
+        log = self.work / "few.jsonl"
+        log.write_text('{"context_tokens": 0, "generation_requests": 1}\n')
+        return log
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,224 @@
+// What happens to logits before a token is chosen, and behind it.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <numeric>
+
+#include "backend/sampling.h"
+#include "harness.h"
+
+namespace encore::conformance {
+namespace {
+
+using ir::Dim;
+
+constexpr int64_t kStates = 3;      // M
+constexpr int64_t kMostBiases = 5;  // K
+constexpr int64_t kRingSteps = 4;   // E
+constexpr int64_t kVocabularies[] = {257, 1, 5, 4096, 30001};
+
+HostTensor integers(std::initializer_list<Dim> dims, const ir::Sizes& sizes, int32_t value = 0) {
+  const ir::Type type = type_of(DType::kI32, dims);
+  const Shape shape = type.resolve(sizes);
+  return {type, shape, std::vector<double>(static_cast<size_t>(shape.num_elements()), value)};
+}
+
+// The words of `value` at `to`, as numbers.
+template <typename T>
+void put(double* to, const T& value) {
+  const auto words = std::bit_cast<std::array<int32_t, sizeof(T) / 4>>(value);
+  std::copy(words.begin(), words.end(), to);
+}
+template <typename T>
+T take(const double* from) {
+  std::array<int32_t, sizeof(T) / 4> words;
+  std::transform(from, from + words.size(), words.begin(),
+                 [](double word) { return static_cast<int32_t>(word); });
+  return std::bit_cast<T>(words);
+}
+
+HostTensor random_logits(Random& random, int64_t rows, int64_t vocabulary) {
+  return random.tensor(type_of(DType::kF32, {Dim::sequences(), vocabulary}), {0, rows}, 3);
+}
+
+// Rows 1 and 4 have penalties and biases, 2 and 4 stop tokens that may not come yet; the others are
+// as the model gives them.
+OpCase adjust_case(Random& random, int64_t vocabulary) {
+  constexpr int64_t kRows = 6;
+  const ir::Sizes sizes{0, kRows};
+  HostTensor sampling = integers({Dim::sequences(), kSamplingWords}, sizes, -1);
+  HostTensor lengths = integers({Dim::sequences()}, sizes, 10);
+  HostTensor stops = integers({Dim::sequences(), 3}, sizes, -1);
+  HostTensor counts = integers({kStates, vocabulary}, sizes);
+  HostTensor biases = integers({kStates, kMostBiases, 2}, sizes, -1);
+  const SamplingParams penalties{
+      .repetition_penalty = 1.3F, .presence_penalty = 0.7F, .frequency_penalty = -0.4F};
+  put(sampling.row(0), SamplingRow{.min_length = 10});
+  put(sampling.row(1), SamplingRow{.params = penalties, .state = 2});
+  put(sampling.row(2), SamplingRow{.min_length = 11});
+  put(sampling.row(4), SamplingRow{.params = penalties, .min_length = 99, .state = 0});
+  put(sampling.row(5), SamplingRow{.min_length = 11, .state = 1});
+  lengths.values[5] = 0;  // a sequence that has ended
+  for (int64_t b = 0; b < kRows; ++b)
+    stops.row(b)[b % 3] = static_cast<double>(random.integer(0, vocabulary - 1));
+  for (double& count : counts.values) {
+    count = random.integer(0, 2) == 0 ? static_cast<double>(random.integer(0, 9)) : 0;
+    if (random.integer(0, 3) == 0) count += kInPrompt;
+  }
+  // Row 0 of the biases is full, row 2 has some, each of another token.
+  for (const int64_t m : {0, 2}) {
+    const int64_t num = std::min(vocabulary, m == 0 ? kMostBiases : 2);
+    for (int64_t k = 0; k < num; ++k) {
+      const auto token = static_cast<int32_t>(k * (vocabulary / num));
+      put(biases.row(m) + 2 * k,
+          TokenBias{token, k == 1 ? -INFINITY : 0.5F + static_cast<float>(k)});
+    }
+  }
+  return {.op = "adjust_logits",
+          .inputs = {random_logits(random, kRows, vocabulary), sampling, lengths, stops, counts,
+                     biases},
+          .step = {.padded = sizes, .q = 1, .max_query_len = 1, .max_kv_len = 10},
+          .may_skip = [](int, int64_t b) { return b == 0 || b == 3 || b == 5; }};
+}
+
+// As ops.h says, in floats: the same bits on every device.
+std::vector<double> adjusted_row(const OpCase& c, int64_t b) {
+  const int64_t vocabulary = c.inputs[0].shape[1];
+  const auto row = take<SamplingRow>(c.inputs[1].row(b));
+  std::vector<float> logits(c.inputs[0].row(b), c.inputs[0].row(b) + vocabulary);
+  if (row.state >= 0) {
+    for (int64_t k = 0; k < kMostBiases; ++k) {
+      const auto bias = take<TokenBias>(c.inputs[5].row(row.state) + 2 * k);
+      if (bias.token < 0) break;
+      logits[bias.token] += bias.bias;
+    }
+    for (int64_t i = 0; i < vocabulary; ++i) {
+      const auto count = static_cast<int32_t>(c.inputs[4].row(row.state)[i]);
+      logits[i] = penalized(logits[i], count, row.params);
+    }
+  }
+  for (int64_t k = 0; c.inputs[2].values[b] < row.min_length && k < 3; ++k) {
+    const auto stop = static_cast<int64_t>(c.inputs[3].row(b)[k]);
+    if (stop >= 0) logits[stop] = -INFINITY;
+  }
+  return {logits.begin(), logits.end()};
+}
+
+TEST_P(OnDevice, AdjustLogitsAppliesBiasesPenaltiesAndStopTokensToWhoAsks) {
+  for (const int64_t vocabulary : cases(kVocabularies, 5)) {
+    const OpCase c = adjust_case(random_, vocabulary);
+    const std::vector<Output> y = run(device(), c);
+    for (const int64_t b : {1, 2, 4}) {
+      const double* actual = y[0].tensor.row(b);
+      EXPECT_EQ(std::vector<double>(actual, actual + vocabulary), adjusted_row(c, b)) << b;
+    }
+  }
+}
+
+TEST(SamplingRule, PenaltiesAreThoseOfTheirDefinitions) {
+  const SamplingParams params{
+      .repetition_penalty = 2, .presence_penalty = 0.5F, .frequency_penalty = 0.25F};
+  EXPECT_EQ(penalized(3, 0, params), 3);
+  EXPECT_EQ(penalized(3, kInPrompt, params), 1.5F);
+  EXPECT_EQ(penalized(-3, kInPrompt, params), -6);
+  EXPECT_EQ(penalized(3, 4, params), 1.5F - 4 * 0.25F - 0.5F);
+  EXPECT_EQ(penalized(3, kInPrompt + 1, params), 1.5F - 0.25F - 0.5F);
+}
+
+TEST_P(OnDevice, LogProbsAreThoseOfTheLogitsAndGoToTheRowThatAsks) {
+  constexpr int64_t kRows = 5;
+  constexpr int64_t kSequences = 6;
+  constexpr int kAsked[kRows] = {-1, 0, 3, LogprobRow::kMaxTop, 1};
+  for (const int64_t vocabulary : cases(kVocabularies, 5)) {
+    const ir::Sizes sizes{0, kRows};
+    HostTensor logits = random_logits(random_, kRows, vocabulary);
+    for (int64_t i = 0; i < vocabulary; ++i)
+      logits.row(4)[i] = 3;  // all alike
+    if (vocabulary > 3) logits.row(3)[1] = -INFINITY;
+    HostTensor next = integers({Dim::sequences()}, sizes);
+    HostTensor sampling = integers({Dim::sequences(), kSamplingWords}, sizes);
+    HostTensor clock = integers({2}, sizes, 7);
+    for (int64_t b = 0; b < kRows; ++b) {
+      next.values[b] = static_cast<double>(random_.integer(0, vocabulary - 1));
+      if (std::isinf(logits.row(b)[next.integer(b)])) next.values[b] = 0;
+      put(sampling.row(b), SamplingRow{.params = {.num_logprobs = kAsked[b]}});
+    }
+    const HostTensor ring = integers({kRingSteps, kSequences, kLogprobWords}, sizes, 77);
+    const std::vector<Output> y =
+        run(device(), {.op = "log_probs",
+                       .inputs = {logits, next, sampling, clock, ring},
+                       .step = {.padded = sizes, .q = 1, .max_query_len = 1, .max_kv_len = 1}});
+    std::vector<double> untouched = y[0].tensor.values;
+    for (int64_t b = 0; b < kRows; ++b) {
+      const int64_t words = kAsked[b] < 0 ? 0 : 2 + 2 * std::min<int64_t>(kAsked[b], vocabulary);
+      double* const at = untouched.data() + (7 % kRingSteps * kSequences + b) * kLogprobWords;
+      const auto row = take<LogprobRow>(at);
+      std::fill_n(at, words, 77);
+      if (kAsked[b] < 0) continue;
+
+      const double* x = logits.row(b);
+      double sum = 0;
+      for (int64_t i = 0; i < vocabulary; ++i)
+        sum += std::exp(x[i]);
+      const int64_t chosen = next.integer(b);
+      EXPECT_NEAR(row.logprob, x[chosen] - std::log(sum), 2e-5) << vocabulary << " " << b;
+      EXPECT_EQ(row.rank, 1 + std::count_if(x, x + vocabulary,
+                                            [&](double other) { return other > x[chosen]; }));
+      std::vector<int32_t> order(static_cast<size_t>(vocabulary));
+      std::iota(order.begin(), order.end(), 0);
+      std::stable_sort(order.begin(), order.end(),
+                       [&](int32_t i, int32_t j) { return x[i] > x[j]; });
+      for (int64_t i = 0; i < std::min<int64_t>(kAsked[b], vocabulary); ++i) {
+        EXPECT_EQ(row.top[i].token, order[i]) << vocabulary << " " << b << " " << i;
+        const double expected = x[order[i]] - std::log(sum);
+        if (std::isinf(expected)) {
+          EXPECT_EQ(row.top[i].logprob, expected);
+        } else {
+          EXPECT_NEAR(row.top[i].logprob, expected, 2e-5);
+        }
+      }
+    }
+    EXPECT_EQ(untouched, std::vector<double>(untouched.size(), 77));
+  }
+}
+
+TEST_P(OnDevice, WriteTokenStateCountsTheTokensOfARowAnew) {
+  constexpr int64_t kVocabulary = 3000;
+  const HostTensor counts = integers({kStates, kVocabulary}, {}, 9);
+  const HostTensor biases = integers({kStates, kMostBiases, 2}, {}, 3);
+  HostTensor changes = integers({kStates, 4}, {}, -1);
+  HostTensor values = integers({5000}, {});
+  std::vector<double> expected_counts = counts.values;
+  std::vector<double> expected_biases = biases.values;
+  int32_t used = 17;
+  for (const int32_t m : {2, 0}) {
+    const int32_t num_prompt = m == 0 ? 0 : 1500;
+    const int32_t num_generated = 700;
+    const int32_t num_bias = m == 0 ? static_cast<int32_t>(kMostBiases) : 1;
+    put(changes.row(m), TokenStateChange{used, num_prompt, num_generated, num_bias});
+    std::vector<int32_t> row(kVocabulary);
+    for (int32_t i = 0; i < num_prompt + num_generated; ++i) {
+      const auto token =
+          static_cast<int32_t>(random_.integer(0, i % 2 == 0 ? 20 : kVocabulary - 1));
+      values.values[used++] = token;
+      i < num_prompt ? row[token] |= kInPrompt : ++row[token];
+    }
+    std::copy(row.begin(), row.end(), expected_counts.begin() + m * kVocabulary);
+    double* const expected = expected_biases.data() + m * kMostBiases * 2;
+    for (int32_t k = 0; k < num_bias; ++k) {
+      const TokenBias bias{k + 100, 0.25F * static_cast<float>(k)};
+      put(values.values.data() + used, bias);
+      put(expected + 2 * k, bias);
+      used += 2;
+    }
+    if (num_bias < kMostBiases) put(expected + 2 * num_bias, TokenBias{});
+  }
+  const std::vector<Output> y =
+      run(device(), {.op = "write_token_state", .inputs = {counts, biases, changes, values}});
+  EXPECT_EQ(y[0].tensor.values, expected_counts);
+  EXPECT_EQ(y[1].tensor.values, expected_biases);
+}
+
+}  // namespace
+}  // namespace encore::conformance
