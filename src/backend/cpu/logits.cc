@@ -39,12 +39,19 @@ class LogSoftmax {
   double log_sum_ = 0;
 };
 
+// NaN outside the vocabulary, which is what a token that was never written reads as.
+float logit_of(int32_t token, std::span<const float> logits) {
+  const auto i = static_cast<uint32_t>(token);
+  return i < logits.size() ? logits[i] : std::numeric_limits<float>::quiet_NaN();
+}
+
 void write_logprobs(std::span<const float> logits, int32_t chosen, int32_t num_top,
                     LogprobRow& row) {
   const LogSoftmax log_softmax(logits);
-  row.logprob = log_softmax(logits[chosen]);
+  const float chosen_logit = logit_of(chosen, logits);
+  row.logprob = log_softmax(chosen_logit);
   row.rank = 1 + static_cast<int32_t>(std::count_if(logits.begin(), logits.end(), [&](float logit) {
-               return logit > logits[chosen];
+               return logit > chosen_logit;
              }));
   const auto count =
       std::min<size_t>({static_cast<size_t>(num_top), logits.size(), LogprobRow::kMaxTop});

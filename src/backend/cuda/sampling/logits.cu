@@ -179,6 +179,13 @@ struct Stripe {
   const float* logits = nullptr;
   int vocabulary = 0;
 
+  // NaN outside the vocabulary, which is what a token that was never written reads as.
+  [[nodiscard]] __device__ float logit_of(int token) const {
+    return static_cast<unsigned>(token) < static_cast<unsigned>(vocabulary)
+               ? logits[token]
+               : __int_as_float(0x7fc00000);
+  }
+
   // 0 when there is none.
   [[nodiscard]] __device__ uint64_t likeliest_below(uint64_t bound) const {
     uint64_t best = 0;
@@ -198,8 +205,7 @@ __global__ void __launch_bounds__(kLogprobThreads)
   const int num_top = min(params.sampling[b].params.num_logprobs, LogprobRow::kMaxTop);
   if (num_top < 0) return;
   const Stripe stripe{params.logits + b * params.stride, params.vocabulary};
-  const int chosen = params.next[b];
-  const float chosen_logit = stripe.logits[chosen];
+  const float chosen_logit = stripe.logit_of(params.next[b]);
 
   uint64_t own = stripe.likeliest_below(~uint64_t{0});
   uint64_t best = fold_block(own, Largest{});
