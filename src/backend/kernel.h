@@ -16,8 +16,8 @@ namespace encore {
 class Device;
 class Stream;
 
-// The step a launch belongs to. In a recording of a uniform step only `padded` and `q` are
-// meaningful and the maxima are those of the recording: q, and no bound on KV.
+// The step a launch belongs to. In a recording only `padded` and `q` are meaningful, and the maxima
+// are those of the recording: q, and no bound on KV.
 struct StepShape {
   ir::Sizes padded;           // T and B as launched
   int q = 0;                  // tokens per sequence of a uniform step; 0: a mixed step
@@ -44,9 +44,8 @@ struct KernelArgs {
   uint32_t* counters = nullptr;
 };
 
-// Enqueues the launch on a stream. `step` is the step's real shape: kernels whose op is
-// Capture::kAlways must not look at more than StepShape::padded. Capture: yes, unless the op says
-// otherwise.
+// Enqueues the launch on a stream. `step` is the step's real shape, of which only a kernel whose
+// `reads_lengths` holds may look at more than `padded` and `q`. Capture: yes, but for those.
 using BoundLaunch = std::function<void(Stream& stream, const StepShape& step)>;
 
 // One row of a device's kernel table. The first row of an op whose `accepts` holds is taken.
@@ -61,6 +60,8 @@ struct Kernel {
   BoundLaunch (*bind)(Device& device, const KernelArgs& args) = nullptr;
   // Why a decode step that has to take this kernel is slow, for people; empty: it is not.
   std::string_view slow = {};
+  // Does its launch follow StepShape's maxima, which no recording knows? null: no.
+  bool (*reads_lengths)(const KernelArgs& args) = nullptr;
 };
 
 // The kernels of a device, in order of preference per op; rows can be added in front for ops from

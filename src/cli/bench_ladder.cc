@@ -61,7 +61,7 @@ double sample_bucket(Bench& bench, measure::FilledKv& kv, int64_t context, int64
   const int64_t first = std::max<int64_t>(1, context - steps / 2);
   const diagnose::TrialStep step = kv.step(bucket, first, 0, steps);
   const runtime::Choice choice = kv.begin(step);
-  const Recording* recording = executor.recordings().full(bucket, 1);
+  const Recording* recording = executor.recordings().full({bucket, bucket, 1});
   if (choice.mode != runtime::Mode::kFull || recording == nullptr) {
     fail(ErrorKind::kUnsupported, "{} sequences have no full recording: {}", bucket,
          name(choice.reason));

@@ -84,7 +84,8 @@ void bench_prefill(const BenchOptions& options) {
 
   Table table({"mode", "ran", "ms", "best", "worst", "tokens/s", "TFLOP/s"});
   json::array rows;
-  for (const Graphs graphs : bench_modes(options, {Graphs::kNone, Graphs::kPiecewise})) {
+  for (const Graphs graphs :
+       bench_modes(options, {Graphs::kNone, Graphs::kPiecewise, Graphs::kFull})) {
     const ModeResult result = run_mode(bench, options, graphs);
     const double seconds = median(result.runs_s);
     const double tokens_per_s = static_cast<double>(tokens) / seconds;

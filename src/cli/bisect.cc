@@ -36,12 +36,17 @@ struct Part {
   diagnose::Bisection bisection;
 };
 
-std::vector<Mode> modes(const Options& options) {
-  // Mixed steps have no full recording.
-  if (options.tokens > 0) return {Mode::kPiecewise};
-  if (options.mode == "piecewise") return {Mode::kPiecewise};
-  if (options.mode == "full") return {Mode::kFull};
-  return {Mode::kPiecewise, Mode::kFull};
+std::vector<Mode> modes(const Options& options, const runtime::Coverage& coverage) {
+  const bool has_full = options.tokens > 0 ? coverage.mixed_full : coverage.uniform_full;
+  if (options.mode == "piecewise" || (options.mode == "both" && !has_full))
+    return {Mode::kPiecewise};
+  if (options.mode == "both") return {Mode::kPiecewise, Mode::kFull};
+  if (!has_full) {
+    fail(ErrorKind::kUnsupported,
+         "--mode full: this model's steps of that kind cannot be one recording (`encore inspect` "
+         "says why); take --mode piecewise");
+  }
+  return {Mode::kFull};
 }
 
 // The largest step that the model is opened for: it has a ladder's sizes for this step to be padded
@@ -131,7 +136,7 @@ void run(const Options& options) {
   if (!step)
     fail(ErrorKind::kUsage, "{} does not fit the KV pool: raise --kv-tokens", describe(request));
   std::vector<Part> parts;
-  for (const Mode mode : modes(options)) {
+  for (const Mode mode : modes(options, model.executor().coverage())) {
     model.executor().set_graphs(mode == Mode::kFull ? runtime::Graphs::kFull
                                                     : runtime::Graphs::kPiecewise);
     diagnose::fill_kv(model, options.seed);

@@ -79,8 +79,9 @@ std::string derived_text(const planning::PlannedCoverage& planned) {
   };
   std::string text = fmt::format(
       "  {}\n  uniform steps: {}; mixed steps: {}\n  {}\n", planning::limits_text(planned.limits),
-      sizes(coverage.sequences, coverage.full || coverage.uniform_pieces),
-      sizes(coverage.tokens, coverage.mixed_pieces), planning::coverage_line(planned.report));
+      sizes(coverage.sequences, coverage.uniform_full || coverage.uniform_pieces),
+      sizes(coverage.tokens, coverage.mixed_full || coverage.mixed_pieces),
+      planning::coverage_line(planned.report));
   if (planned.report.first_eager) {
     const auto& [step, choice] = *planned.report.first_eager;
     text += fmt::format("  the first of those: {} ({}); {}\n", describe(step), choice.rule->name,

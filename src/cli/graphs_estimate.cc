@@ -42,13 +42,11 @@ Estimated estimate(const GraphsOptions& options) {
     load.limits.max_seq_len = std::min(load.limits.max_seq_len, model::longest_sequence(config));
   // Neither nodes nor arena depend on the number of pages.
   const auto compiled = engine::compile_model(config, load, 1);
-  Estimated estimated{planning::plan_coverage(load, compiled.program.full_recordable()),
-                      {},
-                      0,
-                      kv_bytes_per_token(config, load)};
+  const bool full = compiled.program.full_recordable();
+  Estimated estimated{
+      planning::plan_coverage(load, {full, full}), {}, 0, kv_bytes_per_token(config, load)};
   const runtime::Coverage& coverage = estimated.planned.coverage;
-  estimated.estimate =
-      planning::estimate_recordings(compiled.program, coverage.sequences, coverage.tokens);
+  estimated.estimate = planning::estimate_recordings(compiled.program, coverage);
   estimated.arena_bytes = compiled.program.arena.bytes;
   return estimated;
 }
@@ -61,6 +59,7 @@ struct Part {
 
 std::vector<Part> parts(const planning::RecordingEstimate& estimate) {
   return {{"full", "full step, sequences", &estimate.full},
+          {"mixed", "mixed step, tokens", &estimate.mixed},
           {"tokens", "pieces, tokens", &estimate.tokens},
           {"tails", "tail pieces, sequences", &estimate.tails}};
 }
@@ -146,11 +145,19 @@ std::function<int64_t(bool is_decode, const runtime::Ladder& ladder)> kv_tokens_
   // Shared by the copies of the function.
   const auto compiled = std::make_shared<passes::Compiled>(engine::compile_model(config, load, 1));
   const int64_t bytes_per_token = kv_bytes_per_token(config, load);
-  return [compiled, bytes_per_token](bool is_decode, const runtime::Ladder& ladder) {
-    const planning::RecordingEstimate estimate =
-        is_decode ? planning::estimate_recordings(compiled->program, ladder, {})
-                  : planning::estimate_recordings(compiled->program, {}, ladder);
-    const int64_t bytes = sum(is_decode ? estimate.full : estimate.tokens).bytes();
+  return [compiled, bytes_per_token, max_batch_size = load.limits.max_batch_size](
+             bool is_decode, const runtime::Ladder& ladder) {
+    runtime::Coverage coverage;
+    if (is_decode) {
+      coverage.sequences = ladder;
+    } else {
+      coverage.tokens = ladder;
+      coverage.mixed_sequences = runtime::Ladder::mixed_sequences(max_batch_size);
+    }
+    const bool full = compiled->program.full_recordable();
+    runtime::plan_recordings(coverage, {full, full});
+    const int64_t bytes =
+        planning::estimate_recordings(compiled->program, coverage).total().bytes();
     return (bytes + bytes_per_token - 1) / bytes_per_token;
   };
 }

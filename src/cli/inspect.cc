@@ -111,8 +111,8 @@ std::string why(const OpCount& op) {
   switch (op.capture) {
     case ir::Capture::kAlways:
       return op.is_split ? "pieces leave out what the program is split at" : "";
-    case ir::Capture::kUniform:
-      return "a mixed step's launch depends on how its tokens are dealt";
+    case ir::Capture::kFull:
+      return "its launch depends on tokens and sequences both: pieces leave it out";
     case ir::Capture::kNever:
       break;
   }
@@ -122,13 +122,13 @@ std::string why(const OpCount& op) {
 std::string recorded(ir::Capture capture) {
   switch (capture) {
     case ir::Capture::kAlways:
-      return "every step";
-    case ir::Capture::kUniform:
-      return "uniform steps";
+      return "every recording";
+    case ir::Capture::kFull:
+      return "full recordings";
     case ir::Capture::kNever:
       break;
   }
-  return "no step";
+  return "no recording";
 }
 
 std::string title(const Inspected& inspected) {
@@ -153,14 +153,14 @@ std::string overview(const Inspected& inspected) {
                     std::to_string(report.nodes_before), std::to_string(report.nodes_after),
                     report.what});
   }
-  Table op_table({"op", "nodes", "recordable in", "why not always"});
+  Table op_table({"op", "nodes", "in", "why not always"});
   for (const auto& [name, op] : count_ops(program)) {
     op_table.add(
         {name, std::to_string(op.nodes), op.is_view ? "-" : recorded(op.capture), why(op)});
   }
   const passes::ArenaPlan& arena = program.arena;
   return fmt::format(
-      "{}\n{}\n{}\n{} segments; a uniform step can{} be one recording\n"
+      "{}\n{}\n{}\n{} segments; a step can{} be one recording\n"
       "arena: {}, {} without reuse: {} saved\n",
       title(inspected), pass_table.text(), op_table.text(), program.segments.size(),
       program.full_recordable() ? "" : "not", bytes_text(arena.bytes),

@@ -64,7 +64,7 @@ void log_start_up(engine::LoadedModel& model, Device& device) {
         "choosing and warming up kernels took long: a second start takes what the first one "
         "measured from the tuning cache (`encore doctor` shows it)");
   }
-  if (stats.full.ms() + stats.pieces.ms() > kSlowMs) {
+  if (stats.ms() > kSlowMs) {
     log::info(
         "recording took long: `encore tune LOG --budget K` finds the K sizes that pad a "
         "workload least, and --decode-ladder lru:N records decode steps when they come");

@@ -217,7 +217,8 @@ measure::Profile run_profile(const Options& options, Bench& bench) {
   using runtime::Graphs;
   measure::FilledKv kv(*bench.model);
   std::vector<Graphs> modes{Graphs::kNone, Graphs::kPiecewise};
-  if (step.prompt_tokens == 0) modes.push_back(Graphs::kFull);
+  if (step.prompt_tokens == 0 || bench.model->executor().coverage().mixed_full)
+    modes.push_back(Graphs::kFull);
   for (const Graphs graphs : bench_modes(options.bench, modes)) {
     measure::ModeProfile mode{graphs, std::string(mode_name(graphs))};
     time_steps(bench, kv, decoding, step, steps, mode);

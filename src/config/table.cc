@@ -74,7 +74,7 @@ constexpr Option kOptions[] = {
      one_of("auto|none|piecewise|full|full-decode-only|full-and-piecewise"),
      "How steps run: none launches everything, piecewise replays the recorded segments between "
      "attention, full replays one recording where there is one, full-decode-only leaves steps with "
-     "prompts in them eager, auto and full-and-piecewise take the fastest there is"},
+     "prompts in them eager, full-and-piecewise replays those in pieces, auto takes the fastest"},
     {"padding", Group::kGraphs, [](Settings& s, bool v) { s.load.pad_uniform = v; }, "",
      value("on"), on_or_off(),
      "on pads decode steps up to the next recorded size, off replays exact sizes only"},

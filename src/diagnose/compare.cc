@@ -244,7 +244,11 @@ Verification verify_recordings(engine::LoadedModel& model) {
   log::Progress progress("comparing recordings with the eager run",
                          static_cast<double>(shapes.size()), "steps");
   for (const StepShape& shape : shapes) {
-    const runtime::StepRequest request{shape.padded.tokens, shape.padded.sequences, shape.q};
+    // The largest that is padded to it.
+    const auto [tokens, most] = shape.padded;
+    const int64_t sequences =
+        shape.uniform() ? most : std::max<int64_t>(std::min(most, tokens - 1), 1);
+    const runtime::StepRequest request{tokens, sequences, shape.q};
     progress.update(verification.steps + verification.skipped);
     const std::optional<TrialStep> step = trial_step(model, request);
     if (!step) {

@@ -131,7 +131,7 @@ TEST_F(Extension, RunsInEveryMode) {
     EXPECT_EQ(choice_.mode, runtime::Mode::kPiecewise);
     EXPECT_EQ(enqueued_, 0);
     EXPECT_EQ(logits(model, request, Graphs::kFull), eager);
-    EXPECT_EQ(choice_.mode, request.q > 0 ? runtime::Mode::kFull : runtime::Mode::kPiecewise);
+    EXPECT_EQ(choice_.mode, runtime::Mode::kFull);
     EXPECT_EQ(enqueued_, 0);
   }
 }

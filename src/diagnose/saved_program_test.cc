@@ -41,8 +41,9 @@ TEST(SavedProgram, HoldsTheProgramAndItsRecordings) {
   std::ostringstream text;
   text << std::ifstream(files_in(directory).front()).rdbuf();
   EXPECT_EQ(text.str().find(print(model->compiled().program)), 0U) << text.str();
-  for (const char* line : {"\nfull step of 2 sequences, q = 1: ",
-                           "\nfull step of 4 sequences, q = 1: ", "\nsegment 0 at 16 tokens: "}) {
+  for (const char* line :
+       {"\nfull step of 2 sequences, q = 1: ", "\nfull step of 4 sequences, q = 1: ",
+        "\nmixed step of 16 tokens, 4 sequences: "}) {
     EXPECT_NE(text.str().find(line), std::string::npos) << line << text.str();
   }
 

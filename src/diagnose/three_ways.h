@@ -28,6 +28,7 @@ struct Trial {
   int64_t kv_tokens = 4096;
   std::vector<int64_t> sequences = {1, 2, 4, 8};
   std::vector<int64_t> tokens = {8, 32, 96};
+  bool record_all_modes = false;
   std::optional<DType> dtype;  // the model's
   std::optional<DType> kv_dtype;
 };
@@ -83,6 +84,7 @@ class ThreeWays {
     options.limits = trial.limits;
     options.graphs = trial.graphs;
     options.poison = trial.poison;
+    options.record_all_modes = trial.record_all_modes;
     options.sequences = runtime::Ladder(trial.sequences);
     options.tokens = runtime::Ladder(trial.tokens);
     options.kv_tokens = trial.kv_tokens;

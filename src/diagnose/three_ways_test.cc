@@ -2,10 +2,13 @@
 // beside.
 #include "diagnose/three_ways.h"
 
+#include <algorithm>
+#include <numeric>
 #include <random>
 
 #include <gtest/gtest.h>
 
+#include "diagnose/compare.h"
 #include "planning/cost_model.h"
 
 namespace encore::diagnose {
@@ -82,20 +85,67 @@ TEST_P(ThreeWaysTest, MixedStepsAgreeBitForBit) {
   }
 }
 
+// A step of random sequences: some take one token, some a chunk, and each has a past of its own.
+TrialStep random_step(std::mt19937& random, const engine::LoadedModel& model) {
+  const auto below = [&](int64_t end) { return static_cast<int64_t>(random() % end); };
+  const runtime::Limits& limits = model.limits();
+  std::vector<int32_t> pages(model.num_pages());
+  std::iota(pages.begin(), pages.end(), 0);
+  std::shuffle(pages.begin(), pages.end(), random);
+  TrialStep step;
+  int64_t room = 2 + below(limits.max_num_tokens - 1);
+  while (room > 0 && std::ssize(step.sequences) < limits.max_batch_size) {
+    TrialStep::Sequence sequence;
+    sequence.count = below(2) == 0 ? 1 : 1 + below(room);
+    sequence.past = below(limits.max_seq_len - sequence.count);
+    const int64_t length = sequence.past + sequence.count;
+    const int64_t num_pages = (length + model.page_size() - 1) / model.page_size();
+    if (num_pages > std::ssize(pages)) break;
+    sequence.pages.assign(pages.end() - num_pages, pages.end());
+    pages.resize(pages.size() - num_pages);
+    room -= sequence.count;
+    step.sequences.push_back(std::move(sequence));
+  }
+  return step;
+}
+
+TEST_P(ThreeWaysTest, AnyCompositionOfAStepIsOneReplayAndAgreesBitForBit) {
+  ThreeWays run(*device_,
+                {.graphs = Graphs::kFull, .sequences = {1, 2, 4, 16}, .record_all_modes = true});
+  engine::LoadedModel& model = run.model();
+  runtime::Executor& executor = model.executor();
+  fill_kv(model, 3);
+  std::mt19937 random(17);
+  int num_mixed = 0;
+  for (int i = 0; i < 500; ++i) {
+    const TrialStep step = random_step(random, model);
+    const runtime::StepRequest request = step.request(model.limits());
+    num_mixed += request.q == 0 ? 1 : 0;
+    for (const Graphs graphs : {Graphs::kPiecewise, Graphs::kFull}) {
+      executor.set_graphs(graphs);
+      EXPECT_FALSE(compare_outputs(model, step, i).has_value()) << describe(request);
+    }
+    EXPECT_EQ(begin(model, step, i).mode, runtime::Mode::kFull) << describe(request);
+    const int64_t before = executor.recordings().stats().replays;
+    executor.run(step.lengths());
+    EXPECT_EQ(executor.recordings().stats().replays, before + 1);
+    executor.synchronize();
+  }
+  EXPECT_GT(num_mixed, 400);
+}
+
 // With more layers than two, some are launched alike but for their addresses.
 TEST_P(ThreeWaysTest, LayersThatTakeTurnsInOneExecutableAgreeBitForBit) {
   const auto trial = [](Graphs graphs) { return Trial{.num_layers = 5, .graphs = graphs}; };
   EXPECT_TRUE(same(mixed_trace(*device_, trial(Graphs::kNone)),
-                   mixed_trace(*device_, trial(Graphs::kAuto))));
+                   mixed_trace(*device_, trial(Graphs::kFullAndPiecewise))));
   EXPECT_TRUE(same(uniform_trace(*device_, trial(Graphs::kNone), 3),
                    uniform_trace(*device_, trial(Graphs::kPiecewise), 3)));
 
-  ThreeWays run(*device_, trial(Graphs::kAuto));
+  ThreeWays run(*device_, trial(Graphs::kFullAndPiecewise));
   const runtime::Coverage& coverage = run.model().executor().coverage();
   const planning::BucketCost predicted =
-      planning::estimate_recordings(run.model().compiled().program, coverage.sequences,
-                                    coverage.tokens)
-          .total();
+      planning::estimate_recordings(run.model().compiled().program, coverage).total();
   EXPECT_EQ(predicted.recordings - predicted.executables, 3 * std::ssize(coverage.tokens.sizes()))
       << "of six pieces a size the second to fifth";
   const runtime::RecordingStats& stats = run.model().recording_stats();

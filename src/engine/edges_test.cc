@@ -42,8 +42,9 @@ TEST_P(RecordedEdges, AreProgrammaticBetweenKernelsOfOurs) {
     const runtime::Recordings& recordings = model.executor().recordings();
     for (const int64_t size : sizes) {
       SCOPED_TRACE("size " + std::to_string(size));
-      ASSERT_NE(recordings.full(size, 1), nullptr);
-      expect_programmatic(recordings.full(size, 1)->nodes());
+      const Recording* full = recordings.full({size, size, 1});
+      ASSERT_NE(full, nullptr);
+      expect_programmatic(full->nodes());
       ASSERT_NE(recordings.burst(size), nullptr);
       expect_programmatic(recordings.burst(size)->nodes());
     }

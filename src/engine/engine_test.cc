@@ -193,13 +193,12 @@ TEST(Passes, DoNotChangeWhatAModelComputes) {
 
 TEST_F(EngineTest, RecordsAsManyNodesAsTheProgramAlonePredicts) {
   const runtime::Coverage& coverage = model_.executor().coverage();
-  const auto estimate =
-      planning::estimate_recordings(model_.compiled().program, coverage.sequences, coverage.tokens);
+  const auto estimate = planning::estimate_recordings(model_.compiled().program, coverage);
   const runtime::RecordingStats& stats = model_.recording_stats();
   const planning::BucketCost total = estimate.total();
   EXPECT_EQ(estimate.full.size(), static_cast<size_t>(stats.full.recordings));
-  EXPECT_EQ(total.recordings, stats.full.recordings + stats.pieces.recordings);
-  EXPECT_EQ(total.nodes, stats.full.nodes + stats.pieces.nodes);
+  EXPECT_EQ(total.recordings, stats.num_full() + stats.pieces.recordings);
+  EXPECT_EQ(total.nodes, stats.full.nodes + stats.mixed.nodes + stats.pieces.nodes);
   EXPECT_LE(total.executables, total.recordings);
   const double bytes_of_executables = planning::kBytesPerExecutable * total.executables;
   EXPECT_GT(total.bytes(), bytes_of_executables);
@@ -225,7 +224,7 @@ TEST_F(EngineTest, LogsItsStepsAsItCountsThem) {
     padding += *step.padding;
     EXPECT_EQ(*step.tokens, step.size());
     EXPECT_EQ(*step.bucket, step.size() + *step.padding);
-    EXPECT_EQ(step.mode, step.is_decode() ? "full" : "piecewise");
+    EXPECT_EQ(step.mode, "full");
     EXPECT_GE(*step.host_us, 0);
     EXPECT_GT(*step.gpu_us, 0);
   }

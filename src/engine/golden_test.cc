@@ -101,7 +101,7 @@ TEST_P(Golden, HasTwoSegmentsALayerAndThreeForTheRest) {
     ASSERT_EQ(program.segments.size(), 7U);
     for (size_t i = 0; i < program.segments.size(); ++i) {
       const passes::Segment& segment = program.segments[i];
-      EXPECT_EQ(segment.capture == ir::Capture::kUniform, i == 1 || i == 3 || i == 6) << i;
+      EXPECT_EQ(segment.capture == ir::Capture::kFull, i == 1 || i == 3 || i == 6) << i;
       EXPECT_EQ(segment.rows, i == 5 ? ir::Symbol::kSequences : ir::Symbol::kTokens) << i;
     }
     EXPECT_TRUE(program.full_recordable());

@@ -6,8 +6,8 @@ std::string_view name(Capture capture) {
   switch (capture) {
     case Capture::kNever:
       return "never";
-    case Capture::kUniform:
-      return "uniform steps";
+    case Capture::kFull:
+      return "full recordings";
     case Capture::kAlways:
       return "always";
   }

@@ -16,9 +16,8 @@ namespace encore::ir {
 
 // May a launch of this op sit in a recording?
 enum class Capture : uint8_t {
-  kNever,    // its launch depends on values only the host sees at each step
-  kUniform,  // in recordings of uniform steps (every sequence has q tokens), where its grid is
-             // fixed
+  kNever,  // its launch depends on values only the host sees at each step
+  kFull,  // in recordings of whole steps, but in no piece: its launch depends on T, B and q together
   kAlways,
 };
 

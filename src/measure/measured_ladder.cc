@@ -92,18 +92,12 @@ void replay_all(engine::LoadedModel& model, const Strategy& strategy, int64_t re
 }
 
 // What it takes by the cost model: its share of the estimate, of lru:N for N recordings.
-planning::BucketCost predicted(const passes::Program& program, const Strategy& strategy,
-                               const engine::LoadOptions& load, int num_full) {
+planning::BucketCost predicted(engine::LoadedModel& model, const Strategy& strategy) {
   if (!strategy.records) return {};
-  planning::RecordingEstimate estimate = planning::estimate_recordings(
-      program, load.sequences,
-      strategy.of == LadderOf::kTokens ? strategy.ladder : runtime::Ladder());
-  if (strategy.of == LadderOf::kTokens) {
-    estimate.full.clear();
-  } else {
-    estimate.tails.clear();
-    estimate.full.resize(std::min<size_t>(estimate.full.size(), num_full));
-  }
+  planning::RecordingEstimate estimate =
+      planning::estimate_recordings(model.compiled().program, model.executor().coverage());
+  const int num_full = model.recording_stats().full.recordings;
+  estimate.full.resize(std::min<size_t>(estimate.full.size(), num_full));
   return estimate.total();
 }
 
@@ -117,8 +111,7 @@ Measured measure_here(const std::function<std::unique_ptr<Device>()>& open_devic
   const runtime::RecordingStats& stats = model.recording_stats();
   const bool of_tokens = strategy.of == LadderOf::kTokens;
   const runtime::RecordingStats::Part part = of_tokens ? stats.pieces : stats.full;
-  const planning::BucketCost cost =
-      predicted(model.compiled().program, strategy, load, stats.full.recordings);
+  const planning::BucketCost cost = predicted(model, strategy);
   Measured measured{
       .recordings = part.recordings,
       .executables = part.executables,

@@ -74,27 +74,26 @@ json::object recordings_json(const runtime::RecordingStats& stats) {
                         {"capture_ms", part.capture_ms},
                         {"instantiate_ms", part.instantiate_ms}};
   };
-  return {{"full", part(stats.full)},     {"pieces", part(stats.pieces)},
-          {"bursts", part(stats.bursts)}, {"segments", stats.segments},
-          {"sizes", stats.sizes},         {"tables", stats.tables},
-          {"lower_ms", stats.lower_ms},   {"warm_up_ms", stats.warm_up_ms},
-          {"replays", stats.replays}};
+  return {{"full", part(stats.full)},       {"mixed", part(stats.mixed)},
+          {"pieces", part(stats.pieces)},   {"bursts", part(stats.bursts)},
+          {"segments", stats.segments},     {"sizes", stats.sizes},
+          {"tables", stats.tables},         {"lower_ms", stats.lower_ms},
+          {"warm_up_ms", stats.warm_up_ms}, {"replays", stats.replays}};
 }
 
 std::string recordings_text(const runtime::RecordingStats& stats) {
   const std::string replays =
       stats.replays > 0 ? fmt::format("; {} replays", stats.replays) : std::string();
-  const std::string bursts =
-      stats.bursts.recordings == 0
-          ? std::string()
-          : fmt::format("; bursts: {} in {:.1f} ms", stats.bursts.recordings, stats.bursts.ms());
-  return fmt::format(
-      "{} sizes lowered to {} tables in {:.1f} ms, warmed up in {:.1f} ms; full recordings: {} in "
-      "{:.1f} ms, {:.1f} of "
-      "them capture; pieces: {} in {:.1f} ms, {} executables{}{}",
-      stats.sizes, stats.tables, stats.lower_ms, stats.warm_up_ms, stats.full.recordings,
-      stats.full.ms(), stats.full.capture_ms, stats.pieces.recordings, stats.pieces.ms(),
-      stats.pieces.executables, bursts, replays);
+  const auto part = [](const char* name, const runtime::RecordingStats::Part& part) {
+    return part.recordings == 0
+               ? std::string()
+               : fmt::format("; {}: {} in {:.1f} ms, {:.1f} of them capture, {} executables", name,
+                             part.recordings, part.ms(), part.capture_ms, part.executables);
+  };
+  return fmt::format("{} sizes lowered to {} tables in {:.1f} ms, warmed up in {:.1f} ms{}{}{}{}{}",
+                     stats.sizes, stats.tables, stats.lower_ms, stats.warm_up_ms,
+                     part("full recordings", stats.full), part("of mixed steps", stats.mixed),
+                     part("pieces", stats.pieces), part("bursts", stats.bursts), replays);
 }
 
 }  // namespace encore::measure

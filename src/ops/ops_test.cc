@@ -34,7 +34,7 @@ TEST(Builder, TracesAnAttentionLayerIntoTypedNodes) {
   graph.add_output(o);
   EXPECT_NO_THROW(ir::verify(graph));
   EXPECT_EQ(graph.value(o).type.to_string(), "bf16[T,64]");
-  EXPECT_EQ(graph.node(graph.value(o).producer).op->capture, ir::Capture::kUniform);
+  EXPECT_EQ(graph.node(graph.value(o).producer).op->capture, ir::Capture::kFull);
 }
 
 TEST(Ops, RefuseInputsThatDoNotFitAndSayWhatTheyNeed) {

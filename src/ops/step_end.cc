@@ -113,7 +113,7 @@ std::vector<ir::Op> step_end_rows() {
        .min_inputs = 12,
        .max_inputs = 12,
        .infer = infer_advance,
-       .capture = Capture::kUniform,
+       .capture = Capture::kFull,
        .mutates = {{0, 4}, {1, 5}, {2, 6}, {3, 7}, {4, 8}, {5, 9}, {6, 10}, {7, 11}}},
       {.name = "write_pages",
        .min_inputs = 3,

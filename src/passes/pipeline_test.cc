@@ -153,7 +153,7 @@ TEST(Pipeline, FusesNoOpThatTheUserSplitsAt) {
 }
 )");
   ASSERT_EQ(program.segments.size(), 2U);
-  EXPECT_EQ(program.segments[1].capture, ir::Capture::kUniform);
+  EXPECT_EQ(program.segments[1].capture, ir::Capture::kFull);
 }
 
 TEST(Pipeline, RefusesToSplitAtAnOpThatIsNotThere) {

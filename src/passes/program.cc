@@ -71,11 +71,11 @@ std::string print_segments(const Program& program) {
   std::string text;
   for (size_t i = 0; i < program.segments.size(); ++i) {
     const Segment& segment = program.segments[i];
-    text += fmt::format("segment {}: nodes {}..{}, rows {}, recordable in {}\n", i, segment.first,
+    text += fmt::format("segment {}: nodes {}..{}, rows {}, in {}\n", i, segment.first,
                         segment.last - 1, segment.rows == ir::Symbol::kTokens ? "T" : "B",
-                        segment.capture == ir::Capture::kNever     ? "no step"
-                        : segment.capture == ir::Capture::kUniform ? "uniform steps"
-                                                                   : "every step");
+                        segment.capture == ir::Capture::kNever  ? "no recording"
+                        : segment.capture == ir::Capture::kFull ? "full recordings"
+                                                                : "every recording");
   }
   return text;
 }

@@ -16,12 +16,12 @@ using SplitOps = std::set<std::string, std::less<>>;
 
 // A run of consecutive nodes [first, last) between splits. Its rows are all tokens or all
 // sequences, so one size says how to record it. A launch that cannot sit in every recording, as
-// attention over a varying batch, is a segment of its own.
+// attention, is a segment of its own.
 struct Segment {
   int first = 0;
   int last = 0;
   ir::Capture capture =
-      ir::Capture::kAlways;  // the least of its nodes'; kUniform at most for a split op
+      ir::Capture::kAlways;  // the least of its nodes'; kFull at most for a split op
   ir::Symbol rows = ir::Symbol::kTokens;
 
   friend bool operator==(const Segment&, const Segment&) = default;
@@ -52,7 +52,7 @@ struct Program {
   std::vector<Segment> segments;
   ArenaPlan arena;
 
-  // May one recording hold a whole uniform step, attention included?
+  // May one recording hold a whole step, attention included?
   [[nodiscard]] bool full_recordable() const;
 };
 

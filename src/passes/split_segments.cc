@@ -46,8 +46,7 @@ class Cutter {
  private:
   // A full recording takes a split op; pieces do not.
   [[nodiscard]] Capture capture_of(const ir::Op& op) const {
-    return program_.split_ops.contains(op.name) ? std::min(op.capture, Capture::kUniform)
-                                                : op.capture;
+    return program_.split_ops.contains(op.name) ? std::min(op.capture, Capture::kFull) : op.capture;
   }
   [[nodiscard]] bool must_cut(Capture capture, Symbol rows) const {
     const bool rows_change = rows != Symbol::kNone && rows_ != Symbol::kNone && rows != rows_;

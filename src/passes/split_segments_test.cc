@@ -30,7 +30,7 @@ TEST(SplitSegments, GivesAttentionASegmentOfItsOwn) {
   output %z
 )");
   EXPECT_EQ(segments, (std::vector<Segment>{{0, 1, Capture::kAlways, Symbol::kTokens},
-                                            {1, 2, Capture::kUniform, Symbol::kTokens},
+                                            {1, 2, Capture::kFull, Symbol::kTokens},
                                             {2, 4, Capture::kAlways, Symbol::kTokens}}));
 }
 
@@ -45,8 +45,8 @@ TEST(SplitSegments, GivesAnOpThatTheUserNamesASegmentThatPiecesLeaveOut) {
   program.split_ops = {"add"};
   split_segments(program, ops::standard());
   EXPECT_EQ(program.segments, (std::vector<Segment>{{0, 1, Capture::kAlways, Symbol::kTokens},
-                                                    {1, 2, Capture::kUniform, Symbol::kTokens},
-                                                    {2, 3, Capture::kUniform, Symbol::kTokens},
+                                                    {1, 2, Capture::kFull, Symbol::kTokens},
+                                                    {2, 3, Capture::kFull, Symbol::kTokens},
                                                     {3, 4, Capture::kAlways, Symbol::kTokens}}));
   EXPECT_TRUE(program.full_recordable());
 }
@@ -57,8 +57,8 @@ TEST(SplitSegments, SeparatesTwoAttentionsInARow) {
   %p: bf16[T,64] = attention(%o, %kc, %vc, %pages, %lens, %starts) {scale=0.125}
   output %p
 )");
-  EXPECT_EQ(segments, (std::vector<Segment>{{0, 1, Capture::kUniform, Symbol::kTokens},
-                                            {1, 2, Capture::kUniform, Symbol::kTokens}}));
+  EXPECT_EQ(segments, (std::vector<Segment>{{0, 1, Capture::kFull, Symbol::kTokens},
+                                            {1, 2, Capture::kFull, Symbol::kTokens}}));
 }
 
 TEST(SplitSegments, CutsWhereRowsChangeToSequencesAndBack) {
@@ -98,7 +98,7 @@ TEST(SplitSegments, LeavesViewsWithWhatTheyAreAViewOf) {
   %y: bf16[T,32] = add(%a, %b)
   output %y
 )");
-  EXPECT_EQ(segments, (std::vector<Segment>{{0, 2, Capture::kUniform, Symbol::kTokens},
+  EXPECT_EQ(segments, (std::vector<Segment>{{0, 2, Capture::kFull, Symbol::kTokens},
                                             {2, 3, Capture::kAlways, Symbol::kTokens}}));
 }
 

@@ -1,7 +1,10 @@
 #include "planning/cost_model.h"
 
+#include <algorithm>
 #include <cmath>
 #include <set>
+
+#include "runtime/shapes.h"
 
 namespace encore::planning {
 namespace {
@@ -62,7 +65,7 @@ int64_t BucketCost::bytes() const {
 
 BucketCost RecordingEstimate::total() const {
   BucketCost total;
-  for (const auto* part : {&full, &tokens, &tails}) {
+  for (const auto* part : {&full, &mixed, &tokens, &tails}) {
     for (const BucketCost& cost : *part) {
       total.recordings += cost.recordings;
       total.nodes += cost.nodes;
@@ -74,20 +77,34 @@ BucketCost RecordingEstimate::total() const {
 }
 
 RecordingEstimate estimate_recordings(const passes::Program& program,
-                                      const runtime::Ladder& sequences,
-                                      const runtime::Ladder& tokens) {
+                                      const runtime::Coverage& coverage) {
   RecordingEstimate estimate;
-  const bool full = program.full_recordable();
-  std::set<int64_t> token_sizes(tokens.sizes().begin(), tokens.sizes().end());
   const Launches whole = launches_of(program, 0, program.graph.num_nodes());
-  for (const int64_t size : sequences.sizes()) {
-    if (full) add_recording(estimate.full.emplace_back(BucketCost{size}), whole, false);
-    // Without full recordings, uniform steps too take pieces of so many tokens.
-    if (!full) token_sizes.insert(size);
-    estimate.tails.push_back(pieces(program, ir::Symbol::kSequences, size));
+  std::set<int64_t> pieces_of_tokens;
+  std::set<int64_t> pieces_of_sequences;
+  for (const int64_t size : coverage.sequences.sizes()) {
+    if (coverage.uniform_full)
+      add_recording(estimate.full.emplace_back(BucketCost{size}), whole, false);
+    if (!coverage.uniform_pieces) continue;
+    pieces_of_tokens.insert(size);
+    pieces_of_sequences.insert(size);
   }
-  for (const int64_t size : token_sizes)
+  for (const StepShape& shape : mixed_shapes(coverage.mixed_ladder(), coverage.tokens)) {
+    const auto [tokens, sequences] = shape.padded;
+    if (coverage.mixed_full) {
+      if (estimate.mixed.empty() || estimate.mixed.back().size != tokens)
+        estimate.mixed.push_back(BucketCost{tokens});
+      add_recording(estimate.mixed.back(), whole, false);
+    }
+    if (!coverage.mixed_pieces) continue;
+    pieces_of_tokens.insert(tokens);
+    pieces_of_sequences.insert(sequences);
+  }
+  std::reverse(estimate.mixed.begin(), estimate.mixed.end());  // ascending, as the others
+  for (const int64_t size : pieces_of_tokens)
     estimate.tokens.push_back(pieces(program, ir::Symbol::kTokens, size));
+  for (const int64_t size : pieces_of_sequences)
+    estimate.tails.push_back(pieces(program, ir::Symbol::kSequences, size));
   return estimate;
 }
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "passes/program.h"
-#include "runtime/ladder.h"
+#include "runtime/dispatch.h"
 
 namespace encore::planning {
 
@@ -35,15 +35,14 @@ struct BucketCost {
 
 struct RecordingEstimate {
   std::vector<BucketCost> full;    // uniform steps of one token a sequence, by sequences
+  std::vector<BucketCost> mixed;   // whole mixed steps, by tokens
   std::vector<BucketCost> tokens;  // pieces that count tokens, by tokens
   std::vector<BucketCost> tails;   // pieces that count sequences, by sequences
   [[nodiscard]] BucketCost total() const;
 };
 
-// The recordings of --graphs auto: full ones for uniform steps, if the program allows, and pieces
-// for mixed steps. A node is a launch; kernels that launch more than once are not told apart.
+// What `coverage` records. A node is a launch; kernels that launch more than once are not told apart.
 RecordingEstimate estimate_recordings(const passes::Program& program,
-                                      const runtime::Ladder& sequences,
-                                      const runtime::Ladder& tokens);
+                                      const runtime::Coverage& coverage);
 
 }  // namespace encore::planning

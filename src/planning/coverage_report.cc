@@ -38,7 +38,8 @@ const char* yes(bool value) {
 
 }  // namespace
 
-PlannedCoverage plan_coverage(const runtime::ExecutorOptions& load, bool full_recordable) {
+PlannedCoverage plan_coverage(const runtime::ExecutorOptions& load,
+                              const runtime::Recordable& recordable) {
   PlannedCoverage planned{load.limits, {}, {}};
   runtime::Coverage& coverage = planned.coverage;
   coverage.graphs = load.graphs;
@@ -47,10 +48,11 @@ PlannedCoverage plan_coverage(const runtime::ExecutorOptions& load, bool full_re
                            : load.sequences;
   coverage.tokens =
       load.tokens.empty() ? runtime::Ladder::tokens(load.limits.max_num_tokens) : load.tokens;
+  coverage.mixed_sequences = runtime::Ladder::mixed_sequences(coverage.sequences.sizes().back());
   coverage.pad_uniform = load.pad_uniform;
   coverage.eager_steps = load.eager_steps;
   coverage.max_num_tokens = load.limits.max_num_tokens;
-  plan_recordings(coverage, full_recordable);
+  plan_recordings(coverage, recordable);
   if (load.eager_steps == runtime::EagerSteps::kForbid) require_coverage(load.limits, coverage);
   planned.report = cover(load.limits, coverage);
   return planned;

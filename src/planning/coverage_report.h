@@ -17,10 +17,11 @@ struct PlannedCoverage {
   runtime::CoverageReport report;
 };
 
-// `load` has its limits and ladders; empty ladders are the default ones. `full_recordable`: whether
-// the program can be one recording, as those of all models that Encore builds.
+// `load` has its limits and ladders; empty ladders are the default ones. `recordable`: which steps of
+// the program can be one recording.
 // Errors: those of require_coverage, under --eager-steps forbid.
-PlannedCoverage plan_coverage(const runtime::ExecutorOptions& load, bool full_recordable = true);
+PlannedCoverage plan_coverage(const runtime::ExecutorOptions& load,
+                              const runtime::Recordable& recordable = {});
 
 // The limits in a line: "steps of up to 64 sequences and 2048 tokens, 512 where they are mixed".
 std::string limits_text(const runtime::Limits& limits);

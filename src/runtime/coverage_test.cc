@@ -55,10 +55,12 @@ TEST(Coverage, CountsEveryStepThatASchedulerMayForm) {
     coverage.tokens = random_ladder(random, 12);
     coverage.pad_uniform = random() % 3 != 0;
     coverage.max_num_tokens = limits.max_num_tokens;
-    plan_recordings(coverage, random() % 3 != 0);
+    plan_recordings(coverage, {random() % 3 != 0, random() % 3 != 0});
     if (random() % 3 == 0) coverage.mixed_sequences = random_ladder(random, 5);
     if (random() % 2 == 0) coverage.dropped_tokens.insert(coverage.tokens.sizes().front());
-    if (random() % 2 == 0) coverage.dropped_full.insert({coverage.sequences.sizes().front(), 1});
+    if (random() % 2 == 0)
+      coverage.dropped_full.insert(
+          {coverage.sequences.sizes().front(), coverage.sequences.sizes().front(), 1});
 
     std::map<CoverageReport::Key, int64_t> steps;
     int64_t worst_uniform = 0;
@@ -94,7 +96,7 @@ Coverage everything(Ladder sequences, Ladder tokens, int64_t max_num_tokens) {
   coverage.tokens = std::move(tokens);
   coverage.max_num_tokens = max_num_tokens;
   coverage.eager_steps = EagerSteps::kForbid;
-  plan_recordings(coverage, true);
+  plan_recordings(coverage, {});
   return coverage;
 }
 
@@ -113,9 +115,15 @@ TEST(Coverage, IsCompleteUnderTheDefaultLadders) {
   const Coverage coverage = everything(Ladder::sequences(512), Ladder::tokens(8192), 8192);
   EXPECT_EQ(refusal(limits, coverage), "");
   const CoverageReport report = cover(limits, coverage);
-  EXPECT_EQ(report.num_steps(Mode::kFull), 512);
-  EXPECT_EQ(report.num_steps(), report.num_steps(Mode::kFull) + report.num_steps(Mode::kPiecewise));
+  EXPECT_EQ(report.num_steps(), report.num_steps(Mode::kFull));
   EXPECT_EQ(report.share(), 1);
+
+  Coverage pieces = coverage;
+  pieces.graphs = Graphs::kFullAndPiecewise;
+  plan_recordings(pieces, {});
+  const CoverageReport both = cover(limits, pieces);
+  EXPECT_EQ(both.num_steps(Mode::kFull), 512);
+  EXPECT_EQ(both.num_steps(), both.num_steps(Mode::kFull) + both.num_steps(Mode::kPiecewise));
 }
 
 TEST(Coverage, NamesTheFirstStepThatHasNoRecording) {
@@ -142,12 +150,12 @@ TEST(Coverage, NamesEachReasonAndItsRemedy) {
   EXPECT_NE(refusal(limits, exact).find("--padding on"), std::string::npos);
   Coverage decode_only = full;
   decode_only.graphs = Graphs::kFullDecodeOnly;
-  EXPECT_NE(refusal(limits, decode_only).find("full-and-piecewise"), std::string::npos);
+  EXPECT_NE(refusal(limits, decode_only).find("take --graphs auto"), std::string::npos);
   Coverage none = full;
   none.graphs = Graphs::kNone;
   EXPECT_NE(refusal(limits, none).find("(disabled"), std::string::npos);
   Coverage dropped = full;
-  dropped.dropped_tokens.insert(16);
+  dropped.dropped_full.insert({16, 4, 0});
   EXPECT_NE(refusal(limits, dropped).find("(recording_failed"), std::string::npos);
   Coverage lru = full;
   lru.sequences = Ladder::on_demand(2, 4);

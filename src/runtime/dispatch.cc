@@ -12,8 +12,11 @@ bool pieces_exist(const Case& step) {
   return step.is_uniform() ? step.coverage.uniform_pieces : step.coverage.mixed_pieces;
 }
 
+// Where there are none, auto is content with pieces of mixed steps.
 bool full_is_wanted(const Case& step) {
-  return step.is_uniform() && step.coverage.graphs != Graphs::kPiecewise;
+  const Graphs graphs = step.coverage.graphs;
+  if (step.is_uniform()) return graphs != Graphs::kPiecewise;
+  return graphs == Graphs::kFull || (graphs == Graphs::kAuto && step.coverage.mixed_full);
 }
 
 constexpr std::array kRules = {
@@ -41,13 +44,12 @@ constexpr std::array kRules = {
                return step.coverage.graphs == Graphs::kFullDecodeOnly && !step.is_uniform();
              },
          .why = "--graphs full-decode-only leaves steps with prompts in them eager",
-         .remedy = "take --graphs full-and-piecewise"},
+         .remedy = "take --graphs auto"},
     Rule{.name = "recording_failed",
          .reason = Reason::kRecordingFailed,
          .holds =
              [](const Case& step) {
-               return full_is_wanted(step) && step.coverage.dropped_full.count(
-                                                  {step.padded.sequences, step.request.q}) != 0;
+               return full_is_wanted(step) && step.coverage.dropped_full.count(step.key()) != 0;
              },
          .piecewise = true,
          .why = "its full recording failed and was dropped",
@@ -70,30 +72,27 @@ constexpr std::array kRules = {
          .remedy = "take --graphs auto"},
     Rule{.name = "unsupported_op",
          .reason = Reason::kUnsupportedOp,
-         .holds = [](const Case& step) { return full_is_wanted(step) && !step.coverage.full; },
+         .holds =
+             [](const Case& step) {
+               return step.is_uniform() && full_is_wanted(step) && !step.coverage.uniform_full;
+             },
          .piecewise = true,
          .why = "an op of the program cannot be in a full recording",
          .remedy = "`encore inspect` names the op; pieces are replayed around it"},
+    Rule{
+        .name = "mixed_step",
+        .reason = Reason::kMixedStep,
+        .holds =
+            [](const Case& step) {
+              return !step.is_uniform() && full_is_wanted(step) && !step.coverage.mixed_full;
+            },
+        .piecewise = true,
+        .why = "full was wanted, and the grid of this model's attention follows the longest prompt",
+        .remedy = "--graphs auto wants the pieces it gets"},
     Rule{.name = "piecewise",
-         .holds =
-             [](const Case& step) {
-               return step.coverage.graphs == Graphs::kPiecewise && step.is_uniform();
-             },
+         .holds = [](const Case& step) { return !full_is_wanted(step); },
          .piecewise = true,
-         .why = "pieces are wanted: --graphs piecewise"},
-    Rule{.name = "mixed_step",
-         .reason = Reason::kMixedStep,
-         .holds =
-             [](const Case& step) {
-               return step.coverage.graphs == Graphs::kFull && !step.is_uniform();
-             },
-         .piecewise = true,
-         .why = "full was wanted, and attention's grid follows each sequence's length",
-         .remedy = "--graphs auto wants the pieces it gets"},
-    Rule{.name = "mixed_step",
-         .holds = [](const Case& step) { return !step.is_uniform(); },
-         .piecewise = true,
-         .why = "pieces are wanted: attention's grid follows each sequence's length"},
+         .why = "pieces are wanted by --graphs, or all that there is of steps with prompts"},
 };
 
 // The step and its bucket.
@@ -177,11 +176,13 @@ std::string describe(const StepRequest& request) {
                      request.sequences, plural);
 }
 
-void plan_recordings(Coverage& coverage, bool full_recordable) {
-  if (coverage.graphs == Graphs::kNone) return;
-  coverage.full = coverage.graphs != Graphs::kPiecewise && full_recordable;
-  coverage.uniform_pieces = !coverage.full;
-  coverage.mixed_pieces = coverage.graphs != Graphs::kFullDecodeOnly;
+void plan_recordings(Coverage& coverage, const Recordable& recordable) {
+  const Graphs graphs = coverage.graphs;
+  if (graphs == Graphs::kNone) return;
+  coverage.uniform_full = graphs != Graphs::kPiecewise && recordable.uniform;
+  coverage.uniform_pieces = !coverage.uniform_full;
+  coverage.mixed_full = (graphs == Graphs::kAuto || graphs == Graphs::kFull) && recordable.mixed;
+  coverage.mixed_pieces = graphs != Graphs::kFullDecodeOnly && !coverage.mixed_full;
 }
 
 Choice choose(const StepRequest& request, const Coverage& coverage) {

@@ -5,11 +5,13 @@
 //   step      wanted                   recorded            run
 //   uniform   not piecewise, not none  full                full
 //   uniform   not piecewise, not none  only pieces         piecewise, counted (unsupported_op)
-//   uniform   not piecewise, not none  full, not this one  piecewise if there are pieces, else eager;
-//                                                          counted (recording_failed)
-//   mixed     auto                     pieces              piecewise
-//   mixed     full                     pieces              piecewise, counted (mixed_step)
+//   mixed     auto, full               full                full
+//   mixed     auto                     only pieces         piecewise
+//   mixed     full                     only pieces         piecewise, counted (mixed_step)
+//   mixed     full-and-piecewise       pieces              piecewise
 //   mixed     full-decode-only         -                   eager, counted (policy)
+//   any       full wanted              full, not this one  piecewise if there are pieces, else eager;
+//                                                          counted (recording_failed)
 //   any       piecewise                pieces              piecewise
 //   any       not none                 not these pieces    eager, counted (recording_failed)
 //   any       not none                 nothing that fits   eager, counted (not_recorded)
@@ -17,9 +19,9 @@
 //   uniform   not none, padding off    no such size        eager, unpadded, counted (no_exact_size)
 //   any       none                     -                   eager (disabled)
 //
-// full-and-piecewise is another name for auto: full recordings of uniform steps, pieces of mixed.
-// The padded sizes do not depend on the mode, so neither do the bits. A recording's key is its mode,
-// its padded rows and q, and nothing else: what a step needs beyond that is data in fixed buffers.
+// The padded sizes do not depend on the mode, so neither do the bits. A full recording's key is its
+// StepKey, a piece's the padded rows it counts, and nothing else: what a step needs beyond that is
+// data in fixed buffers.
 #pragma once
 
 #include <cstdint>
@@ -29,12 +31,12 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "backend/kernel.h"
 #include "ir/type.h"
 #include "runtime/ladder.h"
 #include "runtime/policy.h"
+#include "runtime/step_key.h"
 
 namespace encore::runtime {
 
@@ -63,7 +65,7 @@ enum class Reason : uint8_t {
   kRecordingFailed,  // the recording was dropped (--recording-errors drop)
   kNotRecorded,      // nothing was recorded for such steps
   kUnsupportedOp,    // full wanted, and an op of the program cannot be recorded
-  kMixedStep,        // full wanted; mixed steps have no full recording
+  kMixedStep,        // full wanted, and a kernel of mixed steps follows lengths the host knows
 };
 // "above_ladder", as counted, logged and reported; empty for kNone.
 std::string_view name(Reason reason);
@@ -80,19 +82,20 @@ std::string describe(const StepRequest& request);
 // What exists to be replayed, and what is wanted.
 struct Coverage {
   Graphs graphs = Graphs::kAuto;
-  Ladder sequences;             // buckets of B, in uniform and mixed steps
+  Ladder sequences;             // buckets of B in uniform steps
   Ladder tokens;                // buckets of T in mixed steps
-  bool full = false;            // uniform steps: one recording a bucket
+  bool uniform_full = false;    // uniform steps: one recording a bucket
+  bool mixed_full = false;      // mixed steps: one recording a bucket of T and B
   bool uniform_pieces = false;  // uniform steps: a recording a segment
   bool mixed_pieces = false;    // mixed steps: a recording a segment
   bool pad_uniform = true;      // off: a uniform step is replayed at its exact size or not at all
   EagerSteps eager_steps = EagerSteps::kAllow;
   // Nothing is padded beyond it: what is static is no larger.
   int64_t max_num_tokens = std::numeric_limits<int64_t>::max();
-  Ladder mixed_sequences;  // buckets of B in mixed steps, where they differ; empty: `sequences`
-  // Recordings that failed and were left out: full ones by B and q, pieces that count tokens by T,
-  // pieces that count sequences by B.
-  std::set<std::pair<int64_t, int>> dropped_full = {};
+  Ladder mixed_sequences;  // buckets of B in mixed steps; empty: `sequences`
+  // Recordings that failed and were left out: full ones, pieces that count tokens by T, pieces that
+  // count sequences by B.
+  std::set<StepKey> dropped_full = {};
   std::set<int64_t> dropped_tokens = {};
   std::set<int64_t> dropped_tails = {};
 
@@ -101,8 +104,13 @@ struct Coverage {
   }
 };
 
-// Sets what `graphs` wants recorded of a program that can be one recording, or cannot.
-void plan_recordings(Coverage& coverage, bool full_recordable);
+// What may be one recording.
+struct Recordable {
+  bool uniform = true;
+  bool mixed = true;
+};
+// Sets what `graphs` wants recorded.
+void plan_recordings(Coverage& coverage, const Recordable& recordable);
 
 struct Rule;
 
@@ -133,6 +141,7 @@ struct Case {
   ir::Sizes padded;         // its bucket's, else its own
 
   [[nodiscard]] bool is_uniform() const { return request.q > 0; }
+  [[nodiscard]] StepKey key() const { return {padded.tokens, padded.sequences, request.q}; }
 };
 
 // One rule of the table.

@@ -8,7 +8,7 @@ namespace encore::runtime {
 namespace {
 
 Coverage everything(Graphs graphs) {
-  return {graphs, Ladder({1, 2, 4}), Ladder({8, 16}), true, true, true};
+  return {graphs, Ladder({1, 2, 4}), Ladder({8, 16}), true, true, true, true};
 }
 
 constexpr StepRequest kUniform{3, 3, 1};
@@ -29,8 +29,8 @@ TEST(Dispatch, FollowsItsTruthTable) {
       {kUniform, Graphs::kFull, Mode::kFull, Reason::kNone},
       {kUniform, Graphs::kPiecewise, Mode::kPiecewise, Reason::kNone},
       {kUniform, Graphs::kNone, Mode::kEager, Reason::kDisabled},
-      {kMixed, Graphs::kAuto, Mode::kPiecewise, Reason::kNone},
-      {kMixed, Graphs::kFull, Mode::kPiecewise, Reason::kMixedStep},
+      {kMixed, Graphs::kAuto, Mode::kFull, Reason::kNone},
+      {kMixed, Graphs::kFull, Mode::kFull, Reason::kNone},
       {kMixed, Graphs::kPiecewise, Mode::kPiecewise, Reason::kNone},
       {kMixed, Graphs::kNone, Mode::kEager, Reason::kDisabled},
       {kUniform, Graphs::kFullDecodeOnly, Mode::kFull, Reason::kNone},
@@ -52,12 +52,23 @@ TEST(Dispatch, FollowsItsTruthTable) {
 
 TEST(Dispatch, CountsAFullStepThatHasOnlyPieces) {
   Coverage coverage = everything(Graphs::kAuto);
-  coverage.full = false;
+  coverage.uniform_full = false;
   EXPECT_EQ(choose(kUniform, coverage).mode, Mode::kPiecewise);
   EXPECT_EQ(choose(kUniform, coverage).reason, Reason::kUnsupportedOp);
   coverage.uniform_pieces = false;
   EXPECT_EQ(choose(kUniform, coverage).mode, Mode::kEager);
   EXPECT_EQ(choose(kUniform, coverage).reason, Reason::kNotRecorded);
+}
+
+TEST(Dispatch, TakesPiecesOfAMixedStepThatCannotBeOneRecording) {
+  Coverage coverage = everything(Graphs::kAuto);
+  coverage.mixed_full = false;
+  EXPECT_EQ(choose(kMixed, coverage).mode, Mode::kPiecewise);
+  EXPECT_EQ(choose(kMixed, coverage).reason, Reason::kNone);
+  coverage.graphs = Graphs::kFull;
+  EXPECT_EQ(choose(kMixed, coverage).mode, Mode::kPiecewise);
+  EXPECT_EQ(choose(kMixed, coverage).reason, Reason::kMixedStep);
+  EXPECT_EQ(choose(kUniform, coverage).mode, Mode::kFull);
 }
 
 TEST(Dispatch, PadsAStepAlikeInEveryMode) {
@@ -103,7 +114,7 @@ TEST(Dispatch, ReplaysOnlyExactSizesOfUniformStepsWithPaddingOff) {
 TEST(Dispatch, FallsBackFromADroppedRecordingAtTheSameSize) {
   Coverage coverage = everything(Graphs::kAuto);
   const Choice whole = choose(kUniform, coverage);
-  coverage.dropped_full.insert({4, 1});
+  coverage.dropped_full.insert({4, 4, 1});
   EXPECT_EQ(choose(kUniform, coverage).mode, Mode::kPiecewise);
   EXPECT_EQ(choose(kUniform, coverage).reason, Reason::kRecordingFailed);
   EXPECT_EQ(choose(kUniform, coverage).padded, whole.padded);
@@ -120,7 +131,7 @@ TEST(Dispatch, FallsBackFromADroppedRecordingAtTheSameSize) {
 
 TEST(Dispatch, RunsAStepEagerWhenOneOfItsPiecesIsMissing) {
   for (const bool tail : {false, true}) {
-    Coverage coverage = everything(Graphs::kAuto);
+    Coverage coverage = everything(Graphs::kFullAndPiecewise);
     if (tail) coverage.dropped_tails.insert(4);
     if (!tail) coverage.dropped_tokens.insert(16);
     EXPECT_EQ(choose(kMixed, coverage).mode, Mode::kEager);
@@ -128,7 +139,7 @@ TEST(Dispatch, RunsAStepEagerWhenOneOfItsPiecesIsMissing) {
     EXPECT_EQ(choose(kMixed, coverage).padded, (ir::Sizes{16, 4}));
     EXPECT_EQ(choose({7, 2, 0}, coverage).mode, Mode::kPiecewise);
     EXPECT_EQ(choose(kUniform, coverage).mode, Mode::kFull);
-    coverage.dropped_full.insert({4, 1});
+    coverage.dropped_full.insert({4, 4, 1});
     coverage.dropped_tokens.insert(4);
     EXPECT_EQ(choose(kUniform, coverage).mode, Mode::kEager);
   }

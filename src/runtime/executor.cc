@@ -82,10 +82,9 @@ Executor::Executor(Device& device, const passes::Program& program, std::vector<T
                                                   : options.sequences.capped(limits.max_batch_size);
   coverage_.tokens = options.tokens.empty() ? Ladder::tokens(limits.max_num_tokens)
                                             : options.tokens.capped(limits.max_num_tokens);
-  if (const auto capacity = coverage_.sequences.lru()) {
+  coverage_.mixed_sequences = Ladder::mixed_sequences(coverage_.sequences.sizes().back());
+  if (const auto capacity = coverage_.sequences.lru())
     on_demand_.emplace(recordings_, *stream_, *capacity);
-    coverage_.mixed_sequences = Ladder::sequences(limits.max_batch_size);
-  }
   for (const ir::ValueId weight : program.graph.values_of_kind(ir::ValueKind::kWeight)) {
     ENCORE_CHECK(weights[weight.index].shape == program.graph.value(weight).type.resolve({}));
     memory_plan_.weights += weights[weight.index].num_bytes();
@@ -131,7 +130,7 @@ Workspace Executor::largest_workspace() const {
 
 Choice Executor::begin(const StepRequest& request) {
   choice_ = choose(request, coverage_);
-  if (on_demand_ && choice_.mode == Mode::kFull) {
+  if (on_demand_ && choice_.mode == Mode::kFull && choice_.q > 0) {
     record_on_demand({choice_.padded, choice_.q, choice_.q, 0});
     choice_ = choose(request, coverage_);  // not full where the recording failed
   }
@@ -235,7 +234,7 @@ void Executor::check_addresses(const StepShape& step) {
 void Executor::enqueue(const StepShape& step, Mode mode) {
   if (options_.check_addresses && mode != Mode::kEager) check_addresses(step);
   if (mode == Mode::kFull) {
-    replay(*recordings_.full(step.padded.sequences, step.q));
+    replay(*recordings_.full(key_of(step)));
     return;
   }
   for (int segment = 0; segment < tables_.num_segments(); ++segment) {

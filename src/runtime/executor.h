@@ -86,8 +86,8 @@ class Executor {
   Executor(Device& device, const passes::Program& program, std::vector<TensorView> weights,
            const ExecutorOptions& options);
 
-  // Lowers, warms up and records every bucket, largest first: uniform steps in full (--graphs auto
-  // and full) or in pieces (piecewise, or when an op cannot be recorded), mixed steps in pieces.
+  // Lowers, warms up and records every bucket, largest first: in full (--graphs auto and full), or
+  // in pieces (piecewise, or where a launch cannot be in a full recording).
   // --graphs none leaves out the recording only, so that every mode runs the same kernels and
   // leaves KV the same memory. Steps above the ladders are lowered and warm at some sizes.
   // Errors: as the device's, naming op, segment and size.
@@ -167,6 +167,8 @@ class Executor {
   [[nodiscard]] Workspace largest_workspace() const;
   // Lowers every segment.
   void lower_size(const StepShape& step);
+  // What to record, once all shapes are lowered. Errors: kUsage.
+  void plan_recordings(const std::vector<StepShape>& mixed);
   // Launches each kernel once for each shape of its operands, on padding rows only: what a device
   // sets up at a first launch (a library's code is loaded then) must not be set up in a recording.
   void warm_up(const std::vector<StepShape>& shapes);

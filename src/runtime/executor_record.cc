@@ -34,20 +34,6 @@ std::string text_of(const StepShape& step) {
 }  // namespace
 
 const RecordingStats& Executor::record() {
-  plan_recordings(coverage_, program_.full_recordable());
-  if (options_.record_all_modes) {
-    coverage_.full = program_.full_recordable();
-    coverage_.uniform_pieces = true;
-    coverage_.mixed_pieces = true;
-  }
-
-  if (on_demand_ && coverage_.uniform_pieces) {
-    fail(ErrorKind::kUsage,
-         "--decode-ladder lru:{} records whole decode steps when they come, and not their pieces: "
-         "take a list or another schedule",
-         on_demand_->capacity());
-  }
-
   const auto uniform = uniform_shapes(coverage_.sequences, options_.limits);
   const auto mixed = mixed_shapes(coverage_.mixed_ladder(), coverage_.tokens);
   const auto above = above_shapes(coverage_.sequences, coverage_.tokens, options_.limits);
@@ -67,6 +53,7 @@ const RecordingStats& Executor::record() {
       }
     }
   });
+  plan_recordings(mixed);
   stats.sizes = static_cast<int>(uniform.size() + mixed.size());
   stats.tables = tables_.num_tables();
   stats.warm_up_ms = elapsed_ms([&] {
@@ -83,19 +70,17 @@ const RecordingStats& Executor::record() {
   });
   const int64_t warm = device_.used_bytes().value_or(0);
   memory_plan_.libraries = warm - at_start;
-  if (on_demand_ && coverage_.full) {
+  if (on_demand_ && coverage_.uniform_full) {
     // As many as there will ever be, so that their memory is taken before KV's: the smallest.
     const auto count = std::min<int64_t>(on_demand_->capacity(), std::ssize(uniform));
     for (auto shape = uniform.end() - count; shape != uniform.end(); ++shape) {
       record_or_drop([&] { on_demand_->require(*shape); },
-                     [&] {
-                       coverage_.dropped_full.insert({shape->padded.sequences, shape->q});
-                     });
+                     [&] { coverage_.dropped_full.insert(key_of(*shape)); });
     }
   } else {
-    record_shapes(uniform, coverage_.full, coverage_.uniform_pieces);
+    record_shapes(uniform, coverage_.uniform_full, coverage_.uniform_pieces);
   }
-  record_shapes(mixed, false, coverage_.mixed_pieces);
+  record_shapes(mixed, coverage_.mixed_full, coverage_.mixed_pieces);
   // The worst step as it is replayed.
   run_on_padding(
       {uniform.front().padded.tokens, uniform.front().padded.sequences, uniform.front().q});
@@ -103,6 +88,26 @@ const RecordingStats& Executor::record() {
   recount();
   memory_plan_.recordings = device_.used_bytes().value_or(0) - warm;
   return stats;
+}
+
+void Executor::plan_recordings(const std::vector<StepShape>& mixed) {
+  const bool any = program_.full_recordable();
+  const Recordable recordable{
+      any, any && std::all_of(mixed.begin(), mixed.end(),
+                              [&](const StepShape& shape) { return tables_.recordable(shape); })};
+  runtime::plan_recordings(coverage_, recordable);
+  if (options_.record_all_modes) {
+    coverage_.uniform_full = recordable.uniform;
+    coverage_.mixed_full = recordable.mixed;
+    coverage_.uniform_pieces = true;
+    coverage_.mixed_pieces = true;
+  }
+  if (on_demand_ && coverage_.uniform_pieces) {
+    fail(ErrorKind::kUsage,
+         "--decode-ladder lru:{} records whole decode steps when they come, and not their pieces: "
+         "take a list or another schedule",
+         on_demand_->capacity());
+  }
 }
 
 void Executor::record_shapes(std::vector<StepShape> shapes, bool full, bool pieces) {
@@ -114,9 +119,7 @@ void Executor::record_shapes(std::vector<StepShape> shapes, bool full, bool piec
     const RecordingStats before = recordings_.stats();
     if (full) {
       record_or_drop([&] { recordings_.record_full(shape); },
-                     [&] {
-                       coverage_.dropped_full.insert({shape.padded.sequences, shape.q});
-                     });
+                     [&] { coverage_.dropped_full.insert(key_of(shape)); });
       // Without its burst a size still has single steps.
       if (options_.bursts && shape.q == 1)
         record_or_drop([&] { recordings_.record_burst(shape); }, [] {});
@@ -127,13 +130,11 @@ void Executor::record_shapes(std::vector<StepShape> shapes, bool full, bool piec
                      [&] { drop_piece(segment, shape); });
     }
     const RecordingStats& after = recordings_.stats();
-    const bool has_new = after.full.recordings > before.full.recordings ||
-                         after.pieces.recordings > before.pieces.recordings;
-    if (!has_new) continue;
-    log::debug("recorded {}: {} in full, {} pieces, {:.1f} ms", text_of(shape),
-               after.full.recordings - before.full.recordings,
-               after.pieces.recordings - before.pieces.recordings,
-               after.full.ms() + after.pieces.ms() - before.full.ms() - before.pieces.ms());
+    const int num_full = after.num_full() - before.num_full();
+    const int num_pieces = after.pieces.recordings - before.pieces.recordings;
+    if (num_full + num_pieces == 0) continue;
+    log::debug("recorded {}: {} in full, {} pieces, {:.1f} ms", text_of(shape), num_full,
+               num_pieces, after.ms() - before.ms());
   }
 }
 
@@ -196,7 +197,7 @@ void Executor::run_on_padding(const StepRequest& request) {
   const Choice choice = choose(request, coverage_);
   if (choice.mode == Mode::kEager) return;
   const StepShape step{choice.padded, choice.q, choice.q, 0};
-  if (on_demand_ && choice.mode == Mode::kFull) record_on_demand(step);
+  if (on_demand_ && choice.mode == Mode::kFull && step.uniform()) record_on_demand(step);
   copy_padding(step);
   enqueue(step, choice.mode);
   // A device may set up loops when it first runs one. This one ends at once: no row goes on.
@@ -210,7 +211,7 @@ void Executor::record_on_demand(const StepShape& step) {
     on_demand_->require(step);
   } catch (const Error& error) {
     log::warning("{}; its steps run eager", error.what());
-    coverage_.dropped_full.insert({step.padded.sequences, step.q});
+    coverage_.dropped_full.insert(key_of(step));
   }
 }
 

@@ -49,6 +49,10 @@ BoundLaunch bind_refusing(Device&, const KernelArgs&) {
   fail(ErrorKind::kCompile, "wants a multiple of 7 columns");
 }
 
+bool always(const KernelArgs&) {
+  return true;
+}
+
 // Leaves its output as it is.
 BoundLaunch bind_idle(Device&, const KernelArgs&) {
   return [](Stream& stream, const StepShape&) { cpu::enqueue(stream, "double.test", [] {}); };
@@ -186,6 +190,25 @@ TEST_F(ExecutorTest, RecordsEachPieceOnceThoughSeveralStepsShareIt) {
   // and mixed steps alike) and 8.
   EXPECT_EQ(stats.full.recordings, 3);
   EXPECT_EQ(stats.pieces.recordings, 3 + 3 + 1);
+}
+
+TEST_F(ExecutorTest, RecordsMixedStepsWhole) {
+  const RecordingStats& stats = make(bind_double).record();
+  EXPECT_EQ(stats.mixed.recordings, std::ssize(executor_->coverage().tokens.sizes()));
+  EXPECT_EQ(executor_->begin({6, 3, 0}).mode, Mode::kFull);
+}
+
+TEST_F(ExecutorTest, KeepsPiecesOfMixedStepsWhereAKernelFollowsLengthsOfTheHost) {
+  make(bind_double);
+  device_->kernels().add_first(
+      {.op = "double", .name = "double.lengths", .bind = bind_double, .reads_lengths = always});
+  const RecordingStats& stats = executor_->record();
+  EXPECT_EQ(stats.mixed.recordings, 0);
+  EXPECT_GT(stats.pieces.recordings, 0);
+  EXPECT_EQ(executor_->begin({6, 3, 0}).mode, Mode::kPiecewise);
+  EXPECT_EQ(executor_->begin({6, 3, 0}).reason, Reason::kNone);
+  executor_->set_graphs(Graphs::kFull);
+  EXPECT_EQ(executor_->begin({6, 3, 0}).reason, Reason::kMixedStep);
 }
 
 TEST_F(ExecutorTest, RecordsNoPiecesWhenOnlyDecodeIsWanted) {

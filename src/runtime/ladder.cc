@@ -60,6 +60,11 @@ Ladder Ladder::tokens(int64_t max) {
   return up_to(max, kTokenSizes);
 }
 
+Ladder Ladder::mixed_sequences(int64_t max) {
+  constexpr int64_t kSmallest = 8;
+  return max / 4 < kSmallest ? Ladder({max}) : Ladder({max / 4, max});
+}
+
 Ladder Ladder::on_demand(int count, int64_t max) {
   Ladder every = up_to(max, std::array{SizeRange{1, kNoEnd, 1}});
   every.lru_ = count;

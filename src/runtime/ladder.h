@@ -22,6 +22,9 @@ class Ladder {
   // The default for tokens: 4 to 32 by 4, to 256 by 16, to 512 by 32, to 1024 by 64, to 4096 by 256,
   // then by 512 up to `max`.
   static Ladder tokens(int64_t max);
+  // The default for sequences of mixed steps: `max` and a quarter of it. A size more is a recording
+  // more for each size of tokens, and padding costs the step's tail alone.
+  static Ladder mixed_sequences(int64_t max);
   // "1,2,4,8". Errors: kUsage.
   static Ladder parse(const std::string& text);
   // Every size up to `max`, each recorded when it is first asked for; of `count` recordings the one

@@ -32,6 +32,12 @@ TEST(Ladder, HasThe42TokenSizesUpTo2048) {
   EXPECT_EQ(sizes.back(), 2048);
 }
 
+TEST(Ladder, HasAtMostTwoSizesOfMixedSteps) {
+  EXPECT_EQ(Ladder::mixed_sequences(256).sizes(), (std::vector<int64_t>{64, 256}));
+  EXPECT_EQ(Ladder::mixed_sequences(40).sizes(), (std::vector<int64_t>{10, 40}));
+  EXPECT_EQ(Ladder::mixed_sequences(3).sizes(), (std::vector<int64_t>{3}));
+}
+
 TEST(Ladder, IncludesItsMaximum) {
   EXPECT_EQ(Ladder::sequences(5).sizes(), (std::vector<int64_t>{1, 2, 4, 5}));
   EXPECT_EQ(Ladder::sequences(1).sizes(), (std::vector<int64_t>{1}));

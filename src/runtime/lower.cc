@@ -33,6 +33,8 @@ Launch lower_node(const Program& program, int index, const StepShape& step, Devi
   launch.args = make_args(program, node, step, addresses);
   launch.kernel = &device.kernels().choose(node.op->name, launch.args);
   launch.after = program.after[index];
+  launch.reads_lengths =
+      launch.kernel->reads_lengths != nullptr && launch.kernel->reads_lengths(launch.args);
   if (launch.kernel->workspace != nullptr) {
     launch.workspace = launch.kernel->workspace(launch.args);
     launch.args.scratch = addresses.scratch(launch.workspace.scratch_bytes);

@@ -18,6 +18,7 @@ struct Launch {
   Workspace workspace;
   std::vector<int> after;
   BoundLaunch bound;
+  bool reads_lengths = false;  // so no recording may hold it
 };
 
 // Turns a value into addresses at given sizes.

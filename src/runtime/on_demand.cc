@@ -5,12 +5,12 @@
 namespace encore::runtime {
 
 void OnDemandRecordings::require(const StepShape& step) {
-  const std::pair<int64_t, int> key(step.padded.sequences, step.q);
+  const StepKey key = key_of(step);
   recent_.remove(key);
-  if (recordings_.full(key.first, key.second) == nullptr) {
+  if (recordings_.full(key) == nullptr) {
     if (std::ssize(recent_) == capacity_) {
       stream_.synchronize();  // the recording to erase may be running
-      recordings_.erase_full(recent_.back().first, recent_.back().second);
+      recordings_.erase_full(recent_.back());
       recent_.pop_back();
     }
     recordings_.record_full(step);

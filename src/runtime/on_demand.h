@@ -2,7 +2,6 @@
 #pragma once
 
 #include <list>
-#include <utility>
 
 #include "runtime/recordings.h"
 
@@ -24,7 +23,7 @@ class OnDemandRecordings {
   Recordings& recordings_;
   Stream& stream_;
   int capacity_;
-  std::list<std::pair<int64_t, int>> recent_;  // by B and q, latest first
+  std::list<StepKey> recent_;  // latest first
 };
 
 }  // namespace encore::runtime

@@ -1,5 +1,7 @@
 #include "runtime/recordings.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "runtime/elapsed.h"
 
@@ -23,9 +25,12 @@ std::unique_ptr<Recording> Recordings::record(const std::string& what, Recording
 }
 
 void Recordings::record_full(const StepShape& step) {
-  full_[{step.padded.sequences, step.q}] =
-      record(fmt::format("a full step of {} sequences", step.padded.sequences), stats_.full,
-             [&] { tables_.launch_all(stream_, step); });
+  const std::string what = step.uniform()
+                               ? fmt::format("a full step of {} sequences", step.padded.sequences)
+                               : fmt::format("a mixed step of {} tokens and {} sequences",
+                                             step.padded.tokens, step.padded.sequences);
+  full_[key_of(step)] = record(what, step.uniform() ? stats_.full : stats_.mixed,
+                               [&] { tables_.launch_all(stream_, step); });
 }
 
 void Recordings::record_burst(const StepShape& step) {
@@ -37,6 +42,11 @@ void Recordings::record_burst(const StepShape& step) {
   bursts_[step.padded.sequences] =
       record(fmt::format("a burst of {} sequences", step.padded.sequences), stats_.bursts, work,
              burst_goes_on_);
+}
+
+int64_t Recordings::num_uniform() const {
+  return std::count_if(full_.begin(), full_.end(),
+                       [](const auto& entry) { return entry.first.q > 0; });
 }
 
 const Recording* Recordings::burst(int64_t sequences) const {
@@ -53,8 +63,8 @@ void Recordings::record_piece(int segment, const StepShape& step) {
   pieces_[tables_.key(segment, step)] = std::move(piece);
 }
 
-const Recording* Recordings::full(int64_t sequences, int q) const {
-  const auto place = full_.find({sequences, q});
+const Recording* Recordings::full(const StepKey& key) const {
+  const auto place = full_.find(key);
   return place == full_.end() ? nullptr : place->second.get();
 }
 
@@ -66,8 +76,10 @@ const Recording* Recordings::piece(int segment, const StepShape& step) const {
 std::string Recordings::print() const {
   std::string text;
   for (const auto& [key, recording] : full_) {
-    text += fmt::format("full step of {} sequences, q = {}: {} nodes\n", key.first, key.second,
-                        recording->num_nodes());
+    text += key.q > 0
+                ? fmt::format("full step of {} sequences, q = {}", key.sequences, key.q)
+                : fmt::format("mixed step of {} tokens, {} sequences", key.tokens, key.sequences);
+    text += fmt::format(": {} nodes\n", recording->num_nodes());
   }
   for (const auto& [sequences, recording] : bursts_)
     text += fmt::format("burst of {} sequences: {} nodes\n", sequences, recording->num_nodes());

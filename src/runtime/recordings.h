@@ -1,17 +1,16 @@
-// The recordings of a program: a whole uniform step, or the pieces of a step between the launches
-// that pieces leave out.
+// The recordings of a program: a whole step, or the pieces of a step between the launches that
+// pieces leave out.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "backend/device.h"
 #include "passes/program.h"
+#include "runtime/step_key.h"
 #include "runtime/tables.h"
 
 namespace encore::runtime {
@@ -25,7 +24,8 @@ struct RecordingStats {
     double instantiate_ms = 0;  // and upload
     [[nodiscard]] double ms() const { return capture_ms + instantiate_ms; }
   };
-  Part full;
+  Part full;   // uniform steps
+  Part mixed;  // whole mixed steps
   Part pieces;
   Part bursts;
   int segments = 0;       // of the program
@@ -34,6 +34,9 @@ struct RecordingStats {
   double lower_ms = 0;    // kernels and algorithms chosen and bound
   double warm_up_ms = 0;  // each kernel launched once
   int64_t replays = 0;    // since
+
+  [[nodiscard]] int num_full() const { return full.recordings + mixed.recordings; }
+  [[nodiscard]] double ms() const { return full.ms() + mixed.ms() + pieces.ms() + bursts.ms(); }
 };
 
 // Lifetime: refers to the program, the tables and the stream. Threads: one.
@@ -44,9 +47,9 @@ class Recordings {
              const int32_t* burst_goes_on)
       : program_(program), tables_(tables), stream_(stream), burst_goes_on_(burst_goes_on) {}
 
-  // Records a whole uniform step. Errors: the device's, naming op and size; nothing is kept then.
+  // Records a whole step. Errors: the device's, naming op and size; nothing is kept then.
   void record_full(const StepShape& step);
-  void erase_full(int64_t sequences, int q) { full_.erase({sequences, q}); }
+  void erase_full(const StepKey& key) { full_.erase(key); }
   // A loop asks once an iteration whether to go on, which costs the device some microseconds: an
   // iteration is worth several steps. So a burst may run up to this less one longer than asked.
   static constexpr int kStepsPerIteration = 8;
@@ -56,9 +59,10 @@ class Recordings {
   void record_piece(int segment, const StepShape& step);
 
   // Null when there is none.
-  [[nodiscard]] const Recording* full(int64_t sequences, int q) const;
+  [[nodiscard]] const Recording* full(const StepKey& key) const;
   [[nodiscard]] const Recording* burst(int64_t sequences) const;
-  [[nodiscard]] int64_t num_full() const { return std::ssize(full_); }
+  // Of whole uniform steps.
+  [[nodiscard]] int64_t num_uniform() const;
   [[nodiscard]] const Recording* piece(int segment, const StepShape& step) const;
   // What a program is split at, attention above all, stays out of pieces, in uniform steps as well:
   // that is what piecewise means.
@@ -82,8 +86,8 @@ class Recordings {
   Tables& tables_;
   Stream& stream_;
   const int32_t* burst_goes_on_;
-  std::map<std::pair<int64_t, int>, std::unique_ptr<Recording>> full_;  // by B, q
-  std::map<int64_t, std::unique_ptr<Recording>> bursts_;                // by B
+  std::map<StepKey, std::unique_ptr<Recording>> full_;
+  std::map<int64_t, std::unique_ptr<Recording>> bursts_;  // by B
   std::map<Tables::Key, std::unique_ptr<Recording>> pieces_;
   const Recording* newest_piece_ = nullptr;  // most often of the layer before, so like the next one
   RecordingStats stats_;

@@ -1,6 +1,7 @@
 #include "runtime/shapes.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace encore::runtime {
 
@@ -18,10 +19,14 @@ std::vector<StepShape> uniform_shapes(const Ladder& sequences, const Limits& lim
 
 std::vector<StepShape> mixed_shapes(const Ladder& sequences, const Ladder& tokens) {
   std::vector<StepShape> shapes;
-  for (auto size = tokens.sizes().rbegin(); size != tokens.sizes().rend(); ++size)
-    shapes.push_back({{*size, sequences.sizes().back()}, 0, 0, 0});
-  for (auto size = sequences.sizes().rbegin(); size != sequences.sizes().rend(); ++size)
-    shapes.push_back({{tokens.sizes().back(), *size}, 0, 0, 0});
+  for (auto size = tokens.sizes().rbegin(); size != tokens.sizes().rend(); ++size) {
+    // A mixed step has fewer sequences than tokens.
+    const int64_t most = std::max<int64_t>(*size - 1, 1);
+    auto last = std::lower_bound(sequences.sizes().begin(), sequences.sizes().end(), most);
+    if (last != sequences.sizes().end()) ++last;
+    for (auto count = std::reverse_iterator(last); count != sequences.sizes().rend(); ++count)
+      shapes.push_back({{*size, *count}, 0, 0, 0});
+  }
   return shapes;
 }
 

@@ -12,8 +12,8 @@ namespace encore::runtime {
 // Uniform steps, a shape a bucket and q, largest first.
 std::vector<StepShape> uniform_shapes(const Ladder& sequences, const Limits& limits);
 
-// Every bucket of T with the largest B, then every bucket of B with the largest T, each largest
-// first: between them they name every table of a mixed step's recordable segments.
+// Mixed steps, a shape a bucket of T and each bucket of B that steps of at most so many tokens are
+// padded to, largest first.
 std::vector<StepShape> mixed_shapes(const Ladder& sequences, const Ladder& tokens);
 
 // Steps above the ladders run unpadded at any size: these stand for them, the largest, halves of

@@ -55,6 +55,15 @@ void Tables::lower_all(const StepShape& step) {
     (void)at(segment, step);
 }
 
+bool Tables::recordable(const StepShape& step) {
+  for (int segment = 0; segment < num_segments(); ++segment) {
+    for (const Launch& launch : at(segment, step)) {
+      if (launch.reads_lengths) return false;
+    }
+  }
+  return true;
+}
+
 void Tables::launch(Stream& stream, int segment, const StepShape& step, size_t limit) {
   const std::vector<Launch>& table = at(segment, step);
   for (const Launch& launch : std::span(table).first(std::min(limit, table.size())))

@@ -28,6 +28,8 @@ class Tables {
   const std::vector<Launch>& at(int segment, const StepShape& step);
   // Lowers every segment.
   void lower_all(const StepShape& step);
+  // May one recording hold the whole step: does no launch follow lengths that only the host knows?
+  bool recordable(const StepShape& step);
 
   // Enqueues the launches of one segment (at most the first `limit`), or of all in order.
   void launch(Stream& stream, int segment, const StepShape& step,

@@ -120,7 +120,7 @@ class GenerateTest(CliTest):
         plain = self.run_encore(*base)
         self.assertEqual([int(word) for word in plain.stdout.split()], json.loads(self.run_encore(*base, "--json").stdout)["ids"])
         stats = self.run_encore(*base, "--stats").stderr
-        for word in ("full", "piecewise", "padding", "weights", "arena", "full recordings", "tokens/s"):
+        for word in ("full", "mixed", "padding", "weights", "arena", "full recordings", "tokens/s"):
             self.assertIn(word, stats)
 
     def test_an_interrupt_ends_it_cleanly(self):

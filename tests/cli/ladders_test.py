@@ -105,7 +105,9 @@ class StepLogTest(LadderTest):
                                          "mode", "bucket", "padding", "host_us", "gpu_us"})
         self.assertEqual([step["context_tokens"] for step in steps], [5, 0, 0, 0, 0, 0])
         self.assertEqual([step["generation_requests"] for step in steps], [0, 1, 1, 1, 1, 1])
-        self.assertEqual([step["mode"] for step in steps], ["piecewise"] + ["full"] * 5)
+        # Not every device can record a mixed step whole.
+        self.assertIn(steps[0]["mode"], ("piecewise", "full"))
+        self.assertEqual([step["mode"] for step in steps[1:]], ["full"] * 5)
         self.assertEqual([step["bucket"] for step in steps], [8, 1, 1, 1, 1, 1])
         self.assertEqual(sum(step["padding"] for step in steps),
                          sum(step["padding"] for step in output["stats"]["steps"]))

@@ -28,6 +28,13 @@ Workspace parts_workspace(const Parts& parts) {
   return most;
 }
 
+bool parts_read_lengths(const Parts& parts) {
+  return std::any_of(parts.parts.begin(), parts.parts.end(), [](const Parts::Part& part) {
+    const Kernel& kernel = part_kernels().choose(part.op, part.args);
+    return kernel.reads_lengths != nullptr && kernel.reads_lengths(part.args);
+  });
+}
+
 BoundLaunch bind_parts(Device& device, const Parts& parts) {
   std::vector<BoundLaunch> launches;
   for (const Parts::Part& part : parts.parts) {

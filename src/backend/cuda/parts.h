@@ -9,5 +9,7 @@ namespace encore::cuda {
 
 Workspace parts_workspace(const Parts& parts);
 BoundLaunch bind_parts(Device& device, const Parts& parts);
+// Does a kernel of theirs?
+bool parts_read_lengths(const Parts& parts);
 
 }  // namespace encore::cuda

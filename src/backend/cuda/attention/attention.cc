@@ -46,6 +46,9 @@ Workspace fused_workspace(const KernelArgs& args) {
 BoundLaunch bind_fused(Device& device, const KernelArgs& args) {
   return bind_parts(device, attention_parts(args));
 }
+bool fused_reads_lengths(const KernelArgs& args) {
+  return parts_read_lengths(attention_parts(args));
+}
 
 }  // namespace
 
@@ -56,8 +59,12 @@ std::span<const Kernel> attention_kernels() {
       attention_prefill_kernel(),
       attention_plain_kernel(),
       fused_attention_decode_kernel(),
-      Kernel{"fused_attention", "fused_attention.parts", nullptr, fused_workspace, bind_fused,
-             kSlowAttention},
+      Kernel{.op = "fused_attention",
+             .name = "fused_attention.parts",
+             .workspace = fused_workspace,
+             .bind = bind_fused,
+             .slow = kSlowAttention,
+             .reads_lengths = fused_reads_lengths},
   };
   return rows;
 }

@@ -162,6 +162,11 @@ decltype(auto) visit_tensor_core_shape(const KernelArgs& args, Visitor&& visitor
                                              : with_type(TypeTag<__nv_bfloat16>{});
 }
 
+// Of the kernels whose grid has a block for every few tokens of the longest run of a mixed step.
+inline bool follows_longest_run(const KernelArgs& args) {
+  return !args.step.uniform();
+}
+
 // Of the kernels that take what accepts_tensor_cores() does not.
 inline constexpr std::string_view kSlowAttention =
     "attention is fast with 16-bit activations, heads of 64, 96, 128 or 256 and at most 16 query "

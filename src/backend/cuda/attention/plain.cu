@@ -134,7 +134,11 @@ BoundLaunch bind(Device& device, const KernelArgs& args) {
 }  // namespace
 
 Kernel attention_plain_kernel() {
-  return {"attention", "attention.plain", nullptr, nullptr, bind, kSlowAttention};
+  return {.op = "attention",
+          .name = "attention.plain",
+          .bind = bind,
+          .slow = kSlowAttention,
+          .reads_lengths = follows_longest_run};
 }
 
 }  // namespace encore::cuda

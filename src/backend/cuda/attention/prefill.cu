@@ -380,7 +380,11 @@ BoundLaunch bind(Device&, const KernelArgs& args) {
 }  // namespace
 
 Kernel attention_prefill_kernel() {
-  return {"attention", "attention.prefill", accepts, nullptr, bind};
+  return {.op = "attention",
+          .name = "attention.prefill",
+          .accepts = accepts,
+          .bind = bind,
+          .reads_lengths = follows_longest_run};
 }
 
 }  // namespace encore::cuda

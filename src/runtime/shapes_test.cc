@@ -1,0 +1,21 @@
+#include "runtime/shapes.h"
+
+#include <gtest/gtest.h>
+
+namespace encore::runtime {
+namespace {
+
+// A mixed step has fewer sequences than tokens.
+TEST(MixedShapes, AreThePairsThatSomeStepIsPaddedTo) {
+  const Ladder sequences({4, 16});
+  const Ladder tokens({3, 5, 6, 32});
+  std::vector<ir::Sizes> sizes;
+  for (const StepShape& shape : mixed_shapes(sequences, tokens)) {
+    EXPECT_EQ(shape.q, 0);
+    sizes.push_back(shape.padded);
+  }
+  EXPECT_EQ(sizes, (std::vector<ir::Sizes>{{32, 16}, {32, 4}, {6, 16}, {6, 4}, {5, 4}, {3, 4}}));
+}
+
+}  // namespace
+}  // namespace encore::runtime
