@@ -121,10 +121,25 @@ def plant(fault):
         problem_of_applying(fault, "--reverse")
 
 
+def is_defined(fault):
+    """Whether a source of the test's executable has the test."""
+    module = fault.binary.removesuffix("_test")
+    if fault.target == "encore":
+        sources, test = [ROOT / f"tests/cli/{module.removeprefix('cli.')}_test.py"], rf"\b{fault.filter.split('.')[-1]}\b"
+    else:
+        folder = ROOT / ("tests/conformance" if module == "conformance" else f"src/{module}")
+        sources = list(folder.rglob("*_test.cc"))
+        suite_and_name = re.search(r"(\w+)\.(\w+)", fault.filter)
+        test = r"TEST\w*\(\s*{},\s*{}\b".format(*suite_and_name.groups()) if suite_and_name else fault.filter.strip("*")
+    return any(re.search(test, source.read_text()) for source in sources if source.is_file())
+
+
 def check(faults):
     good = True
     for fault in faults:
         problem = problem_of_applying(fault) or problem_of_applying(fault, "--reverse")
+        if not problem and not is_defined(fault):
+            problem = f"{fault.binary} has no test {fault.filter}"
         if problem:
             print(f"faults: {fault.patch.relative_to(ROOT)} does not apply:\n{problem}", file=sys.stderr)
             good = False
