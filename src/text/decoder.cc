@@ -23,6 +23,7 @@ class PerToken final : public DecoderStage {
     rewrite_(text_);
     emit(text_);
   }
+  void to_bytes(std::string& token) const override { rewrite_(token); }
 
  private:
   std::function<void(std::string&)> rewrite_;
@@ -38,6 +39,7 @@ class Buffered final : public DecoderStage {
     stage_->push(text_, emit);
     stage_->finish(emit);
   }
+  void to_bytes(std::string& token) const override { stage_->to_bytes(token); }
 
  private:
   std::unique_ptr<DecoderStage> stage_;
@@ -50,6 +52,10 @@ class JoinBySpaces final : public DecoderStage {
     if (!is_first_) emit(" ");
     is_first_ = false;
     emit(token);
+  }
+  void to_bytes(std::string& /*token*/) const override {
+    fail(ErrorKind::kUnsupported,
+         "the tokenizer joins tokens by spaces, so that answers cannot be held to a grammar");
   }
 
  private:
@@ -79,6 +85,11 @@ class Metaspace final : public DecoderStage {
     is_first_ = false;
     emit(text_);
   }
+  void to_bytes(std::string& token) const override {
+    for (size_t at = token.find(replacement_); at != std::string::npos;
+         at = token.find(replacement_, at + 1))
+      token.replace(at, replacement_.size(), " ");
+  }
 
  private:
   std::string replacement_;
@@ -98,6 +109,10 @@ class ByteLevel final : public DecoderStage {
     text_.clear();
     stream_.finish(text_);
     emit(text_);
+  }
+  void to_bytes(std::string& token) const override {
+    std::string bytes;
+    if (append_byte_level_bytes(token, bytes)) token = std::move(bytes);
   }
 
  private:
@@ -143,6 +158,9 @@ class ByteFallback final : public DecoderStage {
     }
     run_.clear();
   }
+  void to_bytes(std::string& token) const override {
+    if (const auto byte = byte_of(token)) token.assign(1, *byte);
+  }
 
  private:
   std::string run_;
@@ -179,6 +197,14 @@ class Strip final : public DecoderStage {
     held_ = std::min(run, stop_);
     append(run - held_);
     emit(text_);
+  }
+  // Of one fused text only its ends are taken.
+  void to_bytes(std::string& token) const override {
+    if (is_fused_) return;
+    for (int64_t i = 0; i < start_ && token.starts_with(content_); ++i)
+      token.erase(0, content_.size());
+    for (int64_t i = 0; i < stop_ && token.ends_with(content_); ++i)
+      token.erase(token.size() - content_.size());
   }
 
  private:
@@ -265,6 +291,13 @@ DecoderStream Decoder::start() const {
   for (const MakeStage& make : stages_)
     stages.push_back(make());
   return DecoderStream(std::move(stages));
+}
+
+std::string Decoder::bytes_of(std::string_view token) const {
+  std::string bytes(token);
+  for (const MakeStage& make : stages_)
+    make()->to_bytes(bytes);
+  return bytes;
 }
 
 DecoderStream::DecoderStream(std::vector<std::unique_ptr<DecoderStage>> stages)

@@ -22,6 +22,8 @@ class DecoderStage {
   virtual void push(std::string_view token, const Emit& emit) = 0;
   // Emits what is held back. The stage is not used afterwards.
   virtual void finish(const Emit& emit) { static_cast<void>(emit); }
+  // What it makes of a token in the midst of a text, as bytes, which need not be whole characters.
+  virtual void to_bytes(std::string& token) const { static_cast<void>(token); }
 };
 
 // The state of decoding one sequence. Threads: one at a time.
@@ -48,6 +50,9 @@ class Decoder {
   static Decoder parse(const boost::json::value& json, const std::string& where);
 
   [[nodiscard]] DecoderStream start() const;
+  // The bytes that a token adds in the midst of a text. Errors: kUnsupported where tokens are joined
+  // by spaces, so that none stands for bytes of its own.
+  [[nodiscard]] std::string bytes_of(std::string_view token) const;
 
  private:
   using MakeStage = std::function<std::unique_ptr<DecoderStage>()>;

@@ -34,6 +34,22 @@ TEST(Decoder, HoldsBackWhatIsNoCharacterYet) {
   EXPECT_EQ(pieces(bytes, {"no alphabet"}), "no alphabet|");
 }
 
+TEST(Decoder, KnowsTheBytesOfATokenInTheMidstOfAText) {
+  const auto bytes = [](const std::string& json, const std::string& token) {
+    return Decoder::parse(json::parse(json, "test"), "test").bytes_of(token);
+  };
+  const std::string byte_level = R"({"type":"ByteLevel"})";
+  EXPECT_EQ(bytes(byte_level, "\u0120a"), " a");
+  EXPECT_EQ(bytes(byte_level, "\u00c3"), "\xc3");  // half a character
+  EXPECT_EQ(bytes(kLlama2, "_a_"), " a ");
+  EXPECT_EQ(bytes(kLlama2, "<0xC3>"), "\xc3");
+  const std::string metaspace = R"({"type":"Metaspace","replacement":"_","add_prefix_space":true})";
+  EXPECT_EQ(bytes(metaspace, "_a_b"), " a b");
+  const std::string strip = R"({"type":"Strip","content":"_","start":1,"stop":2})";
+  EXPECT_EQ(bytes(strip, "__a___"), "_a_");
+  EXPECT_THROW(bytes("null", "a"), Error);
+}
+
 TEST(Decoder, ShowsARunOfBytesAtItsEnd) {
   EXPECT_EQ(pieces(kLlama2, {"_a", "<0xC3>", "<0xA9>", "_b"}), "a|||\u00e9 b|");
   EXPECT_EQ(pieces(kLlama2, {"<0xC3>", "<0xA9>"}), "||\u00e9");

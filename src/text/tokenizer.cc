@@ -110,6 +110,11 @@ bool Tokenizer::is_special(int32_t id) const {
   return added != impl_->added.end() && added->second.special;
 }
 
+std::string Tokenizer::token_bytes(int32_t id) const {
+  const auto token = impl_->text_to_decode(id, true);
+  return token ? impl_->decoder.bytes_of(*token) : std::string();
+}
+
 std::optional<int32_t> Tokenizer::bos_id() const {
   return impl_->bos;
 }

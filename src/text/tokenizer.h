@@ -47,6 +47,9 @@ class Tokenizer {
   // The token as the file spells it. Lifetime: the tokenizer's.
   [[nodiscard]] std::optional<std::string_view> token(int32_t id) const;
   [[nodiscard]] bool is_special(int32_t id) const;
+  // What a token adds in the midst of a text, half a character perhaps; nothing for special tokens
+  // and ids without one. Errors: kUnsupported where tokens are joined by spaces.
+  [[nodiscard]] std::string token_bytes(int32_t id) const;
   // Named by tokenizer_config.json.
   [[nodiscard]] std::optional<int32_t> bos_id() const;
   [[nodiscard]] std::optional<int32_t> eos_id() const;
