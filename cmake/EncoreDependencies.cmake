@@ -22,6 +22,17 @@ target_link_libraries(encore::json INTERFACE encore::container)
 encore_static_library(encore::yaml NAMES libyaml-cpp.a PACKAGE libyaml-cpp-dev)
 encore_static_library(encore::sodium NAMES libsodium.a PACKAGE libsodium-dev)
 
+# Built from its source archive by ./dev setup: once for all presets, without their sanitizers.
+set(ENCORE_XGRAMMAR "${PROJECT_SOURCE_DIR}/.deps/xgrammar" CACHE PATH "Where xgrammar's library and headers are")
+if(NOT EXISTS "${ENCORE_XGRAMMAR}/lib/libxgrammar.a")
+  message(FATAL_ERROR "${ENCORE_XGRAMMAR} has no lib/libxgrammar.a: run ./dev setup, which builds it, or set ENCORE_XGRAMMAR")
+endif()
+add_library(encore::xgrammar STATIC IMPORTED GLOBAL)
+set_target_properties(encore::xgrammar PROPERTIES
+  IMPORTED_LOCATION "${ENCORE_XGRAMMAR}/lib/libxgrammar.a"
+  INTERFACE_INCLUDE_DIRECTORIES "${ENCORE_XGRAMMAR}/include"
+  INTERFACE_LINK_LIBRARIES Threads::Threads)
+
 find_program(CCACHE ccache)
 if(CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})

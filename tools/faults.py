@@ -84,6 +84,8 @@ def problem_of_applying(fault, *options):
 
 def build(*targets):
     """The compiler's output where it fails."""
+    if not (COPY / ".deps").exists():
+        (COPY / ".deps").symlink_to(ROOT / ".deps")
     if not (COPY / "build" / "cpu" / "build.ninja").exists():
         subprocess.run(["cmake", "--preset", "cpu"], cwd=COPY, check=True, stdout=sys.stderr)
     result = subprocess.run(["cmake", "--build", "--preset", "cpu", "--target", *targets], cwd=COPY, text=True,
