@@ -1,0 +1,151 @@
+#include "grammar/compiler.h"
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <list>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+
+namespace encore::grammar {
+namespace {
+
+// Two sources with the same key are the same.
+std::string key_of(const Source& source) {
+  std::string key = fmt::format("{} {} ", static_cast<int>(source.kind), source.is_closed);
+  for (const std::string& choice : source.choices)
+    key += fmt::format("{}:{}", choice.size(), choice);
+  return key + source.text;
+}
+
+}  // namespace
+
+struct Compiler::Impl {
+  // A source that was asked for; it is in the cache while it has a grammar that fits.
+  struct Entry {
+    Source source;
+    std::optional<Result> result;
+    std::condition_variable done;
+    int64_t num_bytes = 0;
+    std::list<std::string>::iterator place = {};  // in `order`, if it is in the cache
+  };
+
+  Impl(Vocabulary vocabulary_given, const CompilerOptions& options_given)
+      : vocabulary(std::move(vocabulary_given)), options(options_given) {
+    for (int i = 0; i < options.num_threads; ++i)
+      threads.emplace_back([this] { run(); });
+  }
+
+  ~Impl() {
+    {
+      const std::lock_guard lock(mutex);
+      is_ending = true;
+    }
+    has_work.notify_all();
+    for (std::thread& thread : threads)
+      thread.join();
+  }
+
+  void run() {
+    std::unique_lock lock(mutex);
+    for (;;) {
+      has_work.wait(lock, [&] { return is_ending || !waiting.empty(); });
+      if (is_ending) return;
+      const std::string key = std::move(waiting.front());
+      waiting.pop_front();
+      const std::shared_ptr<Entry> entry = entries.at(key);
+      lock.unlock();
+      std::variant<Grammar, std::string> compiled = Grammar::compile(vocabulary, entry->source);
+      lock.lock();
+      ++num_compiled;
+      finish(key, *entry, std::move(compiled));
+    }
+  }
+
+  // Hands the result to all who wait. Failures are not kept: they are found again, and have no size.
+  void finish(const std::string& key, Entry& entry, std::variant<Grammar, std::string> compiled) {
+    if (auto* const why = std::get_if<std::string>(&compiled)) {
+      entry.result = Refusal{true, std::move(*why)};
+    } else {
+      const Grammar& grammar = std::get<Grammar>(compiled);
+      entry.num_bytes = grammar.num_bytes() + static_cast<int64_t>(key.size());
+      entry.result = grammar;
+    }
+    entry.done.notify_all();
+    if (entry.num_bytes == 0 || entry.num_bytes > options.max_cache_bytes) {
+      entries.erase(key);
+      return;
+    }
+    cache_bytes += entry.num_bytes;
+    entry.place = order.insert(order.end(), key);
+    while (cache_bytes > options.max_cache_bytes) {
+      const auto oldest = entries.find(order.front());
+      cache_bytes -= oldest->second->num_bytes;
+      entries.erase(oldest);
+      order.pop_front();
+    }
+  }
+
+  Result compile(const Source& source) {
+    if (auto why = problem(source, options.limits)) return Refusal{true, std::move(*why)};
+    const std::string key = key_of(source);
+    std::unique_lock lock(mutex);
+    auto found = entries.find(key);
+    if (found == entries.end()) {
+      if (std::ssize(waiting) >= options.max_waiting)
+        return Refusal{false, "too many grammars wait to be compiled: try again later"};
+      found = entries.emplace(key, std::make_shared<Entry>()).first;
+      found->second->source = source;
+      waiting.push_back(key);
+      has_work.notify_one();
+    }
+    // Shared with the thread that compiles it: it may leave the table before we wake.
+    const std::shared_ptr<Entry> entry = found->second;
+    if (entry->result && entry->num_bytes > 0) order.splice(order.end(), order, entry->place);
+    if (!entry->done.wait_for(lock, options.timeout, [&] { return entry->result.has_value(); })) {
+      return Refusal{false,
+                     fmt::format("the grammar is not compiled after {} ms: simplify it, or try "
+                                 "again later",
+                                 options.timeout.count())};
+    }
+    return *entry->result;
+  }
+
+  const Vocabulary vocabulary;
+  const CompilerOptions options;
+  std::mutex mutex;
+  std::condition_variable has_work;
+  bool is_ending = false;
+  std::deque<std::string> waiting;  // keys, in the order they came
+  std::unordered_map<std::string, std::shared_ptr<Entry>> entries;
+  std::list<std::string> order;  // keys of the cache, least recently used first
+  int64_t cache_bytes = 0;
+  int64_t num_compiled = 0;
+  std::vector<std::thread> threads;  // last, as they use the others
+};
+
+Compiler::Compiler(Vocabulary vocabulary, const CompilerOptions& options)
+    : impl_(std::make_unique<Impl>(std::move(vocabulary), options)) {}
+Compiler::~Compiler() = default;
+
+Compiler::Result Compiler::compile(const Source& source) {
+  return impl_->compile(source);
+}
+
+int64_t Compiler::cache_bytes() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->cache_bytes;
+}
+
+int64_t Compiler::num_compiled() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->num_compiled;
+}
+
+}  // namespace encore::grammar

@@ -1,0 +1,52 @@
+// Compiles the grammars of requests, on threads of its own, and keeps those that were used last.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <variant>
+
+#include "grammar/grammar.h"
+
+namespace encore::grammar {
+
+struct CompilerOptions {
+  int num_threads = 2;
+  int64_t max_waiting = 64;                 // sources that no thread has begun with
+  int64_t max_cache_bytes = 256 << 20;      // of compiled grammars
+  std::chrono::milliseconds timeout{2000};  // how long a request waits for its grammar
+  SourceLimits limits;
+};
+
+// Why there is no grammar.
+struct Refusal {
+  // Is it the source's fault? Else there is too much to do: later it may go.
+  bool is_invalid = true;
+  std::string why;
+};
+
+// Threads: any. What is asked for by many at once is compiled once.
+class Compiler {
+ public:
+  using Result = std::variant<Grammar, Refusal>;
+
+  explicit Compiler(Vocabulary vocabulary, const CompilerOptions& options = {});
+  // Finishes what has begun. REQUIRES: nobody waits in compile().
+  ~Compiler();
+  Compiler(const Compiler&) = delete;
+  Compiler& operator=(const Compiler&) = delete;
+
+  // Waits for the grammar, for so long as the options say: not for a thread that serves others. One
+  // that takes longer is kept once it is there.
+  [[nodiscard]] Result compile(const Source& source);
+
+  [[nodiscard]] int64_t cache_bytes() const;
+  // How many sources were compiled, rather than found.
+  [[nodiscard]] int64_t num_compiled() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace encore::grammar

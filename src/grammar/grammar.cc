@@ -1,0 +1,133 @@
+#include "grammar/grammar.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include <xgrammar/xgrammar.h>
+
+#include "base/error.h"
+
+namespace encore::grammar {
+namespace {
+
+// Rules of a grammar written out. The work of compiling grows with them and the vocabulary.
+constexpr size_t kMaxRuleBytes = 1U << 19U;
+// White space in a row between the values of JSON: a model that likes it would go on for ever.
+constexpr int kMaxWhiteSpace = 16;
+// Calls within calls of the library, as far as the stack of a thread allows.
+constexpr int kMaxRecursion = 500;
+
+xgrammar::Grammar parse(const Source& source) {
+  using xgrammar::Grammar;
+  const auto from_schema = [](const std::string& schema, bool is_closed) {
+    return Grammar::FromJSONSchema(schema, true, std::nullopt, std::nullopt, is_closed,
+                                   kMaxWhiteSpace);
+  };
+  switch (source.kind) {
+    case SourceKind::kJsonObject:
+      return from_schema(R"({"type": "object"})", false);
+    case SourceKind::kJsonSchema:
+      return from_schema(source.text, source.is_closed);
+    case SourceKind::kRegex:
+      return Grammar::FromRegex(source.text);
+    case SourceKind::kChoice:
+      return Grammar::FromEBNF(choice_grammar(source.choices));
+    case SourceKind::kEbnf:
+      return Grammar::FromEBNF(source.text);
+  }
+  throw std::logic_error("a source of no kind");
+}
+
+}  // namespace
+
+struct Vocabulary::Impl {
+  xgrammar::TokenizerInfo tokens;
+};
+
+struct Grammar::Impl {
+  xgrammar::CompiledGrammar compiled;
+};
+
+struct Matcher::Impl {
+  xgrammar::GrammarMatcher matcher;
+  int64_t vocab_size = 0;
+};
+
+Vocabulary::Vocabulary(const text::Tokenizer& tokenizer, int64_t size,
+                       std::span<const int32_t> end_tokens) {
+  // The library never lets a token without bytes come.
+  std::vector<std::string> bytes(static_cast<size_t>(size));
+  for (int32_t id = 0; id < std::min<int64_t>(size, tokenizer.vocab_size()); ++id) {
+    if (std::find(end_tokens.begin(), end_tokens.end(), id) == end_tokens.end())
+      bytes[id] = tokenizer.token_bytes(id);
+  }
+  xgrammar::SetMaxRecursionDepth(kMaxRecursion);
+  impl_ =
+      std::make_shared<Impl>(Impl{{bytes, xgrammar::VocabType::RAW, static_cast<int>(size),
+                                   std::vector<int32_t>(end_tokens.begin(), end_tokens.end())}});
+}
+
+int64_t Vocabulary::size() const {
+  return impl_->tokens.GetVocabSize();
+}
+
+std::variant<Grammar, std::string> Grammar::compile(const Vocabulary& vocabulary,
+                                                    const Source& source) {
+  try {
+    const xgrammar::Grammar grammar = parse(source);
+    if (grammar.ToString().size() > kMaxRuleBytes)
+      return fmt::format("its rules are more than {} bytes when written out", kMaxRuleBytes);
+    // On this thread, and without a cache: both are compiler.h's.
+    xgrammar::GrammarCompiler compiler(vocabulary.impl_->tokens, 1, false);
+    return Grammar(std::make_shared<Impl>(Impl{compiler.CompileGrammar(grammar)}));
+  } catch (const std::exception& error) {
+    return std::string(error.what());
+  }
+}
+
+Matcher Grammar::start() const {
+  return Matcher(std::make_unique<Matcher::Impl>(
+      Matcher::Impl{xgrammar::GrammarMatcher(impl_->compiled),
+                    impl_->compiled.GetTokenizerInfo().GetVocabSize()}));
+}
+
+int64_t Grammar::num_bytes() const {
+  return static_cast<int64_t>(impl_->compiled.MemorySizeBytes());
+}
+
+Matcher::Matcher(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Matcher::Matcher(Matcher&&) noexcept = default;
+Matcher& Matcher::operator=(Matcher&&) noexcept = default;
+Matcher::~Matcher() = default;
+
+void Matcher::fill(std::span<uint32_t> mask) {
+  auto words = static_cast<int64_t>(mask.size());
+  DLTensor tensor{.data = mask.data(),
+                  .device = {kDLCPU, 0},
+                  .ndim = 1,
+                  .dtype = xgrammar::GetBitmaskDLType(),
+                  .shape = &words,
+                  .strides = nullptr,
+                  .byte_offset = 0};
+  impl_->matcher.FillNextTokenBitmask(&tensor);
+  // The library leaves bits behind the vocabulary as they come.
+  if (const int64_t rest = impl_->vocab_size % 32; rest != 0) mask.back() &= (1U << rest) - 1;
+}
+
+bool Matcher::accept(int32_t token) {
+  return impl_->matcher.AcceptToken(token);
+}
+
+bool Matcher::is_complete() const {
+  return impl_->matcher.IsCompleted();
+}
+
+bool Matcher::has_ended() const {
+  return impl_->matcher.IsTerminated();
+}
+
+void Matcher::rollback(int64_t num_tokens) {
+  impl_->matcher.Rollback(static_cast<int>(num_tokens));
+}
+
+}  // namespace encore::grammar

@@ -1,0 +1,77 @@
+// Grammars compiled for a vocabulary, and where a sequence is in one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <variant>
+
+#include "grammar/source.h"
+#include "text/tokenizer.h"
+
+namespace encore::grammar {
+
+// What each token adds to a text, and which tokens end one.
+// Threads: immutable.
+class Vocabulary {
+ public:
+  // `size`: of the model's vocabulary; ids that the tokenizer lacks are never chosen, and no more
+  // are its special tokens. `end_tokens`: one of them ends an answer that may end.
+  // Errors: kUnsupported for a tokenizer that joins tokens by spaces.
+  Vocabulary(const text::Tokenizer& tokenizer, int64_t size, std::span<const int32_t> end_tokens);
+
+  [[nodiscard]] int64_t size() const;
+  // Of a mask: a bit a token.
+  [[nodiscard]] int64_t num_mask_words() const { return (size() + 31) / 32; }
+
+ private:
+  friend class Grammar;
+  struct Impl;
+  std::shared_ptr<const Impl> impl_;  // shared by all grammars
+};
+
+// Where one sequence is in a grammar. Threads: one at a time.
+class Matcher {
+ public:
+  Matcher(Matcher&&) noexcept;
+  Matcher& operator=(Matcher&&) noexcept;
+  ~Matcher();
+
+  // Sets bit t % 32 of word t / 32 where token t may come next, and clears the others. An end token
+  // may where the answer is complete. REQUIRES: !has_ended(), mask.size() == num_mask_words().
+  void fill(std::span<uint32_t> mask);
+  // Moves on by a token; false, and nothing has changed, where the grammar has none like it here.
+  [[nodiscard]] bool accept(int32_t token);
+  // Is what there is a whole answer?
+  [[nodiscard]] bool is_complete() const;
+  // Has an end token been accepted?
+  [[nodiscard]] bool has_ended() const;
+  // Takes the last tokens back, an end token too.
+  void rollback(int64_t num_tokens);
+
+ private:
+  friend class Grammar;
+  struct Impl;
+  explicit Matcher(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// A compiled grammar. Threads: immutable.
+class Grammar {
+ public:
+  // The grammar, or why there is none. Time: seconds at worst for a source that is hard within the
+  // limits; see compiler.h.
+  static std::variant<Grammar, std::string> compile(const Vocabulary& vocabulary,
+                                                    const Source& source);
+
+  [[nodiscard]] Matcher start() const;
+  [[nodiscard]] int64_t num_bytes() const;
+
+ private:
+  struct Impl;
+  explicit Grammar(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+  std::shared_ptr<const Impl> impl_;  // shared by the cache and the sequences
+};
+
+}  // namespace encore::grammar

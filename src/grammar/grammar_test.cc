@@ -1,0 +1,265 @@
+// Random samplers behind the mask: what they leave must be what the source says.
+#include "grammar/grammar.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <regex>
+
+#include <boost/json/parse.hpp>
+#include <gtest/gtest.h>
+
+#include "base/json.h"
+#include "base/source_dir.h"
+
+namespace encore::grammar {
+namespace {
+
+struct Model {
+  explicit Model(const std::string& folder)
+      : tokenizer(text::Tokenizer::load(std::string(ENCORE_SOURCE_DIR) + folder)),
+        end(tokenizer.eos_id().value_or(tokenizer.vocab_size())),
+        vocabulary(tokenizer, tokenizer.vocab_size() + 7, {&end, 1}) {}
+
+  text::Tokenizer tokenizer;
+  int32_t end;  // an id behind the tokenizer's where it names none
+  Vocabulary vocabulary;
+};
+
+Grammar compiled(const Model& model, const Source& source) {
+  auto result = Grammar::compile(model.vocabulary, source);
+  if (const auto* const why = std::get_if<std::string>(&result)) ADD_FAILURE() << *why;
+  return std::get<Grammar>(std::move(result));
+}
+
+std::vector<int32_t> allowed(const Model& model, Matcher& matcher) {
+  std::vector<uint32_t> mask(model.vocabulary.num_mask_words(), 0xdeadbeef);
+  matcher.fill(mask);
+  std::vector<int32_t> tokens;
+  for (int64_t t = 0; t < std::ssize(mask) * 32; ++t) {
+    if ((mask[t / 32] >> (t % 32) & 1U) != 0) tokens.push_back(static_cast<int32_t>(t));
+  }
+  return tokens;
+}
+
+struct Answer {
+  std::string text;
+  bool is_whole = false;
+};
+
+// Any token that may come is as likely as another, but for the end, which is taken half of the time.
+Answer sample(const Model& model, const Grammar& grammar, uint64_t seed, int64_t max_tokens) {
+  std::mt19937_64 random(seed);
+  Matcher matcher = grammar.start();
+  Answer answer;
+  for (int64_t i = 0; i < max_tokens; ++i) {
+    const std::vector<int32_t> tokens = allowed(model, matcher);
+    EXPECT_FALSE(tokens.empty()) << "no way on from: " << answer.text;
+    if (tokens.empty()) return answer;
+    int32_t token = tokens[random() % tokens.size()];
+    if (matcher.is_complete() && random() % 2 == 0) token = model.end;
+    EXPECT_TRUE(matcher.accept(token)) << token << " behind " << answer.text;
+    if (token == model.end) {
+      answer.is_whole = matcher.has_ended();
+      return answer;
+    }
+    EXPECT_LT(token, model.tokenizer.vocab_size());
+    answer.text += model.tokenizer.token_bytes(token);
+  }
+  return answer;
+}
+
+// Is `value` valid? Knows the keywords that the schemas below have.
+bool is_valid(const json::value& value, const json::value& schema) {
+  const json::object& rules = schema.get_object();
+  const auto number = [&](const char* key, double fallback) {
+    return rules.contains(key) ? rules.at(key).to_number<double>() : fallback;
+  };
+  if (const auto* const options = rules.if_contains("anyOf")) {
+    return std::any_of(options->get_array().begin(), options->get_array().end(),
+                       [&](const json::value& option) { return is_valid(value, option); });
+  }
+  if (const auto* const values = rules.if_contains("enum")) {
+    const json::array& list = values->get_array();
+    return std::find(list.begin(), list.end(), value) != list.end();
+  }
+  const std::string type = rules.at("type").get_string().c_str();
+  if (type == "null") return value.is_null();
+  if (type == "boolean") return value.is_bool();
+  if (type == "integer") {
+    return value.is_number() &&
+           std::floor(value.to_number<double>()) == value.to_number<double>() &&
+           value.to_number<double>() >= number("minimum", -1e300) &&
+           value.to_number<double>() <= number("maximum", 1e300);
+  }
+  if (type == "number") return value.is_number();
+  if (type == "string") {
+    if (!value.is_string()) return false;
+    const std::string text = value.get_string().c_str();
+    if (rules.contains("pattern"))
+      return std::regex_match(text, std::regex(rules.at("pattern").get_string().c_str()));
+    const auto is_first = [](char c) { return (static_cast<uint8_t>(c) & 0xc0U) != 0x80; };
+    const auto length =
+        std::count_if(value.get_string().begin(), value.get_string().end(), is_first);
+    return length >= number("minLength", 0) && length <= number("maxLength", 1e300);
+  }
+  if (type == "array") {
+    if (!value.is_array()) return false;
+    const json::array& items = value.get_array();
+    const auto size = static_cast<double>(items.size());
+    return size >= number("minItems", 0) && size <= number("maxItems", 1e300) &&
+           std::all_of(items.begin(), items.end(),
+                       [&](const json::value& item) { return is_valid(item, rules.at("items")); });
+  }
+  if (!value.is_object()) return false;
+  const json::object& object = value.get_object();
+  for (const auto& [key, member] : object) {
+    const auto* const rule = rules.at("properties").get_object().if_contains(key);
+    if (rule == nullptr || !is_valid(member, *rule)) return false;
+  }
+  if (!rules.contains("required")) return true;
+  const json::array& required = rules.at("required").get_array();
+  return std::all_of(required.begin(), required.end(),
+                     [&](const json::value& key) { return object.contains(key.get_string()); });
+}
+
+// A schema whose values have a bounded length.
+json::value random_schema(std::mt19937_64& random, int depth) {
+  const auto below = [&](uint64_t n) { return random() % n; };
+  switch (below(depth > 0 ? 10 : 7)) {
+    case 0:
+      return {{"type", "boolean"}};
+    case 1:
+      return {{"type", "null"}};
+    case 2:
+      return {
+          {"type", "integer"}, {"minimum", -20 + static_cast<int>(below(20))}, {"maximum", 1000}};
+    case 3:
+      return {{"type", "string"}, {"minLength", below(3)}, {"maxLength", 3 + below(9)}};
+    case 4:
+      return {{"type", "string"}, {"pattern", "^[a-c]{2,5}-[0-9]{1,3}$"}};
+    case 5:
+      return {{"enum", {"red", "blue \"or\" \\ so", 7, nullptr, true, "r\u00e9d"}}};
+    case 6:
+      return {{"type", "string"}, {"pattern", "^[ -~]{1,6}[A-Z\"]$"}};
+    case 7:
+      return {{"type", "array"},
+              {"items", random_schema(random, depth - 1)},
+              {"minItems", below(2)},
+              {"maxItems", 1 + below(3)}};
+    case 8:
+      return {{"anyOf", {random_schema(random, depth - 1), random_schema(random, depth - 1)}}};
+    default:
+      break;
+  }
+  json::object properties;
+  json::array required;
+  const uint64_t num_properties = 1 + below(4);
+  for (uint64_t i = 0; i < num_properties; ++i) {
+    const std::string key = fmt::format("key {}", i);
+    properties[key] = random_schema(random, depth - 1);
+    if (below(3) > 0) required.emplace_back(key);
+  }
+  return {{"type", "object"}, {"properties", properties}, {"required", required}};
+}
+
+class OfAModel : public testing::TestWithParam<const char*> {
+ protected:
+  Model model{GetParam()};
+};
+INSTANTIATE_TEST_SUITE_P(Tokenizers, OfAModel,
+                         testing::Values("/models/stories", "/tests/tokenizers/llama3",
+                                         "/tests/tokenizers/spm"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           name.erase(0, name.rfind('/') + 1);
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+TEST_P(OfAModel, HoldsRandomAnswersToRandomSchemas) {
+  std::mt19937_64 random(7);
+  int64_t num_whole = 0;
+  for (int i = 0; i < 40; ++i) {
+    const json::value schema = random_schema(random, 3);
+    const std::string text = json::to_text(schema);
+    const Grammar grammar = compiled(model, {.kind = SourceKind::kJsonSchema, .text = text});
+    const Answer answer = sample(model, grammar, random(), 600);
+    if (!answer.is_whole) continue;  // every token of it had a way on
+    ++num_whole;
+    boost::system::error_code error;
+    const json::value value = boost::json::parse(answer.text, error);
+    ASSERT_FALSE(error) << answer.text << "\nof " << text;
+    EXPECT_TRUE(is_valid(value, schema)) << answer.text << "\nof " << text;
+  }
+  EXPECT_GT(num_whole, 30);
+}
+
+TEST_P(OfAModel, LetsNothingButAChoiceCome) {
+  const std::vector<std::string> choices = {"yes", "yes, but", "no\n\"never\""};
+  const Grammar grammar = compiled(model, {.kind = SourceKind::kChoice, .choices = choices});
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    const Answer answer = sample(model, grammar, seed, 100);
+    EXPECT_TRUE(answer.is_whole);
+    EXPECT_NE(std::find(choices.begin(), choices.end(), answer.text), choices.end()) << answer.text;
+  }
+}
+
+TEST_P(OfAModel, FollowsARegularExpressionAndAGrammar) {
+  const Grammar regex =
+      compiled(model, {.kind = SourceKind::kRegex, .text = "[ab]{3}(c|[0-9]{2})é"});
+  const Grammar ebnf =
+      compiled(model, {.kind = SourceKind::kEbnf, .text = R"x(root ::= "(" root ")" | [x-z])x"});
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    const Answer matched = sample(model, regex, seed, 100);
+    EXPECT_TRUE(std::regex_match(matched.text, std::regex("[ab]{3}(c|[0-9]{2})é"))) << matched.text;
+    const Answer nested = sample(model, ebnf, seed, 200);
+    if (!nested.is_whole) continue;
+    EXPECT_EQ(std::count(nested.text.begin(), nested.text.end(), '('),
+              std::count(nested.text.begin(), nested.text.end(), ')'));
+  }
+}
+
+TEST(Grammar, EndsOnlyWhereTheAnswerIsComplete) {
+  const Model model("/models/stories");
+  Matcher matcher = compiled(model, {.kind = SourceKind::kChoice, .choices = {"ab"}}).start();
+  EXPECT_FALSE(matcher.accept(model.end));
+  const std::vector<int32_t> ids = model.tokenizer.encode("ab", false);
+  for (const int32_t id : ids) {
+    EXPECT_FALSE(matcher.is_complete());
+    if (model.tokenizer.token_bytes(id) == " ") continue;
+    ASSERT_TRUE(matcher.accept(id)) << model.tokenizer.token_bytes(id);
+  }
+  EXPECT_TRUE(matcher.is_complete());
+  EXPECT_EQ(allowed(model, matcher), std::vector<int32_t>{model.end});
+  EXPECT_TRUE(matcher.accept(model.end));
+  EXPECT_TRUE(matcher.has_ended());
+  matcher.rollback(1);
+  EXPECT_FALSE(matcher.has_ended());
+  EXPECT_EQ(allowed(model, matcher), std::vector<int32_t>{model.end});
+}
+
+TEST(Grammar, ClosesAnObjectOnlyWhereItIsAskedTo) {
+  const Model model("/models/stories");
+  const std::string schema = R"({"type": "object", "properties": {"a": {"type": "null"}}})";
+  const auto takes_another = [&](bool is_closed) {
+    Matcher matcher =
+        compiled(model, {.kind = SourceKind::kJsonSchema, .text = schema, .is_closed = is_closed})
+            .start();
+    bool is_taken = true;
+    for (const char c : std::string_view("{\"b\":")) {
+      bool found = false;
+      for (const int32_t token : allowed(model, matcher)) {
+        if (found || model.tokenizer.token_bytes(token) != std::string(1, c)) continue;
+        found = matcher.accept(token);
+      }
+      is_taken = is_taken && found;
+    }
+    return is_taken;
+  };
+  EXPECT_FALSE(takes_another(true));
+  EXPECT_TRUE(takes_another(false));
+}
+
+}  // namespace
+}  // namespace encore::grammar

@@ -1,0 +1,192 @@
+#include "grammar/source.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <string_view>
+
+#include "base/json.h"
+
+namespace encore::grammar {
+namespace {
+
+using Problem = std::optional<std::string>;
+
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+// The largest number in a repetition such as {2,30} that begins at `text[at]`; 0 for another brace.
+int64_t largest_repeat(std::string_view text, size_t at) {
+  int64_t largest = 0;
+  for (++at; at < text.size() && text[at] != '}'; ++at) {
+    if (!is_digit(text[at])) {
+      if (text[at] != ',' && text[at] != ' ') return 0;
+      continue;
+    }
+    int64_t count = 0;
+    const auto [end, error] = std::from_chars(&text[at], text.data() + text.size(), count);
+    largest = std::max(largest, error == std::errc() ? count : INT64_MAX);
+    at = static_cast<size_t>(end - text.data()) - 1;
+  }
+  return largest;
+}
+
+// Parentheses and repetitions of a regular expression or a grammar. Counts in nested repetitions
+// multiply, so all of them together must stay within the limit.
+Problem pattern_problem(std::string_view text, const SourceLimits& limits) {
+  int64_t depth = 0;
+  int64_t repeats = 1;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\\') {
+      ++i;
+    } else if (text[i] == '(') {
+      if (++depth > limits.max_nesting)
+        return fmt::format("parentheses are nested more than {} deep", limits.max_nesting);
+    } else if (text[i] == ')') {
+      depth = std::max<int64_t>(0, depth - 1);
+    } else if (text[i] == '{') {
+      const int64_t count = std::max<int64_t>(1, largest_repeat(text, i));
+      if (count > limits.max_repeats / repeats) {
+        return fmt::format("repetitions multiply to more than {}: write * or +, or smaller counts",
+                           limits.max_repeats);
+      }
+      repeats *= count;
+    }
+  }
+  return std::nullopt;
+}
+
+Problem regex_problem(std::string_view text, const SourceLimits& limits) {
+  if (std::ssize(text) > limits.max_regex_bytes) {
+    return fmt::format("a regular expression has at most {} bytes, not {}", limits.max_regex_bytes,
+                       text.size());
+  }
+  return pattern_problem(text, limits);
+}
+
+// Problems of one schema or a part of it. `path`: where it is.
+class SchemaCheck {
+ public:
+  explicit SchemaCheck(const SourceLimits& limits) : limits_(limits) {}
+
+  // The depth is bounded, as json::parse bounds it.
+  Problem check(const json::value& value, const std::string& path) {
+    if (const auto* array = value.if_array()) {
+      int64_t index = 0;
+      for (const json::value& item : *array) {
+        if (auto problem = check(item, fmt::format("{}[{}]", path, index++))) return problem;
+      }
+    } else if (const auto* object = value.if_object()) {
+      for (const auto& [key, member] : *object) {
+        const std::string_view name(key.data(), key.size());
+        const std::string place = fmt::format("{}.{}", path, name);
+        if (auto problem = keyword_problem(name, member))
+          return fmt::format("{}: {}", place, *problem);
+        if (auto problem = check(member, place)) return problem;
+      }
+    }
+    return std::nullopt;
+  }
+
+ private:
+  Problem keyword_problem(std::string_view key, const json::value& value) const {
+    static constexpr std::array<std::string_view, 6> kCounts = {
+        "minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"};
+    if (value.is_number() && std::find(kCounts.begin(), kCounts.end(), key) != kCounts.end() &&
+        !(value.to_number<double>() <= static_cast<double>(limits_.max_repeats)))
+      return fmt::format("is at most {}; leave it out where any number will do",
+                         limits_.max_repeats);
+    if (key == "pattern" && value.is_string()) return regex_problem(value.get_string(), limits_);
+    if (key == "enum" && value.is_array() && std::ssize(value.get_array()) > limits_.max_choices) {
+      return fmt::format("has at most {} values, not {}", limits_.max_choices,
+                         value.get_array().size());
+    }
+    return std::nullopt;
+  }
+
+  const SourceLimits& limits_;
+};
+
+Problem schema_problem(const std::string& text, const SourceLimits& limits) {
+  json::value schema;
+  try {
+    schema = json::parse(text, "schema");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  if (!schema.is_object() && !schema.is_bool()) return "schema: it is an object, or true or false";
+  return SchemaCheck(limits).check(schema, "schema");
+}
+
+Problem choice_problem(const std::vector<std::string>& choices, const SourceLimits& limits) {
+  if (choices.empty()) return "there is nothing to choose from";
+  if (std::ssize(choices) > limits.max_choices)
+    return fmt::format("there are at most {} choices, not {}", limits.max_choices, choices.size());
+  const bool has_empty = std::any_of(choices.begin(), choices.end(),
+                                     [](const std::string& choice) { return choice.empty(); });
+  return has_empty ? Problem("a choice is empty") : std::nullopt;
+}
+
+}  // namespace
+
+int64_t Source::num_bytes() const {
+  int64_t bytes = std::ssize(text);
+  for (const std::string& choice : choices)
+    bytes += std::ssize(choice);
+  return bytes;
+}
+
+std::optional<std::string> problem(const Source& source, const SourceLimits& limits) {
+  if (source.num_bytes() > limits.max_bytes)
+    return fmt::format("it has at most {} bytes, not {}", limits.max_bytes, source.num_bytes());
+  switch (source.kind) {
+    case SourceKind::kJsonObject:
+      return std::nullopt;
+    case SourceKind::kJsonSchema:
+      return schema_problem(source.text, limits);
+    case SourceKind::kRegex:
+      return regex_problem(source.text, limits);
+    case SourceKind::kChoice:
+      return choice_problem(source.choices, limits);
+    case SourceKind::kEbnf:
+      return pattern_problem(source.text, limits);
+  }
+  return std::nullopt;
+}
+
+std::string choice_grammar(const std::vector<std::string>& choices) {
+  std::string grammar = "root ::= ";
+  for (size_t i = 0; i < choices.size(); ++i) {
+    grammar += i == 0 ? "\"" : " | \"";
+    for (const char c : choices[i]) {
+      switch (c) {
+        case '"':
+          grammar += "\\\"";
+          break;
+        case '\\':
+          grammar += "\\\\";
+          break;
+        case '\n':
+          grammar += "\\n";
+          break;
+        case '\r':
+          grammar += "\\r";
+          break;
+        case '\t':
+          grammar += "\\t";
+          break;
+        default:
+          if (static_cast<unsigned char>(c) < 0x20) {
+            grammar += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+          } else {
+            grammar += c;
+          }
+      }
+    }
+    grammar += '"';
+  }
+  return grammar;
+}
+
+}  // namespace encore::grammar

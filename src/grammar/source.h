@@ -1,0 +1,41 @@
+// What an answer may be held to, as a request gives it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace encore::grammar {
+
+enum class SourceKind : uint8_t { kJsonObject, kJsonSchema, kRegex, kChoice, kEbnf };
+
+struct Source {
+  SourceKind kind = SourceKind::kJsonObject;
+  // The schema, the regular expression, or the grammar, whose first rule is `root`.
+  std::string text;
+  std::vector<std::string> choices;  // of kChoice: one of these, as it is
+  // Of a schema: an object has no properties, and an array no items, but those that it names.
+  bool is_closed = true;
+
+  friend bool operator==(const Source&, const Source&) = default;
+  [[nodiscard]] int64_t num_bytes() const;
+};
+
+// Bounds that keep the work of a compilation small, whoever wrote the source.
+struct SourceLimits {
+  int64_t max_bytes = 65536;
+  int64_t max_regex_bytes = 4096;  // a regular expression, those within schemas too
+  int64_t max_nesting = 64;        // of parentheses; JSON has a limit of its own
+  int64_t max_repeats = 2000;      // of a character or an item: {m,n}, maxItems and the like
+  int64_t max_choices = 2048;      // of kChoice, and values of an enum
+};
+
+// Why `source` is not to be compiled, with the place in a schema; nothing: it is within the limits.
+// Time: linear.
+std::optional<std::string> problem(const Source& source, const SourceLimits& limits = {});
+
+// A grammar for exactly these texts.
+std::string choice_grammar(const std::vector<std::string>& choices);
+
+}  // namespace encore::grammar
