@@ -70,6 +70,8 @@ TEST(Compiler, SaysWhatIsWrongAndKeepsNothingOfIt) {
   EXPECT_TRUE(is_invalid(compiler.compile({.kind = SourceKind::kRegex, .text = "a("})));
   EXPECT_TRUE(
       is_invalid(compiler.compile({.kind = SourceKind::kEbnf, .text = "root ::= missing"})));
+  const Source endless = {.kind = SourceKind::kJsonSchema, .text = R"({"$ref": "#"})"};
+  EXPECT_TRUE(is_invalid(compiler.compile(endless)));
   EXPECT_EQ(compiler.cache_bytes(), 0);
 }
 

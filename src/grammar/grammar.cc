@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <vector>
 
 #include <xgrammar/xgrammar.h>
 
@@ -79,7 +80,12 @@ std::variant<Grammar, std::string> Grammar::compile(const Vocabulary& vocabulary
       return fmt::format("its rules are more than {} bytes when written out", kMaxRuleBytes);
     // On this thread, and without a cache: both are compiler.h's.
     xgrammar::GrammarCompiler compiler(vocabulary.impl_->tokens, 1, false);
-    return Grammar(std::make_shared<Impl>(Impl{compiler.CompileGrammar(grammar)}));
+    Grammar compiled(std::make_shared<Impl>(Impl{compiler.CompileGrammar(grammar)}));
+    std::vector<uint32_t> mask(vocabulary.num_mask_words());
+    compiled.start().fill(mask);
+    if (std::all_of(mask.begin(), mask.end(), [](uint32_t word) { return word == 0; }))
+      return "no answer fits it";
+    return compiled;
   } catch (const std::exception& error) {
     return std::string(error.what());
   }

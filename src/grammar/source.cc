@@ -62,6 +62,12 @@ Problem regex_problem(std::string_view text, const SourceLimits& limits) {
     return fmt::format("a regular expression has at most {} bytes, not {}", limits.max_regex_bytes,
                        text.size());
   }
+  // Characters of a class count too: a limit, not a parser.
+  const auto num_open = std::count_if(text.begin(), text.end(),
+                                      [](char c) { return c == '?' || c == '*' || c == '+'; });
+  if (num_open > limits.max_open_repeats)
+    return fmt::format("a regular expression has at most {} of ? * +, not {}",
+                       limits.max_open_repeats, num_open);
   return pattern_problem(text, limits);
 }
 

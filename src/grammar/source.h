@@ -27,6 +27,7 @@ struct SourceLimits {
   int64_t max_bytes = 65536;
   int64_t max_regex_bytes = 4096;  // a regular expression, those within schemas too
   int64_t max_nesting = 64;        // of parentheses; JSON has a limit of its own
+  int64_t max_open_repeats = 128;  // signs such as ? * + in one regular expression
   int64_t max_repeats = 2000;      // of a character or an item: {m,n}, maxItems and the like
   int64_t max_choices = 2048;      // of kChoice, and values of an enum
 };

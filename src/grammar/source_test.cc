@@ -38,6 +38,10 @@ TEST(Source, BoundsWhatARegularExpressionRepeats) {
   EXPECT_EQ(problem_of(SourceKind::kRegex, "a\\{100000}"), "none");  // a brace, not a repetition
   EXPECT_NE(problem_of(SourceKind::kRegex, std::string(100, '(') + std::string(100, ')')), "none");
   EXPECT_NE(problem_of(SourceKind::kRegex, std::string(5000, 'a')), "none");
+  std::string optional;
+  for (int i = 0; i < 200; ++i)
+    optional += "a?";
+  EXPECT_NE(problem_of(SourceKind::kRegex, optional), "none");
   const std::string within = R"({"properties": {"a": {"pattern": "(a{100}){100}"}}})";
   EXPECT_TRUE(
       problem_of(SourceKind::kJsonSchema, within).starts_with("schema.properties.a.pattern"));
