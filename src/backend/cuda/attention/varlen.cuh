@@ -42,13 +42,17 @@ struct Parts {
   int count = 1;
 
   __device__ __forceinline__ Parts(int tokens, int tile_tokens, int key_tiles) : length(key_tiles) {
-    constexpr int kShortest = 4;
-    if (tokens > min(kMostSplitTokens, tile_tokens) || key_tiles <= kShortest) return;
+    // A part's end costs a block as much as one or two tiles of keys: beside many sequences that
+    // outweighs what a sequence gains by more blocks.
+    constexpr int kWhole = 12;
+    constexpr int kShortest = 8;
+    if (tokens > min(kMostSplitTokens, tile_tokens) || key_tiles <= kWhole) return;
     const int most = tokens <= 2 ? 16 : tokens <= 4 ? 8 : 4;
     static_assert(2 * 16 <= kMostPartRows && 4 * 8 <= kMostPartRows &&
                   kMostSplitTokens * 4 <= kMostPartRows);
     length = max(kShortest, (key_tiles + most - 1) / most);
     count = (key_tiles + length - 1) / length;
+    length = (key_tiles + count - 1) / count;
   }
 };
 

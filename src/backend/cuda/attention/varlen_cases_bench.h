@@ -138,7 +138,7 @@ inline std::vector<Case> timings() {
   }
   for (const int tokens : {1, 9}) {
     for (const auto& [decodes, context] :
-         {std::pair{31, 4096}, {2, 65536}, {1, 4096}, {200, 1024}}) {
+         {std::pair{31, 4096}, {2, 65536}, {1, 4096}, {200, 1024}, {230, 1235}}) {
       cases.push_back(mixed(480, decodes, context, tokens));
       cases.push_back(mixed(0, decodes, context, tokens));
       cases.push_back(mixed(0, decodes, context, tokens));
