@@ -29,7 +29,6 @@ TEST(Schedules, KnowsTheSchedulesOfOtherEnginesByTheirNumberOfSizes) {
   EXPECT_EQ(named("trtllm", 3072).size(), 20U);
   EXPECT_EQ(named("sglang", 2048).size(), 42U);
   EXPECT_EQ(named("vllm", 512), Ladder::sequences(512).sizes());
-  EXPECT_EQ(named("sglang", 9000), Ladder::tokens(9000).sizes());
 }
 
 TEST(Schedules, KnowsWhatOtherEnginesTakeForSequences) {

@@ -17,7 +17,7 @@ constexpr size_t kMaxSizes = size_t{1} << 16;
 constexpr std::array kSequenceSizes = {SizeRange{1, 4, 0}, SizeRange{8, 256, 8},
                                        SizeRange{272, kNoEnd, 16}};
 constexpr std::array kTokenSizes = {SizeRange{4, 32, 4},        SizeRange{48, 256, 16},
-                                    SizeRange{288, 512, 32},    SizeRange{576, 1024, 64},
+                                    SizeRange{288, 512, 32},    SizeRange{640, 1024, 128},
                                     SizeRange{1280, 4096, 256}, SizeRange{4608, kNoEnd, 512}};
 
 Ladder up_to(int64_t max, std::span<const SizeRange> ranges) {
