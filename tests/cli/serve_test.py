@@ -1,13 +1,14 @@
 """serve: the OpenAI protocol over sockets, as clients use it."""
 
 import json
+import re
 import signal
 import socket
 import threading
 import time
 
 import harness
-from harness import DEVICE, CliTest
+from harness import DEVICE, SOURCE, CliTest
 from server_process import PROMPT, Server
 
 
@@ -147,6 +148,15 @@ class ServeTest(CliTest):
         now = self.server.wait_until_idle()
         self.assertEqual(now['encore_requests_total{end="disconnected"}'], before + 2)
         self.assertGreaterEqual(now['encore_sequences_ended_total{reason="aborted"}'], 16)
+
+    def test_the_dashboard_shows_metrics_that_there_are(self):
+        self.server.complete(prompt="One day", max_tokens=4)
+        known = {re.sub(r"\{.*", "", name) for name in self.server.metrics()}
+        dashboard = (SOURCE / "examples" / "operation" / "grafana.json").read_text()
+        asked = set(re.findall(r"encore_\w+", " ".join(
+            target["expr"] for panel in json.loads(dashboard)["panels"] for target in panel["targets"])))
+        self.assertGreater(len(asked), 10)
+        self.assertEqual(asked - known, set())
 
     def test_bad_requests_are_refused_by_name(self):
         cases = [({"max_tokens": 0}, "max_tokens", "out_of_range"), ({"max_tokens": "9"}, "max_tokens", "invalid_type"),
