@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "model/checkpoint.h"
+#include "model/read_ahead.h"
 
 namespace encore::model {
 namespace {
@@ -19,6 +20,8 @@ struct Piece {
   DType dtype;
   int64_t count;
   float factor = 1;
+
+  [[nodiscard]] int64_t num_bytes() const { return count * size_of(dtype); }
 };
 
 // Casts elements [first, first + count), times the factor; source and target may be any float
@@ -147,8 +150,15 @@ void Weights::fill_from(const std::filesystem::path& dir, StagedCopy& copy) {
     for (const SafetensorsFile& file : checkpoint.files())
       loaded_files_.push_back(stamp(file.path()));
   }
+  std::vector<ReadAhead::Bytes> stored;
+  for (const auto& of_weight : pieces) {
+    for (const Piece& piece : of_weight)
+      stored.emplace_back(piece.data, static_cast<size_t>(piece.num_bytes()));
+  }
+  ReadAhead ahead(stored);
   log::Progress progress("loading weights", static_cast<double>(bytes_) / kMegabyte, "MB");
   int64_t done = 0;
+  int64_t used = 0;  // of what is stored
   for (size_t i = 0; i < ids.size(); ++i) {
     const TensorView& view = views_[ids[i].index];
     if (pieces[i].empty()) send(copy, graph_.value(ids[i]).recipe.constant, view);
@@ -156,6 +166,7 @@ void Weights::fill_from(const std::filesystem::path& dir, StagedCopy& copy) {
     for (const Piece& piece : pieces[i]) {
       send(copy, piece, to, view.dtype);
       to += piece.count * size_of(view.dtype);
+      ahead.used(used += piece.num_bytes());
     }
     done += view.num_bytes();
     progress.update(static_cast<double>(done) / kMegabyte);
