@@ -42,9 +42,10 @@ json::object message_of(const text::AnswerParts& parts) {
 
 class ChatFormat final : public OpenAiFormat {
  public:
-  ChatFormat(std::string model, bool include_usage)
+  ChatFormat(std::string model, bool include_usage, bool has_logprobs)
       : OpenAiFormat({"chatcmpl-", "chat.completion", "chat.completion.chunk"}, std::move(model),
-                     include_usage) {}
+                     include_usage),
+        has_logprobs_(has_logprobs) {}
 
  protected:
   [[nodiscard]] std::optional<json::object> opening(int64_t index) override {
@@ -56,10 +57,11 @@ class ChatFormat final : public OpenAiFormat {
   [[nodiscard]] json::object choice_object(const Choice& choice) override {
     json::object message = message_of(choice.parts);
     json::object object = choice_part(choice, message.contains("tool_calls"));
+    if (has_logprobs_) object["logprobs"] = chat_logprobs(choice.logprobs);
     object["message"] = std::move(message);
     return object;
   }
-  // One for each part; the last says why the choice ends.
+  // One for each part; the last says why the choice ends, and has the log probabilities.
   [[nodiscard]] std::vector<json::object> choice_events(const Choice& choice) override {
     std::vector<json::object> events;
     int64_t& num_calls = num_calls_.at(choice.index);
@@ -68,8 +70,8 @@ class ChatFormat final : public OpenAiFormat {
       event["delta"] = delta_of(part, num_calls);
       events.push_back(std::move(event));
     }
-    if (choice.finish_reason.empty()) return events;
     json::object last = choice_part(choice, num_calls > 0);
+    if (!choice.logprobs.empty()) last["logprobs"] = chat_logprobs(choice.logprobs);
     last["delta"] = events.empty() ? json::object() : events.back()["delta"];
     if (!events.empty()) events.pop_back();
     events.push_back(std::move(last));
@@ -103,6 +105,7 @@ class ChatFormat final : public OpenAiFormat {
     return {{"tool_calls", json::array{std::move(call)}}};
   }
 
+  bool has_logprobs_;
   std::vector<int64_t> num_calls_;  // of each choice, so far
 };
 
@@ -125,8 +128,13 @@ std::variant<ApiError, HttpResponse, GenerationJob> read(const Parameters& param
   if (parameters.has(limit)) asked = parameters.integer(limit);
   if (auto error = set_max_tokens(asked, model.sampling.max_tokens, model, plan, limit))
     return *error;
-  auto format =
-      std::make_unique<ChatFormat>(answering_name(parameters, model), plan.reply.include_usage);
+  const bool has_logprobs = parameters.boolean("logprobs");
+  const int64_t num_top = parameters.integer("top_logprobs");
+  if (has_logprobs) plan.sampling.num_logprobs = static_cast<int32_t>(num_top);
+  if (!has_logprobs && num_top > 0)
+    return bad_request("top_logprobs needs logprobs: true", "top_logprobs", "invalid_value");
+  auto format = std::make_unique<ChatFormat>(answering_name(parameters, model),
+                                             plan.reply.include_usage, has_logprobs);
   return GenerationJob{std::move(plan), std::move(format)};
 }
 
@@ -141,10 +149,11 @@ const ParameterTable& chat_parameters() {
        1},
       {"max_tokens", Support::kHonoured, ParameterKind::kInteger, "",
        "An older name of max_completion_tokens", 1},
-      {"logprobs", Support::kRefused, ParameterKind::kBoolean, "false",
-       "the device gives tokens only, no probabilities"},
-      {"top_logprobs", Support::kRefused, ParameterKind::kInteger, "0",
-       "the device gives tokens only, no probabilities"},
+      {"logprobs", Support::kHonoured, ParameterKind::kBoolean, "false",
+       "Give the log probability of each token of the content"},
+      {"top_logprobs", Support::kHonoured, ParameterKind::kInteger, "0",
+       "And of so many of the likeliest tokens in its place; with logprobs", 0,
+       LogprobRow::kMaxTop},
       {"parallel_tool_calls", Support::kHonoured, ParameterKind::kBoolean, "true",
        "false: the answer ends behind its first call of a tool"},
       {"functions", Support::kRefused, ParameterKind::kArray, "[]",

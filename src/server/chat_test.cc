@@ -112,12 +112,56 @@ TEST_F(ChatTest, RefusesWhatIsNoConversationNamingTheMessage) {
       "messages", code);
 }
 
+TEST_F(ChatTest, GivesLogProbabilitiesWithTheContent) {
+  // A character of four bytes, which no single token has.
+  const std::vector<int32_t> tokens = ids("Hi \U0001F600");
+  const auto run = [&](bool streams) {
+    const auto exchange =
+        send("POST", "/v1/chat/completions",
+             fmt::format(R"({{{}, "logprobs": true, "top_logprobs": 1, "stream": {}}})", kMessages,
+                         streams));
+    EXPECT_EQ(generator_.requests.back().sampling.num_logprobs, 1);
+    const auto id = static_cast<engine::RequestId>(generator_.requests.size());
+    for (const int32_t token : tokens) {
+      LogprobRow row{.logprob = -1.5F, .rank = 2, .top = {}};
+      row.top[0] = {tokens[0], -0.5F};
+      generator_.give(id, {token}, {row});
+      pump();
+    }
+    generator_.end(id, engine::EndReason::kStop, {*tokenizer_.eos_id()});
+    pump();
+    return exchange;
+  };
+  const json::value whole = parsed(*run(false)).at("choices").at(0);
+  const json::array& content = whole.at("logprobs").at("content").as_array();
+  ASSERT_EQ(content.size(), tokens.size());
+  std::string bytes;
+  for (const json::value& token : content) {
+    EXPECT_EQ(token.at("logprob").to_number<double>(), -1.5);
+    EXPECT_EQ(token.at("top_logprobs").at(0).at("token"), content.front().at("token"));
+    EXPECT_EQ(token.at("top_logprobs").at(0).at("logprob").to_number<double>(), -0.5);
+    for (const json::value& byte : token.at("bytes").as_array())
+      bytes += static_cast<char>(byte.to_number<int>());
+  }
+  EXPECT_EQ(json::value(bytes), whole.at("message").at("content"));
+
+  json::array streamed;
+  for (const json::value& event : events(*run(true))) {
+    const json::value& logprobs = event.at("choices").at(0).at("logprobs");
+    if (logprobs.is_null()) continue;
+    for (const json::value& token : logprobs.at("content").as_array())
+      streamed.push_back(token);
+  }
+  EXPECT_EQ(streamed, content);
+  expect_refused(fmt::format(R"({{{}, "top_logprobs": 1}})", kMessages), "top_logprobs",
+                 "invalid_value");
+}
+
 TEST_F(ChatTest, RefusesByNameWhatItDoesNotDo) {
   const auto refused = [&](const std::string& name, const std::string& value) {
     expect_refused(fmt::format(R"({{{}, "{}": {}}})", kMessages, name, value), name,
                    "unsupported_parameter");
   };
-  refused("logprobs", "true");
   refused("tools", R"([{"type": "function", "function": {"name": "now"}}])");
   refused("chat_template", R"("{{ 1 }}")");
   refused("modalities", R"(["audio"])");

@@ -1,6 +1,7 @@
 #include "server/completions.h"
 
 #include <limits>
+#include <map>
 
 #include "server/generation_parameters.h"
 #include "server/openai_format.h"
@@ -76,24 +77,31 @@ class PromptReader {
 
 class CompletionFormat final : public OpenAiFormat {
  public:
-  CompletionFormat(std::string model, bool include_usage)
+  CompletionFormat(std::string model, bool include_usage, bool has_logprobs = false)
       : OpenAiFormat({"cmpl-", "text_completion", "text_completion"}, std::move(model),
-                     include_usage) {}
+                     include_usage),
+        has_logprobs_(has_logprobs) {}
 
  protected:
   [[nodiscard]] std::optional<json::object> opening(int64_t /*index*/) override {
     return std::nullopt;
   }
   [[nodiscard]] json::object choice_object(const Choice& choice) override {
+    json::value logprobs;
+    if (has_logprobs_) logprobs = completion_logprobs(choice.logprobs, offsets_[choice.index]);
     return {{"index", choice.index},
             {"text", choice.parts.empty() ? "" : choice.parts.front().text},
-            {"logprobs", nullptr},
+            {"logprobs", std::move(logprobs)},
             {"finish_reason", text_or_null(choice.finish_reason)},
             {"stop_reason", choice.stop_reason}};
   }
   [[nodiscard]] std::vector<json::object> choice_events(const Choice& choice) override {
     return {choice_object(choice)};
   }
+
+ private:
+  bool has_logprobs_;
+  std::map<int64_t, int64_t> offsets_;  // of each choice's next token in its text
 };
 
 std::variant<ApiError, HttpResponse, GenerationJob> read(const Parameters& parameters,
@@ -115,8 +123,16 @@ std::variant<ApiError, HttpResponse, GenerationJob> read(const Parameters& param
   std::optional<int64_t> asked;
   if (parameters.has("max_tokens")) asked = parameters.integer("max_tokens");
   if (auto error = set_max_tokens(asked, kDefaultMaxTokens, model, plan)) return *error;
-  auto format = std::make_unique<CompletionFormat>(answering_name(parameters, model),
-                                                   plan.reply.include_usage);
+  if (parameters.has("logprobs")) {
+    if (parameters.boolean("echo")) {
+      return bad_request(
+          "log probabilities of the prompt are not computed: leave out echo or logprobs",
+          "logprobs", "unsupported_parameter");
+    }
+    plan.sampling.num_logprobs = static_cast<int32_t>(parameters.integer("logprobs"));
+  }
+  auto format = std::make_unique<CompletionFormat>(
+      answering_name(parameters, model), plan.reply.include_usage, parameters.has("logprobs"));
   return GenerationJob{std::move(plan), std::move(format)};
 }
 
@@ -134,8 +150,9 @@ const ParameterTable& completion_parameters() {
        "Put the tokenizer's special tokens, such as a begin token, around the prompt"},
       {"best_of", Support::kRefused, ParameterKind::kInteger, "1",
        "choices are not ranked; n gives several"},
-      {"logprobs", Support::kRefused, ParameterKind::kInteger, "",
-       "the device gives tokens only, no probabilities"},
+      {"logprobs", Support::kHonoured, ParameterKind::kInteger, "",
+       "Give the log probability of each token, and of so many of the likeliest; not with echo", 0,
+       LogprobRow::kMaxTop},
       {"suffix", Support::kRefused, ParameterKind::kString, "\"\"",
        "text is continued, not filled in"},
   });

@@ -172,7 +172,9 @@ TEST_F(CompletionsTest, RefusesWhatIsWrongNamingIt) {
   expect_refused(R"({"prompt": "x", "stop": [""]})", "stop", "out_of_range");
   expect_refused(R"({"prompt": "x", "stop_token_ids": [99999]})", "stop_token_ids", "out_of_range");
   expect_refused(R"({"prompt": "x", "min_tokens": 17})", "min_tokens", "out_of_range");
-  expect_refused(R"({"prompt": "x", "logprobs": 1})", "logprobs", "unsupported_parameter");
+  expect_refused(R"({"prompt": "x", "logprobs": 21})", "logprobs", "out_of_range");
+  expect_refused(R"({"prompt": "x", "logprobs": 1, "echo": true})", "logprobs",
+                 "unsupported_parameter");
   expect_refused(R"({"prompt": "x", "repetition_penalty": 0})", "repetition_penalty",
                  "out_of_range");
   expect_refused(R"({"prompt": "x", "presence_penalty": 2.5})", "presence_penalty", "out_of_range");
@@ -192,6 +194,56 @@ TEST_F(CompletionsTest, RefusesWhatIsWrongNamingIt) {
     list += R"("x",)";
   expect_refused(R"({"n": 2, "prompt": [)" + list + R"("x"]})", "prompt", "out_of_range");
   EXPECT_TRUE(generator_.requests.empty());
+}
+
+// Twice the same tokens, whole and as a stream.
+TEST_F(CompletionsTest, GivesLogProbabilitiesOfTokensAndOfTheLikeliest) {
+  const std::vector<int32_t> tokens = ids("One day");
+  ASSERT_GE(tokens.size(), 2U);
+  const auto row = [&](float logprob, int32_t other) {
+    LogprobRow row{.logprob = logprob, .rank = 2, .top = {}};
+    row.top[0] = {other, -0.25F};
+    row.top[1] = {tokens[0], -std::numeric_limits<float>::infinity()};
+    return row;
+  };
+  const int32_t end = *tokenizer_.eos_id();
+  const auto run = [&](bool streams) {
+    const auto exchange = complete(fmt::format(
+        R"({{"prompt": "x", "logprobs": 2, "stream": {}, "temperature": 1}})", streams));
+    EXPECT_EQ(generator_.requests.back().sampling.num_logprobs, 2);
+    const auto id = static_cast<engine::RequestId>(generator_.requests.size());
+    for (size_t i = 0; i < tokens.size(); ++i)
+      generator_.give(id, {tokens[i]}, {row(-0.5F - static_cast<float>(i), end)});
+    generator_.give(id, {end}, {row(-3, end)});
+    generator_.end(id, engine::EndReason::kStop);
+    pump();
+    return exchange;
+  };
+  const json::value whole = parsed(*run(false)).at("choices").at(0).at("logprobs");
+  ASSERT_EQ(whole.at("tokens").as_array().size(), tokens.size()) << "not the end token";
+  std::string text;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    EXPECT_EQ(whole.at("text_offset").at(i), json::value(static_cast<int64_t>(text.size())));
+    text += whole.at("tokens").at(i).as_string();
+    EXPECT_EQ(whole.at("token_logprobs").at(i).to_number<double>(), -0.5 - static_cast<double>(i));
+  }
+  EXPECT_EQ(text, tokenizer_.decode(tokens));
+  const json::object& top = whole.at("top_logprobs").at(1).as_object();
+  EXPECT_EQ(top.at(*tokenizer_.token(end)).to_number<double>(), -0.25);
+  EXPECT_EQ(top.at(whole.at("tokens").at(0).as_string()).to_number<double>(), -9999);
+  EXPECT_EQ(top.at(whole.at("tokens").at(1).as_string()).to_number<double>(), -1.5) << "chosen";
+
+  json::array streamed;
+  json::array offsets;
+  for (const json::value& event : events(*run(true))) {
+    const json::value& logprobs = event.at("choices").at(0).at("logprobs");
+    for (const json::value& token : logprobs.at("tokens").as_array())
+      streamed.push_back(token);
+    for (const json::value& offset : logprobs.at("text_offset").as_array())
+      offsets.push_back(offset);
+  }
+  EXPECT_EQ(streamed, whole.at("tokens"));
+  EXPECT_EQ(offsets, whole.at("text_offset"));
 }
 
 TEST_F(CompletionsTest, TakesRefusedParametersAtTheValueThatChangesNothing) {

@@ -84,8 +84,9 @@ class FakeGenerator final : public engine::Generator {
   [[nodiscard]] engine::GeneratorStatistics statistics() const override { return {}; }
   [[nodiscard]] bool is_open() const override { return !refusal.has_value(); }
 
-  void give(engine::RequestId id, const std::vector<int32_t>& tokens) {
-    live.at(id)({tokens, std::nullopt});
+  void give(engine::RequestId id, const std::vector<int32_t>& tokens,
+            const std::vector<LogprobRow>& logprobs = {}) {
+    live.at(id)({tokens, std::nullopt, 0, logprobs});
   }
   void end(engine::RequestId id, engine::EndReason reason, const std::vector<int32_t>& tokens = {},
            std::string message = "") {

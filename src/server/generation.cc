@@ -66,6 +66,7 @@ void GenerationService::start(GenerationPlan plan, std::unique_ptr<ReplyFormat> 
     generation.prompt_tokens += std::ssize(prompt.ids);
     for (int64_t i = 0; i < plan.n; ++i) {
       ChoiceState& choice = generation.choices.emplace_back(plan.answer);
+      choice.num_top = std::max(plan.sampling.num_logprobs, 0);
       if (model_.tokenizer != nullptr)
         choice.text.emplace(*model_.tokenizer, prompt.ids, plan.stops);
     }
@@ -139,7 +140,8 @@ engine::Sink GenerationService::sink(GenerationId generation, int64_t choice) {
                           choice,
                           {update.tokens.begin(), update.tokens.end()},
                           update.ending,
-                          update.num_cached});
+                          update.num_cached,
+                          {update.logprobs.begin(), update.logprobs.end()}});
     }
     if (was_empty) post_([this] { receive_all(); });
   };
@@ -189,6 +191,10 @@ Choice GenerationService::piece_of(ChoiceState& choice, const Delivery& delivery
     append(piece.parts, text::AnswerPart::Kind::kContent,
            ids_text(delivery.tokens, choice.num_tokens == 0));
     choice.num_tokens += std::ssize(delivery.tokens);
+    for (size_t i = 0; i < delivery.logprobs.size(); ++i) {
+      piece.logprobs.push_back(
+          read_logprobs(nullptr, delivery.tokens[i], delivery.logprobs[i], choice.num_top));
+    }
   } else {
     read_tokens(choice, delivery, piece);
     if (choice.text->is_stopped() || choice.parser.has_ended()) {
@@ -201,17 +207,24 @@ Choice GenerationService::piece_of(ChoiceState& choice, const Delivery& delivery
   return piece;
 }
 
-void GenerationService::read_tokens(ChoiceState& choice, const Delivery& delivery, Choice& piece) {
+void GenerationService::read_tokens(ChoiceState& choice, const Delivery& delivery,
+                                    Choice& piece) const {
   const auto add = [&](const text::AnswerParts& parts) {
     for (const text::AnswerPart& part : parts)
       append(piece.parts, part.kind, part.text);
   };
   // One by one, as each counts for the part that it is in.
-  for (const int32_t token : delivery.tokens) {
+  for (size_t i = 0; i < delivery.tokens.size(); ++i) {
+    const int32_t token = delivery.tokens[i];
     if (choice.text->is_stopped() || choice.parser.has_ended()) break;
     const bool was_reasoning = choice.parser.is_in_reasoning();
     add(choice.parser.push(choice.text->push({&token, 1})));
-    if (was_reasoning || choice.parser.is_in_reasoning()) ++choice.num_reasoning;
+    if (was_reasoning || choice.parser.is_in_reasoning()) {
+      ++choice.num_reasoning;
+    } else if (i < delivery.logprobs.size() && !choice.text->hides_last()) {
+      piece.logprobs.push_back(
+          read_logprobs(model_.tokenizer, token, delivery.logprobs[i], choice.num_top));
+    }
   }
   choice.num_tokens = choice.text->num_tokens();
   if (choice.parser.has_ended()) return;

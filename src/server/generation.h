@@ -64,6 +64,7 @@ class GenerationService {
     int64_t num_tokens = 0;
     int64_t num_reasoning = 0;  // of them
     int64_t num_cached = 0;
+    int32_t num_top = 0;  // alternatives in log probabilities
     bool has_ended = false;
     std::optional<Clock::time_point> last_token;
   };
@@ -82,6 +83,7 @@ class GenerationService {
     std::vector<int32_t> tokens;
     std::optional<engine::Ending> ending;
     int64_t num_cached = 0;
+    std::vector<LogprobRow> logprobs;  // one a token, or none
   };
 
   [[nodiscard]] engine::Sink sink(GenerationId generation, int64_t choice);
@@ -93,7 +95,7 @@ class GenerationService {
   // What is new of a choice and, where this is its end, why.
   Choice piece_of(ChoiceState& choice, const Delivery& delivery);
   // Adds the text of tokens to what is new.
-  static void read_tokens(ChoiceState& choice, const Delivery& delivery, Choice& piece);
+  void read_tokens(ChoiceState& choice, const Delivery& delivery, Choice& piece) const;
   void finish(GenerationId id, Generation& generation);
   void client_left(GenerationId id);
   // Stops what the request still has running.

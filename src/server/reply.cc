@@ -56,7 +56,7 @@ void Reply::begin(int64_t num_choices, const Usage& usage) {
 
 void Reply::add(Choice piece) {
   if (streams_) {
-    if (piece.parts.empty() && piece.finish_reason.empty()) return;
+    if (piece.parts.empty() && piece.logprobs.empty() && piece.finish_reason.empty()) return;
     Events events;
     format_->add(piece, events);
     return responder_->write(events.bytes());
@@ -64,6 +64,7 @@ void Reply::add(Choice piece) {
   Choice& choice = choices_.at(piece.index);
   for (const text::AnswerPart& part : piece.parts)
     append(choice.parts, part.kind, part.text);
+  std::move(piece.logprobs.begin(), piece.logprobs.end(), std::back_inserter(choice.logprobs));
   choice.finish_reason = std::move(piece.finish_reason);
   choice.stop_reason = std::move(piece.stop_reason);
 }

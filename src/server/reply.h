@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "server/api_error.h"
 #include "server/http.h"
+#include "server/logprobs.h"
 #include "text/answer/answer_part.h"
 
 namespace encore::server {
@@ -18,8 +19,9 @@ namespace encore::server {
 struct Choice {
   int64_t index = 0;
   text::AnswerParts parts;
-  std::string finish_reason;  // "stop", "length"; empty: it goes on
-  json::value stop_reason;    // the request's string or token that ended it, or null
+  std::vector<TokenLogprobs> logprobs = {};  // of tokens of content, where the request asks
+  std::string finish_reason;                 // "stop", "length"; empty: it goes on
+  json::value stop_reason;                   // the request's string or token that ended it, or null
 };
 
 struct Usage {

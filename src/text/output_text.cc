@@ -29,8 +29,9 @@ void OutputText::push_one(int32_t id, std::string& shown) {
   ++num_tokens_;
   const bool is_early = num_tokens_ <= rules_.min_tokens;
   is_stopped_ = !is_early && ends(id);
+  hides_last_ = is_stopped_ && !rules_.include_in_output;
   std::string text;
-  if (!is_stopped_ || rules_.include_in_output) text = detokenizer_.push(id);
+  if (!hides_last_) text = detokenizer_.push(id);
   if (is_stopped_) text += detokenizer_.finish();
   if (is_early) {
     shown += text;

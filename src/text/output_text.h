@@ -38,6 +38,8 @@ class OutputText {
 
   // A stop string or token has ended the text.
   [[nodiscard]] bool is_stopped() const { return is_stopped_; }
+  // The last token ended the text and is no part of it.
+  [[nodiscard]] bool hides_last() const { return hides_last_; }
   // The string or token of the request that ended the text; nothing where a token of the model did.
   [[nodiscard]] const std::variant<std::monostate, std::string, int32_t>& stop_reason() const {
     return stop_reason_;
@@ -55,6 +57,7 @@ class OutputText {
   StopStrings stop_strings_;
   int64_t num_tokens_ = 0;
   bool is_stopped_ = false;
+  bool hides_last_ = false;
   std::variant<std::monostate, std::string, int32_t> stop_reason_;
 };
 

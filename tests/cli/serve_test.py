@@ -1,6 +1,7 @@
 """serve: the OpenAI protocol over sockets, as clients use it."""
 
 import json
+import math
 import re
 import signal
 import socket
@@ -149,6 +150,15 @@ class ServeTest(CliTest):
         self.assertEqual(now['encore_requests_total{end="disconnected"}'], before + 2)
         self.assertGreaterEqual(now['encore_sequences_ended_total{reason="aborted"}'], 16)
 
+    def test_log_probabilities_are_those_of_the_chosen_tokens(self):
+        choice = self.server.complete(prompt="One day", max_tokens=6, logprobs=5)["choices"][0]
+        logprobs = choice["logprobs"]
+        self.assertEqual("".join(logprobs["tokens"]), choice["text"])
+        for token, chosen, top in zip(logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"]):
+            self.assertEqual(max(top.values()), chosen)  # greedy
+            self.assertEqual(top[token], chosen)
+            self.assertLessEqual(sum(math.exp(value) for value in top.values()), 1.0001)
+
     def test_the_dashboard_shows_metrics_that_there_are(self):
         self.server.complete(prompt="One day", max_tokens=4)
         known = {re.sub(r"\{.*", "", name) for name in self.server.metrics()}
@@ -164,7 +174,7 @@ class ServeTest(CliTest):
                  ({"prompt": [1, 5000]}, "prompt", "out_of_range"), ({"prompt": []}, "prompt", None),
                  ({"n": 5_000_000}, "n", "out_of_range"), ({"temperature": -1}, "temperature", "out_of_range"),
                  ({"top_p": 0}, "top_p", "out_of_range"), ({"stop": [""]}, "stop", "out_of_range"),
-                 ({"logprobs": 3}, "logprobs", "unsupported_parameter"), ({"best_of": 2}, "best_of", "unsupported_parameter"),
+                 ({"logprobs": 21}, "logprobs", "out_of_range"), ({"best_of": 2}, "best_of", "unsupported_parameter"),
                  ({"bad_words": ["a"]}, "bad_words", "unsupported_parameter"),
                  ({"max_tokens": 5000}, "max_tokens", "context_length_exceeded"),
                  ({"prompt": "word " * 3000}, "prompt", "context_length_exceeded"),
