@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
+#include <string_view>
 
 #include <gtest/gtest.h>
 
@@ -110,14 +111,20 @@ TrialStep random_step(std::mt19937& random, const engine::LoadedModel& model) {
 }
 
 TEST_P(ThreeWaysTest, AnyCompositionOfAStepIsOneReplayAndAgreesBitForBit) {
-  ThreeWays run(*device_,
-                {.graphs = Graphs::kFull, .sequences = {1, 2, 4, 16}, .record_all_modes = true});
+  // Mixed steps of up to 8 sequences have recordings of their own.
+  ThreeWays run(
+      *device_,
+      {.graphs = Graphs::kFull,
+       .limits = {.max_num_tokens = 96, .max_batch_size = 32, .max_q = 1, .max_seq_len = 256},
+       .sequences = {1, 2, 4, 32},
+       .record_all_modes = true});
   engine::LoadedModel& model = run.model();
   runtime::Executor& executor = model.executor();
   fill_kv(model, 3);
   std::mt19937 random(17);
+  const int num_steps = std::string_view(GetParam()) == "CpuShuffled" ? 100 : 500;
   int num_mixed = 0;
-  for (int i = 0; i < 500; ++i) {
+  for (int i = 0; i < num_steps; ++i) {
     const TrialStep step = random_step(random, model);
     const runtime::StepRequest request = step.request(model.limits());
     num_mixed += request.q == 0 ? 1 : 0;
@@ -131,7 +138,7 @@ TEST_P(ThreeWaysTest, AnyCompositionOfAStepIsOneReplayAndAgreesBitForBit) {
     EXPECT_EQ(executor.recordings().stats().replays, before + 1);
     executor.synchronize();
   }
-  EXPECT_GT(num_mixed, 400);
+  EXPECT_GT(num_mixed, num_steps * 4 / 5);
 }
 
 // With more layers than two, some are launched alike but for their addresses.
