@@ -115,7 +115,7 @@ TEST_F(ServingReplayTest, EndsWithTheErrorOfADeviceThatFails) {
   requests.back().arrival_s = 3600;
   int calls = 0;
   const fault::Injection injection([&](std::string_view) {
-    if (++calls == 100) fail(ErrorKind::kDevice, "injected");
+    if (++calls == 10) fail(ErrorKind::kDevice, "injected");
   });
   try {
     (void)replay(requests);
