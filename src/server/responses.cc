@@ -64,8 +64,8 @@ std::optional<ApiError> check_include(const Parameters& parameters) {
   for (const std::string& part : parameters.strings("include")) {
     if (part == "message.output_text.logprobs") {
       return bad_request(
-          "include has message.output_text.logprobs: the device gives tokens only, "
-          "no probabilities",
+          "include has message.output_text.logprobs: log probabilities are given by completions "
+          "and chat only",
           "include", "unsupported_parameter");
     }
   }
@@ -119,7 +119,7 @@ const ParameterTable& response_parameters() {
       {"truncation", Support::kRefused, ParameterKind::kString, "\"disabled\"",
        "conversations are taken as they are sent"},
       {"top_logprobs", Support::kRefused, ParameterKind::kInteger, "0",
-       "the device gives tokens only, no probabilities"},
+       "log probabilities are given by completions and chat only"},
       {"max_tool_calls", Support::kNoEffect, ParameterKind::kInteger, "",
        "The server calls no tools itself"},
       {"metadata", Support::kNoEffect, ParameterKind::kObject, "",
