@@ -18,6 +18,7 @@
 #include "kv/prefix_cache.h"
 #include "runtime/step_log.h"
 #include "sample/params.h"
+#include "sample/token_grammar.h"
 #include "sched/scheduler.h"
 
 namespace encore::engine {
@@ -32,6 +33,8 @@ struct Request {
   // Added to the logits of these tokens; minus infinity: never chosen. No token twice.
   std::vector<TokenBias> token_bias;
   std::vector<int32_t> stop_tokens;  // any of them ends the sequence; it is still reported
+  // What may be generated; null: everything. The sequence ends where nothing can follow.
+  std::shared_ptr<const sample::TokenGrammar> grammar = nullptr;
   int32_t priority = 0;              // lower numbers come first
   std::string cache_salt;            // requests with different ones share no pages
 };

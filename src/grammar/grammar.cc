@@ -82,7 +82,7 @@ std::variant<Grammar, std::string> Grammar::compile(const Vocabulary& vocabulary
     xgrammar::GrammarCompiler compiler(vocabulary.impl_->tokens, 1, false);
     Grammar compiled(std::make_shared<Impl>(Impl{compiler.CompileGrammar(grammar)}));
     std::vector<uint32_t> mask(vocabulary.num_mask_words());
-    compiled.start().fill(mask);
+    compiled.matcher().fill(mask);
     if (std::all_of(mask.begin(), mask.end(), [](uint32_t word) { return word == 0; }))
       return "no answer fits it";
     return compiled;
@@ -91,7 +91,7 @@ std::variant<Grammar, std::string> Grammar::compile(const Vocabulary& vocabulary
   }
 }
 
-Matcher Grammar::start() const {
+Matcher Grammar::matcher() const {
   return Matcher(std::make_unique<Matcher::Impl>(
       Matcher::Impl{xgrammar::GrammarMatcher(impl_->compiled),
                     impl_->compiled.GetTokenizerInfo().GetVocabSize()}));

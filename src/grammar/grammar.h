@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "grammar/source.h"
+#include "sample/token_grammar.h"
 #include "text/tokenizer.h"
 
 namespace encore::grammar {
@@ -32,22 +33,20 @@ class Vocabulary {
 };
 
 // Where one sequence is in a grammar. Threads: one at a time.
-class Matcher {
+class Matcher final : public sample::TokenMatcher {
  public:
   Matcher(Matcher&&) noexcept;
   Matcher& operator=(Matcher&&) noexcept;
-  ~Matcher();
+  ~Matcher() override;
 
-  // Sets bit t % 32 of word t / 32 where token t may come next, and clears the others. An end token
-  // may where the answer is complete. Time: microseconds for usual sources; of an ambiguous one it
-  // grows with the answer, without a bound. REQUIRES: !has_ended(), mask.size() == num_mask_words().
-  void fill(std::span<uint32_t> mask);
-  // Moves on by a token; false, and nothing has changed, where the grammar has none like it here.
-  [[nodiscard]] bool accept(int32_t token);
+  // An end token may come where the answer is complete. Time: microseconds for usual sources; of an
+  // ambiguous one it grows with the answer, without a bound.
+  void fill(std::span<uint32_t> mask) override;
+  [[nodiscard]] bool accept(int32_t token) override;
   // Is what there is a whole answer?
   [[nodiscard]] bool is_complete() const;
   // Has an end token been accepted?
-  [[nodiscard]] bool has_ended() const;
+  [[nodiscard]] bool has_ended() const override;
   // Takes the last tokens back, an end token too.
   void rollback(int64_t num_tokens);
 
@@ -59,14 +58,17 @@ class Matcher {
 };
 
 // A compiled grammar. Threads: immutable.
-class Grammar {
+class Grammar final : public sample::TokenGrammar {
  public:
   // The grammar, or why there is none. Time: seconds at worst for a source that is hard within the
   // limits; see compiler.h.
   static std::variant<Grammar, std::string> compile(const Vocabulary& vocabulary,
                                                     const Source& source);
 
-  [[nodiscard]] Matcher start() const;
+  [[nodiscard]] Matcher matcher() const;
+  [[nodiscard]] std::unique_ptr<sample::TokenMatcher> start() const override {
+    return std::make_unique<Matcher>(matcher());
+  }
   [[nodiscard]] int64_t num_bytes() const;
 
  private:

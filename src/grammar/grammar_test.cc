@@ -50,7 +50,7 @@ struct Answer {
 // Any token that may come is as likely as another, but for the end, which is taken half of the time.
 Answer sample(const Model& model, const Grammar& grammar, uint64_t seed, int64_t max_tokens) {
   std::mt19937_64 random(seed);
-  Matcher matcher = grammar.start();
+  Matcher matcher = grammar.matcher();
   Answer answer;
   for (int64_t i = 0; i < max_tokens; ++i) {
     const std::vector<int32_t> tokens = allowed(model, matcher);
@@ -228,7 +228,7 @@ TEST_P(OfAModel, FollowsARegularExpressionAndAGrammar) {
 
 TEST(Grammar, EndsOnlyWhereTheAnswerIsComplete) {
   const Model model("/models/stories");
-  Matcher matcher = compiled(model, {.kind = SourceKind::kChoice, .choices = {"ab"}}).start();
+  Matcher matcher = compiled(model, {.kind = SourceKind::kChoice, .choices = {"ab"}}).matcher();
   EXPECT_FALSE(matcher.accept(model.end));
   const std::vector<int32_t> ids = model.tokenizer.encode("ab", false);
   for (const int32_t id : ids) {
@@ -251,7 +251,7 @@ TEST(Grammar, ClosesAnObjectOnlyWhereItIsAskedTo) {
   const auto takes_another = [&](bool is_closed) {
     Matcher matcher =
         compiled(model, {.kind = SourceKind::kJsonSchema, .text = schema, .is_closed = is_closed})
-            .start();
+            .matcher();
     bool is_taken = true;
     for (const char c : std::string_view("{\"b\":")) {
       bool found = false;

@@ -1,0 +1,33 @@
+// What the tokens of an answer may be: the engine asks, whoever knows grammars answers (grammar/).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+namespace encore::sample {
+
+// Where one sequence is in a grammar. Threads: one at a time.
+class TokenMatcher {
+ public:
+  virtual ~TokenMatcher() = default;
+
+  // Sets bit t % 32 of word t / 32 where token t may come next, and clears the others.
+  // REQUIRES: !has_ended(); a bit for each token of the vocabulary, and fewer than 32 behind them.
+  virtual void fill(std::span<uint32_t> mask) = 0;
+  // Moves on by a token; false, and nothing has changed, where it may not come here.
+  [[nodiscard]] virtual bool accept(int32_t token) = 0;
+  // Can nothing follow?
+  [[nodiscard]] virtual bool has_ended() const = 0;
+};
+
+// Threads: immutable.
+class TokenGrammar {
+ public:
+  virtual ~TokenGrammar() = default;
+
+  // Before the first token of an answer.
+  [[nodiscard]] virtual std::unique_ptr<TokenMatcher> start() const = 0;
+};
+
+}  // namespace encore::sample
