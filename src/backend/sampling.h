@@ -33,14 +33,16 @@ struct SamplingRow {
   SamplingParams params;
   int32_t min_length = 0;  // tokens of a sequence that none of its stop tokens follows before
   int32_t state = -1;      // its row of token_counts and token_bias; -1: it needs none
+  int32_t mask = -1;       // its row of token_masks; -1: every token may be chosen
+  int32_t unused = 0;
 
   // Are the logits of a sequence of `length` tokens changed before one is chosen? 0: no sequence.
   [[nodiscard]] ENCORE_HOST_DEVICE bool adjusts(int32_t length) const {
-    return length > 0 && (state >= 0 || length < min_length);
+    return length > 0 && (state >= 0 || mask >= 0 || length < min_length);
   }
 };
 inline constexpr int64_t kSamplingWords = sizeof(SamplingRow) / sizeof(int32_t);
-static_assert(sizeof(SamplingRow) == 48);
+static_assert(sizeof(SamplingRow) == 56);
 
 // How often a sequence has a token, an element of token_counts: how often it was generated, and
 // whether it is in the prompt.
@@ -54,6 +56,14 @@ struct TokenBias {
   friend bool operator==(const TokenBias&, const TokenBias&) = default;
 };
 inline constexpr int64_t kMaxTokenBias = 1024;  // of a sequence
+
+// A row of token_masks has a bit a token: bit t % 32 of word t / 32 says whether t may be chosen.
+constexpr int64_t num_mask_words(int64_t vocab_size) {
+  return (vocab_size + 31) / 32;
+}
+ENCORE_HOST_DEVICE inline bool may_be_chosen(const int32_t* mask, int32_t token) {
+  return (static_cast<uint32_t>(mask[token / 32]) >> (token % 32) & 1U) != 0;
+}
 
 // A logit as the penalties leave it.
 ENCORE_HOST_DEVICE inline float penalized(float logit, int32_t count,
@@ -81,7 +91,15 @@ struct LogprobRow {
 inline constexpr int64_t kLogprobWords = sizeof(LogprobRow) / sizeof(int32_t);
 
 namespace adjust_op {
-enum Input : size_t { kLogits, kSampling, kKvLens, kStopTokens, kTokenCounts, kTokenBias };
+enum Input : size_t {
+  kLogits,
+  kSampling,
+  kKvLens,
+  kStopTokens,
+  kTokenCounts,
+  kTokenBias,
+  kTokenMasks
+};
 }  // namespace adjust_op
 namespace sample_op {
 enum Input : size_t { kLogits, kAdjusted, kSampling, kKvLens, kTokenCounts };

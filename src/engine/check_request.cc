@@ -48,6 +48,10 @@ std::optional<Rejection> Engine::check(const Request& request) const {
   if (request.max_tokens < 1) return Rejection{kBadParameter, "max_tokens is at least 1"};
   if (request.min_tokens < 0 || request.min_tokens > request.max_tokens)
     return Rejection{kBadParameter, "min_tokens is at least 0 and at most max_tokens"};
+  if (request.grammar && request.min_tokens > 0) {
+    return Rejection{kBadParameter,
+                     "min_tokens goes with no grammar, which says itself when an answer may end"};
+  }
   if (auto rejection = check_token_bias(request.token_bias, vocab)) return rejection;
   if (auto problem = sample::problem(request.sampling)) return Rejection{kBadParameter, *problem};
   if (request.max_tokens > model_.limits().max_seq_len - length) {

@@ -26,11 +26,19 @@ std::unique_ptr<kv::PrefixCache> create_cache(kv::PagePool& pool, const EngineOp
   return std::make_unique<kv::PrefixCache>(pool, *options.prefix_cache);
 }
 
-// Why the sequence ends with its last token; nothing: it goes on.
-std::optional<Finish> finish_of(const sched::Sequence& sequence) {
+// Is a token chosen behind the row's, and does a grammar say which may be?
+bool is_masked_row(const sched::ScheduledTokens& row, const sched::Sequence& sequence) {
+  return sequence.matcher != nullptr && row.end() >= sequence.known();
+}
+
+// Moves the grammar on by the last token of a sequence. Why that ends it; nothing: it goes on.
+std::optional<Finish> take_last_token(sched::Sequence& sequence) {
+  const int32_t token = sequence.tokens.back();
+  if (sequence.matcher && !sequence.matcher->accept(token)) return Finish::kDeadEnd;
   const auto& stops = sequence.stop_tokens;
-  const bool is_stop = sequence.known() > sequence.min_length &&
-                       std::find(stops.begin(), stops.end(), sequence.tokens.back()) != stops.end();
+  const bool is_stop = (sequence.matcher && sequence.matcher->has_ended()) ||
+                       (sequence.known() > sequence.min_length &&
+                        std::find(stops.begin(), stops.end(), token) != stops.end());
   if (!advance_op::ends(is_stop, sequence.known(), sequence.max_length)) return std::nullopt;
   return is_stop ? Finish::kStop : Finish::kLength;
 }
@@ -38,7 +46,15 @@ std::optional<Finish> finish_of(const sched::Sequence& sequence) {
 }  // namespace
 
 std::string_view name(Finish finish) {
-  return finish == Finish::kStop ? "stop" : "length";
+  switch (finish) {
+    case Finish::kLength:
+      return "length";
+    case Finish::kStop:
+      return "stop";
+    case Finish::kDeadEnd:
+      return "dead end";
+  }
+  return "";
 }
 
 Engine::Engine(LoadedModel& model, const EngineOptions& options)
@@ -74,6 +90,7 @@ std::variant<SequenceId, Rejection> Engine::add(Request request) {
                            .token_bias = std::move(request.token_bias),
                            .stop_tokens = std::move(request.stop_tokens),
                            .min_length = prompt_length + request.min_tokens};
+  if (request.grammar) sequence.matcher = request.grammar->start();
   if (cache_) sequence.chain = cache_->chain(name(model_.kv_dtype()), request.cache_salt);
   scheduler_.add(std::move(sequence));
   interrupt_burst();
@@ -92,6 +109,7 @@ bool Engine::step(const std::function<void(const Generated&)>& on_token) {
   if (undelivered_.empty()) {
     const bool launched = launch();
     if (in_flight_.empty()) return false;
+    if (launched && in_flight_.back().is_masked) finish_masked();
     const size_t may_stay = launched && (overlaps_ || in_flight_.back().is_burst()) ? 1 : 0;
     if (in_flight_.size() > may_stay) collect();
   }
@@ -120,6 +138,7 @@ bool Engine::launch() {
     send_pages(plan);
   }
   InFlightStep step{plan, executor.choice(), executor.next_step()};
+  step.is_masked = is_masked(plan);
   if (executor.has_burst()) step.max_burst_steps = max_burst_steps;
   if (options_.step_log != nullptr) {
     step.began = executor.device().create_event();
@@ -135,12 +154,12 @@ bool Engine::launch() {
       lengths.max_query_len = std::max(lengths.max_query_len, row.count);
       lengths.max_kv_len = std::max(lengths.max_kv_len, row.end());
     }
-    goes_on ? executor.run_next(lengths) : executor.run(lengths);
+    const auto until = step.is_masked ? runtime::Until::kLogits : runtime::Until::kEnd;
+    goes_on ? executor.run_next(lengths, until) : executor.run(lengths, until);
   }
-  if (options_.step_log != nullptr || step.is_burst()) {
+  if (options_.step_log != nullptr || step.is_burst())
     step.ended = executor.device().create_event();
-    executor.stream().record(*step.ended);
-  }
+  if (step.ended && !step.is_masked) executor.stream().record(*step.ended);
   scheduler_.commit(plan);
   launched_ = std::move(plan);
   after_launched_ = executor.next_step();
@@ -148,6 +167,29 @@ bool Engine::launch() {
   step.host_us = host.count();
   in_flight_.push_back(std::move(step));
   return true;
+}
+
+bool Engine::is_masked(const sched::Plan& plan) {
+  bool is_masked = false;
+  scheduler_.for_each(plan,
+                      [&](const sched::ScheduledTokens& row, const sched::Sequence& sequence) {
+                        is_masked |= is_masked_row(row, sequence);
+                      });
+  return is_masked;
+}
+
+void Engine::finish_masked() {
+  while (in_flight_.size() > 1)
+    collect();
+  runtime::Executor& executor = model_.executor();
+  const InFlightStep& step = in_flight_.back();
+  scheduler_.for_each(step.plan, [&](const sched::ScheduledTokens& row, sched::Sequence& sequence) {
+    if (is_masked_row(row, sequence))
+      sequence.matcher->fill(executor.token_masks().row(sequence.token_state));
+  });
+  executor.finish();
+  if (step.ended) executor.stream().record(*step.ended);
+  after_launched_ = executor.next_step();
 }
 
 bool Engine::continues(const sched::Plan& plan) const {
@@ -170,8 +212,8 @@ int64_t Engine::grant_burst(sched::Plan& plan) {
   int64_t granted = std::numeric_limits<int32_t>::max();
   bool is_free = true;  // the device knows all stop tokens, and the host no token that follows
   scheduler_.for_each(plan, [&](const sched::ScheduledTokens& row, sched::Sequence& sequence) {
-    is_free &=
-        std::ssize(sequence.stop_tokens) <= model::kMaxStopTokens && row.end() >= sequence.given;
+    is_free &= std::ssize(sequence.stop_tokens) <= model::kMaxStopTokens &&
+               row.end() >= sequence.given && sequence.matcher == nullptr;
     const int64_t last = sequence.max_length - 1;
     wanted = std::max(wanted, last - row.first);
     const size_t num_before = sequence.pages.size();
@@ -203,14 +245,17 @@ void Engine::pack(const sched::Plan& plan) {
 SamplingRow Engine::sampling_row(const sched::ScheduledTokens& row, sched::Sequence& sequence) {
   if (row.end() < sequence.known()) return {};
   const bool needs_state = sequence.sampling.has_penalties() || !sequence.token_bias.empty();
-  if (needs_state && sequence.token_state < 0) {
-    sequence.token_state = free_token_state();
+  const bool is_masked = is_masked_row(row, sequence);
+  const bool is_new = sequence.token_state < 0;
+  if (is_new && (needs_state || is_masked)) sequence.token_state = free_token_state();
+  if (is_new && needs_state) {
     const std::span<const int32_t> tokens(sequence.tokens);
     model_.executor().token_state().set(sequence.token_state, tokens.first(sequence.prompt_length),
                                         tokens.subspan(sequence.prompt_length), sequence.token_bias,
                                         model_.executor().stream());
   }
-  return {sequence.sampling, static_cast<int32_t>(sequence.min_length), sequence.token_state};
+  return {sequence.sampling, static_cast<int32_t>(sequence.min_length),
+          needs_state ? sequence.token_state : -1, is_masked ? sequence.token_state : -1};
 }
 
 int32_t Engine::free_token_state() const {
@@ -319,7 +364,7 @@ void Engine::collect_step() {
     sched::Sequence* const sequence = scheduler_.find(row.sequence);
     // It may have ended while this step ran.
     if (sequence == nullptr || !sequence->collect(row, next[b])) continue;
-    Generated generated{row.sequence, next[b], finish_of(*sequence),
+    Generated generated{row.sequence, next[b], take_last_token(*sequence),
                         sequence->num_cached.value_or(0)};
     if (sequence->sampling.num_logprobs >= 0)
       generated.logprobs = ring.logprobs(number, static_cast<int64_t>(b));

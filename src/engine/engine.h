@@ -35,11 +35,15 @@ struct Request {
   std::vector<int32_t> stop_tokens;  // any of them ends the sequence; it is still reported
   // What may be generated; null: everything. The sequence ends where nothing can follow.
   std::shared_ptr<const sample::TokenGrammar> grammar = nullptr;
-  int32_t priority = 0;              // lower numbers come first
-  std::string cache_salt;            // requests with different ones share no pages
+  int32_t priority = 0;    // lower numbers come first
+  std::string cache_salt;  // requests with different ones share no pages
 };
 
-enum class Finish : uint8_t { kLength, kStop };
+enum class Finish : uint8_t {
+  kLength,
+  kStop,
+  kDeadEnd,  // its grammar let no token come, so the last one does not fit it
+};
 std::string_view name(Finish finish);
 
 // One token of one sequence, as soon as it is known.
@@ -151,6 +155,7 @@ class Engine {
     std::unique_ptr<Event> began;  // with a step log only
     std::unique_ptr<Event> ended;  // with a step log, and of a burst
     int64_t max_burst_steps = 0;   // that pages were granted for; 0: a single step
+    bool is_masked = false;        // it chooses tokens that grammars have a say in
     bool is_interrupted = false;
 
     [[nodiscard]] bool is_burst() const { return max_burst_steps > 0; }
@@ -162,6 +167,10 @@ class Engine {
   [[nodiscard]] bool continues(const sched::Plan& plan) const;
   // Writes the inputs of `plan`.
   void pack(const sched::Plan& plan);
+  [[nodiscard]] bool is_masked(const sched::Plan& plan);
+  // Enqueues the rest of a step that was launched up to its logits: collects the one before it, so
+  // that grammars know which tokens may come.
+  void finish_masked();
   // How the token behind `row` is chosen, as the device is told. Gives the sequence a row of what
   // the device keeps to adjust its logits, if it needs one and has none.
   SamplingRow sampling_row(const sched::ScheduledTokens& row, sched::Sequence& sequence);

@@ -93,16 +93,18 @@ TEST_P(Golden, GraphsReadBackAsTheyWerePrintedAndVerifyAfterEachPass) {
 }
 
 // Everything from one attention to the next is one segment, across the border between two layers.
-// Behind the last attention the segments count tokens, sequences, and tokens again: `advance`, which
-// as attention depends on the tokens of a sequence.
-TEST_P(Golden, HasTwoSegmentsALayerAndThreeForTheRest) {
+// Behind the last attention the segments count tokens, then sequences, up to the logits and from
+// there, and tokens again: `advance`, which as attention depends on the tokens of a sequence.
+TEST_P(Golden, HasTwoSegmentsALayerAndFourForTheRest) {
   for (const auto& disabled : {std::vector<std::string>(), optional_passes()}) {
     const passes::Program program = compiled(disabled);
-    ASSERT_EQ(program.segments.size(), 7U);
+    ASSERT_EQ(program.segments.size(), 8U);
+    EXPECT_EQ(program.first_awaiting_host(), 6);
     for (size_t i = 0; i < program.segments.size(); ++i) {
       const passes::Segment& segment = program.segments[i];
-      EXPECT_EQ(segment.capture == ir::Capture::kFull, i == 1 || i == 3 || i == 6) << i;
-      EXPECT_EQ(segment.rows, i == 5 ? ir::Symbol::kSequences : ir::Symbol::kTokens) << i;
+      EXPECT_EQ(segment.capture == ir::Capture::kFull, i == 1 || i == 3 || i == 7) << i;
+      const bool has_sequences = i == 5 || i == 6;
+      EXPECT_EQ(segment.rows, has_sequences ? ir::Symbol::kSequences : ir::Symbol::kTokens) << i;
     }
     EXPECT_TRUE(program.full_recordable());
     if (disabled.empty()) continue;

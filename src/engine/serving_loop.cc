@@ -10,8 +10,18 @@ namespace {
 // Counting steps by mode walks a table, so it is done a few times a second only.
 constexpr auto kBetweenStepCounts = std::chrono::milliseconds(250);
 
-EndReason reason_of(Finish finish) {
-  return finish == Finish::kStop ? EndReason::kStop : EndReason::kLength;
+Ending ending_of(Finish finish) {
+  switch (finish) {
+    case Finish::kStop:
+      return {EndReason::kStop, ""};
+    case Finish::kLength:
+      return {EndReason::kLength, ""};
+    case Finish::kDeadEnd:
+      break;
+  }
+  return {EndReason::kError,
+          "the answer came to where no token may follow: its grammar asks for a text that this "
+          "vocabulary cannot write, or a logit bias forbids it"};
 }
 
 }  // namespace
@@ -38,11 +48,12 @@ ServingLoop::ServingLoop(LoadedModel& model, const ServingOptions& options)
 void ServingLoop::run() {
   const auto on_token = [&](const Generated& generated) {
     Live& live = live_.at(generated.sequence);
+    touch(generated.sequence, live);
+    if (generated.finish) live.ending = ending_of(*generated.finish);
+    if (generated.finish == Finish::kDeadEnd) return;
     live.tokens.push_back(generated.token);
     live.num_cached = generated.num_cached;
     if (generated.logprobs) live.logprobs.push_back(*generated.logprobs);
-    if (generated.finish) live.ending = Ending{reason_of(*generated.finish), ""};
-    touch(generated.sequence, live);
   };
   try {
     bool is_busy = false;

@@ -115,13 +115,21 @@ void Matcher::fill(std::span<uint32_t> mask) {
                   .shape = &words,
                   .strides = nullptr,
                   .byte_offset = 0};
-  impl_->matcher.FillNextTokenBitmask(&tensor);
+  try {
+    impl_->matcher.FillNextTokenBitmask(&tensor);
+  } catch (const std::exception&) {
+    std::fill(mask.begin(), mask.end(), 0);
+  }
   // The library leaves bits behind the vocabulary as they come.
   if (const int64_t rest = impl_->vocab_size % 32; rest != 0) mask.back() &= (1U << rest) - 1;
 }
 
 bool Matcher::accept(int32_t token) {
-  return impl_->matcher.AcceptToken(token);
+  try {
+    return impl_->matcher.AcceptToken(token);
+  } catch (const std::exception&) {
+    return false;
+  }
 }
 
 bool Matcher::is_complete() const {

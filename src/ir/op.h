@@ -48,6 +48,9 @@ struct Op {
 
   Capture capture = Capture::kAlways;
 
+  // The host may write an operand while what comes before it runs: a segment begins with it.
+  bool awaits_host = false;
+
   // Output rows depend only on the same rows of the inputs, so padding rows cannot leak.
   bool rows_independent = true;
 

@@ -74,11 +74,12 @@ json::object recordings_json(const runtime::RecordingStats& stats) {
                         {"capture_ms", part.capture_ms},
                         {"instantiate_ms", part.instantiate_ms}};
   };
-  return {{"full", part(stats.full)},       {"mixed", part(stats.mixed)},
-          {"pieces", part(stats.pieces)},   {"bursts", part(stats.bursts)},
-          {"segments", stats.segments},     {"sizes", stats.sizes},
-          {"tables", stats.tables},         {"lower_ms", stats.lower_ms},
-          {"warm_up_ms", stats.warm_up_ms}, {"replays", stats.replays}};
+  return {{"full", part(stats.full)},     {"mixed", part(stats.mixed)},
+          {"pieces", part(stats.pieces)}, {"bursts", part(stats.bursts)},
+          {"halves", part(stats.halves)}, {"segments", stats.segments},
+          {"sizes", stats.sizes},         {"tables", stats.tables},
+          {"lower_ms", stats.lower_ms},   {"warm_up_ms", stats.warm_up_ms},
+          {"replays", stats.replays}};
 }
 
 std::string recordings_text(const runtime::RecordingStats& stats) {

@@ -53,6 +53,8 @@ ops::Builder::Sampling add_sampling(ir::Graph& graph, const ModelConfig& config,
                           Pad::kMinusOne),
           graph.add_persistent("token_counts", {DType::kI32, {num_rows, config.vocab_size}}),
           graph.add_persistent("token_bias", {DType::kI32, {num_rows, kMaxTokenBias, 2}}),
+          graph.add_host_visible("token_masks",
+                                 {DType::kI32, {num_rows, num_mask_words(config.vocab_size)}}),
           graph.add_persistent("step_clock", {DType::kI32, {2}}),
           graph.add_host_visible("logprob_ring",
                                  {DType::kI32, {kTokenRingSteps, num_rows, kLogprobWords}})};

@@ -10,7 +10,7 @@
 //   last_rows i32[B]    the row whose logits count
 //   stop_tokens i32[B,8]  each ends the sequence; -1: none
 //   max_lens i32[B]     tokens at which the sequence ends
-//   sampling i32[B,12]  how the next token is chosen: a SamplingRow (backend/sampling.h)
+//   sampling i32[B,14]  how the next token is chosen: a SamplingRow (backend/sampling.h)
 //   fill f32[1]         what the embedding of a padding row holds
 //
 // The pages of each sequence, in order, are on the device from one step to the next: the persistent
@@ -19,8 +19,9 @@
 // At its end a step publishes its tokens and makes these inputs those of the next step (`advance`
 // in ops.h). The persistent buffers for it: last_tokens i32[M], step_clock i32[2],
 // token_ring i32[128,M], logprob_ring i32[128,M,42], ring_marks i32[32]; and of those sequences
-// whose logits are adjusted, token_counts i32[M,V] and token_bias i32[M,1024,2]. Without logits of the last rows there is no such end,
-// and no input of its own.
+// whose logits are adjusted, token_counts i32[M,V], token_bias i32[M,1024,2] and,
+// written by the host, token_masks i32[M,V/32]. Without logits of the last rows there is no such
+// end, and no input of its own.
 #pragma once
 
 #include <cstdint>

@@ -72,10 +72,10 @@ void Builder::advance(ValueId next, const Advance& over, int64_t page_size) {
 }
 
 ValueId Builder::sample(ValueId logits, const Sampling& over) {
-  const ValueId adjusted =
-      call("adjust_logits",
-           {logits, over.rows, over.kv_lens, over.stop_tokens, over.token_counts, over.token_bias},
-           {}, "adjusted")[0];
+  const ValueId adjusted = call("adjust_logits",
+                                {logits, over.rows, over.kv_lens, over.stop_tokens,
+                                 over.token_counts, over.token_bias, over.token_masks},
+                                {}, "adjusted")[0];
   const ValueId next =
       call("sample", {logits, adjusted, over.rows, over.kv_lens, over.token_counts}, {}, "next")[0];
   call("log_probs", {logits, next, over.rows, over.step_clock, over.logprob_ring}, {}, "logprobs");

@@ -49,6 +49,7 @@ class Builder {
     ValueId stop_tokens;
     ValueId token_counts;
     ValueId token_bias;
+    ValueId token_masks;
     ValueId step_clock;
     ValueId logprob_ring;
   };

@@ -31,9 +31,11 @@ std::vector<Type> infer_adjust_logits(Types in, const Attrs&) {
   require(is_logits(in[0]) && has_rows_of(in[1], in[0], 2) && has_rows_of(in[2], in[0], 1) &&
               has_rows_of(in[3], in[0], 2) && are_token_counts(in[4], in[0]) &&
               in[5].dtype == DType::kI32 && in[5].dims.size() == 3 &&
-              in[5].dims[0] == in[4].dims[0] && in[5].dims[2] == Dim(2),
+              in[5].dims[0] == in[4].dims[0] && in[5].dims[2] == Dim(2) && is_table(in[6]) &&
+              in[6].dims[0] == in[4].dims[0] &&
+              in[6].dims[1] == Dim((in[0].dims[1].value + 31) / 32),
           "logits f32[B,V], sampling i32[B,W], kv_lens i32[B], stop_tokens i32[B,L], "
-          "token_counts i32[M,V], token_bias i32[M,K,2]",
+          "token_counts i32[M,V], token_bias i32[M,K,2], token_masks i32[M,V/32]",
           in);
   return {in[0]};
 }
@@ -98,7 +100,11 @@ std::vector<Type> infer_write_pages(Types in, const Attrs&) {
 
 std::vector<ir::Op> step_end_rows() {
   return {
-      {.name = "adjust_logits", .min_inputs = 6, .max_inputs = 6, .infer = infer_adjust_logits},
+      {.name = "adjust_logits",
+       .min_inputs = 7,
+       .max_inputs = 7,
+       .infer = infer_adjust_logits,
+       .awaits_host = true},
       {.name = "sample",
        .min_inputs = 5,
        .max_inputs = 5,

@@ -67,6 +67,13 @@ bool Program::full_recordable() const {
                      [](const ir::Node& node) { return node.op->capture != ir::Capture::kNever; });
 }
 
+int Program::first_awaiting_host() const {
+  const auto first = std::find_if(segments.begin(), segments.end(), [&](const Segment& segment) {
+    return graph.nodes()[segment.first].op->awaits_host;
+  });
+  return static_cast<int>(first - segments.begin());
+}
+
 std::string print_segments(const Program& program) {
   std::string text;
   for (size_t i = 0; i < program.segments.size(); ++i) {

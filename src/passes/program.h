@@ -16,7 +16,7 @@ using SplitOps = std::set<std::string, std::less<>>;
 
 // A run of consecutive nodes [first, last) between splits. Its rows are all tokens or all
 // sequences, so one size says how to record it. A launch that cannot sit in every recording, as
-// attention, is a segment of its own.
+// attention, is a segment of its own. One begins where the host may still have something to say.
 struct Segment {
   int first = 0;
   int last = 0;
@@ -54,6 +54,8 @@ struct Program {
 
   // May one recording hold a whole step, attention included?
   [[nodiscard]] bool full_recordable() const;
+  // The first segment that awaits the host; behind the last where none does.
+  [[nodiscard]] int first_awaiting_host() const;
 };
 
 // Node order that must hold: readers after writers, a mutation after all readers of the old

@@ -30,7 +30,7 @@ class Cutter {
     if (!node.op->is_view) {
       const Symbol rows = rows_of(graph_, node);
       const Capture capture = capture_of(*node.op);
-      if (has_launch_ && must_cut(capture, rows)) cut(index);
+      if (has_launch_ && (node.op->awaits_host || must_cut(capture, rows))) cut(index);
       segment_.capture = capture;  // whatever is not kAlways is the only launch
       if (rows_ == Symbol::kNone) rows_ = rows;
       has_launch_ = true;

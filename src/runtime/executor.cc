@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <utility>
 
+#include "base/log.h"
 #include "runtime/shapes.h"
 
 namespace encore::runtime {
@@ -68,6 +70,7 @@ Executor::Executor(Device& device, const passes::Program& program, std::vector<T
       ring_(program.graph, persistent_),
       page_table_(device, program.graph, persistent_),
       token_state_(device, program.graph, persistent_, options.limits.max_seq_len),
+      token_masks_(program.graph, persistent_),
       inputs_(device, program.graph, options.limits.max_sizes()),
       addresses_(device, program, weights, inputs_, kv_memory_, persistent_),
       tables_(device, program, addresses_),
@@ -151,19 +154,39 @@ void Executor::write_changes() {
   token_state_.write(*stream_);
 }
 
-void Executor::run(const StepLengths& lengths) {
+void Executor::run(const StepLengths& lengths, Until until) {
   copy_inputs();
-  run_next(lengths);
+  run_next(lengths, until);
 }
 
-void Executor::run_next(const StepLengths& lengths) {
+void Executor::run_next(const StepLengths& lengths, Until until) {
+  ENCORE_CHECK(!rest_, "a step begins before the last is finished");
   write_changes();
   poison(options_.poison);
-  in_step(choice_, [&] {
-    enqueue({choice_.padded, choice_.q, lengths.max_query_len, lengths.max_kv_len}, choice_.mode);
-  });
+  rest_ = {{choice_.padded, choice_.q, lengths.max_query_len, lengths.max_kv_len}};
+  if (until == Until::kEnd) return finish();
+  if (!has_halves(rest_->step, choice_.mode)) return;
+  in_step(choice_, [&] { enqueue(rest_->step, choice_.mode, StepPart::kToLogits); });
+  rest_->part = StepPart::kFromLogits;
+}
+
+void Executor::finish() {
+  const Rest rest = *std::exchange(rest_, std::nullopt);
+  in_step(choice_, [&] { enqueue(rest.step, choice_.mode, rest.part); });
   if (after_step_) after_step_(*this);
   ++next_step_;
+}
+
+bool Executor::has_halves(const StepShape& step, Mode mode) {
+  if (mode != Mode::kFull) return true;
+  try {
+    recordings_.require_halves(step);
+    return true;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kMemory) throw;
+    log::warning("{}; token masks wait for the step before", error.what());
+    return false;
+  }
 }
 
 bool Executor::has_burst() const {
@@ -231,13 +254,17 @@ void Executor::check_addresses(const StepShape& step) {
   }
 }
 
-void Executor::enqueue(const StepShape& step, Mode mode) {
+void Executor::enqueue(const StepShape& step, Mode mode, StepPart part) {
   if (options_.check_addresses && mode != Mode::kEager) check_addresses(step);
   if (mode == Mode::kFull) {
-    replay(*recordings_.full(key_of(step)));
+    replay(part == StepPart::kWhole ? *recordings_.full(key_of(step))
+                                    : *recordings_.half(key_of(step), part));
     return;
   }
-  for (int segment = 0; segment < tables_.num_segments(); ++segment) {
+  const int middle = program_.first_awaiting_host();
+  const int first = part == StepPart::kFromLogits ? middle : 0;
+  const int last = part == StepPart::kToLogits ? middle : tables_.num_segments();
+  for (int segment = first; segment < last; ++segment) {
     if (mode == Mode::kPiecewise && recordings_.in_pieces(segment)) {
       replay(*recordings_.piece(segment, step));
     } else {

@@ -14,6 +14,12 @@
 //   executor.run_next({1, max_kv_len + 1});                // the same rows again, nothing copied
 //   executor.wait_published({step, choice});               // for tokens, not for the device
 //   executor.ring().tokens(step)[row]
+//
+// Where the host has to see the tokens of the step before to say which may come next:
+//
+//   executor.run(lengths, Until::kLogits);                 // or run_next()
+//   executor.token_masks().row(mask)[0] = ...;             // while the device is busy
+//   executor.finish();
 #pragma once
 
 #include <functional>
@@ -37,6 +43,7 @@
 #include "runtime/step_inputs.h"
 #include "runtime/step_waiter.h"
 #include "runtime/tables.h"
+#include "runtime/token_masks.h"
 #include "runtime/token_ring.h"
 #include "runtime/token_state.h"
 
@@ -68,6 +75,9 @@ struct StepLengths {
   int64_t max_query_len = 0;
   int64_t max_kv_len = 0;
 };
+
+// How much of a step to enqueue.
+enum class Until : uint8_t { kEnd, kLogits };
 
 // A launched step whose tokens the host wants.
 struct AwaitedStep {
@@ -101,11 +111,14 @@ class Executor {
   // What has changed in these is written in front of the next launch of steps.
   [[nodiscard]] PageTable& page_table() { return page_table_; }
   [[nodiscard]] TokenState& token_state() { return token_state_; }
-  // Copies the inputs and enqueues the step.
-  void run(const StepLengths& lengths);
+  [[nodiscard]] TokenMasks& token_masks() { return token_masks_; }
+  // Copies the inputs and enqueues the step, or all of it that needs no token masks.
+  void run(const StepLengths& lengths, Until until = Until::kEnd);
   // Enqueues the next step of the same rows, on the inputs that the last one left.
   // REQUIRES: the last launch was of one token per sequence, and nothing has begun since.
-  void run_next(const StepLengths& lengths);
+  void run_next(const StepLengths& lengths, Until until = Until::kEnd);
+  // Enqueues the rest of a step that ran until its logits. Nothing else may run in between.
+  void finish();
   // As run() and run_next(), but one launch for as many steps of the same rows as it takes for
   // `end` to be the next, a few more, or fewer when all rows end. Nothing else may be launched
   // until it has run and end_burst() was called. REQUIRES: has_burst().
@@ -182,7 +195,9 @@ class Executor {
   void copy_padding(const StepShape& step);
   // As it would be replayed; nothing where it would not.
   void run_on_padding(const StepRequest& request);
-  void enqueue(const StepShape& step, Mode mode);
+  void enqueue(const StepShape& step, Mode mode, StepPart part = StepPart::kWhole);
+  // Can the step be enqueued in halves? Where they are replayed, records them if need be.
+  bool has_halves(const StepShape& step, Mode mode);
   // After launches that are not steps: the device's count is the count.
   void recount();
   void replay(const Recording& recording);
@@ -205,6 +220,7 @@ class Executor {
   StepNumber next_step_ = 0;
   PageTable page_table_;
   TokenState token_state_;
+  TokenMasks token_masks_;
   StepInputs inputs_;
   AddressMap addresses_;
   Tables tables_;
@@ -213,6 +229,12 @@ class Executor {
   std::set<std::string> warm_;                   // signatures launched before
   Memory host_output_;
   Choice choice_;
+  // Of a step that ran until its logits: what is not enqueued.
+  struct Rest {
+    StepShape step;
+    StepPart part = StepPart::kWhole;
+  };
+  std::optional<Rest> rest_;
   StepWaiter waiter_;
 };
 

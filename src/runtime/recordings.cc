@@ -44,6 +44,26 @@ void Recordings::record_burst(const StepShape& step) {
              burst_goes_on_);
 }
 
+void Recordings::require_halves(const StepShape& step) {
+  const int middle = program_.first_awaiting_host();
+  const auto require = [&](StepPart part, int first, int last) {
+    auto& half = halves_[{key_of(step), part}];
+    if (half != nullptr) return;
+    const std::string what =
+        fmt::format("segments {} to {} of a step of {} tokens, {} sequences", first, last - 1,
+                    step.padded.tokens, step.padded.sequences);
+    half =
+        record(what, stats_.halves, [&] { tables_.launch_segments(stream_, first, last, step); });
+  };
+  require(StepPart::kToLogits, 0, middle);
+  require(StepPart::kFromLogits, middle, tables_.num_segments());
+}
+
+const Recording* Recordings::half(const StepKey& key, StepPart part) const {
+  const auto place = halves_.find({key, part});
+  return place == halves_.end() ? nullptr : place->second.get();
+}
+
 int64_t Recordings::num_uniform() const {
   return std::count_if(full_.begin(), full_.end(),
                        [](const auto& entry) { return entry.first.q > 0; });

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "backend/device.h"
 #include "passes/program.h"
@@ -14,6 +15,10 @@
 #include "runtime/tables.h"
 
 namespace encore::runtime {
+
+// A whole step, or one of its halves: up to its logits, and from there on, where the host has masks
+// of tokens to write in between.
+enum class StepPart : uint8_t { kWhole, kToLogits, kFromLogits };
 
 struct RecordingStats {
   struct Part {
@@ -28,6 +33,7 @@ struct RecordingStats {
   Part mixed;  // whole mixed steps
   Part pieces;
   Part bursts;
+  Part halves;            // of whole steps, made when they are first needed
   int segments = 0;       // of the program
   int sizes = 0;          // step shapes lowered at start
   int tables = 0;         // tables made for them, as shapes share the tables of segments
@@ -36,6 +42,7 @@ struct RecordingStats {
   int64_t replays = 0;    // since
 
   [[nodiscard]] int num_full() const { return full.recordings + mixed.recordings; }
+  // To make what there is at the start.
   [[nodiscard]] double ms() const { return full.ms() + mixed.ms() + pieces.ms() + bursts.ms(); }
 };
 
@@ -55,11 +62,14 @@ class Recordings {
   static constexpr int kStepsPerIteration = 8;
   // Records a loop of whole steps of one token per sequence. Errors: as above.
   void record_burst(const StepShape& step);
+  // Records both halves of a whole step, unless that is done. Errors: as above.
+  void require_halves(const StepShape& step);
   // Records one piece of a step. Errors: as above, naming the segment.
   void record_piece(int segment, const StepShape& step);
 
   // Null when there is none.
   [[nodiscard]] const Recording* full(const StepKey& key) const;
+  [[nodiscard]] const Recording* half(const StepKey& key, StepPart part) const;
   [[nodiscard]] const Recording* burst(int64_t sequences) const;
   // Of whole uniform steps.
   [[nodiscard]] int64_t num_uniform() const;
@@ -87,6 +97,7 @@ class Recordings {
   Stream& stream_;
   const int32_t* burst_goes_on_;
   std::map<StepKey, std::unique_ptr<Recording>> full_;
+  std::map<std::pair<StepKey, StepPart>, std::unique_ptr<Recording>> halves_;
   std::map<int64_t, std::unique_ptr<Recording>> bursts_;  // by B
   std::map<Tables::Key, std::unique_ptr<Recording>> pieces_;
   const Recording* newest_piece_ = nullptr;  // most often of the layer before, so like the next one

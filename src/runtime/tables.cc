@@ -95,8 +95,8 @@ std::string Tables::moved_operand(const Launch& launch, const ir::Sizes& sizes) 
   return moved.empty() ? find(node.outputs, launch.args.outputs) : moved;
 }
 
-void Tables::launch_all(Stream& stream, const StepShape& step) {
-  for (int segment = 0; segment < num_segments(); ++segment)
+void Tables::launch_segments(Stream& stream, int first, int last, const StepShape& step) {
+  for (int segment = first; segment < last; ++segment)
     launch(stream, segment, step);
 }
 

@@ -34,7 +34,11 @@ class Tables {
   // Enqueues the launches of one segment (at most the first `limit`), or of all in order.
   void launch(Stream& stream, int segment, const StepShape& step,
               size_t limit = std::numeric_limits<size_t>::max());
-  void launch_all(Stream& stream, const StepShape& step);
+  void launch_all(Stream& stream, const StepShape& step) {
+    launch_segments(stream, 0, num_segments(), step);
+  }
+  // Those of segments [first, last).
+  void launch_segments(Stream& stream, int first, int last, const StepShape& step);
 
   // What no longer lies where the segment's table, and so its recording, has it: "op 'x': %y was at
   // 0x10 and is at 0x20". Empty: everything does.

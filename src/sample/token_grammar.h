@@ -12,7 +12,8 @@ class TokenMatcher {
  public:
   virtual ~TokenMatcher() = default;
 
-  // Sets bit t % 32 of word t / 32 where token t may come next, and clears the others.
+  // Sets bit t % 32 of word t / 32 where token t may come next, and clears the others: all of them
+  // where none may, or something went wrong. Throws nothing.
   // REQUIRES: !has_ended(); a bit for each token of the vocabulary, and fewer than 32 behind them.
   virtual void fill(std::span<uint32_t> mask) = 0;
   // Moves on by a token; false, and nothing has changed, where it may not come here.

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "kv/page_pool.h"
 #include "kv/prefix_cache.h"
 #include "sample/params.h"
+#include "sample/token_grammar.h"
 
 namespace encore::sched {
 
@@ -35,6 +37,8 @@ struct Sequence {
   std::vector<TokenBias> token_bias;
   std::vector<int32_t> stop_tokens;
   int64_t min_length = 0;  // tokens before which none of those ends it
+  // Where it is behind the tokens that were collected, if a grammar says which may come.
+  std::unique_ptr<sample::TokenMatcher> matcher = nullptr;
 
   int64_t given = 0;            // tokens known when it was admitted: the host packs these
   int64_t launched = 0;         // tokens whose K and V launched steps compute, its own or others

@@ -3,6 +3,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "backend/sampling.h"
@@ -42,23 +43,25 @@ HostTensor random_logits(Random& random, int64_t rows, int64_t vocabulary) {
   return random.tensor(type_of(DType::kF32, {Dim::sequences(), vocabulary}), {0, rows}, 3);
 }
 
-// Rows 1 and 4 have penalties and biases, 2 and 4 stop tokens that may not come yet; the others are
-// as the model gives them.
+// Rows 1 and 4 have penalties and biases, 2 and 4 stop tokens that may not come yet, 4 and 6 masks;
+// the others are as the model gives them.
 OpCase adjust_case(Random& random, int64_t vocabulary) {
-  constexpr int64_t kRows = 6;
+  constexpr int64_t kRows = 7;
   const ir::Sizes sizes{0, kRows};
   HostTensor sampling = integers({Dim::sequences(), kSamplingWords}, sizes, -1);
   HostTensor lengths = integers({Dim::sequences()}, sizes, 10);
   HostTensor stops = integers({Dim::sequences(), 3}, sizes, -1);
   HostTensor counts = integers({kStates, vocabulary}, sizes);
   HostTensor biases = integers({kStates, kMostBiases, 2}, sizes, -1);
+  HostTensor masks = integers({kStates, num_mask_words(vocabulary)}, sizes);
   const SamplingParams penalties{
       .repetition_penalty = 1.3F, .presence_penalty = 0.7F, .frequency_penalty = -0.4F};
   put(sampling.row(0), SamplingRow{.min_length = 10});
   put(sampling.row(1), SamplingRow{.params = penalties, .state = 2});
   put(sampling.row(2), SamplingRow{.min_length = 11});
-  put(sampling.row(4), SamplingRow{.params = penalties, .min_length = 99, .state = 0});
+  put(sampling.row(4), SamplingRow{.params = penalties, .min_length = 99, .state = 0, .mask = 1});
   put(sampling.row(5), SamplingRow{.min_length = 11, .state = 1});
+  put(sampling.row(6), SamplingRow{.mask = 2});
   lengths.values[5] = 0;  // a sequence that has ended
   for (int64_t b = 0; b < kRows; ++b)
     stops.row(b)[b % 3] = static_cast<double>(random.integer(0, vocabulary - 1));
@@ -66,6 +69,8 @@ OpCase adjust_case(Random& random, int64_t vocabulary) {
     count = random.integer(0, 2) == 0 ? static_cast<double>(random.integer(0, 9)) : 0;
     if (random.integer(0, 3) == 0) count += kInPrompt;
   }
+  for (double& word : masks.values)
+    word = random.integer(std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max());
   // Row 0 of the biases is full, row 2 has some, each of another token.
   for (const int64_t m : {0, 2}) {
     const int64_t num = std::min(vocabulary, m == 0 ? kMostBiases : 2);
@@ -77,7 +82,7 @@ OpCase adjust_case(Random& random, int64_t vocabulary) {
   }
   return {.op = "adjust_logits",
           .inputs = {random_logits(random, kRows, vocabulary), sampling, lengths, stops, counts,
-                     biases},
+                     biases, masks},
           .step = {.padded = sizes, .q = 1, .max_query_len = 1, .max_kv_len = 10},
           .may_skip = [](int, int64_t b) { return b == 0 || b == 3 || b == 5; }};
 }
@@ -98,6 +103,10 @@ std::vector<double> adjusted_row(const OpCase& c, int64_t b) {
       logits[i] = penalized(logits[i], count, row.params);
     }
   }
+  for (int64_t i = 0; row.mask >= 0 && i < vocabulary; ++i) {
+    const auto word = static_cast<int32_t>(c.inputs[6].row(row.mask)[i / 32]);
+    if ((static_cast<uint32_t>(word) >> (i % 32) & 1U) == 0) logits[i] = -INFINITY;
+  }
   for (int64_t k = 0; c.inputs[2].values[b] < row.min_length && k < 3; ++k) {
     const auto stop = static_cast<int64_t>(c.inputs[3].row(b)[k]);
     if (stop >= 0) logits[stop] = -INFINITY;
@@ -105,11 +114,11 @@ std::vector<double> adjusted_row(const OpCase& c, int64_t b) {
   return {logits.begin(), logits.end()};
 }
 
-TEST_P(OnDevice, AdjustLogitsAppliesBiasesPenaltiesAndStopTokensToWhoAsks) {
+TEST_P(OnDevice, AdjustLogitsAppliesBiasesPenaltiesMasksAndStopTokensToWhoAsks) {
   for (const int64_t vocabulary : cases(kVocabularies, 5)) {
     const OpCase c = adjust_case(random_, vocabulary);
     const std::vector<Output> y = run(device(), c);
-    for (const int64_t b : {1, 2, 4}) {
+    for (const int64_t b : {1, 2, 4, 6}) {
       const double* actual = y[0].tensor.row(b);
       EXPECT_EQ(std::vector<double>(actual, actual + vocabulary), adjusted_row(c, b)) << b;
     }

@@ -20,6 +20,13 @@ void add_biases(const TokenBias* first, int64_t most, std::span<float> logits) {
     logits[bias->token] += bias->bias;
 }
 
+// The tokens that a mask leaves out are never chosen.
+void forbid(const int32_t* mask, std::span<float> logits) {
+  for (size_t token = 0; token < logits.size(); ++token) {
+    if (!may_be_chosen(mask, static_cast<int32_t>(token))) logits[token] = kNever;
+  }
+}
+
 // Log softmax, added in double.
 class LogSoftmax {
  public:
@@ -85,6 +92,7 @@ void adjust_logits(Pool& pool, const KernelArgs& args, const StepShape& /*step*/
         for (size_t token = 0; token < logits.size(); ++token)
           logits[token] = penalized(logits[token], counts[token], row.params);
       }
+      if (row.mask >= 0) forbid(args.inputs[kTokenMasks].row<int32_t>(row.mask), logits);
       if (length >= row.min_length) continue;
       for (const int32_t token :
            std::span(stops.row<int32_t>(b), static_cast<size_t>(stops.row_elements()))) {

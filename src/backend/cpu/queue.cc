@@ -28,7 +28,7 @@ void ShuffledQueue::append(Entry entry) {
   if (added.after.has_value()) {
     for (const int id : *added.after) {
       const auto earlier = round_ids_.find(id);
-      if (earlier != round_ids_.end()) wait_for(index, earlier->second);
+      if (earlier != round_ids_.end() && earlier->second) wait_for(index, *earlier->second);
     }
   } else {
     for (size_t i = round_start_; i < index; ++i)
@@ -47,7 +47,8 @@ void ShuffledQueue::run_all() {
   std::vector<Pending> pending = std::exchange(pending_, {});
   round_start_ = 0;
   previous_round_start_ = 0;
-  round_ids_.clear();
+  for (auto& [id, place] : round_ids_)
+    place.reset();
 
   std::vector<size_t> ready;
   for (size_t i = 0; i < pending.size(); ++i) {

@@ -31,12 +31,10 @@ struct Entry {
 //   - Ids name launches of one round. A round ends where an id comes a second time and at barrier();
 //     whatever is appended later waits for the whole round.
 //   - A launch with `after` waits for the launches of its round with those ids, and no others. Ids
-//   that the
-//     round has not seen are of an earlier round and already waited for.
+//     that the round has not seen are of an earlier round and already waited for.
 //   - A launch without `after` waits for everything before it. Later launches wait for it only if
-//   they name it
-//     or have no `after` themselves; but when it has no id, nothing could name it, and it ends the
-//     round.
+//     they name it or have no `after` themselves; but when it has no id, nothing could name it, and
+//     it ends the round.
 //
 // Threads: one at a time.
 class ShuffledQueue {
@@ -46,7 +44,7 @@ class ShuffledQueue {
   void append(Entry entry);
   // Everything appended later waits for everything appended so far.
   void barrier();
-  // Runs all. Errors: the first that a task throws; what had not run is dropped.
+  // Runs all; the round goes on. Errors: the first that a task throws; what had not run is dropped.
   void run_all();
   [[nodiscard]] bool empty() const { return pending_.empty(); }
 
@@ -62,7 +60,7 @@ class ShuffledQueue {
   std::vector<Pending> pending_;
   size_t round_start_ = 0;           // first launch of the current round
   size_t previous_round_start_ = 0;  // the round before it is [previous_round_start_, round_start_)
-  std::map<int, size_t> round_ids_;
+  std::map<int, std::optional<size_t>> round_ids_;  // nothing: it has run
 };
 
 }  // namespace encore::cpu

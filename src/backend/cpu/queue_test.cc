@@ -61,6 +61,16 @@ TEST(ShuffledQueue, KeepsTheOrderThatDependenciesAsk) {
   EXPECT_EQ(seen, (std::set<std::string>{"abcd", "acbd"}));
 }
 
+TEST(ShuffledQueue, EndsARoundThatWasLookedAtWhereAnIdComesAgain) {
+  const auto seen = orders([](ShuffledQueue& queue, Order& order) {
+    queue.append(order.entry('a', 0, std::vector<int>{}));
+    queue.run_all();
+    queue.append(order.entry('b', 1, std::vector<int>{0}));
+    queue.append(order.entry('c', 0, std::vector<int>{}));
+  });
+  EXPECT_EQ(seen, (std::set<std::string>{"abc"}));
+}
+
 TEST(ShuffledQueue, TakesALaunchWithoutAListToWaitForAll) {
   const auto seen = orders([](ShuffledQueue& queue, Order& order) {
     queue.append(order.entry('a', 0, std::vector<int>{}));

@@ -33,12 +33,14 @@ struct AdjustParams {
   const int32_t* stop_tokens = nullptr;
   const int32_t* token_counts = nullptr;
   const TokenBias* token_bias = nullptr;
+  const int32_t* token_masks = nullptr;  // in memory of the host
   int num_stops = 0;
   int num_biases = 0;  // that a row of token_bias has room for
+  int num_mask_words = 0;
   int vocabulary = 0;
 };
 
-// A block's part of a row.
+// A block's part of a row. Its first token is a multiple of 32.
 struct Slice {
   int first = 0;
   int end = 0;
@@ -79,6 +81,24 @@ __device__ void adjust_by_state(const AdjustParams& params, const SamplingRow& r
   }
 }
 
+// A warp reads the words of its next 1024 tokens at once, as each trip to the host's memory takes
+// a microsecond.
+__device__ void forbid(const int32_t* mask, int num_words, const Slice& slice) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  for (int first = slice.first + warp * 1024; first < slice.end;
+       first += kAdjustThreads / 32 * 1024) {
+    const int mine = first / 32 + lane;
+    const int32_t words = mine < num_words ? mask[mine] : 0;
+    for (int i = 0; i < 32; ++i) {
+      const int32_t word = __shfl_sync(kWarp, words, i);
+      const int token = first + i * 32 + lane;
+      if (token < slice.end && (static_cast<uint32_t>(word) >> lane & 1U) == 0)
+        slice.adjusted[token] = kNever;
+    }
+  }
+}
+
 // Grid: (kAdjustBlocks, rows).
 __global__ void __launch_bounds__(kAdjustThreads)
     adjust_logits_kernel(const __grid_constant__ AdjustParams params) {
@@ -87,7 +107,7 @@ __global__ void __launch_bounds__(kAdjustThreads)
   const int length = params.kv_lens[b];
   const SamplingRow row = params.sampling[b];
   if (!row.adjusts(length)) return;
-  const int size = (params.vocabulary + kAdjustBlocks - 1) / kAdjustBlocks;
+  const int size = (params.vocabulary + 32 * kAdjustBlocks - 1) / (32 * kAdjustBlocks) * 32;
   Slice slice;
   slice.first = static_cast<int>(blockIdx.x) * size;
   slice.end = min(slice.first + size, params.vocabulary);
@@ -100,6 +120,11 @@ __global__ void __launch_bounds__(kAdjustThreads)
       slice.adjusted[i] = slice.logits[i];
   }
   __syncthreads();
+  if (row.mask >= 0) {
+    forbid(params.token_masks + static_cast<int64_t>(row.mask) * params.num_mask_words,
+           params.num_mask_words, slice);
+    __syncthreads();
+  }
   if (length >= row.min_length) return;
   for (int i = static_cast<int>(threadIdx.x); i < params.num_stops; i += kAdjustThreads) {
     const int token = params.stop_tokens[b * params.num_stops + i];
@@ -120,6 +145,8 @@ BoundLaunch bind_adjust_logits(Device& /*device*/, const KernelArgs& args) {
   params.stop_tokens = args.inputs[kStopTokens].as<const int32_t>();
   params.token_counts = args.inputs[kTokenCounts].as<const int32_t>();
   params.token_bias = args.inputs[kTokenBias].as<const TokenBias>();
+  params.token_masks = args.inputs[kTokenMasks].as<const int32_t>();
+  params.num_mask_words = static_cast<int>(args.inputs[kTokenMasks].row_elements());
   params.num_stops = static_cast<int>(args.inputs[kStopTokens].row_elements());
   params.num_biases = static_cast<int>(args.inputs[kTokenBias].shape[1]);
   params.vocabulary = static_cast<int>(args.inputs[kLogits].row_elements());

@@ -1,0 +1,205 @@
+// Requests whose tokens a grammar decides, however steps are run.
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include <gtest/gtest.h>
+
+#include "engine/tiny_model.h"
+
+namespace encore::engine {
+namespace {
+
+using testing::Tiny;
+
+using Tokens = std::vector<int32_t>;
+
+// Tokens that are one more than a multiple of `step`: of an even one and of an odd one by turns.
+// Nothing follows `last`.
+class Alternating final : public sample::TokenGrammar {
+ public:
+  explicit Alternating(int32_t step, int32_t last = -1) : step_(step), last_(last) {}
+
+  [[nodiscard]] bool fits(int32_t token, std::optional<int32_t> before) const {
+    return token % step_ == 1 && (!before || (token / step_ + *before / step_) % 2 == 1);
+  }
+  [[nodiscard]] std::unique_ptr<sample::TokenMatcher> start() const override {
+    return std::make_unique<Matcher>(*this);
+  }
+
+ private:
+  class Matcher final : public sample::TokenMatcher {
+   public:
+    explicit Matcher(const Alternating& grammar) : grammar_(grammar) {}
+    void fill(std::span<uint32_t> mask) override {
+      std::ranges::fill(mask, 0);
+      for (int32_t token = 0; token < 1000; ++token) {
+        if (grammar_.fits(token, before_)) mask[token / 32] |= 1U << (token % 32);
+      }
+    }
+    bool accept(int32_t token) override {
+      if (!grammar_.fits(token, before_)) return false;
+      before_ = token;
+      return true;
+    }
+    [[nodiscard]] bool has_ended() const override { return before_ == grammar_.last_; }
+
+   private:
+    const Alternating& grammar_;
+    std::optional<int32_t> before_;
+  };
+
+  int32_t step_;
+  int32_t last_;
+};
+
+bool fits(const Tokens& tokens, const Alternating& grammar) {
+  std::optional<int32_t> before;
+  return std::ranges::all_of(
+      tokens, [&](int32_t token) { return grammar.fits(token, std::exchange(before, token)); });
+}
+
+class GrammarTest : public testing::DeviceTest {
+ protected:
+  struct Result {
+    std::vector<Tokens> tokens;
+    std::vector<Finish> finishes;
+    int64_t num_preemptions = 0;
+    std::vector<StepCount> steps;
+  };
+
+  void load(runtime::Graphs graphs, int64_t kv_tokens = 1024) {
+    LoadOptions options;
+    options.limits = {.max_num_tokens = 48, .max_batch_size = 4, .max_q = 1, .max_seq_len = 128};
+    options.kv_tokens = kv_tokens;
+    options.dtype = DType::kF32;
+    options.graphs = graphs;
+    options.bursts = graphs == runtime::Graphs::kFull;
+    model_ = std::make_unique<LoadedModel>(*device_, testing::tiny_model(Tiny::kLlama), options);
+  }
+
+  Result generate(const std::vector<Request>& requests, const EngineOptions& way) {
+    Engine engine(*model_, way);
+    std::map<SequenceId, Tokens> tokens;
+    std::map<SequenceId, Finish> finishes;
+    for (const Request& request : requests) {
+      const auto added = engine.add(request);
+      EXPECT_TRUE(std::holds_alternative<SequenceId>(added)) << std::get<Rejection>(added).why;
+      tokens[std::get<SequenceId>(added)];
+    }
+    while (engine.step([&](const Generated& generated) {
+      tokens[generated.sequence].push_back(generated.token);
+      if (generated.finish) finishes[generated.sequence] = *generated.finish;
+    })) {
+    }
+    Result result;
+    for (auto& [id, row] : tokens) {
+      result.tokens.push_back(std::move(row));
+      result.finishes.push_back(finishes.at(id));
+    }
+    result.num_preemptions = engine.num_preemptions();
+    result.steps = engine.step_counts();
+    return result;
+  }
+
+  static std::vector<EngineOptions> ways() {
+    return {{.overlap = false}, {.overlap = true}, {.overlap = true, .burst_steps = 16}};
+  }
+
+  std::unique_ptr<LoadedModel> model_;
+};
+
+TEST_P(GrammarTest, HoldsTheTokensOfEachRequestAndDisturbsNoOther) {
+  const auto sevens = std::make_shared<Alternating>(7);
+  const auto thirds = std::make_shared<Alternating>(3);
+  const Request plain{.prompt = {5, 6, 7}, .max_tokens = 12};
+  Request seven{.prompt = {1, 2, 3, 4}, .max_tokens = 20, .grammar = sevens};
+  seven.sampling = {.temperature = 1.5F, .seed = 11};
+  const Request third{.prompt = Tokens(60, 9), .max_tokens = 16, .grammar = thirds};
+  std::optional<std::vector<Tokens>> first;
+  for (const auto graphs :
+       {runtime::Graphs::kFull, runtime::Graphs::kPiecewise, runtime::Graphs::kNone}) {
+    load(graphs);
+    const Tokens alone = generate({plain}, {}).tokens[0];
+    for (const EngineOptions& way : ways()) {
+      SCOPED_TRACE(fmt::format("graphs {}, overlap {}, bursts of {}", static_cast<int>(graphs),
+                               *way.overlap, way.burst_steps));
+      const Result result = generate({plain, seven, third, plain}, way);
+      EXPECT_TRUE(fits(result.tokens[1], *sevens));
+      EXPECT_TRUE(fits(result.tokens[2], *thirds));
+      EXPECT_EQ(result.tokens[0], alone);
+      EXPECT_EQ(result.tokens[3], alone);
+      if (!first) first = result.tokens;
+      EXPECT_EQ(result.tokens, *first);
+    }
+  }
+}
+
+TEST_P(GrammarTest, ReplaysEveryStepInFullWhereThePlainStepsAre) {
+  load(runtime::Graphs::kAuto);
+  const auto grammar = std::make_shared<Alternating>(2);
+  const Result result = generate({{.prompt = {1, 2}, .max_tokens = 20, .grammar = grammar},
+                                  {.prompt = {3}, .max_tokens = 30, .grammar = grammar}},
+                                 {.overlap = true});
+  for (const StepCount& count : result.steps)
+    EXPECT_EQ(count.mode, runtime::Mode::kFull);
+}
+
+TEST_P(GrammarTest, EndsASequenceWhereNothingCanFollow) {
+  load(runtime::Graphs::kAuto);
+  const Request request{.prompt = {1},
+                        .max_tokens = 100,
+                        .token_bias = {{951, 1e4F}},
+                        .grammar = std::make_shared<Alternating>(50, 951)};
+  for (const EngineOptions& way : ways()) {
+    const Result result = generate({request, {.prompt = {2}, .max_tokens = 40}}, way);
+    EXPECT_LE(result.tokens[0].size(), 2U);
+    EXPECT_EQ(result.finishes[0], Finish::kStop);
+    EXPECT_EQ(result.tokens[0].back(), 951);
+    EXPECT_EQ(result.tokens[1].size(), 40U);
+  }
+}
+
+TEST_P(GrammarTest, TellsADeadEndFromAnEnd) {
+  load(runtime::Graphs::kAuto);
+  const Request request{.prompt = {1},
+                        .max_tokens = 100,
+                        .token_bias = {{1, -std::numeric_limits<float>::infinity()}},
+                        .grammar = std::make_shared<Alternating>(500)};
+  for (const EngineOptions& way : ways()) {
+    const Result result = generate({request, {.prompt = {2}, .max_tokens = 10}}, way);
+    EXPECT_EQ(result.finishes[0], Finish::kDeadEnd);
+    EXPECT_EQ(result.tokens[0].front(), 501);
+    EXPECT_EQ(result.tokens[0].size(), 2U);
+    EXPECT_EQ(result.finishes[1], Finish::kLength);
+  }
+}
+
+TEST_P(GrammarTest, KeepsItsPlaceWhenASequenceIsComputedAgain) {
+  const auto grammar = std::make_shared<Alternating>(5);
+  std::vector<Request> requests;
+  for (int32_t i = 0; i < 4; ++i)
+    requests.push_back({.prompt = Tokens(20, i + 1), .max_tokens = 60, .grammar = grammar});
+  load(runtime::Graphs::kAuto);
+  const Result roomy = generate(requests, {.overlap = true});
+  EXPECT_EQ(roomy.num_preemptions, 0);
+  load(runtime::Graphs::kAuto, 192);
+  const Result tight = generate(requests, {.overlap = true});
+  EXPECT_GT(tight.num_preemptions, 0);
+  EXPECT_EQ(tight.tokens, roomy.tokens);
+}
+
+TEST_P(GrammarTest, GoesWithNoLeastNumberOfTokens) {
+  load(runtime::Graphs::kAuto);
+  Engine engine(*model_);
+  const auto rejection =
+      engine.check({.prompt = {1}, .min_tokens = 3, .grammar = std::make_shared<Alternating>(2)});
+  ASSERT_TRUE(rejection);
+  EXPECT_EQ(rejection->reason, RejectionReason::kBadParameter);
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, GrammarTest, ::testing::Values("Cpu", "CpuShuffled", "Cuda"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace encore::engine
