@@ -36,6 +36,7 @@ struct Options {
   WorkloadOptions workload;
   ReplayOutputOptions output;
   std::string step_times = "on";
+  std::string token_masks = "off";
 };
 
 json::object head_json(const Options& options, const Workload& workload, Device& device,
@@ -48,6 +49,7 @@ json::object head_json(const Options& options, const Workload& workload, Device&
           {"kv_dtype", name(model.kv_dtype())},
           {"workload", workload.what},
           {"seed", options.workload.seed},
+          {"token_masks", options.token_masks == "on"},
           {"max_batch_size", limits.max_batch_size},
           {"max_num_tokens", limits.max_num_tokens},
           {"target_step_ms", options.settings.serving.engine.target_step_ms.value_or(0)},
@@ -90,14 +92,18 @@ void bench_serve(const Options& options) {
   serving.max_queue = num_requests;
   engine::ServingLoop loop(model, serving);
   const InterruptScope interrupt;
+  std::shared_ptr<const sample::TokenGrammar> grammar;
+  if (options.token_masks == "on")
+    grammar = measure::half_of_vocabulary(source.config.vocab_size, options.workload.seed);
   measure::ReplayReport report;
   {
     log::Progress progress("replayed", static_cast<double>(num_requests), "requests");
     report.record =
-        measure::replay_on(loop, workload.requests, {.on_progress = [&](int64_t num_ended, double) {
-                             progress.update(static_cast<double>(num_ended));
-                             return interrupt.interrupted();
-                           }});
+        measure::replay_on(loop, workload.requests,
+                           {.grammar = grammar, .on_progress = [&](int64_t num_ended, double) {
+                              progress.update(static_cast<double>(num_ended));
+                              return interrupt.interrupted();
+                            }});
     progress.update(static_cast<double>(replay::figures(report.record).num_complete));
   }
   if (step_log) step_log->flush();
@@ -128,11 +134,16 @@ void add_bench_serve(Command& bench) {
                    "Measure the device's time of each step, at the cost of two events a step")
       ->one_of({"on", "off"})
       ->capture_default_str();
+  verb->add_option("--token-masks", options->token_masks,
+                   "Hold every answer to a grammar that lets half of the vocabulary come, another "
+                   "half after each token: what the masks of structured output cost the engine")
+      ->one_of({"on", "off"})
+      ->capture_default_str();
   Taken taken = running_options();
   taken.groups.push_back(config::Group::kServing);
   taken.but = {"trace"};  // of values; here it names a trace of requests
   take_options(*verb, options->settings, taken);
-  verb->group("Measurement: what is timed, and how often", {"--step-times"});
+  verb->group("Measurement: what is timed, and how often", {"--step-times", "--token-masks"});
   verb->footer(kFooter);
   verb->callback([options] { bench_serve(*options); });
 }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <random>
 #include <thread>
 
 #include "base/error.h"
@@ -18,6 +19,45 @@ using Seconds = std::chrono::duration<double>;
 // How often the clients look at the engine's load.
 constexpr auto kBetweenSamples = std::chrono::milliseconds(50);
 constexpr auto kBetweenReports = std::chrono::milliseconds(250);
+
+class HalfOfVocabulary final : public sample::TokenGrammar {
+ public:
+  HalfOfVocabulary(int64_t vocab_size, uint64_t seed)
+      : even_(static_cast<size_t>(num_mask_words(vocab_size))), odd_(even_.size()) {
+    std::mt19937_64 random(seed);
+    for (size_t i = 0; i < even_.size(); ++i) {
+      even_[i] = static_cast<uint32_t>(random());
+      odd_[i] = ~even_[i];
+    }
+    if (const int64_t rest = vocab_size % 32; rest != 0) {
+      even_.back() &= (1U << rest) - 1;
+      odd_.back() &= (1U << rest) - 1;
+    }
+  }
+  [[nodiscard]] std::unique_ptr<sample::TokenMatcher> start() const override {
+    return std::make_unique<Matcher>(*this);
+  }
+
+ private:
+  class Matcher final : public sample::TokenMatcher {
+   public:
+    explicit Matcher(const HalfOfVocabulary& halves) : next_(&halves.even_), other_(&halves.odd_) {}
+    void fill(std::span<uint32_t> mask) override { std::ranges::copy(*next_, mask.begin()); }
+    bool accept(int32_t token) override {
+      if (((*next_)[token / 32] >> (token % 32) & 1U) == 0) return false;
+      std::swap(next_, other_);
+      return true;
+    }
+    [[nodiscard]] bool has_ended() const override { return false; }
+
+   private:
+    const std::vector<uint32_t>* next_;
+    const std::vector<uint32_t>* other_;
+  };
+
+  std::vector<uint32_t> even_;
+  std::vector<uint32_t> odd_;
+};
 
 // The clients of all requests. run() is their thread; sinks are called on the engine's.
 class Clients {
@@ -74,9 +114,10 @@ class Clients {
     std::vector<engine::Submission> submissions;
     for (; end < requests_.size() && requests_[end].arrival_s == requests_[first].arrival_s;
          ++end) {
-      submissions.push_back(
-          {{.prompt = requests_[end].prompt, .max_tokens = requests_[end].output_tokens},
-           [this, end](const engine::Update& update) { receive(end, update); }});
+      submissions.push_back({{.prompt = requests_[end].prompt,
+                              .max_tokens = requests_[end].output_tokens,
+                              .grammar = options_.grammar},
+                             [this, end](const engine::Update& update) { receive(end, update); }});
     }
     const double submitted_s = now_s();
     for (size_t i = first; i < end; ++i)
@@ -155,6 +196,10 @@ void StepTotals::write(runtime::LoggedStep step) {
   time.seconds += step.gpu_us.value_or(0) * 1e-6;
   host_launch_s_ += step.host_us.value_or(0) * 1e-6;
   if (next_ != nullptr) next_->write(std::move(step));
+}
+
+std::shared_ptr<const sample::TokenGrammar> half_of_vocabulary(int64_t vocab_size, uint64_t seed) {
+  return std::make_shared<HalfOfVocabulary>(vocab_size, seed);
 }
 
 replay::ReplayRecord replay_on(engine::ServingLoop& loop, std::span<const replay::Request> requests,

@@ -3,12 +3,17 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <span>
 
 #include "engine/serving_loop.h"
 #include "replay/record.h"
 
 namespace encore::measure {
+
+// A grammar without a text: half of the vocabulary may come, another half after each token. Its
+// masks cost the host a copy.
+std::shared_ptr<const sample::TokenGrammar> half_of_vocabulary(int64_t vocab_size, uint64_t seed);
 
 // Adds up what steps took. Passes them on to another log where there is one.
 // Threads: the engine's, and then whoever has joined it.
@@ -29,6 +34,8 @@ class StepTotals final : public runtime::StepLog {
 };
 
 struct ServingReplayOptions {
+  // What every answer is held to; null: nothing.
+  std::shared_ptr<const sample::TokenGrammar> grammar = nullptr;
   // Called a few times a second with how many requests have ended and the seconds since the start.
   // True: enough, the rest is aborted. Threads: one of the replay's.
   std::function<bool(int64_t num_ended, double now_s)> on_progress = [](int64_t, double) {
