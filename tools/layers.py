@@ -33,7 +33,7 @@ MAY_INCLUDE = {
     "measure": "diagnose replay engine planning sched sample model runtime backend passes ops ir",
     "text": "",
     "grammar": "sample text",
-    "server": "engine text sample sched",
+    "server": "engine grammar text sample sched",
     "config": "server diagnose engine planning runtime backend",
     "cli": "server text measure diagnose replay engine spec sample sched kv model config planning runtime backend passes ops ir",
 }

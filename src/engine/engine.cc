@@ -52,7 +52,7 @@ std::string_view name(Finish finish) {
     case Finish::kStop:
       return "stop";
     case Finish::kDeadEnd:
-      return "dead end";
+      return "dead_end";
   }
   return "";
 }

@@ -18,15 +18,22 @@ namespace encore::engine {
 using RequestId = int64_t;
 
 // Why a request ended.
-enum class EndReason : uint8_t { kStop, kLength, kAborted, kError };
+enum class EndReason : uint8_t {
+  kStop,
+  kLength,
+  kAborted,
+  kError,
+  kDeadEnd,  // no token could follow that the request's grammar lets come
+};
 inline constexpr std::array kEndReasons = {EndReason::kStop, EndReason::kLength,
-                                           EndReason::kAborted, EndReason::kError};
-// "stop", "length", "aborted" or "error".
+                                           EndReason::kAborted, EndReason::kError,
+                                           EndReason::kDeadEnd};
+// "stop", "length", "aborted", "error" or "dead_end".
 std::string_view name(EndReason reason);
 
 struct Ending {
   EndReason reason = EndReason::kStop;
-  std::string message;  // of an error
+  std::string message;  // of an error, and of a dead end
 };
 
 // What a request got since the last call of its sink. Lifetime: that of the call.

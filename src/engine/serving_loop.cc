@@ -19,7 +19,7 @@ Ending ending_of(Finish finish) {
     case Finish::kDeadEnd:
       break;
   }
-  return {EndReason::kError,
+  return {EndReason::kDeadEnd,
           "the answer came to where no token may follow: its grammar asks for a text that this "
           "vocabulary cannot write, or a logit bias forbids it"};
 }
@@ -36,6 +36,8 @@ std::string_view name(EndReason reason) {
       return "aborted";
     case EndReason::kError:
       return "error";
+    case EndReason::kDeadEnd:
+      return "dead_end";
   }
   return "";
 }

@@ -1,6 +1,7 @@
 #include "server/api_server.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include <fmt/format.h>
 
@@ -21,6 +22,7 @@ namespace {
 constexpr size_t kMostWarnings = 100;
 constexpr size_t kLongestName = 100;
 constexpr int kBackgroundThreads = 2;
+constexpr int kCompilingThreads = 4;
 
 bool matches(std::string_view pattern, std::string_view path) {
   if (!pattern.ends_with("/*")) return pattern == path;
@@ -70,9 +72,14 @@ ApiServer::ApiServer(engine::Generator& generator, ServedModel model, ApiOptions
                .capacity = generator.capacity(),
                .unknown_parameters = options_.unknown_parameters},
       gate_(options_.gate),
+      grammar_s_(metrics_.histogram("encore_grammar_seconds",
+                                    "To have the grammar of a request's answer, compiled or found",
+                                    {0.0001, 0.001, 0.01, 0.1, 0.5, 1, 2})),
       post_(std::move(post)),
       generation_(generator, context_.model, metrics_, post_),
-      background_(kBackgroundThreads) {
+      grammars_(context_.model),
+      background_(kBackgroundThreads),
+      compilations_(kCompilingThreads) {
   const ServedModel& served = context_.model;
   if (served.chat_template != nullptr && served.tokenizer != nullptr)
     context_.model.markup = text::find_markup(*served.chat_template, *served.tokenizer);
@@ -220,7 +227,33 @@ void ApiServer::answer(const Route& route, Prepared prepared,
   if (auto* response = std::get_if<HttpResponse>(&prepared.answer))
     return responder->respond(std::move(*response));
   auto& job = std::get<GenerationJob>(prepared.answer);
+  if (job.plan.answer_format) return start_held(route, std::move(job), std::move(responder));
   generation_.start(std::move(job.plan), std::move(job.format), std::move(responder));
+}
+
+void ApiServer::start_held(const Route& route, GenerationJob job,
+                           std::unique_ptr<Responder> responder) {
+  struct Held {
+    GenerationJob job;
+    std::unique_ptr<Responder> responder;
+    AnswerGrammars::Result result;
+  };
+  // Shared, as what is posted must be copyable; one thread has it at a time.
+  const auto held = std::make_shared<Held>(Held{std::move(job), std::move(responder), {}});
+  compilations_.run([this, &route, held] {
+    const auto start = std::chrono::steady_clock::now();
+    held->result = grammars_.compile(*held->job.plan.answer_format, held->job.plan.answer);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    post_([this, &route, held, took] {
+      grammar_s_.observe(took.count());
+      if (const auto* error = std::get_if<ApiError>(&held->result))
+        return held->responder->respond(route.write_error(*error));
+      held->job.plan.grammar =
+          std::get<std::shared_ptr<const sample::TokenGrammar>>(std::move(held->result));
+      generation_.start(std::move(held->job.plan), std::move(held->job.format),
+                        std::move(held->responder));
+    });
+  });
 }
 
 HttpResponse ApiServer::live() {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "server/answer_grammars.h"
 #include "server/api.h"
 #include "server/background.h"
 #include "server/gate.h"
@@ -52,6 +53,8 @@ class ApiServer {
   void dispatch(HttpRequest& request, std::unique_ptr<Responder>& responder);
   [[nodiscard]] HttpResponse preflight(const HttpRequest& request) const;
   void prepare_aside(const Route& route, HttpRequest request, std::unique_ptr<Responder> responder);
+  // Compiles the grammar that the answer is held to beside the server's thread, and starts then.
+  void start_held(const Route& route, GenerationJob job, std::unique_ptr<Responder> responder);
   void answer(const Route& route, Prepared prepared, std::unique_ptr<Responder> responder);
   void collect_metrics();
 
@@ -65,10 +68,14 @@ class ApiServer {
   ApiContext context_;
   Gate gate_;
   Metrics metrics_;
+  Histogram& grammar_s_;
   Post post_;
   GenerationService generation_;
   std::set<std::string> warned_;  // of unknown parameters
-  Background background_;         // last, as its threads use the others
+  AnswerGrammars grammars_;
+  // Last, as their threads use the others.
+  Background background_;
+  Background compilations_;  // which wait for the compiler's threads
 };
 
 }  // namespace encore::server

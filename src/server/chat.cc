@@ -121,7 +121,7 @@ std::variant<ApiError, HttpResponse, GenerationJob> read(const Parameters& param
   chat.tools.parallel_calls = parameters.boolean("parallel_tool_calls");
   auto prompt = chat_prompt(std::move(chat), model);
   if (auto* error = std::get_if<ApiError>(&prompt)) return *error;
-  set_prompt(std::move(std::get<ChatPrompt>(prompt)), model, plan);
+  if (auto error = set_prompt(std::move(std::get<ChatPrompt>(prompt)), model, plan)) return *error;
   const std::string limit =
       parameters.has("max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
   std::optional<int64_t> asked;

@@ -88,7 +88,8 @@ std::variant<ApiError, ChatPrompt> chat_prompt(ChatRequest request, const Served
   return result;
 }
 
-void set_prompt(ChatPrompt prompt, const ServedModel& model, GenerationPlan& plan) {
+std::optional<ApiError> set_prompt(ChatPrompt prompt, const ServedModel& model,
+                                   GenerationPlan& plan) {
   plan.prompts.push_back({.ids = std::move(prompt.ids)});
   plan.answer = std::move(prompt.answer);
   std::vector<int32_t>& shown = plan.stops.shown_tokens;
@@ -96,6 +97,13 @@ void set_prompt(ChatPrompt prompt, const ServedModel& model, GenerationPlan& pla
   if (plan.answer.has_reasoning) shown = markup.reasoning_tokens;
   if (plan.answer.tool_calls != text::ToolCallFormat::kNone)
     shown.insert(shown.end(), markup.call_tokens.begin(), markup.call_tokens.end());
+  if (plan.answer_format && !plan.answer.tools.empty()) {
+    return bad_request(fmt::format("{} leaves no room for calls of tools: leave out the tools, or "
+                                   "set tool_choice to none",
+                                   plan.answer_format->param),
+                       plan.answer_format->param, "invalid_value");
+  }
+  return std::nullopt;
 }
 
 }  // namespace encore::server

@@ -30,8 +30,9 @@ struct ChatPrompt {
 
 // Renders and encodes. Errors of the conversation and its tools name the parameter.
 std::variant<ApiError, ChatPrompt> chat_prompt(ChatRequest request, const ServedModel& model);
-// Gives the plan its prompt and what belongs to it.
-void set_prompt(ChatPrompt prompt, const ServedModel& model, GenerationPlan& plan);
+// Gives the plan its prompt and what belongs to it. Returns what is wrong: tools beside a format.
+std::optional<ApiError> set_prompt(ChatPrompt prompt, const ServedModel& model,
+                                   GenerationPlan& plan);
 
 // Rows of the parameters that a prompt of the chat API is made of, `own` in front.
 ParameterTable with_chat_prompt_parameters(ParameterTable own);

@@ -35,6 +35,8 @@ json::value stop_reason_json(const text::OutputText& text) {
 ApiError to_error(const engine::Ending& ending) {
   if (ending.reason == engine::EndReason::kError)
     return {.status = 500, .message = ending.message, .code = "device_error"};
+  if (ending.reason == engine::EndReason::kDeadEnd)
+    return {.status = 400, .message = ending.message, .code = "grammar_dead_end"};
   return {.status = 503,
           .message = "the server ended before the answer was complete",
           .code = "stopped"};
@@ -118,6 +120,7 @@ std::vector<engine::Submission> GenerationService::submissions(const GenerationP
                               .sampling = plan.sampling,
                               .token_bias = plan.token_bias,
                               .stop_tokens = plan.stops.end_tokens,
+                              .grammar = plan.grammar,
                               .priority = plan.priority,
                               .cache_salt = plan.cache_salt};
       request.sampling.seed = static_cast<int64_t>(static_cast<uint64_t>(plan.sampling.seed) + i);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/generator.h"
+#include "server/answer_format.h"
 #include "server/metrics.h"
 #include "server/reply.h"
 #include "server/served_model.h"
@@ -32,6 +33,8 @@ struct GenerationPlan {
   text::AnswerRules answer;  // what each text is divided into
   int32_t priority = 0;      // lower numbers come first
   std::string cache_salt;    // requests with different ones share no pages of the prefix cache
+  std::optional<AnswerFormat> answer_format;  // to be compiled to `grammar`
+  std::shared_ptr<const sample::TokenGrammar> grammar = nullptr;
   Reply::Options reply;
 
   [[nodiscard]] int64_t num_choices() const { return std::ssize(prompts) * n; }

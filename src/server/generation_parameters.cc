@@ -13,7 +13,6 @@ namespace {
 constexpr double kMaxChoices = 128;
 constexpr double kMaxStops = 64;
 constexpr size_t kMaxStopBytes = 1024;
-constexpr std::string_view kNoGrammar = "answers are not held to a grammar";
 constexpr double kMostBias = 100;
 
 // Of all protocols.
@@ -50,8 +49,11 @@ const Parameter kChoices[] = {
      "include_usage: end a stream with an event of its usage"},
     {"logit_bias", Support::kHonoured, ParameterKind::kObject, "",
      "What is added to the logits of tokens, by token id: from -100 to 100 each"},
-    {"response_format", Support::kRefused, ParameterKind::kObject, R"({"type": "text"})",
-     kNoGrammar},
+    {"response_format", Support::kHonoured, ParameterKind::kObject, R"({"type": "text"})",
+     "What the answer is: text, json_object, or json_schema with a schema that it fits"},
+    {"structured_outputs", Support::kHonoured, ParameterKind::kObject, "",
+     "What the answer fits, one of: json (a schema), json_object (true), regex, choice (a list of "
+     "strings), grammar (EBNF, whose first rule is root)"},
     {"prompt_logprobs", Support::kRefused, ParameterKind::kInteger, "0",
      "the device gives no logits of prompts"},
     {"use_beam_search", Support::kRefused, ParameterKind::kBoolean, "false", "there are no beams"},
@@ -165,6 +167,23 @@ std::optional<ApiError> read_stops(const Parameters& parameters, const ServedMod
   return std::nullopt;
 }
 
+std::optional<ApiError> read_format(const Parameters& parameters, GenerationPlan& plan) {
+  const json::value* const format = parameters.find("response_format");
+  if (format != nullptr) {
+    if (auto error =
+            read_openai_format(*format, "response_format", "json_schema", plan.answer_format))
+      return error;
+  }
+  const json::value* const outputs = parameters.find("structured_outputs");
+  if (outputs == nullptr) return check_format(plan);
+  if (plan.answer_format) {
+    return bad_request("response_format and structured_outputs both say what the answer fits",
+                       "structured_outputs", "invalid_value");
+  }
+  if (auto error = read_structured_outputs(outputs->get_object(), plan.answer_format)) return error;
+  return check_format(plan);
+}
+
 std::optional<ApiError> read_stream_options(const Parameters& parameters, Reply::Options& reply) {
   const json::value* options = parameters.find("stream_options");
   if (options == nullptr) return std::nullopt;
@@ -212,6 +231,16 @@ std::optional<ApiError> set_stop_strings(std::vector<std::string> strings, const
   return std::nullopt;
 }
 
+std::optional<ApiError> check_format(const GenerationPlan& plan) {
+  if (!plan.answer_format) return std::nullopt;
+  const std::string& param = plan.answer_format->param;
+  if (plan.stops.min_tokens > 0) {
+    return bad_request(fmt::format("{} says when an answer may end: leave out min_tokens", param),
+                       "min_tokens", "invalid_value");
+  }
+  return std::nullopt;
+}
+
 std::optional<ApiError> read_generation_parameters(const Parameters& parameters,
                                                    const ServedModel& model, GenerationPlan& plan) {
   if (auto error = read_sampling(parameters, model.sampling.params, plan.sampling)) return error;
@@ -228,6 +257,7 @@ std::optional<ApiError> read_choice_parameters(const Parameters& parameters,
   plan.n = parameters.integer("n");
   if (auto error = read_logit_bias(parameters, model, plan.token_bias)) return error;
   if (auto error = set_stop_strings(parameters.strings("stop"), "stop", model, plan)) return error;
+  if (auto error = read_format(parameters, plan)) return error;
   return read_stream_options(parameters, plan.reply);
 }
 

@@ -21,6 +21,9 @@ std::optional<ApiError> read_choice_parameters(const Parameters& parameters,
 std::optional<ApiError> set_stop_strings(std::vector<std::string> strings, const std::string& param,
                                          const ServedModel& model, GenerationPlan& plan);
 
+// What is wrong with the format of a plan's answers, beside its other parameters.
+std::optional<ApiError> check_format(const GenerationPlan& plan);
+
 // What is wrong with the model that a request names.
 std::optional<ApiError> check_model(const Parameters& parameters, const ServedModel& model);
 // What the answer calls the model: as the request does.

@@ -18,6 +18,23 @@ std::variant<ApiError, ChatPrompt> read_prompt(const Parameters& parameters,
   return chat_prompt(std::move(std::get<ChatRequest>(request)), model);
 }
 
+std::optional<ApiError> read_format(const Parameters& parameters, GenerationPlan& plan) {
+  const json::value* const config = parameters.find("output_config");
+  const json::value* format = parameters.find("output_format");
+  std::string param = "output_format";
+  if (config != nullptr && config->get_object().contains("format")) {
+    if (format != nullptr) {
+      return bad_request("output_config and output_format both say what the answer fits", param,
+                         "invalid_value");
+    }
+    format = &config->at("format");
+    param = "output_config.format";
+  }
+  if (format == nullptr || format->is_null()) return std::nullopt;
+  if (auto error = read_openai_format(*format, param, "", plan.answer_format)) return error;
+  return check_format(plan);
+}
+
 Answer message(const Parameters& parameters, const ServedModel& model) {
   if (auto error = check_model(parameters, model)) return *error;
   GenerationPlan plan;
@@ -26,12 +43,13 @@ Answer message(const Parameters& parameters, const ServedModel& model) {
           set_stop_strings(parameters.strings("stop_sequences"), "stop_sequences", model, plan)) {
     return *error;
   }
+  if (auto error = read_format(parameters, plan)) return *error;
   const json::value* max_tokens = parameters.find("max_tokens");
   if (max_tokens == nullptr)
     return bad_request("max_tokens is missing", "max_tokens", "missing_parameter");
   auto prompt = read_prompt(parameters, model);
   if (auto* error = std::get_if<ApiError>(&prompt)) return *error;
-  set_prompt(std::move(std::get<ChatPrompt>(prompt)), model, plan);
+  if (auto error = set_prompt(std::move(std::get<ChatPrompt>(prompt)), model, plan)) return *error;
   if (auto error = set_max_tokens(as_integer(*max_tokens), std::nullopt, model, plan))
     return *error;
   return GenerationJob{std::move(plan),
@@ -61,8 +79,8 @@ const ParameterTable& message_parameters() {
        "the server calls no tools itself"},
       {"context_management", Support::kRefused, ParameterKind::kObject, R"({"edits": []})",
        "conversations are taken as they are sent"},
-      {"output_format", Support::kRefused, ParameterKind::kObject, "",
-       "there is no structured output yet"},
+      {"output_format", Support::kHonoured, ParameterKind::kObject, "",
+       "An older place of output_config.format"},
   }));
   return table;
 }

@@ -32,9 +32,8 @@ const Parameter kPromptParameters[] = {
      "type: enabled or disabled sets the template's variable enable_thinking; adaptive leaves it "
      "alone. Its budget has no effect"},
     {"output_config", Support::kHonoured, ParameterKind::kObject, "{}",
-     "effort: the template's variable reasoning_effort. A format is refused: there is no "
-     "structured "
-     "output yet"},
+     "effort: the template's variable reasoning_effort. "
+     "format: json_schema, with a schema that the answer fits"},
     {"chat_template_kwargs", Support::kHonoured, ParameterKind::kObject, "{}",
      "Further variables of the template"},
     {"cache_control", Support::kNoEffect, ParameterKind::kObject, "",
@@ -230,11 +229,10 @@ std::optional<ApiError> read_thinking(const json::object& thinking, json::object
 std::optional<ApiError> read_output_config(const json::object& config, json::object& variables) {
   for (const auto& [key, value] : config) {
     if (value.is_null()) continue;
+    if (key == "format") continue;  // of the answer, not of the prompt
     if (key != "effort" || !value.is_string()) {
-      return bad_request(
-          "output_config has effort, a string, and nothing else: there is no "
-          "structured output yet",
-          "output_config", "unsupported_parameter");
+      return bad_request("output_config has effort, a string, and format, an object",
+                         "output_config", "unsupported_parameter");
     }
     variables["reasoning_effort"] = value;
   }

@@ -36,7 +36,12 @@ json::object settings_of(const Parameters& parameters, const GenerationPlan& pla
       json::object{{"effort", effort == nullptr ? json::value() : *effort}, {"summary", nullptr}};
   settings["temperature"] = plan.sampling.temperature;
   settings["top_p"] = plan.sampling.top_p;
-  settings["text"] = json::object{{"format", json::object{{"type", "text"}}}};
+  const json::value* const text = parameters.find("text");
+  const json::value* const asked =
+      text == nullptr ? nullptr : text->get_object().if_contains("format");
+  const bool is_plain = asked == nullptr || asked->is_null();
+  settings["text"] =
+      json::object{{"format", is_plain ? json::value(json::object{{"type", "text"}}) : *asked}};
   settings["background"] = false;
   settings["previous_response_id"] = nullptr;
   settings["store"] = false;
@@ -44,20 +49,16 @@ json::object settings_of(const Parameters& parameters, const GenerationPlan& pla
   return settings;
 }
 
-// Refuses what is not text.
-std::optional<ApiError> check_text(const Parameters& parameters) {
+std::optional<ApiError> read_text(const Parameters& parameters, GenerationPlan& plan) {
   const json::value* text = parameters.find("text");
   if (text == nullptr) return std::nullopt;
   for (const auto& [key, value] : text->get_object()) {
-    const bool is_text = value.is_null() || value == json::value(json::object{{"type", "text"}});
-    if (key != "verbosity" && (key != "format" || !is_text)) {
-      return bad_request(
-          "text has a format of the type text, and nothing else: there is no "
-          "structured output yet",
-          "text", "unsupported_parameter");
-    }
+    if (key == "verbosity" || value.is_null()) continue;
+    if (key != "format")
+      return bad_request("text has format and verbosity", "text", "unsupported_parameter");
+    if (auto error = read_openai_format(value, "text.format", "", plan.answer_format)) return error;
   }
-  return std::nullopt;
+  return check_format(plan);
 }
 
 std::optional<ApiError> check_include(const Parameters& parameters) {
@@ -74,15 +75,15 @@ std::optional<ApiError> check_include(const Parameters& parameters) {
 
 Answer read(const Parameters& parameters, const ServedModel& model) {
   if (auto error = check_model(parameters, model)) return *error;
-  if (auto error = check_text(parameters)) return *error;
   if (auto error = check_include(parameters)) return *error;
   GenerationPlan plan;
   if (auto error = read_generation_parameters(parameters, model, plan)) return *error;
+  if (auto error = read_text(parameters, plan)) return *error;
   auto request = read_response_request(parameters, model);
   if (auto* error = std::get_if<ApiError>(&request)) return *error;
   auto prompt = chat_prompt(std::move(std::get<ChatRequest>(request)), model);
   if (auto* error = std::get_if<ApiError>(&prompt)) return *error;
-  set_prompt(std::move(std::get<ChatPrompt>(prompt)), model, plan);
+  if (auto error = set_prompt(std::move(std::get<ChatPrompt>(prompt)), model, plan)) return *error;
   std::optional<int64_t> asked;
   if (parameters.has("max_output_tokens")) asked = parameters.integer("max_output_tokens");
   if (auto error =
@@ -103,8 +104,8 @@ const ParameterTable& response_parameters() {
        "as many as the model has positions for",
        1},
       {"text", Support::kHonoured, ParameterKind::kObject, "",
-       "format: the type text and no other, as there is no structured output yet; verbosity has no "
-       "effect"},
+       "format: text, json_object, or json_schema with a schema that the answer fits; verbosity "
+       "has no effect"},
       {"include", Support::kHonoured, ParameterKind::kStrings, "",
        "Further parts of the answer: there are none, and log-probabilities are refused", 0, 64},
       {"previous_response_id", Support::kRefused, ParameterKind::kString, "",

@@ -190,7 +190,7 @@ TEST_F(ResponsesTest, RefusesByNameWhatItDoesNotDo) {
   refused(R"("truncation": "auto")", "truncation");
   refused(R"("top_logprobs": 2)", "top_logprobs");
   refused(R"("include": ["message.output_text.logprobs"])", "include");
-  refused(R"("text": {"format": {"type": "json_object"}})", "text");
+  refused(R"("text": {"format": {"type": "xml"}})", "text.format");
   refused(R"("reasoning": {"effort": 5})", "reasoning");
   refused(R"("tools": [{"type": "web_search"}])", "tools");
   refused(R"("tools": [{"type": "function"}])", "tools");

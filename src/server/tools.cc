@@ -88,8 +88,8 @@ std::optional<ApiError> read_chat_tools(const json::array& tools, ToolUse& use) 
 }
 
 ApiError forced_call_error(std::string_view param) {
-  return bad_request(fmt::format("{} forces a call, which is not supported: without structured "
-                                 "output the model is free to call or not; auto and none are",
+  return bad_request(fmt::format("{} forces a call, which is not supported yet: the model is "
+                                 "free to call or not; auto and none are",
                                  param),
                      std::string(param), "unsupported_parameter");
 }

@@ -1,0 +1,115 @@
+// Requests whose answers are held to a grammar, up to the engine's door.
+#include "server/api_fixture.h"
+
+namespace encore::server {
+namespace {
+
+using testing::ApiTest;
+using testing::Exchange;
+
+class StructuredOutputTest : public ApiTest {
+ protected:
+  // The answer to a request whose grammar is compiled meanwhile.
+  std::shared_ptr<Exchange> send_held(const std::string& path, const std::string& body) {
+    auto exchange = send("POST", path, body);
+    wait_and_pump();
+    return exchange;
+  }
+  const engine::Request& submitted() { return generator_.requests.back(); }
+
+  // A text of the model's that the request's grammar lets come: the first tokens that it allows.
+  std::string walk(const sample::TokenGrammar& grammar, int64_t max_tokens) {
+    const auto matcher = grammar.start();
+    std::vector<uint32_t> mask(static_cast<size_t>((tokenizer_.vocab_size() + 31) / 32));
+    std::vector<int32_t> ids;
+    while (std::ssize(ids) < max_tokens && !matcher->has_ended()) {
+      matcher->fill(mask);
+      int32_t token = 0;
+      while ((mask[token / 32] >> (token % 32) & 1U) == 0)
+        ++token;
+      EXPECT_TRUE(matcher->accept(token));
+      ids.push_back(token);
+    }
+    if (matcher->has_ended()) ids.pop_back();
+    return tokenizer_.decode(ids);
+  }
+};
+
+TEST_F(StructuredOutputTest, GivesTheEngineAGrammarOfTheFormat) {
+  const std::pair<std::string, std::string> requests[] = {
+      {"/v1/completions", R"({"prompt": "a", "structured_outputs": {"choice": ["yes"]}})"},
+      {"/v1/completions", R"({"prompt": "a", "structured_outputs": {"regex": "yes"}})"},
+      {"/v1/completions",
+       R"({"prompt": "a", "structured_outputs": {"grammar": "root ::= \"yes\""}})"},
+      {"/v1/chat/completions", R"({"messages": [{"role": "user", "content": "a"}],
+        "structured_outputs": {"choice": ["yes"]}})"},
+      {"/v1/chat/completions", R"({"messages": [{"role": "user", "content": "a"}],
+        "response_format": {"type": "json_schema",
+                            "json_schema": {"name": "n", "schema": {"const": "yes"}}}})"},
+      {"/v1/responses", R"({"input": "a", "text": {"format":
+        {"type": "json_schema", "name": "n", "schema": {"const": "yes"}}}})"}};
+  for (const auto& [path, body] : requests) {
+    const auto exchange = send_held(path, body);
+    ASSERT_TRUE(exchange->body.empty()) << exchange->body;
+    ASSERT_NE(submitted().grammar, nullptr);
+    const std::string text = walk(*submitted().grammar, 20);
+    EXPECT_TRUE(text == "yes" || text == "\"yes\"") << text;
+  }
+}
+
+TEST_F(StructuredOutputTest, GivesTheChoicesOfARequestOneGrammar) {
+  (void)send_held("/v1/completions",
+                  R"({"prompt": "a", "n": 3, "structured_outputs": {"choice": ["a", "b"]}})");
+  ASSERT_EQ(generator_.requests.size(), 3U);
+  for (const engine::Request& request : generator_.requests)
+    EXPECT_EQ(request.grammar, submitted().grammar);
+}
+
+TEST_F(StructuredOutputTest, TellsAClientWhatIsWrongWithItsGrammar) {
+  const auto refused = [&](const std::string& members) {
+    const auto exchange = send("POST", "/v1/completions", R"({"prompt": "a", )" + members + "}");
+    if (exchange->body.empty()) wait_and_pump();
+    EXPECT_EQ(exchange->status, 400) << members;
+    return std::string(error(parsed(*exchange)).at("param").as_string());
+  };
+  EXPECT_EQ(refused(R"("structured_outputs": {"regex": "(("})"), "structured_outputs.regex");
+  EXPECT_EQ(refused(R"("structured_outputs": {"json": "no JSON"})"), "structured_outputs.json");
+  EXPECT_EQ(refused(R"("structured_outputs": {"grammar": "leaf ::= "})"),
+            "structured_outputs.grammar");
+  EXPECT_EQ(refused(R"("response_format": {"type": "json_object"}, "min_tokens": 2)"),
+            "min_tokens");
+  EXPECT_EQ(refused(R"("response_format": {"type": "json_object"},
+                       "structured_outputs": {"regex": "a"})"),
+            "structured_outputs");
+  EXPECT_TRUE(generator_.live.empty());
+}
+
+TEST_F(StructuredOutputTest, LeavesReasoningAlone) {
+  start_with_tools();
+  (void)send_held("/v1/chat/completions", R"({"messages": [{"role": "user", "content": "a"}],
+    "structured_outputs": {"choice": ["yes"]}})");
+  ASSERT_NE(submitted().grammar, nullptr);
+  EXPECT_EQ(walk(*submitted().grammar, 20), "yes") << "this vocabulary has no token <think>";
+}
+
+TEST_F(StructuredOutputTest, TakesNoToolsBesideAFormat) {
+  start_with_tools();
+  const auto exchange = send("POST", "/v1/chat/completions",
+                             R"({"messages": [{"role": "user", "content": "a"}],
+    "response_format": {"type": "json_object"},
+    "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]})");
+  EXPECT_EQ(exchange->status, 400);
+  EXPECT_EQ(error(parsed(*exchange)).at("param"), "response_format");
+}
+
+TEST_F(StructuredOutputTest, ADeadEndIsTheRequestsFault) {
+  const auto exchange =
+      send_held("/v1/completions", R"({"prompt": "a", "structured_outputs": {"choice": ["a"]}})");
+  generator_.end(1, engine::EndReason::kDeadEnd, {}, "no token fits");
+  pump();
+  EXPECT_EQ(exchange->status, 400);
+  EXPECT_EQ(error(parsed(*exchange)).at("code"), "grammar_dead_end");
+}
+
+}  // namespace
+}  // namespace encore::server
