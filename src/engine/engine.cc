@@ -31,9 +31,23 @@ bool is_masked_row(const sched::ScheduledTokens& row, const sched::Sequence& seq
   return sequence.matcher != nullptr && row.end() >= sequence.known();
 }
 
+bool is_grammar_slow(const sched::Sequence& sequence) {
+  constexpr auto kOnce = std::chrono::milliseconds(250);
+  constexpr auto kEachToken = std::chrono::milliseconds(2);
+  return sequence.mask_time > kOnce + kEachToken * (sequence.known() - sequence.prompt_length);
+}
+
+// Fills the mask of the next token, and notes how long that takes.
+void fill_mask(sched::Sequence& sequence, std::span<uint32_t> mask) {
+  const auto start = std::chrono::steady_clock::now();
+  sequence.matcher->fill(mask);
+  sequence.mask_time += std::chrono::steady_clock::now() - start;
+}
+
 // Moves the grammar on by the last token of a sequence. Why that ends it; nothing: it goes on.
 std::optional<Finish> take_last_token(sched::Sequence& sequence) {
   const int32_t token = sequence.tokens.back();
+  if (is_grammar_slow(sequence)) return Finish::kSlowGrammar;
   if (sequence.matcher && !sequence.matcher->accept(token)) return Finish::kDeadEnd;
   const auto& stops = sequence.stop_tokens;
   const bool is_stop = (sequence.matcher && sequence.matcher->has_ended()) ||
@@ -53,6 +67,8 @@ std::string_view name(Finish finish) {
       return "stop";
     case Finish::kDeadEnd:
       return "dead_end";
+    case Finish::kSlowGrammar:
+      return "slow_grammar";
   }
   return "";
 }
@@ -185,7 +201,7 @@ void Engine::finish_masked() {
   const InFlightStep& step = in_flight_.back();
   scheduler_.for_each(step.plan, [&](const sched::ScheduledTokens& row, sched::Sequence& sequence) {
     if (is_masked_row(row, sequence))
-      sequence.matcher->fill(executor.token_masks().row(sequence.token_state));
+      fill_mask(sequence, executor.token_masks().row(sequence.token_state));
   });
   executor.finish();
   if (step.ended) executor.stream().record(*step.ended);

@@ -34,6 +34,8 @@ struct Request {
   std::vector<TokenBias> token_bias;
   std::vector<int32_t> stop_tokens;  // any of them ends the sequence; it is still reported
   // What may be generated; null: everything. The sequence ends where nothing can follow.
+  // Where its masks take long, a quarter of a second and 2 ms a token in all, the sequence ends: all
+  // others wait for them.
   std::shared_ptr<const sample::TokenGrammar> grammar = nullptr;
   int32_t priority = 0;    // lower numbers come first
   std::string cache_salt;  // requests with different ones share no pages
@@ -42,7 +44,8 @@ struct Request {
 enum class Finish : uint8_t {
   kLength,
   kStop,
-  kDeadEnd,  // its grammar let no token come, so the last one does not fit it
+  kDeadEnd,      // its grammar let no token come, so the last one does not fit it
+  kSlowGrammar,  // its grammar took too long to say which may come, so the last one may not fit
 };
 std::string_view name(Finish finish);
 

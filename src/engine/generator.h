@@ -23,17 +23,17 @@ enum class EndReason : uint8_t {
   kLength,
   kAborted,
   kError,
-  kDeadEnd,  // no token could follow that the request's grammar lets come
+  kGrammar,  // the request's grammar let no token come, or took too long
 };
 inline constexpr std::array kEndReasons = {EndReason::kStop, EndReason::kLength,
                                            EndReason::kAborted, EndReason::kError,
-                                           EndReason::kDeadEnd};
-// "stop", "length", "aborted", "error" or "dead_end".
+                                           EndReason::kGrammar};
+// "stop", "length", "aborted", "error" or "grammar".
 std::string_view name(EndReason reason);
 
 struct Ending {
   EndReason reason = EndReason::kStop;
-  std::string message;  // of an error, and of a dead end
+  std::string message;  // of an error, and of a grammar
 };
 
 // What a request got since the last call of its sink. Lifetime: that of the call.

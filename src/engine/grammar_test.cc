@@ -1,7 +1,9 @@
 // Requests whose tokens a grammar decides, however steps are run.
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <map>
+#include <thread>
 #include <tuple>
 
 #include <gtest/gtest.h>
@@ -180,6 +182,37 @@ TEST_P(GrammarTest, TellsADeadEndFromAnEnd) {
     EXPECT_EQ(result.tokens[0].size(), 2U);
     EXPECT_EQ(result.finishes[1], Finish::kLength);
   }
+}
+
+// Lets everything come, late.
+class Slow final : public sample::TokenGrammar {
+ public:
+  [[nodiscard]] std::unique_ptr<sample::TokenMatcher> start() const override {
+    return std::make_unique<Matcher>();
+  }
+
+ private:
+  class Matcher final : public sample::TokenMatcher {
+   public:
+    void fill(std::span<uint32_t> mask) override {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      std::ranges::fill(mask, ~uint32_t{0});
+    }
+    bool accept(int32_t /*token*/) override { return true; }
+    [[nodiscard]] bool has_ended() const override { return false; }
+  };
+};
+
+TEST_P(GrammarTest, EndsASequenceWhoseMasksKeepTheOthersWaiting) {
+  load(runtime::Graphs::kAuto);
+  const Result result =
+      generate({{.prompt = {1}, .max_tokens = 100, .grammar = std::make_shared<Slow>()},
+                {.prompt = {2}, .max_tokens = 40}},
+               {.overlap = true});
+  EXPECT_EQ(result.finishes[0], Finish::kSlowGrammar);
+  EXPECT_LE(result.tokens[0].size(), 3U);
+  EXPECT_EQ(result.finishes[1], Finish::kLength);
+  EXPECT_EQ(result.tokens[1].size(), 40U);
 }
 
 TEST_P(GrammarTest, KeepsItsPlaceWhenASequenceIsComputedAgain) {

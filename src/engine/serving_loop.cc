@@ -16,10 +16,13 @@ Ending ending_of(Finish finish) {
       return {EndReason::kStop, ""};
     case Finish::kLength:
       return {EndReason::kLength, ""};
+    case Finish::kSlowGrammar:
+      return {EndReason::kGrammar,
+              "the grammar of the answer takes too long to say which tokens may come: simplify it"};
     case Finish::kDeadEnd:
       break;
   }
-  return {EndReason::kDeadEnd,
+  return {EndReason::kGrammar,
           "the answer came to where no token may follow: its grammar asks for a text that this "
           "vocabulary cannot write, or a logit bias forbids it"};
 }
@@ -36,8 +39,8 @@ std::string_view name(EndReason reason) {
       return "aborted";
     case EndReason::kError:
       return "error";
-    case EndReason::kDeadEnd:
-      return "dead_end";
+    case EndReason::kGrammar:
+      return "grammar";
   }
   return "";
 }
@@ -52,7 +55,7 @@ void ServingLoop::run() {
     Live& live = live_.at(generated.sequence);
     touch(generated.sequence, live);
     if (generated.finish) live.ending = ending_of(*generated.finish);
-    if (generated.finish == Finish::kDeadEnd) return;
+    if (live.ending && live.ending->reason == EndReason::kGrammar) return;
     live.tokens.push_back(generated.token);
     live.num_cached = generated.num_cached;
     if (generated.logprobs) live.logprobs.push_back(*generated.logprobs);

@@ -1,6 +1,7 @@
 // A request while it lives: its tokens and how far they have come. Scheduler and engine share it.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -39,6 +40,7 @@ struct Sequence {
   int64_t min_length = 0;  // tokens before which none of those ends it
   // Where it is behind the tokens that were collected, if a grammar says which may come.
   std::unique_ptr<sample::TokenMatcher> matcher = nullptr;
+  std::chrono::steady_clock::duration mask_time{};  // that it took in all to say so
 
   int64_t given = 0;            // tokens known when it was admitted: the host packs these
   int64_t launched = 0;         // tokens whose K and V launched steps compute, its own or others

@@ -35,8 +35,8 @@ json::value stop_reason_json(const text::OutputText& text) {
 ApiError to_error(const engine::Ending& ending) {
   if (ending.reason == engine::EndReason::kError)
     return {.status = 500, .message = ending.message, .code = "device_error"};
-  if (ending.reason == engine::EndReason::kDeadEnd)
-    return {.status = 400, .message = ending.message, .code = "grammar_dead_end"};
+  if (ending.reason == engine::EndReason::kGrammar)
+    return {.status = 400, .message = ending.message, .code = "grammar_failed"};
   return {.status = 503,
           .message = "the server ended before the answer was complete",
           .code = "stopped"};

@@ -102,13 +102,13 @@ TEST_F(StructuredOutputTest, TakesNoToolsBesideAFormat) {
   EXPECT_EQ(error(parsed(*exchange)).at("param"), "response_format");
 }
 
-TEST_F(StructuredOutputTest, ADeadEndIsTheRequestsFault) {
+TEST_F(StructuredOutputTest, AGrammarThatFailsIsTheRequestsFault) {
   const auto exchange =
       send_held("/v1/completions", R"({"prompt": "a", "structured_outputs": {"choice": ["a"]}})");
-  generator_.end(1, engine::EndReason::kDeadEnd, {}, "no token fits");
+  generator_.end(1, engine::EndReason::kGrammar, {}, "no token fits");
   pump();
   EXPECT_EQ(exchange->status, 400);
-  EXPECT_EQ(error(parsed(*exchange)).at("code"), "grammar_dead_end");
+  EXPECT_EQ(error(parsed(*exchange)).at("code"), "grammar_failed");
 }
 
 }  // namespace
