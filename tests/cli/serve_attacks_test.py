@@ -7,7 +7,7 @@ import time
 
 import harness
 from harness import CliTest
-from server_process import PROMPT, Server
+from server_process import PATIENCE, PROMPT, Server
 
 PATH = "/v1/completions"
 ROUTES = (PATH, "/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens")
@@ -33,7 +33,7 @@ class Innocent:
 
     def run(self):
         while not self.ends.is_set() or not self.found:
-            self.found.append(text_of(self.server.events(prompt=PROMPT, max_tokens=300, ignore_eos=True)))
+            self.found.append(text_of(self.server.events(prompt=PROMPT, max_tokens=100, ignore_eos=True)))
 
     def __enter__(self):
         self.thread.start()
@@ -49,7 +49,7 @@ class AttacksTest(CliTest):
     def setUpClass(cls):
         super().setUpClass()
         cls.server = Server("--max-batch-size", 8, "--max-queue", 200)
-        cls.wanted = cls.server.complete(max_tokens=300, ignore_eos=True)["choices"][0]["text"]
+        cls.wanted = cls.server.complete(max_tokens=100, ignore_eos=True)["choices"][0]["text"]
 
     @classmethod
     def tearDownClass(cls):
@@ -139,7 +139,7 @@ class AttacksTest(CliTest):
         self.assertTrue(answer.startswith(b"HTTP/1.1 431"), answer[:100])
 
     def test_chunks_without_end(self):
-        with socket.create_connection((self.server.host, self.server.port), timeout=20) as connection:
+        with socket.create_connection((self.server.host, self.server.port), timeout=PATIENCE) as connection:
             connection.sendall(f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
             chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
             try:
@@ -187,17 +187,18 @@ class AttacksTest(CliTest):
         with socket.socket() as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             connection.connect((self.server.host, self.server.port))
-            body = json.dumps({"prompt": "x", "max_tokens": 1000, "ignore_eos": True, "n": 100, "stream": True})
+            body = json.dumps({"prompt": "x", "max_tokens": 1000, "ignore_eos": True, "n": 100, "stream": True,
+                               "logprobs": 20})  # many bytes a token
             connection.sendall(post(body.encode()))
             before = self.server.metrics().get('encore_requests_total{end="disconnected"}', 0)
             name = 'encore_requests_total{end="disconnected"}'
-            self.server.wait_for(lambda now: now.get(name, 0) > before, timeout=60)
+            self.server.wait_for(lambda now: now.get(name, 0) > before)
 
     def test_a_flood_beyond_the_queue(self):
         statuses = []
 
         def ask():
-            body = {"prompt": PROMPT, "max_tokens": 50, "n": 40}
+            body = {"prompt": PROMPT, "max_tokens": 10, "n": 40}
             statuses.append(self.server.request("POST", PATH, body)[0])
 
         threads = [threading.Thread(target=ask) for _ in range(20)]

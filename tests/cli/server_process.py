@@ -14,6 +14,9 @@ from harness import DEVICE, ENCORE
 
 PROMPT = "Once upon a time"
 
+# Seconds, for whatever a test waits: no more than a second where all is well, minutes under a sanitizer.
+PATIENCE = 600
+
 
 class Server:
     """encore serve on a free port of this machine, until the end of its `with`."""
@@ -26,7 +29,7 @@ class Server:
         threading.Thread(target=lambda: lines.put(self.process.stdout.readline()), daemon=True).start()
         self.reader = threading.Thread(target=lambda: self.log.extend(self.process.stderr), daemon=True)
         self.reader.start()
-        self.line = lines.get(timeout=120)
+        self.line = lines.get(timeout=PATIENCE)
         assert self.line.startswith("serving "), (self.line, self.log)
         self.host, port = self.line.split("//")[1].strip().rsplit(":", 1)
         self.port = int(port)
@@ -42,14 +45,14 @@ class Server:
         self.process.stdout.close()
         self.process.stderr.close()
 
-    def end(self, number=signal.SIGTERM, timeout=60):
+    def end(self, number=signal.SIGTERM):
         """Signals, and returns the exit code."""
         self.process.send_signal(number)
-        return self.process.wait(timeout)
+        return self.process.wait(PATIENCE)
 
     @contextlib.contextmanager
     def connection(self):
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=60)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE)
         try:
             yield connection
         finally:
@@ -96,9 +99,9 @@ class Server:
                 assert kind == f"event: {data['type']}", event
                 yield data
 
-    def raw(self, content, timeout=20):
+    def raw(self, content):
         """What comes back for these bytes until the server closes."""
-        with socket.create_connection((self.host, self.port), timeout=timeout) as connection:
+        with socket.create_connection((self.host, self.port), timeout=PATIENCE) as connection:
             connection.sendall(content)
             received = b""
             while part := connection.recv(65536):
@@ -111,9 +114,9 @@ class Server:
         lines = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
         return {name: float(value) for name, value in lines}
 
-    def wait_for(self, what, timeout=20):
+    def wait_for(self, what):
         """Waits until `what`, given the metrics, is true."""
-        end = time.monotonic() + timeout
+        end = time.monotonic() + PATIENCE
         while not what(now := self.metrics()):
             assert time.monotonic() < end, now
             time.sleep(0.01)
