@@ -19,8 +19,15 @@ namespace {
 // Two sources with the same key are the same.
 std::string key_of(const Source& source) {
   std::string key = fmt::format("{} {} ", static_cast<int>(source.kind), source.is_closed);
+  const auto add = [&](std::string_view text) { key += fmt::format("{}:{}", text.size(), text); };
   for (const std::string& choice : source.choices)
-    key += fmt::format("{}:{}", choice.size(), choice);
+    add(choice);
+  const Calls& calls = source.calls;
+  key += fmt::format(" {} {} ", static_cast<int>(calls.format), calls.may_be_several);
+  for (const Function& function : calls.functions) {
+    add(function.name);
+    add(function.schema);
+  }
   return key + source.text;
 }
 

@@ -7,6 +7,7 @@
 #include <xgrammar/xgrammar.h>
 
 #include "base/error.h"
+#include "grammar/calls.h"
 
 namespace encore::grammar {
 namespace {
@@ -17,13 +18,26 @@ constexpr size_t kMaxRuleBytes = 1U << 19U;
 constexpr int kMaxWhiteSpace = 16;
 // Calls within calls of the library, as far as the stack of a thread allows.
 constexpr int kMaxRecursion = 500;
+// A byte that no UTF-8 text has.
+constexpr char kNoText = '\xff';
 
-xgrammar::Grammar parse(const Source& source) {
+xgrammar::Grammar from_schema(const std::string& schema, bool is_closed) {
+  return xgrammar::Grammar::FromJSONSchema(schema, true, std::nullopt, std::nullopt, is_closed,
+                                           kMaxWhiteSpace);
+}
+
+xgrammar::Grammar from_calls(const Source& source, const SpecialTokens& special_tokens) {
+  const std::string tag = structural_tag(
+      source.calls, special_tokens,
+      [&](const std::string& schema) { return from_schema(schema, source.is_closed).ToString(); });
+  auto result = xgrammar::Grammar::FromStructuralTag(tag);
+  if (auto* const grammar = std::get_if<xgrammar::Grammar>(&result)) return std::move(*grammar);
+  throw std::runtime_error(std::visit([](const auto& error) { return std::string(error.what()); },
+                                      std::get<xgrammar::StructuralTagError>(result)));
+}
+
+xgrammar::Grammar parse(const Source& source, const SpecialTokens& special_tokens) {
   using xgrammar::Grammar;
-  const auto from_schema = [](const std::string& schema, bool is_closed) {
-    return Grammar::FromJSONSchema(schema, true, std::nullopt, std::nullopt, is_closed,
-                                   kMaxWhiteSpace);
-  };
   switch (source.kind) {
     case SourceKind::kJsonObject:
       return from_schema(R"({"type": "object"})", false);
@@ -35,6 +49,8 @@ xgrammar::Grammar parse(const Source& source) {
       return Grammar::FromEBNF(choice_grammar(source.choices));
     case SourceKind::kEbnf:
       return Grammar::FromEBNF(source.text);
+    case SourceKind::kCalls:
+      return from_calls(source, special_tokens);
   }
   throw std::logic_error("a source of no kind");
 }
@@ -43,6 +59,7 @@ xgrammar::Grammar parse(const Source& source) {
 
 struct Vocabulary::Impl {
   xgrammar::TokenizerInfo tokens;
+  SpecialTokens special_tokens;
 };
 
 struct Grammar::Impl {
@@ -56,16 +73,24 @@ struct Matcher::Impl {
 
 Vocabulary::Vocabulary(const text::Tokenizer& tokenizer, int64_t size,
                        std::span<const int32_t> end_tokens) {
-  // The library never lets a token without bytes come.
+  // The library never lets a token without bytes come. Those of a special token are in no text, so
+  // that it comes only where a grammar names it.
   std::vector<std::string> bytes(static_cast<size_t>(size));
+  SpecialTokens special_tokens;
   for (int32_t id = 0; id < std::min<int64_t>(size, tokenizer.vocab_size()); ++id) {
-    if (std::find(end_tokens.begin(), end_tokens.end(), id) == end_tokens.end())
+    if (std::find(end_tokens.begin(), end_tokens.end(), id) != end_tokens.end()) continue;
+    if (tokenizer.is_special(id)) {
+      const std::string text(*tokenizer.token(id));
+      bytes[id] = kNoText + text;
+      special_tokens.emplace(text, id);
+    } else {
       bytes[id] = tokenizer.token_bytes(id);
+    }
   }
   xgrammar::SetMaxRecursionDepth(kMaxRecursion);
-  impl_ =
-      std::make_shared<Impl>(Impl{{bytes, xgrammar::VocabType::RAW, static_cast<int>(size),
-                                   std::vector<int32_t>(end_tokens.begin(), end_tokens.end())}});
+  impl_ = std::make_shared<Impl>(Impl{{bytes, xgrammar::VocabType::RAW, static_cast<int>(size),
+                                       std::vector<int32_t>(end_tokens.begin(), end_tokens.end())},
+                                      std::move(special_tokens)});
 }
 
 int64_t Vocabulary::size() const {
@@ -75,7 +100,7 @@ int64_t Vocabulary::size() const {
 std::variant<Grammar, std::string> Grammar::compile(const Vocabulary& vocabulary,
                                                     const Source& source) {
   try {
-    const xgrammar::Grammar grammar = parse(source);
+    const xgrammar::Grammar grammar = parse(source, vocabulary.impl_->special_tokens);
     if (grammar.ToString().size() > kMaxRuleBytes)
       return fmt::format("its rules are more than {} bytes when written out", kMaxRuleBytes);
     // On this thread, and without a cache: both are compiler.h's.

@@ -10,6 +10,8 @@
 
 #include "base/json.h"
 #include "base/source_dir.h"
+#include "base/temp_dir.h"
+#include "text/answer/answer_parser.h"
 #include "text/regex.h"
 
 namespace encore::grammar {
@@ -17,7 +19,9 @@ namespace {
 
 struct Model {
   explicit Model(const std::string& folder)
-      : tokenizer(text::Tokenizer::load(std::string(ENCORE_SOURCE_DIR) + folder)),
+      : Model(text::Tokenizer::load(std::string(ENCORE_SOURCE_DIR) + folder)) {}
+  explicit Model(text::Tokenizer loaded)
+      : tokenizer(std::move(loaded)),
         end(tokenizer.eos_id().value_or(tokenizer.vocab_size())),
         vocabulary(tokenizer, tokenizer.vocab_size() + 7, {&end, 1}) {}
 
@@ -64,7 +68,8 @@ Answer sample(const Model& model, const Grammar& grammar, uint64_t seed, int64_t
       return answer;
     }
     EXPECT_LT(token, model.tokenizer.vocab_size());
-    answer.text += model.tokenizer.token_bytes(token);
+    answer.text += model.tokenizer.is_special(token) ? std::string(*model.tokenizer.token(token))
+                                                     : model.tokenizer.token_bytes(token);
   }
   return answer;
 }
@@ -223,6 +228,115 @@ TEST_P(OfAModel, FollowsARegularExpressionAndAGrammar) {
     if (!nested.is_whole) continue;
     EXPECT_EQ(std::count(nested.text.begin(), nested.text.end(), '('),
               std::count(nested.text.begin(), nested.text.end(), ')'));
+  }
+}
+
+// The stories model with these as special tokens.
+Model with_special_tokens(const std::vector<std::string>& texts) {
+  json::value file =
+      json::parse_file(std::string(ENCORE_SOURCE_DIR) + "/models/stories/tokenizer.json");
+  json::array& added = file.at("added_tokens").as_array();
+  json::value token = added.back();
+  int32_t id = text::Tokenizer::load(ENCORE_SOURCE_DIR "/models/stories").vocab_size();
+  for (const std::string& text : texts) {
+    token.at("id") = id++;
+    token.at("content") = text;
+    added.push_back(token);
+  }
+  const TempDir dir;
+  dir.write("tokenizer.json", json::to_text(file));
+  return Model(text::Tokenizer::load(dir.path()));
+}
+
+// Random answers to `calls`, read as the server reads them.
+void expect_calls(const Model& model, const Calls& calls) {
+  const Grammar grammar = compiled(model, {.kind = SourceKind::kCalls, .calls = calls});
+  std::vector<std::string> names;
+  for (const Function& function : calls.functions)
+    names.push_back(function.name);
+  int64_t num_whole = 0;
+  int64_t most = 0;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    const Answer answer = sample(model, grammar, seed, 600);
+    if (!answer.is_whole) continue;
+    ++num_whole;
+    text::AnswerParser parser({.tool_calls = calls.format, .tools = names});
+    text::AnswerParts parts = parser.push(answer.text);
+    for (text::AnswerPart& part : parser.finish())
+      parts.push_back(std::move(part));
+    ASSERT_EQ(parts.size() % 2, 0U) << answer.text;
+    for (size_t i = 0; i < parts.size(); i += 2) {
+      ASSERT_EQ(parts[i].kind, text::AnswerPart::Kind::kCall) << answer.text;
+      ASSERT_EQ(parts[i + 1].kind, text::AnswerPart::Kind::kArguments) << answer.text;
+      const auto function =
+          std::find_if(calls.functions.begin(), calls.functions.end(),
+                       [&](const Function& f) { return f.name == parts[i].text; });
+      ASSERT_NE(function, calls.functions.end()) << answer.text;
+      EXPECT_TRUE(is_valid(json::parse(parts[i + 1].text, "arguments"),
+                           json::parse(function->schema, "schema")))
+          << answer.text;
+    }
+    most = std::max(most, std::ssize(parts) / 2);
+  }
+  EXPECT_GT(num_whole, 10);
+  EXPECT_EQ(most > 1, calls.may_be_several);
+}
+
+TEST(Grammar, HoldsAnswersToCallsInEachFormat) {
+  const Calls calls{
+      .functions = {
+          {"rain", R"({"type": "object", "properties": {"city": {"enum": ["Paris", "Rome"]},
+                       "days": {"type": "integer", "minimum": 1, "maximum": 9}},
+                       "required": ["city"]})"},
+          {"now", R"({"type": "object", "properties": {}})"}}};
+  const Model plain("/models/stories");
+  const Model special = with_special_tokens({"[TOOL_CALLS]", "<tool_call>", "</tool_call>"});
+  for (const auto format : {text::ToolCallFormat::kHermes, text::ToolCallFormat::kLlama3,
+                            text::ToolCallFormat::kMistral}) {
+    for (const bool may_be_several : {true, false}) {
+      for (const Model* model : {&plain, &special}) {
+        SCOPED_TRACE(text::name(format));
+        Calls asked = calls;
+        asked.format = format;
+        asked.may_be_several = may_be_several;
+        expect_calls(*model, asked);
+      }
+    }
+  }
+}
+
+TEST(Grammar, LetsAMarkerComeAsItsSpecialTokenOnly) {
+  const Model model = with_special_tokens({"[TOOL_CALLS]"});
+  const Calls calls{.format = text::ToolCallFormat::kMistral,
+                    .functions = {{"now", R"({"type": "object", "properties": {}})"}}};
+  Matcher matcher = compiled(model, {.kind = SourceKind::kCalls, .calls = calls}).matcher();
+  const int32_t marker = *model.tokenizer.token_id("[TOOL_CALLS]");
+  for (const int32_t token : allowed(model, matcher)) {
+    EXPECT_TRUE(token == marker || model.tokenizer.token_bytes(token).starts_with("\n"))
+        << model.tokenizer.token_bytes(token);
+  }
+  EXPECT_TRUE(matcher.accept(marker));
+}
+
+TEST(Grammar, LetsNoSpecialTokenComeAsText) {
+  const Model model = with_special_tokens({"<|mark|>"});
+  const Source sources[] = {
+      {.kind = SourceKind::kRegex, .text = ".{0,9}"},
+      {.kind = SourceKind::kRegex, .text = "[^a]*"},
+      {.kind = SourceKind::kRegex, .text = R"([\xff].*)"},
+      {.kind = SourceKind::kEbnf, .text = R"(root ::= [^b]* "<|mark|>")"},
+      {.kind = SourceKind::kEbnf, .text = R"(root ::= "\xff" [\0-\U0010ffff]*)"},
+      {.kind = SourceKind::kJsonSchema, .text = R"({"type": "string"})"}};
+  for (const Source& source : sources) {
+    Matcher matcher = compiled(model, source).matcher();
+    for (int i = 0; i < 3; ++i) {
+      int32_t next = -1;
+      for (const int32_t token : allowed(model, matcher)) {
+        EXPECT_FALSE(model.tokenizer.is_special(token) && token != model.end) << source.text;
+        if (next < 0 && token != model.end) next = token;
+      }
+      if (next < 0 || !matcher.accept(next)) break;
+    }
   }
 }
 

@@ -134,12 +134,23 @@ Problem choice_problem(const std::vector<std::string>& choices, const SourceLimi
   return has_empty ? Problem("a choice is empty") : std::nullopt;
 }
 
+Problem calls_problem(const Calls& calls, const SourceLimits& limits) {
+  if (calls.functions.empty()) return "there is nothing to call";
+  for (const Function& function : calls.functions) {
+    if (auto problem = schema_problem(function.schema, limits))
+      return fmt::format("{}: {}", function.name, *problem);
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 int64_t Source::num_bytes() const {
   int64_t bytes = std::ssize(text);
   for (const std::string& choice : choices)
     bytes += std::ssize(choice);
+  for (const Function& function : calls.functions)
+    bytes += std::ssize(function.name) + std::ssize(function.schema);
   return bytes;
 }
 
@@ -157,6 +168,8 @@ std::optional<std::string> problem(const Source& source, const SourceLimits& lim
       return choice_problem(source.choices, limits);
     case SourceKind::kEbnf:
       return pattern_problem(source.text, limits);
+    case SourceKind::kCalls:
+      return calls_problem(source.calls, limits);
   }
   return std::nullopt;
 }

@@ -6,16 +6,36 @@
 #include <string>
 #include <vector>
 
+#include "text/answer/tool_call_parser.h"
+
 namespace encore::grammar {
 
-enum class SourceKind : uint8_t { kJsonObject, kJsonSchema, kRegex, kChoice, kEbnf };
+enum class SourceKind : uint8_t { kJsonObject, kJsonSchema, kRegex, kChoice, kEbnf, kCalls };
+
+// A function that an answer may call, and the JSON schema of its arguments.
+struct Function {
+  std::string name;
+  std::string schema;
+
+  friend bool operator==(const Function&, const Function&) = default;
+};
+
+// An answer that is a call, or several in a row.
+struct Calls {
+  text::ToolCallFormat format = text::ToolCallFormat::kNone;
+  std::vector<Function> functions;
+  bool may_be_several = true;
+
+  friend bool operator==(const Calls&, const Calls&) = default;
+};
 
 struct Source {
   SourceKind kind = SourceKind::kJsonObject;
   // The schema, the regular expression, or the grammar, whose first rule is `root`.
   std::string text;
   std::vector<std::string> choices;  // of kChoice: one of these, as it is
-  // Of a schema: an object has no properties, and an array no items, but those that it names.
+  Calls calls;                       // of kCalls
+  // Of schemas: an object has no properties, and an array no items, but those that it names.
   bool is_closed = true;
 
   friend bool operator==(const Source&, const Source&) = default;

@@ -18,11 +18,13 @@ const Parameter kPromptParameters[] = {
      "have tool_calls and reasoning_content",
      1, kMaxMessages},
     {"tools", Support::kHonoured, ParameterKind::kArray, "[]",
-     "Functions that the model may call: their names, descriptions and JSON schemas. Calls are not "
-     "checked against the schemas, whether they are strict or not",
+     "Functions that the model may call: their names, descriptions and JSON schemas. Calls that "
+     "are "
+     "not required are not checked against the schemas, whether they are strict or not",
      0, kMaxTools},
     {"tool_choice", Support::kHonoured, ParameterKind::kAny, "\"auto\"",
-     "\"auto\", or \"none\" to leave the tools out; a call cannot be forced yet"},
+     "\"auto\", \"none\" to leave the tools out, \"required\" for an answer that is a call, or a "
+     "function by name, which is called; required calls fit the schemas"},
     {"add_generation_prompt", Support::kHonoured, ParameterKind::kBoolean, "true",
      "End the prompt with the header of a reply; false with continue_final_message"},
     {"continue_final_message", Support::kHonoured, ParameterKind::kBoolean, "false",

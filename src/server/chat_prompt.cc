@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "server/conversation_json.h"
+#include "server/generation_parameters.h"
 
 namespace encore::server {
 namespace {
@@ -37,8 +38,10 @@ std::string shortened(std::string message) {
 
 // Tells the template of the tools, and what to look for in the answer.
 std::optional<ApiError> use_tools(ChatRequest& request, const ServedModel& model,
-                                  text::AnswerRules& answer) {
-  if (request.tools.tools.empty() || !request.tools.allows_calls) return std::nullopt;
+                                  ChatPrompt& result) {
+  const bool is_required = request.tools.choice == ToolChoice::kRequired;
+  if (request.tools.choice == ToolChoice::kNone) return std::nullopt;
+  if (request.tools.tools.empty() && !is_required) return std::nullopt;
   if (model.markup.tool_calls == text::ToolCallFormat::kNone) {
     return bad_request(
         "tools is not supported by this model: its chat template writes calls in no format that is "
@@ -46,9 +49,14 @@ std::optional<ApiError> use_tools(ChatRequest& request, const ServedModel& model
         "--chat-template",
         "tools", "unsupported_parameter");
   }
-  answer.tool_calls = model.markup.tool_calls;
-  answer.tools = names_of(request.tools);
-  answer.parallel_calls = request.tools.parallel_calls;
+  if (is_required) {
+    auto calls = required_calls(request.tools, model.markup.tool_calls);
+    if (auto* error = std::get_if<ApiError>(&calls)) return *error;
+    result.required_calls = std::get<AnswerFormat>(std::move(calls));
+  }
+  result.answer.tool_calls = model.markup.tool_calls;
+  result.answer.tools = names_of(request.tools);
+  result.answer.parallel_calls = request.tools.parallel_calls;
   request.conversation.tools = std::move(request.tools.tools);
   return std::nullopt;
 }
@@ -72,7 +80,7 @@ std::variant<ApiError, ChatPrompt> chat_prompt(ChatRequest request, const Served
         request.param, "no_chat_template");
   }
   ChatPrompt result;
-  if (auto error = use_tools(request, model, result.answer)) return *error;
+  if (auto error = use_tools(request, model, result)) return *error;
   if (model.markup.tool_calls == text::ToolCallFormat::kMistral)
     shorten_call_ids(request.conversation.messages);
   const text::ChatPrompt prompt = model.chat_template->render(request.conversation);
@@ -103,7 +111,8 @@ std::optional<ApiError> set_prompt(ChatPrompt prompt, const ServedModel& model,
                                    plan.answer_format->param),
                        plan.answer_format->param, "invalid_value");
   }
-  return std::nullopt;
+  if (prompt.required_calls) plan.answer_format = std::move(prompt.required_calls);
+  return check_format(plan);
 }
 
 }  // namespace encore::server

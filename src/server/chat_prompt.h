@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -26,11 +27,13 @@ struct ChatRequest {
 struct ChatPrompt {
   std::vector<int32_t> ids;
   text::AnswerRules answer;
+  std::optional<AnswerFormat> required_calls;  // that the answer is
 };
 
 // Renders and encodes. Errors of the conversation and its tools name the parameter.
 std::variant<ApiError, ChatPrompt> chat_prompt(ChatRequest request, const ServedModel& model);
-// Gives the plan its prompt and what belongs to it. Returns what is wrong: tools beside a format.
+// Gives the plan its prompt and what belongs to it. Returns what is wrong: tools beside a format,
+// or what a format leaves no room for.
 std::optional<ApiError> set_prompt(ChatPrompt prompt, const ServedModel& model,
                                    GenerationPlan& plan);
 

@@ -220,11 +220,14 @@ TEST_F(ChatToolsTest, AMarkerThatIsASpecialTokenIsSeenWhereThereAreTools) {
             json::value("Look: " + call));
 }
 
-TEST_F(ChatToolsTest, RefusesWhatWouldForceACallByName) {
-  expect_refused(R"(, "tool_choice": "required")", "tool_choice", "unsupported_parameter");
-  expect_refused(R"(, "tool_choice": {"type": "function", "function": {"name": "now"}})",
-                 "tool_choice", "unsupported_parameter");
+TEST_F(ChatToolsTest, RefusesChoicesThatAreNone) {
+  expect_refused(R"(, "tool_choice": {"type": "function", "function": {"name": "never"}})",
+                 "tool_choice", "invalid_value");
+  expect_refused(R"(, "tool_choice": {"type": "function"})", "tool_choice", "invalid_type");
   expect_refused(R"(, "tool_choice": "sometimes")", "tool_choice", "invalid_type");
+  expect_refused(R"(, "tool_choice": "required", "min_tokens": 3)", "min_tokens", "invalid_value");
+  expect_refused(R"(, "tool_choice": "required", "response_format": {"type": "json_object"})",
+                 "response_format", "invalid_value");
   expect_refused(R"(, "functions": [{"name": "now"}])", "functions", "unsupported_parameter");
   EXPECT_TRUE(generator_.requests.empty());
 }

@@ -22,12 +22,12 @@ const Parameter kPromptParameters[] = {
     {"system", Support::kHonoured, ParameterKind::kAny, "",
      "What the system says: a text, or a list of text blocks"},
     {"tools", Support::kHonoured, ParameterKind::kArray, "[]",
-     "Functions that the model may call: name, description, input_schema. Calls are not checked "
-     "against the schemas",
+     "Functions that the model may call: name, description, input_schema. Calls that "
+     "are not required are not checked against the schemas",
      0, kMaxTools},
     {"tool_choice", Support::kHonoured, ParameterKind::kObject, R"({"type": "auto"})",
-     "type: auto, or none to leave the tools out; a call cannot be forced yet. "
-     "disable_parallel_tool_use: the answer ends behind its first call"},
+     "type: auto, none to leave the tools out, any for an answer that is a call, or tool, of the "
+     "name. disable_parallel_tool_use: the answer ends behind its first call"},
     {"thinking", Support::kHonoured, ParameterKind::kObject, "",
      "type: enabled or disabled sets the template's variable enable_thinking; adaptive leaves it "
      "alone. Its budget has no effect"},
@@ -199,12 +199,19 @@ std::optional<ApiError> read_tools(const json::array& tools, ToolUse& use) {
 }
 
 std::optional<ApiError> read_tool_choice(const json::object& choice, ToolUse& use) {
-  const json::value* type = choice.if_contains("type");
-  if (type != nullptr && (*type == "any" || *type == "tool"))
-    return forced_call_error("tool_choice");
-  if (type == nullptr || (*type != "auto" && *type != "none"))
-    return bad_request("tool_choice has the type auto or none", "tool_choice", "invalid_type");
-  use.allows_calls = *type == "auto";
+  const json::value* const type = choice.if_contains("type");
+  const json::value* const name = choice.if_contains("name");
+  if (type != nullptr && *type == "none") {
+    use.choice = ToolChoice::kNone;
+  } else if (type != nullptr && *type == "any") {
+    use.choice = ToolChoice::kRequired;
+  } else if (type != nullptr && *type == "tool" && name != nullptr && name->is_string()) {
+    use.choice = ToolChoice::kRequired;
+    use.required_name = name->get_string();
+  } else if (type == nullptr || *type != "auto") {
+    return bad_request("tool_choice has the type auto, none, any, or tool with a name",
+                       "tool_choice", "invalid_type");
+  }
   const json::value* alone = choice.if_contains("disable_parallel_tool_use");
   if (alone == nullptr || alone->is_null()) return std::nullopt;
   if (!alone->is_bool()) {

@@ -192,8 +192,8 @@ TEST_F(MessagesTest, RefusesInTheShapeOfItsProtocol) {
   };
   names(R"("temprature": 1)", "temprature");
   names(R"("n": 2)", "\"n\"");
-  names(R"("tool_choice": {"type": "any"})", "tool_choice");
-  names(R"("tool_choice": {"type": "tool", "name": "now"})", "tool_choice");
+  names(R"("tool_choice": {"type": "any"})", "there are no tools");
+  names(R"("tool_choice": {"type": "tool"})", "tool with a name");
   names(R"("tools": [{"type": "web_search_20250305", "name": "web_search"}])", "tools[0]");
   names(R"("tools": [{"name": "a", "input_schema": 5}])", "tools[0]");
   names(R"("system": 5)", "system");

@@ -20,11 +20,12 @@ const Parameter kPromptParameters[] = {
     {"instructions", Support::kHonoured, ParameterKind::kString, "",
      "What the system says ahead of all else"},
     {"tools", Support::kHonoured, ParameterKind::kArray, "[]",
-     "Functions that the model may call: type function, name, description, parameters. Calls are "
-     "not checked against the schemas, whether they are strict or not",
+     "Functions that the model may call: type function, name, description, parameters. Calls that "
+     "are not required are not checked against the schemas, whether they are strict or not",
      0, kMaxTools},
     {"tool_choice", Support::kHonoured, ParameterKind::kAny, "\"auto\"",
-     "\"auto\", or \"none\" to leave the tools out; a call cannot be forced yet"},
+     "\"auto\", \"none\" to leave the tools out, \"required\" for an answer that is a call, or a "
+     "function by name, which is called; required calls fit the schemas"},
     {"parallel_tool_calls", Support::kHonoured, ParameterKind::kBoolean, "true",
      "false: the answer ends behind its first call of a tool"},
     {"reasoning", Support::kHonoured, ParameterKind::kObject, "{}",

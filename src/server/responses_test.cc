@@ -194,8 +194,8 @@ TEST_F(ResponsesTest, RefusesByNameWhatItDoesNotDo) {
   refused(R"("reasoning": {"effort": 5})", "reasoning");
   refused(R"("tools": [{"type": "web_search"}])", "tools");
   refused(R"("tools": [{"type": "function"}])", "tools");
-  refused(R"("tool_choice": "required")", "tool_choice");
-  refused(R"("tool_choice": {"type": "function", "name": "now"})", "tool_choice");
+  refused(R"("tool_choice": "required")", "tool_choice");  // without tools
+  refused(R"("tool_choice": {"type": "file_search"})", "tool_choice");
   refused(R"("n": 2)", "n");
   refused(R"("max_tokens": 2)", "max_tokens");
   refused(R"("max_output_tokens": 100000)", "max_output_tokens");

@@ -92,6 +92,62 @@ TEST_F(StructuredOutputTest, LeavesReasoningAlone) {
   EXPECT_EQ(walk(*submitted().grammar, 20), "yes") << "this vocabulary has no token <think>";
 }
 
+TEST_F(StructuredOutputTest, HoldsRequiredCallsToTheToolsAndTheirSchemas) {
+  start_with_tools();
+  const std::string messages = R"("messages": [{"role": "user", "content": "a"}])";
+  const std::string schema =
+      R"({"type": "object", "properties": {"city": {"enum": ["Paris"]}}, "required": ["city"]})";
+  const std::string now = R"({"type": "object", "properties": {}})";
+  const auto function = [](std::string_view name, std::string_view key, const std::string& more) {
+    return fmt::format(R"({{"type": "function", "name": "{}", "{}": {}}})", name, key, more);
+  };
+  const auto wrapped = [](std::string_view name, const std::string& parameters) {
+    return fmt::format(R"({{"type": "function", "function": {{"name": "{}", "parameters": {}}}}})",
+                       name, parameters);
+  };
+  const std::string in_messages =
+      fmt::format(R"("max_tokens": 90, {}, "tools": [{{"name": "rain", "input_schema": {}}}])",
+                  messages, schema);
+  const std::pair<std::string, std::string> requests[] = {
+      {"/v1/chat/completions",
+       fmt::format(R"({}, "tools": [{}], "parallel_tool_calls": false, "tool_choice": "required")",
+                   messages, wrapped("rain", schema))},
+      {"/v1/chat/completions",
+       fmt::format(R"({}, "tools": [{}, {}], "tool_choice": {})", messages, wrapped("now", now),
+                   wrapped("rain", schema),
+                   R"({"type": "function", "function": {"name": "rain"}})")},
+      {"/v1/responses",
+       fmt::format(R"("input": "a", "tools": [{}, {}], "tool_choice": {})",
+                   function("now", "parameters", now), function("rain", "parameters", schema),
+                   R"({"type": "function", "name": "rain"})")},
+      {"/v1/messages", in_messages + R"(, "tool_choice": {"type": "tool", "name": "rain"})"},
+      {"/v1/messages", in_messages + R"(, "tool_choice": {"type": "any",
+                                                          "disable_parallel_tool_use": true})"}};
+  for (const auto& [path, body] : requests) {
+    const auto exchange = send_held(path, fmt::format("{{{}}}", body));
+    ASSERT_TRUE(exchange->body.empty()) << exchange->body;
+    ASSERT_NE(submitted().grammar, nullptr) << body;
+    const std::string text = walk(*submitted().grammar, 200);
+    text::AnswerParser parser(
+        {.tool_calls = text::ToolCallFormat::kHermes, .tools = {"now", "rain"}});
+    text::AnswerParts parts = parser.push(text);
+    ASSERT_EQ(parts.size(), 2U) << text;
+    EXPECT_EQ(parts[0], (text::AnswerPart{text::AnswerPart::Kind::kCall, "rain"}));
+    EXPECT_EQ(json::parse(parts[1].text, "arguments"), (json::value{{"city", "Paris"}})) << text;
+    EXPECT_EQ(parser.finish(), text::AnswerParts{});
+  }
+}
+
+TEST_F(StructuredOutputTest, NamesTheToolWhoseSchemaCannotBeHeld) {
+  start_with_tools();
+  const auto exchange = send_held("/v1/chat/completions",
+                                  R"({"messages": [{"role": "user", "content": "a"}],
+    "tool_choice": "required", "tools": [{"type": "function", "function": {"name": "f",
+    "parameters": {"type": "object", "properties": {"a": {"type": "string", "pattern": "(("}}}}}]})");
+  EXPECT_EQ(exchange->status, 400);
+  EXPECT_EQ(error(parsed(*exchange)).at("param"), "tool_choice");
+}
+
 TEST_F(StructuredOutputTest, TakesNoToolsBesideAFormat) {
   start_with_tools();
   const auto exchange = send("POST", "/v1/chat/completions",

@@ -87,21 +87,30 @@ std::optional<ApiError> read_chat_tools(const json::array& tools, ToolUse& use) 
   return std::nullopt;
 }
 
-ApiError forced_call_error(std::string_view param) {
-  return bad_request(fmt::format("{} forces a call, which is not supported yet: the model is "
-                                 "free to call or not; auto and none are",
-                                 param),
-                     std::string(param), "unsupported_parameter");
-}
-
 std::optional<ApiError> read_tool_choice(const json::value& choice, ToolUse& use) {
+  if (choice == "auto") return std::nullopt;
   if (choice == "none") {
-    use.allows_calls = false;
+    use.choice = ToolChoice::kNone;
     return std::nullopt;
   }
-  if (choice == "auto") return std::nullopt;
-  if (choice == "required" || choice.is_object()) return forced_call_error("tool_choice");
-  return bad_request("tool_choice is \"auto\" or \"none\"", "tool_choice", "invalid_type");
+  use.choice = ToolChoice::kRequired;
+  if (choice == "required") return std::nullopt;
+  // The name stands beside the type in one API, in an object in the other.
+  const json::object* const object = choice.if_object();
+  const json::value* const type = object == nullptr ? nullptr : object->if_contains("type");
+  if (type != nullptr && *type == "function") {
+    const json::value* const inner = object->if_contains("function");
+    const json::object* const named =
+        inner != nullptr && inner->is_object() ? inner->if_object() : object;
+    const json::value* const name = named->if_contains("name");
+    if (name != nullptr && name->is_string()) {
+      use.required_name = name->get_string();
+      return std::nullopt;
+    }
+  }
+  return bad_request(
+      R"(tool_choice is "auto", "none", "required", or {"type": "function"} with a name)",
+      "tool_choice", "invalid_type");
 }
 
 std::vector<std::string> names_of(const ToolUse& use) {
@@ -109,6 +118,26 @@ std::vector<std::string> names_of(const ToolUse& use) {
   for (const json::value& tool : use.tools)
     names.emplace_back(tool.at("function").at("name").as_string());
   return names;
+}
+
+std::variant<ApiError, AnswerFormat> required_calls(const ToolUse& use,
+                                                    text::ToolCallFormat format) {
+  AnswerFormat answer{{.kind = grammar::SourceKind::kCalls}, "tool_choice"};
+  grammar::Calls& calls = answer.source.calls;
+  calls.format = format;
+  calls.may_be_several = use.parallel_calls && use.required_name.empty();
+  for (const json::value& tool : use.tools) {
+    const json::value& function = tool.at("function");
+    const std::string name(function.at("name").as_string());
+    if (use.required_name.empty() || name == use.required_name)
+      calls.functions.push_back({name, json::to_text(function.at("parameters"))});
+  }
+  if (!calls.functions.empty()) return answer;
+  return bad_request(use.required_name.empty()
+                         ? std::string("tool_choice requires a call, and there are no tools")
+                         : fmt::format("tool_choice names {}, and there is no such tool",
+                                       escaped(use.required_name.substr(0, kMaxNameBytes))),
+                     "tool_choice", "invalid_value");
 }
 
 }  // namespace encore::server

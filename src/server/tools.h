@@ -1,20 +1,30 @@
 // The tools that a request lets the model call.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "base/json.h"
+#include "server/answer_format.h"
 #include "server/api_error.h"
 
 namespace encore::server {
 
+enum class ToolChoice : uint8_t {
+  kNone,  // the model is not told of the tools
+  kAuto,
+  kRequired,  // the answer is a call
+};
+
 struct ToolUse {
   // As chat templates expect them: {"type": "function", "function": {"name": ...}}.
   json::array tools;
-  bool allows_calls = true;    // else the model is not told of the tools
+  ToolChoice choice = ToolChoice::kAuto;
+  std::string required_name;   // of kRequired: the tool that is called; empty: any
   bool parallel_calls = true;  // else one call ends the answer
 };
 
@@ -32,10 +42,12 @@ std::optional<ApiError> add_function(const FunctionFields& function, const std::
 std::optional<ApiError> read_chat_tools(const json::array& tools, ToolUse& use);
 // "tool_choice" of the APIs of OpenAI. Returns what is wrong.
 std::optional<ApiError> read_tool_choice(const json::value& choice, ToolUse& use);
-// Of a choice that would force a call.
-ApiError forced_call_error(std::string_view param);
-
 // The names of the tools.
 std::vector<std::string> names_of(const ToolUse& use);
+
+// The answer that the choice requires, in the format of the model's calls. REQUIRES: kRequired.
+// Errors: there is no tool that it may call.
+std::variant<ApiError, AnswerFormat> required_calls(const ToolUse& use,
+                                                    text::ToolCallFormat format);
 
 }  // namespace encore::server

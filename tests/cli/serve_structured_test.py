@@ -5,7 +5,7 @@ import json
 import re
 
 import harness
-from harness import CliTest
+from harness import SOURCE, CliTest
 from server_process import PROMPT, Server
 
 SCHEMA = {
@@ -105,6 +105,60 @@ class StructuredTest(CliTest):
         self.assertEqual(len(self.texts(structured_outputs={"choice": ["fine"]})), 1)
         self.assertIn("encore_grammar_seconds_count", self.server.metrics() and
                       self.server.request("GET", "/metrics")[2])
+
+
+class RequiredCallsTest(CliTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        template = SOURCE / "src/text/testdata/chat_templates/qwen3.jinja"
+        cls.server = Server("--max-batch-size", 8, "--chat-template", template)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.__exit__()
+        super().tearDownClass()
+
+    def ask(self, path, **parameters):
+        status, _, body = self.server.request("POST", path, {"temperature": 1} | parameters)
+        self.assertEqual(status, 200, body)
+        return body
+
+    def assert_is_call(self, name, arguments):
+        self.assertEqual(name, "note")
+        self.assertEqual(sorted(arguments), ["age", "name", "tags"])
+        self.assertIn(arguments["age"], range(100))
+
+    def test_an_answer_is_a_call_of_the_tool_in_every_protocol(self):
+        function = {"name": "note", "description": "Keeps it", "parameters": SCHEMA}
+        other = {"name": "forget", "parameters": {"type": "object", "properties": {}}}
+        wrap = lambda tool: {"type": "function", "function": tool}
+        for choice, tools in (("required", [function]), (wrap({"name": "note"}), [other, function])):
+            body = self.ask("/v1/chat/completions", messages=QUESTION, max_tokens=300, n=4, tools=list(map(wrap, tools)),
+                            tool_choice=choice, parallel_tool_calls=False)
+            for choice in body["choices"]:
+                self.assertEqual(choice["finish_reason"], "tool_calls")
+                self.assertFalse(choice["message"]["content"])
+                [call] = choice["message"]["tool_calls"]
+                self.assert_is_call(call["function"]["name"], json.loads(call["function"]["arguments"]))
+        body = self.ask("/v1/responses", input="Who?", max_output_tokens=300, tools=[{"type": "function"} | other, {"type": "function"} | function],
+                        tool_choice={"type": "function", "name": "note"})
+        [call] = body["output"]
+        self.assert_is_call(call["name"], json.loads(call["arguments"]))
+        body = self.ask("/v1/messages", messages=QUESTION, max_tokens=300, tools=[{"name": "note", "input_schema": SCHEMA}],
+                        tool_choice={"type": "any", "disable_parallel_tool_use": True})
+        [call] = body["content"]
+        self.assertEqual(body["stop_reason"], "tool_use")
+        self.assert_is_call(call["name"], call["input"])
+
+    def test_several_calls_may_come_in_a_row(self):
+        tools = [{"type": "function", "function": {"name": name}} for name in ("on", "off")]
+        line = self.server.request("POST", "/tokenize", {"prompt": "a\n", "add_special_tokens": False})[2]["tokens"][-1]
+        body = self.ask("/v1/chat/completions", messages=QUESTION, max_tokens=200, n=2, tools=tools, tool_choice="required",
+                        logit_bias={str(line): 100})  # which goes on behind a call
+        calls = [choice["message"]["tool_calls"] for choice in body["choices"]]
+        self.assertLessEqual({call["function"]["name"] for row in calls for call in row}, {"on", "off"})
+        self.assertGreater(max(map(len, calls)), 1)
 
 
 if __name__ == "__main__":

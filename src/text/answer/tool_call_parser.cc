@@ -20,6 +20,33 @@ std::string_view name(ToolCallFormat format) {
   return "";
 }
 
+ToolCallSyntax syntax(ToolCallFormat format) {
+  ENCORE_CHECK(format != ToolCallFormat::kNone);
+  ToolCallSyntax syntax{.before_name = R"({"name": ")",
+                        .before_arguments = R"(", "arguments": )",
+                        .behind_arguments = "}",
+                        .separator = ", "};
+  switch (format) {
+    case ToolCallFormat::kNone:
+      break;
+    case ToolCallFormat::kHermes:
+      syntax.before_name = "<tool_call>\n{\"name\": \"";
+      syntax.behind_arguments = "}\n</tool_call>";
+      syntax.separator = "\n";
+      break;
+    case ToolCallFormat::kLlama3:
+      syntax.before_arguments = R"(", "parameters": )";
+      syntax.separator = "; ";
+      break;
+    case ToolCallFormat::kMistral:
+      syntax.marker = "[TOOL_CALLS]";
+      syntax.opening = "[";
+      syntax.closing = "]";
+      break;
+  }
+  return syntax;
+}
+
 std::unique_ptr<ToolCallParser> make_tool_call_parser(ToolCallFormat format,
                                                       std::vector<std::string> tools) {
   ENCORE_CHECK(format != ToolCallFormat::kNone);

@@ -21,6 +21,20 @@ enum class ToolCallFormat : uint8_t {
 // "none", "hermes", "llama3" or "mistral".
 std::string_view name(ToolCallFormat format);
 
+// How an answer that is nothing but calls is spelled: the marker and the opening, calls with
+// separators between them, the closing. The name and the arguments of a call stand in the gaps.
+struct ToolCallSyntax {
+  std::string_view marker;
+  std::string_view opening;
+  std::string_view before_name;
+  std::string_view before_arguments;
+  std::string_view behind_arguments;
+  std::string_view separator;
+  std::string_view closing;
+};
+// REQUIRES: the format is not kNone.
+ToolCallSyntax syntax(ToolCallFormat format);
+
 // Divides text into content and calls. The parts do not depend on how the text is cut: what may be
 // the start of a call waits until it is known. White space around a call is no content. Text that
 // only resembles a call is content as it is. Threads: one at a time.
