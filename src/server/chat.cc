@@ -164,6 +164,9 @@ const ParameterTable& chat_parameters() {
        "only text is generated"},
       {"audio", Support::kRefused, ParameterKind::kObject, "", "only text is generated"},
       {"prediction", Support::kRefused, ParameterKind::kObject, "", "nothing is predicted"},
+      {"web_search_options", Support::kRefused, ParameterKind::kObject, "",
+       "the server searches nothing"},
+      {"verbosity", Support::kNoEffect, ParameterKind::kString, "", "For models that are told of it"},
   }));
   return table;
 }

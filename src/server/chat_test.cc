@@ -78,6 +78,19 @@ TEST_F(ChatTest, TakesTheNewerNameOfMaxTokensFirst) {
                  "max_completion_tokens", "context_length_exceeded");
 }
 
+TEST_F(ChatTest, SaysThatAPromptIsTooLongInTheWordsThatClientsLookFor) {
+  const auto exchange = send("POST", "/v1/chat/completions",
+                             fmt::format(R"({{{}, "max_tokens": 1000}})", kMessages));
+  const std::string message(error(parsed(*exchange)).at("message").as_string());
+  EXPECT_TRUE(message.starts_with("this model's maximum context length is 100 tokens")) << message;
+}
+
+TEST_F(ChatTest, TakesWhatClientsSendThoughItHasNoEffect) {
+  chat(R"(, "prompt_cache_key": "k", "prompt_cache_retention": "24h", "verbosity": "low",
+          "safety_identifier": "s", "user": "u", "metadata": {"a": "b"}, "store": true)");
+  EXPECT_EQ(generator_.requests.size(), 1);
+}
+
 TEST_F(ChatTest, HandsTheTemplateItsVariables) {
   chat(R"(, "chat_template_kwargs": {"mood": "merry"})");
   EXPECT_EQ(tokenizer_.decode(generator_.requests.at(0).prompt),
@@ -165,6 +178,7 @@ TEST_F(ChatTest, RefusesByNameWhatItDoesNotDo) {
   refused("tools", R"([{"type": "function", "function": {"name": "now"}}])");
   refused("chat_template", R"("{{ 1 }}")");
   refused("modalities", R"(["audio"])");
+  refused("web_search_options", R"({"search_context_size": "low"})");
   expect_refused(fmt::format(R"({{{}, "prompt": "x"}})", kMessages), "prompt", "unknown_parameter");
   EXPECT_TRUE(generator_.requests.empty());
 }

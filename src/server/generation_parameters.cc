@@ -62,6 +62,10 @@ const Parameter kChoices[] = {
     {"metadata", Support::kNoEffect, ParameterKind::kObject, "", "Notes of the client's"},
     {"service_tier", Support::kNoEffect, ParameterKind::kString, "", "There is one tier"},
     {"store", Support::kNoEffect, ParameterKind::kBoolean, "", "Nothing is stored"},
+    {"prompt_cache_key", Support::kNoEffect, ParameterKind::kString, "",
+     "Prompts that begin alike share pages without it"},
+    {"prompt_cache_retention", Support::kNoEffect, ParameterKind::kString, "",
+     "Pages stay until they are needed"},
 };
 
 int64_t random_seed() {
@@ -285,8 +289,8 @@ std::optional<ApiError> set_max_tokens(std::optional<int64_t> asked,
   const int64_t left = model.max_seq_len - longest;
   if (left < 1 || (asked && *asked > left)) {
     return bad_request(
-        fmt::format("the model takes {} tokens in all: the prompt has {}, and {} are to be "
-                    "generated; shorten the prompt or ask for less",
+        fmt::format("this model's maximum context length is {} tokens: the prompt has {}, and {} are "
+                    "to be generated; shorten the prompt or ask for less",
                     model.max_seq_len, longest, asked.value_or(1)),
         left < 1 ? "prompt" : param, "context_length_exceeded");
   }
