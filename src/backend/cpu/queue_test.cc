@@ -153,11 +153,30 @@ TEST_F(ShuffledStream, RunsNothingUntilSomeoneLooks) {
   launch(stream, 'b', 0, {});
   CpuEvent event;
   stream.record(event);
+  EXPECT_EQ(text_, "a");
+  event.synchronize();
   EXPECT_EQ(text_, "ab");
   launch(stream, 'c', 0, {});
   char byte = 0;
   stream.copy_to_host(&byte, "x", 1);
   EXPECT_EQ(text_, "abc");
+}
+
+TEST_F(ShuffledStream, AnEventHasTheTimeWhenWhatIsInFrontOfItHadRun) {
+  CpuEvent first;
+  CpuEvent second;
+  {
+    CpuStream stream(3);
+    stream.record(first);
+    launch(stream, 'a', 0, {});
+    stream.record(second);
+    EXPECT_THROW((void)second.milliseconds_since(first), Error);
+    CpuStream other(4);
+    other.wait(second);
+    EXPECT_EQ(text_, "a");
+  }
+  EXPECT_GE(second.milliseconds_since(first), 0);
+  EXPECT_TRUE(second.done()) << "its stream is gone";
 }
 
 TEST_F(ShuffledStream, OrdersReplaysAsAWhole) {

@@ -104,17 +104,37 @@ std::vector<RecordedNode> CpuRecording::nodes() const {
   return nodes;
 }
 
+void CpuEvent::synchronize() {
+  refuse_while_recording("waits for an event");
+  look();
+}
+
+bool CpuEvent::done() const {
+  look();
+  return true;
+}
+
 double CpuEvent::milliseconds_since(const Event& start) const {
   const auto& begin = static_cast<const CpuEvent&>(start);
-  if (!time_ || !begin.time_) {
-    fail(ErrorKind::kDevice, "an event that was never recorded has no time");
+  if (!*time_ || !*begin.time_) {
+    fail(ErrorKind::kDevice, "an event that the device has not come to has no time");
   }
-  return std::chrono::duration<double, std::milli>(*time_ - *begin.time_).count();
+  return std::chrono::duration<double, std::milli>(**time_ - **begin.time_).count();
+}
+
+std::function<void()> CpuEvent::reached_in(const std::shared_ptr<ShuffledQueue>& queue) {
+  queue_ = queue;
+  time_->reset();
+  return [time = time_] { *time = std::chrono::steady_clock::now(); };
+}
+
+void CpuEvent::look() const {
+  if (const auto queue = queue_.lock()) queue->run_all();
 }
 
 CpuStream::CpuStream(std::optional<uint64_t> shuffle_seed, const CpuTracer::Running* tracer)
     : tracer_(tracer) {
-  if (shuffle_seed) queue_.emplace(*shuffle_seed);
+  if (shuffle_seed) queue_ = std::make_shared<ShuffledQueue>(*shuffle_seed);
 }
 
 CpuStream::~CpuStream() {
@@ -274,13 +294,14 @@ void CpuStream::replay_once(const CpuRecording& recording) {
 
 void CpuStream::record(Event& event) {
   refuse_while_recording("records an event");
-  look();
-  static_cast<CpuEvent&>(event).set_now();
+  auto& recorded = static_cast<CpuEvent&>(event);
+  if (!queue_) return recorded.set_now();
+  commit({-1, std::nullopt, {{{"event", "", "event"}, recorded.reached_in(queue_)}}});
 }
 
-void CpuStream::wait(const Event& /*event*/) {
-  // What an event stands for has run by the time it is recorded.
+void CpuStream::wait(const Event& event) {
   refuse_while_recording("makes the stream wait for an event");
+  static_cast<const CpuEvent&>(event).look();
 }
 
 void CpuStream::synchronize() {

@@ -39,19 +39,26 @@ class CpuRecording final : public Recording {
 
 class CpuEvent final : public Event {
  public:
-  void synchronize() override { refuse_while_recording("waits for an event"); }
-  [[nodiscard]] bool done() const override { return true; }
-  // Errors: kDevice when one of the two was never recorded.
+  void synchronize() override;
+  [[nodiscard]] bool done() const override;
+  // Errors: kDevice when the device has not come to one of the two.
   [[nodiscard]] double milliseconds_since(const Event& start) const override;
-  void set_now() { time_ = std::chrono::steady_clock::now(); }
+
+  void set_now() { *time_ = std::chrono::steady_clock::now(); }
+  // Work of that queue which sets it.
+  [[nodiscard]] std::function<void()> reached_in(const std::shared_ptr<ShuffledQueue>& queue);
+  // Runs what lies in front of it.
+  void look() const;
 
  private:
-  std::optional<std::chrono::steady_clock::time_point> time_;
+  using Time = std::optional<std::chrono::steady_clock::time_point>;
+  std::shared_ptr<Time> time_ = std::make_shared<Time>();  // shared with the work that sets it
+  std::weak_ptr<ShuffledQueue> queue_;                     // that it was last recorded in
 };
 
 // Runs each launch at once, keeps it for a recording, or, with a shuffle seed, queues it until
-// someone looks: synchronize, copies, fills and events run everything queued; a replay only adds to
-// the queue.
+// someone looks: synchronize, copies, fills and waiting for an event run everything queued; a replay
+// and the recording of an event only add to the queue.
 class CpuStream final : public Stream {
  public:
   // `tracer`: where it finds the tracer that runs; null: none ever does.
@@ -88,7 +95,7 @@ class CpuStream final : public Stream {
   void look();
 
   const CpuTracer::Running* tracer_;
-  std::optional<ShuffledQueue> queue_;
+  std::shared_ptr<ShuffledQueue> queue_;  // events that were recorded in it know it, too
   bool recording_ = false;
   std::vector<Entry> recorded_;
   const int32_t* recorded_again_ = nullptr;
