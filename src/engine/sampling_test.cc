@@ -136,6 +136,25 @@ TEST_P(SamplingTest, NoStopTokenComesBeforeTheLeastNumberOfTokens) {
   }
 }
 
+// Without a bias or penalty: the least number alone has the logits changed.
+TEST_P(SamplingTest, ALikelyStopTokenComesOnlyBehindTheLeastNumberOfTokens) {
+  const Tokens plain = generate({.prompt = {1, 2}, .max_tokens = 20});
+  for (const EngineOptions& way : ways()) {
+    for (auto stop = plain.begin(); stop != plain.end(); ++stop) {
+      if (std::find(plain.begin(), stop, *stop) != stop) continue;
+      const int64_t num_before = stop - plain.begin();
+      Request request{
+          .prompt = {1, 2}, .max_tokens = 30, .min_tokens = num_before, .stop_tokens = {*stop}};
+      EXPECT_EQ(generate(request, way), Tokens(plain.begin(), stop + 1));
+      ++request.min_tokens;
+      const Tokens tokens = generate(request, way);
+      EXPECT_TRUE(std::equal(plain.begin(), stop, tokens.begin()));
+      EXPECT_GT(std::ssize(tokens), request.min_tokens);
+      EXPECT_NE(tokens[num_before], *stop);
+    }
+  }
+}
+
 // Four sequences run, more than the pages allow, next to others that ask for nothing.
 TEST_P(SamplingTest, EachSequenceKeepsItsOwnCountsThroughPreemption) {
   std::vector<Request> requests;
@@ -156,6 +175,37 @@ TEST_P(SamplingTest, EachSequenceKeepsItsOwnCountsThroughPreemption) {
   for (const EngineOptions& way : ways()) {
     EXPECT_EQ(generate(requests, way), alone);
     EXPECT_GT(num_preemptions_, 0);
+  }
+}
+
+// Two sequences need all pages before the first of them ends, so the third loses its own. One that
+// came later and goes first then takes its row, while the third waits for the second to end.
+TEST_P(SamplingTest, ASequenceThatLostItsPagesFindsItsRowTakenAndKeepsItsCounts) {
+  const Request first{.prompt = Tokens(30, 1), .max_tokens = 80};
+  const Request second{.prompt = Tokens(30, 2), .max_tokens = 97};
+  const Request loser{.prompt = Tokens(10, 3),
+                      .max_tokens = 100,
+                      .sampling = {.frequency_penalty = 2},
+                      .token_bias = {{5, kMuch + 1.5F}, {9, kMuch}},
+                      .priority = 1};
+  const Request newcomer{.prompt = Tokens(5, 4), .max_tokens = 60, .token_bias = {{6, kMuch}}};
+  const Tokens expected = generate(loser, {.overlap = false});
+  for (const EngineOptions& way : ways()) {
+    Engine engine(*model_, way);
+    ASSERT_TRUE(std::holds_alternative<SequenceId>(engine.add(first)));
+    ASSERT_TRUE(std::holds_alternative<SequenceId>(engine.add(second)));
+    const auto id = std::get<SequenceId>(engine.add(loser));
+    Tokens tokens;
+    bool is_newcomer_there = false;
+    while (engine.step([&](const Generated& generated) {
+      if (generated.sequence == id) tokens.push_back(generated.token);
+    })) {
+      if (is_newcomer_there || engine.num_preemptions() == 0) continue;
+      engine.add(newcomer);
+      is_newcomer_there = true;
+    }
+    EXPECT_TRUE(is_newcomer_there);
+    EXPECT_EQ(tokens, expected);
   }
 }
 

@@ -86,5 +86,15 @@ TEST_P(PageTableTest, ChangesMadeWhileAWriteIsUnderWayComeWithTheNext) {
   EXPECT_EQ(row(1, 2), (Pages{3, -1}));
 }
 
+// The device may look at all of them as late as at the last.
+TEST_P(PageTableTest, AChangeIsNotWrittenOverOneThatTheDeviceHasYetToRead) {
+  for (int64_t i = 0; i < 3; ++i) {
+    set(i, {static_cast<int32_t>(i) + 5});
+    write();
+  }
+  for (int64_t i = 0; i < 3; ++i)
+    EXPECT_EQ(row(i, 2), (Pages{static_cast<int32_t>(i) + 5, -1}));
+}
+
 }  // namespace
 }  // namespace encore::runtime
