@@ -199,6 +199,12 @@ __device__ __forceinline__ void arrive_remote(uint32_t barrier) {
   asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier)
                : "memory");
 }
+// Arrives there and publishes nothing: for threads that have done with reading, as a release at the
+// cluster's scope waits for all of memory.
+__device__ __forceinline__ void arrive_remote_relaxed(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier)
+               : "memory");
+}
 // Stores to another block, whose barrier counts the bytes. Addresses: of address_at().
 __device__ __forceinline__ void send(uint32_t target, float2 value, uint32_t barrier) {
   asm volatile(

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/linear/gemm.h"
 #include "backend/cuda/linear/gemv.h"
 #include "backend/cuda/linear/linear.h"
 #include "backend/cuda/linear/skinny_gemm.h"
@@ -23,10 +24,11 @@ BoundLaunch bind(Device& device, const KernelArgs& args) {
 }  // namespace
 
 std::span<const Kernel> fused_linear_kernels() {
-  static constexpr std::array<Kernel, 4> kRows = {{
+  static constexpr std::array<Kernel, 5> kRows = {{
       {"fused_linear", "fused_linear.gemv", accepts_gemv, nullptr, bind_gemv},
       {"fused_linear", "fused_linear.fastest", accepts_fastest, fastest_workspace, bind_fastest},
       {"fused_linear", "fused_linear.skinny_gemm", accepts_skinny_gemm, nullptr, bind_skinny_gemm},
+      {"fused_linear", "fused_linear.gemm", accepts_gemm, nullptr, bind_gemm},
       {"fused_linear", "fused_linear.parts", nullptr, workspace, bind},
   }};
   return kRows;

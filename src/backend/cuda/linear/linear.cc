@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -12,6 +13,7 @@
 #include "backend/cuda/device/device.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/linear/gemm.h"
 #include "backend/cuda/linear/gemv.h"
 #include "backend/cuda/linear/skinny_gemm.h"
 #include "backend/cuda/parts.h"
@@ -136,15 +138,28 @@ constexpr double kNoOverlapUs = 3;
 std::vector<std::string> kernels_by_guess(const KernelArgs& args) {
   constexpr int64_t kManyRows = 193;
   if (args.outputs[0].dtype == DType::kF32 && args.inputs[0].num_rows() >= kManyRows)
-    return {"cublaslt", "skinny_gemm"};
-  return {"skinny_gemm", "cublaslt"};
+    return {"cublaslt", "ours"};
+  return {"ours", "cublaslt"};
+}
+
+// The skinny GEMM, or with more rows than it takes the other, cut as the tuner found best.
+std::function<BoundLaunch(const KernelArgs& args)> binder_of_ours(Device& device,
+                                                                  const KernelArgs& args) {
+  if (accepts_skinny_gemm(args)) {
+    return [&device, tiling = skinny_gemm_tiling(device, args)](const KernelArgs& on) {
+      return bind_skinny_gemm(device, on, tiling);
+    };
+  }
+  return [&device, tile_rows = gemm_tile_rows(device, args)](const KernelArgs& on) {
+    return bind_gemm(device, on, tile_rows);
+  };
 }
 
 }  // namespace
 
 bool accepts_fastest(const KernelArgs& args) {
-  return args.inputs[0].num_rows() >= kMinComparedRows && accepts_skinny_gemm(args) &&
-         accepts_cublaslt(args);
+  return args.inputs[0].num_rows() >= kMinComparedRows &&
+         (accepts_skinny_gemm(args) || accepts_gemm(args)) && accepts_cublaslt(args);
 }
 
 Workspace fastest_workspace(const KernelArgs& args) {
@@ -154,9 +169,9 @@ Workspace fastest_workspace(const KernelArgs& args) {
 
 BoundLaunch bind_fastest(Device& device, const KernelArgs& args) {
   const auto plan = plan_for(device, linear_parts(args).parts.front().args);
-  const SkinnyGemmTiling tiling = skinny_gemm_tiling(device, args);
+  const auto bind_ours = binder_of_ours(device, args);
   const auto bind = [&](const std::string& winner, const KernelArgs& on) -> BoundLaunch {
-    if (winner == "skinny_gemm") return bind_skinny_gemm(device, on, tiling);
+    if (winner == "ours") return bind_ours(on);
     if (winner != "cublaslt" || plan == nullptr) return nullptr;
     return bind_plan_and_rest(device, plan, linear_parts(on));
   };
@@ -178,7 +193,7 @@ BoundLaunch bind_fastest(Device& device, const KernelArgs& args) {
              return name == "cublaslt" ? kNoOverlapUs * static_cast<double>(num_launches) : 0;
            }});
   const BoundLaunch fastest = winner ? bind(*winner, args) : nullptr;
-  return fastest != nullptr ? fastest : bind("skinny_gemm", args);
+  return fastest != nullptr ? fastest : bind("ours", args);
 }
 
 std::span<const Kernel> linear_kernels() {

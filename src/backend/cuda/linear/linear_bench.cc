@@ -1,11 +1,13 @@
-// Times the products of a model's layer with up to 256 rows, silu_mul included, in a recording over
-// more weights than caches hold, so that each launch overlaps with the one before, as in a step:
-//   linear_bench [--search] [--rows R[,R...]] [PART]
+// Times the products of a model's layer, silu_mul included, and with up to 256 rows those of its
+// logits, in a recording over more weights than caches hold, so that each launch overlaps with the
+// one before, as in a step:
+//   linear_bench [--search | --turns] [--rows R[,R...]] [PART]
 // PART: only models whose name contains it. Figures stand beside the floor: for each product bytes
 // of weights over the best rate of reading measured at the start, or operations over 690 TFLOP/s,
 // whichever is longer. Kernels are tuned as at an engine's start. --search looks for the fastest
-// way to cut each product for the skinny GEMM within the layer's chain, and checks what it tries
-// against the plain kernel. Build it with `ninja linear_bench` (it is not part of `all`).
+// way to cut each product for our GEMMs within the layer's chain, and checks what it tries against
+// the plain kernel. --turns compares cuBLASLt with ours, product by product, on a card that is as
+// hot as a server's. Build it with `ninja linear_bench` (it is not part of `all`).
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -19,6 +21,7 @@
 #include <fmt/core.h>
 
 #include "backend/cuda/launch.h"
+#include "backend/cuda/linear/gemm.h"
 #include "backend/cuda/linear/skinny_gemm.h"
 #include "backend/device.h"
 #include "backend/fused_linear.h"
@@ -32,7 +35,9 @@ using cuda::SkinnyGemmTiling;
 
 constexpr double kFlopsPerUs = 690e6;  // what an H200 sustains in bf16
 constexpr int64_t kBytesOfWeights = 3LL << 30;
-constexpr int64_t kMaxRows = 256;
+constexpr int64_t kMaxRows = 8192;
+constexpr int64_t kMaxLogitsRows = 256;
+constexpr int64_t kMostOutputBytes = kMaxRows * 28672 * 2;  // as much as the logits take
 constexpr int kReplays = 9;
 
 struct Product {
@@ -54,6 +59,12 @@ struct Chain {
 // How to bind a product's launch; null where a kernel does not take it.
 using Bind = std::function<BoundLaunch(const KernelArgs& args)>;
 
+// A way to cut a product, with its name in the output.
+struct Cut {
+  std::string name;
+  Bind bind;
+};
+
 class Bench {
  public:
   Bench()
@@ -61,8 +72,8 @@ class Bench {
         stream_(device_->create_stream()),
         weights_(device_->allocate(kBytesOfWeights)),
         x_(device_->allocate(kMaxRows * 16384 * 2)),
-        out_(device_->allocate(kMaxRows * 151936 * 4)),
-        scratch_(device_->allocate(64 << 20)),
+        out_(device_->allocate(kMostOutputBytes)),
+        scratch_(device_->allocate(kMostOutputBytes + (64 << 20))),
         counters_(device_->allocate(1 << 16)),
         bytes_per_us_(device_->read_bandwidth() / 1e6) {
     device_->tuner().configure({.tune = Tune::kFresh, .cache = {}});
@@ -104,41 +115,60 @@ class Bench {
       };
     };
   }
-  std::vector<SkinnyGemmTiling> tilings(const Product& p, int64_t rows) {
-    return cuda::skinny_gemm_tilings(rows, p.outputs, p.columns,
-                                     cuda::chip(*device_).num_multiprocessors, p.silu_mul);
+  // The ways to cut a product for the GEMM of ours that takes so many rows, the likeliest first.
+  std::vector<Cut> cuts(const Product& p, int64_t rows) {
+    const int multiprocessors = cuda::chip(*device_).num_multiprocessors;
+    std::vector<Cut> result;
+    if (rows <= cuda::kMaxSkinnyRows) {
+      for (const SkinnyGemmTiling& t :
+           cuda::skinny_gemm_tilings(rows, p.outputs, p.columns, multiprocessors, p.silu_mul)) {
+        result.push_back({to_text(t), [this, t](const KernelArgs& args) {
+                            return cuda::bind_skinny_gemm(*device_, args, t);
+                          }});
+      }
+    } else {
+      for (const int tile_rows : cuda::gemm_tile_rows(rows, p.outputs, multiprocessors)) {
+        result.push_back({std::to_string(tile_rows), [this, tile_rows](const KernelArgs& args) {
+                            return cuda::bind_gemm(*device_, args, tile_rows);
+                          }});
+      }
+    }
+    return result;
   }
-  // What linear.skinny_gemm takes.
-  SkinnyGemmTiling tiling(const Product& product, int64_t rows) {
-    return cuda::skinny_gemm_tiling(*device_, args(product, rows, 0));
-  }
-  Bind cut(const SkinnyGemmTiling& tiling) {
-    return [this, tiling](const KernelArgs& args) {
-      return cuda::bind_skinny_gemm(*device_, args, tiling);
-    };
+  // The one that the kernel takes.
+  std::string tuned_cut(const Product& product, int64_t rows) {
+    const KernelArgs bound = args(product, rows, 0);
+    if (rows <= cuda::kMaxSkinnyRows) return to_text(cuda::skinny_gemm_tiling(*device_, bound));
+    return std::to_string(cuda::gemm_tile_rows(*device_, bound));
   }
 
-  // Median microseconds of the chain; infinite when a kernel does not take a product. `binds`: one
-  // for each product.
-  double time(const Chain& chain, int64_t rows, const std::vector<Bind>& binds) {
-    int64_t bytes = 0;
-    for (const Product& product : chain.products)
-      bytes += product.weight_bytes();
-    const int64_t copies = kBytesOfWeights / bytes;
+  // The chain, so often that caches do not hold its weights; null when a kernel does not take a
+  // product. `binds`: one for each product.
+  std::unique_ptr<Recording> record(const Chain& chain, int64_t rows,
+                                    const std::vector<Bind>& binds) {
     std::vector<BoundLaunch> launches;
     int64_t offset = 0;
-    for (int64_t i = 0; i < copies; ++i) {
+    for (int64_t i = 0; i < num_copies(chain); ++i) {
       for (size_t p = 0; p < chain.products.size(); ++p) {
         launches.push_back(binds[p](args(chain.products[p], rows, offset)));
-        if (launches.back() == nullptr) return INFINITY;
+        if (launches.back() == nullptr) return nullptr;
         offset += chain.products[p].weight_bytes();
       }
     }
     RecordingScope scope(*stream_);
     for (const BoundLaunch& bound : launches)
       launch(bound);
-    const auto recording = scope.finish();
-    return median_replay_us(*device_, *stream_, *recording, kReplays) / static_cast<double>(copies);
+    return scope.finish();
+  }
+  // Median microseconds of one chain.
+  double time(const Chain& chain, const Recording& recording, int replays = kReplays) {
+    return median_replay_us(*device_, *stream_, recording, replays) /
+           static_cast<double>(num_copies(chain));
+  }
+  // The same; infinite when a kernel does not take a product.
+  double time(const Chain& chain, int64_t rows, const std::vector<Bind>& binds) {
+    const auto recording = record(chain, rows, binds);
+    return recording == nullptr ? INFINITY : time(chain, *recording);
   }
 
   // Largest difference from the plain kernel over the root mean square of its outputs; not a number
@@ -164,6 +194,12 @@ class Bench {
         return row.bind(*device_, args);
     }
     return nullptr;
+  }
+  static int64_t num_copies(const Chain& chain) {
+    int64_t bytes = 0;
+    for (const Product& product : chain.products)
+      bytes += product.weight_bytes();
+    return kBytesOfWeights / bytes;
   }
   void launch(const BoundLaunch& bound) {
     stream_->launch({.label = "linear", .id = -1, .after = {}}, bound, {});
@@ -223,39 +259,28 @@ std::vector<Chain> chains() {
           {"0.6B", "logits", {{151936, 1024, DType::kF32}}}};
 }
 
-// A way to run a product, with its name in the output.
-struct Candidate {
-  std::string name;
-  Bind bind;
-  bool is_tiling = false;
-};
-
-std::vector<Candidate> candidates(Bench& bench, const Product& product, int64_t rows) {
-  std::vector<Candidate> result;
-  result.push_back({"cublaslt", bench.unfused("cublaslt")});
-  for (const SkinnyGemmTiling& t : bench.tilings(product, rows))
-    result.push_back({to_text(t), bench.cut(t), true});
-  return result;
-}
-
 // Replaces one product's candidate at a time by the one with which the whole chain is fastest.
 void search(Bench& bench, const Chain& chain, int64_t rows) {
   constexpr int kRounds = 2;
   const double floor = bench.floor_us(chain, rows);
   std::vector<Bind> binds;
   for (const Product& p : chain.products)
-    binds.push_back(bench.cut(bench.tilings(p, rows).front()));
+    binds.push_back(bench.cuts(p, rows).front().bind);
   std::vector<std::string> names(chain.products.size(), "-");
   double best = bench.time(chain, rows, binds);
   double best_of_ours = best;
   for (int round = 0; round < kRounds; ++round) {
     for (size_t p = 0; p < chain.products.size(); ++p) {
-      for (const Candidate& candidate : candidates(bench, chain.products[p], rows)) {
+      std::vector<Cut> candidates = bench.cuts(chain.products[p], rows);
+      const size_t num_ours = candidates.size();
+      candidates.push_back({"cublaslt", bench.unfused("cublaslt")});
+      for (size_t c = 0; c < candidates.size(); ++c) {
+        const Cut& candidate = candidates[c];
         std::vector<Bind> changed = binds;
         changed[p] = candidate.bind;
         const double us = bench.time(chain, rows, changed);
         if (round == kRounds - 1) fmt::print("    {} {} {:.2f}\n", p, candidate.name, us);
-        if (candidate.is_tiling) best_of_ours = std::min(best_of_ours, us);
+        if (c < num_ours) best_of_ours = std::min(best_of_ours, us);
         if (us >= best) continue;
         best = us;
         binds = changed;
@@ -287,8 +312,48 @@ void compare_kernels(Bench& bench, const Chain& chain, int64_t rows) {
   // From here on silu_mul is a launch of its own.
   for (const std::string_view way : {"skinny_gemm", "cublaslt", "fastest"})
     time(fmt::format("{}, silu_mul", way), bench.unfused(way));
-  for (const Product& product : chain.products) {
-    if (rows <= cuda::kMaxSkinnyRows) fmt::print(" {}", to_text(bench.tiling(product, rows)));
+  for (const Product& product : chain.products)
+    fmt::print(" {}", bench.tuned_cut(product, rows));
+  fmt::print("\n");
+  std::fflush(stdout);
+}
+
+// The library for all products, and each product in turn by the likeliest ways of ours, in rounds
+// of a quarter of a second each, so that the card's power limit holds all of them alike.
+void take_turns(Bench& bench, const Chain& chain, int64_t rows) {
+  constexpr int kRounds = 4;
+  constexpr double kTurnUs = 250e3;
+  constexpr size_t kMostCuts = 3;
+  struct Way {
+    std::string name;
+    std::unique_ptr<Recording> recording;
+    std::vector<double> us;
+  };
+  std::vector<Way> ways;
+  const std::vector<Bind> library(chain.products.size(), bench.unfused("cublaslt"));
+  ways.push_back({"cublaslt", bench.record(chain, rows, library), {}});
+  for (size_t p = 0; p < chain.products.size(); ++p) {
+    const Product& product = chain.products[p];
+    std::vector<Cut> cuts = bench.cuts(product, rows);
+    cuts.resize(std::min(cuts.size(), kMostCuts));
+    for (const Cut& cut : cuts) {
+      std::vector<Bind> binds = library;
+      binds[p] = cut.bind;
+      ways.push_back({fmt::format("{}x{} {}", product.outputs, product.columns, cut.name),
+                      bench.record(chain, rows, binds),
+                      {}});
+    }
+  }
+  for (int round = 0; round < kRounds; ++round) {
+    for (Way& way : ways) {
+      const int replays = static_cast<int>(kTurnUs / bench.time(chain, *way.recording, 1)) / 7 + 3;
+      way.us.push_back(bench.time(chain, *way.recording, replays));
+    }
+  }
+  fmt::print("{:<5}{:<7} R={:<3} by turns:", chain.model, chain.name, rows);
+  for (Way& way : ways) {
+    std::sort(way.us.begin(), way.us.end());
+    fmt::print(" {} {:.2f} |", way.name, (way.us[kRounds / 2 - 1] + way.us[kRounds / 2]) / 2);
   }
   fmt::print("\n");
   std::fflush(stdout);
@@ -299,12 +364,15 @@ void compare_kernels(Bench& bench, const Chain& chain, int64_t rows) {
 
 int main(int argc, char** argv) {
   bool searches = false;
+  bool takes_turns = false;
   std::string_view part;
   std::vector<int64_t> rows;
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
     if (argument == "--search") {
       searches = true;
+    } else if (argument == "--turns") {
+      takes_turns = true;
     } else if (argument == "--rows" && i + 1 < argc) {
       std::istringstream list(argv[++i]);
       for (std::string item; std::getline(list, item, ',');)
@@ -323,8 +391,13 @@ int main(int argc, char** argv) {
     for (const encore::Chain& chain : encore::chains()) {
       if (chain.model.find(part) == std::string_view::npos) continue;
       for (const int64_t r : rows) {
+        if (chain.name == "logits" && r > encore::kMaxLogitsRows) continue;
+        if (takes_turns) {
+          encore::take_turns(bench, chain, r);
+          continue;
+        }
         encore::compare_kernels(bench, chain, r);
-        if (searches && r <= encore::cuda::kMaxSkinnyRows) encore::search(bench, chain, r);
+        if (searches) encore::search(bench, chain, r);
       }
     }
   } catch (const encore::Error& error) {
