@@ -166,7 +166,8 @@ const ParameterTable& chat_parameters() {
       {"prediction", Support::kRefused, ParameterKind::kObject, "", "nothing is predicted"},
       {"web_search_options", Support::kRefused, ParameterKind::kObject, "",
        "the server searches nothing"},
-      {"verbosity", Support::kNoEffect, ParameterKind::kString, "", "For models that are told of it"},
+      {"verbosity", Support::kNoEffect, ParameterKind::kString, "",
+       "For models that are told of it"},
   }));
   return table;
 }

@@ -79,8 +79,8 @@ TEST_F(ChatTest, TakesTheNewerNameOfMaxTokensFirst) {
 }
 
 TEST_F(ChatTest, SaysThatAPromptIsTooLongInTheWordsThatClientsLookFor) {
-  const auto exchange = send("POST", "/v1/chat/completions",
-                             fmt::format(R"({{{}, "max_tokens": 1000}})", kMessages));
+  const auto exchange =
+      send("POST", "/v1/chat/completions", fmt::format(R"({{{}, "max_tokens": 1000}})", kMessages));
   const std::string message(error(parsed(*exchange)).at("message").as_string());
   EXPECT_TRUE(message.starts_with("this model's maximum context length is 100 tokens")) << message;
 }

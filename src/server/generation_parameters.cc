@@ -289,9 +289,10 @@ std::optional<ApiError> set_max_tokens(std::optional<int64_t> asked,
   const int64_t left = model.max_seq_len - longest;
   if (left < 1 || (asked && *asked > left)) {
     return bad_request(
-        fmt::format("this model's maximum context length is {} tokens: the prompt has {}, and {} are "
-                    "to be generated; shorten the prompt or ask for less",
-                    model.max_seq_len, longest, asked.value_or(1)),
+        fmt::format(
+            "this model's maximum context length is {} tokens: the prompt has {}, and {} are "
+            "to be generated; shorten the prompt or ask for less",
+            model.max_seq_len, longest, asked.value_or(1)),
         left < 1 ? "prompt" : param, "context_length_exceeded");
   }
   plan.max_tokens = asked.value_or(std::min(left, fallback.value_or(left)));
