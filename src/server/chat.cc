@@ -42,9 +42,9 @@ json::object message_of(const text::AnswerParts& parts) {
 
 class ChatFormat final : public OpenAiFormat {
  public:
-  ChatFormat(std::string model, bool include_usage, bool has_logprobs)
+  ChatFormat(std::string model, StreamUsage usage, bool has_logprobs)
       : OpenAiFormat({"chatcmpl-", "chat.completion", "chat.completion.chunk"}, std::move(model),
-                     include_usage),
+                     usage),
         has_logprobs_(has_logprobs) {}
 
  protected:
@@ -133,8 +133,8 @@ std::variant<ApiError, HttpResponse, GenerationJob> read(const Parameters& param
   if (has_logprobs) plan.sampling.num_logprobs = static_cast<int32_t>(num_top);
   if (!has_logprobs && num_top > 0)
     return bad_request("top_logprobs needs logprobs: true", "top_logprobs", "invalid_value");
-  auto format = std::make_unique<ChatFormat>(answering_name(parameters, model),
-                                             plan.reply.include_usage, has_logprobs);
+  auto format = std::make_unique<ChatFormat>(answering_name(parameters, model), plan.reply.usage,
+                                             has_logprobs);
   return GenerationJob{std::move(plan), std::move(format)};
 }
 

@@ -77,9 +77,8 @@ class PromptReader {
 
 class CompletionFormat final : public OpenAiFormat {
  public:
-  CompletionFormat(std::string model, bool include_usage, bool has_logprobs = false)
-      : OpenAiFormat({"cmpl-", "text_completion", "text_completion"}, std::move(model),
-                     include_usage),
+  CompletionFormat(std::string model, StreamUsage usage, bool has_logprobs = false)
+      : OpenAiFormat({"cmpl-", "text_completion", "text_completion"}, std::move(model), usage),
         has_logprobs_(has_logprobs) {}
 
  protected:
@@ -131,8 +130,8 @@ std::variant<ApiError, HttpResponse, GenerationJob> read(const Parameters& param
     }
     plan.sampling.num_logprobs = static_cast<int32_t>(parameters.integer("logprobs"));
   }
-  auto format = std::make_unique<CompletionFormat>(
-      answering_name(parameters, model), plan.reply.include_usage, parameters.has("logprobs"));
+  auto format = std::make_unique<CompletionFormat>(answering_name(parameters, model),
+                                                   plan.reply.usage, parameters.has("logprobs"));
   return GenerationJob{std::move(plan), std::move(format)};
 }
 
@@ -170,7 +169,7 @@ Prepared prepare_health_check(const HttpRequest& /*request*/, const ApiContext& 
   job.plan.max_tokens = 1;
   // Ahead of all others: it asks whether tokens come, not how long the queue is.
   job.plan.priority = std::numeric_limits<int32_t>::min();
-  job.format = std::make_unique<CompletionFormat>(context.model.names.front(), false);
+  job.format = std::make_unique<CompletionFormat>(context.model.names.front(), StreamUsage::kNone);
   return {std::move(job), {}};
 }
 

@@ -72,6 +72,21 @@ TEST_F(CompletionsTest, HandsOnEverySamplingParameter) {
   EXPECT_EQ(generator_.requests[1].sampling.seed, 10);
 }
 
+TEST_F(CompletionsTest, StreamsTheUsageSoFarWhereItIsAskedFor) {
+  const auto exchange = complete(
+      R"({"prompt": "One day", "n": 2, "stream": true,
+          "stream_options": {"include_usage": true, "continuous_usage_stats": true}})");
+  generator_.give(1, ids(" a cat"));
+  generator_.give(2, ids(" sat"));
+  pump();
+  const auto all = events(*exchange);
+  ASSERT_EQ(all.size(), 2U);
+  const int64_t first = std::ssize(ids(" a cat"));
+  EXPECT_EQ(all[0].at("usage").at("completion_tokens"), first);
+  EXPECT_EQ(all[1].at("usage").at("completion_tokens"), first + std::ssize(ids(" sat")));
+  EXPECT_EQ(all[1].at("usage").at("prompt_tokens"), std::ssize(tokenizer_.encode("One day")));
+}
+
 TEST_F(CompletionsTest, StreamsTheTextOfEachUpdate) {
   const auto exchange = complete(
       R"({"prompt": "One day", "stream": true, "stream_options": {"include_usage": true}})");

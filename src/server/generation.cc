@@ -74,6 +74,7 @@ void GenerationService::start(GenerationPlan plan, std::unique_ptr<ReplyFormat> 
     }
   }
   generation.n = plan.n;
+  generation.shows_usage = plan.reply.usage == StreamUsage::kInEveryEvent;
   generation.num_going = plan.num_choices();
   auto submitted = generator_.submit(submissions(plan, id));
   if (const auto* refusal = std::get_if<engine::Refusal>(&submitted))
@@ -84,10 +85,12 @@ void GenerationService::start(GenerationPlan plan, std::unique_ptr<ReplyFormat> 
   generation.reply =
       std::make_unique<Reply>(std::move(responder), std::move(format), plan.reply.streams);
   Reply& reply = *generation.reply;
-  reply.begin(plan.num_choices(), {.prompt_tokens = generation.prompt_tokens});
+  const Usage of_prompts{.prompt_tokens = generation.prompt_tokens};
+  reply.begin(plan.num_choices(), of_prompts);
   generations_.emplace(id, std::move(generation));
   for (int64_t i = 0; i < plan.num_choices(); ++i) {
     Choice echo{.index = i};
+    echo.usage = of_prompts;
     append(echo.parts, text::AnswerPart::Kind::kContent, plan.prompts[i / plan.n].echo);
     reply.add(std::move(echo));
   }
@@ -176,6 +179,7 @@ void GenerationService::receive(const Delivery& delivery) {
   measure(generation, choice, std::ssize(delivery.tokens));
   choice.num_cached = std::max(choice.num_cached, delivery.num_cached);
   Choice piece = piece_of(choice, delivery);
+  if (generation.shows_usage) piece.usage = usage_of(generation);
   choice.has_ended = !piece.finish_reason.empty();
   if (choice.has_ended) {
     --generation.num_going;
@@ -247,7 +251,7 @@ void GenerationService::measure(Generation& generation, ChoiceState& choice, int
   choice.last_token = now;
 }
 
-void GenerationService::finish(GenerationId id, Generation& generation) {
+Usage GenerationService::usage_of(const Generation& generation) {
   Usage usage{.prompt_tokens = generation.prompt_tokens};
   // The first choice of a prompt counts for the others, as its tokens do.
   for (size_t i = 0; i < generation.choices.size(); ++i) {
@@ -256,6 +260,11 @@ void GenerationService::finish(GenerationId id, Generation& generation) {
     usage.reasoning_tokens += choice.num_reasoning;
     if (i % generation.n == 0) usage.cached_tokens += choice.num_cached;
   }
+  return usage;
+}
+
+void GenerationService::finish(GenerationId id, Generation& generation) {
+  const Usage usage = usage_of(generation);
   total_s_.observe(seconds(Clock::now() - generation.start));
   count("finished");
   const std::unique_ptr<Reply> reply = std::move(generation.reply);

@@ -76,7 +76,8 @@ class GenerationService {
     std::vector<ChoiceState> choices;
     int64_t prompt_tokens = 0;
     int64_t n = 1;
-    int64_t num_going = 0;  // choices without an end
+    int64_t num_going = 0;     // choices without an end
+    bool shows_usage = false;  // in every event
     Clock::time_point start;
   };
   // An update on its way from the engine's thread to the server's.
@@ -99,6 +100,7 @@ class GenerationService {
   Choice piece_of(ChoiceState& choice, const Delivery& delivery);
   // Adds the text of tokens to what is new.
   void read_tokens(ChoiceState& choice, const Delivery& delivery, Choice& piece) const;
+  [[nodiscard]] static Usage usage_of(const Generation& generation);
   void finish(GenerationId id, Generation& generation);
   void client_left(GenerationId id);
   // Stops what the request still has running.

@@ -46,7 +46,9 @@ const Parameter kChoices[] = {
     {"stop", Support::kHonoured, ParameterKind::kStrings, "",
      "Strings that end the text, each of 1 to 1024 bytes", 0, kMaxStops},
     {"stream_options", Support::kHonoured, ParameterKind::kObject, "",
-     "include_usage: end a stream with an event of its usage"},
+     "include_usage: end a stream with an event of its usage; continuous_usage_stats: have the "
+     "usage "
+     "so far in each event besides"},
     {"logit_bias", Support::kHonoured, ParameterKind::kObject, "",
      "What is added to the logits of tokens, by token id: from -100 to 100 each"},
     {"response_format", Support::kHonoured, ParameterKind::kObject, R"({"type": "text"})",
@@ -194,14 +196,21 @@ std::optional<ApiError> read_stream_options(const Parameters& parameters, Reply:
   if (!reply.streams) {
     return bad_request("stream_options is for streams: set stream to true", "stream_options");
   }
+  bool at_end = false;
+  bool in_every_event = false;
   for (const auto& [key, value] : options->get_object()) {
-    if (key == "include_usage" && (value.is_bool() || value.is_null())) {
-      reply.include_usage = value.is_bool() && value.get_bool();
-    } else if (key != "continuous_usage_stats" || value != json::value(false)) {
-      return bad_request("stream_options has include_usage, true or false, and nothing else",
-                         "stream_options", "unsupported_parameter");
+    bool* const option = key == "include_usage"            ? &at_end
+                         : key == "continuous_usage_stats" ? &in_every_event
+                                                           : nullptr;
+    if (option == nullptr || (!value.is_bool() && !value.is_null())) {
+      return bad_request(
+          "stream_options has include_usage and continuous_usage_stats, each true "
+          "or false, and nothing else",
+          "stream_options", "unsupported_parameter");
     }
+    *option = value.is_bool() && value.get_bool();
   }
+  if (at_end) reply.usage = in_every_event ? StreamUsage::kInEveryEvent : StreamUsage::kAtEnd;
   return std::nullopt;
 }
 

@@ -15,21 +15,22 @@ json::object to_json(const Usage& usage) {
   return object;
 }
 
-OpenAiFormat::OpenAiFormat(const Names& names, std::string model, bool include_usage)
+OpenAiFormat::OpenAiFormat(const Names& names, std::string model, StreamUsage usage)
     : names_(names),
       id_(random_id(names.id_prefix)),
       model_(std::move(model)),
       created_(seconds_since_1970()),
-      include_usage_(include_usage) {}
+      usage_(usage) {}
 
 json::object OpenAiFormat::envelope(std::string_view object) const {
   return {{"id", id_}, {"object", object}, {"created", created_}, {"model", model_}};
 }
 
-json::object OpenAiFormat::event_of(json::array choices) const {
+json::object OpenAiFormat::event_of(json::array choices, const Usage& usage) const {
   json::object event = envelope(names_.event_object);
   event["choices"] = std::move(choices);
-  if (include_usage_) event["usage"] = nullptr;
+  if (usage_ == StreamUsage::kAtEnd) event["usage"] = nullptr;
+  if (usage_ == StreamUsage::kInEveryEvent) event["usage"] = to_json(usage);
   return event;
 }
 
@@ -43,20 +44,20 @@ json::object OpenAiFormat::reply(const std::vector<Choice>& choices, const Usage
   return reply;
 }
 
-void OpenAiFormat::begin(int64_t num_choices, const Usage& /*usage*/, Events& events) {
+void OpenAiFormat::begin(int64_t num_choices, const Usage& usage, Events& events) {
   for (int64_t i = 0; i < num_choices; ++i) {
-    if (auto choice = opening(i)) events.add(event_of({std::move(*choice)}));
+    if (auto choice = opening(i)) events.add(event_of({std::move(*choice)}, usage));
   }
 }
 
 void OpenAiFormat::add(const Choice& piece, Events& events) {
   for (json::object& choice : choice_events(piece))
-    events.add(event_of({std::move(choice)}));
+    events.add(event_of({std::move(choice)}, piece.usage));
 }
 
 void OpenAiFormat::end(const Usage& usage, Events& events) {
-  if (include_usage_) {
-    json::object event = event_of({});
+  if (usage_ != StreamUsage::kNone) {
+    json::object event = event_of({}, usage);
     event["usage"] = to_json(usage);
     events.add(event);
   }

@@ -21,8 +21,7 @@ class OpenAiFormat : public ReplyFormat {
     std::string_view object;
     std::string_view event_object;
   };
-  // `include_usage`: a stream has its usage in an event of its own at the end.
-  OpenAiFormat(const Names& names, std::string model, bool include_usage);
+  OpenAiFormat(const Names& names, std::string model, StreamUsage usage);
 
   json::object reply(const std::vector<Choice>& choices, const Usage& usage) final;
   void begin(int64_t num_choices, const Usage& usage, Events& events) final;
@@ -39,13 +38,13 @@ class OpenAiFormat : public ReplyFormat {
 
  private:
   [[nodiscard]] json::object envelope(std::string_view object) const;
-  [[nodiscard]] json::object event_of(json::array choices) const;
+  [[nodiscard]] json::object event_of(json::array choices, const Usage& usage) const;
 
   Names names_;
   std::string id_;
   std::string model_;
   int64_t created_;
-  bool include_usage_;
+  StreamUsage usage_;
 };
 
 }  // namespace encore::server

@@ -15,6 +15,20 @@
 
 namespace encore::server {
 
+struct Usage {
+  int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;  // of those, found in the prefix cache
+  int64_t completion_tokens = 0;
+  int64_t reasoning_tokens = 0;  // of those
+};
+
+// Where a stream says it.
+enum class StreamUsage : uint8_t {
+  kNone,
+  kAtEnd,         // in an event of its own
+  kInEveryEvent,  // and at the end
+};
+
 // One of the texts that a request generates; within a stream, what is new of it.
 struct Choice {
   int64_t index = 0;
@@ -22,13 +36,7 @@ struct Choice {
   std::vector<TokenLogprobs> logprobs = {};  // of tokens of content, where the request asks
   std::string finish_reason;                 // "stop", "length"; empty: it goes on
   json::value stop_reason;                   // the request's string or token that ended it, or null
-};
-
-struct Usage {
-  int64_t prompt_tokens = 0;
-  int64_t cached_tokens = 0;  // of those, found in the prefix cache
-  int64_t completion_tokens = 0;
-  int64_t reasoning_tokens = 0;  // of those
+  Usage usage = {};                          // of the whole request so far, with kInEveryEvent
 };
 
 // Server-sent events, as bytes.
@@ -74,7 +82,7 @@ class Reply {
  public:
   struct Options {
     bool streams = false;
-    bool include_usage = false;  // of a stream: in an event of its own at the end
+    StreamUsage usage = StreamUsage::kNone;
   };
   Reply(std::unique_ptr<Responder> responder, std::unique_ptr<ReplyFormat> format, bool streams);
 
