@@ -35,7 +35,8 @@ MAY_INCLUDE = {
     "grammar": "sample text",
     "server": "engine grammar text sample sched",
     "config": "server diagnose engine planning runtime backend",
-    "cli": "server text measure diagnose replay engine spec sample sched kv model config planning runtime backend passes ops ir",
+    "setup": "config measure diagnose engine text planning model runtime backend",
+    "cli": "setup server text measure diagnose replay engine spec sample sched kv model config planning runtime backend passes ops ir",
 }
 # What the tests of a module may include besides.
 TESTS_MAY_INCLUDE = {"engine": {"planning"}}

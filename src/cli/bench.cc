@@ -11,10 +11,11 @@
 
 #include "base/error.h"
 #include "cli/command.h"
-#include "cli/open.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
 #include "measure/report.h"
+#include "setup/open.h"
+#include "setup/options.h"
 
 namespace encore::cli {
 namespace {
@@ -66,7 +67,7 @@ void add_replays_option(Command& verb, std::optional<int>& runs) {
 }
 
 engine::LoadOptions decode_load_options(const BenchOptions& options) {
-  engine::LoadOptions load = load_options(options.settings);
+  engine::LoadOptions load = setup::load_options(options.settings);
   load.record_all_modes = !options.settings.graphs;
   load.limits.max_batch_size =
       std::max(options.batch, options.settings.max_batch_size.value_or(options.batch));
@@ -78,10 +79,10 @@ engine::LoadOptions decode_load_options(const BenchOptions& options) {
 }
 
 Bench open_bench(const BenchOptions& options, engine::LoadOptions load, int64_t longest) {
-  const engine::ModelSource source = open_source(options.settings);
-  load.limits.max_seq_len = sequence_limit(options.settings, source.config, longest);
+  const engine::ModelSource source = setup::open_source(options.settings);
+  load.limits.max_seq_len = setup::sequence_limit(options.settings, source.config, longest);
   if (!load.kv_tokens) load.kv_tokens = options.batch * (longest + load.page_size);
-  set_ladders(options.settings, load);
+  setup::set_ladders(options.settings, load);
   if (load.limits.max_batch_size < options.batch) {
     fail(ErrorKind::kUsage,
          "--batch {}: --decode-ladder ends at {}, where the scheduler splits; add a larger size or "
@@ -89,11 +90,11 @@ Bench open_bench(const BenchOptions& options, engine::LoadOptions load, int64_t 
          options.batch, load.limits.max_batch_size);
   }
   Bench bench;
-  bench.step_log = open_step_log(options.settings.step_log);
-  bench.loop = engine_options(options.settings, bench.step_log.get());
-  bench.device = open_device(options.settings);
+  bench.step_log = setup::open_step_log(options.settings);
+  bench.loop = setup::engine_options(options.settings, bench.step_log.get());
+  bench.device = setup::open_device(options.settings);
   bench.read_bandwidth = bench.device->read_bandwidth();
-  bench.model = open_model(*bench.device, source, load, options.settings);
+  bench.model = setup::open_model(*bench.device, source, load, options.settings);
   return bench;
 }
 

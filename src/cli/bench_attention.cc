@@ -8,11 +8,11 @@
 #include "base/table.h"
 #include "cli/bench.h"
 #include "cli/command.h"
-#include "cli/open.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
 #include "measure/attention_timer.h"
 #include "measure/timing.h"
+#include "setup/open.h"
 
 namespace encore::cli {
 namespace {
@@ -100,7 +100,7 @@ void bench_attention(const Options& options) {
     fail(ErrorKind::kUsage, "--heads {} is not a multiple of --kv-heads {}", options.shape.heads,
          options.shape.kv_heads);
   }
-  const std::unique_ptr<Device> device = open_device(options.settings);
+  const std::unique_ptr<Device> device = setup::open_device(options.settings);
   const std::vector<measure::AttentionCase> all = cases(options, device->kind());
   const double read = device->read_bandwidth();
   measure::AttentionShape shape = options.shape;

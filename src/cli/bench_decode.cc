@@ -10,12 +10,12 @@
 #include "base/table.h"
 #include "cli/bench.h"
 #include "cli/command.h"
-#include "cli/open.h"
 #include "cli/output.h"
 #include "measure/decoding.h"
 #include "measure/floor.h"
 #include "measure/step_times.h"
 #include "measure/timing.h"
+#include "setup/open.h"
 
 namespace encore::cli {
 namespace {

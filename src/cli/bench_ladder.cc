@@ -10,11 +10,12 @@
 #include "base/table.h"
 #include "cli/bench.h"
 #include "cli/command.h"
-#include "cli/open.h"
 #include "cli/output.h"
 #include "measure/decoding.h"
 #include "measure/floor.h"
 #include "measure/ladder_times.h"
+#include "setup/open.h"
+#include "setup/options.h"
 
 namespace encore::cli {
 namespace {
@@ -45,7 +46,7 @@ int num_runs(const Options& options, DeviceKind device) {
 
 engine::LoadOptions ladder_load_options(const Options& options) {
   const config::Settings& settings = options.bench.settings;
-  engine::LoadOptions load = load_options(settings);
+  engine::LoadOptions load = setup::load_options(settings);
   load.graphs = runtime::Graphs::kFullDecodeOnly;
   load.limits.max_batch_size = settings.max_batch_size.value_or(kDefaultMaxBatchSize);
   load.limits.max_num_tokens = settings.max_num_tokens.value_or(load.limits.max_batch_size);

@@ -12,11 +12,12 @@
 #include "base/table.h"
 #include "cli/bench.h"
 #include "cli/command.h"
-#include "cli/open.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
 #include "measure/floor.h"
 #include "measure/timing.h"
+#include "setup/open.h"
+#include "setup/options.h"
 
 namespace encore::cli {
 namespace {
@@ -179,8 +180,8 @@ double floor_of(const ir::Graph& graph, const Chain& chain, int64_t rows,
 }
 
 void bench_linear(Options options) {
-  const model::ModelConfig config = open_source(options.settings).config;
-  const std::unique_ptr<Device> device = open_device(options.settings);
+  const model::ModelConfig config = setup::open_source(options.settings).config;
+  const std::unique_ptr<Device> device = setup::open_device(options.settings);
   if (options.rows.empty()) {
     options.rows = device->kind() == DeviceKind::kCpu
                        ? std::vector<int64_t>{1, 8}
@@ -188,7 +189,7 @@ void bench_linear(Options options) {
   }
   const measure::Rates limits = measure::rates(*device, device->read_bandwidth(), std::nullopt);
   const passes::Compiled compiled =
-      engine::compile_model(config, load_options(options.settings), /*num_pages=*/1);
+      engine::compile_model(config, setup::load_options(options.settings), /*num_pages=*/1);
   const ir::Graph& graph = compiled.program.graph;
   ChainTimer timer(*device, graph, options);
 

@@ -9,11 +9,12 @@
 #include "base/table.h"
 #include "cli/bench.h"
 #include "cli/command.h"
-#include "cli/open.h"
 #include "cli/output.h"
 #include "measure/decoding.h"
 #include "measure/floor.h"
 #include "measure/timing.h"
+#include "setup/open.h"
+#include "setup/options.h"
 
 namespace encore::cli {
 namespace {
@@ -25,7 +26,7 @@ constexpr const char* kFooter =
 token on the host; the median of RUNS. TFLOP/s counts the matrix products, without attention and without padding.)";
 
 engine::LoadOptions prefill_load_options(const BenchOptions& options) {
-  engine::LoadOptions load = load_options(options.settings);
+  engine::LoadOptions load = setup::load_options(options.settings);
   load.record_all_modes = !options.settings.graphs;
   const int64_t all_tokens = options.batch * options.context;
   const int64_t most = options.settings.max_num_tokens.value_or(kDefaultMaxNumTokens);

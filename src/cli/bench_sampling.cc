@@ -10,11 +10,11 @@
 #include "base/table.h"
 #include "cli/bench.h"
 #include "cli/command.h"
-#include "cli/open.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
 #include "measure/timing.h"
 #include "sample/params.h"
+#include "setup/open.h"
 
 namespace encore::cli {
 namespace {
@@ -182,7 +182,7 @@ class SampleTimer {
 
 void bench_sampling(Options options) {
   if (const auto problem = sample::problem(options.params)) fail(ErrorKind::kUsage, "{}", *problem);
-  const std::unique_ptr<Device> device = open_device(options.settings);
+  const std::unique_ptr<Device> device = setup::open_device(options.settings);
   const bool on_cpu = device->kind() == DeviceKind::kCpu;
   if (options.batches.empty())
     options.batches = on_cpu ? std::vector<int64_t>{1, 8} : std::vector<int64_t>{1, 8, 64, 128};

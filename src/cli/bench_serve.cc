@@ -6,12 +6,12 @@
 #include "cli/bench.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
-#include "cli/open.h"
-#include "cli/serving.h"
 #include "cli/workload.h"
 #include "measure/replay_report.h"
 #include "measure/report.h"
 #include "measure/serving_replay.h"
+#include "setup/open.h"
+#include "setup/serving.h"
 
 namespace encore::cli {
 namespace {
@@ -64,8 +64,8 @@ std::vector<std::string> what_lines(const Options& options, const Workload& work
   return {fmt::format("bench serve: {}, {}, on {}", model_text(options.settings),
                       dtype_text(model.dtype(), model.kv_dtype()), device.info().name),
           workload.what,
-          serving_text(model.limits(), model.num_pages() * model.page_size(),
-                       options.settings.serving.engine)};
+          setup::serving_text(model.limits(), model.num_pages() * model.page_size(),
+                              options.settings.serving.engine)};
 }
 
 // Bursts have no times of their steps.
@@ -74,21 +74,21 @@ bool measures_steps(const Options& options) {
 }
 
 void bench_serve(const Options& options) {
-  const engine::ModelSource source = open_source(options.settings);
-  const engine::LoadOptions load = serving_load_options(options.settings, source.config);
+  const engine::ModelSource source = setup::open_source(options.settings);
+  const engine::LoadOptions load = setup::serving_load_options(options.settings, source.config);
   const Workload workload =
       make_workload(options.workload, load.limits.max_seq_len, source.config.vocab_size);
   if (load.kv_tokens) check_fits_kv(workload, *load.kv_tokens);
-  const auto step_log = open_step_log(options.settings.step_log);
-  const std::unique_ptr<Device> device = open_device(options.settings);
-  const auto loaded = open_model(*device, source, load, options.settings);
+  const auto step_log = setup::open_step_log(options.settings);
+  const std::unique_ptr<Device> device = setup::open_device(options.settings);
+  const auto loaded = setup::open_model(*device, source, load, options.settings);
   engine::LoadedModel& model = *loaded;
   check_fits_kv(workload, model.num_pages() * model.page_size());
 
   measure::StepTotals totals(step_log.get());
   runtime::StepLog* const log = measures_steps(options) || step_log ? &totals : nullptr;
   const int64_t num_requests = std::ssize(workload.requests);
-  engine::ServingOptions serving = serving_options(options.settings, log);
+  engine::ServingOptions serving = setup::serving_options(options.settings, log);
   serving.max_queue = num_requests;
   engine::ServingLoop loop(model, serving);
   const InterruptScope interrupt;

@@ -11,10 +11,11 @@
 #include "base/table.h"
 #include "cli/bench.h"
 #include "cli/command.h"
-#include "cli/open.h"
 #include "cli/output.h"
 #include "measure/decoding.h"
 #include "measure/timing.h"
+#include "setup/open.h"
+#include "setup/options.h"
 
 namespace encore::cli {
 namespace {
@@ -136,7 +137,7 @@ json::object to_json(const Result& result) {
 }
 
 engine::LoadOptions sleep_load_options(const BenchOptions& options) {
-  engine::LoadOptions load = load_options(options.settings);
+  engine::LoadOptions load = setup::load_options(options.settings);
   load.limits.max_batch_size = options.settings.max_batch_size.value_or(options.batch);
   load.limits.max_num_tokens = options.settings.max_num_tokens.value_or(
       std::max(std::min(options.batch * options.context, kDefaultMaxNumTokens), 2 * options.batch));

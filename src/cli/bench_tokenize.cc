@@ -20,6 +20,7 @@
 #include "cli/command.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
+#include "setup/open.h"
 #include "text/tokenizer.h"
 
 namespace encore::cli {
@@ -170,7 +171,7 @@ json::object to_json(const Speed& speed, size_t num_bytes) {
 void bench_tokenize(const Options& options) {
   const std::filesystem::path given(options.model);
   const std::filesystem::path model =
-      std::filesystem::exists(given) ? given : model_directory(options.model);
+      std::filesystem::exists(given) ? given : setup::model_directory(options.model);
   const std::filesystem::path tokenizer_json =
       std::filesystem::is_directory(model) ? model / "tokenizer.json" : model;
   const text::Tokenizer tokenizer = text::Tokenizer::load(tokenizer_json);

@@ -4,11 +4,12 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/command.h"
-#include "cli/open.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
 #include "diagnose/compare.h"
+#include "setup/open.h"
+#include "setup/options.h"
 
 namespace encore::cli {
 namespace {
@@ -54,7 +55,7 @@ std::vector<Mode> modes(const Options& options, const runtime::Coverage& coverag
 int64_t largest_step(const char* flag, const std::string& ladder, std::optional<int64_t> limit,
                      int64_t step) {
   if (!limit && runtime::Ladder::is_list(ladder))
-    limit = parse_ladder(flag, ladder, INT64_MAX).sizes().back();
+    limit = setup::parse_ladder(flag, ladder, INT64_MAX).sizes().back();
   return std::max(limit.value_or(step), step);
 }
 
@@ -110,9 +111,9 @@ json::object to_json(const Part& part) {
 }
 
 void run(const Options& options) {
-  const engine::ModelSource source = open_source(options.settings);
-  const auto device = open_device(options.settings);
-  engine::LoadOptions load = load_options(options.settings);
+  const engine::ModelSource source = setup::open_source(options.settings);
+  const auto device = setup::open_device(options.settings);
+  engine::LoadOptions load = setup::load_options(options.settings);
   load.record_all_modes = true;
   const config::Settings& settings = options.settings;
   load.limits.max_batch_size = largest_step("--decode-ladder", settings.decode_ladder,
@@ -124,10 +125,10 @@ void run(const Options& options) {
       std::min<int64_t>(model::longest_sequence(source.config), load.limits.max_num_tokens + 512));
   load.sequences = runtime::Ladder({load.limits.max_batch_size});
   load.tokens = runtime::Ladder({load.limits.max_num_tokens});
-  set_ladders(settings, load);
+  setup::set_ladders(settings, load);
   check_covered("--batch", options.batch, "--decode-ladder", load.sequences);
   check_covered("--tokens", options.tokens, "--token-ladder", load.tokens);
-  const auto loaded = open_model(*device, source, load, options.settings);
+  const auto loaded = setup::open_model(*device, source, load, options.settings);
   engine::LoadedModel& model = *loaded;
 
   const int q = options.tokens > 0 ? 0 : 1;

@@ -13,10 +13,12 @@
 #include "base/log.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
-#include "cli/open.h"
+#include "cli/options.h"
 #include "cli/output.h"
-#include "cli/serving.h"
 #include "cli/verbs.h"
+#include "setup/open.h"
+#include "setup/options.h"
+#include "setup/serving.h"
 #include "text/output_text.h"
 
 namespace encore::cli {
@@ -48,16 +50,17 @@ class Chat {
  public:
   explicit Chat(const Options& options)
       : options_(options),
-        source_(open_source(options.settings)),
-        tokenizer_(open_tokenizer(source_)) {
+        source_(setup::open_source(options.settings)),
+        tokenizer_(setup::open_tokenizer(source_)) {
     if (!tokenizer_) fail(ErrorKind::kUsage, "a conversation needs a tokenizer.json");
-    template_.emplace(open_chat_template(*source_.checkpoint, options.settings.chat_template));
+    template_.emplace(
+        setup::open_chat_template(*source_.checkpoint, options.settings.chat_template));
     if (!template_->exists()) fail(ErrorKind::kUsage, "{}", template_->missing());
-    device_ = open_device(options.settings);
-    model_ =
-        open_model(*device_, source_, serving_load_options(options.settings, source_.config, 1),
-                   options.settings);
-    engine::EngineOptions engine_options = cli::engine_options(options.settings, nullptr);
+    device_ = setup::open_device(options.settings);
+    model_ = setup::open_model(*device_, source_,
+                               setup::serving_load_options(options.settings, source_.config, 1),
+                               options.settings);
+    engine::EngineOptions engine_options = setup::engine_options(options.settings, nullptr);
     engine_options.prefix_cache.emplace();  // the conversation so far is not computed again
     engine_.emplace(*model_, engine_options);
     clear();

@@ -16,6 +16,7 @@
 #include "cli/verbs.h"
 #include "config/settings.h"
 #include "planning/coverage_report.h"
+#include "setup/options.h"
 
 namespace encore::cli {
 namespace {
@@ -62,11 +63,11 @@ std::optional<planning::PlannedCoverage> derived(config::Options options) {
   put("eager_steps", "allow");
   const config::Settings settings = make_settings(options);
   if (!settings.max_batch_size || !settings.max_num_tokens) return std::nullopt;
-  engine::LoadOptions load = load_options(settings);
+  engine::LoadOptions load = setup::load_options(settings);
   load.limits.max_batch_size = *settings.max_batch_size;
   load.limits.max_num_tokens = *settings.max_num_tokens;
   if (settings.max_seq_len) load.limits.max_seq_len = *settings.max_seq_len;
-  set_ladders(settings, load);
+  setup::set_ladders(settings, load);
   return planning::plan_coverage(load);
 }
 

@@ -11,9 +11,10 @@
 #include "base/json.h"
 #include "base/table.h"
 #include "cli/command.h"
-#include "cli/open.h"
+#include "cli/options.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
+#include "setup/open.h"
 
 namespace encore::cli {
 namespace {
@@ -42,7 +43,7 @@ Attempt try_cuda() {
 // The tuning cache: what it holds for this device and build, and what else lies there.
 Finding tuning_cache(const Options& options, const TuningKey& key) {
   Finding finding{"tuning cache", "off", ""};
-  const auto directory = tuning_directory(options.settings.tuning_cache);
+  const auto directory = setup::tuning_directory(options.settings.tuning_cache);
   if (!directory) return finding;
   size_t num_choices = 0;
   int num_others = 0;
@@ -64,7 +65,7 @@ Finding tuning_cache(const Options& options, const TuningKey& key) {
 // The bundled model, as something to start with.
 Finding bundled_model() {
   try {
-    return {"bundled model", model_directory("").string(), ""};
+    return {"bundled model", setup::model_directory("").string(), ""};
   } catch (const Error& error) {
     return {"bundled model", "not found", error.what()};
   }

@@ -16,11 +16,13 @@
 #include "cli/command.h"
 #include "cli/generate_prompts.h"
 #include "cli/interrupt.h"
-#include "cli/open.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
 #include "engine/engine.h"
 #include "measure/report.h"
+#include "setup/open.h"
+#include "setup/options.h"
+#include "setup/serving.h"
 #include "text/output_text.h"
 
 namespace encore::cli {
@@ -97,7 +99,7 @@ Prompt read_prompt(const Options& options, const model::ModelConfig& config,
 std::optional<text::Tokenizer> read_tokenizer(const Options& options,
                                               const engine::ModelSource& source) {
   try {
-    return open_tokenizer(source);
+    return setup::open_tokenizer(source);
   } catch (const Error& error) {
     if (options.prompt_ids.empty()) throw;
     log::warning("no text, only ids: {}", error.what());
@@ -124,14 +126,14 @@ void check_request(const engine::Request& request, const model::ModelConfig& con
 // Ladders of just the sizes that this one request passes through, so that starting is quick. They
 // are sizes of the default ladders, and so the tokens are those that a server would give.
 void set_sizes(const Options& options, int64_t prompt_tokens, engine::LoadOptions& load) {
-  load.tokens = prompt_sizes(std::array{prompt_tokens},
-                             options.settings.max_num_tokens.value_or(kDefaultMaxNumTokens));
+  load.tokens = setup::prompt_sizes(std::array{prompt_tokens},
+                                    options.settings.max_num_tokens.value_or(kDefaultMaxNumTokens));
   load.limits.max_batch_size = options.settings.max_batch_size.value_or(1);
   load.limits.max_num_tokens = options.settings.max_num_tokens.value_or(
       options.settings.token_ladder.empty()
           ? std::max(load.tokens.sizes().back(), load.limits.max_batch_size)
           : std::max(kDefaultMaxNumTokens, load.limits.max_batch_size));
-  set_ladders(options.settings, load);
+  setup::set_ladders(options.settings, load);
 }
 
 // What came out of it.
@@ -266,28 +268,28 @@ void generate(Options options) {
   const sample::SamplingParams& sampling = options.sampling;
   if (sampling.temperature == 0 && (sampling.top_k > 0 || sampling.top_p < 1 || sampling.min_p > 0))
     log::info("--top-k, --top-p and --min-p have no effect at --temperature 0");
-  const engine::ModelSource source = open_source(options.settings);
+  const engine::ModelSource source = setup::open_source(options.settings);
   const std::optional<text::Tokenizer> tokenizer = read_tokenizer(options, source);
   const Prompt prompt = read_prompt(options, source.config, tokenizer);
   const auto prompt_tokens = static_cast<int64_t>(prompt.ids.size());
   if (prompt_tokens == 0) fail(ErrorKind::kUsage, "the prompt is empty");
 
   engine::Request request{.prompt = prompt.ids,
-                          .max_tokens = options.max_tokens.value_or(
-                              default_max_tokens(options.settings, source.config, prompt_tokens)),
+                          .max_tokens = options.max_tokens.value_or(setup::default_max_tokens(
+                              prompt_tokens, setup::longest_text(options.settings, source.config))),
                           .sampling = options.sampling};
   check_request(request, source.config, options.settings);
   if (!options.ignore_eos) request.stop_tokens = source.config.eos_token_ids;
-  engine::LoadOptions load = load_options(options.settings);
+  engine::LoadOptions load = setup::load_options(options.settings);
   load.limits.max_seq_len =
-      sequence_limit(options.settings, source.config, prompt_tokens + request.max_tokens);
+      setup::sequence_limit(options.settings, source.config, prompt_tokens + request.max_tokens);
   set_sizes(options, prompt_tokens, load);
 
-  const auto step_log = open_step_log(options.settings.step_log);
-  const std::unique_ptr<Device> device = open_device(options.settings);
-  const auto loaded = open_model(*device, source, load, options.settings);
+  const auto step_log = setup::open_step_log(options.settings);
+  const std::unique_ptr<Device> device = setup::open_device(options.settings);
+  const auto loaded = setup::open_model(*device, source, load, options.settings);
   engine::LoadedModel& model = *loaded;
-  engine::Engine engine(model, engine_options(options.settings, step_log.get()));
+  engine::Engine engine(model, setup::engine_options(options.settings, step_log.get()));
   const auto added = engine.add(std::move(request));
   if (const auto* rejection = std::get_if<engine::Rejection>(&added)) {
     fail(ErrorKind::kUsage, "{}", rejection->why);

@@ -10,23 +10,18 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "cli/interrupt.h"
-#include "cli/open.h"
 #include "cli/output.h"
-#include "cli/serving.h"
 #include "engine/engine.h"
 #include "measure/report.h"
+#include "setup/open.h"
+#include "setup/options.h"
+#include "setup/serving.h"
 #include "text/output_text.h"
 
 namespace encore::cli {
 namespace {
 
-constexpr int64_t kDefaultMaxTokens = 200;
 constexpr double kWorthALine = 1;  // seconds
-
-// Tokens of prompt and text at most.
-int64_t longest_text(const config::Settings& settings, const model::ModelConfig& config) {
-  return settings.max_seq_len.value_or(model::longest_sequence(config));
-}
 
 // One text to generate, and what there is of it.
 struct Text {
@@ -43,8 +38,8 @@ class Batch {
  public:
   explicit Batch(const GeneratePromptsOptions& options)
       : options_(options),
-        source_(open_source(options.settings)),
-        tokenizer_(open_tokenizer(source_)),
+        source_(setup::open_source(options.settings)),
+        tokenizer_(setup::open_tokenizer(source_)),
         where_(options.path == "-" ? "standard input" : options.path),
         prompts_(options.path.empty()
                      ? std::vector{options.defaults}
@@ -54,10 +49,10 @@ class Batch {
   }
 
   void run() {
-    const auto step_log = open_step_log(options_.settings.step_log);
-    const std::unique_ptr<Device> device = open_device(options_.settings);
-    const auto model = open_model(*device, source_, load(), options_.settings);
-    engine::Engine engine(*model, engine_options(options_.settings, step_log.get()));
+    const auto step_log = setup::open_step_log(options_.settings);
+    const std::unique_ptr<Device> device = setup::open_device(options_.settings);
+    const auto model = setup::open_model(*device, source_, load(), options_.settings);
+    engine::Engine engine(*model, setup::engine_options(options_.settings, step_log.get()));
     add_all(engine);
     log::Progress progress("generating", static_cast<double>(texts_.size()), "texts", kWorthALine);
     const InterruptScope interrupt;
@@ -90,9 +85,8 @@ class Batch {
         fail(ErrorKind::kUsage, "{}: token {} is outside the vocabulary of {}", place, id, vocab);
     }
     const auto length = static_cast<int64_t>(prompt.ids.size());
-    const int64_t longest = longest_text(options_.settings, source_.config);
-    if (!prompt.max_tokens)
-      prompt.max_tokens = default_max_tokens(options_.settings, source_.config, length);
+    const int64_t longest = setup::longest_text(options_.settings, source_.config);
+    if (!prompt.max_tokens) prompt.max_tokens = setup::default_max_tokens(length, longest);
     if (length + *prompt.max_tokens > longest) {
       fail(ErrorKind::kUsage,
            "{}: a prompt of {} tokens and {} to generate are more than the {} of one sequence",
@@ -104,8 +98,8 @@ class Batch {
 
   // Sequences as long as the prompts need.
   [[nodiscard]] engine::LoadOptions load() const {
-    engine::LoadOptions load = serving_load_options(options_.settings, source_.config,
-                                                    std::min(num_texts_, kServingMaxBatchSize));
+    engine::LoadOptions load = setup::serving_load_options(
+        options_.settings, source_.config, std::min(num_texts_, setup::kServingMaxBatchSize));
     if (!options_.settings.max_seq_len) load.limits.max_seq_len = longest_;
     return load;
   }
@@ -171,12 +165,6 @@ class Batch {
 };
 
 }  // namespace
-
-int64_t default_max_tokens(const config::Settings& settings, const model::ModelConfig& config,
-                           int64_t prompt_tokens) {
-  return std::max<int64_t>(
-      1, std::min(kDefaultMaxTokens, longest_text(settings, config) - prompt_tokens));
-}
 
 void generate_prompts(const GeneratePromptsOptions& options) {
   Batch(options).run();

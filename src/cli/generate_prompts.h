@@ -5,13 +5,8 @@
 
 #include "cli/options.h"
 #include "cli/prompts.h"
-#include "model/config.h"
 
 namespace encore::cli {
-
-// Tokens to generate where nothing is asked for: 200, or what the model has room for behind the prompt.
-int64_t default_max_tokens(const config::Settings& settings, const model::ModelConfig& config,
-                           int64_t prompt_tokens);
 
 struct GeneratePromptsOptions {
   const config::Settings& settings;

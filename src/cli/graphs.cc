@@ -23,6 +23,7 @@
 #include "planning/coverage_report.h"
 #include "planning/ladder_report.h"
 #include "planning/step_log_reader.h"
+#include "setup/options.h"
 
 namespace encore::cli {
 namespace {
@@ -95,7 +96,8 @@ planning::PricedLadder chosen_ladder(const char* flag, const std::string& text,
   // A list is taken as it is, whatever the log's largest step.
   const bool is_list = runtime::Ladder::is_list(text);
   return planning::price_ladder(is_list ? "given" : text,
-                                parse_ladder(flag, text, is_list ? INT64_MAX : max), workload);
+                                setup::parse_ladder(flag, text, is_list ? INT64_MAX : max),
+                                workload);
 }
 
 // All that the report says, however it is printed.
@@ -128,7 +130,7 @@ struct Report {
 // Of the limits given, else of the largest steps that the log or the ladders have.
 planning::PlannedCoverage planned_for(const GraphsOptions& options,
                                       const std::vector<measure::LadderPlot>& plots) {
-  engine::LoadOptions load = load_options(options.settings);
+  engine::LoadOptions load = setup::load_options(options.settings);
   const auto largest = [](const measure::LadderPlot& plot) {
     return std::max(plot.workload.max, plot.chosen.ladder.sizes().back());
   };
@@ -144,7 +146,7 @@ planning::PlannedCoverage planned_for(const GraphsOptions& options,
       capped("max_num_tokens", options.settings.max_num_tokens.value_or(
                                    std::max(largest(plots[1]), load.limits.max_batch_size)));
   if (options.settings.max_seq_len) load.limits.max_seq_len = *options.settings.max_seq_len;
-  split_if_asked(options.settings, load);
+  setup::split_if_asked(options.settings, load);
   return planning::plan_coverage(load);
 }
 

@@ -6,11 +6,12 @@
 
 #include "base/json.h"
 #include "base/table.h"
-#include "cli/open.h"
 #include "cli/output.h"
 #include "model/graph.h"
 #include "planning/cost_model.h"
 #include "planning/coverage_report.h"
+#include "setup/open.h"
+#include "setup/options.h"
 
 namespace encore::cli {
 namespace {
@@ -36,7 +37,7 @@ int64_t kv_bytes_per_token(const model::ModelConfig& config, const engine::LoadO
 }
 
 Estimated estimate(const GraphsOptions& options) {
-  const model::ModelConfig config = open_source(options.settings).config;
+  const model::ModelConfig config = setup::open_source(options.settings).config;
   engine::LoadOptions load = graphs_load_options(options);
   if (!options.settings.max_seq_len)
     load.limits.max_seq_len = std::min(load.limits.max_seq_len, model::longest_sequence(config));
@@ -129,19 +130,19 @@ std::string estimate_text(const GraphsOptions& options, const Estimated& estimat
 }  // namespace
 
 engine::LoadOptions graphs_load_options(const GraphsOptions& options) {
-  engine::LoadOptions load = load_options(options.settings);
+  engine::LoadOptions load = setup::load_options(options.settings);
   load.limits.max_batch_size = options.settings.max_batch_size.value_or(kDefaultMaxBatchSize);
   load.limits.max_num_tokens = options.settings.max_num_tokens.value_or(
       std::max(load.limits.max_num_tokens, load.limits.max_batch_size));
   if (options.settings.max_seq_len) load.limits.max_seq_len = *options.settings.max_seq_len;
-  set_ladders(options.settings, load);
+  setup::set_ladders(options.settings, load);
   return load;
 }
 
 std::function<int64_t(bool is_decode, const runtime::Ladder& ladder)> kv_tokens_displaced(
     const GraphsOptions& options) {
-  const model::ModelConfig config = open_source(options.settings).config;
-  const engine::LoadOptions load = load_options(options.settings);
+  const model::ModelConfig config = setup::open_source(options.settings).config;
+  const engine::LoadOptions load = setup::load_options(options.settings);
   // Shared by the copies of the function.
   const auto compiled = std::make_shared<passes::Compiled>(engine::compile_model(config, load, 1));
   const int64_t bytes_per_token = kv_bytes_per_token(config, load);

@@ -8,13 +8,15 @@
 
 #include "base/json.h"
 #include "base/table.h"
-#include "cli/open.h"
+#include "cli/options.h"
 #include "cli/output.h"
 #include "measure/measured_ladder.h"
 #include "measure/report.h"
 #include "planning/cost_model.h"
 #include "planning/ladder_report.h"
 #include "planning/schedules.h"
+#include "setup/open.h"
+#include "setup/options.h"
 
 namespace encore::cli {
 namespace {
@@ -234,7 +236,7 @@ class Measuring {
  public:
   explicit Measuring(const GraphsOptions& options)
       : options_(options),
-        source_(open_source(options.settings)),
+        source_(setup::open_source(options.settings)),
         load_(graphs_load_options(options)) {
     load_.limits.max_seq_len = options.settings.max_seq_len.value_or(0);
   }
@@ -243,7 +245,7 @@ class Measuring {
   [[nodiscard]] Rows all(const std::vector<measure::Strategy>& list, int64_t replays = 0) const {
     Rows rows;
     for (const measure::Strategy& strategy : list) {
-      const auto open = [&] { return open_device(options_.settings); };
+      const auto open = [&] { return setup::open_device(options_.settings); };
       rows.rows.push_back({strategy, measure::measure(open, source_, load_, strategy, replays)});
       if (!strategy.records) rows.eager_ms = rows.rows.back().measured.mean_step_ms;
     }
@@ -252,7 +254,7 @@ class Measuring {
   // What a flag names, beside no recordings.
   [[nodiscard]] Rows named(measure::LadderOf of, const char* flag, const std::string& name) const {
     const int64_t max = largest(limits(), of);
-    Rows rows = all({{name, of, parse_ladder(flag, name, max)}}, options_.replays);
+    Rows rows = all({{name, of, setup::parse_ladder(flag, name, max)}}, options_.replays);
     rows.eager_ms = all({without_recordings(of, max)}).eager_ms;
     return rows;
   }

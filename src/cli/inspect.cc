@@ -12,12 +12,14 @@
 #include "base/json.h"
 #include "base/table.h"
 #include "cli/command.h"
-#include "cli/open.h"
+#include "cli/options.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
 #include "diagnose/bucket_text.h"
 #include "ir/text.h"
 #include "passes/pipeline.h"
+#include "setup/open.h"
+#include "setup/options.h"
 
 namespace encore::cli {
 namespace {
@@ -60,8 +62,8 @@ void check_pass(const std::string& wanted) {
 
 Inspected compile(const Options& options) {
   if (!options.after.empty()) check_pass(options.after);
-  const model::ModelConfig config = open_source(options.settings).config;
-  engine::LoadOptions load = load_options(options.settings);
+  const model::ModelConfig config = setup::open_source(options.settings).config;
+  engine::LoadOptions load = setup::load_options(options.settings);
   load.limits.max_batch_size = options.settings.max_batch_size.value_or(
       std::max(load.limits.max_batch_size, options.bucket.value_or(1)));
   load.limits.max_num_tokens = options.settings.max_num_tokens.value_or(std::max(
@@ -221,7 +223,7 @@ void inspect(Options options) {
     text += fmt::format("{} bytes saved\n", program.arena.unshared_bytes - program.arena.bytes);
   }
   if (options.bucket || options.mixed) {
-    const std::unique_ptr<Device> device = open_device(options.settings);
+    const std::unique_ptr<Device> device = setup::open_device(options.settings);
     if (options.bucket) {
       const StepShape step{{*options.bucket, *options.bucket}, 1, 1, 0};
       text += !options.recording ? diagnose::bucket_text(program, *device, step)

@@ -16,10 +16,12 @@
 #include "base/log.h"
 #include "cli/command.h"
 #include "cli/npy.h"
-#include "cli/open.h"
+#include "cli/options.h"
 #include "cli/verbs.h"
 #include "engine/input_writer.h"
 #include "engine/loaded_model.h"
+#include "setup/open.h"
+#include "setup/options.h"
 
 namespace encore::cli {
 namespace {
@@ -170,7 +172,7 @@ void write_decoded(engine::LoadedModel& model, const std::vector<Prompt>& prompt
 
 void logits(Options options) {
   const std::vector<Prompt> prompts = read_prompts(options);
-  const engine::ModelSource source = open_source(options.settings);
+  const engine::ModelSource source = setup::open_source(options.settings);
   check_ids(prompts, source.config.vocab_size);
   // Recording takes longer than one run.
   if (!options.settings.graphs)
@@ -188,23 +190,23 @@ void logits(Options options) {
     kv_tokens = options.decode ? kv_tokens + kept : std::max(kv_tokens, length);
   }
 
-  engine::LoadOptions load = load_options(options.settings);
+  engine::LoadOptions load = setup::load_options(options.settings);
   load.logits = options.decode ? model::LogitsRows::kLast : model::LogitsRows::kAll;
   load.limits.max_batch_size = options.decode ? num_prompts : 1;
   load.limits.max_num_tokens =
       options.decode
           ? num_prompts
           : options.settings.max_num_tokens.value_or(std::min(longest, kDefaultMaxNumTokens));
-  load.limits.max_seq_len = sequence_limit(options.settings, source.config, longest);
-  if (!options.decode) load.tokens = prompt_sizes(lengths, load.limits.max_num_tokens);
+  load.limits.max_seq_len = setup::sequence_limit(options.settings, source.config, longest);
+  if (!options.decode) load.tokens = setup::prompt_sizes(lengths, load.limits.max_num_tokens);
   if (load.kv_tokens && *load.kv_tokens < kv_tokens) {
     fail(ErrorKind::kUsage, "{} tokens do not fit --kv-tokens {}: raise it", kv_tokens,
          *load.kv_tokens);
   }
   load.kv_tokens = kv_tokens;
 
-  const std::unique_ptr<Device> device = open_device(options.settings);
-  const auto loaded = open_model(*device, source, load, options.settings);
+  const std::unique_ptr<Device> device = setup::open_device(options.settings);
+  const auto loaded = setup::open_model(*device, source, load, options.settings);
   engine::LoadedModel& model = *loaded;
   const Tuner::Phase tuning(device->tuner());  // for sizes that only come up now
   if (options.decode) {

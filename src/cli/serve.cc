@@ -15,13 +15,14 @@
 #include "base/log.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
-#include "cli/open.h"
+#include "cli/options.h"
 #include "cli/output.h"
-#include "cli/serving.h"
 #include "cli/verbs.h"
 #include "server/api_server.h"
 #include "server/http_server.h"
 #include "server/scripted_generator.h"
+#include "setup/open.h"
+#include "setup/serving.h"
 
 namespace encore::cli {
 namespace {
@@ -76,10 +77,11 @@ struct Loaded {
 // Fills in what protocols know of a model, but for its length.
 void describe(const config::Settings& settings, const engine::ModelSource& source,
               const std::string& name, Loaded& loaded) {
-  loaded.tokenizer = open_tokenizer(source);
+  loaded.tokenizer = setup::open_tokenizer(source);
   server::ServedModel& served = loaded.served;
   if (source.checkpoint) {
-    loaded.chat_template.emplace(open_chat_template(*source.checkpoint, settings.chat_template));
+    loaded.chat_template.emplace(
+        setup::open_chat_template(*source.checkpoint, settings.chat_template));
     served.sampling = server::read_sampling_defaults(*source.checkpoint);
     if (!served.sampling.ignored.empty()) {
       log::warning("the model's generation_config.json asks for {}: this has no effect",
@@ -96,31 +98,31 @@ void describe(const config::Settings& settings, const engine::ModelSource& sourc
 }
 
 void load_model(const config::Settings& settings, Loaded& loaded) {
-  const engine::ModelSource source = open_source(settings);
+  const engine::ModelSource source = setup::open_source(settings);
   describe(settings, source, model_name(settings, source), loaded);
-  loaded.step_log = open_step_log(settings.step_log);
-  loaded.device = open_device(settings);
-  loaded.model =
-      open_model(*loaded.device, source, serving_load_options(settings, source.config), settings);
+  loaded.step_log = setup::open_step_log(settings);
+  loaded.device = setup::open_device(settings);
+  loaded.model = setup::open_model(*loaded.device, source,
+                                   setup::serving_load_options(settings, source.config), settings);
   const engine::LoadedModel& model = *loaded.model;
   loaded.served.max_seq_len =
       std::min(model.limits().max_seq_len, model.num_pages() * model.page_size());
   loaded.generator = std::make_unique<engine::ServingLoop>(
-      *loaded.model, serving_options(settings, loaded.step_log.get()));
+      *loaded.model, setup::serving_options(settings, loaded.step_log.get()));
 }
 
 // With the tokenizer and the template of the bundled model.
 void load_script(const config::Settings& settings, Loaded& loaded) {
   const std::string path = settings.model.substr(kScripted.size());
   server::Script script = server::Script::load(path);
-  const engine::ModelSource source = engine::find_model(model_directory("").string());
+  const engine::ModelSource source = engine::find_model(setup::model_directory("").string());
   describe(settings, source, "scripted", loaded);
   loaded.served.max_seq_len = settings.max_seq_len.value_or(kScriptedMaxSeqLen);
   loaded.generator = std::make_unique<server::ScriptedGenerator>(
       std::move(script), *loaded.tokenizer, source.config.eos_token_ids.at(0),
       server::ScriptedGenerator::Limits{
-          loaded.served.max_seq_len,
-          settings.max_batch_size.value_or(kServingMaxBatchSize) + settings.serving.max_queue});
+          loaded.served.max_seq_len, settings.max_batch_size.value_or(setup::kServingMaxBatchSize) +
+                                         settings.serving.max_queue});
 }
 
 // A connection is a file descriptor, and shells allow few.

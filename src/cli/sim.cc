@@ -5,9 +5,8 @@
 #include "base/log.h"
 #include "base/table.h"
 #include "cli/command.h"
-#include "cli/open.h"
+#include "cli/options.h"
 #include "cli/output.h"
-#include "cli/serving.h"
 #include "cli/verbs.h"
 #include "cli/workload.h"
 #include "measure/timing.h"
@@ -15,6 +14,8 @@
 #include "planning/step_log_reader.h"
 #include "replay/simulation.h"
 #include "replay/step_cost.h"
+#include "setup/open.h"
+#include "setup/serving.h"
 
 namespace encore::cli {
 namespace {
@@ -113,8 +114,8 @@ void simulate(const Options& options) {
   const Cost cost = open_cost(options);
   if (!options.save_cost.empty())
     write_file(options.save_cost, json::to_text(replay::cost_json(cost.cost)) + "\n");
-  const engine::ModelSource source = open_source(options.settings);
-  const engine::LoadOptions load = serving_load_options(options.settings, source.config);
+  const engine::ModelSource source = setup::open_source(options.settings);
+  const engine::LoadOptions load = setup::serving_load_options(options.settings, source.config);
   const Workload workload =
       make_workload(options.workload, load.limits.max_seq_len, source.config.vocab_size);
   const replay::SimulationOptions simulation = simulation_options(options, load);
@@ -127,8 +128,8 @@ void simulate(const Options& options) {
   log::info("simulated {:.1f} s in {:.3f} s, {:.0f} times as fast", report.record.wall_s, took_s,
             report.record.wall_s / std::max(took_s, 1e-9));
   report.what = {fmt::format("sim: {}", model_text(options.settings)), workload.what,
-                 serving_text(simulation.limits, simulation.num_pages * simulation.page_size,
-                              options.settings.serving.engine),
+                 setup::serving_text(simulation.limits, simulation.num_pages * simulation.page_size,
+                                     options.settings.serving.engine),
                  cost.what};
   report.limits = options.output.limits();
   report.busy = "time in which the device runs steps";

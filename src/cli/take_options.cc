@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/config.h"
+#include "cli/options.h"
 
 namespace encore::cli {
 namespace {

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/temp_dir.h"
+#include "cli/options.h"
 
 namespace encore::cli {
 namespace {

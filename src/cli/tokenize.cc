@@ -14,6 +14,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
+#include "setup/open.h"
 #include "text/tokenizer.h"
 
 namespace encore::cli {
@@ -33,7 +34,8 @@ struct Options {
 
 text::Tokenizer load_tokenizer(const std::string& model) {
   const std::filesystem::path path(model);
-  return text::Tokenizer::load(std::filesystem::exists(path) ? path : model_directory(model));
+  return text::Tokenizer::load(std::filesystem::exists(path) ? path
+                                                             : setup::model_directory(model));
 }
 
 // The next line of stdin, without its end; false behind the last.

@@ -2,9 +2,6 @@
 // callback runs the verb; errors are thrown and main prints them.
 #pragma once
 
-#include <filesystem>
-#include <string>
-
 #include "cli/command.h"
 
 namespace encore::cli {
@@ -30,10 +27,5 @@ void add_bisect(Command& app);
 void add_config(Command& app);  // config explain
 void add_doctor(Command& app);
 void add_litmus(Command& app);
-
-// The directory of a checkpoint named on the command line; the bundled model when the name is
-// empty. The bundled model is looked for beside the executable (../share/encore/models, then up to
-// the source tree's models/). Errors: kUsage when there is none.
-std::filesystem::path model_directory(const std::string& name);
 
 }  // namespace encore::cli

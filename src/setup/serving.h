@@ -6,11 +6,11 @@
 #include <filesystem>
 #include <string>
 
-#include "cli/options.h"
 #include "engine/serving_loop.h"
+#include "setup/options.h"
 #include "text/chat_template.h"
 
-namespace encore::cli {
+namespace encore::setup {
 
 // Sequences in a step, where nothing else is asked for.
 inline constexpr int64_t kServingMaxBatchSize = 256;
@@ -21,6 +21,11 @@ inline constexpr int64_t kServingMaxBatchSize = 256;
 engine::LoadOptions serving_load_options(const config::Settings& settings,
                                          const model::ModelConfig& config,
                                          int64_t max_batch_size = kServingMaxBatchSize);
+
+// Tokens of prompt and generated text at most.
+int64_t longest_text(const config::Settings& settings, const model::ModelConfig& config);
+// Tokens to generate where nothing is asked for: 200, or what there is room for behind the prompt.
+int64_t default_max_tokens(int64_t prompt_tokens, int64_t longest_text);
 
 // The template in `file`; the checkpoint's where that is empty. Errors: those of ChatTemplate::load().
 text::ChatTemplate open_chat_template(const std::filesystem::path& checkpoint,
@@ -33,4 +38,4 @@ engine::ServingOptions serving_options(const config::Settings& settings,
 std::string serving_text(const runtime::Limits& limits, int64_t kv_tokens,
                          const engine::EngineOptions& loop);
 
-}  // namespace encore::cli
+}  // namespace encore::setup

@@ -1,13 +1,14 @@
-#include "cli/serving.h"
+#include "setup/serving.h"
 
 #include <algorithm>
 
 #include "base/error.h"
 
-namespace encore::cli {
+namespace encore::setup {
 namespace {
 
 constexpr int64_t kDefaultMaxNumTokens = 2048;
+constexpr int64_t kDefaultMaxTokens = 200;
 
 }  // namespace
 
@@ -25,6 +26,14 @@ engine::LoadOptions serving_load_options(const config::Settings& settings,
       settings.max_num_tokens.value_or(std::max(kDefaultMaxNumTokens, load.limits.max_batch_size));
   set_ladders(settings, load);
   return load;
+}
+
+int64_t longest_text(const config::Settings& settings, const model::ModelConfig& config) {
+  return settings.max_seq_len.value_or(longest_sequence(config));
+}
+
+int64_t default_max_tokens(int64_t prompt_tokens, int64_t longest_text) {
+  return std::clamp<int64_t>(longest_text - prompt_tokens, 1, kDefaultMaxTokens);
 }
 
 text::ChatTemplate open_chat_template(const std::filesystem::path& checkpoint,
@@ -52,4 +61,4 @@ std::string serving_text(const runtime::Limits& limits, int64_t kv_tokens,
       loop.prefix_cache ? "on" : "off");
 }
 
-}  // namespace encore::cli
+}  // namespace encore::setup

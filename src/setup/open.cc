@@ -1,4 +1,4 @@
-#include "cli/open.h"
+#include "setup/open.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -9,11 +9,9 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/table.h"
-#include "cli/output.h"
-#include "cli/verbs.h"
 #include "measure/report.h"
 
-namespace encore::cli {
+namespace encore::setup {
 namespace {
 
 // A phase of the start-up that takes longer is worth a remedy.
@@ -141,6 +139,11 @@ std::optional<text::Tokenizer> open_tokenizer(const engine::ModelSource& source)
   return text::Tokenizer::load(*source.checkpoint);
 }
 
+std::unique_ptr<runtime::StepLogWriter> open_step_log(const config::Settings& settings) {
+  if (settings.step_log.empty()) return nullptr;
+  return std::make_unique<runtime::StepLogWriter>(settings.step_log);
+}
+
 int64_t sequence_limit(const config::Settings& settings, const model::ModelConfig& config,
                        int64_t needed) {
   const int64_t longest = model::longest_sequence(config);
@@ -176,4 +179,4 @@ std::unique_ptr<engine::LoadedModel> open_model(Device& device, const engine::Mo
   return model;
 }
 
-}  // namespace encore::cli
+}  // namespace encore::setup

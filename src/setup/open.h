@@ -1,4 +1,4 @@
-// From names on the command line to the things they name: a device, a model, its tokenizer.
+// From the names in settings to the things they name: a device, a model, its tokenizer.
 #pragma once
 
 #include <filesystem>
@@ -8,16 +8,22 @@
 #include <string>
 
 #include "backend/device.h"
-#include "cli/options.h"
+#include "config/settings.h"
 #include "engine/loaded_model.h"
+#include "runtime/step_log.h"
 #include "text/tokenizer.h"
 
-namespace encore::cli {
+namespace encore::setup {
 
 // Where measured kernel choices are kept: `option`, as --tuning-cache gives it, else
 // $ENCORE_CACHE_DIR, $XDG_CACHE_HOME/encore or ~/.cache/encore. Nothing when it is "off" or none of
 // these is set.
 std::optional<std::filesystem::path> tuning_directory(const std::string& option);
+
+// The directory of a checkpoint named on the command line; the bundled model when the name is
+// empty. The bundled model is looked for beside the executable (../share/encore/models, then up to
+// the source tree's models/). Errors: kUsage when there is none.
+std::filesystem::path model_directory(const std::string& name);
 
 // The device that --device names, its tuner set up as --tune and --tuning-cache say. For auto
 // without a usable GPU, the CPU and a line on stderr that says why. Errors: kDevice for cuda when
@@ -31,6 +37,9 @@ engine::ModelSource open_source(const config::Settings& settings);
 // The tokenizer beside a checkpoint; nothing for synthetic models and directories without
 // tokenizer.json. Errors: those of Tokenizer::load.
 std::optional<text::Tokenizer> open_tokenizer(const engine::ModelSource& source);
+
+// The log that --step-log names; null when it names none. Errors: those of StepLogWriter.
+std::unique_ptr<runtime::StepLogWriter> open_step_log(const config::Settings& settings);
 
 // --max-seq-len when it was given, else `needed`. Errors: kUsage, with the remedy, when `needed`
 // does not fit.
@@ -47,4 +56,4 @@ std::unique_ptr<engine::LoadedModel> open_model(Device& device, const engine::Mo
                                                 const engine::LoadOptions& load,
                                                 const config::Settings& settings);
 
-}  // namespace encore::cli
+}  // namespace encore::setup
