@@ -57,7 +57,11 @@ GenerationService::GenerationService(engine::Generator& generator, const ServedM
                                           "Between two tokens of a sequence", kTokenTimes)),
       total_s_(metrics.histogram("encore_request_seconds",
                                  "From a request's arrival to the end of its answer",
-                                 kRequestTimes)) {}
+                                 kRequestTimes)),
+      delivery_s_(metrics.histogram("encore_delivery_seconds",
+                                    "From the collection of tokens to their hand-over to the "
+                                    "client's socket",
+                                    kTokenTimes)) {}
 
 void GenerationService::start(GenerationPlan plan, std::unique_ptr<ReplyFormat> format,
                               std::unique_ptr<Responder> responder) {
@@ -188,6 +192,7 @@ void GenerationService::receive(const Delivery& delivery) {
   // The client may go while it is told, and its generation with it.
   const GenerationId id = delivery.generation;
   generation.reply->add(std::move(piece));
+  delivery_s_.observe(seconds(Clock::now() - delivery.collected));
   const auto still = generations_.find(id);
   if (still != generations_.end() && still->second.num_going == 0) finish(id, still->second);
 }

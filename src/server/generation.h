@@ -88,6 +88,7 @@ class GenerationService {
     std::optional<engine::Ending> ending;
     int64_t num_cached = 0;
     std::vector<LogprobRow> logprobs;  // one a token, or none
+    Clock::time_point collected = Clock::now();
   };
 
   [[nodiscard]] engine::Sink sink(GenerationId generation, int64_t choice);
@@ -118,6 +119,7 @@ class GenerationService {
   Histogram& first_token_s_;
   Histogram& between_tokens_s_;
   Histogram& total_s_;
+  Histogram& delivery_s_;
 
   std::mutex mutex_;  // of the mailbox
   std::vector<Delivery> mailbox_;

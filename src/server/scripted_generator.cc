@@ -1,6 +1,7 @@
 #include "server/scripted_generator.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/json.h"
 
@@ -26,6 +27,13 @@ Script Script::load(const std::filesystem::path& path) {
   return script;
 }
 
+namespace {
+
+// What is due within this time is given together, so that many requests are few steps.
+constexpr auto kTogether = std::chrono::milliseconds(1);
+
+}  // namespace
+
 ScriptedGenerator::ScriptedGenerator(Script script, const text::Tokenizer& tokenizer,
                                      int32_t end_token, const Limits& limits)
     : script_(std::move(script)), tokenizer_(tokenizer), end_token_(end_token), limits_(limits) {}
@@ -35,43 +43,53 @@ void ScriptedGenerator::run() {
   while (true) {
     wakes_.wait(lock, [&] { return !live_.empty() || state_ != State::kOpen; });
     if (live_.empty()) return;
-    const std::vector<Call> calls = step();
+    const std::vector<Call> calls = step(Clock::now() + kTogether);
     lock.unlock();
     for (const Call& call : calls)
       call.sink({call.tokens, call.ending});
     lock.lock();
-    // Somebody who leaves, and the end, need not wait for the next token.
-    wakes_.wait_for(lock, script_.token_time, [&] {
-      return state_ == State::kStopped ||
-             std::any_of(live_.begin(), live_.end(),
-                         [](const auto& entry) { return entry.second.is_aborted; });
-    });
+    while (state_ != State::kStopped && !due_.empty() && due_.begin()->first > Clock::now())
+      wakes_.wait_until(lock, due_.begin()->first);
   }
 }
 
-std::vector<ScriptedGenerator::Call> ScriptedGenerator::step() {
+std::vector<ScriptedGenerator::Call> ScriptedGenerator::step(Clock::time_point until) {
+  const auto end = state_ == State::kStopped
+                       ? due_.end()
+                       : due_.upper_bound({until, std::numeric_limits<engine::RequestId>::max()});
+  const std::vector<std::pair<Clock::time_point, engine::RequestId>> now(due_.begin(), end);
+  due_.erase(due_.begin(), end);
   std::vector<Call> calls;
-  for (auto place = live_.begin(); place != live_.end();) {
-    Live& live = place->second;
-    Call call{live.sink, {}, std::nullopt};
-    if (live.is_aborted || state_ == State::kStopped) {
-      call.ending = engine::Ending{EndReason::kAborted, ""};
+  for (const auto& [due, id] : now) {
+    Live& live = live_.at(id);
+    calls.push_back(next(live));
+    if (calls.back().ending) {
+      ++counts_.ended.at(static_cast<size_t>(calls.back().ending->reason));
+      live_.erase(id);
     } else {
-      const int32_t token = live.tokens[live.num_given++ % std::ssize(live.tokens)];
-      const auto& stops = live.request.stop_tokens;
-      call.tokens = {token};
-      if (std::find(stops.begin(), stops.end(), token) != stops.end()) {
-        call.ending = engine::Ending{EndReason::kStop, ""};
-      } else if (live.num_given == live.request.max_tokens) {
-        call.ending = engine::Ending{EndReason::kLength, ""};
-      }
-      ++counts_.generated_tokens;
+      live.due += script_.token_time;
+      due_.emplace(live.due, id);
     }
-    if (call.ending) ++counts_.ended.at(static_cast<size_t>(call.ending->reason));
-    place = call.ending ? live_.erase(place) : std::next(place);
-    calls.push_back(std::move(call));
   }
   return calls;
+}
+
+ScriptedGenerator::Call ScriptedGenerator::next(Live& live) {
+  Call call{live.sink, {}, std::nullopt};
+  if (state_ == State::kStopped || live.due == Clock::time_point::min()) {
+    call.ending = engine::Ending{EndReason::kAborted, ""};
+    return call;
+  }
+  const int32_t token = live.tokens[live.num_given++ % std::ssize(live.tokens)];
+  const auto& stops = live.request.stop_tokens;
+  call.tokens = {token};
+  if (std::find(stops.begin(), stops.end(), token) != stops.end()) {
+    call.ending = engine::Ending{EndReason::kStop, ""};
+  } else if (live.num_given == live.request.max_tokens) {
+    call.ending = engine::Ending{EndReason::kLength, ""};
+  }
+  ++counts_.generated_tokens;
+  return call;
 }
 
 std::vector<int32_t> ScriptedGenerator::answer_to(const engine::Request& request) const {
@@ -104,8 +122,12 @@ std::variant<std::vector<engine::RequestId>, Refusal> ScriptedGenerator::submit(
     for (size_t i = 0; i < submissions.size(); ++i) {
       ids.push_back(next_id_++);
       counts_.prompt_tokens += std::ssize(submissions[i].request.prompt);
-      live_[ids.back()] = {std::move(submissions[i].request), std::move(submissions[i].sink),
-                           std::move(answers[i])};
+      const auto now = Clock::now();
+      live_[ids.back()] = {.request = std::move(submissions[i].request),
+                           .sink = std::move(submissions[i].sink),
+                           .tokens = std::move(answers[i]),
+                           .due = now};
+      due_.emplace(now, ids.back());
     }
   }
   wakes_.notify_one();
@@ -117,7 +139,9 @@ void ScriptedGenerator::abort(engine::RequestId id) {
     const std::lock_guard lock(mutex_);
     const auto found = live_.find(id);
     if (found == live_.end()) return;
-    found->second.is_aborted = true;
+    due_.erase({found->second.due, id});
+    found->second.due = Clock::time_point::min();
+    due_.emplace(found->second.due, id);
   }
   wakes_.notify_one();
 }

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,8 +30,8 @@ struct Script {
   static Script load(const std::filesystem::path& path);
 };
 
-// Gives every request the tokens of its answer and then the model's end token, all requests a token
-// at a time. Where no token ends the request, the answer begins anew until its length is reached.
+// Gives every request the tokens of its answer and then the model's end token, the first at once
+// and each of the others `token_time` behind the one before it. Where no token ends the request, the answer begins anew until its length is reached.
 // Threads: as Generator. Lifetime: the tokenizer must outlive it.
 class ScriptedGenerator final : public engine::Generator {
  public:
@@ -52,13 +53,14 @@ class ScriptedGenerator final : public engine::Generator {
   [[nodiscard]] bool is_open() const override;
 
  private:
+  using Clock = std::chrono::steady_clock;
   enum class State : uint8_t { kOpen, kDraining, kStopped };
   struct Live {
     engine::Request request;
     engine::Sink sink;
     std::vector<int32_t> tokens;
     int64_t num_given = 0;
-    bool is_aborted = false;
+    Clock::time_point due;  // its next token; min(): it is aborted
   };
   struct Call {
     engine::Sink sink;
@@ -67,8 +69,10 @@ class ScriptedGenerator final : public engine::Generator {
   };
 
   [[nodiscard]] std::vector<int32_t> answer_to(const engine::Request& request) const;
-  // The next token of everybody, and the endings.
-  std::vector<Call> step();
+  // The next token, or the ending, of all that are due by then.
+  std::vector<Call> step(Clock::time_point until);
+  // The next token or ending of one.
+  Call next(Live& live);
 
   Script script_;
   const text::Tokenizer& tokenizer_;
@@ -80,6 +84,7 @@ class ScriptedGenerator final : public engine::Generator {
   State state_ = State::kOpen;
   engine::RequestId next_id_ = 1;
   std::map<engine::RequestId, Live> live_;
+  std::set<std::pair<Clock::time_point, engine::RequestId>> due_;  // all of them
   engine::GeneratorStatistics counts_;
 };
 

@@ -72,6 +72,29 @@ TEST_F(ScriptedGeneratorTest, BeginsAnewWhereNoTokenEndsIt) {
   EXPECT_TRUE(tokenizer_.decode(answer_.tokens).starts_with("It rains.It rains."));
 }
 
+TEST_F(ScriptedGeneratorTest, EachRequestHasAPaceOfItsOwn) {
+  using Clock = std::chrono::steady_clock;
+  constexpr auto kTokenTime = std::chrono::milliseconds(150);
+  ScriptedGenerator paced({.token_time = kTokenTime, .answers = {{"", "Paced."}}}, tokenizer_, end_,
+                          {});
+  std::thread thread([&] { paced.run(); });
+  std::vector<Clock::time_point> times[2];
+  for (auto& mine : times) {
+    std::vector<engine::Submission> one;
+    one.push_back({{.prompt = {1}, .max_tokens = 2},
+                   [&mine](const engine::Update&) { mine.push_back(Clock::now()); }});
+    paced.submit(std::move(one));
+    std::this_thread::sleep_for(kTokenTime / 10);
+  }
+  paced.drain();
+  thread.join();
+  for (const auto& mine : times) {
+    ASSERT_EQ(mine.size(), 2U);
+    EXPECT_GE(mine[1] - mine[0], kTokenTime - std::chrono::milliseconds(2));
+  }
+  EXPECT_LT(times[1][0], times[0][1]);  // it did not wait for the other's second token
+}
+
 TEST_F(ScriptedGeneratorTest, AnAbortedRequestHasAnEndingAtOnce) {
   ScriptedGenerator slow({.token_time = std::chrono::hours(1), .answers = {{"", "Slow."}}},
                          tokenizer_, end_, {});
