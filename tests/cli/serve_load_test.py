@@ -1,4 +1,4 @@
-"""tools/serve_load.py: streams through a server beside the same requests without one."""
+"""tools/serve_load.py: streams through a server beside the same requests without one. tools/serve_stress.py: a little of each."""
 
 import json
 import subprocess
@@ -16,6 +16,20 @@ class ServeLoadTest(CliTest):
         result = json.loads(output)
         self.assertAlmostEqual(result["ratio"], result["through_http"][0] / result["in_process"][0])
         self.assertGreater(result["first_event_p50_ms"], 0)
+
+    def test_a_little_of_each_stress_loses_nothing(self):
+        for arguments in (("streams", "--streams", 50, "--tokens", 30, "--token-ms", 100, "--ramp-s", 0.2),
+                          ("overload", "--capacity", 8, "--tokens", 5, "--plateau-s", 1, "--duration-s", 2),
+                          ("disconnects", "--disconnects", 50, "--width", 25), ("drain", "--streams", 10, "--rounds", 1),
+                          ("restarts", "--rounds", 1)):
+            with self.subTest(arguments[0]):
+                command = [sys.executable, "-B", harness.SOURCE / "tools/serve_stress.py", *arguments, "--encore", ENCORE]
+                output = subprocess.run(list(map(str, command)), check=False, stdout=subprocess.PIPE).stdout
+                result = json.loads(output)
+                for name in ("lost", "pages_lost", "other_statuses"):
+                    self.assertEqual(result.get(name, 0), 0, result)
+                if arguments[0] == "overload":
+                    self.assertGreater(result["refused_p99_ms"], 0)
 
 
 if __name__ == "__main__":
