@@ -7,6 +7,7 @@ import time
 
 import harness
 from harness import CliTest
+from known_attacks import ATTACKS
 from server_process import PATIENCE, PROMPT, Server
 
 PATH = "/v1/completions"
@@ -76,6 +77,20 @@ class AttacksTest(CliTest):
         self.assertNotIn("\n", error["message"])
         self.assertLess(len(body), 2000)
         return error
+
+    def test_known_attacks_are_refused_or_served(self):
+        before = len(self.server.log)
+        for attack in ATTACKS:
+            with self.subTest(attack.what, source=attack.source):
+                answer = self.server.raw(post(attack.content(), attack.path, attack.headers))
+                head, _, body = answer.partition(b"\r\n\r\n")
+                status = int(head.split(b" ")[1])
+                self.assertIn(status, attack.statuses, answer[:300])
+                if status != 200:
+                    message = json.loads(body)["error"]["message"]
+                    self.assertTrue(message.isprintable() and len(message) < 1000, message[:300])
+        self.assertGreaterEqual(len({attack.source for attack in ATTACKS}), 27)
+        self.assertEqual(self.server.log[before:], [])
 
     def test_numbers_out_of_any_range(self):
         for name, values in {"n": (5_000_000, -1, 0, 1e18), "max_tokens": (-1, 0, 10**18, 2**64, 1e300),
