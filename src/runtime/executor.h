@@ -189,6 +189,8 @@ class Executor {
   // By policy, an error while recording ends the start-up, or leaves this recording out.
   void record_or_drop(const std::function<void()>& record, const std::function<void()>& drop);
   void drop_piece(int segment, const StepShape& step);
+  // Of mixed steps that auto would replay in pieces: finds, or remembers, those that pieces slow.
+  void weigh_pieces(const std::vector<StepShape>& mixed);
   // Records a full step of an lru ladder. Where that fails, its steps run eager from now on.
   void record_on_demand(const StepShape& step);
   // Inputs of a step without real rows.

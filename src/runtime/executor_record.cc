@@ -1,7 +1,9 @@
 // How an executor makes its recordings: tune, warm up, record, and run the worst step of each mode.
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include <fmt/ranges.h>
 
@@ -81,6 +83,7 @@ const RecordingStats& Executor::record() {
     record_shapes(uniform, coverage_.uniform_full, coverage_.uniform_pieces);
   }
   record_shapes(mixed, coverage_.mixed_full, coverage_.mixed_pieces);
+  weigh_pieces(mixed);
   // The worst step as it is replayed.
   run_on_padding(
       {uniform.front().padded.tokens, uniform.front().padded.sequences, uniform.front().q});
@@ -167,6 +170,35 @@ void Executor::drop_piece(int segment, const StepShape& step) {
     coverage_.dropped_tokens.insert(step.padded.tokens);
   } else {
     coverage_.dropped_tails.insert(step.padded.sequences);
+  }
+}
+
+// On padding: attention, which has nothing to do there, is launched alike in both ways.
+void Executor::weigh_pieces(const std::vector<StepShape>& mixed) {
+  if (coverage_.graphs != Graphs::kAuto || coverage_.eager_steps == EagerSteps::kForbid) return;
+  constexpr std::array kModes = {Mode::kPiecewise, Mode::kEager};
+  const std::array ways = {std::string(name(kModes[0])), std::string(name(kModes[1]))};
+  const Tuner::Phase tuning(device_.tuner());
+  std::set<int64_t> weighed;
+  for (const StepShape& shape : mixed) {
+    const auto [tokens, sequences] = shape.padded;
+    if (choose({tokens, sequences, 0}, coverage_).mode != Mode::kPiecewise) continue;
+    if (!weighed.insert(tokens).second) continue;
+    const StepShape step{shape.padded, 0, tokens, 0};
+    std::string table;
+    for (int segment = 0; segment < tables_.num_segments(); ++segment)
+      table += print(program_, tables_.at(segment, step));
+    copy_padding(step);
+    const std::string way = device_.tuner().choose(
+        fmt::format("mixed step {}, {} of {:016x}", tokens, sequences, hash(table)), ways,
+        [&](size_t i) {
+          stream_->synchronize();
+          return 1e3 * elapsed_ms([&] {
+                   enqueue(step, kModes[i]);
+                   stream_->synchronize();
+                 });
+        });
+    if (way == ways[1]) coverage_.faster_eager.insert(tokens);
   }
 }
 

@@ -1,12 +1,18 @@
 #include "runtime/executor.h"
 
+#include <chrono>
 #include <cmath>
+#include <memory>
 #include <numeric>
+#include <thread>
+#include <utility>
 
 #include <gtest/gtest.h>
 
 #include "backend/cpu/device.h"
 #include "backend/cpu/stream.h"
+#include "backend/tuning.h"
+#include "base/temp_dir.h"
 #include "ir/text.h"
 #include "ops/ops.h"
 #include "passes/pipeline.h"
@@ -51,6 +57,25 @@ BoundLaunch bind_refusing(Device&, const KernelArgs&) {
 
 bool always(const KernelArgs&) {
   return true;
+}
+
+// Takes long where it was not launched just now: in a replay.
+BoundLaunch bind_slow_to_replay(Device&, const KernelArgs& args) {
+  return [args](Stream& stream, const StepShape&) {
+    const auto is_fresh = std::make_shared<bool>(true);
+    cpu::enqueue(stream, "double.test", [args, is_fresh] {
+      if (!std::exchange(*is_fresh, false))
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      double_rows(args);
+    });
+  };
+}
+// Takes long to launch.
+BoundLaunch bind_slow_to_launch(Device& device, const KernelArgs& args) {
+  return [launch = bind_double(device, args)](Stream& stream, const StepShape& step) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    launch(stream, step);
+  };
 }
 
 // Leaves its output as it is.
@@ -209,6 +234,27 @@ TEST_F(ExecutorTest, KeepsPiecesOfMixedStepsWhereAKernelFollowsLengthsOfTheHost)
   EXPECT_EQ(executor_->begin({6, 3, 0}).reason, Reason::kNone);
   executor_->set_graphs(Graphs::kFull);
   EXPECT_EQ(executor_->begin({6, 3, 0}).reason, Reason::kMixedStep);
+}
+
+TEST_F(ExecutorTest, TakesPiecesOfMixedStepsOrLaunchesWhicheverIsFaster) {
+  const TempDir cache;
+  const auto mode = [&](BoundLaunch (*bind)(Device&, const KernelArgs&), Tune tune) {
+    make(bind);
+    device_->kernels().add_first(
+        {.op = "double", .name = "double.lengths", .bind = bind, .reads_lengths = always});
+    device_->tuner().configure({tune, cache.path()});
+    executor_->record();
+    EXPECT_EQ(executor_->begin({3, 3, 1}).mode, Mode::kFull);
+    return executor_->begin({6, 3, 0}).mode;
+  };
+  EXPECT_EQ(mode(bind_slow_to_replay, Tune::kOff), Mode::kPiecewise);
+  EXPECT_EQ(mode(bind_slow_to_launch, Tune::kFresh), Mode::kPiecewise);
+  EXPECT_EQ(mode(bind_slow_to_replay, Tune::kFresh), Mode::kEager);
+  EXPECT_EQ(executor_->choice().reason, Reason::kFasterEager);
+  EXPECT_EQ(run(6, 3, 0), (std::vector<float>{63, 66, 69, 72, 51, 54, 57, 60, 39, 42, 45, 48}));
+  EXPECT_EQ(mode(bind_slow_to_launch, Tune::kOn), Mode::kEager) << "it remembers";
+  options_.eager_steps = EagerSteps::kForbid;
+  EXPECT_EQ(mode(bind_slow_to_replay, Tune::kOn), Mode::kPiecewise);
 }
 
 TEST_F(ExecutorTest, RecordsNoPiecesWhenOnlyDecodeIsWanted) {
