@@ -137,7 +137,9 @@ std::string if_counted(const measure::Measured& measured, std::string text) {
   return measured.used_bytes > 0 ? std::move(text) : "-";
 }
 
+// A table and an empty line; nothing without rows.
 std::string table_text(const char* ladder, const Rows& rows) {
+  if (rows.rows.empty()) return "";
   Table table({ladder, "sizes covered", "recordings", "executables", "memory", "predicted",
                "formula", "KV tokens", "ms to record", "predicted ms", "padding", "first use ms",
                "mean step ms", "speed-up"});
@@ -150,7 +152,7 @@ std::string table_text(const char* ladder, const Rows& rows) {
                milliseconds(row.first_use_ms), milliseconds(row.mean_step_ms),
                fmt::format("{:.2f}x", rows.eager_ms / row.mean_step_ms)});
   }
-  return table.text();
+  return table.text() + "\n";
 }
 
 json::array table_json(const Rows& rows) {
@@ -282,7 +284,7 @@ void measure_named(const GraphsOptions& options, const Measuring& measuring) {
     if (name.empty()) return;
     const Rows rows = measuring.named(of, flag, name);
     out[key] = table_json(rows);
-    text += table_text(what, rows) + "\n" + plan_text(rows.rows.front(), options.replays);
+    text += table_text(what, rows) + plan_text(rows.rows.front(), options.replays);
   };
   add(measure::LadderOf::kSequences, "--decode-ladder", options.settings.decode_ladder,
       "strategies", "decode ladder");
@@ -318,7 +320,7 @@ void measure_graphs(const GraphsOptions& options) {
   }
   print(fmt::format(
       "{}: decode ladders up to {} sequences, token ladders up to {} tokens\n"
-      "{}\n{}\n{}\n{}\n{}\n{}\n{}",
+      "{}{}{}{}\n{}\n{}\n{}",
       model_text(options.settings), limits.max_batch_size, limits.max_num_tokens,
       table_text("decode ladder", named), table_text("decode ladder", counted),
       table_text("token ladder", tokens), orders_text("decode ladder, recorded", decode),

@@ -144,6 +144,11 @@ class MeasureTest(CliTest):
             self.assertGreater(orders[0]["arenas_apart"], orders[2]["arenas_apart"])
         self.assertGreater(report["token_orders"][0]["arenas_apart"], 2 * report["token_orders"][0]["plan"]["arena"])
 
+    def test_a_table_without_rows_is_left_out(self):
+        text = self.run_encore("graphs", "--measure", "--device", DEVICE, "--model", self.model, "--max-batch-size", "2",
+                               "--max-num-tokens", "8").stdout
+        self.assertEqual(text.count("sizes covered"), 2)  # of each kind of ladder
+
     def test_a_token_ladder_is_measured_when_it_is_named(self):
         measure = ["graphs", "--measure", "--device", DEVICE, "--model", self.model, "--max-batch-size", "4",
                    "--max-num-tokens", "64", "--token-ladder", "16,64"]
