@@ -96,7 +96,8 @@ LoadedModel::LoadedModel(Device& device, const ModelSource& source, const LoadOp
       kv_dtype_(options.kv_dtype.value_or(dtype_)),
       limits_(options.limits),
       page_size_(options.page_size),
-      compiled_{passes::Program(ir::Graph("")), {}} {
+      compiled_{passes::Program(ir::Graph("")), {}},
+      score_program_{passes::Program(ir::Graph("")), {}} {
   const double start = seconds();
   context_bytes_ = device.used_bytes().value_or(0);
   check_limits(config_, options);
@@ -112,6 +113,7 @@ LoadedModel::LoadedModel(Device& device, const ModelSource& source, const LoadOp
   executor_->record();
   if (options.eager_steps == runtime::EagerSteps::kForbid)
     runtime::require_coverage(limits_, executor_->coverage());
+  if (options.logits == model::LogitsRows::kLast) create_prompt_scorer(device, options);
   // Graphs first, KV last: no estimate of what recordings take.
   num_pages_ = pages_that_fit(device, options, wanted_pages);
   if (options.kv_tokens && num_pages_ < wanted_pages) {
@@ -122,6 +124,29 @@ LoadedModel::LoadedModel(Device& device, const ModelSource& source, const LoadOp
   }
   executor_->kv_memory().map(num_pages_);
   load_seconds_ = seconds() - start;
+}
+
+void LoadedModel::create_prompt_scorer(Device& device, const LoadOptions& options) {
+  const int64_t before = device.used_bytes().value_or(0);
+  score_program_ =
+      passes::compile(model::build_score_graph(config_, dtype_, limits_.max_num_tokens),
+                      ops::standard(), {.max_sizes = {model::kScoredRows, model::kScoredRows}});
+  const ir::Graph& graph = score_program_.program.graph;
+  std::vector<TensorView> weights(graph.num_values());
+  for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kWeight)) {
+    const auto of_model = compiled_.program.graph.find_value(graph.value(id).name);
+    weights[id.index] = graph.value(id).name == "x" ? executor_->output(model::kHiddenOutput)
+                                                    : weights_->views()[of_model->index];
+  }
+  prompt_scorer_ = std::make_unique<runtime::PromptScorer>(
+      device, executor_->stream(), score_program_.program, std::move(weights));
+  if (options.graphs == runtime::Graphs::kNone) {
+    prompt_scorer_->warm_up();
+  } else {
+    prompt_scorer_->record(options.recording_errors);
+  }
+  const auto after = device.used_bytes();
+  prompt_score_bytes_ = after ? *after - before : prompt_scorer_->bytes();
 }
 
 std::set<std::string_view> LoadedModel::slow_reasons() {
@@ -138,6 +163,7 @@ std::set<std::string_view> LoadedModel::slow_reasons() {
 runtime::MemoryPlan LoadedModel::memory_plan() const {
   runtime::MemoryPlan plan = executor_->memory_plan();
   plan.context = context_bytes_;
+  plan.prompt_scores = prompt_score_bytes_;
   return plan;
 }
 

@@ -15,6 +15,7 @@
 #include "model/weights.h"
 #include "passes/pipeline.h"
 #include "runtime/executor.h"
+#include "runtime/prompt_scorer.h"
 
 namespace encore::engine {
 
@@ -63,6 +64,8 @@ class LoadedModel {
   [[nodiscard]] DType kv_dtype() const { return kv_dtype_; }
   [[nodiscard]] const passes::Compiled& compiled() const { return compiled_; }
   [[nodiscard]] runtime::Executor& executor() { return *executor_; }
+  // Scores the tokens of prompts. REQUIRES: the model samples (LogitsRows::kLast).
+  [[nodiscard]] runtime::PromptScorer& prompt_scorer() { return *prompt_scorer_; }
   [[nodiscard]] const runtime::RecordingStats& recording_stats() const {
     return executor_->recordings().stats();
   }
@@ -88,6 +91,7 @@ class LoadedModel {
 
  private:
   void take_memory_back();
+  void create_prompt_scorer(Device& device, const LoadOptions& options);
   // The most pages, up to `wanted`, whose memory the options leave.
   [[nodiscard]] int64_t pages_that_fit(const Device& device, const LoadOptions& options,
                                        int64_t wanted) const;
@@ -101,6 +105,9 @@ class LoadedModel {
   passes::Compiled compiled_;
   std::optional<model::Weights> weights_;
   std::unique_ptr<runtime::Executor> executor_;
+  passes::Compiled score_program_;
+  std::unique_ptr<runtime::PromptScorer> prompt_scorer_;
+  int64_t prompt_score_bytes_ = 0;
   int64_t context_bytes_ = 0;  // in use on the device before anything was loaded
   double load_seconds_ = 0;
   std::optional<runtime::SavedRows> saved_;  // asleep

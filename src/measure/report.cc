@@ -48,6 +48,7 @@ std::string memory_table(const runtime::MemoryPlan& plan) {
     add("libraries", plan.libraries, "code of kernels, cuBLASLt");
     add("recordings", plan.recordings, "");
   }
+  add("prompt scores", plan.prompt_scores, "log probabilities of prompts");
   add("KV", plan.kv, "");
   add("total", plan.total(), "");
   return table.text();
@@ -62,6 +63,7 @@ json::object memory_json(const runtime::MemoryPlan& plan) {
           {"scratch", plan.scratch},
           {"libraries", plan.libraries},
           {"recordings", plan.recordings},
+          {"prompt_scores", plan.prompt_scores},
           {"kv", plan.kv},
           {"total", plan.total()}};
 }

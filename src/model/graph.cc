@@ -1,6 +1,7 @@
 #include "model/graph.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "backend/sampling.h"
 #include "model/kv_scales.h"
@@ -60,6 +61,12 @@ ops::Builder::Sampling add_sampling(ir::Graph& graph, const ModelConfig& config,
                                  {DType::kI32, {kTokenRingSteps, num_rows, kLogprobWords}})};
 }
 
+constexpr const char* kEmbedding = "model.embed_tokens.weight";
+
+const char* head_name(const ModelConfig& config) {
+  return config.tie_word_embeddings ? kEmbedding : "lm_head.weight";
+}
+
 }  // namespace
 
 ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
@@ -83,8 +90,7 @@ ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
   Trace trace{b, config, options, positions, slots, batch, {}, add_caches(graph, config, options)};
   trace.inv_freq = graph.add_weight("inv_freq", {DType::kF32, {config.head_dim / 2}},
                                     ir::WeightRecipe::of(inv_freq(config)));
-  const ValueId embed =
-      trace.weight("model.embed_tokens.weight", {config.vocab_size, config.hidden_size});
+  const ValueId embed = trace.weight(kEmbedding, {config.vocab_size, config.hidden_size});
 
   const bool samples = options.logits == LogitsRows::kLast;
   std::optional<ValueId> last_tokens;
@@ -99,7 +105,7 @@ ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
   const ValueId head =
       config.tie_word_embeddings
           ? embed
-          : trace.weight("lm_head.weight", {config.vocab_size, config.hidden_size});
+          : trace.weight(head_name(config), {config.vocab_size, config.hidden_size});
   scale_kv_weights(graph, options.kv_scales);
   if (!samples) {
     graph.add_output(b.linear_as(DType::kF32, x, head));
@@ -112,6 +118,7 @@ ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
   const ValueId next = b.sample(logits, sampling);
   graph.add_output(next);
   graph.add_output(logits);
+  graph.add_output(x);
   b.advance(next,
             {batch.page_table, sampling.stop_tokens,
              graph.add_input("max_lens", {DType::kI32, {Dim::sequences()}}), ids, positions, slots,
@@ -120,6 +127,29 @@ ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
                                     {DType::kI32, {kTokenRingSteps, options.max_batch_size}}),
              graph.add_host_visible("ring_marks", {DType::kI32, {32}})},
             options.page_size);
+  return graph;
+}
+
+ir::Graph build_score_graph(const ModelConfig& config, DType dtype, int64_t max_num_tokens) {
+  ir::Graph graph("scores");
+  ops::Builder b(graph, ops::standard());
+  const auto per_row = [&](const char* name, std::vector<Dim> dims) {
+    dims.insert(dims.begin(), Dim::sequences());
+    return graph.add_input(name, {DType::kI32, std::move(dims)}, Pad::kMinusOne);
+  };
+  const auto weight = [&](const char* name, int64_t rows) {
+    return graph.add_weight(name, {dtype, {rows, config.hidden_size}},
+                            ir::WeightRecipe::tensor(name));
+  };
+  const ValueId x = weight("x", max_num_tokens);
+  const ValueId head = weight(head_name(config), config.vocab_size);
+  const ValueId logits = b.linear_as(DType::kF32, b.gather_rows(x, per_row("rows", {})), head);
+  const auto runs = static_cast<uint64_t>((max_num_tokens + kScoredRows - 1) / kScoredRows);
+  const auto entries = static_cast<int64_t>(std::bit_ceil(2 * runs));
+  b.log_probs(
+      logits, per_row("tokens", {}), per_row("sampling", {kSamplingWords}),
+      graph.add_input("clock", {DType::kI32, {2}}),
+      graph.add_host_visible("logprob_ring", {DType::kI32, {entries, kScoredRows, kLogprobWords}}));
   return graph;
 }
 

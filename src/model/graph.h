@@ -45,9 +45,11 @@ constexpr int32_t last_token_of(int32_t row) {
 
 // Which rows get logits, and what the graph's outputs are.
 enum class LogitsRows : uint8_t {
-  kLast,  // the last of each sequence; outputs: next i32[B], logits f32[B,V]
+  kLast,  // the last of each sequence; outputs: next i32[B], logits f32[B,V], x [T,D]
   kAll,   // every token's; outputs: logits f32[T,V]
 };
+// The output x: what every token's logits are computed from, kept until the next step begins.
+inline constexpr int kHiddenOutput = 2;
 
 // Of a layer whose K and V are kept in 8 bits: the caches hold K / k and V / v.
 struct KvScale {
@@ -68,6 +70,19 @@ struct GraphOptions {
 
 // Errors: kUnsupported when no builder knows the architecture, listing those that exist.
 ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options);
+
+// Rows that one run of a score graph takes.
+inline constexpr int64_t kScoredRows = 64;
+
+// The graph that scores tokens which are given, not sampled: from the x of a step of up to
+// `max_num_tokens` tokens to log probabilities. x and the head are its weights, by the name `x` and
+// that of the model. Its step inputs (B rows, at most kScoredRows):
+//   rows i32[B]         row of x
+//   tokens i32[B]       the token that follows it
+//   sampling i32[B,14]  of which only num_logprobs matters
+//   clock i32[2]        the first says which entry of the ring the run writes
+// and the host-visible buffer logprob_ring i32[E,64,42], whose entries hold what two such steps ask.
+ir::Graph build_score_graph(const ModelConfig& config, DType dtype, int64_t max_num_tokens);
 
 // Bytes of K and V that one token takes over all layers, kept in `kv_dtype`.
 int64_t kv_bytes_per_token(const ModelConfig& config, DType kv_dtype);

@@ -78,8 +78,13 @@ ValueId Builder::sample(ValueId logits, const Sampling& over) {
                                 {}, "adjusted")[0];
   const ValueId next =
       call("sample", {logits, adjusted, over.rows, over.kv_lens, over.token_counts}, {}, "next")[0];
-  call("log_probs", {logits, next, over.rows, over.step_clock, over.logprob_ring}, {}, "logprobs");
+  log_probs(logits, next, over.rows, over.step_clock, over.logprob_ring);
   return next;
+}
+
+void Builder::log_probs(ValueId logits, ValueId next, ValueId sampling, ValueId clock,
+                        ValueId ring) {
+  call("log_probs", {logits, next, sampling, clock, ring}, {}, "logprobs");
 }
 
 }  // namespace encore::ops

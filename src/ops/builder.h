@@ -54,6 +54,7 @@ class Builder {
     ValueId logprob_ring;
   };
   ValueId sample(ValueId logits, const Sampling& over);
+  void log_probs(ValueId logits, ValueId next, ValueId sampling, ValueId clock, ValueId ring);
   // What a step changes for the next; see `advance` in ops.h.
   struct Advance {
     ValueId page_table;

@@ -146,6 +146,10 @@ class Executor {
   void poison(Poison poison);
   // Elements of a value that the step made, dense. Waits.
   [[nodiscard]] std::vector<std::byte> read_value(ir::ValueId value);
+  // Where graph output `index` lies, at the largest step's size: valid until the next step begins.
+  [[nodiscard]] TensorView output(int index) const {
+    return addresses_.view(program_.graph.outputs()[index], program_.max_sizes);
+  }
   // Waits for the step and copies `bytes` of graph output `index` to the host.
   void read_output(int index, void* host, int64_t bytes);
   void synchronize() { stream_->synchronize(); }

@@ -17,10 +17,14 @@ struct MemoryPlan {
   int64_t scratch = 0;    // shared by the kernels that need some
   int64_t libraries = 0;  // kernels' code and cuBLASLt
   int64_t recordings = 0;
+  // For log probabilities of prompts: what the scorer allocated or, where the driver counts, all
+  // that its figure grew by.
+  int64_t prompt_scores = 0;
   int64_t kv = 0;  // KV caches
 
   [[nodiscard]] int64_t total() const {
-    return context + weights + arena + step_inputs + scratch + libraries + recordings + kv;
+    return context + weights + arena + step_inputs + scratch + libraries + recordings +
+           prompt_scores + kv;
   }
 };
 

@@ -62,16 +62,17 @@ StepLayout::Range StepLayout::range(const ir::Sizes& sizes) const {
   return range;
 }
 
-StepInputs::StepInputs(Device& device, const ir::Graph& graph, const ir::Sizes& max_sizes)
+StepInputs::StepInputs(Device& device, const ir::Graph& graph, const ir::Sizes& max_sizes,
+                       int64_t num_twins)
     : graph_(graph), layout_(graph, max_sizes), device_(device.allocate(layout_.bytes())) {
-  for (int i = 0; i < kNumTwins; ++i) {
+  for (int64_t i = 0; i < num_twins; ++i) {
     twins_.push_back({device.allocate_host(layout_.bytes()), device.create_event(), false});
     std::memset(twins_.back().memory.data(), 0, layout_.bytes());
   }
 }
 
 void StepInputs::begin(const ir::Sizes& real, const ir::Sizes& padded) {
-  current_ = (current_ + 1) % kNumTwins;
+  current_ = (current_ + 1) % twins_.size();
   Twin& twin = twins_[current_];
   if (twin.in_flight) twin.copied->synchronize();
   twin.in_flight = false;

@@ -47,9 +47,9 @@ class StepLayout {
 // The region on the device and its pinned twins.
 class StepInputs {
  public:
-  static constexpr int kNumTwins = 2;
-
-  StepInputs(Device& device, const ir::Graph& graph, const ir::Sizes& max_sizes);
+  // `num_twins`: steps whose inputs may be on their way to the device, and one.
+  StepInputs(Device& device, const ir::Graph& graph, const ir::Sizes& max_sizes,
+             int64_t num_twins = 2);
 
   // Starts a step: waits until the next twin's last copy has left it.
   // `real` are the sizes before padding.
@@ -91,7 +91,7 @@ class StepInputs {
     bool in_flight = false;
   };
   std::vector<Twin> twins_;
-  int current_ = 0;
+  size_t current_ = 0;
   ir::Sizes real_;
   ir::Sizes padded_;
 };

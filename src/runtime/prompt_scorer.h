@@ -1,0 +1,74 @@
+// Log probabilities of tokens that are given, not sampled: those of prompts.
+//
+// A step leaves x, what the logits of each of its tokens would be computed from. Where a request asks,
+// runs of a small program of its own follow the step: gather 64 rows of x, head, log_probs. One size
+// serves every prompt, so a score depends neither on how many rows are asked for nor on who asks.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/device.h"
+#include "backend/sampling.h"
+#include "passes/program.h"
+#include "runtime/addresses.h"
+#include "runtime/policy.h"
+#include "runtime/step_inputs.h"
+#include "runtime/tables.h"
+
+namespace encore::runtime {
+
+// Lifetime: refers to the device, the stream, the program and the memory of the weights.
+// Threads: one.
+class PromptScorer {
+ public:
+  // A token to score.
+  struct Row {
+    int32_t row = 0;  // of x, whose token it follows
+    int32_t token = 0;
+    int32_t num_top = 0;  // likeliest tokens to name beside it
+  };
+  // What was enqueued behind one step.
+  struct InFlight {
+    uint32_t first_run = 0;
+    std::unique_ptr<Event> done;
+  };
+
+  // `program` is a score graph (model/graph.h), compiled; `stream` that of the steps; `weights` by
+  // ValueId::index, x among them. Errors: kMemory, kUnsupported, kCompile.
+  PromptScorer(Device& device, Stream& stream, const passes::Program& program,
+               std::vector<TensorView> weights);
+
+  // Lowers, runs once on padding, and records. Errors: as the device's; by policy, one while
+  // recording leaves the recording out, and the scores are launched.
+  void record(RecordingErrors policy);
+  // Lowers and runs once: the scores are launched.
+  void warm_up();
+
+  // Enqueues the scores of rows of the step launched last: as many as that may have tokens, at most.
+  [[nodiscard]] InFlight launch(std::span<const Row> rows);
+  // That of the i-th row, once `done`. Readable until the scores of two more steps are launched.
+  [[nodiscard]] const LogprobRow& score(const InFlight& scores, int64_t i) const;
+
+  // What it allocated on the device. Units: bytes.
+  [[nodiscard]] int64_t bytes() const;
+  [[nodiscard]] bool is_recorded() const { return recording_ != nullptr; }
+
+ private:
+  void run(std::span<const Row> rows);
+
+  Device& device_;
+  Stream& stream_;
+  StepShape shape_;  // of a run
+  KvMemory no_kv_;
+  PersistentBuffers persistent_;
+  TensorView ring_;  // i32[E,B,W]
+  StepInputs inputs_;
+  AddressMap addresses_;
+  Tables tables_;
+  std::unique_ptr<Recording> recording_;
+  uint32_t next_run_ = 0;
+};
+
+}  // namespace encore::runtime
