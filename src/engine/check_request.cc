@@ -52,6 +52,10 @@ std::optional<Rejection> Engine::check(const Request& request) const {
     return Rejection{kBadParameter,
                      "min_tokens goes with no grammar, which says itself when an answer may end"};
   }
+  if (request.num_prompt_logprobs < -1 || request.num_prompt_logprobs > LogprobRow::kMaxTop) {
+    return Rejection{kBadParameter, fmt::format("num_prompt_logprobs is at most {}, not {}",
+                                                LogprobRow::kMaxTop, request.num_prompt_logprobs)};
+  }
   if (auto rejection = check_token_bias(request.token_bias, vocab)) return rejection;
   if (auto problem = sample::problem(request.sampling)) return Rejection{kBadParameter, *problem};
   if (request.max_tokens > model_.limits().max_seq_len - length) {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <limits>
 #include <span>
+#include <utility>
 
 #include "backend/advance.h"
 #include "engine/input_writer.h"
@@ -105,7 +106,8 @@ std::variant<SequenceId, Rejection> Engine::add(Request request) {
                            .sampling = request.sampling,
                            .token_bias = std::move(request.token_bias),
                            .stop_tokens = std::move(request.stop_tokens),
-                           .min_length = prompt_length + request.min_tokens};
+                           .min_length = prompt_length + request.min_tokens,
+                           .num_prompt_logprobs = request.num_prompt_logprobs};
   if (request.grammar) sequence.matcher = request.grammar->start();
   if (cache_) sequence.chain = cache_->chain(name(model_.kv_dtype()), request.cache_salt);
   scheduler_.add(std::move(sequence));
@@ -172,6 +174,7 @@ bool Engine::launch() {
     }
     const auto until = step.is_masked ? runtime::Until::kLogits : runtime::Until::kEnd;
     goes_on ? executor.run_next(lengths, until) : executor.run(lengths, until);
+    if (!step.is_masked && plan.has_given_tokens) launch_scores(step);
   }
   if (options_.step_log != nullptr || step.is_burst())
     step.ended = executor.device().create_event();
@@ -198,12 +201,13 @@ void Engine::finish_masked() {
   while (in_flight_.size() > 1)
     collect();
   runtime::Executor& executor = model_.executor();
-  const InFlightStep& step = in_flight_.back();
+  InFlightStep& step = in_flight_.back();
   scheduler_.for_each(step.plan, [&](const sched::ScheduledTokens& row, sched::Sequence& sequence) {
     if (is_masked_row(row, sequence))
       fill_mask(sequence, executor.token_masks().row(sequence.token_state));
   });
   executor.finish();
+  launch_scores(step);
   if (step.ended) executor.stream().record(*step.ended);
   after_launched_ = executor.next_step();
 }
@@ -375,6 +379,7 @@ void Engine::collect_step() {
   const auto next = ring.tokens(number);
   ++step.num_collected;
   count(step.choice);
+  collect_scores(step);
   for (size_t b = 0; b < plan_.rows.size(); ++b) {
     const sched::ScheduledTokens& row = plan_.rows[b];
     sched::Sequence* const sequence = scheduler_.find(row.sequence);
@@ -384,6 +389,7 @@ void Engine::collect_step() {
                         sequence->num_cached.value_or(0)};
     if (sequence->sampling.num_logprobs >= 0)
       generated.logprobs = ring.logprobs(number, static_cast<int64_t>(b));
+    generated.prompt_logprobs = std::exchange(sequence->prompt_logprobs, {});
     if (generated.finish) scheduler_.remove(row.sequence);
     undelivered_.push_back(std::move(generated));
   }

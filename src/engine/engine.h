@@ -37,6 +37,9 @@ struct Request {
   // Where its masks take long, a quarter of a second and 2 ms a token in all, the sequence ends: all
   // others wait for them.
   std::shared_ptr<const sample::TokenGrammar> grammar = nullptr;
+  // The log probability of each token of the prompt but the first, and so many of the likeliest;
+  // -1: none. Such a prompt is computed, whatever the prefix cache has of it.
+  int32_t num_prompt_logprobs = -1;
   int32_t priority = 0;    // lower numbers come first
   std::string cache_salt;  // requests with different ones share no pages
 };
@@ -56,6 +59,8 @@ struct Generated {
   std::optional<Finish> finish;  // set on the last
   int64_t num_cached = 0;        // tokens of the prompt that were found in the prefix cache
   std::optional<LogprobRow> logprobs = {};  // where the request asks for some
+  // Of the prompt's tokens behind its first, with the first token that is generated.
+  std::vector<LogprobRow> prompt_logprobs = {};
 };
 
 enum class RejectionReason : uint8_t {
@@ -147,6 +152,11 @@ class Engine {
   [[nodiscard]] LoadedModel& model() { return model_; }
 
  private:
+  // A position whose follower, a token of a prompt, a step scores.
+  struct ScoredToken {
+    SequenceId sequence = 0;
+    int64_t position = 0;
+  };
   // A launch whose steps have not been collected, or not all.
   struct InFlightStep {
     sched::Plan plan;  // of its first step
@@ -160,6 +170,8 @@ class Engine {
     int64_t max_burst_steps = 0;   // that pages were granted for; 0: a single step
     bool is_masked = false;        // it chooses tokens that grammars have a say in
     bool is_interrupted = false;
+    std::vector<ScoredToken> scored;  // in the order of `scores`
+    runtime::PromptScorer::InFlight scores;
 
     [[nodiscard]] bool is_burst() const { return max_burst_steps > 0; }
   };
@@ -174,6 +186,9 @@ class Engine {
   // Enqueues the rest of a step that was launched up to its logits: collects the one before it, so
   // that grammars know which tokens may come.
   void finish_masked();
+  // Enqueues the scores that prompts of the step ask for, behind all of it, and collects them.
+  void launch_scores(InFlightStep& step);
+  void collect_scores(InFlightStep& step);
   // How the token behind `row` is chosen, as the device is told. Gives the sequence a row of what
   // the device keeps to adjust its logits, if it needs one and has none.
   SamplingRow sampling_row(const sched::ScheduledTokens& row, sched::Sequence& sequence);

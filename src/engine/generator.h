@@ -42,6 +42,8 @@ struct Update {
   std::optional<Ending> ending;  // set in the last call
   int64_t num_cached = 0;        // tokens of the prompt that the prefix cache had; 0 without tokens
   std::span<const LogprobRow> logprobs = {};  // one a token, where the request asks for them
+  // With the first token: of the prompt's behind its first, where the request asks for them.
+  std::span<const LogprobRow> prompt_logprobs = {};
 };
 
 // Gets the updates of one request. It must neither block nor throw. Calls for one request come in

@@ -59,6 +59,7 @@ void ServingLoop::run() {
     live.tokens.push_back(generated.token);
     live.num_cached = generated.num_cached;
     if (generated.logprobs) live.logprobs.push_back(*generated.logprobs);
+    if (!generated.prompt_logprobs.empty()) live.prompt_logprobs = generated.prompt_logprobs;
   };
   try {
     bool is_busy = false;
@@ -130,13 +131,14 @@ void ServingLoop::deliver(bool is_idle) {
     const auto found = live_.find(sequence);
     if (found == live_.end()) continue;
     Live& live = found->second;
-    live.sink({live.tokens, std::nullopt, live.num_cached, live.logprobs});
+    live.sink({live.tokens, std::nullopt, live.num_cached, live.logprobs, live.prompt_logprobs});
     live.tokens.clear();
     live.logprobs.clear();
+    live.prompt_logprobs.clear();
     live.is_touched = false;
   }
   for (const Live& live : ended)
-    live.sink({live.tokens, live.ending, live.num_cached, live.logprobs});
+    live.sink({live.tokens, live.ending, live.num_cached, live.logprobs, live.prompt_logprobs});
   touched_.clear();
 }
 

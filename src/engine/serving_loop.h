@@ -54,6 +54,7 @@ class ServingLoop final : public Generator {
     Sink sink;
     std::vector<int32_t> tokens;  // since the last call of the sink
     std::vector<LogprobRow> logprobs;
+    std::vector<LogprobRow> prompt_logprobs;
     int64_t num_cached = 0;
     std::optional<Ending> ending;
     bool is_touched = false;

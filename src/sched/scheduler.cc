@@ -69,16 +69,15 @@ bool Scheduler::start(Sequence& sequence, const std::vector<kv::Page>& cached) {
   return true;
 }
 
-// The last token is always computed, as its step samples the next one.
 std::vector<kv::Page> Scheduler::find_prefix(Sequence& sequence) const {
   if (cache_ == nullptr) return {};
   cache_->extend(sequence.chain, sequence.tokens);
-  return cache_->find(sequence.chain, (sequence.known() - 1) / pool_.page_size());
+  return cache_->find(sequence.chain, sequence.num_findable() / pool_.page_size());
 }
 
 bool Scheduler::is_underway(const Sequence& sequence, size_t page) const {
   const int64_t end = static_cast<int64_t>(page + 1) * pool_.page_size();
-  if (cache_ == nullptr || end > sequence.known() - 1) return false;
+  if (cache_ == nullptr || end > sequence.num_findable()) return false;
   const kv::PageHash& hash = sequence.chain.hashes[page];
   return std::any_of(running_.begin(), running_.end(), [&](const auto& entry) {
     const Sequence& other = entry.second;

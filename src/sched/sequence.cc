@@ -16,6 +16,10 @@ int64_t Sequence::num_readable() const {
   return std::min(known(), std::max(std::min(launched, given), collected));
 }
 
+int64_t Sequence::num_findable() const {
+  return is_to_be_scored(num_scored) ? num_scored : known() - 1;
+}
+
 void Sequence::launch(const ScheduledTokens& tokens) {
   ENCORE_CHECK(tokens.first == launched && tokens.count <= num_ready());
   launched += tokens.count;

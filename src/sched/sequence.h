@@ -42,6 +42,12 @@ struct Sequence {
   std::unique_ptr<sample::TokenMatcher> matcher = nullptr;
   std::chrono::steady_clock::duration mask_time{};  // that it took in all to say so
 
+  // Likeliest tokens to name beside each token of the prompt but the first, with log probabilities;
+  // -1: not even its own.
+  int32_t num_prompt_logprobs = -1;
+  int64_t num_scored = 0;                   // tokens whose followers have theirs collected
+  std::vector<LogprobRow> prompt_logprobs;  // collected and not handed on
+
   int64_t given = 0;            // tokens known when it was admitted: the host packs these
   int64_t launched = 0;         // tokens whose K and V launched steps compute, its own or others
   int64_t collected = 0;        // those of them whose steps the host has collected
@@ -57,6 +63,13 @@ struct Sequence {
   // Tokens whose K and V every later step may read. Of those not packed by the host, a step in
   // flight computes none behind a stop token, so they count when they are collected.
   [[nodiscard]] int64_t num_readable() const;
+  // Its first tokens that need not be computed where somebody else has their K and V. The last one
+  // is computed, as its step samples the next, and so are those whose followers must be scored.
+  [[nodiscard]] int64_t num_findable() const;
+  // Must the token behind `position` be scored by the step that computes that position?
+  [[nodiscard]] bool is_to_be_scored(int64_t position) const {
+    return num_prompt_logprobs >= 0 && position >= num_scored && position + 1 < prompt_length;
+  }
   // A step that computes these tokens was launched.
   void launch(const ScheduledTokens& tokens);
   // Such a step was collected, and sampled `token` behind them. Is that the next token of the

@@ -1,0 +1,255 @@
+// Log probabilities of prompts: those of the model, however a prompt is cut, computed again, or
+// beside whom it runs.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "backend/fault.h"
+#include "engine/tiny_model.h"
+
+namespace encore::engine {
+namespace {
+
+using testing::Tiny;
+
+using Tokens = std::vector<int32_t>;
+using Scores = std::vector<LogprobRow>;
+
+constexpr int32_t kNumTop = 3;
+
+Tokens random_prompt(int seed, int64_t length) {
+  std::mt19937 random(seed);
+  Tokens prompt(static_cast<size_t>(length));
+  for (int32_t& token : prompt)
+    token = static_cast<int32_t>(random() % 1000);
+  return prompt;
+}
+
+LoadOptions options() {
+  LoadOptions options;
+  options.limits = {.max_num_tokens = 80, .max_batch_size = 4, .max_q = 1, .max_seq_len = 256};
+  options.kv_tokens = 1024;
+  options.page_size = 16;
+  options.dtype = DType::kF32;
+  options.bursts = true;
+  return options;
+}
+
+// What is asked for of a row, as bits.
+std::vector<uint32_t> bits(const Scores& scores) {
+  std::vector<uint32_t> bits;
+  for (const LogprobRow& row : scores) {
+    std::vector<uint32_t> words(2 + 2 * kNumTop);
+    std::memcpy(words.data(), &row, words.size() * sizeof(uint32_t));
+    bits.insert(bits.end(), words.begin(), words.end());
+  }
+  return bits;
+}
+
+double log_softmax(const std::vector<double>& logits, int32_t token) {
+  const double largest = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const double logit : logits)
+    sum += std::exp(logit - largest);
+  return logits[static_cast<size_t>(token)] - largest - std::log(sum);
+}
+
+class PromptLogprobsTest : public testing::DeviceTest {
+ protected:
+  void SetUp() override {
+    DeviceTest::SetUp();
+    if (!IsSkipped()) load(options());
+  }
+  void load(const LoadOptions& options) {
+    model_.reset();
+    model_ = std::make_unique<LoadedModel>(*device_, testing::tiny_model(Tiny::kLlama), options);
+  }
+  static std::vector<EngineOptions> ways() {
+    return {{.overlap = false}, {.overlap = true}, {.overlap = true, .burst_steps = 16}};
+  }
+
+  // Scores by prompt, all at once; the tokens generated go to tokens_.
+  std::vector<Scores> score(Engine& engine, const std::vector<Request>& requests) {
+    std::map<SequenceId, std::pair<Scores, Tokens>> given;
+    for (const Request& request : requests)
+      given[std::get<SequenceId>(engine.add(request))];
+    while (engine.step([&](const Generated& generated) {
+      auto& [scores, tokens] = given[generated.sequence];
+      EXPECT_TRUE(tokens.empty() || generated.prompt_logprobs.empty());
+      if (tokens.empty()) scores = generated.prompt_logprobs;
+      tokens.push_back(generated.token);
+    })) {
+    }
+    EXPECT_EQ(engine.page_pool().num_free(), engine.page_pool().num_pages());
+    std::vector<Scores> list;
+    tokens_.clear();
+    for (auto& [id, of_one] : given) {
+      list.push_back(std::move(of_one.first));
+      tokens_.push_back(std::move(of_one.second));
+    }
+    return list;
+  }
+  Scores score(const Tokens& prompt, const EngineOptions& way = {}) {
+    Engine engine(*model_, way);
+    return score(engine, {asking(prompt)}).front();
+  }
+  static Request asking(const Tokens& prompt, int64_t max_tokens = 4) {
+    return {.prompt = prompt, .max_tokens = max_tokens, .num_prompt_logprobs = kNumTop};
+  }
+  // The logits behind each token of a prompt, as steps that sample there have them.
+  std::vector<std::vector<double>> all_logits(const Tokens& prompt) {
+    std::vector<std::vector<double>> rows;
+    std::vector<float> logits(static_cast<size_t>(model_->config().vocab_size));
+    for (size_t count = 1; count <= prompt.size(); ++count) {
+      Engine engine(*model_, {.overlap = false});
+      (void)engine.add({.prompt = {prompt.begin(), prompt.begin() + count}, .max_tokens = 1});
+      while (engine.step([](const Generated&) {})) {
+      }
+      model_->executor().read_output(1, logits.data(),
+                                     static_cast<int64_t>(logits.size() * sizeof(float)));
+      rows.emplace_back(logits.begin(), logits.end());
+    }
+    return rows;
+  }
+  // On a CPU a row has the same bits whatever else its step has; on a GPU nearly so.
+  void expect_alike(const Scores& scores, const Scores& expected) {
+    ASSERT_EQ(scores.size(), expected.size());
+    if (device_->kind() == DeviceKind::kCpu) {
+      EXPECT_EQ(bits(scores), bits(expected));
+      return;
+    }
+    for (size_t i = 0; i < scores.size(); ++i)
+      EXPECT_NEAR(scores[i].logprob, expected[i].logprob, 1e-4) << i;
+  }
+
+  std::unique_ptr<LoadedModel> model_;
+  std::vector<Tokens> tokens_;
+};
+INSTANTIATE_TEST_SUITE_P(Devices, PromptLogprobsTest,
+                         ::testing::Values("Cpu", "CpuShuffled", "Cuda"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(PromptLogprobsTest, EveryTokenBehindTheFirstHasThatOfTheModel) {
+  for (const int64_t length : {1, 2, 65, 130}) {
+    const Tokens prompt = random_prompt(1, length);
+    const auto logits = all_logits(prompt);
+    const Scores scores = score(prompt);
+    ASSERT_EQ(std::ssize(scores), length - 1);
+    for (size_t i = 0; i < scores.size(); ++i) {
+      const LogprobRow& row = scores[i];
+      const std::vector<double>& of_token = logits[i];
+      const int32_t token = prompt[i + 1];
+      EXPECT_NEAR(row.logprob, log_softmax(of_token, token), 2e-5) << i;
+      const double logit = of_token[static_cast<size_t>(token)];
+      const auto num_likelier = std::count_if(of_token.begin(), of_token.end(),
+                                              [&](double other) { return other > logit; });
+      EXPECT_NEAR(row.rank, 1 + num_likelier, 2) << i;
+      for (const LogprobRow::Entry& likely : std::span(row.top, kNumTop))
+        EXPECT_NEAR(likely.logprob, log_softmax(of_token, likely.token), 2e-5) << i;
+      EXPECT_NEAR(row.top[0].logprob - row.logprob,
+                  *std::max_element(of_token.begin(), of_token.end()) - logit, 2e-5);
+    }
+  }
+}
+
+TEST_P(PromptLogprobsTest, TheWaysToRunAStepAgreeBitForBit) {
+  const Tokens prompt = random_prompt(2, 200);
+  std::vector<uint32_t> expected;
+  for (const runtime::Graphs graphs :
+       {runtime::Graphs::kNone, runtime::Graphs::kPiecewise, runtime::Graphs::kFull}) {
+    for (const runtime::Poison poison : {runtime::Poison::kNone, runtime::Poison::kNaN}) {
+      LoadOptions how = options();
+      how.graphs = graphs;
+      how.poison = poison;
+      load(how);
+      EXPECT_EQ(model_->prompt_scorer().is_recorded(), graphs != runtime::Graphs::kNone);
+      const std::vector<uint32_t> now = bits(score(prompt));
+      if (expected.empty()) expected = now;
+      EXPECT_EQ(now, expected);
+    }
+  }
+}
+
+// The long prompts are cut, the pages are short, and one prompt does not ask.
+TEST_P(PromptLogprobsTest, APromptHasTheSameOnesWhoeverRunsBesideIt) {
+  std::vector<Request> requests;
+  std::vector<Scores> alone;
+  for (int i = 0; i < 7; ++i) {
+    requests.push_back(asking(random_prompt(i, 1 + 23 * i), 40));
+    if (i == 3) requests.back().num_prompt_logprobs = -1;
+    alone.push_back(i == 3 ? Scores() : score(requests.back().prompt));
+  }
+  LoadOptions narrow = options();
+  narrow.limits.max_num_tokens = 16;
+  narrow.kv_tokens = 256;
+  load(narrow);
+  for (EngineOptions way : ways()) {
+    for (const bool with_cache : {false, true}) {
+      if (with_cache) way.prefix_cache.emplace();
+      Engine engine(*model_, way);
+      const std::vector<Scores> scores = score(engine, requests);
+      EXPECT_GT(engine.num_preemptions(), 0);
+      for (size_t i = 0; i < scores.size(); ++i)
+        expect_alike(scores[i], alone[i]);
+    }
+  }
+}
+
+TEST_P(PromptLogprobsTest, AskingComputesThePromptWhateverIsCachedAndChangesNoToken) {
+  const Tokens prompt = random_prompt(9, 100);
+  const Request plain{.prompt = prompt, .max_tokens = 4};
+  Engine engine(*model_, {.prefix_cache = kv::PrefixCacheOptions{}});
+  (void)score(engine, {plain});
+  const std::vector<Tokens> expected = tokens_;
+  const int64_t before = engine.prefix_cache()->stats().hit_tokens;
+  const Scores scores = score(engine, {asking(prompt)}).front();
+  EXPECT_EQ(std::ssize(scores), 99);
+  EXPECT_EQ(tokens_, expected);
+  EXPECT_EQ(engine.prefix_cache()->stats().hit_tokens, before);
+  EXPECT_TRUE(score(engine, {plain}).front().empty());
+  EXPECT_EQ(engine.prefix_cache()->stats().hit_tokens, before + 96);
+  // One that asks does not wait for a page that it would not use.
+  EXPECT_EQ(score(engine, {plain, asking(prompt)}).back().size(), 99U);
+}
+
+TEST_P(PromptLogprobsTest, ARequestThatDoesNotAskCostsNoReplay) {
+  const auto num_replays = [&](const Request& request) {
+    int replays = 0;
+    const fault::Injection injection(
+        [&](std::string_view call) { replays += call == "replay" ? 1 : 0; });
+    Engine engine(*model_, {.overlap = false});
+    (void)score(engine, {request});
+    return replays;
+  };
+  const Tokens prompt = random_prompt(4, 200);
+  const int plain = num_replays({.prompt = prompt, .max_tokens = 4});
+  EXPECT_EQ(plain, 3 + 3);                            // three chunks, three tokens more
+  EXPECT_EQ(num_replays(asking(prompt)), plain + 5);  // for 80, 80 and 39 rows
+}
+
+TEST_P(PromptLogprobsTest, OneThatIsAbortedLeavesNothing) {
+  for (const EngineOptions& way : ways()) {
+    Engine engine(*model_, way);
+    const auto id = std::get<SequenceId>(engine.add(asking(random_prompt(5, 200))));
+    for (int i = 0; i < 2; ++i)
+      ASSERT_TRUE(engine.step([](const Generated&) {}));
+    engine.abort(id);
+    EXPECT_EQ(score(engine, {asking(random_prompt(6, 70))}).front().size(), 69U);
+  }
+}
+
+TEST_P(PromptLogprobsTest, RefusesMoreThanTheDeviceNames) {
+  Engine engine(*model_);
+  Request request = asking({1, 2});
+  request.num_prompt_logprobs = 21;
+  const auto rejection = engine.check(request);
+  ASSERT_TRUE(rejection.has_value());
+  EXPECT_NE(rejection->why.find("at most 20"), std::string::npos) << rejection->why;
+}
+
+}  // namespace
+}  // namespace encore::engine
