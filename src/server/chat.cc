@@ -42,10 +42,12 @@ json::object message_of(const text::AnswerParts& parts) {
 
 class ChatFormat final : public OpenAiFormat {
  public:
-  ChatFormat(std::string model, StreamUsage usage, bool has_logprobs)
+  // `num_prompt_logprobs`: as GenerationPlan has it.
+  ChatFormat(std::string model, StreamUsage usage, bool has_logprobs, int32_t num_prompt_logprobs)
       : OpenAiFormat({"chatcmpl-", "chat.completion", "chat.completion.chunk"}, std::move(model),
                      usage),
-        has_logprobs_(has_logprobs) {}
+        has_logprobs_(has_logprobs),
+        num_prompt_logprobs_(num_prompt_logprobs) {}
 
  protected:
   [[nodiscard]] std::optional<json::object> opening(int64_t index) override {
@@ -60,6 +62,12 @@ class ChatFormat final : public OpenAiFormat {
     if (has_logprobs_) object["logprobs"] = chat_logprobs(choice.logprobs);
     object["message"] = std::move(message);
     return object;
+  }
+  // All choices have one prompt.
+  void add_to_reply(const std::vector<Choice>& choices, json::object& reply) override {
+    if (num_prompt_logprobs_ < 0) return;
+    reply["prompt_logprobs"] =
+        prompt_logprobs(choices.front().prompt_logprobs, num_prompt_logprobs_);
   }
   // One for each part; the last says why the choice ends, and has the log probabilities.
   [[nodiscard]] std::vector<json::object> choice_events(const Choice& choice) override {
@@ -106,6 +114,7 @@ class ChatFormat final : public OpenAiFormat {
   }
 
   bool has_logprobs_;
+  int32_t num_prompt_logprobs_;
   std::vector<int64_t> num_calls_;  // of each choice, so far
 };
 
@@ -134,7 +143,7 @@ std::variant<ApiError, HttpResponse, GenerationJob> read(const Parameters& param
   if (!has_logprobs && num_top > 0)
     return bad_request("top_logprobs needs logprobs: true", "top_logprobs", "invalid_value");
   auto format = std::make_unique<ChatFormat>(answering_name(parameters, model), plan.reply.usage,
-                                             has_logprobs);
+                                             has_logprobs, plan.num_prompt_logprobs);
   return GenerationJob{std::move(plan), std::move(format)};
 }
 

@@ -170,6 +170,21 @@ TEST_F(ChatTest, GivesLogProbabilitiesWithTheContent) {
                  "invalid_value");
 }
 
+TEST_F(ChatTest, GivesLogProbabilitiesOfThePromptBesideItsChoices) {
+  const auto exchange = send("POST", "/v1/chat/completions",
+                             fmt::format(R"({{{}, "prompt_logprobs": 0}})", kMessages));
+  const std::vector<int32_t> prompt = generator_.requests.at(0).prompt;
+  const std::vector<LogprobRow> rows(prompt.size() - 1, {.logprob = -1.5F, .rank = 2, .top = {}});
+  generator_.give(1, ids("Hi"), {}, rows);
+  generator_.end(1, engine::EndReason::kLength);
+  pump();
+  const json::value reply = parsed(*exchange);
+  EXPECT_EQ(reply.at("choices").at(0).at("message").at("content"), "Hi");
+  const json::array& list = reply.at("prompt_logprobs").as_array();
+  ASSERT_EQ(list.size(), prompt.size());
+  EXPECT_EQ(list.at(1).at(std::to_string(prompt[1])).at("logprob").to_number<double>(), -1.5);
+}
+
 TEST_F(ChatTest, RefusesByNameWhatItDoesNotDo) {
   const auto refused = [&](const std::string& name, const std::string& value) {
     expect_refused(fmt::format(R"({{{}, "{}": {}}})", kMessages, name, value), name,

@@ -1,5 +1,6 @@
 #include "server/completions.h"
 
+#include <algorithm>
 #include <limits>
 #include <map>
 
@@ -75,31 +76,45 @@ class PromptReader {
   bool echoes_;
 };
 
+// The log probabilities that an answer shows: of so many of the likeliest tokens each.
+struct ShownLogprobs {
+  std::optional<int32_t> tokens;  // in "logprobs"
+  bool echoes = false;            // those of the prompt too
+  std::optional<int32_t> prompt;  // in "prompt_logprobs"
+};
+
 class CompletionFormat final : public OpenAiFormat {
  public:
-  CompletionFormat(std::string model, StreamUsage usage, bool has_logprobs = false)
+  CompletionFormat(std::string model, StreamUsage usage, const ShownLogprobs& shown = {})
       : OpenAiFormat({"cmpl-", "text_completion", "text_completion"}, std::move(model), usage),
-        has_logprobs_(has_logprobs) {}
+        shown_(shown) {}
 
  protected:
   [[nodiscard]] std::optional<json::object> opening(int64_t /*index*/) override {
     return std::nullopt;
   }
   [[nodiscard]] json::object choice_object(const Choice& choice) override {
-    json::value logprobs;
-    if (has_logprobs_) logprobs = completion_logprobs(choice.logprobs, offsets_[choice.index]);
-    return {{"index", choice.index},
-            {"text", choice.parts.empty() ? "" : choice.parts.front().text},
-            {"logprobs", std::move(logprobs)},
-            {"finish_reason", text_or_null(choice.finish_reason)},
-            {"stop_reason", choice.stop_reason}};
+    json::object object{{"index", choice.index},
+                        {"text", choice.parts.empty() ? "" : choice.parts.front().text},
+                        {"logprobs", nullptr},
+                        {"finish_reason", text_or_null(choice.finish_reason)},
+                        {"stop_reason", choice.stop_reason}};
+    if (shown_.tokens) {
+      std::vector<TokenLogprobs> tokens;
+      if (shown_.echoes) tokens = choice.prompt_logprobs;
+      tokens.insert(tokens.end(), choice.logprobs.begin(), choice.logprobs.end());
+      object["logprobs"] = completion_logprobs(tokens, *shown_.tokens, offsets_[choice.index]);
+    }
+    if (shown_.prompt)
+      object["prompt_logprobs"] = prompt_logprobs(choice.prompt_logprobs, *shown_.prompt);
+    return object;
   }
   [[nodiscard]] std::vector<json::object> choice_events(const Choice& choice) override {
     return {choice_object(choice)};
   }
 
  private:
-  bool has_logprobs_;
+  ShownLogprobs shown_;
   std::map<int64_t, int64_t> offsets_;  // of each choice's next token in its text
 };
 
@@ -122,16 +137,15 @@ std::variant<ApiError, HttpResponse, GenerationJob> read(const Parameters& param
   std::optional<int64_t> asked;
   if (parameters.has("max_tokens")) asked = parameters.integer("max_tokens");
   if (auto error = set_max_tokens(asked, kDefaultMaxTokens, model, plan)) return *error;
+  ShownLogprobs shown{.echoes = parameters.boolean("echo")};
+  if (plan.num_prompt_logprobs >= 0) shown.prompt = plan.num_prompt_logprobs;
   if (parameters.has("logprobs")) {
-    if (parameters.boolean("echo")) {
-      return bad_request(
-          "log probabilities of the prompt are not computed: leave out echo or logprobs",
-          "logprobs", "unsupported_parameter");
-    }
-    plan.sampling.num_logprobs = static_cast<int32_t>(parameters.integer("logprobs"));
+    shown.tokens = static_cast<int32_t>(parameters.integer("logprobs"));
+    plan.sampling.num_logprobs = *shown.tokens;
+    if (shown.echoes) plan.num_prompt_logprobs = std::max(plan.num_prompt_logprobs, *shown.tokens);
   }
   auto format = std::make_unique<CompletionFormat>(answering_name(parameters, model),
-                                                   plan.reply.usage, parameters.has("logprobs"));
+                                                   plan.reply.usage, shown);
   return GenerationJob{std::move(plan), std::move(format)};
 }
 
@@ -142,15 +156,16 @@ const ParameterTable& completion_parameters() {
       {"prompt", Support::kHonoured, ParameterKind::kAny, "",
        "What to continue: a string, a list of token ids, or a list of either"},
       {"max_tokens", Support::kHonoured, ParameterKind::kInteger, "16",
-       "Tokens to generate at most", 1},
+       "Tokens to generate at most; 0: none, for what echo and prompt_logprobs say of the prompt",
+       0},
       {"echo", Support::kHonoured, ParameterKind::kBoolean, "false",
-       "Begin the answer with the prompt"},
+       "Begin the answer with the prompt, and logprobs with the prompt's tokens"},
       {"add_special_tokens", Support::kHonoured, ParameterKind::kBoolean, "true",
        "Put the tokenizer's special tokens, such as a begin token, around the prompt"},
       {"best_of", Support::kRefused, ParameterKind::kInteger, "1",
        "choices are not ranked; n gives several"},
       {"logprobs", Support::kHonoured, ParameterKind::kInteger, "",
-       "Give the log probability of each token, and of so many of the likeliest; not with echo", 0,
+       "Give the log probability of each token, and of so many of the likeliest", 0,
        LogprobRow::kMaxTop},
       {"suffix", Support::kRefused, ParameterKind::kString, "\"\"",
        "text is continued, not filled in"},

@@ -188,8 +188,9 @@ TEST_F(CompletionsTest, RefusesWhatIsWrongNamingIt) {
   expect_refused(R"({"prompt": "x", "stop_token_ids": [99999]})", "stop_token_ids", "out_of_range");
   expect_refused(R"({"prompt": "x", "min_tokens": 17})", "min_tokens", "out_of_range");
   expect_refused(R"({"prompt": "x", "logprobs": 21})", "logprobs", "out_of_range");
-  expect_refused(R"({"prompt": "x", "logprobs": 1, "echo": true})", "logprobs",
+  expect_refused(R"({"prompt": "x", "prompt_logprobs": 1, "stream": true})", "prompt_logprobs",
                  "unsupported_parameter");
+  expect_refused(R"({"prompt": "x", "prompt_logprobs": 21})", "prompt_logprobs", "out_of_range");
   expect_refused(R"({"prompt": "x", "repetition_penalty": 0})", "repetition_penalty",
                  "out_of_range");
   expect_refused(R"({"prompt": "x", "presence_penalty": 2.5})", "presence_penalty", "out_of_range");
@@ -259,6 +260,77 @@ TEST_F(CompletionsTest, GivesLogProbabilitiesOfTokensAndOfTheLikeliest) {
   }
   EXPECT_EQ(streamed, whole.at("tokens"));
   EXPECT_EQ(offsets, whole.at("text_offset"));
+}
+
+// As clients that rate texts ask: nothing is generated, and the prompt's tokens have their offsets in
+// the echoed text, in which special tokens take no place.
+TEST_F(CompletionsTest, EchoWithLogprobsGivesThoseOfThePrompt) {
+  const std::string prompt = "Once \u00fcber";
+  const std::vector<int32_t> prompt_ids = tokenizer_.encode(prompt);
+  ASSERT_TRUE(tokenizer_.is_special(prompt_ids[0]));
+  std::vector<LogprobRow> rows;
+  for (size_t i = 1; i < prompt_ids.size(); ++i) {
+    rows.push_back({.logprob = -static_cast<float>(i), .rank = 3, .top = {}});
+    rows.back().top[0] = {prompt_ids[0], -0.5F};
+  }
+  for (const bool streams : {false, true}) {
+    for (const int max_tokens : {0, 2}) {
+      const auto exchange = complete(fmt::format(
+          R"({{"prompt": "{}", "echo": true, "logprobs": 1, "max_tokens": {}, "stream": {}}})",
+          prompt, max_tokens, streams));
+      const auto id = static_cast<engine::RequestId>(generator_.requests.size());
+      EXPECT_EQ(generator_.requests.back().max_tokens, std::max(max_tokens, 1));
+      EXPECT_EQ(generator_.requests.back().num_prompt_logprobs, 1);
+      const std::vector<int32_t> answer = ids("!");
+      generator_.give(id, answer, {{.logprob = -9, .rank = 1, .top = {}}}, rows);
+      generator_.end(id, EndReason::kStop);
+      pump();
+      const json::value choice =
+          (streams ? events(*exchange).front() : parsed(*exchange)).at("choices").at(0);
+      const std::string text(choice.at("text").as_string());
+      EXPECT_EQ(text, max_tokens == 0 ? prompt : prompt + "!");
+      const json::object& logprobs = choice.at("logprobs").as_object();
+      EXPECT_EQ(logprobs.at("tokens").as_array().size(),
+                prompt_ids.size() + (max_tokens == 0 ? 0 : answer.size()));
+      EXPECT_TRUE(logprobs.at("token_logprobs").at(0).is_null());
+      EXPECT_TRUE(logprobs.at("top_logprobs").at(0).is_null());
+      for (size_t i = 1; i < prompt_ids.size(); ++i) {
+        EXPECT_EQ(logprobs.at("token_logprobs").at(i).to_number<double>(), -static_cast<double>(i));
+        EXPECT_EQ(logprobs.at("top_logprobs").at(i).as_object().size(), 2U) << "and the token";
+      }
+      EXPECT_EQ(logprobs.at("text_offset").at(0).to_number<int>(), 0);
+      EXPECT_EQ(logprobs.at("text_offset").at(1).to_number<int>(), 0);
+      if (max_tokens > 0) {
+        EXPECT_EQ(logprobs.at("text_offset").as_array().back().to_number<int>(), 9);
+      }
+      if (streams) continue;
+      EXPECT_EQ(choice.at("finish_reason"), max_tokens == 0 ? "length" : "stop");
+      EXPECT_EQ(parsed(*exchange).at("usage").at("completion_tokens").to_number<int>(),
+                max_tokens == 0 ? 0 : std::ssize(answer));
+    }
+  }
+}
+
+TEST_F(CompletionsTest, PromptLogprobsNameTokensByTheirIds) {
+  const auto exchange = complete(
+      R"({"prompt": [5, 6], "prompt_logprobs": 1, "logprobs": 0, "echo": true, "max_tokens": 1})");
+  EXPECT_EQ(generator_.requests.at(0).num_prompt_logprobs, 1);
+  LogprobRow row{.logprob = -2.5F, .rank = 7, .top = {}};
+  row.top[0] = {9, -0.5F};
+  generator_.give(1, {8}, {{.logprob = -1, .rank = 1, .top = {}}}, {row});
+  generator_.end(1, EndReason::kLength);
+  pump();
+  const json::value choice = parsed(*exchange).at("choices").at(0);
+  const json::array& list = choice.at("prompt_logprobs").as_array();
+  ASSERT_EQ(list.size(), 2U);
+  EXPECT_TRUE(list.at(0).is_null());
+  EXPECT_EQ(list.at(1).as_object().size(), 2U);
+  EXPECT_EQ(list.at(1).at("6").at("logprob").to_number<double>(), -2.5);
+  EXPECT_EQ(list.at(1).at("6").at("rank").to_number<int>(), 7);
+  EXPECT_EQ(list.at(1).at("9").at("rank").to_number<int>(), 1);
+  EXPECT_EQ(json::value(tokenizer_.token_bytes(9)), list.at(1).at("9").at("decoded_token"));
+  // Each field has as many of the likeliest as it asks for.
+  EXPECT_EQ(choice.at("logprobs").at("top_logprobs").at(1).as_object().size(), 1U);
 }
 
 TEST_F(CompletionsTest, TakesRefusedParametersAtTheValueThatChangesNothing) {

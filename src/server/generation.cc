@@ -73,6 +73,9 @@ void GenerationService::start(GenerationPlan plan, std::unique_ptr<ReplyFormat> 
     for (int64_t i = 0; i < plan.n; ++i) {
       ChoiceState& choice = generation.choices.emplace_back(plan.answer);
       choice.num_top = std::max(plan.sampling.num_logprobs, 0);
+      choice.num_prompt_top = plan.num_prompt_logprobs;
+      if (plan.num_prompt_logprobs >= 0) choice.scored_prompt = prompt;
+      choice.omits_tokens = plan.max_tokens == 0;
       if (model_.tokenizer != nullptr)
         choice.text.emplace(*model_.tokenizer, prompt.ids, plan.stops);
     }
@@ -92,7 +95,7 @@ void GenerationService::start(GenerationPlan plan, std::unique_ptr<ReplyFormat> 
   const Usage of_prompts{.prompt_tokens = generation.prompt_tokens};
   reply.begin(plan.num_choices(), of_prompts);
   generations_.emplace(id, std::move(generation));
-  for (int64_t i = 0; i < plan.num_choices(); ++i) {
+  for (int64_t i = 0; plan.num_prompt_logprobs < 0 && i < plan.num_choices(); ++i) {
     Choice echo{.index = i};
     echo.usage = of_prompts;
     append(echo.parts, text::AnswerPart::Kind::kContent, plan.prompts[i / plan.n].echo);
@@ -122,12 +125,13 @@ std::vector<engine::Submission> GenerationService::submissions(const GenerationP
   for (const GenerationPlan::Prompt& prompt : plan.prompts) {
     for (int64_t i = 0; i < plan.n; ++i) {
       engine::Request request{.prompt = prompt.ids,
-                              .max_tokens = plan.max_tokens,
+                              .max_tokens = std::max<int64_t>(plan.max_tokens, 1),
                               .min_tokens = plan.stops.min_tokens,
                               .sampling = plan.sampling,
                               .token_bias = plan.token_bias,
                               .stop_tokens = plan.stops.end_tokens,
                               .grammar = plan.grammar,
+                              .num_prompt_logprobs = plan.num_prompt_logprobs,
                               .priority = plan.priority,
                               .cache_salt = plan.cache_salt};
       request.sampling.seed = static_cast<int64_t>(static_cast<uint64_t>(plan.sampling.seed) + i);
@@ -151,7 +155,8 @@ engine::Sink GenerationService::sink(GenerationId generation, int64_t choice) {
                           {update.tokens.begin(), update.tokens.end()},
                           update.ending,
                           update.num_cached,
-                          {update.logprobs.begin(), update.logprobs.end()}});
+                          {update.logprobs.begin(), update.logprobs.end()},
+                          {update.prompt_logprobs.begin(), update.prompt_logprobs.end()}});
     }
     if (was_empty) post_([this] { receive_all(); });
   };
@@ -163,11 +168,11 @@ void GenerationService::receive_all() {
     const std::lock_guard lock(mutex_);
     deliveries.swap(mailbox_);
   }
-  for (const Delivery& delivery : deliveries)
+  for (Delivery& delivery : deliveries)
     receive(delivery);
 }
 
-void GenerationService::receive(const Delivery& delivery) {
+void GenerationService::receive(Delivery& delivery) {
   const auto found = generations_.find(delivery.generation);
   if (found == generations_.end()) return;  // its client has gone
   Generation& generation = found->second;
@@ -179,6 +184,11 @@ void GenerationService::receive(const Delivery& delivery) {
     abort(failed);
     count("error");
     return failed.reply->fail(to_error(*delivery.ending));
+  }
+  if (choice.omits_tokens) {
+    delivery.tokens.clear();
+    delivery.logprobs.clear();
+    if (delivery.ending) delivery.ending->reason = engine::EndReason::kLength;
   }
   measure(generation, choice, std::ssize(delivery.tokens));
   choice.num_cached = std::max(choice.num_cached, delivery.num_cached);
@@ -199,6 +209,7 @@ void GenerationService::receive(const Delivery& delivery) {
 
 Choice GenerationService::piece_of(ChoiceState& choice, const Delivery& delivery) {
   Choice piece{.index = delivery.choice};
+  if (choice.scored_prompt) read_prompt(choice, delivery, piece);
   if (!choice.text) {
     append(piece.parts, text::AnswerPart::Kind::kContent,
            ids_text(delivery.tokens, choice.num_tokens == 0));
@@ -217,6 +228,14 @@ Choice GenerationService::piece_of(ChoiceState& choice, const Delivery& delivery
   }
   if (delivery.ending) piece.finish_reason = name(delivery.ending->reason);
   return piece;
+}
+
+void GenerationService::read_prompt(ChoiceState& choice, const Delivery& delivery,
+                                    Choice& piece) const {
+  const auto prompt = *std::exchange(choice.scored_prompt, std::nullopt);
+  append(piece.parts, text::AnswerPart::Kind::kContent, prompt.echo);
+  piece.prompt_logprobs = read_prompt_logprobs(model_.tokenizer, prompt.ids,
+                                               delivery.prompt_logprobs, choice.num_prompt_top);
 }
 
 void GenerationService::read_tokens(ChoiceState& choice, const Delivery& delivery,

@@ -25,8 +25,10 @@ struct GenerationPlan {
     std::string echo;  // text that the answer begins with
   };
   std::vector<Prompt> prompts;
-  int64_t n = 1;  // choices for each
-  int64_t max_tokens = 0;
+  int64_t n = 1;           // choices for each
+  int64_t max_tokens = 0;  // 0: the prompt alone is of interest
+  // Of each prompt's tokens but the first, with so many of the likeliest; -1: none.
+  int32_t num_prompt_logprobs = -1;
   sample::SamplingParams sampling;  // the seed is that of the first choice of each prompt
   std::vector<TokenBias> token_bias;
   text::StopRules stops;
@@ -68,6 +70,9 @@ class GenerationService {
     int64_t num_reasoning = 0;  // of them
     int64_t num_cached = 0;
     int32_t num_top = 0;  // alternatives in log probabilities
+    int32_t num_prompt_top = 0;
+    std::optional<GenerationPlan::Prompt> scored_prompt;  // until its log probabilities come
+    bool omits_tokens = false;                            // the prompt alone is of interest
     bool has_ended = false;
     std::optional<Clock::time_point> last_token;
   };
@@ -88,6 +93,7 @@ class GenerationService {
     std::optional<engine::Ending> ending;
     int64_t num_cached = 0;
     std::vector<LogprobRow> logprobs;  // one a token, or none
+    std::vector<LogprobRow> prompt_logprobs;
     Clock::time_point collected = Clock::now();
   };
 
@@ -95,10 +101,12 @@ class GenerationService {
   [[nodiscard]] std::vector<engine::Submission> submissions(const GenerationPlan& plan,
                                                             GenerationId id);
   void receive_all();
-  void receive(const Delivery& delivery);
+  void receive(Delivery& delivery);
   void measure(Generation& generation, ChoiceState& choice, int64_t num_tokens);
   // What is new of a choice and, where this is its end, why.
   Choice piece_of(ChoiceState& choice, const Delivery& delivery);
+  // Adds the prompt that was held back for its log probabilities.
+  void read_prompt(ChoiceState& choice, const Delivery& delivery, Choice& piece) const;
   // Adds the text of tokens to what is new.
   void read_tokens(ChoiceState& choice, const Delivery& delivery, Choice& piece) const;
   [[nodiscard]] static Usage usage_of(const Generation& generation);

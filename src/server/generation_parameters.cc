@@ -56,8 +56,10 @@ const Parameter kChoices[] = {
     {"structured_outputs", Support::kHonoured, ParameterKind::kObject, "",
      "What the answer fits, one of: json (a schema), json_object (true), regex, choice (a list of "
      "strings), grammar (EBNF, whose first rule is root)"},
-    {"prompt_logprobs", Support::kRefused, ParameterKind::kInteger, "0",
-     "the device gives no logits of prompts"},
+    {"prompt_logprobs", Support::kHonoured, ParameterKind::kInteger, "",
+     "Give the log probability of each token of the prompt but the first, and of so many of the "
+     "likeliest; not in a stream",
+     0, LogprobRow::kMaxTop},
     {"use_beam_search", Support::kRefused, ParameterKind::kBoolean, "false", "there are no beams"},
     {"user", Support::kNoEffect, ParameterKind::kString, "", "Who asks"},
     {"safety_identifier", Support::kNoEffect, ParameterKind::kString, "", "Who asks"},
@@ -268,6 +270,13 @@ std::optional<ApiError> read_choice_parameters(const Parameters& parameters,
                                                const ServedModel& model, GenerationPlan& plan) {
   if (auto error = read_generation_parameters(parameters, model, plan)) return error;
   plan.n = parameters.integer("n");
+  if (parameters.has("prompt_logprobs")) {
+    if (plan.reply.streams) {
+      return bad_request("prompt_logprobs come with a whole answer: leave out stream",
+                         "prompt_logprobs", "unsupported_parameter");
+    }
+    plan.num_prompt_logprobs = static_cast<int32_t>(parameters.integer("prompt_logprobs"));
+  }
   if (auto error = read_logit_bias(parameters, model, plan.token_bias)) return error;
   if (auto error = set_stop_strings(parameters.strings("stop"), "stop", model, plan)) return error;
   if (auto error = read_format(parameters, plan)) return error;

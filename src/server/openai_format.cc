@@ -41,6 +41,7 @@ json::object OpenAiFormat::reply(const std::vector<Choice>& choices, const Usage
     list.emplace_back(choice_object(choice));
   reply["choices"] = std::move(list);
   reply["usage"] = to_json(usage);
+  add_to_reply(choices, reply);
   return reply;
 }
 

@@ -31,6 +31,8 @@ class OpenAiFormat : public ReplyFormat {
 
  protected:
   [[nodiscard]] virtual json::object choice_object(const Choice& choice) = 0;
+  // What a whole answer has besides its choices.
+  virtual void add_to_reply(const std::vector<Choice>& /*choices*/, json::object& /*reply*/) {}
   // The choices of the events that say what is new, at least one.
   [[nodiscard]] virtual std::vector<json::object> choice_events(const Choice& choice) = 0;
   // The choice of the first event, ahead of all text; nothing where there is no such event.

@@ -65,6 +65,7 @@ void Reply::add(Choice piece) {
   for (const text::AnswerPart& part : piece.parts)
     append(choice.parts, part.kind, part.text);
   std::move(piece.logprobs.begin(), piece.logprobs.end(), std::back_inserter(choice.logprobs));
+  if (!piece.prompt_logprobs.empty()) choice.prompt_logprobs = std::move(piece.prompt_logprobs);
   choice.finish_reason = std::move(piece.finish_reason);
   choice.stop_reason = std::move(piece.stop_reason);
 }

@@ -33,10 +33,11 @@ enum class StreamUsage : uint8_t {
 struct Choice {
   int64_t index = 0;
   text::AnswerParts parts;
-  std::vector<TokenLogprobs> logprobs = {};  // of tokens of content, where the request asks
-  std::string finish_reason;                 // "stop", "length"; empty: it goes on
-  json::value stop_reason;                   // the request's string or token that ended it, or null
-  Usage usage = {};                          // of the whole request so far, with kInEveryEvent
+  std::vector<TokenLogprobs> logprobs = {};         // of tokens of content, where the request asks
+  std::vector<TokenLogprobs> prompt_logprobs = {};  // of all its tokens, where the request asks
+  std::string finish_reason;                        // "stop", "length"; empty: it goes on
+  json::value stop_reason;  // the request's string or token that ended it, or null
+  Usage usage = {};         // of the whole request so far, with kInEveryEvent
 };
 
 // Server-sent events, as bytes.

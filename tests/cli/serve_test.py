@@ -13,6 +13,10 @@ from harness import DEVICE, SOURCE, CliTest
 from server_process import PATIENCE, PROMPT, Server
 
 
+# On a CPU a token has the same logits in every step; on a GPU steps of other sizes round elsewhere.
+NEAR = 1e-4 if DEVICE == "cpu" else 5e-2
+
+
 def text_of(events):
     return "".join(event["choices"][0]["text"] for event in events if event != "[DONE]" and event["choices"])
 
@@ -159,6 +163,40 @@ class ServeTest(CliTest):
             self.assertEqual(top[token], chosen)
             self.assertLessEqual(sum(math.exp(value) for value in top.values()), 1.0001)
 
+    def reference(self, ids):
+        """Log softmax in float64 of the logits behind each token, by `encore logits`."""
+        path = self.work / "logits.npy"
+        self.run_encore("logits", "--device", DEVICE, "--ids", ",".join(map(str, ids)), "--out", path)
+        rows = []
+        for row in harness.read_npy(path)[0]:
+            largest = max(row)
+            log_sum = math.log(math.fsum(math.exp(value - largest) for value in row))
+            rows.append([value - largest - log_sum for value in row])
+        return rows
+
+    def test_log_probabilities_of_a_prompt_and_of_an_answer_are_those_of_the_logits(self):
+        answered = self.server.complete(prompt=PROMPT, max_tokens=12, logprobs=3)["choices"][0]
+        text = PROMPT + answered["text"]
+        scored = self.server.complete(prompt=text, max_tokens=0, echo=True, logprobs=1, prompt_logprobs=2)
+        choice = scored["choices"][0]
+        self.assertEqual(choice["text"], text)
+        self.assertEqual(scored["usage"]["completion_tokens"], 0)
+        ids = self.generated(text, 1)["prompt_ids"]
+        wanted = self.reference(ids)
+        chosen = choice["logprobs"]["token_logprobs"]
+        self.assertEqual((len(chosen), chosen[0], choice["prompt_logprobs"][0]), (len(ids), None, None))
+        for row, token, got, entry in zip(wanted, ids[1:], chosen[1:], choice["prompt_logprobs"][1:]):
+            self.assertAlmostEqual(got, row[token], delta=NEAR)
+            self.assertEqual(entry[str(token)]["logprob"], got)
+            for name, likely in entry.items():
+                self.assertAlmostEqual(likely["logprob"], row[int(name)], delta=NEAR)
+        # The answer's tokens, when they were chosen and now that they are given.
+        for given, got in zip(chosen[-12:], answered["logprobs"]["token_logprobs"]):
+            self.assertAlmostEqual(given, got, delta=NEAR)
+        offsets = choice["logprobs"]["text_offset"] + [len(text)]
+        for token, first, last in zip(choice["logprobs"]["tokens"][2:], offsets[2:], offsets[3:]):
+            self.assertEqual(token, text[first:last])
+
     def test_the_dashboard_shows_metrics_that_there_are(self):
         self.server.complete(prompt="One day", max_tokens=4)
         known = {re.sub(r"\{.*", "", name) for name in self.server.metrics()}
@@ -169,7 +207,7 @@ class ServeTest(CliTest):
         self.assertEqual(asked - known, set())
 
     def test_bad_requests_are_refused_by_name(self):
-        cases = [({"max_tokens": 0}, "max_tokens", "out_of_range"), ({"max_tokens": "9"}, "max_tokens", "invalid_type"),
+        cases = [({"max_tokens": -1}, "max_tokens", "out_of_range"), ({"max_tokens": "9"}, "max_tokens", "invalid_type"),
                  ({"prompt": None}, "prompt", "missing_parameter"), ({"prompt": {}}, "prompt", "invalid_type"),
                  ({"prompt": [1, 5000]}, "prompt", "out_of_range"), ({"prompt": []}, "prompt", None),
                  ({"n": 5_000_000}, "n", "out_of_range"), ({"temperature": -1}, "temperature", "out_of_range"),
