@@ -109,19 +109,20 @@ TrialStep random_step(std::mt19937& random, const engine::LoadedModel& model) {
   return step;
 }
 
-TEST_P(ThreeWaysTest, AnyCompositionOfAStepIsOneReplayAndAgreesBitForBit) {
+void expect_any_composition_is_one_replay(Device& device, std::optional<DType> kv_dtype,
+                                          int num_steps) {
   // Mixed steps of up to 8 sequences have recordings of their own.
   ThreeWays run(
-      *device_,
+      device,
       {.graphs = Graphs::kFull,
        .limits = {.max_num_tokens = 96, .max_batch_size = 32, .max_q = 1, .max_seq_len = 256},
        .sequences = {1, 2, 4, 32},
-       .record_all_modes = true});
+       .record_all_modes = true,
+       .kv_dtype = kv_dtype});
   engine::LoadedModel& model = run.model();
   runtime::Executor& executor = model.executor();
   fill_kv(model, 3);
   std::mt19937 random(17);
-  const int num_steps = device_->kind() == DeviceKind::kCuda ? 500 : 150;
   int num_mixed = 0;
   for (int i = 0; i < num_steps; ++i) {
     const TrialStep step = random_step(random, model);
@@ -138,6 +139,13 @@ TEST_P(ThreeWaysTest, AnyCompositionOfAStepIsOneReplayAndAgreesBitForBit) {
     executor.synchronize();
   }
   EXPECT_GT(num_mixed, num_steps * 4 / 5);
+}
+
+TEST_P(ThreeWaysTest, AnyCompositionOfAStepIsOneReplayAndAgreesBitForBit) {
+  const bool is_gpu = device_->kind() == DeviceKind::kCuda;
+  expect_any_composition_is_one_replay(*device_, std::nullopt, is_gpu ? 500 : 150);
+  SCOPED_TRACE("KV in fp8");
+  expect_any_composition_is_one_replay(*device_, DType::kFP8, is_gpu ? 200 : 50);
 }
 
 // With more layers than two, some are launched alike but for their addresses.

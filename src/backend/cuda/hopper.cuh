@@ -37,6 +37,12 @@ __device__ __forceinline__ void store_shared(uint32_t address, uint32_t value) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 
+__device__ __forceinline__ void store_shared(uint32_t address, const uint4& value) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x),
+               "r"(value.y), "r"(value.z), "r"(value.w)
+               : "memory");
+}
+
 // True in one lane of a whole warp. The compiler knows, and leaves out the loops over lanes that
 // instructions with operands of the whole warp (copies, barriers) need otherwise.
 __device__ __forceinline__ bool elect_lane() {
@@ -172,6 +178,16 @@ __device__ __forceinline__ void copy_box_once(uint32_t target, const CUtensorMap
       " [%0], [%1, {%2, %3, %4}], [%5], policy;\n"
       "}\n" ::"r"(target),
       "l"(&map), "r"(at.x), "r"(at.y), "r"(at.z), "r"(barrier)
+      : "memory");
+}
+
+// Copies bytes that lie together; addresses and their number are multiples of 16.
+__device__ __forceinline__ void copy_bytes(uint32_t target, const void* source, uint32_t bytes,
+                                           uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(target),
+      "l"(source), "r"(bytes), "r"(barrier)
       : "memory");
 }
 

@@ -1,5 +1,5 @@
 // Attention with tensor cores for runs of new tokens: mixed steps, and uniform steps of many
-// tokens, where varlen.cu does not take them (KV in fp8).
+// tokens, of more sequences than varlen.cu takes.
 //
 // A block takes 128 query rows of one sequence and kv head (a row is a token and one of the group's
 // heads, so the whole group shares the reads) and walks the keys in tiles of 64 from position 0.

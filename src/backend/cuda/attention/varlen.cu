@@ -2,7 +2,8 @@
 // lengths, which only the device looks at (varlen.cuh).
 //
 // Of a block's three warpgroups one copies: a tile's queries, then its keys and values by the page,
-// tile of keys after tile of keys, into a ring in shared memory. Each of the two others takes half
+// tile of keys after tile of keys, into a ring in shared memory; where caches keep fp8, by way of
+// another ring, from which the warpgroup's other warps widen them. Each of the two others takes half
 // of the query rows, and holds their scores, weights and results in registers. While it turns
 // scores into weights, the sum of the last keys' values is under way, and so are the other's
 // products.
@@ -30,7 +31,7 @@ constexpr int kOfConsumers = kOfGroup + kConsumers;
 // A warpgroup that multiplies 64 query rows. A thread has parts of two of them.
 template <typename Params, int C>
 struct Consumer {
-  using L = Layout<C>;
+  using L = Layout<typename Params::Kv, C>;
   using T = typename Params::Element;
   static constexpr int kKeys = L::kKeys;
 
@@ -343,30 +344,37 @@ struct Consumer {
 };
 
 // Grid: as many blocks as the card runs at once.
-template <typename T, int C>
+template <typename T, typename Kv, int C>
 __global__ void __launch_bounds__(kThreads, 1)
-    attention_varlen(const __grid_constant__ AttentionParams<T> params,
+    attention_varlen(const __grid_constant__ AttentionParams<T, Kv> params,
                      const __grid_constant__ Arguments args) {
-  using Params = AttentionParams<T>;
+  using Params = AttentionParams<T, Kv>;
+  using L = Layout<Kv, C>;
   extern __shared__ __align__(1024) uint8_t shared[];
-  const Layout<C> layout(shared);
+  const L layout(shared);
   allow_next_kernel();
   if (threadIdx.x == 0) {
     layout.init();
     prefetch_map(args.query_map);
-    prefetch_map(args.key_map);
-    prefetch_map(args.value_map);
+    if constexpr (!L::kWidens) {
+      prefetch_map(args.key_map);
+      prefetch_map(args.value_map);
+    }
   }
   wait_for_inputs();
-  layout.list().template build<kThreads, Layout<C>::kKeys>(params, args.tile_tokens);
+  layout.list().template build<kThreads, L::kKeys>(params, args.tile_tokens);
   __syncthreads();
-  const int warpgroup = static_cast<int>(threadIdx.x) / kGroupThreads;
-  if (warpgroup == kConsumers) {
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread >= kConsumerThreads) {
     give_up_registers<kProducerRegisters>();
-    if (threadIdx.x < kConsumerThreads + kWarpSize) Producer<Params, C>{params, args, layout}.run();
+    if (thread < kConsumerThreads + kWarpSize) {
+      Producer<Params, C>{params, args, layout}.run();
+    } else if constexpr (L::kWidens) {
+      Widener<Params, C>{layout, thread - kConsumerThreads - kWarpSize}.run();
+    }
   } else {
     take_registers<kConsumerRegisters>();
-    Consumer<Params, C> consumer{params, args, layout, warpgroup};
+    Consumer<Params, C> consumer{params, args, layout, thread / kGroupThreads};
     consumer.run();
   }
 }
@@ -375,8 +383,8 @@ bool accepts(const KernelArgs& args) {
   const AttentionShape shape = attention_shape(args);
   const bool has_rows = shape.tokens > 0 && args.inputs[1].num_rows() > 0;
   const bool is_decode = args.step.q > 0 && args.step.q <= kMostSplitTokens;
-  return accepts_tensor_cores(args, 256) && args.inputs[1].dtype == args.inputs[0].dtype &&
-         has_rows && !is_decode && shape.num_runs(args.step.q) <= kMaxSequences;
+  return accepts_tensor_cores(args, 256) && has_rows && !is_decode &&
+         shape.num_runs(args.step.q) <= kMaxSequences;
 }
 
 // Rows that parts leave. A uniform step has none: with few tokens it is not ours.
@@ -391,12 +399,14 @@ Workspace workspace(const KernelArgs& args) {
   return {num_part_rows(args) * row_bytes, 1 + shape.sequences * shape.kv_heads * kConsumers};
 }
 
-template <typename T, int C>
+template <typename T, typename Kv, int C>
 BoundLaunch bind_shape(Device& device, const KernelArgs& args) {
+  using L = Layout<Kv, C>;
   const AttentionShape shape = attention_shape(args);
-  const auto kernel = attention_varlen<T, C>;
-  allow_shared_memory(kernel, Layout<C>::kBytes);
+  const auto kernel = attention_varlen<T, Kv, C>;
+  allow_shared_memory(kernel, L::kBytes);
   const auto map_of_rows = [&](const TensorView& cache) {
+    if (L::kWidens) return CUtensorMap{};
     TensorView rows(cache.data, cache.dtype, {cache.shape.num_elements() / C, C});
     return map_of_boxes(rows, {.rows = shape.page_size});
   };
@@ -412,20 +422,16 @@ BoundLaunch bind_shape(Device& device, const KernelArgs& args) {
       .values = values,
       .softmaxes = reinterpret_cast<float2*>(values + num_part_rows(args) * C)};
   const auto blocks = static_cast<unsigned>(chip(device).num_multiprocessors);
-  const Grid grid{.blocks = blocks, .threads = kThreads, .shared_bytes = Layout<C>::kBytes};
-  return [=, params = attention_params<T>(args)](Stream& stream, const StepShape&) {
+  const Grid grid{.blocks = blocks, .threads = kThreads, .shared_bytes = L::kBytes};
+  return [=, params = attention_params<T, Kv>(args)](Stream& stream, const StepShape&) {
     launch(stream, grid, kernel, params, arguments);
   };
 }
 
 BoundLaunch bind(Device& device, const KernelArgs& args) {
   return visit_tensor_core_shape<256>(args, [&](auto element, auto kv, auto head_size) {
-    using T = typename decltype(element)::type;
-    if constexpr (std::is_same_v<T, typename decltype(kv)::type>) {
-      return bind_shape<T, head_size.value>(device, args);
-    } else {
-      return BoundLaunch();  // not accepted
-    }
+    return bind_shape<typename decltype(element)::type, typename decltype(kv)::type,
+                      head_size.value>(device, args);
   });
 }
 

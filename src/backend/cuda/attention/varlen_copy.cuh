@@ -1,5 +1,5 @@
-// The copying side of varlen.cu's kernel: what a block has in shared memory, and the warp
-// that fills it.
+// The copying side of varlen.cu's kernel: what a block has in shared memory, and the warps
+// that fill it.
 #pragma once
 
 #include "backend/cuda/attention/varlen.cuh"
@@ -12,23 +12,33 @@ inline constexpr int kConsumers = 2;       // warpgroups that multiply
 inline constexpr int kConsumerThreads = kConsumers * kGroupThreads;
 inline constexpr int kThreads = kConsumerThreads + kGroupThreads;
 inline constexpr int kGroupRows = kTileRows / kConsumers;
+// Of the warpgroup that does not multiply one warp copies, the others widen.
+inline constexpr int kWideningWarps = kGroupThreads / kWarpSize - 1;
 
 // Shared memory of a block, in bytes: queries, the ring of tiles of keys or values, what follows.
-template <int C>
+// Where caches keep fp8, tiles come as they lie there, into a ring of their own, and are widened
+// from it into the other.
+template <typename Kv, int C>
 struct Layout {
+  static constexpr bool kWidens = kIsFp8<Kv>;
   static constexpr int kKeys = C <= 128 ? 128 : 64;  // of a tile
-  static constexpr int kSlots = 4;                   // of the ring
+  static constexpr int kSlots = kWidens ? 3 : 4;     // of the ring
+  static constexpr int kNarrowSlots = kWidens ? 3 : 0;
+  static constexpr int kIncomingSlots = kWidens ? kNarrowSlots : kSlots;
   static constexpr int kQuerySlots = C <= 128 ? 2 : 1;
   static constexpr int kHalves = (C + kBoxColumns - 1) / kBoxColumns;  // boxes side by side
   static constexpr int kQueryBox = kTileRows * kBoxRowBytes;
   static constexpr int kBox = kKeys * kBoxRowBytes;
   static constexpr int kQueries = kHalves * kQueryBox;
   static constexpr int kTile = kHalves * kBox;
+  static constexpr int kNarrowTile = kKeys * C;
 
   static constexpr int kRingAt = kQuerySlots * kQueries;
-  static constexpr int kTilesAt = kRingAt + kSlots * kTile;
+  static constexpr int kNarrowAt = kRingAt + kSlots * kTile;
+  static constexpr int kTilesAt = kNarrowAt + kNarrowSlots * kNarrowTile;
   static constexpr int kBarriersAt = kTilesAt + kQuerySlots * static_cast<int>(sizeof(Tile));
-  static constexpr int kListAt = kBarriersAt + 2 * (kQuerySlots + kSlots) * 8;
+  static constexpr int kNarrowRowsAt = kBarriersAt + 2 * (kQuerySlots + kSlots + kNarrowSlots) * 8;
+  static constexpr int kListAt = kNarrowRowsAt + kNarrowSlots * 4;
   static constexpr int kBytes = kListAt + static_cast<int>(sizeof(TileList));
 
   uint8_t* shared;
@@ -46,7 +56,7 @@ struct Layout {
   [[nodiscard]] __device__ TileList& list() const {
     return *reinterpret_cast<TileList*>(shared + kListAt);
   }
-  // Of queries, then of the ring: filled, and free again.
+  // Of queries, then of the ring, then of what is to be widened: filled, and free again.
   [[nodiscard]] __device__ uint32_t queries_full(uint32_t slot) const {
     return base + kBarriersAt + slot * 8;
   }
@@ -57,6 +67,20 @@ struct Layout {
     return queries_full(2 * kQuerySlots + slot);
   }
   [[nodiscard]] __device__ uint32_t free(uint32_t slot) const { return full(kSlots + slot); }
+  // Where copies go.
+  [[nodiscard]] __device__ uint32_t incoming(uint32_t slot) const {
+    return kWidens ? base + kNarrowAt + slot * kNarrowTile : tile(slot);
+  }
+  [[nodiscard]] __device__ uint32_t incoming_full(uint32_t slot) const {
+    return full((kWidens ? 2 * kSlots : 0) + slot);
+  }
+  [[nodiscard]] __device__ uint32_t incoming_free(uint32_t slot) const {
+    return incoming_full(kIncomingSlots + slot);
+  }
+  // Keys of a tile that is to be widened; 0 behind the last.
+  [[nodiscard]] __device__ int& narrow_rows(uint32_t slot) const {
+    return reinterpret_cast<int*>(shared + kNarrowRowsAt)[slot];
+  }
 
   __device__ __forceinline__ void init() const {
     constexpr int kWarps = kConsumerThreads / kWarpSize;
@@ -65,8 +89,14 @@ struct Layout {
       init_barrier(queries_free(i), kWarps);
     }
     for (uint32_t i = 0; i < kSlots; ++i) {
-      init_barrier(full(i), 1);
+      init_barrier(full(i), kWidens ? kWideningWarps : 1);
       init_barrier(free(i), kWarps);
+    }
+    if constexpr (kWidens) {
+      for (uint32_t i = 0; i < kNarrowSlots; ++i) {
+        init_barrier(incoming_full(i), 1);
+        init_barrier(incoming_free(i), kWideningWarps);
+      }
     }
     publish_barriers();
   }
@@ -74,7 +104,7 @@ struct Layout {
 
 struct Arguments {
   CUtensorMap query_map;
-  CUtensorMap key_map;
+  CUtensorMap key_map;  // of caches in the queries' type
   CUtensorMap value_map;
   int tile_tokens;
   uint32_t* next_tile;  // a counter
@@ -87,7 +117,8 @@ struct Arguments {
 // The warp that copies.
 template <typename Params, int C>
 struct Producer {
-  using L = Layout<C>;
+  using Kv = typename Params::Kv;
+  using L = Layout<Kv, C>;
 
   const Params& params;
   const Arguments& args;
@@ -105,29 +136,42 @@ struct Producer {
   }
   __device__ __forceinline__ static int lane() { return static_cast<int>(threadIdx.x) % kWarpSize; }
 
-  // Fills the next slot with a tile of keys or values, of which `page` is this lane's page.
-  __device__ __forceinline__ void copy(const CUtensorMap& map, const Tile& tile, int key_tile,
+  // Copies the keys or values of a page; `row` is the first of them in the cache.
+  __device__ __forceinline__ void copy_page(uint32_t to, const CUtensorMap& map, int row,
+                                            uint32_t full) const {
+#pragma unroll
+    for (int half = 0; half < L::kHalves; ++half)
+      copy_box(to + half * L::kBox, map, {half * kBoxColumns, row, 0}, full);
+  }
+  __device__ __forceinline__ void copy_page(uint32_t to, const Kv* cache, int row,
+                                            uint32_t full) const {
+    copy_bytes(to, cache + int64_t{row} * C, static_cast<uint32_t>(params.page_size * C), full);
+  }
+
+  // Fills the next slot with a tile of keys or values, of which `page` is this lane's page. `cache`
+  // is a map, or where it keeps fp8 a pointer.
+  template <typename Cache>
+  __device__ __forceinline__ void copy(const Cache& cache, const Tile& tile, int key_tile,
                                        int page) {
-    const uint32_t full = layout.full(target.number);
+    const uint32_t full = layout.incoming_full(target.number);
     const int used = min(L::kKeys, tile.kv_len - key_tile * L::kKeys);
     const int pages = (used + params.page_size - 1) >> params.page_shift;
-    const int box_bytes = params.page_size * kBoxRowBytes;
+    const int row_bytes = L::kWidens ? C : kBoxRowBytes;
+    const int page_bytes = params.page_size * row_bytes;
     const int row = (page * params.kv_heads + tile.kv_head) << params.page_shift;
-    wait_for_phase(layout.free(target.number), target.parity ^ 1U);
+    wait_for_phase(layout.incoming_free(target.number), target.parity ^ 1U);
     if (elect_lane()) {
-      arrive_expecting(full, static_cast<uint32_t>(pages * box_bytes * L::kHalves));
+      if constexpr (L::kWidens) layout.narrow_rows(target.number) = pages << params.page_shift;
+      const int bytes = L::kWidens ? pages * page_bytes : pages * page_bytes * L::kHalves;
+      arrive_expecting(full, static_cast<uint32_t>(bytes));
     }
-    uint32_t to = layout.tile(target.number);
+    uint32_t to = layout.incoming(target.number);
     for (int i = 0; i < pages; ++i) {
       const int from = __shfl_sync(0xffffffffU, row, i);
-      if (elect_lane()) {
-#pragma unroll
-        for (int half = 0; half < L::kHalves; ++half)
-          copy_box(to + half * L::kBox, map, {half * kBoxColumns, from, 0}, full);
-      }
-      to += box_bytes;
+      if (elect_lane()) copy_page(to, cache, from, full);
+      to += page_bytes;
     }
-    target.advance(L::kSlots);
+    target.advance(L::kIncomingSlots);
   }
 
   // Hands a tile, and its queries, to the consumers; without a tile they end.
@@ -153,19 +197,35 @@ struct Producer {
   }
 
   // The values of a tile of keys follow the keys of the one before it, as the consumers use them.
-  __device__ __forceinline__ void copy_all(const Tile& tile) {
+  template <typename Cache>
+  __device__ __forceinline__ void copy_all(const Tile& tile, const Cache& keys,
+                                           const Cache& values) {
     const int last = tile.end_keys - 1;
     int page = find_page(tile, last);
     int next_page = find_page(tile, last - 1);
-    copy(args.key_map, tile, last, page);
+    copy(keys, tile, last, page);
     for (int key_tile = last - 1; key_tile >= tile.first_keys; --key_tile) {
       const int after_page = find_page(tile, key_tile - 1);
-      copy(args.key_map, tile, key_tile, next_page);
-      copy(args.value_map, tile, key_tile + 1, page);
+      copy(keys, tile, key_tile, next_page);
+      copy(values, tile, key_tile + 1, page);
       page = next_page;
       next_page = after_page;
     }
-    copy(args.value_map, tile, tile.first_keys, page);
+    copy(values, tile, tile.first_keys, page);
+  }
+  __device__ __forceinline__ void copy_all(const Tile& tile) {
+    if constexpr (L::kWidens) {
+      copy_all(tile, params.k_cache, params.v_cache);
+    } else {
+      copy_all(tile, args.key_map, args.value_map);
+    }
+  }
+  // Says that no tile comes any more.
+  __device__ __forceinline__ void end_widening() const {
+    wait_for_phase(layout.incoming_free(target.number), target.parity ^ 1U);
+    if (!elect_lane()) return;
+    layout.narrow_rows(target.number) = 0;
+    arrive(layout.incoming_full(target.number));
   }
 
   // The first tiles go to the blocks by number, the others to who asks. As many ask as there are
@@ -185,6 +245,56 @@ struct Producer {
       number = num_blocks + __shfl_sync(0xffffffffU, drawn, 0);
     }
     hand_over({.num_parts = 0});
+    if constexpr (L::kWidens) end_widening();
+  }
+};
+
+// The warps that widen keys and values of fp8 into boxes of T.
+template <typename Params, int C>
+struct Widener {
+  using T = typename Params::Element;
+  using L = Layout<typename Params::Kv, C>;
+
+  const L& layout;
+  int thread;  // of those that widen
+
+  // 16 columns of a key, of which each half is a piece of a box's row.
+  __device__ __forceinline__ void widen_tile(uint32_t narrow, uint32_t wide, int rows) const {
+    constexpr int kPieces = C / 16;
+#pragma unroll 2
+    for (int i = thread; i < rows * kPieces; i += kWideningWarps * kWarpSize) {
+      const int row = i / kPieces;
+      const int piece = 2 * (i % kPieces);
+      const uint4 numbers = load_shared(narrow + i * 16);
+      const uint32_t to = wide + piece / 8 * L::kBox + row * kBoxRowBytes;
+      uint4 pack;
+      widen<T>(numbers.x, pack.x, pack.y);
+      widen<T>(numbers.y, pack.z, pack.w);
+      store_shared(to + (piece % 8 ^ row % 8) * 16, pack);
+      widen<T>(numbers.z, pack.x, pack.y);
+      widen<T>(numbers.w, pack.z, pack.w);
+      store_shared(to + (piece % 8 + 1 ^ row % 8) * 16, pack);
+    }
+  }
+
+  __device__ __forceinline__ void run() const {
+    Slot narrow{};
+    Slot wide{};
+    while (true) {
+      wait_for_phase(layout.incoming_full(narrow.number), narrow.parity);
+      const int rows = layout.narrow_rows(narrow.number);
+      if (rows == 0) return;
+      wait_for_phase(layout.free(wide.number), wide.parity ^ 1U);
+      widen_tile(layout.incoming(narrow.number), layout.tile(wide.number), rows);
+      publish_to_copies();
+      __syncwarp();
+      if (thread % kWarpSize == 0) {
+        arrive(layout.full(wide.number));
+        arrive(layout.incoming_free(narrow.number));
+      }
+      narrow.advance(L::kNarrowSlots);
+      wide.advance(L::kSlots);
+    }
   }
 };
 
