@@ -166,12 +166,13 @@ std::string bench_title(std::string_view verb, const BenchOptions& options, Benc
 
 void add_bench(Command& app) {
   Command* bench = app.add_subcommand("bench",
-                                      "How fast it is: decode, ladder, prefill, serve, linear, "
-                                      "attention, sampling, sleep, tokenize");
+                                      "How fast it is: decode, ladder, prefill, mixed, serve, "
+                                      "linear, attention, sampling, sleep, tokenize");
   bench->require_subcommand();
   add_bench_decode(*bench);
   add_bench_ladder(*bench);
   add_bench_prefill(*bench);
+  add_bench_mixed(*bench);
   add_bench_serve(*bench);
   add_bench_sleep(*bench);
   add_bench_linear(*bench);

@@ -27,6 +27,7 @@ struct BenchOptions {
 
 void add_bench_decode(Command& bench);
 void add_bench_ladder(Command& bench);
+void add_bench_mixed(Command& bench);
 void add_bench_prefill(Command& bench);
 void add_bench_serve(Command& bench);
 void add_bench_sleep(Command& bench);

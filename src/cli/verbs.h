@@ -13,7 +13,7 @@ void add_logits(Command& app);
 void add_tokenize(Command& app);
 void add_detokenize(Command& app);
 void add_inspect(Command& app);
-// bench decode, ladder, prefill, serve, linear, attention, sampling, sleep, tokenize
+// bench decode, ladder, prefill, mixed, serve, linear, attention, sampling, sleep, tokenize
 void add_bench(Command& app);
 void add_bench_linear(Command& bench);
 void add_bench_attention(Command& bench);

@@ -266,6 +266,17 @@ class BenchTest(CliTest):
         for row in output["modes"]:
             self.assertAlmostEqual(row["tokens_per_s"], 120 / row["ms"] * 1e3, delta=row["tokens_per_s"] * 1e-3)
 
+    def test_a_mixed_step_is_timed_beside_its_parts(self):
+        result = self.run_encore("bench", "mixed", "--device", DEVICE, "--model", self.model, "--prompt-tokens", "24", "--decodes", "3",
+                                 "--context", "17", "--runs", "1", "--json")
+        output = json.loads(result.stdout)
+        self.assertEqual((output["batch"], output["context"], output["prompt_tokens"]), (3, 17, 24))
+        self.assertEqual([(row["mode"], row["ran"]) for row in output["modes"]][0], ("eager", "eager"))
+        self.assertEqual([row["mode"] for row in output["modes"]], ["eager", "piecewise", "full"])
+        for row in output["modes"]:
+            self.assertAlmostEqual(row["of_parts"], row["mixed_ms"] / (row["prompt_ms"] + row["attention_ms"]))
+            self.assertAlmostEqual(row["delay_ms"], row["mixed_ms"] - row["decode_ms"])
+
     def test_attention_is_timed_case_by_case_without_a_model(self):
         common = ["bench", "attention", "--device", DEVICE, "--heads", "4", "--kv-heads", "2", "--head-dim", "32", "--dtype",
                   "f32", "--rotation-mb", "1", "--runs", "1", "--max-context", "64"]
