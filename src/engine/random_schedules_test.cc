@@ -1,0 +1,187 @@
+// Random schedules with a model: requests of every kind come, go early, and run beside each other in
+// every way that the engine has. Each gets the tokens and log probabilities that it gets alone, and
+// no page is lost.
+#include <cstdlib>
+#include <map>
+#include <random>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "engine/tiny_model.h"
+
+namespace encore::engine {
+namespace {
+
+using Tokens = std::vector<int32_t>;
+
+constexpr int32_t kVocab = 128;
+constexpr int32_t kNumTop = 2;
+
+// What a request got.
+struct Answer {
+  Tokens tokens;
+  std::vector<float> logprobs;  // of its tokens, and of its prompt's
+  std::optional<Finish> finish;
+
+  // Is it what the other begins with?
+  [[nodiscard]] bool begins(const Answer& other) const {
+    return tokens.size() <= other.tokens.size() && logprobs.size() <= other.logprobs.size() &&
+           std::equal(tokens.begin(), tokens.end(), other.tokens.begin()) &&
+           std::equal(logprobs.begin(), logprobs.end(), other.logprobs.begin());
+  }
+  void add(const Generated& generated) {
+    for (const LogprobRow& row : generated.prompt_logprobs)
+      logprobs.insert(logprobs.end(), {row.logprob, row.top[kNumTop - 1].logprob});
+    tokens.push_back(generated.token);
+    if (generated.logprobs) logprobs.push_back(generated.logprobs->logprob);
+    finish = generated.finish;
+  }
+};
+
+class Dice {
+ public:
+  explicit Dice(uint64_t seed) : random_(seed) {}
+  int64_t between(int64_t first, int64_t last) {
+    return first + static_cast<int64_t>(random_() % static_cast<uint64_t>(last - first + 1));
+  }
+  bool chance(int percent) { return between(0, 99) < percent; }
+  Tokens tokens(int64_t count) {
+    Tokens tokens;
+    for (int64_t i = 0; i < count; ++i)
+      tokens.push_back(static_cast<int32_t>(between(0, kVocab - 1)));
+    return tokens;
+  }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+// Request `number` of all that schedules choose from. Many begin alike.
+Request request_of(int64_t number) {
+  Dice dice(static_cast<uint64_t>(number));
+  Request request{.prompt = Dice(static_cast<uint64_t>(number % 3)).tokens(dice.between(0, 50)),
+                  .max_tokens = dice.between(1, 24)};
+  for (const int32_t token : dice.tokens(dice.between(1, 20)))
+    request.prompt.push_back(token);
+  if (dice.chance(50)) request.sampling = {.temperature = 1, .top_p = 0.9F};
+  request.sampling.seed = number;
+  if (dice.chance(20)) request.sampling.repetition_penalty = 1.3F;
+  if (dice.chance(20)) request.sampling.frequency_penalty = 0.5F;
+  if (dice.chance(20)) request.token_bias = {{static_cast<int32_t>(number % kVocab), -3.0F}};
+  if (dice.chance(30)) request.stop_tokens = dice.tokens(12);  // more than a step looks at
+  if (dice.chance(20)) request.min_tokens = dice.between(0, request.max_tokens);
+  if (dice.chance(30)) request.sampling.num_logprobs = 0;
+  if (dice.chance(40)) request.num_prompt_logprobs = kNumTop;
+  return request;
+}
+constexpr int64_t kNumRequests = 80;
+
+class RandomEngineTest : public testing::DeviceTest {
+ protected:
+  void SetUp() override {
+    DeviceTest::SetUp();
+    ModelSource source = testing::tiny_model(testing::Tiny::kLlama);
+    source.config.num_layers = 1;
+    source.config.vocab_size = kVocab;
+    LoadOptions options;
+    options.limits = {.max_num_tokens = 24, .max_batch_size = 4, .max_q = 1, .max_seq_len = 128};
+    options.kv_tokens = 112;  // little more than one of the longest
+    options.page_size = 16;
+    options.dtype = DType::kF32;  // so that a sequence's tokens do not depend on its bucket
+    options.bursts = true;
+    model_ = std::make_unique<LoadedModel>(*device_, source, options);
+    for (int64_t i = 0; i < kNumRequests; ++i) {
+      Engine engine(*model_, {.overlap = false});
+      (void)engine.add(request_of(i));
+      while (engine.step([&](const Generated& generated) { alone_[i].add(generated); })) {
+      }
+    }
+  }
+
+  // One schedule. Its seed decides everything.
+  void run(uint64_t seed, int aborts_in_percent) {
+    Dice dice(seed);
+    EngineOptions how{.overlap = dice.chance(50), .burst_steps = dice.chance(50) ? 16 : 1};
+    if (dice.chance(60)) how.prefix_cache.emplace();
+    Engine engine(*model_, how);
+    std::map<SequenceId, int64_t> numbers;
+    std::map<SequenceId, Answer> answers;
+    std::vector<SequenceId> ids;
+    std::set<SequenceId> aborted;
+    const auto step = [&] {
+      return engine.step(
+          [&](const Generated& generated) { answers[generated.sequence].add(generated); });
+    };
+    for (int64_t i = dice.between(10, 40); i > 0; --i) {
+      for (int64_t n = dice.chance(40) ? dice.between(1, 3) : 0; n > 0; --n) {
+        const int64_t number = dice.between(0, kNumRequests - 1);
+        Request request = request_of(number);
+        request.priority = static_cast<int32_t>(dice.between(0, 1));
+        ids.push_back(std::get<SequenceId>(engine.add(std::move(request))));
+        numbers[ids.back()] = number;
+      }
+      step();
+      if (!ids.empty() && dice.chance(aborts_in_percent)) {
+        const SequenceId id = ids[static_cast<size_t>(dice.between(0, std::ssize(ids) - 1))];
+        num_aborts_ += answers[id].finish ? 0 : 1;
+        engine.abort(id);
+        aborted.insert(id);
+      }
+      if (dice.chance(3)) {
+        engine.sleep(SleepDepth::kKv);
+        engine.wake();
+      }
+    }
+    while (step()) {
+    }
+    EXPECT_EQ(engine.page_pool().num_free(), engine.page_pool().num_pages());
+    for (const auto& [id, number] : numbers) {
+      const Answer& alone = alone_[number];
+      EXPECT_TRUE(answers[id].begins(alone)) << "request " << number;
+      if (aborted.contains(id)) continue;
+      EXPECT_EQ(answers[id].tokens.size(), alone.tokens.size()) << "request " << number;
+      EXPECT_EQ(answers[id].logprobs.size(), alone.logprobs.size()) << "request " << number;
+      EXPECT_EQ(answers[id].finish, alone.finish) << "request " << number;
+    }
+    num_preemptions_ += engine.num_preemptions();
+    if (engine.prefix_cache() != nullptr) hit_tokens_ += engine.prefix_cache()->stats().hit_tokens;
+  }
+
+  std::unique_ptr<LoadedModel> model_;
+  std::map<int64_t, Answer> alone_;  // by the request's number
+  int64_t num_aborts_ = 0;
+  int64_t num_preemptions_ = 0;
+  int64_t hit_tokens_ = 0;
+};
+INSTANTIATE_TEST_SUITE_P(Devices, RandomEngineTest, ::testing::Values("Cpu", "CpuShuffled"),
+                         [](const auto& info) { return std::string(info.param); });
+
+// As of sched/random_schedules_test.cc: ENCORE_SCHEDULES=10000 runs ten times as many.
+int64_t num_schedules() {
+  const char* const wanted = std::getenv("ENCORE_SCHEDULES");
+  return wanted == nullptr ? 1000 : std::atoll(wanted);
+}
+
+TEST_P(RandomEngineTest, EachRequestGetsWhatItGetsAlone) {
+  const int64_t count = num_schedules() * 3 / 100;
+  for (int64_t seed = 0; seed < count; ++seed) {
+    SCOPED_TRACE(seed);
+    run(static_cast<uint64_t>(seed), 10);
+    ASSERT_FALSE(HasFailure());
+  }
+  EXPECT_GT(num_aborts_, count / 2);
+  EXPECT_GT(num_preemptions_, count / 2);
+  EXPECT_GT(hit_tokens_, 10 * count);
+}
+
+TEST_P(RandomEngineTest, AbortsAtRandomMomentsLoseNoPage) {
+  for (uint64_t seed = 0; num_aborts_ < num_schedules(); ++seed) {
+    SCOPED_TRACE(seed);
+    run(1'000'000 + seed, 90);
+    ASSERT_FALSE(HasFailure());
+  }
+}
+
+}  // namespace
+}  // namespace encore::engine
