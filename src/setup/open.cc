@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <dlfcn.h>
 #include <filesystem>
+#include <link.h>
 
 #include "backend/tuning.h"
 #include "base/error.h"
@@ -27,14 +29,25 @@ bool is_model(const fs::path& path) {
   return fs::exists(path / "config.json", ignored);
 }
 
-// Where a bundled model of that name lies: installed beside the executable, or in the source tree
-// around it.
-std::optional<fs::path> find_bundled(const std::string& name) {
+// The file that this code was loaded from: the executable, or a shared library.
+fs::path own_file() {
   std::error_code ignored;
-  const fs::path executable = fs::read_symlink("/proc/self/exe", ignored);
-  const fs::path installed = executable.parent_path() / ".." / "share" / "encore" / "models" / name;
+  Dl_info info{};
+  link_map* file = nullptr;
+  const int found =
+      dladdr1(&kBundledModel, &info, reinterpret_cast<void**>(&file), RTLD_DL_LINKMAP);
+  // The executable's has no name.
+  if (found != 0 && file->l_name[0] != '\0') return fs::canonical(file->l_name, ignored);
+  return fs::read_symlink("/proc/self/exe", ignored);
+}
+
+// Where a bundled model of that name lies: installed beside this code, or in the source tree around
+// it.
+std::optional<fs::path> find_bundled(const std::string& name) {
+  const fs::path own = own_file();
+  const fs::path installed = own.parent_path() / ".." / "share" / "encore" / "models" / name;
   if (is_model(installed)) return installed.lexically_normal();
-  for (fs::path dir = executable.parent_path(); dir.has_relative_path(); dir = dir.parent_path()) {
+  for (fs::path dir = own.parent_path(); dir.has_relative_path(); dir = dir.parent_path()) {
     if (is_model(dir / "models" / name)) return dir / "models" / name;
   }
   return std::nullopt;
@@ -79,11 +92,12 @@ fs::path model_directory(const std::string& name) {
     if (auto bundled = find_bundled(wanted)) return *bundled;
   }
   if (wanted == kBundledModel || wanted == kBundledDraft) {
-    fail(ErrorKind::kUsage,
-         "the bundled model '{}' is not beside this executable: in Encore's source tree, `cmake "
-         "--install build/PRESET --prefix DIR` installs both; or give --model the directory of a "
-         "Hugging Face checkpoint, or synthetic:llama-3.1-8b for random weights",
-         wanted);
+    fail(
+        ErrorKind::kUsage,
+        "the bundled model '{}' is not beside {}: in Encore's source tree, `cmake --install "
+        "build/PRESET --prefix DIR` installs both; or give --model the directory of a Hugging Face "
+        "checkpoint, or synthetic:llama-3.1-8b for random weights",
+        wanted, own_file().string());
   }
   if (fs::exists(name, ignored)) {
     fail(ErrorKind::kUsage, "--model {}: give the checkpoint's directory, not a file in it", name);

@@ -21,8 +21,8 @@ namespace encore::setup {
 std::optional<std::filesystem::path> tuning_directory(const std::string& option);
 
 // The directory of a checkpoint named on the command line; the bundled model when the name is
-// empty. The bundled model is looked for beside the executable (../share/encore/models, then up to
-// the source tree's models/). Errors: kUsage when there is none.
+// empty. The bundled model is looked for beside the executable or library (../share/encore/models,
+// then up to the source tree's models/). Errors: kUsage when there is none.
 std::filesystem::path model_directory(const std::string& name);
 
 // The device that --device names, its tuner set up as --tune and --tuning-cache say. For auto
