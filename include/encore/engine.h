@@ -1,0 +1,206 @@
+// Encore for C++: open a model, submit prompts, read tokens as they come.
+//
+//   encore::Engine engine({{"model", "stories"}});
+//   encore::Request request = engine.submit("Once upon a time", {{"max_tokens", 100}, {"temperature", 0.8}});
+//   while (auto update = request.next()) std::cout << update->text << std::flush;
+//
+// A layer of inline functions over the C functions of libencore.so, which encore/c_api.h documents: options,
+// parameters and what counts. So no C++ type crosses the library's border, and a program may be built with
+// another compiler, standard (C++17 or later) or C++ library than Encore.
+//
+// Errors: functions throw encore::Error where nothing else is said.
+// Threads: an Engine may be used by any threads at once. Of a Request, next() and wait() belong to one thread at
+//   a time; abort() may come from any. Moving and destroying either is up to its owner alone.
+// Lifetime: a Request may outlive its Engine, whose end aborts it.
+#pragma once
+
+#include <charconv>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <encore/c_api.h>
+
+namespace encore {
+
+// What went wrong and what to do about it, in a line.
+class Error : public std::runtime_error {
+ public:
+  Error(encore_status status, const std::string& message)
+      : std::runtime_error(message), status_(status) {}
+  // ENCORE_QUEUE_FULL: the same call may succeed later.
+  encore_status status() const noexcept { return status_; }
+
+ private:
+  encore_status status_;
+};
+
+// An option of an engine or a parameter of a request. Its value is a text, a number, or on and off.
+struct Setting {
+  Setting(std::string setting_name, std::string text)
+      : name(std::move(setting_name)), value(std::move(text)) {}
+  Setting(std::string setting_name, const char* text)
+      : Setting(std::move(setting_name), std::string(text)) {}
+  template <typename Number, typename = std::enable_if_t<std::is_arithmetic_v<Number>>>
+  Setting(std::string setting_name, Number number)
+      : Setting(std::move(setting_name), text_of(number)) {}
+
+  std::string name;
+  std::string value;
+
+ private:
+  // In every locale the same.
+  template <typename Number>
+  static std::string text_of(Number number) {
+    if constexpr (std::is_same_v<Number, bool>) {
+      return number ? "on" : "off";
+    } else {
+      char text[64];
+      return {text, std::to_chars(text, text + sizeof(text), number).ptr};
+    }
+  }
+};
+using Settings = std::vector<Setting>;
+
+// What a request got.
+struct Update {
+  std::string text;                     // UTF-8, whole characters
+  std::vector<int32_t> tokens;          // with those that show no text
+  int64_t num_cached_tokens = 0;        // of the prompt, found in the prefix cache
+  std::optional<encore_finish> finish;  // set in the last update
+  std::string error;                    // of ENCORE_FINISH_ERROR
+};
+
+// A prompt and what is generated behind it. Its destructor aborts it if it has not ended.
+class Request {
+ public:
+  static constexpr std::chrono::milliseconds kForever{-1};
+
+  // Waits for an update, and for no longer than `timeout`. Nothing: the time was over, or the last update was
+  // returned before.
+  std::optional<Update> next(std::chrono::milliseconds timeout = kForever);
+  // Waits for the end. Returns what next() has not returned, as one update.
+  Update wait();
+  // Was the last update returned?
+  bool has_ended() const noexcept { return has_ended_; }
+  // Ends the request soon, with ENCORE_FINISH_ABORTED.
+  void abort() noexcept { encore_abort(handle_.get()); }
+
+ private:
+  friend class Engine;
+  struct Release {
+    void operator()(encore_request* request) const noexcept { encore_release(request); }
+  };
+  explicit Request(encore_request* request) : handle_(request) {}
+
+  std::unique_ptr<encore_request, Release> handle_;
+  bool has_ended_ = false;
+};
+
+// A model that takes requests. Its destructor aborts those that live.
+class Engine {
+ public:
+  // Loads a model and waits until it takes requests.
+  explicit Engine(const Settings& options = {});
+
+  Request submit(std::string_view prompt, const Settings& parameters = {});
+  Request submit_tokens(const std::vector<int32_t>& prompt, const Settings& parameters = {});
+  // Takes no more requests and waits until all have ended, and for no longer than `timeout`. Have they?
+  bool drain(std::chrono::milliseconds timeout = Request::kForever);
+  encore_statistics statistics() const;
+
+ private:
+  struct Close {
+    void operator()(encore_engine* engine) const noexcept { encore_close(engine); }
+  };
+
+  std::unique_ptr<encore_engine, Close> handle_;
+};
+
+namespace detail {
+
+inline void check(encore_status status) {
+  if (status != ENCORE_OK) throw Error(status, encore_error_text());
+}
+
+// Lifetime: refers to `settings`.
+inline std::vector<encore_setting> to_c(const Settings& settings) {
+  std::vector<encore_setting> list;
+  for (const Setting& setting : settings)
+    list.push_back({setting.name.c_str(), setting.value.c_str()});
+  return list;
+}
+
+}  // namespace detail
+
+inline std::optional<Update> Request::next(std::chrono::milliseconds timeout) {
+  if (has_ended_) return std::nullopt;
+  encore_update update{};
+  detail::check(encore_next(handle_.get(), timeout.count(), &update));
+  has_ended_ = update.finish != ENCORE_FINISH_NONE;
+  if (!has_ended_ && update.num_tokens == 0 && update.text_bytes == 0) return std::nullopt;
+  Update result{{update.text, update.text_bytes},
+                {update.tokens, update.tokens + update.num_tokens},
+                update.num_cached_tokens,
+                std::nullopt,
+                update.error};
+  if (has_ended_) result.finish = update.finish;
+  return result;
+}
+
+inline Update Request::wait() {
+  Update all;
+  while (std::optional<Update> update = next()) {
+    all.text += update->text;
+    all.tokens.insert(all.tokens.end(), update->tokens.begin(), update->tokens.end());
+    all.num_cached_tokens = update->num_cached_tokens;
+    all.finish = update->finish;
+    all.error = std::move(update->error);
+  }
+  return all;
+}
+
+inline Engine::Engine(const Settings& options) {
+  const std::vector<encore_setting> list = detail::to_c(options);
+  encore_engine* engine = nullptr;
+  detail::check(encore_open(list.data(), list.size(), &engine));
+  handle_.reset(engine);
+}
+
+inline Request Engine::submit(std::string_view prompt, const Settings& parameters) {
+  const std::vector<encore_setting> list = detail::to_c(parameters);
+  encore_request* request = nullptr;
+  detail::check(encore_submit_text(handle_.get(), prompt.data(), prompt.size(), list.data(),
+                                   list.size(), &request));
+  return Request(request);
+}
+
+inline Request Engine::submit_tokens(const std::vector<int32_t>& prompt,
+                                     const Settings& parameters) {
+  const std::vector<encore_setting> list = detail::to_c(parameters);
+  encore_request* request = nullptr;
+  detail::check(encore_submit_tokens(handle_.get(), prompt.data(), prompt.size(), list.data(),
+                                     list.size(), &request));
+  return Request(request);
+}
+
+inline bool Engine::drain(std::chrono::milliseconds timeout) {
+  int has_ended = 0;
+  detail::check(encore_drain(handle_.get(), timeout.count(), &has_ended));
+  return has_ended != 0;
+}
+
+inline encore_statistics Engine::statistics() const {
+  encore_statistics statistics{};
+  detail::check(encore_get_statistics(handle_.get(), &statistics));
+  return statistics;
+}
+
+}  // namespace encore

@@ -1,0 +1,204 @@
+#include "library/engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "engine/serving_loop.h"
+#include "setup/open.h"
+#include "setup/serving.h"
+
+namespace encore::library {
+
+// Belongs to the thread that runs the steps.
+struct Engine::Model {
+  explicit Model(const config::Settings& settings)
+      : source(setup::open_source(settings)),
+        tokenizer(setup::open_tokenizer(source)),
+        step_log(setup::open_step_log(settings)),
+        device(setup::open_device(settings)),
+        loaded(setup::open_model(*device, source,
+                                 setup::serving_load_options(settings, source.config), settings)),
+        longest_text(
+            std::min(loaded->limits().max_seq_len, loaded->num_pages() * loaded->page_size())),
+        loop(*loaded, setup::serving_options(settings, step_log.get())) {}
+
+  engine::ModelSource source;
+  std::optional<text::Tokenizer> tokenizer;
+  std::unique_ptr<runtime::StepLogWriter> step_log;  // may be null
+  std::unique_ptr<Device> device;
+  std::unique_ptr<engine::LoadedModel> loaded;
+  int64_t longest_text;  // tokens of a prompt and what follows it
+  engine::ServingLoop loop;
+};
+
+Engine::Engine(const config::Settings& settings) {
+  // A program's stderr is its own.
+  static std::once_flag is_quiet;
+  std::call_once(is_quiet, [] { log::set_level(log::Level::kWarning); });
+  std::promise<void> opened;
+  std::future<void> is_open = opened.get_future();
+  steps_ = std::thread([&] { run_steps(settings, opened); });
+  try {
+    is_open.get();
+  } catch (...) {
+    steps_.join();
+    throw;
+  }
+  texts_ = std::thread([this] { make_texts(); });
+}
+
+void Engine::run_steps(const config::Settings& settings, std::promise<void>& opened) {
+  std::unique_ptr<Model> model;
+  try {
+    model = std::make_unique<Model>(settings);
+  } catch (...) {
+    return opened.set_exception(std::current_exception());
+  }
+  model_ = model.get();
+  opened.set_value();
+  try {
+    model->loop.run();
+  } catch (const std::exception&) {
+    // Every request has ended with the message by now, and submit() refuses others with it.
+  }
+  if (model->step_log) model->step_log->flush();
+  {
+    const std::lock_guard lock(mutex_);
+    has_run_ = true;
+  }
+  ends_.notify_all();
+  closes_.get_future().wait();
+}
+
+std::variant<std::shared_ptr<Request>, engine::Refusal> Engine::submit(
+    const Prompt& prompt, const Parameters& parameters) {
+  const Model& model = *model_;
+  engine::Request request{.sampling = parameters.sampling,
+                          .priority = parameters.priority,
+                          .cache_salt = parameters.cache_salt};
+  if (const auto* text = std::get_if<std::string>(&prompt)) {
+    if (!model.tokenizer) {
+      fail(ErrorKind::kUsage,
+           "the prompt is text, and the model has no tokenizer.json: submit token ids");
+    }
+    request.prompt = model.tokenizer->encode(*text);
+  } else {
+    request.prompt = std::get<std::vector<int32_t>>(prompt);
+  }
+  request.max_tokens = parameters.max_tokens.value_or(
+      setup::default_max_tokens(std::ssize(request.prompt), model.longest_text));
+  text::StopRules stops = parameters.stops;
+  if (!parameters.ignores_eos) stops.end_tokens = model.source.config.eos_token_ids;
+  request.min_tokens = stops.min_tokens;
+  request.stop_tokens = stops.end_tokens;
+  request.stop_tokens.insert(request.stop_tokens.end(), stops.tokens.begin(), stops.tokens.end());
+  std::optional<text::OutputText> output;
+  if (model.tokenizer) {
+    output.emplace(*model.tokenizer, request.prompt, std::move(stops));
+  } else if (!stops.strings.empty()) {
+    fail(ErrorKind::kUsage,
+         "stop is text, and the model has no tokenizer.json: give stop_token_ids");
+  }
+  auto taken = std::make_shared<Request>(std::move(output));  // by the caller and the sink
+  std::vector<engine::Submission> submissions;
+  submissions.push_back({std::move(request), sink(taken)});
+  count_live(1);
+  const std::lock_guard lock(submit_mutex_);
+  auto submitted = model_->loop.submit(std::move(submissions));
+  if (auto* refusal = std::get_if<engine::Refusal>(&submitted)) {
+    count_live(-1);
+    return std::move(*refusal);
+  }
+  taken->id = std::get<std::vector<engine::RequestId>>(submitted).front();
+  return taken;
+}
+
+void Engine::count_live(int64_t change) {
+  {
+    const std::lock_guard lock(mutex_);
+    num_live_ += change;
+  }
+  ends_.notify_all();
+}
+
+engine::Sink Engine::sink(std::shared_ptr<Request> request) {
+  return [this, request = std::move(request)](const engine::Update& update) {
+    {
+      const std::lock_guard lock(mutex_);
+      deliveries_.push_back({request,
+                             {update.tokens.begin(), update.tokens.end()},
+                             update.num_cached,
+                             update.ending});
+    }
+    arrives_.notify_one();
+  };
+}
+
+void Engine::make_texts() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    arrives_.wait(lock, [this] { return !deliveries_.empty() || (is_closing_ && num_live_ == 0); });
+    if (deliveries_.empty()) return;
+    const std::vector<Delivery> deliveries = std::exchange(deliveries_, {});
+    lock.unlock();
+    for (const Delivery& delivery : deliveries)
+      deliver(delivery);
+    lock.lock();
+  }
+}
+
+void Engine::deliver(const Delivery& delivery) {
+  Request& request = *delivery.request;
+  Update update = request.read(delivery.tokens, delivery.num_cached, delivery.ending);
+  const std::optional<Finish> finish = update.finish;
+  // The steps know nothing of stop strings.
+  if (finish && !delivery.ending) abort(request);
+  if (finish) {
+    const std::lock_guard lock(mutex_);
+    ++finished_.at(static_cast<size_t>(*finish));
+  }
+  request.give(std::move(update));
+  if (finish) count_live(-1);
+}
+
+void Engine::abort(const Request& request) {
+  const std::lock_guard lock(submit_mutex_);
+  if (model_ != nullptr) model_->loop.abort(request.id);
+}
+
+bool Engine::drain(Timeout timeout) {
+  model_->loop.drain();
+  std::unique_lock lock(mutex_);
+  const auto is_done = [this] { return has_run_ && num_live_ == 0; };
+  if (timeout) return ends_.wait_for(lock, *timeout, is_done);
+  ends_.wait(lock, is_done);
+  return true;
+}
+
+Statistics Engine::statistics() const {
+  Statistics statistics{.generator = model_->loop.statistics()};
+  const std::lock_guard lock(mutex_);
+  statistics.finished = finished_;
+  return statistics;
+}
+
+void Engine::close() {
+  if (!steps_.joinable()) return;
+  model_->loop.stop();
+  {
+    const std::lock_guard lock(mutex_);
+    is_closing_ = true;
+  }
+  arrives_.notify_one();
+  texts_.join();
+  {
+    const std::lock_guard lock(submit_mutex_);
+    model_ = nullptr;
+  }
+  closes_.set_value();
+  steps_.join();
+}
+
+}  // namespace encore::library

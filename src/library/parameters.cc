@@ -1,0 +1,170 @@
+#include "library/parameters.h"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <map>
+#include <string_view>
+#include <type_traits>
+
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "config/read.h"
+
+namespace encore::library {
+namespace {
+
+// The whole text as a number.
+template <typename Number>
+Number read_number(std::string_view name, const std::string& text,
+                   Number min = std::numeric_limits<Number>::lowest()) {
+  Number number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [next, error] = std::from_chars(text.data(), end, number);
+  const char* const kind = std::is_integral_v<Number> ? "a whole number" : "a number";
+  if (error == std::errc::result_out_of_range)
+    fail(ErrorKind::kUsage, "{}: {} is too large or too small", name, text);
+  if (error != std::errc() || next != end)
+    fail(ErrorKind::kUsage, "{} is {}, not '{}'", name, kind, text);
+  if (number < min) fail(ErrorKind::kUsage, "{} is at least {}, not {}", name, min, number);
+  return number;
+}
+
+bool read_switch(std::string_view name, const std::string& text) {
+  if (text == "on" || text == "true") return true;
+  if (text == "off" || text == "false") return false;
+  fail(ErrorKind::kUsage, "{} is on or off, not '{}'", name, text);
+}
+
+// A parameter besides those of sample::parameters().
+struct Row {
+  std::string_view name;
+  void (*set)(Parameters& parameters, std::string_view name, const std::string& text);
+  bool is_list = false;
+};
+
+constexpr Row kRows[] = {
+    {"max_tokens",
+     [](Parameters& p, std::string_view name, const std::string& text) {
+       p.max_tokens = read_number(name, text, int64_t{1});
+     }},
+    {"min_tokens",
+     [](Parameters& p, std::string_view name, const std::string& text) {
+       p.stops.min_tokens = read_number(name, text, int64_t{0});
+     }},
+    {"stop",
+     [](Parameters& p, std::string_view name, const std::string& text) {
+       if (text.empty()) fail(ErrorKind::kUsage, "{} is a string that is not empty", name);
+       p.stops.strings.push_back(text);
+     },
+     true},
+    {"stop_token_ids",
+     [](Parameters& p, std::string_view name, const std::string& text) {
+       p.stops.tokens.push_back(read_number(name, text, 0));
+     },
+     true},
+    {"include_stop_str_in_output",
+     [](Parameters& p, std::string_view name, const std::string& text) {
+       p.stops.include_in_output = read_switch(name, text);
+     }},
+    {"ignore_eos", [](Parameters& p, std::string_view name,
+                      const std::string& text) { p.ignores_eos = read_switch(name, text); }},
+    {"skip_special_tokens",
+     [](Parameters& p, std::string_view name, const std::string& text) {
+       p.stops.skip_special_tokens = read_switch(name, text);
+     }},
+    {"priority", [](Parameters& p, std::string_view name,
+                    const std::string& text) { p.priority = read_number<int32_t>(name, text); }},
+    {"cache_salt", [](Parameters& p, std::string_view /*name*/,
+                      const std::string& text) { p.cache_salt = text; }},
+};
+
+void set(const sample::Parameter& parameter, const std::string& text,
+         sample::SamplingParams& sampling) {
+  std::visit(
+      [&](auto field) {
+        using Number = std::remove_reference_t<decltype(sampling.*field)>;
+        sampling.*field = read_number<Number>(parameter.name, text);
+      },
+      parameter.field);
+}
+
+template <typename Table>
+auto find(const Table& table, std::string_view name) {
+  return std::ranges::find(table, name, [](const auto& row) { return row.name; });
+}
+
+std::vector<std::string_view> parameter_names() {
+  std::vector<std::string_view> names;
+  for (const Row& row : kRows)
+    names.push_back(row.name);
+  for (const sample::Parameter& parameter : sample::parameters())
+    names.push_back(parameter.name);
+  return names;
+}
+
+// Those of the network, but for how many may wait.
+bool is_of_server(const config::Option& option) {
+  return option.group == config::Group::kServer && option.name != "max_queue";
+}
+
+std::vector<const config::Option*> library_options() {
+  std::vector<const config::Option*> options;
+  for (const config::Option& option : config::all_options()) {
+    if (!is_of_server(option)) options.push_back(&option);
+  }
+  return options;
+}
+
+[[noreturn]] void fail_unknown_option(const std::string& name) {
+  if (config::find_option(name) != nullptr)
+    fail(ErrorKind::kUsage, "{} is an option of `encore serve`: here it has no effect", name);
+  std::vector<std::string_view> names;
+  for (const config::Option* option : library_options())
+    names.push_back(option->name);
+  fail(ErrorKind::kUsage, "no option '{}' is known{}", name, config::suggestion(name, names));
+}
+
+}  // namespace
+
+config::Settings read_options(std::span<const Setting> options) {
+  const std::vector<const config::Option*> known = library_options();
+  std::map<const config::Option*, std::vector<std::string>> texts;
+  for (const Setting& setting : options) {
+    const config::Option* option = config::find_option(setting.name);
+    if (option == nullptr || is_of_server(*option)) fail_unknown_option(setting.name);
+    texts[option].push_back(setting.value);
+    if (texts[option].size() > 1 && !option->is_list())
+      fail(ErrorKind::kUsage, "{} is given twice", setting.name);
+  }
+  config::Options read;
+  for (const auto& [option, values] : texts)
+    read.put(*option, read_flag(*option, values));
+  return make_settings(read, known);
+}
+
+Parameters read_parameters(std::span<const Setting> parameters) {
+  Parameters read;
+  std::vector<std::string_view> seen;
+  for (const Setting& setting : parameters) {
+    const auto row = find(kRows, setting.name);
+    const auto sampling = find(sample::parameters(), setting.name);
+    const bool is_list = row != std::end(kRows) && row->is_list;
+    if (!is_list && std::ranges::find(seen, setting.name) != seen.end())
+      fail(ErrorKind::kUsage, "{} is given twice", setting.name);
+    seen.push_back(setting.name);
+    if (row != std::end(kRows)) {
+      row->set(read, row->name, setting.value);
+    } else if (sampling != sample::parameters().end()) {
+      set(*sampling, setting.value, read.sampling);
+    } else {
+      fail(ErrorKind::kUsage, "no parameter '{}' is known{}; there are: {}", setting.name,
+           config::suggestion(setting.name, parameter_names()), fmt::join(parameter_names(), ", "));
+    }
+  }
+  if (const auto problem = sample::problem(read.sampling)) fail(ErrorKind::kUsage, "{}", *problem);
+  return read;
+}
+
+}  // namespace encore::library

@@ -1,0 +1,38 @@
+// What the library is told as names and texts: options of an engine, parameters of a request.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "config/settings.h"
+#include "sample/params.h"
+#include "text/output_text.h"
+
+namespace encore::library {
+
+struct Setting {
+  std::string name;
+  std::string value;
+};
+
+// The table's options but for those of `encore serve` alone.
+// Errors: kUsage naming the option, in the table's words.
+config::Settings read_options(std::span<const Setting> options);
+
+// How a request is generated.
+struct Parameters {
+  std::optional<int64_t> max_tokens;
+  sample::SamplingParams sampling;
+  text::StopRules stops;  // its end tokens are the model's, unless ignores_eos
+  bool ignores_eos = false;
+  int32_t priority = 0;
+  std::string cache_salt;
+};
+
+// Errors: kUsage naming the parameter.
+Parameters read_parameters(std::span<const Setting> parameters);
+
+}  // namespace encore::library

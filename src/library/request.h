@@ -1,0 +1,61 @@
+// One request of the library: what it has got, and nobody has read yet.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/generator.h"
+#include "text/output_text.h"
+
+namespace encore::library {
+
+enum class Finish : uint8_t { kStop, kLength, kAborted, kError };
+inline constexpr size_t kNumFinishes = 4;
+
+struct Update {
+  std::string text;
+  std::vector<int32_t> tokens;
+  int64_t num_cached = 0;  // tokens of the prompt that the prefix cache had
+  std::optional<Finish> finish;
+  std::string error;  // of kError
+};
+
+// How long somebody waits; absent: without end.
+using Timeout = std::optional<std::chrono::milliseconds>;
+
+// Threads: one calls read() and give(), another one next().
+// Lifetime: the tokenizer must outlive the read() that finds the end.
+class Request {
+ public:
+  // `output` makes tokens a text; absent: there is none.
+  explicit Request(std::optional<text::OutputText> output) : output_(std::move(output)) {}
+
+  // What the request gets of that: nothing behind its end.
+  Update read(std::span<const int32_t> tokens, int64_t num_cached,
+              const std::optional<engine::Ending>& ending);
+  // Lets next() return it.
+  void give(Update update);
+  // What is new, as soon as there is something; once the request has ended, at once and with its end.
+  Update next(Timeout timeout);
+  [[nodiscard]] bool has_ended() const;
+
+  engine::RequestId id = 0;  // the generator's; guarded by the engine that set it
+
+ private:
+  // Of the thread that reads.
+  std::optional<text::OutputText> output_;
+  bool is_over_ = false;
+
+  mutable std::mutex mutex_;
+  std::condition_variable arrives_;
+  Update unread_;
+  bool has_news_ = false;
+};
+
+}  // namespace encore::library
