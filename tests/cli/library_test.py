@@ -1,0 +1,98 @@
+"""The installed library works outside the tree, wherever it is moved to: C++, C and Python programs build and run
+against it, and generate what `encore generate` does."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import harness
+from harness import ENCORE, SOURCE, CliTest
+
+EXAMPLES = SOURCE / "examples" / "library"
+PROMPT = "Once upon a time"
+
+
+def run(*command, **options):
+    result = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, timeout=240,
+                            **options)
+    assert result.returncode == 0, f"{command}\n{result.stdout[-3000:]}\n{result.stderr[-3000:]}"
+    return result
+
+
+class LibraryTest(CliTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        built, cls.prefix = cls.work / "built", cls.work / "elsewhere" / "encore"
+        run("cmake", "--install", pathlib.Path(ENCORE).parent, "--prefix", built)
+        cls.prefix.parent.mkdir()
+        built.rename(cls.prefix)
+        cls.library = cls.prefix / "lib" / "libencore.so"
+        sys.path.insert(0, str(EXAMPLES))
+        cls.examples = cls.work / "examples"
+        run("cmake", "-S", EXAMPLES, "-B", cls.examples, f"-DCMAKE_PREFIX_PATH={cls.prefix}", cwd="/")
+        run("cmake", "--build", cls.examples)
+
+    def generate(self, max_tokens):
+        return json.loads(self.run_encore("generate", "--device", "cpu", "--prompt", PROMPT, "--max-tokens", max_tokens,
+                                          "--json").stdout)
+
+    def check_stream(self, result):
+        """One text, then four that end before their first full stop."""
+        story = PROMPT + self.generate(60)["text"] + "\n"
+        self.assertTrue(result.stdout.startswith(story), result.stdout)
+        others = result.stdout.removeprefix(story).splitlines()
+        self.assertEqual(len([line for line in others if line.startswith("- ")]), 4, result.stdout)
+        self.assertNotIn(".", "".join(others))
+        self.assertRegex(result.stderr, r"^\d+ tokens in \d+ steps\n$")
+
+    def test_a_cpp_program_runs_against_the_installed_package(self):
+        self.check_stream(run(self.examples / "stream", cwd="/"))
+        broken = subprocess.run([self.examples / "stream", "/no/such/model"], capture_output=True, text=True,
+                                check=False)
+        self.assertEqual(broken.returncode, 2)
+        self.assertIn("no model '/no/such/model'", broken.stderr)
+
+    def test_a_c_program_runs_against_the_installed_package(self):
+        result = run(self.examples / "stream_c", cwd="/")
+        self.assertEqual(result.stdout, PROMPT + self.generate(60)["text"] + "\n")
+
+    def test_a_python_program_runs_against_the_installed_library(self):
+        environment = os.environ | {"ENCORE_LIBRARY": str(self.library)}
+        self.check_stream(run(sys.executable, "-B", EXAMPLES / "stream.py", cwd="/", env=environment))
+
+    def test_python_gets_the_tokens_of_the_executable(self):
+        import encore
+        expected = self.generate(40)
+        with encore.Engine(library=self.library, device="cpu") as engine:
+            text = engine.submit(PROMPT, max_tokens=40).wait()
+            ids = engine.submit(expected["prompt_ids"], max_tokens=40).wait()
+            self.assertEqual((text.tokens, text.text), (expected["ids"], expected["text"]))
+            self.assertEqual(ids.tokens, expected["ids"])
+            request = engine.submit(PROMPT, max_tokens=400, ignore_eos=True)
+            request.abort()
+            self.assertEqual(request.wait().finish, "aborted")
+            with self.assertRaisesRegex(encore.Error, "temperature is a number, not 'hot'"):
+                engine.submit(PROMPT, temperature="hot")
+            self.assertTrue(engine.drain())
+            self.assertEqual(engine.statistics().num_finished[encore.FINISHES.index("aborted")], 1)
+        with self.assertRaisesRegex(encore.Error, "no model '/no/such/model'"):
+            encore.Engine(library=self.library, model="/no/such/model")
+
+    def test_the_library_exports_its_functions_and_needs_no_other(self):
+        symbols = run("nm", "-D", "--defined-only", self.library).stdout.split("\n")
+        names = {line.split()[-1] for line in symbols if line}
+        header = (self.prefix / "include" / "encore" / "c_api.h").read_text()
+        declared = {name for name in names if f"{name}(" in header}
+        self.assertGreaterEqual(len(declared), 11)
+        self.assertEqual(names, declared)
+        needed = run("readelf", "-d", self.library).stdout
+        for line in needed.splitlines():
+            if "(NEEDED)" in line:
+                self.assertRegex(line, r"\[(libc|libm|libpthread|libdl|librt|ld-linux-.*)\.so")
+
+
+if __name__ == "__main__":
+    harness.main()
