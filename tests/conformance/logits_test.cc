@@ -192,6 +192,42 @@ TEST_P(OnDevice, LogProbsAreThoseOfTheLogitsAndGoToTheRowThatAsks) {
   }
 }
 
+// What is not a number has no likelihood, and neither has anything beside it; the order of the others
+// is still theirs.
+TEST_P(OnDevice, LogProbsOrderTokensBesideWhatIsNotANumber) {
+  const ir::Sizes sizes{0, 3};
+  HostTensor logits = random_logits(random_, 3, 300);
+  for (int64_t i = 0; i < 300; ++i) {
+    if (i % 3 != 1) logits.row(0)[i] = NAN;
+    if (i != 7 && i != 200) logits.row(1)[i] = NAN;
+    logits.row(2)[i] = NAN;
+  }
+  logits.row(1)[7] = -2;
+  logits.row(1)[200] = 5;
+  HostTensor sampling = integers({Dim::sequences(), kSamplingWords}, sizes);
+  for (int64_t b = 0; b < 3; ++b)
+    put(sampling.row(b), SamplingRow{.params = {.num_logprobs = 4}});
+  const std::vector<Output> y = run(
+      device(), {.op = "log_probs",
+                 .inputs = {logits, integers({Dim::sequences()}, sizes, 7), sampling,
+                            integers({2}, sizes), integers({kRingSteps, 3, kLogprobWords}, sizes)},
+                 .step = {.padded = sizes, .q = 1, .max_query_len = 1, .max_kv_len = 1}});
+  std::vector<std::vector<int32_t>> order(3);
+  for (int64_t b = 0; b < 3; ++b) {
+    const auto row = take<LogprobRow>(y[0].tensor.values.data() + b * kLogprobWords);
+    for (int i = 0; i < 4; ++i)
+      order[static_cast<size_t>(b)].push_back(row.top[i].token);
+    EXPECT_TRUE(std::isnan(row.logprob)) << b;
+  }
+  const double* const x = logits.row(0);
+  for (int i = 0; i < 4; ++i)
+    EXPECT_EQ(order[0][i] % 3, 1);
+  for (int i = 1; i < 4; ++i)
+    EXPECT_GT(x[order[0][i - 1]], x[order[0][i]]);
+  EXPECT_EQ(order[1], (std::vector<int32_t>{200, 7, 0, 1}));
+  EXPECT_EQ(order[2], (std::vector<int32_t>{0, 1, 2, 3}));
+}
+
 TEST_P(OnDevice, WriteTokenStateCountsTheTokensOfARowAnew) {
   constexpr int64_t kVocabulary = 3000;
   const HostTensor counts = integers({kStates, kVocabulary}, {}, 9);

@@ -1,11 +1,11 @@
 // What happens to logits around the choice of a token: penalties and biases before it, log
 // probabilities behind it.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <numeric>
-#include <vector>
+#include <span>
 
 #include "backend/cpu/kernels.h"
 #include "backend/sampling.h"
@@ -52,6 +52,27 @@ float logit_of(int32_t token, std::span<const float> logits) {
   return i < logits.size() ? logits[i] : std::numeric_limits<float>::quiet_NaN();
 }
 
+// The likeliest tokens, likeliest first: of equal ones the first, and those that are not a number
+// behind all others. Fills `top` as far as there are tokens, and returns how many that are.
+size_t find_likeliest(std::span<const float> logits, std::span<int32_t> top) {
+  size_t count = 0;
+  for (size_t i = 0; i < logits.size() && !top.empty(); ++i) {
+    const float logit = logits[i];
+    if (std::isnan(logit)) continue;
+    const auto is_behind = [&](int32_t token) { return logit > logits[token]; };
+    if (count == top.size() && !is_behind(top[count - 1])) continue;
+    if (count < top.size()) ++count;
+    size_t place = count - 1;
+    for (; place > 0 && is_behind(top[place - 1]); --place)
+      top[place] = top[place - 1];
+    top[place] = static_cast<int32_t>(i);
+  }
+  for (size_t i = 0; i < logits.size() && count < top.size(); ++i) {
+    if (std::isnan(logits[i])) top[count++] = static_cast<int32_t>(i);
+  }
+  return count;
+}
+
 void write_logprobs(std::span<const float> logits, int32_t chosen, int32_t num_top,
                     LogprobRow& row) {
   const LogSoftmax log_softmax(logits);
@@ -60,14 +81,9 @@ void write_logprobs(std::span<const float> logits, int32_t chosen, int32_t num_t
   row.rank = 1 + static_cast<int32_t>(std::count_if(logits.begin(), logits.end(), [&](float logit) {
                return logit > chosen_logit;
              }));
-  const auto count =
-      std::min<size_t>({static_cast<size_t>(num_top), logits.size(), LogprobRow::kMaxTop});
-  std::vector<int32_t> tokens(logits.size());
-  std::iota(tokens.begin(), tokens.end(), 0);
-  std::partial_sort(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(count),
-                    tokens.end(), [&](int32_t a, int32_t b) {
-                      return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
-                    });
+  std::array<int32_t, LogprobRow::kMaxTop> tokens{};
+  const size_t count = find_likeliest(
+      logits, std::span(tokens).first(static_cast<size_t>(std::min(num_top, LogprobRow::kMaxTop))));
   for (size_t i = 0; i < count; ++i)
     row.top[i] = {tokens[i], log_softmax(logits[tokens[i]])};
 }
