@@ -333,6 +333,24 @@ TEST_F(CompletionsTest, PromptLogprobsNameTokensByTheirIds) {
   EXPECT_EQ(choice.at("logprobs").at("top_logprobs").at(1).as_object().size(), 1U);
 }
 
+TEST_F(CompletionsTest, NamesNoMoreTokensThanTheVocabularyHas) {
+  ServedModel model;
+  model.names = {"tiny"};
+  model.vocab_size = 3;
+  model.max_seq_len = 100;
+  start(std::move(model), {});
+  const auto exchange = complete(R"({"prompt": [0, 1], "logprobs": 5, "prompt_logprobs": 4})");
+  LogprobRow row{.logprob = -1, .rank = 1, .top = {}};
+  for (int i = 0; i < LogprobRow::kMaxTop; ++i)
+    row.top[i] = {i, -1.0F - static_cast<float>(i)};  // from the fourth on what was there before
+  generator_.give(1, {0}, {row}, {row});
+  generator_.end(1, EndReason::kLength);
+  pump();
+  const json::value choice = parsed(*exchange).at("choices").at(0);
+  EXPECT_EQ(choice.at("logprobs").at("top_logprobs").at(0).as_object().size(), 3U);
+  EXPECT_EQ(choice.at("prompt_logprobs").at(1).as_object().size(), 3U);
+}
+
 TEST_F(CompletionsTest, TakesRefusedParametersAtTheValueThatChangesNothing) {
   const auto exchange = complete(
       R"({"prompt": "x", "logprobs": null, "best_of": 1, "presence_penalty": 0, "suffix": "",

@@ -72,8 +72,10 @@ void GenerationService::start(GenerationPlan plan, std::unique_ptr<ReplyFormat> 
     generation.prompt_tokens += std::ssize(prompt.ids);
     for (int64_t i = 0; i < plan.n; ++i) {
       ChoiceState& choice = generation.choices.emplace_back(plan.answer);
-      choice.num_top = std::max(plan.sampling.num_logprobs, 0);
-      choice.num_prompt_top = plan.num_prompt_logprobs;
+      // Where the vocabulary has fewer tokens, the device names all.
+      const auto most = static_cast<int32_t>(std::min<int64_t>(model_.vocab_size, INT32_MAX));
+      choice.num_top = std::clamp(plan.sampling.num_logprobs, 0, most);
+      choice.num_prompt_top = std::min(plan.num_prompt_logprobs, most);
       if (plan.num_prompt_logprobs >= 0) choice.scored_prompt = prompt;
       choice.omits_tokens = plan.max_tokens == 0;
       if (model_.tokenizer != nullptr)
