@@ -1,5 +1,12 @@
 // Requests with random damage: each gets one answer, and the server lives.
+//
+// `server_test --gtest_filter=DamageTest.StructuredRequests* --gtest_shuffle --gtest_repeat=50` is a
+// million requests, as each repetition has a seed of its own.
+#include <chrono>
+#include <cmath>
 #include <random>
+
+#include <boost/json/serialize.hpp>
 
 #include "server/api_fixture.h"
 #include "server/chat.h"
@@ -76,6 +83,143 @@ std::string damaged(std::string text, std::mt19937& random) {
   return text;
 }
 
+// What takes these requests.
+const ParameterTable& table_of(std::string_view path) {
+  if (path == "/v1/completions") return completion_parameters();
+  if (path == "/v1/chat/completions") return chat_parameters();
+  if (path == "/v1/responses") return response_parameters();
+  if (path == "/v1/messages") return message_parameters();
+  if (path == "/v1/messages/count_tokens") return count_tokens_parameters();
+  return path == "/tokenize" ? tokenize_parameters() : detokenize_parameters();
+}
+
+// Changes requests as JSON, so that many of them remain valid.
+class Mutator {
+ public:
+  explicit Mutator(std::mt19937& random) : random_(random) {}
+
+  std::string mutated(std::string_view path, std::string_view body) {
+    json::value request = json::parse(body, "request");
+    for (uint32_t i = below(4); i > 0; --i) {
+      if (below(3) == 0) {
+        change(place_in(request, 6));
+      } else {
+        const ParameterTable& table = table_of(path);
+        const Parameter& row = table[below(table.size())];
+        request.as_object()[row.name] = value_for(row);
+      }
+      if (!request.is_object()) break;
+    }
+    return boost::json::serialize(request);
+  }
+
+ private:
+  size_t below(size_t end) { return random_() % end; }
+
+  // A value within, by the end of, or beyond what a parameter takes.
+  json::value value_for(const Parameter& row) {
+    if (below(8) == 0) return any_value(2);
+    if (below(6) == 0) return nullptr;
+    const double low = std::isfinite(row.min) ? row.min : -2;
+    const double high = std::isfinite(row.max) ? row.max : low + 10;
+    const double at = low + (high - low) * static_cast<double>(below(9)) / 8;
+    switch (row.kind) {
+      case ParameterKind::kBoolean:
+        return below(2) == 0;
+      case ParameterKind::kInteger:
+        return static_cast<int64_t>(below(5) == 0 ? high + 1 : at);
+      case ParameterKind::kNumber:
+        return below(5) == 0 ? high + 0.5 : at;
+      case ParameterKind::kString:
+        return json::value(any_text());
+      case ParameterKind::kStrings:
+        return json::array{json::value(any_text()), json::value(any_text())};
+      case ParameterKind::kIntegers:
+        return json::array{below(3000), below(10)};
+      default:
+        return any_value(2);
+    }
+  }
+  std::string any_text() {
+    constexpr std::string_view kTexts[] = {"",
+                                           "a",
+                                           "auto",
+                                           "none",
+                                           "text",
+                                           "stories",
+                                           "required",
+                                           "user",
+                                           "\u0000",
+                                           "\xc3\xa4",
+                                           "{% for i in x %}",
+                                           "</think>",
+                                           "<tool_call>",
+                                           "[a-z]{1,9}",
+                                           "root ::= \"a\" root",
+                                           "-1"};
+    std::string text(kTexts[below(std::size(kTexts))]);
+    return below(20) == 0 ? std::string(below(5000), 'x') + text : text;
+  }
+  json::value any_value(int depth) {
+    constexpr double kNumbers[] = {0, 1, -1, 0.5, 1e308, 4294967296, -9.3e18, 2048, 1e-320};
+    switch (below(depth > 0 ? 7 : 5)) {
+      case 0:
+        return nullptr;
+      case 1:
+        return below(2) == 0;
+      case 2:
+        return kNumbers[below(std::size(kNumbers))];
+      case 3:
+        return static_cast<int64_t>(kNumbers[below(6)]);
+      case 4:
+        return json::value(any_text());
+      case 5: {
+        json::array list;
+        for (size_t i = below(4); i > 0; --i)
+          list.push_back(any_value(depth - 1));
+        return list;
+      }
+      default: {
+        constexpr std::string_view kKeys[] = {"type",   "role",       "content", "text",   "name",
+                                              "schema", "properties", "items",   "effort", "json"};
+        json::object object;
+        for (size_t i = below(4); i > 0; --i)
+          object[kKeys[below(std::size(kKeys))]] = any_value(depth - 1);
+        return object;
+      }
+    }
+  }
+  // Some value within this one.
+  json::value& place_in(json::value& value, int depth) {
+    if (depth == 0 || below(4) == 0) return value;
+    if (value.is_array() && !value.get_array().empty())
+      return place_in(value.get_array()[below(value.get_array().size())], depth - 1);
+    if (value.is_object() && !value.get_object().empty()) {
+      auto member =
+          value.get_object().begin() + static_cast<int64_t>(below(value.get_object().size()));
+      return place_in(member->value(), depth - 1);
+    }
+    return value;
+  }
+  // Replaces it, or adds or takes a part of it.
+  void change(json::value& value) {
+    if (value.is_array() && below(2) == 0) {
+      json::array& list = value.get_array();
+      if (list.empty() || below(2) == 0) return list.push_back(any_value(2));
+      if (below(2) == 0) return list.push_back(json::value(list.back()));
+      return list.pop_back();
+    }
+    if (value.is_object() && below(3) > 0 && !value.get_object().empty()) {
+      json::object& object = value.get_object();
+      object.erase(object.begin() + static_cast<int64_t>(below(object.size())));
+      return;
+    }
+    value = any_value(3);
+  }
+
+  std::mt19937& random_;
+};
+
 class DamageTest : public testing::ApiTest {
  protected:
   void SetUp() override { start_with_tools(); }
@@ -111,6 +255,24 @@ TEST_F(DamageTest, EveryRequestGetsOneAnswer) {
   }
   EXPECT_GT(num_taken, kRounds / 50);
   EXPECT_GT(num_refused, kRounds / 4);
+}
+
+TEST_F(DamageTest, StructuredRequestsAreAnsweredSoonAndOftenAdmitted) {
+  std::mt19937 random(1 + ::testing::UnitTest::GetInstance()->random_seed());
+  Mutator mutator(random);
+  constexpr int kStructured = 20000;
+  int num_taken = 0;
+  for (int i = 0; i < kStructured; ++i) {
+    const auto& [path, body] = kRequests[random() % std::size(kRequests)];
+    const std::string request = mutator.mutated(path, body);
+    const auto start = std::chrono::steady_clock::now();
+    num_taken += answered(path, request) == 200 ? 1 : 0;
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2)) << request;
+    generator_.requests.clear();
+    if (HasFailure()) FAIL() << path << " " << request;
+  }
+  EXPECT_GE(num_taken, kStructured / 5);
+  RecordProperty("admitted", num_taken);
 }
 
 TEST_F(DamageTest, WhateverTheModelSaysTheAnswerIsWellFormed) {
