@@ -252,7 +252,7 @@ def open_loop(server, request, rate, duration_s, most):
     """Requests at a rate whatever becomes of them: statuses with times in ms from when each was due, how many of them came
     within the duration with 200, and how many were not sent as `most` connections were busy."""
     poll = Poll()
-    idle = []
+    idle = collections.deque()  # the one that waits longest is used first, so that the server closes none
     seen = []
     num_late = 0
     start = time.perf_counter()
@@ -264,8 +264,11 @@ def open_loop(server, request, rate, duration_s, most):
         for client in poll.ready(timeout_s):
             if not client.read():
                 poll.drop(client)
-                seen.append((0, 0))
-                num_busy -= 1
+                if client in idle:
+                    idle.remove(client)
+                else:
+                    seen.append((0, 0))
+                    num_busy -= 1
             elif (answer := client.answer()) is not None:
                 seen.append((answer[0], (time.perf_counter() - client.due) * 1e3))
                 idle.append(client)
@@ -278,7 +281,7 @@ def open_loop(server, request, rate, duration_s, most):
             if not idle and len(poll.clients) >= most:
                 num_late += 1
                 continue
-            client = idle.pop() if idle else Exchange(server.address)
+            client = idle.popleft() if idle else Exchange(server.address)
             if client.socket.fileno() not in poll.clients:
                 poll.add(client)
             client.begin(request, due)
