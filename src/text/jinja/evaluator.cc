@@ -37,7 +37,7 @@ Evaluator::Flow Evaluator::execute(const ast::Body& body) {
     budget().spend();
     line_ = statement.line;
     const Flow flow =
-        std::visit([this](const auto& node) { return execute(node); }, statement.node);
+        std::visit([this](const auto& node) { return this->execute(node); }, statement.node);
     if (flow != Flow::kNext) return flow;
   }
   return Flow::kNext;
