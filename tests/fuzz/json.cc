@@ -1,0 +1,17 @@
+// Any bytes are JSON or an error, and what is JSON can be written and read again.
+#include "base/json.h"
+
+#include "base/error.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace encore;
+  try {
+    // -0.0 is written as -0, which reads as the integer 0: so not the first text.
+    const std::string first =
+        json::to_text(json::parse({reinterpret_cast<const char*>(data), size}, "input"));
+    const std::string text = json::to_text(json::parse(first, "first"));
+    ENCORE_CHECK(json::to_text(json::parse(text, "text")) == text);
+  } catch (const Error&) {
+  }
+  return 0;
+}
