@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "backend/expand.h"
+
 namespace encore {
 namespace {
 
@@ -41,6 +43,7 @@ class Bench {
   void place_workspace();
   Region place(int64_t bytes);
   void give_addresses();
+  [[nodiscard]] std::vector<OpLaunch> expanded() const;
   std::vector<std::byte> image(std::byte poison);
   void copy_inputs_under_outputs(std::vector<std::byte>& image);
   void expect_guards_intact(int run) const;
@@ -50,15 +53,15 @@ class Bench {
   [[nodiscard]] std::optional<size_t> input_under(int output) const;
   template <typename... Args>
   [[noreturn]] void complain(fmt::format_string<Args...> format, Args&&... args) const {
-    fail(ErrorKind::kCompile, "op '{}', kernel '{}': {}", check_.op->name, kernel_->name,
-         fmt::format(format, std::forward<Args>(args)...));
+    fail(ErrorKind::kCompile, "op '{}', kernel '{}': {}", check_.op->name,
+         launches_.back().kernel->name, fmt::format(format, std::forward<Args>(args)...));
   }
   [[nodiscard]] std::string describe(size_t index) const;
 
   Device& device_;
   const KernelCheck& check_;
   std::unique_ptr<Stream> stream_;
-  const Kernel* kernel_ = nullptr;
+  std::vector<OpLaunch> launches_;  // of the op
   KernelArgs args_;
   std::vector<ir::Type> types_;
   std::vector<Output> outputs_;
@@ -81,11 +84,15 @@ Bench::Bench(Device& device, const KernelCheck& check)
     fail(ErrorKind::kCompile, "op '{}': {}", check.op->name, error.what());
   }
   place_outputs();
-  kernel_ =
-      check.kernel != nullptr ? check.kernel : &device.kernels().choose(check.op->name, args_);
+  launches_ = expanded();
   place_workspace();
   memory_ = device.allocate(bytes_);
   give_addresses();
+}
+
+std::vector<OpLaunch> Bench::expanded() const {
+  if (check_.kernel != nullptr) return {{check_.op->name, check_.kernel, args_}};
+  return expand(device_.kernels(), check_.op->name, args_);
 }
 
 std::optional<size_t> Bench::input_under(int output) const {
@@ -126,8 +133,7 @@ void Bench::place_outputs() {
 
 void Bench::place_workspace() {
   after_outputs_ = bytes_;
-  const Workspace workspace =
-      kernel_->workspace == nullptr ? Workspace{} : kernel_->workspace(args_);
+  const Workspace workspace = total_workspace(launches_);
   scratch_ = place(workspace.scratch_bytes);
   counters_ = place(workspace.num_counters * int64_t{sizeof(uint32_t)});
 }
@@ -141,6 +147,7 @@ void Bench::give_addresses() {
   }
   args_.scratch = memory_.data() + scratch_.begin;
   args_.counters = reinterpret_cast<uint32_t*>(memory_.data() + counters_.begin);
+  launches_ = expanded();
 }
 
 // The buffer before a run: poison, with inputs where outputs lie over them, and zero counters.
@@ -166,7 +173,7 @@ void Bench::copy_inputs_under_outputs(std::vector<std::byte>& image) {
 }
 
 void Bench::run() {
-  const BoundLaunch bound = kernel_->bind(device_, args_);
+  const BoundLaunch bound = bind_all(device_, launches_);
   for (int run = 0; run < 2; ++run) {
     after_[run] = image(kPoisons[run]);
     stream_->copy_to_device(memory_.data(), after_[run].data(), bytes_);

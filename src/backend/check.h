@@ -12,7 +12,7 @@ namespace encore {
 // One launch to try. Lifetime: refers to the op and the kernel.
 struct KernelCheck {
   const ir::Op* op = nullptr;
-  const Kernel* kernel = nullptr;  // null: the one the device's table chooses
+  const Kernel* kernel = nullptr;  // null: what the device launches for it
   std::vector<ir::Type> input_types;
   std::vector<TensorView> inputs;  // in the device's memory; mutated inputs are copied first
   ir::Attrs attrs;

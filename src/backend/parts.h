@@ -1,4 +1,4 @@
-// A fused op as the ops it stands for: how a device runs it where no kernel of its own takes it.
+// A fused op as the ops it stands for; expand.h launches them where no kernel takes the fused op.
 #pragma once
 
 #include <cstdint>

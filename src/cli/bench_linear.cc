@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "backend/expand.h"
 #include "backend/replay_time.h"
 #include "backend/tuning.h"
 #include "base/error.h"
@@ -92,10 +93,13 @@ class ChainTimer {
         for (size_t i = 0; i < chain.nodes.size(); ++i) {
           const ir::Node& node = graph_.nodes()[chain.nodes[i]];
           KernelArgs args = make_args(node, step);
-          const Kernel& kernel = device_.kernels().choose(node.op->name, args);
-          set_workspace(kernel, args);
-          launches.push_back(kernel.bind(device_, args));
-          if (copy == 0) timing.kernels += (i > 0 ? ", " : "") + std::string(kernel.name);
+          set_workspace(total_workspace(expand(device_.kernels(), node.op->name, args)), args);
+          for (const OpLaunch& launch : expand(device_.kernels(), node.op->name, args)) {
+            launches.push_back(launch.kernel->bind(device_, launch.args));
+            if (copy > 0) continue;
+            timing.kernels +=
+                (timing.kernels.empty() ? "" : ", ") + std::string(launch.kernel->name);
+          }
         }
       }
     }
@@ -142,9 +146,7 @@ class ChainTimer {
     return view;
   }
   // Launches follow each other, so they share it.
-  void set_workspace(const Kernel& kernel, KernelArgs& args) {
-    if (kernel.workspace == nullptr) return;
-    const Workspace workspace = kernel.workspace(args);
+  void set_workspace(const Workspace& workspace, KernelArgs& args) {
     if (workspace.scratch_bytes > scratch_.bytes()) {
       memory_.push_back(std::move(scratch_));  // in use by earlier launches
       scratch_ = device_.allocate(workspace.scratch_bytes);

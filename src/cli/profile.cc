@@ -179,6 +179,20 @@ std::vector<measure::NodeGroup> node_groups(const ir::Graph& graph,
   return groups;
 }
 
+// The same of each launch of such a step, which may be several a node.
+std::vector<measure::NodeGroup> launch_groups(runtime::Executor& executor, const ProfiledStep& step,
+                                              const std::vector<measure::NodeFloor>& floors) {
+  const auto [tokens, sequences] = step.sizes();
+  const int q = step.prompt_tokens > 0 ? 0 : 1;
+  const runtime::Choice choice = choose({tokens, sequences, q}, executor.coverage());
+  std::vector<measure::NodeGroup> groups;
+  for (int segment = 0; segment < executor.tables().num_segments(); ++segment) {
+    for (const auto& launch : executor.tables().at(segment, {choice.padded, q, q, 0}))
+      groups.push_back({std::string(launch.kernel->op), floors[launch.node].group});
+  }
+  return groups;
+}
+
 // "batch 8, context 1024 and a prompt of 512 tokens".
 std::string step_text(const ProfiledStep& step, int64_t context) {
   std::string text;
@@ -228,8 +242,8 @@ measure::Profile run_profile(const Options& options, Bench& bench) {
   const auto tracer = open_tracer(*bench.device, TraceDetail::kLaunches, profile.no_tracer);
   for (measure::ModeProfile& mode : profile.modes) {
     if (!tracer) break;
-    mode.times = trace_mode(bench, *tracer, kv, decoding, step, steps, node_groups(graph, floors),
-                            mode.graphs);
+    mode.times = trace_mode(bench, *tracer, kv, decoding, step, steps,
+                            launch_groups(bench.model->executor(), step, floors), mode.graphs);
   }
   return profile;
 }

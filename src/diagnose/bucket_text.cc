@@ -99,7 +99,7 @@ std::unique_ptr<Recording> record(const std::vector<runtime::Launch>& table, Dev
   const std::unique_ptr<Stream> stream = device.create_stream();
   RecordingScope scope(*stream);
   for (const runtime::Launch& launch : table)
-    stream->launch({launch.op->name, launch.node, launch.after}, launch.bound, step);
+    stream->launch({launch.kernel->op, launch.id, launch.after}, launch.bound, step);
   return scope.finish();
 }
 
@@ -134,10 +134,10 @@ std::string recording_dot(const passes::Program& program, Device& device, const 
   (void)record(table, device, step);  // what cannot be recorded has no picture
   std::string text = "digraph recording {\n  node [shape=box, fontname=\"monospace\"];\n";
   for (const runtime::Launch& launch : table) {
-    text += fmt::format("  n{} [label=\"{} {}\\n{}\"];\n", launch.node, launch.node,
-                        launch.op->name, launch.kernel->name);
+    text += fmt::format("  n{} [label=\"{} {}\\n{}\"];\n", launch.id, launch.node,
+                        launch.kernel->op, launch.kernel->name);
     for (const int before : launch.after)
-      text += fmt::format("  n{} -> n{};\n", before, launch.node);
+      text += fmt::format("  n{} -> n{};\n", before, launch.id);
   }
   return text + "}\n";
 }

@@ -56,12 +56,12 @@ std::vector<ir::ValueId> results(const passes::Program& program) {
   return values;
 }
 
-// What one launch leaves, beside KV.
-std::vector<ir::ValueId> results(const passes::Program& program, int node) {
+// What one launch leaves, beside KV and what lies between the launches of its node.
+std::vector<ir::ValueId> results(const passes::Program& program, const runtime::Launch& launch) {
   std::vector<ir::ValueId> values;
-  for (const ir::ValueId value : program.graph.nodes()[node].outputs) {
+  for (const std::optional<ir::ValueId>& value : launch.outputs) {
     for (const ir::ValueKind kind : {ir::ValueKind::kNode, ir::ValueKind::kInput}) {
-      if (lies_in(program, value, kind)) values.push_back(value);
+      if (value && lies_in(program, *value, kind)) values.push_back(*value);
     }
   }
   return values;
@@ -288,7 +288,7 @@ Bisection bisect(engine::LoadedModel& model, const TrialStep& step, Mode mode, u
   for (int segment = 0; segment < executor.tables().num_segments(); ++segment) {
     for (const runtime::Launch& launch : executor.tables().at(segment, shape)) {
       const size_t count = static_cast<size_t>(++bisection.launches);
-      const std::vector<ir::ValueId> values = results(program, launch.node);
+      const std::vector<ir::ValueId> values = results(program, launch);
       const auto run = [&](Mode as) {
         return rehearsal.run(values, [&] { executor.run_prefix(step.lengths(), as, count); });
       };
@@ -297,7 +297,7 @@ Bisection bisect(engine::LoadedModel& model, const TrialStep& step, Mode mode, u
       bisection.first = {segment,
                          bisection.launches - 1,
                          launch.node,
-                         std::string(launch.op->name),
+                         std::string(launch.kernel->op),
                          std::string(launch.kernel->name),
                          std::move(*difference)};
       return bisection;

@@ -140,8 +140,8 @@ TEST_F(EngineTest, SaysWhyDecodeStepsAreSlowWhereAKernelDoes) {
   EXPECT_TRUE(model_.slow_reasons().empty());
   const auto device = create_cpu_device({.num_threads = 1});
   const auto rows = device->kernels().rows();
-  const auto attention = std::find_if(
-      rows.begin(), rows.end(), [](const Kernel& row) { return row.op == "fused_attention"; });
+  const auto attention = std::find_if(rows.begin(), rows.end(),
+                                      [](const Kernel& row) { return row.op == "attention"; });
   ASSERT_NE(attention, rows.end());
   Kernel slow = *attention;
   slow.slow = "heads of 80";
@@ -191,9 +191,10 @@ TEST(Passes, DoNotChangeWhatAModelComputes) {
     EXPECT_NEAR(plain[i], optimized[i], 1e-4);
 }
 
-TEST_F(EngineTest, RecordsAsManyNodesAsTheProgramAlonePredicts) {
+TEST_F(EngineTest, RecordsAsManyNodesAsItsTablesPredict) {
   const runtime::Coverage& coverage = model_.executor().coverage();
-  const auto estimate = planning::estimate_recordings(model_.compiled().program, coverage);
+  const auto estimate = planning::estimate_recordings(model_.compiled().program, coverage,
+                                                      &model_.executor().tables());
   const runtime::RecordingStats& stats = model_.recording_stats();
   const planning::BucketCost total = estimate.total();
   EXPECT_EQ(estimate.full.size(), static_cast<size_t>(stats.full.recordings));

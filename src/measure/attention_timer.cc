@@ -6,6 +6,7 @@
 #include <numeric>
 #include <random>
 
+#include "backend/expand.h"
 #include "backend/replay_time.h"
 #include "measure/timing.h"
 
@@ -38,23 +39,23 @@ AttentionTiming AttentionTimer::time(const AttentionCase& c, int runs) {
   runs_ = runs;
   upload(c);
   KernelArgs args = kernel_args(c, 0);
-  const Kernel& kernel =
-      device_.kernels().choose(shape_.rope ? "fused_attention" : "attention", args);
-  if (kernel.workspace != nullptr) {
-    const Workspace workspace = kernel.workspace(args);
-    scratch_ = device_.allocate(std::max<int64_t>(workspace.scratch_bytes, 16));
-    counters_ = device_.allocate(std::max<int64_t>(workspace.num_counters, 4) * 4);
-    stream_->fill(counters_.data(), 0, counters_.bytes());
-  }
+  const auto expanded = [&](const KernelArgs& on) {
+    return expand(device_.kernels(), shape_.rope ? "fused_attention" : "attention", on);
+  };
+  const std::vector<OpLaunch> parts = expanded(args);
+  const Workspace workspace = total_workspace(parts);
+  scratch_ = device_.allocate(std::max<int64_t>(workspace.scratch_bytes, 16));
+  counters_ = device_.allocate(std::max<int64_t>(workspace.num_counters, 4) * 4);
+  stream_->fill(counters_.data(), 0, counters_.bytes());
   std::vector<BoundLaunch> launches;
   for (int64_t copy = 0; copy < num_copies(c); ++copy)
-    launches.push_back(kernel.bind(device_, kernel_args(c, copy)));
+    launches.push_back(bind_all(device_, expanded(kernel_args(c, copy))));
   stream_->synchronize();
 
   const StepShape step = step_shape(c);
   const double fills = replay_us(launches, step, {.fill = true, .launch = false});
   const double apart = replay_us(launches, step, {.fill = true, .launch = true});
-  return {.kernel = std::string(kernel.name),
+  return {.kernel = std::string(parts.back().kernel->name),
           .kv_bytes = kv_bytes(c),
           .chain_us = replay_us(launches, step, {.fill = false, .launch = true}),
           .alone_us = apart - fills};

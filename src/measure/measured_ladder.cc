@@ -94,8 +94,8 @@ void replay_all(engine::LoadedModel& model, const Strategy& strategy, int64_t re
 // What it takes by the cost model: its share of the estimate, of lru:N for N recordings.
 planning::BucketCost predicted(engine::LoadedModel& model, const Strategy& strategy) {
   if (!strategy.records) return {};
-  planning::RecordingEstimate estimate =
-      planning::estimate_recordings(model.compiled().program, model.executor().coverage());
+  planning::RecordingEstimate estimate = planning::estimate_recordings(
+      model.compiled().program, model.executor().coverage(), &model.executor().tables());
   const int num_full = model.recording_stats().full.recordings;
   estimate.full.resize(std::min<size_t>(estimate.full.size(), num_full));
   return estimate.total();

@@ -44,8 +44,8 @@ struct StepTimes {
   int64_t sample_ns = 0;
 };
 
-// Of each node of the program, in order, its op and the group it is reported in. A step whose
-// launches of an op are not as many as its nodes of it has them under the op.
+// Of each launch of a step, in order, its op and the group it is reported in. A step that launches
+// an op another number of times has those under the op.
 struct NodeGroup {
   std::string op;
   std::string group;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <map>
 
 #include "runtime/shapes.h"
 
@@ -14,20 +14,49 @@ struct LaunchForm {
   const ir::Op* op = nullptr;
   std::vector<ir::Type> inputs;
   std::vector<ir::Type> outputs;
+  std::string_view kernel;  // empty: not known
   friend bool operator==(const LaunchForm&, const LaunchForm&) = default;
 };
 using Launches = std::vector<LaunchForm>;
 
-Launches launches_of(const passes::Program& program, int first, int last) {
-  Launches launches;
-  for (int i = first; i < last; ++i) {
-    const ir::Node& node = program.graph.nodes()[i];
-    if (node.op->is_view) continue;
-    launches.push_back(
-        {node.op, ir::input_types(program.graph, node), ir::output_types(program.graph, node)});
+// Counts what a program launches, as tables have it or a launch a node.
+class Counter {
+ public:
+  Counter(const passes::Program& program, runtime::Tables* tables)
+      : program_(program), tables_(tables) {}
+
+  [[nodiscard]] const std::vector<passes::Segment>& segments() const { return program_.segments; }
+
+  [[nodiscard]] Launches launches(int segment, const StepShape& step) const {
+    Launches launches;
+    const auto add = [&](int index, std::string_view kernel) {
+      const ir::Node& node = program_.graph.nodes()[index];
+      if (node.op->is_view) return;
+      launches.push_back({node.op, ir::input_types(program_.graph, node),
+                          ir::output_types(program_.graph, node), kernel});
+    };
+    if (tables_ != nullptr) {
+      for (const runtime::Launch& launch : tables_->at(segment, step))
+        add(launch.node, launch.kernel->name);
+      return launches;
+    }
+    for (int i = segments()[segment].first; i < segments()[segment].last; ++i)
+      add(i, "");
+    return launches;
   }
-  return launches;
-}
+  [[nodiscard]] Launches launches(const StepShape& step) const {
+    Launches all;
+    for (int segment = 0; segment < std::ssize(segments()); ++segment) {
+      const Launches some = launches(segment, step);
+      all.insert(all.end(), some.begin(), some.end());
+    }
+    return all;
+  }
+
+ private:
+  const passes::Program& program_;
+  runtime::Tables* tables_;
+};
 
 void add_recording(BucketCost& cost, const Launches& launches, bool shares_executable) {
   const int nodes = static_cast<int>(launches.size());
@@ -37,13 +66,14 @@ void add_recording(BucketCost& cost, const Launches& launches, bool shares_execu
   cost.executable_nodes += shares_executable ? 0 : nodes;
 }
 
-// The pieces that count `rows`, at one bucket.
-BucketCost pieces(const passes::Program& program, ir::Symbol rows, int64_t size) {
+// The pieces that count `rows`, at one bucket, of steps like that.
+BucketCost pieces(const Counter& counter, ir::Symbol rows, int64_t size, const StepShape& step) {
   BucketCost cost{size};
   Launches before;
-  for (const passes::Segment& segment : program.segments) {
+  for (int i = 0; i < std::ssize(counter.segments()); ++i) {
+    const passes::Segment& segment = counter.segments()[i];
     if (segment.capture != ir::Capture::kAlways || segment.rows != rows) continue;
-    Launches launches = launches_of(program, segment.first, segment.last);
+    Launches launches = counter.launches(i, step);
     add_recording(cost, launches, launches == before);
     before = std::move(launches);
   }
@@ -77,34 +107,35 @@ BucketCost RecordingEstimate::total() const {
 }
 
 RecordingEstimate estimate_recordings(const passes::Program& program,
-                                      const runtime::Coverage& coverage) {
+                                      const runtime::Coverage& coverage, runtime::Tables* tables) {
   RecordingEstimate estimate;
-  const Launches whole = launches_of(program, 0, program.graph.num_nodes());
-  std::set<int64_t> pieces_of_tokens;
-  std::set<int64_t> pieces_of_sequences;
+  const Counter counter(program, tables);
+  std::map<int64_t, StepShape> pieces_of_tokens;
+  std::map<int64_t, StepShape> pieces_of_sequences;
   for (const int64_t size : coverage.sequences.sizes()) {
+    const StepShape shape{{size, size}, 1, 1, 0};
     if (coverage.uniform_full)
-      add_recording(estimate.full.emplace_back(BucketCost{size}), whole, false);
+      add_recording(estimate.full.emplace_back(BucketCost{size}), counter.launches(shape), false);
     if (!coverage.uniform_pieces) continue;
-    pieces_of_tokens.insert(size);
-    pieces_of_sequences.insert(size);
+    pieces_of_tokens.emplace(size, shape);
+    pieces_of_sequences.emplace(size, shape);
   }
   for (const StepShape& shape : mixed_shapes(coverage.mixed_ladder(), coverage.tokens)) {
     const auto [tokens, sequences] = shape.padded;
     if (coverage.mixed_full) {
       if (estimate.mixed.empty() || estimate.mixed.back().size != tokens)
         estimate.mixed.push_back(BucketCost{tokens});
-      add_recording(estimate.mixed.back(), whole, false);
+      add_recording(estimate.mixed.back(), counter.launches(shape), false);
     }
     if (!coverage.mixed_pieces) continue;
-    pieces_of_tokens.insert(tokens);
-    pieces_of_sequences.insert(sequences);
+    pieces_of_tokens.emplace(tokens, shape);
+    pieces_of_sequences.emplace(sequences, shape);
   }
   std::reverse(estimate.mixed.begin(), estimate.mixed.end());  // ascending, as the others
-  for (const int64_t size : pieces_of_tokens)
-    estimate.tokens.push_back(pieces(program, ir::Symbol::kTokens, size));
-  for (const int64_t size : pieces_of_sequences)
-    estimate.tails.push_back(pieces(program, ir::Symbol::kSequences, size));
+  for (const auto& [size, shape] : pieces_of_tokens)
+    estimate.tokens.push_back(pieces(counter, ir::Symbol::kTokens, size, shape));
+  for (const auto& [size, shape] : pieces_of_sequences)
+    estimate.tails.push_back(pieces(counter, ir::Symbol::kSequences, size, shape));
   return estimate;
 }
 

@@ -6,6 +6,7 @@
 
 #include "passes/program.h"
 #include "runtime/dispatch.h"
+#include "runtime/tables.h"
 
 namespace encore::planning {
 
@@ -41,8 +42,10 @@ struct RecordingEstimate {
   [[nodiscard]] BucketCost total() const;
 };
 
-// What `coverage` records. A node is a launch; kernels that launch more than once are not told apart.
+// What `coverage` records. A node is a launch, as `tables` has them, or without tables one for each
+// node of the program; kernels that launch more than once are not told apart.
 RecordingEstimate estimate_recordings(const passes::Program& program,
-                                      const runtime::Coverage& coverage);
+                                      const runtime::Coverage& coverage,
+                                      runtime::Tables* tables = nullptr);
 
 }  // namespace encore::planning

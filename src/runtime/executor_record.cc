@@ -211,7 +211,7 @@ void Executor::warm_up(const std::vector<StepShape>& shapes) {
         if (!warm_.insert(signature(launch)).second) continue;
         if (!is_begun) copy_padding(*shape);
         is_begun = true;
-        stream_->launch({launch.op->name, launch.node, std::nullopt}, launch.bound, *shape);
+        stream_->launch({launch.kernel->op, launch.id, std::nullopt}, launch.bound, *shape);
       }
     };
     for (int segment = 0; segment < tables_.num_segments(); ++segment)

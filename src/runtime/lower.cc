@@ -1,6 +1,7 @@
 #include "runtime/lower.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include <fmt/format.h>
 
@@ -26,26 +27,64 @@ KernelArgs make_args(const Program& program, const ir::Node& node, const StepSha
   return args;
 }
 
-Launch lower_node(const Program& program, int index, const StepShape& step, Device& device,
-                  const Addresses& addresses) {
+using Values = std::vector<std::optional<ir::ValueId>>;
+
+// Which of a node's values the operands of one of its launches are, by where they lie.
+Values values_of(const std::vector<TensorView>& operands, const std::vector<ir::ValueId>& values,
+                 const std::vector<TensorView>& views) {
+  Values found;
+  for (const TensorView& operand : operands) {
+    const auto view = std::find_if(views.begin(), views.end(), [&](const TensorView& each) {
+      return each.data == operand.data && each.shape == operand.shape;
+    });
+    found.emplace_back();
+    if (view != views.end()) found.back() = values[view - views.begin()];
+  }
+  return found;
+}
+
+// Fills in which values a launch reads and writes.
+void name_operands(const ir::Node& node, const KernelArgs& args, Launch& launch) {
+  launch.outputs = values_of(launch.args.outputs, node.outputs, args.outputs);
+  launch.inputs = values_of(launch.args.inputs, node.inputs, args.inputs);
+  const Values made = values_of(launch.args.inputs, node.outputs, args.outputs);
+  for (size_t i = 0; i < made.size(); ++i) {
+    if (!launch.inputs[i]) launch.inputs[i] = made[i];
+  }
+}
+
+// A node's launches, one after the other.
+std::vector<Launch> lower_node(const Program& program, int index, const StepShape& step,
+                               Device& device, const Addresses& addresses) {
   const ir::Node& node = program.graph.nodes()[index];
-  Launch launch{.node = index, .op = node.op};
-  launch.args = make_args(program, node, step, addresses);
-  launch.kernel = &device.kernels().choose(node.op->name, launch.args);
-  launch.after = program.after[index];
-  launch.reads_lengths =
-      launch.kernel->reads_lengths != nullptr && launch.kernel->reads_lengths(launch.args);
-  if (launch.kernel->workspace != nullptr) {
-    launch.workspace = launch.kernel->workspace(launch.args);
-    launch.args.scratch = addresses.scratch(launch.workspace.scratch_bytes);
-    launch.args.counters = addresses.counters(launch.workspace.num_counters);
+  KernelArgs args = make_args(program, node, step, addresses);
+  const auto expanded = [&] { return expand(device.kernels(), node.op->name, args); };
+  const Workspace workspace = total_workspace(expanded());
+  args.scratch = addresses.scratch(workspace.scratch_bytes);
+  args.counters = addresses.counters(workspace.num_counters);
+  std::vector<Launch> launches;
+  for (OpLaunch& part : expanded()) {
+    Launch launch{.node = index, .kernel = part.kernel, .workspace = workspace};
+    launch.reads_lengths = part.reads_lengths();
+    try {
+      launch.bound = part.kernel->bind(device, part.args);
+    } catch (const Error& error) {
+      fail(error.kind(), "op '{}', kernel {}: {}", node.op->name, part.kernel->name, error.what());
+    }
+    launch.args = std::move(part.args);
+    name_operands(node, args, launch);
+    launches.push_back(std::move(launch));
   }
-  try {
-    launch.bound = launch.kernel->bind(device, launch.args);
-  } catch (const Error& error) {
-    fail(error.kind(), "op '{}', kernel {}: {}", node.op->name, launch.kernel->name, error.what());
+  const int count = static_cast<int>(launches.size());
+  if (count == 1) {
+    launches[0].inputs.assign(node.inputs.begin(), node.inputs.end());
+    launches[0].outputs.assign(node.outputs.begin(), node.outputs.end());
   }
-  return launch;
+  for (int i = 0; i < count; ++i) {
+    launches[i].id = index + (count - 1 - i) * program.graph.num_nodes();
+    launches[i].after = i == 0 ? program.after[index] : std::vector<int>{launches[i - 1].id};
+  }
+  return launches;
 }
 
 bool has_workspace(const Launch& launch) {
@@ -62,17 +101,16 @@ std::string print_shape(const TensorView& view) {
 }
 
 std::string print_launch(const Program& program, const Launch& launch) {
-  const ir::Node& node = program.graph.nodes()[launch.node];
+  const auto operand = [&](const std::optional<ir::ValueId>& value, const TensorView& view) {
+    return fmt::format("{} {}", value ? "%" + program.graph.value(*value).name : "scratch",
+                       print_shape(view));
+  };
   std::string text = fmt::format("{:4} {:32} ", launch.node, launch.kernel->name);
-  for (size_t i = 0; i < launch.args.outputs.size(); ++i) {
-    text += fmt::format("{}%{} {}", i == 0 ? "" : ", ", program.graph.value(node.outputs[i]).name,
-                        print_shape(launch.args.outputs[i]));
-  }
+  for (size_t i = 0; i < launch.outputs.size(); ++i)
+    text += (i == 0 ? "" : ", ") + operand(launch.outputs[i], launch.args.outputs[i]);
   text += " <-";
-  for (size_t i = 0; i < launch.args.inputs.size(); ++i) {
-    text += fmt::format(" %{} {}", program.graph.value(node.inputs[i]).name,
-                        print_shape(launch.args.inputs[i]));
-  }
+  for (size_t i = 0; i < launch.inputs.size(); ++i)
+    text += " " + operand(launch.inputs[i], launch.args.inputs[i]);
   if (launch.workspace.scratch_bytes > 0) {
     text += fmt::format("  scratch {} B", launch.workspace.scratch_bytes);
   }
@@ -87,12 +125,12 @@ std::vector<Launch> lower(const Program& program, int first, int last, const Ste
   int last_user = -1;  // of the shared scratch: its users run one after the other
   for (int index = first; index < last; ++index) {
     if (program.graph.nodes()[index].op->is_view) continue;
-    Launch launch = lower_node(program, index, step, device, addresses);
-    if (has_workspace(launch)) {
-      if (last_user >= 0) launch.after.push_back(last_user);
+    std::vector<Launch> launches = lower_node(program, index, step, device, addresses);
+    if (has_workspace(launches.front())) {
+      if (last_user >= 0) launches.front().after.push_back(last_user);
       last_user = index;
     }
-    table.push_back(std::move(launch));
+    std::move(launches.begin(), launches.end(), std::back_inserter(table));
   }
   return table;
 }
@@ -102,10 +140,8 @@ Workspace workspace_of(const Program& program, const StepShape& step, Device& de
   Workspace most;
   for (const ir::Node& node : program.graph.nodes()) {
     if (node.op->is_view) continue;
-    const KernelArgs args = make_args(program, node, step, addresses);
-    const Kernel& kernel = device.kernels().choose(node.op->name, args);
-    if (kernel.workspace == nullptr) continue;
-    const Workspace workspace = kernel.workspace(args);
+    const Workspace workspace = total_workspace(
+        expand(device.kernels(), node.op->name, make_args(program, node, step, addresses)));
     most.scratch_bytes = std::max(most.scratch_bytes, workspace.scratch_bytes);
     most.num_counters = std::max(most.num_counters, workspace.num_counters);
   }

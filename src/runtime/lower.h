@@ -1,21 +1,27 @@
 // Lowering: what a segment launches at one size. After it, nothing tests a shape.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "backend/device.h"
+#include "backend/expand.h"
 #include "passes/program.h"
 
 namespace encore::runtime {
 
-// One launch of a bucket's table: which kernel, with which parameters.
+// One launch of a bucket's table: which kernel, with which parameters. A fused op that no kernel
+// takes has several.
 struct Launch {
   int node = 0;  // index in the program's graph
-  const ir::Op* op = nullptr;
+  int id = 0;    // unique within a step: that of a node's last launch is the node's index
   const Kernel* kernel = nullptr;
   KernelArgs args;
-  Workspace workspace;
+  // Whose memory the operands are; no value is what lies between the launches of one node.
+  std::vector<std::optional<ir::ValueId>> inputs;
+  std::vector<std::optional<ir::ValueId>> outputs;
+  Workspace workspace;  // of its node
   std::vector<int> after;
   BoundLaunch bound;
   bool reads_lengths = false;  // so no recording may hold it

@@ -67,7 +67,7 @@ bool Tables::recordable(const StepShape& step) {
 void Tables::launch(Stream& stream, int segment, const StepShape& step, size_t limit) {
   const std::vector<Launch>& table = at(segment, step);
   for (const Launch& launch : std::span(table).first(std::min(limit, table.size())))
-    stream.launch({launch.op->name, launch.node, launch.after}, launch.bound, step);
+    stream.launch({launch.kernel->op, launch.id, launch.after}, launch.bound, step);
 }
 
 std::string Tables::moved_operand(int segment, const StepShape& step) {
@@ -81,18 +81,18 @@ std::string Tables::moved_operand(int segment, const StepShape& step) {
 }
 
 std::string Tables::moved_operand(const Launch& launch, const ir::Sizes& sizes) const {
-  const ir::Node& node = program_.graph.nodes()[launch.node];
   const auto find = [&](const auto& values, const std::vector<TensorView>& lowered) {
     for (size_t i = 0; i < values.size(); ++i) {
-      const void* now = addresses_.view(values[i], sizes).data;
+      if (!values[i]) continue;  // in the scratch, which does not move
+      const void* now = addresses_.view(*values[i], sizes).data;
       if (now == lowered[i].data) continue;
-      return fmt::format("op '{}': %{} was at {} and is at {}", launch.op->name,
-                         program_.graph.value(values[i]).name, lowered[i].data, now);
+      return fmt::format("op '{}': %{} was at {} and is at {}", launch.kernel->op,
+                         program_.graph.value(*values[i]).name, lowered[i].data, now);
     }
     return std::string();
   };
-  std::string moved = find(node.inputs, launch.args.inputs);
-  return moved.empty() ? find(node.outputs, launch.args.outputs) : moved;
+  std::string moved = find(launch.inputs, launch.args.inputs);
+  return moved.empty() ? find(launch.outputs, launch.args.outputs) : moved;
 }
 
 void Tables::launch_segments(Stream& stream, int first, int last, const StepShape& step) {

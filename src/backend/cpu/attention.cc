@@ -11,7 +11,6 @@
 
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/simd.h"
-#include "backend/fused_attention.h"
 
 namespace encore::cpu {
 namespace {
@@ -225,13 +224,6 @@ void attention(Pool& pool, const KernelArgs& args, const StepShape& step) {
       run_task(a, tasks[static_cast<size_t>(i / a.num_kv_heads())], i % a.num_kv_heads());
     }
   });
-}
-
-// Its parts one after the other: here nothing is won by mixing them.
-void fused_attention(Pool& pool, const KernelArgs& args, const StepShape& step) {
-  const Parts parts = attention_parts(args);
-  rope_kv_write(pool, parts.parts[0].args, step);
-  attention(pool, parts.parts[1].args, step);
 }
 
 }  // namespace encore::cpu

@@ -20,13 +20,10 @@ constexpr Kernel row(std::string_view op, std::string_view name) {
 }
 
 constexpr Kernel kLinear = {"linear", "linear.cpu", nullptr, linear_workspace, bind<linear>};
-constexpr Kernel kFusedLinear = {"fused_linear", "fused_linear.cpu", nullptr,
-                                 fused_linear_workspace, bind<fused_linear>};
 
 constexpr std::array kRows = {
     row<embedding>("embedding", "embedding.cpu"),
     kLinear,
-    kFusedLinear,
     row<rms_norm>("rms_norm", "rms_norm.cpu"),
     row<add_rms_norm>("add_rms_norm", "add_rms_norm.cpu"),
     row<add>("add", "add.cpu"),
@@ -37,7 +34,6 @@ constexpr std::array kRows = {
     row<kv_write>("kv_write", "kv_write.cpu"),
     row<rope_kv_write>("rope_kv_write", "rope_kv_write.cpu"),
     row<attention>("attention", "attention.cpu"),
-    row<fused_attention>("fused_attention", "fused_attention.cpu"),
     row<gather_rows>("gather_rows", "gather_rows.cpu"),
     row<adjust_logits>("adjust_logits", "adjust_logits.cpu"),
     row<sample>("sample", "sample.cpu"),

@@ -23,8 +23,6 @@ BoundLaunch bind_run(Device& device, const KernelArgs& args, std::string_view ke
 // linear.cc
 void linear(Pool& pool, const KernelArgs& args, const StepShape& step);
 Workspace linear_workspace(const KernelArgs& args);
-void fused_linear(Pool& pool, const KernelArgs& args, const StepShape& step);
-Workspace fused_linear_workspace(const KernelArgs& args);
 // norm.cc
 void rms_norm(Pool& pool, const KernelArgs& args, const StepShape& step);
 void add_rms_norm(Pool& pool, const KernelArgs& args, const StepShape& step);
@@ -42,7 +40,6 @@ void rope(Pool& pool, const KernelArgs& args, const StepShape& step);
 void rope_kv_write(Pool& pool, const KernelArgs& args, const StepShape& step);
 // attention.cc
 void attention(Pool& pool, const KernelArgs& args, const StepShape& step);
-void fused_attention(Pool& pool, const KernelArgs& args, const StepShape& step);
 // advance.cc
 void advance(Pool& pool, const KernelArgs& args, const StepShape& step);
 void write_pages(Pool& pool, const KernelArgs& args, const StepShape& step);

@@ -8,7 +8,6 @@
 
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/simd.h"
-#include "backend/fused_linear.h"
 
 namespace encore::cpu {
 namespace {
@@ -105,28 +104,6 @@ void linear(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
     pool.parallel_for(panels, pool.grain(panels), [&](int64_t first, int64_t last) {
       columns(l, row, count, first * kOutsPerPanel, std::min(last * kOutsPerPanel, l.num_out()));
     });
-  }
-}
-
-Workspace fused_linear_workspace(const KernelArgs& args) {
-  const Parts parts = linear_parts(args);
-  Workspace workspace{parts.between_bytes, 0};
-  for (const Parts::Part& part : parts.parts) {
-    if (part.op == "linear") workspace.scratch_bytes += linear_workspace(part.args).scratch_bytes;
-    if (part.op == "fused_linear")
-      workspace.scratch_bytes += fused_linear_workspace(part.args).scratch_bytes;
-  }
-  return workspace;
-}
-
-// Its parts one after the other: here nothing is won by mixing them.
-void fused_linear(Pool& pool, const KernelArgs& args, const StepShape& step) {
-  for (const Parts::Part& part : linear_parts(args).parts) {
-    if (part.op == "rms_norm") rms_norm(pool, part.args, step);
-    if (part.op == "add_rms_norm") add_rms_norm(pool, part.args, step);
-    if (part.op == "linear") linear(pool, part.args, step);
-    if (part.op == "silu_mul") silu_mul(pool, part.args, step);
-    if (part.op == "fused_linear") fused_linear(pool, part.args, step);
   }
 }
 

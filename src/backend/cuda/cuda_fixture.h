@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/device.h"
+#include "backend/expand.h"
 
 namespace encore {
 
@@ -84,9 +85,21 @@ class CudaTest : public testing::Test {
     }
     return kernel->bind(*device_, with_workspace(*kernel, std::move(args)));
   }
+  // Binds the launches of the ops that a fused op stands for, whatever kernel takes the op itself.
+  BoundLaunch bind_parts(std::string_view op, KernelArgs args) {
+    std::vector<Kernel> rows;
+    for (const Kernel& row : device_->kernels().rows()) {
+      if (row.op != op) rows.push_back(row);
+    }
+    const KernelTable others(rows);
+    const Workspace workspace = total_workspace(expand(others, op, args));
+    return bind_all(*device_, expand(others, op, with_workspace(workspace, std::move(args))));
+  }
   KernelArgs with_workspace(const Kernel& kernel, KernelArgs args) {
     if (kernel.workspace == nullptr) return args;
-    const Workspace workspace = kernel.workspace(args);
+    return with_workspace(kernel.workspace(args), std::move(args));
+  }
+  KernelArgs with_workspace(const Workspace& workspace, KernelArgs args) {
     const int64_t counter_bytes = workspace.num_counters * 4;
     memory_.push_back(device_->allocate(workspace.scratch_bytes));
     args.scratch = memory_.back().data();

@@ -10,7 +10,7 @@
 namespace encore::cuda {
 
 std::span<const Kernel> linear_kernels();        // linear.cc: linear
-std::span<const Kernel> fused_linear_kernels();  // fused_linear.cc: fused_linear
+std::span<const Kernel> fused_linear_kernels();  // linear.cc: fused_linear
 std::span<const Kernel> elementwise_kernels();   // elementwise.cu: add, mul, silu, silu_mul
 std::span<const Kernel> norm_kernels();          // norm.cu: rms_norm, add_rms_norm
 std::span<const Kernel> row_kernels();           // rows.cu: embedding, gather_rows

@@ -4,8 +4,6 @@
 
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/launch.h"
-#include "backend/cuda/parts.h"
-#include "backend/fused_attention.h"
 
 namespace encore::cuda {
 
@@ -38,33 +36,10 @@ bool accepts_tensor_cores(const KernelArgs& args, int max_head_size) {
          is_aligned(args.inputs[2]) && is_aligned(args.outputs[0]);
 }
 
-namespace {
-
-Workspace fused_workspace(const KernelArgs& args) {
-  return parts_workspace(attention_parts(args));
-}
-BoundLaunch bind_fused(Device& device, const KernelArgs& args) {
-  return bind_parts(device, attention_parts(args));
-}
-bool fused_reads_lengths(const KernelArgs& args) {
-  return parts_read_lengths(attention_parts(args));
-}
-
-}  // namespace
-
 std::span<const Kernel> attention_kernels() {
   static const std::array rows = {
-      attention_decode_kernel(),
-      attention_varlen_kernel(),
-      attention_prefill_kernel(),
-      attention_plain_kernel(),
-      fused_attention_decode_kernel(),
-      Kernel{.op = "fused_attention",
-             .name = "fused_attention.parts",
-             .workspace = fused_workspace,
-             .bind = bind_fused,
-             .slow = kSlowAttention,
-             .reads_lengths = fused_reads_lengths},
+      attention_decode_kernel(), attention_varlen_kernel(),       attention_prefill_kernel(),
+      attention_plain_kernel(),  fused_attention_decode_kernel(),
   };
   return rows;
 }

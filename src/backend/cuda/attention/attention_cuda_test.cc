@@ -217,7 +217,7 @@ TEST_F(AttentionCudaTest, RotationAndCacheWriteInTheLaunchLeaveTheBitsOfTheirPar
     const KernelArgs attention = attention_args(c.heads, c.q, lengths);
     set_lengths(attention, lengths);
     const KernelArgs parts = fused_args(c.heads, attention, lengths, 11, c.q % 2 == 1);
-    const auto want = run(parts, bind("fused_attention", parts, "fused_attention.parts"));
+    const auto want = run(parts, bind_parts("fused_attention", parts));
     const auto keys = read_bits(parts.inputs[6]);
     const auto values = read_bits(parts.inputs[7]);
     const KernelArgs fused = fused_args(c.heads, attention, lengths, 11, c.q % 2 == 1);
@@ -247,7 +247,7 @@ TEST_F(AttentionCudaTest, OverlappingFusedLaunchesUseTheirOwnNewTokens) {
     std::vector<std::vector<uint16_t>> want;
     for (int i = 0; i < kLayers; ++i) {
       layers.push_back(fused_args(heads, attention, lengths, 100 + 10 * i, false));
-      want.push_back(run(layers[i], bind("fused_attention", layers[i], "fused_attention.parts")));
+      want.push_back(run(layers[i], bind_parts("fused_attention", layers[i])));
       launches.push_back(bind("fused_attention", layers[i], "fused_attention.decode"));
     }
     const auto keys = read_bits(attention.inputs[1]);

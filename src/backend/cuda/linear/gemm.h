@@ -1,5 +1,5 @@
 // fused_linear with many rows: a GEMM of ours that applies silu_mul on its way out. Declared for
-// fused_linear.cc's table.
+// linear.cc's table.
 #pragma once
 
 #include <vector>

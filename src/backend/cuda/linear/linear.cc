@@ -1,7 +1,5 @@
-// linear: the table of its kernels, the one that calls cuBLASLt, and the choice between it and
-// ours, which fused_linear makes, too.
-#include "backend/cuda/linear/linear.h"
-
+// linear and fused_linear: the table of their kernels, the one that calls cuBLASLt, and the choice
+// between it and ours.
 #include <algorithm>
 #include <array>
 #include <functional>
@@ -16,7 +14,7 @@
 #include "backend/cuda/linear/gemm.h"
 #include "backend/cuda/linear/gemv.h"
 #include "backend/cuda/linear/skinny_gemm.h"
-#include "backend/cuda/parts.h"
+#include "backend/expand.h"
 #include "backend/fused_linear.h"
 
 namespace encore::cuda {
@@ -114,13 +112,17 @@ BoundLaunch bind_cublaslt(Device& device, const KernelArgs& args) {
 
 // The first of `parts` with cuBLASLt's plan, then the others.
 BoundLaunch bind_plan_and_rest(Device& device, std::shared_ptr<const CublasLt::Plan> plan,
-                               Parts parts) {
+                               const Parts& parts) {
   const CublasLt& library = static_cast<CudaDevice&>(device).cublaslt();
   BoundLaunch product = bind_plan(library, std::move(plan), parts.parts.front().args);
-  parts.parts.erase(parts.parts.begin());
-  if (parts.parts.empty()) return product;
-  return [product = std::move(product), rest = bind_parts(device, parts)](Stream& stream,
-                                                                          const StepShape& step) {
+  std::vector<OpLaunch> others;
+  for (size_t i = 1; i < parts.parts.size(); ++i) {
+    const auto& [op, args] = parts.parts[i];
+    others.push_back({op, &device.kernels().choose(op, args), args});
+  }
+  if (others.empty()) return product;
+  return [product = std::move(product), rest = bind_all(device, others)](Stream& stream,
+                                                                         const StepShape& step) {
     product(stream, step);
     rest(stream, step);
   };
@@ -155,8 +157,8 @@ std::function<BoundLaunch(const KernelArgs& args)> binder_of_ours(Device& device
   };
 }
 
-}  // namespace
-
+// What both one of ours and cuBLASLt take, from 33 rows on. Runs the faster one, as the tuner found;
+// in fused_linear, silu_mul behind cuBLASLt's product is a launch that counts.
 bool accepts_fastest(const KernelArgs& args) {
   return args.inputs[0].num_rows() >= kMinComparedRows &&
          (accepts_skinny_gemm(args) || accepts_gemm(args)) && accepts_cublaslt(args);
@@ -196,6 +198,8 @@ BoundLaunch bind_fastest(Device& device, const KernelArgs& args) {
   return fastest != nullptr ? fastest : bind("ours", args);
 }
 
+}  // namespace
+
 std::span<const Kernel> linear_kernels() {
   static constexpr std::array<Kernel, 5> kRows = {{
       {"linear", "linear.gemv", accepts_gemv, nullptr, bind_gemv},
@@ -203,6 +207,18 @@ std::span<const Kernel> linear_kernels() {
       {"linear", "linear.skinny_gemm", accepts_skinny_gemm, nullptr, bind_skinny_gemm},
       {"linear", "linear.cublaslt", accepts_cublaslt, cublaslt_workspace, bind_cublaslt},
       {"linear", "linear.plain", nullptr, nullptr, bind_plain_linear},
+  }};
+  return kRows;
+}
+
+// Up to four rows, with a norm in front as far as that fits; of more rows no norm, and silu_mul
+// behind. What none of these takes is launched as the ops it stands for.
+std::span<const Kernel> fused_linear_kernels() {
+  static constexpr std::array<Kernel, 4> kRows = {{
+      {"fused_linear", "fused_linear.gemv", accepts_gemv, nullptr, bind_gemv},
+      {"fused_linear", "fused_linear.fastest", accepts_fastest, fastest_workspace, bind_fastest},
+      {"fused_linear", "fused_linear.skinny_gemm", accepts_skinny_gemm, nullptr, bind_skinny_gemm},
+      {"fused_linear", "fused_linear.gemm", accepts_gemm, nullptr, bind_gemm},
   }};
   return kRows;
 }

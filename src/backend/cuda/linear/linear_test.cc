@@ -77,7 +77,7 @@ TEST_F(CudaTest, FusedLinearOfRowsForWhichTwoKernelsCompeteAgreesWithItsParts) {
     const KernelArgs args{
         .inputs = {x, weight}, .outputs = {out}, .attrs = {{"epilogue", std::string("silu_mul")}}};
     EXPECT_EQ(device_->kernels().choose("fused_linear", args).name, "fused_linear.fastest");
-    launch("fused_linear", bind("fused_linear", args, "fused_linear.parts"));
+    launch("fused_linear", bind_parts("fused_linear", args));
     const std::vector<uint16_t> want = read_bits(out);
     fill(out, NAN);
     launch("fused_linear", bind("fused_linear", args));

@@ -1,5 +1,5 @@
 // linear and fused_linear with a few rows: a kernel of ours that streams the weights once, through
-// the tensor cores. Declared for linear.cc's and fused_linear.cc's tables.
+// the tensor cores. Declared for linear.cc's table.
 #pragma once
 
 #include <string>

@@ -1,0 +1,74 @@
+#include "backend/expand.h"
+
+#include <algorithm>
+
+#include "backend/fused_attention.h"
+#include "backend/fused_linear.h"
+
+namespace encore {
+namespace {
+
+struct FusedOp {
+  std::string_view name;
+  Parts (*parts)(const KernelArgs& args);
+};
+constexpr FusedOp kFusedOps[] = {
+    {"fused_linear", linear_parts},
+    {"fused_attention", attention_parts},
+};
+
+const FusedOp* find(std::string_view op) {
+  for (const FusedOp& fused : kFusedOps) {
+    if (fused.name == op) return &fused;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+bool has_parts(std::string_view op) {
+  return find(op) != nullptr;
+}
+
+std::vector<OpLaunch> expand(const KernelTable& kernels, std::string_view op,
+                             const KernelArgs& args) {
+  const FusedOp* fused = find(op);
+  const auto rows = kernels.rows();
+  const auto accepts = [&](const Kernel& kernel) {
+    return kernel.op == op && (kernel.accepts == nullptr || kernel.accepts(args));
+  };
+  if (fused == nullptr || std::any_of(rows.begin(), rows.end(), accepts))
+    return {{op, &kernels.choose(op, args), args}};
+  std::vector<OpLaunch> launches;
+  for (const Parts::Part& part : fused->parts(args).parts) {
+    for (OpLaunch& launch : expand(kernels, part.op, part.args))
+      launches.push_back(std::move(launch));
+  }
+  return launches;
+}
+
+Workspace total_workspace(std::span<const OpLaunch> launches) {
+  Workspace total;
+  for (const OpLaunch& launch : launches) {
+    Workspace own;
+    if (launch.kernel->workspace != nullptr) own = launch.kernel->workspace(launch.args);
+    // Behind what lies between the parts.
+    const auto offset = static_cast<int64_t>(reinterpret_cast<uintptr_t>(launch.args.scratch));
+    total.scratch_bytes = std::max(total.scratch_bytes, offset + own.scratch_bytes);
+    total.num_counters = std::max(total.num_counters, own.num_counters);
+  }
+  return total;
+}
+
+BoundLaunch bind_all(Device& device, std::span<const OpLaunch> launches) {
+  std::vector<BoundLaunch> bound;
+  for (const OpLaunch& launch : launches)
+    bound.push_back(launch.kernel->bind(device, launch.args));
+  if (bound.size() == 1) return std::move(bound.front());
+  return [bound = std::move(bound)](Stream& stream, const StepShape& step) {
+    for (const BoundLaunch& launch : bound)
+      launch(stream, step);
+  };
+}
+
+}  // namespace encore

@@ -1,0 +1,96 @@
+#include "backend/expand.h"
+
+#include <gtest/gtest.h>
+
+#include "backend/device.h"
+
+namespace encore {
+namespace {
+
+constexpr int64_t kRows = 3;
+constexpr int64_t kColumns = 40;
+
+BoundLaunch bind_nothing(Device&, const KernelArgs&) {
+  return {};
+}
+bool has_no_norm(const KernelArgs& args) {
+  return args.attrs.find("prologue") == nullptr;
+}
+
+// A norm, a product of 2 * kColumns outputs, and silu_mul.
+class ExpandTest : public ::testing::Test {
+ protected:
+  KernelArgs args(std::byte* scratch = nullptr) {
+    const auto view = [&](size_t i, const Shape& shape) {
+      return TensorView(memory_.data() + i * 65536, DType::kF32, shape);
+    };
+    KernelArgs args;
+    args.inputs = {view(0, {kRows, kColumns}), view(1, {kColumns}),
+                   view(2, {2 * kColumns, kColumns})};
+    args.outputs = {view(3, {kRows, kColumns})};
+    args.attrs = {{"prologue", std::string("rms_norm")},
+                  {"eps", 1e-5},
+                  {"epilogue", std::string("silu_mul")}};
+    args.scratch = scratch;
+    return args;
+  }
+  std::vector<std::string> names(const KernelTable& kernels) {
+    std::vector<std::string> names;
+    for (const OpLaunch& launch : expand(kernels, "fused_linear", args()))
+      names.emplace_back(launch.kernel->name);
+    return names;
+  }
+
+  std::unique_ptr<Device> device_ = create_cpu_device({.num_threads = 1});
+  Memory memory_ = device_->allocate(4 * 65536);
+};
+
+using Names = std::vector<std::string>;
+
+TEST_F(ExpandTest, LaunchesTheOpsThatAFusedOpStandsForWhereNoKernelTakesIt) {
+  EXPECT_EQ(names(device_->kernels()), (Names{"rms_norm.cpu", "linear.cpu", "silu_mul.cpu"}));
+}
+
+TEST_F(ExpandTest, TakesAKernelThatAcceptsWhatIsLeft) {
+  KernelTable& kernels = device_->kernels();
+  kernels.add_first({"fused_linear", "fused.test", has_no_norm, nullptr, bind_nothing});
+  EXPECT_EQ(names(kernels), (Names{"rms_norm.cpu", "fused.test"}));
+  kernels.add_first({"fused_linear", "whole.test", nullptr, nullptr, bind_nothing});
+  EXPECT_EQ(names(kernels), Names{"whole.test"});
+}
+
+TEST_F(ExpandTest, TakesAKernelFromOutsideForAPart) {
+  device_->kernels().add_first({"linear", "linear.test", nullptr, nullptr, bind_nothing});
+  EXPECT_EQ(names(device_->kernels()), (Names{"rms_norm.cpu", "linear.test", "silu_mul.cpu"}));
+}
+
+TEST_F(ExpandTest, KeepsWhatLiesBetweenPartsApartFromTheScratchOfEach) {
+  const Workspace whole = total_workspace(expand(device_->kernels(), "fused_linear", args()));
+  const Memory scratch = device_->allocate(whole.scratch_bytes);
+  const auto launches = expand(device_->kernels(), "fused_linear", args(scratch.data()));
+  ASSERT_EQ(launches.size(), 3U);
+  const auto end = [](const TensorView& view) { return view.as<std::byte>() + view.num_bytes(); };
+  const TensorView& normed = launches[1].args.inputs[0];
+  const TensorView& product = launches[1].args.outputs[0];
+  const auto* const own = static_cast<const std::byte*>(launches[1].args.scratch);
+  EXPECT_EQ(normed.data, launches[0].args.outputs[0].data);
+  EXPECT_EQ(product.data, launches[2].args.inputs[0].data);
+  EXPECT_LE(end(normed), product.as<std::byte>());
+  EXPECT_LE(end(product), own);
+  EXPECT_LE(own + launches[1].kernel->workspace(launches[1].args).scratch_bytes,
+            scratch.data() + whole.scratch_bytes);
+}
+
+TEST_F(ExpandTest, NamesThePartThatHasNoKernel) {
+  const std::vector<Kernel> rows = {{"rms_norm", "norm.test", nullptr, nullptr, bind_nothing}};
+  try {
+    (void)names(KernelTable(rows));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
+    EXPECT_NE(std::string(error.what()).find("'linear'"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace encore
