@@ -22,15 +22,15 @@ void Engine::launch_scores(InFlightStep& step) {
   if (!rows.empty()) step.scores = model_.prompt_scorer().launch(rows);
 }
 
-// What a preempted sequence computes again may have been scored already, by a step that was in
-// flight.
+// In order: a sequence that lost its pages is planned again once the steps in flight are collected.
 void Engine::collect_scores(InFlightStep& step) {
   if (step.scored.empty()) return;
   step.scores.done->synchronize();
   for (size_t i = 0; i < step.scored.size(); ++i) {
     const auto [id, position] = step.scored[i];
     sched::Sequence* const sequence = scheduler_.find(id);
-    if (sequence == nullptr || position != sequence->num_scored) continue;
+    if (sequence == nullptr) continue;
+    ENCORE_CHECK(position == sequence->num_scored);
     sequence->prompt_logprobs.push_back(
         model_.prompt_scorer().score(step.scores, static_cast<int64_t>(i)));
     ++sequence->num_scored;
