@@ -81,6 +81,17 @@ class LibraryTest(CliTest):
         with self.assertRaisesRegex(encore.Error, "no model '/no/such/model'"):
             encore.Engine(library=self.library, model="/no/such/model")
 
+    def test_a_model_without_a_tokenizer_takes_tokens_alone(self):
+        import encore
+        with encore.Engine(library=self.library, device="cpu", model=self.model, max_seq_len=64, max_batch_size=2,
+                           kv_tokens=256) as engine:
+            update = engine.submit([1, 2, 3], max_tokens=4, ignore_eos=True).wait()
+            self.assertEqual((len(update.tokens), update.text, update.finish), (4, "", "length"))
+            with self.assertRaisesRegex(encore.Error, "submit token ids"):
+                engine.submit("text")
+            with self.assertRaisesRegex(encore.Error, "give stop_token_ids"):
+                engine.submit([1, 2, 3], stop="text")
+
     def test_the_library_exports_its_functions_and_needs_no_other(self):
         symbols = run("nm", "-D", "--defined-only", self.library).stdout.split("\n")
         names = {line.split()[-1] for line in symbols if line}
