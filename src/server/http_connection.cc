@@ -4,7 +4,9 @@
 #include <utility>
 
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/status.hpp>
+#include <boost/beast/http/string_body.hpp>
 #include <fmt/format.h>
 
 #include "server/api_error.h"
@@ -17,7 +19,9 @@ namespace http = boost::beast::http;
 using boost::system::error_code;
 
 constexpr auto kLinger = std::chrono::milliseconds(2000);
-constexpr size_t kDiscard = size_t{64} << 10;
+// Of one read: while a request comes, and while there is little to expect.
+constexpr size_t kRead = size_t{16} << 10;
+constexpr size_t kGlance = 512;
 
 std::string_view reason(int status) {
   const auto text = http::obsolete_reason(static_cast<http::status>(status));
@@ -38,12 +42,6 @@ std::string lower(std::string_view name) {
   std::transform(text.begin(), text.end(), text.begin(),
                  [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
   return text;
-}
-
-// Is this the error of a client that left, rather than one that sent nonsense?
-bool is_gone(const error_code& error) {
-  return error == http::error::end_of_stream || error == http::error::partial_message ||
-         (error && error.category() == asio::error::get_system_category());
 }
 
 class ConnectionResponder final : public Responder {
@@ -83,18 +81,21 @@ struct Connection::Reader {
   std::optional<http::request_parser<http::string_body>> parser;
 };
 
-Connection::Connection(asio::ip::tcp::socket socket, ConnectionContext& context)
-    : socket_(std::move(socket)),
-      deadline_(socket_.get_executor()),
+Connection::Connection(std::unique_ptr<Stream> stream, asio::steady_timer deadline,
+                       ConnectionContext& context)
+    : stream_(std::move(stream)),
+      deadline_(std::move(deadline)),
       context_(context),
       reader_(std::make_unique<Reader>(context.options)) {}
 
 Connection::~Connection() = default;
 
 void Connection::start() {
-  error_code ignored;
-  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
-  read_next();
+  set_deadline(context_.options.header_timeout);
+  stream_->open([self = shared_from_this()](const error_code& error) {
+    if (self->state_ == State::kClosed) return;
+    error ? self->close() : self->read_next();
+  });
 }
 
 void Connection::set_deadline(std::chrono::milliseconds timeout) {
@@ -114,56 +115,71 @@ void Connection::read_next() {
   reader_->parser.emplace();
   reader_->parser->header_limit(context_.options.max_header_bytes);
   reader_->parser->body_limit(context_.options.max_body_bytes);
-  if (reader_->buffer.size() > 0) return read_header();
+  if (reader_->buffer.size() > 0) return begin_header();
   set_deadline(context_.options.idle_timeout);
-  wait_readable();
+  read_more();
 }
 
-// While a request is answered, this is how its client is seen to go; between two, how the next
-// is seen to come. One wait serves for both.
-void Connection::wait_readable() {
-  if (std::exchange(waits_readable_, true)) return;
-  socket_.async_wait(asio::socket_base::wait_read, [self = shared_from_this()](error_code error) {
-    self->waits_readable_ = false;
-    if (self->state_ == State::kIdle && !error) return self->read_header();
-    if (self->state_ != State::kAnswering) return error ? self->close() : void();
-    // A request that is sent ahead of time lies in the socket until its turn comes.
-    if (error || self->socket_.available(error) == 0) self->close();
-  });
+// While a request is answered, this is how its client is seen to go; between two, how the next is
+// seen to come. One read serves for both.
+void Connection::read_more() {
+  if (std::exchange(is_reading_, true)) return;
+  const bool is_glance = state_ == State::kIdle || state_ == State::kAnswering;
+  auto& buffer = reader_->buffer;
+  const size_t size = std::min(is_glance ? kGlance : kRead, buffer.max_size() - buffer.size());
+  stream_->read_some(buffer.prepare(size),
+                     [self = shared_from_this()](const error_code& error, size_t num_bytes) {
+                       self->is_reading_ = false;
+                       if (self->state_ == State::kClosed) return;
+                       error ? self->close() : self->take_more(num_bytes);
+                     });
 }
 
-void Connection::read_header() {
-  state_ = State::kReading;
+void Connection::take_more(size_t num_bytes) {
+  reader_->buffer.commit(num_bytes);
+  if (state_ == State::kIdle) return begin_header();
+  if (state_ == State::kReadingHeader || state_ == State::kReadingBody) return parse();
+  // A request that is sent ahead of time lies in the buffer until its turn comes.
+  if (state_ == State::kAnswering) return;
+  reader_->buffer.clear();
+  num_discarded_ += num_bytes;
+  num_discarded_ > 2 * context_.options.max_body_bytes ? close() : read_more();
+}
+
+void Connection::begin_header() {
+  state_ = State::kReadingHeader;
   set_deadline(context_.options.header_timeout);
-  http::async_read_header(
-      socket_, reader_->buffer, *reader_->parser,
-      [self = shared_from_this()](const error_code& error, size_t) {
-        if (self->state_ == State::kClosed) return;
-        if (error == http::error::header_limit || error == http::error::buffer_overflow)
-          return self->refuse(431, "the request's headers are too large");
-        if (error == http::error::body_limit)
-          return self->refuse(413, "the request's body is too large");
-        if (is_gone(error)) return self->close();
-        if (error) return self->refuse(400, "this is not an HTTP/1.1 request");
-        self->read_body();
-      });
+  parse();
 }
 
-void Connection::read_body() {
-  const auto& request = reader_->parser->get();
+void Connection::begin_body() {
+  state_ = State::kReadingBody;
   set_deadline(context_.options.body_timeout);
-  const auto expect = request[http::field::expect];
+  const auto expect = reader_->parser->get()[http::field::expect];
   if (equal_ignoring_case({expect.data(), expect.size()}, "100-continue"))
     send("HTTP/1.1 100 Continue\r\n\r\n");
-  http::async_read(socket_, reader_->buffer, *reader_->parser,
-                   [self = shared_from_this()](const error_code& error, size_t) {
-                     if (self->state_ == State::kClosed) return;
-                     if (error == http::error::body_limit)
-                       return self->refuse(413, "the request's body is too large");
-                     if (is_gone(error)) return self->close();
-                     if (error) return self->refuse(400, "the request's body is not well formed");
-                     self->dispatch();
-                   });
+}
+
+void Connection::parse() {
+  auto& buffer = reader_->buffer;
+  auto& parser = *reader_->parser;
+  while (buffer.size() > 0 && !parser.is_done()) {
+    error_code error;
+    buffer.consume(parser.put(buffer.data(), error));
+    if (error == http::error::need_more) break;
+    if (error == http::error::header_limit)
+      return refuse(431, "the request's headers are too large");
+    if (error == http::error::body_limit) return refuse(413, "the request's body is too large");
+    if (error && state_ == State::kReadingBody)
+      return refuse(400, "the request's body is not well formed");
+    if (error) return refuse(400, "this is not an HTTP/1.1 request");
+    if (state_ == State::kReadingHeader && parser.is_header_done()) begin_body();
+  }
+  if (parser.is_done()) return dispatch();
+  // Of a body it is the description of a chunk that fills the buffer.
+  if (buffer.size() == buffer.max_size())
+    return refuse(400, "the request's body is not well formed");
+  read_more();
 }
 
 void Connection::dispatch() {
@@ -184,7 +200,10 @@ void Connection::dispatch() {
   is_chunked_ = message.version() >= 11;
   keeps_alive_ = message.keep_alive();
   has_ended_ = false;
-  wait_readable();
+  if (reader_->buffer.size() == 0) {
+    reader_->buffer.shrink_to_fit();
+    read_more();
+  }
   context_.handler(std::move(request), std::make_unique<ConnectionResponder>(shared_from_this()));
 }
 
@@ -254,13 +273,13 @@ void Connection::send_queued() {
     return has_ended_ ? finish() : void();
   }
   if (state_ == State::kAnswering) set_deadline(context_.options.send_timeout);
-  socket_.async_write_some(asio::buffer(sending_.data() + sent_, sending_.size() - sent_),
-                           [self = shared_from_this()](const error_code& error, size_t count) {
-                             if (self->state_ == State::kClosed) return;
-                             if (error) return self->close();
-                             self->sent_ += count;
-                             self->send_queued();
-                           });
+  stream_->write_some(asio::buffer(sending_.data() + sent_, sending_.size() - sent_),
+                      [self = shared_from_this()](const error_code& error, size_t count) {
+                        if (self->state_ == State::kClosed) return;
+                        if (error) return self->close();
+                        self->sent_ += count;
+                        self->send_queued();
+                      });
 }
 
 void Connection::finish() {
@@ -270,33 +289,22 @@ void Connection::finish() {
 }
 
 void Connection::linger() {
-  if (state_ != State::kLingering) {
-    state_ = State::kLingering;
-    error_code ignored;
-    socket_.shutdown(asio::socket_base::shutdown_send, ignored);
-    set_deadline(kLinger);
-    reader_->buffer.clear();
-    num_discarded_ = 0;
-  }
-  sending_.resize(kDiscard);
-  socket_.async_read_some(
-      asio::buffer(sending_), [self = shared_from_this()](const error_code& error, size_t count) {
-        if (self->state_ == State::kClosed) return;
-        self->num_discarded_ += count;
-        const bool is_enough = self->num_discarded_ > 2 * self->context_.options.max_body_bytes;
-        error || is_enough ? self->close() : self->linger();
-      });
+  state_ = State::kLingering;
+  set_deadline(kLinger);
+  num_discarded_ = 0;
+  stream_->end_writing([self = shared_from_this()](const error_code&) {});
+  if (!is_reading_) reader_->buffer.clear();
+  read_more();
 }
 
 void Connection::drain() {
-  if (state_ == State::kIdle) close();
+  if (state_ == State::kOpening || state_ == State::kIdle) close();
 }
 
 void Connection::close() {
   if (std::exchange(state_, State::kClosed) == State::kClosed) return;
   const auto self = shared_from_this();
-  error_code ignored;
-  socket_.close(ignored);
+  stream_->close();
   deadline_.cancel();
   if (const auto call = std::exchange(closed_call_, nullptr)) call();
   context_.on_closed(self);

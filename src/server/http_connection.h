@@ -5,10 +5,10 @@
 #include <optional>
 #include <string>
 
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include "server/http_server.h"
+#include "server/stream.h"
 
 namespace encore::server {
 
@@ -26,7 +26,8 @@ struct ConnectionContext {
 // and by the responder of the request in hand. Threads: the server's.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(boost::asio::ip::tcp::socket socket, ConnectionContext& context);
+  Connection(std::unique_ptr<Stream> stream, boost::asio::steady_timer deadline,
+             ConnectionContext& context);
   ~Connection();
 
   void start();
@@ -45,12 +46,24 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
  private:
   struct Reader;
-  enum class State : uint8_t { kIdle, kReading, kAnswering, kLingering, kClosed };
+  enum class State : uint8_t {
+    kOpening,
+    kIdle,
+    kReadingHeader,
+    kReadingBody,
+    kAnswering,
+    kLingering,
+    kClosed
+  };
 
   void read_next();
-  void wait_readable();
-  void read_header();
-  void read_body();
+  // Reads some bytes into the buffer, and goes on with them as the state is by then.
+  void read_more();
+  void take_more(size_t num_bytes);
+  void begin_header();
+  void begin_body();
+  // Gives the parser what the buffer has, and reads on until the request is there.
+  void parse();
   void dispatch();
   // Answers a request that could not be read, and closes.
   void refuse(int status, std::string_view message);
@@ -63,12 +76,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void set_deadline(std::chrono::milliseconds timeout);
   void clear_deadline();
 
-  boost::asio::ip::tcp::socket socket_;
+  std::unique_ptr<Stream> stream_;
   boost::asio::steady_timer deadline_;
   ConnectionContext& context_;
   std::unique_ptr<Reader> reader_;
-  State state_ = State::kIdle;
-  bool waits_readable_ = false;
+  State state_ = State::kOpening;
+  bool is_reading_ = false;
 
   // Of the answer in hand:
   bool is_head_ = false;

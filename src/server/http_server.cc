@@ -57,7 +57,10 @@ struct HttpServer::Impl {
     acceptor.async_accept([this](const error_code& error, tcp::socket socket) {
       if (!acceptor.is_open()) return;
       if (error) return pause_accepting(error);
-      const auto connection = std::make_shared<Connection>(std::move(socket), context);
+      error_code ignored;
+      socket.set_option(tcp::no_delay(true), ignored);
+      const auto connection = std::make_shared<Connection>(plain_stream(std::move(socket)),
+                                                           asio::steady_timer(io), context);
       connections.insert(connection);
       connection->start();
       accept();

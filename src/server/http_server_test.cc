@@ -168,6 +168,7 @@ TEST_F(HttpServerTest, RefusesWhatIsTooLargeOrNoHttp) {
            {"POST /echo HTTP/1.1\r\nContent-Length: 5001\r\n\r\n", "413"},
            {endless + part + part + part + part + part + part, "413"},
            {endless + "zzz\r\n", "400"},
+           {endless + "3;" + std::string(3000, 'x'), "400"},
            {"nonsense\r\n\r\n", "400"},
            {"GET / HTTP/9.9\r\n\r\n", "400"},
            {"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", "400"}}) {
