@@ -21,6 +21,10 @@ encore_static_library(encore::container NAMES libboost_container.a PACKAGE libbo
 target_link_libraries(encore::json INTERFACE encore::container)
 encore_static_library(encore::yaml NAMES libyaml-cpp.a PACKAGE libyaml-cpp-dev)
 encore_static_library(encore::sodium NAMES libsodium.a PACKAGE libsodium-dev)
+encore_static_library(encore::crypto NAMES libcrypto.a PACKAGE libssl-dev)
+encore_static_library(encore::ssl NAMES libssl.a PACKAGE libssl-dev)
+target_link_libraries(encore::crypto INTERFACE Threads::Threads ${CMAKE_DL_LIBS})
+target_link_libraries(encore::ssl INTERFACE encore::crypto)
 
 # Built from its source archive by ./dev setup: once for all presets, without their sanitizers.
 set(ENCORE_XGRAMMAR "${PROJECT_SOURCE_DIR}/.deps/xgrammar" CACHE PATH "Where xgrammar's library and headers are")

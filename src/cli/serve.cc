@@ -38,7 +38,7 @@ GET /metrics is for Prometheus; GET /health says whether requests are taken.
 --model scripted:FILE answers from a file, with the bundled model's tokenizer, to test clients:
   {"token_ms": 20, "answers": [{"when": "weather", "text": "It rains."}, {"text": "I do not know."}]}
 SIGTERM and Ctrl-C: no more requests are taken, those in hand are finished, and the exit code is 0;
-a second one ends at once.)";
+a second one ends at once. SIGHUP: certificates and the file of API keys are read anew.)";
 
 std::vector<std::string> read_api_keys(const config::Settings& settings) {
   std::vector<std::string> keys = settings.api_keys;
@@ -136,14 +136,18 @@ void raise_file_limit() {
 // Runs the engine on this thread and HTTP on another until a signal, or until the device fails.
 class Serving {
  public:
-  Serving(engine::Generator& generator, server::HttpServer& http, const config::Settings& settings)
+  Serving(engine::Generator& generator, server::HttpServer& http, server::ApiServer& api,
+          const config::Settings& settings)
       : generator_(generator),
         http_(http),
+        api_(api),
+        settings_(settings),
         drain_timeout_(std::chrono::seconds(settings.drain_timeout_s)) {}
 
   // Errors: those of Generator::run(); Interrupted after a second signal.
   void run() {
-    http_.on_signal([this] { on_signal(); });
+    http_.on_signals({SIGINT, SIGTERM}, [this] { on_signal(); });
+    http_.on_signals({SIGHUP}, [this] { reload(); });
     std::thread thread([this] { http_.run(); });
     try {
       generator_.run();
@@ -163,6 +167,21 @@ class Serving {
     generator_.drain();
     drain(drain_timeout_);
   }
+  // Each file for itself: one that cannot be used leaves what was read before.
+  void reload() {
+    const auto attempt = [](const auto& read) {
+      try {
+        read();
+        return true;
+      } catch (const Error& error) {
+        log::warning("{}; what was read before stays", error.what());
+        return false;
+      }
+    };
+    const bool has_tls = attempt([this] { http_.reload_tls(); });
+    const bool has_keys = attempt([this] { api_.set_api_keys(read_api_keys(settings_)); });
+    if (has_tls && has_keys) log::info("read the keys and certificates anew");
+  }
   void drain(std::chrono::milliseconds timeout) {
     http_.after(timeout, [this] {
       generator_.stop();
@@ -177,6 +196,8 @@ class Serving {
 
   engine::Generator& generator_;
   server::HttpServer& http_;
+  server::ApiServer& api_;
+  const config::Settings& settings_;
   std::chrono::milliseconds drain_timeout_;
   int num_signals_ = 0;
 };
@@ -208,7 +229,7 @@ void serve(const config::Settings& settings) {
     api.handle(std::move(request), std::move(responder));
   });
   print(fmt::format("serving {} at {}\n", name, http.url()));
-  Serving(*loaded.generator, http, settings).run();
+  Serving(*loaded.generator, http, api, settings).run();
   if (loaded.step_log) loaded.step_log->flush();
 }
 

@@ -228,6 +228,14 @@ constexpr Option kOptions[] = {
      "the process's arguments, so better take a file"},
     {"api_key_file", Group::kServer, [](Settings& s, const Text& v) { s.api_key_file = v; }, "FILE",
      otherwise("none"), any(), "A file of keys, one a line, of which requests must bring one"},
+    {"tls_certificate", Group::kServer,
+     [](Settings& s, const Text& v) { s.http.tls.certificate = v; }, "FILE",
+     otherwise("none, and plain HTTP"), any(),
+     "Certificates in PEM, the server's first, which make it speak HTTPS; SIGHUP has it, its key "
+     "and "
+     "the keys of --api-key-file read anew"},
+    {"tls_key", Group::kServer, [](Settings& s, const Text& v) { s.http.tls.key = v; }, "FILE",
+     otherwise("none"), any(), "The certificate's key in PEM, without a password"},
     {"allowed_origins", Group::kServer,
      [](Settings& s, const Texts& v) { s.allowed_origins = v.texts; }, "ORIGIN", otherwise("none"),
      any(), "Web pages that may call the server, such as https://chat.example; *: all"},

@@ -24,6 +24,9 @@ class Gate {
  public:
   explicit Gate(GateOptions options) : options_(std::move(options)) {}
 
+  // From now on these are the keys.
+  void set_api_keys(std::vector<std::string> keys) { options_.api_keys = std::move(keys); }
+
   // Why a request may not pass, whatever it asks for.
   [[nodiscard]] std::optional<ApiError> check(const HttpRequest& request) const;
   // Looks at Authorization and at x-api-key, as clients of either protocol send it.

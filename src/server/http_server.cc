@@ -1,5 +1,7 @@
 #include "server/http_server.h"
 
+#include <list>
+#include <optional>
 #include <set>
 
 #include <boost/asio/io_context.hpp>
@@ -9,6 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "server/http_connection.h"
+#include "server/tls.h"
 
 namespace encore::server {
 namespace {
@@ -38,6 +41,7 @@ struct HttpServer::Impl {
       connections.erase(connection);
       if (context.is_draining && connections.empty()) io.stop();
     };
+    if (!options.tls.certificate.empty() || !options.tls.key.empty()) tls.emplace(options.tls);
     endpoint = resolve(io, options);
     error_code error;
     acceptor.open(endpoint.protocol(), error);
@@ -59,8 +63,9 @@ struct HttpServer::Impl {
       if (error) return pause_accepting(error);
       error_code ignored;
       socket.set_option(tcp::no_delay(true), ignored);
-      const auto connection = std::make_shared<Connection>(plain_stream(std::move(socket)),
-                                                           asio::steady_timer(io), context);
+      const auto connection = std::make_shared<Connection>(
+          tls ? tls->stream(std::move(socket)) : plain_stream(std::move(socket)),
+          asio::steady_timer(io), context);
       connections.insert(connection);
       connection->start();
       accept();
@@ -77,11 +82,17 @@ struct HttpServer::Impl {
     });
   }
 
-  void wait_for_signal() {
-    signals.async_wait([this](const error_code& error, int) {
+  struct Signals {
+    Signals(asio::io_context& io, std::function<void()> given) : set(io), call(std::move(given)) {}
+
+    asio::signal_set set;
+    std::function<void()> call;
+  };
+  void wait_for(Signals& signals) {
+    signals.set.async_wait([this, &signals](const error_code& error, int) {
       if (error) return;
-      signal_call();
-      wait_for_signal();
+      signals.call();
+      wait_for(signals);
     });
   }
 
@@ -92,8 +103,8 @@ struct HttpServer::Impl {
   tcp::endpoint endpoint;
   asio::steady_timer pause{io};
   bool has_warned = false;
-  asio::signal_set signals{io};
-  std::function<void()> signal_call;
+  std::list<Signals> signals;
+  std::optional<Tls> tls;
   ConnectionContext context{options, handler, false, nullptr};
   std::set<std::shared_ptr<Connection>> connections;
 };
@@ -110,8 +121,8 @@ uint16_t HttpServer::port() const {
 
 std::string HttpServer::url() const {
   const std::string address = impl_->endpoint.address().to_string();
-  return impl_->endpoint.address().is_v6() ? fmt::format("http://[{}]:{}", address, port())
-                                           : fmt::format("http://{}:{}", address, port());
+  return fmt::format("{}://{}:{}", impl_->tls ? "https" : "http",
+                     impl_->endpoint.address().is_v6() ? "[" + address + "]" : address, port());
 }
 
 bool HttpServer::is_loopback() const {
@@ -143,11 +154,15 @@ void HttpServer::after(std::chrono::milliseconds delay, std::function<void()> ca
   });
 }
 
-void HttpServer::on_signal(std::function<void()> call) {
-  impl_->signal_call = std::move(call);
-  impl_->signals.add(SIGINT);
-  impl_->signals.add(SIGTERM);
-  impl_->wait_for_signal();
+void HttpServer::on_signals(const std::vector<int>& numbers, std::function<void()> call) {
+  auto& signals = impl_->signals.emplace_back(impl_->io, std::move(call));
+  for (const int number : numbers)
+    signals.set.add(number);
+  impl_->wait_for(signals);
+}
+
+void HttpServer::reload_tls() {
+  if (impl_->tls) impl_->tls->reload();
 }
 
 void HttpServer::drain() {

@@ -5,21 +5,29 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "server/api_error.h"
 #include "server/http.h"
 
 namespace encore::server {
 
+// Files in PEM, both or none.
+struct TlsOptions {
+  std::string certificate;  // with those that it rests on
+  std::string key;          // without a password
+};
+
 struct HttpOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 8000;  // 0: one that is free
+  TlsOptions tls;        // none: plain HTTP
   // What one client may take of the server's memory and time.
   uint32_t max_header_bytes = 32 << 10;
   uint64_t max_body_bytes = 16 << 20;
   uint64_t max_unsent_bytes = 1 << 20;               // of a stream, before its reader is cut off
   std::chrono::milliseconds idle_timeout{75'000};    // between two requests
-  std::chrono::milliseconds header_timeout{10'000};  // from the first byte of a request
+  std::chrono::milliseconds header_timeout{10'000};  // from the first byte; of a TLS handshake too
   std::chrono::milliseconds body_timeout{60'000};
   std::chrono::milliseconds send_timeout{30'000};  // without any progress
   // How an error in a request that could not be read is written, by the request's path.
@@ -32,14 +40,14 @@ struct HttpOptions {
 class HttpServer {
  public:
   // Takes the port; clients are turned away until listen(). Errors: kUsage, with the remedy, when
-  // host or port cannot be had.
+  // host or port cannot be had, or the files of TLS cannot be used.
   explicit HttpServer(HttpOptions options);
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
   [[nodiscard]] uint16_t port() const;
-  // "http://127.0.0.1:8000".
+  // "http://127.0.0.1:8000"; https with TLS.
   [[nodiscard]] std::string url() const;
   // Is it reachable from this machine only?
   [[nodiscard]] bool is_loopback() const;
@@ -51,8 +59,12 @@ class HttpServer {
   void run();
   void post(std::function<void()> call);
   void after(std::chrono::milliseconds delay, std::function<void()> call);
-  // Calls `call` at each SIGINT and SIGTERM, instead of what these do elsewhere.
-  void on_signal(std::function<void()> call);
+  // Calls `call` at each of these signals, such as SIGTERM, instead of what they do elsewhere. Once
+  // for each signal.
+  void on_signals(const std::vector<int>& numbers, std::function<void()> call);
+  // Reads the files of TLS anew, for connections from now on. Errors: kUsage as the constructor; what
+  // was read before stays.
+  void reload_tls();
   // Takes no more connections and ends each that is there with its answer; run() then returns.
   void drain();
   // Closes all connections; run() then returns.

@@ -50,9 +50,12 @@ class Server:
         self.process.send_signal(number)
         return self.process.wait(PATIENCE)
 
+    def http_connection(self):
+        return http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE)
+
     @contextlib.contextmanager
     def connection(self):
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE)
+        connection = self.http_connection()
         try:
             yield connection
         finally:

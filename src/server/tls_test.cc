@@ -1,0 +1,36 @@
+#include "server/tls.h"
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/temp_dir.h"
+
+namespace encore::server {
+namespace {
+
+std::string error_of(TlsOptions options) {
+  try {
+    const HttpServer server({.port = 0, .tls = std::move(options)});
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
+    return error.what();
+  }
+  return "";
+}
+
+// tests/cli/serve_tls_test.py has what it does with files that can be used.
+TEST(Tls, SaysWhichFileCannotBeUsed) {
+  const TempDir dir;
+  const std::string text = dir.write("text.pem", "no certificate");
+  EXPECT_NE(error_of({.certificate = text}).find("--tls-certificate and --tls-key"),
+            std::string::npos);
+  EXPECT_NE(error_of({.key = text}).find("--tls-certificate and --tls-key"), std::string::npos);
+  EXPECT_NE(error_of({"/no/such.pem", text}).find("--tls-certificate /no/such.pem"),
+            std::string::npos);
+  EXPECT_NE(error_of({text, text}).find("--tls-certificate " + text), std::string::npos);
+}
+
+}  // namespace
+}  // namespace encore::server
