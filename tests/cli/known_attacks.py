@@ -77,7 +77,7 @@ ATTACKS = (
     Attack("a seed of 65 bits", "vllm-project/vllm#4529", (400,), chat(seed=2**64), CHAT),
     Attack("a seed of 64 bits without a sign", "vllm-project/vllm#57018", (400,), completion(seed=2**63)),
     Attack("no tokens, with the prompt's text", "vllm-project/vllm#6521", (200, 400), completion(max_tokens=0, echo=True)),
-    Attack("no tokens", "vllm-project/vllm#10432", (400,), completion(max_tokens=0)),
+    Attack("no tokens", "vllm-project/vllm#10432", (200,), completion(max_tokens=0)),
     Attack("tokens without a bound", "waybarrios/vllm-mlx#340", (400,), completion(max_tokens=10**12)),
     Attack("an empty prompt", "vllm-project/vllm#10648", (200, 400), completion(prompt="")),
     Attack("a prompt beyond the context", "vllm-project/vllm#765", (400,), completion(prompt="word " * 30_000)),
