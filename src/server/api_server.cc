@@ -133,11 +133,12 @@ const std::vector<ApiServer::Route>& ApiServer::routes() {
 void ApiServer::handle(HttpRequest request, std::unique_ptr<Responder> responder) {
   if (Headers headers = gate_.cors_headers(request); !headers.empty())
     responder = std::make_unique<WithHeaders>(std::move(responder), std::move(headers));
-  log::debug("{} {}", escaped(request.method), escaped(request.path));
+  const std::string id = request.id;
+  log::debug("request {:?}: {} {}", id, escaped(request.method), escaped(request.path));
   try {
     dispatch(request, responder);
   } catch (const std::exception& error) {
-    log::warning("a request failed: {}", escaped(error.what()));
+    log::warning("request {:?} failed: {}", id, escaped(error.what()));
     // Without a responder it went with whoever had it, which closes the connection.
     if (responder) {
       responder->respond(error_response(request.path, {.status = 500, .message = "this failed"}));
@@ -193,7 +194,8 @@ HttpResponse ApiServer::preflight(const HttpRequest& request) const {
   if (!gate_.cors_headers(request).empty()) {
     response.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST");
     response.headers.emplace_back("Access-Control-Allow-Headers",
-                                  "Authorization, Content-Type, X-Api-Key, Anthropic-Version");
+                                  "Authorization, Content-Type, X-Api-Key, X-Request-Id, "
+                                  "Anthropic-Version");
   }
   return response;
 }
@@ -207,7 +209,7 @@ void ApiServer::prepare_aside(const Route& route, HttpRequest request,
     try {
       pending->prepared = route.prepare(pending->request, context_);
     } catch (const std::exception& error) {
-      log::warning("a request failed: {}", escaped(error.what()));
+      log::warning("request {:?} failed: {}", pending->request.id, escaped(error.what()));
       pending->prepared = {ApiError{.status = 500, .message = "this failed"}, {}};
     }
     post_([this, &route, pending] {

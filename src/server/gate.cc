@@ -88,7 +88,9 @@ std::optional<ApiError> Gate::check_key(const HttpRequest& request) const {
 Headers Gate::cors_headers(const HttpRequest& request) const {
   const std::string* origin = request.header("origin");
   if (origin == nullptr || !is_allowed(*origin)) return {};
-  return {{"Access-Control-Allow-Origin", *origin}, {"Vary", "Origin"}};
+  return {{"Access-Control-Allow-Origin", *origin},
+          {"Access-Control-Expose-Headers", "X-Request-Id"},
+          {"Vary", "Origin"}};
 }
 
 }  // namespace encore::server

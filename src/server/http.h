@@ -18,6 +18,7 @@ struct HttpRequest {
   std::string query;   // behind the '?'
   Headers headers;     // names in lower case
   std::string body;
+  std::string id = {};  // X-Request-Id, or a fresh one
 
   // The first of that name, in lower case; null when there is none.
   [[nodiscard]] const std::string* header(std::string_view name) const;

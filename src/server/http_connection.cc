@@ -9,7 +9,9 @@
 #include <boost/beast/http/string_body.hpp>
 #include <fmt/format.h>
 
+#include "base/log.h"
 #include "server/api_error.h"
+#include "server/request_id.h"
 
 namespace encore::server {
 namespace {
@@ -22,14 +24,17 @@ constexpr auto kLinger = std::chrono::milliseconds(2000);
 // Of one read: while a request comes, and while there is little to expect.
 constexpr size_t kRead = size_t{16} << 10;
 constexpr size_t kGlance = 512;
+constexpr std::string_view kRequestId = "X-Request-Id";
 
 std::string_view reason(int status) {
   const auto text = http::obsolete_reason(static_cast<http::status>(status));
   return {text.data(), text.size()};
 }
 
-std::string head_text(const HttpResponse& response, std::string_view framing, bool keeps_alive) {
-  std::string text = fmt::format("HTTP/1.1 {} {}\r\n", response.status, reason(response.status));
+std::string head_text(const HttpResponse& response, std::string_view request_id,
+                      std::string_view framing, bool keeps_alive) {
+  std::string text = fmt::format("HTTP/1.1 {} {}\r\nX-Request-Id: {}\r\n", response.status,
+                                 reason(response.status), request_id);
   for (const auto& [name, value] : response.headers)
     text += fmt::format("{}: {}\r\n", name, value);
   text += framing;
@@ -196,6 +201,8 @@ void Connection::dispatch() {
     request.headers.emplace_back(lower({field.name_string().data(), field.name_string().size()}),
                                  std::string(field.value()));
   request.body = std::move(message.body());
+  request_id_ = request_id(message[kRequestId]);
+  request.id = request_id_;
   is_head_ = request.method == "HEAD";
   is_chunked_ = message.version() >= 11;
   keeps_alive_ = message.keep_alive();
@@ -207,21 +214,25 @@ void Connection::dispatch() {
   context_.handler(std::move(request), std::make_unique<ConnectionResponder>(shared_from_this()));
 }
 
-void Connection::refuse(int status, std::string_view message) {
+void Connection::refuse(int status, std::string_view why) {
   state_ = State::kAnswering;
   clear_deadline();
   is_head_ = false;
   keeps_alive_ = false;
-  const std::string target(reader_->parser->get().target());
+  const auto& message = reader_->parser->get();
+  request_id_ = request_id(message[kRequestId]);
+  log::debug("request {:?}: {}", request_id_, why);
+  const std::string target(message.target());
   respond(context_.options.write_error(target.substr(0, target.find('?')),
-                                       {.status = status, .message = std::string(message)}));
+                                       {.status = status, .message = std::string(why)}));
 }
 
 void Connection::respond(HttpResponse response) {
   if (state_ != State::kAnswering) return;
   keeps_alive_ = keeps_alive_ && !context_.is_draining;
-  std::string text = head_text(
-      response, fmt::format("Content-Length: {}\r\n", response.body.size()), keeps_alive_);
+  std::string text =
+      head_text(response, request_id_, fmt::format("Content-Length: {}\r\n", response.body.size()),
+                keeps_alive_);
   if (!is_head_) text += response.body;
   has_ended_ = true;
   send(text);
@@ -230,7 +241,8 @@ void Connection::respond(HttpResponse response) {
 void Connection::begin_stream(const HttpResponse& head) {
   if (state_ != State::kAnswering) return;
   keeps_alive_ = keeps_alive_ && is_chunked_ && !context_.is_draining;
-  send(head_text(head, is_chunked_ ? "Transfer-Encoding: chunked\r\n" : "", keeps_alive_));
+  send(head_text(head, request_id_, is_chunked_ ? "Transfer-Encoding: chunked\r\n" : "",
+                 keeps_alive_));
 }
 
 void Connection::write(std::string_view part) {

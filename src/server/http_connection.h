@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include <boost/asio/steady_timer.hpp>
 
@@ -66,7 +67,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void parse();
   void dispatch();
   // Answers a request that could not be read, and closes.
-  void refuse(int status, std::string_view message);
+  void refuse(int status, std::string_view why);
   void send(std::string_view bytes);
   void send_queued();
   // Everything of the answer is sent.
@@ -84,6 +85,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool is_reading_ = false;
 
   // Of the answer in hand:
+  std::string request_id_;  // of its request
   bool is_head_ = false;
   bool is_chunked_ = false;
   bool keeps_alive_ = false;

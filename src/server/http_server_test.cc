@@ -1,6 +1,7 @@
 #include "server/http_server.h"
 
 #include <atomic>
+#include <set>
 #include <thread>
 #include <unistd.h>
 
@@ -178,6 +179,45 @@ TEST_F(HttpServerTest, RefusesWhatIsTooLargeOrNoHttp) {
     EXPECT_TRUE(answer.starts_with("HTTP/1.1 " + status)) << request.substr(0, 60) << answer;
     EXPECT_NE(answer.find("Connection: close\r\n"), std::string::npos);
   }
+}
+
+// The value of X-Request-Id in an answer.
+std::string id_in(const std::string& answer) {
+  const std::string name = "X-Request-Id: ";
+  const size_t start = answer.find(name) + name.size();
+  return answer.substr(start, answer.find("\r\n", start) - start);
+}
+
+TEST_F(HttpServerTest, GivesAnswersErrorsAndStreamsTheIdOfTheirRequest) {
+  start({.max_body_bytes = 9});
+  const Client one = client();
+  one.send(post("a", "x-request-id: from the client\r\n"));
+  EXPECT_EQ(id_in(one.receive("<POST a>")), "from the client");
+  one.send(post("b"));
+  EXPECT_TRUE(id_in(one.receive("<POST b>")).starts_with("req-"));
+  one.send("GET /wait HTTP/1.1\r\nX-Request-Id: streamed\r\n\r\n");
+  EXPECT_EQ(id_in(one.receive("first")), "streamed");
+  const Client large = client();
+  large.send(post("more than nine", "X-Request-Id: refused\r\n"));
+  EXPECT_EQ(id_in(large.receive()), "refused");
+}
+
+TEST_F(HttpServerTest, MakesAnIdWhereTheClientsIsNotPrintableOrTooLong) {
+  start();
+  std::set<std::string> ids;
+  const std::string longest(128, 'x');
+  for (const std::string& given :
+       {std::string("a\x1b[31m"), std::string("\xc3\xa9"), longest + "x"}) {
+    const Client one = client();
+    one.send(post("a", fmt::format("X-Request-Id: {}\r\n", given)));
+    ids.insert(id_in(one.receive("<POST a>")));
+  }
+  EXPECT_EQ(ids.size(), 3U);
+  for (const std::string& id : ids)
+    EXPECT_EQ(id.find_first_not_of("req-0123456789abcdef"), std::string::npos) << id;
+  const Client one = client();
+  one.send(post("b", fmt::format("X-Request-Id: {}\r\n", longest)));
+  EXPECT_EQ(id_in(one.receive("<POST b>")), longest);
 }
 
 TEST_F(HttpServerTest, ClosesOnClientsThatSendTooSlowly) {

@@ -322,6 +322,16 @@ class StartAndEndTest(CliTest):
             self.assertEqual((status, [row["id"] for row in body["data"]]), (200, ["tales", "stories"]))
             self.assertEqual(server.end(), 0)
 
+    def test_the_log_names_requests_by_their_ids(self):
+        with Server("--max-batch-size", 1, "--verbose") as server:
+            given = {"X-Request-Id": 'mine "1"'}
+            _, headers, _ = server.request("GET", "/live", headers=given)
+            self.assertEqual(headers["X-Request-Id"], given["X-Request-Id"])
+            server.request("POST", "/v1/nowhere")
+            server.end()
+        self.assertIn(r'request "mine \"1\"": "GET" "/live"', "".join(server.log))
+        self.assertRegex("".join(server.log), r'request "req-[0-9a-f]{32}": "POST" "/v1/nowhere"')
+
     def test_an_idle_connection_is_closed_after_its_timeout(self):
         with Server("--keep-alive-timeout", 1) as server:
             with socket.create_connection((server.host, server.port), timeout=PATIENCE) as connection:
