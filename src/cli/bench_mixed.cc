@@ -178,10 +178,17 @@ void add_bench_mixed(Command& bench) {
       ->range(int64_t{1}, int64_t{4095})
       ->type_name("B")
       ->capture_default_str();
+  verb->add_option("--context", options->bench.context, "Tokens that each of them has")
+      ->range(int64_t{1}, int64_t{1} << 24)
+      ->type_name("C")
+      ->capture_default_str();
   add_runs_option(*verb, options->bench);
-  add_bench_model_options(
-      *verb, options->bench,
-      {config::Group::kGraphs, config::Group::kRecording, config::Group::kDiagnosis});
+  add_json_flag(*verb, options->bench.json);
+  using config::Group;
+  // The sizes of the step are given: neither ladders nor limits.
+  take_options(*verb, options->bench.settings,
+               {.groups = {Group::kModel, Group::kDevice, Group::kGraphs, Group::kRecording,
+                           Group::kCompiler, Group::kDiagnosis}});
   verb->footer(kFooter);
   verb->callback([options] { bench_mixed(*options); });
 }

@@ -39,6 +39,7 @@ AttentionTiming AttentionTimer::time(const AttentionCase& c, int runs) {
   runs_ = runs;
   upload(c);
   KernelArgs args = kernel_args(c, 0);
+  args.scratch = nullptr;  // that of the case before
   const auto expanded = [&](const KernelArgs& on) {
     return expand(device_.kernels(), shape_.rope ? "fused_attention" : "attention", on);
   };

@@ -378,9 +378,13 @@ class GraphsTest(LadderTest):
         output = self.json_of("generate", "--device", DEVICE, "--model", self.model, "--prompt-ids", "1,2", "--max-tokens",
                               "2", *sizes, "--decode-ladder", "pow2", "--token-ladder", "16,32")
         recorded = output["stats"]["recordings"]
-        self.assertEqual(estimate["full"]["total"]["nodes"], recorded["full"]["nodes"])
-        self.assertEqual(estimate["tokens"]["total"]["nodes"] + estimate["tails"]["total"]["nodes"],
-                         recorded["pieces"]["nodes"])
+        pieces = [estimate[part]["total"] for part in ("tokens", "tails")]
+        self.assertEqual(estimate["full"]["total"]["recordings"], recorded["full"]["recordings"])
+        self.assertEqual(sum(part["recordings"] for part in pieces), recorded["pieces"]["recordings"])
+        # An estimate counts the ops of the program; those that no kernel of the device takes are several launches.
+        self.assertGreater(estimate["full"]["total"]["nodes"], 0)
+        self.assertLessEqual(estimate["full"]["total"]["nodes"], recorded["full"]["nodes"])
+        self.assertLessEqual(sum(part["nodes"] for part in pieces), recorded["pieces"]["nodes"])
         self.assertEqual([row["size"] for row in estimate["full"]["sizes"]], [1, 2, 4])
         self.assertGreater(estimate["total"]["bytes"], 0)
         self.assertIn("arena", self.run_encore("graphs", "--estimate", "--model", self.model).stdout)

@@ -97,7 +97,8 @@ class CudaTest : public testing::Test {
   }
   KernelArgs with_workspace(const Kernel& kernel, KernelArgs args) {
     if (kernel.workspace == nullptr) return args;
-    return with_workspace(kernel.workspace(args), std::move(args));
+    const Workspace workspace = kernel.workspace(args);
+    return with_workspace(workspace, std::move(args));
   }
   KernelArgs with_workspace(const Workspace& workspace, KernelArgs args) {
     const int64_t counter_bytes = workspace.num_counters * 4;
