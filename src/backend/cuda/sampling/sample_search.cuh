@@ -79,6 +79,10 @@ struct Largest {
   __device__ uint64_t operator()(uint64_t a, uint64_t b) const { return a > b ? a : b; }
 };
 
+struct Sum {
+  __device__ uint64_t operator()(uint64_t a, uint64_t b) const { return a + b; }
+};
+
 template <typename Fold>
 __device__ __forceinline__ uint64_t fold_warp(uint64_t value, const Fold& fold) {
 #pragma unroll
