@@ -206,6 +206,7 @@ void serve(const config::Settings& settings) {
   server::ApiOptions api_options{.version = ENCORE_VERSION};
   api_options.gate.api_keys = read_api_keys(settings);
   api_options.gate.allowed_origins = settings.allowed_origins;
+  api_options.metric_aliases = server::find_metric_aliases(settings.metric_aliases);
   if (!settings.refuses_unknown_parameters)
     api_options.unknown_parameters = server::UnknownParameters::kWarn;
   // The port first: a large model takes minutes to load.

@@ -46,6 +46,7 @@ struct Settings {
   std::vector<std::string> api_keys;
   std::string api_key_file;
   std::vector<std::string> allowed_origins;
+  std::vector<std::string> metric_aliases;  // names of systems
   bool refuses_unknown_parameters = true;
   std::vector<std::string> served_model_names;  // empty: the model's own
   std::string chat_template;                    // a file; empty: the checkpoint's

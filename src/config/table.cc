@@ -243,6 +243,10 @@ constexpr Option kOptions[] = {
      [](Settings& s, const Text& v) { s.refuses_unknown_parameters = v == "refuse"; }, "",
      value("refuse"), one_of("refuse|warn"),
      "What a parameter that is not known is: an error, or a warning in the log"},
+    {"metric_aliases", Group::kServer, [](Settings& s, const Names& v) { s.metric_aliases = v; },
+     "", otherwise("none"), any(),
+     "Systems (vllm, trtllm) under whose names, for routers that read those, /metrics also gives "
+     "what Encore counts as they do"},
     {"max_queue", Group::kServer, [](Settings& s, int64_t v) { s.serving.max_queue = v; },
      "sequences", value("1024"), between(0, 1 << 20),
      "Sequences that may wait beyond those that fit a step; more are refused with 429"},

@@ -83,6 +83,8 @@ ApiServer::ApiServer(engine::Generator& generator, ServedModel model, ApiOptions
   const ServedModel& served = context_.model;
   if (served.chat_template != nullptr && served.tokenizer != nullptr)
     context_.model.markup = text::find_markup(*served.chat_template, *served.tokenizer);
+  for (const MetricAlias& alias : options_.metric_aliases)
+    metrics_.alias(alias.name, alias.of);
   metrics_.on_collect([this] { collect_metrics(); });
 }
 
@@ -291,6 +293,9 @@ void ApiServer::collect_metrics() {
         now.num_waiting);
   gauge("encore_kv_pages", "Pages of KV memory", now.num_pages);
   gauge("encore_kv_pages_free", "Pages of KV memory that no sequence holds", now.num_free_pages);
+  metrics_.gauge("encore_kv_used_ratio", "Share of the pages of KV memory that sequences hold") =
+      static_cast<double>(now.num_pages - now.num_free_pages) /
+      static_cast<double>(std::max<int64_t>(now.num_pages, 1));
   counter("encore_preemptions_total", "Sequences that lost their pages and are computed again",
           now.num_preemptions);
   counter("encore_prefix_cache_query_tokens_total", "Tokens of prompts looked for in the cache",

@@ -10,6 +10,7 @@
 #include "server/api.h"
 #include "server/background.h"
 #include "server/gate.h"
+#include "server/metric_aliases.h"
 #include "server/metrics.h"
 #include "server/openapi.h"
 
@@ -19,6 +20,7 @@ struct ApiOptions {
   std::string version;  // Encore's
   UnknownParameters unknown_parameters = UnknownParameters::kRefuse;
   GateOptions gate;
+  std::vector<MetricAlias> metric_aliases;
   // Larger requests are read beside the server's thread, so that streams go on meanwhile.
   size_t small_body_bytes = 4096;
 };

@@ -59,21 +59,31 @@ std::string Metrics::text() {
   for (const auto& collect : collectors_)
     collect();
   std::string text;
-  for (const Family& family : families_) {
-    text += fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n", family.name, family.help, family.type);
-    for (const auto& [labels, value] : family.values)
-      text += fmt::format("{}{} {}\n", family.name, labels, value);
-    for (const Histogram& histogram : family.histograms) {
-      int64_t count = 0;
-      for (size_t i = 0; i < histogram.counts_.size(); ++i) {
-        count += histogram.counts_[i];
-        const std::string bound = i < histogram.bounds_.size()
-                                      ? fmt::format("{}", histogram.bounds_[i])
-                                      : std::string("+Inf");
-        text += fmt::format("{}_bucket{{le=\"{}\"}} {}\n", family.name, bound, count);
-      }
-      text += fmt::format("{0}_sum {1}\n{0}_count {2}\n", family.name, histogram.sum_, count);
+  for (const Family& family : families_)
+    text += text_of(family, family.name);
+  for (const auto& [name, of] : aliases_) {
+    for (const Family& family : families_) {
+      if (family.name == of) text += text_of(family, name);
     }
+  }
+  return text;
+}
+
+std::string Metrics::text_of(const Family& family, std::string_view name) {
+  std::string text =
+      fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n", name, family.help, family.type);
+  for (const auto& [labels, value] : family.values)
+    text += fmt::format("{}{} {}\n", name, labels, value);
+  for (const Histogram& histogram : family.histograms) {
+    int64_t count = 0;
+    for (size_t i = 0; i < histogram.counts_.size(); ++i) {
+      count += histogram.counts_[i];
+      const std::string bound = i < histogram.bounds_.size()
+                                    ? fmt::format("{}", histogram.bounds_[i])
+                                    : std::string("+Inf");
+      text += fmt::format("{}_bucket{{le=\"{}\"}} {}\n", name, bound, count);
+    }
+    text += fmt::format("{0}_sum {1}\n{0}_count {2}\n", name, histogram.sum_, count);
   }
   return text;
 }

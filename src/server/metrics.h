@@ -38,6 +38,8 @@ class Metrics {
   double& counter(std::string_view name, std::string_view help, const Labels& labels = {});
   double& gauge(std::string_view name, std::string_view help, const Labels& labels = {});
   Histogram& histogram(std::string_view name, std::string_view help, std::vector<double> bounds);
+  // Writes a family under another name too, once there is one.
+  void alias(std::string_view name, std::string_view of) { aliases_.emplace_back(name, of); }
   // Called before each text(), to bring up to date what is counted elsewhere.
   void on_collect(std::function<void()> call) { collectors_.push_back(std::move(call)); }
 
@@ -53,8 +55,10 @@ class Metrics {
     std::deque<Histogram> histograms;
   };
   Family& family(std::string_view name, std::string_view help, std::string_view type);
+  static std::string text_of(const Family& family, std::string_view name);
 
   std::deque<Family> families_;
+  std::vector<std::pair<std::string, std::string>> aliases_;  // names, and the family's own
   std::vector<std::function<void()>> collectors_;
 };
 

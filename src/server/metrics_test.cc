@@ -34,6 +34,22 @@ TEST(Metrics, CountsAValueInEveryBucketThatHoldsIt) {
             "times_count 5\n");
 }
 
+TEST(Metrics, WritesAFamilyUnderItsOtherNameOnceItIsThere) {
+  Metrics metrics;
+  metrics.alias("other:pages", "pages");
+  metrics.alias("other:times", "times");
+  metrics.gauge("pages", "Pages", {{"kind", "free"}}) = 3;
+  EXPECT_EQ(metrics.text(),
+            "# HELP pages Pages\n"
+            "# TYPE pages gauge\n"
+            "pages{kind=\"free\"} 3\n"
+            "# HELP other:pages Pages\n"
+            "# TYPE other:pages gauge\n"
+            "other:pages{kind=\"free\"} 3\n");
+  metrics.histogram("times", "Times", {1}).observe(0.5);
+  EXPECT_NE(metrics.text().find("other:times_bucket{le=\"1\"} 1\n"), std::string::npos);
+}
+
 TEST(Metrics, CollectsBeforeItWrites) {
   Metrics metrics;
   metrics.on_collect([&] { metrics.gauge("now", "Now") = 7; });

@@ -332,6 +332,20 @@ class StartAndEndTest(CliTest):
         self.assertIn(r'request "mine \"1\"": "GET" "/live"', "".join(server.log))
         self.assertRegex("".join(server.log), r'request "req-[0-9a-f]{32}": "POST" "/v1/nowhere"')
 
+    def test_metrics_have_the_names_that_other_systems_give_them(self):
+        with Server("--max-batch-size", 1, "--metric-aliases", "vllm,trtllm") as server:
+            server.complete(max_tokens=3)
+            metrics = server.metrics()
+        for own, alias in (("encore_generated_tokens_total", "vllm:generation_tokens_total"),
+                           ("encore_time_to_first_token_seconds_count", "trtllm_time_to_first_token_seconds_count")):
+            self.assertEqual(metrics[own], metrics[alias])
+            self.assertGreater(metrics[own], 0)
+        # Every row of the tables names a metric that there is.
+        self.assertEqual(len({re.sub(r"_(bucket|sum|count)?(\{.*)?$", "", name) for name in metrics
+                              if name.startswith(("vllm:", "trtllm_"))}), 17)
+        self.assertIn("--metric-aliases vlm: there are those of vllm and trtllm",
+                      self.error_line("serve", "--metric-aliases", "vlm", code=2))
+
     def test_an_idle_connection_is_closed_after_its_timeout(self):
         with Server("--keep-alive-timeout", 1) as server:
             with socket.create_connection((server.host, server.port), timeout=PATIENCE) as connection:
