@@ -51,7 +51,6 @@ std::string name_of(const SamplingParams& params) {
   if (params.top_k > 0) name += fmt::format(", top-k {}", params.top_k);
   if (params.top_p < 1) name += fmt::format(", top-p {:g}", params.top_p);
   if (params.min_p > 0) name += fmt::format(", min-p {:g}", params.min_p);
-  if (params.typical_p < 1) name += fmt::format(", typical-p {:g}", params.typical_p);
   return name;
 }
 
@@ -61,7 +60,6 @@ std::vector<Setting> settings(const Options& options) {
     params = {{.temperature = 0},
               {.temperature = 0.8F},
               {.temperature = 0.8F, .min_p = 0.05F},
-              {.temperature = 0.8F, .typical_p = 0.9F},
               {.temperature = 0.8F, .top_k = 50},
               {.temperature = 0.8F, .top_p = 0.9F},
               {.temperature = 0.8F, .top_k = 50, .top_p = 0.9F},
@@ -256,8 +254,6 @@ void add_bench_sampling(Command& bench) {
   parameter("--top-k", options->params.top_k, "The k most likely tokens; 0: all");
   parameter("--top-p", options->params.top_p, "The smallest set with this probability, (0, 1]");
   parameter("--min-p", options->params.min_p, "At least this share of the largest, [0, 1)");
-  parameter("--typical-p", options->params.typical_p,
-            "As many of a log probability near the expected one, (0, 1]");
   add_replays_option(*verb, options->runs);
   add_json_flag(*verb, options->json);
   verb->group("Measurement: what is timed, and how often", {"--rotation-mb", "--runs"});

@@ -31,23 +31,25 @@
 //                  uniform step sequence b owns rows [b*q, (b+1)*q) whatever query_starts says.
 //   gather_rows    (x [T,N], rows i32[B]) -> [B,N]
 //   split          (x [R,N]) {sizes} -> one view per size: columns side by side
-//   adjust_logits  (logits f32[B,V], sampling i32[B,W], kv_lens i32[B], stop_tokens i32[B,L],
+//   adjust_logits  (logits f32[B,V], sampling i32[B,14], kv_lens i32[B], stop_tokens i32[B,L],
 //                   token_counts i32[M,V], token_bias i32[M,K,2], token_masks i32[M,V/32])
 //                  -> f32[B,V]
-//                  sampling[b] is a SamplingRow (backend/sampling.h) of W words. A row with a `state`
-//                  adds the biases of token_bias[state], then applies the penalties by
-//                  token_counts[state]; in one with a `mask`, tokens whose bit in token_masks[mask]
-//                  is 0 become -infinity; where kv_lens[b] < min_length, its stop tokens do. The
-//                  other rows are not written.
-//   sample         (logits f32[B,V], adjusted f32[B,V], sampling i32[B,W], kv_lens i32[B],
+//                  sampling[b] is a SamplingRow (backend/sampling.h). A row with a `state` adds the
+//                  biases of token_bias[state], then applies the penalties by token_counts[state];
+//                  in one with a `mask`, tokens whose bit in token_masks[mask] is 0 become
+//                  -infinity; where kv_lens[b] < min_length, its stop tokens do. The other rows are
+//                  not written.
+//   sample         (logits f32[B,V], adjusted f32[B,V], sampling i32[B,14], kv_lens i32[B],
 //                   token_counts i32[M,V]) -> (i32[B], token_counts)
 //                  a row that adjust_logits writes is taken from there, and its token counts as
-//                  generated once more if kv_lens[b] > 0. temperature 0, or below f32's least
-//                  normal number: the first index of the largest logit. Else, among the tokens
-//                  that the row's SamplingParams keep, the largest of logit / temperature + Gumbel
-//                  noise, drawn by Philox4x32-10 from (seed, kv_lens[b], token). NaN logits never
-//                  win; a row without a number gives token 0.
-//   log_probs      (logits f32[B,V], next i32[B], sampling i32[B,W], step_clock i32[2],
+//                  generated once more if kv_lens[b] > 0. temperature 0, or below f32's least normal number: the first index of the
+//                  largest logit. Else p = softmax(logits / temperature), keep the top_k most
+//                  likely (0: all), then the smallest set of those whose sum reaches top_p of
+//                  theirs, then those with p >= min_p * max p (ties at a threshold are kept); among
+//                  the kept, the largest of logit / temperature + Gumbel noise, noise drawn by
+//                  Philox4x32-10 from (seed, kv_lens[b], token). NaN logits never win; a row
+//                  without a number gives token 0.
+//   log_probs      (logits f32[B,V], next i32[B], sampling i32[B,14], step_clock i32[2],
 //                   logprob_ring i32[E,M,42]) -> logprob_ring
 //                  logprob_ring[step_clock[0] mod E][b] gets what sampling[b].num_logprobs asks
 //                  for (LogprobRow), of logits as the model gives them: log softmax and rank of

@@ -15,11 +15,6 @@ constexpr Parameter kParameters[] = {
      "Sample among the most likely of those tokens that reach p of their probability", 0, 1, true},
     {"min_p", &SamplingParams::min_p,
      "Sample among tokens at least p times as likely as the most likely one", 0, 1, false, true},
-    {"typical_p", &SamplingParams::typical_p,
-     "Sample among the tokens left whose log probability is nearest to the expected one, as many "
-     "as "
-     "reach p of their probability",
-     0, 1, true},
     {"repetition_penalty", &SamplingParams::repetition_penalty,
      "Divides the logits of tokens that the prompt or the text has, multiplies negative ones", 0,
      10, true},

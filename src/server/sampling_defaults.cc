@@ -13,6 +13,7 @@ namespace {
 constexpr std::pair<std::string_view, std::string_view> kOthers[] = {
     {"encoder_repetition_penalty", "1"},
     {"no_repeat_ngram_size", "0"},
+    {"typical_p", "1"},
     {"epsilon_cutoff", "0"},
     {"eta_cutoff", "0"},
     {"penalty_alpha", "0"},

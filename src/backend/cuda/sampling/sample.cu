@@ -2,8 +2,8 @@
 //
 // The scale of a row is z = (logit - largest logit) / temperature; a token is the more likely the
 // smaller its distance -z, whose bits as an unsigned number are in order. Each of top_k, top_p (a
-// share of what top_k keeps) and min_p bounds the distance, and typical_p how far it is from the
-// expected one; among the tokens within, the largest z + noise wins.
+// share of what top_k keeps) and min_p bounds the distance; among the tokens within, the largest
+// z + noise wins.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -74,60 +74,9 @@ __device__ uint64_t find_largest(const Row& row) {
   return place < 0 ? kNobody : ranked(largest, static_cast<uint32_t>(row.first + place));
 }
 
-// Which distances are kept.
-struct Kept {
-  uint32_t limit;
-  float center = 0;
-  float reach = __builtin_huge_valf();  // to both sides of the center
-
-  [[nodiscard]] __device__ __forceinline__ bool has(uint32_t distance) const {
-    return distance <= limit && fabsf(__uint_as_float(distance) - center) <= reach;
-  }
-};
-
-// Of the distances kept so far, those nearest to the expected one: as far from it as -log p is from
-// the entropy. Finds the smallest reach that keeps enough by halving, with a visit of the row for
-// each bit of it; only rows that ask pay for that. Likelihoods are added as whole numbers.
-__device__ void keep_typical(Shared& shared, const Row& row, float typical_p, Kept& kept) {
-  int use = 0;  // the row of Shared::exchanged that the largest logit took
-  const auto sum_kept = [&](const auto& weight) {
-    uint64_t own = 0;
-    row.for_each([&](int, float4 z) {
-      for (const float value : {z.x, z.y, z.z, z.w}) {
-        if (!kept.has(distance_of(value))) continue;
-        const float distance = fabsf(value);
-        own += __float2ull_rn(weight(distance, fast_exp(-distance)) * kFixedPoint);
-      }
-    });
-    use = 1 - use;
-    return fold_cluster(shared, use, own, Sum{});
-  };
-  const auto likelihood_of = [](float, float likelihood) { return likelihood; };
-  const auto total = static_cast<double>(sum_kept(likelihood_of));
-  const uint64_t moment =
-      sum_kept([](float distance, float likelihood) { return distance * likelihood; });
-  kept.center = static_cast<float>(static_cast<double>(moment) / total);
-  // At least one token.
-  const uint64_t wanted =
-      max(uint64_t{1}, static_cast<uint64_t>(__double2ull_ru(total * fmaxf(typical_p, 0.0F))));
-  uint32_t too_small = 0;  // reaches below
-  uint32_t enough = kInfinite;
-#pragma unroll 1
-  while (too_small < enough) {
-    const uint32_t middle = too_small + (enough - too_small) / 2;
-    kept.reach = __uint_as_float(middle);
-    if (sum_kept(likelihood_of) >= wanted) {
-      enough = middle;
-    } else {
-      too_small = middle + 1;
-    }
-  }
-  kept.reach = __uint_as_float(enough);
-  cg::this_cluster().sync();  // either row of Shared::exchanged may be used again
-}
-
-__device__ Kept find_kept(Shared& shared, const Row& row, const SampleParams& params,
-                          const Choice& choice) {
+// The largest distance that is kept.
+__device__ uint32_t find_limit(Shared& shared, const Row& row, const SampleParams& params,
+                               const Choice& choice) {
   const bool by_k = choice.params.top_k > 0 && choice.params.top_k < params.vocabulary;
   const bool by_p = choice.params.top_p < 1.0F;
   const bool few = by_k && by_p && choice.params.top_k <= kMostCandidates / 2;
@@ -140,16 +89,14 @@ __device__ Kept find_kept(Shared& shared, const Row& row, const SampleParams& pa
     if (turn == 1) goal.share = choice.params.top_p;
     search.keep(goal);
   }
-  Kept kept{search.end - 1};
-  if (choice.params.min_p > 0.0F)
-    kept.limit = min(kept.limit, distance_of(fminf(0.0F, logf(choice.params.min_p))));
-  if (choice.params.typical_p < 1.0F) keep_typical(shared, row, choice.params.typical_p, kept);
-  return kept;
+  const uint32_t limit = search.end - 1;
+  if (!(choice.params.min_p > 0.0F)) return limit;
+  return min(limit, distance_of(fminf(0.0F, logf(choice.params.min_p))));
 }
 
 // The token of the largest z + noise among those kept, as ranked(). Noise is at most -log(u) for a
 // u that it is drawn from, which tells for all but a few tokens that others are ahead.
-__device__ uint64_t find_winner(Shared& shared, const Row& row, const Kept& kept,
+__device__ uint64_t find_winner(Shared& shared, const Row& row, uint32_t limit,
                                 const Choice& choice) {
   constexpr float kSlack = 1e-3F;  // more than what rounding can do to a score
   const bool leads = threadIdx.x % 32 == 0;
@@ -157,12 +104,12 @@ __device__ uint64_t find_winner(Shared& shared, const Row& row, const Kept& kept
   uint32_t bound = to_ordered(-__builtin_huge_valf());  // a score that some token has
   const auto may_win = [&](float z, uint32_t word) {
     const float least = __uint_as_float(word >> 9U | 0x3f800000U) - 1.0F;
-    return least <= fast_exp(z - from_ordered(bound) + kSlack);
+    return distance_of(z) <= limit && least <= fast_exp(z - from_ordered(bound) + kSlack);
   };
   row.for_each([&](int place, float4 z) {
     const float values[kVector] = {z.x, z.y, z.z, z.w};
     const float most = fmaxf(fmaxf(z.x, z.y), fmaxf(z.z, z.w));
-    if (!__any_sync(kWarp, distance_of(most) <= kept.limit)) return;
+    if (!__any_sync(kWarp, distance_of(most) <= limit)) return;
     const auto token = static_cast<uint32_t>(row.first + place);
     const random::Words words =
         random::sample_words(choice.params.seed, choice.kv_len, token / kVector);
@@ -170,13 +117,12 @@ __device__ uint64_t find_winner(Shared& shared, const Row& row, const Kept& kept
     if (leads) of_block = atomicMax(&shared.bound, bound);
     bound = max(bound, __shfl_sync(kWarp, of_block, 0));
     // First as if the likeliest of the four had the best noise of them.
-    if (!__any_sync(kWarp, distance_of(most) <= kept.limit &&
-                               may_win(most, min(min(words.word[0], words.word[1]),
-                                                 min(words.word[2], words.word[3])))))
+    if (!__any_sync(kWarp, may_win(most, min(min(words.word[0], words.word[1]),
+                                             min(words.word[2], words.word[3])))))
       return;
 #pragma unroll
     for (int i = 0; i < kVector; ++i) {
-      const bool contests = kept.has(distance_of(values[i])) && may_win(values[i], words.word[i]);
+      const bool contests = may_win(values[i], words.word[i]);
       if (!__any_sync(kWarp, contests)) continue;
       if (contests) {
         const float score = __fadd_rn(values[i], random::gumbel(words.word[i]));
@@ -214,11 +160,12 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   row.inverse = __frcp_rn(row.temperature);
 
   // Greedy, or nothing to choose by (no number at all, or an infinite one): the first largest.
-  uint64_t best = fold_cluster(shared, 0, find_largest(row), Largest{});
+  uint64_t best = cluster_max(shared, 0, find_largest(row));
   row.largest = from_ordered(static_cast<uint32_t>(best >> 32U));
   if (row.temperature >= kLeastTemperature && isfinite(row.largest)) {
-    const Kept kept = find_kept(shared, row, params, choice);
-    best = fold_cluster(shared, 1, find_winner(shared, row, kept, choice), Largest{});
+    const uint32_t limit = find_limit(shared, row, params, choice);
+    best = find_winner(shared, row, limit, choice);
+    best = cluster_max(shared, 1, best);
   }
   if (cluster.block_rank() != 0 || threadIdx.x != 0) return;
   const int32_t token = token_of(best);
