@@ -59,13 +59,16 @@ bool always(const KernelArgs&) {
   return true;
 }
 
+// Longer than other work on this machine may hold up a step.
+constexpr auto kLong = std::chrono::milliseconds(20);
+
 // Takes long where it was not launched just now: in a replay.
 BoundLaunch bind_slow_to_replay(Device&, const KernelArgs& args) {
   return [args](Stream& stream, const StepShape&) {
     const auto is_fresh = std::make_shared<bool>(true);
     cpu::enqueue(stream, "double.test", [args, is_fresh] {
       if (!std::exchange(*is_fresh, false))
-        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        std::this_thread::sleep_for(kLong);
       double_rows(args);
     });
   };
@@ -73,7 +76,7 @@ BoundLaunch bind_slow_to_replay(Device&, const KernelArgs& args) {
 // Takes long to launch.
 BoundLaunch bind_slow_to_launch(Device& device, const KernelArgs& args) {
   return [launch = bind_double(device, args)](Stream& stream, const StepShape& step) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    std::this_thread::sleep_for(kLong);
     launch(stream, step);
   };
 }
