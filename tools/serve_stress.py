@@ -41,11 +41,13 @@ class Server:
     def __init__(self, options, *arguments, port=0):
         command = [options.encore, "serve", "--device", options.device, "--port", port, *arguments]
         start_s = time.perf_counter()
-        self.process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.log = tempfile.TemporaryFile(mode="w+")
+        self.process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=self.log, text=True)
         line = self.process.stdout.readline()
         self.load_s = time.perf_counter() - start_s
         if not line.startswith("serving "):
-            sys.exit(f"serve_stress: `{' '.join(map(str, command))}` does not serve; run it by hand to see why")
+            self.log.seek(0)
+            sys.exit(f"serve_stress: `{' '.join(map(str, command))}` does not serve: {self.log.read().strip()}")
         host, port = line.split("//")[1].strip().rsplit(":", 1)
         self.address = host, int(port)
 
@@ -56,6 +58,7 @@ class Server:
         self.process.kill()
         self.process.wait()
         self.process.stdout.close()
+        self.log.close()
 
     def get(self, path):
         """Status and text."""
@@ -410,9 +413,21 @@ def drain(options):
         lost == 0 and set(codes) == {0}
 
 
+def quiet_port(rng=random.Random()):
+    """A free port that the system hands to nobody by itself, so that it is still free after a restart."""
+    with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
+        lowest = int(file.read().split()[0])
+    while True:
+        port = rng.randrange(1024, lowest)
+        with socket.socket() as candidate, contextlib.suppress(OSError):
+            candidate.bind(("127.0.0.1", port))
+            return port
+
+
 def restarts(options):
-    with Server(options) as server:
-        first_s, port = server.load_s, server.address[1]
+    port = quiet_port()
+    with Server(options, port=port) as server:
+        first_s = server.load_s
     ready_s = []
     for _ in range(options.rounds):
         start = time.perf_counter()

@@ -24,8 +24,9 @@ class ServeLoadTest(CliTest):
                           ("restarts", "--rounds", 1)):
             with self.subTest(arguments[0]):
                 command = [sys.executable, "-B", harness.SOURCE / "tools/serve_stress.py", *arguments, "--encore", ENCORE]
-                output = subprocess.run(list(map(str, command)), check=False, stdout=subprocess.PIPE).stdout
-                result = json.loads(output)
+                process = subprocess.run(list(map(str, command)), check=False, capture_output=True, text=True)
+                self.assertTrue(process.stdout, process.stderr)
+                result = json.loads(process.stdout)
                 for name in ("lost", "pages_lost", "other_statuses"):
                     self.assertEqual(result.get(name, 0), 0, result)
                 if arguments[0] == "overload":
