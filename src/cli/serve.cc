@@ -1,7 +1,6 @@
 // encore serve: the protocols of OpenAI and Anthropic over HTTP.
 #include <chrono>
 #include <csignal>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,19 +39,16 @@ GET /metrics is for Prometheus; GET /health says whether requests are taken.
 SIGTERM and Ctrl-C: no more requests are taken, those in hand are finished, and the exit code is 0;
 a second one ends at once. SIGHUP: certificates and the file of API keys are read anew.)";
 
-std::vector<std::string> read_api_keys(const config::Settings& settings) {
-  std::vector<std::string> keys = settings.api_keys;
-  if (!settings.api_key_file.empty()) {
-    std::ifstream file(settings.api_key_file);
-    if (!file) fail(ErrorKind::kUsage, "--api-key-file {}: cannot be read", settings.api_key_file);
-    for (std::string line; std::getline(file, line);) {
-      line.erase(line.find_last_not_of(" \t\r") + 1);
-      if (!line.empty()) keys.push_back(line);
-    }
-    if (keys.empty())
-      fail(ErrorKind::kUsage, "--api-key-file {}: has no key; write one a line",
-           settings.api_key_file);
+server::KeySet read_api_keys(const config::Settings& settings) {
+  server::KeySet keys;
+  try {
+    for (const std::string& key : settings.api_keys)
+      keys.add(key);
+  } catch (const Error& error) {
+    fail(error.kind(), "--api-key: {}", error.what());
   }
+  if (!settings.api_key_file.empty())
+    server::add_keys_of_file(keys, settings.api_key_file, "--api-key-file");
   return keys;
 }
 
@@ -214,7 +210,7 @@ void serve(const config::Settings& settings) {
   http_options.write_error = server::ApiServer::error_response;
   server::HttpServer http(std::move(http_options));
   api_options.gate.is_loopback = http.is_loopback();
-  if (!http.is_loopback() && api_options.gate.api_keys.empty())
+  if (!http.is_loopback() && api_options.gate.api_keys.is_empty())
     log::warning("other machines can reach this server, and --api-key asks nobody for a key");
 
   Loaded loaded;

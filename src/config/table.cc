@@ -227,7 +227,10 @@ constexpr Option kOptions[] = {
      "A key that requests must bring, any of several; other users of this machine can read it in "
      "the process's arguments, so better take a file"},
     {"api_key_file", Group::kServer, [](Settings& s, const Text& v) { s.api_key_file = v; }, "FILE",
-     otherwise("none"), any(), "A file of keys, one a line, of which requests must bring one"},
+     otherwise("none"), any(),
+     "A file of keys, one a line, of which requests must bring one; a line may be a key's hash "
+     "instead: sha256: and what `printf %s KEY | sha256sum` prints. Take long random keys "
+     "(openssl rand -hex 32), as this hash is a fast one, which costs a request no time"},
     {"tls_certificate", Group::kServer,
      [](Settings& s, const Text& v) { s.http.tls.certificate = v; }, "FILE",
      otherwise("none, and plain HTTP"), any(),

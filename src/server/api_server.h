@@ -36,7 +36,7 @@ class ApiServer {
   static HttpResponse error_response(std::string_view path, const ApiError& error);
 
   // From now on requests bring one of these; none: they need no key.
-  void set_api_keys(std::vector<std::string> keys) { gate_.set_api_keys(std::move(keys)); }
+  void set_api_keys(KeySet keys) { gate_.set_api_keys(std::move(keys)); }
 
   // Answers a request, now or later. Never throws.
   void handle(HttpRequest request, std::unique_ptr<Responder> responder);

@@ -8,11 +8,12 @@
 
 #include "server/api_error.h"
 #include "server/http.h"
+#include "server/key_set.h"
 
 namespace encore::server {
 
 struct GateOptions {
-  std::vector<std::string> api_keys;         // any of them will do; empty: none is asked for
+  KeySet api_keys;                           // any of them will do; empty: none is asked for
   std::vector<std::string> allowed_origins;  // web pages from there may call; "*": from anywhere
   // Refuses requests whose Host is not this machine's, as a page that points its own name here
   // sends.
@@ -25,7 +26,7 @@ class Gate {
   explicit Gate(GateOptions options) : options_(std::move(options)) {}
 
   // From now on these are the keys.
-  void set_api_keys(std::vector<std::string> keys) { options_.api_keys = std::move(keys); }
+  void set_api_keys(KeySet keys) { options_.api_keys = std::move(keys); }
 
   // Why a request may not pass, whatever it asks for.
   [[nodiscard]] std::optional<ApiError> check(const HttpRequest& request) const;
@@ -35,7 +36,6 @@ class Gate {
   [[nodiscard]] Headers cors_headers(const HttpRequest& request) const;
 
  private:
-  [[nodiscard]] bool is_key(std::string_view given) const;
   [[nodiscard]] bool is_allowed(const std::string& origin) const;
 
   GateOptions options_;

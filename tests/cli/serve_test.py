@@ -1,5 +1,6 @@
 """serve: the OpenAI protocol over sockets, as clients use it."""
 
+import hashlib
 import json
 import math
 import re
@@ -302,9 +303,10 @@ class StartAndEndTest(CliTest):
 
     def test_keys(self):
         file = self.work / "keys"
-        file.write_text("first\n\nsecond \n")
+        file.write_text(f"first\n\nsecond \nsha256:{hashlib.sha256(b'third').hexdigest()}\n")
         with Server("--max-batch-size", 1, "--api-key-file", file, "--allowed-origins", "https://chat.example") as server:
-            for value, wanted in ((None, 401), ("Bearer wrong", 401), ("first", 401), ("Bearer first", 200), ("bearer second", 200)):
+            for value, wanted in ((None, 401), ("Bearer wrong", 401), ("first", 401), ("Bearer first", 200), ("bearer second", 200),
+                                  ("Bearer third", 200), ("Bearer " + file.read_text().split()[2], 401)):
                 headers = {"Authorization": value} if value else {}
                 with self.subTest(value=value):
                     self.assertEqual(server.request("GET", "/v1/models", headers=headers)[0], wanted)
