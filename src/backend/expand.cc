@@ -40,9 +40,12 @@ std::vector<OpLaunch> expand(const KernelTable& kernels, std::string_view op,
   if (fused == nullptr || std::any_of(rows.begin(), rows.end(), accepts))
     return {{op, &kernels.choose(op, args), args}};
   std::vector<OpLaunch> launches;
-  for (const Parts::Part& part : fused->parts(args).parts) {
-    for (OpLaunch& launch : expand(kernels, part.op, part.args))
+  const Parts parts = fused->parts(args);
+  for (const Parts::Part& part : parts.parts) {
+    for (OpLaunch& launch : expand(kernels, part.op, part.args)) {
+      launch.between_bytes += parts.between_bytes;
       launches.push_back(std::move(launch));
+    }
   }
   return launches;
 }
@@ -52,9 +55,7 @@ Workspace total_workspace(std::span<const OpLaunch> launches) {
   for (const OpLaunch& launch : launches) {
     Workspace own;
     if (launch.kernel->workspace != nullptr) own = launch.kernel->workspace(launch.args);
-    // Behind what lies between the parts.
-    const auto offset = static_cast<int64_t>(reinterpret_cast<uintptr_t>(launch.args.scratch));
-    total.scratch_bytes = std::max(total.scratch_bytes, offset + own.scratch_bytes);
+    total.scratch_bytes = std::max(total.scratch_bytes, launch.between_bytes + own.scratch_bytes);
     total.num_counters = std::max(total.num_counters, own.num_counters);
   }
   return total;

@@ -14,6 +14,9 @@ struct OpLaunch {
   std::string_view op;  // whose kernel it is
   const Kernel* kernel = nullptr;
   KernelArgs args;
+  // At the start of the whole op's scratch, in front of this launch's own: what parts leave for
+  // others.
+  int64_t between_bytes = 0;
 
   [[nodiscard]] bool reads_lengths() const {
     return kernel->reads_lengths != nullptr && kernel->reads_lengths(args);
@@ -30,7 +33,7 @@ bool has_parts(std::string_view op);
 std::vector<OpLaunch> expand(const KernelTable& kernels, std::string_view op,
                              const KernelArgs& args);
 
-// What the launches of an op take together. REQUIRES: expanded without scratch.
+// What the launches of an op take together.
 Workspace total_workspace(std::span<const OpLaunch> launches);
 
 // All of them as one launch. Errors: as Kernel::bind.

@@ -73,6 +73,7 @@ TEST_F(ExpandTest, KeepsWhatLiesBetweenPartsApartFromTheScratchOfEach) {
   const TensorView& normed = launches[1].args.inputs[0];
   const TensorView& product = launches[1].args.outputs[0];
   const auto* const own = static_cast<const std::byte*>(launches[1].args.scratch);
+  EXPECT_EQ(total_workspace(launches).scratch_bytes, whole.scratch_bytes) << "with addresses too";
   EXPECT_EQ(normed.data, launches[0].args.outputs[0].data);
   EXPECT_EQ(product.data, launches[2].args.inputs[0].data);
   EXPECT_LE(end(normed), product.as<std::byte>());

@@ -38,12 +38,10 @@ AttentionTimer::AttentionTimer(const AttentionShape& shape, Device& device,
 AttentionTiming AttentionTimer::time(const AttentionCase& c, int runs) {
   runs_ = runs;
   upload(c);
-  KernelArgs args = kernel_args(c, 0);
-  args.scratch = nullptr;  // that of the case before
   const auto expanded = [&](const KernelArgs& on) {
     return expand(device_.kernels(), shape_.rope ? "fused_attention" : "attention", on);
   };
-  const std::vector<OpLaunch> parts = expanded(args);
+  const std::vector<OpLaunch> parts = expanded(kernel_args(c, 0));
   const Workspace workspace = total_workspace(parts);
   scratch_ = device_.allocate(std::max<int64_t>(workspace.scratch_bytes, 16));
   counters_ = device_.allocate(std::max<int64_t>(workspace.num_counters, 4) * 4);
