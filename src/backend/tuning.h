@@ -12,6 +12,7 @@
 // the last bits; with the same cache it is the same.
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -159,5 +160,44 @@ class Tuner {
   std::set<std::string> codes_;  // that answers run
   TuningStats stats_;
 };
+
+// What there is to choose a Way, a thing with a text of its own, for a launch.
+template <typename Way>
+struct TunableWays {
+  std::string launch;  // as Tunable::launch
+  const KernelArgs& args;
+  const std::vector<Way>& ways;  // one at least, the likeliest first
+  std::function<std::string(const Way& way)> text;
+  std::function<BoundLaunch(const Way& way, const KernelArgs& args)> bind;
+  std::function<double(const Way& way)> beside = nullptr;  // as Tunable::beside
+};
+
+// One of the ways, as Tuner::choose() finds it by its text; the first where it finds none.
+template <typename Way>
+Way choose_way(Tuner& tuner, const TunableWays<Way>& tunable) {
+  std::vector<std::string> texts;
+  for (const Way& way : tunable.ways)
+    texts.push_back(tunable.text(way));
+  const auto named = [&](const std::string& text) -> const Way* {
+    const auto found = std::find(texts.begin(), texts.end(), text);
+    return found == texts.end() ? nullptr : &tunable.ways[found - texts.begin()];
+  };
+  Tunable plain{.launch = tunable.launch,
+                .args = tunable.args,
+                .workspace = {},
+                .candidates =
+                    [&](int most) {
+                      const auto count = std::min<ptrdiff_t>(most, std::ssize(texts));
+                      return std::vector(texts.begin(), texts.begin() + count);
+                    },
+                .bind = [&](const std::string& text, const KernelArgs& on) -> BoundLaunch {
+                  const Way* way = named(text);
+                  return way == nullptr ? nullptr : tunable.bind(*way, on);
+                }};
+  if (tunable.beside != nullptr)
+    plain.beside = [&](const std::string& text) { return tunable.beside(*named(text)); };
+  const std::optional<std::string> choice = tuner.choose(plain);
+  return choice ? *named(*choice) : tunable.ways.front();
+}
 
 }  // namespace encore

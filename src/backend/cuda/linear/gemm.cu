@@ -125,28 +125,14 @@ int gemm_tile_rows(Device& device, const KernelArgs& args) {
   const LinearOperands o = linear_operands(args);
   const std::vector<int> all =
       gemm_tile_rows(o.x->num_rows(), o.weight->num_rows(), chip(device).num_multiprocessors);
-  const auto named = [&](const std::string& text) {
-    return std::find_if(all.begin(), all.end(),
-                        [&](int tile_rows) { return std::to_string(tile_rows) == text; });
-  };
-  const auto choice = device.tuner().choose(
+  return choose_way<int>(
+      device.tuner(),
       {.launch = tuning_text("linear.gemm", args),
        .args = args,
-       .workspace = {},
-       .candidates =
-           [&](int most) {
-             std::vector<std::string> texts;
-             for (const int tile_rows : all) {
-               if (static_cast<int>(texts.size()) < most)
-                 texts.push_back(std::to_string(tile_rows));
-             }
-             return texts;
-           },
-       .bind = [&](const std::string& text, const KernelArgs& on) -> BoundLaunch {
-         const auto found = named(text);
-         return found == all.end() ? nullptr : bind_gemm(device, on, *found);
-       }});
-  return choice ? *named(*choice) : all.front();
+       .ways = all,
+       .text = [](int tile_rows) { return std::to_string(tile_rows); },
+       .bind = [&](int tile_rows,
+                   const KernelArgs& on) { return bind_gemm(device, on, tile_rows); }});
 }
 
 BoundLaunch bind_gemm(Device& device, const KernelArgs& args) {

@@ -389,32 +389,18 @@ SkinnyGemmTiling skinny_gemm_tiling(Device& device, const KernelArgs& args) {
   const auto tilings =
       skinny_gemm_tilings(rows, weight.num_rows(), weight.row_elements(),
                           chip(device).num_multiprocessors, linear_operands(args).silu_mul);
-  const auto named = [&](const std::string& text) {
-    return std::find_if(tilings.begin(), tilings.end(),
-                        [&](const SkinnyGemmTiling& tiling) { return to_text(tiling) == text; });
-  };
-  const auto choice = device.tuner().choose(
+  return choose_way<SkinnyGemmTiling>(
+      device.tuner(),
       {.launch = tuning_text("linear.skinny_gemm", padded),
        .args = padded,
-       .workspace = {},
-       .candidates =
-           [&](int most) {
-             std::vector<std::string> texts;
-             for (const SkinnyGemmTiling& tiling : tilings) {
-               if (static_cast<int>(texts.size()) < most) texts.push_back(to_text(tiling));
-             }
-             return texts;
-           },
-       .bind = [&](const std::string& text, const KernelArgs& on) -> BoundLaunch {
-         const auto tiling = named(text);
-         return tiling == tilings.end() ? nullptr : bind_skinny_gemm(device, on, *tiling);
-       },
-       .code = nullptr,
+       .ways = tilings,
+       .text = [](const SkinnyGemmTiling& tiling) { return to_text(tiling); },
+       .bind = [&](const SkinnyGemmTiling& tiling,
+                   const KernelArgs& on) { return bind_skinny_gemm(device, on, tiling); },
        .beside =
-           [&](const std::string& text) {
-             return power_us({rows, weight.num_rows(), weight.row_elements()}, *named(text));
+           [&](const SkinnyGemmTiling& tiling) {
+             return power_us({rows, weight.num_rows(), weight.row_elements()}, tiling);
            }});
-  return choice ? *named(*choice) : tilings.front();
 }
 
 bool accepts_skinny_gemm(const KernelArgs& args) {
