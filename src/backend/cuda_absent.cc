@@ -13,6 +13,10 @@ std::unique_ptr<Device> create_cuda_device(std::optional<int> /*ordinal*/) {
   fail(ErrorKind::kDevice, "built without CUDA; to run on a GPU, {}", kRemedy);
 }
 
+std::optional<KernelTable> cuda_kernels() {
+  return std::nullopt;
+}
+
 std::vector<Finding> cuda_findings() {
   return {{"CUDA backend", "not part of this build", kRemedy}};
 }

@@ -228,6 +228,11 @@ std::unique_ptr<Device> create_cpu_device(const CpuOptions& options = {});
 // GPU that is not sm_90, a build without CUDA) and the remedy.
 std::unique_ptr<Device> create_cuda_device(std::optional<int> ordinal = std::nullopt);
 
+// The library's kernels for the CPU and for CUDA devices, whether or not there is one here; nothing
+// in a build without CUDA.
+KernelTable cpu_kernels();
+std::optional<KernelTable> cuda_kernels();
+
 // What there is to run on, for `encore doctor`: one line per finding, and what to do about it.
 struct Finding {
   std::string what;

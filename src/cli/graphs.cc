@@ -41,7 +41,8 @@ a ladder's recordings take, as --estimate has it. Where the log says how steps r
 Coverage counts every step that the scheduler may form under --max-batch-size and --max-num-tokens, as decided by what
 would be recorded for these ladders: --coverage needs no log, --eager-steps forbid makes an uncovered step an error.
 
-With --estimate: nodes, recording time and memory by size, from the program of --model alone, nothing loaded.
+With --estimate: nodes, recording time and memory by size, from the program of --model and the kernels of --device
+(which need not be here), nothing loaded.
   time    recordings x {:.0f} us + nodes x {:.0f} us; for those of executables {:.1f} us more, for those that share one
           in another's {:.1f} us
   memory  executables x {:.0f} kB + their nodes x {:.1f} kB; the arena beside it is one for all sizes

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "backend/device.h"
 #include "base/json.h"
 #include "base/table.h"
 #include "cli/output.h"
@@ -36,6 +37,13 @@ int64_t kv_bytes_per_token(const model::ModelConfig& config, const engine::LoadO
   return model::kv_bytes_per_token(config, load.kv_dtype.value_or(dtype));
 }
 
+// Those of the device that --device names, which need not be here: auto is the GPU that recordings
+// are for, where this build can use one.
+KernelTable kernels_of(const config::Settings& settings) {
+  const std::optional<KernelTable> cuda = cuda_kernels();
+  return settings.device == "cpu" || !cuda ? cpu_kernels() : *cuda;
+}
+
 Estimated estimate(const GraphsOptions& options) {
   const model::ModelConfig config = setup::open_source(options.settings).config;
   engine::LoadOptions load = graphs_load_options(options);
@@ -47,7 +55,8 @@ Estimated estimate(const GraphsOptions& options) {
   Estimated estimated{
       planning::plan_coverage(load, {full, full}), {}, 0, kv_bytes_per_token(config, load)};
   const runtime::Coverage& coverage = estimated.planned.coverage;
-  estimated.estimate = planning::estimate_recordings(compiled.program, coverage);
+  estimated.estimate =
+      planning::estimate_recordings(compiled.program, coverage, kernels_of(options.settings));
   estimated.arena_bytes = compiled.program.arena.bytes;
   return estimated;
 }
@@ -146,21 +155,22 @@ std::function<int64_t(bool is_decode, const runtime::Ladder& ladder)> kv_tokens_
   // Shared by the copies of the function.
   const auto compiled = std::make_shared<passes::Compiled>(engine::compile_model(config, load, 1));
   const int64_t bytes_per_token = kv_bytes_per_token(config, load);
-  return [compiled, bytes_per_token, max_batch_size = load.limits.max_batch_size](
-             bool is_decode, const runtime::Ladder& ladder) {
-    runtime::Coverage coverage;
-    if (is_decode) {
-      coverage.sequences = ladder;
-    } else {
-      coverage.tokens = ladder;
-      coverage.mixed_sequences = runtime::Ladder::mixed_sequences(max_batch_size);
-    }
-    const bool full = compiled->program.full_recordable();
-    runtime::plan_recordings(coverage, {full, full});
-    const int64_t bytes =
-        planning::estimate_recordings(compiled->program, coverage).total().bytes();
-    return (bytes + bytes_per_token - 1) / bytes_per_token;
-  };
+  return
+      [compiled, bytes_per_token, kernels = kernels_of(options.settings),
+       max_batch_size = load.limits.max_batch_size](bool is_decode, const runtime::Ladder& ladder) {
+        runtime::Coverage coverage;
+        if (is_decode) {
+          coverage.sequences = ladder;
+        } else {
+          coverage.tokens = ladder;
+          coverage.mixed_sequences = runtime::Ladder::mixed_sequences(max_batch_size);
+        }
+        const bool full = compiled->program.full_recordable();
+        runtime::plan_recordings(coverage, {full, full});
+        const int64_t bytes =
+            planning::estimate_recordings(compiled->program, coverage, kernels).total().bytes();
+        return (bytes + bytes_per_token - 1) / bytes_per_token;
+      };
 }
 
 void estimate_graphs(const GraphsOptions& options) {

@@ -159,7 +159,9 @@ TEST_P(ThreeWaysTest, LayersThatTakeTurnsInOneExecutableAgreeBitForBit) {
   ThreeWays run(*device_, trial(Graphs::kFullAndPiecewise));
   const runtime::Coverage& coverage = run.model().executor().coverage();
   const planning::BucketCost predicted =
-      planning::estimate_recordings(run.model().compiled().program, coverage).total();
+      planning::estimate_recordings(run.model().compiled().program, coverage,
+                                    run.model().executor().device().kernels())
+          .total();
   EXPECT_EQ(predicted.recordings - predicted.executables, 3 * std::ssize(coverage.tokens.sizes()))
       << "of six pieces a size the second to fifth";
   const runtime::RecordingStats& stats = run.model().recording_stats();

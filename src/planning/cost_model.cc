@@ -4,6 +4,8 @@
 #include <cmath>
 #include <map>
 
+#include "runtime/addresses.h"
+#include "runtime/lower.h"
 #include "runtime/shapes.h"
 
 namespace encore::planning {
@@ -14,34 +16,48 @@ struct LaunchForm {
   const ir::Op* op = nullptr;
   std::vector<ir::Type> inputs;
   std::vector<ir::Type> outputs;
-  std::string_view kernel;  // empty: not known
+  std::string_view kernel;
   friend bool operator==(const LaunchForm&, const LaunchForm&) = default;
 };
 using Launches = std::vector<LaunchForm>;
 
-// Counts what a program launches, as tables have it or a launch a node.
+// Where a program's values would lie, counted from zero: shapes, strides and alignments as they
+// will be, nothing behind them.
+class NoMemory final : public runtime::Addresses {
+ public:
+  explicit NoMemory(const passes::Program& program) : program_(program) {}
+  [[nodiscard]] TensorView view(ir::ValueId id, const ir::Sizes& sizes) const override {
+    const ir::Value& value = program_.graph.value(id);
+    if (value.kind == ir::ValueKind::kNode)
+      return runtime::node_view(program_, id, sizes, nullptr, *this);
+    return {nullptr, value.type.dtype, value.type.resolve(sizes)};
+  }
+  [[nodiscard]] void* scratch(int64_t /*bytes*/) const override { return nullptr; }
+  [[nodiscard]] uint32_t* counters(int64_t /*count*/) const override { return nullptr; }
+
+ private:
+  const passes::Program& program_;
+};
+
+// Counts what a program launches on a device with these kernels.
 class Counter {
  public:
-  Counter(const passes::Program& program, runtime::Tables* tables)
-      : program_(program), tables_(tables) {}
+  Counter(const passes::Program& program, const KernelTable& kernels)
+      : program_(program), kernels_(kernels), addresses_(program) {}
 
   [[nodiscard]] const std::vector<passes::Segment>& segments() const { return program_.segments; }
 
   [[nodiscard]] Launches launches(int segment, const StepShape& step) const {
     Launches launches;
-    const auto add = [&](int index, std::string_view kernel) {
-      const ir::Node& node = program_.graph.nodes()[index];
-      if (node.op->is_view) return;
-      launches.push_back({node.op, ir::input_types(program_.graph, node),
-                          ir::output_types(program_.graph, node), kernel});
-    };
-    if (tables_ != nullptr) {
-      for (const runtime::Launch& launch : tables_->at(segment, step))
-        add(launch.node, launch.kernel->name);
-      return launches;
+    for (int i = segments()[segment].first; i < segments()[segment].last; ++i) {
+      const ir::Node& node = program_.graph.nodes()[i];
+      if (node.op->is_view) continue;
+      const KernelArgs args = runtime::make_args(program_, node, step, addresses_);
+      for (const OpLaunch& launch : expand(kernels_, node.op->name, args)) {
+        launches.push_back({node.op, ir::input_types(program_.graph, node),
+                            ir::output_types(program_.graph, node), launch.kernel->name});
+      }
     }
-    for (int i = segments()[segment].first; i < segments()[segment].last; ++i)
-      add(i, "");
     return launches;
   }
   [[nodiscard]] Launches launches(const StepShape& step) const {
@@ -55,7 +71,8 @@ class Counter {
 
  private:
   const passes::Program& program_;
-  runtime::Tables* tables_;
+  const KernelTable& kernels_;
+  NoMemory addresses_;
 };
 
 void add_recording(BucketCost& cost, const Launches& launches, bool shares_executable) {
@@ -107,9 +124,10 @@ BucketCost RecordingEstimate::total() const {
 }
 
 RecordingEstimate estimate_recordings(const passes::Program& program,
-                                      const runtime::Coverage& coverage, runtime::Tables* tables) {
+                                      const runtime::Coverage& coverage,
+                                      const KernelTable& kernels) {
   RecordingEstimate estimate;
-  const Counter counter(program, tables);
+  const Counter counter(program, kernels);
   std::map<int64_t, StepShape> pieces_of_tokens;
   std::map<int64_t, StepShape> pieces_of_sequences;
   for (const int64_t size : coverage.sequences.sizes()) {

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "backend/kernel.h"
 #include "passes/program.h"
 #include "runtime/dispatch.h"
-#include "runtime/tables.h"
 
 namespace encore::planning {
 
@@ -42,10 +42,11 @@ struct RecordingEstimate {
   [[nodiscard]] BucketCost total() const;
 };
 
-// What `coverage` records. A node is a launch, as `tables` has them, or without tables one for each
-// node of the program; kernels that launch more than once are not told apart.
+// What `coverage` records on a device with these kernels, which need not be here. A node is a
+// launch; kernels that launch more than once are not told apart.
+// Errors: kUnsupported naming an op without a kernel.
 RecordingEstimate estimate_recordings(const passes::Program& program,
                                       const runtime::Coverage& coverage,
-                                      runtime::Tables* tables = nullptr);
+                                      const KernelTable& kernels);
 
 }  // namespace encore::planning

@@ -10,23 +10,6 @@ namespace {
 
 using passes::Program;
 
-KernelArgs make_args(const Program& program, const ir::Node& node, const StepShape& step,
-                     const Addresses& addresses) {
-  KernelArgs args;
-  args.attrs = node.attrs;
-  args.step = step;
-  for (const ir::ValueId id : node.inputs)
-    args.inputs.push_back(addresses.view(id, step.padded));
-  for (const ir::ValueId id : node.outputs)
-    args.outputs.push_back(addresses.view(id, step.padded));
-  for (size_t i = 0; i < node.outputs.size(); ++i) {
-    // The shape function at these sizes is what the kernel is given and held to.
-    ENCORE_CHECK(args.outputs[i].shape ==
-                 program.graph.value(node.outputs[i]).type.resolve(step.padded));
-  }
-  return args;
-}
-
 using Values = std::vector<std::optional<ir::ValueId>>;
 
 // Which of a node's values the operands of one of its launches are, by where they lie.
@@ -118,6 +101,23 @@ std::string print_launch(const Program& program, const Launch& launch) {
 }
 
 }  // namespace
+
+KernelArgs make_args(const Program& program, const ir::Node& node, const StepShape& step,
+                     const Addresses& addresses) {
+  KernelArgs args;
+  args.attrs = node.attrs;
+  args.step = step;
+  for (const ir::ValueId id : node.inputs)
+    args.inputs.push_back(addresses.view(id, step.padded));
+  for (const ir::ValueId id : node.outputs)
+    args.outputs.push_back(addresses.view(id, step.padded));
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    // The shape function at these sizes is what the kernel is given and held to.
+    ENCORE_CHECK(args.outputs[i].shape ==
+                 program.graph.value(node.outputs[i]).type.resolve(step.padded));
+  }
+  return args;
+}
 
 std::vector<Launch> lower(const Program& program, int first, int last, const StepShape& step,
                           Device& device, const Addresses& addresses) {

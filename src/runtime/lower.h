@@ -37,6 +37,10 @@ class Addresses {
   [[nodiscard]] virtual uint32_t* counters(int64_t count) const = 0;
 };
 
+// What a node's kernel is given at that shape, without workspace.
+KernelArgs make_args(const passes::Program& program, const ir::Node& node, const StepShape& step,
+                     const Addresses& addresses);
+
 // The table of nodes [first, last) at one step shape, kernels chosen and bound.
 // Errors: kUnsupported or kCompile naming the op.
 std::vector<Launch> lower(const passes::Program& program, int first, int last,

@@ -29,7 +29,7 @@ std::string processor_name() {
 CpuDevice::CpuDevice(const CpuOptions& options)
     : options_(options),
       pool_(options.num_threads > 0 ? options.num_threads : num_usable_processors()),
-      kernels_(kernel_rows()) {}
+      kernels_(cpu_kernels()) {}
 
 DeviceInfo CpuDevice::info() const {
   const HostMemory memory = host_memory();

@@ -58,10 +58,6 @@ BoundLaunch bind(Device& device, const KernelArgs& args) {
 
 }  // namespace
 
-std::span<const Kernel> kernel_rows() {
-  return kRows;
-}
-
 BoundLaunch bind_run(Device& device, const KernelArgs& args, std::string_view kernel, Run run) {
   ENCORE_CHECK(device.kind() == DeviceKind::kCpu, "a CPU kernel bound on another device");
   Pool* pool = &static_cast<CpuDevice&>(device).pool();
@@ -80,3 +76,11 @@ float* thread_buffer(Buffer slot, int64_t count) {
 }
 
 }  // namespace encore::cpu
+
+namespace encore {
+
+KernelTable cpu_kernels() {
+  return KernelTable(cpu::kRows);
+}
+
+}  // namespace encore

@@ -4,15 +4,10 @@
 // beside it nor on how many there are.
 #pragma once
 
-#include <span>
-
 #include "backend/cpu/pool.h"
 #include "backend/kernel.h"
 
 namespace encore::cpu {
-
-// All rows, the table of every CPU device.
-std::span<const Kernel> kernel_rows();
 
 // What one launch of a kernel does, once its turn has come.
 using Run = void (*)(Pool& pool, const KernelArgs& args, const StepShape& step);

@@ -1,6 +1,14 @@
 #include "backend/cuda/kernels.h"
 
-namespace encore::cuda {
+#include "backend/device.h"
+
+namespace encore {
+
+std::optional<KernelTable> cuda_kernels() {
+  return KernelTable(cuda::all_kernels());
+}
+
+namespace cuda {
 
 std::vector<Kernel> all_kernels() {
   std::vector<Kernel> rows;
@@ -13,4 +21,5 @@ std::vector<Kernel> all_kernels() {
   return rows;
 }
 
-}  // namespace encore::cuda
+}  // namespace cuda
+}  // namespace encore
