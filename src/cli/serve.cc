@@ -37,7 +37,7 @@ GET /metrics is for Prometheus; GET /health says whether requests are taken.
 --model scripted:FILE answers from a file, with the bundled model's tokenizer, to test clients:
   {"token_ms": 20, "answers": [{"when": "weather", "text": "It rains."}, {"text": "I do not know."}]}
 SIGTERM and Ctrl-C: no more requests are taken, those in hand are finished, and the exit code is 0;
-a second one ends at once. SIGHUP: certificates and the file of API keys are read anew.)";
+a second one ends at once. SIGHUP: certificates and the files of keys are read anew.)";
 
 server::KeySet read_api_keys(const config::Settings& settings) {
   server::KeySet keys;
@@ -49,6 +49,13 @@ server::KeySet read_api_keys(const config::Settings& settings) {
   }
   if (!settings.api_key_file.empty())
     server::add_keys_of_file(keys, settings.api_key_file, "--api-key-file");
+  return keys;
+}
+
+server::KeySet read_admin_keys(const config::Settings& settings) {
+  server::KeySet keys;
+  if (!settings.admin_key_file.empty())
+    server::add_keys_of_file(keys, settings.admin_key_file, "--admin-key-file");
   return keys;
 }
 
@@ -176,7 +183,9 @@ class Serving {
     };
     const bool has_tls = attempt([this] { http_.reload_tls(); });
     const bool has_keys = attempt([this] { api_.set_api_keys(read_api_keys(settings_)); });
-    if (has_tls && has_keys) log::info("read the keys and certificates anew");
+    const bool has_admin_keys =
+        attempt([this] { api_.set_admin_keys(read_admin_keys(settings_)); });
+    if (has_tls && has_keys && has_admin_keys) log::info("read the keys and certificates anew");
   }
   void drain(std::chrono::milliseconds timeout) {
     http_.after(timeout, [this] {
@@ -201,6 +210,7 @@ class Serving {
 void serve(const config::Settings& settings) {
   server::ApiOptions api_options{.version = ENCORE_VERSION};
   api_options.gate.api_keys = read_api_keys(settings);
+  api_options.gate.admin_keys = read_admin_keys(settings);
   api_options.gate.allowed_origins = settings.allowed_origins;
   api_options.metric_aliases = server::find_metric_aliases(settings.metric_aliases);
   if (!settings.refuses_unknown_parameters)

@@ -45,6 +45,7 @@ struct Settings {
   server::HttpOptions http;
   std::vector<std::string> api_keys;
   std::string api_key_file;
+  std::string admin_key_file;
   std::vector<std::string> allowed_origins;
   std::vector<std::string> metric_aliases;  // names of systems
   bool refuses_unknown_parameters = true;

@@ -231,12 +231,16 @@ constexpr Option kOptions[] = {
      "A file of keys, one a line, of which requests must bring one; a line may be a key's hash "
      "instead: sha256: and what `printf %s KEY | sha256sum` prints. Take long random keys "
      "(openssl rand -hex 32), as this hash is a fast one, which costs a request no time"},
+    {"admin_key_file", Group::kServer, [](Settings& s, const Text& v) { s.admin_key_file = v; },
+     "FILE", otherwise("none"), any(),
+     "A file of keys as that of --api-key-file, of which those bring one who have the model sleep "
+     "and wake (POST /sleep, POST /wake_up, GET /is_sleeping); without it nobody may"},
     {"tls_certificate", Group::kServer,
      [](Settings& s, const Text& v) { s.http.tls.certificate = v; }, "FILE",
      otherwise("none, and plain HTTP"), any(),
      "Certificates in PEM, the server's first, which make it speak HTTPS; SIGHUP has it, its key "
      "and "
-     "the keys of --api-key-file read anew"},
+     "the files of keys read anew"},
     {"tls_key", Group::kServer, [](Settings& s, const Text& v) { s.http.tls.key = v; }, "FILE",
      otherwise("none"), any(), "The certificate's key in PEM, without a password"},
     {"allowed_origins", Group::kServer,

@@ -55,18 +55,24 @@ struct Submission {
   Sink sink;
 };
 
-// Why submissions were not taken.
+// Why something that was asked for is not done.
 enum class RefusalKind : uint8_t {
   kInvalid,    // the request can never run as it is
   kQueueFull,  // later it may
+  kAsleep,     // once it was woken it may
   kDraining,   // this process is about to end
   kStopped,    // the device failed, or the loop was stopped
+  kFailed,     // it was tried
 };
 struct Refusal {
   RefusalKind kind = RefusalKind::kInvalid;
   std::string why;
   std::optional<RejectionReason> reason = {};  // of kInvalid
 };
+
+// Called once, when the model sleeps or is awake as was asked, or with why not; by run(), or at once
+// by who asks. It must neither block nor throw.
+using Done = std::function<void(const std::optional<Refusal>& failure)>;
 
 // Counts since the start, and how many there are now. A snapshot, a step old at most.
 struct GeneratorStatistics {
@@ -105,8 +111,14 @@ class Generator {
   // Requests that can live at one time.
   [[nodiscard]] virtual int64_t capacity() const = 0;
   [[nodiscard]] virtual GeneratorStatistics statistics() const = 0;
-  // Does it take requests?
-  [[nodiscard]] virtual bool is_open() const = 0;
+  // Why it takes no requests now; nothing: it does.
+  [[nodiscard]] virtual std::optional<Refusal> closed() const = 0;
+
+  // Gives device memory back between two steps. No requests are taken then; those that live stay as
+  // they are until wake(), and go on. A model that could not sleep stays awake, and one that could
+  // not wake stays asleep.
+  virtual void sleep(SleepDepth depth, Done done) = 0;
+  virtual void wake(Done done) = 0;
 };
 
 }  // namespace encore::engine

@@ -10,6 +10,8 @@ namespace {
 // Counting steps by mode walks a table, so it is done a few times a second only.
 constexpr auto kBetweenStepCounts = std::chrono::milliseconds(250);
 
+const Refusal kStoppedRefusal = {RefusalKind::kStopped, "the engine was stopped"};
+
 Ending ending_of(Finish finish) {
   switch (finish) {
     case Finish::kStop:
@@ -67,11 +69,14 @@ void ServingLoop::run() {
       Work work = wait_for_work(is_busy);
       for (Message& message : work.messages)
         std::visit([&](auto& content) { receive(content); }, message);
-      if (work.state == State::kStopped) end_all({EndReason::kAborted, ""});
-      deliver(false);
-      if (work.state != State::kOpen && live_.empty() && !is_busy) return;
-      is_busy = engine_.step(on_token);
-      deliver(!is_busy);
+      const bool sleeps = engine_.model().asleep();
+      // Nobody can wake it while it drains.
+      const bool ends_all = work.state == State::kStopped || (work.state != State::kOpen && sleeps);
+      if (ends_all) end_all({EndReason::kAborted, ""});
+      deliver(sleeps);
+      if (work.state != State::kOpen && live_.empty() && (sleeps || !is_busy)) return;
+      is_busy = !sleeps && engine_.step(on_token);
+      if (!sleeps) deliver(!is_busy);
     }
   } catch (const std::exception& error) {
     {
@@ -111,6 +116,21 @@ void ServingLoop::receive(const Aborted& aborted) {
   touch(sequence, live);
 }
 
+void ServingLoop::receive(const Rest& rest) {
+  try {
+    rest.depth ? engine_.sleep(*rest.depth) : engine_.wake();
+  } catch (const Error& error) {
+    rest.done(Refusal{RefusalKind::kFailed, error.what()});
+    if (error.kind() == ErrorKind::kDevice) throw;
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    is_asleep_ = rest.depth.has_value();
+  }
+  rest.done(std::nullopt);
+}
+
 void ServingLoop::touch(SequenceId sequence, Live& live) {
   if (!std::exchange(live.is_touched, true)) touched_.push_back(sequence);
 }
@@ -145,6 +165,7 @@ void ServingLoop::deliver(bool is_idle) {
 void ServingLoop::end_all(const Ending& ending) {
   for (Message& message : wait_for_work(true).messages) {
     if (auto* submitted = std::get_if<Submitted>(&message)) receive(*submitted);
+    if (const auto* rest = std::get_if<Rest>(&message)) rest->done(kStoppedRefusal);
   }
   for (auto& [sequence, live] : live_) {
     engine_.abort(sequence);
@@ -197,12 +218,7 @@ std::variant<std::vector<RequestId>, Refusal> ServingLoop::submit(
   std::vector<RequestId> ids;
   {
     const std::lock_guard lock(mutex_);
-    if (!failure_.empty())
-      return Refusal{RefusalKind::kStopped, fmt::format("the device failed: {}", failure_)};
-    if (state_ == State::kStopped) return Refusal{RefusalKind::kStopped, "the engine was stopped"};
-    if (state_ == State::kDraining) {
-      return Refusal{RefusalKind::kDraining, "the server finishes its last requests and then ends"};
-    }
+    if (auto refused = refusal()) return *std::move(refused);
     if (num_live_ + count > capacity_) {
       return Refusal{
           RefusalKind::kQueueFull,
@@ -231,9 +247,44 @@ GeneratorStatistics ServingLoop::statistics() const {
   return published_;
 }
 
-bool ServingLoop::is_open() const {
+std::optional<Refusal> ServingLoop::refusal() const {
+  if (!failure_.empty())
+    return Refusal{RefusalKind::kStopped, fmt::format("the device failed: {}", failure_)};
+  if (state_ == State::kStopped) return kStoppedRefusal;
+  if (state_ == State::kDraining)
+    return Refusal{RefusalKind::kDraining, "the server finishes its last requests and then ends"};
+  if (is_asleep_) {
+    return Refusal{RefusalKind::kAsleep,
+                   "the model is asleep, and takes requests again once it was woken"};
+  }
+  return std::nullopt;
+}
+
+std::optional<Refusal> ServingLoop::closed() const {
   const std::lock_guard lock(mutex_);
-  return state_ == State::kOpen;
+  return refusal();
+}
+
+void ServingLoop::sleep(SleepDepth depth, Done done) {
+  post({depth, std::move(done)});
+}
+
+void ServingLoop::wake(Done done) {
+  post({std::nullopt, std::move(done)});
+}
+
+void ServingLoop::post(Rest rest) {
+  std::optional<Refusal> refused;
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ != State::kOpen) {
+      refused = refusal();
+    } else {
+      inbox_.emplace_back(std::move(rest));
+    }
+  }
+  if (refused) return rest.done(refused);
+  wakes_.notify_one();
 }
 
 }  // namespace encore::engine

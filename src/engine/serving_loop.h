@@ -31,7 +31,9 @@ class ServingLoop final : public Generator {
   void abort(RequestId id) override;
   [[nodiscard]] int64_t capacity() const override { return capacity_; }
   [[nodiscard]] GeneratorStatistics statistics() const override;
-  [[nodiscard]] bool is_open() const override;
+  [[nodiscard]] std::optional<Refusal> closed() const override;
+  void sleep(SleepDepth depth, Done done) override;
+  void wake(Done done) override;
 
  private:
   enum class State : uint8_t { kOpen, kDraining, kStopped };
@@ -43,7 +45,11 @@ class ServingLoop final : public Generator {
   struct Aborted {
     RequestId id = 0;
   };
-  using Message = std::variant<Submitted, Aborted>;
+  struct Rest {
+    std::optional<SleepDepth> depth;  // nothing: wake
+    Done done;
+  };
+  using Message = std::variant<Submitted, Aborted, Rest>;
   struct Work {
     State state = State::kOpen;
     std::vector<Message> messages;
@@ -63,11 +69,16 @@ class ServingLoop final : public Generator {
   Work wait_for_work(bool is_busy);
   void receive(Submitted& submitted);
   void receive(const Aborted& aborted);
+  // Errors: kDevice, once `done` has it.
+  void receive(const Rest& rest);
+  void post(Rest rest);
+  // Of closed(), with the mutex held.
+  [[nodiscard]] std::optional<Refusal> refusal() const;
   // Marks a request as one that deliver() calls the sink of.
   void touch(SequenceId sequence, Live& live);
   // Calls the sinks of those who got something, once statistics() shows it.
   void deliver(bool is_idle);
-  // Everybody who lives gets this ending, those in the inbox included.
+  // Everybody who lives gets this ending, those in the inbox included; nobody sleeps or wakes.
   void end_all(const Ending& ending);
   // After `num_ended` requests more.
   void publish_statistics(int64_t num_ended, bool is_idle);
@@ -86,6 +97,7 @@ class ServingLoop final : public Generator {
   mutable std::mutex mutex_;
   std::condition_variable wakes_;
   State state_ = State::kOpen;
+  bool is_asleep_ = false;
   std::string failure_;  // of the device
   RequestId next_id_ = 1;
   int64_t num_live_ = 0;  // taken and without an ending

@@ -1,6 +1,7 @@
 #include "engine/serving_loop.h"
 
 #include <atomic>
+#include <future>
 #include <random>
 #include <thread>
 
@@ -80,6 +81,18 @@ class ServingLoopTest : public ::testing::Test {
   }
   RequestId submitted(Request request, Heard& heard) {
     return std::get<std::vector<RequestId>>(submit(std::move(request), heard)).at(0);
+  }
+  // Why it could not; nothing: it did.
+  std::optional<Refusal> sleep(SleepDepth depth) {
+    return told([&](Done done) { loop_->sleep(depth, std::move(done)); });
+  }
+  std::optional<Refusal> wake() {
+    return told([&](Done done) { loop_->wake(std::move(done)); });
+  }
+  static std::optional<Refusal> told(const std::function<void(Done done)>& ask) {
+    std::promise<std::optional<Refusal>> promise;
+    ask([&](const std::optional<Refusal>& failure) { promise.set_value(failure); });
+    return promise.get_future().get();
   }
   std::vector<int32_t> alone(const Request& request) {
     Engine engine(model_);
@@ -165,7 +178,7 @@ TEST_F(ServingLoopTest, DrainingEndsThoseThatLiveAndRefusesOthers) {
   submitted({.prompt = {1}, .max_tokens = 100}, heard);
   heard.wait_for_token();
   loop_->drain();
-  EXPECT_FALSE(loop_->is_open());
+  EXPECT_EQ(loop_->closed()->kind, RefusalKind::kDraining);
   Heard late;
   EXPECT_EQ(std::get<Refusal>(submit({.prompt = {1}, .max_tokens = 1}, late)).kind,
             RefusalKind::kDraining);
@@ -262,6 +275,90 @@ TEST_F(ServingLoopTest, ASinkMaySubmitAndAbort) {
   id.notify_all();
   EXPECT_EQ(first.ending().reason, EndReason::kAborted);
   EXPECT_EQ(second.tokens().size(), 3U);
+}
+
+TEST_F(ServingLoopTest, RequestsThatSleepGoOnAsIfNothingHadBeen) {
+  const Request request{.prompt = {3, 4, 5}, .max_tokens = 120};
+  const auto expected = alone(request);
+  start();
+  for (const SleepDepth depth : {SleepDepth::kKv, SleepDepth::kKvAndWeights}) {
+    Heard heard;
+    submitted(request, heard);
+    heard.wait_for_token();
+    EXPECT_FALSE(sleep(depth));
+    EXPECT_FALSE(sleep(depth));  // again: nothing
+    EXPECT_FALSE(heard.has_ended());
+    Heard late;
+    EXPECT_EQ(std::get<Refusal>(submit(request, late)).kind, RefusalKind::kAsleep);
+    EXPECT_EQ(loop_->closed()->kind, RefusalKind::kAsleep);
+    EXPECT_FALSE(wake());
+    EXPECT_FALSE(loop_->closed());
+    EXPECT_EQ(heard.tokens(), expected);
+  }
+}
+
+TEST_F(ServingLoopTest, ARequestThatIsAbortedWhileTheModelSleepsFreesItsPages) {
+  start();
+  Heard heard;
+  const RequestId id = submitted({.prompt = {1}, .max_tokens = 120}, heard);
+  heard.wait_for_token();
+  EXPECT_FALSE(sleep(SleepDepth::kKvAndWeights));
+  loop_->abort(id);
+  EXPECT_EQ(heard.ending().reason, EndReason::kAborted);
+  EXPECT_EQ(loop_->statistics().num_free_pages, loop_->statistics().num_pages);
+  EXPECT_FALSE(wake());
+  Heard after;
+  submitted({.prompt = {1}, .max_tokens = 2}, after);
+  EXPECT_EQ(after.tokens().size(), 2U);
+}
+
+TEST_F(ServingLoopTest, AModelThatCannotWakeSleepsOnAndCanBeWokenLater) {
+  const Request request{.prompt = {7, 9}, .max_tokens = 120};
+  const auto expected = alone(request);
+  start();
+  Heard heard;
+  submitted(request, heard);
+  heard.wait_for_token();
+  EXPECT_FALSE(sleep(SleepDepth::kKvAndWeights));
+  {
+    const fault::Injection injection([](std::string_view call) {
+      if (call == "map") fail(ErrorKind::kMemory, "injected: somebody else has it");
+    });
+    const auto failure = wake();
+    ASSERT_TRUE(failure.has_value());
+    EXPECT_EQ(failure->kind, RefusalKind::kFailed);
+    EXPECT_NE(failure->why.find("somebody else has it"), std::string::npos) << failure->why;
+  }
+  EXPECT_EQ(loop_->closed()->kind, RefusalKind::kAsleep);
+  EXPECT_FALSE(wake());
+  EXPECT_EQ(heard.tokens(), expected);
+}
+
+TEST_F(ServingLoopTest, ADrainOrStopWhileTheModelSleepsEndsThoseThatLive) {
+  for (const bool drains : {true, false}) {
+    start();
+    Heard heard;
+    submitted({.prompt = {1}, .max_tokens = 120}, heard);
+    heard.wait_for_token();
+    EXPECT_FALSE(sleep(SleepDepth::kKv));
+    drains ? loop_->drain() : loop_->stop();
+    thread_.join();
+    EXPECT_EQ(heard.ending().reason, EndReason::kAborted);
+    EXPECT_EQ(wake()->kind, drains ? RefusalKind::kDraining : RefusalKind::kStopped);
+    model_.wake();
+  }
+}
+
+TEST_F(ServingLoopTest, ADeviceThatFailsWhileTheModelFallsAsleepEndsTheLoopAndSaysSo) {
+  start();
+  const fault::Injection injection(
+      [&](std::string_view) { fail(ErrorKind::kDevice, "injected: the GPU fell off the bus"); });
+  const auto failure = sleep(SleepDepth::kKvAndWeights);
+  thread_.join();
+  ASSERT_TRUE(failure.has_value());
+  EXPECT_NE(failure->why.find("fell off the bus"), std::string::npos);
+  EXPECT_NE(failure_.find("fell off the bus"), std::string::npos);
+  EXPECT_EQ(loop_->closed()->kind, RefusalKind::kStopped);
 }
 
 }  // namespace

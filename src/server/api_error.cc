@@ -44,6 +44,10 @@ ApiError to_error(const engine::Refusal& refusal) {
               .retry_after_s = 1};
     case RefusalKind::kDraining:
       return {.status = 503, .message = refusal.why, .code = "draining", .retry_after_s = 5};
+    case RefusalKind::kAsleep:
+      return {.status = 503, .message = refusal.why, .code = "asleep", .retry_after_s = 5};
+    case RefusalKind::kFailed:
+      return {.status = 503, .message = refusal.why, .code = "failed"};
     case RefusalKind::kStopped:
       return {.status = 503, .message = refusal.why, .code = "stopped"};
   }

@@ -21,7 +21,7 @@ struct ApiError {
 };
 
 ApiError bad_request(std::string message, std::string param = "", std::string code = "");
-// Of submissions that the generator did not take.
+// Of what the generator does not do.
 ApiError to_error(const engine::Refusal& refusal);
 
 // {"message": ..., "type": ..., "param": ..., "code": ...}

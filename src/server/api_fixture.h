@@ -57,10 +57,11 @@ class ApiTest : public ::testing::Test {
   void SetUp() override { start(); }
 
   std::shared_ptr<Exchange> send(std::string method, std::string path, std::string body = "",
-                                 Headers headers = {}) {
+                                 Headers headers = {}, std::string query = "") {
     auto exchange = std::make_shared<Exchange>();
-    api_->handle({std::move(method), std::move(path), "", std::move(headers), std::move(body)},
-                 std::make_unique<FakeResponder>(exchange));
+    api_->handle(
+        {std::move(method), std::move(path), std::move(query), std::move(headers), std::move(body)},
+        std::make_unique<FakeResponder>(exchange));
     return exchange;
   }
   // Runs what was posted.

@@ -13,6 +13,7 @@
 #include "server/models.h"
 #include "server/page.h"
 #include "server/responses.h"
+#include "server/sleep.h"
 #include "server/tokenize.h"
 
 namespace encore::server {
@@ -90,44 +91,58 @@ ApiServer::ApiServer(engine::Generator& generator, ServedModel model, ApiOptions
 
 const std::vector<ApiServer::Route>& ApiServer::routes() {
   static const std::vector<Route> routes = {
-      {{"POST", "/v1/completions", "Text that goes on from prompts", true,
+      {{"POST", "/v1/completions", "Text that goes on from prompts", Access::kKey,
         &completion_parameters()},
        prepare_completion},
-      {{"POST", "/v1/chat/completions", "The next message of a conversation", true,
+      {{"POST", "/v1/chat/completions", "The next message of a conversation", Access::kKey,
         &chat_parameters()},
        prepare_chat},
-      {{"POST", "/v1/responses", "The answer to a conversation of items; nothing is stored", true,
-        &response_parameters()},
+      {{"POST", "/v1/responses", "The answer to a conversation of items; nothing is stored",
+        Access::kKey, &response_parameters()},
        prepare_response},
-      {{"POST", "/v1/messages", "The next message of a conversation, in Anthropic's protocol", true,
-        &message_parameters()},
+      {{"POST", "/v1/messages", "The next message of a conversation, in Anthropic's protocol",
+        Access::kKey, &message_parameters()},
        prepare_message,
        nullptr,
+       nullptr,
        messages_error},
-      {{"POST", "/v1/messages/count_tokens", "The length of a conversation's prompt", true,
+      {{"POST", "/v1/messages/count_tokens", "The length of a conversation's prompt", Access::kKey,
         &count_tokens_parameters()},
        prepare_count_tokens,
+       nullptr,
        nullptr,
        messages_error},
       {{"GET", "/v1/models", "The model, under each of its names"}, list_models},
       {{"GET", "/v1/models/*", "The model of a name"}, show_model},
-      {{"POST", "/tokenize", "The tokens of a text or a conversation", true,
+      {{"POST", "/tokenize", "The tokens of a text or a conversation", Access::kKey,
         &tokenize_parameters()},
        prepare_tokenize},
-      {{"POST", "/detokenize", "The text of tokens", true, &detokenize_parameters()},
+      {{"POST", "/detokenize", "The text of tokens", Access::kKey, &detokenize_parameters()},
        prepare_detokenize},
-      {{"GET", "/version", "Encore's version", false}, show_version},
-      {{"GET", "/live", "Does the process answer?", false}, nullptr, &ApiServer::live},
-      {{"GET", "/health", "Are requests taken?", false}, nullptr, &ApiServer::health},
+      {{"GET", "/version", "Encore's version", Access::kOpen}, show_version},
+      {{"GET", "/live", "Does the process answer?", Access::kOpen}, nullptr, &ApiServer::live},
+      {{"GET", "/health", "Are requests taken?", Access::kOpen}, nullptr, &ApiServer::health},
       {{"GET", "/health_generate", "Does the engine give tokens? Generates one"},
        prepare_health_check},
-      {{"GET", "/metrics", "Counts and times, for Prometheus", false},
+      {{"POST", "/sleep", "Gives the device's memory back, until /wake_up", Access::kAdminKey},
+       nullptr,
+       nullptr,
+       answer_sleep},
+      {{"POST", "/wake_up", "Takes the memory again, and goes on", Access::kAdminKey},
+       nullptr,
+       nullptr,
+       answer_wake_up},
+      {{"GET", "/is_sleeping", "Does the model sleep?", Access::kAdminKey},
+       nullptr,
+       nullptr,
+       answer_is_sleeping},
+      {{"GET", "/metrics", "Counts and times, for Prometheus", Access::kOpen},
        nullptr,
        &ApiServer::metrics},
-      {{"GET", "/openapi.json", "This document", false}, nullptr, &ApiServer::openapi},
-      {{"GET", "/", "A page to chat on, with live charts", false}, show_page},
-      {{"GET", "/page.js", "The page's script", false}, show_page},
-      {{"GET", "/page.css", "The page's style", false}, show_page},
+      {{"GET", "/openapi.json", "This document", Access::kOpen}, nullptr, &ApiServer::openapi},
+      {{"GET", "/", "A page to chat on, with live charts", Access::kOpen}, show_page},
+      {{"GET", "/page.js", "The page's script", Access::kOpen}, show_page},
+      {{"GET", "/page.css", "The page's style", Access::kOpen}, show_page},
   };
   return routes;
 }
@@ -169,10 +184,10 @@ void ApiServer::dispatch(HttpRequest& request, std::unique_ptr<Responder>& respo
       allowed += fmt::format("{}{}", allowed.empty() ? "" : ", ", route.method);
       continue;
     }
-    if (route.needs_key) {
-      if (const auto error = gate_.check_key(request)) return refuse(*error);
-    }
+    if (const auto error = check_access(route, request)) return refuse(*error);
     if (route.answer != nullptr) return responder->respond((this->*route.answer)());
+    if (route.operate != nullptr)
+      return route.operate(request, generator_, post_, std::move(responder));
     if (request.body.size() > options_.small_body_bytes)
       return prepare_aside(route, std::move(request), std::move(responder));
     Prepared prepared = route.prepare(request, context_);
@@ -189,6 +204,13 @@ void ApiServer::dispatch(HttpRequest& request, std::unique_ptr<Responder>& respo
                                  escaped(request.method)),
           .code = "method_not_allowed",
           .headers = {{"Allow", allowed}}});
+}
+
+std::optional<ApiError> ApiServer::check_access(const Route& route,
+                                                const HttpRequest& request) const {
+  if (route.access == Access::kKey) return gate_.check_key(request);
+  if (route.access == Access::kAdminKey) return gate_.check_admin_key(request);
+  return std::nullopt;
 }
 
 HttpResponse ApiServer::preflight(const HttpRequest& request) const {
@@ -265,9 +287,8 @@ HttpResponse ApiServer::live() {
 }
 
 HttpResponse ApiServer::health() {
-  if (generator_.is_open()) return json_response(json::object{{"status", "ok"}});
-  return to_response(
-      {.status = 503, .message = "the server takes no more requests", .code = "draining"});
+  if (const auto closed = generator_.closed()) return to_response(to_error(*closed));
+  return json_response(json::object{{"status", "ok"}});
 }
 
 HttpResponse ApiServer::metrics() {
@@ -291,6 +312,7 @@ void ApiServer::collect_metrics() {
         now.num_running);
   gauge("encore_sequences_waiting", "Sequences that wait for pages or for a place in a step",
         now.num_waiting);
+  gauge("encore_asleep", "1 while the model sleeps, 0 while it is awake", is_sleeping(generator_));
   gauge("encore_kv_pages", "Pages of KV memory", now.num_pages);
   gauge("encore_kv_pages_free", "Pages of KV memory that no sequence holds", now.num_free_pages);
   metrics_.gauge("encore_kv_used_ratio", "Share of the pages of KV memory that sequences hold") =

@@ -37,16 +37,22 @@ class ApiServer {
 
   // From now on requests bring one of these; none: they need no key.
   void set_api_keys(KeySet keys) { gate_.set_api_keys(std::move(keys)); }
+  // The same of what operators alone may do; none: nobody may.
+  void set_admin_keys(KeySet keys) { gate_.set_admin_keys(std::move(keys)); }
 
   // Answers a request, now or later. Never throws.
   void handle(HttpRequest request, std::unique_ptr<Responder> responder);
 
  private:
   using Answer = HttpResponse (ApiServer::*)();
+  // Has the generator do something, and answers once it is done.
+  using Operate = void (*)(const HttpRequest& request, engine::Generator& generator,
+                           const Post& post, std::unique_ptr<Responder> responder);
   struct Route : DescribedRoute {
-    // One of the two:
+    // One of the three:
     Prepare prepare = nullptr;
     Answer answer = nullptr;
+    Operate operate = nullptr;
     WriteError write_error = to_response;
   };
   // A request whose reading takes longer, on its way to another thread and back.
@@ -56,6 +62,8 @@ class ApiServer {
 
   // Takes the responder once it is clear who answers.
   void dispatch(HttpRequest& request, std::unique_ptr<Responder>& responder);
+  [[nodiscard]] std::optional<ApiError> check_access(const Route& route,
+                                                     const HttpRequest& request) const;
   [[nodiscard]] HttpResponse preflight(const HttpRequest& request) const;
   void prepare_aside(const Route& route, HttpRequest request, std::unique_ptr<Responder> responder);
   // Compiles the grammar that the answer is held to beside the server's thread, and starts then.

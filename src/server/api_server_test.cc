@@ -123,7 +123,8 @@ TEST_F(ApiServerTest, GeneratesATokenToSeeThatItCan) {
 TEST_F(ApiServerTest, DescribesItsRoutesAndTheirParameters) {
   const json::value document = parsed(*send("GET", "/openapi.json"));
   const json::value& paths = document.at("paths");
-  EXPECT_TRUE(paths.at("/v1/models/{name}").at("get").at("security").is_array());
+  EXPECT_TRUE(paths.at("/v1/models/{name}").at("get").at("security").at(0).at("key").is_array());
+  EXPECT_TRUE(paths.at("/sleep").at("post").at("security").at(0).at("adminKey").is_array());
   const json::value& properties = paths.at("/v1/completions")
                                       .at("post")
                                       .at("requestBody")

@@ -6,6 +6,9 @@
 
 namespace encore::server {
 
+// Runs a function soon on the server's thread. Threads: any.
+using Post = std::function<void(std::function<void()>)>;
+
 // Threads: run() on any.
 class Background {
  public:

@@ -82,7 +82,11 @@ class FakeGenerator final : public engine::Generator {
   void abort(engine::RequestId id) override { aborted.push_back(id); }
   [[nodiscard]] int64_t capacity() const override { return 256; }
   [[nodiscard]] engine::GeneratorStatistics statistics() const override { return {}; }
-  [[nodiscard]] bool is_open() const override { return !refusal.has_value(); }
+  [[nodiscard]] std::optional<engine::Refusal> closed() const override { return refusal; }
+  void sleep(engine::SleepDepth depth, engine::Done done) override {
+    asked.push_back({depth, std::move(done)});
+  }
+  void wake(engine::Done done) override { asked.push_back({std::nullopt, std::move(done)}); }
 
   void give(engine::RequestId id, const std::vector<int32_t>& tokens,
             const std::vector<LogprobRow>& logprobs = {},
@@ -99,6 +103,11 @@ class FakeGenerator final : public engine::Generator {
   std::vector<engine::Request> requests;
   std::map<engine::RequestId, engine::Sink> live;
   std::vector<engine::RequestId> aborted;
+  struct Asked {
+    std::optional<engine::SleepDepth> depth;  // nothing: to wake
+    engine::Done done;
+  };
+  std::vector<Asked> asked;
 
  private:
   engine::RequestId next_id_ = 1;

@@ -23,6 +23,26 @@ bool is_bearer(std::string_view header) {
          equal_ignoring_case(header.substr(0, kBearer.size()), kBearer);
 }
 
+// Why there is none of `keys`, which are called `what`.
+std::optional<ApiError> look_for_key(const HttpRequest& request, const KeySet& keys,
+                                     std::string_view what, std::string_view code) {
+  const std::string* header = request.header("authorization");
+  const std::string* plain = request.header("x-api-key");
+  if (header != nullptr && is_bearer(*header) &&
+      keys.has(std::string_view(*header).substr(kBearer.size())))
+    return std::nullopt;
+  if (plain != nullptr && keys.has(*plain)) return std::nullopt;
+  const bool is_absent = header == nullptr && plain == nullptr;
+  return ApiError{.status = 401,
+                  .message = fmt::format(
+                      "{}{}", what,
+                      is_absent ? " is needed: send the header Authorization: Bearer KEY, or "
+                                  "x-api-key: KEY"
+                                : " is needed, and what was sent is none"),
+                  .code = std::string(code),
+                  .headers = {{"WWW-Authenticate", "Bearer"}}};
+}
+
 }  // namespace
 
 bool Gate::is_allowed(const std::string& origin) const {
@@ -54,19 +74,16 @@ std::optional<ApiError> Gate::check(const HttpRequest& request) const {
 
 std::optional<ApiError> Gate::check_key(const HttpRequest& request) const {
   if (options_.api_keys.is_empty()) return std::nullopt;
-  const std::string* header = request.header("authorization");
-  const std::string* plain = request.header("x-api-key");
-  if (header != nullptr && is_bearer(*header) &&
-      options_.api_keys.has(std::string_view(*header).substr(kBearer.size())))
-    return std::nullopt;
-  if (plain != nullptr && options_.api_keys.has(*plain)) return std::nullopt;
-  return ApiError{.status = 401,
-                  .message = header == nullptr && plain == nullptr
-                                 ? "an API key is needed: send the header Authorization: Bearer "
-                                   "KEY, or x-api-key: KEY"
-                                 : "the API key is wrong",
-                  .code = "invalid_api_key",
-                  .headers = {{"WWW-Authenticate", "Bearer"}}};
+  return look_for_key(request, options_.api_keys, "an API key", "invalid_api_key");
+}
+
+std::optional<ApiError> Gate::check_admin_key(const HttpRequest& request) const {
+  if (options_.admin_keys.is_empty()) {
+    return ApiError{.status = 403,
+                    .message = "this is for operators: start the server with --admin-key-file",
+                    .code = "no_admin_key"};
+  }
+  return look_for_key(request, options_.admin_keys, "an admin key", "invalid_admin_key");
 }
 
 Headers Gate::cors_headers(const HttpRequest& request) const {

@@ -14,6 +14,7 @@ namespace encore::server {
 
 struct GateOptions {
   KeySet api_keys;                           // any of them will do; empty: none is asked for
+  KeySet admin_keys;                         // of operators; empty: they can do nothing
   std::vector<std::string> allowed_origins;  // web pages from there may call; "*": from anywhere
   // Refuses requests whose Host is not this machine's, as a page that points its own name here
   // sends.
@@ -27,11 +28,14 @@ class Gate {
 
   // From now on these are the keys.
   void set_api_keys(KeySet keys) { options_.api_keys = std::move(keys); }
+  void set_admin_keys(KeySet keys) { options_.admin_keys = std::move(keys); }
 
   // Why a request may not pass, whatever it asks for.
   [[nodiscard]] std::optional<ApiError> check(const HttpRequest& request) const;
   // Looks at Authorization and at x-api-key, as clients of either protocol send it.
   [[nodiscard]] std::optional<ApiError> check_key(const HttpRequest& request) const;
+  // The same for what operators alone may do.
+  [[nodiscard]] std::optional<ApiError> check_admin_key(const HttpRequest& request) const;
   // What lets a page of an allowed origin see the answer.
   [[nodiscard]] Headers cors_headers(const HttpRequest& request) const;
 

@@ -10,6 +10,7 @@
 
 #include "engine/generator.h"
 #include "server/answer_format.h"
+#include "server/background.h"
 #include "server/metrics.h"
 #include "server/reply.h"
 #include "server/served_model.h"
@@ -41,9 +42,6 @@ struct GenerationPlan {
 
   [[nodiscard]] int64_t num_choices() const { return std::ssize(prompts) * n; }
 };
-
-// Runs a function soon on the server's thread. Threads: any.
-using Post = std::function<void(std::function<void()>)>;
 
 // Threads: the server's. Lifetime: everything it refers to must outlive it, and the generator must
 // have ended all requests before it goes.

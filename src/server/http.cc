@@ -32,6 +32,19 @@ std::string percent_decoded(std::string_view text) {
   return decoded;
 }
 
+std::vector<std::pair<std::string, std::string>> query_parameters(std::string_view query) {
+  std::vector<std::pair<std::string, std::string>> parameters;
+  while (!query.empty()) {
+    const std::string_view one = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(one.size() + 1, query.size()));
+    if (one.empty()) continue;
+    const size_t equals = std::min(one.find('='), one.size());
+    parameters.emplace_back(percent_decoded(one.substr(0, equals)),
+                            percent_decoded(one.substr(std::min(equals + 1, one.size()))));
+  }
+  return parameters;
+}
+
 bool equal_ignoring_case(std::string_view a, std::string_view b) {
   const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),

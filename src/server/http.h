@@ -51,6 +51,8 @@ using HttpHandler = std::function<void(HttpRequest request, std::unique_ptr<Resp
 
 // Text that may hold anything, quoted, escaped and cut for messages and logs.
 std::string escaped(std::string_view text);
+// The names and values of "a=1&b=2", decoded.
+std::vector<std::pair<std::string, std::string>> query_parameters(std::string_view query);
 // "%2F" to "/". What is no escape stays as it is.
 std::string percent_decoded(std::string_view text);
 bool equal_ignoring_case(std::string_view a, std::string_view b);

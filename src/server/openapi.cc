@@ -62,7 +62,10 @@ json::object operation(const DescribedRoute& route) {
   operation["responses"] = json::object{
       {"200", json::object{{"description", "Done"}}},
       {"default", json::object{{"description", "An error: its message, type, param and code"}}}};
-  if (route.needs_key) operation["security"] = json::array{json::object{{"key", json::array{}}}};
+  if (route.access != Access::kOpen) {
+    const std::string_view scheme = route.access == Access::kKey ? "key" : "adminKey";
+    operation["security"] = json::array{json::object{{scheme, json::array{}}}};
+  }
   if (route.parameters == nullptr) return operation;
   json::object properties;
   for (const Parameter& row : *route.parameters)
@@ -97,7 +100,8 @@ json::object openapi_document(std::span<const DescribedRoute> routes, const std:
   return {{"openapi", "3.1.0"},
           {"info", json::object{{"title", "Encore"}, {"version", version}}},
           {"paths", std::move(paths)},
-          {"components", json::object{{"securitySchemes", json::object{{"key", key}}}}}};
+          {"components",
+           json::object{{"securitySchemes", json::object{{"key", key}, {"adminKey", key}}}}}};
 }
 
 }  // namespace encore::server

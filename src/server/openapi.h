@@ -1,6 +1,7 @@
 // GET /openapi.json: the routes and their parameters, from the tables that serve them.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,12 +11,15 @@
 
 namespace encore::server {
 
+// Which key a route asks for.
+enum class Access : uint8_t { kOpen, kKey, kAdminKey };
+
 // What of a route its description is made of.
 struct DescribedRoute {
   std::string_view method;
   std::string_view path;  // "/*" at the end stands for anything
   std::string_view summary;
-  bool needs_key = true;
+  Access access = Access::kKey;
   const ParameterTable* parameters = nullptr;  // null: it takes no body
 };
 

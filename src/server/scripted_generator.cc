@@ -115,8 +115,7 @@ std::variant<std::vector<engine::RequestId>, Refusal> ScriptedGenerator::submit(
   std::vector<engine::RequestId> ids;
   {
     const std::lock_guard lock(mutex_);
-    if (state_ == State::kStopped) return Refusal{RefusalKind::kStopped, "the server has ended"};
-    if (state_ == State::kDraining) return Refusal{RefusalKind::kDraining, "the server is ending"};
+    if (auto refused = refusal()) return *std::move(refused);
     if (std::ssize(live_) + std::ssize(submissions) > limits_.capacity)
       return Refusal{RefusalKind::kQueueFull, "all places are taken"};
     for (size_t i = 0; i < submissions.size(); ++i) {
@@ -169,9 +168,23 @@ engine::GeneratorStatistics ScriptedGenerator::statistics() const {
   return statistics;
 }
 
-bool ScriptedGenerator::is_open() const {
+std::optional<Refusal> ScriptedGenerator::refusal() const {
+  if (state_ == State::kStopped) return Refusal{RefusalKind::kStopped, "the server has ended"};
+  if (state_ == State::kDraining) return Refusal{RefusalKind::kDraining, "the server is ending"};
+  return std::nullopt;
+}
+
+std::optional<Refusal> ScriptedGenerator::closed() const {
   const std::lock_guard lock(mutex_);
-  return state_ == State::kOpen;
+  return refusal();
+}
+
+void ScriptedGenerator::sleep(engine::SleepDepth /*depth*/, engine::Done done) {
+  done(Refusal{RefusalKind::kInvalid, "a scripted model has no memory to give back"});
+}
+
+void ScriptedGenerator::wake(engine::Done done) {
+  done(Refusal{RefusalKind::kInvalid, "a scripted model does not sleep"});
 }
 
 }  // namespace encore::server

@@ -50,7 +50,10 @@ class ScriptedGenerator final : public engine::Generator {
   void abort(engine::RequestId id) override;
   [[nodiscard]] int64_t capacity() const override { return limits_.capacity; }
   [[nodiscard]] engine::GeneratorStatistics statistics() const override;
-  [[nodiscard]] bool is_open() const override;
+  [[nodiscard]] std::optional<engine::Refusal> closed() const override;
+  // Refuses: there is no memory to give back.
+  void sleep(engine::SleepDepth depth, engine::Done done) override;
+  void wake(engine::Done done) override;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -69,6 +72,8 @@ class ScriptedGenerator final : public engine::Generator {
   };
 
   [[nodiscard]] std::vector<int32_t> answer_to(const engine::Request& request) const;
+  // Of closed(), with the mutex held.
+  [[nodiscard]] std::optional<engine::Refusal> refusal() const;
   // The next token, or the ending, of all that are due by then.
   std::vector<Call> step(Clock::time_point until);
   // The next token or ending of one.

@@ -1,0 +1,70 @@
+"""serve: what an operator does with a server while it runs."""
+
+import harness
+from harness import CliTest
+from server_process import PROMPT, Server
+
+
+def text_of(events):
+    return "".join(event["choices"][0]["text"] for event in events if event != "[DONE]")
+
+
+class SleepTest(CliTest):
+    def setUp(self):
+        self.keys = self.work / "admin-keys"
+        self.keys.write_text("operator\n")
+
+    def operate(self, server, method, path, key="operator"):
+        return server.request(method, path, headers={"Authorization": f"Bearer {key}"})
+
+    def test_a_stream_goes_on_after_the_model_slept_as_if_it_had_not(self):
+        wanted = {"prompt": PROMPT, "max_tokens": 450, "ignore_eos": True}
+        with Server("--max-seq-len", 512, "--max-batch-size", 4, "--admin-key-file", self.keys) as server:
+            undisturbed = text_of(server.events(**wanted))
+            for query in ("", "?level=2", "?tags=kv_cache"):
+                with self.subTest(query=query):
+                    stream = server.events(**wanted)
+                    events = [next(stream)]
+                    self.assertEqual(self.operate(server, "POST", "/sleep" + query)[::2], (200, {"is_sleeping": True}))
+                    now = server.metrics()
+                    self.assertEqual((now["encore_asleep"], now["encore_sequences_running"]), (1, 1))
+                    status, headers, body = server.request("POST", "/v1/completions", {"prompt": PROMPT})
+                    self.assertEqual((status, body["error"]["code"]), (503, "asleep"))
+                    self.assertGreater(int(headers["Retry-After"]), 0)
+                    self.assertEqual(server.request("GET", "/health")[0], 503)
+                    self.assertEqual(server.request("GET", "/live")[0], 200)
+                    self.assertEqual(self.operate(server, "GET", "/is_sleeping")[2], {"is_sleeping": True})
+                    self.assertEqual(self.operate(server, "POST", "/wake_up")[::2], (200, {"is_sleeping": False}))
+                    self.assertEqual(text_of(events + list(stream)), undisturbed)
+            self.assertEqual(server.request("GET", "/health")[0], 200)
+            server.wait_until_idle()
+
+    def test_a_server_that_is_ended_in_its_sleep_ends_its_streams_with_an_error(self):
+        with Server("--max-seq-len", 512, "--max-batch-size", 1, "--admin-key-file", self.keys) as server:
+            stream = server.events(prompt=PROMPT, max_tokens=450, ignore_eos=True)
+            events = [next(stream)]
+            self.assertEqual(self.operate(server, "POST", "/sleep")[0], 200)
+            self.assertEqual(server.end(), 0)
+            events += stream
+            self.assertEqual(events[-2]["error"]["code"], "stopped")
+
+    def test_without_an_admin_key_nobody_may(self):
+        with Server("--max-batch-size", 1) as server:
+            status, _, body = self.operate(server, "POST", "/sleep")
+            self.assertEqual(status, 403)
+            self.assertIn("--admin-key-file", body["error"]["message"])
+        self.keys.write_text("\n")
+        self.assertIn("--admin-key-file", self.error_line("serve", "--admin-key-file", self.keys, "--port", "0", code=2))
+
+    def test_a_scripted_model_says_that_it_cannot(self):
+        script = self.work / "script.json"
+        script.write_text('{"answers": [{"text": "Yes."}]}')
+        with Server("--model", f"scripted:{script}", "--admin-key-file", self.keys) as server:
+            status, _, body = self.operate(server, "POST", "/sleep")
+            self.assertEqual(status, 400)
+            self.assertIn("scripted", body["error"]["message"])
+            self.assertEqual(self.operate(server, "GET", "/is_sleeping")[2], {"is_sleeping": False})
+
+
+if __name__ == "__main__":
+    harness.main()
