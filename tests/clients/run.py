@@ -2,9 +2,9 @@
 
     run.py --encore build/cpu/encore --deps .deps/clients [--device cuda] [SUITE...]
 
-One server has the bundled model, the other answers from script.json behind Qwen 3's chat template, which reasons and
-calls tools. SUITE: `official` (the tests in the openai package's source archive) or the name of a file here without its
-ending. The last line says how many suites passed and failed.
+Servers have the bundled model, also in float32, or answer from script.json behind Qwen 3's chat template, which reasons
+and calls tools. SUITE: `official` (the tests in the openai package's source archive) or the name of a file here without
+its ending. The last line says how many suites passed and failed.
 """
 
 import os
@@ -34,6 +34,8 @@ def commands():
                            DEPS / "openai-source")}
     for path in sorted(HERE.glob("*_test.py")):
         suites[path.stem.removesuffix("_test")] = (python + [path], HERE)
+    for path in sorted(HERE.glob("evaluators/*_test.py")):
+        suites[path.stem.removesuffix("_test")] = ([DEPS / "evaluators/bin/python", "-B", path], HERE)
     for path in sorted(HERE.glob("*.test.mjs")):
         shutil.copy(path, DEPS / "node")  # Node looks for packages beside the file
         suites[path.name.removesuffix(".test.mjs") + "_node"] = (["node", "--test", path.name], DEPS / "node")
@@ -47,9 +49,10 @@ def main():
         sys.exit(f"clients: no suite {' '.join(unknown)}; there are: {' '.join(suites)}")
     failed = []
     scripted = ("--model", f"scripted:{HERE / 'script.json'}", "--chat-template", TEMPLATE, "--served-model-name", "scripted")
-    with Server() as stories, Server(*scripted) as script, Server("--served-model-name", *OFFICIAL_MODELS) as official:
+    with (Server() as stories, Server("--dtype", "f32", "--served-model-name", "stories") as f32, Server(*scripted) as script,
+          Server("--served-model-name", *OFFICIAL_MODELS) as official):
         url = "http://{0.host}:{0.port}".format
-        environment = os.environ | {"ENCORE_STORIES_URL": url(stories), "ENCORE_SCRIPTED_URL": url(script),
+        environment = os.environ | {"ENCORE_STORIES_URL": url(stories), "ENCORE_SCRIPTED_URL": url(script), "ENCORE_F32_URL": url(f32),
                                     "TEST_API_BASE_URL": url(official) + "/v1", "PYTHONPATH": str(HERE),
                                     "AI_SDK_LOG_WARNINGS": "false"}
         for name in chosen:
@@ -57,7 +60,7 @@ def main():
             arguments, folder = suites[name]
             if subprocess.run(list(map(str, arguments)), cwd=folder, env=environment, check=False).returncode != 0:
                 failed.append(name)
-        for server in (stories, script, official):
+        for server in (stories, f32, script, official):
             server.wait_until_idle()
     print(f"{len(chosen) - len(failed)} passed, {len(failed)} failed" + "".join(f" {name}" for name in failed))
     sys.exit(bool(failed))
