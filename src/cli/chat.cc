@@ -19,6 +19,8 @@
 #include "setup/open.h"
 #include "setup/options.h"
 #include "setup/serving.h"
+#include "text/answer/answer_markup.h"
+#include "text/answer/answer_parser.h"
 #include "text/output_text.h"
 
 namespace encore::cli {
@@ -33,7 +35,8 @@ constexpr const char* kCommands =
 constexpr const char* kFooter =
     R"(Write a message and press Enter. /retry answers the last message anew, /clear begins a new conversation,
 /quit ends, as does Ctrl-D. A line that ends with \ goes on in the next. Ctrl-C stops an answer and keeps what
-came. Piped in, each line is a message; stdout has the answers, one after the other.)";
+came. Piped in, each line is a message; stdout has the answers, one after the other. Reasoning of a model that
+marks it is shown dimmed, on stderr where stdout is no terminal, and is no part of the conversation that follows.)";
 
 struct Options {
   config::Settings settings;
@@ -56,6 +59,7 @@ class Chat {
     template_.emplace(
         setup::open_chat_template(*source_.checkpoint, options.settings.chat_template));
     if (!template_->exists()) fail(ErrorKind::kUsage, "{}", template_->missing());
+    markup_ = text::find_markup(*template_, *tokenizer_);
     device_ = setup::open_device(options.settings);
     model_ = setup::open_model(*device_, source_,
                                setup::serving_load_options(options.settings, source_.config, 1),
@@ -111,9 +115,11 @@ class Chat {
 
   // Answers the last message; without an answer it is taken back, so that the next one can follow.
   void answer() {
-    const text::ChatPrompt prompt = template_->render({.messages = messages_});
-    if (const auto* error = std::get_if<text::ChatError>(&prompt)) return take_back(error->message);
-    engine::Request request{.prompt = tokenizer_->encode(std::get<std::string>(prompt), false),
+    const text::ChatPrompt rendered = template_->render({.messages = messages_});
+    if (const auto* error = std::get_if<text::ChatError>(&rendered))
+      return take_back(error->message);
+    const std::string& prompt = std::get<std::string>(rendered);
+    engine::Request request{.prompt = tokenizer_->encode(prompt, false),
                             .sampling = options_.sampling,
                             .stop_tokens = source_.config.eos_token_ids};
     const auto length = static_cast<int64_t>(request.prompt.size());
@@ -125,30 +131,56 @@ class Chat {
     }
     request.max_tokens = std::min(options_.max_tokens.value_or(room), room);
     request.sampling.seed += num_answers_++;
-    text::OutputText output(*tokenizer_, request.prompt, {.end_tokens = request.stop_tokens});
+    text::StopRules stops{.end_tokens = request.stop_tokens};
+    text::AnswerRules rules{.has_reasoning = markup_.has_reasoning};
+    if (markup_.has_reasoning) {
+      stops.shown_tokens = markup_.reasoning_tokens;
+      rules.starts_in_reasoning = text::opens_reasoning(prompt);
+    }
+    text::OutputText output(*tokenizer_, request.prompt, std::move(stops));
+    text::AnswerParser parser(rules);
     const auto added = engine_->add(std::move(request));
     if (const auto* rejection = std::get_if<engine::Rejection>(&added))
       return take_back(rejection->why);
-    std::string content = stream(std::get<engine::SequenceId>(added), output);
+    std::string content = stream(std::get<engine::SequenceId>(added), output, parser);
     messages_.emplace_back(message("assistant", std::move(content)));
   }
 
-  std::string stream(engine::SequenceId sequence, text::OutputText& output) {
+  // Shows the answer as it comes, and returns what goes into the history.
+  std::string stream(engine::SequenceId sequence, text::OutputText& output,
+                     text::AnswerParser& parser) {
     std::string content;
-    const auto show = [&](const std::string& piece) {
-      content += piece;
-      if (!piece.empty()) print(piece);
+    bool has_reasoned = false;
+    const auto show = [&](const text::AnswerParts& parts) {
+      for (const auto& [kind, piece] : parts) {
+        if (kind == text::AnswerPart::Kind::kReasoning) {
+          has_reasoned = true;
+          show_reasoning(piece);
+          continue;
+        }
+        if (content.empty() && has_reasoned) show_reasoning("\n\n");
+        content += piece;
+        print(piece);
+      }
     };
     const InterruptScope interrupt;
     const auto on_token = [&](const engine::Generated& generated) {
-      show(output.push(std::span(&generated.token, 1)));
+      show(parser.push(output.push(std::span(&generated.token, 1))));
     };
     while (!interrupt.interrupted() && engine_->step(on_token)) {
     }
     engine_->abort(sequence);
-    show(output.finish());
+    show(parser.push(output.finish()));
+    show(parser.finish());
+    if (has_reasoned && content.empty()) show_reasoning("\n");
     print("\n");
     return content;
+  }
+
+  // Dimmed on a terminal; stdout has answers alone otherwise.
+  void show_reasoning(std::string_view piece) const {
+    if (dims_) return print(fmt::format("\x1b[2m{}\x1b[22m", piece));
+    fmt::print(stderr, "{}", piece);
   }
 
   void take_back(const std::string& why) {
@@ -160,12 +192,14 @@ class Chat {
   engine::ModelSource source_;
   std::optional<text::Tokenizer> tokenizer_;
   std::optional<text::ChatTemplate> template_;
+  text::AnswerMarkup markup_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<engine::LoadedModel> model_;
   std::optional<engine::Engine> engine_;
   json::array messages_;
   int64_t num_answers_ = 0;
   bool is_terminal_ = isatty(STDIN_FILENO) == 1;
+  bool dims_ = isatty(STDOUT_FILENO) == 1;
 };
 
 }  // namespace

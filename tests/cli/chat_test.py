@@ -1,6 +1,10 @@
 """chat: a conversation on standard input."""
 
+import contextlib
 import json
+import os
+import re
+import subprocess
 import unittest
 
 import harness
@@ -15,6 +19,18 @@ class ChatTest(CliTest):
     def continued(self, prompt):
         return json.loads(self.run_encore("generate", "--device", DEVICE, "--prompt", prompt, "--max-tokens", "20",
                                           "--json").stdout)["text"]
+
+    def reasoning_template(self):
+        """Of a model that reasons first; the bundled one, which is not made for it, never gets out of it."""
+        template = self.work / "reasoning.jinja"
+        template.write_text("{{ bos_token }}{% for m in messages %}{% if m.reasoning_content %}"
+                            "<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+                            "{% if add_generation_prompt %}<think>\n{% endif %}")
+        return template
+
+    @staticmethod
+    def words(text):
+        return text.split()
 
     def test_an_answer_goes_on_from_the_whole_conversation(self):
         first = self.continued("Once upon a time")
@@ -37,6 +53,29 @@ class ChatTest(CliTest):
         result = self.chat("word " * 2000 + "\nOnce upon a time\n")
         self.assertIn("/clear begins anew", result.stderr)
         self.assertEqual(result.stdout, self.continued("Once upon a time") + "\n")
+
+    def test_reasoning_is_shown_aside_and_kept_out_of_the_conversation(self):
+        first = self.continued("user: Once upon a time\n<think>\n")
+        second = self.continued("user: Once upon a time\nassistant: \nuser: Then a fox came.\n<think>\n")
+        result = self.chat("Once upon a time\nThen a fox came.\n", "--chat-template", self.reasoning_template())
+        self.assertEqual(result.stdout, "\n\n")
+        expected = self.words(first) + self.words(second)
+        self.assertEqual(self.words(result.stderr)[-len(expected):], expected)
+
+    def test_on_a_terminal_reasoning_is_dimmed(self):
+        ours, theirs = os.openpty()
+        subprocess.run([self.encore, "chat", "--device", DEVICE, "--temperature", "0", "--max-tokens", "20",
+                        "--chat-template", self.reasoning_template()], input=b"Once upon a time\n", stdout=theirs, stderr=subprocess.DEVNULL,
+                       check=True, timeout=120)
+        os.close(theirs)
+        shown = ""
+        with contextlib.suppress(OSError):  # how the end of a terminal is told
+            while part := os.read(ours, 1 << 16):
+                shown += part.decode()
+        os.close(ours)
+        pieces = re.findall("\x1b\\[2m(.*?)\x1b\\[22m", shown, re.DOTALL)
+        self.assertEqual(self.words("".join(pieces)), self.words(self.continued("user: Once upon a time\n<think>\n")))
+        self.assertEqual(re.sub("\x1b\\[2m.*?\x1b\\[22m", "", shown, flags=re.DOTALL).strip(), "")
 
     def test_a_conversation_may_be_kept_short(self):
         self.assertEqual(self.chat("Once upon a time\n", "--max-seq-len", "64").stdout, self.continued("Once upon a time") + "\n")
