@@ -212,6 +212,8 @@ void serve(const config::Settings& settings) {
   api_options.gate.api_keys = read_api_keys(settings);
   api_options.gate.admin_keys = read_admin_keys(settings);
   api_options.gate.allowed_origins = settings.allowed_origins;
+  if (settings.request_timeout_s > 0)
+    api_options.request_timeout = std::chrono::seconds(settings.request_timeout_s);
   api_options.metric_aliases = server::find_metric_aliases(settings.metric_aliases);
   if (!settings.refuses_unknown_parameters)
     api_options.unknown_parameters = server::UnknownParameters::kWarn;
@@ -227,8 +229,12 @@ void serve(const config::Settings& settings) {
   const bool is_script = settings.model.starts_with(kScripted);
   is_script ? load_script(settings, loaded) : load_model(settings, loaded);
   const std::string name = loaded.served.names.front();
-  server::ApiServer api(*loaded.generator, loaded.served, std::move(api_options),
-                        [&](std::function<void()> call) { http.post(std::move(call)); });
+  server::ApiServer api(
+      *loaded.generator, loaded.served, std::move(api_options),
+      [&](std::function<void()> call) { http.post(std::move(call)); },
+      [&](std::chrono::milliseconds delay, std::function<void()> call) {
+        http.after(delay, std::move(call));
+      });
 
   raise_file_limit();
   std::signal(SIGPIPE, SIG_IGN);

@@ -51,6 +51,7 @@ struct Settings {
   bool refuses_unknown_parameters = true;
   std::vector<std::string> served_model_names;  // empty: the model's own
   std::string chat_template;                    // a file; empty: the checkpoint's
+  int64_t request_timeout_s = 0;                // 0: none
   int64_t drain_timeout_s = 30;
 };
 

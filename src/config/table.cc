@@ -262,6 +262,11 @@ constexpr Option kOptions[] = {
      value("75"), between(1, 86400),
      "Time that a connection may rest between two requests; behind a proxy, take more than the "
      "proxy does, which may else send a request on a connection that was just closed"},
+    {"request_timeout", Group::kServer, [](Settings& s, int64_t v) { s.request_timeout_s = v; },
+     "seconds", value("0"), between(0, 86400),
+     "Time that a request may take, from its arrival, the queue included, to the end of its "
+     "answer; then it fails with 504, or its stream with an error. A request may ask for less, by "
+     "its parameter timeout; 0: as much as it takes"},
     {"drain_timeout", Group::kServer, [](Settings& s, int64_t v) { s.drain_timeout_s = v; },
      "seconds", value("30"), between(0, 86400),
      "Time that requests in hand may take after SIGTERM"},

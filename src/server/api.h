@@ -21,6 +21,7 @@ struct ApiContext {
   std::string version;   // Encore's
   int64_t capacity = 0;  // sequences that can live at one time
   UnknownParameters unknown_parameters = UnknownParameters::kRefuse;
+  std::optional<std::chrono::milliseconds> request_timeout;  // of all requests that generate
 };
 
 // Text that is to be generated, and how the answer is written.

@@ -50,8 +50,12 @@ class ApiTest : public ::testing::Test {
     pump();
   }
   void start(ServedModel model, ApiOptions options) {
-    api_.emplace(generator_, std::move(model), std::move(options),
-                 [this](std::function<void()> call) { post(std::move(call)); });
+    api_.emplace(
+        generator_, std::move(model), std::move(options),
+        [this](std::function<void()> call) { post(std::move(call)); },
+        [this](std::chrono::milliseconds delay, std::function<void()> call) {
+          waiting_.emplace_back(delay, std::move(call));
+        });
   }
   void TearDown() override { api_.reset(); }
   void SetUp() override { start(); }
@@ -73,6 +77,11 @@ class ApiTest : public ::testing::Test {
   void wait_and_pump() {
     take_posted(true)();
     pump();
+  }
+  // As if all delays had passed that are waited for now.
+  void pass_delays() {
+    for (const auto& [delay, call] : std::exchange(waiting_, {}))
+      call();
   }
   std::vector<int32_t> ids(std::string_view text) const { return tokenizer_.encode(text, false); }
 
@@ -127,6 +136,7 @@ class ApiTest : public ::testing::Test {
 
   text::ChatTemplate chat_template_ = short_template();
   FakeGenerator generator_;
+  std::vector<std::pair<std::chrono::milliseconds, std::function<void()>>> waiting_;
   std::optional<ApiServer> api_;
 
  private:

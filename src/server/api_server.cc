@@ -65,19 +65,21 @@ struct ApiServer::Pending {
   Prepared prepared;
 };
 
-ApiServer::ApiServer(engine::Generator& generator, ServedModel model, ApiOptions options, Post post)
+ApiServer::ApiServer(engine::Generator& generator, ServedModel model, ApiOptions options, Post post,
+                     After after)
     : generator_(generator),
       options_(std::move(options)),
       context_{.model = std::move(model),
                .version = options_.version,
                .capacity = generator.capacity(),
-               .unknown_parameters = options_.unknown_parameters},
+               .unknown_parameters = options_.unknown_parameters,
+               .request_timeout = options_.request_timeout},
       gate_(options_.gate),
       grammar_s_(metrics_.histogram("encore_grammar_seconds",
                                     "To have the grammar of a request's answer, compiled or found",
                                     {0.0001, 0.001, 0.01, 0.1, 0.5, 1, 2})),
       post_(std::move(post)),
-      generation_(generator, context_.model, metrics_, post_),
+      generation_(generator, context_.model, metrics_, post_, std::move(after)),
       grammars_(context_.model),
       background_(kBackgroundThreads),
       compilations_(kCompilingThreads) {
@@ -190,7 +192,7 @@ void ApiServer::dispatch(HttpRequest& request, std::unique_ptr<Responder>& respo
       return route.operate(request, generator_, post_, std::move(responder));
     if (request.body.size() > options_.small_body_bytes)
       return prepare_aside(route, std::move(request), std::move(responder));
-    Prepared prepared = route.prepare(request, context_);
+    Prepared prepared = prepare(route, request);
     return answer(route, std::move(prepared), std::move(responder));
   }
   if (allowed.empty()) {
@@ -224,6 +226,16 @@ HttpResponse ApiServer::preflight(const HttpRequest& request) const {
   return response;
 }
 
+Prepared ApiServer::prepare(const Route& route, const HttpRequest& request) const {
+  Prepared prepared = route.prepare(request, context_);
+  if (auto* job = std::get_if<GenerationJob>(&prepared.answer)) {
+    job->plan.arrived = request.arrived;
+    const auto& most = context_.request_timeout;
+    if (most) job->plan.timeout = std::min(job->plan.timeout.value_or(*most), *most);
+  }
+  return prepared;
+}
+
 void ApiServer::prepare_aside(const Route& route, HttpRequest request,
                               std::unique_ptr<Responder> responder) {
   // Shared, as what is posted must be copyable; one thread has it at a time.
@@ -231,7 +243,7 @@ void ApiServer::prepare_aside(const Route& route, HttpRequest request,
       std::make_shared<Pending>(Pending{std::move(request), std::move(responder), {}});
   background_.run([this, &route, pending] {
     try {
-      pending->prepared = route.prepare(pending->request, context_);
+      pending->prepared = prepare(route, pending->request);
     } catch (const std::exception& error) {
       log::warning("request {:?} failed: {}", pending->request.id, escaped(error.what()));
       pending->prepared = {ApiError{.status = 500, .message = "this failed"}, {}};

@@ -19,6 +19,8 @@ namespace encore::server {
 struct ApiOptions {
   std::string version;  // Encore's
   UnknownParameters unknown_parameters = UnknownParameters::kRefuse;
+  // How long a request that generates may take; absent: as long as it asks for, or forever.
+  std::optional<std::chrono::milliseconds> request_timeout;
   GateOptions gate;
   std::vector<MetricAlias> metric_aliases;
   // Larger requests are read beside the server's thread, so that streams go on meanwhile.
@@ -26,11 +28,11 @@ struct ApiOptions {
 };
 
 // Threads: the server's. Lifetime: the generator must outlive it, and must have ended all requests
-// before it goes; what `post` refers to must outlive it too.
+// before it goes; what `post` and `after` refer to must outlive it too.
 class ApiServer {
  public:
-  // `post` runs a function soon on the server's thread.
-  ApiServer(engine::Generator& generator, ServedModel model, ApiOptions options, Post post);
+  ApiServer(engine::Generator& generator, ServedModel model, ApiOptions options, Post post,
+            After after);
 
   // Writes an error as the protocol does that has the path.
   static HttpResponse error_response(std::string_view path, const ApiError& error);
@@ -65,6 +67,7 @@ class ApiServer {
   [[nodiscard]] std::optional<ApiError> check_access(const Route& route,
                                                      const HttpRequest& request) const;
   [[nodiscard]] HttpResponse preflight(const HttpRequest& request) const;
+  [[nodiscard]] Prepared prepare(const Route& route, const HttpRequest& request) const;
   void prepare_aside(const Route& route, HttpRequest request, std::unique_ptr<Responder> responder);
   // Compiles the grammar that the answer is held to beside the server's thread, and starts then.
   void start_held(const Route& route, GenerationJob job, std::unique_ptr<Responder> responder);

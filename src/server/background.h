@@ -1,6 +1,7 @@
 // Threads for work that would hold up the server's own.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 
@@ -8,6 +9,8 @@ namespace encore::server {
 
 // Runs a function soon on the server's thread. Threads: any.
 using Post = std::function<void(std::function<void()>)>;
+// Runs a function on the server's thread after a while. Threads: the server's.
+using After = std::function<void(std::chrono::milliseconds delay, std::function<void()>)>;
 
 // Threads: run() on any.
 class Background {

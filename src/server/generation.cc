@@ -32,6 +32,16 @@ json::value stop_reason_json(const text::OutputText& text) {
   return nullptr;
 }
 
+// How metrics call it when a deadline ends a request.
+constexpr std::string_view kTimedOut = "timed_out";
+
+ApiError timeout_error() {
+  return {
+      .status = 504,
+      .message = "the request's time has passed: its timeout, or the server's --request-timeout",
+      .code = "request_timeout"};
+}
+
 ApiError to_error(const engine::Ending& ending) {
   if (ending.reason == engine::EndReason::kError)
     return {.status = 500, .message = ending.message, .code = "device_error"};
@@ -45,11 +55,12 @@ ApiError to_error(const engine::Ending& ending) {
 }  // namespace
 
 GenerationService::GenerationService(engine::Generator& generator, const ServedModel& model,
-                                     Metrics& metrics, Post post)
+                                     Metrics& metrics, Post post, After after)
     : generator_(generator),
       model_(model),
       metrics_(metrics),
       post_(std::move(post)),
+      after_(std::move(after)),
       first_token_s_(metrics.histogram("encore_time_to_first_token_seconds",
                                        "From a request's arrival to its first token",
                                        kRequestTimes)),
@@ -67,7 +78,12 @@ void GenerationService::start(GenerationPlan plan, std::unique_ptr<ReplyFormat> 
                               std::unique_ptr<Responder> responder) {
   const GenerationId id = next_id_++;
   Generation generation;
-  generation.start = Clock::now();
+  generation.start = plan.arrived;
+  if (plan.timeout) generation.deadline = plan.arrived + *plan.timeout;
+  if (generation.deadline && *generation.deadline <= Clock::now()) {
+    count(kTimedOut);
+    return responder->respond(format->error(timeout_error()));
+  }
   for (const GenerationPlan::Prompt& prompt : plan.prompts) {
     generation.prompt_tokens += std::ssize(prompt.ids);
     for (int64_t i = 0; i < plan.n; ++i) {
@@ -96,7 +112,9 @@ void GenerationService::start(GenerationPlan plan, std::unique_ptr<ReplyFormat> 
   Reply& reply = *generation.reply;
   const Usage of_prompts{.prompt_tokens = generation.prompt_tokens};
   reply.begin(plan.num_choices(), of_prompts);
+  if (generation.deadline) deadlines_.emplace(*generation.deadline, id);
   generations_.emplace(id, std::move(generation));
+  watch_deadlines();
   for (int64_t i = 0; plan.num_prompt_logprobs < 0 && i < plan.num_choices(); ++i) {
     Choice echo{.index = i};
     echo.usage = of_prompts;
@@ -108,12 +126,36 @@ void GenerationService::start(GenerationPlan plan, std::unique_ptr<ReplyFormat> 
 }
 
 void GenerationService::client_left(GenerationId id) {
-  const auto found = generations_.find(id);
-  if (found == generations_.end()) return;
-  const Generation gone = std::move(found->second);
-  generations_.erase(found);
-  abort(gone);
+  if (!generations_.contains(id)) return;
+  abort(take(id));
   count("disconnected");
+}
+
+GenerationService::Generation GenerationService::take(GenerationId id) {
+  Generation taken = std::move(generations_.extract(id).mapped());
+  if (taken.deadline) deadlines_.erase({*taken.deadline, id});
+  return taken;
+}
+
+void GenerationService::fail(GenerationId id, const ApiError& error, std::string_view end) {
+  const Generation failed = take(id);
+  abort(failed);
+  count(end);
+  failed.reply->fail(error);
+}
+
+void GenerationService::watch_deadlines() {
+  if (deadlines_.empty() || next_look_ <= deadlines_.begin()->first) return;
+  next_look_ = deadlines_.begin()->first;
+  const auto delay = std::chrono::ceil<std::chrono::milliseconds>(next_look_ - Clock::now());
+  after_(delay, [this] { end_late(); });
+}
+
+void GenerationService::end_late() {
+  next_look_ = Clock::time_point::max();
+  while (!deadlines_.empty() && deadlines_.begin()->first <= Clock::now())
+    fail(deadlines_.begin()->second, timeout_error(), kTimedOut);
+  watch_deadlines();
 }
 
 void GenerationService::count(std::string_view end) {
@@ -181,11 +223,7 @@ void GenerationService::receive(Delivery& delivery) {
   ChoiceState& choice = generation.choices[delivery.choice];
   if (choice.has_ended) return;
   if (delivery.ending && delivery.ending->reason >= engine::EndReason::kAborted) {
-    const Generation failed = std::move(generation);
-    generations_.erase(found);
-    abort(failed);
-    count("error");
-    return failed.reply->fail(to_error(*delivery.ending));
+    return fail(delivery.generation, to_error(*delivery.ending), "error");
   }
   if (choice.omits_tokens) {
     delivery.tokens.clear();
@@ -293,9 +331,8 @@ void GenerationService::finish(GenerationId id, Generation& generation) {
   const Usage usage = usage_of(generation);
   total_s_.observe(seconds(Clock::now() - generation.start));
   count("finished");
-  const std::unique_ptr<Reply> reply = std::move(generation.reply);
-  generations_.erase(id);
-  reply->finish(usage);
+  const Generation finished = take(id);
+  finished.reply->finish(usage);
 }
 
 void GenerationService::abort(const Generation& generation) {

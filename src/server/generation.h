@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -38,6 +39,8 @@ struct GenerationPlan {
   std::string cache_salt;    // requests with different ones share no pages of the prefix cache
   std::optional<AnswerFormat> answer_format;  // to be compiled to `grammar`
   std::shared_ptr<const sample::TokenGrammar> grammar = nullptr;
+  std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();
+  std::optional<std::chrono::milliseconds> timeout;  // from then to the end of the answer
   Reply::Options reply;
 
   [[nodiscard]] int64_t num_choices() const { return std::ssize(prompts) * n; }
@@ -48,7 +51,7 @@ struct GenerationPlan {
 class GenerationService {
  public:
   GenerationService(engine::Generator& generator, const ServedModel& model, Metrics& metrics,
-                    Post post);
+                    Post post, After after);
 
   // Answers with what the plan generates, or with why it cannot.
   void start(GenerationPlan plan, std::unique_ptr<ReplyFormat> format,
@@ -82,6 +85,7 @@ class GenerationService {
     int64_t num_going = 0;     // choices without an end
     bool shows_usage = false;  // in every event
     Clock::time_point start;
+    std::optional<Clock::time_point> deadline;
   };
   // An update on its way from the engine's thread to the server's.
   struct Delivery {
@@ -110,6 +114,13 @@ class GenerationService {
   [[nodiscard]] static Usage usage_of(const Generation& generation);
   void finish(GenerationId id, Generation& generation);
   void client_left(GenerationId id);
+  // Ends a request that goes on, with an error.
+  void fail(GenerationId id, const ApiError& error, std::string_view end);
+  // Takes it from those that go on.
+  Generation take(GenerationId id);
+  // Has the requests end whose deadline passes.
+  void watch_deadlines();
+  void end_late();
   // Stops what the request still has running.
   void abort(const Generation& generation);
   // Counts a request by how it ended.
@@ -119,8 +130,13 @@ class GenerationService {
   const ServedModel& model_;
   Metrics& metrics_;
   Post post_;
+  After after_;
   GenerationId next_id_ = 1;
   std::unordered_map<GenerationId, Generation> generations_;
+
+  std::set<std::pair<Clock::time_point, GenerationId>> deadlines_;  // of those that go on
+  // When the deadlines are looked at next; others may follow.
+  Clock::time_point next_look_ = Clock::time_point::max();
 
   Histogram& first_token_s_;
   Histogram& between_tokens_s_;

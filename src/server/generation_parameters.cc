@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cmath>
 #include <random>
 
@@ -14,6 +15,7 @@ constexpr double kMaxChoices = 128;
 constexpr double kMaxStops = 64;
 constexpr size_t kMaxStopBytes = 1024;
 constexpr double kMostBias = 100;
+constexpr double kMostSeconds = 86400;
 
 // Of all protocols.
 const Parameter kShared[] = {
@@ -35,6 +37,11 @@ const Parameter kShared[] = {
      "only single tokens can be ruled out: logit_bias"},
     {"priority", Support::kHonoured, ParameterKind::kInteger, "0",
      "Requests with lower numbers come first", INT32_MIN, INT32_MAX},
+    {"timeout", Support::kHonoured, ParameterKind::kNumber, "",
+     "Seconds that the request may take, from its arrival to the end of its answer; then it fails "
+     "with 504, or its stream with an error. Absent, or where that is less: the server's "
+     "--request-timeout",
+     0.001, kMostSeconds},
     {"cache_salt", Support::kHonoured, ParameterKind::kString, "",
      "Requests with different ones share no pages of the prefix cache"},
 };
@@ -262,6 +269,10 @@ std::optional<ApiError> read_generation_parameters(const Parameters& parameters,
   if (auto error = read_stops(parameters, model, plan.stops)) return error;
   plan.priority = static_cast<int32_t>(parameters.integer("priority"));
   plan.cache_salt = parameters.string("cache_salt");
+  if (const json::value* timeout = parameters.find("timeout")) {
+    const std::chrono::duration<double> seconds(timeout->to_number<double>());
+    plan.timeout = std::chrono::ceil<std::chrono::milliseconds>(seconds);
+  }
   plan.reply.streams = parameters.boolean("stream");
   return std::nullopt;
 }

@@ -1,6 +1,7 @@
 // HTTP as the protocols see it: plain requests and responses, whatever carries them.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -19,6 +20,7 @@ struct HttpRequest {
   Headers headers;     // names in lower case
   std::string body;
   std::string id = {};  // X-Request-Id, or a fresh one
+  std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();
 
   // The first of that name, in lower case; null when there is none.
   [[nodiscard]] const std::string* header(std::string_view name) const;

@@ -14,6 +14,7 @@ std::string_view type_of(int status) {
   if (status == 413) return "request_too_large";
   if (status == 429) return "rate_limit_error";
   if (status == 503) return "overloaded_error";
+  if (status == 504) return "timeout_error";
   if (status >= 500) return "api_error";
   return "invalid_request_error";
 }
