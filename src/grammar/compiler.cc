@@ -43,8 +43,8 @@ struct Compiler::Impl {
     std::list<std::string>::iterator place = {};  // in `order`, if it is in the cache
   };
 
-  Impl(Vocabulary vocabulary_given, const CompilerOptions& options_given)
-      : vocabulary(std::move(vocabulary_given)), options(options_given) {
+  Impl(std::function<Vocabulary()> read_given, const CompilerOptions& options_given)
+      : read(std::move(read_given)), options(options_given) {
     for (int i = 0; i < options.num_threads; ++i)
       threads.emplace_back([this] { run(); });
   }
@@ -68,22 +68,34 @@ struct Compiler::Impl {
       waiting.pop_front();
       const std::shared_ptr<Entry> entry = entries.at(key);
       lock.unlock();
-      std::variant<Grammar, std::string> compiled = Grammar::compile(vocabulary, entry->source);
+      Result result = compile_now(entry->source);
       lock.lock();
       ++num_compiled;
-      finish(key, *entry, std::move(compiled));
+      finish(key, *entry, std::move(result));
     }
   }
 
+  // Of the threads. The first one reads the vocabulary, for which the others wait.
+  Result compile_now(const Source& source) {
+    std::call_once(is_read, [&] {
+      try {
+        vocabulary.emplace(read());
+      } catch (const Error& error) {
+        why_none = error.what();
+      }
+    });
+    if (!vocabulary) return Refusal{Refusal::Kind::kUnsupported, why_none};
+    auto compiled = Grammar::compile(*vocabulary, source);
+    if (auto* const why = std::get_if<std::string>(&compiled))
+      return Refusal{Refusal::Kind::kInvalid, std::move(*why)};
+    return std::get<Grammar>(std::move(compiled));
+  }
+
   // Hands the result to all who wait. Failures are not kept: they are found again, and have no size.
-  void finish(const std::string& key, Entry& entry, std::variant<Grammar, std::string> compiled) {
-    if (auto* const why = std::get_if<std::string>(&compiled)) {
-      entry.result = Refusal{true, std::move(*why)};
-    } else {
-      const Grammar& grammar = std::get<Grammar>(compiled);
-      entry.num_bytes = grammar.num_bytes() + static_cast<int64_t>(key.size());
-      entry.result = grammar;
-    }
+  void finish(const std::string& key, Entry& entry, Result result) {
+    if (const Grammar* grammar = std::get_if<Grammar>(&result))
+      entry.num_bytes = grammar->num_bytes() + static_cast<int64_t>(key.size());
+    entry.result = std::move(result);
     entry.done.notify_all();
     if (entry.num_bytes == 0 || entry.num_bytes > options.max_cache_bytes) {
       entries.erase(key);
@@ -100,13 +112,15 @@ struct Compiler::Impl {
   }
 
   Result compile(const Source& source) {
-    if (auto why = problem(source, options.limits)) return Refusal{true, std::move(*why)};
+    if (auto why = problem(source, options.limits))
+      return Refusal{Refusal::Kind::kInvalid, std::move(*why)};
     const std::string key = key_of(source);
     std::unique_lock lock(mutex);
     auto found = entries.find(key);
     if (found == entries.end()) {
       if (std::ssize(waiting) >= options.max_waiting)
-        return Refusal{false, "too many grammars wait to be compiled: try again later"};
+        return Refusal{Refusal::Kind::kBusy,
+                       "too many grammars wait to be compiled: try again later"};
       found = entries.emplace(key, std::make_shared<Entry>()).first;
       found->second->source = source;
       waiting.push_back(key);
@@ -116,7 +130,7 @@ struct Compiler::Impl {
     const std::shared_ptr<Entry> entry = found->second;
     if (entry->result && entry->num_bytes > 0) order.splice(order.end(), order, entry->place);
     if (!entry->done.wait_for(lock, options.timeout, [&] { return entry->result.has_value(); })) {
-      return Refusal{false,
+      return Refusal{Refusal::Kind::kBusy,
                      fmt::format("the grammar is not compiled after {} ms: simplify it, or try "
                                  "again later",
                                  options.timeout.count())};
@@ -124,8 +138,11 @@ struct Compiler::Impl {
     return *entry->result;
   }
 
-  const Vocabulary vocabulary;
+  const std::function<Vocabulary()> read;
   const CompilerOptions options;
+  std::once_flag is_read;
+  std::optional<Vocabulary> vocabulary;  // once read; nothing where that failed, for `why_none`
+  std::string why_none;
   std::mutex mutex;
   std::condition_variable has_work;
   bool is_ending = false;
@@ -137,8 +154,8 @@ struct Compiler::Impl {
   std::vector<std::thread> threads;  // last, as they use the others
 };
 
-Compiler::Compiler(Vocabulary vocabulary, const CompilerOptions& options)
-    : impl_(std::make_unique<Impl>(std::move(vocabulary), options)) {}
+Compiler::Compiler(std::function<Vocabulary()> read, const CompilerOptions& options)
+    : impl_(std::make_unique<Impl>(std::move(read), options)) {}
 Compiler::~Compiler() = default;
 
 Compiler::Result Compiler::compile(const Source& source) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <variant>
@@ -20,8 +21,12 @@ struct CompilerOptions {
 
 // Why there is no grammar.
 struct Refusal {
-  // Is it the source's fault? Else there is too much to do: later it may go.
-  bool is_invalid = true;
+  enum class Kind : uint8_t {
+    kInvalid,      // the source is at fault
+    kUnsupported,  // there are no grammars for the vocabulary
+    kBusy,         // there is too much to do: later it may go
+  };
+  Kind kind = Kind::kInvalid;
   std::string why;
 };
 
@@ -30,7 +35,9 @@ class Compiler {
  public:
   using Result = std::variant<Grammar, Refusal>;
 
-  explicit Compiler(Vocabulary vocabulary, const CompilerOptions& options = {});
+  // `read`: called once, on a thread of the compiler's, when the first grammar is asked for. Its
+  // errors say why there are no grammars.
+  explicit Compiler(std::function<Vocabulary()> read, const CompilerOptions& options = {});
   // Finishes what has begun. REQUIRES: nobody waits in compile().
   ~Compiler();
   Compiler(const Compiler&) = delete;

@@ -23,11 +23,11 @@ Source choice(int number) {
 
 bool is_invalid(const Compiler::Result& result) {
   const auto* const refusal = std::get_if<Refusal>(&result);
-  return refusal != nullptr && refusal->is_invalid;
+  return refusal != nullptr && refusal->kind == Refusal::Kind::kInvalid;
 }
 
 TEST(Compiler, CompilesASourceOnceForAllWhoAsk) {
-  Compiler compiler(stories());
+  Compiler compiler(stories);
   std::atomic<int> num_grammars = 0;
   std::vector<std::thread> askers;
   for (int i = 0; i < 8; ++i) {
@@ -44,12 +44,12 @@ TEST(Compiler, CompilesASourceOnceForAllWhoAsk) {
 TEST(Compiler, ForgetsTheSourcesThatWereUsedLongestAgo) {
   int64_t one = 0;
   {
-    Compiler compiler(stories());
+    Compiler compiler(stories);
     EXPECT_TRUE(std::holds_alternative<Grammar>(compiler.compile(choice(0))));
     one = compiler.cache_bytes();
   }
   ASSERT_GT(one, 0);
-  Compiler compiler(stories(), {.num_threads = 1, .max_cache_bytes = 5 * one / 2});
+  Compiler compiler(stories, {.num_threads = 1, .max_cache_bytes = 5 * one / 2});
   const auto ask = [&](int number) {
     const int64_t before = compiler.num_compiled();
     EXPECT_TRUE(std::holds_alternative<Grammar>(compiler.compile(choice(number))));
@@ -65,7 +65,7 @@ TEST(Compiler, ForgetsTheSourcesThatWereUsedLongestAgo) {
 }
 
 TEST(Compiler, SaysWhatIsWrongAndKeepsNothingOfIt) {
-  Compiler compiler(stories());
+  Compiler compiler(stories);
   EXPECT_TRUE(is_invalid(compiler.compile({.kind = SourceKind::kJsonSchema, .text = "[]"})));
   EXPECT_TRUE(is_invalid(compiler.compile({.kind = SourceKind::kRegex, .text = "a("})));
   EXPECT_TRUE(
@@ -75,8 +75,22 @@ TEST(Compiler, SaysWhatIsWrongAndKeepsNothingOfIt) {
   EXPECT_EQ(compiler.cache_bytes(), 0);
 }
 
+TEST(Compiler, SaysWhyAVocabularyHasNoGrammarsAndReadsItOnce) {
+  int num_read = 0;
+  Compiler compiler([&]() -> Vocabulary {
+    ++num_read;
+    fail(ErrorKind::kUnsupported, "no tokenizer");
+  });
+  for (int i = 0; i < 2; ++i) {
+    const auto refusal = std::get<Refusal>(compiler.compile(choice(i)));
+    EXPECT_EQ(refusal.kind, Refusal::Kind::kUnsupported);
+    EXPECT_EQ(refusal.why, "no tokenizer");
+  }
+  EXPECT_EQ(num_read, 1);
+}
+
 TEST(Compiler, LetsFewWaitAndNoneForEver) {
-  Compiler compiler(stories(), {.num_threads = 0, .max_waiting = 1, .timeout = {}});
+  Compiler compiler(stories, {.num_threads = 0, .max_waiting = 1, .timeout = {}});
   EXPECT_NE(std::get<Refusal>(compiler.compile(choice(0))).why.find("after 0 ms"),
             std::string::npos);
   EXPECT_NE(std::get<Refusal>(compiler.compile(choice(1))).why.find("too many"), std::string::npos);

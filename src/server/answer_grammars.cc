@@ -10,38 +10,31 @@ constexpr int kRetryAfterSeconds = 2;
 
 }  // namespace
 
-void AnswerGrammars::require_compiler() {
-  std::call_once(once_, [&] {
-    if (model_.tokenizer == nullptr) {
-      why_none_ = "the model has no tokenizer";
-      return;
-    }
-    try {
-      compiler_ = std::make_unique<grammar::Compiler>(
-          grammar::Vocabulary(*model_.tokenizer, model_.vocab_size, model_.end_tokens));
-    } catch (const Error& error) {
-      why_none_ = error.what();
-    }
-  });
-}
+AnswerGrammars::AnswerGrammars(const ServedModel& model)
+    : model_(model), compiler_([&model] {
+        if (model.tokenizer == nullptr) fail(ErrorKind::kUnsupported, "the model has no tokenizer");
+        return grammar::Vocabulary(*model.tokenizer, model.vocab_size, model.end_tokens);
+      }) {}
 
 AnswerGrammars::Result AnswerGrammars::compile(const AnswerFormat& format,
                                                const text::AnswerRules& rules) {
-  require_compiler();
-  if (compiler_ == nullptr) {
-    return bad_request(
-        fmt::format("answers of this model cannot be held to a grammar: {}", why_none_),
-        format.param, "unsupported_parameter");
-  }
-  const grammar::Compiler::Result result = compiler_->compile(format.source);
+  const grammar::Compiler::Result result = compiler_.compile(format.source);
   if (const auto* refusal = std::get_if<grammar::Refusal>(&result)) {
     const std::string why = fmt::format("{}: {}", format.param, escaped(refusal->why));
-    if (refusal->is_invalid) return bad_request(why, format.param, "invalid_value");
-    return ApiError{.status = 503,
-                    .message = why,
-                    .param = format.param,
-                    .code = "overloaded",
-                    .retry_after_s = kRetryAfterSeconds};
+    switch (refusal->kind) {
+      case grammar::Refusal::Kind::kInvalid:
+        return bad_request(why, format.param, "invalid_value");
+      case grammar::Refusal::Kind::kUnsupported:
+        return bad_request(
+            fmt::format("answers of this model cannot be held to a grammar: {}", refusal->why),
+            format.param, "unsupported_parameter");
+      case grammar::Refusal::Kind::kBusy:
+        return ApiError{.status = 503,
+                        .message = why,
+                        .param = format.param,
+                        .code = "overloaded",
+                        .retry_after_s = kRetryAfterSeconds};
+    }
   }
   auto answer = std::make_shared<const grammar::Grammar>(std::get<grammar::Grammar>(result));
   if (!rules.has_reasoning) return answer;

@@ -2,8 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
-#include <string>
 #include <variant>
 
 #include "grammar/compiler.h"
@@ -16,7 +14,7 @@ namespace encore::server {
 // Threads: any. Lifetime: refers to the model.
 class AnswerGrammars {
  public:
-  explicit AnswerGrammars(const ServedModel& model) : model_(model) {}
+  explicit AnswerGrammars(const ServedModel& model);
 
   using Result = std::variant<std::shared_ptr<const sample::TokenGrammar>, ApiError>;
   // Compiles a format, for answers that may begin with reasoning as `rules` say. Takes up to seconds,
@@ -24,13 +22,8 @@ class AnswerGrammars {
   Result compile(const AnswerFormat& format, const text::AnswerRules& rules);
 
  private:
-  // Reads the vocabulary, unless that is done.
-  void require_compiler();
-
   const ServedModel& model_;
-  std::once_flag once_;
-  std::unique_ptr<grammar::Compiler> compiler_;
-  std::string why_none_;  // where there is no compiler
+  grammar::Compiler compiler_;
 };
 
 }  // namespace encore::server
