@@ -36,7 +36,7 @@ MAY_INCLUDE = {
     "server": "engine grammar text sample sched",
     "config": "server diagnose engine planning runtime backend",
     "setup": "config measure diagnose engine text planning model runtime backend",
-    "library": "setup config engine text sample",
+    "library": "setup config engine grammar text sample",
     "cli": "setup server text measure diagnose replay engine spec sample sched kv model config planning runtime backend passes ops ir",
 }
 # What the tests of a module may include besides.

@@ -9,8 +9,9 @@ Waiting releases Python's lock, so other threads go on.
 
 import ctypes
 import dataclasses
+import json
 import os
-from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_void_p
 
 FINISHES = (None, "stop", "length", "aborted", "error")
 
@@ -27,9 +28,17 @@ class _Setting(ctypes.Structure):
     _fields_ = [("name", c_char_p), ("value", c_char_p)]
 
 
+class _Candidate(ctypes.Structure):
+    _fields_ = [("token", c_int32), ("logprob", c_float)]
+
+
+class _Logprobs(ctypes.Structure):
+    _fields_ = [("logprob", c_float), ("rank", c_int32), ("top", POINTER(_Candidate)), ("num_top", c_size_t)]
+
+
 class _Update(ctypes.Structure):
     _fields_ = [("text", c_void_p), ("text_bytes", c_size_t), ("tokens", POINTER(c_int32)), ("num_tokens", c_size_t),
-                ("num_cached_tokens", c_int64), ("finish", c_int), ("error", c_char_p)]
+                ("logprobs", POINTER(_Logprobs)), ("num_cached_tokens", c_int64), ("finish", c_int), ("error", c_char_p)]
 
 
 class Statistics(ctypes.Structure):
@@ -39,11 +48,21 @@ class Statistics(ctypes.Structure):
 
 
 @dataclasses.dataclass
+class Logprobs:
+    """How likely a token was, its rank, and the likeliest tokens of its place as (token, logprob)."""
+
+    logprob: float
+    rank: int
+    top: list
+
+
+@dataclasses.dataclass
 class Update:
     """What a request got; `finish` is set in the last one: stop, length, aborted or error."""
 
     text: str
     tokens: list
+    logprobs: list  # of Logprobs, one for each token, where the request has `logprobs`
     num_cached_tokens: int
     finish: str | None
     error: str
@@ -57,6 +76,7 @@ def _load(path):
             "encore_open": [*settings, POINTER(c_void_p)],
             "encore_submit_text": [c_void_p, c_char_p, c_size_t, *settings, POINTER(c_void_p)],
             "encore_submit_tokens": [c_void_p, POINTER(c_int32), c_size_t, *settings, POINTER(c_void_p)],
+            "encore_submit_chat": [c_void_p, c_char_p, c_size_t, *settings, POINTER(c_void_p)],
             "encore_next": [c_void_p, c_int64, POINTER(_Update)],
             "encore_drain": [c_void_p, c_int64, POINTER(c_int)],
             "encore_get_statistics": [c_void_p, POINTER(Statistics)]}.items():
@@ -102,7 +122,9 @@ class Request:
         self.has_ended = raw.finish != 0
         if not (self.has_ended or raw.num_tokens or raw.text_bytes):
             return None
-        return Update(ctypes.string_at(raw.text, raw.text_bytes).decode(), raw.tokens[:raw.num_tokens],
+        rows = raw.logprobs[:raw.num_tokens] if raw.logprobs else []
+        logprobs = [Logprobs(row.logprob, row.rank, [(each.token, each.logprob) for each in row.top[:row.num_top]]) for row in rows]
+        return Update(ctypes.string_at(raw.text, raw.text_bytes).decode(), raw.tokens[:raw.num_tokens], logprobs,
                       raw.num_cached_tokens, FINISHES[raw.finish], raw.error.decode())
 
     def __iter__(self):
@@ -113,7 +135,8 @@ class Request:
         updates = list(self)
         last = updates[-1]
         return dataclasses.replace(last, text="".join(update.text for update in updates),
-                                   tokens=[token for update in updates for token in update.tokens])
+                                   tokens=[token for update in updates for token in update.tokens],
+                                   logprobs=[row for update in updates for row in update.logprobs])
 
     def abort(self):
         self._library.encore_abort(self._handle)
@@ -134,11 +157,14 @@ class Engine:
         self.close()
 
     def submit(self, prompt, **parameters):
-        """Submits a text, or a list of token ids."""
+        """Submits a text, a list of token ids, or a conversation as a list of {"role": ..., "content": ...}."""
         request = c_void_p()
         if isinstance(prompt, str):
             data = prompt.encode()
             function = self._library.encore_submit_text
+        elif prompt and isinstance(prompt[0], dict):
+            data = json.dumps(prompt).encode()
+            function = self._library.encore_submit_chat
         else:
             data = (c_int32 * len(prompt))(*prompt)
             function = self._library.encore_submit_tokens

@@ -42,7 +42,7 @@ typedef enum encore_finish {
   ENCORE_FINISH_STOP = 1,    /* the model ended its text, or a stop string or token came */
   ENCORE_FINISH_LENGTH = 2,  /* max_tokens, or the model's longest sequence */
   ENCORE_FINISH_ABORTED = 3, /* encore_abort(), encore_release() or encore_close() */
-  ENCORE_FINISH_ERROR = 4    /* the device failed */
+  ENCORE_FINISH_ERROR = 4    /* the device failed, or no token fitted the request's grammar */
 } encore_finish;
 
 typedef struct encore_engine encore_engine;
@@ -55,13 +55,28 @@ typedef struct encore_setting {
   const char* value;
 } encore_setting;
 
+/* A token, and the logarithm of its probability as the model gives it, before temperature and what else changes it. */
+typedef struct encore_candidate {
+  int32_t token;
+  float logprob;
+} encore_candidate;
+
+/* How likely a token was, and which ones were the likeliest in its place, in that order. */
+typedef struct encore_logprobs {
+  float logprob;
+  int32_t rank; /* 1: no token was likelier */
+  const encore_candidate* top;
+  size_t num_top;
+} encore_logprobs;
+
 /* What a request got since the last encore_next(). Lifetime: until the next call for that request. */
 typedef struct encore_update {
   const char* text; /* UTF-8, whole characters, zero-terminated; empty without a tokenizer */
   size_t text_bytes;
   const int32_t* tokens; /* with those that show no text, such as the end of a text */
   size_t num_tokens;
-  int64_t num_cached_tokens; /* of the prompt, found in the prefix cache */
+  const encore_logprobs* logprobs; /* one for each of these, where the request has `logprobs`; else null */
+  int64_t num_cached_tokens;       /* of the prompt, found in the prefix cache */
   encore_finish finish;
   const char* error; /* of ENCORE_FINISH_ERROR; else empty */
 } encore_update;
@@ -93,7 +108,7 @@ const char* encore_error_text(void);
  *   model           a checkpoint's directory, stories or stories-draft (which come along), synthetic:NAME for
  *                   random weights. Default: stories
  *   device          auto, cpu, cuda, cuda:N
- *   max_batch_size, max_seq_len, kv_tokens, graphs, ...
+ *   max_batch_size, max_seq_len, kv_tokens, graphs, chat_template, ...
  * Only warnings go to stderr; verbose says more. */
 encore_status encore_open(const encore_setting* options, size_t num_options,
                           encore_engine** engine);
@@ -114,6 +129,13 @@ void encore_close(encore_engine* engine);
  *   skip_special_tokens  off: the text shows special tokens
  *   priority             requests with lower numbers come first. Default: 0
  *   cache_salt           requests with different ones share no pages of the prefix cache
+ *   logprobs             0 to 20: tells how likely each token was, and so many of the likeliest in its place
+ *   json_object          on: the text is a JSON object
+ *   json_schema, regex, grammar  the text fits it: a JSON schema, a regular expression, or rules in EBNF with `root`
+ *   choice               the text is one of these (a list)
+ * One of the last five at most holds a text, from its first token on; cut by max_tokens it is a part of one that
+ * fits. Such a call waits for the grammar to be compiled, once for all who give the same: ENCORE_QUEUE_FULL says
+ * that this took more than two seconds.
  * The prompt is UTF-8, and gets the tokens that the model puts in front of a text. To get several texts, submit
  * it with several seeds: the prompt is computed once.
  * Errors: ENCORE_USAGE also for a model without a tokenizer. */
@@ -125,6 +147,14 @@ encore_status encore_submit_text(encore_engine* engine, const char* prompt, size
 encore_status encore_submit_tokens(encore_engine* engine, const int32_t* tokens, size_t num_tokens,
                                    const encore_setting* parameters, size_t num_parameters,
                                    encore_request** request);
+
+/* Submits a conversation, from which the model's chat template makes the prompt: a JSON array of messages as
+ * /v1/chat/completions takes them, [{"role": "user", "content": "Hello"}]. A further parameter:
+ *   chat_template_kwargs  a JSON object, further variables of the template, such as {"enable_thinking": false}
+ * Errors: ENCORE_USAGE also for a model without a chat template, and for messages that it refuses. */
+encore_status encore_submit_chat(encore_engine* engine, const char* messages, size_t messages_bytes,
+                                 const encore_setting* parameters, size_t num_parameters,
+                                 encore_request** request);
 
 /* Waits until there is something new, or for `timeout_ms`: 0 not at all, -1 without end. An update without
  * tokens, text and finish says that the time was over. Once `finish` is set it stays so, and no more comes.

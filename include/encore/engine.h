@@ -69,10 +69,18 @@ struct Setting {
 };
 using Settings = std::vector<Setting>;
 
+// How likely a token was, and which ones were the likeliest in its place.
+struct Logprobs {
+  float logprob = 0;
+  int32_t rank = 0;  // 1: no token was likelier
+  std::vector<encore_candidate> top;
+};
+
 // What a request got.
 struct Update {
   std::string text;                     // UTF-8, whole characters
   std::vector<int32_t> tokens;          // with those that show no text
+  std::vector<Logprobs> logprobs;       // one for each, where the request has `logprobs`
   int64_t num_cached_tokens = 0;        // of the prompt, found in the prefix cache
   std::optional<encore_finish> finish;  // set in the last update
   std::string error;                    // of ENCORE_FINISH_ERROR
@@ -112,6 +120,8 @@ class Engine {
 
   Request submit(std::string_view prompt, const Settings& parameters = {});
   Request submit_tokens(const std::vector<int32_t>& prompt, const Settings& parameters = {});
+  // `messages`: a JSON array, as /v1/chat/completions takes it.
+  Request submit_chat(std::string_view messages, const Settings& parameters = {});
   // Takes no more requests and waits until all have ended, and for no longer than `timeout`. Have they?
   bool drain(std::chrono::milliseconds timeout = Request::kForever);
   encore_statistics statistics() const;
@@ -148,9 +158,14 @@ inline std::optional<Update> Request::next(std::chrono::milliseconds timeout) {
   if (!has_ended_ && update.num_tokens == 0 && update.text_bytes == 0) return std::nullopt;
   Update result{{update.text, update.text_bytes},
                 {update.tokens, update.tokens + update.num_tokens},
+                {},
                 update.num_cached_tokens,
                 std::nullopt,
                 update.error};
+  for (size_t i = 0; update.logprobs != nullptr && i < update.num_tokens; ++i) {
+    const encore_logprobs& row = update.logprobs[i];
+    result.logprobs.push_back({row.logprob, row.rank, {row.top, row.top + row.num_top}});
+  }
   if (has_ended_) result.finish = update.finish;
   return result;
 }
@@ -160,6 +175,7 @@ inline Update Request::wait() {
   while (std::optional<Update> update = next()) {
     all.text += update->text;
     all.tokens.insert(all.tokens.end(), update->tokens.begin(), update->tokens.end());
+    all.logprobs.insert(all.logprobs.end(), update->logprobs.begin(), update->logprobs.end());
     all.num_cached_tokens = update->num_cached_tokens;
     all.finish = update->finish;
     all.error = std::move(update->error);
@@ -188,6 +204,14 @@ inline Request Engine::submit_tokens(const std::vector<int32_t>& prompt,
   encore_request* request = nullptr;
   detail::check(encore_submit_tokens(handle_.get(), prompt.data(), prompt.size(), list.data(),
                                      list.size(), &request));
+  return Request(request);
+}
+
+inline Request Engine::submit_chat(std::string_view messages, const Settings& parameters) {
+  const std::vector<encore_setting> list = detail::to_c(parameters);
+  encore_request* request = nullptr;
+  detail::check(encore_submit_chat(handle_.get(), messages.data(), messages.size(), list.data(),
+                                   list.size(), &request));
   return Request(request);
 }
 

@@ -1,4 +1,6 @@
 // The functions that libencore.so exports: checks of arguments, and exceptions turned into statuses.
+#include <algorithm>
+#include <cstddef>
 #include <exception>
 #include <memory>
 #include <new>
@@ -25,6 +27,8 @@ struct encore_request {
   std::shared_ptr<library::Engine> engine;  // shared with the handle of the engine; perhaps closed
   std::shared_ptr<library::Request> request;  // shared with the engine
   library::Update update;                     // the last one that was given out
+  std::vector<encore_logprobs> logprobs;      // of that
+  size_t num_top = 0;                         // candidates that were asked for
 };
 
 namespace {
@@ -87,7 +91,9 @@ encore_status status_of(encore::engine::RefusalKind kind) {
       return ENCORE_QUEUE_FULL;
     case encore::engine::RefusalKind::kDraining:
       return ENCORE_DRAINING;
+    case encore::engine::RefusalKind::kAsleep:  // there is no function that lets it sleep
     case encore::engine::RefusalKind::kStopped:
+    case encore::engine::RefusalKind::kFailed:
       break;
   }
   return ENCORE_DEVICE;
@@ -107,18 +113,32 @@ encore_finish to_c(library::Finish finish) {
   return ENCORE_FINISH_ERROR;
 }
 
+// Candidates are given out where they lie.
+using Entry = encore::LogprobRow::Entry;
+static_assert(sizeof(encore_candidate) == sizeof(Entry) &&
+              offsetof(encore_candidate, token) == offsetof(Entry, token) &&
+              offsetof(encore_candidate, logprob) == offsetof(Entry, logprob));
+
+encore_logprobs to_c(const encore::LogprobRow& row, size_t num_top) {
+  return {.logprob = row.logprob,
+          .rank = row.rank,
+          .top = reinterpret_cast<const encore_candidate*>(row.top),
+          .num_top = num_top};
+}
+
 encore_status submit(encore_engine* engine, const library::Prompt& prompt,
-                     const encore_setting* parameters, size_t num_parameters,
+                     const encore_setting* settings, size_t num_settings,
                      encore_request** request) {
   need(engine, "engine");
   need(request, "request");
-  auto submitted = engine->engine->submit(
-      prompt, library::read_parameters(to_settings(parameters, num_parameters)));
+  const auto parameters = library::read_parameters(to_settings(settings, num_settings));
+  auto submitted = engine->engine->submit(prompt, parameters);
   if (const auto* refusal = std::get_if<encore::engine::Refusal>(&submitted))
     return fail_with(status_of(refusal->kind), refusal->why);
   auto handle = std::make_unique<encore_request>();
   handle->engine = engine->engine;
   handle->request = std::get<std::shared_ptr<library::Request>>(std::move(submitted));
+  handle->num_top = static_cast<size_t>(std::max(parameters.sampling.num_logprobs, 0));
   *request = handle.release();
   return ENCORE_OK;
 }
@@ -172,16 +192,32 @@ encore_status encore_submit_tokens(encore_engine* engine, const int32_t* tokens,
   });
 }
 
+encore_status encore_submit_chat(encore_engine* engine, const char* messages, size_t messages_bytes,
+                                 const encore_setting* parameters, size_t num_parameters,
+                                 encore_request** request) {
+  return guarded([&] {
+    need(messages, "messages");
+    encore::json::value read = library::parse_argument("messages", {messages, messages_bytes});
+    if (!read.is_array()) fail(ErrorKind::kUsage, "messages is a JSON array");
+    return submit(engine, library::Chat{std::move(read.as_array())}, parameters, num_parameters,
+                  request);
+  });
+}
+
 encore_status encore_next(encore_request* request, int64_t timeout_ms, encore_update* update) {
   return guarded([&] {
     need(request, "request");
     need(update, "update");
     library::Update& news = request->update;
     news = request->request->next(to_timeout(timeout_ms));
+    request->logprobs.clear();
+    for (const encore::LogprobRow& row : news.logprobs)
+      request->logprobs.push_back(to_c(row, request->num_top));
     *update = {.text = news.text.c_str(),
                .text_bytes = news.text.size(),
                .tokens = news.tokens.data(),
                .num_tokens = news.tokens.size(),
+               .logprobs = news.logprobs.empty() ? nullptr : request->logprobs.data(),
                .num_cached_tokens = news.num_cached,
                .finish = news.finish ? to_c(*news.finish) : ENCORE_FINISH_NONE,
                .error = news.error.c_str()};

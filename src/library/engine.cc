@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/serving_loop.h"
+#include "grammar/compiler.h"
 #include "setup/open.h"
 #include "setup/serving.h"
 
@@ -16,21 +17,32 @@ struct Engine::Model {
   explicit Model(const config::Settings& settings)
       : source(setup::open_source(settings)),
         tokenizer(setup::open_tokenizer(source)),
+        chat_template(tokenizer ? std::optional(setup::open_chat_template(*source.checkpoint,
+                                                                          settings.chat_template))
+                                : std::nullopt),
         step_log(setup::open_step_log(settings)),
         device(setup::open_device(settings)),
         loaded(setup::open_model(*device, source,
                                  setup::serving_load_options(settings, source.config), settings)),
         longest_text(
             std::min(loaded->limits().max_seq_len, loaded->num_pages() * loaded->page_size())),
-        loop(*loaded, setup::serving_options(settings, step_log.get())) {}
+        loop(*loaded, setup::serving_options(settings, step_log.get())),
+        grammars([this] { return vocabulary(); }) {}
+
+  [[nodiscard]] grammar::Vocabulary vocabulary() const {
+    if (!tokenizer) fail(ErrorKind::kUnsupported, "the model has no tokenizer.json");
+    return {*tokenizer, source.config.vocab_size, source.config.eos_token_ids};
+  }
 
   engine::ModelSource source;
   std::optional<text::Tokenizer> tokenizer;
+  std::optional<text::ChatTemplate> chat_template;   // beside a tokenizer; may have no text
   std::unique_ptr<runtime::StepLogWriter> step_log;  // may be null
   std::unique_ptr<Device> device;
   std::unique_ptr<engine::LoadedModel> loaded;
   int64_t longest_text;  // tokens of a prompt and what follows it
   engine::ServingLoop loop;
+  grammar::Compiler grammars;
 };
 
 Engine::Engine(const config::Settings& settings) {
@@ -72,20 +84,38 @@ void Engine::run_steps(const config::Settings& settings, std::promise<void>& ope
   closes_.get_future().wait();
 }
 
+std::vector<int32_t> Engine::tokens_of(const Prompt& prompt, const Parameters& parameters) const {
+  if (const auto* tokens = std::get_if<std::vector<int32_t>>(&prompt)) return *tokens;
+  if (!model_->tokenizer) {
+    fail(ErrorKind::kUsage,
+         "the prompt is text, and the model has no tokenizer.json: submit token ids");
+  }
+  const text::Tokenizer& tokenizer = *model_->tokenizer;
+  if (const auto* text = std::get_if<std::string>(&prompt)) return tokenizer.encode(*text);
+  const text::ChatPrompt rendered = model_->chat_template->render(
+      {.messages = std::get<Chat>(prompt).messages, .variables = parameters.template_variables});
+  if (const auto* error = std::get_if<text::ChatError>(&rendered))
+    fail(ErrorKind::kUsage, "messages: {}", error->message);
+  // The template has written the special tokens.
+  return tokenizer.encode(std::get<std::string>(rendered), false);
+}
+
 std::variant<std::shared_ptr<Request>, engine::Refusal> Engine::submit(
     const Prompt& prompt, const Parameters& parameters) {
   const Model& model = *model_;
-  engine::Request request{.sampling = parameters.sampling,
+  engine::Request request{.prompt = tokens_of(prompt, parameters),
+                          .sampling = parameters.sampling,
                           .priority = parameters.priority,
                           .cache_salt = parameters.cache_salt};
-  if (const auto* text = std::get_if<std::string>(&prompt)) {
-    if (!model.tokenizer) {
-      fail(ErrorKind::kUsage,
-           "the prompt is text, and the model has no tokenizer.json: submit token ids");
+  if (parameters.grammar) {
+    const grammar::Compiler::Result compiled = model_->grammars.compile(*parameters.grammar);
+    if (const auto* refusal = std::get_if<grammar::Refusal>(&compiled)) {
+      if (refusal->kind == grammar::Refusal::Kind::kBusy)
+        return engine::Refusal{engine::RefusalKind::kQueueFull, refusal->why};
+      fail(ErrorKind::kUsage, "{}", refusal->why);
     }
-    request.prompt = model.tokenizer->encode(*text);
-  } else {
-    request.prompt = std::get<std::vector<int32_t>>(prompt);
+    request.grammar =
+        std::make_shared<const grammar::Grammar>(std::get<grammar::Grammar>(compiled));
   }
   request.max_tokens = parameters.max_tokens.value_or(
       setup::default_max_tokens(std::ssize(request.prompt), model.longest_text));
@@ -129,6 +159,7 @@ engine::Sink Engine::sink(std::shared_ptr<Request> request) {
       const std::lock_guard lock(mutex_);
       deliveries_.push_back({request,
                              {update.tokens.begin(), update.tokens.end()},
+                             {update.logprobs.begin(), update.logprobs.end()},
                              update.num_cached,
                              update.ending});
     }
@@ -151,7 +182,10 @@ void Engine::make_texts() {
 
 void Engine::deliver(const Delivery& delivery) {
   Request& request = *delivery.request;
-  Update update = request.read(delivery.tokens, delivery.num_cached, delivery.ending);
+  Update update = request.read({.tokens = delivery.tokens,
+                                .ending = delivery.ending,
+                                .num_cached = delivery.num_cached,
+                                .logprobs = delivery.logprobs});
   const std::optional<Finish> finish = update.finish;
   // The steps know nothing of stop strings.
   if (finish && !delivery.ending) abort(request);

@@ -20,8 +20,12 @@
 
 namespace encore::library {
 
-// Text, or tokens.
-using Prompt = std::variant<std::string, std::vector<int32_t>>;
+// Messages as the chat API has them.
+struct Chat {
+  json::array messages;
+};
+// Text, tokens, or a conversation.
+using Prompt = std::variant<std::string, std::vector<int32_t>, Chat>;
 
 struct Statistics {
   engine::GeneratorStatistics generator;
@@ -38,7 +42,9 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Errors: kUsage for text where the model has no tokenizer; kUnsupported as Tokenizer::encode().
+  // Waits for the request's grammar to be compiled, up to seconds.
+  // Errors: kUsage for text where the model has no tokenizer, for a conversation that its template
+  // does not take, and for a grammar; kUnsupported as Tokenizer::encode().
   std::variant<std::shared_ptr<Request>, engine::Refusal> submit(const Prompt& prompt,
                                                                  const Parameters& parameters);
   // Ends a request soon, unless it has ended. Does nothing once the engine is closed.
@@ -55,11 +61,14 @@ class Engine {
   struct Delivery {
     std::shared_ptr<Request> request;  // shared with who submitted it and with the sink
     std::vector<int32_t> tokens;
+    std::vector<LogprobRow> logprobs;
     int64_t num_cached = 0;
     std::optional<engine::Ending> ending;
   };
 
   void run_steps(const config::Settings& settings, std::promise<void>& opened);
+  [[nodiscard]] std::vector<int32_t> tokens_of(const Prompt& prompt,
+                                               const Parameters& parameters) const;
   [[nodiscard]] engine::Sink sink(std::shared_ptr<Request> request);
   void make_texts();
   void deliver(const Delivery& delivery);

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <atomic>
+#include <regex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -62,6 +63,68 @@ TEST(LibraryEngine, StreamsWhatItGivesAsAWhole) {
   EXPECT_GT(num_updates, 1);
   EXPECT_EQ(streamed.text, whole.text);
   EXPECT_EQ(streamed.tokens, whole.tokens);
+}
+
+TEST(LibraryEngine, SaysHowLikelyEachTokenWas) {
+  Engine engine(options());
+  const Update update = engine.submit(kPrompt, {{"max_tokens", 12}, {"logprobs", 3}}).wait();
+  ASSERT_EQ(update.logprobs.size(), update.tokens.size());
+  for (size_t i = 0; i < update.tokens.size(); ++i) {
+    const Logprobs& row = update.logprobs[i];
+    ASSERT_EQ(row.top.size(), 3U);
+    EXPECT_EQ(row.rank, 1) << "the likeliest is taken";
+    EXPECT_EQ(row.top[0].token, update.tokens[i]);
+    EXPECT_EQ(row.top[0].logprob, row.logprob);
+    EXPECT_LE(row.logprob, 0);
+    EXPECT_GE(row.top[0].logprob, row.top[1].logprob);
+    EXPECT_GE(row.top[1].logprob, row.top[2].logprob);
+  }
+  EXPECT_TRUE(engine.submit(kPrompt, {{"max_tokens", 2}}).wait().logprobs.empty());
+  const Update stopped =
+      engine.submit(kPrompt, {{"max_tokens", 60}, {"logprobs", 0}, {"stop", "."}}).wait();
+  EXPECT_EQ(stopped.logprobs.size(), stopped.tokens.size());
+  EXPECT_TRUE(stopped.logprobs.at(0).top.empty());
+}
+
+TEST(LibraryEngine, HoldsATextToWhatItIsAskedToFit) {
+  Engine engine(options());
+  const auto text = [&](const char* name, const char* value) {
+    const Settings parameters = {
+        {"max_tokens", 60}, {"temperature", 1}, {"seed", 3}, {name, value}};
+    return engine.submit(kPrompt, parameters).wait().text;
+  };
+  EXPECT_TRUE(
+      std::regex_match(text("regex", "[0-9]{3}-[a-f]{2}"), std::regex("[0-9]{3}-[a-f]{2}")));
+  EXPECT_EQ(text("choice", "neither cat nor dog"), "neither cat nor dog");
+  EXPECT_EQ(text("grammar", "root ::= \"ab\" | \"cd\"").size(), 2U);
+  EXPECT_EQ(text("json_schema", R"({"const": {"a": [1, null]}})"), R"({"a":[1,null]})");
+  expect_usage(failure([&] { text("regex", "a("); }), "");
+  expect_usage(failure([&] {
+                 engine.submit(kPrompt, {{"regex", "a"}, {"choice", "b"}});
+               }),
+               "one of json_object");
+}
+
+TEST(LibraryEngine, MakesAPromptOfAConversation) {
+  Engine engine(options());
+  const Settings parameters = {{"max_tokens", 8}, {"ignore_eos", true}};
+  const char* const hello =
+      R"([{"role": "user", "content": "  Tom had a dog. "}, {"role": "assistant", "content": "It ran."},
+          {"role": "user", "content": "One day"}])";
+  const Update update = engine.submit_chat(hello, parameters).wait();
+  EXPECT_EQ(update.tokens.size(), 8U);
+  // What the bundled model's template makes of it.
+  EXPECT_EQ(update.tokens,
+            engine.submit("Tom had a dog. It ran.\n\nOne day", parameters).wait().tokens);
+  const char* const robot = R"([{"role": "robot", "content": "Beep."}])";
+  expect_usage(failure([&] { engine.submit_chat(robot, parameters); }), "knows no role robot");
+  expect_usage(failure([&] { engine.submit_chat("[{]", parameters); }), "messages");
+  expect_usage(failure([&] { engine.submit_chat("{}", parameters); }), "messages is a JSON array");
+  expect_usage(failure([&] { engine.submit_chat(R"(["hello"])", parameters); }), "messages");
+  expect_usage(failure([&] {
+                 engine.submit_chat(hello, {{"chat_template_kwargs", "[]"}});
+               }),
+               "chat_template_kwargs is a JSON object");
 }
 
 TEST(LibraryEngine, AStopStringEndsTheTextAndIsNotShown) {

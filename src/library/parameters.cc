@@ -37,6 +37,21 @@ bool read_switch(std::string_view name, const std::string& text) {
   fail(ErrorKind::kUsage, "{} is on or off, not '{}'", name, text);
 }
 
+// What an answer is held to: one source, which may be a list of choices.
+grammar::Source& only_grammar(Parameters& parameters, grammar::SourceKind kind) {
+  if (parameters.grammar && parameters.grammar->kind != kind) {
+    fail(ErrorKind::kUsage,
+         "an answer is held to one of json_object, json_schema, regex, choice and grammar");
+  }
+  if (!parameters.grammar) parameters.grammar.emplace(grammar::Source{.kind = kind});
+  return *parameters.grammar;
+}
+
+template <grammar::SourceKind kKind>
+void set_grammar(Parameters& parameters, std::string_view /*name*/, const std::string& text) {
+  only_grammar(parameters, kKind).text = text;
+}
+
 // A parameter besides those of sample::parameters().
 struct Row {
   std::string_view name;
@@ -78,6 +93,28 @@ constexpr Row kRows[] = {
                     const std::string& text) { p.priority = read_number<int32_t>(name, text); }},
     {"cache_salt", [](Parameters& p, std::string_view /*name*/,
                       const std::string& text) { p.cache_salt = text; }},
+    {"logprobs",
+     [](Parameters& p, std::string_view name, const std::string& text) {
+       p.sampling.num_logprobs = read_number(name, text, 0);
+     }},
+    {"json_object",
+     [](Parameters& p, std::string_view name, const std::string& text) {
+       if (read_switch(name, text)) only_grammar(p, grammar::SourceKind::kJsonObject);
+     }},
+    {"json_schema", set_grammar<grammar::SourceKind::kJsonSchema>},
+    {"regex", set_grammar<grammar::SourceKind::kRegex>},
+    {"grammar", set_grammar<grammar::SourceKind::kEbnf>},
+    {"choice",
+     [](Parameters& p, std::string_view /*name*/, const std::string& text) {
+       only_grammar(p, grammar::SourceKind::kChoice).choices.push_back(text);
+     },
+     true},
+    {"chat_template_kwargs",
+     [](Parameters& p, std::string_view name, const std::string& text) {
+       json::value variables = parse_argument(name, text);
+       if (!variables.is_object()) fail(ErrorKind::kUsage, "{} is a JSON object", name);
+       p.template_variables = std::move(variables.as_object());
+     }},
 };
 
 void set(const sample::Parameter& parameter, const std::string& text,
@@ -104,9 +141,10 @@ std::vector<std::string_view> parameter_names() {
   return names;
 }
 
-// Those of the network, but for how many may wait.
+// Those of the network.
 bool is_of_server(const config::Option& option) {
-  return option.group == config::Group::kServer && option.name != "max_queue";
+  return option.group == config::Group::kServer && option.name != "max_queue" &&
+         option.name != "chat_template";
 }
 
 std::vector<const config::Option*> library_options() {
@@ -127,6 +165,14 @@ std::vector<const config::Option*> library_options() {
 }
 
 }  // namespace
+
+json::value parse_argument(std::string_view name, std::string_view text) {
+  try {
+    return json::parse(text, name);
+  } catch (const Error& error) {
+    fail(ErrorKind::kUsage, "{}", error.what());
+  }
+}
 
 config::Settings read_options(std::span<const Setting> options) {
   const std::vector<const config::Option*> known = library_options();

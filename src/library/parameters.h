@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "config/settings.h"
+#include "grammar/source.h"
 #include "sample/params.h"
 #include "text/output_text.h"
 
@@ -22,6 +24,9 @@ struct Setting {
 // Errors: kUsage naming the option, in the table's words.
 config::Settings read_options(std::span<const Setting> options);
 
+// An argument that is JSON. Errors: kUsage naming it.
+json::value parse_argument(std::string_view name, std::string_view text);
+
 // How a request is generated.
 struct Parameters {
   std::optional<int64_t> max_tokens;
@@ -30,6 +35,8 @@ struct Parameters {
   bool ignores_eos = false;
   int32_t priority = 0;
   std::string cache_salt;
+  std::optional<grammar::Source> grammar;  // that the answer fits
+  json::object template_variables;         // of a conversation
 };
 
 // Errors: kUsage naming the parameter.

@@ -22,10 +22,10 @@ Finish finish_of(engine::EndReason reason) {
 
 }  // namespace
 
-Update Request::read(std::span<const int32_t> tokens, int64_t num_cached,
-                     const std::optional<engine::Ending>& ending) {
-  Update update{.num_cached = num_cached};
+Update Request::read(const engine::Update& delivered) {
+  Update update{.num_cached = delivered.num_cached};
   if (is_over_) return update;
+  std::span<const int32_t> tokens = delivered.tokens;
   if (output_) {
     const int64_t before = output_->num_tokens();
     update.text = output_->push(tokens);
@@ -33,9 +33,12 @@ Update Request::read(std::span<const int32_t> tokens, int64_t num_cached,
     if (output_->is_stopped()) update.finish = Finish::kStop;
   }
   update.tokens.assign(tokens.begin(), tokens.end());
-  if (ending && !update.finish) {
-    update.finish = finish_of(ending->reason);
-    update.error = ending->message;
+  const auto logprobs =
+      delivered.logprobs.first(std::min(tokens.size(), delivered.logprobs.size()));
+  update.logprobs.assign(logprobs.begin(), logprobs.end());
+  if (delivered.ending && !update.finish) {
+    update.finish = finish_of(delivered.ending->reason);
+    update.error = delivered.ending->message;
     if (output_) update.text += output_->finish();
   }
   is_over_ = update.finish.has_value();
@@ -50,6 +53,7 @@ void Request::give(Update update) {
     const std::lock_guard lock(mutex_);
     unread_.text += update.text;
     unread_.tokens.insert(unread_.tokens.end(), update.tokens.begin(), update.tokens.end());
+    unread_.logprobs.insert(unread_.logprobs.end(), update.logprobs.begin(), update.logprobs.end());
     unread_.num_cached = std::max(unread_.num_cached, update.num_cached);
     unread_.finish = update.finish;
     unread_.error = std::move(update.error);
@@ -69,6 +73,7 @@ Update Request::next(Timeout timeout) {
   Update update = unread_;
   unread_.text.clear();
   unread_.tokens.clear();
+  unread_.logprobs.clear();
   has_news_ = unread_.finish.has_value();
   return update;
 }

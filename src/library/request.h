@@ -21,7 +21,8 @@ inline constexpr size_t kNumFinishes = 4;
 struct Update {
   std::string text;
   std::vector<int32_t> tokens;
-  int64_t num_cached = 0;  // tokens of the prompt that the prefix cache had
+  std::vector<LogprobRow> logprobs;  // one a token, where the request asks for them
+  int64_t num_cached = 0;            // tokens of the prompt that the prefix cache had
   std::optional<Finish> finish;
   std::string error;  // of kError
 };
@@ -37,8 +38,7 @@ class Request {
   explicit Request(std::optional<text::OutputText> output) : output_(std::move(output)) {}
 
   // What the request gets of that: nothing behind its end.
-  Update read(std::span<const int32_t> tokens, int64_t num_cached,
-              const std::optional<engine::Ending>& ending);
+  Update read(const engine::Update& delivered);
   // Lets next() return it.
   void give(Update update);
   // What is new, as soon as there is something; once the request has ended, at once and with its end.

@@ -71,6 +71,10 @@ class LibraryTest(CliTest):
             ids = engine.submit(expected["prompt_ids"], max_tokens=40).wait()
             self.assertEqual((text.tokens, text.text), (expected["ids"], expected["text"]))
             self.assertEqual(ids.tokens, expected["ids"])
+            rows = engine.submit(PROMPT, max_tokens=5, logprobs=2).wait().logprobs
+            self.assertEqual([row.top[0][0] for row in rows], expected["ids"][:5])
+            chat = engine.submit([{"role": "user", "content": "Yes or no?"}], choice=["yes", "no"]).wait()
+            self.assertIn(chat.text, ("yes", "no"))
             request = engine.submit(PROMPT, max_tokens=400, ignore_eos=True)
             request.abort()
             self.assertEqual(request.wait().finish, "aborted")
@@ -97,7 +101,7 @@ class LibraryTest(CliTest):
         names = {line.split()[-1] for line in symbols if line}
         header = (self.prefix / "include" / "encore" / "c_api.h").read_text()
         declared = {name for name in names if f"{name}(" in header}
-        self.assertGreaterEqual(len(declared), 11)
+        self.assertGreaterEqual(len(declared), 12)
         self.assertEqual(names, declared)
         needed = run("readelf", "-d", self.library).stdout
         for line in needed.splitlines():
