@@ -1,5 +1,4 @@
 // The functions that libencore.so exports: checks of arguments, and exceptions turned into statuses.
-#include <algorithm>
 #include <cstddef>
 #include <exception>
 #include <memory>
@@ -28,7 +27,6 @@ struct encore_request {
   std::shared_ptr<library::Request> request;  // shared with the engine
   library::Update update;                     // the last one that was given out
   std::vector<encore_logprobs> logprobs;      // of that
-  size_t num_top = 0;                         // candidates that were asked for
 };
 
 namespace {
@@ -127,18 +125,17 @@ encore_logprobs to_c(const encore::LogprobRow& row, size_t num_top) {
 }
 
 encore_status submit(encore_engine* engine, const library::Prompt& prompt,
-                     const encore_setting* settings, size_t num_settings,
+                     const encore_setting* parameters, size_t num_parameters,
                      encore_request** request) {
   need(engine, "engine");
   need(request, "request");
-  const auto parameters = library::read_parameters(to_settings(settings, num_settings));
-  auto submitted = engine->engine->submit(prompt, parameters);
+  auto submitted = engine->engine->submit(
+      prompt, library::read_parameters(to_settings(parameters, num_parameters)));
   if (const auto* refusal = std::get_if<encore::engine::Refusal>(&submitted))
     return fail_with(status_of(refusal->kind), refusal->why);
   auto handle = std::make_unique<encore_request>();
   handle->engine = engine->engine;
   handle->request = std::get<std::shared_ptr<library::Request>>(std::move(submitted));
-  handle->num_top = static_cast<size_t>(std::max(parameters.sampling.num_logprobs, 0));
   *request = handle.release();
   return ENCORE_OK;
 }
@@ -212,7 +209,7 @@ encore_status encore_next(encore_request* request, int64_t timeout_ms, encore_up
     news = request->request->next(to_timeout(timeout_ms));
     request->logprobs.clear();
     for (const encore::LogprobRow& row : news.logprobs)
-      request->logprobs.push_back(to_c(row, request->num_top));
+      request->logprobs.push_back(to_c(row, request->request->num_top));
     *update = {.text = news.text.c_str(),
                .text_bytes = news.text.size(),
                .tokens = news.tokens.data(),

@@ -132,6 +132,8 @@ std::variant<std::shared_ptr<Request>, engine::Refusal> Engine::submit(
          "stop is text, and the model has no tokenizer.json: give stop_token_ids");
   }
   auto taken = std::make_shared<Request>(std::move(output));  // by the caller and the sink
+  taken->num_top =
+      std::clamp<int64_t>(request.sampling.num_logprobs, 0, model.source.config.vocab_size);
   std::vector<engine::Submission> submissions;
   submissions.push_back({std::move(request), sink(taken)});
   count_live(1);

@@ -46,6 +46,7 @@ class Request {
   [[nodiscard]] bool has_ended() const;
 
   engine::RequestId id = 0;  // the generator's; guarded by the engine that set it
+  size_t num_top = 0;        // entries that a row of log probabilities has; set before the first
 
  private:
   // Of the thread that reads.
