@@ -117,7 +117,7 @@ Region Bench::place(int64_t bytes) {
 void Bench::place_outputs() {
   for (size_t i = 0; i < types_.size(); ++i) {
     Output output;
-    output.view = TensorView(nullptr, types_[i].dtype, types_[i].resolve(check_.step.padded));
+    output.view = TensorView(nullptr, types_[i].dtype, types_[i].resolve(check_.step.sizes()));
     output.input = input_under(static_cast<int>(i));
     if (output.input) {
       output.view.row_stride = check_.inputs[*output.input].row_stride;
@@ -177,7 +177,7 @@ void Bench::run() {
   for (int run = 0; run < 2; ++run) {
     after_[run] = image(kPoisons[run]);
     stream_->copy_to_device(memory_.data(), after_[run].data(), bytes_);
-    stream_->launch({.label = check_.op->name, .id = -1, .after = {}}, bound, check_.step);
+    stream_->launch({.label = check_.op->name, .id = -1, .after = {}}, bound, check_.lengths);
     stream_->copy_to_host(after_[run].data(), memory_.data(), bytes_);
     stream_->synchronize();
     expect_guards_intact(run);
@@ -187,8 +187,7 @@ void Bench::run() {
 
 std::string Bench::describe(size_t index) const {
   return fmt::format("output {} is {} at T={} B={} by its shape function", index,
-                     types_[index].to_string(), check_.step.padded.tokens,
-                     check_.step.padded.sequences);
+                     types_[index].to_string(), check_.step.tokens, check_.step.sequences);
 }
 
 // Bytes [begin, end), which the kernel must not write. `what` says where they are.

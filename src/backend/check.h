@@ -16,7 +16,8 @@ struct KernelCheck {
   std::vector<ir::Type> input_types;
   std::vector<TensorView> inputs;  // in the device's memory; mutated inputs are copied first
   ir::Attrs attrs;
-  StepShape step;
+  StepKey step;
+  StepLengths lengths;
   std::vector<ir::InPlace> in_place;  // reuse to try, besides what the op mutates
   int64_t row_gap = 0;                // Units: elements between rows of outputs
   // Rows of an output that the kernel may leave as they are; absent: none.

@@ -49,7 +49,7 @@ void twice(const KernelArgs& args) {
 
 template <void (*kRun)(const KernelArgs&)>
 BoundLaunch bind(Device&, const KernelArgs& args) {
-  return [args](Stream& stream, const StepShape&) {
+  return [args](Stream& stream, const StepLengths&) {
     cpu::enqueue(stream, "twice", [args] { kRun(args); });
   };
 }

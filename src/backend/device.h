@@ -117,7 +117,7 @@ class Stream {
 
   // Runs `bound`, whose enqueued work carries `attributes`.
   virtual void launch(const LaunchAttributes& attributes, const BoundLaunch& bound,
-                      const StepShape& step) = 0;
+                      const StepLengths& lengths) = 0;
   virtual void copy_to_device(void* device, const void* host, int64_t bytes) = 0;
   virtual void copy_to_host(void* host, const void* device, int64_t bytes) = 0;
   // Fills with a repeated 32-bit pattern. Units: `bytes` is a multiple of 4.

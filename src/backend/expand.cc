@@ -66,9 +66,9 @@ BoundLaunch bind_all(Device& device, std::span<const OpLaunch> launches) {
   for (const OpLaunch& launch : launches)
     bound.push_back(launch.kernel->bind(device, launch.args));
   if (bound.size() == 1) return std::move(bound.front());
-  return [bound = std::move(bound)](Stream& stream, const StepShape& step) {
+  return [bound = std::move(bound)](Stream& stream, const StepLengths& lengths) {
     for (const BoundLaunch& launch : bound)
-      launch(stream, step);
+      launch(stream, lengths);
   };
 }
 

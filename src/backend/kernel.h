@@ -2,7 +2,10 @@
 // happen before, in passes and in lowering, so a bound launch contains no decision.
 #pragma once
 
+#include <compare>
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,15 +19,33 @@ namespace encore {
 class Device;
 class Stream;
 
-// The step a launch belongs to. In a recording only `padded` and `q` are meaningful, and the maxima
-// are those of the recording: q, and no bound on KV.
-struct StepShape {
-  ir::Sizes padded;           // T and B as launched
-  int q = 0;                  // tokens per sequence of a uniform step; 0: a mixed step
-  int64_t max_query_len = 0;  // longest run of new tokens in one sequence
-  int64_t max_kv_len = 0;     // longest sequence, new tokens included
+// What tells one step from another to all that is made before it runs: tables, recordings. Of a
+// step that is asked for, or of one that is launched, padding included.
+struct StepKey {
+  int64_t tokens = 0;         // T
+  int64_t sequences = 0;      // B
+  std::optional<int> q = {};  // tokens of each sequence of a uniform step; absent: a mixed step
 
-  [[nodiscard]] bool uniform() const { return q > 0; }
+  // `q` tokens in each of the sequences.
+  static StepKey uniform(int64_t sequences, int64_t q = 1) {
+    return {sequences * q, sequences, static_cast<int>(q)};
+  }
+  static StepKey mixed(int64_t tokens, int64_t sequences) { return {tokens, sequences, {}}; }
+
+  [[nodiscard]] bool is_uniform() const { return q.has_value(); }
+  [[nodiscard]] ir::Sizes sizes() const { return {tokens, sequences}; }
+  friend auto operator<=>(const StepKey&, const StepKey&) = default;
+};
+
+// What the host knows of a step besides, and no recording does: the longest of its sequences.
+struct StepLengths {
+  int64_t max_query_len = 0;  // new tokens
+  int64_t max_kv_len = 0;     // all tokens, the new ones included
+};
+
+struct Step {
+  StepKey key;  // as launched
+  StepLengths lengths;
 };
 
 // Memory a launch may scribble on. Lifetime: until the launch has run; launches with a workspace
@@ -39,14 +60,14 @@ struct KernelArgs {
   std::vector<TensorView> inputs;   // absent optional inputs are not in the list
   std::vector<TensorView> outputs;  // in-place outputs have their input's address
   ir::Attrs attrs;
-  StepShape step;  // at lowering: padded sizes and q
+  StepKey step;  // as launched
   void* scratch = nullptr;
   uint32_t* counters = nullptr;
 };
 
-// Enqueues the launch on a stream. `step` is the step's real shape, of which only a kernel whose
-// `reads_lengths` holds may look at more than `padded` and `q`. Capture: yes, but for those.
-using BoundLaunch = std::function<void(Stream& stream, const StepShape& step)>;
+// Enqueues the launch on a stream. Only a kernel whose `reads_lengths` holds may look at `lengths`.
+// Capture: yes, but for those.
+using BoundLaunch = std::function<void(Stream& stream, const StepLengths& lengths)>;
 
 // One row of a device's kernel table. The first row of an op whose `accepts` holds is taken.
 struct Kernel {
@@ -60,7 +81,7 @@ struct Kernel {
   BoundLaunch (*bind)(Device& device, const KernelArgs& args) = nullptr;
   // Why a decode step that has to take this kernel is slow, for people; empty: it is not.
   std::string_view slow = {};
-  // Does its launch follow StepShape's maxima, which no recording knows? null: no.
+  // Does its launch follow StepLengths, which no recording knows? null: no.
   bool (*reads_lengths)(const KernelArgs& args) = nullptr;
 };
 

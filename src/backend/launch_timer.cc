@@ -72,7 +72,7 @@ class DeviceTimer final : public LaunchTimer {
     return sets;
   }
 
-  double time(std::span<const BoundLaunch> launches, const StepShape& step) override {
+  double time(std::span<const BoundLaunch> launches) override {
     const auto start = device_.create_event();
     const auto end = device_.create_event();
     for (bool again = false;; again = true) {
@@ -84,7 +84,7 @@ class DeviceTimer final : public LaunchTimer {
         stream_->fill(flush_.data(), 0, cache_bytes_);
       stream_->record(*start);
       for (const BoundLaunch& launch : launches)
-        stream_->launch({.label = "tuning", .id = -1, .after = {}}, launch, step);
+        stream_->launch({.label = "tuning", .id = -1, .after = {}}, launch, {});
       stream_->record(*end);
       const bool was_busy = !start->done();
       stream_->synchronize();

@@ -46,8 +46,9 @@ class ClockEvent final : public Event {
 class ClockStream final : public Stream {
  public:
   explicit ClockStream(Clock& clock) : clock_(clock) {}
-  void launch(const LaunchAttributes&, const BoundLaunch& bound, const StepShape& step) override {
-    bound(*this, step);
+  void launch(const LaunchAttributes&, const BoundLaunch& bound,
+              const StepLengths& lengths) override {
+    bound(*this, lengths);
     clock_.host += std::exchange(clock_.load, 0);
     clock_.hand_over(clock_.kernel);
     ++clock_.num_launches;
@@ -89,11 +90,11 @@ class LaunchTimerTest : public testing::Test {
  protected:
   // Their mean time; counts afresh.
   double time(int num_launches) {
-    const std::vector<BoundLaunch> launches(num_launches, [](Stream&, const StepShape&) {});
+    const std::vector<BoundLaunch> launches(num_launches, [](Stream&, const StepLengths&) {});
     clock_.num_fills = 0;
     clock_.num_launches = 0;
     (void)timer_->operands({}, {});
-    return timer_->time(launches, {});
+    return timer_->time(launches);
   }
 
   Clock clock_;

@@ -221,7 +221,7 @@ std::optional<TunedChoice> Tuner::measure(const Tunable& tunable) {
     if (contender.launches.size() < operands.size()) continue;
     try {
       // Not counted: the first launch of a kernel loads it.
-      (void)timer_->time(contender.launches, tunable.args.step);
+      (void)timer_->time(contender.launches);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kDevice) throw;
       continue;  // refused after all
@@ -234,7 +234,7 @@ std::optional<TunedChoice> Tuner::measure(const Tunable& tunable) {
       [&](int i) {
         const Contender& contender = contenders[i];
         const double beside = tunable.beside == nullptr ? 0 : tunable.beside(contender.config);
-        return timer_->time(contender.launches, tunable.args.step) + beside;
+        return timer_->time(contender.launches) + beside;
       },
       [&](int i) {
         return tunable.code != nullptr && codes_.contains(tunable.code(contenders[i].config));

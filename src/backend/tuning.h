@@ -66,7 +66,7 @@ class LaunchTimer {
   virtual std::vector<KernelArgs> operands(const KernelArgs& args, const Workspace& workspace) = 0;
   // Runs the launches in a row, and again where the device had to wait for the host. Units:
   // microseconds, the mean of one. Errors: those of launching.
-  virtual double time(std::span<const BoundLaunch> launches, const StepShape& step) = 0;
+  virtual double time(std::span<const BoundLaunch> launches) = 0;
   // Gives memory back.
   virtual void release() {}
 };

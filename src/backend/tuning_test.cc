@@ -20,10 +20,10 @@ struct FakeTimer final : LaunchTimer {
     ++num_operands;
     return {args, args};
   }
-  double time(std::span<const BoundLaunch> launches, const StepShape& step) override {
+  double time(std::span<const BoundLaunch> launches) override {
     EXPECT_EQ(launches.size(), 2U);
     ++num_samples;
-    launches[0](stream, step);  // sets `latest`
+    launches[0](stream, {});  // sets `latest`
     return latest;
   }
   void release() override { ++num_releases; }
@@ -64,7 +64,7 @@ class TunerTest : public testing::Test {
                            },
                            [&](const std::string& config, const KernelArgs&) -> BoundLaunch {
                              if (config == "bad") return nullptr;
-                             return [this, config](Stream&, const StepShape&) {
+                             return [this, config](Stream&, const StepLengths&) {
                                if (config == "refused") fail(ErrorKind::kDevice, "refused");
                                timer_->latest = std::stod(config);
                              };
@@ -282,7 +282,7 @@ class CpuTuning : public testing::Test {
          },
          [this](const std::string& config, const KernelArgs& args) -> BoundLaunch {
            seen_.push_back(args);
-           return [=](Stream& stream, const StepShape&) {
+           return [=](Stream& stream, const StepLengths&) {
              cpu::enqueue(stream, config, [args] {
                for (int64_t i = 0; i < args.inputs[0].shape.num_elements(); ++i)
                  args.outputs[0].as<float>()[i] = args.inputs[0].as<float>()[i] + 1;
@@ -319,7 +319,7 @@ TEST_F(CpuTuning, MeasuringWhileRecordingIsAnErrorThatNamesTheOp) {
   try {
     RecordingScope scope(*stream);
     stream->launch({.label = "late_op", .id = 0, .after = {}},
-                   [&](Stream&, const StepShape&) { (void)choose(); }, {});
+                   [&](Stream&, const StepLengths&) { (void)choose(); }, {});
     FAIL() << "measured";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kCompile);

@@ -81,7 +81,7 @@ class ChainTimer {
     std::string kernels;  // of each product, in order
   };
   Timing time(const Chain& chain, int64_t rows) {
-    const StepShape step{.padded = {rows, rows}, .q = 1, .max_query_len = 1, .max_kv_len = 1};
+    const auto step = StepKey::uniform(rows);
     memory_.clear();
     activations_.clear();
     Timing timing;
@@ -106,7 +106,7 @@ class ChainTimer {
     stream_->synchronize();
     RecordingScope scope(*stream_);
     for (const BoundLaunch& launch : launches)
-      stream_->launch({.label = "linear", .id = -1, .after = {}}, launch, step);
+      stream_->launch({.label = "linear", .id = -1, .after = {}}, launch, {});
     const auto recording = scope.finish();
     timing.us =
         median_replay_us(device_, *stream_, *recording, runs_) / static_cast<double>(copies);
@@ -122,7 +122,7 @@ class ChainTimer {
       bytes += ir::cost(graph_, graph_.nodes()[i], {1, 1}).bytes;
     return measure::num_copies(rotation_mb_, bytes);
   }
-  KernelArgs make_args(const ir::Node& node, const StepShape& step) {
+  KernelArgs make_args(const ir::Node& node, const StepKey& step) {
     KernelArgs args;
     args.attrs = node.attrs;
     args.step = step;
@@ -133,12 +133,12 @@ class ChainTimer {
     return args;
   }
   // Random until a launch writes it. Weights are each launch's own, all else is one for all copies.
-  TensorView operand(ir::ValueId id, const StepShape& step) {
+  TensorView operand(ir::ValueId id, const StepKey& step) {
     if (const auto known = activations_.find(id.index); known != activations_.end())
       return known->second;
     const ir::Value& value = graph_.value(id);
     const bool is_weight = value.kind == ir::ValueKind::kWeight;
-    TensorView view(nullptr, value.type.dtype, value.type.resolve(step.padded));
+    TensorView view(nullptr, value.type.dtype, value.type.resolve(step.sizes()));
     memory_.push_back(device_.allocate(view.num_bytes()));
     view.data = memory_.back().data();
     device_.fill_random(*stream_, view, memory_.size(), is_weight ? kWeightStddev : 1.0F);

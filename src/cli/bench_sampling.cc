@@ -118,7 +118,7 @@ class SampleTimer {
     RecordingScope scope(*stream_);
     for (size_t i = 0; i < count; ++i) {
       const LaunchAttributes attributes{.label = "sample", .id = -1, .after = {}};
-      stream_->launch(attributes, launches[i % launches.size()], step_shape());
+      stream_->launch(attributes, launches[i % launches.size()], {});
     }
     const auto recording = scope.finish();
     const int runs = measure::num_replays(options_.runs, device_);
@@ -131,9 +131,6 @@ class SampleTimer {
   [[nodiscard]] int64_t copy_bytes() const { return batch_ * row_bytes(); }
   [[nodiscard]] int64_t num_copies() const {
     return on_cpu() ? 1 : measure::num_copies(options_.rotation_mb, copy_bytes());
-  }
-  [[nodiscard]] StepShape step_shape() const {
-    return {.padded = {batch_, batch_}, .q = 1, .max_query_len = 1, .max_kv_len = 1};
   }
 
   void upload(const SamplingParams& params) {
@@ -165,7 +162,7 @@ class SampleTimer {
     args.inputs = {logits, logits, TensorView(rows_.data(), DType::kI32, {batch_, kSamplingWords}),
                    TensorView(lengths_.data(), DType::kI32, {batch_}), counts};
     args.outputs = {TensorView(tokens_.data(), DType::kI32, {batch_}), counts};
-    args.step = step_shape();
+    args.step = StepKey::uniform(batch_);
     return args;
   }
 

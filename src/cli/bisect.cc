@@ -131,11 +131,12 @@ void run(const Options& options) {
   const auto loaded = setup::open_model(*device, source, load, options.settings);
   engine::LoadedModel& model = *loaded;
 
-  const int q = options.tokens > 0 ? 0 : 1;
-  const runtime::StepRequest request{q > 0 ? options.batch : options.tokens, options.batch, q};
-  const auto step = diagnose::trial_step(model, request);
+  const StepKey key = options.tokens > 0 ? StepKey::mixed(options.tokens, options.batch)
+                                         : StepKey::uniform(options.batch);
+  const auto step = diagnose::trial_step(model, key);
   if (!step)
-    fail(ErrorKind::kUsage, "{} does not fit the KV pool: raise --kv-tokens", describe(request));
+    fail(ErrorKind::kUsage, "{} does not fit the KV pool: raise --kv-tokens",
+         runtime::describe(key));
   std::vector<Part> parts;
   for (const Mode mode : modes(options, model.executor().coverage())) {
     model.executor().set_graphs(mode == Mode::kFull ? runtime::Graphs::kFull
@@ -148,14 +149,14 @@ void run(const Options& options) {
 
   bool differs = false;
   json::array array;
-  std::string report = describe(request) + ", compared bit for bit with the eager run\n";
+  std::string report = runtime::describe(key) + ", compared bit for bit with the eager run\n";
   for (const Part& part : parts) {
     differs |= part.served || part.bisection.first;
     array.push_back(to_json(part));
     report += text(part);
   }
   print(options.json
-            ? json::to_text(json::object{{"step", describe(request)}, {"modes", array}}) + "\n"
+            ? json::to_text(json::object{{"step", runtime::describe(key)}, {"modes", array}}) + "\n"
             : report);
   if (differs) fail(ErrorKind::kCompile, "the modes differ; see above");
 }

@@ -85,8 +85,8 @@ std::string derived_text(const planning::PlannedCoverage& planned) {
       planning::coverage_line(planned.report));
   if (planned.report.first_eager) {
     const auto& [step, choice] = *planned.report.first_eager;
-    text += fmt::format("  the first of those: {} ({}); {}\n", describe(step), choice.rule->name,
-                        choice.rule->remedy);
+    text += fmt::format("  the first of those: {} ({}); {}\n", runtime::describe(step),
+                        choice.rule->name, choice.rule->remedy);
   }
   return text;
 }

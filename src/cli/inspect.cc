@@ -225,14 +225,14 @@ void inspect(Options options) {
   if (options.bucket || options.mixed) {
     const std::unique_ptr<Device> device = setup::open_device(options.settings);
     if (options.bucket) {
-      const StepShape step{{*options.bucket, *options.bucket}, 1, 1, 0};
+      const auto step = StepKey::uniform(*options.bucket);
       text += !options.recording ? diagnose::bucket_text(program, *device, step)
               : options.dot      ? diagnose::recording_dot(program, *device, step)
                                  : diagnose::recording_text(program, *device, step);
     }
     if (options.mixed) {
       text += diagnose::bucket_text(
-          program, *device, {{*options.mixed, inspected.load.limits.max_batch_size}, 0, 0, 0});
+          program, *device, StepKey::mixed(*options.mixed, inspected.load.limits.max_batch_size));
     }
   }
   print(text.empty() ? overview(inspected) : text);

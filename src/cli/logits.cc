@@ -97,12 +97,13 @@ std::string path_of(const std::string& out, size_t number) {
 // ...
 void run_step(engine::LoadedModel& model, const Prompt& prompt, int64_t first, int64_t count) {
   runtime::Executor& executor = model.executor();
-  executor.begin({count, 1, count <= model.limits().max_q ? static_cast<int>(count) : 0});
+  executor.begin(count <= model.limits().max_q ? StepKey::uniform(1, count)
+                                               : StepKey::mixed(count, 1));
   std::vector<int32_t> pages((first + count + model.page_size() - 1) / model.page_size());
   std::iota(pages.begin(), pages.end(), 0);
   engine::InputWriter(executor, model.page_size())
       .add({std::span(prompt).subspan(first, count), first, pages, {}});
-  executor.run({count, first + count});
+  executor.run({.max_query_len = count, .max_kv_len = first + count});
 }
 
 void write_logits(engine::LoadedModel& model, const Prompt& prompt, const std::string& path) {
@@ -150,7 +151,7 @@ void write_decoded(engine::LoadedModel& model, const std::vector<Prompt>& prompt
     for (Decoding& sequence : sequences)
       if (sequence.first_step <= step) running.push_back(&sequence);
     const auto batch = static_cast<int64_t>(running.size());
-    executor.begin({batch, batch, 1});
+    executor.begin(StepKey::uniform(batch));
     engine::InputWriter writer(executor, model.page_size());
     for (Decoding* sequence : running) {
       const int64_t position = step - sequence->first_step;

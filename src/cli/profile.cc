@@ -183,11 +183,12 @@ std::vector<measure::NodeGroup> node_groups(const ir::Graph& graph,
 std::vector<measure::NodeGroup> launch_groups(runtime::Executor& executor, const ProfiledStep& step,
                                               const std::vector<measure::NodeFloor>& floors) {
   const auto [tokens, sequences] = step.sizes();
-  const int q = step.prompt_tokens > 0 ? 0 : 1;
-  const runtime::Choice choice = choose({tokens, sequences, q}, executor.coverage());
+  const StepKey key =
+      step.prompt_tokens > 0 ? StepKey::mixed(tokens, sequences) : StepKey::uniform(sequences);
+  const runtime::Choice choice = choose(key, executor.coverage());
   std::vector<measure::NodeGroup> groups;
   for (int segment = 0; segment < executor.tables().num_segments(); ++segment) {
-    for (const auto& launch : executor.tables().at(segment, {choice.padded, q, q, 0}))
+    for (const auto& launch : executor.tables().at(segment, choice.key))
       groups.push_back({std::string(launch.kernel->op), floors[launch.node].group});
   }
   return groups;

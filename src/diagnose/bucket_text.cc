@@ -89,36 +89,33 @@ std::string_view name(Edge edge) {
 }
 
 std::vector<runtime::Launch> whole_table(const passes::Program& program, Device& device,
-                                         const StepShape& step,
-                                         const runtime::Addresses& addresses) {
+                                         const StepKey& step, const runtime::Addresses& addresses) {
   return runtime::lower(program, 0, program.graph.num_nodes(), step, device, addresses);
 }
 
-std::unique_ptr<Recording> record(const std::vector<runtime::Launch>& table, Device& device,
-                                  const StepShape& step) {
+std::unique_ptr<Recording> record(const std::vector<runtime::Launch>& table, Device& device) {
   const std::unique_ptr<Stream> stream = device.create_stream();
   RecordingScope scope(*stream);
   for (const runtime::Launch& launch : table)
-    stream->launch({launch.kernel->op, launch.id, launch.after}, launch.bound, step);
+    stream->launch({launch.kernel->op, launch.id, launch.after}, launch.bound, {});
   return scope.finish();
 }
 
 }  // namespace
 
-std::string bucket_text(const passes::Program& program, Device& device, const StepShape& step) {
+std::string bucket_text(const passes::Program& program, Device& device, const StepKey& step) {
   const ReservedAddresses addresses(program, device);
   const auto table = whole_table(program, device, step, addresses);
   const std::string text = runtime::print(program, table);
-  return fmt::format("bucket T = {}, B = {}, {}: {} launches, hash {:016x}\n{}", step.padded.tokens,
-                     step.padded.sequences,
-                     step.uniform() ? fmt::format("q = {}", step.q) : "mixed", table.size(),
-                     runtime::hash(text), text);
+  return fmt::format("bucket T = {}, B = {}, {}: {} launches, hash {:016x}\n{}", step.tokens,
+                     step.sequences, step.q ? fmt::format("q = {}", *step.q) : "mixed",
+                     table.size(), runtime::hash(text), text);
 }
 
-std::string recording_text(const passes::Program& program, Device& device, const StepShape& step) {
+std::string recording_text(const passes::Program& program, Device& device, const StepKey& step) {
   const ReservedAddresses addresses(program, device);
   const auto table = whole_table(program, device, step, addresses);
-  const std::vector<RecordedNode> nodes = record(table, device, step)->nodes();
+  const std::vector<RecordedNode> nodes = record(table, device)->nodes();
   std::string text =
       fmt::format("recording of {} launches: {} nodes\n", table.size(), nodes.size());
   for (size_t i = 0; i < nodes.size(); ++i) {
@@ -128,10 +125,10 @@ std::string recording_text(const passes::Program& program, Device& device, const
   return text;
 }
 
-std::string recording_dot(const passes::Program& program, Device& device, const StepShape& step) {
+std::string recording_dot(const passes::Program& program, Device& device, const StepKey& step) {
   const ReservedAddresses addresses(program, device);
   const auto table = whole_table(program, device, step, addresses);
-  (void)record(table, device, step);  // what cannot be recorded has no picture
+  (void)record(table, device);  // what cannot be recorded has no picture
   std::string text = "digraph recording {\n  node [shape=box, fontname=\"monospace\"];\n";
   for (const runtime::Launch& launch : table) {
     text += fmt::format("  n{} [label=\"{} {}\\n{}\"];\n", launch.id, launch.node,

@@ -11,12 +11,12 @@ namespace encore::diagnose {
 
 // The table of a whole step as text, with its hash: which kernel runs each node at these sizes.
 // Errors: as runtime::lower; kMemory when not even the addresses can be had.
-std::string bucket_text(const passes::Program& program, Device& device, const StepShape& step);
+std::string bucket_text(const passes::Program& program, Device& device, const StepKey& step);
 
 // The same step recorded: its nodes in order, each with the op that launched it, how it follows the
 // one before and the device function; or, for Graphviz, what each op waits for. Errors: as above,
 // and the recording's.
-std::string recording_text(const passes::Program& program, Device& device, const StepShape& step);
-std::string recording_dot(const passes::Program& program, Device& device, const StepShape& step);
+std::string recording_text(const passes::Program& program, Device& device, const StepKey& step);
+std::string recording_dot(const passes::Program& program, Device& device, const StepKey& step);
 
 }  // namespace encore::diagnose

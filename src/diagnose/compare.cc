@@ -107,10 +107,10 @@ class Rehearsal {
                                                   const Outcome& eager,
                                                   const Outcome& other) const {
     const ir::Graph& graph = model_.executor().program().graph;
-    const runtime::StepRequest request = step_.request(model_.limits());
+    const StepKey key = step_.key(model_.limits());
     for (size_t i = 0; i < values.size(); ++i) {
       const ir::Value& value = graph.value(values[i]);
-      const Shape shape = value.type.resolve({request.tokens, request.sequences});
+      const Shape shape = value.type.resolve(key.sizes());
       const int64_t columns = shape.num_elements_from(1);
       if (auto difference = find_difference(
               {value.name, value.type.dtype, shape.num_elements() / columns, columns},
@@ -236,21 +236,19 @@ std::optional<Difference> compare_outputs(engine::LoadedModel& model, const Tria
 Verification verify_recordings(engine::LoadedModel& model) {
   const runtime::Executor& executor = model.executor();
   const runtime::Coverage& coverage = executor.coverage();
-  std::vector<StepShape> shapes = uniform_shapes(coverage.sequences, model.limits());
-  for (const StepShape& mixed : mixed_shapes(coverage.mixed_ladder(), coverage.tokens))
+  std::vector<StepKey> shapes = uniform_shapes(coverage.sequences, model.limits());
+  for (const StepKey& mixed : mixed_shapes(coverage.mixed_ladder(), coverage.tokens))
     shapes.push_back(mixed);
   fill_kv(model, kSeed);
   Verification verification;
   log::Progress progress("comparing recordings with the eager run",
                          static_cast<double>(shapes.size()), "steps");
-  for (const StepShape& shape : shapes) {
+  for (const StepKey& shape : shapes) {
     // The largest that is padded to it.
-    const auto [tokens, most] = shape.padded;
-    const int64_t sequences =
-        shape.uniform() ? most : std::max<int64_t>(std::min(most, tokens - 1), 1);
-    const runtime::StepRequest request{tokens, sequences, shape.q};
+    StepKey key = shape;
+    if (!key.is_uniform()) key.sequences = std::clamp<int64_t>(key.tokens - 1, 1, key.sequences);
     progress.update(verification.steps + verification.skipped);
-    const std::optional<TrialStep> step = trial_step(model, request);
+    const std::optional<TrialStep> step = trial_step(model, key);
     if (!step) {
       ++verification.skipped;
       continue;
@@ -258,7 +256,7 @@ Verification verify_recordings(engine::LoadedModel& model) {
     ++verification.steps;
     if (auto difference = compare_outputs(model, *step, kSeed)) {
       verification.mismatches.push_back(
-          {describe(request), choose(request, coverage), std::move(*difference)});
+          {runtime::describe(key), choose(key, coverage), std::move(*difference)});
     }
   }
   return verification;
@@ -281,12 +279,11 @@ Bisection bisect(engine::LoadedModel& model, const TrialStep& step, Mode mode, u
   runtime::Executor& executor = model.executor();
   const passes::Program& program = executor.program();
   fill_kv(model, seed);
-  const runtime::Choice choice = begin(model, step, seed);
-  const StepShape shape{choice.padded, choice.q, 0, 0};
+  const StepKey key = begin(model, step, seed).key;
   Rehearsal rehearsal(model, step, seed);
   Bisection bisection;
   for (int segment = 0; segment < executor.tables().num_segments(); ++segment) {
-    for (const runtime::Launch& launch : executor.tables().at(segment, shape)) {
+    for (const runtime::Launch& launch : executor.tables().at(segment, key)) {
       const size_t count = static_cast<size_t>(++bisection.launches);
       const std::vector<ir::ValueId> values = results(program, launch);
       const auto run = [&](Mode as) {

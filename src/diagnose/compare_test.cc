@@ -32,7 +32,7 @@ engine::LoadOptions small_options(runtime::Graphs graphs = runtime::Graphs::kAut
 // keeps the value of the day it was made.
 int g_enqueued = 0;
 BoundLaunch bind_baking(Device&, const KernelArgs& args) {
-  return [args](Stream& stream, const StepShape&) {
+  return [args](Stream& stream, const StepLengths&) {
     const auto baked = static_cast<float>(++g_enqueued);
     cpu::enqueue(stream, "baking", [args, baked] {
       const TensorView& out = args.outputs[0];
@@ -55,22 +55,18 @@ TEST(Compare, TrialStepsTakeTheSizesAskedForAndStayInThePool) {
   const auto device = create_cpu_device({.num_threads = 1});
   const engine::LoadedModel model(*device, engine::testing::tiny_model(Tiny::kLlama),
                                   small_options());
-  for (const runtime::StepRequest& wanted :
-       {runtime::StepRequest{4, 4, 1}, runtime::StepRequest{32, 3, 0}, {7, 1, 0}}) {
+  for (const StepKey& wanted : {StepKey::uniform(4), StepKey::mixed(32, 3), StepKey::mixed(7, 1)}) {
     const auto step = trial_step(model, wanted);
     ASSERT_TRUE(step.has_value());
-    const runtime::StepRequest got = step->request(model.limits());
-    EXPECT_EQ(got.tokens, wanted.tokens);
-    EXPECT_EQ(got.sequences, wanted.sequences);
-    EXPECT_EQ(got.q, wanted.q);
+    EXPECT_EQ(step->key(model.limits()), wanted);
   }
-  EXPECT_FALSE(trial_step(model, {4000, 2, 0}).has_value());
+  EXPECT_FALSE(trial_step(model, StepKey::mixed(4000, 2)).has_value());
 }
 
 TEST(Compare, BisectFindsNothingInAHealthyProgram) {
   const auto device = create_cpu_device({.num_threads = 1});
   engine::LoadedModel model(*device, engine::testing::tiny_model(Tiny::kQwen3), small_options());
-  const auto step = trial_step(model, {3, 3, 1});
+  const auto step = trial_step(model, StepKey::uniform(3));
   for (const Mode mode : {Mode::kPiecewise, Mode::kFull}) {
     const Bisection bisection = bisect(model, *step, mode, 1);
     EXPECT_FALSE(bisection.first.has_value());
@@ -85,7 +81,7 @@ TEST(Compare, BisectNamesTheFirstLaunchThatDependsOnTheDayItWasRecorded) {
   // As a node of its own.
   options.compile.disabled = {"fuse_linear_epilogue", "fuse_linear_prologue"};
   engine::LoadedModel model(*device, engine::testing::tiny_model(Tiny::kLlama), options);
-  const auto step = trial_step(model, {2, 2, 1});
+  const auto step = trial_step(model, StepKey::uniform(2));
   EXPECT_TRUE(compare_outputs(model, *step, 1).has_value());
   EXPECT_FALSE(verify_recordings(model).mismatches.empty());
   for (const Mode mode : {Mode::kPiecewise, Mode::kFull}) {
@@ -119,8 +115,8 @@ class Forgetful {
 
  private:
   static BoundLaunch bind(Device& device, const KernelArgs& args) {
-    return [bound = kernel_.bind(device, args)](Stream& stream, const StepShape& step) {
-      if (!is_recording_) return bound(stream, step);
+    return [bound = kernel_.bind(device, args)](Stream& stream, const StepLengths& lengths) {
+      if (!is_recording_) return bound(stream, lengths);
       if (records_ == Records::kIdleWork) cpu::enqueue(stream, "idle", [] {});
     };
   }
@@ -158,12 +154,12 @@ Launched launched_ops(const engine::LoadOptions& options) {
   const auto device = create_cpu_device({.num_threads = 1});
   engine::LoadedModel model(*device, engine::testing::tiny_model(Tiny::kQwen3), options);
   runtime::Tables& tables = model.executor().tables();
-  const runtime::Choice choice = choose({3, 3, 1}, model.executor().coverage());
+  const runtime::Choice choice = choose(StepKey::uniform(3), model.executor().coverage());
   Launched launched;
   std::set<std::string> unseen;
   for (int segment = 0; segment < tables.num_segments(); ++segment) {
     const auto capture = model.compiled().program.segments[segment].capture;
-    for (const runtime::Launch& launch : tables.at(segment, {choice.padded, 1, 1, 0})) {
+    for (const runtime::Launch& launch : tables.at(segment, choice.key)) {
       const std::string op(launch.kernel->op);
       if (launched.ops.insert(op).second) unseen.insert(op);
       if (capture == ir::Capture::kAlways) launched.in_pieces.insert(op);
@@ -187,7 +183,7 @@ TEST(Compare, NoLaunchCanBeLeftOutOfARecordingUnnoticed) {
       const auto device = create_cpu_device({.num_threads = 1});
       const Forgetful forgetful(*device, op, Forgetful::Records::kIdleWork);
       engine::LoadedModel model(*device, engine::testing::tiny_model(Tiny::kQwen3), options);
-      const auto step = trial_step(model, {3, 3, 1});
+      const auto step = trial_step(model, StepKey::uniform(3));
       for (const Mode mode : {Mode::kPiecewise, Mode::kFull}) {
         if (mode == Mode::kPiecewise && !launched.in_pieces.contains(op)) continue;
         model.executor().set_graphs(mode == Mode::kFull ? runtime::Graphs::kFull
@@ -216,7 +212,7 @@ TEST(Compare, LeavesKvAsItWasFound) {
     return std::vector<std::byte>(rows.content.data(), rows.content.data() + rows.content.bytes());
   };
   const auto before = content();
-  EXPECT_FALSE(compare_outputs(model, *trial_step(model, {3, 3, 1}), 1).has_value());
+  EXPECT_FALSE(compare_outputs(model, *trial_step(model, StepKey::uniform(3)), 1).has_value());
   EXPECT_TRUE(content() == before);
 }
 

@@ -53,7 +53,7 @@ void fuse_swiglu(passes::Program& program, const ir::OpSet& ops) {
 int g_enqueued = 0;  // launches, as the host made them: none while a recording is replayed
 
 BoundLaunch bind_swiglu(Device&, const KernelArgs& args) {
-  return [args](Stream& stream, const StepShape&) {
+  return [args](Stream& stream, const StepLengths&) {
     ++g_enqueued;
     cpu::enqueue(stream, "swiglu.test", [args] {
       const TensorView& y = args.outputs[0];
@@ -93,16 +93,15 @@ class Extension : public ::testing::Test {
     device_->kernels().add_first({"swiglu", "swiglu.test", nullptr, nullptr, bind_swiglu});
   }
 
-  std::vector<float> logits(engine::LoadedModel& model, const runtime::StepRequest& request,
-                            Graphs graphs) {
+  std::vector<float> logits(engine::LoadedModel& model, const StepKey& key, Graphs graphs) {
     model.executor().set_graphs(graphs);
     fill_kv(model, 7);
-    const TrialStep step = *trial_step(model, request);
+    const TrialStep step = *trial_step(model, key);
     choice_ = begin(model, step, 7);
     const int before = g_enqueued;
     model.executor().run(step.lengths());
     enqueued_ = g_enqueued - before;
-    std::vector<float> logits(request.sequences * model.config().vocab_size);
+    std::vector<float> logits(key.sequences * model.config().vocab_size);
     model.executor().read_output(1, logits.data(), static_cast<int64_t>(logits.size() * 4));
     return logits;
   }
@@ -112,25 +111,25 @@ class Extension : public ::testing::Test {
   int enqueued_ = 0;  // by the last step
 };
 
-constexpr runtime::StepRequest kDecode{3, 3, 1};
-constexpr runtime::StepRequest kMixed{11, 2, 0};
+constexpr StepKey kDecode{3, 3, 1};
+constexpr StepKey kMixed{11, 2};
 
 TEST_F(Extension, RunsInEveryMode) {
   // Random weights would depend on how a program numbers its values.
   const engine::ModelSource source = engine::find_model(ENCORE_SOURCE_DIR "/models/stories");
   engine::LoadedModel plain(*device_, source, options());
   engine::LoadedModel model(*device_, source, extended());
-  for (const runtime::StepRequest& request : {kDecode, kMixed}) {
-    const std::vector<float> expected = logits(plain, request, Graphs::kNone);
+  for (const StepKey& key : {kDecode, kMixed}) {
+    const std::vector<float> expected = logits(plain, key, Graphs::kNone);
     EXPECT_EQ(enqueued_, 0);
-    const std::vector<float> eager = logits(model, request, Graphs::kNone);
+    const std::vector<float> eager = logits(model, key, Graphs::kNone);
     EXPECT_EQ(enqueued_, source.config.num_layers);
     for (size_t i = 0; i < eager.size(); ++i)
       ASSERT_NEAR(eager[i], expected[i], 1e-3F) << i;
-    EXPECT_EQ(logits(model, request, Graphs::kPiecewise), eager);
+    EXPECT_EQ(logits(model, key, Graphs::kPiecewise), eager);
     EXPECT_EQ(choice_.mode, runtime::Mode::kPiecewise);
     EXPECT_EQ(enqueued_, 0);
-    EXPECT_EQ(logits(model, request, Graphs::kFull), eager);
+    EXPECT_EQ(logits(model, key, Graphs::kFull), eager);
     EXPECT_EQ(choice_.mode, runtime::Mode::kFull);
     EXPECT_EQ(enqueued_, 0);
   }
@@ -141,9 +140,9 @@ TEST_F(Extension, IsLaunchedBetweenPiecesWhereTheProgramIsSplitAtIt) {
   split.compile.add_split_op("swiglu");
   engine::LoadedModel model(*device_, engine::testing::tiny_model(engine::testing::Tiny::kLlama),
                             split);
-  for (const runtime::StepRequest& request : {kDecode, kMixed}) {
-    const std::vector<float> eager = logits(model, request, Graphs::kNone);
-    EXPECT_EQ(logits(model, request, Graphs::kPiecewise), eager);
+  for (const StepKey& key : {kDecode, kMixed}) {
+    const std::vector<float> eager = logits(model, key, Graphs::kNone);
+    EXPECT_EQ(logits(model, key, Graphs::kPiecewise), eager);
     EXPECT_EQ(choice_.mode, runtime::Mode::kPiecewise);
     EXPECT_EQ(enqueued_, 2);
   }
@@ -161,10 +160,10 @@ TEST_F(Extension, GivesTheSameBitsWithEachValueInMemoryOfItsOwn) {
   engine::LoadedModel model(*device_, engine::testing::tiny_model(engine::testing::Tiny::kQwen3),
                             apart);
   EXPECT_GT(model.memory_plan().arena, shared.memory_plan().arena);
-  for (const runtime::StepRequest& request : {kDecode, kMixed}) {
-    const std::vector<float> expected = logits(shared, request, Graphs::kNone);
+  for (const StepKey& key : {kDecode, kMixed}) {
+    const std::vector<float> expected = logits(shared, key, Graphs::kNone);
     for (const Graphs graphs : {Graphs::kNone, Graphs::kPiecewise, Graphs::kFull})
-      EXPECT_EQ(logits(model, request, graphs), expected);
+      EXPECT_EQ(logits(model, key, graphs), expected);
   }
 }
 

@@ -42,11 +42,11 @@ class Counts {
   static BoundLaunch bind(Device& device, const KernelArgs& args) {
     const int64_t rows = args.inputs[0].num_rows();
     bound_.insert(rows);
-    return
-        [&device, rows, bound = kernel_.bind(device, args)](Stream& stream, const StepShape& step) {
-          if (loaded_.insert(rows).second) (void)device.allocate(64);
-          bound(stream, step);
-        };
+    return [&device, rows, bound = kernel_.bind(device, args)](Stream& stream,
+                                                               const StepLengths& lengths) {
+      if (loaded_.insert(rows).second) (void)device.allocate(64);
+      bound(stream, lengths);
+    };
   }
 
   inline static std::multiset<int64_t> bound_;
@@ -64,8 +64,8 @@ engine::LoadOptions options_of(Graphs graphs) {
   return options;
 }
 
-void launch(engine::LoadedModel& model, const runtime::StepRequest& request) {
-  const auto step = trial_step(model, request);
+void launch(engine::LoadedModel& model, const StepKey& key) {
+  const auto step = trial_step(model, key);
   ASSERT_TRUE(step.has_value());
   begin(model, *step, 1);
   model.executor().run(step->lengths());
@@ -84,8 +84,8 @@ TEST(Prepare, EveryModeBindsTheSameAndSetsNothingUpWhileItServes) {
     EXPECT_EQ(Counts::bound(), bound);
     EXPECT_EQ(counts.num_allocated(), 0);
     for (int64_t size = 1; size <= 8; ++size) {
-      launch(model, {size, size, 1});
-      launch(model, {size + 20, size, 0});
+      launch(model, StepKey::uniform(size));
+      launch(model, StepKey::mixed(size + 20, size));
     }
     EXPECT_EQ(Counts::bound(), bound);
     EXPECT_EQ(counts.num_allocated(), 0);
@@ -103,8 +103,8 @@ TEST(Prepare, StepsAboveTheLaddersAreBoundBeforeKvTakesItsMemory) {
                             options);
   const size_t num_bound = Counts::bound().size();
   for (const int64_t size : {8, 4, 3}) {
-    launch(model, {size, size, 1});
-    launch(model, {32, size, 0});
+    launch(model, StepKey::uniform(size));
+    launch(model, StepKey::mixed(32, size));
   }
   EXPECT_EQ(Counts::bound().size(), num_bound);
   EXPECT_EQ(counts.num_allocated(), 0);

@@ -55,17 +55,16 @@ class SchedulesTest : public engine::testing::DeviceTest {
     fill_kv(*model_, 3);
   }
 
-  void expect_equal(const runtime::StepRequest& request, runtime::Graphs graphs,
-                    runtime::Mode mode) {
+  void expect_equal(const StepKey& key, runtime::Graphs graphs, runtime::Mode mode) {
     model_->executor().set_graphs(graphs);
-    const auto step = trial_step(*model_, request);
-    ASSERT_TRUE(step.has_value()) << describe(request);
-    const runtime::Choice choice = choose(request, model_->executor().coverage());
-    EXPECT_EQ(choice.mode, mode) << describe(request);
-    EXPECT_EQ(choice.padding, 0) << describe(request);
+    const auto step = trial_step(*model_, key);
+    ASSERT_TRUE(step.has_value()) << runtime::describe(key);
+    const runtime::Choice choice = choose(key, model_->executor().coverage());
+    EXPECT_EQ(choice.mode, mode) << runtime::describe(key);
+    EXPECT_EQ(choice.padding, 0) << runtime::describe(key);
     const auto difference = compare_outputs(*model_, *step, 4);
     EXPECT_FALSE(difference.has_value())
-        << describe(request) << ": " << describe(*difference, mode);
+        << runtime::describe(key) << ": " << describe(*difference, mode);
   }
 
   std::optional<engine::LoadedModel> model_;
@@ -75,8 +74,8 @@ TEST_P(SchedulesTest, FullIsPiecewiseIsEagerAtEverySizeOfUniformSteps) {
   const std::vector<int64_t> sizes = all_sizes(kMaxBatchSize, planning::Counts::kTokens).sizes();
   EXPECT_GT(sizes.size(), 70U);
   for (const int64_t size : sizes) {
-    expect_equal({size, size, 1}, runtime::Graphs::kFull, runtime::Mode::kFull);
-    expect_equal({size, size, 1}, runtime::Graphs::kPiecewise, runtime::Mode::kPiecewise);
+    expect_equal(StepKey::uniform(size), runtime::Graphs::kFull, runtime::Mode::kFull);
+    expect_equal(StepKey::uniform(size), runtime::Graphs::kPiecewise, runtime::Mode::kPiecewise);
   }
 }
 
@@ -86,8 +85,8 @@ TEST_P(SchedulesTest, PiecewiseIsEagerAtEverySizeOfMixedSteps) {
   for (const int64_t size : sizes) {
     // One token is a uniform step.
     if (size < 2) continue;
-    expect_equal({size, std::min<int64_t>((size + 1) / 2, 16), 0}, runtime::Graphs::kPiecewise,
-                 runtime::Mode::kPiecewise);
+    expect_equal(StepKey::mixed(size, std::min<int64_t>((size + 1) / 2, 16)),
+                 runtime::Graphs::kPiecewise, runtime::Mode::kPiecewise);
   }
 }
 

@@ -126,13 +126,13 @@ void expect_any_composition_is_one_replay(Device& device, std::optional<DType> k
   int num_mixed = 0;
   for (int i = 0; i < num_steps; ++i) {
     const TrialStep step = random_step(random, model);
-    const runtime::StepRequest request = step.request(model.limits());
-    num_mixed += request.q == 0 ? 1 : 0;
+    const StepKey key = step.key(model.limits());
+    num_mixed += key.is_uniform() ? 0 : 1;
     for (const Graphs graphs : {Graphs::kPiecewise, Graphs::kFull}) {
       executor.set_graphs(graphs);
-      EXPECT_FALSE(compare_outputs(model, step, i).has_value()) << describe(request);
+      EXPECT_FALSE(compare_outputs(model, step, i).has_value()) << runtime::describe(key);
     }
-    EXPECT_EQ(begin(model, step, i).mode, runtime::Mode::kFull) << describe(request);
+    EXPECT_EQ(begin(model, step, i).mode, runtime::Mode::kFull) << runtime::describe(key);
     const int64_t before = executor.recordings().stats().replays;
     executor.run(step.lengths());
     EXPECT_EQ(executor.recordings().stats().replays, before + 1);

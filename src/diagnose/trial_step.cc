@@ -14,31 +14,31 @@ constexpr int64_t kNoEnd = std::numeric_limits<int32_t>::max();
 
 // A mixed step: single tokens in the first half of the sequences, prompts of about one length in
 // the others.
-int64_t mixed_count(const runtime::StepRequest& request, int64_t b) {
-  const int64_t prompts = (request.sequences + 1) / 2;
-  const int64_t singles = request.sequences - prompts;
+int64_t mixed_count(const StepKey& key, int64_t b) {
+  const int64_t prompts = (key.sequences + 1) / 2;
+  const int64_t singles = key.sequences - prompts;
   if (b < singles) return 1;
-  const int64_t tokens = request.tokens - singles;
+  const int64_t tokens = key.tokens - singles;
   const int64_t i = b - singles;
   return tokens * (i + 1) / prompts - tokens * i / prompts;
 }
 
 }  // namespace
 
-runtime::StepRequest TrialStep::request(const runtime::Limits& limits) const {
-  runtime::StepRequest request{.sequences = static_cast<int64_t>(sequences.size())};
+StepKey TrialStep::key(const runtime::Limits& limits) const {
+  StepKey key{.sequences = std::ssize(sequences)};
   bool is_uniform = true;
   for (const Sequence& sequence : sequences) {
-    request.tokens += sequence.count;
+    key.tokens += sequence.count;
     is_uniform &= sequence.count == sequences.front().count;
   }
-  const int64_t q = sequences.empty() ? 0 : sequences.front().count;
-  if (is_uniform && q <= limits.max_q) request.q = static_cast<int>(q);
-  return request;
+  if (is_uniform && !sequences.empty() && sequences.front().count <= limits.max_q)
+    key.q = static_cast<int>(sequences.front().count);
+  return key;
 }
 
-runtime::StepLengths TrialStep::lengths() const {
-  runtime::StepLengths lengths;
+StepLengths TrialStep::lengths() const {
+  StepLengths lengths;
   for (const Sequence& sequence : sequences) {
     lengths.max_query_len = std::max(lengths.max_query_len, sequence.count);
     lengths.max_kv_len = std::max(lengths.max_kv_len, sequence.past + sequence.count);
@@ -46,17 +46,15 @@ runtime::StepLengths TrialStep::lengths() const {
   return lengths;
 }
 
-std::optional<TrialStep> trial_step(const engine::LoadedModel& model,
-                                    const runtime::StepRequest& request) {
-  const int64_t sequences = request.sequences;
+std::optional<TrialStep> trial_step(const engine::LoadedModel& model, const StepKey& key) {
+  const int64_t sequences = key.sequences;
   const int64_t page_size = model.page_size();
   const int64_t most_pages = (model.limits().max_seq_len + page_size - 1) / page_size;
   const int64_t pages_each = std::min(model.num_pages() / sequences, most_pages);
   const int64_t room = std::min(pages_each * page_size, model.limits().max_seq_len);
   TrialStep step;
   for (int64_t b = 0; b < sequences; ++b) {
-    int64_t count = request.q;
-    if (count == 0) count = mixed_count(request, b);
+    const int64_t count = key.q ? *key.q : mixed_count(key, b);
     if (count < 1 || count > room) return std::nullopt;
     TrialStep::Sequence sequence{std::min(room - count, (37 * b + 11) % kLongestPast), count};
     // Every other page backwards, so that no two neighbours in a sequence are neighbours in memory.
@@ -89,7 +87,7 @@ void fill_kv(engine::LoadedModel& model, uint64_t seed, float stddev) {
 
 runtime::Choice begin(engine::LoadedModel& model, const TrialStep& step, uint64_t seed) {
   runtime::Executor& executor = model.executor();
-  const runtime::Choice choice = executor.begin(step.request(model.limits()));
+  const runtime::Choice choice = executor.begin(step.key(model.limits()));
   engine::InputWriter writer(executor, model.page_size());
   std::mt19937_64 random(seed);
   std::vector<int32_t> ids;

@@ -21,15 +21,13 @@ struct TrialStep {
   };
   std::vector<Sequence> sequences;
 
-  [[nodiscard]] runtime::StepRequest request(const runtime::Limits& limits) const;
-  [[nodiscard]] runtime::StepLengths lengths() const;
+  [[nodiscard]] StepKey key(const runtime::Limits& limits) const;
+  [[nodiscard]] StepLengths lengths() const;
 };
 
-// A step of that many tokens and sequences (q > 0: uniform), the sequences of different pasts, as
-// long as the KV pool allows, some greedy and some not. Nothing when the pool has no page for each
-// sequence.
-std::optional<TrialStep> trial_step(const engine::LoadedModel& model,
-                                    const runtime::StepRequest& request);
+// Such a step, the sequences of different pasts, as long as the KV pool allows, some greedy and some
+// not. Nothing when the pool has no page for each sequence.
+std::optional<TrialStep> trial_step(const engine::LoadedModel& model, const StepKey& key);
 
 // Fills every page with random numbers: what a trial step finds as its past. No sequence may be in
 // flight.

@@ -24,7 +24,7 @@ std::unique_ptr<engine::LoadedModel> load(Device& device, std::vector<std::strin
 std::string traced(engine::LoadedModel& model, Graphs graphs) {
   model.executor().set_graphs(graphs);
   fill_kv(model, 3);
-  const TrialStep step = *trial_step(model, {3, 3, 1});
+  const TrialStep step = *trial_step(model, StepKey::uniform(3));
   const std::string mode(name(begin(model, step, 3).mode));
   ::testing::internal::CaptureStderr();
   model.executor().run(step.lengths());

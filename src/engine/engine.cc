@@ -167,7 +167,7 @@ bool Engine::launch() {
     const runtime::StepNumber end = burst_end(step);
     goes_on ? executor.run_next_burst(end) : executor.run_burst(end);
   } else {
-    runtime::StepLengths lengths;
+    StepLengths lengths;
     for (const sched::ScheduledTokens& row : plan.rows) {
       lengths.max_query_len = std::max(lengths.max_query_len, row.count);
       lengths.max_kv_len = std::max(lengths.max_kv_len, row.end());
@@ -216,7 +216,7 @@ bool Engine::continues(const sched::Plan& plan) const {
   runtime::Executor& executor = model_.executor();
   using sched::ScheduledTokens;
   return !plan.has_given_tokens && executor.next_step() == after_launched_ &&
-         executor.choice().q == 1 &&
+         executor.choice().key.q == 1 &&
          std::equal(
              plan.rows.begin(), plan.rows.end(), launched_.rows.begin(), launched_.rows.end(),
              [](const ScheduledTokens& now, const ScheduledTokens& before) {
@@ -378,7 +378,7 @@ void Engine::collect_step() {
   const auto number = step.first + static_cast<runtime::StepNumber>(step.num_collected);
   const auto next = ring.tokens(number);
   ++step.num_collected;
-  count(step.choice);
+  counts_.add(step.choice);
   collect_scores(step);
   for (size_t b = 0; b < plan_.rows.size(); ++b) {
     const sched::ScheduledTokens& row = plan_.rows[b];
@@ -402,7 +402,7 @@ void Engine::log(const InFlightStep& in_flight) {
   runtime::LoggedStep step;
   int64_t kv_tokens = 0;
   for (const sched::ScheduledTokens& row : in_flight.plan.rows) {
-    const bool generates = choice.q > 0 || row.count == 1;
+    const bool generates = choice.key.is_uniform() || row.count == 1;
     (generates ? step.generation_requests : step.context_tokens) += generates ? 1 : row.count;
     kv_tokens += row.end();
   }
@@ -412,33 +412,15 @@ void Engine::log(const InFlightStep& in_flight) {
   step.mode = name(choice.mode);
   // What runs unpadded has no bucket.
   const runtime::Coverage& coverage = model_.executor().coverage();
-  const runtime::Ladder& ladder = choice.q > 0 ? coverage.sequences : coverage.tokens;
-  const int64_t launched = choice.q > 0 ? choice.padded.sequences : choice.padded.tokens;
+  const bool is_uniform = choice.key.is_uniform();
+  const runtime::Ladder& ladder = is_uniform ? coverage.sequences : coverage.tokens;
+  const int64_t launched = is_uniform ? choice.key.sequences : choice.key.tokens;
   if (ladder.bucket(launched) == launched) step.bucket = launched;
   step.padding = choice.padding;
   step.reason = name(choice.reason);
   step.host_us = in_flight.host_us;
   step.gpu_us = in_flight.ended->milliseconds_since(*in_flight.began) * 1e3;
   options_.step_log->write(std::move(step));
-}
-
-void Engine::count(const runtime::Choice& choice) {
-  StepCount& count = counts_[{choice.mode, choice.padded.tokens, choice.padded.sequences, choice.q,
-                              choice.reason}];
-  count.mode = choice.mode;
-  count.bucket = choice.padded;
-  count.q = choice.q;
-  count.reason = choice.reason;
-  ++count.steps;
-  count.tokens += plan_.num_tokens();
-  count.padding += choice.padding;
-}
-
-std::vector<StepCount> Engine::step_counts() const {
-  std::vector<StepCount> counts;
-  for (const auto& [key, count] : counts_)
-    counts.push_back(count);
-  return counts;
 }
 
 }  // namespace encore::engine

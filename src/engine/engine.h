@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +13,7 @@
 
 #include "engine/loaded_model.h"
 #include "engine/prompt_budget.h"
+#include "engine/step_counts.h"
 #include "kv/page_pool.h"
 #include "kv/prefix_cache.h"
 #include "runtime/step_log.h"
@@ -77,17 +77,6 @@ struct Rejection {
   std::string why;
 };
 
-// Steps by how they were run.
-struct StepCount {
-  runtime::Mode mode = runtime::Mode::kEager;
-  ir::Sizes bucket;
-  int q = 0;
-  runtime::Reason reason = runtime::Reason::kNone;
-  int64_t steps = 0;
-  int64_t tokens = 0;
-  int64_t padding = 0;
-};
-
 struct EngineOptions {
   // Gets every step; measuring its times costs two events a step. Steps of bursts are left out.
   runtime::StepLog* step_log = nullptr;
@@ -139,7 +128,7 @@ class Engine {
   void sleep(SleepDepth depth);
   void wake() { model_.wake(); }
 
-  [[nodiscard]] std::vector<StepCount> step_counts() const;
+  [[nodiscard]] std::vector<StepCount> step_counts() const { return counts_.all(); }
   // How often a sequence lost its pages to an older one and was computed again.
   [[nodiscard]] int64_t num_preemptions() const { return scheduler_.num_preemptions(); }
   // What the last step that was collected ran. Without overlap, its logits are output 1 of the
@@ -210,7 +199,6 @@ class Engine {
   void interrupt_burst();
   // Of the oldest launch, the next step that is published.
   void collect_step();
-  void count(const runtime::Choice& choice);
   // Tells the budget of prompts how long a step took that was just published.
   void measure(const InFlightStep& step);
   void log(const InFlightStep& step);
@@ -230,7 +218,7 @@ class Engine {
   sched::Plan launched_;
   runtime::StepNumber after_launched_ = 0;
   SequenceId next_id_ = 1;
-  std::map<std::tuple<runtime::Mode, int64_t, int64_t, int, runtime::Reason>, StepCount> counts_;
+  StepCounts counts_;
 };
 
 }  // namespace encore::engine

@@ -151,8 +151,7 @@ void LoadedModel::create_prompt_scorer(Device& device, const LoadOptions& option
 
 std::set<std::string_view> LoadedModel::slow_reasons() {
   std::set<std::string_view> reasons;
-  const int64_t sequences = executor_->coverage().sequences.sizes().front();
-  const StepShape decode{{sequences, sequences}, 1, 1, 0};
+  const auto decode = StepKey::uniform(executor_->coverage().sequences.sizes().front());
   for (int segment = 0; segment < executor_->tables().num_segments(); ++segment) {
     for (const runtime::Launch& launch : executor_->tables().at(segment, decode))
       if (!launch.kernel->slow.empty()) reasons.insert(launch.kernel->slow);

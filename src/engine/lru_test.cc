@@ -36,13 +36,13 @@ class LruTest : public ::testing::Test {
   [[nodiscard]] int64_t uniform_steps(runtime::Mode mode) const {
     int64_t steps = 0;
     for (const StepCount& count : counts_)
-      steps += count.q > 0 && count.mode == mode ? count.steps : 0;
+      steps += count.key.is_uniform() && count.mode == mode ? count.steps : 0;
     return steps;
   }
   [[nodiscard]] int64_t padding_of_uniform_steps() const {
     int64_t padding = 0;
     for (const StepCount& count : counts_)
-      padding += count.q > 0 ? count.padding : 0;
+      padding += count.key.is_uniform() ? count.padding : 0;
     return padding;
   }
 

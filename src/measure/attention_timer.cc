@@ -51,12 +51,11 @@ AttentionTiming AttentionTimer::time(const AttentionCase& c, int runs) {
     launches.push_back(bind_all(device_, expanded(kernel_args(c, copy))));
   stream_->synchronize();
 
-  const StepShape step = step_shape(c);
-  const double fills = replay_us(launches, step, {.fill = true, .launch = false});
-  const double apart = replay_us(launches, step, {.fill = true, .launch = true});
+  const double fills = replay_us(launches, {.fill = true, .launch = false});
+  const double apart = replay_us(launches, {.fill = true, .launch = true});
   return {.kernel = std::string(parts.back().kernel->name),
           .kv_bytes = kv_bytes(c),
-          .chain_us = replay_us(launches, step, {.fill = false, .launch = true}),
+          .chain_us = replay_us(launches, {.fill = false, .launch = true}),
           .alone_us = apart - fills};
 }
 
@@ -84,12 +83,8 @@ double AttentionTimer::kv_bytes(const AttentionCase& c) const {
   return 2.0 * static_cast<double>(tokens * shape_.kv_heads * shape_.head_dim) *
          static_cast<double>(size_of(shape_.kv_dtype));
 }
-StepShape AttentionTimer::step_shape(const AttentionCase& c) const {
-  const auto batch = static_cast<int64_t>(c.lengths.size());
-  return {.padded = {batch * shape_.query_tokens, batch},
-          .q = static_cast<int>(shape_.query_tokens),
-          .max_query_len = shape_.query_tokens,
-          .max_kv_len = *std::max_element(c.lengths.begin(), c.lengths.end())};
+StepKey AttentionTimer::step_key(const AttentionCase& c) const {
+  return StepKey::uniform(std::ssize(c.lengths), shape_.query_tokens);
 }
 
 AttentionTimer::Inputs AttentionTimer::inputs(const AttentionCase& c) const {
@@ -184,14 +179,13 @@ KernelArgs AttentionTimer::kernel_args(const AttentionCase& c, int64_t copy) con
       {k_cache, v_cache, input(in.page_table, DType::kI32, {batch, width}),
        input(in.kv_lens, DType::kI32, {batch}), input(in.query_starts, DType::kI32, {batch + 1})});
   args.attrs.set("scale", 1.0 / std::sqrt(static_cast<double>(shape_.head_dim)));
-  args.step = step_shape(c);
+  args.step = step_key(c);
   args.scratch = scratch_.data();
   args.counters = reinterpret_cast<uint32_t*>(counters_.data());
   return args;
 }
 
-double AttentionTimer::replay_us(const std::vector<BoundLaunch>& launches, const StepShape& step,
-                                 Recorded recorded) {
+double AttentionTimer::replay_us(const std::vector<BoundLaunch>& launches, Recorded recorded) {
   const bool on_cpu = device_.kind() == DeviceKind::kCpu;
   const size_t count = on_cpu ? launches.size() : std::max<size_t>(launches.size(), 8);
   RecordingScope scope(*stream_);
@@ -199,7 +193,7 @@ double AttentionTimer::replay_us(const std::vector<BoundLaunch>& launches, const
     if (recorded.fill) stream_->fill(out_.data(), 0, 4);
     if (recorded.launch) {
       const LaunchAttributes attributes{.label = "attention", .id = -1, .after = {}};
-      stream_->launch(attributes, launches[i % launches.size()], step);
+      stream_->launch(attributes, launches[i % launches.size()], {});
     }
   }
   const auto recording = scope.finish();

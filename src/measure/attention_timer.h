@@ -68,12 +68,11 @@ class AttentionTimer {
   [[nodiscard]] int64_t copy_bytes(const AttentionCase& c) const;
   [[nodiscard]] int64_t num_copies(const AttentionCase& c) const;
   [[nodiscard]] double kv_bytes(const AttentionCase& c) const;
-  [[nodiscard]] StepShape step_shape(const AttentionCase& c) const;
+  [[nodiscard]] StepKey step_key(const AttentionCase& c) const;
   [[nodiscard]] Inputs inputs(const AttentionCase& c) const;
   void upload(const AttentionCase& c);
   [[nodiscard]] KernelArgs kernel_args(const AttentionCase& c, int64_t copy) const;
-  double replay_us(const std::vector<BoundLaunch>& launches, const StepShape& step,
-                   Recorded recorded);
+  double replay_us(const std::vector<BoundLaunch>& launches, Recorded recorded);
 
   AttentionShape shape_;
   int runs_ = 1;

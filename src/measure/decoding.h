@@ -104,7 +104,7 @@ class RepeatedStep {
  private:
   runtime::Executor& executor_;
   runtime::Choice choice_;
-  runtime::StepLengths lengths_;
+  StepLengths lengths_;
   std::array<std::unique_ptr<Event>, 2> ended_;  // of this step and the one before, by turns
   int64_t num_steps_ = 0;
 };

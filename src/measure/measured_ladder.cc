@@ -44,9 +44,9 @@ int64_t mixed_sequences(const runtime::Limits& limits, int64_t tokens) {
   return 2 * ((tokens + limits.max_seq_len - 1) / limits.max_seq_len) - 1;
 }
 
-runtime::StepRequest request_of(const runtime::Limits& limits, LadderOf of, int64_t size) {
-  if (of == LadderOf::kSequences) return {size, size, 1};
-  return {size, mixed_sequences(limits, size), 0};
+StepKey step_of(const runtime::Limits& limits, LadderOf of, int64_t size) {
+  if (of == LadderOf::kSequences) return StepKey::uniform(size);
+  return StepKey::mixed(size, mixed_sequences(limits, size));
 }
 
 engine::LoadOptions strategy_options(const engine::LoadOptions& base, const Strategy& strategy,
@@ -82,7 +82,7 @@ engine::LoadOptions strategy_options(const engine::LoadOptions& base, const Stra
 // Every size `replays` times.
 void replay_all(engine::LoadedModel& model, const Strategy& strategy, int64_t replays) {
   for (const int64_t size : strategy.ladder.sizes()) {
-    const auto step = diagnose::trial_step(model, request_of(model.limits(), strategy.of, size));
+    const auto step = diagnose::trial_step(model, step_of(model.limits(), strategy.of, size));
     if (!step) continue;
     diagnose::begin(model, *step, kSeed);
     for (int64_t i = 0; i < replays; ++i)
@@ -128,7 +128,7 @@ Measured measure_here(const std::function<std::unique_ptr<Device>()>& open_devic
       sample_sizes(strategy.of, of_tokens ? limits.max_num_tokens : limits.max_batch_size);
   std::vector<double> first_uses;
   for (const int64_t size : sizes) {
-    const auto step = diagnose::trial_step(model, request_of(limits, strategy.of, size));
+    const auto step = diagnose::trial_step(model, step_of(limits, strategy.of, size));
     if (!step) continue;
     const int before = stats_now(model).full.recordings;
     const double start = now_seconds();

@@ -36,8 +36,8 @@ json::object distribution_json(const Distribution& values) {
 std::vector<StepGroup> grouped(const std::vector<engine::StepCount>& steps, bool by_bucket) {
   std::map<std::tuple<runtime::Mode, bool, int64_t>, StepGroup> groups;
   for (const engine::StepCount& count : steps) {
-    const bool is_mixed = count.q == 0;
-    const int64_t size = is_mixed ? count.bucket.tokens : count.bucket.sequences;
+    const bool is_mixed = !count.key.is_uniform();
+    const int64_t size = is_mixed ? count.key.tokens : count.key.sequences;
     const int64_t bucket = by_bucket ? size : 0;
     StepGroup& group = groups[{count.mode, is_mixed, bucket}];
     group.mode = count.mode;

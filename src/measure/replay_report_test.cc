@@ -9,11 +9,20 @@ using engine::StepCount;
 using runtime::Mode;
 
 std::vector<StepCount> some_steps() {
-  return {{.mode = Mode::kEager, .bucket = {33, 2}, .q = 0, .steps = 1, .tokens = 33},
-          {.mode = Mode::kPiecewise, .bucket = {64, 2}, .steps = 2, .tokens = 100, .padding = 28},
-          {.mode = Mode::kPiecewise, .bucket = {64, 4}, .steps = 3, .tokens = 180, .padding = 12},
-          {.mode = Mode::kFull, .bucket = {4, 4}, .q = 1, .steps = 10, .tokens = 30, .padding = 10},
-          {.mode = Mode::kFull, .bucket = {8, 8}, .q = 1, .steps = 5, .tokens = 40}};
+  return {
+      {.mode = Mode::kEager, .key = StepKey::mixed(33, 2), .steps = 1, .tokens = 33},
+      {.mode = Mode::kPiecewise,
+       .key = StepKey::mixed(64, 2),
+       .steps = 2,
+       .tokens = 100,
+       .padding = 28},
+      {.mode = Mode::kPiecewise,
+       .key = StepKey::mixed(64, 4),
+       .steps = 3,
+       .tokens = 180,
+       .padding = 12},
+      {.mode = Mode::kFull, .key = StepKey::uniform(4), .steps = 10, .tokens = 30, .padding = 10},
+      {.mode = Mode::kFull, .key = StepKey::uniform(8), .steps = 5, .tokens = 40}};
 }
 
 ReplayReport some_report() {

@@ -9,9 +9,9 @@ namespace encore::measure {
 std::string step_table(const std::vector<engine::StepCount>& counts) {
   Table table({"mode", "T", "B", "q", "steps", "tokens", "padding", "why not as wanted"});
   for (const engine::StepCount& count : counts) {
-    table.add({std::string(name(count.mode)), std::to_string(count.bucket.tokens),
-               std::to_string(count.bucket.sequences),
-               count.q > 0 ? std::to_string(count.q) : "mixed", std::to_string(count.steps),
+    table.add({std::string(name(count.mode)), std::to_string(count.key.tokens),
+               std::to_string(count.key.sequences),
+               count.key.q ? std::to_string(*count.key.q) : "mixed", std::to_string(count.steps),
                std::to_string(count.tokens), std::to_string(count.padding),
                std::string(name(count.reason))});
   }
@@ -22,9 +22,9 @@ json::array steps_json(const std::vector<engine::StepCount>& counts) {
   json::array steps;
   for (const engine::StepCount& count : counts) {
     steps.push_back(json::object{{"mode", std::string(name(count.mode))},
-                                 {"bucket_tokens", count.bucket.tokens},
-                                 {"bucket_sequences", count.bucket.sequences},
-                                 {"q", count.q},
+                                 {"bucket_tokens", count.key.tokens},
+                                 {"bucket_sequences", count.key.sequences},
+                                 {"q", count.key.q.value_or(0)},
                                  {"reason", std::string(name(count.reason))},
                                  {"steps", count.steps},
                                  {"tokens", count.tokens},

@@ -47,7 +47,7 @@ class Counter {
 
   [[nodiscard]] const std::vector<passes::Segment>& segments() const { return program_.segments; }
 
-  [[nodiscard]] Launches launches(int segment, const StepShape& step) const {
+  [[nodiscard]] Launches launches(int segment, const StepKey& step) const {
     Launches launches;
     for (int i = segments()[segment].first; i < segments()[segment].last; ++i) {
       const ir::Node& node = program_.graph.nodes()[i];
@@ -60,7 +60,7 @@ class Counter {
     }
     return launches;
   }
-  [[nodiscard]] Launches launches(const StepShape& step) const {
+  [[nodiscard]] Launches launches(const StepKey& step) const {
     Launches all;
     for (int segment = 0; segment < std::ssize(segments()); ++segment) {
       const Launches some = launches(segment, step);
@@ -84,7 +84,7 @@ void add_recording(BucketCost& cost, const Launches& launches, bool shares_execu
 }
 
 // The pieces that count `rows`, at one bucket, of steps like that.
-BucketCost pieces(const Counter& counter, ir::Symbol rows, int64_t size, const StepShape& step) {
+BucketCost pieces(const Counter& counter, ir::Symbol rows, int64_t size, const StepKey& step) {
   BucketCost cost{size};
   Launches before;
   for (int i = 0; i < std::ssize(counter.segments()); ++i) {
@@ -128,26 +128,25 @@ RecordingEstimate estimate_recordings(const passes::Program& program,
                                       const KernelTable& kernels) {
   RecordingEstimate estimate;
   const Counter counter(program, kernels);
-  std::map<int64_t, StepShape> pieces_of_tokens;
-  std::map<int64_t, StepShape> pieces_of_sequences;
+  std::map<int64_t, StepKey> pieces_of_tokens;
+  std::map<int64_t, StepKey> pieces_of_sequences;
   for (const int64_t size : coverage.sequences.sizes()) {
-    const StepShape shape{{size, size}, 1, 1, 0};
+    const auto shape = StepKey::uniform(size);
     if (coverage.uniform_full)
       add_recording(estimate.full.emplace_back(BucketCost{size}), counter.launches(shape), false);
     if (!coverage.uniform_pieces) continue;
     pieces_of_tokens.emplace(size, shape);
     pieces_of_sequences.emplace(size, shape);
   }
-  for (const StepShape& shape : mixed_shapes(coverage.mixed_ladder(), coverage.tokens)) {
-    const auto [tokens, sequences] = shape.padded;
+  for (const StepKey& shape : mixed_shapes(coverage.mixed_ladder(), coverage.tokens)) {
     if (coverage.mixed_full) {
-      if (estimate.mixed.empty() || estimate.mixed.back().size != tokens)
-        estimate.mixed.push_back(BucketCost{tokens});
+      if (estimate.mixed.empty() || estimate.mixed.back().size != shape.tokens)
+        estimate.mixed.push_back(BucketCost{shape.tokens});
       add_recording(estimate.mixed.back(), counter.launches(shape), false);
     }
     if (!coverage.mixed_pieces) continue;
-    pieces_of_tokens.emplace(tokens, shape);
-    pieces_of_sequences.emplace(sequences, shape);
+    pieces_of_tokens.emplace(shape.tokens, shape);
+    pieces_of_sequences.emplace(shape.sequences, shape);
   }
   std::reverse(estimate.mixed.begin(), estimate.mixed.end());  // ascending, as the others
   for (const auto& [size, shape] : pieces_of_tokens)

@@ -15,8 +15,8 @@ const char* kind_text(bool is_uniform) {
 std::string worst_text(const std::optional<runtime::CoverageReport::Padded>& worst) {
   if (!worst) return "";
   const auto& [step, choice] = *worst;
-  return fmt::format("  {}: launched at {} tokens, {} of them padding\n", describe(step),
-                     choice.padded.tokens, choice.padding);
+  return fmt::format("  {}: launched at {} tokens, {} of them padding\n", runtime::describe(step),
+                     choice.key.tokens, choice.padding);
 }
 
 json::value step_json(const std::optional<runtime::CoverageReport::Padded>& padded) {
@@ -24,11 +24,11 @@ json::value step_json(const std::optional<runtime::CoverageReport::Padded>& padd
   const auto& [step, choice] = *padded;
   return json::object{{"tokens", step.tokens},
                       {"sequences", step.sequences},
-                      {"q", step.q},
+                      {"q", step.q.value_or(0)},
                       {"mode", std::string(name(choice.mode))},
                       {"reason", std::string(name(choice.reason))},
-                      {"launched_tokens", choice.padded.tokens},
-                      {"launched_sequences", choice.padded.sequences},
+                      {"launched_tokens", choice.key.tokens},
+                      {"launched_sequences", choice.key.sequences},
                       {"padding", choice.padding}};
 }
 
@@ -84,7 +84,7 @@ std::string coverage_text(const PlannedCoverage& planned) {
                                  coverage_line(report), table.text());
   if (report.first_eager) {
     const auto& [step, choice] = *report.first_eager;
-    text += fmt::format("the first that runs eager: {} ({}); {}\n", describe(step),
+    text += fmt::format("the first that runs eager: {} ({}); {}\n", runtime::describe(step),
                         choice.rule->why, choice.rule->remedy);
   }
   const std::string worst = worst_text(report.worst_uniform) + worst_text(report.worst_mixed);

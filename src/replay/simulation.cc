@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <deque>
-#include <map>
 #include <memory>
-#include <tuple>
 
 #include "backend/advance.h"
 #include "base/error.h"
@@ -61,8 +59,7 @@ class Simulation {
     record_.wall_s = last_delivery_s_;
     record_.num_preemptions = scheduler_.num_preemptions();
     if (cache_) record_.prefix_cache = cache_->stats();
-    for (const auto& [key, count] : counts_)
-      record_.steps.push_back(count);
+    record_.steps = counts_.all();
     return std::move(record_);
   }
 
@@ -108,7 +105,7 @@ class Simulation {
     StepShape shape{
         .is_decode = true, .tokens = plan.num_tokens() + choice.padding, .sequences = num_rows};
     for (const ScheduledTokens& row : plan.rows) {
-      shape.is_decode &= choice.q > 0 || row.count == 1;
+      shape.is_decode &= choice.key.is_uniform() || row.count == 1;
       shape.kv_tokens += row.end();
     }
     const double seconds = cost_(shape) * 1e-6;
@@ -127,7 +124,7 @@ class Simulation {
     in_flight_.pop_front();
     now_s_ = std::max(now_s_, step.end_s);
     if (prompt_budget_) measure(step);
-    count(step);
+    counts_.add(step.choice);
     for (const ScheduledTokens& row : step.plan.rows) {
       sched::Sequence* const sequence = scheduler_.find(row.sequence);
       // It may have ended while this step ran.
@@ -152,19 +149,6 @@ class Simulation {
     if (prompt_tokens < step.plan.num_tokens()) prompt_budget_->measured(prompt_tokens, ms);
   }
 
-  void count(const InFlightStep& step) {
-    const runtime::Choice& choice = step.choice;
-    engine::StepCount& count = counts_[{choice.mode, choice.padded.tokens, choice.padded.sequences,
-                                        choice.q, choice.reason}];
-    count.mode = choice.mode;
-    count.bucket = choice.padded;
-    count.q = choice.q;
-    count.reason = choice.reason;
-    ++count.steps;
-    count.tokens += step.plan.num_tokens();
-    count.padding += choice.padding;
-  }
-
   std::span<const Request> requests_;
   const SimulationOptions& options_;
   const StepCost& cost_;
@@ -173,8 +157,7 @@ class Simulation {
   sched::Scheduler scheduler_;
   std::optional<engine::PromptBudget> prompt_budget_;
   ReplayRecord record_;
-  std::map<std::tuple<runtime::Mode, int64_t, int64_t, int, runtime::Reason>, engine::StepCount>
-      counts_;
+  engine::StepCounts counts_;
   std::deque<InFlightStep> in_flight_;  // oldest first
   size_t num_received_ = 0;
   double now_s_ = 0;  // of the host

@@ -86,8 +86,7 @@ TEST_F(SimulationTest, FormsTheStepsOfTheEngine) {
       ASSERT_EQ(record.steps.size(), served.steps.size());
       for (size_t i = 0; i < served.steps.size(); ++i) {
         EXPECT_EQ(record.steps[i].mode, served.steps[i].mode);
-        EXPECT_EQ(record.steps[i].bucket, served.steps[i].bucket);
-        EXPECT_EQ(record.steps[i].q, served.steps[i].q);
+        EXPECT_EQ(record.steps[i].key, served.steps[i].key);
         EXPECT_EQ(record.steps[i].steps, served.steps[i].steps);
         EXPECT_EQ(record.steps[i].tokens, served.steps[i].tokens);
         EXPECT_EQ(record.steps[i].padding, served.steps[i].padding);

@@ -29,8 +29,8 @@ std::vector<Range> cells(const Ladder& ladder, int64_t last) {
 // The admissible mixed steps of some sizes.
 struct MixedSteps {
   int64_t count = 0;
-  ir::Sizes first;          // of the fewest sequences, the one of the fewest tokens
-  ir::Sizes fewest_tokens;  // any of those
+  StepKey first;          // of the fewest sequences, the one of the fewest tokens
+  StepKey fewest_tokens;  // any of those
 };
 
 MixedSteps mixed_steps(const Limits& limits, const Range& sequences, const Range& tokens) {
@@ -42,45 +42,43 @@ MixedSteps mixed_steps(const Limits& limits, const Range& sequences, const Range
     const int64_t first = std::max(tokens.first, (b == 1 ? max_q : b) + 1);
     const int64_t last = std::min(tokens.last, b * limits.max_seq_len - is_uniform_at_most);
     if (first > last) continue;
-    if (steps.count == 0) steps.first = steps.fewest_tokens = {first, b};
-    if (first < steps.fewest_tokens.tokens) steps.fewest_tokens = {first, b};
+    if (steps.count == 0) steps.first = steps.fewest_tokens = StepKey::mixed(first, b);
+    if (first < steps.fewest_tokens.tokens) steps.fewest_tokens = StepKey::mixed(first, b);
     steps.count += last - first + 1;
   }
   return steps;
 }
 
 // By which the first step is the first.
-std::tuple<bool, int64_t, int64_t> place(const StepRequest& step) {
-  return {step.q == 0, step.sequences, step.tokens};
+std::tuple<bool, int64_t, int64_t> place(const StepKey& step) {
+  return {!step.is_uniform(), step.sequences, step.tokens};
 }
 
 class Counter {
  public:
   explicit Counter(const Coverage& coverage) : coverage_(coverage) {}
 
-  void add(const StepRequest& step) {
+  void add(const StepKey& step) {
     const Choice choice = choose(step, coverage_);
     count(step, choice, 1);
     pad(step, choice);
   }
   // Steps of one bucket of T and one of B.
   void add(const MixedSteps& steps) {
-    const StepRequest first{steps.first.tokens, steps.first.sequences, 0};
-    count(first, choose(first, coverage_), steps.count);
-    const StepRequest most{steps.fewest_tokens.tokens, steps.fewest_tokens.sequences, 0};
-    pad(most, choose(most, coverage_));
+    count(steps.first, choose(steps.first, coverage_), steps.count);
+    pad(steps.fewest_tokens, choose(steps.fewest_tokens, coverage_));
   }
   CoverageReport finish() { return std::move(report_); }
 
  private:
-  void count(const StepRequest& step, const Choice& choice, int64_t steps) {
-    report_.steps[{step.q > 0, choice.mode, choice.reason}] += steps;
+  void count(const StepKey& step, const Choice& choice, int64_t steps) {
+    report_.steps[{step.is_uniform(), choice.mode, choice.reason}] += steps;
     if (choice.mode != Mode::kEager) return;
     auto& first = report_.first_eager;
     if (!first || place(step) < place(first->step)) first = {step, choice};
   }
-  void pad(const StepRequest& step, const Choice& choice) {
-    auto& worst = step.q > 0 ? report_.worst_uniform : report_.worst_mixed;
+  void pad(const StepKey& step, const Choice& choice) {
+    auto& worst = step.is_uniform() ? report_.worst_uniform : report_.worst_mixed;
     if (choice.padding > (worst ? worst->choice.padding : 0)) worst = {step, choice};
   }
 
@@ -135,7 +133,7 @@ CoverageReport cover(const Limits& limits, const Coverage& coverage) {
   const int64_t max_q = std::min(limits.max_q, limits.max_seq_len);
   for (int64_t b = 1; b <= limits.max_batch_size; ++b) {
     for (int64_t q = 1; q <= max_q && b * q <= limits.max_num_tokens; ++q)
-      counter.add(StepRequest{b * q, b, static_cast<int>(q)});
+      counter.add(StepKey::uniform(b, q));
   }
   const std::vector<Range> token_cells = cells(coverage.tokens, limits.mixed_tokens());
   for (const Range& sequences : cells(coverage.mixed_ladder(), limits.max_batch_size)) {

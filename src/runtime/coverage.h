@@ -26,7 +26,7 @@ Limits split_limits(Limits limits, const Ladder& sequences, const Ladder& tokens
 struct CoverageReport {
   using Key = std::tuple<bool, Mode, Reason>;  // uniform?, how, why
   struct Padded {
-    StepRequest step;
+    StepKey step;  // before padding
     Choice choice;
   };
 

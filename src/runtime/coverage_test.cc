@@ -15,7 +15,8 @@ void each_step(const Limits& limits, int64_t sequences, int64_t tokens, int64_t 
                bool same_as_first, const auto& visit) {
   if (sequences > 0) {
     const bool same = first == 0 || same_as_first;
-    visit(tokens, sequences, same && first <= limits.max_q ? static_cast<int>(first) : 0);
+    visit(same && first <= limits.max_q ? StepKey::uniform(sequences, first)
+                                        : StepKey::mixed(tokens, sequences));
   }
   if (sequences == limits.max_batch_size) return;
   for (int64_t run = 1; run <= limits.max_seq_len && tokens + run <= limits.max_num_tokens; ++run) {
@@ -24,12 +25,11 @@ void each_step(const Limits& limits, int64_t sequences, int64_t tokens, int64_t 
   }
 }
 
-std::map<std::tuple<int64_t, int64_t, int>, Choice> by_hand(const Limits& limits,
-                                                            const Coverage& coverage) {
-  std::map<std::tuple<int64_t, int64_t, int>, Choice> choices;
-  each_step(limits, 0, 0, 0, true, [&](int64_t tokens, int64_t sequences, int q) {
-    if (q == 0 && tokens > limits.mixed_tokens()) return;
-    choices.try_emplace({tokens, sequences, q}, choose({tokens, sequences, q}, coverage));
+std::map<StepKey, Choice> by_hand(const Limits& limits, const Coverage& coverage) {
+  std::map<StepKey, Choice> choices;
+  each_step(limits, 0, 0, 0, true, [&](const StepKey& step) {
+    if (!step.is_uniform() && step.tokens > limits.mixed_tokens()) return;
+    choices.try_emplace(step, choose(step, coverage));
   });
   return choices;
 }
@@ -59,8 +59,7 @@ TEST(Coverage, CountsEveryStepThatASchedulerMayForm) {
     if (random() % 3 == 0) coverage.mixed_sequences = random_ladder(random, 5);
     if (random() % 2 == 0) coverage.dropped_tokens.insert(coverage.tokens.sizes().front());
     if (random() % 2 == 0)
-      coverage.dropped_full.insert(
-          {coverage.sequences.sizes().front(), coverage.sequences.sizes().front(), 1});
+      coverage.dropped_full.insert(StepKey::uniform(coverage.sequences.sizes().front()));
 
     std::map<CoverageReport::Key, int64_t> steps;
     int64_t worst_uniform = 0;
@@ -68,13 +67,13 @@ TEST(Coverage, CountsEveryStepThatASchedulerMayForm) {
     bool is_covered = true;
     std::optional<std::tuple<bool, int64_t, int64_t>> first;  // mixed?, sequences, tokens
     for (const auto& [step, choice] : by_hand(limits, coverage)) {
-      const bool is_uniform = std::get<2>(step) > 0;
+      const bool is_uniform = step.is_uniform();
       ++steps[{is_uniform, choice.mode, choice.reason}];
       int64_t& worst = is_uniform ? worst_uniform : worst_mixed;
       worst = std::max(worst, choice.padding);
       if (choice.mode != Mode::kEager) continue;
       is_covered = false;
-      const std::tuple order{!is_uniform, std::get<1>(step), std::get<0>(step)};
+      const std::tuple order{!is_uniform, step.sequences, step.tokens};
       first = std::min(first.value_or(order), order);
     }
     const CoverageReport report = cover(limits, coverage);
@@ -84,8 +83,8 @@ TEST(Coverage, CountsEveryStepThatASchedulerMayForm) {
     EXPECT_EQ(!report.first_eager.has_value(), is_covered);
     EXPECT_EQ(report.share() == 1, is_covered);
     if (report.first_eager) {
-      const StepRequest& step = report.first_eager->step;
-      EXPECT_EQ(first, std::tuple(step.q == 0, step.sequences, step.tokens));
+      const StepKey& step = report.first_eager->step;
+      EXPECT_EQ(first, std::tuple(!step.is_uniform(), step.sequences, step.tokens));
     }
   }
 }
@@ -155,7 +154,7 @@ TEST(Coverage, NamesEachReasonAndItsRemedy) {
   none.graphs = Graphs::kNone;
   EXPECT_NE(refusal(limits, none).find("(disabled"), std::string::npos);
   Coverage dropped = full;
-  dropped.dropped_full.insert({16, 4, 0});
+  dropped.dropped_full.insert(StepKey::mixed(16, 4));
   EXPECT_NE(refusal(limits, dropped).find("(recording_failed"), std::string::npos);
   Coverage lru = full;
   lru.sequences = Ladder::on_demand(2, 4);

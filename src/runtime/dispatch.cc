@@ -49,7 +49,7 @@ constexpr std::array kRules = {
          .reason = Reason::kRecordingFailed,
          .holds =
              [](const Case& step) {
-               return full_is_wanted(step) && step.coverage.dropped_full.count(step.key()) != 0;
+               return full_is_wanted(step) && step.coverage.dropped_full.count(step.key) != 0;
              },
          .piecewise = true,
          .why = "its full recording failed and was dropped",
@@ -58,8 +58,8 @@ constexpr std::array kRules = {
          .reason = Reason::kRecordingFailed,
          .holds =
              [](const Case& step) {
-               return step.coverage.dropped_tokens.count(step.padded.tokens) != 0 ||
-                      step.coverage.dropped_tails.count(step.padded.sequences) != 0;
+               return step.coverage.dropped_tokens.count(step.key.tokens) != 0 ||
+                      step.coverage.dropped_tails.count(step.key.sequences) != 0;
              },
          .full = true,
          .why = "a piece of it failed to record and was dropped",
@@ -94,7 +94,7 @@ constexpr std::array kRules = {
          .holds =
              [](const Case& step) {
                return !step.is_uniform() && step.coverage.graphs == Graphs::kAuto &&
-                      step.coverage.faster_eager.contains(step.padded.tokens);
+                      step.coverage.faster_eager.contains(step.key.tokens);
              },
          .full = true,
          .why = "measured at start: its pieces take longer than its launches one by one",
@@ -106,17 +106,18 @@ constexpr std::array kRules = {
 };
 
 // The step and its bucket.
-Case make_case(const StepRequest& request, const Coverage& coverage) {
-  Case step{request, coverage, false, false, {request.tokens, request.sequences}};
-  const Ladder& ladder = step.is_uniform() ? coverage.sequences : coverage.mixed_ladder();
-  const auto sequences = ladder.bucket(request.sequences);
-  const auto tokens = !sequences          ? std::nullopt
-                      : step.is_uniform() ? std::optional(*sequences * request.q)
-                                          : coverage.tokens.bucket(request.tokens);
+Case make_case(const StepKey& key, const Coverage& coverage) {
+  ENCORE_CHECK(!key.is_uniform() || *key.q > 0);
+  Case step{key, coverage};
+  const Ladder& ladder = key.is_uniform() ? coverage.sequences : coverage.mixed_ladder();
+  const auto sequences = ladder.bucket(key.sequences);
+  const auto tokens = !sequences         ? std::nullopt
+                      : key.is_uniform() ? std::optional(*sequences * *key.q)
+                                         : coverage.tokens.bucket(key.tokens);
   step.is_above = !tokens || *tokens > coverage.max_num_tokens;
-  step.is_inexact = !step.is_above && step.is_uniform() && !coverage.pad_uniform &&
-                    *sequences != request.sequences;
-  if (!step.is_above && !step.is_inexact) step.padded = {*tokens, *sequences};
+  step.is_inexact =
+      !step.is_above && key.is_uniform() && !coverage.pad_uniform && *sequences != key.sequences;
+  if (!step.is_above && !step.is_inexact) step.key = {*tokens, *sequences, key.q};
   return step;
 }
 
@@ -176,16 +177,15 @@ Graphs parse_graphs(std::string_view text) {
        text);
 }
 
-std::string describe(const StepRequest& request) {
-  const char* const plural = request.sequences == 1 ? "" : "s";
-  if (request.q == 1)
-    return fmt::format("a decode step of {} sequence{}", request.sequences, plural);
-  if (request.q > 1) {
-    return fmt::format("a step of {} tokens in each of {} sequence{}", request.q, request.sequences,
+std::string describe(const StepKey& step) {
+  const char* const plural = step.sequences == 1 ? "" : "s";
+  if (!step.is_uniform()) {
+    return fmt::format("a mixed step of {} tokens and {} sequence{}", step.tokens, step.sequences,
                        plural);
   }
-  return fmt::format("a mixed step of {} tokens and {} sequence{}", request.tokens,
-                     request.sequences, plural);
+  if (step.q == 1) return fmt::format("a decode step of {} sequence{}", step.sequences, plural);
+  return fmt::format("a step of {} tokens in each of {} sequence{}", *step.q, step.sequences,
+                     plural);
 }
 
 void plan_recordings(Coverage& coverage, const Recordable& recordable) {
@@ -197,8 +197,8 @@ void plan_recordings(Coverage& coverage, const Recordable& recordable) {
   coverage.mixed_pieces = graphs != Graphs::kFullDecodeOnly && !coverage.mixed_full;
 }
 
-Choice choose(const StepRequest& request, const Coverage& coverage) {
-  const Case step = make_case(request, coverage);
+Choice choose(const StepKey& wanted, const Coverage& coverage) {
+  const Case step = make_case(wanted, coverage);
   bool full = true;
   bool piecewise = true;
   const Rule* first = nullptr;       // in the way of anything
@@ -213,19 +213,15 @@ Choice choose(const StepRequest& request, const Coverage& coverage) {
   }
   const Mode mode = full ? Mode::kFull : piecewise ? Mode::kPiecewise : Mode::kEager;
   const Rule* why = full ? nullptr : piecewise ? first_full : first;
-  return {mode,
-          step.padded,
-          request.q,
-          step.padded.tokens - request.tokens,
-          why == nullptr ? Reason::kNone : why->reason,
-          why};
+  return {mode, step.key, step.key.tokens - wanted.tokens,
+          why == nullptr ? Reason::kNone : why->reason, why};
 }
 
-void require_replay(const StepRequest& request, const Choice& choice, const Coverage& coverage) {
+void require_replay(const StepKey& step, const Choice& choice, const Coverage& coverage) {
   if (choice.mode != Mode::kEager || coverage.eager_steps != EagerSteps::kForbid) return;
   if (choice.reason == Reason::kDisabled) return;  // who compares modes asked for it
   fail(ErrorKind::kUnsupported, "--eager-steps forbid: {} would run eager ({}: {}); {}",
-       describe(request), choice.rule->name, choice.rule->why, choice.rule->remedy);
+       describe(step), choice.rule->name, choice.rule->why, choice.rule->remedy);
 }
 
 }  // namespace encore::runtime

@@ -34,10 +34,8 @@
 #include <string_view>
 
 #include "backend/kernel.h"
-#include "ir/type.h"
 #include "runtime/ladder.h"
 #include "runtime/policy.h"
-#include "runtime/step_key.h"
 
 namespace encore::runtime {
 
@@ -72,14 +70,8 @@ enum class Reason : uint8_t {
 // "above_ladder", as counted, logged and reported; empty for kNone.
 std::string_view name(Reason reason);
 
-// A step before padding.
-struct StepRequest {
-  int64_t tokens = 0;
-  int64_t sequences = 0;
-  int q = 0;  // tokens per sequence when all have the same small number; 0: mixed
-};
 // "a decode step of 3 sequences", "a mixed step of 11 tokens and 3 sequences".
-std::string describe(const StepRequest& request);
+std::string describe(const StepKey& step);
 
 // What exists to be replayed, and what is wanted.
 struct Coverage {
@@ -120,8 +112,7 @@ struct Rule;
 
 struct Choice {
   Mode mode = Mode::kEager;
-  ir::Sizes padded;  // as launched
-  int q = 0;
+  StepKey key;          // of the step as launched
   int64_t padding = 0;  // tokens launched for nothing
   Reason reason = Reason::kNone;
   const Rule* rule = nullptr;  // the row that gave the reason
@@ -129,23 +120,22 @@ struct Choice {
   friend bool operator==(const Choice&, const Choice&) = default;
 };
 
-Choice choose(const StepRequest& request, const Coverage& coverage);
+// Of a step before padding.
+Choice choose(const StepKey& step, const Coverage& coverage);
 
 // Lets pass what is replayed, and everything unless eager steps are forbidden. Steps that run eager
 // because that is the mode just set, to compare modes, pass too: start-up refuses --graphs none.
 // Errors: kUnsupported, naming the step, the reason and the remedy.
-void require_replay(const StepRequest& request, const Choice& choice, const Coverage& coverage);
+void require_replay(const StepKey& step, const Choice& choice, const Coverage& coverage);
 
 // What the rules look at.
 struct Case {
-  const StepRequest& request;
+  StepKey key;  // as launched: padded to its bucket, where there is one
   const Coverage& coverage;
   bool is_above = false;    // no bucket holds it
   bool is_inexact = false;  // padding is off, and there is no bucket of just its size
-  ir::Sizes padded;         // its bucket's, else its own
 
-  [[nodiscard]] bool is_uniform() const { return request.q > 0; }
-  [[nodiscard]] StepKey key() const { return {padded.tokens, padded.sequences, request.q}; }
+  [[nodiscard]] bool is_uniform() const { return key.is_uniform(); }
 };
 
 // One rule of the table.

@@ -11,13 +11,13 @@ Coverage everything(Graphs graphs) {
   return {graphs, Ladder({1, 2, 4}), Ladder({8, 16}), true, true, true, true};
 }
 
-constexpr StepRequest kUniform{3, 3, 1};
-constexpr StepRequest kMixed{11, 3, 0};
-constexpr StepRequest kWide{5, 5, 1};
-constexpr StepRequest kLong{17, 2, 0};
+constexpr StepKey kUniform{3, 3, 1};
+constexpr StepKey kMixed{11, 3};
+constexpr StepKey kWide{5, 5, 1};
+constexpr StepKey kLong{17, 2};
 
 struct Row {
-  StepRequest step;
+  StepKey step;
   Graphs graphs;
   Mode mode;
   Reason reason;
@@ -77,8 +77,8 @@ TEST(Dispatch, LaunchesWhatPiecesWouldSlow) {
   coverage.faster_eager = {16};
   EXPECT_EQ(choose(kMixed, coverage).mode, Mode::kEager);
   EXPECT_EQ(choose(kMixed, coverage).reason, Reason::kFasterEager);
-  EXPECT_EQ(choose(kMixed, coverage).padded, (ir::Sizes{16, 4}));
-  EXPECT_EQ(choose({8, 3, 0}, coverage).mode, Mode::kPiecewise);
+  EXPECT_EQ(choose(kMixed, coverage).key.sizes(), (ir::Sizes{16, 4}));
+  EXPECT_EQ(choose(StepKey::mixed(8, 3), coverage).mode, Mode::kPiecewise);
   EXPECT_EQ(choose(kUniform, coverage).mode, Mode::kFull);
   coverage.graphs = Graphs::kFullAndPiecewise;
   EXPECT_EQ(choose(kMixed, coverage).mode, Mode::kPiecewise);
@@ -87,21 +87,21 @@ TEST(Dispatch, LaunchesWhatPiecesWouldSlow) {
 TEST(Dispatch, PadsAStepAlikeInEveryMode) {
   for (const Graphs graphs : {Graphs::kAuto, Graphs::kNone, Graphs::kPiecewise, Graphs::kFull,
                               Graphs::kFullDecodeOnly, Graphs::kFullAndPiecewise}) {
-    EXPECT_EQ(choose(kUniform, everything(graphs)).padded, (ir::Sizes{4, 4}));
-    EXPECT_EQ(choose(kMixed, everything(graphs)).padded, (ir::Sizes{16, 4}));
+    EXPECT_EQ(choose(kUniform, everything(graphs)).key.sizes(), (ir::Sizes{4, 4}));
+    EXPECT_EQ(choose(kMixed, everything(graphs)).key.sizes(), (ir::Sizes{16, 4}));
     EXPECT_EQ(choose(kMixed, everything(graphs)).padding, 5);
-    EXPECT_EQ(choose(kLong, everything(graphs)).padded, (ir::Sizes{17, 2}));
+    EXPECT_EQ(choose(kLong, everything(graphs)).key.sizes(), (ir::Sizes{17, 2}));
   }
 }
 
 TEST(Dispatch, PadsAVerificationStepBySequences) {
-  const Choice choice = choose({9, 3, 3}, everything(Graphs::kAuto));
-  EXPECT_EQ(choice.padded, (ir::Sizes{12, 4}));
-  EXPECT_EQ(choice.q, 3);
+  const Choice choice = choose(StepKey::uniform(3, 3), everything(Graphs::kAuto));
+  EXPECT_EQ(choice.key.sizes(), (ir::Sizes{12, 4}));
+  EXPECT_EQ(choice.key.q, 3);
 }
 
 TEST(Dispatch, GivesAnEmptyStepTheSmallestBucket) {
-  EXPECT_EQ(choose({0, 0, 0}, everything(Graphs::kAuto)).padded, (ir::Sizes{8, 1}));
+  EXPECT_EQ(choose(StepKey::mixed(0, 0), everything(Graphs::kAuto)).key.sizes(), (ir::Sizes{8, 1}));
 }
 
 TEST(Dispatch, ReplaysOnlyExactSizesOfUniformStepsWithPaddingOff) {
@@ -111,11 +111,11 @@ TEST(Dispatch, ReplaysOnlyExactSizesOfUniformStepsWithPaddingOff) {
     const Choice between = choose(kUniform, coverage);
     EXPECT_EQ(between.mode, Mode::kEager);
     EXPECT_EQ(between.reason, Reason::kNoExactSize);
-    EXPECT_EQ(between.padded, (ir::Sizes{3, 3}));
+    EXPECT_EQ(between.key.sizes(), (ir::Sizes{3, 3}));
     EXPECT_EQ(between.padding, 0);
-    EXPECT_NE(choose({4, 4, 1}, coverage).mode, Mode::kEager);
+    EXPECT_NE(choose(StepKey::uniform(4), coverage).mode, Mode::kEager);
     EXPECT_EQ(choose(kWide, coverage).reason, Reason::kAboveLadder);
-    EXPECT_EQ(choose(kMixed, coverage).padded, (ir::Sizes{16, 4}));
+    EXPECT_EQ(choose(kMixed, coverage).key.sizes(), (ir::Sizes{16, 4}));
     EXPECT_EQ(choose(kLong, coverage).reason, Reason::kAboveLadder);
   }
   Coverage none = everything(Graphs::kNone);
@@ -127,16 +127,16 @@ TEST(Dispatch, ReplaysOnlyExactSizesOfUniformStepsWithPaddingOff) {
 TEST(Dispatch, FallsBackFromADroppedRecordingAtTheSameSize) {
   Coverage coverage = everything(Graphs::kAuto);
   const Choice whole = choose(kUniform, coverage);
-  coverage.dropped_full.insert({4, 4, 1});
+  coverage.dropped_full.insert(StepKey::uniform(4));
   EXPECT_EQ(choose(kUniform, coverage).mode, Mode::kPiecewise);
   EXPECT_EQ(choose(kUniform, coverage).reason, Reason::kRecordingFailed);
-  EXPECT_EQ(choose(kUniform, coverage).padded, whole.padded);
-  EXPECT_EQ(choose({2, 2, 1}, coverage).mode, Mode::kFull);
-  EXPECT_EQ(choose({9, 3, 3}, coverage).mode, Mode::kFull);  // another q
+  EXPECT_EQ(choose(kUniform, coverage).key.sizes(), whole.key.sizes());
+  EXPECT_EQ(choose(StepKey::uniform(2), coverage).mode, Mode::kFull);
+  EXPECT_EQ(choose(StepKey::uniform(3, 3), coverage).mode, Mode::kFull);  // another q
   coverage.uniform_pieces = false;
   EXPECT_EQ(choose(kUniform, coverage).mode, Mode::kEager);
   EXPECT_EQ(choose(kUniform, coverage).reason, Reason::kRecordingFailed);
-  EXPECT_EQ(choose(kUniform, coverage).padded, whole.padded);
+  EXPECT_EQ(choose(kUniform, coverage).key.sizes(), whole.key.sizes());
   coverage.graphs = Graphs::kPiecewise;
   coverage.uniform_pieces = true;
   EXPECT_EQ(choose(kUniform, coverage).reason, Reason::kNone);
@@ -149,10 +149,10 @@ TEST(Dispatch, RunsAStepEagerWhenOneOfItsPiecesIsMissing) {
     if (!tail) coverage.dropped_tokens.insert(16);
     EXPECT_EQ(choose(kMixed, coverage).mode, Mode::kEager);
     EXPECT_EQ(choose(kMixed, coverage).reason, Reason::kRecordingFailed);
-    EXPECT_EQ(choose(kMixed, coverage).padded, (ir::Sizes{16, 4}));
-    EXPECT_EQ(choose({7, 2, 0}, coverage).mode, Mode::kPiecewise);
+    EXPECT_EQ(choose(kMixed, coverage).key.sizes(), (ir::Sizes{16, 4}));
+    EXPECT_EQ(choose(StepKey::mixed(7, 2), coverage).mode, Mode::kPiecewise);
     EXPECT_EQ(choose(kUniform, coverage).mode, Mode::kFull);
-    coverage.dropped_full.insert({4, 4, 1});
+    coverage.dropped_full.insert(StepKey::uniform(4));
     coverage.dropped_tokens.insert(4);
     EXPECT_EQ(choose(kUniform, coverage).mode, Mode::kEager);
   }
@@ -162,22 +162,22 @@ TEST(Dispatch, RunsAStepEagerWhenOneOfItsPiecesIsMissing) {
 TEST(Dispatch, NeverPadsAUniformStepBeyondTheLargestStep) {
   Coverage coverage = everything(Graphs::kAuto);
   coverage.max_num_tokens = 10;
-  EXPECT_EQ(choose({9, 3, 3}, coverage).reason, Reason::kAboveLadder);
-  EXPECT_EQ(choose({9, 3, 3}, coverage).padded, (ir::Sizes{9, 3}));
-  EXPECT_EQ(choose({6, 3, 2}, coverage).mode, Mode::kFull);
+  EXPECT_EQ(choose(StepKey::uniform(3, 3), coverage).reason, Reason::kAboveLadder);
+  EXPECT_EQ(choose(StepKey::uniform(3, 3), coverage).key.sizes(), (ir::Sizes{9, 3}));
+  EXPECT_EQ(choose(StepKey::uniform(3, 2), coverage).mode, Mode::kFull);
 }
 
 TEST(Dispatch, PadsMixedStepsByALadderOfTheirOwn) {
   Coverage coverage = everything(Graphs::kAuto);
   coverage.sequences = Ladder::on_demand(2, 8);
   coverage.mixed_sequences = Ladder({4, 8});
-  EXPECT_EQ(choose(kUniform, coverage).padded, (ir::Sizes{3, 3}));
-  EXPECT_EQ(choose(kMixed, coverage).padded, (ir::Sizes{16, 4}));
+  EXPECT_EQ(choose(kUniform, coverage).key.sizes(), (ir::Sizes{3, 3}));
+  EXPECT_EQ(choose(kMixed, coverage).key.sizes(), (ir::Sizes{16, 4}));
 }
 
 TEST(Dispatch, ForbidsEagerStepsByName) {
   Coverage coverage = everything(Graphs::kAuto);
-  const auto refusal = [&](StepRequest step) -> std::string {
+  const auto refusal = [&](StepKey step) -> std::string {
     try {
       require_replay(step, choose(step, coverage), coverage);
     } catch (const Error& error) {

@@ -49,7 +49,7 @@ void in_step(const Choice& choice, const Run& run) {
          choice.mode == Mode::kEager  ? "an eager"
          : choice.mode == Mode::kFull ? "a full"
                                       : "a piecewise",
-         choice.padded.tokens, choice.padded.sequences, error.what(),
+         choice.key.tokens, choice.key.sequences, error.what(),
          choice.mode == Mode::kEager
              ? "a kernel failed, not a recording: report this with the output of `encore doctor`"
              : "try --graphs none; if that works, --graphs-debug on checks each recording and its "
@@ -108,22 +108,21 @@ Executor::Executor(Device& device, const passes::Program& program, std::vector<T
 }
 
 Workspace Executor::largest_workspace() const {
-  std::vector<StepShape> shapes = uniform_shapes(coverage_.sequences, options_.limits);
-  const std::vector<StepShape> mixed = mixed_shapes(coverage_.mixed_ladder(), coverage_.tokens);
+  std::vector<StepKey> shapes = uniform_shapes(coverage_.sequences, options_.limits);
+  const std::vector<StepKey> mixed = mixed_shapes(coverage_.mixed_ladder(), coverage_.tokens);
   shapes.insert(shapes.end(), mixed.begin(), mixed.end());
   // Above the ladders, and where nothing is padded, steps run at any size.
   const Limits& limits = options_.limits;
-  const std::vector<StepShape> above = above_shapes(coverage_.sequences, coverage_.tokens, limits);
+  const std::vector<StepKey> above = above_shapes(coverage_.sequences, coverage_.tokens, limits);
   shapes.insert(shapes.end(), above.begin(), above.end());
-  shapes.push_back({limits.max_sizes(), 0, 0, 0});
+  shapes.push_back(StepKey::mixed(limits.max_num_tokens, limits.max_batch_size));
   const int64_t first = options_.pad_uniform ? coverage_.sequences.sizes().back() + 1 : 1;
   for (int64_t size = first; size <= limits.max_batch_size; ++size) {
-    for (int64_t q = 1; q <= limits.max_q && size * q <= limits.max_num_tokens; ++q) {
-      shapes.push_back({{size * q, size}, static_cast<int>(q), q, 0});
-    }
+    for (int64_t q = 1; q <= limits.max_q && size * q <= limits.max_num_tokens; ++q)
+      shapes.push_back(StepKey::uniform(size, q));
   }
   Workspace most;
-  for (const StepShape& shape : shapes) {
+  for (const StepKey& shape : shapes) {
     const Workspace workspace = workspace_of(program_, shape, device_, addresses_);
     most.scratch_bytes = std::max(most.scratch_bytes, workspace.scratch_bytes);
     most.num_counters = std::max(most.num_counters, workspace.num_counters);
@@ -131,14 +130,14 @@ Workspace Executor::largest_workspace() const {
   return most;
 }
 
-Choice Executor::begin(const StepRequest& request) {
-  choice_ = choose(request, coverage_);
-  if (on_demand_ && choice_.mode == Mode::kFull && choice_.q > 0) {
-    record_on_demand({choice_.padded, choice_.q, choice_.q, 0});
-    choice_ = choose(request, coverage_);  // not full where the recording failed
+Choice Executor::begin(const StepKey& step) {
+  choice_ = choose(step, coverage_);
+  if (on_demand_ && choice_.mode == Mode::kFull && step.is_uniform()) {
+    record_on_demand(choice_.key);
+    choice_ = choose(step, coverage_);  // not full where the recording failed
   }
-  require_replay(request, choice_, coverage_);
-  inputs_.begin({request.tokens, request.sequences}, choice_.padded);
+  require_replay(step, choice_, coverage_);
+  inputs_.begin(step.sizes(), choice_.key.sizes());
   return choice_;
 }
 
@@ -163,9 +162,9 @@ void Executor::run_next(const StepLengths& lengths, Until until) {
   ENCORE_CHECK(!rest_, "a step begins before the last is finished");
   write_changes();
   poison(options_.poison);
-  rest_ = {{choice_.padded, choice_.q, lengths.max_query_len, lengths.max_kv_len}};
+  rest_ = {{choice_.key, lengths}};
   if (until == Until::kEnd) return finish();
-  if (!has_halves(rest_->step, choice_.mode)) return;
+  if (!has_halves(choice_.key, choice_.mode)) return;
   in_step(choice_, [&] { enqueue(rest_->step, choice_.mode, StepPart::kToLogits); });
   rest_->part = StepPart::kFromLogits;
 }
@@ -177,7 +176,7 @@ void Executor::finish() {
   ++next_step_;
 }
 
-bool Executor::has_halves(const StepShape& step, Mode mode) {
+bool Executor::has_halves(const StepKey& step, Mode mode) {
   if (mode != Mode::kFull) return true;
   try {
     recordings_.require_halves(step);
@@ -190,8 +189,8 @@ bool Executor::has_halves(const StepShape& step, Mode mode) {
 }
 
 bool Executor::has_burst() const {
-  return choice_.mode == Mode::kFull && choice_.q == 1 &&
-         recordings_.burst(choice_.padded.sequences) != nullptr;
+  return choice_.mode == Mode::kFull && choice_.key.q == 1 &&
+         recordings_.burst(choice_.key.sequences) != nullptr;
 }
 
 void Executor::run_burst(StepNumber end) {
@@ -203,7 +202,7 @@ void Executor::run_next_burst(StepNumber end) {
   write_changes();
   poison(options_.poison);
   ring_.run_until(end);
-  in_step(choice_, [&] { replay(*recordings_.burst(choice_.padded.sequences)); });
+  in_step(choice_, [&] { replay(*recordings_.burst(choice_.key.sequences)); });
   if (after_step_) after_step_(*this);
 }
 
@@ -225,7 +224,7 @@ StepNumber Executor::wait_published(const AwaitedStep& step) {
   int looks = 0;
   bool has_ended = false;
   const auto is_published = [&] { return is_before(step.number, ring_.published()); };
-  const StepWaiter::Awaited awaited{step.choice.padded.tokens, step.num_steps, step.is_last};
+  const StepWaiter::Awaited awaited{step.choice.key.tokens, step.num_steps, step.is_last};
   waiter_.wait(awaited, [&] {
     if (is_published() || has_ended) return true;
     if (looks++ == 0 || looks % kLooksPerCheck > 0) return false;
@@ -243,22 +242,22 @@ StepNumber Executor::wait_published(const AwaitedStep& step) {
   return published;
 }
 
-void Executor::check_addresses(const StepShape& step) {
+void Executor::check_addresses(const StepKey& step) {
   for (int segment = 0; segment < tables_.num_segments(); ++segment) {
     const std::string moved = tables_.moved_operand(segment, step);
     if (moved.empty()) continue;
     fail(ErrorKind::kCompile,
          "segment {} at {} tokens, {} sequences: {}; a recording made before would use the old "
          "address: serve with --graphs none and report this",
-         segment, step.padded.tokens, step.padded.sequences, moved);
+         segment, step.tokens, step.sequences, moved);
   }
 }
 
-void Executor::enqueue(const StepShape& step, Mode mode, StepPart part) {
-  if (options_.check_addresses && mode != Mode::kEager) check_addresses(step);
+void Executor::enqueue(const Step& step, Mode mode, StepPart part) {
+  if (options_.check_addresses && mode != Mode::kEager) check_addresses(step.key);
   if (mode == Mode::kFull) {
-    replay(part == StepPart::kWhole ? *recordings_.full(key_of(step))
-                                    : *recordings_.half(key_of(step), part));
+    replay(part == StepPart::kWhole ? *recordings_.full(step.key)
+                                    : *recordings_.half(step.key, part));
     return;
   }
   const int middle = program_.first_awaiting_host();
@@ -266,7 +265,7 @@ void Executor::enqueue(const StepShape& step, Mode mode, StepPart part) {
   const int last = part == StepPart::kToLogits ? middle : tables_.num_segments();
   for (int segment = first; segment < last; ++segment) {
     if (mode == Mode::kPiecewise && recordings_.in_pieces(segment)) {
-      replay(*recordings_.piece(segment, step));
+      replay(*recordings_.piece(segment, step.key));
     } else {
       tables_.launch(*stream_, segment, step);
     }
@@ -282,7 +281,7 @@ void Executor::run_prefix(const StepLengths& lengths, Mode mode, size_t count) {
   copy_inputs();
   write_changes();
   poison(options_.poison);
-  const StepShape step{choice_.padded, choice_.q, lengths.max_query_len, lengths.max_kv_len};
+  const Step step{choice_.key, lengths};
   std::vector<std::unique_ptr<Recording>> made;
   const auto replay_new = [&](const std::function<void()>& run) {
     RecordingScope scope(*stream_);
@@ -293,7 +292,7 @@ void Executor::run_prefix(const StepLengths& lengths, Mode mode, size_t count) {
   const auto for_each_segment = [&](const auto& run_segment) {
     size_t left = count;
     for (int segment = 0; left > 0 && segment < tables_.num_segments(); ++segment) {
-      const size_t taken = std::min(left, tables_.at(segment, step).size());
+      const size_t taken = std::min(left, tables_.at(segment, step.key).size());
       run_segment(segment, taken);
       left -= taken;
     }
@@ -302,13 +301,13 @@ void Executor::run_prefix(const StepLengths& lengths, Mode mode, size_t count) {
     tables_.launch(*stream_, segment, step, taken);
   };
   if (mode == Mode::kFull) {
-    tables_.lower_all(step);
+    tables_.lower_all(step.key);
     replay_new([&] { for_each_segment(launch); });
   } else {
     for_each_segment([&](int segment, size_t taken) {
       if (mode == Mode::kEager || !recordings_.in_pieces(segment)) return launch(segment, taken);
-      const Recording* piece = recordings_.piece(segment, step);
-      const bool whole = taken == tables_.at(segment, step).size();
+      const Recording* piece = recordings_.piece(segment, step.key);
+      const bool whole = taken == tables_.at(segment, step.key).size();
       if (whole && piece != nullptr) return stream_->replay(*piece);
       replay_new([&] { launch(segment, taken); });
     });
@@ -317,7 +316,7 @@ void Executor::run_prefix(const StepLengths& lengths, Mode mode, size_t count) {
 }
 
 std::vector<std::byte> Executor::read_value(ir::ValueId value) {
-  const TensorView view = addresses_.view(value, choice_.padded);
+  const TensorView view = addresses_.view(value, choice_.key.sizes());
   const int64_t row_bytes = view.row_elements() * size_of(view.dtype);
   std::vector<std::byte> bytes(view.num_rows() * row_bytes);
   for (int64_t row = 0; row < view.num_rows(); ++row) {
@@ -337,7 +336,7 @@ void Executor::poison(Poison poison) {
 }
 
 void Executor::read_output(int index, void* host, int64_t bytes) {
-  const TensorView output = addresses_.view(program_.graph.outputs()[index], choice_.padded);
+  const TensorView output = addresses_.view(program_.graph.outputs()[index], choice_.key.sizes());
   ENCORE_CHECK(bytes <= output.num_bytes());
   if (bytes == 0) return synchronize();
   const bool is_pinned = bytes <= host_output_.bytes();

@@ -3,7 +3,7 @@
 //
 //   executor.record();                                     // once, before serving
 //   executor.kv_memory().map(num_pages);                   // KV takes what is left
-//   Choice choice = executor.begin({tokens, sequences, q});
+//   Choice choice = executor.begin(StepKey::uniform(sequences));
 //   executor.inputs().host<int32_t>("ids")[0] = ...;       // fill the real rows of every input
 //   executor.page_table().set(0, pages);                   // where a row's pages have changed
 //   executor.run({max_query_len, max_kv_len});
@@ -70,12 +70,6 @@ struct ExecutorOptions {
   bool bursts = false;  // also record bursts of every full step of one token per sequence
 };
 
-// What the host knows of a step's lengths and a recording does not.
-struct StepLengths {
-  int64_t max_query_len = 0;
-  int64_t max_kv_len = 0;
-};
-
 // How much of a step to enqueue.
 enum class Until : uint8_t { kEnd, kLogits };
 
@@ -104,7 +98,7 @@ class Executor {
   const RecordingStats& record();
 
   // Chooses the way, fixes the padded sizes, and readies the host twin for writing.
-  Choice begin(const StepRequest& request);
+  Choice begin(const StepKey& step);
   // What begin() chose last.
   [[nodiscard]] const Choice& choice() const { return choice_; }
   [[nodiscard]] StepInputs& inputs() { return inputs_; }
@@ -136,7 +130,7 @@ class Executor {
   StepNumber wait_published(const AwaitedStep& step);
   // How many steps like that one are published in `time`, as far as is known: 1 at least.
   [[nodiscard]] int64_t steps_in(const Choice& choice, StepWaiter::Clock::duration time) const {
-    return waiter_.steps_in(choice.padded.tokens, time);
+    return waiter_.steps_in(choice.key.tokens, time);
   }
   // The first `count` launches of the step that begin() readied, run as `mode` runs; what
   // `mode` replays and was not recorded by itself is recorded for this call. Waits. How `encore
@@ -183,32 +177,32 @@ class Executor {
  private:
   [[nodiscard]] Workspace largest_workspace() const;
   // Lowers every segment.
-  void lower_size(const StepShape& step);
+  void lower_size(const StepKey& step);
   // What to record, once all shapes are lowered. Errors: kUsage.
-  void plan_recordings(const std::vector<StepShape>& mixed);
+  void plan_recordings(const std::vector<StepKey>& mixed);
   // Launches each kernel once for each shape of its operands, on padding rows only: what a device
   // sets up at a first launch (a library's code is loaded then) must not be set up in a recording.
-  void warm_up(const std::vector<StepShape>& shapes);
-  void record_shapes(std::vector<StepShape> shapes, bool full, bool pieces);
+  void warm_up(const std::vector<StepKey>& shapes);
+  void record_shapes(std::vector<StepKey> shapes, bool full, bool pieces);
   // By policy, an error while recording ends the start-up, or leaves this recording out.
   void record_or_drop(const std::function<void()>& record, const std::function<void()>& drop);
-  void drop_piece(int segment, const StepShape& step);
+  void drop_piece(int segment, const StepKey& step);
   // Of mixed steps that auto would replay in pieces: finds, or remembers, those that pieces slow.
-  void weigh_pieces(const std::vector<StepShape>& mixed);
+  void weigh_pieces(const std::vector<StepKey>& mixed);
   // Records a full step of an lru ladder. Where that fails, its steps run eager from now on.
-  void record_on_demand(const StepShape& step);
+  void record_on_demand(const StepKey& step);
   // Inputs of a step without real rows.
-  void copy_padding(const StepShape& step);
+  void copy_padding(const StepKey& step);
   // As it would be replayed; nothing where it would not.
-  void run_on_padding(const StepRequest& request);
-  void enqueue(const StepShape& step, Mode mode, StepPart part = StepPart::kWhole);
+  void run_on_padding(const StepKey& step);
+  void enqueue(const Step& step, Mode mode, StepPart part = StepPart::kWhole);
   // Can the step be enqueued in halves? Where they are replayed, records them if need be.
-  bool has_halves(const StepShape& step, Mode mode);
+  bool has_halves(const StepKey& step, Mode mode);
   // After launches that are not steps: the device's count is the count.
   void recount();
   void replay(const Recording& recording);
   // Errors: kCompile naming the operand that has moved.
-  void check_addresses(const StepShape& step);
+  void check_addresses(const StepKey& step);
   void copy_inputs();
   // What the host has set since the last launch of steps.
   void write_changes();
@@ -237,7 +231,7 @@ class Executor {
   Choice choice_;
   // Of a step that ran until its logits: what is not enqueued.
   struct Rest {
-    StepShape step;
+    Step step;
     StepPart part = StepPart::kWhole;
   };
   std::optional<Rest> rest_;

@@ -29,10 +29,6 @@ std::string signature(const Launch& launch) {
   return text;
 }
 
-std::string text_of(const StepShape& step) {
-  return describe(StepRequest{step.padded.tokens, step.padded.sequences, step.q});
-}
-
 }  // namespace
 
 const RecordingStats& Executor::record() {
@@ -49,7 +45,7 @@ const RecordingStats& Executor::record() {
                            "sizes", kWorthALine);
     int done = 0;
     for (const auto* shapes : {&uniform, &mixed, &above}) {
-      for (const StepShape& shape : *shapes) {
+      for (const StepKey& shape : *shapes) {
         lower_size(shape);
         progress.update(++done);
       }
@@ -66,7 +62,7 @@ const RecordingStats& Executor::record() {
       warm_up(*shapes);
       // The worst step, so that nothing is set up later.
       copy_padding(shapes->front());
-      tables_.launch_all(*stream_, shapes->front());
+      tables_.launch_all(*stream_, {shapes->front(), {}});
       stream_->synchronize();
     }
   });
@@ -77,7 +73,7 @@ const RecordingStats& Executor::record() {
     const auto count = std::min<int64_t>(on_demand_->capacity(), std::ssize(uniform));
     for (auto shape = uniform.end() - count; shape != uniform.end(); ++shape) {
       record_or_drop([&] { on_demand_->require(*shape); },
-                     [&] { coverage_.dropped_full.insert(key_of(*shape)); });
+                     [&] { coverage_.dropped_full.insert(*shape); });
     }
   } else {
     record_shapes(uniform, coverage_.uniform_full, coverage_.uniform_pieces);
@@ -85,19 +81,18 @@ const RecordingStats& Executor::record() {
   record_shapes(mixed, coverage_.mixed_full, coverage_.mixed_pieces);
   weigh_pieces(mixed);
   // The worst step as it is replayed.
-  run_on_padding(
-      {uniform.front().padded.tokens, uniform.front().padded.sequences, uniform.front().q});
-  run_on_padding({mixed.front().padded.tokens, mixed.front().padded.sequences, 0});
+  run_on_padding(uniform.front());
+  run_on_padding(mixed.front());
   recount();
   memory_plan_.recordings = device_.used_bytes().value_or(0) - warm;
   return stats;
 }
 
-void Executor::plan_recordings(const std::vector<StepShape>& mixed) {
+void Executor::plan_recordings(const std::vector<StepKey>& mixed) {
   const bool any = program_.full_recordable();
   const Recordable recordable{
       any, any && std::all_of(mixed.begin(), mixed.end(),
-                              [&](const StepShape& shape) { return tables_.recordable(shape); })};
+                              [&](const StepKey& shape) { return tables_.recordable(shape); })};
   runtime::plan_recordings(coverage_, recordable);
   if (options_.record_all_modes) {
     coverage_.uniform_full = recordable.uniform;
@@ -113,16 +108,16 @@ void Executor::plan_recordings(const std::vector<StepShape>& mixed) {
   }
 }
 
-void Executor::record_shapes(std::vector<StepShape> shapes, bool full, bool pieces) {
+void Executor::record_shapes(std::vector<StepKey> shapes, bool full, bool pieces) {
   if (options_.record_order == RecordOrder::kAscending) std::reverse(shapes.begin(), shapes.end());
   log::Progress progress("recording", static_cast<double>(shapes.size()), "sizes", kWorthALine);
   int done = 0;
-  for (const StepShape& shape : shapes) {
+  for (const StepKey& shape : shapes) {
     progress.update(done++);
     const RecordingStats before = recordings_.stats();
     if (full) {
       record_or_drop([&] { recordings_.record_full(shape); },
-                     [&] { coverage_.dropped_full.insert(key_of(shape)); });
+                     [&] { coverage_.dropped_full.insert(shape); });
       // Without its burst a size still has single steps.
       if (options_.bursts && shape.q == 1)
         record_or_drop([&] { recordings_.record_burst(shape); }, [] {});
@@ -136,12 +131,12 @@ void Executor::record_shapes(std::vector<StepShape> shapes, bool full, bool piec
     const int num_full = after.num_full() - before.num_full();
     const int num_pieces = after.pieces.recordings - before.pieces.recordings;
     if (num_full + num_pieces == 0) continue;
-    log::debug("recorded {}: {} in full, {} pieces, {:.1f} ms", text_of(shape), num_full,
+    log::debug("recorded {}: {} in full, {} pieces, {:.1f} ms", describe(shape), num_full,
                num_pieces, after.ms() - before.ms());
   }
 }
 
-void Executor::lower_size(const StepShape& step) {
+void Executor::lower_size(const StepKey& step) {
   const TuningStats before = device_.tuner().stats();
   const int tables_before = tables_.num_tables();
   const double ms = elapsed_ms([&] { tables_.lower_all(step); });
@@ -149,7 +144,7 @@ void Executor::lower_size(const StepShape& step) {
   const int tables = tables_.num_tables() - tables_before;
   if (tables == 0) return;  // other sizes had them all
   log::debug("compiled {}: {} tables, {} kernels measured, {} from the tuning cache, {:.1f} ms",
-             text_of(step), tables, after.measured - before.measured, after.cached - before.cached,
+             describe(step), tables, after.measured - before.measured, after.cached - before.cached,
              ms);
 }
 
@@ -165,33 +160,32 @@ void Executor::record_or_drop(const std::function<void()>& record,
   }
 }
 
-void Executor::drop_piece(int segment, const StepShape& step) {
+void Executor::drop_piece(int segment, const StepKey& step) {
   if (program_.segments[segment].rows == ir::Symbol::kTokens) {
-    coverage_.dropped_tokens.insert(step.padded.tokens);
+    coverage_.dropped_tokens.insert(step.tokens);
   } else {
-    coverage_.dropped_tails.insert(step.padded.sequences);
+    coverage_.dropped_tails.insert(step.sequences);
   }
 }
 
 // On padding: attention, which has nothing to do there, is launched alike in both ways.
-void Executor::weigh_pieces(const std::vector<StepShape>& mixed) {
+void Executor::weigh_pieces(const std::vector<StepKey>& mixed) {
   if (coverage_.graphs != Graphs::kAuto || coverage_.eager_steps == EagerSteps::kForbid) return;
   constexpr std::array kModes = {Mode::kPiecewise, Mode::kEager};
   const std::array ways = {std::string(name(kModes[0])), std::string(name(kModes[1]))};
   const Tuner::Phase tuning(device_.tuner());
   std::set<int64_t> weighed;
-  for (const StepShape& shape : mixed) {
-    const auto [tokens, sequences] = shape.padded;
-    if (choose({tokens, sequences, 0}, coverage_).mode != Mode::kPiecewise) continue;
-    if (!weighed.insert(tokens).second) continue;
-    const StepShape step{shape.padded, 0, tokens, 0};
+  for (const StepKey& shape : mixed) {
+    if (choose(shape, coverage_).mode != Mode::kPiecewise) continue;
+    if (!weighed.insert(shape.tokens).second) continue;
+    const Step step{shape, {.max_query_len = shape.tokens}};
     std::string table;
     for (int segment = 0; segment < tables_.num_segments(); ++segment)
-      table += print(program_, tables_.at(segment, step));
-    copy_padding(step);
+      table += print(program_, tables_.at(segment, shape));
+    copy_padding(shape);
     const std::string way = device_.tuner().choose(
-        fmt::format("mixed step {}, {} of {:016x}", tokens, sequences, hash(table)), ways,
-        [&](size_t i) {
+        fmt::format("mixed step {}, {} of {:016x}", shape.tokens, shape.sequences, hash(table)),
+        ways, [&](size_t i) {
           const auto time = [&] {
             stream_->synchronize();
             return 1e3 * elapsed_ms([&] {
@@ -202,11 +196,11 @@ void Executor::weigh_pieces(const std::vector<StepShape>& mixed) {
           // The better of two: one that the host was held up in must not end a mode's chances.
           return std::min(time(), time());
         });
-    if (way == ways[1]) coverage_.faster_eager.insert(tokens);
+    if (way == ways[1]) coverage_.faster_eager.insert(shape.tokens);
   }
 }
 
-void Executor::warm_up(const std::vector<StepShape>& shapes) {
+void Executor::warm_up(const std::vector<StepKey>& shapes) {
   // Smallest first: launches that many sizes share have least to do there.
   for (auto shape = shapes.rbegin(); shape != shapes.rend(); ++shape) {
     bool is_begun = false;
@@ -215,7 +209,7 @@ void Executor::warm_up(const std::vector<StepShape>& shapes) {
         if (!warm_.insert(signature(launch)).second) continue;
         if (!is_begun) copy_padding(*shape);
         is_begun = true;
-        stream_->launch({launch.kernel->op, launch.id, std::nullopt}, launch.bound, *shape);
+        stream_->launch({launch.kernel->op, launch.id, std::nullopt}, launch.bound, {});
       }
     };
     for (int segment = 0; segment < tables_.num_segments(); ++segment)
@@ -224,30 +218,29 @@ void Executor::warm_up(const std::vector<StepShape>& shapes) {
   stream_->synchronize();
 }
 
-void Executor::copy_padding(const StepShape& step) {
-  inputs_.begin({0, 0}, step.padded);
+void Executor::copy_padding(const StepKey& step) {
+  inputs_.begin({0, 0}, step.sizes());
   inputs_.copy(*stream_);
 }
 
-void Executor::run_on_padding(const StepRequest& request) {
-  const Choice choice = choose(request, coverage_);
-  if (choice.mode == Mode::kEager) return;
-  const StepShape step{choice.padded, choice.q, choice.q, 0};
-  if (on_demand_ && choice.mode == Mode::kFull && step.uniform()) record_on_demand(step);
-  copy_padding(step);
-  enqueue(step, choice.mode);
+void Executor::run_on_padding(const StepKey& step) {
+  const auto [mode, key, padding, reason, rule] = choose(step, coverage_);
+  if (mode == Mode::kEager) return;
+  if (on_demand_ && mode == Mode::kFull && step.is_uniform()) record_on_demand(key);
+  copy_padding(key);
+  enqueue({key, {}}, mode);
   // A device may set up loops when it first runs one. This one ends at once: no row goes on.
-  const Recording* burst = step.q == 1 ? recordings_.burst(step.padded.sequences) : nullptr;
+  const Recording* burst = key.q == 1 ? recordings_.burst(key.sequences) : nullptr;
   if (burst != nullptr) replay(*burst);
   stream_->synchronize();
 }
 
-void Executor::record_on_demand(const StepShape& step) {
+void Executor::record_on_demand(const StepKey& step) {
   try {
     on_demand_->require(step);
   } catch (const Error& error) {
     log::warning("{}; its steps run eager", error.what());
-    coverage_.dropped_full.insert(key_of(step));
+    coverage_.dropped_full.insert(step);
   }
 }
 

@@ -35,18 +35,18 @@ void double_rows(const KernelArgs& args) {
 }
 
 BoundLaunch bind_double(Device&, const KernelArgs& args) {
-  return [args](Stream& stream, const StepShape&) {
+  return [args](Stream& stream, const StepLengths&) {
     cpu::enqueue(stream, "double.test", [args] { double_rows(args); });
   };
 }
 BoundLaunch bind_allocating(Device& device, const KernelArgs& args) {
-  return [&device, args](Stream& stream, const StepShape&) {
+  return [&device, args](Stream& stream, const StepLengths&) {
     const Memory temporary = device.allocate(64);
     cpu::enqueue(stream, "double.test", [args] { double_rows(args); });
   };
 }
 BoundLaunch bind_synchronizing(Device&, const KernelArgs& args) {
-  return [args](Stream& stream, const StepShape&) {
+  return [args](Stream& stream, const StepLengths&) {
     stream.synchronize();
     cpu::enqueue(stream, "double.test", [args] { double_rows(args); });
   };
@@ -64,26 +64,25 @@ constexpr auto kLong = std::chrono::milliseconds(20);
 
 // Takes long where it was not launched just now: in a replay.
 BoundLaunch bind_slow_to_replay(Device&, const KernelArgs& args) {
-  return [args](Stream& stream, const StepShape&) {
+  return [args](Stream& stream, const StepLengths&) {
     const auto is_fresh = std::make_shared<bool>(true);
     cpu::enqueue(stream, "double.test", [args, is_fresh] {
-      if (!std::exchange(*is_fresh, false))
-        std::this_thread::sleep_for(kLong);
+      if (!std::exchange(*is_fresh, false)) std::this_thread::sleep_for(kLong);
       double_rows(args);
     });
   };
 }
 // Takes long to launch.
 BoundLaunch bind_slow_to_launch(Device& device, const KernelArgs& args) {
-  return [launch = bind_double(device, args)](Stream& stream, const StepShape& step) {
+  return [launch = bind_double(device, args)](Stream& stream, const StepLengths& lengths) {
     std::this_thread::sleep_for(kLong);
-    launch(stream, step);
+    launch(stream, lengths);
   };
 }
 
 // Leaves its output as it is.
 BoundLaunch bind_idle(Device&, const KernelArgs&) {
-  return [](Stream& stream, const StepShape&) { cpu::enqueue(stream, "double.test", [] {}); };
+  return [](Stream& stream, const StepLengths&) { cpu::enqueue(stream, "double.test", [] {}); };
 }
 
 constexpr const char* kGraph = R"(graph g {
@@ -113,8 +112,9 @@ class ExecutorTest : public ::testing::Test {
     return *executor_;
   }
   // y of a step whose x counts from 1: three times the chosen rows.
-  std::vector<float> run(int64_t tokens, int64_t sequences, int q) {
-    executor_->begin({tokens, sequences, q});
+  std::vector<float> run(const StepKey& step) {
+    const auto [tokens, sequences, q] = step;
+    executor_->begin(step);
     const auto x = executor_->inputs().host<float>("x");
     std::iota(x.begin(), x.begin() + tokens * 4, 1.0F);
     const auto rows = executor_->inputs().host<int32_t>("rows");
@@ -145,8 +145,8 @@ TEST_F(ExecutorTest, RunsAnOpFromOutsideInEveryMode) {
   make(bind_double).record();
   for (const Graphs graphs : {Graphs::kNone, Graphs::kPiecewise, Graphs::kFull}) {
     executor_->set_graphs(graphs);
-    EXPECT_EQ(run(2, 2, 1), (std::vector<float>{15, 18, 21, 24, 3, 6, 9, 12}));
-    EXPECT_EQ(run(5, 1, 0), (std::vector<float>{51, 54, 57, 60}));
+    EXPECT_EQ(run(StepKey::uniform(2)), (std::vector<float>{15, 18, 21, 24, 3, 6, 9, 12}));
+    EXPECT_EQ(run(StepKey::mixed(5, 1)), (std::vector<float>{51, 54, 57, 60}));
   }
 }
 
@@ -156,15 +156,15 @@ TEST_F(ExecutorTest, SpoilsWhatAStepDoesNotWriteInEveryMode) {
   for (const Graphs graphs : {Graphs::kNone, Graphs::kPiecewise, Graphs::kFull}) {
     executor_->set_graphs(graphs);
     executor_->poison(Poison::kLarge);
-    for (const float value : run(2, 2, 1))
+    for (const float value : run(StepKey::uniform(2)))
       EXPECT_TRUE(std::isnan(value));
   }
 }
 
 TEST_F(ExecutorTest, TakesStepsWithoutTokensOrSequences) {
   make(bind_double).record();
-  EXPECT_TRUE(run(0, 0, 0).empty());
-  EXPECT_EQ(run(1, 1, 1), (std::vector<float>{3, 6, 9, 12}));
+  EXPECT_TRUE(run(StepKey::mixed(0, 0)).empty());
+  EXPECT_EQ(run(StepKey::uniform(1)), (std::vector<float>{3, 6, 9, 12}));
 }
 
 TEST_F(ExecutorTest, NamesTheOpThatAllocatesInARecording) {
@@ -186,7 +186,7 @@ TEST_F(ExecutorTest, NamesTheOpAndKernelThatCannotBeBound) {
 TEST_F(ExecutorTest, StaysUsableEagerAfterAFailedRecording) {
   EXPECT_NE(error_while_recording(bind_synchronizing), "");
   executor_->set_graphs(Graphs::kNone);
-  EXPECT_EQ(run(1, 1, 1), (std::vector<float>{3, 6, 9, 12}));
+  EXPECT_EQ(run(StepKey::uniform(1)), (std::vector<float>{3, 6, 9, 12}));
 }
 
 TEST_F(ExecutorTest, SaysWhichOpHasNoKernel) {
@@ -204,7 +204,7 @@ TEST_F(ExecutorTest, SaysWhichOpHasNoKernel) {
 
 TEST_F(ExecutorTest, LowersABucketToATableWithoutAddresses) {
   make(bind_double);
-  const auto& table = executor_->tables().at(0, {{4, 2}, 0, 0, 0});
+  const auto& table = executor_->tables().at(0, StepKey::mixed(4, 2));
   const std::string text = print(compiled_->program, table);
   EXPECT_EQ(text,
             "   0 double.test                      %a f32[4,4] <- %x f32[4,4]\n"
@@ -223,7 +223,7 @@ TEST_F(ExecutorTest, RecordsEachPieceOnceThoughSeveralStepsShareIt) {
 TEST_F(ExecutorTest, RecordsMixedStepsWhole) {
   const RecordingStats& stats = make(bind_double).record();
   EXPECT_EQ(stats.mixed.recordings, std::ssize(executor_->coverage().tokens.sizes()));
-  EXPECT_EQ(executor_->begin({6, 3, 0}).mode, Mode::kFull);
+  EXPECT_EQ(executor_->begin(StepKey::mixed(6, 3)).mode, Mode::kFull);
 }
 
 TEST_F(ExecutorTest, KeepsPiecesOfMixedStepsWhereAKernelFollowsLengthsOfTheHost) {
@@ -233,10 +233,10 @@ TEST_F(ExecutorTest, KeepsPiecesOfMixedStepsWhereAKernelFollowsLengthsOfTheHost)
   const RecordingStats& stats = executor_->record();
   EXPECT_EQ(stats.mixed.recordings, 0);
   EXPECT_GT(stats.pieces.recordings, 0);
-  EXPECT_EQ(executor_->begin({6, 3, 0}).mode, Mode::kPiecewise);
-  EXPECT_EQ(executor_->begin({6, 3, 0}).reason, Reason::kNone);
+  EXPECT_EQ(executor_->begin(StepKey::mixed(6, 3)).mode, Mode::kPiecewise);
+  EXPECT_EQ(executor_->begin(StepKey::mixed(6, 3)).reason, Reason::kNone);
   executor_->set_graphs(Graphs::kFull);
-  EXPECT_EQ(executor_->begin({6, 3, 0}).reason, Reason::kMixedStep);
+  EXPECT_EQ(executor_->begin(StepKey::mixed(6, 3)).reason, Reason::kMixedStep);
 }
 
 TEST_F(ExecutorTest, TakesPiecesOfMixedStepsOrLaunchesWhicheverIsFaster) {
@@ -247,14 +247,15 @@ TEST_F(ExecutorTest, TakesPiecesOfMixedStepsOrLaunchesWhicheverIsFaster) {
         {.op = "double", .name = "double.lengths", .bind = bind, .reads_lengths = always});
     device_->tuner().configure({tune, cache.path()});
     executor_->record();
-    EXPECT_EQ(executor_->begin({3, 3, 1}).mode, Mode::kFull);
-    return executor_->begin({6, 3, 0}).mode;
+    EXPECT_EQ(executor_->begin(StepKey::uniform(3)).mode, Mode::kFull);
+    return executor_->begin(StepKey::mixed(6, 3)).mode;
   };
   EXPECT_EQ(mode(bind_slow_to_replay, Tune::kOff), Mode::kPiecewise);
   EXPECT_EQ(mode(bind_slow_to_launch, Tune::kFresh), Mode::kPiecewise);
   EXPECT_EQ(mode(bind_slow_to_replay, Tune::kFresh), Mode::kEager);
   EXPECT_EQ(executor_->choice().reason, Reason::kFasterEager);
-  EXPECT_EQ(run(6, 3, 0), (std::vector<float>{63, 66, 69, 72, 51, 54, 57, 60, 39, 42, 45, 48}));
+  EXPECT_EQ(run(StepKey::mixed(6, 3)),
+            (std::vector<float>{63, 66, 69, 72, 51, 54, 57, 60, 39, 42, 45, 48}));
   EXPECT_EQ(mode(bind_slow_to_launch, Tune::kOn), Mode::kEager) << "it remembers";
   options_.eager_steps = EagerSteps::kForbid;
   EXPECT_EQ(mode(bind_slow_to_replay, Tune::kOn), Mode::kPiecewise);
@@ -265,19 +266,19 @@ TEST_F(ExecutorTest, RecordsNoPiecesWhenOnlyDecodeIsWanted) {
   const RecordingStats stats = make(bind_double, Graphs::kFullDecodeOnly).record();
   EXPECT_EQ(stats.full.recordings, 3);
   EXPECT_EQ(stats.pieces.recordings, 0);
-  EXPECT_EQ(run(2, 2, 1), (std::vector<float>{15, 18, 21, 24, 3, 6, 9, 12}));
-  EXPECT_EQ(executor_->begin({2, 2, 1}).mode, Mode::kFull);
-  EXPECT_EQ(run(5, 1, 0), (std::vector<float>{51, 54, 57, 60}));
-  EXPECT_EQ(executor_->begin({5, 1, 0}).reason, Reason::kPolicy);
+  EXPECT_EQ(run(StepKey::uniform(2)), (std::vector<float>{15, 18, 21, 24, 3, 6, 9, 12}));
+  EXPECT_EQ(executor_->begin(StepKey::uniform(2)).mode, Mode::kFull);
+  EXPECT_EQ(run(StepKey::mixed(5, 1)), (std::vector<float>{51, 54, 57, 60}));
+  EXPECT_EQ(executor_->begin(StepKey::mixed(5, 1)).reason, Reason::kPolicy);
 }
 
 TEST_F(ExecutorTest, RunsSizesBetweenBucketsEagerWithPaddingOff) {
   options_.pad_uniform = false;
   make(bind_double).record();
   const std::vector<float> expected{27, 30, 33, 36, 15, 18, 21, 24, 3, 6, 9, 12};
-  EXPECT_EQ(run(3, 3, 1), expected);
-  EXPECT_EQ(executor_->begin({3, 3, 1}).reason, Reason::kNoExactSize);
-  EXPECT_EQ(executor_->begin({4, 4, 1}).mode, Mode::kFull);
+  EXPECT_EQ(run(StepKey::uniform(3)), expected);
+  EXPECT_EQ(executor_->begin(StepKey::uniform(3)).reason, Reason::kNoExactSize);
+  EXPECT_EQ(executor_->begin(StepKey::uniform(4)).mode, Mode::kFull);
 }
 
 }  // namespace

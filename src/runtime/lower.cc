@@ -37,7 +37,7 @@ void name_operands(const ir::Node& node, const KernelArgs& args, Launch& launch)
 }
 
 // A node's launches, one after the other.
-std::vector<Launch> lower_node(const Program& program, int index, const StepShape& step,
+std::vector<Launch> lower_node(const Program& program, int index, const StepKey& step,
                                Device& device, const Addresses& addresses) {
   const ir::Node& node = program.graph.nodes()[index];
   KernelArgs args = make_args(program, node, step, addresses);
@@ -102,24 +102,24 @@ std::string print_launch(const Program& program, const Launch& launch) {
 
 }  // namespace
 
-KernelArgs make_args(const Program& program, const ir::Node& node, const StepShape& step,
+KernelArgs make_args(const Program& program, const ir::Node& node, const StepKey& step,
                      const Addresses& addresses) {
   KernelArgs args;
   args.attrs = node.attrs;
   args.step = step;
   for (const ir::ValueId id : node.inputs)
-    args.inputs.push_back(addresses.view(id, step.padded));
+    args.inputs.push_back(addresses.view(id, step.sizes()));
   for (const ir::ValueId id : node.outputs)
-    args.outputs.push_back(addresses.view(id, step.padded));
+    args.outputs.push_back(addresses.view(id, step.sizes()));
   for (size_t i = 0; i < node.outputs.size(); ++i) {
     // The shape function at these sizes is what the kernel is given and held to.
     ENCORE_CHECK(args.outputs[i].shape ==
-                 program.graph.value(node.outputs[i]).type.resolve(step.padded));
+                 program.graph.value(node.outputs[i]).type.resolve(step.sizes()));
   }
   return args;
 }
 
-std::vector<Launch> lower(const Program& program, int first, int last, const StepShape& step,
+std::vector<Launch> lower(const Program& program, int first, int last, const StepKey& step,
                           Device& device, const Addresses& addresses) {
   std::vector<Launch> table;
   int last_user = -1;  // of the shared scratch: its users run one after the other
@@ -135,7 +135,7 @@ std::vector<Launch> lower(const Program& program, int first, int last, const Ste
   return table;
 }
 
-Workspace workspace_of(const Program& program, const StepShape& step, Device& device,
+Workspace workspace_of(const Program& program, const StepKey& step, Device& device,
                        const Addresses& addresses) {
   Workspace most;
   for (const ir::Node& node : program.graph.nodes()) {

@@ -38,17 +38,17 @@ class Addresses {
 };
 
 // What a node's kernel is given at that shape, without workspace.
-KernelArgs make_args(const passes::Program& program, const ir::Node& node, const StepShape& step,
+KernelArgs make_args(const passes::Program& program, const ir::Node& node, const StepKey& step,
                      const Addresses& addresses);
 
 // The table of nodes [first, last) at one step shape, kernels chosen and bound.
 // Errors: kUnsupported or kCompile naming the op.
-std::vector<Launch> lower(const passes::Program& program, int first, int last,
-                          const StepShape& step, Device& device, const Addresses& addresses);
+std::vector<Launch> lower(const passes::Program& program, int first, int last, const StepKey& step,
+                          Device& device, const Addresses& addresses);
 
 // The most scratch and the most counters that any launch of a step of this shape asks for. Binds
 // nothing.
-Workspace workspace_of(const passes::Program& program, const StepShape& step, Device& device,
+Workspace workspace_of(const passes::Program& program, const StepKey& step, Device& device,
                        const Addresses& addresses);
 
 // The table as text, one line a launch: node, kernel, operand shapes, workspace. Without addresses,

@@ -4,10 +4,9 @@
 
 namespace encore::runtime {
 
-void OnDemandRecordings::require(const StepShape& step) {
-  const StepKey key = key_of(step);
-  recent_.remove(key);
-  if (recordings_.full(key) == nullptr) {
+void OnDemandRecordings::require(const StepKey& step) {
+  recent_.remove(step);
+  if (recordings_.full(step) == nullptr) {
     if (std::ssize(recent_) == capacity_) {
       stream_.synchronize();  // the recording to erase may be running
       recordings_.erase_full(recent_.back());
@@ -15,7 +14,7 @@ void OnDemandRecordings::require(const StepShape& step) {
     }
     recordings_.record_full(step);
   }
-  recent_.push_front(key);
+  recent_.push_front(step);
 }
 
 }  // namespace encore::runtime

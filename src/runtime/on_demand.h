@@ -17,7 +17,7 @@ class OnDemandRecordings {
   [[nodiscard]] int capacity() const { return capacity_; }
   // Records a full step unless that is done. REQUIRES: its size is lowered and warm.
   // Errors: those of Recordings::record_full().
-  void require(const StepShape& step);
+  void require(const StepKey& step);
 
  private:
   Recordings& recordings_;

@@ -24,20 +24,20 @@ PromptScorer::PromptScorer(Device& device, Stream& stream, const passes::Program
                            std::vector<TensorView> weights)
     : device_(device),
       stream_(stream),
-      shape_{program.max_sizes, 1, 1, 0},
+      key_(StepKey::uniform(program.max_sizes.sequences)),
       no_kv_(device, program.graph),
       persistent_(device, stream, program.graph),
       ring_(ring_of(program.graph, persistent_)),
       inputs_(device, program.graph, program.max_sizes, ring_.shape[0]),
       addresses_(device, program, std::move(weights), inputs_, no_kv_, persistent_),
       tables_(device, program, addresses_) {
-  addresses_.set_workspace(device, stream, workspace_of(program, shape_, device, addresses_));
+  addresses_.set_workspace(device, stream, workspace_of(program, key_, device, addresses_));
 }
 
 void PromptScorer::warm_up() {
   {
     const Tuner::Phase tuning(device_.tuner());
-    tables_.lower_all(shape_);
+    tables_.lower_all(key_);
   }
   run({});
   stream_.synchronize();
@@ -47,7 +47,7 @@ void PromptScorer::record(RecordingErrors policy) {
   warm_up();
   try {
     RecordingScope scope(stream_);
-    tables_.launch_all(stream_, shape_);
+    tables_.launch_all(stream_, {key_, {}});
     recording_ = scope.finish();
   } catch (const Error& error) {
     if (policy == RecordingErrors::kStop) {
@@ -63,7 +63,7 @@ void PromptScorer::record(RecordingErrors policy) {
 }
 
 PromptScorer::InFlight PromptScorer::launch(std::span<const Row> rows) {
-  const auto most = static_cast<size_t>(shape_.padded.sequences);
+  const auto most = static_cast<size_t>(key_.sequences);
   ENCORE_CHECK(2 * rows.size() <= static_cast<size_t>(ring_.shape[0]) * most);
   InFlight scores{next_run_, device_.create_event()};
   for (size_t first = 0; first < rows.size(); first += most)
@@ -74,7 +74,7 @@ PromptScorer::InFlight PromptScorer::launch(std::span<const Row> rows) {
 
 void PromptScorer::run(std::span<const Row> rows) {
   const ir::Sizes real{0, static_cast<int64_t>(rows.size())};
-  inputs_.begin(real, shape_.padded);
+  inputs_.begin(real, key_.sizes());
   const auto write = [&](const char* name, auto field) {
     std::ranges::transform(rows, inputs_.host<int32_t>(name).begin(), field);
   };
@@ -87,7 +87,7 @@ void PromptScorer::run(std::span<const Row> rows) {
   }
   inputs_.host<int32_t>("clock")[0] = static_cast<int32_t>(next_run_++);
   inputs_.copy(stream_);
-  recording_ ? stream_.replay(*recording_) : tables_.launch_all(stream_, shape_);
+  recording_ ? stream_.replay(*recording_) : tables_.launch_all(stream_, {key_, {}});
 }
 
 const LogprobRow& PromptScorer::score(const InFlight& scores, int64_t i) const {

@@ -60,7 +60,7 @@ class PromptScorer {
 
   Device& device_;
   Stream& stream_;
-  StepShape shape_;  // of a run
+  StepKey key_;  // of a run
   KvMemory no_kv_;
   PersistentBuffers persistent_;
   TensorView ring_;  // i32[E,B,W]

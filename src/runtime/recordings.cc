@@ -24,36 +24,36 @@ std::unique_ptr<Recording> Recordings::record(const std::string& what, Recording
   }
 }
 
-void Recordings::record_full(const StepShape& step) {
-  const std::string what = step.uniform()
-                               ? fmt::format("a full step of {} sequences", step.padded.sequences)
-                               : fmt::format("a mixed step of {} tokens and {} sequences",
-                                             step.padded.tokens, step.padded.sequences);
-  full_[key_of(step)] = record(what, step.uniform() ? stats_.full : stats_.mixed,
-                               [&] { tables_.launch_all(stream_, step); });
+void Recordings::record_full(const StepKey& step) {
+  const std::string what =
+      step.is_uniform()
+          ? fmt::format("a full step of {} sequences", step.sequences)
+          : fmt::format("a mixed step of {} tokens and {} sequences", step.tokens, step.sequences);
+  full_[step] = record(what, step.is_uniform() ? stats_.full : stats_.mixed, [&] {
+    tables_.launch_all(stream_, {step, {}});
+  });
 }
 
-void Recordings::record_burst(const StepShape& step) {
+void Recordings::record_burst(const StepKey& step) {
   ENCORE_CHECK(burst_goes_on_ != nullptr, "a program without `advance` has no bursts");
   const auto work = [&] {
     for (int i = 0; i < kStepsPerIteration; ++i)
-      tables_.launch_all(stream_, step);
+      tables_.launch_all(stream_, {step, {}});
   };
-  bursts_[step.padded.sequences] =
-      record(fmt::format("a burst of {} sequences", step.padded.sequences), stats_.bursts, work,
-             burst_goes_on_);
+  bursts_[step.sequences] = record(fmt::format("a burst of {} sequences", step.sequences),
+                                   stats_.bursts, work, burst_goes_on_);
 }
 
-void Recordings::require_halves(const StepShape& step) {
+void Recordings::require_halves(const StepKey& step) {
   const int middle = program_.first_awaiting_host();
   const auto require = [&](StepPart part, int first, int last) {
-    auto& half = halves_[{key_of(step), part}];
+    auto& half = halves_[{step, part}];
     if (half != nullptr) return;
-    const std::string what =
-        fmt::format("segments {} to {} of a step of {} tokens, {} sequences", first, last - 1,
-                    step.padded.tokens, step.padded.sequences);
-    half =
-        record(what, stats_.halves, [&] { tables_.launch_segments(stream_, first, last, step); });
+    const std::string what = fmt::format("segments {} to {} of a step of {} tokens, {} sequences",
+                                         first, last - 1, step.tokens, step.sequences);
+    half = record(what, stats_.halves, [&] {
+      tables_.launch_segments(stream_, first, last, {step, {}});
+    });
   };
   require(StepPart::kToLogits, 0, middle);
   require(StepPart::kFromLogits, middle, tables_.num_segments());
@@ -66,7 +66,7 @@ const Recording* Recordings::half(const StepKey& key, StepPart part) const {
 
 int64_t Recordings::num_uniform() const {
   return std::count_if(full_.begin(), full_.end(),
-                       [](const auto& entry) { return entry.first.q > 0; });
+                       [](const auto& entry) { return entry.first.is_uniform(); });
 }
 
 const Recording* Recordings::burst(int64_t sequences) const {
@@ -74,11 +74,14 @@ const Recording* Recordings::burst(int64_t sequences) const {
   return place == bursts_.end() ? nullptr : place->second.get();
 }
 
-void Recordings::record_piece(int segment, const StepShape& step) {
+void Recordings::record_piece(int segment, const StepKey& step) {
   auto piece = record(
-      fmt::format("segment {} at {} tokens, {} sequences", segment, step.padded.tokens,
-                  step.padded.sequences),
-      stats_.pieces, [&] { tables_.launch(stream_, segment, step); }, nullptr, newest_piece_);
+      fmt::format("segment {} at {} tokens, {} sequences", segment, step.tokens, step.sequences),
+      stats_.pieces,
+      [&] {
+        tables_.launch(stream_, segment, {step, {}});
+      },
+      nullptr, newest_piece_);
   newest_piece_ = piece.get();
   pieces_[tables_.key(segment, step)] = std::move(piece);
 }
@@ -88,7 +91,7 @@ const Recording* Recordings::full(const StepKey& key) const {
   return place == full_.end() ? nullptr : place->second.get();
 }
 
-const Recording* Recordings::piece(int segment, const StepShape& step) const {
+const Recording* Recordings::piece(int segment, const StepKey& step) const {
   const auto place = pieces_.find(tables_.key(segment, step));
   return place == pieces_.end() ? nullptr : place->second.get();
 }
@@ -96,17 +99,17 @@ const Recording* Recordings::piece(int segment, const StepShape& step) const {
 std::string Recordings::print() const {
   std::string text;
   for (const auto& [key, recording] : full_) {
-    text += key.q > 0
-                ? fmt::format("full step of {} sequences, q = {}", key.sequences, key.q)
-                : fmt::format("mixed step of {} tokens, {} sequences", key.tokens, key.sequences);
+    text += key.q ? fmt::format("full step of {} sequences, q = {}", key.sequences, *key.q)
+                  : fmt::format("mixed step of {} tokens, {} sequences", key.tokens, key.sequences);
     text += fmt::format(": {} nodes\n", recording->num_nodes());
   }
   for (const auto& [sequences, recording] : bursts_)
     text += fmt::format("burst of {} sequences: {} nodes\n", sequences, recording->num_nodes());
   for (const auto& [key, recording] : pieces_) {
-    const auto [segment, tokens, sequences, q] = key;
+    const auto& [segment, step] = key;
     const bool is_tokens = program_.segments[segment].rows == ir::Symbol::kTokens;
-    text += fmt::format("segment {} at {} {}: {} nodes\n", segment, is_tokens ? tokens : sequences,
+    text += fmt::format("segment {} at {} {}: {} nodes\n", segment,
+                        is_tokens ? step.tokens : step.sequences,
                         is_tokens ? "tokens" : "sequences", recording->num_nodes());
   }
   return text;

@@ -11,7 +11,6 @@
 
 #include "backend/device.h"
 #include "passes/program.h"
-#include "runtime/step_key.h"
 #include "runtime/tables.h"
 
 namespace encore::runtime {
@@ -55,17 +54,17 @@ class Recordings {
       : program_(program), tables_(tables), stream_(stream), burst_goes_on_(burst_goes_on) {}
 
   // Records a whole step. Errors: the device's, naming op and size; nothing is kept then.
-  void record_full(const StepShape& step);
+  void record_full(const StepKey& step);
   void erase_full(const StepKey& key) { full_.erase(key); }
   // A loop asks once an iteration whether to go on, which costs the device some microseconds: an
   // iteration is worth several steps. So a burst may run up to this less one longer than asked.
   static constexpr int kStepsPerIteration = 8;
   // Records a loop of whole steps of one token per sequence. Errors: as above.
-  void record_burst(const StepShape& step);
+  void record_burst(const StepKey& step);
   // Records both halves of a whole step, unless that is done. Errors: as above.
-  void require_halves(const StepShape& step);
+  void require_halves(const StepKey& step);
   // Records one piece of a step. Errors: as above, naming the segment.
-  void record_piece(int segment, const StepShape& step);
+  void record_piece(int segment, const StepKey& step);
 
   // Null when there is none.
   [[nodiscard]] const Recording* full(const StepKey& key) const;
@@ -73,7 +72,7 @@ class Recordings {
   [[nodiscard]] const Recording* burst(int64_t sequences) const;
   // Of whole uniform steps.
   [[nodiscard]] int64_t num_uniform() const;
-  [[nodiscard]] const Recording* piece(int segment, const StepShape& step) const;
+  [[nodiscard]] const Recording* piece(int segment, const StepKey& step) const;
   // What a program is split at, attention above all, stays out of pieces, in uniform steps as well:
   // that is what piecewise means.
   [[nodiscard]] bool in_pieces(int segment) const;

@@ -10,9 +10,9 @@ TEST(MixedShapes, AreThePairsThatSomeStepIsPaddedTo) {
   const Ladder sequences({4, 16});
   const Ladder tokens({3, 5, 6, 32});
   std::vector<ir::Sizes> sizes;
-  for (const StepShape& shape : mixed_shapes(sequences, tokens)) {
-    EXPECT_EQ(shape.q, 0);
-    sizes.push_back(shape.padded);
+  for (const StepKey& shape : mixed_shapes(sequences, tokens)) {
+    EXPECT_FALSE(shape.is_uniform());
+    sizes.push_back(shape.sizes());
   }
   EXPECT_EQ(sizes, (std::vector<ir::Sizes>{{32, 16}, {32, 4}, {6, 16}, {6, 4}, {5, 4}, {3, 4}}));
 }

@@ -32,30 +32,31 @@ Tables::Dependence Tables::dependence(const passes::Segment& segment) const {
   return found;
 }
 
-Tables::Key Tables::key(int segment, const StepShape& step) const {
+Tables::Key Tables::key(int segment, const StepKey& step) const {
   const Dependence& on = dependences_[segment];
   const ir::Sizes& most = program_.max_sizes;
-  return {segment, on.on_tokens ? step.padded.tokens : most.tokens,
-          on.on_sequences ? step.padded.sequences : most.sequences, on.on_q ? step.q : 0};
+  return {segment,
+          {.tokens = on.on_tokens ? step.tokens : most.tokens,
+           .sequences = on.on_sequences ? step.sequences : most.sequences,
+           .q = on.on_q ? step.q : std::nullopt}};
 }
 
-const std::vector<Launch>& Tables::at(int segment, const StepShape& step) {
+const std::vector<Launch>& Tables::at(int segment, const StepKey& step) {
   const Key wanted = key(segment, step);
   const auto place = tables_.find(wanted);
   if (place != tables_.end()) return place->second;
-  const auto [index, tokens, sequences, q] = wanted;
-  const passes::Segment& range = program_.segments[index];
+  const passes::Segment& range = program_.segments[segment];
   std::vector<Launch> table =
-      lower(program_, range.first, range.last, {{tokens, sequences}, q, q, 0}, device_, addresses_);
+      lower(program_, range.first, range.last, wanted.second, device_, addresses_);
   return tables_.emplace(wanted, std::move(table)).first->second;
 }
 
-void Tables::lower_all(const StepShape& step) {
+void Tables::lower_all(const StepKey& step) {
   for (int segment = 0; segment < num_segments(); ++segment)
     (void)at(segment, step);
 }
 
-bool Tables::recordable(const StepShape& step) {
+bool Tables::recordable(const StepKey& step) {
   for (int segment = 0; segment < num_segments(); ++segment) {
     for (const Launch& launch : at(segment, step)) {
       if (launch.reads_lengths) return false;
@@ -64,15 +65,14 @@ bool Tables::recordable(const StepShape& step) {
   return true;
 }
 
-void Tables::launch(Stream& stream, int segment, const StepShape& step, size_t limit) {
-  const std::vector<Launch>& table = at(segment, step);
+void Tables::launch(Stream& stream, int segment, const Step& step, size_t limit) {
+  const std::vector<Launch>& table = at(segment, step.key);
   for (const Launch& launch : std::span(table).first(std::min(limit, table.size())))
-    stream.launch({launch.kernel->op, launch.id, launch.after}, launch.bound, step);
+    stream.launch({launch.kernel->op, launch.id, launch.after}, launch.bound, step.lengths);
 }
 
-std::string Tables::moved_operand(int segment, const StepShape& step) {
-  const Key fixed = key(segment, step);
-  const ir::Sizes sizes{std::get<1>(fixed), std::get<2>(fixed)};
+std::string Tables::moved_operand(int segment, const StepKey& step) {
+  const ir::Sizes sizes = key(segment, step).second.sizes();
   for (const Launch& launch : at(segment, step)) {
     std::string moved = moved_operand(launch, sizes);
     if (!moved.empty()) return moved;
@@ -95,7 +95,7 @@ std::string Tables::moved_operand(const Launch& launch, const ir::Sizes& sizes) 
   return moved.empty() ? find(launch.outputs, launch.args.outputs) : moved;
 }
 
-void Tables::launch_segments(Stream& stream, int first, int last, const StepShape& step) {
+void Tables::launch_segments(Stream& stream, int first, int last, const Step& step) {
   for (int segment = first; segment < last; ++segment)
     launch(stream, segment, step);
 }

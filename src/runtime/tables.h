@@ -5,7 +5,7 @@
 #include <limits>
 #include <map>
 #include <string>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "backend/device.h"
@@ -17,32 +17,32 @@ namespace encore::runtime {
 // Lifetime: refers to the device, the program and the addresses. Threads: one.
 class Tables {
  public:
-  // Segment, T, B, q. Sizes the segment does not depend on are fixed, so that steps which differ
-  // only in those share its table and its recording.
-  using Key = std::tuple<int, int64_t, int64_t, int>;
+  // A segment and the step as far as the segment depends on it: the rest is fixed, so that steps
+  // which differ only in that share its table and its recording.
+  using Key = std::pair<int, StepKey>;
 
   Tables(Device& device, const passes::Program& program, const Addresses& addresses);
 
-  [[nodiscard]] Key key(int segment, const StepShape& step) const;
+  [[nodiscard]] Key key(int segment, const StepKey& step) const;
   // The table of one segment, lowered at first use. Errors: kUnsupported or kCompile naming the op.
-  const std::vector<Launch>& at(int segment, const StepShape& step);
+  const std::vector<Launch>& at(int segment, const StepKey& step);
   // Lowers every segment.
-  void lower_all(const StepShape& step);
+  void lower_all(const StepKey& step);
   // May one recording hold the whole step: does no launch follow lengths that only the host knows?
-  bool recordable(const StepShape& step);
+  bool recordable(const StepKey& step);
 
   // Enqueues the launches of one segment (at most the first `limit`), or of all in order.
-  void launch(Stream& stream, int segment, const StepShape& step,
+  void launch(Stream& stream, int segment, const Step& step,
               size_t limit = std::numeric_limits<size_t>::max());
-  void launch_all(Stream& stream, const StepShape& step) {
+  void launch_all(Stream& stream, const Step& step) {
     launch_segments(stream, 0, num_segments(), step);
   }
   // Those of segments [first, last).
-  void launch_segments(Stream& stream, int first, int last, const StepShape& step);
+  void launch_segments(Stream& stream, int first, int last, const Step& step);
 
   // What no longer lies where the segment's table, and so its recording, has it: "op 'x': %y was at
   // 0x10 and is at 0x20". Empty: everything does.
-  [[nodiscard]] std::string moved_operand(int segment, const StepShape& step);
+  [[nodiscard]] std::string moved_operand(int segment, const StepKey& step);
 
   [[nodiscard]] int num_tables() const { return static_cast<int>(tables_.size()); }
   [[nodiscard]] int num_segments() const { return static_cast<int>(program_.segments.size()); }

@@ -41,12 +41,12 @@ int64_t Plan::num_tokens() const {
   return sum;
 }
 
-int Plan::uniform_q(int64_t max_q) const {
-  if (rows.empty() || rows[0].count > max_q) return 0;
+std::optional<int> Plan::uniform_q(int64_t max_q) const {
+  if (rows.empty() || rows[0].count > max_q) return std::nullopt;
   const bool uniform = std::all_of(rows.begin(), rows.end(), [&](const ScheduledTokens& row) {
     return row.count == rows[0].count;
   });
-  return uniform ? static_cast<int>(rows[0].count) : 0;
+  return uniform ? std::optional(static_cast<int>(rows[0].count)) : std::nullopt;
 }
 
 Plan cut_to_fit(Plan wanted, const SchedulerLimits& limits, const StepBudget& budget) {
@@ -59,7 +59,7 @@ Plan cut_to_fit(Plan wanted, const SchedulerLimits& limits, const StepBudget& bu
   }
   if (wanted.num_tokens() <= max_mixed) return wanted;
   Plan cut = first_tokens(wanted, max_tokens);
-  if (cut.uniform_q(limits.max_q) > 0) return cut;
+  if (cut.uniform_q(limits.max_q)) return cut;
   if (cut.num_tokens() > max_mixed && generating >= max_mixed) {
     for (ScheduledTokens& row : wanted.rows)
       row.count = 1;

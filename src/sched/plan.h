@@ -16,8 +16,8 @@ struct Plan {
   bool has_given_tokens = false;  // some sequence of it has tokens that only the host knows
 
   [[nodiscard]] int64_t num_tokens() const;
-  // Tokens per sequence when all rows have the same number and it is at most `max_q`; else 0.
-  [[nodiscard]] int uniform_q(int64_t max_q) const;
+  // Tokens per sequence when all rows have the same number and it is at most `max_q`.
+  [[nodiscard]] std::optional<int> uniform_q(int64_t max_q) const;
 };
 
 // REQUIRES: max_num_tokens is at least max_batch_size.

@@ -10,9 +10,9 @@ using Rows = std::vector<ScheduledTokens>;
 TEST(Plan, KnowsAUniformStep) {
   EXPECT_EQ((Plan{{{1, 5, 1}, {2, 7, 1}}}).uniform_q(1), 1);
   EXPECT_EQ((Plan{{{1, 5, 3}, {2, 7, 3}}}).uniform_q(4), 3);
-  EXPECT_EQ((Plan{{{1, 5, 3}, {2, 7, 3}}}).uniform_q(2), 0);
-  EXPECT_EQ((Plan{{{1, 5, 1}, {2, 7, 2}}}).uniform_q(4), 0);
-  EXPECT_EQ(Plan{}.uniform_q(4), 0);
+  EXPECT_EQ((Plan{{{1, 5, 3}, {2, 7, 3}}}).uniform_q(2), std::nullopt);
+  EXPECT_EQ((Plan{{{1, 5, 1}, {2, 7, 2}}}).uniform_q(4), std::nullopt);
+  EXPECT_EQ(Plan{}.uniform_q(4), std::nullopt);
 }
 
 TEST(CutToFit, KeepsTheBudgetOfTheStep) {

@@ -262,7 +262,7 @@ class Schedule {
                                     limits_.max_batch_size, limits_.max_num_tokens);
     ASSERT_LE(plan.num_tokens(), most);
     ASSERT_LE(std::ssize(plan.rows), limits_.max_batch_size);
-    if (plan.uniform_q(1) == 0) {
+    if (!plan.uniform_q(1)) {
       ASSERT_LE(plan.num_tokens(), limits_.max_mixed_tokens.value_or(most));
     }
     std::set<SequenceId> seen;

@@ -34,7 +34,7 @@ TEST(Scheduler, RunsAPromptInChunksBesideThoseThatGenerate) {
   for (int chunk = 0; chunk < 2; ++chunk) {
     plan = scheduler.plan();
     EXPECT_EQ(plan.rows, (Rows{{1, 3 + chunk, 1}, {2, 9 * chunk, 9}}));
-    EXPECT_EQ(plan.uniform_q(1), 0);
+    EXPECT_EQ(plan.uniform_q(1), std::nullopt);
     run(scheduler, plan);
   }
   plan = scheduler.plan();
@@ -235,7 +235,7 @@ TEST(Scheduler, FormsNoMixedStepAboveItsLimitAndLeavesNobodyOutWhoGenerates) {
         }
         const Plan plan = scheduler.plan();
         ASSERT_LE(plan.num_tokens(), limits.max_num_tokens);
-        ASSERT_TRUE(plan.uniform_q(max_q) > 0 || plan.num_tokens() <= max_mixed);
+        ASSERT_TRUE(plan.uniform_q(max_q) || plan.num_tokens() <= max_mixed);
         std::set<SequenceId> left_out = generating;
         for (const ScheduledTokens& row : plan.rows)
           left_out.erase(row.sequence);

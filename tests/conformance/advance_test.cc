@@ -17,10 +17,10 @@ constexpr int64_t kRingSteps = 8;
 using namespace advance_op;  // NOLINT(google-build-using-namespace): names of the operands
 
 // All are i32.
-std::vector<HostTensor> operands(Random& random, const StepShape& step) {
+std::vector<HostTensor> operands(Random& random, const StepKey& step) {
   using ir::Dim;
   const auto tensor = [&](std::initializer_list<Dim> dims, int64_t first, int64_t last) {
-    HostTensor made = random.tensor(type_of(DType::kI32, dims), step.padded);
+    HostTensor made = random.tensor(type_of(DType::kI32, dims), step.sizes());
     for (double& value : made.values)
       value = static_cast<double>(random.integer(first, last));
     return made;
@@ -72,7 +72,7 @@ std::vector<HostTensor> advanced(std::vector<HostTensor> t, bool moves_rows) {
   return {t.begin() + kIds, t.end()};
 }
 
-void expect_advances(Device& device, const StepShape& step, bool moves_rows,
+void expect_advances(Device& device, const StepKey& step, bool moves_rows,
                      const std::vector<HostTensor>& inputs) {
   ir::Attrs attrs;
   attrs.set("page_size", kPageSize);
@@ -87,7 +87,7 @@ void expect_advances(Device& device, const StepShape& step, bool moves_rows,
 TEST_P(OnDevice, AdvancePublishesTokensAndMovesTheRowsOfAUniformStepOn) {
   for (const int64_t rows : {1, 2, 31, 33, 40}) {
     for (int round = 0; round < 4; ++round) {
-      const StepShape step{.padded = {rows, rows}, .q = 1, .max_query_len = 1};
+      const StepKey step = StepKey::uniform(rows);
       std::vector<HostTensor> inputs = operands(random_, step);
       // A burst ends before this step, with it, or one or two steps later.
       inputs[kMarks].values[kRunUntil] = inputs[kClock].values[0] + round;
@@ -97,7 +97,7 @@ TEST_P(OnDevice, AdvancePublishesTokensAndMovesTheRowsOfAUniformStepOn) {
 }
 
 TEST_P(OnDevice, AdvanceOnlyPublishesTheTokensOfAMixedStep) {
-  const StepShape step{.padded = {57, 6}, .q = 0, .max_query_len = 20};
+  const StepKey step = StepKey::mixed(57, 6);
   expect_advances(device(), step, false, operands(random_, step));
 }
 

@@ -78,31 +78,31 @@ OpCase attention_case(Random& random, DType dtype, const Heads& heads, const Bat
   int64_t num_tokens = batch.padding_tokens;
   int64_t num_pages = 3;  // the NaN page, and some that nobody uses
   int64_t max_pages = 1;
-  StepShape step;
+  StepLengths lengths;
   for (const Sequence& s : batch.sequences) {
     const int64_t pages = (s.kv_len + heads.page_size - 1) / heads.page_size;
     num_tokens += s.query_len;
     num_pages += pages;
     max_pages = std::max(max_pages, pages);
-    step.max_query_len = std::max(step.max_query_len, s.query_len);
-    step.max_kv_len = std::max(step.max_kv_len, s.kv_len);
+    lengths.max_query_len = std::max(lengths.max_query_len, s.query_len);
+    lengths.max_kv_len = std::max(lengths.max_kv_len, s.kv_len);
   }
   const int64_t num_real = static_cast<int64_t>(batch.sequences.size());
   const int64_t num_sequences = num_real + batch.padding_sequences;
   num_tokens += batch.uniform_q * batch.padding_sequences;
-  step.padded = {num_tokens, num_sequences};
-  step.q = batch.uniform_q;
+  StepKey step = StepKey::mixed(num_tokens, num_sequences);
+  if (batch.uniform_q > 0) step.q = batch.uniform_q;
 
   const ir::Type cache =
       type_of(heads.kv_dtype.value_or(dtype), {num_pages, heads.kv, heads.page_size, heads.size});
   constexpr int64_t kOtherRows = 2;  // of the table: of no sequence in the step
   const ir::Type table = type_of(DType::kI32, {num_sequences + kOtherRows, max_pages + 1});
   HostTensor q =
-      random.tensor(type_of(dtype, {Dim::tokens(), heads.query * heads.size}), step.padded);
+      random.tensor(type_of(dtype, {Dim::tokens(), heads.query * heads.size}), step.sizes());
   HostTensor k_cache{cache, cache.resolve({}), {}};
   k_cache.values.assign(static_cast<size_t>(k_cache.shape.num_elements()), kNaN);
   HostTensor v_cache = k_cache;
-  HostTensor page_table{table, table.resolve(step.padded), {}};
+  HostTensor page_table{table, table.resolve(step.sizes()), {}};
   page_table.values.assign(static_cast<size_t>(page_table.shape.num_elements()), 0.0);
   std::vector<double> kv_lens(static_cast<size_t>(num_sequences), 0.0);
   std::vector<double> starts(static_cast<size_t>(num_sequences + 1), 0.0);
@@ -125,16 +125,17 @@ OpCase attention_case(Random& random, DType dtype, const Heads& heads, const Bat
   }
   return {.op = "attention",
           .inputs = {q, k_cache, v_cache, page_table,
-                     tensor_of(type_of(DType::kI32, {Dim::sequences()}), step.padded, kv_lens),
-                     tensor_of(type_of(DType::kI32, {Dim::sequences(1)}), step.padded, starts)},
+                     tensor_of(type_of(DType::kI32, {Dim::sequences()}), step.sizes(), kv_lens),
+                     tensor_of(type_of(DType::kI32, {Dim::sequences(1)}), step.sizes(), starts)},
           .attrs = {{"scale", 1.0 / std::sqrt(static_cast<double>(heads.size))}},
-          .step = step};
+          .step = step,
+          .lengths = lengths};
 }
 
 Rows expected_rows(const OpCase& attention) {
   const auto& in = attention.inputs;
   return reference::attention({in[0], in[1], in[2], in[3], in[4], in[5],
-                               attention.attrs.get_double("scale"), attention.step.q});
+                               attention.attrs.get_double("scale"), attention.step.q.value_or(0)});
 }
 
 }  // namespace encore::conformance

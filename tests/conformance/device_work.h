@@ -67,8 +67,8 @@ class TwoLaunches {
   void launch(Stream& stream) const {
     const std::vector<int> nothing;
     const std::vector<int> first{0};
-    stream.launch({.label = "add", .id = 0, .after = nothing}, add_, step_);
-    stream.launch({.label = "mul", .id = 1, .after = first}, mul_, step_);
+    stream.launch({.label = "add", .id = 0, .after = nothing}, add_, {});
+    stream.launch({.label = "mul", .id = 1, .after = first}, mul_, {});
   }
 
   static std::vector<float> expected(const std::vector<float>& x, const std::vector<float>& y) {
@@ -85,11 +85,10 @@ class TwoLaunches {
     args.inputs = {TensorView(tensor(a), DType::kF32, shape),
                    TensorView(tensor(b), DType::kF32, shape)};
     args.outputs = {TensorView(tensor(y), DType::kF32, shape)};
-    args.step = step_;
+    args.step = StepKey::mixed(kRows, 0);
     return device.kernels().choose(op, args).bind(device, args);
   }
 
-  StepShape step_{.padded = {kRows, 0}, .q = 0, .max_query_len = kRows, .max_kv_len = kRows};
   Memory memory_;
   BoundLaunch add_;
   BoundLaunch mul_;

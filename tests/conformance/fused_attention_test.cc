@@ -23,7 +23,7 @@ HostTensor random_frequencies(Random& random, int64_t head_size) {
 // and the queries not yet turned.
 OpCase fused_case(Random& random, const Heads& heads, const OpCase& attention, bool with_norms) {
   const DType dtype = attention.inputs[0].type.dtype;
-  const ir::Sizes& sizes = attention.step.padded;
+  const ir::Sizes sizes = attention.step.sizes();
   std::vector<HostTensor> caches{attention.inputs[1], attention.inputs[2]};
   const HostTensor& page_table = attention.inputs[3];
   const HostTensor& kv_lens = attention.inputs[4];
@@ -32,7 +32,7 @@ OpCase fused_case(Random& random, const Heads& heads, const OpCase& attention, b
   std::vector<double> positions(static_cast<size_t>(sizes.tokens));
   std::vector<double> slots(static_cast<size_t>(sizes.tokens), -1.0);
   for (int64_t b = 0; b < sizes.sequences; ++b) {
-    const int q = attention.step.q;
+    const int q = attention.step.q.value_or(0);
     const int64_t begin = q > 0 ? b * q : starts.integer(b);
     const int64_t end = q > 0 ? begin + q : starts.integer(b + 1);
     if (kv_lens.integer(b) == 0) continue;

@@ -12,8 +12,8 @@ std::string at(int64_t rows, int64_t columns) {
   return "rows " + std::to_string(rows) + ", columns " + std::to_string(columns);
 }
 
-StepShape tokens(int64_t count) {
-  return {.padded = {count, 0}, .q = 0, .max_query_len = count, .max_kv_len = count};
+StepKey tokens(int64_t count) {
+  return StepKey::mixed(count, 0);
 }
 
 // What is fused around a product of `out` outputs of `in` columns.
@@ -59,14 +59,14 @@ struct FusedData {
   std::vector<HostTensor> expected;
 };
 
-FusedData fused_data(const FusedCase& c, DType dtype, const StepShape& step, Random& random) {
+FusedData fused_data(const FusedCase& c, DType dtype, const StepKey& step, Random& random) {
   const auto vector = [&](int64_t n) { return random.tensor(type_of(dtype, {n}), {}); };
   const ir::Type rows = type_of(dtype, {Dim::tokens(), c.in});
   FusedData data;
-  HostTensor x = random.tensor(rows, step.padded);
+  HostTensor x = random.tensor(rows, step.sizes());
   data.inputs.push_back(x);
   if (c.prologue == "add_rms_norm") {
-    data.inputs.push_back(random.tensor(rows, step.padded, 2));
+    data.inputs.push_back(random.tensor(rows, step.sizes(), 2));
     data.expected.push_back(reference::add(x, data.inputs[1]));
     x = rounded_to(dtype, data.expected[0]);
   }
@@ -110,7 +110,7 @@ TEST_P(Conformance, FusedLinearAgrees) {
     for (const int64_t rows : {0, 1, 2, 4, 7, 33, 100}) {
       SCOPED_TRACE(c.prologue + (c.silu_mul ? " silu_mul " : " ") + at(rows, c.in) + ", outputs " +
                    std::to_string(c.out));
-      const StepShape step = tokens(rows);
+      const StepKey step = tokens(rows);
       const FusedData data = fused_data(c, dtype(), step, random_);
       const std::vector<Output> y =
           run(device(),
@@ -136,7 +136,7 @@ TEST_P(Conformance, FusedLinearOfSeveralRowsIsItsParts) {
   const int64_t fewest = device().kind() == DeviceKind::kCuda ? 5 : 2;
   for (const int64_t rows : {fewest, int64_t{33}, int64_t{130}}) {
     SCOPED_TRACE(at(rows, c.in));
-    const StepShape step = tokens(rows);
+    const StepKey step = tokens(rows);
     const std::vector<HostTensor> in = fused_data(c, dtype(), step, random_).inputs;
     const auto run_op = [&](const std::string& op, std::vector<HostTensor> inputs,
                             ir::Attrs attrs = {}) {

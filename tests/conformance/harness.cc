@@ -202,6 +202,7 @@ std::vector<Output> run(Device& device, const OpCase& c) {
   check.inputs = uploaded.views;
   check.attrs = c.attrs;
   check.step = c.step;
+  check.lengths = c.lengths;
   check.in_place = c.in_place;
   check.row_gap = c.output_gap;
   check.may_skip = c.may_skip;

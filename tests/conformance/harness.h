@@ -60,7 +60,8 @@ struct OpCase {
   std::string op;
   std::vector<HostTensor> inputs;
   ir::Attrs attrs;
-  StepShape step;
+  StepKey step;
+  StepLengths lengths;
   std::vector<ir::InPlace> in_place;
   int64_t output_gap = 0;
   std::function<bool(int output, int64_t row)> may_skip;

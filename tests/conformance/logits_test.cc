@@ -83,7 +83,7 @@ OpCase adjust_case(Random& random, int64_t vocabulary) {
   return {.op = "adjust_logits",
           .inputs = {random_logits(random, kRows, vocabulary), sampling, lengths, stops, counts,
                      biases, masks},
-          .step = {.padded = sizes, .q = 1, .max_query_len = 1, .max_kv_len = 10},
+          .step = StepKey::uniform(sizes.sequences),
           .may_skip = [](int, int64_t b) { return b == 0 || b == 3 || b == 5; }};
 }
 
@@ -154,10 +154,9 @@ TEST_P(OnDevice, LogProbsAreThoseOfTheLogitsAndGoToTheRowThatAsks) {
       put(sampling.row(b), SamplingRow{.params = {.num_logprobs = kAsked[b]}});
     }
     const HostTensor ring = integers({kRingSteps, kSequences, kLogprobWords}, sizes, 77);
-    const std::vector<Output> y =
-        run(device(), {.op = "log_probs",
-                       .inputs = {logits, next, sampling, clock, ring},
-                       .step = {.padded = sizes, .q = 1, .max_query_len = 1, .max_kv_len = 1}});
+    const std::vector<Output> y = run(device(), {.op = "log_probs",
+                                                 .inputs = {logits, next, sampling, clock, ring},
+                                                 .step = StepKey::uniform(sizes.sequences)});
     std::vector<double> untouched = y[0].tensor.values;
     for (int64_t b = 0; b < kRows; ++b) {
       const int64_t words = kAsked[b] < 0 ? 0 : 2 + 2 * std::min<int64_t>(kAsked[b], vocabulary);
@@ -211,7 +210,7 @@ TEST_P(OnDevice, LogProbsOrderTokensBesideWhatIsNotANumber) {
       device(), {.op = "log_probs",
                  .inputs = {logits, integers({Dim::sequences()}, sizes, 7), sampling,
                             integers({2}, sizes), integers({kRingSteps, 3, kLogprobWords}, sizes)},
-                 .step = {.padded = sizes, .q = 1, .max_query_len = 1, .max_kv_len = 1}});
+                 .step = StepKey::uniform(sizes.sequences)});
   std::vector<std::vector<int32_t>> order(3);
   for (int64_t b = 0; b < 3; ++b) {
     const auto row = take<LogprobRow>(y[0].tensor.values.data() + b * kLogprobWords);

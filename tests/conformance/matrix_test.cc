@@ -16,17 +16,17 @@ std::string at(int64_t rows, int64_t columns) {
   return "rows " + std::to_string(rows) + ", columns " + std::to_string(columns);
 }
 
-StepShape tokens(int64_t count) {
-  return {.padded = {count, 0}, .q = 0, .max_query_len = count, .max_kv_len = count};
+StepKey tokens(int64_t count) {
+  return StepKey::mixed(count, 0);
 }
 
 TEST_P(Conformance, AddAndMulAgree) {
   for (const int64_t rows : cases(kRows, 3)) {
     for (const int64_t n : cases(kColumns, 3)) {
       SCOPED_TRACE(at(rows, n));
-      const StepShape step = tokens(rows);
-      const HostTensor a = random_.tensor(tokens_by(n), step.padded);
-      const HostTensor b = random_.tensor(tokens_by(n), step.padded);
+      const StepKey step = tokens(rows);
+      const HostTensor a = random_.tensor(tokens_by(n), step.sizes());
+      const HostTensor b = random_.tensor(tokens_by(n), step.sizes());
       const Tolerance tolerance{.ulps = 1, .floor_rms = 1};
       expect_agrees({.op = "add", .inputs = {a, b}, .step = step}, {reference::add(a, b)},
                     tolerance);
@@ -41,9 +41,9 @@ TEST_P(Conformance, SiluAndItsProductAgree) {
   for (const int64_t rows : cases(kRows, 3)) {
     for (const int64_t n : cases(kColumns, 3)) {
       SCOPED_TRACE(at(rows, n));
-      const StepShape step = tokens(rows);
-      const HostTensor gate = random_.tensor(tokens_by(n), step.padded, 4);
-      const HostTensor up = random_.tensor(tokens_by(n), step.padded);
+      const StepKey step = tokens(rows);
+      const HostTensor gate = random_.tensor(tokens_by(n), step.sizes(), 4);
+      const HostTensor up = random_.tensor(tokens_by(n), step.sizes());
       const HostTensor silu = reference::silu(gate);
       expect_agrees({.op = "silu", .inputs = {gate}, .step = step}, {silu}, {.ulps = 2});
       expect_agrees({.op = "silu_mul", .inputs = {gate, up}, .step = step},
@@ -54,9 +54,9 @@ TEST_P(Conformance, SiluAndItsProductAgree) {
 }
 
 TEST_P(Conformance, SiluHasItsLimits) {
-  const StepShape step = tokens(1);
+  const StepKey step = tokens(1);
   const std::vector<double> values = {-60000, -200, -100, -20, 0, 20, 100, 60000};
-  HostTensor x = tensor_of(tokens_by(8), step.padded, values);
+  HostTensor x = tensor_of(tokens_by(8), step.sizes(), values);
   for (double& value : x.values)
     value = round_to(dtype(), value);
   const std::vector<Output> y = run(device(), {.op = "silu", .inputs = {x}, .step = step});
@@ -70,8 +70,8 @@ TEST_P(Conformance, RmsNormAgrees) {
   for (const int64_t rows : cases(kRows, 3)) {
     for (const int64_t n : cases(kColumns, 3)) {
       SCOPED_TRACE(at(rows, n));
-      const StepShape step = tokens(rows);
-      const HostTensor x = random_.tensor(tokens_by(n), step.padded, 3);
+      const StepKey step = tokens(rows);
+      const HostTensor x = random_.tensor(tokens_by(n), step.sizes(), 3);
       const HostTensor weight = random_.tensor(type_of(dtype(), {n}), {});
       expect_agrees(
           {.op = "rms_norm", .inputs = {x, weight}, .attrs = {{"eps", 1e-5}}, .step = step},
@@ -89,8 +89,8 @@ TEST_P(Conformance, RmsNormPerHeadAgrees) {
   for (const Heads heads : {Heads{1, 64}, {3, 128}, {14, 64}, {5, 80}, {32, 128}}) {
     for (const int64_t rows : cases(kRows, 3)) {
       SCOPED_TRACE(at(rows, heads.count * heads.size));
-      const StepShape step = tokens(rows);
-      const HostTensor x = random_.tensor(tokens_by(heads.count * heads.size), step.padded);
+      const StepKey step = tokens(rows);
+      const HostTensor x = random_.tensor(tokens_by(heads.count * heads.size), step.sizes());
       const HostTensor weight = random_.tensor(type_of(dtype(), {heads.size}), {});
       expect_agrees(
           {.op = "rms_norm", .inputs = {x, weight}, .attrs = {{"eps", 1e-6}}, .step = step},
@@ -101,8 +101,8 @@ TEST_P(Conformance, RmsNormPerHeadAgrees) {
 }
 
 TEST_P(Conformance, RmsNormOfSmallNumbersFeelsEpsilon) {
-  const StepShape step = tokens(3);
-  const HostTensor x = random_.tensor(tokens_by(96), step.padded, 1e-3);
+  const StepKey step = tokens(3);
+  const HostTensor x = random_.tensor(tokens_by(96), step.sizes(), 1e-3);
   const HostTensor weight = random_.tensor(type_of(dtype(), {96}), {});
   expect_agrees({.op = "rms_norm", .inputs = {x, weight}, .attrs = {{"eps", 1e-2}}, .step = step},
                 {reference::rms_norm(x, weight, 1e-2)});
@@ -112,9 +112,9 @@ TEST_P(Conformance, AddRmsNormAgrees) {
   for (const int64_t rows : cases(kRows, 3)) {
     for (const int64_t n : cases(kColumns, 3)) {
       SCOPED_TRACE(at(rows, n));
-      const StepShape step = tokens(rows);
-      const HostTensor x = random_.tensor(tokens_by(n), step.padded);
-      const HostTensor residual = random_.tensor(tokens_by(n), step.padded, 2);
+      const StepKey step = tokens(rows);
+      const HostTensor x = random_.tensor(tokens_by(n), step.sizes());
+      const HostTensor residual = random_.tensor(tokens_by(n), step.sizes(), 2);
       const HostTensor weight = random_.tensor(type_of(dtype(), {n}), {});
       HostTensor sum = reference::add(x, residual);
       const HostTensor exact = sum;
@@ -139,9 +139,9 @@ TEST_P(Conformance, AddRmsNormAgrees) {
 // 0.28. So this tells whether the norm was taken of the rounded sum, as it must be.
 TEST_P(Conformance, AddRmsNormNormalizesTheRoundedSum) {
   if (dtype() == DType::kF32) GTEST_SKIP() << "f32 sums are rounded as finely as they are added";
-  const StepShape step = tokens(4);
-  const HostTensor x = random_.tensor(tokens_by(8192), step.padded);
-  const HostTensor residual = random_.tensor(tokens_by(8192), step.padded);
+  const StepKey step = tokens(4);
+  const HostTensor x = random_.tensor(tokens_by(8192), step.sizes());
+  const HostTensor residual = random_.tensor(tokens_by(8192), step.sizes());
   HostTensor weight = random_.tensor(type_of(dtype(), {8192}), {});
   std::fill(weight.values.begin(), weight.values.end(), 1.0);
   const std::vector<Output> y = run(device(), {.op = "add_rms_norm",
@@ -164,8 +164,8 @@ TEST_P(Conformance, LinearAgrees) {
     const HostTensor bias = random_.tensor(type_of(dtype(), {sizes.out}), {});
     for (const int64_t rows : cases(kRows, 3)) {
       SCOPED_TRACE(at(rows, sizes.in) + ", outputs " + std::to_string(sizes.out));
-      const StepShape step = tokens(rows);
-      const HostTensor x = random_.tensor(tokens_by(sizes.in), step.padded);
+      const StepKey step = tokens(rows);
+      const HostTensor x = random_.tensor(tokens_by(sizes.in), step.sizes());
       // Sums of I products cancel: their rounding errors grow with the products, not with the sum.
       const double size = 0.5 * std::sqrt(static_cast<double>(sizes.in));
       const Tolerance tolerance{.ulps = dtype() == DType::kF32 ? 8.0 : 1.0, .floor_rms = size};
@@ -190,8 +190,8 @@ TEST_P(Conformance, LinearOfManyRowsAgrees) {
     const double size = 0.5 * std::sqrt(static_cast<double>(sizes.in));
     for (const int64_t rows : cases(kManyRows, 6)) {
       SCOPED_TRACE(at(rows, sizes.in) + ", outputs " + std::to_string(sizes.out));
-      const StepShape step = tokens(rows);
-      const HostTensor x = random_.tensor(tokens_by(sizes.in), step.padded);
+      const StepKey step = tokens(rows);
+      const HostTensor x = random_.tensor(tokens_by(sizes.in), step.sizes());
       expect_agrees({.op = "linear", .inputs = {x, weight}, .step = step},
                     {reference::linear(x, weight, nullptr)},
                     {.ulps = dtype() == DType::kF32 ? 8.0 : 1.0, .floor_rms = size});
@@ -201,8 +201,8 @@ TEST_P(Conformance, LinearOfManyRowsAgrees) {
 
 TEST_P(Conformance, LinearGivesLogitsInFloat) {
   for (const int64_t rows : {1, 3, 33}) {
-    const StepShape step{.padded = {0, rows}, .q = 1, .max_query_len = 1, .max_kv_len = 1};
-    const HostTensor x = random_.tensor(type_of(dtype(), {Dim::sequences(), 320}), step.padded);
+    const StepKey step = StepKey::uniform(rows);
+    const HostTensor x = random_.tensor(type_of(dtype(), {Dim::sequences(), 320}), step.sizes());
     const int64_t out = is_thorough() ? 1003 : 67;
     const HostTensor weight = random_.tensor(type_of(dtype(), {out, 320}), {}, 0.5);
     const std::vector<Output> y = run(
@@ -220,9 +220,9 @@ TEST_P(Conformance, RopeAgrees) {
   for (const Heads heads : {Heads{1, 64}, {7, 96}, {16, 128}, {3, 80}, {4, 2}}) {
     for (const int64_t rows : cases(kRows, 3)) {
       SCOPED_TRACE(at(rows, heads.count * heads.size));
-      const StepShape step = tokens(rows);
-      const HostTensor x = random_.tensor(tokens_by(heads.count * heads.size), step.padded);
-      HostTensor positions = random_.tensor(type_of(DType::kI32, {Dim::tokens()}), step.padded);
+      const StepKey step = tokens(rows);
+      const HostTensor x = random_.tensor(tokens_by(heads.count * heads.size), step.sizes());
+      HostTensor positions = random_.tensor(type_of(DType::kI32, {Dim::tokens()}), step.sizes());
       for (double& position : positions.values) {
         position = static_cast<double>(random_.integer(0, 4000));
       }
@@ -241,13 +241,13 @@ TEST_P(Conformance, RopeAgrees) {
 }
 
 TEST_P(Conformance, RowsOfMatricesAreIndependent) {
-  const StepShape step = tokens(33);
-  const HostTensor x = random_.tensor(tokens_by(320), step.padded);
-  const HostTensor other = random_.tensor(tokens_by(320), step.padded);
+  const StepKey step = tokens(33);
+  const HostTensor x = random_.tensor(tokens_by(320), step.sizes());
+  const HostTensor other = random_.tensor(tokens_by(320), step.sizes());
   const HostTensor weight = random_.tensor(type_of(dtype(), {80, 320}), {});
   const HostTensor norm = random_.tensor(type_of(dtype(), {320}), {});
   const HostTensor head_norm = random_.tensor(type_of(dtype(), {64}), {});
-  HostTensor positions = random_.tensor(type_of(DType::kI32, {Dim::tokens()}), step.padded);
+  HostTensor positions = random_.tensor(type_of(DType::kI32, {Dim::tokens()}), step.sizes());
   for (double& position : positions.values)
     position = static_cast<double>(random_.integer(0, 99));
   const HostTensor inv_freq = random_.tensor(type_of(DType::kF32, {32}), {});

@@ -16,11 +16,10 @@ TEST_P(OnDevice, RecordsIntoARangeThatIsMappedLater) {
   args.inputs = {TensorView(range->data(), DType::kF32, shape)};
   args.outputs = {TensorView(range->data() + 4096, DType::kF32, shape)};
   args.inputs.push_back(args.inputs[0]);
-  const StepShape step{.padded = {2, 0}, .q = 0, .max_query_len = 2, .max_kv_len = 2};
-  args.step = step;
+  args.step = StepKey::mixed(2, 0);
   const BoundLaunch bound = device().kernels().choose("add", args).bind(device(), args);
   RecordingScope scope(*stream);
-  stream->launch({.label = "add", .id = 0, .after = {}}, bound, step);
+  stream->launch({.label = "add", .id = 0, .after = {}}, bound, {});
   const auto recording = scope.finish();
 
   range->map(range->bytes());
@@ -135,7 +134,7 @@ TEST_P(OnDevice, RefusesMemoryWhileRecordingAndNamesTheOp) {
   const auto stream = device().create_stream();
   const auto range = device().reserve(1 << 20);
   const auto breaks_rules = [&](const std::function<void()>& rule) {
-    const BoundLaunch bound = [&](Stream&, const StepShape&) { rule(); };
+    const BoundLaunch bound = [&](Stream&, const StepLengths&) { rule(); };
     std::string message;
     const ErrorKind kind = kind_of(
         [&] {

@@ -13,8 +13,8 @@ using ir::Dim;
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-StepShape tokens(int64_t count, int64_t sequences = 0) {
-  return {.padded = {count, sequences}, .q = 0, .max_query_len = count, .max_kv_len = count};
+StepKey tokens(int64_t count, int64_t sequences = 0) {
+  return StepKey::mixed(count, sequences);
 }
 
 HostTensor integers(Random& random, Dim dim, const ir::Sizes& sizes, int64_t first, int64_t last) {
@@ -27,8 +27,8 @@ HostTensor integers(Random& random, Dim dim, const ir::Sizes& sizes, int64_t fir
 TEST_P(Conformance, EmbeddingAgreesAndFillsWhatIsOutside) {
   for (const int64_t rows : {0, 1, 2, 7, 33, 130}) {
     for (const int64_t n : {1, 5, 64, 72, 1000}) {
-      const StepShape step = tokens(rows);
-      HostTensor ids = integers(random_, Dim::tokens(), step.padded, 0, 16);
+      const StepKey step = tokens(rows);
+      HostTensor ids = integers(random_, Dim::tokens(), step.sizes(), 0, 16);
       if (rows > 1) ids.values[0] = -1;
       if (rows > 2) ids.values[1] = 17;
       if (rows > 3) ids.values[2] = std::numeric_limits<int32_t>::max();
@@ -53,9 +53,9 @@ TEST_P(Conformance, EmbeddingAgreesAndFillsWhatIsOutside) {
 TEST_P(Conformance, GatherRowsAgrees) {
   for (const int64_t sequences : {0, 1, 3, 33}) {
     for (const int64_t n : {1, 5, 64, 72, 1000}) {
-      const StepShape step = tokens(41, sequences);
-      const HostTensor x = random_.tensor(tokens_by(n), step.padded);
-      const HostTensor rows = integers(random_, Dim::sequences(), step.padded, 0, 40);
+      const StepKey step = tokens(41, sequences);
+      const HostTensor x = random_.tensor(tokens_by(n), step.sizes());
+      const HostTensor rows = integers(random_, Dim::sequences(), step.sizes(), 0, 40);
       expect_agrees({.op = "gather_rows", .inputs = {x, rows}, .step = step},
                     {reference::gather_rows(x, rows)}, {.ulps = 0});
       if (HasFailure()) return;
@@ -129,7 +129,7 @@ TEST_P(Conformance, KvWriteAgrees) {
       for (const DType kv_dtype : kv_dtypes(dtype())) {
         for (const int64_t gap : {0, 8}) {
           SCOPED_TRACE(std::string(name(kv_dtype)));
-          const StepShape step = tokens(count);
+          const StepKey step = tokens(count);
           Write w = make_write(random_, dtype(), kv_dtype, shape, count);
           w.k.row_gap = w.v.row_gap = gap;
           const std::vector<Output> y =
@@ -178,11 +178,11 @@ TEST_P(Conformance, RopeKvWriteAgreesWithAndWithoutNorms) {
           SCOPED_TRACE(std::to_string(count) + " tokens, head size " +
                        std::to_string(shape.head_size) + (with_norms ? ", norms, " : ", ") +
                        std::string(name(kv_dtype)));
-          const StepShape step = tokens(count);
+          const StepKey step = tokens(count);
           Write w = make_write(random_, dtype(), kv_dtype, shape, count);
           const int64_t q_columns = 3 * shape.num_heads * shape.head_size;
-          const HostTensor q = random_.tensor(tokens_by(q_columns), step.padded);
-          const HostTensor positions = integers(random_, Dim::tokens(), step.padded, 0, 4000);
+          const HostTensor q = random_.tensor(tokens_by(q_columns), step.sizes());
+          const HostTensor positions = integers(random_, Dim::tokens(), step.sizes(), 0, 4000);
           OpCase c{.op = "rope_kv_write",
                    .inputs = {q, w.k, w.v, positions, inv_freq, w.slots, w.k_cache, w.v_cache},
                    .step = step};

@@ -62,7 +62,7 @@ OpCase make_case(Random& random, const HostTensor& logits, const Params& params)
               column(DType::kI32, rows,
                      [&](int64_t) { return static_cast<double>(random.integer(1, 5000)); }),
               counts};
-  c.step = {.padded = {0, rows}, .q = 1, .max_query_len = 1, .max_kv_len = 5000};
+  c.step = StepKey::uniform(rows);
   for (int64_t b = 0; b < rows; ++b) {
     SamplingRow row;
     row.params.temperature = static_cast<float>(params.temperature);

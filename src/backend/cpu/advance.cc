@@ -37,7 +37,7 @@ void become_padding(const Row& row) {
 
 }  // namespace
 
-void advance(Pool& /*pool*/, const KernelArgs& args, const StepShape& step) {
+void advance(Pool& /*pool*/, const KernelArgs& args) {
   const auto input = [&](size_t i) { return args.inputs[i].as<int32_t>(); };
   const TensorView& page_table = args.inputs[kPageTable];
   const TensorView& stop_tokens = args.inputs[kStopTokens];
@@ -53,7 +53,7 @@ void advance(Pool& /*pool*/, const KernelArgs& args, const StepShape& step) {
     input(kLastTokens)[b] = token;
     ring.as<int32_t>()[done % ring.shape[0] * ring.shape[1] + b] = token;
     int32_t& kv_len = input(kKvLens)[b];
-    if (step.q != 1 || kv_len == 0) continue;
+    if (args.step.q != 1 || kv_len == 0) continue;
     const int32_t* stops = stop_tokens.as<int32_t>() + b * stop_tokens.shape[1];
     const int32_t* stops_end = stops + stop_tokens.shape[1];
     const bool is_stop = std::find(stops, stops_end, token) != stops_end;
@@ -72,7 +72,7 @@ void advance(Pool& /*pool*/, const KernelArgs& args, const StepShape& step) {
   std::atomic_ref(marks[kPublished]).store(clock[0], std::memory_order_release);
 }
 
-void write_pages(Pool& /*pool*/, const KernelArgs& args, const StepShape& /*step*/) {
+void write_pages(Pool& /*pool*/, const KernelArgs& args) {
   const TensorView& table = args.inputs[0];
   for (int64_t m = 0; m < table.num_rows(); ++m) {
     const int32_t* const change = args.inputs[1].row<int32_t>(m);

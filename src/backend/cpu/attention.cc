@@ -64,7 +64,8 @@ void zero_rows(const TensorView& y, int64_t first, int64_t last) {
   }
 }
 
-// Cuts the step into tasks. In a uniform step, rows without tokens to attend to become zero here.
+// Cuts the step into tasks. In a uniform step, of `q` tokens for each sequence and not 0, rows
+// without tokens to attend to become zero here.
 std::vector<Task> make_tasks(const Attention& a, int q) {
   std::vector<Task> tasks;
   const int64_t num_rows = a.q.shape[0];
@@ -214,9 +215,9 @@ void run_task(const Attention& a, const Task& task, int64_t head) {
 
 }  // namespace
 
-void attention(Pool& pool, const KernelArgs& args, const StepShape& step) {
+void attention(Pool& pool, const KernelArgs& args) {
   const Attention a(args);
-  const std::vector<Task> tasks = make_tasks(a, step.q);
+  const std::vector<Task> tasks = make_tasks(a, args.step.q.value_or(0));
   const auto num_tasks = static_cast<int64_t>(tasks.size());
   // The longest sequences' last tasks take longest; pieces of one task keep threads evenly loaded.
   pool.parallel_for(num_tasks * a.num_kv_heads(), 1, [&](int64_t first, int64_t last) {

@@ -46,26 +46,26 @@ void silu_chunk(float* x, int64_t count) {
 
 }  // namespace
 
-void add(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
+void add(Pool& pool, const KernelArgs& args) {
   for_each_chunk(pool, args, [](float* a, const float* b, int64_t count) {
     for (int64_t i = 0; i < count; ++i)
       a[i] += b[i];
   });
 }
 
-void mul(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
+void mul(Pool& pool, const KernelArgs& args) {
   for_each_chunk(pool, args, [](float* a, const float* b, int64_t count) {
     for (int64_t i = 0; i < count; ++i)
       a[i] *= b[i];
   });
 }
 
-void silu(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
+void silu(Pool& pool, const KernelArgs& args) {
   for_each_chunk(pool, args,
                  [](float* x, const float* /*unused*/, int64_t count) { silu_chunk(x, count); });
 }
 
-void silu_mul(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
+void silu_mul(Pool& pool, const KernelArgs& args) {
   for_each_chunk(pool, args, [](float* gate, const float* up, int64_t count) {
     silu_chunk(gate, count);
     for (int64_t i = 0; i < count; ++i)

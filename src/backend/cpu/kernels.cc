@@ -63,8 +63,8 @@ BoundLaunch bind_run(Device& device, const KernelArgs& args, std::string_view ke
   Pool* pool = &static_cast<CpuDevice&>(device).pool();
   // Shared by the bound launch and every recording made of it.
   auto shared = std::make_shared<const KernelArgs>(args);
-  return [pool, shared, kernel, run](Stream& stream, const StepShape& step) {
-    enqueue(stream, kernel, [pool, shared, run, step] { run(*pool, *shared, step); });
+  return [pool, shared, kernel, run](Stream& stream, const StepLengths&) {
+    enqueue(stream, kernel, [pool, shared, run] { run(*pool, *shared); });
   };
 }
 

@@ -10,40 +10,40 @@
 namespace encore::cpu {
 
 // What one launch of a kernel does, once its turn has come.
-using Run = void (*)(Pool& pool, const KernelArgs& args, const StepShape& step);
+using Run = void (*)(Pool& pool, const KernelArgs& args);
 
 // A bound launch that runs `run` on the device's pool. `kernel` is what nodes() shows.
 BoundLaunch bind_run(Device& device, const KernelArgs& args, std::string_view kernel, Run run);
 
 // linear.cc
-void linear(Pool& pool, const KernelArgs& args, const StepShape& step);
+void linear(Pool& pool, const KernelArgs& args);
 Workspace linear_workspace(const KernelArgs& args);
 // norm.cc
-void rms_norm(Pool& pool, const KernelArgs& args, const StepShape& step);
-void add_rms_norm(Pool& pool, const KernelArgs& args, const StepShape& step);
+void rms_norm(Pool& pool, const KernelArgs& args);
+void add_rms_norm(Pool& pool, const KernelArgs& args);
 // elementwise.cc
-void add(Pool& pool, const KernelArgs& args, const StepShape& step);
-void mul(Pool& pool, const KernelArgs& args, const StepShape& step);
-void silu(Pool& pool, const KernelArgs& args, const StepShape& step);
-void silu_mul(Pool& pool, const KernelArgs& args, const StepShape& step);
+void add(Pool& pool, const KernelArgs& args);
+void mul(Pool& pool, const KernelArgs& args);
+void silu(Pool& pool, const KernelArgs& args);
+void silu_mul(Pool& pool, const KernelArgs& args);
 // rows.cc
-void embedding(Pool& pool, const KernelArgs& args, const StepShape& step);
-void gather_rows(Pool& pool, const KernelArgs& args, const StepShape& step);
-void kv_write(Pool& pool, const KernelArgs& args, const StepShape& step);
+void embedding(Pool& pool, const KernelArgs& args);
+void gather_rows(Pool& pool, const KernelArgs& args);
+void kv_write(Pool& pool, const KernelArgs& args);
 // rope.cc
-void rope(Pool& pool, const KernelArgs& args, const StepShape& step);
-void rope_kv_write(Pool& pool, const KernelArgs& args, const StepShape& step);
+void rope(Pool& pool, const KernelArgs& args);
+void rope_kv_write(Pool& pool, const KernelArgs& args);
 // attention.cc
-void attention(Pool& pool, const KernelArgs& args, const StepShape& step);
+void attention(Pool& pool, const KernelArgs& args);
 // advance.cc
-void advance(Pool& pool, const KernelArgs& args, const StepShape& step);
-void write_pages(Pool& pool, const KernelArgs& args, const StepShape& step);
+void advance(Pool& pool, const KernelArgs& args);
+void write_pages(Pool& pool, const KernelArgs& args);
 // logits.cc
-void adjust_logits(Pool& pool, const KernelArgs& args, const StepShape& step);
-void log_probs(Pool& pool, const KernelArgs& args, const StepShape& step);
-void write_token_state(Pool& pool, const KernelArgs& args, const StepShape& step);
+void adjust_logits(Pool& pool, const KernelArgs& args);
+void log_probs(Pool& pool, const KernelArgs& args);
+void write_token_state(Pool& pool, const KernelArgs& args);
 // sample.cc
-void sample(Pool& pool, const KernelArgs& args, const StepShape& step);
+void sample(Pool& pool, const KernelArgs& args);
 
 // Float elements of a view's row from element `first` on, as bytes.
 inline std::byte* row_bytes(const TensorView& view, int64_t row, int64_t first = 0) {

@@ -94,7 +94,7 @@ TEST(CpuDevice, RefusesToRecordALaunchThatDoesNothing) {
   const auto device = create_cpu_device();
   const auto stream = device->create_stream();
   const auto launch_nothing = [&] {
-    stream->launch({.label = "idle"}, [](Stream&, const StepShape&) {}, {});
+    stream->launch({.label = "idle"}, [](Stream&, const StepLengths&) {}, {});
   };
   EXPECT_NO_THROW(launch_nothing()) << "eagerly, where there may be nothing to do";
   const RecordingScope scope(*stream);

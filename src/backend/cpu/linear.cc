@@ -88,7 +88,7 @@ Workspace linear_workspace(const KernelArgs& args) {
   return {std::min(x.shape[0], kMaxPackedRows) * padded(x.shape[1]) * size_of(DType::kF32), 0};
 }
 
-void linear(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
+void linear(Pool& pool, const KernelArgs& args) {
   const Linear l{args.inputs[0], args.inputs[1], args.inputs.size() > 2 ? &args.inputs[2] : nullptr,
                  args.outputs[0], static_cast<float*>(args.scratch)};
   const int64_t num_rows = l.x.shape[0];

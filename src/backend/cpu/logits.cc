@@ -90,7 +90,7 @@ void write_logprobs(std::span<const float> logits, int32_t chosen, int32_t num_t
 
 }  // namespace
 
-void adjust_logits(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
+void adjust_logits(Pool& pool, const KernelArgs& args) {
   using namespace adjust_op;  // NOLINT(google-build-using-namespace): names of the operands
   const TensorView& stops = args.inputs[kStopTokens];
   const TensorView& biases = args.inputs[kTokenBias];
@@ -118,7 +118,7 @@ void adjust_logits(Pool& pool, const KernelArgs& args, const StepShape& /*step*/
   });
 }
 
-void log_probs(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
+void log_probs(Pool& pool, const KernelArgs& args) {
   using namespace logprobs_op;  // NOLINT(google-build-using-namespace): names of the operands
   const TensorView& logits = args.inputs[kLogits];
   const TensorView& ring = args.inputs[kRing];
@@ -134,7 +134,7 @@ void log_probs(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
   });
 }
 
-void write_token_state(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
+void write_token_state(Pool& pool, const KernelArgs& args) {
   using namespace token_state_op;  // NOLINT(google-build-using-namespace): names of the operands
   const TensorView& biases = args.inputs[kTokenBias];
   pool.parallel_for(args.inputs[kTokenCounts].num_rows(), 1, [&](int64_t first, int64_t last) {

@@ -28,7 +28,7 @@ void normalize(float* x, const float* weight, int64_t n, float eps) {
     x[i] = x[i] * scale * weight[i];
 }
 
-void rms_norm(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
+void rms_norm(Pool& pool, const KernelArgs& args) {
   const TensorView& x = args.inputs[0];
   const TensorView& weight = args.inputs[1];
   const TensorView& y = args.outputs[0];
@@ -47,7 +47,7 @@ void rms_norm(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
   });
 }
 
-void add_rms_norm(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
+void add_rms_norm(Pool& pool, const KernelArgs& args) {
   const TensorView& x = args.inputs[0];
   const TensorView& residual = args.inputs[1];
   const TensorView& weight = args.inputs[2];

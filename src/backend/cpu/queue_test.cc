@@ -135,7 +135,7 @@ TEST(ShuffledQueue, DropsTheRestWhenATaskThrows) {
 class ShuffledStream : public testing::Test {
  protected:
   void launch(CpuStream& stream, char letter, int id, const std::vector<int>& after) {
-    const BoundLaunch bound = [this, letter](Stream& s, const StepShape&) {
+    const BoundLaunch bound = [this, letter](Stream& s, const StepLengths&) {
       enqueue(s, "letter", [this, letter] { text_ += letter; });
     };
     stream.launch({.label = "letter", .id = id, .after = after}, bound, {});
@@ -200,7 +200,7 @@ TEST_F(ShuffledStream, OrdersReplaysAsAWhole) {
 TEST_F(ShuffledStream, KeepsTheOrderOfOneLaunchsOwnWork) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     CpuStream stream(seed);
-    const BoundLaunch two = [this](Stream& s, const StepShape&) {
+    const BoundLaunch two = [this](Stream& s, const StepLengths&) {
       enqueue(s, "first", [this] { text_ += '1'; });
       enqueue(s, "second", [this] { text_ += '2'; });
     };

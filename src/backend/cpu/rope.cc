@@ -63,7 +63,7 @@ void rope_head(const std::byte* from, DType dtype, const HeadNorm& norm, const A
 
 }  // namespace
 
-void rope(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
+void rope(Pool& pool, const KernelArgs& args) {
   const TensorView& x = args.inputs[0];
   const auto* positions = args.inputs[1].as<int32_t>();
   const TensorView& inv_freq = args.inputs[2];
@@ -79,7 +79,7 @@ void rope(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
   });
 }
 
-void rope_kv_write(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
+void rope_kv_write(Pool& pool, const KernelArgs& args) {
   const TensorView& q = args.inputs[0];
   const TensorView& k = args.inputs[1];
   const TensorView& v = args.inputs[2];

@@ -26,7 +26,7 @@ void convert(const std::byte* from, DType from_dtype, int64_t n, std::byte* to, 
   simd().store(wide, n, to_dtype, to);
 }
 
-void embedding(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
+void embedding(Pool& pool, const KernelArgs& args) {
   const auto* ids = args.inputs[0].as<int32_t>();
   const TensorView& table = args.inputs[1];
   const float fill = *args.inputs[2].as<float>();
@@ -49,7 +49,7 @@ void embedding(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
   });
 }
 
-void gather_rows(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
+void gather_rows(Pool& pool, const KernelArgs& args) {
   const TensorView& x = args.inputs[0];
   const auto* rows = args.inputs[1].as<int32_t>();
   const TensorView& y = args.outputs[0];
@@ -64,7 +64,7 @@ void gather_rows(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) 
   });
 }
 
-void kv_write(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
+void kv_write(Pool& pool, const KernelArgs& args) {
   const auto* slots = args.inputs[4].as<int32_t>();
   for (int i = 0; i < 2; ++i) {
     const TensorView& cache = args.outputs[static_cast<size_t>(i)];

@@ -107,7 +107,7 @@ int32_t sample_row(const float* logits, int64_t n, const SamplingParams& params,
 
 }  // namespace
 
-void sample(Pool& pool, const KernelArgs& args, const StepShape& /*step*/) {
+void sample(Pool& pool, const KernelArgs& args) {
   using namespace sample_op;  // NOLINT(google-build-using-namespace): names of the operands
   auto* tokens = args.outputs[0].as<int32_t>();
   pool.parallel_for(args.inputs[kLogits].num_rows(), 1, [&](int64_t first, int64_t last) {

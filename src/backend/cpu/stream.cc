@@ -151,7 +151,7 @@ std::string CpuStream::at_work() const {
 }
 
 void CpuStream::launch(const LaunchAttributes& attributes, const BoundLaunch& bound,
-                       const StepShape& step) {
+                       const StepLengths& lengths) {
   label_ = attributes.label.empty() ? "launch without a label" : std::string(attributes.label);
   fault::checkpoint("launch");
   const TracedCall call(tracer_, TraceKind::kLaunchCall, "launch");
@@ -162,7 +162,7 @@ void CpuStream::launch(const LaunchAttributes& attributes, const BoundLaunch& bo
     launching_->after.emplace(attributes.after->begin(), attributes.after->end());
   const size_t recorded_before = recorded_.size();
   try {
-    bound(*this, step);
+    bound(*this, lengths);
     if (recording_ && launching_->tasks.empty() && recorded_.size() == recorded_before)
       fail(ErrorKind::kCompile, "{} adds nothing to its recording", at_work());
   } catch (...) {

@@ -67,7 +67,7 @@ class CpuStream final : public Stream {
   ~CpuStream() override;
 
   void launch(const LaunchAttributes& attributes, const BoundLaunch& bound,
-              const StepShape& step) override;
+              const StepLengths& lengths) override;
   void copy_to_device(void* device, const void* host, int64_t bytes) override;
   void copy_to_host(void* host, const void* device, int64_t bytes) override;
   void fill(void* device, uint32_t pattern, int64_t bytes) override;

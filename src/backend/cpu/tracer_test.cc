@@ -13,7 +13,7 @@ class CpuTrace : public testing::Test {
   void launch(std::string_view op, std::string_view kernel) {
     stream_->launch(
         {.label = op, .id = -1, .after = {}},
-        [kernel](Stream& stream, const StepShape&) { cpu::enqueue(stream, kernel, [] {}); }, {});
+        [kernel](Stream& stream, const StepLengths&) { cpu::enqueue(stream, kernel, [] {}); }, {});
   }
 
   // Without the host's calls.

@@ -41,8 +41,8 @@ TEST_F(CudaTest, NodesOfARecordingCarryTheLabelsOfTheirLaunches) {
 }
 
 TEST_F(CudaTest, ALaunchThatAllocatesFromTheDeviceIsAnErrorThatNamesTheOp) {
-  const Error error =
-      error_of_recording("greedy_op", [&](Stream&, const StepShape&) { device_->allocate(1024); });
+  const Error error = error_of_recording(
+      "greedy_op", [&](Stream&, const StepLengths&) { device_->allocate(1024); });
   EXPECT_EQ(error.kind(), ErrorKind::kCompile);
   EXPECT_NE(std::string(error.what()).find("greedy_op"), std::string::npos) << error.what();
 }
@@ -50,7 +50,7 @@ TEST_F(CudaTest, ALaunchThatAllocatesFromTheDeviceIsAnErrorThatNamesTheOp) {
 TEST_F(CudaTest, ALaunchThatAllocatesBehindOurBackIsAnErrorThatNamesTheOp) {
   void* stolen = nullptr;
   const Error error = error_of_recording(
-      "raw_op", [&](Stream&, const StepShape&) { (void)cudaMalloc(&stolen, 1024); });
+      "raw_op", [&](Stream&, const StepLengths&) { (void)cudaMalloc(&stolen, 1024); });
   if (stolen != nullptr) cudaFree(stolen);
   EXPECT_EQ(error.kind(), ErrorKind::kCompile);
   EXPECT_NE(std::string(error.what()).find("raw_op"), std::string::npos) << error.what();
@@ -58,10 +58,10 @@ TEST_F(CudaTest, ALaunchThatAllocatesBehindOurBackIsAnErrorThatNamesTheOp) {
 
 TEST_F(CudaTest, ALaunchThatSynchronisesIsAnErrorThatNamesTheOp) {
   const Error ours =
-      error_of_recording("waiting_op", [](Stream& s, const StepShape&) { s.synchronize(); });
+      error_of_recording("waiting_op", [](Stream& s, const StepLengths&) { s.synchronize(); });
   EXPECT_EQ(ours.kind(), ErrorKind::kCompile);
   EXPECT_NE(std::string(ours.what()).find("waiting_op"), std::string::npos) << ours.what();
-  const Error raw = error_of_recording("raw_wait", [](Stream& s, const StepShape&) {
+  const Error raw = error_of_recording("raw_wait", [](Stream& s, const StepLengths&) {
     (void)cudaStreamSynchronize(cuda::handle(s));
   });
   EXPECT_EQ(raw.kind(), ErrorKind::kCompile);
@@ -69,7 +69,7 @@ TEST_F(CudaTest, ALaunchThatSynchronisesIsAnErrorThatNamesTheOp) {
 }
 
 TEST_F(CudaTest, ALaunchThatRecordsNothingIsAnErrorThatNamesTheOp) {
-  const BoundLaunch nothing = [](Stream&, const StepShape&) {};
+  const BoundLaunch nothing = [](Stream&, const StepLengths&) {};
   const Error error = error_of_recording("idle", nothing);
   EXPECT_EQ(error.kind(), ErrorKind::kCompile);
   EXPECT_NE(std::string(error.what()).find("op 'idle' adds nothing"), std::string::npos)
@@ -82,7 +82,7 @@ TEST_F(CudaTest, ALaunchThatRecordsNothingIsAnErrorThatNamesTheOp) {
 }
 
 TEST_F(CudaTest, AKernelThatCannotBeLaunchedIsAnErrorThatNamesTheOp) {
-  const BoundLaunch bad = [](Stream& s, const StepShape&) {
+  const BoundLaunch bad = [](Stream& s, const StepLengths&) {
     cuda::check(cudaMemsetAsync(nullptr, 0, 64, cuda::handle(s)), "cudaMemsetAsync");
   };
   try {

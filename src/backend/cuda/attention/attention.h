@@ -94,8 +94,8 @@ struct AttentionShape {
   [[nodiscard]] int group() const { return heads / kv_heads; }
   // Runs of query rows that a launch has to look at. In a uniform step every row is in one, owned
   // by a sequence or not.
-  [[nodiscard]] int64_t num_runs(int uniform_q) const {
-    return uniform_q > 0 ? div_up(tokens, uniform_q) : sequences;
+  [[nodiscard]] int64_t num_runs(const std::optional<int>& q) const {
+    return q ? div_up(tokens, int64_t{*q}) : sequences;
   }
 };
 AttentionShape attention_shape(const KernelArgs& args);
@@ -116,7 +116,7 @@ AttentionParams<T, Kv> attention_params(const KernelArgs& args) {
   params.table_stride = args.inputs[3].row_stride;
   params.scale_log2e =
       static_cast<float>(args.attrs.get_double("scale") * std::numbers::log2e_v<double>);
-  params.uniform_q = args.step.q;
+  params.uniform_q = args.step.q.value_or(0);
   params.kv_heads = shape.kv_heads;
   params.group = shape.group();
   params.group_reciprocal = static_cast<int>(div_up(65536, params.group));
@@ -164,7 +164,7 @@ decltype(auto) visit_tensor_core_shape(const KernelArgs& args, Visitor&& visitor
 
 // Of the kernels whose grid has a block for every few tokens of the longest run of a mixed step.
 inline bool follows_longest_run(const KernelArgs& args) {
-  return !args.step.uniform();
+  return !args.step.is_uniform();
 }
 
 // Of the kernels that take what accepts_tensor_cores() does not.

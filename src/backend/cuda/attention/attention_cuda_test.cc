@@ -178,9 +178,9 @@ TEST_F(AttentionCudaTest, OverlappingLaunchesSeeTheKeysAndValuesOfNewTokens) {
     std::vector<std::vector<uint16_t>> want;
     stream_->synchronize();
     for (int i = 0; i < kSteps; ++i) {
-      launch(writes[i], args.step);
+      launch(writes[i]);
       stream_->synchronize();
-      launch(attentions[i], args.step);
+      launch(attentions[i]);
       want.push_back(read_bits(outputs[i]));
       if (i > 0) {
         EXPECT_FALSE(want[i] == want[i - 1]) << "step " << i;
@@ -188,8 +188,8 @@ TEST_F(AttentionCudaTest, OverlappingLaunchesSeeTheKeysAndValuesOfNewTokens) {
     }
     RecordingScope scope(*stream_);
     for (int i = 0; i < kSteps; ++i) {
-      launch(writes[i], args.step);
-      launch(attentions[i], args.step);
+      launch(writes[i]);
+      launch(attentions[i]);
     }
     const auto recording = scope.finish();
     for (int repeat = 0; repeat < 10; ++repeat) {

@@ -168,7 +168,7 @@ DecodeSizes decode_sizes(const KernelArgs& args, int num_fresh) {
   const AttentionShape shape = attention_shape(args);
   DecodeSizes sizes;
   DecodePlan& plan = sizes.plan;
-  plan.rows = args.step.q * shape.group();
+  plan.rows = *args.step.q * shape.group();
   plan.ranks = ranks(shape, plan.rows);
   deal_rows(sizes, shape.head_size, static_cast<int>(size_of(args.inputs[1].dtype)), num_fresh);
   plan.num_runs = static_cast<int>(shape.num_runs(args.step.q));
@@ -187,7 +187,8 @@ DecodeSizes decode_sizes(const KernelArgs& args, int num_fresh) {
 }
 
 bool accepts(const KernelArgs& args) {
-  if (args.step.q < 1 || args.step.q > kMaxTokens || !accepts_tensor_cores(args, 256)) return false;
+  if (!args.step.is_uniform() || *args.step.q > kMaxTokens || !accepts_tensor_cores(args, 256))
+    return false;
   // Positions of work are 32-bit, those within a sequence are divided.
   const AttentionShape shape = attention_shape(args);
   const int64_t steps = div_up(shape.max_kv_len, kBlockKeys) * shape.kv_heads;
@@ -208,7 +209,7 @@ BoundLaunch bind_kernel(Grid grid, void (*kernel)(Params, DecodePlan), const Par
     const auto most = static_cast<unsigned>(max_active_clusters(grid, kernel));
     grid.blocks.y = std::min(grid.blocks.y, std::max(1U, most));
   }
-  return [=](Stream& stream, const StepShape&) { launch(stream, grid, kernel, params, plan); };
+  return [=](Stream& stream, const StepLengths&) { launch(stream, grid, kernel, params, plan); };
 }
 
 DecodePlan plan_of(const DecodeSizes& sizes, const KernelArgs& args, int head_size) {
@@ -278,7 +279,7 @@ bool accepts_fused(const KernelArgs& args) {
 }
 
 Workspace fused_workspace(const KernelArgs& args) {
-  return workspace_of(Fused(args).attend, args.step.q);
+  return workspace_of(Fused(args).attend, *args.step.q);
 }
 
 template <typename T, typename Kv>
@@ -288,7 +289,7 @@ AttentionParams<T, Kv> fused_params(const Fused& fused) {
   params.q = in[0].as<T>();
   params.q_stride = in[0].row_stride;
   NewTokens<T, Kv>& fresh = params.fresh;
-  fresh.count = fused.attend.step.q;
+  fresh.count = *fused.attend.step.q;
   fresh.k = in[1].as<T>();
   fresh.k_stride = in[1].row_stride;
   fresh.v = in[2].as<T>();
@@ -319,7 +320,7 @@ BoundLaunch bind_fused(Device& device, const KernelArgs& args) {
 }  // namespace
 
 int64_t attention_decode_shared_bytes(const KernelArgs& args) {
-  return decode_sizes(args, args.step.q).shared_bytes;
+  return decode_sizes(args, *args.step.q).shared_bytes;
 }
 
 Kernel attention_decode_kernel() {

@@ -55,7 +55,7 @@ class AttentionCudaTest : public CudaTest {
                    allocate({batch}, DType::kI32), allocate({batch + 1}, DType::kI32)};
     args.outputs = {allocate(rows, DType::kBF16)};
     args.attrs.set("scale", 1.0 / std::sqrt(static_cast<double>(heads.size)));
-    args.step = {.padded = {batch * q, batch}, .q = q, .max_query_len = q, .max_kv_len = max_len_};
+    args.step = StepKey::uniform(batch, q);
     return args;
   }
   void set_lengths(const KernelArgs& args, const std::vector<int64_t>& lengths) {
@@ -69,7 +69,7 @@ class AttentionCudaTest : public CudaTest {
     stream_->synchronize();
     std::vector<int32_t> slots;
     for (size_t b = 0; b < lengths.size(); ++b) {
-      for (int64_t key = lengths[b] - args.step.q; key < lengths[b]; ++key) {
+      for (int64_t key = lengths[b] - *args.step.q; key < lengths[b]; ++key) {
         const size_t entry = b * (max_len_ / kPageSize) + static_cast<size_t>(key / kPageSize);
         slots.push_back(key < 0 ? -1
                                 : static_cast<int32_t>(table[entry] * kPageSize + key % kPageSize));
@@ -84,7 +84,7 @@ class AttentionCudaTest : public CudaTest {
     const auto tokens = static_cast<int64_t>(slots.size());
     std::vector<int32_t> positions;
     for (const int64_t length : lengths) {
-      for (int64_t key = length - attention.step.q; key < length; ++key)
+      for (int64_t key = length - *attention.step.q; key < length; ++key)
         positions.push_back(static_cast<int32_t>(std::max<int64_t>(key, 0)));
     }
     const Shape row{tokens, heads.kv * heads.size};
@@ -109,14 +109,14 @@ class AttentionCudaTest : public CudaTest {
     args.outputs = {allocate(in[0].shape, DType::kBF16), in[1], in[2]};
     return args;
   }
-  void launch(const BoundLaunch& bound, const StepShape& step) {
-    stream_->launch({.label = "attention", .id = -1, .after = {}}, bound, step);
+  void launch(const BoundLaunch& bound) {
+    stream_->launch({.label = "attention", .id = -1, .after = {}}, bound, {});
   }
   // Everything outside of the launch is done before it starts.
   std::vector<uint16_t> run(const KernelArgs& args, const BoundLaunch& bound) {
     stream_->fill(args.outputs[0].data, 0x7fc07fc0U, args.outputs[0].num_bytes());
     stream_->synchronize();
-    launch(bound, args.step);
+    launch(bound);
     return read_bits(args.outputs[0]);
   }
 

@@ -110,12 +110,12 @@ BoundLaunch bind_types(Device& device, const KernelArgs& args) {
   const auto kernel = attention_plain<T, Kv>;
   // The same limit for every head size, since one kernel may be bound for several.
   allow_shared_memory(kernel, chip(device).max_shared_bytes_per_block);
-  return [kernel, shape = attention_shape(args), uniform_q = args.step.q,
-          params = attention_params<T, Kv>(args)](Stream& stream, const StepShape& step) {
-    const int64_t tokens = uniform_q > 0 ? uniform_q : step.max_query_len;
+  return [kernel, shape = attention_shape(args), q = args.step.q,
+          params = attention_params<T, Kv>(args)](Stream& stream, const StepLengths& lengths) {
+    const int64_t tokens = q ? *q : lengths.max_query_len;
     const Grid grid{.blocks = dim3(static_cast<unsigned>(div_up(tokens, kTokens)),
                                    static_cast<unsigned>(shape.heads),
-                                   static_cast<unsigned>(shape.num_runs(uniform_q))),
+                                   static_cast<unsigned>(shape.num_runs(q))),
                     .threads = kTokens * kWarpSize,
                     .shared_bytes = kTokens * 2 * shape.head_size * sizeof(float)};
     launch(stream, grid, kernel, params);

@@ -358,12 +358,12 @@ BoundLaunch bind_shape(const KernelArgs& args) {
   const auto kernel = attention_prefill<T, Kv, C>;
   allow_shared_memory(kernel, SharedParts<Kv, C>::kBytes);
   const AttentionShape shape = attention_shape(args);
-  return [=, uniform_q = args.step.q, params = attention_params<T, Kv>(args)](
-             Stream& stream, const StepShape& step) {
-    const int64_t tokens = uniform_q > 0 ? uniform_q : step.max_query_len;
+  return [=, q = args.step.q, params = attention_params<T, Kv>(args)](Stream& stream,
+                                                                      const StepLengths& lengths) {
+    const int64_t tokens = q ? *q : lengths.max_query_len;
     const Grid grid{.blocks = dim3(static_cast<unsigned>(div_up(tokens * shape.group(), kRows)),
                                    static_cast<unsigned>(shape.kv_heads),
-                                   static_cast<unsigned>(shape.num_runs(uniform_q))),
+                                   static_cast<unsigned>(shape.num_runs(q))),
                     .threads = kThreads,
                     .shared_bytes = SharedParts<Kv, C>::kBytes};
     launch(stream, grid, kernel, params);

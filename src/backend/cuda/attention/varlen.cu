@@ -382,7 +382,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 bool accepts(const KernelArgs& args) {
   const AttentionShape shape = attention_shape(args);
   const bool has_rows = shape.tokens > 0 && args.inputs[1].num_rows() > 0;
-  const bool is_decode = args.step.q > 0 && args.step.q <= kMostSplitTokens;
+  const bool is_decode = args.step.is_uniform() && *args.step.q <= kMostSplitTokens;
   return accepts_tensor_cores(args, 256) && has_rows && !is_decode &&
          shape.num_runs(args.step.q) <= kMaxSequences;
 }
@@ -390,7 +390,7 @@ bool accepts(const KernelArgs& args) {
 // Rows that parts leave. A uniform step has none: with few tokens it is not ours.
 int64_t num_part_rows(const KernelArgs& args) {
   const AttentionShape shape = attention_shape(args);
-  return args.step.uniform() ? 0 : shape.sequences * kMostPartRows * shape.heads;
+  return args.step.is_uniform() ? 0 : shape.sequences * kMostPartRows * shape.heads;
 }
 
 Workspace workspace(const KernelArgs& args) {
@@ -423,7 +423,7 @@ BoundLaunch bind_shape(Device& device, const KernelArgs& args) {
       .softmaxes = reinterpret_cast<float2*>(values + num_part_rows(args) * C)};
   const auto blocks = static_cast<unsigned>(chip(device).num_multiprocessors);
   const Grid grid{.blocks = blocks, .threads = kThreads, .shared_bytes = L::kBytes};
-  return [=, params = attention_params<T, Kv>(args)](Stream& stream, const StepShape&) {
+  return [=, params = attention_params<T, Kv>(args)](Stream& stream, const StepLengths&) {
     launch(stream, grid, kernel, params, arguments);
   };
 }

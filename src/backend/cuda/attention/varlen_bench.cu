@@ -134,7 +134,7 @@ class Bench {
     const BoundLaunch bound = bind(args);
     RecordingScope scope(*stream_);
     for (int i = 0; i < kLaunches; ++i)
-      launch(bound, args.step);
+      launch(bound, c.lengths());
     const auto recording = scope.finish();
     return median_replay_us(*device_, *stream_, *recording, kReplays) / kLaunches;
   }
@@ -206,11 +206,8 @@ class Bench {
       device_->fill_random(*stream_, args.inputs[i], 3 * seed_ + i, deviations[i]);
     stream_->fill(args.outputs[0].data, kPoison, args.outputs[0].num_bytes());
     args.attrs.set("scale", 1.0 / std::sqrt(static_cast<double>(c.head_size)));
-    args.step = {.padded = {c.num_tokens(), batch}, .q = c.uniform_q};
-    for (const Sequence& s : c.sequences) {
-      args.step.max_query_len = std::max(args.step.max_query_len, s.tokens);
-      args.step.max_kv_len = std::max(args.step.max_kv_len, s.length);
-    }
+    args.step = StepKey::mixed(c.num_tokens(), batch);
+    if (c.uniform_q > 0) args.step.q = c.uniform_q;
     stream_->synchronize();
     return args;
   }
@@ -233,8 +230,8 @@ class Bench {
     }
     return row.bind(*device_, args);
   }
-  void launch(const BoundLaunch& bound, const StepShape& step) {
-    stream_->launch({.label = "attention", .id = -1, .after = {}}, bound, step);
+  void launch(const BoundLaunch& bound, const StepLengths& lengths) {
+    stream_->launch({.label = "attention", .id = -1, .after = {}}, bound, lengths);
   }
 
   template <typename T>
@@ -246,8 +243,8 @@ class Bench {
                    args.inputs[i].as<T>(), used.as<uint8_t>(), static_cast<int>(c.kv_heads),
                    static_cast<int>(c.page_size), static_cast<int>(c.head_size));
     }
-    const std::vector<uint16_t> got = run(args);
-    if (run(args) != got) {
+    const std::vector<uint16_t> got = run(c, args);
+    if (run(c, args) != got) {
       fmt::print("    two runs differ\n");
       return NAN;
     }
@@ -279,12 +276,12 @@ class Bench {
     return error<T>(c, args, rows, row_of, got);
   }
 
-  std::vector<uint16_t> run(const KernelArgs& args) {
+  std::vector<uint16_t> run(const Case& c, const KernelArgs& args) {
     const BoundLaunch bound = bind(args);
     const TensorView& out = args.outputs[0];
     stream_->fill(out.data, kPoison, out.num_bytes());
-    launch(bound, args.step);
-    launch(bound, args.step);  // which finds the counter as the first has left it
+    launch(bound, c.lengths());
+    launch(bound, c.lengths());  // which finds the counter as the first has left it
     std::vector<uint16_t> host(static_cast<size_t>(out.shape.num_elements()));
     stream_->copy_to_host(host.data(), out.data, out.num_bytes());
     stream_->synchronize();
@@ -313,7 +310,7 @@ class Bench {
                       args.attrs.get_double("scale")};
     cuda::Grid launched = grid(dim3(static_cast<unsigned>(count), static_cast<unsigned>(c.heads)));
     // The compiler reads weights in pairs.
-    launched.shared_bytes = static_cast<size_t>(cuda::round_up(args.step.max_kv_len, 2) * 8);
+    launched.shared_bytes = static_cast<size_t>(cuda::round_up(c.lengths().max_kv_len, 2) * 8);
     const auto kernel = plain_attention<T>;
     cuda::allow_shared_memory(kernel, static_cast<int64_t>(launched.shared_bytes));
     cuda::launch(*stream_, launched, kernel, in, rows_there.as<int2>(), expected.as<double>());

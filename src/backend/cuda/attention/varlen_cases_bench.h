@@ -35,6 +35,14 @@ struct Case {
       tokens += s.tokens;
     return tokens;
   }
+  [[nodiscard]] StepLengths lengths() const {
+    StepLengths longest;
+    for (const Sequence& s : sequences) {
+      longest.max_query_len = std::max(longest.max_query_len, s.tokens);
+      longest.max_kv_len = std::max(longest.max_kv_len, s.length);
+    }
+    return longest;
+  }
   [[nodiscard]] double flops() const {
     double pairs = 0;
     for (const Sequence& s : sequences) {

@@ -167,8 +167,7 @@ void CudaDevice::fill_random(Stream& stream, const TensorView& tensor, uint64_t 
   const LaunchAttributes attributes{.label = "fill_random", .id = -1, .after = {}};
   stream.launch(
       attributes,
-      [&](Stream& on, const StepShape& /*step*/) { launch_fill_random(on, tensor, seed, stddev); },
-      {});
+      [&](Stream& on, const StepLengths&) { launch_fill_random(on, tensor, seed, stddev); }, {});
 }
 
 CublasLt& CudaDevice::cublaslt() {

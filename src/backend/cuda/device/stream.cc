@@ -59,12 +59,12 @@ bool CudaStream::label_new_nodes(std::string_view label) {
 }
 
 void CudaStream::launch(const LaunchAttributes& attributes, const BoundLaunch& bound,
-                        const StepShape& step) {
+                        const StepLengths& lengths) {
   const OpScope scope(attributes.label);
   const TraceScope trace({TraceKind::kLaunchCall, attributes.label});
   use_device(ordinal_);
   fault::checkpoint("launch");
-  bound(*this, step);
+  bound(*this, lengths);
   if (capture_) {
     if (!label_new_nodes(attributes.label))
       fail(ErrorKind::kCompile, "op '{}' adds nothing to its recording", attributes.label);

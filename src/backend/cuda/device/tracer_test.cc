@@ -86,7 +86,7 @@ class CudaTrace : public CudaTest {
   void work() {
     for (const char* op : {"first", "second"}) {
       stream_->launch({.label = op, .id = -1, .after = {}},
-                      [&](Stream& stream, const StepShape&) {
+                      [&](Stream& stream, const StepLengths&) {
                         launch_fill(stream, filled_.data, 1, filled_.num_bytes());
                       },
                       {});

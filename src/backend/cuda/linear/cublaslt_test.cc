@@ -123,7 +123,7 @@ TEST_F(CudaTuning, EveryAlgorithmComputesTheProductAndTheSameBitsEachTime) {
     const CublasLt::Matmul matmul(library(), plan,
                                   {args_.inputs[0].data, args_.inputs[1].data, nullptr,
                                    args_.outputs[0].data, args_.scratch});
-    const BoundLaunch launch = [&](Stream& stream, const StepShape&) {
+    const BoundLaunch launch = [&](Stream& stream, const StepLengths&) {
       matmul.launch(cuda::handle(stream));
     };
     const std::vector<uint32_t> bits = run(launch);
@@ -152,7 +152,7 @@ TEST_F(CudaTuning, MeasuringWhileRecordingIsAnErrorThatNamesTheOp) {
   try {
     RecordingScope scope(*stream_);
     stream_->launch({.label = "late_op", .id = 0, .after = {}},
-                    [&](Stream&, const StepShape&) { (void)bind(); }, {});
+                    [&](Stream&, const StepLengths&) { (void)bind(); }, {});
     FAIL() << "measured";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kCompile);

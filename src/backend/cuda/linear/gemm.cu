@@ -81,7 +81,7 @@ BoundLaunch bind_for(Device& device, const KernelArgs& args, int tile_rows) {
                   .threads = kThreads,
                   .shared_bytes = static_cast<size_t>(variant.shared_bytes),
                   .cluster = kBlocks};
-  return [a, grid, kernel = variant.kernel](Stream& stream, const StepShape& /*step*/) {
+  return [a, grid, kernel = variant.kernel](Stream& stream, const StepLengths&) {
     launch(stream, grid, kernel, a);
   };
 }

@@ -185,7 +185,7 @@ BoundLaunch bind_for(Device& device, const KernelArgs& args) {
                   .threads = kThreads,
                   .shared_bytes = static_cast<size_t>(room.shared_bytes)};
   return [gemv, weight = weight_map(args), grid, kernel, num_slots = room.num_slots](
-             Stream& stream, const StepShape& /*step*/) {
+             Stream& stream, const StepLengths&) {
     launch(stream, grid, kernel, gemv, weight, num_slots);
   };
 }

@@ -72,7 +72,7 @@ BoundLaunch bind_plan(const CublasLt& library, std::shared_ptr<const CublasLt::P
   operands.workspace = args.scratch;
   // Shared by the copies of the launch function.
   auto matmul = std::make_shared<const CublasLt::Matmul>(library, std::move(plan), operands);
-  return [matmul](Stream& stream, const StepShape& /*step*/) { matmul->launch(handle(stream)); };
+  return [matmul](Stream& stream, const StepLengths&) { matmul->launch(handle(stream)); };
 }
 
 // With the algorithm that the tuner chose; null when the library has none for the shape.
@@ -121,10 +121,10 @@ BoundLaunch bind_plan_and_rest(Device& device, std::shared_ptr<const CublasLt::P
     others.push_back({op, &device.kernels().choose(op, args), args});
   }
   if (others.empty()) return product;
-  return [product = std::move(product), rest = bind_all(device, others)](Stream& stream,
-                                                                         const StepShape& step) {
-    product(stream, step);
-    rest(stream, step);
+  return [product = std::move(product), rest = bind_all(device, others)](
+             Stream& stream, const StepLengths& lengths) {
+    product(stream, lengths);
+    rest(stream, lengths);
   };
 }
 

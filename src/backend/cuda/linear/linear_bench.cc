@@ -109,9 +109,9 @@ class Bench {
                                                : bind("silu_mul.packed", part.args));
         if (launches.back() == nullptr) return nullptr;
       }
-      return [launches](Stream& stream, const StepShape& step) {
+      return [launches](Stream& stream, const StepLengths& lengths) {
         for (const BoundLaunch& launch : launches)
-          launch(stream, step);
+          launch(stream, lengths);
       };
     };
   }

@@ -128,7 +128,7 @@ BoundLaunch bind_plain_linear(Device& /*device*/, const KernelArgs& args) {
     const Grid grid{.blocks = dim3(static_cast<unsigned>(div_up(linear.num_outputs, kTile)),
                                    static_cast<unsigned>(div_up(linear.num_rows, kTile))),
                     .threads = dim3(kThreads, kThreads)};
-    return [linear, grid](Stream& stream, const StepShape& /*step*/) {
+    return [linear, grid](Stream& stream, const StepLengths&) {
       launch(stream, grid, plain_linear_kernel<T>, linear);
     };
   });

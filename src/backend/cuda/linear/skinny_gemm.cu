@@ -323,7 +323,7 @@ BoundLaunch bind_for(Device& device, const KernelArgs& args, const SkinnyGemmTil
                   .threads = static_cast<unsigned>(variant.warpgroups * 128 + 64),
                   .shared_bytes = static_cast<size_t>(c.shared_bytes),
                   .cluster = static_cast<unsigned>(a.cluster)};
-  return [a, grid, kernel = variant.kernel](Stream& stream, const StepShape& /*step*/) {
+  return [a, grid, kernel = variant.kernel](Stream& stream, const StepLengths&) {
     launch(stream, grid, kernel, a);
   };
 }

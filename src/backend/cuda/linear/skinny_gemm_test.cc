@@ -243,7 +243,7 @@ struct Model {
                    {nullptr, DType::kI32, {batch}},
                    {nullptr, DType::kI32, {batch + 1}}};
     args.outputs = {rows};
-    args.step = {.padded = {batch, batch}, .q = 1, .max_query_len = 1, .max_kv_len = 2048};
+    args.step = StepKey::uniform(batch);
     return args;
   }
 };

@@ -96,7 +96,7 @@ BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
   const TensorView out = args.outputs[0];
   const TensorView a = args.inputs[0];
   const TensorView b = args.inputs[Op::kNumInputs - 1];
-  return [out, a, b](Stream& stream, const StepShape& /*step*/) {
+  return [out, a, b](Stream& stream, const StepLengths&) {
     visit_element(out.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
       const int64_t items = out.row_elements() / (kPacked ? Pack<T>::kSize : 1);

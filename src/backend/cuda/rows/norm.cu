@@ -210,7 +210,7 @@ BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
     const auto kernel = !kPacked               ? scalar_norm_kernel<T, kAdd>
                         : items <= kMaxThreads ? packed_norm_kernel<T, kAdd, 1>
                                                : packed_norm_kernel<T, kAdd, kMaxPacks>;
-    return [norm, grid, kernel](Stream& stream, const StepShape& /*step*/) {
+    return [norm, grid, kernel](Stream& stream, const StepLengths&) {
       launch(stream, grid, kernel, norm);
     };
   });

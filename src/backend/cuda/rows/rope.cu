@@ -227,7 +227,7 @@ BoundLaunch bind_turn(RopeParams<T, Kv> params, int64_t num_tokens) {
   if constexpr (kPacks) {
     if (aligned) kernel = rope_packs<T, Kv>;
   }
-  return [=](Stream& stream, const StepShape&) { launch(stream, grid, kernel, params); };
+  return [=](Stream& stream, const StepLengths&) { launch(stream, grid, kernel, params); };
 }
 
 // A group of `view`'s heads, written to `rows`.

@@ -112,7 +112,7 @@ BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
   const TensorView* last = optional(kOperands.last_tokens);
   const auto* last_tokens = last == nullptr ? nullptr : last->as<const int32_t>();
   const int num_last_tokens = last == nullptr ? 0 : static_cast<int>(last->shape[0]);
-  return [=](Stream& stream, const StepShape& /*step*/) {
+  return [=](Stream& stream, const StepLengths&) {
     visit_element(out.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
       launch_copy<T, kPacked ? Pack<T>::kSize : 1>(

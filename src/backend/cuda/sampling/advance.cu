@@ -134,7 +134,7 @@ BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
                         .moves_rows = args.step.q == 1};
   const auto threads =
       static_cast<unsigned>(std::clamp<int64_t>(round_up(advance.num_rows, 32), 32, kMaxThreads));
-  return [=](Stream& stream, const StepShape& /*step*/) {
+  return [=](Stream& stream, const StepLengths&) {
     launch(stream, {.blocks = 1, .threads = threads}, advance_kernel, advance);
   };
 }
@@ -157,7 +157,7 @@ BoundLaunch bind_write_pages(Device& /*device*/, const KernelArgs& args) {
       .blocks = dim3(static_cast<unsigned>(table.num_rows())), .threads = 64, .overlap = false};
   return [=, to = table.as<int32_t>(), changes = args.inputs[1].as<const int2>(),
           pages = args.inputs[2].as<const int32_t>(),
-          row_entries = table.row_elements()](Stream& stream, const StepShape& /*step*/) {
+          row_entries = table.row_elements()](Stream& stream, const StepLengths&) {
     launch(stream, grid, write_pages_kernel, to, changes, pages, row_entries);
   };
 }

@@ -152,7 +152,7 @@ BoundLaunch bind_adjust_logits(Device& /*device*/, const KernelArgs& args) {
   params.vocabulary = static_cast<int>(args.inputs[kLogits].row_elements());
   const Grid grid{.blocks = dim3(kAdjustBlocks, static_cast<unsigned>(args.outputs[0].num_rows())),
                   .threads = kAdjustThreads};
-  return [=](Stream& stream, const StepShape& /*step*/) {
+  return [=](Stream& stream, const StepLengths&) {
     launch(stream, grid, adjust_logits_kernel, params);
   };
 }
@@ -283,9 +283,8 @@ BoundLaunch bind_log_probs(Device& /*device*/, const KernelArgs& args) {
   params.ring_rows = static_cast<int>(ring.shape[1]);
   const Grid grid{.blocks = dim3(static_cast<unsigned>(logits.num_rows())),
                   .threads = kLogprobThreads};
-  return [=](Stream& stream, const StepShape& /*step*/) {
-    launch(stream, grid, log_probs_kernel, params);
-  };
+  return
+      [=](Stream& stream, const StepLengths&) { launch(stream, grid, log_probs_kernel, params); };
 }
 
 // --- write_token_state ------------------------------------------------------------------------
@@ -336,7 +335,7 @@ BoundLaunch bind_write_token_state(Device& /*device*/, const KernelArgs& args) {
   const Grid grid{.blocks = dim3(static_cast<unsigned>(args.inputs[kTokenCounts].num_rows())),
                   .threads = kStateThreads,
                   .overlap = false};
-  return [=](Stream& stream, const StepShape& /*step*/) {
+  return [=](Stream& stream, const StepLengths&) {
     launch(stream, grid, write_token_state_kernel, params);
   };
 }

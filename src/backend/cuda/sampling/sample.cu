@@ -228,7 +228,7 @@ BoundLaunch bind(Device& device, const KernelArgs& args) {
                   .threads = kThreads,
                   .shared_bytes = static_cast<size_t>(params.num_kept) * sizeof(float),
                   .cluster = static_cast<unsigned>(num_blocks)};
-  return [=](Stream& stream, const StepShape&) { launch(stream, grid, sample_kernel, params); };
+  return [=](Stream& stream, const StepLengths&) { launch(stream, grid, sample_kernel, params); };
 }
 
 }  // namespace
