@@ -27,6 +27,14 @@ class LayersTest(unittest.TestCase):
     def test_holds_tests_to_the_same_table(self):
         self.assertEqual(len(self.errors("kv/pool_test.cc", '#include "backend/device.h"\n')), 1)
 
+    def test_keeps_what_tests_share_out_of_the_rest(self):
+        line = '#include "sched/testing/fake_device.h"\n'
+        self.assertEqual(self.errors("sched/scheduler_test.cc", line), [])
+        self.assertEqual(self.errors("engine/testing/tiny_model.h", line), [])
+        self.assertEqual(len(self.errors("sched/scheduler.cc", line)), 1)
+        report = check({"kv/testing/fake.h": "a\n", "kv/pool_test.cc": "a\n", "kv/pool.h": "a\n"})
+        self.assertEqual(report.lines["kv"], 1)
+
     def test_does_not_pass_permissions_on(self):
         self.assertEqual(len(self.errors("server/http.cc", '#include "runtime/executor.h"\n')), 1)
 

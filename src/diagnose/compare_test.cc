@@ -11,7 +11,7 @@
 #include "backend/cpu/stream.h"
 #include "backend/fault.h"
 #include "backend/staged_copy.h"
-#include "engine/tiny_model.h"
+#include "engine/testing/tiny_model.h"
 
 namespace encore::diagnose {
 namespace {

@@ -6,7 +6,7 @@
 #include "backend/cpu/stream.h"
 #include "base/source_dir.h"
 #include "diagnose/trial_step.h"
-#include "engine/tiny_model.h"
+#include "engine/testing/tiny_model.h"
 #include "ops/ops.h"
 #include "passes/rewrite.h"
 

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/tiny_model.h"
+#include "engine/testing/tiny_model.h"
 #include "planning/schedules.h"
 #include "runtime/coverage.h"
 

@@ -7,7 +7,7 @@
 
 #include "backend/fault.h"
 #include "diagnose/compare.h"
-#include "engine/tiny_model.h"
+#include "engine/testing/tiny_model.h"
 
 namespace encore::diagnose {
 namespace {

@@ -3,7 +3,7 @@
 // the widths of Llama 3.1 8B and Qwen2.5 7B and its kernels tuned; on the CPU, where that would
 // take hours, with narrow layers and short prompts.
 #include "backend/tuning.h"
-#include "diagnose/three_ways.h"
+#include "diagnose/testing/three_ways.h"
 
 namespace encore::diagnose {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "base/temp_dir.h"
 #include "diagnose/debug.h"
-#include "engine/tiny_model.h"
+#include "engine/testing/tiny_model.h"
 
 namespace encore::diagnose {
 namespace {

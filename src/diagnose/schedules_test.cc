@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "diagnose/compare.h"
-#include "engine/tiny_model.h"
+#include "engine/testing/tiny_model.h"
 
 namespace encore::diagnose {
 namespace {

@@ -1,6 +1,6 @@
 // One program run three ways gives the same bits, whatever the padding holds and whoever runs
 // beside.
-#include "diagnose/three_ways.h"
+#include "diagnose/testing/three_ways.h"
 
 #include <algorithm>
 #include <numeric>

@@ -4,7 +4,7 @@
 
 #include "diagnose/debug.h"
 #include "diagnose/trial_step.h"
-#include "engine/tiny_model.h"
+#include "engine/testing/tiny_model.h"
 
 namespace encore::diagnose {
 namespace {

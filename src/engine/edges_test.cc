@@ -1,7 +1,7 @@
 // How the nodes of a whole step's recording, and of a burst's, follow each other on a GPU.
 #include <gtest/gtest.h>
 
-#include "engine/tiny_model.h"
+#include "engine/testing/tiny_model.h"
 
 namespace encore::engine {
 namespace {

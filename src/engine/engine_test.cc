@@ -9,7 +9,7 @@
 
 #include "base/source_dir.h"
 #include "base/temp_dir.h"
-#include "engine/tiny_model.h"
+#include "engine/testing/tiny_model.h"
 #include "planning/cost_model.h"
 #include "planning/step_log_reader.h"
 

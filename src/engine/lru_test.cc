@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/fault.h"
-#include "engine/tiny_model.h"
+#include "engine/testing/tiny_model.h"
 #include "planning/schedules.h"
 
 namespace encore::engine {

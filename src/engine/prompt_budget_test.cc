@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/tiny_model.h"
+#include "engine/testing/tiny_model.h"
 
 namespace encore::engine {
 namespace {

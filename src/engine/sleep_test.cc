@@ -11,7 +11,7 @@
 #include "backend/fault.h"
 #include "base/source_dir.h"
 #include "base/temp_dir.h"
-#include "engine/tiny_model.h"
+#include "engine/testing/tiny_model.h"
 
 namespace encore::engine {
 namespace {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/fault.h"
-#include "engine/tiny_model.h"
+#include "engine/testing/tiny_model.h"
 #include "replay/figures.h"
 
 namespace encore::measure {

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/serving_loop.h"
-#include "engine/tiny_model.h"
+#include "engine/testing/tiny_model.h"
 #include "replay/figures.h"
 
 namespace encore::replay {

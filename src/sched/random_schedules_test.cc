@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "sched/fake_device.h"
+#include "sched/testing/fake_device.h"
 
 namespace encore::sched {
 namespace {
