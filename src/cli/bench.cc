@@ -79,7 +79,7 @@ engine::LoadOptions decode_load_options(const BenchOptions& options) {
 }
 
 Bench open_bench(const BenchOptions& options, engine::LoadOptions load, int64_t longest) {
-  const engine::ModelSource source = setup::open_source(options.settings);
+  const model::ModelSource source = setup::open_source(options.settings);
   load.limits.max_seq_len = setup::sequence_limit(options.settings, source.config, longest);
   if (!load.kv_tokens) load.kv_tokens = options.batch * (longest + load.page_size);
   setup::set_ladders(options.settings, load);

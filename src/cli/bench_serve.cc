@@ -74,7 +74,7 @@ bool measures_steps(const Options& options) {
 }
 
 void bench_serve(const Options& options) {
-  const engine::ModelSource source = setup::open_source(options.settings);
+  const model::ModelSource source = setup::open_source(options.settings);
   const engine::LoadOptions load = setup::serving_load_options(options.settings, source.config);
   const Workload workload =
       make_workload(options.workload, load.limits.max_seq_len, source.config.vocab_size);

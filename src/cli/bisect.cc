@@ -111,7 +111,7 @@ json::object to_json(const Part& part) {
 }
 
 void run(const Options& options) {
-  const engine::ModelSource source = setup::open_source(options.settings);
+  const model::ModelSource source = setup::open_source(options.settings);
   const auto device = setup::open_device(options.settings);
   engine::LoadOptions load = setup::load_options(options.settings);
   load.record_all_modes = true;

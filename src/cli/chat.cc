@@ -189,7 +189,7 @@ class Chat {
   }
 
   const Options& options_;
-  engine::ModelSource source_;
+  model::ModelSource source_;
   std::optional<text::Tokenizer> tokenizer_;
   std::optional<text::ChatTemplate> template_;
   text::AnswerMarkup markup_;

@@ -97,7 +97,7 @@ Prompt read_prompt(const Options& options, const model::ModelConfig& config,
 
 // A prompt needs its ids only; a tokenizer that cannot be read is then no reason to stop.
 std::optional<text::Tokenizer> read_tokenizer(const Options& options,
-                                              const engine::ModelSource& source) {
+                                              const model::ModelSource& source) {
   try {
     return setup::open_tokenizer(source);
   } catch (const Error& error) {
@@ -268,7 +268,7 @@ void generate(Options options) {
   const sample::SamplingParams& sampling = options.sampling;
   if (sampling.temperature == 0 && (sampling.top_k > 0 || sampling.top_p < 1 || sampling.min_p > 0))
     log::info("--top-k, --top-p and --min-p have no effect at --temperature 0");
-  const engine::ModelSource source = setup::open_source(options.settings);
+  const model::ModelSource source = setup::open_source(options.settings);
   const std::optional<text::Tokenizer> tokenizer = read_tokenizer(options, source);
   const Prompt prompt = read_prompt(options, source.config, tokenizer);
   const auto prompt_tokens = static_cast<int64_t>(prompt.ids.size());

@@ -152,7 +152,7 @@ class Batch {
   }
 
   const GeneratePromptsOptions& options_;
-  engine::ModelSource source_;
+  model::ModelSource source_;
   std::optional<text::Tokenizer> tokenizer_;
   std::string where_;
   std::vector<PromptLine> prompts_;

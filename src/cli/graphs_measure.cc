@@ -271,7 +271,7 @@ class Measuring {
 
  private:
   const GraphsOptions& options_;
-  engine::ModelSource source_;
+  model::ModelSource source_;
   engine::LoadOptions load_;
 };
 

@@ -173,7 +173,7 @@ void write_decoded(engine::LoadedModel& model, const std::vector<Prompt>& prompt
 
 void logits(Options options) {
   const std::vector<Prompt> prompts = read_prompts(options);
-  const engine::ModelSource source = setup::open_source(options.settings);
+  const model::ModelSource source = setup::open_source(options.settings);
   check_ids(prompts, source.config.vocab_size);
   // Recording takes longer than one run.
   if (!options.settings.graphs)

@@ -60,7 +60,7 @@ server::KeySet read_admin_keys(const config::Settings& settings) {
 }
 
 // What the model calls itself: its directory, or its name where it has no directory.
-std::string model_name(const config::Settings& settings, const engine::ModelSource& source) {
+std::string model_name(const config::Settings& settings, const model::ModelSource& source) {
   if (!source.checkpoint) return settings.model;
   const std::filesystem::path path = std::filesystem::absolute(*source.checkpoint);
   return (path.has_filename() ? path : path.parent_path()).filename().string();
@@ -78,7 +78,7 @@ struct Loaded {
 };
 
 // Fills in what protocols know of a model, but for its length.
-void describe(const config::Settings& settings, const engine::ModelSource& source,
+void describe(const config::Settings& settings, const model::ModelSource& source,
               const std::string& name, Loaded& loaded) {
   loaded.tokenizer = setup::open_tokenizer(source);
   server::ServedModel& served = loaded.served;
@@ -101,7 +101,7 @@ void describe(const config::Settings& settings, const engine::ModelSource& sourc
 }
 
 void load_model(const config::Settings& settings, Loaded& loaded) {
-  const engine::ModelSource source = setup::open_source(settings);
+  const model::ModelSource source = setup::open_source(settings);
   describe(settings, source, model_name(settings, source), loaded);
   loaded.step_log = setup::open_step_log(settings);
   loaded.device = setup::open_device(settings);
@@ -118,7 +118,7 @@ void load_model(const config::Settings& settings, Loaded& loaded) {
 void load_script(const config::Settings& settings, Loaded& loaded) {
   const std::string path = settings.model.substr(kScripted.size());
   server::Script script = server::Script::load(path);
-  const engine::ModelSource source = engine::find_model(setup::model_directory("").string());
+  const model::ModelSource source = model::find_model(setup::model_directory("").string());
   describe(settings, source, "scripted", loaded);
   loaded.served.max_seq_len = settings.max_seq_len.value_or(kScriptedMaxSeqLen);
   loaded.generator = std::make_unique<server::ScriptedGenerator>(

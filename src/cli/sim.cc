@@ -114,7 +114,7 @@ void simulate(const Options& options) {
   const Cost cost = open_cost(options);
   if (!options.save_cost.empty())
     write_file(options.save_cost, json::to_text(replay::cost_json(cost.cost)) + "\n");
-  const engine::ModelSource source = setup::open_source(options.settings);
+  const model::ModelSource source = setup::open_source(options.settings);
   const engine::LoadOptions load = setup::serving_load_options(options.settings, source.config);
   const Workload workload =
       make_workload(options.workload, load.limits.max_seq_len, source.config.vocab_size);

@@ -7,7 +7,7 @@
 
 namespace encore::diagnose {
 
-std::unique_ptr<engine::LoadedModel> load_model(Device& device, const engine::ModelSource& source,
+std::unique_ptr<engine::LoadedModel> load_model(Device& device, const model::ModelSource& source,
                                                 engine::LoadOptions options,
                                                 const DebugOptions& debug) {
   if (!debug.trace.empty()) options.compile.reuse_memory = false;

@@ -22,7 +22,7 @@ struct DebugOptions {
 
 // Errors: those of LoadedModel; kCompile when a recording differs from the eager step; kUsage when
 // the directory cannot be written or an entry of `trace` names nothing.
-std::unique_ptr<engine::LoadedModel> load_model(Device& device, const engine::ModelSource& source,
+std::unique_ptr<engine::LoadedModel> load_model(Device& device, const model::ModelSource& source,
                                                 engine::LoadOptions options,
                                                 const DebugOptions& debug);
 

@@ -116,7 +116,7 @@ constexpr StepKey kMixed{11, 2};
 
 TEST_F(Extension, RunsInEveryMode) {
   // Random weights would depend on how a program numbers its values.
-  const engine::ModelSource source = engine::find_model(ENCORE_SOURCE_DIR "/models/stories");
+  const model::ModelSource source = model::find_model(ENCORE_SOURCE_DIR "/models/stories");
   engine::LoadedModel plain(*device_, source, options());
   engine::LoadedModel model(*device_, source, extended());
   for (const StepKey& key : {kDecode, kMixed}) {

@@ -13,8 +13,8 @@ namespace {
 using runtime::Graphs;
 using runtime::Ladder;
 
-engine::ModelSource smallest_model() {
-  engine::ModelSource source = engine::testing::tiny_model(engine::testing::Tiny::kLlama);
+model::ModelSource smallest_model() {
+  model::ModelSource source = engine::testing::tiny_model(engine::testing::Tiny::kLlama);
   source.config.num_layers = 1;
   source.config.hidden_size = 32;
   source.config.num_heads = 2;
@@ -143,7 +143,7 @@ bool serves(engine::LoadedModel& model, Choices& choices) {
 
 TEST(Limits, AnyOfThemWithAnyLaddersServeOrAreRefused) {
   const auto device = create_cpu_device({.num_threads = 1});
-  const engine::ModelSource source = smallest_model();
+  const model::ModelSource source = smallest_model();
   int served = 0;
   int refused = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {

@@ -34,7 +34,7 @@ TEST(SavedProgram, HoldsTheProgramAndItsRecordings) {
   const TempDir dir;
   const fs::path directory = dir.path() / "programs";
   const auto device = create_cpu_device({.num_threads = 1});
-  const engine::ModelSource source = engine::testing::tiny_model(engine::testing::Tiny::kLlama);
+  const model::ModelSource source = engine::testing::tiny_model(engine::testing::Tiny::kLlama);
   const auto model = load_model(*device, source, options(), {.save_programs = directory});
   const auto again = load_model(*device, source, options(), {.save_programs = directory});
   ASSERT_EQ(files_in(directory).size(), 1U);

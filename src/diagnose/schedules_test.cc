@@ -26,8 +26,8 @@ runtime::Ladder all_sizes(int64_t max, planning::Counts others) {
 }
 
 // As small as a model can be: there are some hundred sizes, up to thousands of tokens.
-engine::ModelSource smallest_model() {
-  engine::ModelSource source = engine::testing::tiny_model(engine::testing::Tiny::kLlama);
+model::ModelSource smallest_model() {
+  model::ModelSource source = engine::testing::tiny_model(engine::testing::Tiny::kLlama);
   source.config.num_layers = 1;
   source.config.hidden_size = 64;
   source.config.num_heads = 2;

@@ -171,7 +171,7 @@ std::vector<float> bundled_logits(const std::vector<std::string>& disabled_passe
   LoadOptions options = small_options();
   options.dtype = DType::kF32;
   options.compile.disabled = disabled_passes;
-  LoadedModel model(*device, find_model(ENCORE_SOURCE_DIR "/models/stories"), options);
+  LoadedModel model(*device, model::find_model(ENCORE_SOURCE_DIR "/models/stories"), options);
   Engine engine(model);
   (void)engine.add({.prompt = {5, 300, 12, 1000, 77}, .max_tokens = 2});
   engine.step([](const Generated&) {});
@@ -248,14 +248,14 @@ TEST(LoadedModel, RefusesSequencesLongerThanTheModelWasMadeFor) {
   LoadOptions options = small_options();
   options.limits.max_seq_len = 5000;
   EXPECT_THROW(LoadedModel(*device, testing::tiny_model(Tiny::kLlama), options), Error);
-  ModelSource windowed = testing::tiny_model(Tiny::kLlama);
+  model::ModelSource windowed = testing::tiny_model(Tiny::kLlama);
   windowed.config.sliding_window = 64;
   EXPECT_THROW(LoadedModel(*device, windowed, small_options()), Error);
 }
 
 TEST(FindModel, ListsTheSyntheticModels) {
   try {
-    (void)find_model("synthetic:gpt-5");
+    (void)model::find_model("synthetic:gpt-5");
     FAIL();
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("llama-3.2-1b"), std::string::npos);

@@ -58,7 +58,7 @@ std::vector<float> logits_of_prompt(const TempDir& dir, std::optional<DType> kv_
   options.limits = {.max_num_tokens = 64, .max_batch_size = 1, .max_q = 1, .max_seq_len = 128};
   options.graphs = runtime::Graphs::kNone;
   options.kv_dtype = kv_dtype;
-  LoadedModel model(*device, find_model(dir.path().string()), options);
+  LoadedModel model(*device, model::find_model(dir.path().string()), options);
   Engine engine(model, {.overlap = false});
   Request request{.max_tokens = 1};
   for (int32_t i = 0; i < 48; ++i)

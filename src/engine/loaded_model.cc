@@ -11,8 +11,6 @@
 namespace encore::engine {
 namespace {
 
-constexpr std::string_view kSyntheticPrefix = "synthetic:";
-
 double seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -56,26 +54,12 @@ void check_limits(const model::ModelConfig& config, const LoadOptions& options) 
   }
 }
 
-model::WeightSource weight_source(const ModelSource& source) {
+model::WeightSource weight_source(const model::ModelSource& source) {
   if (!source.checkpoint) return model::RandomWeights{};
   return *source.checkpoint;
 }
 
 }  // namespace
-
-ModelSource find_model(const std::string& name) {
-  if (name.rfind(kSyntheticPrefix, 0) != 0) return {model::read_config(name), name};
-  const std::string shape = name.substr(kSyntheticPrefix.size());
-  if (auto config = model::preset(shape)) return {*config, std::nullopt};
-  const std::filesystem::path path(shape);
-  if (path.filename() == "config.json")
-    return {model::read_config(path.parent_path()), std::nullopt};
-  std::string known;
-  for (const std::string_view preset : model::preset_names())
-    known += fmt::format(" {}", preset);
-  fail(ErrorKind::kUsage, "no synthetic model '{}': give a path to a config.json, or one of{}",
-       shape, known);
-}
 
 passes::Compiled compile_model(const model::ModelConfig& config, const LoadOptions& options,
                                int64_t num_pages,
@@ -90,7 +74,8 @@ passes::Compiled compile_model(const model::ModelConfig& config, const LoadOptio
                          options.ops == nullptr ? ops::standard() : *options.ops, compile);
 }
 
-LoadedModel::LoadedModel(Device& device, const ModelSource& source, const LoadOptions& options)
+LoadedModel::LoadedModel(Device& device, const model::ModelSource& source,
+                         const LoadOptions& options)
     : config_(source.config),
       dtype_(options.dtype.value_or(config_.dtype)),
       kv_dtype_(options.kv_dtype.value_or(dtype_)),

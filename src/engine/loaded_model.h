@@ -12,6 +12,7 @@
 
 #include "backend/device.h"
 #include "model/graph.h"
+#include "model/source.h"
 #include "model/weights.h"
 #include "passes/pipeline.h"
 #include "runtime/executor.h"
@@ -37,15 +38,6 @@ struct LoadOptions : runtime::ExecutorOptions {
   const ir::OpSet* ops = nullptr;  // with ops from outside that passes write; null: the library's
 };
 
-// Where a model comes from: a checkpoint directory, or a config with random weights
-// ("synthetic:llama-3.2-1b", "synthetic:PATH/config.json").
-struct ModelSource {
-  model::ModelConfig config;
-  std::optional<std::filesystem::path> checkpoint;  // absent: random weights
-};
-// Errors: kUsage for an unknown synthetic name (listing those there are); kModel.
-ModelSource find_model(const std::string& name);
-
 // What a sleeping model gives back.
 enum class SleepDepth : uint8_t { kKv, kKvAndWeights };
 
@@ -54,7 +46,7 @@ class LoadedModel {
  public:
   // Errors: those of every part; kUsage when limits and model do not fit (page size, sliding
   // window).
-  LoadedModel(Device& device, const ModelSource& source, const LoadOptions& options);
+  LoadedModel(Device& device, const model::ModelSource& source, const LoadOptions& options);
   LoadedModel(const LoadedModel&) = delete;
   LoadedModel& operator=(const LoadedModel&) = delete;
 

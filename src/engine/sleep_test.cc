@@ -159,7 +159,7 @@ TEST_P(SleepTest, WeightsOfACheckpointComeBackFromTheFileAsLongAsItIsTheSame) {
   fs::copy(ENCORE_SOURCE_DIR "/models/stories", dir);
   LoadOptions wanted = options();
   wanted.dtype = DType::kF32;
-  LoadedModel model(*device_, find_model(dir.string()), wanted);
+  LoadedModel model(*device_, model::find_model(dir.string()), wanted);
   Decode awake(model, 8);
   awake.finish();
   Decode sleeper(model, 8);

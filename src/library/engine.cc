@@ -34,7 +34,7 @@ struct Engine::Model {
     return {*tokenizer, source.config.vocab_size, source.config.eos_token_ids};
   }
 
-  engine::ModelSource source;
+  model::ModelSource source;
   std::optional<text::Tokenizer> tokenizer;
   std::optional<text::ChatTemplate> chat_template;   // beside a tokenizer; may have no text
   std::unique_ptr<runtime::StepLogWriter> step_log;  // may be null

@@ -102,7 +102,7 @@ planning::BucketCost predicted(engine::LoadedModel& model, const Strategy& strat
 }
 
 Measured measure_here(const std::function<std::unique_ptr<Device>()>& open_device,
-                      const engine::ModelSource& source, const engine::LoadOptions& base,
+                      const model::ModelSource& source, const engine::LoadOptions& base,
                       const Strategy& strategy, int64_t replays) {
   const auto device = open_device();
   const engine::LoadOptions load =
@@ -161,7 +161,7 @@ planning::Histogram every_size_once(int64_t max) {
 }
 
 Measured measure(const std::function<std::unique_ptr<Device>()>& open_device,
-                 const engine::ModelSource& source, const engine::LoadOptions& base,
+                 const model::ModelSource& source, const engine::LoadOptions& base,
                  const Strategy& strategy, int64_t replays) {
   log::info("measuring {}", strategy.name);
   // What the child sends back.

@@ -60,7 +60,7 @@ planning::Histogram every_size_once(int64_t max);
 // the second would see none. REQUIRES: this process has not opened a device. Errors: those of
 // loading.
 Measured measure(const std::function<std::unique_ptr<Device>()>& open_device,
-                 const engine::ModelSource& source, const engine::LoadOptions& base,
+                 const model::ModelSource& source, const engine::LoadOptions& base,
                  const Strategy& strategy, int64_t replays);
 
 }  // namespace encore::measure

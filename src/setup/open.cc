@@ -141,12 +141,12 @@ std::unique_ptr<Device> open_device(const config::Settings& settings) {
   return create_cpu_device({.num_threads = settings.threads});
 }
 
-engine::ModelSource open_source(const config::Settings& settings) {
-  if (settings.model.rfind("synthetic:", 0) == 0) return engine::find_model(settings.model);
-  return engine::find_model(model_directory(settings.model).string());
+model::ModelSource open_source(const config::Settings& settings) {
+  if (settings.model.rfind("synthetic:", 0) == 0) return model::find_model(settings.model);
+  return model::find_model(model_directory(settings.model).string());
 }
 
-std::optional<text::Tokenizer> open_tokenizer(const engine::ModelSource& source) {
+std::optional<text::Tokenizer> open_tokenizer(const model::ModelSource& source) {
   std::error_code ignored;
   if (!source.checkpoint || !fs::exists(*source.checkpoint / "tokenizer.json", ignored))
     return std::nullopt;
@@ -185,7 +185,7 @@ runtime::Ladder prompt_sizes(std::span<const int64_t> lengths, int64_t most) {
   return runtime::Ladder(std::move(sizes));
 }
 
-std::unique_ptr<engine::LoadedModel> open_model(Device& device, const engine::ModelSource& source,
+std::unique_ptr<engine::LoadedModel> open_model(Device& device, const model::ModelSource& source,
                                                 const engine::LoadOptions& load,
                                                 const config::Settings& settings) {
   auto model = diagnose::load_model(device, source, load, settings.debug);

@@ -32,11 +32,11 @@ std::unique_ptr<Device> open_device(const config::Settings& settings);
 
 // The checkpoint or synthetic model that --model names.
 // Errors: kUsage when there is none of that name; kModel.
-engine::ModelSource open_source(const config::Settings& settings);
+model::ModelSource open_source(const config::Settings& settings);
 
 // The tokenizer beside a checkpoint; nothing for synthetic models and directories without
 // tokenizer.json. Errors: those of Tokenizer::load.
-std::optional<text::Tokenizer> open_tokenizer(const engine::ModelSource& source);
+std::optional<text::Tokenizer> open_tokenizer(const model::ModelSource& source);
 
 // The log that --step-log names; null when it names none. Errors: those of StepLogWriter.
 std::unique_ptr<runtime::StepLogWriter> open_step_log(const config::Settings& settings);
@@ -52,7 +52,7 @@ runtime::Ladder prompt_sizes(std::span<const int64_t> lengths, int64_t most);
 
 // Loads the model, and says in a line on stderr what was loaded, where, in how much memory and time;
 // --verbose says more. Errors: those of diagnose::load_model.
-std::unique_ptr<engine::LoadedModel> open_model(Device& device, const engine::ModelSource& source,
+std::unique_ptr<engine::LoadedModel> open_model(Device& device, const model::ModelSource& source,
                                                 const engine::LoadOptions& load,
                                                 const config::Settings& settings);
 

@@ -73,8 +73,8 @@ class ThreeWays {
   engine::LoadedModel& model() { return model_; }
 
  private:
-  static engine::ModelSource source(const Trial& trial) {
-    engine::ModelSource source = engine::testing::tiny_model(trial.kind);
+  static model::ModelSource source(const Trial& trial) {
+    model::ModelSource source = engine::testing::tiny_model(trial.kind);
     if (trial.config) source.config = *trial.config;
     source.config.num_layers = trial.num_layers.value_or(source.config.num_layers);
     return source;

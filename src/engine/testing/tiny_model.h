@@ -14,7 +14,7 @@ namespace encore::engine::testing {
 // Llama with grouped queries, Qwen3 (norms per head, tied), Qwen2 (biases); two layers each.
 enum class Tiny { kLlama, kQwen3, kQwen2 };
 
-inline ModelSource tiny_model(Tiny kind) {
+inline model::ModelSource tiny_model(Tiny kind) {
   model::ModelConfig config;
   config.architecture = kind == Tiny::kQwen3   ? "Qwen3ForCausalLM"
                         : kind == Tiny::kQwen2 ? "Qwen2ForCausalLM"

@@ -1,0 +1,21 @@
+// Where a model comes from.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "model/config.h"
+
+namespace encore::model {
+
+// A checkpoint directory, or a config with random weights
+// ("synthetic:llama-3.2-1b", "synthetic:PATH/config.json").
+struct ModelSource {
+  ModelConfig config;
+  std::optional<std::filesystem::path> checkpoint;  // absent: random weights
+};
+// Errors: kUsage for an unknown synthetic name (listing those there are); kModel.
+ModelSource find_model(const std::string& name);
+
+}  // namespace encore::model
