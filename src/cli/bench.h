@@ -14,6 +14,7 @@
 #include "cli/options.h"
 #include "config/settings.h"
 #include "engine/engine.h"
+#include "planning/step_log_writer.h"
 
 namespace encore::cli {
 
@@ -45,8 +46,8 @@ void add_replays_option(Command& verb, std::optional<int>& runs);
 struct Bench {
   std::unique_ptr<Device> device;
   std::unique_ptr<engine::LoadedModel> model;
-  std::unique_ptr<runtime::StepLogWriter> step_log;  // null: none was asked for
-  engine::EngineOptions loop;                        // of every engine on the model
+  std::unique_ptr<planning::StepLogWriter> step_log;  // null: none was asked for
+  engine::EngineOptions loop;                         // of every engine on the model
   double read_bandwidth = 0;  // bytes/s, measured before loading; 0: the device cannot
 
   // `loop` without bursts, in which a tracer sees no steps.

@@ -68,7 +68,7 @@ std::string model_name(const config::Settings& settings, const model::ModelSourc
 
 // What answers requests, and all that it refers to.
 struct Loaded {
-  std::unique_ptr<runtime::StepLogWriter> step_log;  // may be null
+  std::unique_ptr<planning::StepLogWriter> step_log;  // may be null
   std::unique_ptr<Device> device;
   std::unique_ptr<engine::LoadedModel> model;
   std::optional<text::Tokenizer> tokenizer;

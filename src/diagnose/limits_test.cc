@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "engine/testing/tiny_model.h"
+#include "planning/coverage.h"
 #include "planning/schedules.h"
-#include "runtime/coverage.h"
 
 namespace encore::diagnose {
 namespace {
@@ -117,7 +117,7 @@ engine::LoadOptions random_options(Choices& choices) {
   if (choices.chance(10)) options.eager_steps = runtime::EagerSteps::kForbid;
   if (choices.chance(50)) options.record_order = runtime::RecordOrder::kAscending;
   if (choices.chance(50)) {
-    options.limits = runtime::split_limits(options.limits, options.sequences, options.tokens);
+    options.limits = planning::split_limits(options.limits, options.sequences, options.tokens);
   }
   return options;
 }
@@ -150,7 +150,10 @@ TEST(Limits, AnyOfThemWithAnyLaddersServeOrAreRefused) {
     SCOPED_TRACE(seed);
     Choices choices(seed);
     try {
-      engine::LoadedModel model(*device, source, random_options(choices));
+      const engine::LoadOptions options = random_options(choices);
+      engine::LoadedModel model(*device, source, options);
+      if (options.eager_steps == runtime::EagerSteps::kForbid)
+        planning::require_coverage(options.limits, model.executor().coverage());
       EXPECT_TRUE(serves(model, choices));
       ++served;
     } catch (const Error& error) {

@@ -12,6 +12,7 @@
 #include "engine/testing/tiny_model.h"
 #include "planning/cost_model.h"
 #include "planning/step_log_reader.h"
+#include "planning/step_log_writer.h"
 
 namespace encore::engine {
 namespace {
@@ -210,7 +211,7 @@ TEST_F(EngineTest, RecordsAsManyNodesAsItsTablesPredict) {
 TEST_F(EngineTest, LogsItsStepsAsItCountsThem) {
   const TempDir dir;
   const auto path = dir.path() / "steps.jsonl";
-  runtime::StepLogWriter writer(path);
+  planning::StepLogWriter writer(path);
   Engine engine(model_, {.step_log = &writer});
   (void)engine.add({.prompt = std::vector<int32_t>(40, 7), .max_tokens = 4});
   (void)engine.add({.prompt = {1, 2}, .max_tokens = 6});

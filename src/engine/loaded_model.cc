@@ -6,7 +6,6 @@
 
 #include "model/kv_scales.h"
 #include "ops/ops.h"
-#include "runtime/coverage.h"
 
 namespace encore::engine {
 namespace {
@@ -96,8 +95,6 @@ LoadedModel::LoadedModel(Device& device, const model::ModelSource& source,
   executor_ =
       std::make_unique<runtime::Executor>(device, compiled_.program, weights_->views(), options);
   executor_->record();
-  if (options.eager_steps == runtime::EagerSteps::kForbid)
-    runtime::require_coverage(limits_, executor_->coverage());
   if (options.logits == model::LogitsRows::kLast) create_prompt_scorer(device, options);
   // Graphs first, KV last: no estimate of what recordings take.
   num_pages_ = pages_that_fit(device, options, wanted_pages);

@@ -12,14 +12,14 @@ const char* kind_text(bool is_uniform) {
   return is_uniform ? "uniform" : "mixed";
 }
 
-std::string worst_text(const std::optional<runtime::CoverageReport::Padded>& worst) {
+std::string worst_text(const std::optional<CoverageReport::Padded>& worst) {
   if (!worst) return "";
   const auto& [step, choice] = *worst;
   return fmt::format("  {}: launched at {} tokens, {} of them padding\n", runtime::describe(step),
                      choice.key.tokens, choice.padding);
 }
 
-json::value step_json(const std::optional<runtime::CoverageReport::Padded>& padded) {
+json::value step_json(const std::optional<CoverageReport::Padded>& padded) {
   if (!padded) return nullptr;
   const auto& [step, choice] = *padded;
   return json::object{{"tokens", step.tokens},
@@ -66,13 +66,13 @@ std::string limits_text(const runtime::Limits& limits) {
   return text;
 }
 
-std::string coverage_line(const runtime::CoverageReport& report) {
+std::string coverage_line(const CoverageReport& report) {
   return fmt::format("{} of {} admissible steps are replayed; {} eager", percent(report.share()),
                      report.num_steps(), report.num_steps(runtime::Mode::kEager));
 }
 
 std::string coverage_text(const PlannedCoverage& planned) {
-  const runtime::CoverageReport& report = planned.report;
+  const CoverageReport& report = planned.report;
   Table table({"steps", "run", "admissible", "share", "why not as wanted"});
   for (const auto& [key, steps] : report.steps) {
     const auto& [is_uniform, mode, reason] = key;
@@ -92,7 +92,7 @@ std::string coverage_text(const PlannedCoverage& planned) {
 }
 
 json::object coverage_json(const PlannedCoverage& planned) {
-  const runtime::CoverageReport& report = planned.report;
+  const CoverageReport& report = planned.report;
   json::array rows;
   for (const auto& [key, steps] : report.steps) {
     const auto& [is_uniform, mode, reason] = key;
@@ -114,7 +114,7 @@ json::object coverage_json(const PlannedCoverage& planned) {
                                         {"mixed", step_json(report.worst_mixed)}}}};
 }
 
-std::vector<Share> coverage_shares(const runtime::CoverageReport& report) {
+std::vector<Share> coverage_shares(const CoverageReport& report) {
   std::vector<Share> shares;
   for (const auto& [key, steps] : report.steps) {
     const auto& [is_uniform, mode, reason] = key;

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "runtime/coverage.h"
+#include "planning/coverage.h"
 #include "runtime/executor.h"
 
 namespace encore::planning {
@@ -14,7 +14,7 @@ namespace encore::planning {
 struct PlannedCoverage {
   runtime::Limits limits;
   runtime::Coverage coverage;
-  runtime::CoverageReport report;
+  CoverageReport report;
 };
 
 // `load` has its limits and ladders; empty ladders are the default ones. `recordable`: which steps of
@@ -26,7 +26,7 @@ PlannedCoverage plan_coverage(const runtime::ExecutorOptions& load,
 // The limits in a line: "steps of up to 64 sequences and 2048 tokens, 512 where they are mixed".
 std::string limits_text(const runtime::Limits& limits);
 // "100.00 % of 4190209 admissible steps are replayed; 0 eager".
-std::string coverage_line(const runtime::CoverageReport& report);
+std::string coverage_line(const CoverageReport& report);
 // The limits, the share covered, a table of steps by way and reason, the most padded steps.
 std::string coverage_text(const PlannedCoverage& planned);
 json::object coverage_json(const PlannedCoverage& planned);
@@ -36,7 +36,7 @@ struct Share {
   int64_t steps = 0;
 };
 // Admissible steps by way, for the bars of the page.
-std::vector<Share> coverage_shares(const runtime::CoverageReport& report);
+std::vector<Share> coverage_shares(const CoverageReport& report);
 
 // The eligibility table.
 std::string eligibility_text();

@@ -6,12 +6,12 @@
 
 #include "base/error.h"
 #include "base/temp_dir.h"
+#include "planning/step_log_writer.h"
 
 namespace encore::planning {
 namespace {
 
 using runtime::LoggedStep;
-using runtime::StepLogWriter;
 
 std::string refusal(const std::string& text) {
   try {

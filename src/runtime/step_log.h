@@ -24,13 +24,8 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
-#include <filesystem>
-#include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include "runtime/dispatch.h"
 
@@ -59,37 +54,11 @@ struct LoggedStep {
   [[nodiscard]] std::optional<double> step_us() const { return gpu_us ? gpu_us : iteration_us; }
 };
 
-// The line of a step, without its line end.
-std::string to_line(const LoggedStep& step);
-
 // Gets every step that an engine measured, on the engine's thread.
 class StepLog {
  public:
   virtual ~StepLog() = default;
   virtual void write(LoggedStep step) = 0;
-};
-
-// Writes a log. Lines are whole in the file at every moment after flush().
-// Threads: one.
-class StepLogWriter final : public StepLog {
- public:
-  // Errors: kUsage when the file cannot be created.
-  explicit StepLogWriter(const std::filesystem::path& path);
-  ~StepLogWriter() override;
-  StepLogWriter(const StepLogWriter&) = delete;
-  StepLogWriter& operator=(const StepLogWriter&) = delete;
-
-  // Numbers the step and writes it. Errors: kUsage when the disk is full.
-  void write(LoggedStep step) override;
-  void flush();
-
- private:
-  struct Close {
-    void operator()(FILE* file) const { std::fclose(file); }
-  };
-  std::filesystem::path path_;
-  std::unique_ptr<FILE, Close> file_;
-  int64_t num_steps_ = 0;
 };
 
 }  // namespace encore::runtime

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/table.h"
 #include "measure/report.h"
+#include "planning/coverage.h"
 
 namespace encore::setup {
 namespace {
@@ -153,9 +154,9 @@ std::optional<text::Tokenizer> open_tokenizer(const model::ModelSource& source) 
   return text::Tokenizer::load(*source.checkpoint);
 }
 
-std::unique_ptr<runtime::StepLogWriter> open_step_log(const config::Settings& settings) {
+std::unique_ptr<planning::StepLogWriter> open_step_log(const config::Settings& settings) {
   if (settings.step_log.empty()) return nullptr;
-  return std::make_unique<runtime::StepLogWriter>(settings.step_log);
+  return std::make_unique<planning::StepLogWriter>(settings.step_log);
 }
 
 int64_t sequence_limit(const config::Settings& settings, const model::ModelConfig& config,
@@ -189,6 +190,8 @@ std::unique_ptr<engine::LoadedModel> open_model(Device& device, const model::Mod
                                                 const engine::LoadOptions& load,
                                                 const config::Settings& settings) {
   auto model = diagnose::load_model(device, source, load, settings.debug);
+  if (load.eager_steps == runtime::EagerSteps::kForbid)
+    planning::require_coverage(load.limits, model->executor().coverage());
   log_start_up(*model, device);
   return model;
 }

@@ -10,7 +10,7 @@
 #include "backend/device.h"
 #include "config/settings.h"
 #include "engine/loaded_model.h"
-#include "runtime/step_log.h"
+#include "planning/step_log_writer.h"
 #include "text/tokenizer.h"
 
 namespace encore::setup {
@@ -39,7 +39,7 @@ model::ModelSource open_source(const config::Settings& settings);
 std::optional<text::Tokenizer> open_tokenizer(const model::ModelSource& source);
 
 // The log that --step-log names; null when it names none. Errors: those of StepLogWriter.
-std::unique_ptr<runtime::StepLogWriter> open_step_log(const config::Settings& settings);
+std::unique_ptr<planning::StepLogWriter> open_step_log(const config::Settings& settings);
 
 // --max-seq-len when it was given, else `needed`. Errors: kUsage, with the remedy, when `needed`
 // does not fit.

@@ -2,8 +2,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "planning/coverage.h"
 #include "planning/schedules.h"
-#include "runtime/coverage.h"
 
 namespace encore::setup {
 
@@ -46,7 +46,7 @@ void set_ladders(const config::Settings& settings, engine::LoadOptions& load) {
 
 void split_if_asked(const config::Settings& settings, engine::LoadOptions& load) {
   if (settings.above_ladder == runtime::AboveLadder::kSplit)
-    load.limits = runtime::split_limits(load.limits, load.sequences, load.tokens);
+    load.limits = planning::split_limits(load.limits, load.sequences, load.tokens);
 }
 
 }  // namespace encore::setup

@@ -16,18 +16,19 @@
 #include "runtime/dispatch.h"
 #include "runtime/limits.h"
 
-namespace encore::runtime {
+namespace encore::planning {
 
 // The limits under which no step is above a ladder: mixed steps end at the largest bucket of
 // tokens, and sequences at the largest bucket whose uniform steps all fit in max_num_tokens. An
 // empty ladder is the default one. Errors: kUsage when not even the smallest bucket fits.
-Limits split_limits(Limits limits, const Ladder& sequences, const Ladder& tokens);
+runtime::Limits split_limits(runtime::Limits limits, const runtime::Ladder& sequences,
+                             const runtime::Ladder& tokens);
 
 struct CoverageReport {
-  using Key = std::tuple<bool, Mode, Reason>;  // uniform?, how, why
+  using Key = std::tuple<bool, runtime::Mode, runtime::Reason>;  // uniform?, how, why
   struct Padded {
     StepKey step;  // before padding
-    Choice choice;
+    runtime::Choice choice;
   };
 
   std::map<Key, int64_t> steps;
@@ -36,16 +37,16 @@ struct CoverageReport {
   std::optional<Padded> worst_mixed;
 
   [[nodiscard]] int64_t num_steps() const;
-  [[nodiscard]] int64_t num_steps(Mode mode) const;
+  [[nodiscard]] int64_t num_steps(runtime::Mode mode) const;
   // Steps that are replayed, of all. 1 without steps.
   [[nodiscard]] double share() const;
 };
 
 // Of all admissible steps.
-CoverageReport cover(const Limits& limits, const Coverage& coverage);
+CoverageReport cover(const runtime::Limits& limits, const runtime::Coverage& coverage);
 
 // Lets pass what leaves no admissible step eager.
 // Errors: kUsage, naming the first such step, the reason and the remedy, and how many there are.
-void require_coverage(const Limits& limits, const Coverage& coverage);
+void require_coverage(const runtime::Limits& limits, const runtime::Coverage& coverage);
 
-}  // namespace encore::runtime
+}  // namespace encore::planning

@@ -1,4 +1,4 @@
-#include "runtime/step_log.h"
+#include "planning/step_log_writer.h"
 
 #include <cerrno>
 #include <cstring>
@@ -8,9 +8,9 @@
 
 #include "base/error.h"
 
-namespace encore::runtime {
+namespace encore::planning {
 
-std::string to_line(const LoggedStep& step) {
+std::string to_line(const runtime::LoggedStep& step) {
   std::string line = fmt::format(R"({{"step": {}, "context_tokens": {}, "generation_requests": {})",
                                  step.step, step.context_tokens, step.generation_requests);
   const auto out = std::back_inserter(line);
@@ -35,7 +35,7 @@ StepLogWriter::StepLogWriter(const std::filesystem::path& path)
 
 StepLogWriter::~StepLogWriter() = default;
 
-void StepLogWriter::write(LoggedStep step) {
+void StepLogWriter::write(runtime::LoggedStep step) {
   step.step = num_steps_++;
   const std::string line = to_line(step) + '\n';
   if (std::fwrite(line.data(), 1, line.size(), file_.get()) != line.size()) {
@@ -49,4 +49,4 @@ void StepLogWriter::flush() {
   }
 }
 
-}  // namespace encore::runtime
+}  // namespace encore::planning

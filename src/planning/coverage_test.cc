@@ -1,4 +1,4 @@
-#include "runtime/coverage.h"
+#include "planning/coverage.h"
 
 #include <random>
 
@@ -6,8 +6,10 @@
 
 #include "base/error.h"
 
-namespace encore::runtime {
+namespace encore::planning {
 namespace {
+
+using namespace runtime;
 
 // The steps of the runs that a scheduler may form, by going through all of them: every number of
 // tokens for every sequence.
@@ -202,4 +204,4 @@ TEST(SplitLimits, LetUniformStepsBeLargerThanMixedOnes) {
 }
 
 }  // namespace
-}  // namespace encore::runtime
+}  // namespace encore::planning

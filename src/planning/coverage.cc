@@ -1,12 +1,18 @@
-#include "runtime/coverage.h"
+#include "planning/coverage.h"
 
 #include <algorithm>
 #include <vector>
 
 #include "base/error.h"
 
-namespace encore::runtime {
+namespace encore::planning {
 namespace {
+
+using runtime::Choice;
+using runtime::Coverage;
+using runtime::Ladder;
+using runtime::Limits;
+using runtime::Mode;
 
 struct Range {
   int64_t first = 0;
@@ -158,8 +164,8 @@ void require_coverage(const Limits& limits, const Coverage& coverage) {
   fail(ErrorKind::kUsage,
        "--eager-steps forbid: {} of {} admissible steps have no recording, the first {} ({}: {}); "
        "{}",
-       report.num_steps(Mode::kEager), report.num_steps(), describe(step), choice.rule->name,
-       choice.rule->why, choice.rule->remedy);
+       report.num_steps(Mode::kEager), report.num_steps(), runtime::describe(step),
+       choice.rule->name, choice.rule->why, choice.rule->remedy);
 }
 
-}  // namespace encore::runtime
+}  // namespace encore::planning

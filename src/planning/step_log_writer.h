@@ -1,0 +1,40 @@
+// Writes the step log (runtime/step_log.h) to a file.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "runtime/step_log.h"
+
+namespace encore::planning {
+
+// The line of a step, without its line end.
+std::string to_line(const runtime::LoggedStep& step);
+
+// Writes a log. Lines are whole in the file at every moment after flush().
+// Threads: one.
+class StepLogWriter final : public runtime::StepLog {
+ public:
+  // Errors: kUsage when the file cannot be created.
+  explicit StepLogWriter(const std::filesystem::path& path);
+  ~StepLogWriter() override;
+  StepLogWriter(const StepLogWriter&) = delete;
+  StepLogWriter& operator=(const StepLogWriter&) = delete;
+
+  // Numbers the step and writes it. Errors: kUsage when the disk is full.
+  void write(runtime::LoggedStep step) override;
+  void flush();
+
+ private:
+  struct Close {
+    void operator()(FILE* file) const { std::fclose(file); }
+  };
+  std::filesystem::path path_;
+  std::unique_ptr<FILE, Close> file_;
+  int64_t num_steps_ = 0;
+};
+
+}  // namespace encore::planning
