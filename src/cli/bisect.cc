@@ -8,6 +8,7 @@
 #include "cli/output.h"
 #include "cli/verbs.h"
 #include "diagnose/compare.h"
+#include "planning/schedules.h"
 #include "setup/open.h"
 #include "setup/options.h"
 
@@ -54,7 +55,7 @@ std::vector<Mode> modes(const Options& options, const runtime::Coverage& coverag
 // to.
 int64_t largest_step(const char* flag, const std::string& ladder, std::optional<int64_t> limit,
                      int64_t step) {
-  if (!limit && runtime::Ladder::is_list(ladder))
+  if (!limit && planning::is_list(ladder))
     limit = setup::parse_ladder(flag, ladder, INT64_MAX).sizes().back();
   return std::max(limit.value_or(step), step);
 }

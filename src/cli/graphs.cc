@@ -22,6 +22,7 @@
 #include "planning/cost_model.h"
 #include "planning/coverage_report.h"
 #include "planning/ladder_report.h"
+#include "planning/schedules.h"
 #include "planning/step_log_reader.h"
 #include "setup/options.h"
 
@@ -95,7 +96,7 @@ planning::PricedLadder chosen_ladder(const char* flag, const std::string& text,
                : planning::price_ladder("default", runtime::Ladder::tokens(max), workload);
   }
   // A list is taken as it is, whatever the log's largest step.
-  const bool is_list = runtime::Ladder::is_list(text);
+  const bool is_list = planning::is_list(text);
   return planning::price_ladder(is_list ? "given" : text,
                                 setup::parse_ladder(flag, text, is_list ? INT64_MAX : max),
                                 workload);

@@ -152,6 +152,21 @@ TEST(Settings, HoldWhatWasSaidAndElseTheTablesDefaults) {
   EXPECT_EQ(settings.load.compile.split_ops.count("linear"), 1U);
 }
 
+TEST(Settings, KnowEachWayToRunSteps) {
+  using enum runtime::Graphs;
+  const std::pair<const char*, runtime::Graphs> ways[] = {
+      {"auto", kAuto},
+      {"none", kNone},
+      {"piecewise", kPiecewise},
+      {"full", kFull},
+      {"full-decode-only", kFullDecodeOnly},
+      {"full-and-piecewise", kFullAndPiecewise}};
+  for (const auto& [text, graphs] : ways)
+    EXPECT_EQ(make_settings(read(fmt::format("graphs: {}\n", text)).options).graphs, graphs)
+        << text;
+  EXPECT_THROW(read("graphs: fast\n"), Error);
+}
+
 TEST(Settings, LeaveAloneWhatIsNotTaken) {
   const Option* const taken[] = {find_option("port")};
   const Options options = read("port: 80\npage_size: 16\n").options;

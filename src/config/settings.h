@@ -17,6 +17,12 @@
 
 namespace encore::config {
 
+// A step larger than the largest bucket (--above-ladder).
+enum class AboveLadder : uint8_t {
+  kSplit,  // there is none: the scheduler's limits end where the ladders do
+  kEager,  // runs eager, unpadded, counted
+};
+
 // An absent value has a default that depends on the verb or the model.
 struct Settings {
   std::string model;  // empty: the bundled model
@@ -27,7 +33,7 @@ struct Settings {
   std::string tuning_cache;  // a directory, or off; empty: the user's
 
   std::optional<runtime::Graphs> graphs;
-  runtime::AboveLadder above_ladder = runtime::AboveLadder::kSplit;
+  AboveLadder above_ladder = AboveLadder::kSplit;
   std::string decode_ladder;  // a schedule or a list; empty: absent
   std::string token_ladder;
   std::optional<int64_t> max_batch_size;

@@ -41,6 +41,16 @@ constexpr Range between(double min, double max) {
 
 using Text = std::string;
 
+// Of a text that one_of() below allows.
+runtime::Graphs parse_graphs(const Text& text) {
+  using enum runtime::Graphs;
+  if (text == "none") return kNone;
+  if (text == "piecewise") return kPiecewise;
+  if (text == "full") return kFull;
+  if (text == "full-decode-only") return kFullDecodeOnly;
+  return text == "full-and-piecewise" ? kFullAndPiecewise : kAuto;
+}
+
 constexpr Option kOptions[] = {
     {"model", Group::kModel, [](Settings& s, const Text& v) { s.model = v; }, "MODEL",
      otherwise("stories"), any(),
@@ -69,9 +79,8 @@ constexpr Option kOptions[] = {
      otherwise("$ENCORE_CACHE_DIR, $XDG_CACHE_HOME/encore or ~/.cache/encore"), any(),
      "Directory that remembers measured kernel choices between starts; off remembers none"},
 
-    {"graphs", Group::kGraphs,
-     [](Settings& s, const Text& v) { s.graphs = runtime::parse_graphs(v); }, "", otherwise("auto"),
-     one_of("auto|none|piecewise|full|full-decode-only|full-and-piecewise"),
+    {"graphs", Group::kGraphs, [](Settings& s, const Text& v) { s.graphs = parse_graphs(v); }, "",
+     otherwise("auto"), one_of("auto|none|piecewise|full|full-decode-only|full-and-piecewise"),
      "How steps run: none launches everything, piecewise replays the recorded segments between "
      "attention, full replays one recording where there is one, full-decode-only leaves steps with "
      "prompts in them eager, full-and-piecewise replays those in pieces, auto takes the fastest"},
@@ -80,7 +89,7 @@ constexpr Option kOptions[] = {
      "on pads decode steps up to the next recorded size, off replays exact sizes only"},
     {"above_ladder", Group::kGraphs,
      [](Settings& s, const Text& v) {
-       s.above_ladder = v == "split" ? runtime::AboveLadder::kSplit : runtime::AboveLadder::kEager;
+       s.above_ladder = v == "split" ? AboveLadder::kSplit : AboveLadder::kEager;
      },
      "", value("split"), one_of("split|eager"),
      "What becomes of a step above the largest recorded size: the scheduler splits it, so that "

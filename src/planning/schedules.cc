@@ -106,6 +106,22 @@ std::optional<int> find_lru(std::string_view text) {
   return count;
 }
 
+Ladder parse_list(const std::string& text) {
+  std::vector<int64_t> sizes;
+  const char* at = text.data();
+  const char* end = at + text.size();
+  while (at < end) {
+    int64_t size = 0;
+    const auto [next, error] = std::from_chars(at, end, size);
+    if (error != std::errc() || (next != end && *next != ',')) {
+      fail(ErrorKind::kUsage, "'{}' is not a list of sizes such as 1,2,4,8", text);
+    }
+    sizes.push_back(size);
+    at = next == end ? end : next + 1;
+  }
+  return Ladder(std::move(sizes));
+}
+
 }  // namespace
 
 std::span<const Schedule> schedules() {
@@ -131,16 +147,20 @@ int64_t Schedule::bucket(int64_t step, int64_t size) const {
   return size;
 }
 
+bool is_list(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789,") == std::string_view::npos;
+}
+
 Ladder named_or_list(const std::string& text, int64_t max) {
   if (max < 1) fail(ErrorKind::kUsage, "a ladder's maximum is positive, got {}", max);
   if (const auto named = find_named(text)) return named->schedule->ladder(named->step, max);
   if (const auto lru = find_lru(text)) return Ladder::on_demand(*lru, max);
-  if (!Ladder::is_list(text)) {
+  if (!is_list(text)) {
     fail(ErrorKind::kUsage,
          "'{}' is neither a list of sizes such as 1,2,4,8 nor a schedule: there are {}", text,
          names());
   }
-  Ladder ladder = Ladder::parse(text);
+  Ladder ladder = parse_list(text);
   if (ladder.empty()) fail(ErrorKind::kUsage, "'{}' has no sizes", text);
   if (ladder.sizes().back() > max) {
     fail(ErrorKind::kUsage, "the size {} is above the largest step of {}", ladder.sizes().back(),

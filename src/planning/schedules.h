@@ -51,6 +51,9 @@ struct Schedule {
 
 std::span<const Schedule> schedules();
 
+// Is it a list, "1,2,4,8", and not a name?
+bool is_list(std::string_view text);
+
 // A schedule's name, or a list of sizes of which none is above `max`.
 // Errors: kUsage, listing the schedules, naming the size, or when there would be too many.
 runtime::Ladder named_or_list(const std::string& text, int64_t max);

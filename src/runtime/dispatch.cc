@@ -124,29 +124,10 @@ Case make_case(const StepKey& key, const Coverage& coverage) {
 }  // namespace
 
 std::string_view name(Reason reason) {
-  switch (reason) {
-    case Reason::kNone:
-      return "";
-    case Reason::kDisabled:
-      return "disabled";
-    case Reason::kAboveLadder:
-      return "above_ladder";
-    case Reason::kNoExactSize:
-      return "no_exact_size";
-    case Reason::kPolicy:
-      return "policy";
-    case Reason::kRecordingFailed:
-      return "recording_failed";
-    case Reason::kNotRecorded:
-      return "not_recorded";
-    case Reason::kUnsupportedOp:
-      return "unsupported_op";
-    case Reason::kMixedStep:
-      return "mixed_step";
-    case Reason::kFasterEager:
-      return "faster_eager";
+  for (const Rule& rule : kRules) {
+    if (reason != Reason::kNone && rule.reason == reason) return rule.name;
   }
-  return "?";
+  return "";
 }
 
 std::span<const Rule> rules() {
@@ -163,18 +144,6 @@ std::string_view name(Mode mode) {
       return "full";
   }
   return "?";
-}
-
-Graphs parse_graphs(std::string_view text) {
-  if (text == "auto") return Graphs::kAuto;
-  if (text == "none") return Graphs::kNone;
-  if (text == "piecewise") return Graphs::kPiecewise;
-  if (text == "full") return Graphs::kFull;
-  if (text == "full-decode-only") return Graphs::kFullDecodeOnly;
-  if (text == "full-and-piecewise") return Graphs::kFullAndPiecewise;
-  fail(ErrorKind::kUsage,
-       "--graphs is auto, none, piecewise, full, full-decode-only or full-and-piecewise, not '{}'",
-       text);
 }
 
 std::string describe(const StepKey& step) {

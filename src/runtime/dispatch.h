@@ -51,8 +51,6 @@ enum class Graphs : uint8_t {
   kFullDecodeOnly,
   kFullAndPiecewise,
 };
-// Errors: kUsage listing the choices.
-Graphs parse_graphs(std::string_view text);
 
 // Why a step was not run the wanted way.
 enum class Reason : uint8_t {

@@ -212,12 +212,5 @@ TEST(Dispatch, SaysWhyAndWhatToDoInEveryRule) {
   }
 }
 
-TEST(Dispatch, ReadsTheFlag) {
-  EXPECT_EQ(parse_graphs("piecewise"), Graphs::kPiecewise);
-  EXPECT_EQ(parse_graphs("full-decode-only"), Graphs::kFullDecodeOnly);
-  EXPECT_EQ(parse_graphs("full-and-piecewise"), Graphs::kFullAndPiecewise);
-  EXPECT_THROW(parse_graphs("fast"), Error);
-}
-
 }  // namespace
 }  // namespace encore::runtime

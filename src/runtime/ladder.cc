@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <limits>
 
 #include "base/error.h"
@@ -69,26 +68,6 @@ Ladder Ladder::on_demand(int count, int64_t max) {
   Ladder every = up_to(max, std::array{SizeRange{1, kNoEnd, 1}});
   every.lru_ = count;
   return every;
-}
-
-Ladder Ladder::parse(const std::string& text) {
-  std::vector<int64_t> sizes;
-  const char* at = text.data();
-  const char* end = at + text.size();
-  while (at < end) {
-    int64_t size = 0;
-    const auto [next, error] = std::from_chars(at, end, size);
-    if (error != std::errc() || (next != end && *next != ',')) {
-      fail(ErrorKind::kUsage, "'{}' is not a list of sizes such as 1,2,4,8", text);
-    }
-    sizes.push_back(size);
-    at = next == end ? end : next + 1;
-  }
-  return Ladder(std::move(sizes));
-}
-
-bool Ladder::is_list(std::string_view text) {
-  return !text.empty() && text.find_first_not_of("0123456789,") == std::string_view::npos;
 }
 
 Ladder Ladder::capped(int64_t max) const {

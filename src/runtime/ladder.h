@@ -5,8 +5,6 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
-#include <string_view>
 #include <vector>
 
 namespace encore::runtime {
@@ -26,13 +24,9 @@ class Ladder {
   // The default for sequences of mixed steps: `max` and a quarter of it. A size more is a recording
   // more for each size of tokens, and padding costs the step's tail alone.
   static Ladder mixed_sequences(int64_t max);
-  // "1,2,4,8". Errors: kUsage.
-  static Ladder parse(const std::string& text);
   // Every size up to `max`, each recorded when it is first asked for; of `count` recordings the one
   // used longest ago makes room for the next.
   static Ladder on_demand(int count, int64_t max);
-  // "1,2,4,8", not a name.
-  static bool is_list(std::string_view text);
 
   // The smallest bucket that holds `size`; nothing above the largest. Binary search.
   [[nodiscard]] std::optional<int64_t> bucket(int64_t size) const;

@@ -8,12 +8,6 @@
 
 namespace encore::runtime {
 
-// A step larger than the largest bucket (--above-ladder).
-enum class AboveLadder : uint8_t {
-  kSplit,  // there is none: the scheduler's limits end where the ladders do
-  kEager,  // runs eager, unpadded, counted
-};
-
 // An admissible step without a recording (--eager-steps).
 enum class EagerSteps : uint8_t {
   kAllow,   // runs eager, counted

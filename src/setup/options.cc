@@ -21,7 +21,7 @@ engine::LoadOptions load_options(const config::Settings& settings) {
 
 runtime::Ladder parse_ladder(const char* flag, const std::string& text, int64_t max) {
   try {
-    if (!runtime::Ladder::is_list(text)) return planning::named_or_list(text, max);
+    if (!planning::is_list(text)) return planning::named_or_list(text, max);
     const auto given = planning::named_or_list(text, INT64_MAX);
     auto ladder = given.capped(max);
     if (given.sizes().back() > max) {
@@ -45,7 +45,7 @@ void set_ladders(const config::Settings& settings, engine::LoadOptions& load) {
 }
 
 void split_if_asked(const config::Settings& settings, engine::LoadOptions& load) {
-  if (settings.above_ladder == runtime::AboveLadder::kSplit)
+  if (settings.above_ladder == config::AboveLadder::kSplit)
     load.limits = planning::split_limits(load.limits, load.sequences, load.tokens);
 }
 
