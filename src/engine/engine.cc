@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <span>
 #include <utility>
 
@@ -11,9 +10,6 @@
 
 namespace encore::engine {
 namespace {
-
-// How long the tokens of a burst may lie unread: what nobody who reads along minds.
-constexpr auto kBetweenLooks = std::chrono::milliseconds(25);
 
 sched::SchedulerLimits scheduler_limits(LoadedModel& model) {
   const runtime::Limits& limits = model.limits();
@@ -224,28 +220,6 @@ bool Engine::continues(const sched::Plan& plan) const {
              });
 }
 
-int64_t Engine::grant_burst(sched::Plan& plan) {
-  constexpr int64_t kAtOnce = 256;
-  constexpr int64_t kOvershoot = runtime::Recordings::kStepsPerIteration - 1;
-  if (options_.burst_steps <= 1 || scheduler_.num_waiting() > 0 || plan.uniform_q(1) != 1) return 0;
-  int64_t wanted = 0;  // steps that some sequence may still take
-  int64_t granted = std::numeric_limits<int32_t>::max();
-  bool is_free = true;  // the device knows all stop tokens, and the host no token that follows
-  scheduler_.for_each(plan, [&](const sched::ScheduledTokens& row, sched::Sequence& sequence) {
-    is_free &= std::ssize(sequence.stop_tokens) <= model::kMaxStopTokens &&
-               row.end() >= sequence.given && sequence.matcher == nullptr;
-    const int64_t last = sequence.max_length - 1;
-    wanted = std::max(wanted, last - row.first);
-    const size_t num_before = sequence.pages.size();
-    scheduler_.grow(sequence, std::min(row.end() + kAtOnce + kOvershoot, last));
-    plan.has_new_pages |= sequence.pages.size() > num_before;
-    const int64_t end = std::ssize(sequence.pages) * pool_.page_size();
-    if (end < last) granted = std::min(granted, end - row.end() - kOvershoot);
-  });
-  const bool pays = std::min(wanted, granted) >= runtime::Recordings::kStepsPerIteration;
-  return is_free && pays ? granted : 0;
-}
-
 void Engine::pack(const sched::Plan& plan) {
   runtime::Executor& executor = model_.executor();
   executor.begin({plan.num_tokens(), static_cast<int64_t>(plan.rows.size()),
@@ -317,55 +291,6 @@ void Engine::measure(const InFlightStep& step) {
   for (const sched::ScheduledTokens& row : step.plan.rows)
     prompt_tokens += row.count > model_.limits().max_q ? row.count : 0;
   if (prompt_tokens < step.plan.num_tokens()) prompt_budget_->measured(prompt_tokens, took.count());
-}
-
-void Engine::collect_burst() {
-  runtime::Executor& executor = model_.executor();
-  const InFlightStep& burst = in_flight_.front();
-  const auto first = burst.first + static_cast<runtime::StepNumber>(burst.num_collected);
-  const int64_t num_steps = steps_per_look(burst);
-  const runtime::StepNumber end =
-      executor.wait_published({.number = first + static_cast<runtime::StepNumber>(num_steps - 1),
-                               .choice = burst.choice,
-                               .num_steps = num_steps,
-                               .end = burst.ended.get()});
-  for (auto step = first; runtime::is_before(step, end); ++step)
-    collect_step();
-  if (runtime::is_before(first, end)) {
-    if (!burst.is_interrupted) executor.ring().run_until(burst_end(burst));
-    return;
-  }
-  executor.end_burst();
-  for (sched::ScheduledTokens& row : launched_.rows)
-    row.first += burst.num_collected - 1;
-  after_launched_ = executor.next_step();
-  in_flight_.pop_front();
-}
-
-int64_t Engine::steps_ahead() const {
-  return std::min(options_.burst_steps, model_.executor().ring().capacity() / 2);
-}
-
-runtime::StepNumber Engine::burst_end(const InFlightStep& burst) const {
-  const int64_t steps = std::min(burst.num_collected + steps_ahead(), burst.max_burst_steps);
-  return burst.first + static_cast<runtime::StepNumber>(steps);
-}
-
-// No more than some sequence may still take: what ends before nobody would see.
-int64_t Engine::steps_per_look(const InFlightStep& burst) const {
-  if (burst.is_interrupted) return 1;
-  int64_t most = 0;
-  for (const auto& [id, sequence] : scheduler_.running())
-    most = std::max(most, sequence.max_length - sequence.known());
-  const int64_t in_time = model_.executor().steps_in(burst.choice, kBetweenLooks);
-  return std::max<int64_t>(1, std::min({in_time, steps_ahead() / 4, most}));
-}
-
-void Engine::interrupt_burst() {
-  if (in_flight_.empty() || !in_flight_.back().is_burst()) return;
-  in_flight_.back().is_interrupted = true;
-  runtime::TokenRing& ring = model_.executor().ring();
-  ring.run_until(ring.published());
 }
 
 void Engine::collect_step() {
