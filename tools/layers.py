@@ -40,7 +40,7 @@ MAY_INCLUDE = {
     "cli": "setup server text measure diagnose replay engine spec sample sched kv model config planning runtime backend passes ops ir",
 }
 # What the tests of a module may include besides.
-TESTS_MAY_INCLUDE = {"engine": {"planning"}}
+TESTS_MAY_INCLUDE = {"engine": {"planning", "diagnose"}}
 MAY_INCLUDE = {module: {"base", module, *names.split()} for module, names in MAY_INCLUDE.items()}
 
 # What a newcomer reads in an afternoon; --graph adds up its lines.

@@ -62,7 +62,7 @@ double sample_bucket(Bench& bench, measure::FilledKv& kv, int64_t context, int64
   const int64_t first = std::max<int64_t>(1, context - steps / 2);
   const diagnose::TrialStep step = kv.step(bucket, first, 0, steps);
   const runtime::Choice choice = kv.begin(step);
-  const Recording* recording = executor.recordings().full({bucket, bucket, 1});
+  const Recording* recording = executor.loaded().recordings.full(StepKey::uniform(bucket));
   if (choice.mode != runtime::Mode::kFull || recording == nullptr) {
     fail(ErrorKind::kUnsupported, "{} sequences have no full recording: {}", bucket,
          name(choice.reason));
@@ -80,7 +80,7 @@ double sample_bucket(Bench& bench, measure::FilledKv& kv, int64_t context, int64
 
 std::vector<measure::NodeFloor> bucket_floors(Bench& bench, const Options& options, int64_t bucket,
                                               const measure::Rates& best) {
-  return measure::node_floors(bench.model->executor().program().graph, {bucket, bucket},
+  return measure::node_floors(bench.model->executor().loaded().program.graph, {bucket, bucket},
                               measure::KvWork::decode(bucket * (options.bench.context + 1)), best);
 }
 

@@ -81,7 +81,7 @@ Tokens decode(engine::Engine& engine, const Options& options, int64_t max_tokens
 }
 
 int64_t num_recordings(engine::LoadedModel& model) {
-  const runtime::RecordingStats& stats = model.executor().recordings().stats();
+  const runtime::RecordingStats& stats = model.executor().loaded().recordings.stats();
   return stats.full.recordings + stats.pieces.recordings;
 }
 

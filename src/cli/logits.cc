@@ -116,7 +116,7 @@ void write_logits(engine::LoadedModel& model, const Prompt& prompt, const std::s
     const int64_t count = std::min(chunk, length - first);
     run_step(model, prompt, first, count);
     const std::span<float> rows = std::span(logits).first(count * vocab_size);
-    model.executor().read_output(0, rows.data(), static_cast<int64_t>(rows.size_bytes()));
+    model.executor().output().read(0, rows.data(), static_cast<int64_t>(rows.size_bytes()));
     file.write(rows);
   }
   file.finish();
@@ -163,7 +163,7 @@ void write_decoded(engine::LoadedModel& model, const std::vector<Prompt>& prompt
     }
     executor.run({1, step + 1});
     const std::span<float> rows = std::span(logits).first(batch * vocab_size);
-    executor.read_output(1, rows.data(), static_cast<int64_t>(rows.size_bytes()));
+    executor.output().read(1, rows.data(), static_cast<int64_t>(rows.size_bytes()));
     for (int64_t row = 0; row < batch; ++row)
       running[row]->file.write(rows.subspan(row * vocab_size, vocab_size));
   }

@@ -187,8 +187,8 @@ std::vector<measure::NodeGroup> launch_groups(runtime::Executor& executor, const
       step.prompt_tokens > 0 ? StepKey::mixed(tokens, sequences) : StepKey::uniform(sequences);
   const runtime::Choice choice = choose(key, executor.coverage());
   std::vector<measure::NodeGroup> groups;
-  for (int segment = 0; segment < executor.tables().num_segments(); ++segment) {
-    for (const auto& launch : executor.tables().at(segment, choice.key))
+  for (int segment = 0; segment < executor.loaded().tables.num_segments(); ++segment) {
+    for (const auto& launch : executor.loaded().tables.at(segment, choice.key))
       groups.push_back({std::string(launch.kernel->op), floors[launch.node].group});
   }
   return groups;

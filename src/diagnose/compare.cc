@@ -5,6 +5,7 @@
 
 #include "backend/staged_copy.h"
 #include "base/log.h"
+#include "diagnose/probe.h"
 #include "runtime/shapes.h"
 
 namespace encore::diagnose {
@@ -82,23 +83,24 @@ class Rehearsal {
   Rehearsal(engine::LoadedModel& model, const TrialStep& step, uint64_t seed)
       : model_(model), step_(step), seed_(seed), copy_(model.executor().device()) {
     model.executor().synchronize();
-    kv_ = model.executor().kv_memory().save(copy_, written_pages());
+    kv_ = model.executor().loaded().kv.save(copy_, written_pages());
   }
 
   Outcome run(const std::vector<ir::ValueId>& values, const std::function<void()>& launch) {
     runtime::Executor& executor = model_.executor();
     begin(model_, step_, seed_);
-    executor.poison(runtime::Poison::kNaN);
-    const runtime::StepNumber before = executor.ring().published();
-    executor.ring().poison_logprobs(before);
+    poison(executor, Poison::kNaN);
+    const runtime::StepNumber before = executor.output().ring().published();
+    executor.output().ring().poison_logprobs(before);
     launch();
     executor.synchronize();
-    Outcome outcome{
-        {}, executor.kv_memory().save(copy_, kv_.rows), executor.ring().published() - before};
+    Outcome outcome{{},
+                    executor.loaded().kv.save(copy_, kv_.rows),
+                    executor.output().ring().published() - before};
     for (const ir::ValueId value : values)
-      outcome.values.push_back(executor.read_value(value));
+      outcome.values.push_back(read_value(executor, value));
     outcome.logprobs = read_logprobs(before);
-    executor.kv_memory().restore(copy_, kv_);
+    executor.loaded().kv.restore(copy_, kv_);
     return outcome;
   }
 
@@ -106,7 +108,7 @@ class Rehearsal {
   [[nodiscard]] std::optional<Difference> compare(const std::vector<ir::ValueId>& values,
                                                   const Outcome& eager,
                                                   const Outcome& other) const {
-    const ir::Graph& graph = model_.executor().program().graph;
+    const ir::Graph& graph = model_.executor().loaded().program.graph;
     const StepKey key = step_.key(model_.limits());
     for (size_t i = 0; i < values.size(); ++i) {
       const ir::Value& value = graph.value(values[i]);
@@ -136,10 +138,10 @@ class Rehearsal {
   // Of the step's sequences, whether it has been published or not.
   [[nodiscard]] std::vector<std::byte> read_logprobs(runtime::StepNumber step) const {
     runtime::Executor& executor = model_.executor();
-    const auto ring = executor.program().graph.find_value("logprob_ring");
+    const auto ring = executor.loaded().program.graph.find_value("logprob_ring");
     if (!ring) return {};
-    const std::vector<std::byte> all = executor.read_value(*ring);
-    const auto steps = static_cast<size_t>(executor.ring().capacity());
+    const std::vector<std::byte> all = read_value(executor, *ring);
+    const auto steps = static_cast<size_t>(executor.output().ring().capacity());
     const auto first =
         all.begin() + static_cast<std::ptrdiff_t>(step % steps * (all.size() / steps));
     return {first,
@@ -156,7 +158,7 @@ class Rehearsal {
   // Saved rows lie state after state, page after page.
   [[nodiscard]] std::optional<Difference> compare_kv(const std::byte* eager,
                                                      const std::byte* other) const {
-    const ir::Graph& graph = model_.executor().program().graph;
+    const ir::Graph& graph = model_.executor().loaded().program.graph;
     const auto pages = std::ssize(kv_.rows);
     for (const ir::ValueId state : graph.values_of_kind(ir::ValueKind::kState)) {
       const ir::Value& value = graph.value(state);
@@ -223,7 +225,7 @@ std::string describe(const Difference& difference, Mode mode) {
 std::optional<Difference> compare_outputs(engine::LoadedModel& model, const TrialStep& step,
                                           uint64_t seed) {
   runtime::Executor& executor = model.executor();
-  const std::vector<ir::ValueId> values = results(executor.program());
+  const std::vector<ir::ValueId> values = results(executor.loaded().program);
   Rehearsal rehearsal(model, step, seed);
   const auto run = [&] { return rehearsal.run(values, [&] { executor.run(step.lengths()); }); };
   const Rehearsal::Outcome eager = [&] {
@@ -277,17 +279,17 @@ void require_equal_recordings(engine::LoadedModel& model) {
 
 Bisection bisect(engine::LoadedModel& model, const TrialStep& step, Mode mode, uint64_t seed) {
   runtime::Executor& executor = model.executor();
-  const passes::Program& program = executor.program();
+  const passes::Program& program = executor.loaded().program;
   fill_kv(model, seed);
   const StepKey key = begin(model, step, seed).key;
   Rehearsal rehearsal(model, step, seed);
   Bisection bisection;
-  for (int segment = 0; segment < executor.tables().num_segments(); ++segment) {
-    for (const runtime::Launch& launch : executor.tables().at(segment, key)) {
+  for (int segment = 0; segment < executor.loaded().tables.num_segments(); ++segment) {
+    for (const runtime::Launch& launch : executor.loaded().tables.at(segment, key)) {
       const size_t count = static_cast<size_t>(++bisection.launches);
       const std::vector<ir::ValueId> values = results(program, launch);
       const auto run = [&](Mode as) {
-        return rehearsal.run(values, [&] { executor.run_prefix(step.lengths(), as, count); });
+        return rehearsal.run(values, [&] { run_prefix(executor, step.lengths(), as, count); });
       };
       auto difference = rehearsal.compare(values, run(Mode::kEager), run(mode));
       if (!difference) continue;

@@ -11,7 +11,7 @@
 
 namespace encore::diagnose {
 
-// An element of a value that Executor::read_value gave.
+// An element of a value that read_value() gave.
 double element(const std::byte* data, DType dtype);
 
 // Where a value differs between two runs.

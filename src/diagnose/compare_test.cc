@@ -153,7 +153,7 @@ struct Launched {
 Launched launched_ops(const engine::LoadOptions& options) {
   const auto device = create_cpu_device({.num_threads = 1});
   engine::LoadedModel model(*device, engine::testing::tiny_model(Tiny::kQwen3), options);
-  runtime::Tables& tables = model.executor().tables();
+  runtime::Tables& tables = model.executor().loaded().tables;
   const runtime::Choice choice = choose(StepKey::uniform(3), model.executor().coverage());
   Launched launched;
   std::set<std::string> unseen;
@@ -208,7 +208,7 @@ TEST(Compare, LeavesKvAsItWasFound) {
   std::vector<int32_t> pages(model.num_pages());
   std::iota(pages.begin(), pages.end(), 0);
   const auto content = [&] {
-    const runtime::SavedRows rows = model.executor().kv_memory().save(copy, pages);
+    const runtime::SavedRows rows = model.executor().loaded().kv.save(copy, pages);
     return std::vector<std::byte>(rows.content.data(), rows.content.data() + rows.content.bytes());
   };
   const auto before = content();

@@ -5,6 +5,7 @@
 
 #include "backend/cpu/stream.h"
 #include "base/source_dir.h"
+#include "diagnose/probe.h"
 #include "diagnose/trial_step.h"
 #include "engine/testing/tiny_model.h"
 #include "ops/ops.h"
@@ -73,7 +74,6 @@ engine::LoadOptions options() {
   options.kv_tokens = 1024;
   options.dtype = DType::kF32;
   options.record_all_modes = true;
-  options.poison = runtime::Poison::kNaN;  // what is not computed anew is not a number
   return options;
 }
 
@@ -95,6 +95,7 @@ class Extension : public ::testing::Test {
 
   std::vector<float> logits(engine::LoadedModel& model, const StepKey& key, Graphs graphs) {
     model.executor().set_graphs(graphs);
+    poison_steps(model.executor(), Poison::kNaN);  // what is not computed anew is not a number
     fill_kv(model, 7);
     const TrialStep step = *trial_step(model, key);
     choice_ = begin(model, step, 7);
@@ -102,7 +103,7 @@ class Extension : public ::testing::Test {
     model.executor().run(step.lengths());
     enqueued_ = g_enqueued - before;
     std::vector<float> logits(key.sequences * model.config().vocab_size);
-    model.executor().read_output(1, logits.data(), static_cast<int64_t>(logits.size() * 4));
+    model.executor().output().read(1, logits.data(), static_cast<int64_t>(logits.size() * 4));
     return logits;
   }
 

@@ -9,7 +9,6 @@ namespace encore::diagnose {
 namespace {
 
 using runtime::Graphs;
-using runtime::Poison;
 using testing::append;
 using testing::Bits;
 using testing::random_prompt;

@@ -11,8 +11,8 @@ namespace encore::diagnose {
 
 std::filesystem::path save_program(const runtime::Executor& executor,
                                    const std::filesystem::path& directory) {
-  const passes::Program& program = executor.program();
-  const std::string text = passes::print(program) + executor.recordings().print();
+  const passes::Program& program = executor.loaded().program;
+  const std::string text = passes::print(program) + executor.loaded().recordings.print();
   const std::filesystem::path path =
       directory / fmt::format("{}-{:016x}.txt", program.graph.name(), runtime::hash(text));
   std::error_code error;

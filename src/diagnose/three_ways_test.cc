@@ -16,7 +16,6 @@ namespace {
 
 using engine::testing::Tiny;
 using runtime::Graphs;
-using runtime::Poison;
 using testing::append;
 using testing::Bits;
 using testing::random_prompt;
@@ -133,9 +132,9 @@ void expect_any_composition_is_one_replay(Device& device, std::optional<DType> k
       EXPECT_FALSE(compare_outputs(model, step, i).has_value()) << runtime::describe(key);
     }
     EXPECT_EQ(begin(model, step, i).mode, runtime::Mode::kFull) << runtime::describe(key);
-    const int64_t before = executor.recordings().stats().replays;
+    const int64_t before = executor.loaded().recordings.stats().replays;
     executor.run(step.lengths());
-    EXPECT_EQ(executor.recordings().stats().replays, before + 1);
+    EXPECT_EQ(executor.loaded().recordings.stats().replays, before + 1);
     executor.synchronize();
   }
   EXPECT_GT(num_mixed, num_steps * 4 / 5);

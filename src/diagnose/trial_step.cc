@@ -75,9 +75,9 @@ std::optional<TrialStep> trial_step(const engine::LoadedModel& model, const Step
 
 void fill_kv(engine::LoadedModel& model, uint64_t seed, float stddev) {
   runtime::Executor& executor = model.executor();
-  const ir::Graph& graph = executor.program().graph;
+  const ir::Graph& graph = executor.loaded().program.graph;
   for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kState)) {
-    const TensorView all = executor.kv_memory().view(id);
+    const TensorView all = executor.loaded().kv.view(id);
     const TensorView mapped(all.data, all.dtype,
                             {std::min(all.num_rows(), model.num_pages()), all.row_elements()});
     executor.device().fill_random(executor.stream(), mapped, seed++, stddev);

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "diagnose/compare.h"
+#include "diagnose/probe.h"
 
 namespace encore::diagnose {
 namespace {
@@ -57,13 +58,13 @@ ValueTrace::ValueTrace(const passes::Program& program, const std::vector<std::st
 }
 
 void ValueTrace::operator()(runtime::Executor& executor) const {
-  const ir::Graph& graph = executor.program().graph;
+  const ir::Graph& graph = executor.loaded().program.graph;
   for (const ir::ValueId id : values_) {
     const ir::Value& value = graph.value(id);
     const Shape shape = value.type.resolve(executor.inputs().real());
     log::info("step {}, {}: %{} = {}: {}", executor.next_step(), name(executor.choice().mode),
               value.name, graph.node(value.producer).op->name,
-              summary(executor.read_value(id), value.type.dtype, shape.num_elements()));
+              summary(read_value(executor, id), value.type.dtype, shape.num_elements()));
   }
 }
 

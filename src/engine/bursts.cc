@@ -39,18 +39,18 @@ void Engine::collect_burst() {
   const InFlightStep& burst = in_flight_.front();
   const auto first = burst.first + static_cast<runtime::StepNumber>(burst.num_collected);
   const int64_t num_steps = steps_per_look(burst);
-  const runtime::StepNumber end =
-      executor.wait_published({.number = first + static_cast<runtime::StepNumber>(num_steps - 1),
-                               .choice = burst.choice,
-                               .num_steps = num_steps,
-                               .end = burst.ended.get()});
+  const runtime::StepNumber end = executor.output().wait_published(
+      {.number = first + static_cast<runtime::StepNumber>(num_steps - 1),
+       .choice = burst.choice,
+       .num_steps = num_steps,
+       .end = burst.ended.get()});
   for (auto step = first; runtime::is_before(step, end); ++step)
     collect_step();
   if (runtime::is_before(first, end)) {
-    if (!burst.is_interrupted) executor.ring().run_until(burst_end(burst));
+    if (!burst.is_interrupted) executor.output().ring().run_until(burst_end(burst));
     return;
   }
-  executor.end_burst();
+  executor.recount();
   for (sched::ScheduledTokens& row : launched_.rows)
     row.first += burst.num_collected - 1;
   after_launched_ = executor.next_step();
@@ -58,7 +58,7 @@ void Engine::collect_burst() {
 }
 
 int64_t Engine::steps_ahead() const {
-  return std::min(options_.burst_steps, model_.executor().ring().capacity() / 2);
+  return std::min(options_.burst_steps, model_.executor().output().ring().capacity() / 2);
 }
 
 runtime::StepNumber Engine::burst_end(const InFlightStep& burst) const {
@@ -72,14 +72,14 @@ int64_t Engine::steps_per_look(const InFlightStep& burst) const {
   int64_t most = 0;
   for (const auto& [id, sequence] : scheduler_.running())
     most = std::max(most, sequence.max_length - sequence.known());
-  const int64_t in_time = model_.executor().steps_in(burst.choice, kBetweenLooks);
+  const int64_t in_time = model_.executor().output().steps_in(burst.choice, kBetweenLooks);
   return std::max<int64_t>(1, std::min({in_time, steps_ahead() / 4, most}));
 }
 
 void Engine::interrupt_burst() {
   if (in_flight_.empty() || !in_flight_.back().is_burst()) return;
   in_flight_.back().is_interrupted = true;
-  runtime::TokenRing& ring = model_.executor().ring();
+  runtime::TokenRing& ring = model_.executor().output().ring();
   ring.run_until(ring.published());
 }
 

@@ -39,10 +39,10 @@ TEST_P(RecordedEdges, AreProgrammaticBetweenKernelsOfOurs) {
   options.bursts = true;
   for (const Tiny kind : {Tiny::kLlama, Tiny::kQwen3, Tiny::kQwen2}) {
     LoadedModel model(*device_, testing::tiny_model(kind), options);
-    const runtime::Recordings& recordings = model.executor().recordings();
+    const runtime::Recordings& recordings = model.executor().loaded().recordings;
     for (const int64_t size : sizes) {
       SCOPED_TRACE("size " + std::to_string(size));
-      const Recording* full = recordings.full({size, size, 1});
+      const Recording* full = recordings.full(StepKey::uniform(size));
       ASSERT_NE(full, nullptr);
       expect_programmatic(full->nodes());
       ASSERT_NE(recordings.burst(size), nullptr);

@@ -272,7 +272,7 @@ void Engine::collect() {
   if (in_flight_.front().is_burst()) return collect_burst();
   const InFlightStep& oldest = in_flight_.front();
   const bool is_last = in_flight_.size() == 1;
-  model_.executor().wait_published(
+  model_.executor().output().wait_published(
       {.number = oldest.first, .choice = oldest.choice, .is_last = is_last});
   if (prompt_budget_) measure(oldest);
   collect_step();
@@ -299,7 +299,7 @@ void Engine::collect_step() {
   for (sched::ScheduledTokens& row : plan_.rows)
     row.first += step.num_collected;
   if (step.num_collected > 0) scheduler_.commit(plan_);
-  const runtime::TokenRing& ring = model_.executor().ring();
+  const runtime::TokenRing& ring = model_.executor().output().ring();
   const auto number = step.first + static_cast<runtime::StepNumber>(step.num_collected);
   const auto next = ring.tokens(number);
   ++step.num_collected;

@@ -178,8 +178,8 @@ std::vector<float> bundled_logits(const std::vector<std::string>& disabled_passe
   engine.step([](const Generated&) {});
   engine.step([](const Generated&) {});
   std::vector<float> logits(model.config().vocab_size);
-  model.executor().read_output(1, logits.data(),
-                               static_cast<int64_t>(logits.size() * sizeof(float)));
+  model.executor().output().read(1, logits.data(),
+                                 static_cast<int64_t>(logits.size() * sizeof(float)));
   return logits;
 }
 

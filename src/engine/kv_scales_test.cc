@@ -66,7 +66,7 @@ std::vector<float> logits_of_prompt(const TempDir& dir, std::optional<DType> kv_
   (void)engine.add(std::move(request));
   (void)engine.step([](const Generated&) {});
   std::vector<float> logits(kVocabulary);
-  model.executor().read_output(1, logits.data(), kVocabulary * 4);
+  model.executor().output().read(1, logits.data(), kVocabulary * 4);
   return logits;
 }
 

@@ -1,11 +1,12 @@
 #include "engine/loaded_model.h"
 
 #include <algorithm>
-#include <bit>
+#include <array>
 #include <chrono>
 
 #include "model/kv_scales.h"
 #include "ops/ops.h"
+#include "runtime/recorder.h"
 
 namespace encore::engine {
 namespace {
@@ -92,9 +93,10 @@ LoadedModel::LoadedModel(Device& device, const model::ModelSource& source,
     kv_scales = model::read_kv_scales(model::Checkpoint(*source.checkpoint));
   compiled_ = compile_model(config_, options, wanted_pages, {}, std::move(kv_scales));
   weights_.emplace(compiled_.program.graph, weight_source(source), device);
-  executor_ =
-      std::make_unique<runtime::Executor>(device, compiled_.program, weights_->views(), options);
-  executor_->record();
+  stream_ = device.create_stream();
+  executor_ = std::make_unique<runtime::Executor>(device, *stream_, compiled_.program,
+                                                  weights_->views(), options);
+  runtime::Recorder(*executor_, options).record();
   if (options.logits == model::LogitsRows::kLast) create_prompt_scorer(device, options);
   // Graphs first, KV last: no estimate of what recordings take.
   num_pages_ = pages_that_fit(device, options, wanted_pages);
@@ -104,7 +106,7 @@ LoadedModel::LoadedModel(Device& device, const model::ModelSource& source,
          "(--memory-reserve, --free-gpu-memory-fraction): ask for at most {}, or reserve less",
          *options.kv_tokens, num_pages_ * page_size_);
   }
-  executor_->kv_memory().map(num_pages_);
+  executor_->loaded().kv.map(num_pages_);
   load_seconds_ = seconds() - start;
 }
 
@@ -114,14 +116,16 @@ void LoadedModel::create_prompt_scorer(Device& device, const LoadOptions& option
       passes::compile(model::build_score_graph(config_, dtype_, limits_.max_num_tokens),
                       ops::standard(), {.max_sizes = {model::kScoredRows, model::kScoredRows}});
   const ir::Graph& graph = score_program_.program.graph;
+  const passes::Program& scored = compiled_.program;
+  const TensorView hidden = executor_->loaded().addresses.view(
+      scored.graph.outputs()[model::kHiddenOutput], scored.max_sizes);
   std::vector<TensorView> weights(graph.num_values());
   for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kWeight)) {
-    const auto of_model = compiled_.program.graph.find_value(graph.value(id).name);
-    weights[id.index] = graph.value(id).name == "x" ? executor_->output(model::kHiddenOutput)
-                                                    : weights_->views()[of_model->index];
+    const auto of_model = scored.graph.find_value(graph.value(id).name);
+    weights[id.index] = graph.value(id).name == "x" ? hidden : weights_->views()[of_model->index];
   }
-  prompt_scorer_ = std::make_unique<runtime::PromptScorer>(
-      device, executor_->stream(), score_program_.program, std::move(weights));
+  prompt_scorer_ = std::make_unique<runtime::PromptScorer>(device, *stream_, score_program_.program,
+                                                           std::move(weights));
   if (options.graphs == runtime::Graphs::kNone) {
     prompt_scorer_->warm_up();
   } else {
@@ -134,15 +138,15 @@ void LoadedModel::create_prompt_scorer(Device& device, const LoadOptions& option
 std::set<std::string_view> LoadedModel::slow_reasons() {
   std::set<std::string_view> reasons;
   const auto decode = StepKey::uniform(executor_->coverage().sequences.sizes().front());
-  for (int segment = 0; segment < executor_->tables().num_segments(); ++segment) {
-    for (const runtime::Launch& launch : executor_->tables().at(segment, decode))
+  for (int segment = 0; segment < executor_->loaded().tables.num_segments(); ++segment) {
+    for (const runtime::Launch& launch : executor_->loaded().tables.at(segment, decode))
       if (!launch.kernel->slow.empty()) reasons.insert(launch.kernel->slow);
   }
   return reasons;
 }
 
 runtime::MemoryPlan LoadedModel::memory_plan() const {
-  runtime::MemoryPlan plan = executor_->memory_plan();
+  runtime::MemoryPlan plan = executor_->loaded().memory_plan();
   plan.context = context_bytes_;
   plan.prompt_scores = prompt_score_bytes_;
   return plan;
@@ -155,12 +159,8 @@ int64_t LoadedModel::pages_that_fit(const Device& device, const LoadOptions& opt
   const int64_t reserve = options.memory_reserve.of(info.total_bytes);
   const auto budget =
       static_cast<int64_t>(options.free_memory_fraction * static_cast<double>(free - reserve));
-  const runtime::KvMemory& states = executor_->kv_memory();
-  int64_t fitting = 0;
-  for (auto step = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(wanted))); step > 0;
-       step /= 2) {
-    if (fitting + step <= wanted && states.bytes_for(fitting + step) <= budget) fitting += step;
-  }
+  runtime::KvMemory& kv = executor_->loaded().kv;
+  const int64_t fitting = runtime::rows_that_fit(std::array{&kv}, wanted, budget);
   if (fitting == 0) {
     fail(ErrorKind::kMemory,
          "no memory is left for KV: {:.2f} GB are free, {:.2f} GB are to stay so "
@@ -168,7 +168,7 @@ int64_t LoadedModel::pages_that_fit(const Device& device, const LoadOptions& opt
          "and a page takes {:.3f} GB; reserve less, take a smaller model, fewer --max-num-tokens, "
          "or fewer sizes",
          static_cast<double>(free) * 1e-9, static_cast<double>(reserve) * 1e-9,
-         static_cast<double>(states.bytes_for(1)) * 1e-9);
+         static_cast<double>(kv.bytes_for(1)) * 1e-9);
   }
   return fitting;
 }

@@ -59,7 +59,7 @@ class LoadedModel {
   // Scores the tokens of prompts. REQUIRES: the model samples (LogitsRows::kLast).
   [[nodiscard]] runtime::PromptScorer& prompt_scorer() { return *prompt_scorer_; }
   [[nodiscard]] const runtime::RecordingStats& recording_stats() const {
-    return executor_->recordings().stats();
+    return executor_->loaded().recordings.stats();
   }
   [[nodiscard]] const runtime::Limits& limits() const { return limits_; }
   [[nodiscard]] int64_t num_pages() const { return num_pages_; }
@@ -96,6 +96,7 @@ class LoadedModel {
   int64_t num_pages_;
   passes::Compiled compiled_;
   std::optional<model::Weights> weights_;
+  std::unique_ptr<Stream> stream_;  // of all programs: their steps run in order
   std::unique_ptr<runtime::Executor> executor_;
   passes::Compiled score_program_;
   std::unique_ptr<runtime::PromptScorer> prompt_scorer_;

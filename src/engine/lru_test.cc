@@ -53,10 +53,11 @@ class LruTest : public ::testing::Test {
 TEST_F(LruTest, RecordsExactSizesAsTheyComeAndKeepsTheNumberAskedFor) {
   LoadedModel every(*device_, testing::tiny_model(testing::Tiny::kLlama), small_options("step:1"));
   LoadedModel lru(*device_, testing::tiny_model(testing::Tiny::kLlama), small_options("lru:2"));
-  EXPECT_EQ(lru.executor().recordings().num_uniform(), 2) << "made at start, for their memory";
+  EXPECT_EQ(lru.executor().loaded().recordings.num_uniform(), 2)
+      << "made at start, for their memory";
   for (const int batch : {6, 1, 4, 2, 6}) {
     EXPECT_EQ(generate(lru, batch), generate(every, batch)) << batch;
-    EXPECT_EQ(lru.executor().recordings().num_uniform(), 2);
+    EXPECT_EQ(lru.executor().loaded().recordings.num_uniform(), 2);
   }
   (void)generate(lru, 6);
   EXPECT_GT(uniform_steps(runtime::Mode::kFull), 0);
@@ -67,9 +68,9 @@ TEST_F(LruTest, RecordsExactSizesAsTheyComeAndKeepsTheNumberAskedFor) {
 TEST_F(LruTest, MakesNoRecordingTwiceWhileThereIsRoom) {
   LoadedModel model(*device_, testing::tiny_model(testing::Tiny::kLlama), small_options("lru:6"));
   (void)generate(model, 6);
-  const int made = model.executor().recordings().stats().full.recordings;
+  const int made = model.executor().loaded().recordings.stats().full.recordings;
   (void)generate(model, 6);
-  EXPECT_EQ(model.executor().recordings().stats().full.recordings, made);
+  EXPECT_EQ(model.executor().loaded().recordings.stats().full.recordings, made);
 }
 
 TEST_F(LruTest, AFailureWhileServingIsACountedEagerStepWithTheSameTokens) {

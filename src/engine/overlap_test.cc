@@ -207,12 +207,12 @@ TEST_P(OverlapTest, ABurstIsOneLaunchAndEndsWithItsSequences) {
   Engine engine(*model_, {.overlap = false, .burst_steps = 64});
   ASSERT_TRUE(std::holds_alternative<SequenceId>(engine.add({.prompt = {4}, .max_tokens = 21})));
   ASSERT_TRUE(std::holds_alternative<SequenceId>(engine.add({.prompt = {5}, .max_tokens = 50})));
-  const int64_t before = model_->executor().recordings().stats().replays;
+  const int64_t before = model_->executor().loaded().recordings.stats().replays;
   int64_t tokens = 0;
   while (engine.step([&](const Generated&) { ++tokens; })) {
   }
   EXPECT_EQ(tokens, 71);
-  EXPECT_LE(model_->executor().recordings().stats().replays - before, 4);
+  EXPECT_LE(model_->executor().loaded().recordings.stats().replays - before, 4);
 }
 
 TEST_P(OverlapTest, ABurstEndsWithAStopToken) {

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/fault.h"
+#include "diagnose/probe.h"
 #include "engine/testing/tiny_model.h"
 
 namespace encore::engine {
@@ -109,8 +110,8 @@ class PromptLogprobsTest : public testing::DeviceTest {
       (void)engine.add({.prompt = {prompt.begin(), prompt.begin() + count}, .max_tokens = 1});
       while (engine.step([](const Generated&) {})) {
       }
-      model_->executor().read_output(1, logits.data(),
-                                     static_cast<int64_t>(logits.size() * sizeof(float)));
+      model_->executor().output().read(1, logits.data(),
+                                       static_cast<int64_t>(logits.size() * sizeof(float)));
       rows.emplace_back(logits.begin(), logits.end());
     }
     return rows;
@@ -161,11 +162,11 @@ TEST_P(PromptLogprobsTest, TheWaysToRunAStepAgreeBitForBit) {
   std::vector<uint32_t> expected;
   for (const runtime::Graphs graphs :
        {runtime::Graphs::kNone, runtime::Graphs::kPiecewise, runtime::Graphs::kFull}) {
-    for (const runtime::Poison poison : {runtime::Poison::kNone, runtime::Poison::kNaN}) {
+    for (const auto poison : {diagnose::Poison::kNone, diagnose::Poison::kNaN}) {
       LoadOptions how = options();
       how.graphs = graphs;
-      how.poison = poison;
       load(how);
+      diagnose::poison_steps(model_->executor(), poison);
       EXPECT_EQ(model_->prompt_scorer().is_recorded(), graphs != runtime::Graphs::kNone);
       const std::vector<uint32_t> now = bits(score(prompt));
       if (expected.empty()) expected = now;
@@ -222,7 +223,7 @@ TEST_P(PromptLogprobsTest, ARequestThatDoesNotAskCostsNoReplay) {
     int64_t replays = 0;
     const fault::Injection injection(
         [&](std::string_view call) { replays += call == "replay" ? 1 : 0; });
-    const auto of_steps = [&] { return model_->executor().recordings().stats().replays; };
+    const auto of_steps = [&] { return model_->executor().loaded().recordings.stats().replays; };
     const int64_t before = of_steps();
     Engine engine(*model_, {.overlap = false});
     (void)score(engine, {request});

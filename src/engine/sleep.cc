@@ -11,7 +11,7 @@ double gigabytes(int64_t bytes) {
 }  // namespace
 
 void LoadedModel::sleep(SleepDepth depth, std::vector<int32_t> pages_in_use) {
-  runtime::KvMemory& states = executor_->kv_memory();
+  runtime::KvMemory& states = executor_->loaded().kv;
   executor_->synchronize();
   if (!asleep()) {
     try {
@@ -31,7 +31,7 @@ void LoadedModel::sleep(SleepDepth depth, std::vector<int32_t> pages_in_use) {
 
 void LoadedModel::wake() {
   if (!asleep()) return;
-  const int64_t needed = executor_->kv_memory().bytes_for(num_pages_) +
+  const int64_t needed = executor_->loaded().kv.bytes_for(num_pages_) +
                          (weights_->is_mapped() ? 0 : weights_->bytes());
   try {
     take_memory_back();
@@ -47,7 +47,7 @@ void LoadedModel::wake() {
 
 // All memory before any content, so that what fails for lack of it fails at once.
 void LoadedModel::take_memory_back() {
-  runtime::KvMemory& states = executor_->kv_memory();
+  runtime::KvMemory& states = executor_->loaded().kv;
   const bool with_weights = !weights_->is_mapped();
   try {
     StagedCopy copy(executor_->device());

@@ -83,7 +83,7 @@ class Decode {
       return false;
     const size_t rows = engine_.last_plan().rows.size();
     std::vector<uint32_t> logits(rows * static_cast<size_t>(model_.config().vocab_size));
-    model_.executor().read_output(1, logits.data(), static_cast<int64_t>(logits.size() * 4));
+    model_.executor().output().read(1, logits.data(), static_cast<int64_t>(logits.size() * 4));
     logits_.insert(logits_.end(), logits.begin(), logits.end());
     return true;
   }
@@ -128,7 +128,7 @@ TEST_P(SleepTest, TwentySleepsBetweenTheStepsOf32SequencesChangeNoToken) {
       EXPECT_TRUE(sleeper.finish() == awake);
       EXPECT_EQ(calls.of("begin_recording"), 0);
       EXPECT_GE(calls.of("map"), 20 * 4);  // two layers, K and V
-      const runtime::RecordingStats& stats = model.executor().recordings().stats();
+      const runtime::RecordingStats& stats = model.executor().loaded().recordings.stats();
       EXPECT_EQ(stats.full.recordings + stats.pieces.recordings, recordings);
       EXPECT_EQ(model.memory_plan().total(), plan.total());
       EXPECT_EQ(model.memory_plan().kv, plan.kv);
@@ -181,7 +181,7 @@ TEST_P(SleepTest, WeightsOfACheckpointComeBackFromTheFileAsLongAsItIsTheSame) {
     EXPECT_NE(std::string(error.what()).find("changed on disk"), std::string::npos) << error.what();
   }
   EXPECT_TRUE(model.asleep());
-  EXPECT_EQ(model.executor().kv_memory().mapped_bytes(), 0);
+  EXPECT_EQ(model.executor().loaded().kv.mapped_bytes(), 0);
   fs::last_write_time(file, loaded_at);
   engine.wake();
   EXPECT_TRUE(sleeper.finish() == awake);
@@ -199,8 +199,8 @@ TEST_P(SleepTest, ASleepingModelRefusesStepsAndKeepsItsSequences) {
   engine.sleep(SleepDepth::kKv);
   EXPECT_TRUE(model.asleep());
   EXPECT_GT(model.saved_bytes(), 0);
-  EXPECT_LT(model.saved_bytes(), model.executor().kv_memory().bytes_for(model.num_pages()) / 2);
-  EXPECT_EQ(model.executor().kv_memory().mapped_bytes(), 0);
+  EXPECT_LT(model.saved_bytes(), model.executor().loaded().kv.bytes_for(model.num_pages()) / 2);
+  EXPECT_EQ(model.executor().loaded().kv.mapped_bytes(), 0);
   try {
     sleeper.step();
     FAIL();
@@ -240,7 +240,7 @@ TEST_P(SleepTest, WhateverFailsItSleepsOnAndCanBeWokenLater) {
       EXPECT_NE(std::string(error.what()).find("stays asleep"), std::string::npos) << error.what();
       EXPECT_NE(std::string(error.what()).find("injected"), std::string::npos) << error.what();
       EXPECT_TRUE(model.asleep());
-      EXPECT_EQ(model.executor().kv_memory().mapped_bytes(), 0);
+      EXPECT_EQ(model.executor().loaded().kv.mapped_bytes(), 0);
     }
   }
   EXPECT_GT(failures, 10);
@@ -262,7 +262,7 @@ TEST_P(SleepTest, WhateverFailsWhileItFallsAsleepItStaysAwake) {
     } catch (const Error& error) {
       EXPECT_NE(std::string(error.what()).find("injected"), std::string::npos) << error.what();
       EXPECT_FALSE(model.asleep());
-      EXPECT_EQ(model.memory_plan().kv, model.executor().kv_memory().bytes_for(model.num_pages()));
+      EXPECT_EQ(model.memory_plan().kv, model.executor().loaded().kv.bytes_for(model.num_pages()));
     }
     ASSERT_TRUE(model.asleep() || failing.has_failed());
   }

@@ -36,7 +36,7 @@ struct Engine::Model {
 
   model::ModelSource source;
   std::optional<text::Tokenizer> tokenizer;
-  std::optional<text::ChatTemplate> chat_template;   // beside a tokenizer; may have no text
+  std::optional<text::ChatTemplate> chat_template;    // beside a tokenizer; may have no text
   std::unique_ptr<planning::StepLogWriter> step_log;  // may be null
   std::unique_ptr<Device> device;
   std::unique_ptr<engine::LoadedModel> loaded;

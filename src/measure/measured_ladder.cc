@@ -36,7 +36,7 @@ double step_ms(engine::LoadedModel& model, const diagnose::TrialStep& step) {
 }
 
 const runtime::RecordingStats& stats_now(engine::LoadedModel& model) {
-  return model.executor().recordings().stats();
+  return model.executor().loaded().recordings.stats();
 }
 
 // The sequences of a mixed step: as few prompts as hold its tokens, and one less that decode.

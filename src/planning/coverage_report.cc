@@ -40,18 +40,8 @@ const char* yes(bool value) {
 
 PlannedCoverage plan_coverage(const runtime::ExecutorOptions& load,
                               const runtime::Recordable& recordable) {
-  PlannedCoverage planned{load.limits, {}, {}};
+  PlannedCoverage planned{load.limits, wanted_coverage(load), {}};
   runtime::Coverage& coverage = planned.coverage;
-  coverage.graphs = load.graphs;
-  coverage.sequences = load.sequences.empty()
-                           ? runtime::Ladder::sequences(load.limits.max_batch_size)
-                           : load.sequences;
-  coverage.tokens =
-      load.tokens.empty() ? runtime::Ladder::tokens(load.limits.max_num_tokens) : load.tokens;
-  coverage.mixed_sequences = runtime::Ladder::mixed_sequences(coverage.sequences.sizes().back());
-  coverage.pad_uniform = load.pad_uniform;
-  coverage.eager_steps = load.eager_steps;
-  coverage.max_num_tokens = load.limits.max_num_tokens;
   plan_recordings(coverage, recordable);
   if (load.eager_steps == runtime::EagerSteps::kForbid) require_coverage(load.limits, coverage);
   planned.report = cover(load.limits, coverage);

@@ -16,6 +16,7 @@
 #include "ir/text.h"
 #include "ops/ops.h"
 #include "passes/pipeline.h"
+#include "runtime/recorder.h"
 
 namespace encore::runtime {
 namespace {
@@ -107,10 +108,12 @@ class ExecutorTest : public ::testing::Test {
     compiled_.emplace(passes::compile(ir::parse(kGraph, ops_), ops_, {.max_sizes = {8, 4}}));
     options_.limits = {.max_num_tokens = 8, .max_batch_size = 4};
     options_.graphs = graphs;
-    executor_.emplace(*device_, compiled_->program,
+    stream_ = device_->create_stream();
+    executor_.emplace(*device_, *stream_, compiled_->program,
                       std::vector<TensorView>(compiled_->program.graph.num_values()), options_);
     return *executor_;
   }
+  const RecordingStats& record() { return Recorder(*executor_, options_).record(); }
   // y of a step whose x counts from 1: three times the chosen rows.
   std::vector<float> run(const StepKey& step) {
     const auto [tokens, sequences, q] = step;
@@ -122,12 +125,13 @@ class ExecutorTest : public ::testing::Test {
       rows[b] = static_cast<int32_t>(tokens - 1 - b);
     executor_->run({});
     std::vector<float> y(sequences * 4);
-    executor_->read_output(0, y.data(), static_cast<int64_t>(y.size() * sizeof(float)));
+    executor_->output().read(0, y.data(), static_cast<int64_t>(y.size() * sizeof(float)));
     return y;
   }
   std::string error_while_recording(BoundLaunch (*bind)(Device&, const KernelArgs&)) {
     try {
-      make(bind).record();
+      make(bind);
+      record();
     } catch (const Error& error) {
       return error.what();
     }
@@ -138,11 +142,13 @@ class ExecutorTest : public ::testing::Test {
   ExecutorOptions options_{.record_all_modes = true};
   std::unique_ptr<Device> device_;
   std::optional<passes::Compiled> compiled_;
+  std::unique_ptr<Stream> stream_;
   std::optional<Executor> executor_;
 };
 
 TEST_F(ExecutorTest, RunsAnOpFromOutsideInEveryMode) {
-  make(bind_double).record();
+  make(bind_double);
+  record();
   for (const Graphs graphs : {Graphs::kNone, Graphs::kPiecewise, Graphs::kFull}) {
     executor_->set_graphs(graphs);
     EXPECT_EQ(run(StepKey::uniform(2)), (std::vector<float>{15, 18, 21, 24, 3, 6, 9, 12}));
@@ -150,19 +156,27 @@ TEST_F(ExecutorTest, RunsAnOpFromOutsideInEveryMode) {
   }
 }
 
-TEST_F(ExecutorTest, SpoilsWhatAStepDoesNotWriteInEveryMode) {
-  options_.poison = Poison::kNaN;
-  make(bind_idle).record();
+TEST_F(ExecutorTest, LetsItsHooksInBeforeAndBehindEveryStepInEveryMode) {
+  make(bind_idle);
+  record();
+  const Memory& arena = executor_->loaded().addresses.arena();
+  int num_after = 0;
+  executor_->hooks().before = [&](Executor& executor) {
+    executor.stream().fill(arena.data(), 0xffffffffU, arena.bytes() / 4 * 4);  // NaN
+  };
+  executor_->hooks().after = [&](Executor&) { ++num_after; };
   for (const Graphs graphs : {Graphs::kNone, Graphs::kPiecewise, Graphs::kFull}) {
     executor_->set_graphs(graphs);
-    executor_->poison(Poison::kLarge);
+    executor_->stream().fill(arena.data(), 0, arena.bytes() / 4 * 4);
     for (const float value : run(StepKey::uniform(2)))
       EXPECT_TRUE(std::isnan(value));
   }
+  EXPECT_EQ(num_after, 3);
 }
 
 TEST_F(ExecutorTest, TakesStepsWithoutTokensOrSequences) {
-  make(bind_double).record();
+  make(bind_double);
+  record();
   EXPECT_TRUE(run(StepKey::mixed(0, 0)).empty());
   EXPECT_EQ(run(StepKey::uniform(1)), (std::vector<float>{3, 6, 9, 12}));
 }
@@ -192,9 +206,11 @@ TEST_F(ExecutorTest, StaysUsableEagerAfterAFailedRecording) {
 TEST_F(ExecutorTest, SaysWhichOpHasNoKernel) {
   device_ = create_cpu_device({.num_threads = 1});
   compiled_.emplace(passes::compile(ir::parse(kGraph, ops_), ops_, {.max_sizes = {8, 4}}));
+  stream_ = device_->create_stream();
+  executor_.emplace(*device_, *stream_, compiled_->program,
+                    std::vector<TensorView>(compiled_->program.graph.num_values()), options_);
   try {
-    Executor executor(*device_, compiled_->program,
-                      std::vector<TensorView>(compiled_->program.graph.num_values()), {});
+    record();
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
@@ -204,7 +220,7 @@ TEST_F(ExecutorTest, SaysWhichOpHasNoKernel) {
 
 TEST_F(ExecutorTest, LowersABucketToATableWithoutAddresses) {
   make(bind_double);
-  const auto& table = executor_->tables().at(0, StepKey::mixed(4, 2));
+  const auto& table = executor_->loaded().tables.at(0, StepKey::mixed(4, 2));
   const std::string text = print(compiled_->program, table);
   EXPECT_EQ(text,
             "   0 double.test                      %a f32[4,4] <- %x f32[4,4]\n"
@@ -213,7 +229,8 @@ TEST_F(ExecutorTest, LowersABucketToATableWithoutAddresses) {
 }
 
 TEST_F(ExecutorTest, RecordsEachPieceOnceThoughSeveralStepsShareIt) {
-  const RecordingStats stats = make(bind_double, Graphs::kPiecewise).record();
+  make(bind_double, Graphs::kPiecewise);
+  const RecordingStats stats = record();
   // Steps of 1, 2 and 4 sequences. In pieces: gathers of as many, and tokens of 1, 2, 4 (in uniform
   // and mixed steps alike) and 8.
   EXPECT_EQ(stats.full.recordings, 3);
@@ -221,7 +238,8 @@ TEST_F(ExecutorTest, RecordsEachPieceOnceThoughSeveralStepsShareIt) {
 }
 
 TEST_F(ExecutorTest, RecordsMixedStepsWhole) {
-  const RecordingStats& stats = make(bind_double).record();
+  make(bind_double);
+  const RecordingStats& stats = record();
   EXPECT_EQ(stats.mixed.recordings, std::ssize(executor_->coverage().tokens.sizes()));
   EXPECT_EQ(executor_->begin(StepKey::mixed(6, 3)).mode, Mode::kFull);
 }
@@ -230,7 +248,7 @@ TEST_F(ExecutorTest, KeepsPiecesOfMixedStepsWhereAKernelFollowsLengthsOfTheHost)
   make(bind_double);
   device_->kernels().add_first(
       {.op = "double", .name = "double.lengths", .bind = bind_double, .reads_lengths = always});
-  const RecordingStats& stats = executor_->record();
+  const RecordingStats& stats = record();
   EXPECT_EQ(stats.mixed.recordings, 0);
   EXPECT_GT(stats.pieces.recordings, 0);
   EXPECT_EQ(executor_->begin(StepKey::mixed(6, 3)).mode, Mode::kPiecewise);
@@ -246,7 +264,7 @@ TEST_F(ExecutorTest, TakesPiecesOfMixedStepsOrLaunchesWhicheverIsFaster) {
     device_->kernels().add_first(
         {.op = "double", .name = "double.lengths", .bind = bind, .reads_lengths = always});
     device_->tuner().configure({tune, cache.path()});
-    executor_->record();
+    record();
     EXPECT_EQ(executor_->begin(StepKey::uniform(3)).mode, Mode::kFull);
     return executor_->begin(StepKey::mixed(6, 3)).mode;
   };
@@ -263,7 +281,8 @@ TEST_F(ExecutorTest, TakesPiecesOfMixedStepsOrLaunchesWhicheverIsFaster) {
 
 TEST_F(ExecutorTest, RecordsNoPiecesWhenOnlyDecodeIsWanted) {
   options_.record_all_modes = false;
-  const RecordingStats stats = make(bind_double, Graphs::kFullDecodeOnly).record();
+  make(bind_double, Graphs::kFullDecodeOnly);
+  const RecordingStats stats = record();
   EXPECT_EQ(stats.full.recordings, 3);
   EXPECT_EQ(stats.pieces.recordings, 0);
   EXPECT_EQ(run(StepKey::uniform(2)), (std::vector<float>{15, 18, 21, 24, 3, 6, 9, 12}));
@@ -274,7 +293,8 @@ TEST_F(ExecutorTest, RecordsNoPiecesWhenOnlyDecodeIsWanted) {
 
 TEST_F(ExecutorTest, RunsSizesBetweenBucketsEagerWithPaddingOff) {
   options_.pad_uniform = false;
-  make(bind_double).record();
+  make(bind_double);
+  record();
   const std::vector<float> expected{27, 30, 33, 36, 15, 18, 21, 24, 3, 6, 9, 12};
   EXPECT_EQ(run(StepKey::uniform(3)), expected);
   EXPECT_EQ(executor_->begin(StepKey::uniform(3)).reason, Reason::kNoExactSize);

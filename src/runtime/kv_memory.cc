@@ -1,6 +1,7 @@
 #include "runtime/kv_memory.h"
 
 #include <algorithm>
+#include <bit>
 #include <optional>
 
 #include "base/log.h"
@@ -107,6 +108,21 @@ int64_t KvMemory::mapped_bytes() const {
   for (const State& state : states_)
     bytes += state.range->mapped_bytes();
   return bytes;
+}
+
+int64_t rows_that_fit(std::span<KvMemory* const> programs, int64_t wanted, int64_t bytes) {
+  const auto fits = [&](int64_t rows) {
+    int64_t needed = 0;
+    for (const KvMemory* kv : programs)
+      needed += kv->bytes_for(rows);
+    return needed <= bytes;
+  };
+  int64_t fitting = 0;
+  for (auto step = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(wanted))); step > 0;
+       step /= 2) {
+    if (fitting + step <= wanted && fits(fitting + step)) fitting += step;
+  }
+  return fitting;
 }
 
 }  // namespace encore::runtime

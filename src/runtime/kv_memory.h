@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "backend/device.h"
@@ -60,5 +61,8 @@ class KvMemory {
   std::vector<State> states_;
   std::vector<int> index_;  // in states_, by ValueId::index
 };
+
+// The most rows, up to `wanted`, that every state of all the programs may have in so many bytes.
+int64_t rows_that_fit(std::span<KvMemory* const> programs, int64_t wanted, int64_t bytes);
 
 }  // namespace encore::runtime

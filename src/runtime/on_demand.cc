@@ -1,6 +1,7 @@
 #include "runtime/on_demand.h"
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace encore::runtime {
 
@@ -15,6 +16,15 @@ void OnDemandRecordings::require(const StepKey& step) {
     recordings_.record_full(step);
   }
   recent_.push_front(step);
+}
+
+void OnDemandRecordings::require(const StepKey& step, Coverage& coverage) {
+  try {
+    require(step);
+  } catch (const Error& error) {
+    log::warning("{}; its steps run eager", error.what());
+    coverage.dropped_full.insert(step);
+  }
 }
 
 }  // namespace encore::runtime

@@ -3,6 +3,7 @@
 
 #include <list>
 
+#include "runtime/dispatch.h"
 #include "runtime/recordings.h"
 
 namespace encore::runtime {
@@ -18,6 +19,8 @@ class OnDemandRecordings {
   // Records a full step unless that is done. REQUIRES: its size is lowered and warm.
   // Errors: those of Recordings::record_full().
   void require(const StepKey& step);
+  // The same; where it fails, such steps run eager from now on.
+  void require(const StepKey& step, Coverage& coverage);
 
  private:
   Recordings& recordings_;

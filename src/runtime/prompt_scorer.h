@@ -9,13 +9,9 @@
 #include <span>
 #include <vector>
 
-#include "backend/device.h"
 #include "backend/sampling.h"
-#include "passes/program.h"
-#include "runtime/addresses.h"
+#include "runtime/loaded_program.h"
 #include "runtime/policy.h"
-#include "runtime/step_inputs.h"
-#include "runtime/tables.h"
 
 namespace encore::runtime {
 
@@ -53,21 +49,15 @@ class PromptScorer {
 
   // What it allocated on the device. Units: bytes.
   [[nodiscard]] int64_t bytes() const;
-  [[nodiscard]] bool is_recorded() const { return recording_ != nullptr; }
+  [[nodiscard]] bool is_recorded() const { return mode_ == Mode::kFull; }
 
  private:
   void run(std::span<const Row> rows);
 
-  Device& device_;
-  Stream& stream_;
+  LoadedProgram loaded_;
   StepKey key_;  // of a run
-  KvMemory no_kv_;
-  PersistentBuffers persistent_;
+  Mode mode_ = Mode::kEager;
   TensorView ring_;  // i32[E,B,W]
-  StepInputs inputs_;
-  AddressMap addresses_;
-  Tables tables_;
-  std::unique_ptr<Recording> recording_;
   uint32_t next_run_ = 0;
 };
 

@@ -29,9 +29,10 @@ void Recordings::record_full(const StepKey& step) {
       step.is_uniform()
           ? fmt::format("a full step of {} sequences", step.sequences)
           : fmt::format("a mixed step of {} tokens and {} sequences", step.tokens, step.sequences);
-  full_[step] = record(what, step.is_uniform() ? stats_.full : stats_.mixed, [&] {
-    tables_.launch_all(stream_, {step, {}});
-  });
+  full_[{step, StepPart::kWhole}] =
+      record(what, step.is_uniform() ? stats_.full : stats_.mixed, [&] {
+        tables_.launch_all(stream_, {step, {}});
+      });
 }
 
 void Recordings::record_burst(const StepKey& step) {
@@ -45,28 +46,28 @@ void Recordings::record_burst(const StepKey& step) {
 }
 
 void Recordings::require_halves(const StepKey& step) {
-  const int middle = program_.first_awaiting_host();
-  const auto require = [&](StepPart part, int first, int last) {
-    auto& half = halves_[{step, part}];
-    if (half != nullptr) return;
+  for (const StepPart part : {StepPart::kToLogits, StepPart::kFromLogits}) {
+    if (full(step, part) != nullptr) continue;
+    const auto [first, last] = segments(part);
     const std::string what = fmt::format("segments {} to {} of a step of {} tokens, {} sequences",
                                          first, last - 1, step.tokens, step.sequences);
-    half = record(what, stats_.halves, [&] {
+    full_[{step, part}] = record(what, stats_.halves, [&, first = first, last = last] {
       tables_.launch_segments(stream_, first, last, {step, {}});
     });
-  };
-  require(StepPart::kToLogits, 0, middle);
-  require(StepPart::kFromLogits, middle, tables_.num_segments());
+  }
 }
 
-const Recording* Recordings::half(const StepKey& key, StepPart part) const {
-  const auto place = halves_.find({key, part});
-  return place == halves_.end() ? nullptr : place->second.get();
+std::pair<int, int> Recordings::segments(StepPart part) const {
+  const int middle = program_.first_awaiting_host();
+  return {part == StepPart::kFromLogits ? middle : 0,
+          part == StepPart::kToLogits ? middle : tables_.num_segments()};
 }
 
 int64_t Recordings::num_uniform() const {
-  return std::count_if(full_.begin(), full_.end(),
-                       [](const auto& entry) { return entry.first.is_uniform(); });
+  return std::count_if(full_.begin(), full_.end(), [](const auto& entry) {
+    const auto& [step, part] = entry.first;
+    return step.is_uniform() && part == StepPart::kWhole;
+  });
 }
 
 const Recording* Recordings::burst(int64_t sequences) const {
@@ -86,8 +87,8 @@ void Recordings::record_piece(int segment, const StepKey& step) {
   pieces_[tables_.key(segment, step)] = std::move(piece);
 }
 
-const Recording* Recordings::full(const StepKey& key) const {
-  const auto place = full_.find(key);
+const Recording* Recordings::full(const StepKey& step, StepPart part) const {
+  const auto place = full_.find({step, part});
   return place == full_.end() ? nullptr : place->second.get();
 }
 
@@ -98,7 +99,9 @@ const Recording* Recordings::piece(int segment, const StepKey& step) const {
 
 std::string Recordings::print() const {
   std::string text;
-  for (const auto& [key, recording] : full_) {
+  for (const auto& [made_of, recording] : full_) {
+    const auto& [key, part] = made_of;
+    if (part != StepPart::kWhole) continue;
     text += key.q ? fmt::format("full step of {} sequences, q = {}", key.sequences, *key.q)
                   : fmt::format("mixed step of {} tokens, {} sequences", key.tokens, key.sequences);
     text += fmt::format(": {} nodes\n", recording->num_nodes());

@@ -38,7 +38,10 @@ struct RecordingStats {
   int tables = 0;         // tables made for them, as shapes share the tables of segments
   double lower_ms = 0;    // kernels and algorithms chosen and bound
   double warm_up_ms = 0;  // each kernel launched once
-  int64_t replays = 0;    // since
+  // What the driver's figure grew by: for the code of kernels and libraries, for recordings.
+  int64_t library_bytes = 0;
+  int64_t bytes = 0;
+  int64_t replays = 0;  // since
 
   [[nodiscard]] int num_full() const { return full.recordings + mixed.recordings; }
   // To make what there is at the start.
@@ -55,7 +58,7 @@ class Recordings {
 
   // Records a whole step. Errors: the device's, naming op and size; nothing is kept then.
   void record_full(const StepKey& step);
-  void erase_full(const StepKey& key) { full_.erase(key); }
+  void erase_full(const StepKey& step) { full_.erase({step, StepPart::kWhole}); }
   // A loop asks once an iteration whether to go on, which costs the device some microseconds: an
   // iteration is worth several steps. So a burst may run up to this less one longer than asked.
   static constexpr int kStepsPerIteration = 8;
@@ -67,8 +70,7 @@ class Recordings {
   void record_piece(int segment, const StepKey& step);
 
   // Null when there is none.
-  [[nodiscard]] const Recording* full(const StepKey& key) const;
-  [[nodiscard]] const Recording* half(const StepKey& key, StepPart part) const;
+  [[nodiscard]] const Recording* full(const StepKey& step, StepPart part = StepPart::kWhole) const;
   [[nodiscard]] const Recording* burst(int64_t sequences) const;
   // Of whole uniform steps.
   [[nodiscard]] int64_t num_uniform() const;
@@ -76,6 +78,8 @@ class Recordings {
   // What a program is split at, attention above all, stays out of pieces, in uniform steps as well:
   // that is what piecewise means.
   [[nodiscard]] bool in_pieces(int segment) const;
+  // The segments of a part: [first, last).
+  [[nodiscard]] std::pair<int, int> segments(StepPart part) const;
 
   // What there is, a line a recording, by size.
   [[nodiscard]] std::string print() const;
@@ -95,8 +99,7 @@ class Recordings {
   Tables& tables_;
   Stream& stream_;
   const int32_t* burst_goes_on_;
-  std::map<StepKey, std::unique_ptr<Recording>> full_;
-  std::map<std::pair<StepKey, StepPart>, std::unique_ptr<Recording>> halves_;
+  std::map<std::pair<StepKey, StepPart>, std::unique_ptr<Recording>> full_;
   std::map<int64_t, std::unique_ptr<Recording>> bursts_;  // by B
   std::map<Tables::Key, std::unique_ptr<Recording>> pieces_;
   const Recording* newest_piece_ = nullptr;  // most often of the layer before, so like the next one

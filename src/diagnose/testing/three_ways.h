@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include "diagnose/probe.h"
 #include "engine/testing/tiny_model.h"
 
 namespace encore::diagnose::testing {
@@ -22,7 +23,7 @@ struct Trial {
   std::optional<model::ModelConfig> config;  // instead of the tiny one
   std::optional<int64_t> num_layers;         // the model's
   runtime::Graphs graphs = runtime::Graphs::kAuto;
-  runtime::Poison poison = runtime::Poison::kNone;
+  Poison poison = Poison::kNone;
   runtime::Limits limits = {
       .max_num_tokens = 96, .max_batch_size = 16, .max_q = 1, .max_seq_len = 256};
   int64_t kv_tokens = 4096;
@@ -44,11 +45,12 @@ class ThreeWays {
  public:
   ThreeWays(Device& device, const Trial& trial)
       : model_(device, source(trial), options(trial)), engine_(model_, {.overlap = false}) {
-    if (trial.poison == runtime::Poison::kNone) return;
+    if (trial.poison == Poison::kNone) return;
+    poison_steps(model_.executor(), trial.poison);
     // Slots that nothing wrote yet must not matter either.
     const ir::Graph& graph = model_.compiled().program.graph;
     for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kState)) {
-      const TensorView state = model_.executor().kv_memory().view(id);
+      const TensorView state = model_.executor().loaded().kv.view(id);
       model_.executor().stream().fill(state.data, 0xffffffffU, state.num_bytes());
     }
   }
@@ -63,7 +65,7 @@ class ThreeWays {
     const size_t rows = engine_.last_plan().rows.size();
     const int64_t vocab = model_.config().vocab_size;
     std::vector<uint32_t> bits(rows * vocab);
-    model_.executor().read_output(1, bits.data(), static_cast<int64_t>(bits.size() * 4));
+    model_.executor().output().read(1, bits.data(), static_cast<int64_t>(bits.size() * 4));
     std::vector<std::vector<uint32_t>> split(rows);
     for (size_t i = 0; i < rows; ++i)
       split[i].assign(&bits[i * vocab], &bits[i * vocab] + vocab);
@@ -83,7 +85,6 @@ class ThreeWays {
     engine::LoadOptions options;
     options.limits = trial.limits;
     options.graphs = trial.graphs;
-    options.poison = trial.poison;
     options.record_all_modes = trial.record_all_modes;
     options.sequences = runtime::Ladder(trial.sequences);
     options.tokens = runtime::Ladder(trial.tokens);

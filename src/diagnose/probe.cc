@@ -1,0 +1,118 @@
+#include "diagnose/probe.h"
+
+#include <algorithm>
+#include <bit>
+#include <functional>
+#include <limits>
+#include <memory>
+
+namespace encore::diagnose {
+namespace {
+
+using runtime::LoadedProgram;
+using runtime::Mode;
+
+// As a 32-bit pattern that reads as NaN, or as a large number, in every float dtype.
+uint32_t pattern(Poison poison) {
+  return poison == Poison::kNaN ? 0xffffffffU : 0x71497149U;
+}
+
+// In f32; large, and finite in f16 too.
+uint32_t embedding_pattern(Poison poison) {
+  return std::bit_cast<uint32_t>(poison == Poison::kNaN ? std::numeric_limits<float>::quiet_NaN()
+                                                        : 3e4F);
+}
+
+}  // namespace
+
+void poison(runtime::Executor& executor, Poison poison) {
+  if (poison == Poison::kNone) return;
+  const runtime::AddressMap& addresses = executor.loaded().addresses;
+  for (const Memory* memory : {&addresses.arena(), &addresses.scratch()}) {
+    const int64_t bytes = memory->bytes() / 4 * 4;  // of scratch, all that is used as words
+    if (bytes > 0) executor.stream().fill(memory->data(), pattern(poison), bytes);
+  }
+}
+
+void poison_steps(runtime::Executor& executor, Poison poison) {
+  executor.hooks().before = [poison](runtime::Executor& executor) {
+    diagnose::poison(executor, poison);
+    // What embedding rows of padding tokens hold: an input that the host leaves at 0.
+    const LoadedProgram& loaded = executor.loaded();
+    const auto fill = loaded.program.graph.find_value("fill");
+    if (poison == Poison::kNone || !fill) return;
+    const TensorView view = loaded.addresses.view(*fill, executor.choice().key.sizes());
+    executor.stream().fill(view.data, embedding_pattern(poison), view.num_bytes());
+  };
+}
+
+void check_addresses(runtime::Executor& executor) {
+  const auto& [mode, step, padding, reason, rule] = executor.choice();
+  if (mode == Mode::kEager) return;
+  runtime::Tables& tables = executor.loaded().tables;
+  for (int segment = 0; segment < tables.num_segments(); ++segment) {
+    const std::string moved = tables.moved_operand(segment, step);
+    if (moved.empty()) continue;
+    fail(ErrorKind::kCompile,
+         "segment {} at {} tokens, {} sequences: {}; a recording made before would use the old "
+         "address: serve with --graphs none and report this",
+         segment, step.tokens, step.sequences, moved);
+  }
+}
+
+std::vector<std::byte> read_value(runtime::Executor& executor, ir::ValueId value) {
+  const TensorView view = executor.loaded().addresses.view(value, executor.choice().key.sizes());
+  const int64_t row_bytes = view.row_elements() * size_of(view.dtype);
+  std::vector<std::byte> bytes(view.num_rows() * row_bytes);
+  for (int64_t row = 0; row < view.num_rows(); ++row) {
+    const std::byte* from = view.as<std::byte>() + row * view.row_stride * size_of(view.dtype);
+    executor.stream().copy_to_host(bytes.data() + row * row_bytes, from, row_bytes);
+  }
+  executor.synchronize();
+  return bytes;
+}
+
+void run_prefix(runtime::Executor& executor, const StepLengths& lengths, Mode mode, size_t count) {
+  LoadedProgram& loaded = executor.loaded();
+  runtime::Tables& tables = loaded.tables;
+  Stream& stream = loaded.stream;
+  loaded.inputs.copy(stream);
+  executor.page_table().write(stream);
+  executor.token_state().write(stream);
+  const Step step{executor.choice().key, lengths};
+  std::vector<std::unique_ptr<Recording>> made;
+  const auto replay_new = [&](const std::function<void()>& run) {
+    RecordingScope scope(stream);
+    run();
+    made.push_back(scope.finish());
+    stream.replay(*made.back());
+  };
+  const auto for_each_segment = [&](const auto& run_segment) {
+    size_t left = count;
+    for (int segment = 0; left > 0 && segment < tables.num_segments(); ++segment) {
+      const size_t taken = std::min(left, tables.at(segment, step.key).size());
+      run_segment(segment, taken);
+      left -= taken;
+    }
+  };
+  const auto launch = [&](int segment, size_t taken) {
+    tables.launch(stream, segment, step, taken);
+  };
+  if (mode == Mode::kFull) {
+    tables.lower_all(step.key);
+    replay_new([&] { for_each_segment(launch); });
+  } else {
+    for_each_segment([&](int segment, size_t taken) {
+      if (mode == Mode::kEager || !loaded.recordings.in_pieces(segment))
+        return launch(segment, taken);
+      const Recording* piece = loaded.recordings.piece(segment, step.key);
+      const bool whole = taken == tables.at(segment, step.key).size();
+      if (whole && piece != nullptr) return stream.replay(*piece);
+      replay_new([&] { launch(segment, taken); });
+    });
+  }
+  executor.synchronize();
+  executor.recount();
+}
+
+}  // namespace encore::diagnose

@@ -1,0 +1,32 @@
+// What is done to an executor to see inside its steps.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "runtime/executor.h"
+
+namespace encore::diagnose {
+
+// What padding rows, and all intermediate memory before each step, are filled with: shows whether
+// they leak.
+enum class Poison : uint8_t { kNone, kNaN, kLarge };
+
+// Fills all intermediate memory, so that nothing is there that an earlier step left.
+void poison(runtime::Executor& executor, Poison poison);
+// Does so before each step from now on, and gives padding tokens such embeddings.
+void poison_steps(runtime::Executor& executor, Poison poison);
+
+// Does everything that the step begun last replays lie where it was recorded?
+// Errors: kCompile naming the operand that has moved.
+void check_addresses(runtime::Executor& executor);
+
+// Elements of a value that the step begun last made, dense. Waits.
+std::vector<std::byte> read_value(runtime::Executor& executor, ir::ValueId value);
+
+// The first `count` launches of the step that begin() readied, run as `mode` runs; what `mode`
+// replays and was not recorded by itself is recorded for this call. Waits.
+void run_prefix(runtime::Executor& executor, const StepLengths& lengths, runtime::Mode mode,
+                size_t count);
+
+}  // namespace encore::diagnose

@@ -1,0 +1,56 @@
+// A program on a device: where everything that it reads and writes lies, what it launches at each
+// size, and what of that is recorded. Several may be loaded beside each other, such as those of a
+// model and of its draft: all are recorded first, against addresses, and then KV is mapped for all.
+#pragma once
+
+#include <vector>
+
+#include "backend/device.h"
+#include "passes/program.h"
+#include "runtime/addresses.h"
+#include "runtime/dispatch.h"
+#include "runtime/kv_memory.h"
+#include "runtime/memory_plan.h"
+#include "runtime/persistent_buffers.h"
+#include "runtime/recordings.h"
+#include "runtime/step_inputs.h"
+#include "runtime/tables.h"
+
+namespace encore::runtime {
+
+// Immovable: its parts refer to each other. Lifetime: refers to the device, the stream and the
+// program. Threads: one.
+struct LoadedProgram {
+  // `weights` by ValueId::index of the program's graph; the caller owns their memory.
+  // `num_input_twins` as of StepInputs. Errors: kMemory.
+  LoadedProgram(Device& device, Stream& stream, const passes::Program& program,
+                std::vector<TensorView> weights, int64_t num_input_twins = 2);
+  LoadedProgram(const LoadedProgram&) = delete;
+  LoadedProgram& operator=(const LoadedProgram&) = delete;
+
+  // Sets memory aside for whatever launches of these steps ask for. Once, before one is lowered.
+  // Errors: kMemory; kUnsupported naming an op that no kernel takes.
+  void set_workspace(const std::vector<StepKey>& steps);
+  // Copies the inputs of a step without real rows.
+  void copy_padding(const StepKey& step);
+  // Enqueues a step, or a half of one, whose inputs are on the device.
+  // REQUIRES: what `mode` replays is recorded.
+  void enqueue(const Step& step, Mode mode, StepPart part = StepPart::kWhole);
+  void replay(const Recording& recording);
+
+  // All but the context and the other programs.
+  [[nodiscard]] MemoryPlan memory_plan() const;
+
+  Device& device;
+  Stream& stream;
+  const passes::Program& program;
+  // Nothing is mapped until the caller does so, once all programs are recorded.
+  KvMemory kv;
+  PersistentBuffers persistent;
+  StepInputs inputs;
+  AddressMap addresses;
+  Tables tables;
+  Recordings recordings;
+};
+
+}  // namespace encore::runtime

@@ -1,0 +1,102 @@
+// Programs beside each other on one device, as those of a model and of its draft.
+#include <array>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "ir/text.h"
+#include "ops/ops.h"
+#include "passes/pipeline.h"
+#include "runtime/recorder.h"
+
+namespace encore::runtime {
+namespace {
+
+// Writes x and 2 x to caches of `columns` values a slot.
+passes::Compiled compile(int columns) {
+  const std::string text = fmt::format(R"(graph g {{
+  input %x: f32[T,{0}]
+  input %slots: i32[T] pad -1
+  input %rows: i32[B]
+  state %k: f32[64,1,16,{0}]
+  state %v: f32[64,1,16,{0}]
+  %twice: f32[T,{0}] = add(%x, %x)
+  %k1: f32[64,1,16,{0}], %v1: f32[64,1,16,{0}] = kv_write(%k, %v, %x, %twice, %slots)
+  %y: f32[B,{0}] = gather_rows(%twice, %rows)
+  output %y
+}}
+)",
+                                       columns);
+  return passes::compile(ir::parse(text, ops::standard()), ops::standard(), {.max_sizes = {8, 4}});
+}
+
+const ExecutorOptions kOptions{.limits = {.max_num_tokens = 8, .max_batch_size = 4}};
+
+struct Loaded {
+  Loaded(Device& device, Stream& stream, int columns)
+      : columns(columns),
+        compiled(compile(columns)),
+        executor(device, stream, compiled.program,
+                 std::vector<TensorView>(compiled.program.graph.num_values()), kOptions) {
+    Recorder(executor, kOptions).record();
+  }
+  // Two sequences get a token each, the second at slot `slot`, with values from 1 on.
+  Mode run(int32_t slot) {
+    const Choice choice = executor.begin(StepKey::uniform(2));
+    const auto x = executor.inputs().host<float>("x");
+    std::iota(x.begin(), x.begin() + 2 * columns, 1.0F);
+    executor.inputs().host<int32_t>("slots")[0] = 0;
+    executor.inputs().host<int32_t>("slots")[1] = slot;
+    executor.inputs().host<int32_t>("rows")[0] = 0;
+    executor.inputs().host<int32_t>("rows")[1] = 1;
+    executor.run({.max_query_len = 1, .max_kv_len = 1});
+    return choice.mode;
+  }
+  // Do the caches have what the second sequence's token is to leave?
+  [[nodiscard]] bool has_written(int32_t slot) {
+    executor.synchronize();
+    const ir::Graph& graph = compiled.program.graph;
+    const float* k = executor.loaded().kv.view(*graph.find_value("k")).as<float>();
+    const float* v = executor.loaded().kv.view(*graph.find_value("v")).as<float>();
+    for (int i = 0; i < columns; ++i) {
+      const auto x = static_cast<float>(columns + 1 + i);
+      if (k[slot * columns + i] != x || v[slot * columns + i] != 2 * x) return false;
+    }
+    return true;
+  }
+
+  int columns;
+  passes::Compiled compiled;
+  Executor executor;
+};
+
+TEST(SeveralPrograms, AreRecordedFirstAndThenMappedOnceAndRunByTurns) {
+  const auto device = create_cpu_device({.num_threads = 1});
+  const auto stream = device->create_stream();
+  Loaded target(*device, *stream, 256);
+  Loaded draft(*device, *stream, 64);
+  const std::array programs{&target.executor.loaded().kv, &draft.executor.loaded().kv};
+
+  // A page has one number in all programs, so each has as many of them as fit for all.
+  const int64_t both = programs[0]->bytes_for(8) + programs[1]->bytes_for(8);
+  EXPECT_EQ(rows_that_fit(programs, 64, both), 8);
+  EXPECT_EQ(rows_that_fit(programs, 4, both), 4);
+  EXPECT_EQ(rows_that_fit(programs, 64, programs[0]->bytes_for(1)), 0);
+  for (KvMemory* kv : programs) {
+    EXPECT_EQ(kv->mapped_bytes(), 0);
+    kv->map(8);
+  }
+
+  for (const int32_t slot : {7 * 16 + 15, 5}) {
+    for (Loaded* program : {&target, &draft})
+      EXPECT_EQ(program->run(slot), Mode::kFull);
+    for (Loaded* program : {&draft, &target})
+      EXPECT_TRUE(program->has_written(slot)) << program->columns << " at " << slot;
+  }
+}
+
+}  // namespace
+}  // namespace encore::runtime

@@ -1,0 +1,63 @@
+// What steps give: their tokens, which the host waits for without asking the device, and their
+// outputs.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/dispatch.h"
+#include "runtime/loaded_program.h"
+#include "runtime/step_waiter.h"
+#include "runtime/token_ring.h"
+
+namespace encore::runtime {
+
+// Fails with an error of the device's, the step it came in, and what to do about it.
+[[noreturn]] void fail_in_step(const Choice& choice, const Error& error);
+
+// Does some work of a step. Errors: the work's; the device's as above.
+template <typename Work>
+void in_step(const Choice& choice, const Work& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kDevice) throw;
+    fail_in_step(choice, error);
+  }
+}
+
+// A launched step whose tokens the host wants.
+struct AwaitedStep {
+  StepNumber number = 0;
+  Choice choice;               // the step's, not that of one begun since: how long such steps take
+  int64_t num_steps = 1;       // since the one awaited before
+  bool is_last = false;        // none is launched behind it
+  const Event* end = nullptr;  // behind the work that should publish it; null: it will
+};
+
+// Threads: one. Lifetime: refers to the program and to `choice`.
+class StepOutput {
+ public:
+  // `choice`: of the step that was begun last.
+  StepOutput(LoadedProgram& loaded, const Choice& choice);
+
+  [[nodiscard]] TokenRing& ring() { return ring_; }
+  // Waits until the step's tokens are in the ring, or the work before its `end` has run without it.
+  // Returns the first step that is not published. Errors: kDevice when work failed instead.
+  StepNumber wait_published(const AwaitedStep& step);
+  // How many steps like that one are published in `time`, as far as is known: 1 at least.
+  [[nodiscard]] int64_t steps_in(const Choice& choice, StepWaiter::Clock::duration time) const {
+    return waiter_.steps_in(choice.key.tokens, time);
+  }
+
+  // Waits for the step that was begun last and copies `bytes` of graph output `index` to the host.
+  void read(int index, void* host, int64_t bytes);
+
+ private:
+  LoadedProgram& loaded_;
+  const Choice& choice_;
+  TokenRing ring_;
+  StepWaiter waiter_;
+  Memory pinned_;
+};
+
+}  // namespace encore::runtime
