@@ -86,6 +86,7 @@ TEST(Config, ReadsBackWhatItPrints) {
   options.put(*find_option("chat_template"), std::string{"t.jinja"});
   options.put(*find_option("api_key"), Texts{{"one,two", "\"three\""}});
   options.put(*find_option("api_key_file"), std::string{"keys"});
+  options.put(*find_option("admin_key_file"), std::string{"operators"});
   options.put(*find_option("tls_certificate"), std::string{"server.pem"});
   options.put(*find_option("tls_key"), std::string{"server.key"});
   options.put(*find_option("allowed_origins"), Texts{{"https://chat.example"}});
