@@ -254,7 +254,7 @@ TEST_F(AttentionCudaTest, OverlappingFusedLaunchesUseTheirOwnNewTokens) {
     stream_->synchronize();
     RecordingScope scope(*stream_);
     for (int i = 0; i < kLayers; ++i)
-      launch(launches[i], layers[i].step);
+      launch(launches[i]);
     const auto recording = scope.finish();
     for (int repeat = 0; repeat < 10; ++repeat) {
       for (const KernelArgs& layer : layers)
