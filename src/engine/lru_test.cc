@@ -73,6 +73,14 @@ TEST_F(LruTest, MakesNoRecordingTwiceWhileThereIsRoom) {
   EXPECT_EQ(model.executor().loaded().recordings.stats().full.recordings, made);
 }
 
+TEST_F(LruTest, MakesRoomByTheRecordingUsedLongestAgo) {
+  LoadedModel model(*device_, testing::tiny_model(testing::Tiny::kLlama), small_options("lru:2"));
+  (void)generate(model, 3);  // steps of 3 sequences, then 2, then 1
+  const int made = model.executor().loaded().recordings.stats().full.recordings;
+  (void)generate(model, 2);
+  EXPECT_EQ(model.executor().loaded().recordings.stats().full.recordings, made);
+}
+
 TEST_F(LruTest, AFailureWhileServingIsACountedEagerStepWithTheSameTokens) {
   LoadedModel model(*device_, testing::tiny_model(testing::Tiny::kLlama), small_options("lru:1"));
   const auto wanted = generate(model, 1);
