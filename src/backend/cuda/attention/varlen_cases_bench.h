@@ -1,6 +1,7 @@
 // The steps that attention_varlen_bench checks and times.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include <fmt/core.h>
 
+#include "backend/kernel.h"
 #include "base/dtype.h"
 
 namespace encore::bench {
