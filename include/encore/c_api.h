@@ -75,7 +75,7 @@ typedef struct encore_update {
   size_t text_bytes;
   const int32_t* tokens; /* with those that show no text, such as the end of a text */
   size_t num_tokens;
-  const encore_logprobs* logprobs; /* one for each of these, where the request has `logprobs`; else null */
+  const encore_logprobs* logprobs; /* one for each token, if asked for; else null */
   int64_t num_cached_tokens;       /* of the prompt, found in the prefix cache */
   encore_finish finish;
   const char* error; /* of ENCORE_FINISH_ERROR; else empty */
