@@ -117,7 +117,9 @@ class Engine {
   // for each; it may add and abort. False when there was nothing to do.
   // Errors: kUsage while the model is asleep; nothing has happened then.
   bool step(const std::function<void(const Generated&)>& on_token);
-  // Ends a sequence early. Unknown ids are ignored: it may just have finished.
+  // Ends a sequence early; its pages are free at once. A step in flight may still write to them:
+  // whoever gets them writes later on the same stream. Unknown ids are ignored: it may just have
+  // finished.
   void abort(SequenceId id);
   // Deals KV pages out in random order from now on: how benchmarks get pages as a busy server has.
   void shuffle_pages(uint64_t seed) { pool_.shuffle(seed); }

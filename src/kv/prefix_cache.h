@@ -65,7 +65,8 @@ class PrefixCache {
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
 
-  // An empty chain in the namespace of the model, the dtype of its KV, and a tenant's salt.
+  // An empty chain in the namespace of the model, the dtype of its KV, and the salt that a request
+  // brings; those without one share a namespace.
   [[nodiscard]] PageChain chain(std::string_view kv_dtype, std::string_view salt) const;
   // Adds the hashes of further pages that `tokens`, all of the sequence, fill.
   void extend(PageChain& chain, std::span<const int32_t> tokens) const;

@@ -20,7 +20,9 @@
 //   uniform   not none, padding off    no such size        eager, unpadded, counted (no_exact_size)
 //   any       none                     -                   eager (disabled)
 //
-// The padded sizes do not depend on the mode, so neither do the bits. A full recording's key is its
+// The scheduler cuts steps to what the ladder holds (--above-ladder split, the default), so a step
+// above it is one that may not be cut. The padded sizes do not depend on the mode, so neither do the
+// bits. A full recording's key is its
 // StepKey, a piece's the padded rows it counts, and nothing else: what a step needs beyond that is
 // data in fixed buffers.
 #pragma once

@@ -16,8 +16,9 @@ enum class EagerSteps : uint8_t {
 
 // A recording that fails (--recording-errors).
 enum class RecordingErrors : uint8_t {
-  kStop,  // the error ends the start-up
-  kDrop,  // the engine goes on without that recording; its steps fall back, counted
+  kStop,  // the error ends the start-up; the default
+  kDrop,  // the engine goes on without that recording; its steps run in pieces where there are some,
+          // else eager, and are counted
 };
 
 // Which size is recorded first (--record-order). What is recorded is the same.

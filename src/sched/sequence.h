@@ -75,7 +75,8 @@ struct Sequence {
   // Such a step was collected, and sampled `token` behind them. Is that the next token of the
   // sequence? It is not where more of the prompt follows.
   bool collect(const ScheduledTokens& computed, int32_t token);
-  // The pages are gone: all tokens must be computed again. Steps in flight still count.
+  // The pages are gone: all tokens are given to steps again, but for those whose pages are found in
+  // the prefix cache by then. Tokens of steps in flight still count.
   void preempt();
 };
 
