@@ -257,6 +257,7 @@ Choice GenerationService::piece_of(ChoiceState& choice, const Delivery& delivery
     for (size_t i = 0; i < delivery.logprobs.size(); ++i) {
       piece.logprobs.push_back(
           read_logprobs(nullptr, delivery.tokens[i], delivery.logprobs[i], choice.num_top));
+      piece.logprobs.back().part = 0;
     }
   } else {
     read_tokens(choice, delivery, piece);
@@ -280,21 +281,27 @@ void GenerationService::read_prompt(ChoiceState& choice, const Delivery& deliver
 
 void GenerationService::read_tokens(ChoiceState& choice, const Delivery& delivery,
                                     Choice& piece) const {
+  // Returns the index of the first.
   const auto add = [&](const text::AnswerParts& parts) {
-    for (const text::AnswerPart& part : parts)
+    std::optional<size_t> first;
+    for (const text::AnswerPart& part : parts) {
       append(piece.parts, part.kind, part.text);
+      if (!first) first = piece.parts.size() - 1;
+    }
+    return first;
   };
   // One by one, as each counts for the part that it is in.
   for (size_t i = 0; i < delivery.tokens.size(); ++i) {
     const int32_t token = delivery.tokens[i];
     if (choice.text->is_stopped() || choice.parser.has_ended()) break;
     const bool was_reasoning = choice.parser.is_in_reasoning();
-    add(choice.parser.push(choice.text->push({&token, 1})));
+    const auto part = add(choice.parser.push(choice.text->push({&token, 1})));
     if (was_reasoning || choice.parser.is_in_reasoning()) {
       ++choice.num_reasoning;
     } else if (i < delivery.logprobs.size() && !choice.text->hides_last()) {
       piece.logprobs.push_back(
           read_logprobs(model_.tokenizer, token, delivery.logprobs[i], choice.num_top));
+      piece.logprobs.back().part = part;
     }
   }
   choice.num_tokens = choice.text->num_tokens();

@@ -83,16 +83,19 @@ json::array prompt_logprobs(std::span<const TokenLogprobs> prompt, int32_t num_t
   return list;
 }
 
+json::object logprobs_of(const TokenLogprobs& token) {
+  json::object object = to_json(token.chosen);
+  json::array top;
+  for (const TokenLogprobs::Entry& likely : token.top)
+    top.emplace_back(to_json(likely));
+  object["top_logprobs"] = std::move(top);
+  return object;
+}
+
 json::object chat_logprobs(std::span<const TokenLogprobs> tokens) {
   json::array content;
-  for (const TokenLogprobs& token : tokens) {
-    json::object object = to_json(token.chosen);
-    json::array top;
-    for (const TokenLogprobs::Entry& likely : token.top)
-      top.emplace_back(to_json(likely));
-    object["top_logprobs"] = std::move(top);
-    content.emplace_back(std::move(object));
-  }
+  for (const TokenLogprobs& token : tokens)
+    content.emplace_back(logprobs_of(token));
   return {{"content", std::move(content)}, {"refusal", nullptr}};
 }
 

@@ -26,6 +26,9 @@ struct TokenLogprobs {
                                 // a log probability
   int64_t num_characters = 0;   // that the token adds to the text
   std::vector<Entry> top;       // the likeliest tokens, likeliest first
+  // Which part of the answer's new ones has its text; nothing while that is held back, and then it
+  // goes with the token behind it.
+  std::optional<size_t> part = {};
 };
 
 // What the engine gave for `token`, of which `num_top` alternatives were asked for. Without a
@@ -37,7 +40,9 @@ std::vector<TokenLogprobs> read_prompt_logprobs(const text::Tokenizer* tokenizer
                                                 std::span<const int32_t> prompt,
                                                 std::span<const LogprobRow> rows, int32_t num_top);
 
-// {"content": [{"token", "logprob", "bytes", "top_logprobs": [...]}], "refusal": null}.
+// {"token", "logprob", "bytes", "top_logprobs": [...]}.
+json::object logprobs_of(const TokenLogprobs& token);
+// {"content": [those objects], "refusal": null}.
 json::object chat_logprobs(std::span<const TokenLogprobs> tokens);
 
 // [null, {"ID": {"logprob", "rank", "decoded_token"}, ...}, ...]: of each token of a prompt that one

@@ -62,9 +62,16 @@ void Reply::add(Choice piece) {
     return responder_->write(events.bytes());
   }
   Choice& choice = choices_.at(piece.index);
-  for (const text::AnswerPart& part : piece.parts)
+  // By which it lies further back among all parts.
+  std::optional<size_t> shift;
+  for (const text::AnswerPart& part : piece.parts) {
     append(choice.parts, part.kind, part.text);
-  std::move(piece.logprobs.begin(), piece.logprobs.end(), std::back_inserter(choice.logprobs));
+    if (!shift) shift = choice.parts.size() - 1;
+  }
+  for (TokenLogprobs& token : piece.logprobs) {
+    if (token.part) *token.part += shift.value_or(0);
+    choice.logprobs.push_back(std::move(token));
+  }
   if (!piece.prompt_logprobs.empty()) choice.prompt_logprobs = std::move(piece.prompt_logprobs);
   choice.finish_reason = std::move(piece.finish_reason);
   choice.stop_reason = std::move(piece.stop_reason);

@@ -9,6 +9,9 @@ namespace {
 
 using Answer = std::variant<ApiError, HttpResponse, GenerationJob>;
 
+// In `include`.
+constexpr std::string_view kLogprobs = "message.output_text.logprobs";
+
 // Parameters that an answer repeats, and what it says where they are absent.
 constexpr std::pair<std::string_view, std::string_view> kRepeated[] = {
     {"instructions", "null"},
@@ -36,6 +39,7 @@ json::object settings_of(const Parameters& parameters, const GenerationPlan& pla
       json::object{{"effort", effort == nullptr ? json::value() : *effort}, {"summary", nullptr}};
   settings["temperature"] = plan.sampling.temperature;
   settings["top_p"] = plan.sampling.top_p;
+  settings["top_logprobs"] = std::max(plan.sampling.num_logprobs, 0);
   const json::value* const text = parameters.find("text");
   const json::value* const asked =
       text == nullptr ? nullptr : text->get_object().if_contains("format");
@@ -61,23 +65,23 @@ std::optional<ApiError> read_text(const Parameters& parameters, GenerationPlan& 
   return check_format(plan);
 }
 
-std::optional<ApiError> check_include(const Parameters& parameters) {
+std::optional<ApiError> read_logprobs(const Parameters& parameters, GenerationPlan& plan) {
+  const auto num_top = static_cast<int32_t>(parameters.integer("top_logprobs"));
   for (const std::string& part : parameters.strings("include")) {
-    if (part == "message.output_text.logprobs") {
-      return bad_request(
-          "include has message.output_text.logprobs: log probabilities are given by completions "
-          "and chat only",
-          "include", "unsupported_parameter");
-    }
+    if (part == kLogprobs) plan.sampling.num_logprobs = num_top;
+  }
+  if (num_top > 0 && plan.sampling.num_logprobs < 0) {
+    return bad_request(fmt::format("top_logprobs needs {} in include", kLogprobs), "top_logprobs",
+                       "invalid_value");
   }
   return std::nullopt;
 }
 
 Answer read(const Parameters& parameters, const ServedModel& model) {
   if (auto error = check_model(parameters, model)) return *error;
-  if (auto error = check_include(parameters)) return *error;
   GenerationPlan plan;
   if (auto error = read_generation_parameters(parameters, model, plan)) return *error;
+  if (auto error = read_logprobs(parameters, plan)) return *error;
   if (auto error = read_text(parameters, plan)) return *error;
   auto request = read_response_request(parameters, model);
   if (auto* error = std::get_if<ApiError>(&request)) return *error;
@@ -107,7 +111,14 @@ const ParameterTable& response_parameters() {
        "format: text, json_object, or json_schema with a schema that the answer fits; verbosity "
        "has no effect"},
       {"include", Support::kHonoured, ParameterKind::kStrings, "",
-       "Further parts of the answer: there are none, and log-probabilities are refused", 0, 64},
+       "Further parts of the answer. message.output_text.logprobs: the log probability of each "
+       "token "
+       "of the text; others have no effect",
+       0, 64},
+      {"top_logprobs", Support::kHonoured, ParameterKind::kInteger, "0",
+       "And of so many of the likeliest tokens in its place; with message.output_text.logprobs in "
+       "include",
+       0, LogprobRow::kMaxTop},
       {"previous_response_id", Support::kRefused, ParameterKind::kString, "",
        "nothing is stored, so send the whole conversation as input"},
       {"conversation", Support::kRefused, ParameterKind::kAny, "",
@@ -119,8 +130,6 @@ const ParameterTable& response_parameters() {
        "conversations are taken as they are sent"},
       {"truncation", Support::kRefused, ParameterKind::kString, "\"disabled\"",
        "conversations are taken as they are sent"},
-      {"top_logprobs", Support::kRefused, ParameterKind::kInteger, "0",
-       "log probabilities are given by completions and chat only"},
       {"max_tool_calls", Support::kNoEffect, ParameterKind::kInteger, "",
        "The server calls no tools itself"},
       {"metadata", Support::kNoEffect, ParameterKind::kObject, "",

@@ -31,12 +31,12 @@ json::object new_item(const text::AnswerPart& part) {
 }
 
 // What an item of text consists of, so far.
-json::object content_part(Kind kind, const std::string& text) {
+json::object content_part(Kind kind, const std::string& text, const json::array& logprobs) {
   if (kind == Kind::kReasoning) return {{"type", "reasoning_text"}, {"text", text}};
   return {{"type", "output_text"},
           {"text", text},
           {"annotations", json::array{}},
-          {"logprobs", json::array{}}};
+          {"logprobs", logprobs}};
 }
 
 // "response.output_text.delta" for "delta".
@@ -48,10 +48,10 @@ std::string text_event(Kind kind, std::string_view what) {
 }
 
 // What the delta and done events of a kind have besides.
-json::object text_data(Kind kind) {
+json::object text_data(Kind kind, const json::array& logprobs) {
   if (kind == Kind::kCall) return {};
   json::object data{{"content_index", 0}};
-  if (kind == Kind::kContent) data["logprobs"] = json::array{};
+  if (kind == Kind::kContent) data["logprobs"] = logprobs;
   return data;
 }
 
@@ -111,13 +111,13 @@ void ResponsesFormat::open_item(const text::AnswerPart& part, Events& events) {
        events);
   if (part.kind == Kind::kCall) return;
   send_of_item("response.content_part.added",
-               {{"content_index", 0}, {"part", content_part(part.kind, "")}}, events);
+               {{"content_index", 0}, {"part", content_part(part.kind, "", {})}}, events);
 }
 
 void ResponsesFormat::close_item(std::string_view status, Events& events) {
   if (!item_) return;
   const Kind kind = item_->kind;
-  json::object done = text_data(kind);
+  json::object done = text_data(kind, item_->logprobs);
   done[kind == Kind::kCall ? "arguments" : "text"] = item_->text;
   if (kind == Kind::kCall) done["name"] = item_->object["name"];
   send_of_item(text_event(kind, "done"), std::move(done), events);
@@ -126,7 +126,7 @@ void ResponsesFormat::close_item(std::string_view status, Events& events) {
   if (kind == Kind::kCall) {
     object["arguments"] = item_->text;
   } else {
-    const json::object part = content_part(kind, item_->text);
+    const json::object part = content_part(kind, item_->text, item_->logprobs);
     send_of_item("response.content_part.done", {{"content_index", 0}, {"part", part}}, events);
     object["content"] = json::array{part};
   }
@@ -135,20 +135,43 @@ void ResponsesFormat::close_item(std::string_view status, Events& events) {
   item_.reset();
 }
 
+void ResponsesFormat::add_text(const std::string& text, const json::array& logprobs,
+                               Events& events) {
+  item_->text += text;
+  item_->logprobs.insert(item_->logprobs.end(), logprobs.begin(), logprobs.end());
+  json::object data = text_data(item_->kind, logprobs);
+  data["delta"] = text;
+  send_of_item(text_event(item_->kind, "delta"), std::move(data), events);
+}
+
+std::vector<json::array> ResponsesFormat::logprobs_by_part(const Choice& piece) {
+  std::vector<json::array> lists(piece.parts.size());
+  for (const TokenLogprobs& token : piece.logprobs) {
+    held_logprobs_.emplace_back(logprobs_of(token));
+    if (!token.part) continue;
+    json::array& list = lists.at(*token.part);
+    std::move(held_logprobs_.begin(), held_logprobs_.end(), std::back_inserter(list));
+    held_logprobs_.clear();
+  }
+  return lists;
+}
+
 void ResponsesFormat::add(const Choice& piece, Events& events) {
-  for (const text::AnswerPart& part : piece.parts) {
+  const auto logprobs = logprobs_by_part(piece);
+  for (size_t i = 0; i < piece.parts.size(); ++i) {
+    const text::AnswerPart& part = piece.parts[i];
     if (part.kind == Kind::kCall) {
       open_item(part, events);
       continue;
     }
     if (part.kind != Kind::kArguments && (!item_ || item_->kind != part.kind))
       open_item(part, events);
-    item_->text += part.text;
-    json::object data = text_data(item_->kind);
-    data["delta"] = part.text;
-    send_of_item(text_event(item_->kind, "delta"), std::move(data), events);
+    add_text(part.text, logprobs[i], events);
   }
   if (piece.finish_reason.empty()) return;
+  // Of tokens at the end that the text does not show.
+  const bool shows_held = item_ && item_->kind == Kind::kContent && !held_logprobs_.empty();
+  if (shows_held) add_text("", held_logprobs_, events);
   is_cut_ = piece.finish_reason == "length";
   close_item(is_cut_ ? "incomplete" : "completed", events);
 }

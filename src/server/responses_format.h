@@ -28,8 +28,9 @@ class ResponsesFormat final : public ReplyFormat {
   // The output item that grows.
   struct Item {
     text::AnswerPart::Kind kind;
-    json::object object;  // without what grows
-    std::string text;     // or arguments
+    json::object object;        // without what grows
+    std::string text;           // or arguments
+    json::array logprobs = {};  // of the text's tokens, where the request asks
   };
 
   // The response as it is now; its usage once it has ended.
@@ -38,7 +39,10 @@ class ResponsesFormat final : public ReplyFormat {
   // An event of the open item.
   void send_of_item(std::string_view type, json::object data, Events& events);
   void open_item(const text::AnswerPart& part, Events& events);
+  void add_text(const std::string& text, const json::array& logprobs, Events& events);
   void close_item(std::string_view status, Events& events);
+  // The log probabilities of each of the piece's parts, and of what was held back in front of it.
+  [[nodiscard]] std::vector<json::array> logprobs_by_part(const Choice& piece);
 
   std::string id_;
   std::string model_;
@@ -46,7 +50,8 @@ class ResponsesFormat final : public ReplyFormat {
   json::object settings_;
   json::array output_;  // items that are complete
   std::optional<Item> item_;
-  bool is_cut_ = false;  // at its length
+  json::array held_logprobs_;  // of tokens whose text is held back
+  bool is_cut_ = false;        // at its length
   int64_t num_events_ = 0;
 };
 

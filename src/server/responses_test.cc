@@ -120,6 +120,72 @@ TEST_F(ResponsesTest, AStreamTellsOfEachItemInNumberedEvents) {
   EXPECT_EQ(all.front().at("response").at("id"), all.back().at("response").at("id"));
 }
 
+TEST_F(ResponsesTest, GivesLogProbabilitiesOfTheTextsTokensWithTheText) {
+  // A character of four bytes, which no single token has, and a call.
+  const std::vector<int32_t> text = ids("Hi \U0001F600!");
+  const std::vector<int32_t> call =
+      ids("\n<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>");
+  const auto run = [&](bool streams, size_t tokens_at_once) {
+    const auto exchange = ask(fmt::format(
+        R"(, "include": ["message.output_text.logprobs"], "top_logprobs": 1, "stream": {})",
+        streams));
+    EXPECT_EQ(generator_.requests.back().sampling.num_logprobs, 1);
+    const auto id = static_cast<engine::RequestId>(generator_.requests.size());
+    std::vector<int32_t> tokens = text;
+    tokens.insert(tokens.end(), call.begin(), call.end());
+    for (size_t at = 0; at < tokens.size(); at += tokens_at_once) {
+      const size_t end = std::min(at + tokens_at_once, tokens.size());
+      std::vector<LogprobRow> rows;
+      for (size_t i = at; i < end; ++i) {
+        LogprobRow row{.logprob = -static_cast<float>(i), .rank = 2, .top = {}};
+        row.top[0] = {tokens[0], -0.5F};
+        rows.push_back(row);
+      }
+      generator_.give(
+          id,
+          {tokens.begin() + static_cast<int64_t>(at), tokens.begin() + static_cast<int64_t>(end)},
+          rows);
+      pump();
+    }
+    generator_.end(id, engine::EndReason::kStop, {*tokenizer_.eos_id()});
+    pump();
+    return exchange;
+  };
+  const json::value whole = parsed(*run(false, 1));
+  EXPECT_EQ(whole.at("top_logprobs"), 1);
+  const json::value& message = whole.at("output").at(0);
+  ASSERT_EQ(message.at("type"), "message");
+  const json::array& listed = message.at("content").at(0).at("logprobs").as_array();
+  ASSERT_EQ(listed.size(), text.size());
+  std::string bytes;
+  for (size_t i = 0; i < listed.size(); ++i) {
+    EXPECT_EQ(listed[i].at("logprob").to_number<double>(), -static_cast<double>(i));
+    EXPECT_EQ(listed[i].at("top_logprobs").at(0).at("logprob").to_number<double>(), -0.5);
+    for (const json::value& byte : listed[i].at("bytes").as_array())
+      bytes += static_cast<char>(byte.to_number<int>());
+  }
+  EXPECT_EQ(json::value(bytes), message.at("content").at(0).at("text"));
+
+  // However many tokens come at once.
+  for (const size_t tokens_at_once : {size_t{1}, size_t{3}, size_t{1000}}) {
+    json::array streamed;
+    for (const json::value& event : typed_events(*run(true, tokens_at_once))) {
+      if (event.at("type") == "response.output_text.done") {
+        EXPECT_EQ(event.at("logprobs"), listed);
+      }
+      if (event.at("type") != "response.output_text.delta") continue;
+      std::string shown;
+      for (const json::value& token : event.at("logprobs").as_array()) {
+        streamed.push_back(token);
+        for (const json::value& byte : token.at("bytes").as_array())
+          shown += static_cast<char>(byte.to_number<int>());
+      }
+      EXPECT_EQ(event.at("delta"), json::value(shown));
+    }
+    EXPECT_EQ(streamed, listed);
+  }
+}
+
 TEST_F(ResponsesTest, AnAnswerThatIsCutIsIncomplete) {
   const auto exchange = ask();
   generator_.end(1, engine::EndReason::kLength, ids("One mo"));
@@ -188,8 +254,8 @@ TEST_F(ResponsesTest, RefusesByNameWhatItDoesNotDo) {
   refused(R"("background": true)", "background");
   refused(R"("prompt": {"id": "x"})", "prompt");
   refused(R"("truncation": "auto")", "truncation");
-  refused(R"("top_logprobs": 2)", "top_logprobs");
-  refused(R"("include": ["message.output_text.logprobs"])", "include");
+  refused(R"("top_logprobs": 2)", "top_logprobs");  // without include
+  refused(R"("include": ["message.output_text.logprobs"], "top_logprobs": 21)", "top_logprobs");
   refused(R"("text": {"format": {"type": "xml"}})", "text.format");
   refused(R"("reasoning": {"effort": 5})", "reasoning");
   refused(R"("tools": [{"type": "web_search"}])", "tools");
