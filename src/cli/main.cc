@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/verbs.h"
@@ -43,7 +44,7 @@ Results go to stdout, everything else to stderr. Exit codes:
 // One line on stderr, whatever the message holds.
 int report(std::string_view kind, std::string message, int code) {
   std::replace(message.begin(), message.end(), '\n', ' ');
-  fmt::print(stderr, "encore: error ({}): {}\n", kind, message);
+  encore::log::error(kind, message);
   return code;
 }
 
