@@ -1,6 +1,7 @@
 // encore serve: the protocols of OpenAI and Anthropic over HTTP.
 #include <chrono>
 #include <csignal>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,7 +19,9 @@
 #include "cli/output.h"
 #include "cli/verbs.h"
 #include "server/api_server.h"
+#include "server/file_watch.h"
 #include "server/http_server.h"
+#include "server/loading.h"
 #include "server/scripted_generator.h"
 #include "setup/open.h"
 #include "setup/serving.h"
@@ -29,15 +32,17 @@ namespace {
 constexpr std::string_view kScripted = "scripted:";
 constexpr int64_t kScriptedMaxSeqLen = 1 << 20;
 constexpr auto kLastAnswers = std::chrono::milliseconds(2000);
+constexpr auto kBetweenLooks = std::chrono::milliseconds(1000);  // at files that may change
 
 constexpr const char* kFooter =
-    R"(Prints "serving NAME at http://HOST:PORT" on stdout once it takes requests. Try it:
+    R"(Prints "serving NAME at http://HOST:PORT" on stdout once it takes requests. While the model is being
+loaded, GET /live is 200 and all else 503 with how far that is. Try it:
   curl http://127.0.0.1:8000/v1/completions -d '{"prompt": "Once upon a time", "max_tokens": 60}'
 GET /metrics is for Prometheus; GET /health says whether requests are taken.
 --model scripted:FILE answers from a file, with the bundled model's tokenizer, to test clients:
   {"token_ms": 20, "answers": [{"when": "weather", "text": "It rains."}, {"text": "I do not know."}]}
 SIGTERM and Ctrl-C: no more requests are taken, those in hand are finished, and the exit code is 0;
-a second one ends at once. SIGHUP: certificates and the files of keys are read anew.)";
+a second one ends at once. Certificates and files of keys are read anew when they change, and at SIGHUP.)";
 
 server::KeySet read_api_keys(const config::Settings& settings) {
   server::KeySet keys;
@@ -100,13 +105,14 @@ void describe(const config::Settings& settings, const model::ModelSource& source
   served.created = std::time(nullptr);
 }
 
-void load_model(const config::Settings& settings, Loaded& loaded) {
+void load_model(const config::Settings& settings, const std::string& url, Loaded& loaded) {
   const model::ModelSource source = setup::open_source(settings);
   describe(settings, source, model_name(settings, source), loaded);
   loaded.step_log = setup::open_step_log(settings);
   loaded.device = setup::open_device(settings);
-  loaded.model = setup::open_model(*loaded.device, source,
-                                   setup::serving_load_options(settings, source.config), settings);
+  const engine::LoadOptions load = setup::serving_load_options(settings, source.config);
+  log::info("loading the model; {} answers with 503 until that is done", url);
+  loaded.model = setup::open_model(*loaded.device, source, load, settings);
   const engine::LoadedModel& model = *loaded.model;
   loaded.served.max_seq_len =
       std::min(model.limits().max_seq_len, model.num_pages() * model.page_size());
@@ -136,113 +142,160 @@ void raise_file_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// Runs the engine on this thread and HTTP on another until a signal, or until the device fails.
+server::ApiOptions api_options(const config::Settings& settings) {
+  server::ApiOptions options{.version = ENCORE_VERSION};
+  options.gate.allowed_origins = settings.allowed_origins;
+  if (settings.request_timeout_s > 0)
+    options.request_timeout = std::chrono::seconds(settings.request_timeout_s);
+  options.metric_aliases = server::find_metric_aliases(settings.metric_aliases);
+  if (!settings.refuses_unknown_parameters)
+    options.unknown_parameters = server::UnknownParameters::kWarn;
+  return options;
+}
+
+server::HttpOptions http_options(const config::Settings& settings) {
+  server::HttpOptions options = settings.http;
+  options.write_error = server::ApiServer::error_response;
+  return options;
+}
+
+// Other threads handle it, so that it interrupts no reading on this one.
+void leave_to_others(int signal) {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, signal);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+}
+
+// HTTP on a thread of its own, from before the model is loaded until after its last answer.
 class Serving {
  public:
-  Serving(engine::Generator& generator, server::HttpServer& http, server::ApiServer& api,
-          const config::Settings& settings)
-      : generator_(generator),
-        http_(http),
-        api_(api),
-        settings_(settings),
-        drain_timeout_(std::chrono::seconds(settings.drain_timeout_s)) {}
+  // Takes the port, and answers that the model is being loaded. Errors: those of HttpServer, and of
+  // the files of keys.
+  explicit Serving(const config::Settings& settings)
+      : settings_(settings),
+        api_options_(api_options(settings)),
+        watch_(watch()),
+        api_keys_(read_api_keys(settings)),
+        admin_keys_(read_admin_keys(settings)),
+        http_(http_options(settings)),
+        loading_(http_.is_loopback()) {
+    if (!http_.is_loopback() && api_keys_.is_empty())
+      log::warning("other machines can reach this server, and --api-key asks nobody for a key");
+    http_.listen([this](server::HttpRequest request, std::unique_ptr<server::Responder> responder) {
+      if (api_ == nullptr) return loading_.handle(request, *responder);
+      api_->handle(std::move(request), std::move(responder));
+    });
+    http_.on_signals({SIGHUP}, [this] {
+      if (watch_.read_all()) log::info("read the keys and certificates anew");
+    });
+    look_at_files();
+    log::Progress::listen([this](const std::string& state) { loading_.enter(state); });
+    thread_ = std::thread([this] { http_.run(); });
+    leave_to_others(SIGHUP);
+  }
+  ~Serving() {
+    log::Progress::listen(nullptr);
+    if (!thread_.joinable()) return;
+    http_.post([this] { http_.stop(); });
+    thread_.join();
+  }
+  Serving(const Serving&) = delete;
+  Serving& operator=(const Serving&) = delete;
 
-  // Errors: those of Generator::run(); Interrupted after a second signal.
-  void run() {
-    http_.on_signals({SIGINT, SIGTERM}, [this] { on_signal(); });
-    http_.on_signals({SIGHUP}, [this] { reload(); });
-    std::thread thread([this] { http_.run(); });
+  [[nodiscard]] std::string url() const { return http_.url(); }
+
+  // Answers with the generator, which runs on this thread, until a signal, or until the device
+  // fails. Errors: those of Generator::run(); Interrupted after a second signal.
+  void run(engine::Generator& generator, const server::ServedModel& model) {
+    log::Progress::listen(nullptr);
+    api_options_.gate.is_loopback = http_.is_loopback();
+    server::ApiServer api(
+        generator, model, api_options_,
+        [this](std::function<void()> call) { http_.post(std::move(call)); },
+        [this](std::chrono::milliseconds delay, std::function<void()> call) {
+          http_.after(delay, std::move(call));
+        });
+    std::promise<void> is_ready;
+    http_.post([&] {
+      api.set_api_keys(api_keys_);
+      api.set_admin_keys(admin_keys_);
+      http_.on_signals({SIGINT, SIGTERM}, [this, &generator] { on_signal(generator); });
+      api_ = &api;
+      is_ready.set_value();
+    });
+    is_ready.get_future().wait();
     try {
-      generator_.run();
+      print(fmt::format("serving {} at {}\n", model.names.front(), url()));
+      generator.run();
     } catch (...) {
-      http_.post([this] { drain(kLastAnswers); });
-      thread.join();
+      http_.post([this, &generator] { drain(generator, kLastAnswers); });
+      thread_.join();
       throw;
     }
-    thread.join();
+    thread_.join();
     if (num_signals_ > 1) throw Interrupted();
   }
 
  private:
-  void on_signal() {
-    if (++num_signals_ > 1) return end();
+  void on_signal(engine::Generator& generator) {
+    if (++num_signals_ > 1) return end(generator);
     log::info("finishing the requests in hand; a second signal ends at once");
-    generator_.drain();
-    drain(drain_timeout_);
+    generator.drain();
+    drain(generator, std::chrono::seconds(settings_.drain_timeout_s));
   }
-  // Each file for itself: one that cannot be used leaves what was read before.
-  void reload() {
-    const auto attempt = [](const auto& read) {
-      try {
-        read();
-        return true;
-      } catch (const Error& error) {
-        log::warning("{}; what was read before stays", error.what());
-        return false;
-      }
-    };
-    const bool has_tls = attempt([this] { http_.reload_tls(); });
-    const bool has_keys = attempt([this] { api_.set_api_keys(read_api_keys(settings_)); });
-    const bool has_admin_keys =
-        attempt([this] { api_.set_admin_keys(read_admin_keys(settings_)); });
-    if (has_tls && has_keys && has_admin_keys) log::info("read the keys and certificates anew");
+  // Ahead of their first reading.
+  server::FileWatch watch() {
+    server::FileWatch watch;
+    const server::TlsOptions& tls = settings_.http.tls;
+    watch.add({tls.certificate, tls.key}, [this] { http_.reload_tls(); });
+    watch.add({settings_.api_key_file}, [this] {
+      api_keys_ = read_api_keys(settings_);
+      if (api_ != nullptr) api_->set_api_keys(api_keys_);
+    });
+    watch.add({settings_.admin_key_file}, [this] {
+      admin_keys_ = read_admin_keys(settings_);
+      if (api_ != nullptr) api_->set_admin_keys(admin_keys_);
+    });
+    return watch;
   }
-  void drain(std::chrono::milliseconds timeout) {
-    http_.after(timeout, [this] {
-      generator_.stop();
-      http_.after(kLastAnswers, [this] { end(); });
+  void look_at_files() {
+    watch_.look();
+    http_.after(kBetweenLooks, [this] { look_at_files(); });
+  }
+  void drain(engine::Generator& generator, std::chrono::milliseconds timeout) {
+    http_.after(timeout, [this, &generator] {
+      generator.stop();
+      http_.after(kLastAnswers, [this, &generator] { end(generator); });
     });
     http_.drain();
   }
-  void end() {
-    generator_.stop();
+  void end(engine::Generator& generator) {
+    generator.stop();
     http_.stop();
   }
 
-  engine::Generator& generator_;
-  server::HttpServer& http_;
-  server::ApiServer& api_;
   const config::Settings& settings_;
-  std::chrono::milliseconds drain_timeout_;
+  server::ApiOptions api_options_;
+  // Of the server's thread, once that runs:
+  server::FileWatch watch_;
+  server::KeySet api_keys_;
+  server::KeySet admin_keys_;
+  server::HttpServer http_;
+  server::Loading loading_;
+  server::ApiServer* api_ = nullptr;  // while the model is loaded: null
   int num_signals_ = 0;
+  std::thread thread_;
 };
 
 void serve(const config::Settings& settings) {
-  server::ApiOptions api_options{.version = ENCORE_VERSION};
-  api_options.gate.api_keys = read_api_keys(settings);
-  api_options.gate.admin_keys = read_admin_keys(settings);
-  api_options.gate.allowed_origins = settings.allowed_origins;
-  if (settings.request_timeout_s > 0)
-    api_options.request_timeout = std::chrono::seconds(settings.request_timeout_s);
-  api_options.metric_aliases = server::find_metric_aliases(settings.metric_aliases);
-  if (!settings.refuses_unknown_parameters)
-    api_options.unknown_parameters = server::UnknownParameters::kWarn;
-  // The port first: a large model takes minutes to load.
-  server::HttpOptions http_options = settings.http;
-  http_options.write_error = server::ApiServer::error_response;
-  server::HttpServer http(std::move(http_options));
-  api_options.gate.is_loopback = http.is_loopback();
-  if (!http.is_loopback() && api_options.gate.api_keys.is_empty())
-    log::warning("other machines can reach this server, and --api-key asks nobody for a key");
-
-  Loaded loaded;
-  const bool is_script = settings.model.starts_with(kScripted);
-  is_script ? load_script(settings, loaded) : load_model(settings, loaded);
-  const std::string name = loaded.served.names.front();
-  server::ApiServer api(
-      *loaded.generator, loaded.served, std::move(api_options),
-      [&](std::function<void()> call) { http.post(std::move(call)); },
-      [&](std::chrono::milliseconds delay, std::function<void()> call) {
-        http.after(delay, std::move(call));
-      });
-
   raise_file_limit();
   std::signal(SIGPIPE, SIG_IGN);
-  http.listen([&](server::HttpRequest request, std::unique_ptr<server::Responder> responder) {
-    api.handle(std::move(request), std::move(responder));
-  });
-  print(fmt::format("serving {} at {}\n", name, http.url()));
-  Serving(*loaded.generator, http, api, settings).run();
+  Serving serving(settings);
+  Loaded loaded;
+  const bool is_script = settings.model.starts_with(kScripted);
+  is_script ? load_script(settings, loaded) : load_model(settings, serving.url(), loaded);
+  serving.run(*loaded.generator, loaded.served);
   if (loaded.step_log) loaded.step_log->flush();
 }
 

@@ -247,9 +247,9 @@ constexpr Option kOptions[] = {
     {"tls_certificate", Group::kServer,
      [](Settings& s, const Text& v) { s.http.tls.certificate = v; }, "FILE",
      otherwise("none, and plain HTTP"), any(),
-     "Certificates in PEM, the server's first, which make it speak HTTPS; SIGHUP has it, its key "
-     "and "
-     "the files of keys read anew"},
+     "Certificates in PEM, the server's first, which make it speak HTTPS; it, its key and the "
+     "files "
+     "of keys are read anew when they change"},
     {"tls_key", Group::kServer, [](Settings& s, const Text& v) { s.http.tls.key = v; }, "FILE",
      otherwise("none"), any(), "The certificate's key in PEM, without a password"},
     {"allowed_origins", Group::kServer,

@@ -122,8 +122,12 @@ const std::vector<ApiServer::Route>& ApiServer::routes() {
       {{"POST", "/detokenize", "The text of tokens", Access::kKey, &detokenize_parameters()},
        prepare_detokenize},
       {{"GET", "/version", "Encore's version", Access::kOpen}, show_version},
-      {{"GET", "/live", "Does the process answer?", Access::kOpen}, nullptr, &ApiServer::live},
-      {{"GET", "/health", "Are requests taken?", Access::kOpen}, nullptr, &ApiServer::health},
+      {{"GET", "/live", "Does the process answer?", Access::kOpen},
+       nullptr,
+       [](ApiServer& /*server*/) { return live(); }},
+      {{"GET", "/health", "Are requests taken?", Access::kOpen},
+       nullptr,
+       [](ApiServer& server) { return server.health(); }},
       {{"GET", "/health_generate", "Does the engine give tokens? Generates one"},
        prepare_health_check},
       {{"POST", "/sleep", "Gives the device's memory back, until /wake_up", Access::kAdminKey},
@@ -140,8 +144,10 @@ const std::vector<ApiServer::Route>& ApiServer::routes() {
        answer_is_sleeping},
       {{"GET", "/metrics", "Counts and times, for Prometheus", Access::kOpen},
        nullptr,
-       &ApiServer::metrics},
-      {{"GET", "/openapi.json", "This document", Access::kOpen}, nullptr, &ApiServer::openapi},
+       [](ApiServer& server) { return server.metrics(); }},
+      {{"GET", "/openapi.json", "This document", Access::kOpen},
+       nullptr,
+       [](ApiServer& server) { return server.openapi(); }},
       {{"GET", "/", "A page to chat on, with live charts", Access::kOpen}, show_page},
       {{"GET", "/page.js", "The page's script", Access::kOpen}, show_page},
       {{"GET", "/page.css", "The page's style", Access::kOpen}, show_page},
@@ -187,7 +193,7 @@ void ApiServer::dispatch(HttpRequest& request, std::unique_ptr<Responder>& respo
       continue;
     }
     if (const auto error = check_access(route, request)) return refuse(*error);
-    if (route.answer != nullptr) return responder->respond((this->*route.answer)());
+    if (route.answer != nullptr) return responder->respond(route.answer(*this));
     if (route.operate != nullptr)
       return route.operate(request, generator_, post_, std::move(responder));
     if (request.body.size() > options_.small_body_bytes)

@@ -36,6 +36,8 @@ class ApiServer {
 
   // Writes an error as the protocol does that has the path.
   static HttpResponse error_response(std::string_view path, const ApiError& error);
+  // Says that the process answers.
+  static HttpResponse live();
 
   // From now on requests bring one of these; none: they need no key.
   void set_api_keys(KeySet keys) { gate_.set_api_keys(std::move(keys)); }
@@ -46,7 +48,7 @@ class ApiServer {
   void handle(HttpRequest request, std::unique_ptr<Responder> responder);
 
  private:
-  using Answer = HttpResponse (ApiServer::*)();
+  using Answer = HttpResponse (*)(ApiServer& server);
   // Has the generator do something, and answers once it is done.
   using Operate = void (*)(const HttpRequest& request, engine::Generator& generator,
                            const Post& post, std::unique_ptr<Responder> responder);
@@ -74,7 +76,6 @@ class ApiServer {
   void answer(const Route& route, Prepared prepared, std::unique_ptr<Responder> responder);
   void collect_metrics();
 
-  HttpResponse live();
   HttpResponse health();
   HttpResponse metrics();
   HttpResponse openapi();

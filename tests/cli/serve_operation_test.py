@@ -1,12 +1,101 @@
 """serve: what an operator does with a server while it runs."""
 
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+
 import harness
-from harness import CliTest
-from server_process import PROMPT, Server
+from harness import DEVICE, ENCORE, CliTest
+from server_process import PATIENCE, PROMPT, Server
 
 
 def text_of(events):
     return "".join(event["choices"][0]["text"] for event in events if event != "[DONE]")
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return taken.getsockname()[1]
+
+
+class LoadingTest(CliTest):
+    """A load that waits for a file, which the test writes when it likes."""
+
+    def setUp(self):
+        self.script = self.work / "script.json"
+        self.script.unlink(missing_ok=True)
+        os.mkfifo(self.script)
+        self.port = free_port()
+        command = [ENCORE, "serve", "--device", DEVICE, "--port", str(self.port), "--model", f"scripted:{self.script}"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        self.wait_for_the_port()
+
+    def tearDown(self):
+        self.connection.close()
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+
+    def wait_for_the_port(self):
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self.connection.connect()
+            except ConnectionRefusedError:
+                self.assertIsNone(self.process.poll())
+                self.assertLess(time.monotonic(), end)
+                time.sleep(0.01)
+
+    def ask(self, method, path, body=None):
+        """On the one connection, which a closed one would not survive."""
+        connected = self.connection.sock
+        self.connection.request(method, path, body)
+        response = self.connection.getresponse()
+        answer = response.status, response.headers, json.loads(response.read())
+        self.assertIs(self.connection.sock, connected)
+        return answer
+
+    def expect_loading(self):
+        self.assertEqual(self.ask("GET", "/live")[0], 200)
+        for method, path in (("GET", "/health"), ("GET", "/v1/models"), ("POST", "/v1/completions")):
+            status, headers, body = self.ask(method, path, "{}" if method == "POST" else None)
+            self.assertEqual((status, body["error"]["code"]), (503, "loading"))
+            self.assertIn("reading the configuration", body["error"]["message"])
+            self.assertGreater(int(headers["Retry-After"]), 0)
+
+    def test_a_connection_lives_on_from_503_to_answers(self):
+        self.expect_loading()
+        self.script.write_text('{"answers": [{"text": "Yes."}]}')
+        self.assertEqual(self.process.stdout.readline(), f"serving scripted at http://127.0.0.1:{self.port}\n")
+        self.assertEqual(self.ask("GET", "/health")[0], 200)
+        status, _, body = self.ask("POST", "/v1/completions", json.dumps({"prompt": PROMPT}))
+        self.assertEqual((status, body["choices"][0]["text"]), (200, "Yes."))
+        self.process.terminate()
+        self.assertEqual(self.process.wait(PATIENCE), 0)
+
+    def test_a_load_that_fails_ends_the_process_whoever_is_connected(self):
+        self.expect_loading()
+        self.script.write_text('{"answers": 5}')
+        out, log = self.process.communicate(timeout=PATIENCE)
+        self.assertEqual((self.process.returncode, out), (2, ""))
+        self.assertEqual(len(log.splitlines()), 1, log)
+        self.assertTrue(log.startswith("encore: error (usage): "), log)
+
+    def test_signals_end_a_load_at_once(self):
+        self.expect_loading()
+        self.process.terminate()
+        self.assertEqual(self.process.wait(PATIENCE), -signal.SIGTERM)
+
+    def test_new_keys_may_come_while_it_loads(self):
+        self.expect_loading()
+        self.process.send_signal(signal.SIGHUP)
+        self.assertIn("read the keys", self.process.stderr.readline())
+        self.expect_loading()
 
 
 class SleepTest(CliTest):

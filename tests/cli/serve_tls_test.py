@@ -112,6 +112,29 @@ class ServeTlsTest(CliTest):
             self.assertLess(time.monotonic() - started, 60)
             self.assertEqual(server.request("GET", "/live")[0], 200)
 
+    def test_files_are_read_anew_when_they_change(self):
+        self.keys.write_text("first-key\n")
+        with self.serve("--api-key-file", self.keys) as server:
+            def wait_for(line):
+                end = time.monotonic() + PATIENCE
+                while not any(line in entry for entry in server.log):
+                    self.assertLess(time.monotonic(), end, server.log)
+                    time.sleep(0.05)
+
+            def status(key):
+                return server.request("GET", "/v1/models", headers={"Authorization": f"Bearer {key}"})[0]
+
+            self.install(self.second)
+            wait_for(f"read {self.certificate} anew")
+            server.trusted = self.second[0]
+            self.keys.write_text("\n")
+            wait_for("has no key")
+            self.assertEqual((status("first-key"), status("second-key")), (200, 401))
+            self.keys.write_text("second-key\n")
+            wait_for(f"read {self.keys} anew")
+            self.assertEqual((status("first-key"), status("second-key")), (401, 200))
+            self.assertEqual(sum("warning" in line for line in server.log), 1, server.log)
+
     def test_sighup_reads_certificates_and_keys_anew(self):
         self.keys.write_text("first-key\n")
         with self.serve("--api-key-file", self.keys) as server:

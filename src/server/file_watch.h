@@ -1,0 +1,47 @@
+// Files that are read anew when they change.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <vector>
+
+namespace encore::server {
+
+// Threads: one.
+class FileWatch {
+ public:
+  // Has `read` called when one of the files is another than now, so add them before they are read first;
+  // empty names stand for none. Where it throws Error, one line is logged, and what was read before is
+  // to stay.
+  void add(std::vector<std::filesystem::path> files, std::function<void()> read);
+
+  // Reads those that have changed, once they are the same in two looks: who writes them is done then.
+  void look();
+  // Reads all. False where one of them cannot be used.
+  bool read_all();
+
+ private:
+  // What changes when a file is written or replaced.
+  struct Stamp {
+    int64_t device = 0;
+    int64_t inode = 0;
+    int64_t bytes = 0;
+    int64_t changed_ns = 0;
+
+    friend bool operator==(const Stamp&, const Stamp&) = default;
+  };
+  using Stamps = std::vector<std::optional<Stamp>>;  // nothing: there is no such file
+  struct Watched {
+    std::vector<std::filesystem::path> files;
+    std::function<void()> read;
+    Stamps as_read;
+    Stamps as_seen;
+  };
+  static Stamps stamps(const std::vector<std::filesystem::path>& files);
+  static bool read(Watched& watched);
+
+  std::vector<Watched> watched_;
+};
+
+}  // namespace encore::server

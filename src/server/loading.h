@@ -1,0 +1,29 @@
+// What the server answers until the model is loaded.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "server/gate.h"
+#include "server/http.h"
+
+namespace encore::server {
+
+// Says that the process lives, and answers everything else with 503 and how far the load is. No key
+// is asked for, as nothing else is told. Threads: the server's, but for enter().
+class Loading {
+ public:
+  explicit Loading(bool is_loopback) : gate_({.is_loopback = is_loopback}) {}
+
+  // From now on the load is at `phase`, such as "loading weights 640 of 16060 MB". Threads: any.
+  void enter(std::string phase);
+  void handle(const HttpRequest& request, Responder& responder) const;
+
+ private:
+  Gate gate_;
+  mutable std::mutex mutex_;
+  std::string phase_ = "reading the configuration";
+};
+
+}  // namespace encore::server
