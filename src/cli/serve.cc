@@ -147,6 +147,7 @@ server::ApiOptions api_options(const config::Settings& settings) {
   options.gate.allowed_origins = settings.allowed_origins;
   if (settings.request_timeout_s > 0)
     options.request_timeout = std::chrono::seconds(settings.request_timeout_s);
+  options.logs_requests = settings.logs_requests;
   options.metric_aliases = server::find_metric_aliases(settings.metric_aliases);
   if (!settings.refuses_unknown_parameters)
     options.unknown_parameters = server::UnknownParameters::kWarn;
@@ -289,6 +290,7 @@ class Serving {
 };
 
 void serve(const config::Settings& settings) {
+  log::set_format(settings.log_format);
   raise_file_limit();
   std::signal(SIGPIPE, SIG_IGN);
   Serving serving(settings);

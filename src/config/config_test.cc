@@ -92,6 +92,8 @@ TEST(Config, ReadsBackWhatItPrints) {
   options.put(*find_option("allowed_origins"), Texts{{"https://chat.example"}});
   options.put(*find_option("unknown_parameters"), std::string{"warn"});
   options.put(*find_option("metric_aliases"), Names{"vllm", "trtllm"});
+  options.put(*find_option("log_format"), std::string("json"));
+  options.put(*find_option("log_requests"), false);
   options.put(*find_option("max_queue"), int64_t{0});
   options.put(*find_option("keep_alive_timeout"), int64_t{600});
   options.put(*find_option("request_timeout"), int64_t{60});

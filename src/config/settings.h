@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/tuning.h"
+#include "base/log.h"
 #include "config/options.h"
 #include "diagnose/debug.h"
 #include "engine/serving_loop.h"
@@ -54,6 +55,8 @@ struct Settings {
   std::string admin_key_file;
   std::vector<std::string> allowed_origins;
   std::vector<std::string> metric_aliases;  // names of systems
+  log::Format log_format = log::Format::kText;
+  bool logs_requests = true;
   bool refuses_unknown_parameters = true;
   std::vector<std::string> served_model_names;  // empty: the model's own
   std::string chat_template;                    // a file; empty: the checkpoint's

@@ -263,6 +263,17 @@ constexpr Option kOptions[] = {
      "", otherwise("none"), any(),
      "Systems (vllm, trtllm) under whose names, for routers that read those, /metrics also gives "
      "what Encore counts as they do"},
+    {"log_format", Group::kServer,
+     [](Settings& s, const Text& v) {
+       s.log_format = v == "json" ? log::Format::kJson : log::Format::kText;
+     },
+     "", value("text"), one_of("text|json"),
+     "What stderr gets: lines for people, or an object a line for programs"},
+    {"log_requests", Group::kServer, [](Settings& s, bool v) { s.logs_requests = v; }, "",
+     value("on"), on_or_off(),
+     "Log a line for each request that has ended, but for probes and the page: who asked, what "
+     "came of it, its tokens and times, and nothing that was said. On, as whoever looks into a "
+     "complaint needs the line afterwards; none is waited for where nobody reads stderr"},
     {"max_queue", Group::kServer, [](Settings& s, int64_t v) { s.serving.max_queue = v; },
      "sequences", value("1024"), between(0, 1 << 20),
      "Sequences that may wait beyond those that fit a step; more are refused with 429"},

@@ -311,7 +311,7 @@ void Engine::collect_step() {
     // It may have ended while this step ran.
     if (sequence == nullptr || !sequence->collect(row, next[b])) continue;
     Generated generated{row.sequence, next[b], take_last_token(*sequence),
-                        sequence->num_cached.value_or(0)};
+                        sequence->num_cached.value_or(0), *sequence->admitted};
     if (sequence->sampling.num_logprobs >= 0)
       generated.logprobs = ring.logprobs(number, static_cast<int64_t>(b));
     generated.prompt_logprobs = std::exchange(sequence->prompt_logprobs, {});

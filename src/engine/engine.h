@@ -58,7 +58,8 @@ struct Generated {
   int32_t token = 0;
   std::optional<Finish> finish;  // set on the last
   int64_t num_cached = 0;        // tokens of the prompt that were found in the prefix cache
-  std::optional<LogprobRow> logprobs = {};  // where the request asks for some
+  std::chrono::steady_clock::time_point admitted = {};  // when it first got pages
+  std::optional<LogprobRow> logprobs = {};              // where the request asks for some
   // Of the prompt's tokens behind its first, with the first token that is generated.
   std::vector<LogprobRow> prompt_logprobs = {};
 };

@@ -44,6 +44,8 @@ struct Update {
   std::span<const LogprobRow> logprobs = {};  // one a token, where the request asks for them
   // With the first token: of the prompt's behind its first, where the request asks for them.
   std::span<const LogprobRow> prompt_logprobs = {};
+  // When it first took part in a step; with tokens, where that is known.
+  std::optional<std::chrono::steady_clock::time_point> admitted = {};
 };
 
 // Gets the updates of one request. It must neither block nor throw. Calls for one request come in

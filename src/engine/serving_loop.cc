@@ -60,6 +60,7 @@ void ServingLoop::run() {
     if (live.ending && live.ending->reason == EndReason::kGrammar) return;
     live.tokens.push_back(generated.token);
     live.num_cached = generated.num_cached;
+    live.admitted = generated.admitted;
     if (generated.logprobs) live.logprobs.push_back(*generated.logprobs);
     if (!generated.prompt_logprobs.empty()) live.prompt_logprobs = generated.prompt_logprobs;
   };
@@ -151,15 +152,24 @@ void ServingLoop::deliver(bool is_idle) {
     const auto found = live_.find(sequence);
     if (found == live_.end()) continue;
     Live& live = found->second;
-    live.sink({live.tokens, std::nullopt, live.num_cached, live.logprobs, live.prompt_logprobs});
+    live.sink(update_of(live));
     live.tokens.clear();
     live.logprobs.clear();
     live.prompt_logprobs.clear();
     live.is_touched = false;
   }
   for (const Live& live : ended)
-    live.sink({live.tokens, live.ending, live.num_cached, live.logprobs, live.prompt_logprobs});
+    live.sink(update_of(live));
   touched_.clear();
+}
+
+Update ServingLoop::update_of(const Live& live) {
+  return {.tokens = live.tokens,
+          .ending = live.ending,
+          .num_cached = live.num_cached,
+          .logprobs = live.logprobs,
+          .prompt_logprobs = live.prompt_logprobs,
+          .admitted = live.admitted};
 }
 
 void ServingLoop::end_all(const Ending& ending) {

@@ -62,6 +62,7 @@ class ServingLoop final : public Generator {
     std::vector<LogprobRow> logprobs;
     std::vector<LogprobRow> prompt_logprobs;
     int64_t num_cached = 0;
+    std::optional<std::chrono::steady_clock::time_point> admitted;
     std::optional<Ending> ending;
     bool is_touched = false;
   };
@@ -74,6 +75,8 @@ class ServingLoop final : public Generator {
   void post(Rest rest);
   // Of closed(), with the mutex held.
   [[nodiscard]] std::optional<Refusal> refusal() const;
+  // What it has for its sink.
+  [[nodiscard]] static Update update_of(const Live& live);
   // Marks a request as one that deliver() calls the sink of.
   void touch(SequenceId sequence, Live& live);
   // Calls the sinks of those who got something, once statistics() shows it.

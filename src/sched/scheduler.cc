@@ -63,6 +63,7 @@ bool Scheduler::start(Sequence& sequence, const std::vector<kv::Page>& cached) {
     cache_->count_query(sequence.known(), cached);
     sequence.num_cached = std::ssize(cached) * pool_.page_size();
   }
+  if (!sequence.admitted) sequence.admitted = std::chrono::steady_clock::now();
   sequence.given = sequence.known();
   sequence.launched = std::ssize(cached) * pool_.page_size();
   sequence.chain.num_offered = std::ssize(cached);

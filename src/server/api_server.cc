@@ -158,6 +158,8 @@ const std::vector<ApiServer::Route>& ApiServer::routes() {
 void ApiServer::handle(HttpRequest request, std::unique_ptr<Responder> responder) {
   if (Headers headers = gate_.cors_headers(request); !headers.empty())
     responder = std::make_unique<WithHeaders>(std::move(responder), std::move(headers));
+  if (options_.logs_requests)
+    responder = request_log_.watch(request, logged_answers(request), std::move(responder));
   const std::string id = request.id;
   log::debug("request {:?}: {} {}", id, escaped(request.method), escaped(request.path));
   try {
@@ -169,6 +171,13 @@ void ApiServer::handle(HttpRequest request, std::unique_ptr<Responder> responder
       responder->respond(error_response(request.path, {.status = 500, .message = "this failed"}));
     }
   }
+}
+
+LoggedAnswers ApiServer::logged_answers(const HttpRequest& request) {
+  const bool is_open = std::any_of(routes().begin(), routes().end(), [&](const Route& route) {
+    return route.access == Access::kOpen && matches(route.path, request.path);
+  });
+  return is_open ? LoggedAnswers::kErrors : LoggedAnswers::kAll;
 }
 
 HttpResponse ApiServer::error_response(std::string_view path, const ApiError& error) {

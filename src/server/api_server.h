@@ -13,6 +13,7 @@
 #include "server/metric_aliases.h"
 #include "server/metrics.h"
 #include "server/openapi.h"
+#include "server/request_log.h"
 
 namespace encore::server {
 
@@ -23,6 +24,7 @@ struct ApiOptions {
   std::optional<std::chrono::milliseconds> request_timeout;
   GateOptions gate;
   std::vector<MetricAlias> metric_aliases;
+  bool logs_requests = false;
   // Larger requests are read beside the server's thread, so that streams go on meanwhile.
   size_t small_body_bytes = 4096;
 };
@@ -64,6 +66,8 @@ class ApiServer {
 
   static const std::vector<Route>& routes();
 
+  // Probes and the page come often and tell nothing, unless they fail.
+  [[nodiscard]] static LoggedAnswers logged_answers(const HttpRequest& request);
   // Takes the responder once it is clear who answers.
   void dispatch(HttpRequest& request, std::unique_ptr<Responder>& responder);
   [[nodiscard]] std::optional<ApiError> check_access(const Route& route,
@@ -84,6 +88,7 @@ class ApiServer {
   ApiOptions options_;
   ApiContext context_;
   Gate gate_;
+  RequestLog request_log_;
   Metrics metrics_;
   Histogram& grammar_s_;
   Post post_;

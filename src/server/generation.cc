@@ -32,7 +32,8 @@ json::value stop_reason_json(const text::OutputText& text) {
   return nullptr;
 }
 
-// How metrics call it when a deadline ends a request.
+// How metrics call it when a request ends as it should, and when its deadline ends it.
+constexpr std::string_view kFinished = "finished";
 constexpr std::string_view kTimedOut = "timed_out";
 
 ApiError timeout_error() {
@@ -61,6 +62,9 @@ GenerationService::GenerationService(engine::Generator& generator, const ServedM
       metrics_(metrics),
       post_(std::move(post)),
       after_(std::move(after)),
+      queue_s_(metrics.histogram("encore_queue_seconds",
+                                 "From a request's arrival until it first takes part in a step",
+                                 kRequestTimes)),
       first_token_s_(metrics.histogram("encore_time_to_first_token_seconds",
                                        "From a request's arrival to its first token",
                                        kRequestTimes)),
@@ -126,21 +130,39 @@ void GenerationService::start(GenerationPlan plan, std::unique_ptr<ReplyFormat> 
 }
 
 void GenerationService::client_left(GenerationId id) {
-  if (!generations_.contains(id)) return;
-  abort(take(id));
-  count("disconnected");
+  if (generations_.contains(id)) abort(take(id, "disconnected"));
 }
 
-GenerationService::Generation GenerationService::take(GenerationId id) {
+GenerationService::Generation GenerationService::take(GenerationId id, std::string_view end) {
   Generation taken = std::move(generations_.extract(id).mapped());
   if (taken.deadline) deadlines_.erase({*taken.deadline, id});
+  count(end);
+  taken.reply->responder().describe(outcome_of(taken, end));
   return taken;
 }
 
+GenerationOutcome GenerationService::outcome_of(const Generation& generation,
+                                                std::string_view end) {
+  const Usage usage = usage_of(generation);
+  GenerationOutcome outcome{.prompt_tokens = usage.prompt_tokens,
+                            .cached_tokens = usage.cached_tokens,
+                            .completion_tokens = usage.completion_tokens,
+                            .queued = {},
+                            .first_token = {},
+                            .finish = std::string(end)};
+  if (generation.admitted) outcome.queued = *generation.admitted - generation.start;
+  if (generation.first_token) outcome.first_token = *generation.first_token - generation.start;
+  if (end != kFinished) return outcome;
+  std::set<std::string> reasons;
+  for (const ChoiceState& choice : generation.choices)
+    reasons.insert(choice.finish_reason);
+  outcome.finish = fmt::format("{}", fmt::join(reasons, ","));
+  return outcome;
+}
+
 void GenerationService::fail(GenerationId id, const ApiError& error, std::string_view end) {
-  const Generation failed = take(id);
+  const Generation failed = take(id, end);
   abort(failed);
-  count(end);
   failed.reply->fail(error);
 }
 
@@ -199,6 +221,7 @@ engine::Sink GenerationService::sink(GenerationId generation, int64_t choice) {
                           {update.tokens.begin(), update.tokens.end()},
                           update.ending,
                           update.num_cached,
+                          update.admitted,
                           {update.logprobs.begin(), update.logprobs.end()},
                           {update.prompt_logprobs.begin(), update.prompt_logprobs.end()}});
     }
@@ -232,8 +255,13 @@ void GenerationService::receive(Delivery& delivery) {
   }
   measure(generation, choice, std::ssize(delivery.tokens));
   choice.num_cached = std::max(choice.num_cached, delivery.num_cached);
+  if (!generation.admitted && delivery.admitted) {
+    generation.admitted = delivery.admitted;
+    queue_s_.observe(seconds(*delivery.admitted - generation.start));
+  }
   Choice piece = piece_of(choice, delivery);
   if (generation.shows_usage) piece.usage = usage_of(generation);
+  choice.finish_reason = piece.finish_reason;
   choice.has_ended = !piece.finish_reason.empty();
   if (choice.has_ended) {
     --generation.num_going;
@@ -320,6 +348,7 @@ void GenerationService::measure(Generation& generation, ChoiceState& choice, int
     first_token_s_.observe(seconds(now - generation.start));
   }
   choice.last_token = now;
+  if (!generation.first_token) generation.first_token = now;
 }
 
 Usage GenerationService::usage_of(const Generation& generation) {
@@ -337,8 +366,7 @@ Usage GenerationService::usage_of(const Generation& generation) {
 void GenerationService::finish(GenerationId id, Generation& generation) {
   const Usage usage = usage_of(generation);
   total_s_.observe(seconds(Clock::now() - generation.start));
-  count("finished");
-  const Generation finished = take(id);
+  const Generation finished = take(id, kFinished);
   finished.reply->finish(usage);
 }
 

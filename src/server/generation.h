@@ -74,6 +74,7 @@ class GenerationService {
     int32_t num_prompt_top = 0;
     std::optional<GenerationPlan::Prompt> scored_prompt;  // until its log probabilities come
     bool omits_tokens = false;                            // the prompt alone is of interest
+    std::string finish_reason;                            // once it has ended
     bool has_ended = false;
     std::optional<Clock::time_point> last_token;
   };
@@ -85,6 +86,8 @@ class GenerationService {
     int64_t num_going = 0;     // choices without an end
     bool shows_usage = false;  // in every event
     Clock::time_point start;
+    std::optional<Clock::time_point> admitted;     // the first of its choices
+    std::optional<Clock::time_point> first_token;  // of all choices
     std::optional<Clock::time_point> deadline;
   };
   // An update on its way from the engine's thread to the server's.
@@ -94,6 +97,7 @@ class GenerationService {
     std::vector<int32_t> tokens;
     std::optional<engine::Ending> ending;
     int64_t num_cached = 0;
+    std::optional<Clock::time_point> admitted;
     std::vector<LogprobRow> logprobs;  // one a token, or none
     std::vector<LogprobRow> prompt_logprobs;
     Clock::time_point collected = Clock::now();
@@ -116,8 +120,10 @@ class GenerationService {
   void client_left(GenerationId id);
   // Ends a request that goes on, with an error.
   void fail(GenerationId id, const ApiError& error, std::string_view end);
-  // Takes it from those that go on.
-  Generation take(GenerationId id);
+  // Takes it from those that go on, counts it by how it ended, and tells its responder.
+  Generation take(GenerationId id, std::string_view end);
+  [[nodiscard]] static GenerationOutcome outcome_of(const Generation& generation,
+                                                    std::string_view end);
   // Has the requests end whose deadline passes.
   void watch_deadlines();
   void end_late();
@@ -138,6 +144,7 @@ class GenerationService {
   // When the deadlines are looked at next; others may follow.
   Clock::time_point next_look_ = Clock::time_point::max();
 
+  Histogram& queue_s_;
   Histogram& first_token_s_;
   Histogram& between_tokens_s_;
   Histogram& total_s_;

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,7 +21,8 @@ struct HttpRequest {
   std::string query;   // behind the '?'
   Headers headers;     // names in lower case
   std::string body;
-  std::string id = {};  // X-Request-Id, or a fresh one
+  std::string id = {};      // X-Request-Id, or a fresh one
+  std::string client = {};  // "127.0.0.1:40412"
   std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();
 
   // The first of that name, in lower case; null when there is none.
@@ -30,6 +33,19 @@ struct HttpResponse {
   int status = 200;
   Headers headers;
   std::string body;
+};
+
+// What became of a request that generates.
+struct GenerationOutcome {
+  using Duration = std::chrono::steady_clock::duration;
+
+  int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;
+  int64_t completion_tokens = 0;
+  std::optional<Duration> queued;       // from its arrival until it first took part in a step
+  std::optional<Duration> first_token;  // from its arrival
+  std::string
+      finish;  // "stop", "length", both for choices that differ; "disconnected", "error", ...
 };
 
 // The way back for one request: one respond(), or a stream. Calls after the client has gone do
@@ -46,6 +62,8 @@ class Responder {
   // Called once should the client go before the answer has ended; for slow readers too, who are cut
   // off. At once where it has gone already.
   virtual void on_closed(std::function<void()> call) = 0;
+  // Ahead of the end of the answer: what is to be known of it besides.
+  virtual void describe(const GenerationOutcome& /*outcome*/) {}
 };
 
 // Answers a request now or later. Threads: the server's. It must not throw.

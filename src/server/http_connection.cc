@@ -86,9 +86,10 @@ struct Connection::Reader {
   std::optional<http::request_parser<http::string_body>> parser;
 };
 
-Connection::Connection(std::unique_ptr<Stream> stream, asio::steady_timer deadline,
-                       ConnectionContext& context)
+Connection::Connection(std::unique_ptr<Stream> stream, std::string client,
+                       asio::steady_timer deadline, ConnectionContext& context)
     : stream_(std::move(stream)),
+      client_(std::move(client)),
       deadline_(std::move(deadline)),
       context_(context),
       reader_(std::make_unique<Reader>(context.options)) {}
@@ -203,6 +204,7 @@ void Connection::dispatch() {
   request.body = std::move(message.body());
   request_id_ = request_id(message[kRequestId]);
   request.id = request_id_;
+  request.client = client_;
   is_head_ = request.method == "HEAD";
   is_chunked_ = message.version() >= 11;
   keeps_alive_ = message.keep_alive();

@@ -27,7 +27,8 @@ struct ConnectionContext {
 // and by the responder of the request in hand. Threads: the server's.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(std::unique_ptr<Stream> stream, boost::asio::steady_timer deadline,
+  // `client`: its address.
+  Connection(std::unique_ptr<Stream> stream, std::string client, boost::asio::steady_timer deadline,
              ConnectionContext& context);
   ~Connection();
 
@@ -78,6 +79,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void clear_deadline();
 
   std::unique_ptr<Stream> stream_;
+  std::string client_;
   boost::asio::steady_timer deadline_;
   ConnectionContext& context_;
   std::unique_ptr<Reader> reader_;

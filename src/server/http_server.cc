@@ -22,6 +22,13 @@ using boost::system::error_code;
 
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);
 
+// "127.0.0.1:8000", "[::1]:8000".
+std::string address_text(const tcp::endpoint& endpoint) {
+  const std::string address = endpoint.address().to_string();
+  const bool is_v6 = endpoint.address().is_v6();
+  return fmt::format("{}:{}", is_v6 ? "[" + address + "]" : address, endpoint.port());
+}
+
 tcp::endpoint resolve(asio::io_context& io, const HttpOptions& options) {
   error_code error;
   const auto found = tcp::resolver(io).resolve(options.host, std::to_string(options.port),
@@ -63,8 +70,9 @@ struct HttpServer::Impl {
       if (error) return pause_accepting(error);
       error_code ignored;
       socket.set_option(tcp::no_delay(true), ignored);
+      std::string client = address_text(socket.remote_endpoint(ignored));
       const auto connection = std::make_shared<Connection>(
-          tls ? tls->stream(std::move(socket)) : plain_stream(std::move(socket)),
+          tls ? tls->stream(std::move(socket)) : plain_stream(std::move(socket)), std::move(client),
           asio::steady_timer(io), context);
       connections.insert(connection);
       connection->start();
@@ -120,9 +128,7 @@ uint16_t HttpServer::port() const {
 }
 
 std::string HttpServer::url() const {
-  const std::string address = impl_->endpoint.address().to_string();
-  return fmt::format("{}://{}:{}", impl_->tls ? "https" : "http",
-                     impl_->endpoint.address().is_v6() ? "[" + address + "]" : address, port());
+  return fmt::format("{}://{}", impl_->tls ? "https" : "http", address_text(impl_->endpoint));
 }
 
 bool HttpServer::is_loopback() const {

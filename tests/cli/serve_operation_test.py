@@ -98,6 +98,64 @@ class LoadingTest(CliTest):
         self.expect_loading()
 
 
+class LogTest(CliTest):
+    def serve(self, *arguments):
+        script = self.work / "script.json"
+        script.write_text('{"answers": [{"text": "Yes, it is."}]}')
+        return Server("--model", f"scripted:{script}", *arguments)
+
+    def requests(self, server):
+        """The log's lines of requests, once the server has ended."""
+        server.end()
+        server.reader.join()
+        return [line for line in server.log if "request" in line and "finishing the requests" not in line]
+
+    def test_every_request_that_ended_has_a_line(self):
+        with self.serve("--log-format", "json") as server:
+            server.request("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": "Is it?"}]},
+                           {"X-Request-Id": "mine"})
+            list(server.events(prompt=PROMPT, max_tokens=2))
+            server.complete(prompt=[PROMPT] * 2, max_tokens=3, n=2)
+            server.request("POST", '/no"where', "{}")
+            server.request("POST", "/v1/completions", "no json")
+            for path in ("/health", "/metrics", "/", "/live"):
+                server.request("GET", path)
+            server.request("PUT", "/health")
+            lines = [json.loads(line) for line in self.requests(server)]
+        for line in map(json.loads, server.log):
+            self.assertLessEqual({"time", "level", "message"}, line.keys())
+        self.assertEqual([line["status"] for line in lines], [200, 200, 200, 404, 400, 405])
+        self.assertEqual([line.get("finish") for line in lines], ["stop", "length", "length", None, None, None])
+        self.assertEqual([line["path"] for line in lines][:2], ["/v1/chat/completions", "/v1/completions"])
+        self.assertEqual(lines[0]["id"], "mine")
+        self.assertEqual([line.get("completion_tokens") for line in lines][1:4], [2, 12, None])
+        for line in lines:
+            self.assertRegex(line["client"], r"^127\.0\.0\.1:\d+$")
+            self.assertGreater(line["total_s"], 0)
+        for line in lines[:3]:
+            self.assertGreater(line["prompt_tokens"], 0)
+            self.assertLessEqual(line["first_token_s"], line["total_s"])
+
+    def test_a_model_says_how_long_a_request_waited_and_what_the_cache_had(self):
+        with Server("--max-seq-len", 128, "--max-batch-size", 1) as server:
+            for _ in range(2):
+                server.complete(prompt=list(range(5, 85)), max_tokens=3)
+            first, second = self.requests(server)
+        self.assertIn(' finish="length" prompt_tokens=80 cached_tokens=0 completion_tokens=3 queue_s=', first)
+        self.assertIn(' finish="length" prompt_tokens=80 cached_tokens=64 completion_tokens=3 queue_s=', second)
+        self.assertRegex(first, r'^encore: request id="req-[0-9a-f]{32}" client="127\.0\.0\.1:\d+" method="POST"')
+
+    def test_nothing_is_said_of_requests_where_that_is_off(self):
+        with self.serve("--log-requests", "off") as server:
+            server.complete(max_tokens=2)
+            self.assertEqual(self.requests(server), [])
+
+    def test_errors_that_end_the_process_have_the_format_too(self):
+        result = self.run_encore("serve", "--log-format", "json", "--model", "scripted:/nowhere", "--port", "0", code=2)
+        line = json.loads(result.stderr)
+        self.assertEqual((line["level"], line["kind"]), ("error", "usage"))
+
+
 class SleepTest(CliTest):
     def setUp(self):
         self.keys = self.work / "admin-keys"
