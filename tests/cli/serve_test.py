@@ -10,7 +10,7 @@ import threading
 import time
 
 import harness
-from harness import DEVICE, SOURCE, CliTest
+from harness import DEVICE, CliTest
 from server_process import PATIENCE, PROMPT, Server
 
 
@@ -198,15 +198,6 @@ class ServeTest(CliTest):
         for token, first, last in zip(choice["logprobs"]["tokens"][2:], offsets[2:], offsets[3:]):
             self.assertEqual(token, text[first:last])
 
-    def test_the_dashboard_shows_metrics_that_there_are(self):
-        self.server.complete(prompt="One day", max_tokens=4)
-        known = {re.sub(r"\{.*", "", name) for name in self.server.metrics()}
-        dashboard = (SOURCE / "examples" / "operation" / "grafana.json").read_text()
-        asked = set(re.findall(r"encore_\w+", " ".join(
-            target["expr"] for panel in json.loads(dashboard)["panels"] for target in panel["targets"])))
-        self.assertGreater(len(asked), 10)
-        self.assertEqual(asked - known, set())
-
     def test_bad_requests_are_refused_by_name(self):
         cases = [({"max_tokens": -1}, "max_tokens", "out_of_range"), ({"max_tokens": "9"}, "max_tokens", "invalid_type"),
                  ({"prompt": None}, "prompt", "missing_parameter"), ({"prompt": {}}, "prompt", "invalid_type"),
@@ -333,20 +324,6 @@ class StartAndEndTest(CliTest):
             server.end()
         self.assertIn(r'request "mine \"1\"": "GET" "/live"', "".join(server.log))
         self.assertRegex("".join(server.log), r'request "req-[0-9a-f]{32}": "POST" "/v1/nowhere"')
-
-    def test_metrics_have_the_names_that_other_systems_give_them(self):
-        with Server("--max-batch-size", 1, "--metric-aliases", "vllm,trtllm") as server:
-            server.complete(max_tokens=3)
-            metrics = server.metrics()
-        for own, alias in (("encore_generated_tokens_total", "vllm:generation_tokens_total"),
-                           ("encore_time_to_first_token_seconds_count", "trtllm_time_to_first_token_seconds_count")):
-            self.assertEqual(metrics[own], metrics[alias])
-            self.assertGreater(metrics[own], 0)
-        # Every row of the tables names a metric that there is.
-        self.assertEqual(len({re.sub(r"_(bucket|sum|count)?(\{.*)?$", "", name) for name in metrics
-                              if name.startswith(("vllm:", "trtllm_"))}), 17)
-        self.assertIn("--metric-aliases vlm: there are those of vllm and trtllm",
-                      self.error_line("serve", "--metric-aliases", "vlm", code=2))
 
     def test_an_idle_connection_is_closed_after_its_timeout(self):
         with Server("--keep-alive-timeout", 1) as server:
