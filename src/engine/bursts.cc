@@ -44,8 +44,10 @@ void Engine::collect_burst() {
        .choice = burst.choice,
        .num_steps = num_steps,
        .end = burst.ended.get()});
+  const auto start = HostTimes::Clock::now();
   for (auto step = first; runtime::is_before(step, end); ++step)
     collect_step();
+  host_times_.add(HostWork::kCollect, start);
   if (runtime::is_before(first, end)) {
     if (!burst.is_interrupted) executor.output().ring().run_until(burst_end(burst));
     return;
@@ -55,6 +57,7 @@ void Engine::collect_burst() {
     row.first += burst.num_collected - 1;
   after_launched_ = executor.next_step();
   in_flight_.pop_front();
+  device_rests_since_ = start;
 }
 
 int64_t Engine::steps_ahead() const {

@@ -122,7 +122,10 @@ bool Engine::step(const std::function<void(const Generated&)>& on_token) {
   }
   if (undelivered_.empty()) {
     const bool launched = launch();
-    if (in_flight_.empty()) return false;
+    if (in_flight_.empty()) {
+      device_rests_since_.reset();
+      return false;
+    }
     if (launched && in_flight_.back().is_masked) finish_masked();
     const size_t may_stay = launched && (overlaps_ || in_flight_.back().is_burst()) ? 1 : 0;
     if (in_flight_.size() > may_stay) collect();
@@ -143,6 +146,7 @@ bool Engine::launch() {
   sched::Plan plan = scheduler_.plan(budget);
   if (plan.rows.empty()) return false;
   scheduler_.keep_rows(plan);
+  auto at = host_times_.add(HostWork::kPlan, start);
   runtime::Executor& executor = model_.executor();
   const int64_t max_burst_steps = grant_burst(plan);
   const bool goes_on = continues(plan);
@@ -151,6 +155,11 @@ bool Engine::launch() {
   } else if (plan.has_new_pages) {
     send_pages(plan);
   }
+  at = host_times_.add(HostWork::kPack, at);
+  if (device_rests_since_) host_times_.gap += at - *std::exchange(device_rests_since_, {});
+  const bool is_late = !in_flight_.empty() &&
+                       !runtime::is_before(executor.output().ring().published(), after_launched_);
+  host_times_.num_late_steps += is_late ? 1 : 0;
   InFlightStep step{plan, executor.choice(), executor.next_step()};
   step.is_masked = is_masked(plan);
   if (executor.has_burst()) step.max_burst_steps = max_burst_steps;
@@ -181,6 +190,7 @@ bool Engine::launch() {
   const std::chrono::duration<double, std::micro> host = std::chrono::steady_clock::now() - start;
   step.host_us = host.count();
   in_flight_.push_back(std::move(step));
+  host_times_.add(HostWork::kLaunch, at);
   return true;
 }
 
@@ -198,10 +208,12 @@ void Engine::finish_masked() {
     collect();
   runtime::Executor& executor = model_.executor();
   InFlightStep& step = in_flight_.back();
+  const auto start = HostTimes::Clock::now();
   scheduler_.for_each(step.plan, [&](const sched::ScheduledTokens& row, sched::Sequence& sequence) {
     if (is_masked_row(row, sequence))
       fill_mask(sequence, executor.token_masks().row(sequence.token_state));
   });
+  host_times_.add(HostWork::kMask, start);
   executor.finish();
   launch_scores(step);
   if (step.ended) executor.stream().record(*step.ended);
@@ -274,10 +286,13 @@ void Engine::collect() {
   const bool is_last = in_flight_.size() == 1;
   model_.executor().output().wait_published(
       {.number = oldest.first, .choice = oldest.choice, .is_last = is_last});
+  const auto start = HostTimes::Clock::now();
   if (prompt_budget_) measure(oldest);
   collect_step();
+  host_times_.add(HostWork::kCollect, start);
   if (options_.step_log != nullptr) log(oldest);
   in_flight_.pop_front();
+  if (in_flight_.empty()) device_rests_since_ = start;
 }
 
 // The device begins a step when the one before it ends, or when it is launched; a synchronous one

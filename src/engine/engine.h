@@ -132,6 +132,8 @@ class Engine {
   void wake() { model_.wake(); }
 
   [[nodiscard]] std::vector<StepCount> step_counts() const { return counts_.all(); }
+  // Who delivers what it gives adds that time.
+  [[nodiscard]] HostTimes& host_times() { return host_times_; }
   // How often a sequence lost its pages to an older one and was computed again.
   [[nodiscard]] int64_t num_preemptions() const { return scheduler_.num_preemptions(); }
   // What the last step that was collected ran. Without overlap, its logits are output 1 of the
@@ -222,6 +224,9 @@ class Engine {
   runtime::StepNumber after_launched_ = 0;
   SequenceId next_id_ = 1;
   StepCounts counts_;
+  HostTimes host_times_;
+  // When the device was seen to have nothing left to do, with work to come.
+  std::optional<HostTimes::Clock::time_point> device_rests_since_;
 };
 
 }  // namespace encore::engine

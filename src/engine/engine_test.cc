@@ -166,6 +166,31 @@ TEST_F(EngineTest, CountsItsStepsByModeAndBucket) {
   EXPECT_EQ(padding, 1);     // the prompt runs as 4 tokens
 }
 
+TEST_F(EngineTest, TellsWhereItsTimeGoes) {
+  generate({.prompt = {1, 2, 3}, .max_tokens = 5});
+  const HostTimes times = engine_.host_times();
+  const auto spent = [&](HostWork work) {
+    return times.by_work.at(static_cast<size_t>(work)).count();
+  };
+  for (const HostWork work :
+       {HostWork::kPlan, HostWork::kPack, HostWork::kLaunch, HostWork::kCollect})
+    EXPECT_GT(spent(work), 0) << name(work);
+  for (const HostWork work : {HostWork::kMask, HostWork::kDeliver})
+    EXPECT_EQ(spent(work), 0) << name(work);
+  EXPECT_GT(times.gap.count(), 0);
+  EXPECT_EQ(times.num_late_steps, 0);
+}
+
+TEST_F(EngineTest, AStepIsLateThatFindsTheOneBeforeItDone) {
+  // This device has run a step when its launch returns.
+  Engine ahead(model_, {.overlap = true});
+  (void)ahead.add({.prompt = {1, 2, 3}, .max_tokens = 5});
+  while (ahead.step([](const Generated&) {})) {
+  }
+  EXPECT_EQ(ahead.host_times().num_late_steps, 4);
+  EXPECT_EQ(ahead.host_times().gap.count(), 0);
+}
+
 // Logits of the last prompt token of the bundled model, in f32.
 std::vector<float> bundled_logits(const std::vector<std::string>& disabled_passes) {
   const auto device = create_cpu_device({.num_threads = 2});

@@ -87,7 +87,10 @@ struct GeneratorStatistics {
   int64_t generated_tokens = 0;
   kv::PrefixCacheStats prefix_cache;                   // zeros without one
   std::array<int64_t, kEndReasons.size()> ended = {};  // by EndReason
-  std::vector<StepCount> steps;                        // a quarter of a second old at most
+  // A quarter of a second old at most:
+  std::vector<StepCount> steps;
+  HostTimes host_times;
+  runtime::RecordingStats recordings;  // zeros without a model
 };
 
 // Tokens for requests. Threads: run() on one thread, once; everything else on any, at any time.

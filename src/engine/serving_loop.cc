@@ -47,6 +47,24 @@ std::string_view name(EndReason reason) {
   return "";
 }
 
+std::string_view name(HostWork work) {
+  switch (work) {
+    case HostWork::kPlan:
+      return "plan";
+    case HostWork::kPack:
+      return "pack";
+    case HostWork::kLaunch:
+      return "launch";
+    case HostWork::kMask:
+      return "mask";
+    case HostWork::kCollect:
+      return "collect";
+    case HostWork::kDeliver:
+      return "deliver";
+  }
+  return "";
+}
+
 ServingLoop::ServingLoop(LoadedModel& model, const ServingOptions& options)
     : engine_(model, options.engine), capacity_(model.limits().max_batch_size + options.max_queue) {
   publish_statistics(0, true);
@@ -137,6 +155,7 @@ void ServingLoop::touch(SequenceId sequence, Live& live) {
 }
 
 void ServingLoop::deliver(bool is_idle) {
+  const auto start = HostTimes::Clock::now();
   std::vector<Live> ended;
   for (const SequenceId sequence : touched_) {
     const Live& live = live_.at(sequence);
@@ -160,6 +179,7 @@ void ServingLoop::deliver(bool is_idle) {
   }
   for (const Live& live : ended)
     live.sink(update_of(live));
+  if (!touched_.empty()) engine_.host_times().add(HostWork::kDeliver, start);
   touched_.clear();
 }
 
@@ -195,6 +215,8 @@ void ServingLoop::publish_statistics(int64_t num_ended, bool is_idle) {
   const auto now = std::chrono::steady_clock::now();
   if (is_idle || now - steps_counted_at_ > kBetweenStepCounts) {
     counts_.steps = engine_.step_counts();
+    counts_.host_times = engine_.host_times();
+    counts_.recordings = engine_.model().recording_stats();
     steps_counted_at_ = now;
   }
   const std::lock_guard lock(mutex_);

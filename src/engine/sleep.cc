@@ -66,6 +66,7 @@ void Engine::sleep(SleepDepth depth) {
   interrupt_burst();
   while (!in_flight_.empty())
     collect();
+  device_rests_since_.reset();
   model_.sleep(depth, scheduler_.pages_in_use());
   if (cache_) cache_->forget_idle();
 }

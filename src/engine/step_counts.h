@@ -1,8 +1,11 @@
-// How many steps were run, by how.
+// How many steps were run, by how, and what they cost the host.
 #pragma once
 
+#include <array>
+#include <chrono>
 #include <cstdint>
 #include <map>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -39,6 +42,38 @@ class StepCounts {
 
  private:
   std::map<std::tuple<runtime::Mode, StepKey, runtime::Reason>, StepCount> counts_;
+};
+
+// What the host does for steps, but for waiting.
+enum class HostWork : uint8_t {
+  kPlan,     // chooses what runs
+  kPack,     // grants bursts their pages, and writes inputs
+  kLaunch,   // until the device has all of it
+  kMask,     // asks grammars which tokens may come
+  kCollect,  // reads tokens, and ends sequences
+  kDeliver,  // hands tokens to those who asked for them
+};
+inline constexpr std::array kHostWorks = {HostWork::kPlan, HostWork::kPack,    HostWork::kLaunch,
+                                          HostWork::kMask, HostWork::kCollect, HostWork::kDeliver};
+// "plan", "pack", "launch", "mask", "collect" or "deliver".
+std::string_view name(HostWork work);
+
+// Where the host's time went, and what of it the device waited for.
+struct HostTimes {
+  using Clock = std::chrono::steady_clock;
+
+  // From `start` until now, which it returns.
+  Clock::time_point add(HostWork work, Clock::time_point start) {
+    const auto now = Clock::now();
+    by_work.at(static_cast<size_t>(work)) += now - start;
+    return now;
+  }
+
+  std::array<Clock::duration, kHostWorks.size()> by_work = {};
+  // While there was work, and no step on the device: from the end of a step's wait to the next launch.
+  Clock::duration gap = {};
+  // Steps that were to be launched ahead of the end of the one before them, and came behind it.
+  int64_t num_late_steps = 0;
 };
 
 }  // namespace encore::engine

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "server/chat.h"
 #include "server/completions.h"
+#include "server/generator_metrics.h"
 #include "server/messages.h"
 #include "server/messages_format.h"
 #include "server/models.h"
@@ -328,50 +329,9 @@ HttpResponse ApiServer::openapi() {
 }
 
 void ApiServer::collect_metrics() {
-  const engine::GeneratorStatistics now = generator_.statistics();
-  const auto gauge = [&](std::string_view name, std::string_view help, int64_t value) {
-    metrics_.gauge(name, help) = static_cast<double>(value);
-  };
-  const auto counter = [&](std::string_view name, std::string_view help, int64_t value) {
-    metrics_.counter(name, help) = static_cast<double>(value);
-  };
-  gauge("encore_sequences_running", "Sequences that have pages and take part in steps",
-        now.num_running);
-  gauge("encore_sequences_waiting", "Sequences that wait for pages or for a place in a step",
-        now.num_waiting);
-  gauge("encore_asleep", "1 while the model sleeps, 0 while it is awake", is_sleeping(generator_));
-  gauge("encore_kv_pages", "Pages of KV memory", now.num_pages);
-  gauge("encore_kv_pages_free", "Pages of KV memory that no sequence holds", now.num_free_pages);
-  metrics_.gauge("encore_kv_used_ratio", "Share of the pages of KV memory that sequences hold") =
-      static_cast<double>(now.num_pages - now.num_free_pages) /
-      static_cast<double>(std::max<int64_t>(now.num_pages, 1));
-  counter("encore_preemptions_total", "Sequences that lost their pages and are computed again",
-          now.num_preemptions);
-  counter("encore_prefix_cache_query_tokens_total", "Tokens of prompts looked for in the cache",
-          now.prefix_cache.query_tokens);
-  counter("encore_prefix_cache_hit_tokens_total", "Tokens of prompts that the cache had",
-          now.prefix_cache.hit_tokens);
-  counter("encore_prefix_cache_evicted_pages_total", "Pages that the cache gave up",
-          now.prefix_cache.evicted_pages);
-  counter("encore_prompt_tokens_total", "Tokens of prompts that were taken", now.prompt_tokens);
-  counter("encore_generated_tokens_total", "Tokens that were generated", now.generated_tokens);
-  for (const engine::EndReason reason : engine::kEndReasons) {
-    metrics_.counter("encore_sequences_ended_total", "Sequences that ended, by the reason",
-                     {{"reason", std::string(name(reason))}}) =
-        static_cast<double>(now.ended.at(static_cast<size_t>(reason)));
-  }
-  std::map<std::pair<std::string_view, std::string_view>, int64_t> steps;
-  int64_t padding = 0;
-  for (const engine::StepCount& count : now.steps) {
-    steps[{name(count.mode), name(count.reason)}] += count.steps;
-    padding += count.padding;
-  }
-  for (const auto& [key, count] : steps) {
-    metrics_.counter("encore_steps_total", "Steps, by how they ran and why not in full",
-                     {{"mode", std::string(key.first)}, {"reason", std::string(key.second)}}) =
-        static_cast<double>(count);
-  }
-  counter("encore_padding_total", "Rows that steps computed beyond those asked for", padding);
+  metrics_.gauge("encore_asleep", "1 while the model sleeps, 0 while it is awake") =
+      is_sleeping(generator_) ? 1 : 0;
+  write_metrics(generator_.statistics(), metrics_);
 }
 
 }  // namespace encore::server

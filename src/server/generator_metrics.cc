@@ -1,0 +1,112 @@
+#include "server/generator_metrics.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+
+namespace encore::server {
+namespace {
+
+void write_sequences(const engine::GeneratorStatistics& now, Metrics& metrics) {
+  const auto gauge = [&](std::string_view name, std::string_view help, int64_t value) {
+    metrics.gauge(name, help) = static_cast<double>(value);
+  };
+  const auto counter = [&](std::string_view name, std::string_view help, int64_t value) {
+    metrics.counter(name, help) = static_cast<double>(value);
+  };
+  gauge("encore_sequences_running", "Sequences that have pages and take part in steps",
+        now.num_running);
+  gauge("encore_sequences_waiting", "Sequences that wait for pages or for a place in a step",
+        now.num_waiting);
+  gauge("encore_kv_pages", "Pages of KV memory", now.num_pages);
+  gauge("encore_kv_pages_free", "Pages of KV memory that no sequence holds", now.num_free_pages);
+  metrics.gauge("encore_kv_used_ratio", "Share of the pages of KV memory that sequences hold") =
+      static_cast<double>(now.num_pages - now.num_free_pages) /
+      static_cast<double>(std::max<int64_t>(now.num_pages, 1));
+  counter("encore_preemptions_total", "Sequences that lost their pages and are computed again",
+          now.num_preemptions);
+  counter("encore_prefix_cache_query_tokens_total", "Tokens of prompts looked for in the cache",
+          now.prefix_cache.query_tokens);
+  counter("encore_prefix_cache_hit_tokens_total", "Tokens of prompts that the cache had",
+          now.prefix_cache.hit_tokens);
+  counter("encore_prefix_cache_evicted_pages_total", "Pages that the cache gave up",
+          now.prefix_cache.evicted_pages);
+  counter("encore_prompt_tokens_total", "Tokens of prompts that were taken", now.prompt_tokens);
+  counter("encore_generated_tokens_total", "Tokens that were generated", now.generated_tokens);
+  for (const engine::EndReason reason : engine::kEndReasons) {
+    metrics.counter("encore_sequences_ended_total", "Sequences that ended, by the reason",
+                    {{"reason", std::string(name(reason))}}) =
+        static_cast<double>(now.ended.at(static_cast<size_t>(reason)));
+  }
+}
+
+void write_steps(const std::vector<engine::StepCount>& counts, Metrics& metrics) {
+  std::map<std::pair<std::string_view, std::string_view>, int64_t> steps;
+  std::map<std::tuple<std::string_view, std::string_view, int64_t>, int64_t> replays;
+  int64_t padding = 0;
+  for (const engine::StepCount& count : counts) {
+    steps[{name(count.mode), name(count.reason)}] += count.steps;
+    padding += count.padding;
+    if (count.mode == runtime::Mode::kEager) continue;
+    const bool is_uniform = count.key.is_uniform();
+    replays[{name(count.mode), is_uniform ? "decode" : "mixed",
+             is_uniform ? count.key.sequences : count.key.tokens}] += count.steps;
+  }
+  for (const auto& [key, count] : steps) {
+    metrics.counter("encore_steps_total", "Steps, by how they ran and why not in full",
+                    {{"mode", std::string(key.first)}, {"reason", std::string(key.second)}}) =
+        static_cast<double>(count);
+  }
+  for (const auto& [key, count] : replays) {
+    const auto& [mode, kind, size] = key;
+    metrics.counter("encore_replays_total",
+                    "Steps that were replayed, whole or in pieces, by their padded size: sequences "
+                    "of a decode step, tokens of a mixed one",
+                    {{"mode", std::string(mode)},
+                     {"step", std::string(kind)},
+                     {"size", std::to_string(size)}}) = static_cast<double>(count);
+  }
+  metrics.counter("encore_padding_total", "Rows that steps computed beyond those asked for") =
+      static_cast<double>(padding);
+}
+
+void write_times(const engine::GeneratorStatistics& now, Metrics& metrics) {
+  const auto seconds = [](engine::HostTimes::Clock::duration time) {
+    return std::chrono::duration<double>(time).count();
+  };
+  const engine::HostTimes& host = now.host_times;
+  for (const engine::HostWork work : engine::kHostWorks) {
+    metrics.counter("encore_host_seconds_total",
+                    "Time of the host for steps, by what it did; it waits for the device besides",
+                    {{"work", std::string(name(work))}}) =
+        seconds(host.by_work.at(static_cast<size_t>(work)));
+  }
+  metrics.counter("encore_host_gap_seconds_total",
+                  "Time in which the host had steps to launch, and the device none to run") =
+      seconds(host.gap);
+  metrics.counter("encore_late_steps_total",
+                  "Steps that were launched ahead, and still came behind the end of the last one") =
+      static_cast<double>(host.num_late_steps);
+  const runtime::RecordingStats& recordings = now.recordings;
+  for (const auto& [kind, part] : {std::pair("full", &recordings.full),
+                                   {"mixed", &recordings.mixed},
+                                   {"pieces", &recordings.pieces},
+                                   {"bursts", &recordings.bursts},
+                                   {"halves", &recordings.halves}}) {
+    metrics.gauge("encore_recording_seconds", "Time that recordings took, at start and since",
+                  {{"kind", kind}}) = part->ms() * 1e-3;
+    metrics.gauge("encore_recordings", "Recordings that there are", {{"kind", kind}}) =
+        part->recordings;
+  }
+}
+
+}  // namespace
+
+void write_metrics(const engine::GeneratorStatistics& now, Metrics& metrics) {
+  write_sequences(now, metrics);
+  write_steps(now.steps, metrics);
+  write_times(now, metrics);
+}
+
+}  // namespace encore::server

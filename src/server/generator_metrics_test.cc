@@ -1,0 +1,57 @@
+#include "server/generator_metrics.h"
+
+#include <gtest/gtest.h>
+
+namespace encore::server {
+namespace {
+
+using engine::HostWork;
+using runtime::Mode;
+using runtime::Reason;
+
+std::string text_of(const engine::GeneratorStatistics& now) {
+  Metrics metrics;
+  write_metrics(now, metrics);
+  return metrics.text();
+}
+
+void expect_line(const std::string& text, const std::string& line) {
+  EXPECT_NE(text.find("\n" + line + "\n"), std::string::npos) << line << "\n\n" << text;
+}
+
+TEST(GeneratorMetrics, CountReplaysByModeAndSizeAndFallbacksByReason) {
+  const auto decode = StepKey::uniform(8);
+  const auto mixed = StepKey::mixed(512, 8);
+  const std::string text =
+      text_of({.steps = {{Mode::kFull, decode, Reason::kNone, 5, 30, 10},
+                         {Mode::kFull, mixed, Reason::kNone, 2, 1000, 24},
+                         {Mode::kFull, StepKey::mixed(512, 64), Reason::kNone, 1, 512, 0},
+                         {Mode::kPiecewise, decode, Reason::kRecordingFailed, 3, 24, 0},
+                         {Mode::kEager, StepKey::uniform(9), Reason::kAboveLadder, 4, 36, 0}}});
+  expect_line(text, R"(encore_replays_total{mode="full",step="decode",size="8"} 5)");
+  expect_line(text, R"(encore_replays_total{mode="full",step="mixed",size="512"} 3)");
+  expect_line(text, R"(encore_replays_total{mode="piecewise",step="decode",size="8"} 3)");
+  EXPECT_EQ(text.find("encore_replays_total{mode=\"eager"), std::string::npos);
+  expect_line(text, R"(encore_steps_total{mode="full",reason=""} 8)");
+  expect_line(text, R"(encore_steps_total{mode="piecewise",reason="recording_failed"} 3)");
+  expect_line(text, R"(encore_steps_total{mode="eager",reason="above_ladder"} 4)");
+  expect_line(text, "encore_padding_total 34");
+}
+
+TEST(GeneratorMetrics, TellWhereTheHostsTimeGoes) {
+  engine::GeneratorStatistics now;
+  now.host_times.by_work.at(static_cast<size_t>(HostWork::kPack)) = std::chrono::milliseconds(1500);
+  now.host_times.gap = std::chrono::milliseconds(250);
+  now.host_times.num_late_steps = 7;
+  now.recordings.full = {.recordings = 12, .capture_ms = 100, .instantiate_ms = 400};
+  const std::string text = text_of(now);
+  expect_line(text, R"(encore_host_seconds_total{work="pack"} 1.5)");
+  expect_line(text, R"(encore_host_seconds_total{work="deliver"} 0)");
+  expect_line(text, "encore_host_gap_seconds_total 0.25");
+  expect_line(text, "encore_late_steps_total 7");
+  expect_line(text, R"(encore_recording_seconds{kind="full"} 0.5)");
+  expect_line(text, R"(encore_recordings{kind="full"} 12)");
+}
+
+}  // namespace
+}  // namespace encore::server
