@@ -82,6 +82,22 @@ class ServingLoopTest : public ::testing::Test {
   RequestId submitted(Request request, Heard& heard) {
     return std::get<std::vector<RequestId>>(submit(std::move(request), heard)).at(0);
   }
+  // Has the model fall asleep at the request's first token, before the next is generated.
+  RequestId sleep_in(Request request, SleepDepth depth, Heard& heard) {
+    std::promise<std::optional<Refusal>> slept;
+    std::vector<Submission> one;
+    one.push_back({std::move(request), [this, depth, &slept, sink = heard.sink(),
+                                        is_first = true](const Update& update) mutable {
+                     sink(update);
+                     if (!std::exchange(is_first, false)) return;
+                     loop_->sleep(depth, [&](const std::optional<Refusal>& failure) {
+                       slept.set_value(failure);
+                     });
+                   }});
+    const auto ids = std::get<std::vector<RequestId>>(loop_->submit(std::move(one)));
+    EXPECT_FALSE(slept.get_future().get());
+    return ids.at(0);
+  }
   // Why it could not; nothing: it did.
   std::optional<Refusal> sleep(SleepDepth depth) {
     return told([&](Done done) { loop_->sleep(depth, std::move(done)); });
@@ -283,9 +299,7 @@ TEST_F(ServingLoopTest, RequestsThatSleepGoOnAsIfNothingHadBeen) {
   start();
   for (const SleepDepth depth : {SleepDepth::kKv, SleepDepth::kKvAndWeights}) {
     Heard heard;
-    submitted(request, heard);
-    heard.wait_for_token();
-    EXPECT_FALSE(sleep(depth));
+    sleep_in(request, depth, heard);
     EXPECT_FALSE(sleep(depth));  // again: nothing
     EXPECT_FALSE(heard.has_ended());
     Heard late;
@@ -300,9 +314,8 @@ TEST_F(ServingLoopTest, RequestsThatSleepGoOnAsIfNothingHadBeen) {
 TEST_F(ServingLoopTest, ARequestThatIsAbortedWhileTheModelSleepsFreesItsPages) {
   start();
   Heard heard;
-  const RequestId id = submitted({.prompt = {1}, .max_tokens = 120}, heard);
-  heard.wait_for_token();
-  EXPECT_FALSE(sleep(SleepDepth::kKvAndWeights));
+  const RequestId id =
+      sleep_in({.prompt = {1}, .max_tokens = 120}, SleepDepth::kKvAndWeights, heard);
   loop_->abort(id);
   EXPECT_EQ(heard.ending().reason, EndReason::kAborted);
   EXPECT_EQ(loop_->statistics().num_free_pages, loop_->statistics().num_pages);
@@ -317,9 +330,7 @@ TEST_F(ServingLoopTest, AModelThatCannotWakeSleepsOnAndCanBeWokenLater) {
   const auto expected = alone(request);
   start();
   Heard heard;
-  submitted(request, heard);
-  heard.wait_for_token();
-  EXPECT_FALSE(sleep(SleepDepth::kKvAndWeights));
+  sleep_in(request, SleepDepth::kKvAndWeights, heard);
   {
     const fault::Injection injection([](std::string_view call) {
       if (call == "map") fail(ErrorKind::kMemory, "injected: somebody else has it");
@@ -338,9 +349,7 @@ TEST_F(ServingLoopTest, ADrainOrStopWhileTheModelSleepsEndsThoseThatLive) {
   for (const bool drains : {true, false}) {
     start();
     Heard heard;
-    submitted({.prompt = {1}, .max_tokens = 120}, heard);
-    heard.wait_for_token();
-    EXPECT_FALSE(sleep(SleepDepth::kKv));
+    sleep_in({.prompt = {1}, .max_tokens = 120}, SleepDepth::kKv, heard);
     drains ? loop_->drain() : loop_->stop();
     thread_.join();
     EXPECT_EQ(heard.ending().reason, EndReason::kAborted);
