@@ -1,6 +1,7 @@
 // encore serve: the protocols of OpenAI and Anthropic over HTTP.
 #include <chrono>
 #include <csignal>
+#include <functional>
 #include <future>
 #include <memory>
 #include <optional>
@@ -105,13 +106,17 @@ void describe(const config::Settings& settings, const model::ModelSource& source
   served.created = std::time(nullptr);
 }
 
-void load_model(const config::Settings& settings, const std::string& url, Loaded& loaded) {
+// `enter`: told what comes next, until progress tells more.
+void load_model(const config::Settings& settings, const std::string& url,
+                const std::function<void(std::string)>& enter, Loaded& loaded) {
   const model::ModelSource source = setup::open_source(settings);
   describe(settings, source, model_name(settings, source), loaded);
   loaded.step_log = setup::open_step_log(settings);
+  enter("opening the device");
   loaded.device = setup::open_device(settings);
   const engine::LoadOptions load = setup::serving_load_options(settings, source.config);
   log::info("loading the model; {} answers with 503 until that is done", url);
+  enter("building the program");
   loaded.model = setup::open_model(*loaded.device, source, load, settings);
   const engine::LoadedModel& model = *loaded.model;
   loaded.served.max_seq_len =
@@ -205,6 +210,8 @@ class Serving {
   Serving& operator=(const Serving&) = delete;
 
   [[nodiscard]] std::string url() const { return http_.url(); }
+  // From now on the load is at `phase`.
+  void enter(std::string phase) { loading_.enter(std::move(phase)); }
 
   // Answers with the generator, which runs on this thread, until a signal, or until the device
   // fails. Errors: those of Generator::run(); Interrupted after a second signal.
@@ -296,7 +303,8 @@ void serve(const config::Settings& settings) {
   Serving serving(settings);
   Loaded loaded;
   const bool is_script = settings.model.starts_with(kScripted);
-  is_script ? load_script(settings, loaded) : load_model(settings, serving.url(), loaded);
+  const auto enter = [&](std::string phase) { serving.enter(std::move(phase)); };
+  is_script ? load_script(settings, loaded) : load_model(settings, serving.url(), enter, loaded);
   serving.run(*loaded.generator, loaded.served);
   if (loaded.step_log) loaded.step_log->flush();
 }
