@@ -28,7 +28,7 @@ MAY_INCLUDE = {
     "sched": "sample kv",
     "spec": "sample runtime model sched kv ir",
     "engine": "spec sample sched kv model runtime backend passes ops ir",
-    "replay": "engine sched kv runtime backend",
+    "replay": "engine planning sched kv runtime backend",
     "diagnose": "engine planning sched sample model runtime backend passes ops ir",
     "measure": "diagnose replay engine planning sched sample model runtime backend passes ops ir",
     "text": "",

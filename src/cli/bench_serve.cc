@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/workload.h"
+#include "measure/logged_step.h"
 #include "measure/replay_report.h"
 #include "measure/report.h"
 #include "measure/serving_replay.h"
@@ -85,11 +86,17 @@ void bench_serve(const Options& options) {
   engine::LoadedModel& model = *loaded;
   check_fits_kv(workload, model.num_pages() * model.page_size());
 
-  measure::StepTotals totals(step_log.get());
-  runtime::StepLog* const log = measures_steps(options) || step_log ? &totals : nullptr;
   const int64_t num_requests = std::ssize(workload.requests);
-  engine::ServingOptions serving = setup::serving_options(options.settings, log);
+  engine::ServingOptions serving = setup::serving_options(options.settings, step_log.get());
   serving.max_queue = num_requests;
+  measure::StepTotals totals;
+  if (measures_steps(options)) {
+    serving.engine.on_step = [&](const engine::MeasuredStep& measured) {
+      const planning::LoggedStep step = measure::logged(measured);
+      totals.add(step);
+      if (step_log) step_log->write(step);
+    };
+  }
   engine::ServingLoop loop(model, serving);
   const InterruptScope interrupt;
   std::shared_ptr<const sample::TokenGrammar> grammar;

@@ -64,9 +64,9 @@ struct Logged {
   std::map<std::string, std::vector<double>> gpu_us;
 };
 
-Logged logged(const std::vector<runtime::LoggedStep>& steps) {
+Logged logged(const std::vector<planning::LoggedStep>& steps) {
   Logged logged;
-  for (const runtime::LoggedStep& step : steps) {
+  for (const planning::LoggedStep& step : steps) {
     if (!step.mode.empty()) ++logged.modes[step.mode];
     if (!step.reason.empty()) ++logged.reasons[step.reason];
     if (step.padding) logged.padding = logged.padding.value_or(0) + *step.padding;

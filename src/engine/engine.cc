@@ -163,7 +163,7 @@ bool Engine::launch() {
   InFlightStep step{plan, executor.choice(), executor.next_step()};
   step.is_masked = is_masked(plan);
   if (executor.has_burst()) step.max_burst_steps = max_burst_steps;
-  if (options_.step_log != nullptr) {
+  if (options_.on_step) {
     step.began = executor.device().create_event();
     executor.stream().record(*step.began);
   }
@@ -181,8 +181,7 @@ bool Engine::launch() {
     goes_on ? executor.run_next(lengths, until) : executor.run(lengths, until);
     if (!step.is_masked && plan.has_given_tokens) launch_scores(step);
   }
-  if (options_.step_log != nullptr || step.is_burst())
-    step.ended = executor.device().create_event();
+  if (options_.on_step || step.is_burst()) step.ended = executor.device().create_event();
   if (step.ended && !step.is_masked) executor.stream().record(*step.ended);
   scheduler_.commit(plan);
   launched_ = std::move(plan);
@@ -287,17 +286,21 @@ void Engine::collect() {
   model_.executor().output().wait_published(
       {.number = oldest.first, .choice = oldest.choice, .is_last = is_last});
   const auto start = HostTimes::Clock::now();
-  if (prompt_budget_) measure(oldest);
+  if (prompt_budget_) adjust_prompt_budget(oldest);
   collect_step();
   host_times_.add(HostWork::kCollect, start);
-  if (options_.step_log != nullptr) log(oldest);
+  if (options_.on_step) {
+    oldest.ended->synchronize();  // so that both events have their times
+    options_.on_step({oldest.plan, oldest.choice, model_.executor().coverage(), oldest.host_us,
+                      oldest.ended->milliseconds_since(*oldest.began) * 1e3});
+  }
   in_flight_.pop_front();
   if (in_flight_.empty()) device_rests_since_ = start;
 }
 
 // The device begins a step when the one before it ends, or when it is launched; a synchronous one
 // ends it within the launch.
-void Engine::measure(const InFlightStep& step) {
+void Engine::adjust_prompt_budget(const InFlightStep& step) {
   const auto now = std::chrono::steady_clock::now();
   const std::chrono::duration<double, std::milli> took =
       now - std::max(step.launched_at, published_at_);
@@ -333,34 +336,6 @@ void Engine::collect_step() {
     if (generated.finish) scheduler_.remove(row.sequence);
     undelivered_.push_back(std::move(generated));
   }
-}
-
-// The step has run, so both events have their times.
-void Engine::log(const InFlightStep& in_flight) {
-  in_flight.ended->synchronize();
-  const runtime::Choice& choice = in_flight.choice;
-  runtime::LoggedStep step;
-  int64_t kv_tokens = 0;
-  for (const sched::ScheduledTokens& row : in_flight.plan.rows) {
-    const bool generates = choice.key.is_uniform() || row.count == 1;
-    (generates ? step.generation_requests : step.context_tokens) += generates ? 1 : row.count;
-    kv_tokens += row.end();
-  }
-  step.tokens = in_flight.plan.num_tokens();
-  step.sequences = std::ssize(in_flight.plan.rows);
-  step.kv_tokens = kv_tokens;
-  step.mode = name(choice.mode);
-  // What runs unpadded has no bucket.
-  const runtime::Coverage& coverage = model_.executor().coverage();
-  const bool is_uniform = choice.key.is_uniform();
-  const runtime::Ladder& ladder = is_uniform ? coverage.sequences : coverage.tokens;
-  const int64_t launched = is_uniform ? choice.key.sequences : choice.key.tokens;
-  if (ladder.bucket(launched) == launched) step.bucket = launched;
-  step.padding = choice.padding;
-  step.reason = name(choice.reason);
-  step.host_us = in_flight.host_us;
-  step.gpu_us = in_flight.ended->milliseconds_since(*in_flight.began) * 1e3;
-  options_.step_log->write(std::move(step));
 }
 
 }  // namespace encore::engine

@@ -16,7 +16,6 @@
 #include "engine/step_counts.h"
 #include "kv/page_pool.h"
 #include "kv/prefix_cache.h"
-#include "runtime/step_log.h"
 #include "sample/params.h"
 #include "sample/token_grammar.h"
 #include "sched/scheduler.h"
@@ -78,9 +77,18 @@ struct Rejection {
   std::string why;
 };
 
+// A step and how long it took. Lifetime: that of the call.
+struct MeasuredStep {
+  const sched::Plan& plan;
+  const runtime::Choice& choice;
+  const runtime::Coverage& coverage;  // what the choice was made from
+  double host_us = 0;                 // from planning the step to the end of its launch
+  double gpu_us = 0;  // on the device, from the copy of the inputs to the last kernel
+};
+
 struct EngineOptions {
-  // Gets every step; measuring its times costs two events a step. Steps of bursts are left out.
-  runtime::StepLog* step_log = nullptr;
+  // Called with every step, but for those of bursts; measuring its times costs two events a step.
+  std::function<void(const MeasuredStep&)> on_step = {};
   // Launch a step before the tokens of the one before it are read, so that the device never waits
   // for the host. Absent: where the device runs beside the host.
   std::optional<bool> overlap;
@@ -99,7 +107,7 @@ struct EngineOptions {
 // The loop, with one step in flight while the host works, or with none: each step's tokens are read
 // before the next is planned then. A sequence gets the same tokens either way; one that ends at a
 // stop token takes part in one more step, whose token for it nobody reads.
-// Threads: one. Lifetime: refers to the model, and to the step log when there is one.
+// Threads: one. Lifetime: refers to the model.
 class Engine {
  public:
   explicit Engine(LoadedModel& model, const EngineOptions& options = {});
@@ -159,8 +167,8 @@ class Engine {
     int64_t num_collected = 0;  // steps
     double host_us = 0;         // to launch it
     std::chrono::steady_clock::time_point launched_at;
-    std::unique_ptr<Event> began;  // with a step log only
-    std::unique_ptr<Event> ended;  // with a step log, and of a burst
+    std::unique_ptr<Event> began;  // where steps are measured
+    std::unique_ptr<Event> ended;  // where steps are measured, and of a burst
     int64_t max_burst_steps = 0;   // that pages were granted for; 0: a single step
     bool is_masked = false;        // it chooses tokens that grammars have a say in
     bool is_interrupted = false;
@@ -205,8 +213,7 @@ class Engine {
   // Of the oldest launch, the next step that is published.
   void collect_step();
   // Tells the budget of prompts how long a step took that was just published.
-  void measure(const InFlightStep& step);
-  void log(const InFlightStep& step);
+  void adjust_prompt_budget(const InFlightStep& step);
 
   LoadedModel& model_;
   EngineOptions options_;

@@ -1,18 +1,14 @@
 #include "engine/engine.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <limits>
 #include <set>
 
 #include <gtest/gtest.h>
 
 #include "base/source_dir.h"
-#include "base/temp_dir.h"
 #include "engine/testing/tiny_model.h"
 #include "planning/cost_model.h"
-#include "planning/step_log_reader.h"
-#include "planning/step_log_writer.h"
 
 namespace encore::engine {
 namespace {
@@ -231,42 +227,6 @@ TEST_F(EngineTest, RecordsAsManyNodesAsItsTablesPredict) {
   EXPECT_GT(total.bytes(), bytes_of_executables);
   EXPECT_LE(total.bytes(), bytes_of_executables + planning::kBytesPerNode * total.nodes);
   EXPECT_GT(total.milliseconds(), 0);
-}
-
-TEST_F(EngineTest, LogsItsStepsAsItCountsThem) {
-  const TempDir dir;
-  const auto path = dir.path() / "steps.jsonl";
-  planning::StepLogWriter writer(path);
-  Engine engine(model_, {.step_log = &writer});
-  (void)engine.add({.prompt = std::vector<int32_t>(40, 7), .max_tokens = 4});
-  (void)engine.add({.prompt = {1, 2}, .max_tokens = 6});
-  while (engine.step([](const Generated&) {})) {
-  }
-  writer.flush();
-  int64_t tokens = 0;
-  int64_t padding = 0;
-  const auto steps = planning::read_step_log(path);
-  for (const runtime::LoggedStep& step : steps) {
-    tokens += *step.tokens;
-    padding += *step.padding;
-    EXPECT_EQ(*step.tokens, step.size());
-    EXPECT_EQ(*step.bucket, step.size() + *step.padding);
-    EXPECT_EQ(step.mode, "full");
-    EXPECT_GE(*step.host_us, 0);
-    EXPECT_GT(*step.gpu_us, 0);
-  }
-  for (const StepCount& count : engine.step_counts()) {
-    tokens -= count.tokens;
-    padding -= count.padding;
-  }
-  EXPECT_EQ(tokens, 0);
-  EXPECT_EQ(padding, 0);
-  EXPECT_EQ(steps.front().context_tokens, 32);  // a chunk, and nothing generates yet
-  EXPECT_EQ(steps.front().sequences, 1);
-  EXPECT_EQ(steps.front().kv_tokens, 32);
-  EXPECT_EQ(steps[1].sequences, 2);
-  EXPECT_EQ(steps[1].kv_tokens, 40 + 2);
-  EXPECT_EQ(steps.back().generation_requests, 1);
 }
 
 TEST(LoadedModel, RefusesSequencesLongerThanTheModelWasMadeFor) {

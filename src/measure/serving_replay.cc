@@ -190,12 +190,11 @@ class Clients {
 
 }  // namespace
 
-void StepTotals::write(runtime::LoggedStep step) {
+void StepTotals::add(const planning::LoggedStep& step) {
   replay::DeviceTime& time = step.is_decode() ? decode_ : mixed_;
   ++time.steps;
   time.seconds += step.gpu_us.value_or(0) * 1e-6;
   host_launch_s_ += step.host_us.value_or(0) * 1e-6;
-  if (next_ != nullptr) next_->write(std::move(step));
 }
 
 std::shared_ptr<const sample::TokenGrammar> half_of_vocabulary(int64_t vocab_size, uint64_t seed) {

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "engine/serving_loop.h"
+#include "planning/step_log.h"
 #include "replay/record.h"
 
 namespace encore::measure {
@@ -15,19 +16,16 @@ namespace encore::measure {
 // masks cost the host a copy.
 std::shared_ptr<const sample::TokenGrammar> half_of_vocabulary(int64_t vocab_size, uint64_t seed);
 
-// Adds up what steps took. Passes them on to another log where there is one.
-// Threads: the engine's, and then whoever has joined it.
-class StepTotals final : public runtime::StepLog {
+// Adds up what steps took. Threads: the engine's, and then whoever has joined it.
+class StepTotals {
  public:
-  explicit StepTotals(runtime::StepLog* next = nullptr) : next_(next) {}
-  void write(runtime::LoggedStep step) override;
+  void add(const planning::LoggedStep& step);
 
   [[nodiscard]] const replay::DeviceTime& decode() const { return decode_; }
   [[nodiscard]] const replay::DeviceTime& mixed() const { return mixed_; }
   [[nodiscard]] double host_launch_s() const { return host_launch_s_; }
 
  private:
-  runtime::StepLog* next_;
   replay::DeviceTime decode_;
   replay::DeviceTime mixed_;
   double host_launch_s_ = 0;

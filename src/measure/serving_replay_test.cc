@@ -4,6 +4,7 @@
 
 #include "backend/fault.h"
 #include "engine/testing/tiny_model.h"
+#include "measure/logged_step.h"
 #include "replay/figures.h"
 
 namespace encore::measure {
@@ -44,7 +45,8 @@ class ServingReplayTest : public ::testing::Test {
 TEST_F(ServingReplayTest, GivesEveryRequestExactlyItsTokens) {
   const auto requests = some_requests();
   StepTotals totals;
-  const replay::ReplayRecord record = replay(requests, {.engine = {.step_log = &totals}});
+  const auto add = [&](const engine::MeasuredStep& step) { totals.add(logged(step)); };
+  const replay::ReplayRecord record = replay(requests, {.engine = {.on_step = add}});
   ASSERT_EQ(record.requests.size(), requests.size());
   double last = 0;
   for (size_t i = 0; i < requests.size(); ++i) {

@@ -19,7 +19,7 @@ constexpr int64_t kMostSteps = 4096;
 
 }  // namespace
 
-std::array<Workload, 2> workloads(const std::vector<runtime::LoggedStep>& steps,
+std::array<Workload, 2> workloads(const std::vector<LoggedStep>& steps,
                                   std::optional<int64_t> max_batch_size,
                                   std::optional<int64_t> max_num_tokens) {
   planning::StepSizes sizes = planning::step_sizes(steps);

@@ -11,8 +11,8 @@
 
 #include "base/json.h"
 #include "base/table.h"
+#include "planning/step_log.h"
 #include "planning/tune.h"
-#include "runtime/step_log.h"
 
 namespace encore::planning {
 
@@ -28,7 +28,7 @@ struct Workload {
 };
 
 // Of the decode steps and of the others. Absent limits: the largest steps of the log.
-std::array<Workload, 2> workloads(const std::vector<runtime::LoggedStep>& steps,
+std::array<Workload, 2> workloads(const std::vector<LoggedStep>& steps,
                                   std::optional<int64_t> max_batch_size,
                                   std::optional<int64_t> max_num_tokens);
 

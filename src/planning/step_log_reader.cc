@@ -14,8 +14,6 @@
 namespace encore::planning {
 namespace {
 
-using runtime::LoggedStep;
-
 // Far above any step, and low enough that a sum over a log cannot overflow.
 constexpr int64_t kMaxCount = int64_t{1} << 24;
 constexpr int64_t kMaxKvTokens = int64_t{1} << 40;

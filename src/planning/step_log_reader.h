@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/step_log.h"
+#include "planning/step_log.h"
 
 namespace encore::planning {
 
@@ -15,7 +15,7 @@ namespace encore::planning {
 // `numGenRequests`, on top or under `inflightBatchingStats`), or the lines it prints
 // ('num_ctx_tokens': 0, 'num_generation_tokens': 5; lines about other things are passed over).
 // Errors: kUsage, naming the file and the line.
-std::vector<runtime::LoggedStep> read_step_log(const std::filesystem::path& path);
-std::vector<runtime::LoggedStep> parse_step_log(std::string_view text, const std::string& where);
+std::vector<LoggedStep> read_step_log(const std::filesystem::path& path);
+std::vector<LoggedStep> parse_step_log(std::string_view text, const std::string& where);
 
 }  // namespace encore::planning

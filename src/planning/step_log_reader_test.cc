@@ -11,8 +11,6 @@
 namespace encore::planning {
 namespace {
 
-using runtime::LoggedStep;
-
 std::string refusal(const std::string& text) {
   try {
     (void)parse_step_log(text, "log");

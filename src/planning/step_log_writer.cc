@@ -10,7 +10,7 @@
 
 namespace encore::planning {
 
-std::string to_line(const runtime::LoggedStep& step) {
+std::string to_line(const LoggedStep& step) {
   std::string line = fmt::format(R"({{"step": {}, "context_tokens": {}, "generation_requests": {})",
                                  step.step, step.context_tokens, step.generation_requests);
   const auto out = std::back_inserter(line);
@@ -33,9 +33,7 @@ StepLogWriter::StepLogWriter(const std::filesystem::path& path)
   }
 }
 
-StepLogWriter::~StepLogWriter() = default;
-
-void StepLogWriter::write(runtime::LoggedStep step) {
+void StepLogWriter::write(LoggedStep step) {
   step.step = num_steps_++;
   const std::string line = to_line(step) + '\n';
   if (std::fwrite(line.data(), 1, line.size(), file_.get()) != line.size()) {

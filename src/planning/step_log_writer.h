@@ -1,4 +1,4 @@
-// Writes the step log (runtime/step_log.h) to a file.
+// Writes the step log (planning/step_log.h) to a file.
 #pragma once
 
 #include <cstdint>
@@ -7,25 +7,22 @@
 #include <memory>
 #include <string>
 
-#include "runtime/step_log.h"
+#include "planning/step_log.h"
 
 namespace encore::planning {
 
 // The line of a step, without its line end.
-std::string to_line(const runtime::LoggedStep& step);
+std::string to_line(const LoggedStep& step);
 
 // Writes a log. Lines are whole in the file at every moment after flush().
 // Threads: one.
-class StepLogWriter final : public runtime::StepLog {
+class StepLogWriter {
  public:
   // Errors: kUsage when the file cannot be created.
   explicit StepLogWriter(const std::filesystem::path& path);
-  ~StepLogWriter() override;
-  StepLogWriter(const StepLogWriter&) = delete;
-  StepLogWriter& operator=(const StepLogWriter&) = delete;
 
   // Numbers the step and writes it. Errors: kUsage when the disk is full.
-  void write(runtime::LoggedStep step) override;
+  void write(LoggedStep step);
   void flush();
 
  private:

@@ -104,11 +104,11 @@ int64_t StepSizes::num_steps() const {
   return total;
 }
 
-StepSizes step_sizes(std::span<const runtime::LoggedStep> steps) {
+StepSizes step_sizes(std::span<const LoggedStep> steps) {
   std::map<int64_t, int64_t> decode;
   std::map<int64_t, int64_t> tokens;
   StepSizes sizes;
-  for (const runtime::LoggedStep& step : steps) {
+  for (const LoggedStep& step : steps) {
     if (step.size() == 0) {
       ++sizes.num_idle;
     } else {
@@ -142,9 +142,9 @@ LadderPrice price(const Histogram& histogram, const runtime::Ladder& ladder) {
   return price;
 }
 
-std::optional<StepTimes> StepTimes::fit(std::span<const runtime::LoggedStep> steps, bool decode) {
+std::optional<StepTimes> StepTimes::fit(std::span<const LoggedStep> steps, bool decode) {
   std::map<int64_t, std::vector<double>> times;  // by the size launched
-  for (const runtime::LoggedStep& step : steps) {
+  for (const LoggedStep& step : steps) {
     const bool counts = step.size() > 0 && step.is_decode() == decode && step.mode != "eager";
     if (counts && step.step_us())
       times[step.bucket.value_or(step.size())].push_back(*step.step_us());

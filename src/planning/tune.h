@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "planning/step_log.h"
 #include "runtime/ladder.h"
-#include "runtime/step_log.h"
 
 namespace encore::planning {
 
@@ -40,7 +40,7 @@ struct StepSizes {
 
   [[nodiscard]] int64_t num_steps() const;
 };
-StepSizes step_sizes(std::span<const runtime::LoggedStep> steps);
+StepSizes step_sizes(std::span<const LoggedStep> steps);
 
 // What a ladder does to those steps. Steps above it run eager and unpadded.
 struct LadderPrice {
@@ -62,7 +62,7 @@ LadderPrice price(const Histogram& histogram, const runtime::Ladder& ladder);
 class StepTimes {
  public:
   // Of the decode steps or the others. Nothing when fewer than two sizes have times.
-  static std::optional<StepTimes> fit(std::span<const runtime::LoggedStep> steps, bool decode);
+  static std::optional<StepTimes> fit(std::span<const LoggedStep> steps, bool decode);
   // Units: microseconds.
   [[nodiscard]] double operator()(int64_t size) const;
 

@@ -38,15 +38,15 @@ int64_t least_padding(const Histogram& histogram, int64_t max, int64_t num_sizes
   return least;
 }
 
-runtime::LoggedStep step(int64_t context_tokens, int64_t generation_requests) {
-  runtime::LoggedStep logged;
+LoggedStep step(int64_t context_tokens, int64_t generation_requests) {
+  LoggedStep logged;
   logged.context_tokens = context_tokens;
   logged.generation_requests = generation_requests;
   return logged;
 }
 
-runtime::LoggedStep elapsed_ms(int64_t size, int64_t bucket, double us) {
-  runtime::LoggedStep logged = step(0, size);
+LoggedStep elapsed_ms(int64_t size, int64_t bucket, double us) {
+  LoggedStep logged = step(0, size);
   logged.bucket = bucket;
   logged.gpu_us = us;
   return logged;
@@ -156,8 +156,7 @@ TEST(OptimalLadder, SpendsItsSizesWhereTimeIsLostRatherThanRows) {
 }
 
 TEST(StepSizes, MatchesStepsWithoutContextOnRequestsAndTheOthersOnTheSum) {
-  const std::vector<runtime::LoggedStep> steps{step(0, 3), step(0, 3), step(5, 3), step(8, 0),
-                                               step(0, 0)};
+  const std::vector<LoggedStep> steps{step(0, 3), step(0, 3), step(5, 3), step(8, 0), step(0, 0)};
   const StepSizes sizes = step_sizes(steps);
   EXPECT_EQ(sizes.decode, (Histogram{{3, 2}}));
   EXPECT_EQ(sizes.tokens, (Histogram{{8, 2}}));
@@ -178,9 +177,9 @@ TEST(Price, CountsPaddingOfHitsAndLeavesOutStepsAboveTheLadder) {
 }
 
 TEST(StepTimes, AreMediansByTheSizeLaunchedWithLinesBetween) {
-  const std::vector<runtime::LoggedStep> steps{elapsed_ms(1, 2, 9),   elapsed_ms(2, 2, 10),
-                                               elapsed_ms(2, 2, 500), elapsed_ms(3, 4, 20),
-                                               elapsed_ms(4, 4, 22),  elapsed_ms(8, 8, 41)};
+  const std::vector<LoggedStep> steps{elapsed_ms(1, 2, 9),   elapsed_ms(2, 2, 10),
+                                      elapsed_ms(2, 2, 500), elapsed_ms(3, 4, 20),
+                                      elapsed_ms(4, 4, 22),  elapsed_ms(8, 8, 41)};
   const auto times = StepTimes::fit(steps, true);
   ASSERT_TRUE(times);
   EXPECT_DOUBLE_EQ((*times)(1), 10);
@@ -192,9 +191,9 @@ TEST(StepTimes, AreMediansByTheSizeLaunchedWithLinesBetween) {
 }
 
 TEST(StepTimes, NeverFallAndLeaveEagerStepsOut) {
-  std::vector<runtime::LoggedStep> steps{elapsed_ms(1, 1, 10), elapsed_ms(2, 2, 30),
-                                         elapsed_ms(4, 4, 20), elapsed_ms(8, 8, 50)};
-  runtime::LoggedStep eager = elapsed_ms(2, 2, 900);
+  std::vector<LoggedStep> steps{elapsed_ms(1, 1, 10), elapsed_ms(2, 2, 30), elapsed_ms(4, 4, 20),
+                                elapsed_ms(8, 8, 50)};
+  LoggedStep eager = elapsed_ms(2, 2, 900);
   eager.mode = "eager";
   steps.push_back(eager);
   const auto times = StepTimes::fit(steps, true);
@@ -206,9 +205,9 @@ TEST(StepTimes, NeverFallAndLeaveEagerStepsOut) {
 }
 
 TEST(StepTimes, NeedTwoSizes) {
-  EXPECT_FALSE(StepTimes::fit(
-      std::vector<runtime::LoggedStep>{elapsed_ms(1, 2, 9), elapsed_ms(2, 2, 10)}, true));
-  EXPECT_FALSE(StepTimes::fit(std::vector<runtime::LoggedStep>{step(0, 1), step(0, 2)}, true));
+  EXPECT_FALSE(
+      StepTimes::fit(std::vector<LoggedStep>{elapsed_ms(1, 2, 9), elapsed_ms(2, 2, 10)}, true));
+  EXPECT_FALSE(StepTimes::fit(std::vector<LoggedStep>{step(0, 1), step(0, 2)}, true));
 }
 
 }  // namespace

@@ -102,10 +102,10 @@ CostTerms fit_terms(const std::vector<Sample>& samples) {
 }
 
 // A device that computes within the launch has its own time in the host's.
-double fit_host_us(std::span<const runtime::LoggedStep> steps) {
+double fit_host_us(std::span<const planning::LoggedStep> steps) {
   std::vector<double> times;
   std::vector<double> times_beside;
-  for (const runtime::LoggedStep& step : steps) {
+  for (const planning::LoggedStep& step : steps) {
     if (!step.host_us || !step.gpu_us) continue;
     times.push_back(*step.host_us);
     times_beside.push_back(*step.host_us - *step.gpu_us);
@@ -169,12 +169,12 @@ double StepCost::operator()(const StepShape& step) const {
   return step.is_decode ? decode(step) : mixed(step);
 }
 
-std::pair<StepCost, FitQuality> fit_step_cost(std::span<const runtime::LoggedStep> steps,
+std::pair<StepCost, FitQuality> fit_step_cost(std::span<const planning::LoggedStep> steps,
                                               const std::string& where) {
   std::vector<Sample> all;
   std::vector<Sample> decode;
   std::vector<Sample> mixed;
-  for (const runtime::LoggedStep& step : steps) {
+  for (const planning::LoggedStep& step : steps) {
     if (!step.tokens || !step.sequences || !step.kv_tokens || !step.gpu_us || *step.gpu_us <= 0)
       continue;
     const int64_t tokens = *step.tokens + step.padding.value_or(0);

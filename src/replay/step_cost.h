@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "runtime/step_log.h"
+#include "planning/step_log.h"
 
 namespace encore::replay {
 
@@ -57,7 +57,7 @@ struct FitQuality {
 // Least squares of relative errors over the steps that have tokens, sequences, kv_tokens and gpu_us.
 // Where a log has too few of a kind, both kinds share their terms. `where` names the log in messages.
 // Errors: kUsage when there are too few steps.
-std::pair<StepCost, FitQuality> fit_step_cost(std::span<const runtime::LoggedStep> steps,
+std::pair<StepCost, FitQuality> fit_step_cost(std::span<const planning::LoggedStep> steps,
                                               const std::string& where);
 
 // {"decode": {"us": 310.0, "us_per_token_above": {"0": 1.5, "64": 2.5}, "us_per_sequence": 0.5,

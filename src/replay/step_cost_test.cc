@@ -19,18 +19,18 @@ StepCost known_cost() {
 }
 
 // Random steps that take what `cost` says, times a random factor of about one.
-std::vector<runtime::LoggedStep> logged_steps(const StepCost& cost, double noise) {
+std::vector<planning::LoggedStep> logged_steps(const StepCost& cost, double noise) {
   std::mt19937 random(5);
   std::uniform_int_distribution<int64_t> sequences(1, 256);
   std::uniform_int_distribution<int64_t> prompt(2, 2000);
   std::uniform_int_distribution<int64_t> context(1, 4000);
   std::normal_distribution<double> factor(1, noise);
-  std::vector<runtime::LoggedStep> steps;
+  std::vector<planning::LoggedStep> steps;
   for (int i = 0; i < 2000; ++i) {
     StepShape shape{.is_decode = i % 2 == 0, .sequences = sequences(random)};
     shape.tokens = shape.sequences + (shape.is_decode ? 0 : prompt(random));
     shape.kv_tokens = shape.sequences * context(random);
-    runtime::LoggedStep step;
+    planning::LoggedStep step;
     step.generation_requests = shape.sequences;
     step.context_tokens = shape.tokens - shape.sequences;
     step.padding = shape.tokens % 3;
@@ -72,7 +72,7 @@ TEST(FitStepCost, IsNotMisledByNoise) {
 
 TEST(FitStepCost, TakesTheDevicesTimeOutOfTheHostsWhereOneIsWithinTheOther) {
   auto steps = logged_steps(known_cost(), 0);
-  for (runtime::LoggedStep& step : steps)
+  for (planning::LoggedStep& step : steps)
     step.host_us = *step.gpu_us + 7;
   EXPECT_NEAR(fit_step_cost(steps, "log").first.host_us, 7, 1e-6);
 }
@@ -86,7 +86,7 @@ TEST(FitStepCost, SharesTermsWhereAKindIsMissing) {
 
 TEST(FitStepCost, RefusesALogWithoutTimes) {
   auto steps = logged_steps(known_cost(), 0);
-  for (runtime::LoggedStep& step : steps)
+  for (planning::LoggedStep& step : steps)
     step.gpu_us.reset();
   EXPECT_THROW((void)fit_step_cost(steps, "log"), Error);
 }

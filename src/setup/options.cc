@@ -2,14 +2,20 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "measure/logged_step.h"
 #include "planning/coverage.h"
 #include "planning/schedules.h"
 
 namespace encore::setup {
 
-engine::EngineOptions engine_options(const config::Settings& settings, runtime::StepLog* step_log) {
+engine::EngineOptions engine_options(const config::Settings& settings,
+                                     planning::StepLogWriter* step_log) {
   engine::EngineOptions engine = settings.serving.engine;
-  engine.step_log = step_log;
+  if (step_log != nullptr) {
+    engine.on_step = [step_log](const engine::MeasuredStep& step) {
+      step_log->write(measure::logged(step));
+    };
+  }
   return engine;
 }
 

@@ -6,6 +6,7 @@
 
 #include "config/settings.h"
 #include "engine/engine.h"
+#include "planning/step_log_writer.h"
 
 namespace encore::setup {
 
@@ -13,7 +14,8 @@ namespace encore::setup {
 // ladders.
 engine::LoadOptions load_options(const config::Settings& settings);
 // What the loop is told; `step_log` may be null.
-engine::EngineOptions engine_options(const config::Settings& settings, runtime::StepLog* step_log);
+engine::EngineOptions engine_options(const config::Settings& settings,
+                                     planning::StepLogWriter* step_log);
 // The ladders that were asked for, up to the limits in `load`; others stay as they are. Under
 // --above-ladder split the limits then end where the ladders do.
 // Errors: those of Ladder::named_or_list, naming the flag, and of split_limits.

@@ -43,9 +43,9 @@ text::ChatTemplate open_chat_template(const std::filesystem::path& checkpoint,
 }
 
 engine::ServingOptions serving_options(const config::Settings& settings,
-                                       runtime::StepLog* step_log) {
+                                       planning::StepLogWriter* step_log) {
   engine::ServingOptions serving = settings.serving;
-  serving.engine.step_log = step_log;
+  serving.engine = engine_options(settings, step_log);
   return serving;
 }
 

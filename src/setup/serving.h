@@ -33,7 +33,7 @@ text::ChatTemplate open_chat_template(const std::filesystem::path& checkpoint,
 
 // `step_log` may be null.
 engine::ServingOptions serving_options(const config::Settings& settings,
-                                       runtime::StepLog* step_log);
+                                       planning::StepLogWriter* step_log);
 // "steps of up to 256 sequences and 2048 tokens, ...", for the head of a report.
 std::string serving_text(const runtime::Limits& limits, int64_t kv_tokens,
                          const engine::EngineOptions& loop);

@@ -27,9 +27,7 @@
 #include <optional>
 #include <string>
 
-#include "runtime/dispatch.h"
-
-namespace encore::runtime {
+namespace encore::planning {
 
 // One step, as a log has it. Only the two counts are in every log.
 struct LoggedStep {
@@ -54,11 +52,4 @@ struct LoggedStep {
   [[nodiscard]] std::optional<double> step_us() const { return gpu_us ? gpu_us : iteration_us; }
 };
 
-// Gets every step that an engine measured, on the engine's thread.
-class StepLog {
- public:
-  virtual ~StepLog() = default;
-  virtual void write(LoggedStep step) = 0;
-};
-
-}  // namespace encore::runtime
+}  // namespace encore::planning
