@@ -50,7 +50,7 @@ void LoadedProgram::enqueue(const Step& step, Mode mode, StepPart part) {
     if (mode == Mode::kPiecewise && recordings.in_pieces(segment)) {
       replay(*recordings.piece(segment, step.key));
     } else {
-      tables.launch(stream, segment, step);
+      tables.launch(stream, segment, segment + 1, step);
     }
   }
 }

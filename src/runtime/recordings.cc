@@ -31,7 +31,7 @@ void Recordings::record_full(const StepKey& step) {
           : fmt::format("a mixed step of {} tokens and {} sequences", step.tokens, step.sequences);
   full_[{step, StepPart::kWhole}] =
       record(what, step.is_uniform() ? stats_.full : stats_.mixed, [&] {
-        tables_.launch_all(stream_, {step, {}});
+        tables_.launch(stream_, 0, tables_.num_segments(), {step, {}});
       });
 }
 
@@ -39,7 +39,7 @@ void Recordings::record_burst(const StepKey& step) {
   ENCORE_CHECK(burst_goes_on_ != nullptr, "a program without `advance` has no bursts");
   const auto work = [&] {
     for (int i = 0; i < kStepsPerIteration; ++i)
-      tables_.launch_all(stream_, {step, {}});
+      tables_.launch(stream_, 0, tables_.num_segments(), {step, {}});
   };
   bursts_[step.sequences] = record(fmt::format("a burst of {} sequences", step.sequences),
                                    stats_.bursts, work, burst_goes_on_);
@@ -52,7 +52,7 @@ void Recordings::require_halves(const StepKey& step) {
     const std::string what = fmt::format("segments {} to {} of a step of {} tokens, {} sequences",
                                          first, last - 1, step.tokens, step.sequences);
     full_[{step, part}] = record(what, stats_.halves, [&, first = first, last = last] {
-      tables_.launch_segments(stream_, first, last, {step, {}});
+      tables_.launch(stream_, first, last, {step, {}});
     });
   }
 }
@@ -80,7 +80,7 @@ void Recordings::record_piece(int segment, const StepKey& step) {
       fmt::format("segment {} at {} tokens, {} sequences", segment, step.tokens, step.sequences),
       stats_.pieces,
       [&] {
-        tables_.launch(stream_, segment, {step, {}});
+        tables_.launch(stream_, segment, segment + 1, {step, {}});
       },
       nullptr, newest_piece_);
   newest_piece_ = piece.get();

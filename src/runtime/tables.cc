@@ -1,11 +1,7 @@
 #include "runtime/tables.h"
 
-#include <algorithm>
-#include <span>
-
-#include <fmt/format.h>
-
 namespace encore::runtime {
+
 Tables::Tables(Device& device, const passes::Program& program, const Addresses& addresses)
     : device_(device), program_(program), addresses_(addresses) {
   for (const passes::Segment& segment : program.segments)
@@ -65,39 +61,11 @@ bool Tables::recordable(const StepKey& step) {
   return true;
 }
 
-void Tables::launch(Stream& stream, int segment, const Step& step, size_t limit) {
-  const std::vector<Launch>& table = at(segment, step.key);
-  for (const Launch& launch : std::span(table).first(std::min(limit, table.size())))
-    stream.launch({launch.kernel->op, launch.id, launch.after}, launch.bound, step.lengths);
-}
-
-std::string Tables::moved_operand(int segment, const StepKey& step) {
-  const ir::Sizes sizes = key(segment, step).second.sizes();
-  for (const Launch& launch : at(segment, step)) {
-    std::string moved = moved_operand(launch, sizes);
-    if (!moved.empty()) return moved;
+void Tables::launch(Stream& stream, int first, int last, const Step& step) {
+  for (int segment = first; segment < last; ++segment) {
+    for (const Launch& launch : at(segment, step.key))
+      stream.launch({launch.kernel->op, launch.id, launch.after}, launch.bound, step.lengths);
   }
-  return "";
-}
-
-std::string Tables::moved_operand(const Launch& launch, const ir::Sizes& sizes) const {
-  const auto find = [&](const auto& values, const std::vector<TensorView>& lowered) {
-    for (size_t i = 0; i < values.size(); ++i) {
-      if (!values[i]) continue;  // in the scratch, which does not move
-      const void* now = addresses_.view(*values[i], sizes).data;
-      if (now == lowered[i].data) continue;
-      return fmt::format("op '{}': %{} was at {} and is at {}", launch.kernel->op,
-                         program_.graph.value(*values[i]).name, lowered[i].data, now);
-    }
-    return std::string();
-  };
-  std::string moved = find(launch.inputs, launch.args.inputs);
-  return moved.empty() ? find(launch.outputs, launch.args.outputs) : moved;
-}
-
-void Tables::launch_segments(Stream& stream, int first, int last, const Step& step) {
-  for (int segment = first; segment < last; ++segment)
-    launch(stream, segment, step);
 }
 
 }  // namespace encore::runtime

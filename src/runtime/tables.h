@@ -1,10 +1,7 @@
 // What each segment launches at each step shape: lowered once, launched eagerly or recorded.
 #pragma once
 
-#include <cstdint>
-#include <limits>
 #include <map>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -31,18 +28,8 @@ class Tables {
   // May one recording hold the whole step: does no launch follow lengths that only the host knows?
   bool recordable(const StepKey& step);
 
-  // Enqueues the launches of one segment (at most the first `limit`), or of all in order.
-  void launch(Stream& stream, int segment, const Step& step,
-              size_t limit = std::numeric_limits<size_t>::max());
-  void launch_all(Stream& stream, const Step& step) {
-    launch_segments(stream, 0, num_segments(), step);
-  }
-  // Those of segments [first, last).
-  void launch_segments(Stream& stream, int first, int last, const Step& step);
-
-  // What no longer lies where the segment's table, and so its recording, has it: "op 'x': %y was at
-  // 0x10 and is at 0x20". Empty: everything does.
-  [[nodiscard]] std::string moved_operand(int segment, const StepKey& step);
+  // Enqueues the launches of segments [first, last), in order.
+  void launch(Stream& stream, int first, int last, const Step& step);
 
   [[nodiscard]] int num_tables() const { return static_cast<int>(tables_.size()); }
   [[nodiscard]] int num_segments() const { return static_cast<int>(program_.segments.size()); }
@@ -55,7 +42,6 @@ class Tables {
     bool on_q = false;
   };
   [[nodiscard]] Dependence dependence(const passes::Segment& segment) const;
-  [[nodiscard]] std::string moved_operand(const Launch& launch, const ir::Sizes& sizes) const;
 
   Device& device_;
   const passes::Program& program_;
