@@ -18,6 +18,7 @@
 #include "cli/npy.h"
 #include "cli/options.h"
 #include "cli/verbs.h"
+#include "diagnose/probe.h"
 #include "engine/input_writer.h"
 #include "engine/loaded_model.h"
 #include "setup/open.h"
@@ -116,7 +117,8 @@ void write_logits(engine::LoadedModel& model, const Prompt& prompt, const std::s
     const int64_t count = std::min(chunk, length - first);
     run_step(model, prompt, first, count);
     const std::span<float> rows = std::span(logits).first(count * vocab_size);
-    model.executor().output().read(0, rows.data(), static_cast<int64_t>(rows.size_bytes()));
+    diagnose::read_output(model.executor(), 0, rows.data(),
+                          static_cast<int64_t>(rows.size_bytes()));
     file.write(rows);
   }
   file.finish();
@@ -163,7 +165,7 @@ void write_decoded(engine::LoadedModel& model, const std::vector<Prompt>& prompt
     }
     executor.run({1, step + 1});
     const std::span<float> rows = std::span(logits).first(batch * vocab_size);
-    executor.output().read(1, rows.data(), static_cast<int64_t>(rows.size_bytes()));
+    diagnose::read_output(executor, 1, rows.data(), static_cast<int64_t>(rows.size_bytes()));
     for (int64_t row = 0; row < batch; ++row)
       running[row]->file.write(rows.subspan(row * vocab_size, vocab_size));
   }

@@ -103,7 +103,7 @@ class Extension : public ::testing::Test {
     model.executor().run(step.lengths());
     enqueued_ = g_enqueued - before;
     std::vector<float> logits(key.sequences * model.config().vocab_size);
-    model.executor().output().read(1, logits.data(), static_cast<int64_t>(logits.size() * 4));
+    read_output(model.executor(), 1, logits.data(), static_cast<int64_t>(logits.size() * 4));
     return logits;
   }
 

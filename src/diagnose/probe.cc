@@ -97,6 +97,17 @@ std::vector<std::byte> read_value(runtime::Executor& executor, ir::ValueId value
   return bytes;
 }
 
+void read_output(runtime::Executor& executor, int index, void* host, int64_t bytes) {
+  const LoadedProgram& loaded = executor.loaded();
+  const TensorView output =
+      loaded.addresses.view(loaded.program.graph.outputs()[index], executor.choice().key.sizes());
+  ENCORE_CHECK(bytes <= output.num_bytes());
+  runtime::in_step(executor.choice(), [&] {
+    loaded.stream.copy_to_host(host, output.data, bytes);
+    loaded.stream.synchronize();
+  });
+}
+
 void run_prefix(runtime::Executor& executor, const StepLengths& lengths, Mode mode, size_t count) {
   LoadedProgram& loaded = executor.loaded();
   runtime::Tables& tables = loaded.tables;

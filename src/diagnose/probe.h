@@ -24,6 +24,9 @@ void check_addresses(runtime::Executor& executor);
 // Elements of a value that the step begun last made, dense. Waits.
 std::vector<std::byte> read_value(runtime::Executor& executor, ir::ValueId value);
 
+// Copies the first `bytes` of a graph output of the step begun last to the host. Waits.
+void read_output(runtime::Executor& executor, int index, void* host, int64_t bytes);
+
 // The first `count` launches of the step that begin() readied, run as `mode` runs; what `mode`
 // replays and was not recorded by itself is recorded for this call. Waits.
 void run_prefix(runtime::Executor& executor, const StepLengths& lengths, runtime::Mode mode,

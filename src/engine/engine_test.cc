@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "base/source_dir.h"
+#include "diagnose/probe.h"
 #include "engine/testing/tiny_model.h"
 #include "planning/cost_model.h"
 
@@ -199,8 +200,8 @@ std::vector<float> bundled_logits(const std::vector<std::string>& disabled_passe
   engine.step([](const Generated&) {});
   engine.step([](const Generated&) {});
   std::vector<float> logits(model.config().vocab_size);
-  model.executor().output().read(1, logits.data(),
-                                 static_cast<int64_t>(logits.size() * sizeof(float)));
+  diagnose::read_output(model.executor(), 1, logits.data(),
+                        static_cast<int64_t>(logits.size() * sizeof(float)));
   return logits;
 }
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "diagnose/probe.h"
 #include "engine/engine.h"
 #include "model/checkpoint_fixture.h"
 
@@ -66,7 +67,7 @@ std::vector<float> logits_of_prompt(const TempDir& dir, std::optional<DType> kv_
   (void)engine.add(std::move(request));
   (void)engine.step([](const Generated&) {});
   std::vector<float> logits(kVocabulary);
-  model.executor().output().read(1, logits.data(), kVocabulary * 4);
+  diagnose::read_output(model.executor(), 1, logits.data(), kVocabulary * 4);
   return logits;
 }
 

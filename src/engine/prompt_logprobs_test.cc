@@ -110,8 +110,8 @@ class PromptLogprobsTest : public testing::DeviceTest {
       (void)engine.add({.prompt = {prompt.begin(), prompt.begin() + count}, .max_tokens = 1});
       while (engine.step([](const Generated&) {})) {
       }
-      model_->executor().output().read(1, logits.data(),
-                                       static_cast<int64_t>(logits.size() * sizeof(float)));
+      diagnose::read_output(model_->executor(), 1, logits.data(),
+                            static_cast<int64_t>(logits.size() * sizeof(float)));
       rows.emplace_back(logits.begin(), logits.end());
     }
     return rows;

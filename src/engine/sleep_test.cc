@@ -11,6 +11,7 @@
 #include "backend/fault.h"
 #include "base/source_dir.h"
 #include "base/temp_dir.h"
+#include "diagnose/probe.h"
 #include "engine/testing/tiny_model.h"
 
 namespace encore::engine {
@@ -83,7 +84,8 @@ class Decode {
       return false;
     const size_t rows = engine_.last_plan().rows.size();
     std::vector<uint32_t> logits(rows * static_cast<size_t>(model_.config().vocab_size));
-    model_.executor().output().read(1, logits.data(), static_cast<int64_t>(logits.size() * 4));
+    diagnose::read_output(model_.executor(), 1, logits.data(),
+                          static_cast<int64_t>(logits.size() * 4));
     logits_.insert(logits_.end(), logits.begin(), logits.end());
     return true;
   }

@@ -32,7 +32,7 @@ Executor::Executor(Device& device, Stream& stream, const passes::Program& progra
       page_table_(device, program.graph, loaded_.persistent),
       token_state_(device, program.graph, loaded_.persistent, options.limits.max_seq_len),
       token_masks_(program.graph, loaded_.persistent),
-      output_(loaded_, choice_) {
+      output_(loaded_) {
   if (const auto capacity = coverage_.sequences.lru())
     on_demand_.emplace(loaded_.recordings, stream, *capacity);
 }

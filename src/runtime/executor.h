@@ -9,13 +9,12 @@
 //   executor.inputs().host<int32_t>("ids")[0] = ...;       // fill the real rows of every input
 //   executor.page_table().set(0, pages);                   // where a row's pages have changed
 //   executor.run({max_query_len, max_kv_len});
-//   executor.output().read(0, host, bytes);                // waits for the step
+//   executor.output().wait_published({step, choice});      // for tokens, not for the device
+//   executor.output().ring().tokens(step)[row]
 //
 // Where each sequence takes one token, a step leaves its inputs as those of the next step:
 //
 //   executor.run_next({1, max_kv_len + 1});                // the same rows again, nothing copied
-//   executor.output().wait_published({step, choice});      // for tokens, not for the device
-//   executor.output().ring().tokens(step)[row]
 //
 // Where the host has to see the tokens of the step before to say which may come next:
 //

@@ -125,7 +125,11 @@ class ExecutorTest : public ::testing::Test {
       rows[b] = static_cast<int32_t>(tokens - 1 - b);
     executor_->run({});
     std::vector<float> y(sequences * 4);
-    executor_->output().read(0, y.data(), static_cast<int64_t>(y.size() * sizeof(float)));
+    const TensorView output = executor_->loaded().addresses.view(
+        compiled_->program.graph.outputs()[0], executor_->choice().key.sizes());
+    executor_->stream().copy_to_host(y.data(), output.data,
+                                     static_cast<int64_t>(y.size() * sizeof(float)));
+    executor_->synchronize();
     return y;
   }
   std::string error_while_recording(BoundLaunch (*bind)(Device&, const KernelArgs&)) {

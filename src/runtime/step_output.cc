@@ -1,15 +1,6 @@
 #include "runtime/step_output.h"
 
-#include <algorithm>
-#include <cstring>
-
 namespace encore::runtime {
-namespace {
-
-// Outputs up to this size pass through pinned memory, so that reading them does not stage.
-constexpr int64_t kPinnedOutputBytes = int64_t{1} << 20;
-
-}  // namespace
 
 void fail_in_step(const Choice& choice, const Error& error) {
   const bool is_eager = choice.mode == Mode::kEager;
@@ -19,17 +10,6 @@ void fail_in_step(const Choice& choice, const Error& error) {
            ? "a kernel failed, not a recording: report this with the output of `encore doctor`"
            : "try --graphs none; if that works, --graphs-debug on checks each recording and its "
              "addresses, and `encore bisect` names the launch");
-}
-
-StepOutput::StepOutput(LoadedProgram& loaded, const Choice& choice)
-    : loaded_(loaded), choice_(choice), ring_(loaded.program.graph, loaded.persistent) {
-  int64_t most = 1;
-  for (const ir::ValueId output : loaded.program.graph.outputs()) {
-    const int64_t bytes =
-        loaded.program.graph.value(output).type.num_bytes(loaded.program.max_sizes);
-    most = std::max(most, std::min(bytes, kPinnedOutputBytes));
-  }
-  pinned_ = loaded.device.allocate_host(most);
 }
 
 // Polls, because the host has other things to do than to wait in the driver. A device that failed
@@ -58,20 +38,6 @@ StepNumber StepOutput::wait_published(const AwaitedStep& step) {
   if (step.end != nullptr && is_before(step.number + 1, published))
     waiter_.pass(awaited.key, published - (step.number + 1));
   return published;
-}
-
-void StepOutput::read(int index, void* host, int64_t bytes) {
-  const ir::ValueId id = loaded_.program.graph.outputs()[index];
-  const TensorView output = loaded_.addresses.view(id, choice_.key.sizes());
-  ENCORE_CHECK(bytes <= output.num_bytes());
-  if (bytes == 0) return loaded_.stream.synchronize();
-  const bool is_pinned = bytes <= pinned_.bytes();
-  void* const to = is_pinned ? pinned_.data() : host;
-  in_step(choice_, [&] {
-    loaded_.stream.copy_to_host(to, output.data, bytes);
-    loaded_.stream.synchronize();
-  });
-  if (is_pinned) std::memcpy(host, to, bytes);
 }
 
 }  // namespace encore::runtime

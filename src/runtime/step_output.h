@@ -1,5 +1,4 @@
-// What steps give: their tokens, which the host waits for without asking the device, and their
-// outputs.
+// What steps give: their tokens, which the host waits for without asking the device.
 #pragma once
 
 #include <cstdint>
@@ -34,11 +33,11 @@ struct AwaitedStep {
   const Event* end = nullptr;  // behind the work that should publish it; null: it will
 };
 
-// Threads: one. Lifetime: refers to the program and to `choice`.
+// Threads: one. Lifetime: refers to the program.
 class StepOutput {
  public:
-  // `choice`: of the step that was begun last.
-  StepOutput(LoadedProgram& loaded, const Choice& choice);
+  explicit StepOutput(LoadedProgram& loaded)
+      : loaded_(loaded), ring_(loaded.program.graph, loaded.persistent) {}
 
   [[nodiscard]] TokenRing& ring() { return ring_; }
   // Waits until the step's tokens are in the ring, or the work before its `end` has run without it.
@@ -49,15 +48,10 @@ class StepOutput {
     return waiter_.steps_in(choice.key.tokens, time);
   }
 
-  // Waits for the step that was begun last and copies `bytes` of graph output `index` to the host.
-  void read(int index, void* host, int64_t bytes);
-
  private:
   LoadedProgram& loaded_;
-  const Choice& choice_;
   TokenRing ring_;
   StepWaiter waiter_;
-  Memory pinned_;
 };
 
 }  // namespace encore::runtime

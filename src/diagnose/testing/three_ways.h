@@ -65,7 +65,7 @@ class ThreeWays {
     const size_t rows = engine_.last_plan().rows.size();
     const int64_t vocab = model_.config().vocab_size;
     std::vector<uint32_t> bits(rows * vocab);
-    model_.executor().output().read(1, bits.data(), static_cast<int64_t>(bits.size() * 4));
+    read_output(model_.executor(), 1, bits.data(), static_cast<int64_t>(bits.size() * 4));
     std::vector<std::vector<uint32_t>> split(rows);
     for (size_t i = 0; i < rows; ++i)
       split[i].assign(&bits[i * vocab], &bits[i * vocab] + vocab);
