@@ -1,10 +1,7 @@
 #include "kv/page_hash.h"
 
 #include <bit>
-#include <cstring>
 #include <sodium.h>
-
-#include <fmt/format.h>
 
 #include "base/error.h"
 
@@ -43,15 +40,6 @@ class Hash {
 };
 
 }  // namespace
-
-std::string hex(const PageHash& hash) {
-  std::array<uint8_t, sizeof(hash)> bytes{};
-  std::memcpy(bytes.data(), hash.words.data(), bytes.size());
-  std::string text;
-  for (const uint8_t byte : bytes)
-    text += fmt::format("{:02x}", byte);
-  return text;
-}
 
 PageHasher::PageHasher(const std::optional<std::string>& key) {
   ENCORE_CHECK(sodium_init() >= 0);

@@ -16,8 +16,6 @@ struct PageHash {
 
   friend bool operator==(const PageHash&, const PageHash&) = default;
 };
-// 32 hexadecimal digits, in the order of the bytes.
-std::string hex(const PageHash& hash);
 
 // Hashes pages with BLAKE2b under a key. Whoever does not know the key can predict no hash; whoever
 // does still cannot make two prompts with the same hash.

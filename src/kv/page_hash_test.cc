@@ -1,13 +1,25 @@
 #include "kv/page_hash.h"
 
+#include <cstring>
 #include <set>
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 namespace encore::kv {
 namespace {
+
+// In the order of the bytes.
+std::string hex(const PageHash& hash) {
+  std::array<uint8_t, sizeof(hash)> bytes{};
+  std::memcpy(bytes.data(), hash.words.data(), bytes.size());
+  std::string text;
+  for (const uint8_t byte : bytes)
+    text += fmt::format("{:02x}", byte);
+  return text;
+}
 
 // Computed with Python's hashlib from the formula in page_hash.h, as a router would.
 TEST(PageHasher, GivesRoutersWithTheKeyTheSameHashes) {
