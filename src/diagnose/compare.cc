@@ -91,7 +91,7 @@ class Rehearsal {
     begin(model_, step_, seed_);
     poison(executor, Poison::kNaN);
     const runtime::StepNumber before = executor.output().ring().published();
-    executor.output().ring().poison_logprobs(before);
+    poison_logprobs(before);
     launch();
     executor.synchronize();
     Outcome outcome{{},
@@ -135,6 +135,16 @@ class Rehearsal {
   }
 
  private:
+  // Makes those of a step that has not run numbers that no step writes.
+  void poison_logprobs(runtime::StepNumber step) const {
+    const runtime::LoadedProgram& loaded = model_.executor().loaded();
+    const auto id = loaded.program.graph.find_value("logprob_ring");
+    if (!id) return;
+    const TensorView ring = loaded.persistent.view(*id);
+    const int64_t bytes = ring.num_bytes() / ring.shape[0];
+    std::memset(ring.as<std::byte>() + step % ring.shape[0] * bytes, 0xff,
+                static_cast<size_t>(bytes));
+  }
   // Of the step's sequences, whether it has been published or not.
   [[nodiscard]] std::vector<std::byte> read_logprobs(runtime::StepNumber step) const {
     runtime::Executor& executor = model_.executor();

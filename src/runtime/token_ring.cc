@@ -1,7 +1,6 @@
 #include "runtime/token_ring.h"
 
 #include <atomic>
-#include <cstring>
 
 #include "backend/advance.h"
 
@@ -32,13 +31,6 @@ std::span<const int32_t> TokenRing::tokens(StepNumber step) const {
 const LogprobRow& TokenRing::logprobs(StepNumber step, int64_t row) const {
   ENCORE_CHECK(logprobs_.data != nullptr && is_before(step, published()));
   return logprobs_.as<const LogprobRow>()[step % logprobs_.shape[0] * logprobs_.shape[1] + row];
-}
-
-void TokenRing::poison_logprobs(StepNumber step) {
-  if (logprobs_.data == nullptr) return;
-  const int64_t bytes = logprobs_.num_bytes() / logprobs_.shape[0];
-  std::memset(logprobs_.as<std::byte>() + step % logprobs_.shape[0] * bytes, 0xff,
-              static_cast<size_t>(bytes));
 }
 
 void TokenRing::run_until(StepNumber step) {

@@ -31,8 +31,6 @@ class TokenRing {
   [[nodiscard]] std::span<const int32_t> tokens(StepNumber step) const;
   // What the row asked for of such a step's log probabilities; as long readable.
   [[nodiscard]] const LogprobRow& logprobs(StepNumber step, int64_t row) const;
-  // Makes those of a step that has not run numbers that no step writes.
-  void poison_logprobs(StepNumber step);
   // Bursts go on until this step is the next, or no sequence is left.
   void run_until(StepNumber step);
   [[nodiscard]] int64_t capacity() const { return ring_.shape.rank() == 0 ? 0 : ring_.shape[0]; }
