@@ -1,7 +1,5 @@
 #include "runtime/recordings.h"
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "runtime/elapsed.h"
 
@@ -61,13 +59,6 @@ std::pair<int, int> Recordings::segments(StepPart part) const {
   const int middle = program_.first_awaiting_host();
   return {part == StepPart::kFromLogits ? middle : 0,
           part == StepPart::kToLogits ? middle : tables_.num_segments()};
-}
-
-int64_t Recordings::num_uniform() const {
-  return std::count_if(full_.begin(), full_.end(), [](const auto& entry) {
-    const auto& [step, part] = entry.first;
-    return step.is_uniform() && part == StepPart::kWhole;
-  });
 }
 
 const Recording* Recordings::burst(int64_t sequences) const {

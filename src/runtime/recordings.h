@@ -72,8 +72,6 @@ class Recordings {
   // Null when there is none.
   [[nodiscard]] const Recording* full(const StepKey& step, StepPart part = StepPart::kWhole) const;
   [[nodiscard]] const Recording* burst(int64_t sequences) const;
-  // Of whole uniform steps.
-  [[nodiscard]] int64_t num_uniform() const;
   [[nodiscard]] const Recording* piece(int segment, const StepKey& step) const;
   // What a program is split at, attention above all, stays out of pieces, in uniform steps as well:
   // that is what piecewise means.
