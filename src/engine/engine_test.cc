@@ -135,7 +135,7 @@ TEST_F(EngineTest, AnAbortedSequenceGivesItsPagesBack) {
 }
 
 TEST_F(EngineTest, SaysWhyDecodeStepsAreSlowWhereAKernelDoes) {
-  EXPECT_TRUE(model_.slow_reasons().empty());
+  EXPECT_TRUE(diagnose::slow_reasons(model_.executor()).empty());
   const auto device = create_cpu_device({.num_threads = 1});
   const auto rows = device->kernels().rows();
   const auto attention = std::find_if(rows.begin(), rows.end(),
@@ -145,7 +145,7 @@ TEST_F(EngineTest, SaysWhyDecodeStepsAreSlowWhereAKernelDoes) {
   slow.slow = "heads of 80";
   device->kernels().add_first(slow);
   LoadedModel model(*device, testing::tiny_model(testing::Tiny::kLlama), small_options());
-  EXPECT_EQ(model.slow_reasons(), std::set<std::string_view>{"heads of 80"});
+  EXPECT_EQ(diagnose::slow_reasons(model.executor()), std::set<std::string_view>{"heads of 80"});
 }
 
 TEST_F(EngineTest, CountsItsStepsByModeAndBucket) {

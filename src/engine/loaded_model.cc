@@ -135,16 +135,6 @@ void LoadedModel::create_prompt_scorer(Device& device, const LoadOptions& option
   prompt_score_bytes_ = after ? *after - before : prompt_scorer_->bytes();
 }
 
-std::set<std::string_view> LoadedModel::slow_reasons() {
-  std::set<std::string_view> reasons;
-  const auto decode = StepKey::uniform(executor_->coverage().sequences.sizes().front());
-  for (int segment = 0; segment < executor_->loaded().tables.num_segments(); ++segment) {
-    for (const runtime::Launch& launch : executor_->loaded().tables.at(segment, decode))
-      if (!launch.kernel->slow.empty()) reasons.insert(launch.kernel->slow);
-  }
-  return reasons;
-}
-
 runtime::MemoryPlan LoadedModel::memory_plan() const {
   runtime::MemoryPlan plan = executor_->loaded().memory_plan();
   plan.context = context_bytes_;

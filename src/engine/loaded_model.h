@@ -5,7 +5,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -66,8 +65,6 @@ class LoadedModel {
   [[nodiscard]] int64_t page_size() const { return page_size_; }
   [[nodiscard]] runtime::MemoryPlan memory_plan() const;
   [[nodiscard]] double load_seconds() const { return load_seconds_; }
-  // Why decode steps are slow (Kernel::slow), once each; none: they are not.
-  [[nodiscard]] std::set<std::string_view> slow_reasons();
 
   // Between steps: gives device memory back until wake(); addresses stay, so recordings do. The
   // pages in use are kept on the host. Asleep already: goes deeper where asked to, else does

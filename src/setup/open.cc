@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/table.h"
+#include "diagnose/probe.h"
 #include "measure/report.h"
 #include "planning/coverage.h"
 
@@ -59,7 +60,7 @@ void log_start_up(engine::LoadedModel& model, Device& device) {
   log::info("{} on {}: weights {}, KV {} for {} tokens; ready in {:.2f} s",
             model.config().model_type, device.info().name, bytes_text(plan.weights),
             bytes_text(plan.kv), model.num_pages() * model.page_size(), model.load_seconds());
-  for (const std::string_view reason : model.slow_reasons())
+  for (const std::string_view reason : diagnose::slow_reasons(model.executor()))
     log::warning("decode steps are slow: {}", reason);
   log::debug("arena {}; {}", bytes_text(plan.arena),
              measure::recordings_text(model.recording_stats()));
