@@ -8,11 +8,37 @@
 #include "runtime/lower.h"
 
 namespace encore::diagnose {
+namespace {
+
+// A line a recording, by size.
+std::string print_recordings(const runtime::LoadedProgram& loaded) {
+  const runtime::Recordings& recordings = loaded.recordings;
+  std::string text;
+  for (const auto& [made_of, recording] : recordings.all_full()) {
+    const auto& [key, part] = made_of;
+    if (part != runtime::StepPart::kWhole) continue;
+    text += key.q ? fmt::format("full step of {} sequences, q = {}", key.sequences, *key.q)
+                  : fmt::format("mixed step of {} tokens, {} sequences", key.tokens, key.sequences);
+    text += fmt::format(": {} nodes\n", recording->num_nodes());
+  }
+  for (const auto& [sequences, recording] : recordings.all_bursts())
+    text += fmt::format("burst of {} sequences: {} nodes\n", sequences, recording->num_nodes());
+  for (const auto& [key, recording] : recordings.all_pieces()) {
+    const auto& [segment, step] = key;
+    const bool is_tokens = loaded.program.segments[segment].rows == ir::Symbol::kTokens;
+    text += fmt::format("segment {} at {} {}: {} nodes\n", segment,
+                        is_tokens ? step.tokens : step.sequences,
+                        is_tokens ? "tokens" : "sequences", recording->num_nodes());
+  }
+  return text;
+}
+
+}  // namespace
 
 std::filesystem::path save_program(const runtime::Executor& executor,
                                    const std::filesystem::path& directory) {
   const passes::Program& program = executor.loaded().program;
-  const std::string text = passes::print(program) + executor.loaded().recordings.print();
+  const std::string text = passes::print(program) + print_recordings(executor.loaded());
   const std::filesystem::path path =
       directory / fmt::format("{}-{:016x}.txt", program.graph.name(), runtime::hash(text));
   std::error_code error;

@@ -88,27 +88,6 @@ const Recording* Recordings::piece(int segment, const StepKey& step) const {
   return place == pieces_.end() ? nullptr : place->second.get();
 }
 
-std::string Recordings::print() const {
-  std::string text;
-  for (const auto& [made_of, recording] : full_) {
-    const auto& [key, part] = made_of;
-    if (part != StepPart::kWhole) continue;
-    text += key.q ? fmt::format("full step of {} sequences, q = {}", key.sequences, *key.q)
-                  : fmt::format("mixed step of {} tokens, {} sequences", key.tokens, key.sequences);
-    text += fmt::format(": {} nodes\n", recording->num_nodes());
-  }
-  for (const auto& [sequences, recording] : bursts_)
-    text += fmt::format("burst of {} sequences: {} nodes\n", sequences, recording->num_nodes());
-  for (const auto& [key, recording] : pieces_) {
-    const auto& [segment, step] = key;
-    const bool is_tokens = program_.segments[segment].rows == ir::Symbol::kTokens;
-    text += fmt::format("segment {} at {} {}: {} nodes\n", segment,
-                        is_tokens ? step.tokens : step.sequences,
-                        is_tokens ? "tokens" : "sequences", recording->num_nodes());
-  }
-  return text;
-}
-
 bool Recordings::in_pieces(int segment) const {
   return program_.segments[segment].capture == ir::Capture::kAlways;
 }

@@ -79,8 +79,10 @@ class Recordings {
   // The segments of a part: [first, last).
   [[nodiscard]] std::pair<int, int> segments(StepPart part) const;
 
-  // What there is, a line a recording, by size.
-  [[nodiscard]] std::string print() const;
+  // What there is, by size.
+  [[nodiscard]] const auto& all_full() const { return full_; }
+  [[nodiscard]] const auto& all_bursts() const { return bursts_; }
+  [[nodiscard]] const auto& all_pieces() const { return pieces_; }
 
   [[nodiscard]] const RecordingStats& stats() const { return stats_; }
   [[nodiscard]] RecordingStats& stats() { return stats_; }
