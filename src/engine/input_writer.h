@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 
 #include "backend/sampling.h"
@@ -31,14 +30,6 @@ class InputWriter {
   void add(const StepRows& rows);
 
  private:
-  // What a step that samples has besides.
-  struct End {
-    explicit End(runtime::StepInputs& inputs);
-    std::span<int32_t> last_rows;
-    std::span<int32_t> stop_tokens;
-    std::span<int32_t> max_lens;
-    std::span<int32_t> sampling;  // kSamplingWords a row
-  };
   void add_end(const StepRows& rows);
 
   std::span<int32_t> ids_;
@@ -46,8 +37,12 @@ class InputWriter {
   std::span<int32_t> slots_;
   std::span<int32_t> kv_lens_;
   std::span<int32_t> query_starts_;
+  // Empty where the step does not sample:
+  std::span<int32_t> last_rows_;
+  std::span<int32_t> stop_tokens_;
+  std::span<int32_t> max_lens_;
+  std::span<int32_t> sampling_;  // kSamplingWords a row
   runtime::PageTable& page_table_;
-  std::optional<End> end_;
   int64_t page_size_;
   size_t sequence_ = 0;
   int32_t row_ = 0;
