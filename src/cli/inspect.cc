@@ -78,12 +78,13 @@ Inspected compile(const Options& options) {
   const int64_t kv_tokens =
       load.kv_tokens.value_or(load.limits.max_batch_size * load.limits.max_seq_len);
   std::string after;
-  const auto dump = [&](std::string_view pass, const passes::Program& program) {
+  engine::LoadOptions dumping = load;
+  dumping.compile.dump = [&](std::string_view pass, const passes::Program& program) {
     if (pass != options.after) return;
     after = options.dot ? ir::print_dot(program.graph) : passes::print(program);
   };
   passes::Compiled compiled =
-      engine::compile_model(config, load, (kv_tokens + load.page_size - 1) / load.page_size, dump);
+      engine::compile_model(config, dumping, (kv_tokens + load.page_size - 1) / load.page_size);
   if (!options.after.empty() && after.empty())
     fail(ErrorKind::kUsage, "--after {}: the pass is switched off", options.after);
   return {config, load, std::move(compiled), std::move(after)};

@@ -56,7 +56,8 @@ class Golden : public ::testing::TestWithParam<const char*> {
     options.limits = {.max_num_tokens = 64, .max_batch_size = 8, .max_q = 1, .max_seq_len = 64};
     options.page_size = 16;
     options.compile.disabled = std::move(disabled);
-    return compile_model(config_of(GetParam()), options, kNumPages, std::move(dump)).program;
+    options.compile.dump = std::move(dump);
+    return compile_model(config_of(GetParam()), options, kNumPages).program;
   }
   static ir::Graph traced() {
     std::optional<ir::Graph> graph;

@@ -11,21 +11,6 @@
 namespace encore::engine {
 namespace {
 
-double seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-model::GraphOptions graph_options(const model::ModelConfig& config, const LoadOptions& options,
-                                  int64_t num_pages) {
-  return {.dtype = options.dtype.value_or(config.dtype),
-          .kv_dtype = options.kv_dtype,
-          .num_pages = num_pages,
-          .page_size = options.page_size,
-          .max_seq_len = options.limits.max_seq_len,
-          .max_batch_size = options.limits.max_batch_size,
-          .logits = options.logits};
-}
-
 void check_limits(const model::ModelConfig& config, const LoadOptions& options) {
   const runtime::Limits& limits = options.limits;
   if (std::min({limits.max_batch_size, limits.max_q, limits.max_seq_len, limits.mixed_tokens()}) <
@@ -54,22 +39,20 @@ void check_limits(const model::ModelConfig& config, const LoadOptions& options) 
   }
 }
 
-model::WeightSource weight_source(const model::ModelSource& source) {
-  if (!source.checkpoint) return model::RandomWeights{};
-  return *source.checkpoint;
-}
-
 }  // namespace
 
 passes::Compiled compile_model(const model::ModelConfig& config, const LoadOptions& options,
-                               int64_t num_pages,
-                               std::function<void(std::string_view, const passes::Program&)> dump,
-                               std::vector<model::KvScale> kv_scales) {
-  model::GraphOptions graph = graph_options(config, options, num_pages);
-  graph.kv_scales = std::move(kv_scales);
+                               int64_t num_pages, std::vector<model::KvScale> kv_scales) {
+  const model::GraphOptions graph{.dtype = options.dtype.value_or(config.dtype),
+                                  .kv_dtype = options.kv_dtype,
+                                  .num_pages = num_pages,
+                                  .page_size = options.page_size,
+                                  .max_seq_len = options.limits.max_seq_len,
+                                  .max_batch_size = options.limits.max_batch_size,
+                                  .logits = options.logits,
+                                  .kv_scales = std::move(kv_scales)};
   passes::CompileOptions compile = options.compile;
   compile.max_sizes = options.limits.max_sizes();
-  if (dump) compile.dump = std::move(dump);
   return passes::compile(model::build_graph(config, graph),
                          options.ops == nullptr ? ops::standard() : *options.ops, compile);
 }
@@ -83,7 +66,7 @@ LoadedModel::LoadedModel(Device& device, const model::ModelSource& source,
       page_size_(options.page_size),
       compiled_{passes::Program(ir::Graph("")), {}},
       score_program_{passes::Program(ir::Graph("")), {}} {
-  const double start = seconds();
+  const auto start = std::chrono::steady_clock::now();
   context_bytes_ = device.used_bytes().value_or(0);
   check_limits(config_, options);
   const int64_t wanted = options.kv_tokens.value_or(limits_.max_batch_size * limits_.max_seq_len);
@@ -91,8 +74,10 @@ LoadedModel::LoadedModel(Device& device, const model::ModelSource& source,
   std::vector<model::KvScale> kv_scales;
   if (kv_dtype_ == DType::kFP8 && source.checkpoint)
     kv_scales = model::read_kv_scales(model::Checkpoint(*source.checkpoint));
-  compiled_ = compile_model(config_, options, wanted_pages, {}, std::move(kv_scales));
-  weights_.emplace(compiled_.program.graph, weight_source(source), device);
+  compiled_ = compile_model(config_, options, wanted_pages, std::move(kv_scales));
+  model::WeightSource weights = model::RandomWeights{};
+  if (source.checkpoint) weights = *source.checkpoint;
+  weights_.emplace(compiled_.program.graph, weights, device);
   stream_ = device.create_stream();
   executor_ = std::make_unique<runtime::Executor>(device, *stream_, compiled_.program,
                                                   weights_->views(), options);
@@ -107,7 +92,7 @@ LoadedModel::LoadedModel(Device& device, const model::ModelSource& source,
          *options.kv_tokens, num_pages_ * page_size_);
   }
   executor_->loaded().kv.map(num_pages_);
-  load_seconds_ = seconds() - start;
+  load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 void LoadedModel::create_prompt_scorer(Device& device, const LoadOptions& options) {

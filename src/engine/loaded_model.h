@@ -1,12 +1,8 @@
 // From a model's name to something that steps: graph, program, weights, executor.
 #pragma once
 
-#include <filesystem>
-#include <functional>
 #include <memory>
 #include <optional>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "backend/device.h"
@@ -104,9 +100,7 @@ class LoadedModel {
 };
 
 // The program alone, without weights or memory: what `inspect` shows. `kv_scales`: by layer.
-passes::Compiled compile_model(
-    const model::ModelConfig& config, const LoadOptions& options, int64_t num_pages,
-    std::function<void(std::string_view, const passes::Program&)> dump = {},
-    std::vector<model::KvScale> kv_scales = {});
+passes::Compiled compile_model(const model::ModelConfig& config, const LoadOptions& options,
+                               int64_t num_pages, std::vector<model::KvScale> kv_scales = {});
 
 }  // namespace encore::engine
