@@ -1,7 +1,5 @@
 #include "runtime/loaded_program.h"
 
-#include <algorithm>
-
 namespace encore::runtime {
 namespace {
 
@@ -29,13 +27,7 @@ LoadedProgram::LoadedProgram(Device& device, Stream& stream, const passes::Progr
 }
 
 void LoadedProgram::set_workspace(const std::vector<StepKey>& steps) {
-  Workspace most;
-  for (const StepKey& step : steps) {
-    const Workspace workspace = workspace_of(program, step, device, addresses);
-    most.scratch_bytes = std::max(most.scratch_bytes, workspace.scratch_bytes);
-    most.num_counters = std::max(most.num_counters, workspace.num_counters);
-  }
-  addresses.set_workspace(device, stream, most);
+  addresses.set_workspace(device, stream, workspace_of(program, steps, device, addresses));
 }
 
 void LoadedProgram::copy_padding(const StepKey& step) {

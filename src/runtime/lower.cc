@@ -135,15 +135,17 @@ std::vector<Launch> lower(const Program& program, int first, int last, const Ste
   return table;
 }
 
-Workspace workspace_of(const Program& program, const StepKey& step, Device& device,
+Workspace workspace_of(const Program& program, const std::vector<StepKey>& steps, Device& device,
                        const Addresses& addresses) {
   Workspace most;
-  for (const ir::Node& node : program.graph.nodes()) {
-    if (node.op->is_view) continue;
-    const Workspace workspace = total_workspace(
-        expand(device.kernels(), node.op->name, make_args(program, node, step, addresses)));
-    most.scratch_bytes = std::max(most.scratch_bytes, workspace.scratch_bytes);
-    most.num_counters = std::max(most.num_counters, workspace.num_counters);
+  for (const StepKey& step : steps) {
+    for (const ir::Node& node : program.graph.nodes()) {
+      if (node.op->is_view) continue;
+      const Workspace workspace = total_workspace(
+          expand(device.kernels(), node.op->name, make_args(program, node, step, addresses)));
+      most.scratch_bytes = std::max(most.scratch_bytes, workspace.scratch_bytes);
+      most.num_counters = std::max(most.num_counters, workspace.num_counters);
+    }
   }
   return most;
 }

@@ -46,10 +46,9 @@ KernelArgs make_args(const passes::Program& program, const ir::Node& node, const
 std::vector<Launch> lower(const passes::Program& program, int first, int last, const StepKey& step,
                           Device& device, const Addresses& addresses);
 
-// The most scratch and the most counters that any launch of a step of this shape asks for. Binds
-// nothing.
-Workspace workspace_of(const passes::Program& program, const StepKey& step, Device& device,
-                       const Addresses& addresses);
+// The most scratch and the most counters that any launch of these steps asks for. Binds nothing.
+Workspace workspace_of(const passes::Program& program, const std::vector<StepKey>& steps,
+                       Device& device, const Addresses& addresses);
 
 // The table as text, one line a launch: node, kernel, operand shapes, workspace. Without addresses,
 // so that it is the same on every run.
