@@ -2,9 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
-
-#include "base/error.h"
 
 namespace encore::runtime {
 
@@ -23,16 +20,5 @@ enum class RecordingErrors : uint8_t {
 
 // Which size is recorded first (--record-order). What is recorded is the same.
 enum class RecordOrder : uint8_t { kDescending, kAscending };
-
-// What to do about a recording that failed, as the end of its message.
-constexpr std::string_view recording_remedy(ErrorKind kind) {
-  if (kind == ErrorKind::kMemory) {
-    return "record fewer or smaller sizes (`encore graphs --estimate` says what they take; "
-           "--decode-ladder, --token-ladder, --max-batch-size, --max-num-tokens), leave out what "
-           "fails (--recording-errors drop), or record nothing (--graphs none)";
-  }
-  return "leave it out (--recording-errors drop), record pieces alone (--graphs piecewise) or "
-         "nothing (--graphs none)";
-}
 
 }  // namespace encore::runtime

@@ -4,9 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "backend/sampling.h"
 #include "backend/tuning.h"
-#include "base/log.h"
 
 namespace encore::runtime {
 namespace {
@@ -40,15 +38,8 @@ void PromptScorer::warm_up() {
 
 void PromptScorer::record(RecordingErrors policy) {
   warm_up();
-  try {
-    loaded_.recordings.record_full(key_);
-  } catch (const Error& error) {
-    if (policy == RecordingErrors::kStop) {
-      fail(error.kind(), "scores of prompts: {}; {}", error.what(), recording_remedy(error.kind()));
-    }
-    log::warning("scores of prompts: {}; going on without this recording", error.what());
-    return;
-  }
+  const auto record_full = [&] { loaded_.recordings.record_full(key_); };
+  if (!record_or_drop(policy, record_full, "scores of prompts: ")) return;
   mode_ = Mode::kFull;
   run({});
   loaded_.stream.synchronize();

@@ -158,15 +158,17 @@ void Recorder::plan_recordings() {
 
 void Recorder::record_for_demand() {
   OnDemandRecordings& on_demand = *executor_.on_demand();
+  const RecordingErrors policy = options_.recording_errors;
   const auto count = std::min<int64_t>(on_demand.capacity(), std::ssize(uniform_));
   for (auto step = uniform_.end() - count; step != uniform_.end(); ++step) {
-    record_or_drop([&] { on_demand.require(*step); },
-                   [&] { coverage_.dropped_full.insert(*step); });
+    if (!record_or_drop(policy, [&] { on_demand.require(*step); }))
+      coverage_.dropped_full.insert(*step);
   }
 }
 
 void Recorder::record_steps(std::vector<StepKey> steps, bool full, bool pieces) {
   Recordings& recordings = loaded_.recordings;
+  const RecordingErrors policy = options_.recording_errors;
   if (options_.record_order == RecordOrder::kAscending) std::reverse(steps.begin(), steps.end());
   log::Progress progress("recording", static_cast<double>(steps.size()), "sizes", kWorthALine);
   int done = 0;
@@ -174,16 +176,16 @@ void Recorder::record_steps(std::vector<StepKey> steps, bool full, bool pieces) 
     progress.update(done++);
     const RecordingStats before = recordings.stats();
     if (full) {
-      record_or_drop([&] { recordings.record_full(step); },
-                     [&] { coverage_.dropped_full.insert(step); });
+      if (!record_or_drop(policy, [&] { recordings.record_full(step); }))
+        coverage_.dropped_full.insert(step);
       // Without its burst a size still has single steps.
       if (options_.bursts && step.q == 1)
-        record_or_drop([&] { recordings.record_burst(step); }, [] {});
+        record_or_drop(policy, [&] { recordings.record_burst(step); });
     }
     for (int segment = 0; pieces && segment < loaded_.tables.num_segments(); ++segment) {
       if (!recordings.in_pieces(segment) || recordings.piece(segment, step) != nullptr) continue;
-      record_or_drop([&] { recordings.record_piece(segment, step); },
-                     [&] { drop_piece(segment, step); });
+      if (!record_or_drop(policy, [&] { recordings.record_piece(segment, step); }))
+        drop_piece(segment, step);
     }
     const RecordingStats& after = recordings.stats();
     const int num_full = after.num_full() - before.num_full();
@@ -191,18 +193,6 @@ void Recorder::record_steps(std::vector<StepKey> steps, bool full, bool pieces) 
     if (num_full + num_pieces == 0) continue;
     log::debug("recorded {}: {} in full, {} pieces, {:.1f} ms", describe(step), num_full,
                num_pieces, after.ms() - before.ms());
-  }
-}
-
-void Recorder::record_or_drop(const std::function<void()>& record,
-                              const std::function<void()>& drop) {
-  try {
-    record();
-  } catch (const Error& error) {
-    if (options_.recording_errors == RecordingErrors::kStop)
-      fail(error.kind(), "{}; {}", error.what(), recording_remedy(error.kind()));
-    log::warning("{}; going on without this recording", error.what());
-    drop();
   }
 }
 

@@ -2,7 +2,6 @@
 // before the first step comes.
 #pragma once
 
-#include <functional>
 #include <set>
 #include <string>
 #include <vector>
@@ -37,8 +36,6 @@ class Recorder {
   // As many as there will ever be, so that their memory is taken before KV's: the smallest.
   void record_for_demand();
   void record_steps(std::vector<StepKey> steps, bool full, bool pieces);
-  // By policy, an error while recording ends the start-up, or leaves this recording out.
-  void record_or_drop(const std::function<void()>& record, const std::function<void()>& drop);
   void drop_piece(int segment, const StepKey& step);
   // Of mixed steps that auto would replay in pieces: finds, or remembers, those that pieces slow.
   void weigh_pieces();

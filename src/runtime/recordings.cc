@@ -1,9 +1,37 @@
 #include "runtime/recordings.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "runtime/elapsed.h"
 
 namespace encore::runtime {
+namespace {
+
+// What to do about a recording that failed, as the end of its message.
+std::string_view remedy(ErrorKind kind) {
+  if (kind == ErrorKind::kMemory) {
+    return "record fewer or smaller sizes (`encore graphs --estimate` says what they take; "
+           "--decode-ladder, --token-ladder, --max-batch-size, --max-num-tokens), leave out what "
+           "fails (--recording-errors drop), or record nothing (--graphs none)";
+  }
+  return "leave it out (--recording-errors drop), record pieces alone (--graphs piecewise) or "
+         "nothing (--graphs none)";
+}
+
+}  // namespace
+
+bool record_or_drop(RecordingErrors policy, const std::function<void()>& record,
+                    std::string_view what) {
+  try {
+    record();
+    return true;
+  } catch (const Error& error) {
+    if (policy == RecordingErrors::kStop)
+      fail(error.kind(), "{}{}; {}", what, error.what(), remedy(error.kind()));
+    log::warning("{}{}; going on without this recording", what, error.what());
+    return false;
+  }
+}
 
 std::unique_ptr<Recording> Recordings::record(const std::string& what, RecordingStats::Part& part,
                                               const std::function<void()>& work,

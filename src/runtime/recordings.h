@@ -7,10 +7,12 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "backend/device.h"
 #include "passes/program.h"
+#include "runtime/policy.h"
 #include "runtime/tables.h"
 
 namespace encore::runtime {
@@ -47,6 +49,11 @@ struct RecordingStats {
   // To make what there is at the start.
   [[nodiscard]] double ms() const { return full.ms() + mixed.ms() + pieces.ms() + bursts.ms(); }
 };
+
+// Does `record`. By policy, an error ends the start-up, with what to do about it, or leaves this
+// recording out: false. `what` begins the message.
+bool record_or_drop(RecordingErrors policy, const std::function<void()>& record,
+                    std::string_view what = "");
 
 // Lifetime: refers to the program, the tables and the stream. Threads: one.
 class Recordings {
