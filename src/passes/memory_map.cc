@@ -65,10 +65,8 @@ void MemoryMap::add(ValueId value, const Region& region) {
 }
 
 void MemoryMap::overwrite(ValueId output, const Region& region) {
-  auto& values = live_[region.root.index];
-  values.erase(std::remove_if(values.begin(), values.end(),
-                              [&](ValueId id) { return contains(region, regions_[id.index]); }),
-               values.end());
+  std::erase_if(live_[region.root.index],
+                [&](ValueId id) { return contains(region, regions_[id.index]); });
   add(output, region);
 }
 
