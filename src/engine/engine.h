@@ -142,8 +142,6 @@ class Engine {
   [[nodiscard]] std::vector<StepCount> step_counts() const { return counts_.all(); }
   // Who delivers what it gives adds that time.
   [[nodiscard]] HostTimes& host_times() { return host_times_; }
-  // How often a sequence lost its pages to an older one and was computed again.
-  [[nodiscard]] int64_t num_preemptions() const { return scheduler_.num_preemptions(); }
   // What the last step that was collected ran. Without overlap, its logits are output 1 of the
   // executor, a row for each of the plan's.
   [[nodiscard]] const sched::Plan& last_plan() const { return plan_; }

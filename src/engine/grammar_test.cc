@@ -100,7 +100,7 @@ class GrammarTest : public testing::DeviceTest {
       result.tokens.push_back(std::move(row));
       result.finishes.push_back(finishes.at(id));
     }
-    result.num_preemptions = engine.num_preemptions();
+    result.num_preemptions = engine.scheduler().num_preemptions();
     result.steps = engine.step_counts();
     return result;
   }

@@ -102,7 +102,7 @@ TEST_P(OverlapTest, ASequenceThatLosesItsPagesGetsTheSameTokensLater) {
       tokens[generated.sequence].push_back(generated.token);
     })) {
     }
-    num_preemptions = engine.num_preemptions();
+    num_preemptions = engine.scheduler().num_preemptions();
     return tokens;
   };
   const auto plenty = run({.overlap = false});

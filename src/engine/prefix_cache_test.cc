@@ -109,7 +109,7 @@ class PrefixCacheTest : public testing::DeviceTest {
     })) {
     }
     if (engine.prefix_cache() != nullptr) hit_tokens_ = engine.prefix_cache()->stats().hit_tokens;
-    num_preemptions_ = engine.num_preemptions();
+    num_preemptions_ = engine.scheduler().num_preemptions();
     EXPECT_EQ(engine.page_pool().num_free(), engine.page_pool().num_pages());
     return chats;
   }

@@ -193,7 +193,7 @@ TEST_P(PromptLogprobsTest, APromptHasTheSameOnesWhoeverRunsBesideIt) {
       if (with_cache) way.prefix_cache.emplace();
       Engine engine(*model_, way);
       const std::vector<Scores> scores = score(engine, requests);
-      EXPECT_GT(engine.num_preemptions(), 0);
+      EXPECT_GT(engine.scheduler().num_preemptions(), 0);
       for (size_t i = 0; i < scores.size(); ++i)
         expect_alike(scores[i], alone[i]);
     }

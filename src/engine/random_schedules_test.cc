@@ -144,7 +144,7 @@ class RandomEngineTest : public testing::DeviceTest {
       EXPECT_EQ(answers[id].logprobs.size(), alone.logprobs.size()) << "request " << number;
       EXPECT_EQ(answers[id].finish, alone.finish) << "request " << number;
     }
-    num_preemptions_ += engine.num_preemptions();
+    num_preemptions_ += engine.scheduler().num_preemptions();
     if (engine.prefix_cache() != nullptr) hit_tokens_ += engine.prefix_cache()->stats().hit_tokens;
   }
 

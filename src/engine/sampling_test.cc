@@ -49,7 +49,7 @@ class SamplingTest : public testing::DeviceTest {
       if (generated.logprobs) logprobs_.push_back(*generated.logprobs);
     })) {
     }
-    num_preemptions_ = engine.num_preemptions();
+    num_preemptions_ = engine.scheduler().num_preemptions();
     std::vector<Tokens> list;
     for (auto& [id, row] : tokens)
       list.push_back(std::move(row));
@@ -200,7 +200,7 @@ TEST_P(SamplingTest, ASequenceThatLostItsPagesFindsItsRowTakenAndKeepsItsCounts)
     while (engine.step([&](const Generated& generated) {
       if (generated.sequence == id) tokens.push_back(generated.token);
     })) {
-      if (is_newcomer_there || engine.num_preemptions() == 0) continue;
+      if (is_newcomer_there || engine.scheduler().num_preemptions() == 0) continue;
       engine.add(newcomer);
       is_newcomer_there = true;
     }

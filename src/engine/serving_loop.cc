@@ -1,7 +1,5 @@
 #include "engine/serving_loop.h"
 
-#include <algorithm>
-
 #include "base/error.h"
 
 namespace encore::engine {
@@ -208,7 +206,7 @@ void ServingLoop::publish_statistics(int64_t num_ended, bool is_idle) {
   const sched::Scheduler& scheduler = engine_.scheduler();
   counts_.num_running = scheduler.num_running();
   counts_.num_waiting = scheduler.num_waiting();
-  counts_.num_preemptions = engine_.num_preemptions();
+  counts_.num_preemptions = scheduler.num_preemptions();
   if (engine_.prefix_cache() != nullptr) counts_.prefix_cache = engine_.prefix_cache()->stats();
   counts_.num_pages = engine_.page_pool().num_pages();
   counts_.num_free_pages = engine_.page_pool().num_free();

@@ -1,6 +1,5 @@
 #include "runtime/dispatch.h"
 
-#include <algorithm>
 #include <array>
 
 #include "base/error.h"

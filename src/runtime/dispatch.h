@@ -29,7 +29,6 @@
 
 #include <cstdint>
 #include <limits>
-#include <optional>
 #include <set>
 #include <span>
 #include <string>

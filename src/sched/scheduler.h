@@ -64,6 +64,7 @@ class Scheduler {
   [[nodiscard]] bool idle() const { return running_.empty() && waiting_.empty(); }
   [[nodiscard]] int64_t num_running() const { return static_cast<int64_t>(running_.size()); }
   [[nodiscard]] int64_t num_waiting() const { return static_cast<int64_t>(waiting_.size()); }
+  // How often a sequence lost its pages to an older one.
   [[nodiscard]] int64_t num_preemptions() const { return num_preemptions_; }
 
  private:
