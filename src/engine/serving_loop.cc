@@ -133,19 +133,19 @@ void ServingLoop::receive(const Aborted& aborted) {
   touch(sequence, live);
 }
 
-void ServingLoop::receive(const Rest& rest) {
+void ServingLoop::receive(const SleepOrWake& change) {
   try {
-    rest.depth ? engine_.sleep(*rest.depth) : engine_.wake();
+    change.depth ? engine_.sleep(*change.depth) : engine_.wake();
   } catch (const Error& error) {
-    rest.done(Refusal{RefusalKind::kFailed, error.what()});
+    change.done(Refusal{RefusalKind::kFailed, error.what()});
     if (error.kind() == ErrorKind::kDevice) throw;
     return;
   }
   {
     const std::lock_guard lock(mutex_);
-    is_asleep_ = rest.depth.has_value();
+    is_asleep_ = change.depth.has_value();
   }
-  rest.done(std::nullopt);
+  change.done(std::nullopt);
 }
 
 void ServingLoop::touch(SequenceId sequence, Live& live) {
@@ -193,7 +193,7 @@ Update ServingLoop::update_of(const Live& live) {
 void ServingLoop::end_all(const Ending& ending) {
   for (Message& message : wait_for_work(true).messages) {
     if (auto* submitted = std::get_if<Submitted>(&message)) receive(*submitted);
-    if (const auto* rest = std::get_if<Rest>(&message)) rest->done(kStoppedRefusal);
+    if (const auto* change = std::get_if<SleepOrWake>(&message)) change->done(kStoppedRefusal);
   }
   for (auto& [sequence, live] : live_) {
     engine_.abort(sequence);
@@ -303,17 +303,17 @@ void ServingLoop::wake(Done done) {
   post({std::nullopt, std::move(done)});
 }
 
-void ServingLoop::post(Rest rest) {
+void ServingLoop::post(SleepOrWake change) {
   std::optional<Refusal> refused;
   {
     const std::lock_guard lock(mutex_);
     if (state_ != State::kOpen) {
       refused = refusal();
     } else {
-      inbox_.emplace_back(std::move(rest));
+      inbox_.emplace_back(std::move(change));
     }
   }
-  if (refused) return rest.done(refused);
+  if (refused) return change.done(refused);
   wakes_.notify_one();
 }
 

@@ -45,11 +45,11 @@ class ServingLoop final : public Generator {
   struct Aborted {
     RequestId id = 0;
   };
-  struct Rest {
+  struct SleepOrWake {
     std::optional<SleepDepth> depth;  // nothing: wake
     Done done;
   };
-  using Message = std::variant<Submitted, Aborted, Rest>;
+  using Message = std::variant<Submitted, Aborted, SleepOrWake>;
   struct Work {
     State state = State::kOpen;
     std::vector<Message> messages;
@@ -71,8 +71,8 @@ class ServingLoop final : public Generator {
   void receive(Submitted& submitted);
   void receive(const Aborted& aborted);
   // Errors: kDevice, once `done` has it.
-  void receive(const Rest& rest);
-  void post(Rest rest);
+  void receive(const SleepOrWake& change);
+  void post(SleepOrWake change);
   // Of closed(), with the mutex held.
   [[nodiscard]] std::optional<Refusal> refusal() const;
   // What it has for its sink.

@@ -11,12 +11,12 @@ double gigabytes(int64_t bytes) {
 }  // namespace
 
 void LoadedModel::sleep(SleepDepth depth, std::vector<int32_t> pages_in_use) {
-  runtime::KvMemory& states = executor_->loaded().kv;
+  runtime::KvMemory& kv = executor_->loaded().kv;
   executor_->synchronize();
   if (!asleep()) {
     try {
       StagedCopy copy(executor_->device());
-      saved_ = states.save(copy, std::move(pages_in_use));
+      saved_ = kv.save(copy, std::move(pages_in_use));
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kMemory) throw;
       fail(ErrorKind::kMemory,
@@ -24,7 +24,7 @@ void LoadedModel::sleep(SleepDepth depth, std::vector<int32_t> pages_in_use) {
            "let it sleep again",
            error.what());
     }
-    states.unmap();
+    kv.unmap();
   }
   if (depth == SleepDepth::kKvAndWeights) weights_->release();
 }
@@ -47,16 +47,16 @@ void LoadedModel::wake() {
 
 // All memory before any content, so that what fails for lack of it fails at once.
 void LoadedModel::take_memory_back() {
-  runtime::KvMemory& states = executor_->loaded().kv;
+  runtime::KvMemory& kv = executor_->loaded().kv;
   const bool with_weights = !weights_->is_mapped();
   try {
     StagedCopy copy(executor_->device());
     if (with_weights) weights_->map();
-    states.map(num_pages_);
+    kv.map(num_pages_);
     if (with_weights) weights_->fill(copy);
-    states.restore(copy, *saved_);
+    kv.restore(copy, *saved_);
   } catch (...) {
-    states.unmap();
+    kv.unmap();
     if (with_weights) weights_->release();
     throw;
   }
