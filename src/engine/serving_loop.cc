@@ -5,7 +5,7 @@
 namespace encore::engine {
 namespace {
 
-// Counting steps by mode walks a table, so it is done a few times a second only.
+// Step counts are copied from a table, so they are published a few times a second only.
 constexpr auto kBetweenStepCounts = std::chrono::milliseconds(250);
 
 const Refusal kStoppedRefusal = {RefusalKind::kStopped, "the engine was stopped"};
