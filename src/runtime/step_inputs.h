@@ -67,7 +67,6 @@ class StepInputs {
   void copy(Stream& stream);
 
   [[nodiscard]] TensorView device_view(ir::ValueId input, const ir::Sizes& sizes) const;
-  [[nodiscard]] const StepLayout& layout() const { return layout_; }
   [[nodiscard]] int64_t bytes() const { return layout_.bytes(); }
 
  private:
