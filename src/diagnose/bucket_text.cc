@@ -5,8 +5,9 @@
 
 #include <fmt/format.h>
 
+#include "base/hash.h"
+#include "diagnose/launches.h"
 #include "runtime/addresses.h"
-#include "runtime/lower.h"
 #include "runtime/step_inputs.h"
 
 namespace encore::diagnose {
@@ -106,10 +107,10 @@ std::unique_ptr<Recording> record(const std::vector<runtime::Launch>& table, Dev
 std::string bucket_text(const passes::Program& program, Device& device, const StepKey& step) {
   const ReservedAddresses addresses(program, device);
   const auto table = whole_table(program, device, step, addresses);
-  const std::string text = runtime::print(program, table);
+  const std::string text = print(program, table, step, addresses);
   return fmt::format("bucket T = {}, B = {}, {}: {} launches, hash {:016x}\n{}", step.tokens,
                      step.sequences, step.q ? fmt::format("q = {}", *step.q) : "mixed",
-                     table.size(), runtime::hash(text), text);
+                     table.size(), hash(text), text);
 }
 
 std::string recording_text(const passes::Program& program, Device& device, const StepKey& step) {

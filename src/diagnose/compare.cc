@@ -5,6 +5,7 @@
 
 #include "backend/staged_copy.h"
 #include "base/log.h"
+#include "diagnose/launches.h"
 #include "diagnose/probe.h"
 #include "runtime/shapes.h"
 
@@ -58,9 +59,13 @@ std::vector<ir::ValueId> results(const passes::Program& program) {
 }
 
 // What one launch leaves, beside KV and what lies between the launches of its node.
-std::vector<ir::ValueId> results(const passes::Program& program, const runtime::Launch& launch) {
+std::vector<ir::ValueId> results(const runtime::LoadedProgram& loaded,
+                                 const runtime::Launch& launch, const StepKey& step) {
+  const passes::Program& program = loaded.program;
+  const ir::Node& node = program.graph.nodes()[launch.node];
   std::vector<ir::ValueId> values;
-  for (const std::optional<ir::ValueId>& value : launch.outputs) {
+  for (const std::optional<ir::ValueId>& value :
+       operands(program, node, launch.args, step, loaded.addresses).outputs) {
     for (const ir::ValueKind kind : {ir::ValueKind::kNode, ir::ValueKind::kInput}) {
       if (value && lies_in(program, *value, kind)) values.push_back(*value);
     }
@@ -289,15 +294,16 @@ void require_equal_recordings(engine::LoadedModel& model) {
 
 Bisection bisect(engine::LoadedModel& model, const TrialStep& step, Mode mode, uint64_t seed) {
   runtime::Executor& executor = model.executor();
-  const passes::Program& program = executor.loaded().program;
+  runtime::LoadedProgram& loaded = executor.loaded();
   fill_kv(model, seed);
   const StepKey key = begin(model, step, seed).key;
   Rehearsal rehearsal(model, step, seed);
   Bisection bisection;
-  for (int segment = 0; segment < executor.loaded().tables.num_segments(); ++segment) {
-    for (const runtime::Launch& launch : executor.loaded().tables.at(segment, key)) {
+  for (int segment = 0; segment < loaded.tables.num_segments(); ++segment) {
+    for (const runtime::Launch& launch : loaded.tables.at(segment, key)) {
       const size_t count = static_cast<size_t>(++bisection.launches);
-      const std::vector<ir::ValueId> values = results(program, launch);
+      const std::vector<ir::ValueId> values =
+          results(loaded, launch, loaded.tables.key(segment, key).second);
       const auto run = [&](Mode as) {
         return rehearsal.run(values, [&] { run_prefix(executor, step.lengths(), as, count); });
       };

@@ -11,6 +11,7 @@
 #include "backend/cpu/stream.h"
 #include "backend/fault.h"
 #include "backend/staged_copy.h"
+#include "diagnose/launches.h"
 #include "engine/testing/tiny_model.h"
 
 namespace encore::diagnose {
@@ -163,7 +164,11 @@ Launched launched_ops(const engine::LoadOptions& options) {
       const std::string op(launch.kernel->op);
       if (launched.ops.insert(op).second) unseen.insert(op);
       if (capture == ir::Capture::kAlways) launched.in_pieces.insert(op);
-      const auto& outputs = launch.outputs;
+      const runtime::LoadedProgram& loaded = model.executor().loaded();
+      const auto outputs =
+          operands(loaded.program, loaded.program.graph.nodes()[launch.node], launch.args,
+                   tables.key(segment, choice.key).second, loaded.addresses)
+              .outputs;
       if (std::none_of(outputs.begin(), outputs.end(), [](const auto& value) { return value; }))
         continue;
       for (const std::string& earlier : std::exchange(unseen, {}))

@@ -8,7 +8,7 @@
 #include <span>
 #include <string>
 
-#include <fmt/format.h>
+#include "diagnose/launches.h"
 
 namespace encore::diagnose {
 namespace {
@@ -25,24 +25,6 @@ uint32_t pattern(Poison poison) {
 uint32_t embedding_pattern(Poison poison) {
   return std::bit_cast<uint32_t>(poison == Poison::kNaN ? std::numeric_limits<float>::quiet_NaN()
                                                         : 3e4F);
-}
-
-// What no longer lies where the launch has it: "op 'x': %y was at 0x10 and is at 0x20". Empty:
-// everything does.
-std::string moved_operand(const LoadedProgram& loaded, const runtime::Launch& launch,
-                          const ir::Sizes& sizes) {
-  const auto find = [&](const auto& values, const std::vector<TensorView>& lowered) {
-    for (size_t i = 0; i < values.size(); ++i) {
-      if (!values[i]) continue;  // in the scratch, which does not move
-      const void* now = loaded.addresses.view(*values[i], sizes).data;
-      if (now == lowered[i].data) continue;
-      return fmt::format("op '{}': %{} was at {} and is at {}", launch.kernel->op,
-                         loaded.program.graph.value(*values[i]).name, lowered[i].data, now);
-    }
-    return std::string();
-  };
-  std::string moved = find(launch.inputs, launch.args.inputs);
-  return moved.empty() ? find(launch.outputs, launch.args.outputs) : moved;
 }
 
 }  // namespace
@@ -82,11 +64,12 @@ std::set<std::string_view> slow_reasons(runtime::Executor& executor) {
 void check_addresses(runtime::Executor& executor) {
   const auto& [mode, step, padding, reason, rule] = executor.choice();
   if (mode == Mode::kEager) return;
-  runtime::Tables& tables = executor.loaded().tables;
-  for (int segment = 0; segment < tables.num_segments(); ++segment) {
-    const ir::Sizes sizes = tables.key(segment, step).second.sizes();
-    for (const runtime::Launch& launch : tables.at(segment, step)) {
-      const std::string moved = moved_operand(executor.loaded(), launch, sizes);
+  LoadedProgram& loaded = executor.loaded();
+  for (int segment = 0; segment < loaded.tables.num_segments(); ++segment) {
+    const StepKey lowered = loaded.tables.key(segment, step).second;
+    for (const runtime::Launch& launch : loaded.tables.at(segment, step)) {
+      const std::string moved =
+          moved_operand(loaded.program, launch, lowered, loaded.device, loaded.addresses);
       if (moved.empty()) continue;
       fail(ErrorKind::kCompile,
            "segment {} at {} tokens, {} sequences: {}; a recording made before would use the old "

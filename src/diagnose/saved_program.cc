@@ -5,7 +5,7 @@
 #include <fstream>
 #include <system_error>
 
-#include "runtime/lower.h"
+#include "base/hash.h"
 
 namespace encore::diagnose {
 namespace {
@@ -40,7 +40,7 @@ std::filesystem::path save_program(const runtime::Executor& executor,
   const passes::Program& program = executor.loaded().program;
   const std::string text = passes::print(program) + print_recordings(executor.loaded());
   const std::filesystem::path path =
-      directory / fmt::format("{}-{:016x}.txt", program.graph.name(), runtime::hash(text));
+      directory / fmt::format("{}-{:016x}.txt", program.graph.name(), hash(text));
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   std::ofstream file(path);

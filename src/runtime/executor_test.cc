@@ -223,16 +223,6 @@ TEST_F(ExecutorTest, SaysWhichOpHasNoKernel) {
   }
 }
 
-TEST_F(ExecutorTest, LowersABucketToATableWithoutAddresses) {
-  make(bind_double);
-  const auto& table = executor_->loaded().tables.at(0, StepKey::mixed(4, 2));
-  const std::string text = print(compiled_->program, table);
-  EXPECT_EQ(text,
-            "   0 double.test                      %a f32[4,4] <- %x f32[4,4]\n"
-            "   1 add.cpu                          %b f32[4,4] <- %a f32[4,4] %x f32[4,4]\n");
-  EXPECT_EQ(hash(text), hash(print(compiled_->program, table)));
-}
-
 TEST_F(ExecutorTest, RecordsEachPieceOnceThoughSeveralStepsShareIt) {
   make(bind_double, Graphs::kPiecewise);
   const RecordingStats stats = record();

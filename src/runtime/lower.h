@@ -1,8 +1,6 @@
 // Lowering: what a segment launches at one size. After it, nothing tests a shape.
 #pragma once
 
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "backend/device.h"
@@ -18,9 +16,6 @@ struct Launch {
   int id = 0;    // unique within a step: that of a node's last launch is the node's index
   const Kernel* kernel = nullptr;
   KernelArgs args;
-  // Whose memory the operands are; no value is what lies between the launches of one node.
-  std::vector<std::optional<ir::ValueId>> inputs;
-  std::vector<std::optional<ir::ValueId>> outputs;
   Workspace workspace;  // of its node
   std::vector<int> after;
   BoundLaunch bound;
@@ -41,6 +36,11 @@ class Addresses {
 KernelArgs make_args(const passes::Program& program, const ir::Node& node, const StepKey& step,
                      const Addresses& addresses);
 
+// The launches of a node at that shape, one after the other, not bound yet.
+// Errors: kUnsupported naming the op.
+std::vector<OpLaunch> expand_node(const passes::Program& program, const ir::Node& node,
+                                  const StepKey& step, Device& device, const Addresses& addresses);
+
 // The table of nodes [first, last) at one step shape, kernels chosen and bound.
 // Errors: kUnsupported or kCompile naming the op.
 std::vector<Launch> lower(const passes::Program& program, int first, int last, const StepKey& step,
@@ -49,11 +49,5 @@ std::vector<Launch> lower(const passes::Program& program, int first, int last, c
 // The most scratch and the most counters that any launch of these steps asks for. Binds nothing.
 Workspace workspace_of(const passes::Program& program, const std::vector<StepKey>& steps,
                        Device& device, const Addresses& addresses);
-
-// The table as text, one line a launch: node, kernel, operand shapes, workspace. Without addresses,
-// so that it is the same on every run.
-std::string print(const passes::Program& program, const std::vector<Launch>& table);
-// A hash of that text.
-uint64_t hash(const std::string& text);
 
 }  // namespace encore::runtime

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "backend/tuning.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "runtime/elapsed.h"
 #include "runtime/shapes.h"
@@ -21,7 +22,7 @@ std::string signature(const Launch& launch) {
   std::string text(launch.kernel->name);
   for (const auto* views : {&launch.args.inputs, &launch.args.outputs}) {
     for (const TensorView& view : *views)
-      text += fmt::format(" {}", fmt::join(view.shape, ","));
+      text += fmt::format(" {}[{}]", name(view.dtype), fmt::join(view.shape, ","));
   }
   return text;
 }
@@ -216,8 +217,10 @@ void Recorder::weigh_pieces() {
     if (choose(key, coverage_).mode != Mode::kPiecewise) continue;
     if (!weighed.insert(key.tokens).second) continue;
     std::string table;
-    for (int segment = 0; segment < loaded_.tables.num_segments(); ++segment)
-      table += print(loaded_.program, loaded_.tables.at(segment, key));
+    for (int segment = 0; segment < loaded_.tables.num_segments(); ++segment) {
+      for (const Launch& launch : loaded_.tables.at(segment, key))
+        table += signature(launch) + '\n';
+    }
     loaded_.copy_padding(key);
     const Step step{key, {.max_query_len = key.tokens}};
     const auto time_us = [&](Mode mode) {
