@@ -1,26 +1,10 @@
-// The operands of `advance` (ops.h), and what lies where in ring_marks: what the devices' kernels
-// and the host's end of the ring agree on.
+// What the devices' kernels of `advance` (ops.h) and the host's end of the ring agree on.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 namespace encore::advance_op {
-
-enum Input : size_t {
-  kNext,
-  kPageTable,
-  kStopTokens,
-  kMaxLens,
-  kIds,
-  kPositions,
-  kSlots,
-  kKvLens,
-  kLastTokens,
-  kClock,
-  kRing,
-  kMarks,
-};
 
 // In ring_marks, each in a cache line of its own.
 inline constexpr size_t kPublished = 0;  // the device's: steps whose tokens are in the ring

@@ -27,7 +27,7 @@ struct Region {
 struct Output {
   TensorView view;
   Region region;
-  std::optional<size_t> input;  // the input it lies over
+  std::optional<std::string_view> input;  // the input it lies over
 };
 
 // Everything the kernel may write, with guards, in one buffer.
@@ -50,7 +50,7 @@ class Bench {
   void expect_intact(int run, int64_t begin, int64_t end, const std::string& what) const;
   void expect_counters_zero(int run) const;
   [[nodiscard]] CheckedOutput read(size_t index) const;
-  [[nodiscard]] std::optional<size_t> input_under(int output) const;
+  [[nodiscard]] std::optional<std::string_view> input_under(std::string_view output) const;
   template <typename... Args>
   [[noreturn]] void complain(fmt::format_string<Args...> format, Args&&... args) const {
     fail(ErrorKind::kCompile, "op '{}', kernel '{}': {}", check_.op->name,
@@ -62,8 +62,9 @@ class Bench {
   const KernelCheck& check_;
   std::unique_ptr<Stream> stream_;
   std::vector<OpLaunch> launches_;  // of the op
+  Views inputs_;                    // as they were given
   KernelArgs args_;
-  std::vector<ir::Type> types_;
+  ir::Types types_;
   std::vector<Output> outputs_;
   Region scratch_;
   Region counters_;
@@ -75,14 +76,11 @@ class Bench {
 
 Bench::Bench(Device& device, const KernelCheck& check)
     : device_(device), check_(check), stream_(device.create_stream()) {
-  args_.inputs = check.inputs;
+  inputs_ = named(*check.op, check.inputs);
+  args_.inputs = inputs_;
   args_.attrs = check.attrs;
   args_.step = check.step;
-  try {
-    types_ = check.op->infer(check.input_types, check.attrs);
-  } catch (const Error& error) {
-    fail(ErrorKind::kCompile, "op '{}': {}", check.op->name, error.what());
-  }
+  types_ = infer(*check.op, check.input_types, check.attrs);
   place_outputs();
   launches_ = expanded();
   place_workspace();
@@ -95,13 +93,11 @@ std::vector<OpLaunch> Bench::expanded() const {
   return expand(device_.kernels(), check_.op->name, args_);
 }
 
-std::optional<size_t> Bench::input_under(int output) const {
-  for (const auto* list : {&check_.op->mutates, &check_.in_place}) {
-    for (const ir::InPlace& pair : *list) {
-      if (pair.output == output) return static_cast<size_t>(pair.input);
-    }
-  }
-  return std::nullopt;
+std::optional<std::string_view> Bench::input_under(std::string_view output) const {
+  std::vector<ir::InPlace> pairs = check_.op->mutations();
+  pairs.insert(pairs.end(), check_.in_place.begin(), check_.in_place.end());
+  const auto pair = std::ranges::find(pairs, output, &ir::InPlace::output);
+  return pair == pairs.end() ? std::nullopt : std::optional(pair->input);
 }
 
 // Wide guards: a kernel that is a few rows off must not reach other memory.
@@ -117,16 +113,17 @@ Region Bench::place(int64_t bytes) {
 void Bench::place_outputs() {
   for (size_t i = 0; i < types_.size(); ++i) {
     Output output;
-    output.view = TensorView(nullptr, types_[i].dtype, types_[i].resolve(check_.step.sizes()));
-    output.input = input_under(static_cast<int>(i));
+    output.view = TensorView(nullptr, types_.values()[i].dtype,
+                             types_.values()[i].resolve(check_.step.sizes()));
+    output.input = input_under(types_.name(i));
     if (output.input) {
-      output.view.row_stride = check_.inputs[*output.input].row_stride;
+      output.view.row_stride = inputs_[*output.input].row_stride;
     } else if (output.view.shape.rank() > 1) {
       output.view.row_stride += check_.row_gap;
     }
     output.region =
         place(output.view.num_rows() * output.view.row_stride * size_of(output.view.dtype));
-    args_.outputs.push_back(output.view);
+    args_.outputs.add(types_.name(i), output.view, types_.is_optional(i));
     outputs_.push_back(output);
   }
 }
@@ -142,7 +139,7 @@ void Bench::give_addresses() {
   for (size_t i = 0; i < outputs_.size(); ++i) {
     Output& output = outputs_[i];
     output.view.data = memory_.data() + output.region.begin;
-    args_.outputs[i] = output.view;
+    args_.outputs.values()[i] = output.view;
     if (output.input) args_.inputs[*output.input].data = output.view.data;
   }
   args_.scratch = memory_.data() + scratch_.begin;
@@ -161,7 +158,7 @@ std::vector<std::byte> Bench::image(std::byte poison) {
 void Bench::copy_inputs_under_outputs(std::vector<std::byte>& image) {
   for (const Output& output : outputs_) {
     if (!output.input) continue;
-    const TensorView& input = check_.inputs[*output.input];
+    const TensorView& input = inputs_[*output.input];
     const int64_t row_bytes = input.row_elements() * size_of(input.dtype);
     const int64_t stride = input.row_stride * size_of(input.dtype);
     for (int64_t row = 0; row < input.num_rows(); ++row) {
@@ -186,8 +183,8 @@ void Bench::run() {
 }
 
 std::string Bench::describe(size_t index) const {
-  return fmt::format("output {} is {} at T={} B={} by its shape function", index,
-                     types_[index].to_string(), check_.step.tokens, check_.step.sequences);
+  return fmt::format("output {} is {} at T={} B={} by its row", types_.name(index),
+                     types_.values()[index].to_string(), check_.step.tokens, check_.step.sequences);
 }
 
 // Bytes [begin, end), which the kernel must not write. `what` says where they are.
@@ -246,17 +243,18 @@ CheckedOutput Bench::read(size_t index) const {
         return std::all_of(at, at + element, [&](std::byte value) { return value == poison; });
       };
       if (!is(a, kPoisons[0]) || !is(b, kPoisons[1])) {
-        complain("output {}, row {}, column {} differs from run to run", index, row, i);
+        complain("output {}, row {}, column {} differs from run to run", types_.name(index), row,
+                 i);
       }
       const bool skippable =
-          check_.may_skip && check_.may_skip(static_cast<int>(index), row) && num_unwritten == i;
+          check_.may_skip && check_.may_skip(types_.name(index), row) && num_unwritten == i;
       if (!skippable) {
         complain("{}, but row {}, column {} was never written", describe(index), row, i);
       }
       ++num_unwritten;
     }
     if (num_unwritten > 0 && num_unwritten < row_elements) {
-      complain("output {}, row {}: {} of {} elements written", index, row,
+      complain("output {}, row {}: {} of {} elements written", types_.name(index), row,
                row_elements - num_unwritten, row_elements);
     }
     result.untouched.push_back(num_unwritten > 0);

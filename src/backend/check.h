@@ -13,15 +13,15 @@ namespace encore {
 struct KernelCheck {
   const ir::Op* op = nullptr;
   const Kernel* kernel = nullptr;  // null: what the device launches for it
-  std::vector<ir::Type> input_types;
-  std::vector<TensorView> inputs;  // in the device's memory; mutated inputs are copied first
+  ir::Types input_types;
+  Views inputs;  // in the device's memory; mutated inputs are copied first
   ir::Attrs attrs;
   StepKey step;
   StepLengths lengths;
   std::vector<ir::InPlace> in_place;  // reuse to try, besides what the op mutates
   int64_t row_gap = 0;                // Units: elements between rows of outputs
   // Rows of an output that the kernel may leave as they are; absent: none.
-  std::function<bool(int output, int64_t row)> may_skip;
+  std::function<bool(std::string_view output, int64_t row)> may_skip;
 };
 
 // An output as the kernel left it.

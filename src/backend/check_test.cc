@@ -12,34 +12,38 @@ namespace {
 
 using ir::Dim;
 using ir::Type;
+using ir::Types;
 
 // An op from outside the library: y = 2 x, with a shape function to choose.
-using Infer = std::vector<Type> (*)(std::span<const Type>, const ir::Attrs&);
+using Infer = void (*)(const Types&, const ir::Attrs&, Types&);
 
-std::vector<Type> same(std::span<const Type> in, const ir::Attrs&) {
-  return {in[0]};
+void same(const Types& in, const ir::Attrs&, Types& out) {
+  out = {{"y", in["x"]}};
 }
-std::vector<Type> one_column_more(std::span<const Type> in, const ir::Attrs&) {
-  return {{in[0].dtype, {in[0].dims[0], in[0].dims[1].value + 1}}};
+void one_column_more(const Types& in, const ir::Attrs&, Types& out) {
+  const Type& x = in["x"];
+  out = {{"y", Type{x.dtype, {x.dims[0], x.dims[1].value + 1}}}};
 }
-std::vector<Type> one_column_less(std::span<const Type> in, const ir::Attrs&) {
-  return {{in[0].dtype, {in[0].dims[0], in[0].dims[1].value - 1}}};
+void one_column_less(const Types& in, const ir::Attrs&, Types& out) {
+  const Type& x = in["x"];
+  out = {{"y", Type{x.dtype, {x.dims[0], x.dims[1].value - 1}}}};
 }
-std::vector<Type> one_row_less(std::span<const Type> in, const ir::Attrs&) {
-  return {{in[0].dtype, {in[0].dims[0].value - 1, in[0].dims[1]}}};
+void one_row_less(const Types& in, const ir::Attrs&, Types& out) {
+  const Type& x = in["x"];
+  out = {{"y", Type{x.dtype, {x.dims[0].value - 1, x.dims[1]}}}};
 }
-std::vector<Type> wider_dtype(std::span<const Type> in, const ir::Attrs&) {
-  return {{DType::kF32, in[0].dims}};
+void wider_dtype(const Types& in, const ir::Attrs&, Types& out) {
+  out = {{"y", Type{DType::kF32, in["x"].dims}}};
 }
-std::vector<Type> never(std::span<const Type>, const ir::Attrs&) {
+void never(const Types&, const ir::Attrs&, Types&) {
   fail(ErrorKind::kCompile, "needs the impossible");
 }
 
 // Rows [0, rows) and columns [0, columns) of the input, wherever the shape function put the rows.
 template <typename T>
 void twice(const KernelArgs& args) {
-  const TensorView& x = args.inputs[0];
-  const TensorView& y = args.outputs[0];
+  const TensorView& x = args.inputs["x"];
+  const TensorView& y = args.outputs["y"];
   for (int64_t r = 0; r < x.shape[0]; ++r) {
     for (int64_t c = 0; c < x.shape[1]; ++c) {
       y.row<T>(r)[c] = T(2 * static_cast<float>(x.row<T>(r)[c]));
@@ -66,14 +70,14 @@ class CheckKernel : public testing::Test {
 
   KernelCheck check(Infer infer, const Kernel& kernel, DType dtype = DType::kF32) {
     op_.name = "twice";
-    op_.min_inputs = op_.max_inputs = 1;
+    op_.inputs = "x any[R,N]";
     op_.infer = infer;
     kernel_ = kernel;
     KernelCheck check;
     check.op = &op_;
     check.kernel = &kernel_;
-    check.input_types = {{dtype, {6, 5}}};
-    check.inputs = {TensorView(x_.data(), dtype, {6, 5})};
+    check.input_types = {{"x", ir::Type{dtype, {6, 5}}}};
+    check.inputs = {{"x", TensorView(x_.data(), dtype, {6, 5})}};
     return check;
   }
 
@@ -112,7 +116,7 @@ TEST_F(CheckKernel, ReturnsWhatAFaithfulKernelWrites) {
 
 TEST_F(CheckKernel, RunsInPlaceOnACopyOfTheInput) {
   KernelCheck c = check(same, kTwice);
-  c.in_place = {{0, 0}};
+  c.in_place = {{"y", "x"}};
   const std::vector<CheckedOutput> y = check_kernel(*device_, c);
   EXPECT_EQ(reinterpret_cast<const float*>(y[0].bytes.data())[29], 60.0F);
   EXPECT_EQ(reinterpret_cast<const float*>(x_.data())[29], 30.0F);
@@ -138,23 +142,23 @@ TEST_F(CheckKernel, NamesTheOpWhoseShapeFunctionRefuses) {
 }
 
 void skip_last_element(const KernelArgs& args) {
-  float* last = args.outputs[0].row<float>(5) + 4;
+  float* last = args.outputs["y"].row<float>(5) + 4;
   const float before = *last;
   twice<float>(args);
   *last = before;
 }
 void write_before_the_start(const KernelArgs& args) {
   twice<float>(args);
-  args.outputs[0].as<float>()[-1] = 1;
+  args.outputs["y"].as<float>()[-1] = 1;
 }
 void write_between_rows(const KernelArgs& args) {
   twice<float>(args);
-  args.outputs[0].row<float>(2)[5] = 1;
+  args.outputs["y"].row<float>(2)[5] = 1;
 }
 void write_something_new_each_time(const KernelArgs& args) {
   static std::atomic<int> count = 0;
   twice<float>(args);
-  args.outputs[0].as<float>()[7] = static_cast<float>(++count);
+  args.outputs["y"].as<float>()[7] = static_cast<float>(++count);
 }
 void leave_a_counter(const KernelArgs& args) {
   twice<float>(args);
@@ -194,11 +198,11 @@ TEST_F(CheckKernel, CatchesKernelsThatDoNotKeepTheirWord) {
 
 TEST_F(CheckKernel, LetsRowsBeSkippedWhereTheOpSaysSo) {
   KernelCheck c = check(same, kTwice);
-  c.inputs[0].shape = {4, 5};  // the kernel writes four of the six rows
-  c.may_skip = [](int, int64_t row) { return row >= 3; };
+  c.inputs["x"].shape = {4, 5};  // the kernel writes four of the six rows
+  c.may_skip = [](std::string_view, int64_t row) { return row >= 3; };
   const std::vector<CheckedOutput> y = check_kernel(*device_, c);
   EXPECT_EQ(y[0].untouched, (std::vector<bool>{false, false, false, false, true, true}));
-  c.may_skip = [](int, int64_t row) { return row >= 5; };
+  c.may_skip = [](std::string_view, int64_t row) { return row >= 5; };
   EXPECT_NE(complaint(c).find("row 4"), std::string::npos);
 }
 

@@ -34,10 +34,8 @@ std::vector<OpLaunch> expand(const KernelTable& kernels, std::string_view op,
                              const KernelArgs& args) {
   const FusedOp* fused = find(op);
   const auto rows = kernels.rows();
-  const auto accepts = [&](const Kernel& kernel) {
-    return kernel.op == op && (kernel.accepts == nullptr || kernel.accepts(args));
-  };
-  if (fused == nullptr || std::any_of(rows.begin(), rows.end(), accepts))
+  const auto takes = [&](const Kernel& kernel) { return kernel.takes(op, args); };
+  if (fused == nullptr || std::ranges::any_of(rows, takes))
     return {{op, &kernels.choose(op, args), args}};
   std::vector<OpLaunch> launches;
   const Parts parts = fused->parts(args);

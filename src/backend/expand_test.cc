@@ -13,9 +13,6 @@ constexpr int64_t kColumns = 40;
 BoundLaunch bind_nothing(Device&, const KernelArgs&) {
   return {};
 }
-bool has_no_norm(const KernelArgs& args) {
-  return args.attrs.find("prologue") == nullptr;
-}
 
 // A norm, a product of 2 * kColumns outputs, and silu_mul.
 class ExpandTest : public ::testing::Test {
@@ -25,12 +22,11 @@ class ExpandTest : public ::testing::Test {
       return TensorView(memory_.data() + i * 65536, DType::kF32, shape);
     };
     KernelArgs args;
-    args.inputs = {view(0, {kRows, kColumns}), view(1, {kColumns}),
-                   view(2, {2 * kColumns, kColumns})};
-    args.outputs = {view(3, {kRows, kColumns})};
-    args.attrs = {{"prologue", std::string("rms_norm")},
-                  {"eps", 1e-5},
-                  {"epilogue", std::string("silu_mul")}};
+    args.inputs = {{"x", view(0, {kRows, kColumns})},
+                   {"norm", std::optional(view(1, {kColumns}))},
+                   {"weight", view(2, {2 * kColumns, kColumns})}};
+    args.outputs = {{"y", view(3, {kRows, kColumns})}};
+    args.attrs = {{"eps", 1e-5}, {"epilogue", std::string("silu_mul")}};
     args.scratch = scratch;
     return args;
   }
@@ -51,11 +47,11 @@ TEST_F(ExpandTest, LaunchesTheOpsThatAFusedOpStandsForWhereNoKernelTakesIt) {
   EXPECT_EQ(names(device_->kernels()), (Names{"rms_norm.cpu", "linear.cpu", "silu_mul.cpu"}));
 }
 
-TEST_F(ExpandTest, TakesAKernelThatAcceptsWhatIsLeft) {
+TEST_F(ExpandTest, TakesAKernelThatKnowsAllThatIsLeft) {
   KernelTable& kernels = device_->kernels();
-  kernels.add_first({"fused_linear", "fused.test", has_no_norm, nullptr, bind_nothing});
+  kernels.add_first({"fused_linear", "fused.test", nullptr, nullptr, bind_nothing});
   EXPECT_EQ(names(kernels), (Names{"rms_norm.cpu", "fused.test"}));
-  kernels.add_first({"fused_linear", "whole.test", nullptr, nullptr, bind_nothing});
+  kernels.add_first({"fused_linear", "whole.test", nullptr, nullptr, bind_nothing, {"norm"}});
   EXPECT_EQ(names(kernels), Names{"whole.test"});
 }
 
@@ -70,16 +66,26 @@ TEST_F(ExpandTest, KeepsWhatLiesBetweenPartsApartFromTheScratchOfEach) {
   const auto launches = expand(device_->kernels(), "fused_linear", args(scratch.data()));
   ASSERT_EQ(launches.size(), 3U);
   const auto end = [](const TensorView& view) { return view.as<std::byte>() + view.num_bytes(); };
-  const TensorView& normed = launches[1].args.inputs[0];
-  const TensorView& product = launches[1].args.outputs[0];
+  const TensorView& normed = launches[1].args.inputs["x"];
+  const TensorView& product = launches[1].args.outputs["y"];
   const auto* const own = static_cast<const std::byte*>(launches[1].args.scratch);
   EXPECT_EQ(total_workspace(launches).scratch_bytes, whole.scratch_bytes) << "with addresses too";
-  EXPECT_EQ(normed.data, launches[0].args.outputs[0].data);
-  EXPECT_EQ(product.data, launches[2].args.inputs[0].data);
+  EXPECT_EQ(normed.data, launches[0].args.outputs["y"].data);
+  EXPECT_EQ(product.data, launches[2].args.inputs["gate"].data);
   EXPECT_LE(end(normed), product.as<std::byte>());
   EXPECT_LE(end(product), own);
   EXPECT_LE(own + launches[1].kernel->workspace(launches[1].args).scratch_bytes,
             scratch.data() + whole.scratch_bytes);
+}
+
+// An operand that no part is known to read goes where a kernel has to know it.
+TEST_F(ExpandTest, DropsNoOperandThatItDoesNotKnow) {
+  KernelArgs scaled = args();
+  scaled.inputs.add("weight_scale", scaled.inputs["norm"], true);
+  EXPECT_THROW((void)expand(device_->kernels(), "fused_linear", scaled), Error);
+  device_->kernels().add_first(
+      {"linear", "scaled.test", nullptr, nullptr, bind_nothing, {"weight_scale"}});
+  EXPECT_EQ(expand(device_->kernels(), "fused_linear", scaled)[1].kernel->name, "scaled.test");
 }
 
 TEST_F(ExpandTest, NamesThePartThatHasNoKernel) {

@@ -3,24 +3,21 @@
 namespace encore {
 
 Parts attention_parts(const KernelArgs& args) {
-  const auto inputs = [&](size_t first, size_t last) {
-    const auto begin = args.inputs.begin();
-    return std::vector<TensorView>(begin + static_cast<std::ptrdiff_t>(first),
-                                   begin + static_cast<std::ptrdiff_t>(last));
-  };
-  constexpr size_t kPageTable = 8;
-  constexpr size_t kNorms = 11;
+  const Views& in = args.inputs;
+  const Views& out = args.outputs;
   Parts result;
-  std::vector<TensorView> to_write = inputs(0, kPageTable);
-  const std::vector<TensorView> norms = inputs(kNorms, args.inputs.size());
-  to_write.insert(to_write.end(), norms.begin(), norms.end());
-  KernelArgs& write = result.add(args, "rope_kv_write", std::move(to_write), args.outputs);
-  if (!norms.empty()) write.attrs.set("eps", args.attrs.get_double("eps"));
-
-  std::vector<TensorView> to_read = args.outputs;  // queries, keys and values
-  const std::vector<TensorView> lengths = inputs(kPageTable, kNorms);
-  to_read.insert(to_read.end(), lengths.begin(), lengths.end());
-  KernelArgs& attend = result.add(args, "attention", std::move(to_read), {args.outputs[0]});
+  KernelArgs& write =
+      result.add(args, "rope_kv_write", in.without({"page_table", "kv_lens", "query_starts"}),
+                 {{"y", out["o"]}, {"k_cache", out["k_cache"]}, {"v_cache", out["v_cache"]}});
+  if (in.find("q_norm") != nullptr) write.attrs.set("eps", args.attrs.get_double("eps"));
+  KernelArgs& attend = result.add(args, "attention",
+                                  {{"q", out["o"]},
+                                   {"k_cache", out["k_cache"]},
+                                   {"v_cache", out["v_cache"]},
+                                   {"page_table", in["page_table"]},
+                                   {"kv_lens", in["kv_lens"]},
+                                   {"query_starts", in["query_starts"]}},
+                                  {{"o", out["o"]}});
   attend.attrs.set("scale", args.attrs.get_double("scale"));
   return result;
 }

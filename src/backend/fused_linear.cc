@@ -5,10 +5,6 @@ namespace {
 
 constexpr int64_t kAlignment = 256;
 
-std::string_view text_attr(const ir::Attrs& attrs, std::string_view name) {
-  return attrs.find(name) == nullptr ? std::string_view() : attrs.get_string(name);
-}
-
 // Cuts the scratch into tensors. Addresses count from zero where there is no scratch yet.
 class Scratch {
  public:
@@ -39,22 +35,16 @@ TensorView columns_of(const TensorView& view, int64_t first, int64_t count) {
 }  // namespace
 
 LinearOperands linear_operands(const KernelArgs& args) {
-  const std::string_view prologue = text_attr(args.attrs, "prologue");
   LinearOperands o;
-  size_t next = 0;
-  o.x = &args.inputs[next++];
-  if (prologue == "add_rms_norm") {
-    o.residual = &args.inputs[next++];
-    o.sum = &args.outputs[0];
-  }
-  if (!prologue.empty()) {
-    o.norm = &args.inputs[next++];
-    o.eps = args.attrs.get_double("eps");
-  }
-  o.weight = &args.inputs[next++];
-  if (next < args.inputs.size()) o.bias = &args.inputs[next];
-  o.out = &args.outputs.back();
-  o.silu_mul = text_attr(args.attrs, "epilogue") == "silu_mul";
+  o.x = &args.inputs["x"];
+  o.residual = args.inputs.find("residual");
+  o.norm = args.inputs.find("norm");
+  o.weight = &args.inputs["weight"];
+  o.bias = args.inputs.find("bias");
+  o.sum = args.outputs.find("sum");
+  o.out = &args.outputs["y"];
+  if (o.norm != nullptr) o.eps = args.attrs.get_double("eps");
+  o.silu_mul = args.attrs.find("epilogue") != nullptr;
   return o;
 }
 
@@ -63,31 +53,32 @@ Parts linear_parts(const KernelArgs& args) {
   const int64_t rows = o.x->num_rows();
   Scratch scratch(args.scratch);
   Parts result;
-  const auto add = [&](std::string_view op, std::vector<TensorView> inputs,
-                       std::vector<TensorView> outputs) -> KernelArgs& {
-    return result.add(args, op, std::move(inputs), std::move(outputs));
+  const auto add = [&](std::string_view op, Views inputs, const TensorView& y) -> KernelArgs& {
+    return result.add(args, op, std::move(inputs), {{"y", y}});
   };
 
-  std::vector<TensorView> operands{*o.x, *o.weight};
-  if (o.bias != nullptr) operands.push_back(*o.bias);
+  Views operands = args.inputs.without({"residual", "norm"});
   if (o.norm != nullptr) {
     const TensorView normed = scratch.take(o.x->dtype, rows, o.x->row_elements());
-    KernelArgs& norm = o.residual != nullptr
-                           ? add("add_rms_norm", {*o.x, *o.residual, *o.norm}, {*o.sum, normed})
-                           : add("rms_norm", {*o.x, *o.norm}, {normed});
+    KernelArgs& norm =
+        o.residual != nullptr
+            ? result.add(args, "add_rms_norm",
+                         {{"x", *o.x}, {"residual", *o.residual}, {"weight", *o.norm}},
+                         {{"sum", *o.sum}, {"y", normed}})
+            : add("rms_norm", {{"x", *o.x}, {"weight", *o.norm}}, normed);
     norm.attrs.set("eps", o.eps);
-    operands[0] = normed;
+    operands["x"] = normed;
   }
   if (!o.silu_mul) {
-    add("linear", std::move(operands), {*o.out});
+    add("linear", std::move(operands), *o.out);
   } else if (o.norm != nullptr) {
-    add("fused_linear", std::move(operands), {*o.out})
-        .attrs.set("epilogue", std::string("silu_mul"));
+    add("fused_linear", std::move(operands), *o.out).attrs.set("epilogue", std::string("silu_mul"));
   } else {
     const int64_t half = o.out->row_elements();
     const TensorView product = scratch.take(o.out->dtype, rows, o.weight->num_rows());
-    add("linear", std::move(operands), {product});
-    add("silu_mul", {columns_of(product, 0, half), columns_of(product, half, half)}, {*o.out});
+    add("linear", std::move(operands), product);
+    add("silu_mul",
+        {{"gate", columns_of(product, 0, half)}, {"up", columns_of(product, half, half)}}, *o.out);
   }
   for (Parts::Part& part : result.parts)
     part.args.scratch = scratch.end();

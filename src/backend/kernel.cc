@@ -2,32 +2,38 @@
 
 #include <algorithm>
 
+#include <fmt/ranges.h>
+
 namespace encore {
 namespace {
 
-std::string describe(std::span<const TensorView> views) {
+std::string describe(const Views& views) {
   std::string text;
-  for (const TensorView& view : views) {
-    if (!text.empty()) text += ", ";
-    text += name(view.dtype);
-    text += '[';
-    for (int i = 0; i < view.shape.rank(); ++i) {
-      if (i > 0) text += ',';
-      text += std::to_string(view.shape[i]);
-    }
-    text += ']';
+  for (size_t i = 0; i < views.size(); ++i) {
+    const TensorView& view = views.values()[i];
+    text += fmt::format("{}{} {}[{}]", i == 0 ? "" : ", ", views.name(i), name(view.dtype),
+                        fmt::join(view.shape, ","));
   }
   return text;
 }
 
 }  // namespace
 
+bool Kernel::takes(std::string_view wanted, const KernelArgs& args) const {
+  if (op != wanted) return false;
+  for (size_t i = 0; i < args.inputs.size(); ++i) {
+    const bool is_known =
+        !args.inputs.is_optional(i) || std::ranges::count(optional, args.inputs.name(i)) > 0;
+    if (!is_known) return false;
+  }
+  return accepts == nullptr || accepts(args);
+}
+
 const Kernel& KernelTable::choose(std::string_view op, const KernelArgs& args) const {
   for (const Kernel& kernel : rows_) {
-    if (kernel.op == op && (kernel.accepts == nullptr || kernel.accepts(args))) return kernel;
+    if (kernel.takes(op, args)) return kernel;
   }
-  const bool known = std::any_of(rows_.begin(), rows_.end(),
-                                 [&](const Kernel& kernel) { return kernel.op == op; });
+  const bool known = std::ranges::count(rows_, op, &Kernel::op) > 0;
   fail(ErrorKind::kUnsupported, "op '{}': {} for ({}) -> ({})", op,
        known ? "no kernel on this device accepts" : "this device has no kernel at all, asked",
        describe(args.inputs), describe(args.outputs));

@@ -2,6 +2,7 @@
 // happen before, in passes and in lowering, so a bound launch contains no decision.
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstdint>
 #include <functional>
@@ -55,10 +56,12 @@ struct Workspace {
   int64_t num_counters = 0;  // u32, zero before the launch; the kernel leaves them zero
 };
 
+using Views = ir::Operands<TensorView>;
+
 // Everything that is fixed when a launch is lowered: addresses, shapes, attributes.
 struct KernelArgs {
-  std::vector<TensorView> inputs;   // absent optional inputs are not in the list
-  std::vector<TensorView> outputs;  // in-place outputs have their input's address
+  Views inputs;
+  Views outputs;  // in-place outputs have their input's address
   ir::Attrs attrs;
   StepKey step;  // as launched
   void* scratch = nullptr;
@@ -69,7 +72,7 @@ struct KernelArgs {
 // Capture: yes, but for those.
 using BoundLaunch = std::function<void(Stream& stream, const StepLengths& lengths)>;
 
-// One row of a device's kernel table. The first row of an op whose `accepts` holds is taken.
+// One row of a device's kernel table. The first row of an op that takes the launch is chosen.
 struct Kernel {
   std::string_view op;    // "rms_norm"
   std::string_view name;  // "rms_norm.row_per_warp", as shown by inspect and profilers
@@ -79,10 +82,14 @@ struct Kernel {
   // recording. Errors: kCompile naming the kernel, when the outputs are not what this kernel
   // computes.
   BoundLaunch (*bind)(Device& device, const KernelArgs& args) = nullptr;
+  // The optional operands that it knows. A launch that has others goes to another kernel.
+  std::array<std::string_view, 4> optional = {};
   // Why a decode step that has to take this kernel is slow, for people; empty: it is not.
   std::string_view slow = {};
   // Does its launch follow StepLengths, which no recording knows? null: no.
   bool (*reads_lengths)(const KernelArgs& args) = nullptr;
+  // May it run a launch of `op`?
+  [[nodiscard]] bool takes(std::string_view op, const KernelArgs& args) const;
 };
 
 // The kernels of a device, in order of preference per op; rows can be added in front for ops from
@@ -93,7 +100,7 @@ class KernelTable {
   explicit KernelTable(std::span<const Kernel> rows) : rows_(rows.begin(), rows.end()) {}
 
   void add_first(const Kernel& kernel) { rows_.insert(rows_.begin(), kernel); }
-  // Errors: kUnsupported naming the op, its dtypes and shapes when no row accepts.
+  // Errors: kUnsupported naming the op and its operands when no row takes the launch.
   [[nodiscard]] const Kernel& choose(std::string_view op, const KernelArgs& args) const;
   [[nodiscard]] std::span<const Kernel> rows() const { return rows_; }
 

@@ -48,19 +48,19 @@ class DeviceTimer final : public LaunchTimer {
     inputs_.resize(std::max(inputs_.size(), args.inputs.size()));
     outputs_.resize(std::max(outputs_.size(), args.outputs.size()));
     for (size_t i = 0; i < args.inputs.size(); ++i) {
-      const TensorView& view = args.inputs[i];
+      const TensorView& view = args.inputs.values()[i];
       // The weights differ from set to set; what the launch before computed is in caches anyway.
       const int64_t copies = &view == &*largest ? num_sets : 1;
       fill(inputs_[i], pitch(view) * copies, view.dtype);
       for (int64_t set = 0; set < num_sets; ++set)
-        sets[set].inputs[i].data =
+        sets[set].inputs.values()[i].data =
             inputs_[i].memory.data() + set % copies * pitch(view) + remainder(view);
     }
     for (size_t i = 0; i < args.outputs.size(); ++i) {
-      const TensorView& view = args.outputs[i];
+      const TensorView& view = args.outputs.values()[i];
       grow(outputs_[i], pitch(view));
       for (KernelArgs& set : sets)
-        set.outputs[i].data = outputs_[i].data() + remainder(view);
+        set.outputs.values()[i].data = outputs_[i].data() + remainder(view);
     }
     grow(scratch_, workspace.scratch_bytes);
     if (grow(counters_, workspace.num_counters * int64_t{sizeof(uint32_t)}))

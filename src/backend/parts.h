@@ -9,7 +9,8 @@
 
 namespace encore {
 
-// Ops to run one after the other. What lies between them lies at the start of the fused op's
+// Ops to run one after the other. Optional operands that belong to no part in particular go to the
+// main one, so that a kernel must know them there. What lies between them lies at the start of the fused op's
 // scratch, and behind it the scratch that is left to each of them.
 struct Parts {
   struct Part {
@@ -20,8 +21,7 @@ struct Parts {
   int64_t between_bytes = 0;
 
   // A further part of the fused op `whole`, with its step and counters.
-  KernelArgs& add(const KernelArgs& whole, std::string_view op, std::vector<TensorView> inputs,
-                  std::vector<TensorView> outputs) {
+  KernelArgs& add(const KernelArgs& whole, std::string_view op, Views inputs, Views outputs) {
     KernelArgs args;
     args.inputs = std::move(inputs);
     args.outputs = std::move(outputs);

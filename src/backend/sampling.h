@@ -90,24 +90,6 @@ struct LogprobRow {
 };
 inline constexpr int64_t kLogprobWords = sizeof(LogprobRow) / sizeof(int32_t);
 
-namespace adjust_op {
-enum Input : size_t {
-  kLogits,
-  kSampling,
-  kKvLens,
-  kStopTokens,
-  kTokenCounts,
-  kTokenBias,
-  kTokenMasks
-};
-}  // namespace adjust_op
-namespace sample_op {
-enum Input : size_t { kLogits, kAdjusted, kSampling, kKvLens, kTokenCounts };
-}  // namespace sample_op
-namespace logprobs_op {
-enum Input : size_t { kLogits, kNext, kSampling, kClock, kRing };
-}  // namespace logprobs_op
-
 // What `write_token_state` does to a row: values [first, first + num_prompt) are tokens of the
 // prompt, as many as num_generated behind them were generated, then come num_bias pairs. Nothing
 // where `first` is -1.
@@ -117,8 +99,5 @@ struct TokenStateChange {
   int32_t num_generated = 0;
   int32_t num_bias = 0;
 };
-namespace token_state_op {
-enum Input : size_t { kTokenCounts, kTokenBias, kChanges, kValues };
-}  // namespace token_state_op
 
 }  // namespace encore

@@ -29,7 +29,7 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-std::string text_of(std::span<const TensorView> views) {
+std::string text_of(const Views& views) {
   std::string text;
   for (const TensorView& view : views) {
     text += fmt::format("{}{}[", text.empty() ? "" : ", ", name(view.dtype));

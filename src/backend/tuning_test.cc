@@ -39,7 +39,7 @@ struct FakeTimer final : LaunchTimer {
 class TunerTest : public testing::Test {
  protected:
   TunerTest() {
-    args_.inputs = {TensorView(nullptr, DType::kF32, {4, 8})};
+    args_.inputs = {{"x", TensorView(nullptr, DType::kF32, {4, 8})}};
     args_.outputs = args_.inputs;
     restart({Tune::kOn, directory_});
   }
@@ -257,9 +257,10 @@ TEST_F(TunerTest, WithoutMemoryToMeasureTheFirstGuessIsTakenWithOneLine) {
 TEST(TuningText, NamesWhatALaunchDependsOn) {
   KernelArgs args;
   auto* const base = reinterpret_cast<std::byte*>(4096);
-  args.inputs = {TensorView(base, DType::kBF16, {3, 64}), TensorView(base, DType::kF16, {5, 64})};
-  args.outputs = {TensorView(base + 8, DType::kF32, {3, 5})};
-  args.inputs[0].row_stride = 128;
+  args.inputs = {{"x", TensorView(base, DType::kBF16, {3, 64})},
+                 {"weight", TensorView(base, DType::kF16, {5, 64})}};
+  args.outputs = {{"y", TensorView(base + 8, DType::kF32, {3, 5})}};
+  args.inputs["x"].row_stride = 128;
   EXPECT_EQ(tuning_text("linear.x", args), "linear.x bf16[3,64]/128, f16[5,64] -> f32[3,5]@8");
 }
 
@@ -269,8 +270,8 @@ class CpuTuning : public testing::Test {
   CpuTuning() : memory_(device_->allocate(4096)) {
     device_->tuner().configure({Tune::kOn, std::nullopt});
     const TensorView view(memory_.data() + 16, DType::kF32, {4, 8});
-    args_.inputs = {view};
-    args_.outputs = {view};
+    args_.inputs = {{"x", view}};
+    args_.outputs = {{"y", view}};
   }
   std::optional<std::string> choose() {
     return device_->tuner().choose(
@@ -284,8 +285,8 @@ class CpuTuning : public testing::Test {
            seen_.push_back(args);
            return [=](Stream& stream, const StepLengths&) {
              cpu::enqueue(stream, config, [args] {
-               for (int64_t i = 0; i < args.inputs[0].shape.num_elements(); ++i)
-                 args.outputs[0].as<float>()[i] = args.inputs[0].as<float>()[i] + 1;
+               for (int64_t i = 0; i < args.inputs["x"].shape.num_elements(); ++i)
+                 args.outputs["y"].as<float>()[i] = args.inputs["x"].as<float>()[i] + 1;
              });
            };
          },
@@ -304,10 +305,10 @@ TEST_F(CpuTuning, MeasuresOnMemoryOfItsOwnAlignedAsTheLaunchs) {
   EXPECT_EQ(device_->tuner().stats().measured, 1);
   ASSERT_GE(seen_.size(), 2U);
   for (const KernelArgs& args : seen_) {
-    EXPECT_NE(args.inputs[0].data, args_.inputs[0].data);
-    EXPECT_NE(args.outputs[0].data, args.inputs[0].data);
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(args.inputs[0].data) % 64,
-              reinterpret_cast<uintptr_t>(args_.inputs[0].data) % 64);
+    EXPECT_NE(args.inputs["x"].data, args_.inputs["x"].data);
+    EXPECT_NE(args.outputs["y"].data, args.inputs["x"].data);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(args.inputs["x"].data) % 64,
+              reinterpret_cast<uintptr_t>(args_.inputs["x"].data) % 64);
     EXPECT_NE(args.scratch, nullptr);
     EXPECT_NE(args.counters, nullptr);
   }

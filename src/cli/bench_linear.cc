@@ -126,10 +126,9 @@ class ChainTimer {
     KernelArgs args;
     args.attrs = node.attrs;
     args.step = step;
-    for (const ir::ValueId id : node.inputs)
-      args.inputs.push_back(operand(id, step));
-    for (const ir::ValueId id : node.outputs)
-      args.outputs.push_back(operand(id, step));
+    const auto view = [&](ir::ValueId id) { return operand(id, step); };
+    args.inputs = node.inputs.map(view);
+    args.outputs = node.outputs.map(view);
     return args;
   }
   // Random until a launch writes it. Weights are each launch's own, all else is one for all copies.

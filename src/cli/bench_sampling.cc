@@ -159,9 +159,13 @@ class SampleTimer {
                             {batch_, options_.vocabulary});
     const TensorView counts(counts_.data(), DType::kI32, {1, options_.vocabulary});
     KernelArgs args;
-    args.inputs = {logits, logits, TensorView(rows_.data(), DType::kI32, {batch_, kSamplingWords}),
-                   TensorView(lengths_.data(), DType::kI32, {batch_}), counts};
-    args.outputs = {TensorView(tokens_.data(), DType::kI32, {batch_}), counts};
+    args.inputs = {{"logits", logits},
+                   {"adjusted", logits},
+                   {"sampling", TensorView(rows_.data(), DType::kI32, {batch_, kSamplingWords})},
+                   {"kv_lens", TensorView(lengths_.data(), DType::kI32, {batch_})},
+                   {"token_counts", counts}};
+    args.outputs = {{"next", TensorView(tokens_.data(), DType::kI32, {batch_})},
+                    {"token_counts", counts}};
     args.step = StepKey::uniform(batch_);
     return args;
   }

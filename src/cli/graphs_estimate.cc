@@ -51,9 +51,7 @@ Estimated estimate(const GraphsOptions& options) {
     load.limits.max_seq_len = std::min(load.limits.max_seq_len, model::longest_sequence(config));
   // Neither nodes nor arena depend on the number of pages.
   const auto compiled = engine::compile_model(config, load, 1);
-  const bool full = compiled.program.full_recordable();
-  Estimated estimated{
-      planning::plan_coverage(load, {full, full}), {}, 0, kv_bytes_per_token(config, load)};
+  Estimated estimated{planning::plan_coverage(load), {}, 0, kv_bytes_per_token(config, load)};
   const runtime::Coverage& coverage = estimated.planned.coverage;
   estimated.estimate =
       planning::estimate_recordings(compiled.program, coverage, kernels_of(options.settings));
@@ -165,8 +163,7 @@ std::function<int64_t(bool is_decode, const runtime::Ladder& ladder)> kv_tokens_
           coverage.tokens = ladder;
           coverage.mixed_sequences = runtime::Ladder::mixed_sequences(max_batch_size);
         }
-        const bool full = compiled->program.full_recordable();
-        runtime::plan_recordings(coverage, {full, full});
+        runtime::plan_recordings(coverage, {});
         const int64_t bytes =
             planning::estimate_recordings(compiled->program, coverage, kernels).total().bytes();
         return (bytes + bytes_per_token - 1) / bytes_per_token;

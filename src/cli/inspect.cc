@@ -92,46 +92,35 @@ Inspected compile(const Options& options) {
 
 struct OpCount {
   int nodes = 0;
-  ir::Capture capture = ir::Capture::kAlways;
+  bool in_pieces = true;
   bool is_view = false;
   bool is_split = false;  // --split-at
 };
 
 std::map<std::string, OpCount> count_ops(const passes::Program& program) {
   std::map<std::string, OpCount> ops;
-  for (const ir::Node& node : program.graph.nodes()) {
-    OpCount& count = ops[node.op->name];
-    ++count.nodes;
-    count.capture = node.op->capture;
-    count.is_view = node.op->is_view;
-    count.is_split = program.split_ops.contains(node.op->name);
+  for (const passes::Segment& segment : program.segments) {
+    for (int i = segment.first; i < segment.last; ++i) {
+      const ir::Op& op = *program.graph.nodes()[i].op;
+      OpCount& count = ops[op.name];
+      ++count.nodes;
+      count.in_pieces = segment.in_pieces;
+      count.is_view = op.is_view;
+      count.is_split = program.split_ops.contains(op.name);
+    }
   }
   return ops;
 }
 
 std::string why(const OpCount& op) {
   if (op.is_view) return "launches nothing";
-  switch (op.capture) {
-    case ir::Capture::kAlways:
-      return op.is_split ? "pieces leave out what the program is split at" : "";
-    case ir::Capture::kFull:
-      return "its launch depends on tokens and sequences both: pieces leave it out";
-    case ir::Capture::kNever:
-      break;
-  }
-  return "its launch depends on values that only the host sees";
+  if (op.in_pieces) return "";
+  return op.is_split ? "pieces leave out what the program is split at"
+                     : "its launch depends on tokens and sequences both: pieces leave it out";
 }
 
-std::string recorded(ir::Capture capture) {
-  switch (capture) {
-    case ir::Capture::kAlways:
-      return "every recording";
-    case ir::Capture::kFull:
-      return "full recordings";
-    case ir::Capture::kNever:
-      break;
-  }
-  return "no recording";
+std::string recorded(bool in_pieces) {
+  return in_pieces ? "every recording" : "full recordings";
 }
 
 std::string title(const Inspected& inspected) {
@@ -159,15 +148,15 @@ std::string overview(const Inspected& inspected) {
   Table op_table({"op", "nodes", "in", "why not always"});
   for (const auto& [name, op] : count_ops(program)) {
     op_table.add(
-        {name, std::to_string(op.nodes), op.is_view ? "-" : recorded(op.capture), why(op)});
+        {name, std::to_string(op.nodes), op.is_view ? "-" : recorded(op.in_pieces), why(op)});
   }
   const passes::ArenaPlan& arena = program.arena;
   return fmt::format(
-      "{}\n{}\n{}\n{} segments; a step can{} be one recording\n"
+      "{}\n{}\n{}\n{} segments\n"
       "arena: {}, {} without reuse: {} saved\n",
       title(inspected), pass_table.text(), op_table.text(), program.segments.size(),
-      program.full_recordable() ? "" : "not", bytes_text(arena.bytes),
-      bytes_text(arena.unshared_bytes), bytes_text(arena.unshared_bytes - arena.bytes));
+      bytes_text(arena.bytes), bytes_text(arena.unshared_bytes),
+      bytes_text(arena.unshared_bytes - arena.bytes));
 }
 
 json::object overview_json(const Inspected& inspected) {
@@ -184,7 +173,7 @@ json::object overview_json(const Inspected& inspected) {
   for (const auto& [name, op] : count_ops(program)) {
     op_rows.push_back(json::object{{"op", name},
                                    {"nodes", op.nodes},
-                                   {"recordable", op.is_view ? "-" : recorded(op.capture)},
+                                   {"recordable", op.is_view ? "-" : recorded(op.in_pieces)},
                                    {"why", why(op)}});
   }
   json::array segment_rows;
@@ -192,7 +181,7 @@ json::object overview_json(const Inspected& inspected) {
     segment_rows.push_back(json::object{{"first", segment.first},
                                         {"last", segment.last - 1},
                                         {"rows", segment.rows == ir::Symbol::kTokens ? "T" : "B"},
-                                        {"recordable", recorded(segment.capture)}});
+                                        {"recordable", recorded(segment.in_pieces)}});
   }
   return {
       {"architecture", inspected.config.architecture},
@@ -202,7 +191,6 @@ json::object overview_json(const Inspected& inspected) {
       {"passes", std::move(pass_rows)},
       {"ops", std::move(op_rows)},
       {"segments", std::move(segment_rows)},
-      {"full_recordable", program.full_recordable()},
       {"arena", json::object{{"bytes", program.arena.bytes},
                              {"bytes_without_reuse", program.arena.unshared_bytes},
                              {"bytes_saved", program.arena.unshared_bytes - program.arena.bytes},

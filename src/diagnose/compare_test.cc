@@ -36,7 +36,7 @@ BoundLaunch bind_baking(Device&, const KernelArgs& args) {
   return [args](Stream& stream, const StepLengths&) {
     const auto baked = static_cast<float>(++g_enqueued);
     cpu::enqueue(stream, "baking", [args, baked] {
-      const TensorView& out = args.outputs[0];
+      const TensorView& out = *args.outputs.begin();
       for (int64_t row = 0; row < out.num_rows(); ++row)
         out.row<BFloat16>(row)[row % out.row_elements()] = BFloat16(baked);
     });
@@ -159,11 +159,11 @@ Launched launched_ops(const engine::LoadOptions& options) {
   Launched launched;
   std::set<std::string> unseen;
   for (int segment = 0; segment < tables.num_segments(); ++segment) {
-    const auto capture = model.compiled().program.segments[segment].capture;
+    const bool in_pieces = model.compiled().program.segments[segment].in_pieces;
     for (const runtime::Launch& launch : tables.at(segment, choice.key)) {
       const std::string op(launch.kernel->op);
       if (launched.ops.insert(op).second) unseen.insert(op);
-      if (capture == ir::Capture::kAlways) launched.in_pieces.insert(op);
+      if (in_pieces) launched.in_pieces.insert(op);
       const runtime::LoadedProgram& loaded = model.executor().loaded();
       const auto outputs =
           operands(loaded.program, loaded.program.graph.nodes()[launch.node], launch.args,

@@ -20,35 +20,18 @@ using runtime::Graphs;
 const ir::OpSet& ops_with_swiglu() {
   static const ir::OpSet ops = [] {
     ir::OpSet ops = ops::standard();
-    ops.add({.name = "swiglu",
-             .min_inputs = 2,
-             .max_inputs = 2,
-             .infer = [](std::span<const ir::Type> in, const ir::Attrs&) {
-               if (in[0] != in[1]) fail(ErrorKind::kCompile, "operands of two types");
-               return std::vector<ir::Type>{in[0]};
-             }});
+    ops.add({.name = "swiglu", .inputs = "gate float[R,N], up float[R,N]", .outputs = "y = gate"});
     return ops;
   }();
   return ops;
 }
 
-//     %s = silu(%gate)
-//     %y = mul(%s, %up)      ->    %y = swiglu(%gate, %up)
 void fuse_swiglu(passes::Program& program, const ir::OpSet& ops) {
-  passes::Rewrite rewrite(program);
-  for (int i = 0; i < program.graph.num_nodes(); ++i) {
-    if (!rewrite.is(i, "mul")) continue;
-    const ir::Node& mul = rewrite.node(i);
-    const auto silu = rewrite.made_by(mul.inputs[0], "silu");
-    if (!silu || !rewrite.used_once(mul.inputs[0])) continue;
-    rewrite.replace(i, {{ops.find("swiglu"),
-                         {rewrite.node(*silu).inputs[0], mul.inputs[1]},
-                         mul.outputs,
-                         {},
-                         {}}});
-    rewrite.remove(*silu);
-  }
-  rewrite.commit();
+  passes::rewrite(program, ops, {R"(
+      %s = silu(%gate)
+    @ %y = mul(%s, %up)
+    ->
+      %y = swiglu(%gate, %up))"});
 }
 
 int g_enqueued = 0;  // launches, as the host made them: none while a recording is replayed
@@ -57,10 +40,10 @@ BoundLaunch bind_swiglu(Device&, const KernelArgs& args) {
   return [args](Stream& stream, const StepLengths&) {
     ++g_enqueued;
     cpu::enqueue(stream, "swiglu.test", [args] {
-      const TensorView& y = args.outputs[0];
+      const TensorView& y = args.outputs["y"];
       for (int64_t row = 0; row < y.num_rows(); ++row) {
-        const auto gate = args.inputs[0].row<float>(row);
-        const auto up = args.inputs[1].row<float>(row);
+        const auto gate = args.inputs["gate"].row<float>(row);
+        const auto up = args.inputs["up"].row<float>(row);
         for (int64_t i = 0; i < y.row_elements(); ++i)
           y.row<float>(row)[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
       }

@@ -10,8 +10,10 @@ namespace {
 using Values = std::vector<std::optional<ir::ValueId>>;
 
 // Which of a node's values the operands of one of its launches are, by where they lie.
-Values values_of(const std::vector<TensorView>& operands, const std::vector<ir::ValueId>& values,
-                 const std::vector<TensorView>& views) {
+Values values_of(const Views& launched, const ir::Operands<ir::ValueId>& node, const Views& whole) {
+  const std::vector<TensorView>& operands = launched.values();
+  const std::vector<ir::ValueId>& values = node.values();
+  const std::vector<TensorView>& views = whole.values();
   Values found;
   for (size_t i = 0; i < operands.size(); ++i) {
     const auto is_operand = [&](const TensorView& view) {
@@ -45,10 +47,10 @@ std::string print_launch(const passes::Program& program, const runtime::Launch& 
   };
   std::string text = fmt::format("{:4} {:32} ", launch.node, launch.kernel->name);
   for (size_t i = 0; i < operands.outputs.size(); ++i)
-    text += (i == 0 ? "" : ", ") + operand(operands.outputs[i], launch.args.outputs[i]);
+    text += (i == 0 ? "" : ", ") + operand(operands.outputs[i], launch.args.outputs.values()[i]);
   text += " <-";
   for (size_t i = 0; i < operands.inputs.size(); ++i)
-    text += " " + operand(operands.inputs[i], launch.args.inputs[i]);
+    text += " " + operand(operands.inputs[i], launch.args.inputs.values()[i]);
   if (launch.workspace.scratch_bytes > 0) {
     text += fmt::format("  scratch {} B", launch.workspace.scratch_bytes);
   }
@@ -88,12 +90,13 @@ std::string moved_operand(const passes::Program& program, const runtime::Launch&
   const std::vector<OpLaunch> parts = runtime::expand_node(program, node, step, device, addresses);
   const KernelArgs& now = parts[parts.size() - 1 - launch.id / program.graph.num_nodes()].args;
   const Operands values = operands(program, node, now, step, addresses);
-  const auto find = [&](const Values& values, const std::vector<TensorView>& lowered,
-                        const std::vector<TensorView>& now) {
+  const auto find = [&](const Values& values, const Views& lowered, const Views& now) {
     for (size_t i = 0; i < values.size(); ++i) {
-      if (!values[i] || now[i].data == lowered[i].data) continue;
+      const void* before = lowered.values()[i].data;
+      const void* after = now.values()[i].data;
+      if (!values[i] || after == before) continue;
       return fmt::format("op '{}': %{} was at {} and is at {}", launch.kernel->op,
-                         program.graph.value(*values[i]).name, lowered[i].data, now[i].data);
+                         program.graph.value(*values[i]).name, before, after);
     }
     return std::string();
   };

@@ -40,7 +40,7 @@ class Counts {
 
  private:
   static BoundLaunch bind(Device& device, const KernelArgs& args) {
-    const int64_t rows = args.inputs[0].num_rows();
+    const int64_t rows = args.inputs["logits"].num_rows();
     bound_.insert(rows);
     return [&device, rows, bound = kernel_.bind(device, args)](Stream& stream,
                                                                const StepLengths& lengths) {

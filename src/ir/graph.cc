@@ -38,28 +38,16 @@ ValueId Graph::add_value(const std::string& name, Type type) {
   return add_named({name, std::move(type), ValueKind::kNode, Pad::kZero, {}, {}});
 }
 
-std::vector<ValueId> Graph::add_node(const Op& op, std::vector<ValueId> inputs, Attrs attrs,
-                                     const std::string& name) {
-  const int count = static_cast<int>(inputs.size());
-  if (count < op.min_inputs || count > op.max_inputs) {
-    fail(ErrorKind::kCompile, "op '{}': {} inputs, takes {} to {}", op.name, count, op.min_inputs,
-         op.max_inputs);
-  }
-  Node node{&op, std::move(inputs), {}, std::move(attrs), {}};
-  std::vector<Type> types;
-  try {
-    types = op.infer(input_types(*this, node), node.attrs);
-  } catch (const Error& error) {
-    fail(ErrorKind::kCompile, "op '{}': {}", op.name, error.what());
-  }
+const Node& Graph::add_node(const Op& op, const Operands<ValueId>& inputs, Attrs attrs,
+                            const std::string& name) {
+  Node node{&op, named(op, inputs), {}, std::move(attrs), {}};
   const NodeId id{num_nodes()};
-  for (Type& type : types) {
-    const ValueId output = add_value(name, std::move(type));
+  node.outputs = infer(op, types(*this, node.inputs), node.attrs).map([&](const Type& type) {
+    const ValueId output = add_value(name, type);
     value(output).producer = id;
-    node.outputs.push_back(output);
-  }
-  nodes_.push_back(std::move(node));
-  return nodes_.back().outputs;
+    return output;
+  });
+  return nodes_.emplace_back(std::move(node));
 }
 
 std::vector<ValueId> Graph::values_of_kind(ValueKind kind) const {
@@ -124,7 +112,7 @@ void Graph::replace_nodes(std::vector<Node> nodes) {
   }
   values_ = std::move(kept);
   nodes_ = std::move(nodes);
-  const auto renumber = [&](std::vector<ValueId>& ids) {
+  const auto renumber = [&](auto& ids) {
     for (ValueId& id : ids)
       id = renumbered[id.index];
   };
@@ -137,30 +125,20 @@ void Graph::replace_nodes(std::vector<Node> nodes) {
   renumber(outputs_);
 }
 
-std::vector<Type> input_types(const Graph& graph, const Node& node) {
-  std::vector<Type> types;
-  for (const ValueId id : node.inputs)
-    types.push_back(graph.value(id).type);
-  return types;
-}
-
-std::vector<Type> output_types(const Graph& graph, const Node& node) {
-  std::vector<Type> types;
-  for (const ValueId id : node.outputs)
-    types.push_back(graph.value(id).type);
-  return types;
+Types types(const Graph& graph, const Operands<ValueId>& values) {
+  return values.map([&](ValueId id) { return graph.value(id).type; });
 }
 
 Cost cost(const Graph& graph, const Node& node, const Sizes& sizes) {
-  const auto inputs = input_types(graph, node);
-  const auto outputs = output_types(graph, node);
-  if (node.op->cost != nullptr) return node.op->cost(inputs, outputs, node.attrs, sizes);
+  const Types inputs = types(graph, node.inputs);
+  const Types outputs = types(graph, node.outputs);
+  if (node.op->cost != nullptr) return node.op->cost(inputs, outputs, sizes);
   Cost cost;
   if (node.op->is_view) return cost;
-  for (const Type& type : inputs)
-    cost.bytes += type.num_bytes(sizes);
-  for (const Type& type : outputs)
-    cost.bytes += type.num_bytes(sizes);
+  for (const Types* operands : {&inputs, &outputs}) {
+    for (const Type& type : *operands)
+      cost.bytes += type.num_bytes(sizes);
+  }
   return cost;
 }
 

@@ -7,6 +7,7 @@
 //     persistent %last_tokens: i32[8]
 //     %x: bf16[T,64] = embedding(%ids, %embed, %fill)
 //     %h: bf16[T,64] = rms_norm(%x, %norm) {eps=1e-05}
+//     %p: bf16[T,64] = linear(%h, %w, bias=%b)   // optional operands by name
 //     %y: bf16[T,64] over %h = silu(%h)          // in place: %y has %h's memory
 //     output %y
 //   }
@@ -57,8 +58,8 @@ struct Value {
 
 struct Node {
   const Op* op = nullptr;
-  std::vector<ValueId> inputs;
-  std::vector<ValueId> outputs;
+  Operands<ValueId> inputs;
+  Operands<ValueId> outputs;
   Attrs attrs;
   std::vector<InPlace> in_place;  // decided by the pass restore_in_place
 };
@@ -73,11 +74,11 @@ class Graph {
   ValueId add_persistent(std::string name, Type type);
   ValueId add_host_visible(std::string name, Type type);
 
-  // Appends a node; the op's shape function gives the output types.
+  // Appends a node; the op's row gives the output types.
   // Names: outputs take `name`, made unique; a second output `name.1`, and so on.
-  // Errors: kCompile naming the op when inputs do not fit it.
-  std::vector<ValueId> add_node(const Op& op, std::vector<ValueId> inputs, Attrs attrs = {},
-                                const std::string& name = "v");
+  // Errors: kCompile naming the op and the input that does not fit it.
+  const Node& add_node(const Op& op, const Operands<ValueId>& inputs, Attrs attrs = {},
+                       const std::string& name = "v");
   void add_output(ValueId value) { outputs_.push_back(value); }
 
   [[nodiscard]] const std::string& name() const { return name_; }
@@ -115,9 +116,8 @@ class Graph {
   std::vector<ValueId> outputs_;
 };
 
-// Types of a node's inputs / outputs.
-std::vector<Type> input_types(const Graph& graph, const Node& node);
-std::vector<Type> output_types(const Graph& graph, const Node& node);
+// Types of a node's inputs or outputs.
+Types types(const Graph& graph, const Operands<ValueId>& values);
 
 // Cost of one node: the op's own function or the default of its row.
 Cost cost(const Graph& graph, const Node& node, const Sizes& sizes);

@@ -1,23 +1,248 @@
 #include "ir/op.h"
 
-namespace encore::ir {
+#include <algorithm>
+#include <cctype>
 
-std::string_view name(Capture capture) {
-  switch (capture) {
-    case Capture::kNever:
-      return "never";
-    case Capture::kFull:
-      return "full recordings";
-    case Capture::kAlways:
-      return "always";
+#include <fmt/ranges.h>
+
+namespace encore::ir {
+namespace {
+
+bool is_word(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+}
+
+std::string_view take_word(std::string_view& text) {
+  const auto end = std::find_if_not(text.begin(), text.end(), is_word);
+  const std::string_view word = text.substr(0, static_cast<size_t>(end - text.begin()));
+  text.remove_prefix(word.size());
+  return word;
+}
+
+bool accept(std::string_view& text, std::string_view token) {
+  if (!text.starts_with(token)) return false;
+  text.remove_prefix(token.size());
+  return true;
+}
+
+// A dim as a row writes it: factor * the letters, then + plus or / over.
+struct DimText {
+  std::vector<std::string_view> letters;
+  int64_t factor = 1;
+  int64_t plus = 0;
+  int64_t over = 1;
+
+  explicit DimText(std::string_view text) {
+    for (char before = '*'; !text.empty(); text.remove_prefix(text.empty() ? 0 : 1)) {
+      const std::string_view word = take_word(text);
+      const auto number = Dim::parse(word);
+      if (!number || !number->is_number()) {
+        letters.push_back(word);
+      } else {
+        (before == '*' ? factor : before == '+' ? plus : over) = number->value;
+      }
+      if (!text.empty()) before = text[0];
+    }
   }
-  return "?";
+  // One letter stands for a dim as it is, which may vary.
+  [[nodiscard]] bool is_product() const { return letters.size() != 1 || factor != 1; }
+};
+
+// Operands against a row: what its letters and dtypes stand for, as far as that is known.
+class Fitting {
+ public:
+  // Errors: kCompile naming an operand that does not fit.
+  void fit(const Signature& row, const Types& given) {
+    // A dim with several letters that are not known yet waits for operands that say one of them.
+    for (size_t known = 0, before = 1; known != before;) {
+      before = known;
+      for (const Operand& operand : row) {
+        const Type* type = given.find(operand.name);
+        if (type != nullptr && !fits(operand, *type)) complain(operand, *type);
+      }
+      known = letters_.size() + 1;
+    }
+  }
+  [[nodiscard]] Type type(const Operand& output, const Types& inputs) const {
+    if (output.dtype.empty()) return inputs[output.dims[0]];
+    const auto require = [&](const auto& found, std::string_view what) {
+      if (!found) fail(ErrorKind::kCompile, "no input says what {} of {} is", what, output.name);
+      return *found;
+    };
+    const DType* shared = find(dtypes_, output.dtype);
+    Type made{shared != nullptr ? *shared : require(parse_dtype(output.dtype), output.dtype), {}};
+    for (const std::string_view dim : output.dims)
+      made.dims.push_back(require(value(DimText(dim)), dim));
+    return made;
+  }
+
+ private:
+  template <typename T>
+  using Named = std::vector<std::pair<std::string_view, T>>;
+  template <typename T>
+  static const T* find(const Named<T>& known, std::string_view name) {
+    const auto place = std::ranges::find(known, name, &std::pair<std::string_view, T>::first);
+    return place == known.end() ? nullptr : &place->second;
+  }
+
+  // Nothing: a letter is not known.
+  [[nodiscard]] std::optional<Dim> value(const DimText& dim) const {
+    Dim product = dim.factor;
+    for (const std::string_view letter : dim.letters) {
+      const Dim* known = find(letters_, letter);
+      if (known == nullptr) return std::nullopt;
+      product = dim.is_product() ? Dim(product.value * known->value) : *known;
+    }
+    product.value = (product.value + dim.plus + dim.over - 1) / dim.over;
+    return product;
+  }
+  bool fits(std::string_view text, const Dim& dim) {
+    if (text == "*") return true;
+    DimText wanted(text);
+    if (const auto known = value(wanted)) return *known == dim;
+    const bool is_product = wanted.is_product();
+    const auto unknown = std::partition(wanted.letters.begin(), wanted.letters.end(),
+                                        [&](auto letter) { return find(letters_, letter); });
+    if (wanted.letters.end() - unknown > 1) return true;
+    const std::string_view letter = *unknown;
+    if (!is_product) {
+      letters_.emplace_back(letter, Dim(dim.symbol, (dim.value - wanted.plus) * wanted.over));
+      return dim.is_number() || letter == "R" || letter == "T" || letter == "B";
+    }
+    wanted.letters.erase(unknown);
+    const int64_t others = value(wanted)->value;
+    if (!dim.is_number() || others == 0 || dim.value % others != 0) return false;
+    letters_.emplace_back(letter, dim.value / others);
+    return true;
+  }
+  bool fits(std::string_view text, DType dtype) {
+    if (text == "any") return true;
+    if (text != "float" && text != "kv") return parse_dtype(text) == dtype;
+    if (!is_float(dtype) && !(text == "kv" && dtype == DType::kFP8)) return false;
+    const DType* known = find(dtypes_, text);
+    if (known == nullptr) dtypes_.emplace_back(text, dtype);
+    return known == nullptr || *known == dtype;
+  }
+  bool fits(const Operand& operand, const Type& type) {
+    if (!fits(operand.dtype, type.dtype)) return false;
+    if (!operand.dims.empty() && operand.dims[0] == "...") return true;
+    return std::ranges::equal(operand.dims, type.dims,
+                              [&](auto text, const Dim& dim) { return fits(text, dim); });
+  }
+  [[noreturn]] void complain(const Operand& operand, const Type& type) const {
+    std::vector<std::string> known;
+    for (const auto& [word, dtype] : dtypes_) {
+      if (operand.dtype == word) known.push_back(fmt::format("{} = {}", word, name(dtype)));
+    }
+    for (const auto& [letter, dim] : letters_) {
+      const auto has = [&](auto text) { return std::ranges::count(DimText(text).letters, letter); };
+      if (std::ranges::any_of(operand.dims, has))
+        known.push_back(fmt::format("{} = {}", letter, dim.to_string()));
+    }
+    fail(ErrorKind::kCompile, "{} is {}, needs {}{}{}", operand.name, type.to_string(),
+         operand.type_text(), known.empty() ? "" : " with ", fmt::join(known, ", "));
+  }
+
+  Named<Dim> letters_;
+  Named<DType> dtypes_;
+};
+
+std::string names_of(const Signature& row) {
+  std::vector<std::string> names;
+  for (const Operand& operand : row)
+    names.push_back(fmt::format("{}{}", operand.name, operand.optional ? "?" : ""));
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+}  // namespace
+
+Signature::Signature(const char* text) {
+  for (std::string_view rest = text; !rest.empty(); accept(rest, ", ")) {
+    Operand operand{take_word(rest)};
+    operand.optional = accept(rest, "?");
+    if (accept(rest, " = ")) {
+      operand.dims = {take_word(rest)};
+    } else if (accept(rest, " ")) {
+      operand.dtype = take_word(rest);
+      for (accept(rest, "["); !accept(rest, "]"); accept(rest, ",")) {
+        operand.dims.push_back(rest.substr(0, rest.find_first_of(",]")));
+        rest.remove_prefix(operand.dims.back().size());
+      }
+    } else {
+      operand.dims = {operand.name};
+    }
+    ENCORE_CHECK(!operand.name.empty() && (rest.empty() || rest[0] == ','), "operands '{}'", text);
+    push_back(std::move(operand));
+  }
+}
+
+std::string Operand::type_text() const {
+  return fmt::format("{}[{}]", dtype, fmt::join(dims, ","));
+}
+
+const Operand* Signature::find(std::string_view name) const {
+  const auto place = std::ranges::find(*this, name, &Operand::name);
+  return place == end() ? nullptr : &*place;
+}
+
+std::vector<InPlace> Op::mutations() const {
+  std::vector<InPlace> mutations;
+  for (const Operand& output : outputs) {
+    if (output.dtype.empty() && output.dims[0] == output.name)
+      mutations.push_back({output.name, output.name});
+  }
+  return mutations;
+}
+
+std::vector<int> places(const Op& op, const std::vector<std::string_view>& names) {
+  std::vector<int> found(op.inputs.size(), -1);
+  auto next = op.inputs.begin();
+  for (size_t i = 0; i < names.size(); ++i) {
+    auto operand = std::ranges::find(op.inputs, names[i], &Operand::name);
+    if (names[i].empty()) {
+      operand = std::find_if(next, op.inputs.end(), [](const Operand& o) { return !o.optional; });
+      if (operand != op.inputs.end()) next = operand + 1;
+    }
+    if (operand == op.inputs.end()) {
+      fail(ErrorKind::kCompile, "op '{}' takes no {}; it takes {}", op.name,
+           names[i].empty() ? "further operand without a name" : fmt::format("'{}'", names[i]),
+           names_of(op.inputs));
+    }
+    int& place = found[operand - op.inputs.begin()];
+    if (place >= 0) fail(ErrorKind::kCompile, "op '{}': {} is given twice", op.name, operand->name);
+    place = static_cast<int>(i);
+  }
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (found[i] < 0 && !op.inputs[i].optional)
+      fail(ErrorKind::kCompile, "op '{}': {} is missing", op.name, op.inputs[i].name);
+  }
+  return found;
+}
+
+Types infer(const Op& op, const Types& inputs, const Attrs& attrs) {
+  const Types in = named(op, inputs);
+  try {
+    Fitting fitting;
+    fitting.fit(op.inputs, in);
+    for (const auto& [key, example] : op.attrs) {
+      const Attrs::Value* value = attrs.find(key);
+      if (value == nullptr || value->index() != example.index())
+        fail(ErrorKind::kCompile, "attribute '{}' is missing or of another type", key);
+    }
+    Types out;
+    for (const Operand& output : op.outputs) {
+      if (!output.optional) out.add(output.name, fitting.type(output, in));
+    }
+    if (op.infer != nullptr) op.infer(in, attrs, out);
+    return out;
+  } catch (const Error& error) {
+    fail(ErrorKind::kCompile, "op '{}': {}", op.name, error.what());
+  }
 }
 
 const Op& OpSet::add(Op op) {
-  if (op.infer == nullptr) {
-    fail(ErrorKind::kCompile, "op '{}' has no shape function: give its row an `infer`", op.name);
-  }
+  if (op.infer == nullptr && op.outputs.empty())
+    fail(ErrorKind::kCompile, "op '{}' has no outputs: give its row some, or an `infer`", op.name);
   const std::string key = op.name;
   const auto [place, added] = rows_.emplace(key, std::move(op));
   if (!added) fail(ErrorKind::kCompile, "op '{}' is already in the set", key);

@@ -3,30 +3,44 @@
 #pragma once
 
 #include <map>
-#include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "ir/attrs.h"
+#include "ir/operands.h"
 #include "ir/type.h"
 
 namespace encore::ir {
 
-// May a launch of this op sit in a recording?
-enum class Capture : uint8_t {
-  kNever,  // its launch depends on values only the host sees at each step
-  kFull,  // in recordings of whole steps, but in no piece: its launch depends on T, B and q together
-  kAlways,
+// The operands of an op, in text: "x float[R,I], weight float[O,I], bias? float[O]".
+//
+// A `?` marks an operand that may be absent. Dtypes: f32, i32 and the like; `float`, one float
+// dtype in all operands that say so; `kv`, likewise one that KV may be kept in; `any`. A dim is a
+// letter, which stands for the same number wherever it occurs, or made of letters: "B+1", "K*G*C",
+// "V/32" (rounded up), "2". R, T and B may vary from step to step, all others are numbers. `*` is
+// any dim, of which the launch knows nothing; [...] is any shape.
+// An output is written so too, or "y = x": y has the type of x. An output with the name of an
+// input, without a type, is its new version: it has the input's memory.
+// Lifetime: refers to the text, which is a literal.
+struct Operand {
+  std::string_view name;
+  bool optional = false;
+  std::string_view dtype;              // of an output "y = x": empty
+  std::vector<std::string_view> dims;  // there: x
+  [[nodiscard]] std::string type_text() const;
 };
-
-std::string_view name(Capture capture);
+struct Signature : std::vector<Operand> {
+  Signature() = default;
+  Signature(const char* text);  // NOLINT(google-explicit-constructor): rows read as text
+  // Null: no operand of that name.
+  [[nodiscard]] const Operand* find(std::string_view name) const;
+};
 
 // Output `output` occupies the memory of input `input`.
 struct InPlace {
-  int output = 0;
-  int input = 0;
+  std::string_view output;
+  std::string_view input;
 
   friend bool operator==(const InPlace&, const InPlace&) = default;
 };
@@ -37,42 +51,64 @@ struct Cost {
   int64_t flops = 0;
 };
 
+using Types = Operands<Type>;
+
+// An op whose rows depend on each other takes a row mask, so that padding rows cannot leak.
 struct Op {
   std::string name;
-  int min_inputs = 0;
-  int max_inputs = 0;
+  Signature inputs;
+  Signature outputs;
+  Attrs attrs;  // examples of those that a node must have: {{"eps", 0.0}}
 
-  // The shape function: output types from input types and attributes alone.
+  // What the signatures cannot say. `out` is what `outputs` says of those that are not optional.
   // Errors: kCompile with a reason; the caller adds the op's name.
-  std::vector<Type> (*infer)(std::span<const Type> inputs, const Attrs& attrs) = nullptr;
-
-  Capture capture = Capture::kAlways;
+  void (*infer)(const Types& in, const Attrs& attrs, Types& out) = nullptr;
 
   // The host may write an operand while what comes before it runs: a segment begins with it.
   bool awaits_host = false;
 
-  // Output rows depend only on the same rows of the inputs, so padding rows cannot leak.
-  bool rows_independent = true;
-
-  // Outputs that are new versions of a mutated input (KV caches): always in place.
-  std::vector<InPlace> mutates;
-
   // Outputs a kernel may write over an input that dies at this node.
   std::vector<InPlace> may_reuse;
 
-  // Outputs are column slices of input 0; the op needs no kernel.
+  // Outputs are column slices of the input; the op needs no kernel.
   bool is_view = false;
 
   // Absent: every input read once, every output written once, no FLOPs.
-  Cost (*cost)(std::span<const Type> inputs, std::span<const Type> outputs, const Attrs& attrs,
-               const Sizes& sizes) = nullptr;
+  Cost (*cost)(const Types& in, const Types& out, const Sizes& sizes) = nullptr;
+
+  // Outputs that are new versions of a mutated input (KV caches): always in place.
+  [[nodiscard]] std::vector<InPlace> mutations() const;
 };
+
+// The types of an op's outputs.
+// Errors: kCompile naming the op, and the operand that is missing, unknown or does not fit.
+Types infer(const Op& op, const Types& inputs, const Attrs& attrs);
+
+// Which of `names` is each operand of the row; -1: none. Those without a name are the required
+// operands, in order. Errors: kCompile naming the op and an operand that is missing, unknown or
+// there twice.
+std::vector<int> places(const Op& op, const std::vector<std::string_view>& names);
+
+// The inputs of an op, by the names and in the order of its row. Errors: those of places().
+template <typename T>
+Operands<T> named(const Op& op, const Operands<T>& given) {
+  std::vector<std::string_view> names;
+  for (size_t i = 0; i < given.size(); ++i)
+    names.push_back(given.name(i));
+  const std::vector<int> found = places(op, names);
+  Operands<T> inputs;
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (found[i] < 0) continue;
+    inputs.add(op.inputs[i].name, given.values()[found[i]], op.inputs[i].optional);
+  }
+  return inputs;
+}
 
 // The ops a graph may use. Copy one and add to it to register ops from outside the library.
 // Lifetime: graphs point to rows of their OpSet, which must outlive them and not move.
 class OpSet {
  public:
-  // Errors: kCompile when the name is taken or the row lacks a shape function.
+  // Errors: kCompile when the name is taken or the row says nothing of its outputs.
   const Op& add(Op op);
   [[nodiscard]] const Op* find(std::string_view name) const;
   [[nodiscard]] std::vector<std::string> names() const;

@@ -14,7 +14,8 @@ class Line {
   Line(std::string_view text, int number) : rest_(text), number_(number) {}
 
   [[noreturn]] void fail_here(std::string_view what) const {
-    fail(ErrorKind::kCompile, "IR text, line {}: {} at '{}'", number_, what, rest_);
+    fail(ErrorKind::kCompile, "IR text, line {}: {}{}", number_, what,
+         rest_.empty() ? "" : fmt::format(" at '{}'", rest_));
   }
   void skip_spaces() {
     while (!rest_.empty() && rest_[0] == ' ')
@@ -29,18 +30,22 @@ class Line {
   void expect(std::string_view token) {
     if (!accept(token)) fail_here(fmt::format("expected '{}'", token));
   }
+  bool at(char c) {
+    skip_spaces();
+    return rest_.starts_with(c);
+  }
   bool at_end() {
     skip_spaces();
     return rest_.empty() || rest_.substr(0, 2) == "//";
   }
   // Letters, digits, '_' and '.'.
-  std::string word() {
+  std::string_view word() {
     skip_spaces();
     return take(
         [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.'; },
         "a name");
   }
-  std::string value_name() {
+  std::string_view value_name() {
     expect("%");
     return word();
   }
@@ -63,7 +68,7 @@ class Line {
     rest_.remove_prefix(close + 1);
     return *parsed;
   }
-  std::string number_text() {
+  std::string_view number_text() {
     skip_spaces();
     return take(
         [](char c) {
@@ -73,7 +78,7 @@ class Line {
         "a number");
   }
   int64_t integer() {
-    const std::string text = number_text();
+    const std::string_view text = number_text();
     int64_t value = 0;
     const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
     if (result.ec != std::errc() || result.ptr != text.data() + text.size()) {
@@ -82,7 +87,7 @@ class Line {
     return value;
   }
   double real() {
-    const std::string text = number_text();
+    const std::string text(number_text());
     char* end = nullptr;
     const double value = std::strtod(text.c_str(), &end);
     if (end != text.c_str() + text.size()) fail_here(fmt::format("'{}' is not a number", text));
@@ -101,9 +106,9 @@ class Line {
     const bool numeric =
         !rest_.empty() && (std::isdigit(static_cast<unsigned char>(rest_[0])) != 0 ||
                            rest_[0] == '-' || rest_[0] == '+');
-    if (!numeric) return word();
+    if (!numeric) return std::string(word());
     const Line before = *this;
-    const std::string text = number_text();
+    const std::string_view text = number_text();
     *this = before;
     if (text.find_first_of(".en") == std::string::npos) return integer();
     return real();
@@ -111,12 +116,12 @@ class Line {
 
  private:
   template <typename Accept>
-  std::string take(Accept accept, std::string_view what) {
+  std::string_view take(Accept accept, std::string_view what) {
     size_t length = 0;
     while (length < rest_.size() && accept(rest_[length]))
       ++length;
     if (length == 0) fail_here(fmt::format("expected {}", what));
-    std::string text(rest_.substr(0, length));
+    const std::string_view text = rest_.substr(0, length);
     rest_.remove_prefix(length);
     return text;
   }
@@ -125,6 +130,36 @@ class Line {
   int number_;
 };
 
+NodeText node_text(Line& line) {
+  NodeText node;
+  do {
+    NodeText::Output& output = node.outputs.emplace_back();
+    output.name = line.value_name();
+    if (line.accept(":")) output.type = line.type();
+    if (line.accept("over ")) output.over = line.value_name();
+  } while (line.accept(","));
+  line.expect("=");
+  node.op = line.word();
+  line.expect("(");
+  while (!line.accept(")")) {
+    std::string_view operand;
+    if (!line.at('%')) {
+      operand = line.word();
+      line.expect("=");
+    }
+    node.inputs.add(operand, std::string(line.value_name()));
+    line.accept(",");
+  }
+  if (!line.accept("{")) return node;
+  while (!line.accept("}")) {
+    std::string key(line.word());
+    line.expect("=");
+    node.attrs.set(std::move(key), line.attr_value());
+    line.accept(",");
+  }
+  return node;
+}
+
 class Parser {
  public:
   Parser(Graph& graph, const OpSet& ops) : graph_(graph), ops_(ops) {}
@@ -132,7 +167,7 @@ class Parser {
   // Errors: kCompile with the line.
   void parse_line(Line line) {
     if (line.accept("input ")) {
-      const std::string name = line.value_name();
+      const std::string name(line.value_name());
       line.expect(":");
       Type type = line.type();
       Pad pad = Pad::kZero;
@@ -140,7 +175,7 @@ class Parser {
       if (line.accept("pad last")) pad = Pad::kRepeatLast;
       define(line, name, graph_.add_input(name, std::move(type), pad));
     } else if (line.accept("weight ")) {
-      const std::string name = line.value_name();
+      const std::string name(line.value_name());
       line.expect(":");
       Type type = line.type();
       line.expect("=");
@@ -152,7 +187,7 @@ class Parser {
     } else if (line.accept("host_visible ")) {
       parse_lasting(line, &Graph::add_host_visible);
     } else if (line.accept("output ")) {
-      graph_.add_output(use(line));
+      graph_.add_output(use(line, std::string(line.value_name())));
     } else {
       parse_node(line);
     }
@@ -163,8 +198,7 @@ class Parser {
   void define(Line& line, const std::string& name, ValueId id) {
     if (!values_.emplace(name, id).second) line.fail_here(fmt::format("%{} exists already", name));
   }
-  ValueId use(Line& line) {
-    const std::string name = line.value_name();
+  ValueId use(const Line& line, const std::string& name) {
     const auto place = values_.find(name);
     if (place == values_.end()) line.fail_here(fmt::format("%{} is not defined above", name));
     return place->second;
@@ -172,7 +206,7 @@ class Parser {
 
   // A state, persistent or host-visible buffer: "%name: type".
   void parse_lasting(Line& line, ValueId (Graph::*add)(std::string, Type)) {
-    const std::string name = line.value_name();
+    const std::string name(line.value_name());
     line.expect(":");
     define(line, name, (graph_.*add)(name, line.type()));
   }
@@ -203,60 +237,35 @@ class Parser {
   }
 
   void parse_node(Line& line) {
-    struct Output {
-      std::string name;
-      Type type;
-      std::optional<ValueId> over;
-    };
-    std::vector<Output> outputs;
-    do {
-      Output output;
-      output.name = line.value_name();
-      line.expect(":");
-      output.type = line.type();
-      if (line.accept("over ")) output.over = use(line);
-      outputs.push_back(std::move(output));
-    } while (line.accept(","));
-    line.expect("=");
-    const std::string op_name = line.word();
-    const Op* op = ops_.find(op_name);
-    if (op == nullptr) line.fail_here(fmt::format("no op '{}' in the set", op_name));
-    line.expect("(");
-    std::vector<ValueId> inputs;
-    while (!line.accept(")")) {
-      inputs.push_back(use(line));
-      line.accept(",");
+    const NodeText text = node_text(line);
+    const Op* op = ops_.find(text.op);
+    if (op == nullptr) line.fail_here(fmt::format("no op '{}' in the set", text.op));
+    const auto inputs = text.inputs.map([&](const auto& name) { return use(line, name); });
+    const NodeId id{graph_.num_nodes()};
+    try {
+      graph_.add_node(*op, inputs, text.attrs, text.outputs[0].name);
+    } catch (const Error& error) {
+      line.fail_here(error.what());
     }
-    const Attrs attrs = parse_attrs(line);
-
-    const auto ids = graph_.add_node(*op, inputs, attrs, outputs[0].name);
-    if (ids.size() != outputs.size()) line.fail_here("number of outputs differs from the op's");
-    Node& node = graph_.node(NodeId{graph_.num_nodes() - 1});
-    for (size_t i = 0; i < ids.size(); ++i) {
-      graph_.rename(ids[i], outputs[i].name);
-      const Value& value = graph_.value(ids[i]);
-      if (value.type != outputs[i].type) {
+    Node& node = graph_.node(id);
+    if (node.outputs.size() != text.outputs.size())
+      line.fail_here("number of outputs differs from the op's");
+    for (size_t i = 0; i < text.outputs.size(); ++i) {
+      const NodeText::Output& output = text.outputs[i];
+      const ValueId made = node.outputs.values()[i];
+      graph_.rename(made, output.name);
+      const Type& type = graph_.value(made).type;
+      if (output.type != type) {
         line.fail_here(
-            fmt::format("%{}: the shape function says {}", value.name, value.type.to_string()));
+            fmt::format("%{}: op '{}' gives {}", output.name, op->name, type.to_string()));
       }
-      define(line, value.name, ids[i]);
-      if (!outputs[i].over) continue;
-      const auto input = std::find(inputs.begin(), inputs.end(), *outputs[i].over);
-      if (input == inputs.end()) line.fail_here("'over' names a value that is not an input");
-      node.in_place.push_back({static_cast<int>(i), static_cast<int>(input - inputs.begin())});
+      define(line, output.name, made);
+      if (output.over.empty()) continue;
+      const auto& read = node.inputs.values();
+      const auto input = std::find(read.begin(), read.end(), use(line, output.over));
+      if (input == read.end()) line.fail_here("'over' names a value that is not an input");
+      node.in_place.push_back({node.outputs.name(i), node.inputs.name(input - read.begin())});
     }
-  }
-
-  static Attrs parse_attrs(Line& line) {
-    Attrs attrs;
-    if (!line.accept("{")) return attrs;
-    while (!line.accept("}")) {
-      std::string key = line.word();
-      line.expect("=");
-      attrs.set(std::move(key), line.attr_value());
-      line.accept(",");
-    }
-    return attrs;
   }
 
   Graph& graph_;
@@ -265,6 +274,11 @@ class Parser {
 };
 
 }  // namespace
+
+NodeText parse_node(std::string_view line) {
+  Line rest(line, 1);
+  return node_text(rest);
+}
 
 Graph parse(std::string_view text, const OpSet& ops) {
   std::optional<Graph> graph;
@@ -278,7 +292,7 @@ Graph parse(std::string_view text, const OpSet& ops) {
     if (closed) line.fail_here("text after the graph");
     if (!graph) {
       line.expect("graph");
-      graph.emplace(line.word());
+      graph.emplace(std::string(line.word()));
       parser.emplace(*graph, ops);
       line.expect("{");
     } else if (line.accept("}")) {

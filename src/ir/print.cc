@@ -54,17 +54,18 @@ std::string_view pad_suffix(Pad pad) {
 std::string print_node(const Graph& graph, const Node& node) {
   std::string text;
   for (size_t i = 0; i < node.outputs.size(); ++i) {
-    const Value& output = graph.value(node.outputs[i]);
+    const Value& output = graph.value(node.outputs.values()[i]);
     text += fmt::format("{}%{}: {}", i == 0 ? "" : ", ", output.name, output.type.to_string());
     for (const InPlace& place : node.in_place) {
-      if (place.output == static_cast<int>(i)) {
+      if (place.output == node.outputs.name(i))
         text += fmt::format(" over %{}", graph.value(node.inputs[place.input]).name);
-      }
     }
   }
   text += fmt::format(" = {}(", node.op->name);
   for (size_t i = 0; i < node.inputs.size(); ++i) {
-    text += fmt::format("{}%{}", i == 0 ? "" : ", ", graph.value(node.inputs[i]).name);
+    if (i > 0) text += ", ";
+    if (node.inputs.is_optional(i)) text += fmt::format("{}=", node.inputs.name(i));
+    text += fmt::format("%{}", graph.value(node.inputs.values()[i]).name);
   }
   text += ')';
   if (!node.attrs.empty()) {

@@ -10,16 +10,12 @@ namespace {
 }
 
 void check_types(const Graph& graph, const Node& node) {
-  std::vector<Type> types;
-  try {
-    types = node.op->infer(input_types(graph, node), node.attrs);
-  } catch (const Error& error) {
-    fail_at(node, error.what());
-  }
-  if (types.size() != node.outputs.size()) fail_at(node, "number of outputs differs from its row");
-  for (size_t i = 0; i < types.size(); ++i) {
-    const Value& output = graph.value(node.outputs[i]);
-    for (const Dim& dim : types[i].dims) {
+  const Types made = infer(*node.op, types(graph, node.inputs), node.attrs);
+  if (made.size() != node.outputs.size()) fail_at(node, "number of outputs differs from its row");
+  for (size_t i = 0; i < made.size(); ++i) {
+    const Value& output = graph.value(node.outputs.values()[i]);
+    const Type& type = made.values()[i];
+    for (const Dim& dim : type.dims) {
       if (dim.symbol == Symbol::kData) {
         fail_at(node, fmt::format("the shape of %{} depends on data: a step's addresses are fixed "
                                   "before it runs, so every dim must be a number, T or B",
@@ -29,9 +25,9 @@ void check_types(const Graph& graph, const Node& node) {
         fail_at(node, fmt::format("%{} has a negative dim", output.name));
       }
     }
-    if (output.type != types[i]) {
-      fail_at(node, fmt::format("%{} is {}, its shape function says {}", output.name,
-                                output.type.to_string(), types[i].to_string()));
+    if (output.type != type) {
+      fail_at(node, fmt::format("%{} is {}, its row says {}", output.name, output.type.to_string(),
+                                type.to_string()));
     }
   }
 }
@@ -41,11 +37,10 @@ bool is_mutable_version(const Graph& graph, ValueId id) {
   const Value* value = &graph.value(id);
   while (value->kind == ValueKind::kNode) {
     const Node& producer = graph.node(value->producer);
-    const auto output = std::find(producer.outputs.begin(), producer.outputs.end(), id);
-    const int index = static_cast<int>(output - producer.outputs.begin());
-    const auto mutation = std::find_if(producer.op->mutates.begin(), producer.op->mutates.end(),
-                                       [&](const InPlace& m) { return m.output == index; });
-    if (mutation == producer.op->mutates.end()) return false;
+    const auto mutations = producer.op->mutations();
+    const auto mutation = std::ranges::find_if(
+        mutations, [&](const InPlace& m) { return producer.outputs[m.output] == id; });
+    if (mutation == mutations.end()) return false;
     id = producer.inputs[mutation->input];
     value = &graph.value(id);
   }
@@ -58,7 +53,8 @@ void check_memory(const Graph& graph, int index, const std::vector<std::vector<N
     return std::any_of(readers[id.index].begin(), readers[id.index].end(),
                        [&](NodeId reader) { return reader.index > index; });
   };
-  for (const InPlace& mutation : node.op->mutates) {
+  const auto mutations = node.op->mutations();
+  for (const InPlace& mutation : mutations) {
     const ValueId input = node.inputs[mutation.input];
     if (!is_mutable_version(graph, input)) {
       fail_at(node, fmt::format("mutates %{}, which is neither a state nor a step input",
@@ -73,11 +69,10 @@ void check_memory(const Graph& graph, int index, const std::vector<std::vector<N
     const auto allowed = [&](const std::vector<InPlace>& row) {
       return std::find(row.begin(), row.end(), place) != row.end();
     };
-    const ValueId input = node.inputs.at(place.input);
-    const bool mutation = allowed(node.op->mutates);
+    const ValueId input = node.inputs[place.input];
+    const bool mutation = allowed(mutations);
     if (!mutation && !allowed(node.op->may_reuse)) {
-      fail_at(node, fmt::format("its row does not allow output {} over input {}", place.output,
-                                place.input));
+      fail_at(node, fmt::format("its row does not allow {} over {}", place.output, place.input));
     }
     if (!mutation && graph.value(input).kind != ValueKind::kNode) {
       fail_at(node,
@@ -87,7 +82,7 @@ void check_memory(const Graph& graph, int index, const std::vector<std::vector<N
         std::find(graph.outputs().begin(), graph.outputs().end(), input) != graph.outputs().end()) {
       fail_at(node, fmt::format("overwrites %{}, which is still needed", graph.value(input).name));
     }
-    if (graph.value(input).type != graph.value(node.outputs.at(place.output)).type) {
+    if (graph.value(input).type != graph.value(node.outputs[place.output]).type) {
       fail_at(node, fmt::format("%{} has another type than what is written over it",
                                 graph.value(input).name));
     }
@@ -129,11 +124,6 @@ void verify(const Graph& graph) {
       if (!defined[input.index]) {
         fail_at(node, fmt::format("reads %{} before it is made", graph.value(input).name));
       }
-    }
-    if (!node.op->rows_independent) {
-      fail_at(node,
-              "its rows depend on each other, so padding would leak into results, and it "
-              "takes no row mask");
     }
     check_types(graph, node);
     check_memory(graph, i, readers);

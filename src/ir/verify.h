@@ -5,12 +5,10 @@
 
 namespace encore::ir {
 
-// Checks: values defined before use and once; types equal to what each op's shape function says; no
+// Checks: values defined before use and once; operands and types as each op's row says; no
 // data-dependent dim; a step input varies in one symbol at most; mutated inputs are states (or new
 // versions of states) that nothing reads afterwards; in-place choices allowed by the op's row, with
-// no reader of the overwritten value after the node; view outputs within input 0's columns; ops
-// whose rows depend on each other are refused (a row mask is not yet part of any op). Errors:
-// kCompile naming the op and the value.
+// no reader of the overwritten value after the node. Errors: kCompile naming the op and the value.
 void verify(const Graph& graph);
 
 }  // namespace encore::ir

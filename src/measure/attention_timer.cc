@@ -164,20 +164,23 @@ KernelArgs AttentionTimer::kernel_args(const AttentionCase& c, int64_t copy) con
   const TensorView k_cache(k_data, shape_.kv_dtype, cache);
   const TensorView v_cache(k_data + copy_bytes(c) / 2, shape_.kv_dtype, cache);
   KernelArgs args;
-  args.inputs = {columns(shape_.heads)};
-  args.outputs = {
-      TensorView(out_.data(), shape_.dtype, {num_tokens, shape_.heads * shape_.head_dim})};
+  args.inputs.add("q", columns(shape_.heads));
+  args.outputs.add(
+      "o", TensorView(out_.data(), shape_.dtype, {num_tokens, shape_.heads * shape_.head_dim}));
   if (shape_.rope) {
-    args.inputs.insert(args.inputs.end(), {columns(shape_.kv_heads), columns(shape_.kv_heads),
-                                           input(in.positions, DType::kI32, {num_tokens}),
-                                           input(in.inv_freq, DType::kF32, {shape_.head_dim / 2}),
-                                           input(in.slots, DType::kI32, {num_tokens})});
-    args.outputs.insert(args.outputs.end(), {k_cache, v_cache});
+    args.inputs.add("k", columns(shape_.kv_heads));
+    args.inputs.add("v", columns(shape_.kv_heads));
+    args.inputs.add("positions", input(in.positions, DType::kI32, {num_tokens}));
+    args.inputs.add("inv_freq", input(in.inv_freq, DType::kF32, {shape_.head_dim / 2}));
+    args.inputs.add("slots", input(in.slots, DType::kI32, {num_tokens}));
+    args.outputs.add("k_cache", k_cache);
+    args.outputs.add("v_cache", v_cache);
   }
-  args.inputs.insert(
-      args.inputs.end(),
-      {k_cache, v_cache, input(in.page_table, DType::kI32, {batch, width}),
-       input(in.kv_lens, DType::kI32, {batch}), input(in.query_starts, DType::kI32, {batch + 1})});
+  args.inputs.add("k_cache", k_cache);
+  args.inputs.add("v_cache", v_cache);
+  args.inputs.add("page_table", input(in.page_table, DType::kI32, {batch, width}));
+  args.inputs.add("kv_lens", input(in.kv_lens, DType::kI32, {batch}));
+  args.inputs.add("query_starts", input(in.query_starts, DType::kI32, {batch + 1}));
   args.attrs.set("scale", 1.0 / std::sqrt(static_cast<double>(shape_.head_dim)));
   args.step = step_key(c);
   args.scratch = scratch_.data();

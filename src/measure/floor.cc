@@ -17,11 +17,9 @@ bool is_attention(const ir::Op& op) {
 }
 
 // What the row's cost leaves out, because only the step knows the lengths.
-ir::Cost kv_cost(const std::vector<ir::Type>& inputs, const KvWork& kv) {
-  const ir::Type& queries = inputs[0];  // [T,H*C]
-  // [P,K,S,C]
-  const ir::Type& cache = *std::find_if(inputs.begin(), inputs.end(),
-                                        [](const ir::Type& type) { return type.dims.size() == 4; });
+ir::Cost kv_cost(const ir::Types& inputs, const KvWork& kv) {
+  const ir::Type& queries = inputs["q"];      // [T,H*C]
+  const ir::Type& cache = inputs["k_cache"];  // [P,K,S,C]
   const int64_t kv_width = cache.dims[1].value * cache.dims[3].value;
   return {.bytes = 2 * kv.tokens * kv_width * size_of(cache.dtype),
           .flops = 4 * kv.pairs * queries.dims[1].value};
@@ -45,12 +43,10 @@ std::string rate_text(double rate, const char* what) {
 
 // Of a product of matrices: "[6144,4096]", outputs first.
 std::string weight_shape(const ir::Graph& graph, const ir::Node& node) {
-  for (const ir::ValueId input : node.inputs) {
-    const ir::Value& value = graph.value(input);
-    if (value.kind != ir::ValueKind::kWeight || value.type.dims.size() != 2) continue;
-    return fmt::format(" [{},{}]", value.type.dims[0].value, value.type.dims[1].value);
-  }
-  return "";
+  const ir::ValueId* weight = node.inputs.find("weight");
+  if (weight == nullptr) return "";
+  const ir::Type& type = graph.value(*weight).type;
+  return fmt::format(" [{},{}]", type.dims[0].value, type.dims[1].value);
 }
 
 }  // namespace
@@ -85,7 +81,7 @@ std::vector<NodeFloor> node_floors(const ir::Graph& graph, const ir::Sizes& size
     if (cost.flops > 0) floor.group += weight_shape(graph, node);
     floor.weight_bytes = weight_bytes(graph, node, sizes);
     if (is_attention(*node.op)) {
-      const ir::Cost attended = kv_cost(ir::input_types(graph, node), kv);
+      const ir::Cost attended = kv_cost(ir::types(graph, node.inputs), kv);
       floor.kv_bytes = attended.bytes;
       cost.bytes += attended.bytes;
       cost.flops += attended.flops;

@@ -18,7 +18,7 @@ ir::Graph linear_graph() {
   ir::Graph graph("linear");
   const auto x = graph.add_input("x", {DType::kF32, {Dim::tokens(), 64}});
   const auto weight = graph.add_weight("w", {DType::kF32, {128, 64}}, {});
-  graph.add_output(graph.add_node(*ops::standard().find("linear"), {x, weight})[0]);
+  graph.add_output(graph.add_node(*ops::standard().find("linear"), {x, weight}).outputs["y"]);
   return graph;
 }
 
@@ -59,8 +59,10 @@ TEST(Floor, OfAttentionCountsTheKvThatIsThere) {
   const auto table = graph.add_persistent("page_table", {DType::kI32, {8, 4}});
   const auto lens = graph.add_input("kv_lens", {DType::kI32, {Dim::sequences()}});
   const auto starts = graph.add_input("query_starts", {DType::kI32, {Dim::sequences(1)}});
-  graph.add_output(graph.add_node(*ops::standard().find("attention"),
-                                  {q, k, v, table, lens, starts}, {{"scale", 1.0}})[0]);
+  graph.add_output(graph
+                       .add_node(*ops::standard().find("attention"), {q, k, v, table, lens, starts},
+                                 {{"scale", 1.0}})
+                       .outputs["o"]);
   const auto none = node_floors(graph, {3, 3}, {}, kRates);
   const auto some = node_floors(graph, {3, 3}, KvWork::decode(100), kRates);
   EXPECT_EQ(some[0].group, "attention");

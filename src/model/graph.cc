@@ -44,21 +44,54 @@ std::vector<ops::Builder::Cache> add_caches(ir::Graph& graph, const ModelConfig&
   return caches;
 }
 
-ops::Builder::Sampling add_sampling(ir::Graph& graph, const ModelConfig& config, int64_t num_rows,
-                                    ValueId kv_lens) {
-  // In padding rows every word is -1: they are not adjusted, and ask for no log probabilities.
-  return {graph.add_input("sampling", {DType::kI32, {Dim::sequences(), kSamplingWords}},
-                          Pad::kMinusOne),
-          kv_lens,
-          graph.add_input("stop_tokens", {DType::kI32, {Dim::sequences(), kMaxStopTokens}},
-                          Pad::kMinusOne),
-          graph.add_persistent("token_counts", {DType::kI32, {num_rows, config.vocab_size}}),
-          graph.add_persistent("token_bias", {DType::kI32, {num_rows, kMaxTokenBias, 2}}),
-          graph.add_host_visible("token_masks",
-                                 {DType::kI32, {num_rows, num_mask_words(config.vocab_size)}}),
-          graph.add_persistent("step_clock", {DType::kI32, {2}}),
-          graph.add_host_visible("logprob_ring",
-                                 {DType::kI32, {kTokenRingSteps, num_rows, kLogprobWords}})};
+// What the ops at the end of a step read, by the names that they have for it.
+ops::Values add_sampling(ir::Graph& graph, const ModelConfig& config, int64_t num_rows) {
+  const auto per_sequence = [&](const char* name, int64_t words) {
+    // In padding rows every word is -1: they are not adjusted, and ask for no log probabilities.
+    return graph.add_input(name, {DType::kI32, {Dim::sequences(), words}}, Pad::kMinusOne);
+  };
+  const auto persistent = [&](const char* name, std::vector<Dim> dims) {
+    return graph.add_persistent(name, {DType::kI32, std::move(dims)});
+  };
+  const auto host_visible = [&](const char* name, std::vector<Dim> dims) {
+    return graph.add_host_visible(name, {DType::kI32, std::move(dims)});
+  };
+  return {
+      {"sampling", per_sequence("sampling", kSamplingWords)},
+      {"stop_tokens", per_sequence("stop_tokens", kMaxStopTokens)},
+      {"token_counts", persistent("token_counts", {num_rows, config.vocab_size})},
+      {"token_bias", persistent("token_bias", {num_rows, kMaxTokenBias, 2})},
+      {"token_masks", host_visible("token_masks", {num_rows, num_mask_words(config.vocab_size)})},
+      {"step_clock", persistent("step_clock", {2})},
+      {"logprob_ring", host_visible("logprob_ring", {kTokenRingSteps, num_rows, kLogprobWords})}};
+}
+
+// The token of each row of logits.
+ValueId sample(ops::Builder& b, ValueId logits, const ops::Values& sampling, ValueId kv_lens) {
+  const ValueId adjusted = b.call("adjust_logits",
+                                  {{"logits", logits},
+                                   {"sampling", sampling["sampling"]},
+                                   {"kv_lens", kv_lens},
+                                   {"stop_tokens", sampling["stop_tokens"]},
+                                   {"token_counts", sampling["token_counts"]},
+                                   {"token_bias", sampling["token_bias"]},
+                                   {"token_masks", sampling["token_masks"]}},
+                                  {}, "adjusted")["adjusted"];
+  const ValueId next = b.call("sample",
+                              {{"logits", logits},
+                               {"adjusted", adjusted},
+                               {"sampling", sampling["sampling"]},
+                               {"kv_lens", kv_lens},
+                               {"token_counts", sampling["token_counts"]}},
+                              {}, "next")["next"];
+  b.call("log_probs",
+         {{"logits", logits},
+          {"next", next},
+          {"sampling", sampling["sampling"]},
+          {"step_clock", sampling["step_clock"]},
+          {"logprob_ring", sampling["logprob_ring"]}},
+         {}, "logprobs");
+  return next;
 }
 
 constexpr const char* kEmbedding = "model.embed_tokens.weight";
@@ -113,20 +146,29 @@ ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
   }
   const ValueId last_rows = graph.add_input("last_rows", {DType::kI32, {Dim::sequences()}});
   const ValueId logits = b.linear_as(DType::kF32, b.gather_rows(x, last_rows), head);
-  const ops::Builder::Sampling sampling =
-      add_sampling(graph, config, options.max_batch_size, batch.kv_lens);
-  const ValueId next = b.sample(logits, sampling);
+  const ops::Values sampling = add_sampling(graph, config, options.max_batch_size);
+  const ValueId next = sample(b, logits, sampling, batch.kv_lens);
   graph.add_output(next);
   graph.add_output(logits);
   graph.add_output(x);
-  b.advance(next,
-            {batch.page_table, sampling.stop_tokens,
-             graph.add_input("max_lens", {DType::kI32, {Dim::sequences()}}), ids, positions, slots,
-             batch.kv_lens, *last_tokens, sampling.step_clock,
-             graph.add_host_visible("token_ring",
-                                    {DType::kI32, {kTokenRingSteps, options.max_batch_size}}),
-             graph.add_host_visible("ring_marks", {DType::kI32, {32}})},
-            options.page_size);
+  const ValueId max_lens = graph.add_input("max_lens", {DType::kI32, {Dim::sequences()}});
+  const ValueId token_ring = graph.add_host_visible(
+      "token_ring", {DType::kI32, {kTokenRingSteps, options.max_batch_size}});
+  const ValueId ring_marks = graph.add_host_visible("ring_marks", {DType::kI32, {32}});
+  b.call("advance",
+         {{"next", next},
+          {"page_table", batch.page_table},
+          {"stop_tokens", sampling["stop_tokens"]},
+          {"max_lens", max_lens},
+          {"ids", ids},
+          {"positions", positions},
+          {"slots", slots},
+          {"kv_lens", batch.kv_lens},
+          {"last_tokens", *last_tokens},
+          {"step_clock", sampling["step_clock"]},
+          {"token_ring", token_ring},
+          {"ring_marks", ring_marks}},
+         {{"page_size", options.page_size}}, "advanced");
   return graph;
 }
 
@@ -146,10 +188,17 @@ ir::Graph build_score_graph(const ModelConfig& config, DType dtype, int64_t max_
   const ValueId logits = b.linear_as(DType::kF32, b.gather_rows(x, per_row("rows", {})), head);
   const auto runs = static_cast<uint64_t>((max_num_tokens + kScoredRows - 1) / kScoredRows);
   const auto entries = static_cast<int64_t>(std::bit_ceil(2 * runs));
-  b.log_probs(
-      logits, per_row("tokens", {}), per_row("sampling", {kSamplingWords}),
-      graph.add_input("clock", {DType::kI32, {2}}),
-      graph.add_host_visible("logprob_ring", {DType::kI32, {entries, kScoredRows, kLogprobWords}}));
+  const ValueId tokens = per_row("tokens", {});
+  const ValueId sampling = per_row("sampling", {kSamplingWords});
+  b.call(
+      "log_probs",
+      {{"logits", logits},
+       {"next", tokens},
+       {"sampling", sampling},
+       {"step_clock", graph.add_input("clock", {DType::kI32, {2}})},
+       {"logprob_ring", graph.add_host_visible(
+                            "logprob_ring", {DType::kI32, {entries, kScoredRows, kLogprobWords}})}},
+      {}, "logprobs");
   return graph;
 }
 

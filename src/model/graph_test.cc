@@ -54,7 +54,7 @@ TEST(BuildGraph, KeepsKvInTheDtypeAskedForAndComputesInTheModels) {
     EXPECT_EQ(graph.value(state).type.dtype, DType::kFP8) << graph.value(state).name;
   for (const ir::Node& node : graph.nodes()) {
     if (node.op->name != "attention") continue;
-    EXPECT_EQ(graph.value(node.outputs[0]).type.dtype, DType::kBF16);
+    EXPECT_EQ(graph.value(node.outputs["o"]).type.dtype, DType::kBF16);
   }
   EXPECT_EQ(ir::print(ir::parse(ir::print(graph), ops::standard())), ir::print(graph));
 }

@@ -2,89 +2,68 @@
 
 namespace encore::ops {
 
-std::vector<ValueId> Builder::call(const std::string& op, std::vector<ValueId> inputs,
-                                   ir::Attrs attrs, const std::string& name) {
+Values Builder::call(const std::string& op, const Values& inputs, ir::Attrs attrs,
+                     const std::string& name) {
   const ir::Op* row = ops_.find(op);
   if (row == nullptr) {
     fail(ErrorKind::kCompile, "no op '{}' in the set: add its row to the OpSet first", op);
   }
-  return graph_.add_node(*row, std::move(inputs), std::move(attrs), name);
+  return graph_.add_node(*row, inputs, std::move(attrs), name).outputs;
 }
 
 ValueId Builder::embedding(ValueId ids, ValueId table, ValueId fill,
                            std::optional<ValueId> last_tokens) {
-  std::vector<ValueId> inputs = {ids, table, fill};
-  if (last_tokens) inputs.push_back(*last_tokens);
-  return call("embedding", std::move(inputs), {}, "x")[0];
+  const Values inputs{{"ids", ids}, {"table", table}, {"fill", fill}, {"last_tokens", last_tokens}};
+  return call("embedding", inputs, {}, "x")["x"];
 }
 
 ValueId Builder::linear(ValueId x, ValueId weight, std::optional<ValueId> bias) {
-  std::vector<ValueId> inputs{x, weight};
-  if (bias) inputs.push_back(*bias);
-  return call("linear", std::move(inputs), {}, "y")[0];
+  return call("linear", {{"x", x}, {"weight", weight}, {"bias", bias}}, {}, "y")["y"];
 }
 
 ValueId Builder::linear_as(DType out, ValueId x, ValueId weight) {
-  return call("linear", {x, weight}, {{"out", std::string(name(out))}}, "y")[0];
+  const ir::Attrs attrs{{"out", std::string(name(out))}};
+  return call("linear", {{"x", x}, {"weight", weight}}, attrs, "y")["y"];
 }
 
 ValueId Builder::rms_norm(ValueId x, ValueId weight, double eps) {
-  return call("rms_norm", {x, weight}, {{"eps", eps}}, "h")[0];
+  return call("rms_norm", {{"x", x}, {"weight", weight}}, {{"eps", eps}}, "h")["y"];
 }
 
 ValueId Builder::add(ValueId a, ValueId b) {
-  return call("add", {a, b}, {}, "x")[0];
+  return call("add", {{"a", a}, {"b", b}}, {}, "x")["y"];
 }
 ValueId Builder::mul(ValueId a, ValueId b) {
-  return call("mul", {a, b}, {}, "m")[0];
+  return call("mul", {{"a", a}, {"b", b}}, {}, "m")["y"];
 }
 ValueId Builder::silu(ValueId x) {
-  return call("silu", {x}, {}, "s")[0];
+  return call("silu", {{"x", x}}, {}, "s")["y"];
 }
 
 ValueId Builder::rope(ValueId x, ValueId positions, ValueId inv_freq) {
-  return call("rope", {x, positions, inv_freq}, {}, "r")[0];
+  const Values inputs{{"x", x}, {"positions", positions}, {"inv_freq", inv_freq}};
+  return call("rope", inputs, {}, "r")["y"];
 }
 
 Builder::Cache Builder::kv_write(Cache cache, ValueId k, ValueId v, ValueId slots) {
-  const auto written = call("kv_write", {cache.k, cache.v, k, v, slots}, {}, "kv");
-  return {written[0], written[1]};
+  const Values inputs{
+      {"k_cache", cache.k}, {"v_cache", cache.v}, {"k", k}, {"v", v}, {"slots", slots}};
+  const Values written = call("kv_write", inputs, {}, "kv");
+  return {written["k_cache"], written["v_cache"]};
 }
 
 ValueId Builder::attention(ValueId q, Cache cache, const Batch& batch, double scale) {
-  return call("attention",
-              {q, cache.k, cache.v, batch.page_table, batch.kv_lens, batch.query_starts},
-              {{"scale", scale}}, "o")[0];
+  const Values inputs{{"q", q},
+                      {"k_cache", cache.k},
+                      {"v_cache", cache.v},
+                      {"page_table", batch.page_table},
+                      {"kv_lens", batch.kv_lens},
+                      {"query_starts", batch.query_starts}};
+  return call("attention", inputs, {{"scale", scale}}, "o")["o"];
 }
 
 ValueId Builder::gather_rows(ValueId x, ValueId rows) {
-  return call("gather_rows", {x, rows}, {}, "last")[0];
-}
-
-void Builder::advance(ValueId next, const Advance& over, int64_t page_size) {
-  ir::Attrs attrs;
-  attrs.set("page_size", page_size);
-  call(
-      "advance",
-      {next, over.page_table, over.stop_tokens, over.max_lens, over.ids, over.positions, over.slots,
-       over.kv_lens, over.last_tokens, over.step_clock, over.token_ring, over.ring_marks},
-      attrs, "advanced");
-}
-
-ValueId Builder::sample(ValueId logits, const Sampling& over) {
-  const ValueId adjusted = call("adjust_logits",
-                                {logits, over.rows, over.kv_lens, over.stop_tokens,
-                                 over.token_counts, over.token_bias, over.token_masks},
-                                {}, "adjusted")[0];
-  const ValueId next =
-      call("sample", {logits, adjusted, over.rows, over.kv_lens, over.token_counts}, {}, "next")[0];
-  log_probs(logits, next, over.rows, over.step_clock, over.logprob_ring);
-  return next;
-}
-
-void Builder::log_probs(ValueId logits, ValueId next, ValueId sampling, ValueId clock,
-                        ValueId ring) {
-  call("log_probs", {logits, next, sampling, clock, ring}, {}, "logprobs");
+  return call("gather_rows", {{"x", x}, {"rows", rows}}, {}, "last")["y"];
 }
 
 }  // namespace encore::ops

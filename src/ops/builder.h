@@ -12,6 +12,7 @@
 namespace encore::ops {
 
 using ir::ValueId;
+using Values = ir::Operands<ValueId>;
 
 // Errors: every method throws kCompile, naming the op, when its inputs do not fit.
 // Lifetime: refers to the graph, and to the op set the graph's nodes will point to.
@@ -42,38 +43,11 @@ class Builder {
   };
   ValueId attention(ValueId q, Cache cache, const Batch& batch, double scale);
   ValueId gather_rows(ValueId x, ValueId rows);
-  // How each sequence's token is chosen; see `adjust_logits`, `sample` and `log_probs` in ops.h.
-  struct Sampling {
-    ValueId rows;
-    ValueId kv_lens;
-    ValueId stop_tokens;
-    ValueId token_counts;
-    ValueId token_bias;
-    ValueId token_masks;
-    ValueId step_clock;
-    ValueId logprob_ring;
-  };
-  ValueId sample(ValueId logits, const Sampling& over);
-  void log_probs(ValueId logits, ValueId next, ValueId sampling, ValueId clock, ValueId ring);
-  // What a step changes for the next; see `advance` in ops.h.
-  struct Advance {
-    ValueId page_table;
-    ValueId stop_tokens;
-    ValueId max_lens;
-    ValueId ids;
-    ValueId positions;
-    ValueId slots;
-    ValueId kv_lens;
-    ValueId last_tokens;
-    ValueId step_clock;
-    ValueId token_ring;
-    ValueId ring_marks;
-  };
-  void advance(ValueId next, const Advance& over, int64_t page_size);
 
-  // Any op of the set, by name: how an op from outside the library is used.
-  std::vector<ValueId> call(const std::string& op, std::vector<ValueId> inputs,
-                            ir::Attrs attrs = {}, const std::string& name = "v");
+  // Any op of the set: its outputs. How an op with many operands, or from outside the library, is
+  // used.
+  Values call(const std::string& op, const Values& inputs, ir::Attrs attrs = {},
+              const std::string& name = "v");
 
   [[nodiscard]] ir::Graph& graph() { return graph_; }
 

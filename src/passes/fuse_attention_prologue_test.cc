@@ -34,12 +34,13 @@ TEST(FuseAttentionPrologue, PutsRotationAndCacheWriteIntoTheAttentionThatReadsTh
 
 TEST(FuseAttentionPrologue, TakesNormsPerHeadAlong) {
   const std::string norms = "  weight %qn: bf16[32] = \"qn\"\n  weight %kn: bf16[32] = \"kn\"\n";
-  expect_rewrite(fuse_attention_prologue,
-                 kInputs + norms + "  %q1: bf16[T,64], " + kCaches +
-                     " = rope_kv_write(%q, %k, %v, %pos, %f, %slots, %kc, %vc, %qn, %kn) "
-                     "{eps=1e-06}\n" +
-                     kAttention + kOutput,
-                 kInputs + norms + kFused + ", %qn, %kn) {scale=0.125, eps=1e-06}\n" + kOutput);
+  expect_rewrite(
+      fuse_attention_prologue,
+      kInputs + norms + "  %q1: bf16[T,64], " + kCaches +
+          " = rope_kv_write(%q, %k, %v, %pos, %f, %slots, %kc, %vc, q_norm=%qn, k_norm=%kn) "
+          "{eps=1e-06}\n" +
+          kAttention + kOutput,
+      kInputs + norms + kFused + ", q_norm=%qn, k_norm=%kn) {eps=1e-06, scale=0.125}\n" + kOutput);
 }
 
 TEST(FuseAttentionPrologue, StandsWhereAttentionStood) {
@@ -55,12 +56,13 @@ TEST(FuseAttentionPrologue, LeavesRotatedQueriesThatAnotherNodeReads) {
       kInputs + kWrite + kAttention + "  %s: bf16[T,64] = silu(%q1)\n  output %s\n" + kOutput);
 }
 
-TEST(FuseAttentionPrologue, LeavesACacheThatASecondAttentionReads) {
-  expect_unchanged(fuse_attention_prologue,
-                   kInputs + kWrite + kAttention +
-                       "  %p: bf16[T,64] = attention(%q, %kc1, %vc1, %pages, %lens, %starts) "
-                       "{scale=0.125}\n  output %p\n" +
-                       kOutput);
+TEST(FuseAttentionPrologue, LeavesTheNewCacheToASecondAttention) {
+  const std::string second =
+      "  %p: bf16[T,64] = attention(%q, %kc1, %vc1, %pages, %lens, %starts) {scale=0.125}\n"
+      "  output %p\n";
+  expect_rewrite(fuse_attention_prologue, kInputs + kWrite + kAttention + second + kOutput,
+                 kInputs + kFused + ") {scale=0.125}\n" + second + kOutput);
+  expect_unchanged(fuse_attention_prologue, kInputs + kWrite + second + kAttention + kOutput);
 }
 
 TEST(FuseAttentionPrologue, LeavesAttentionOverOtherCaches) {

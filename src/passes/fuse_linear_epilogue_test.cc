@@ -8,7 +8,7 @@ TEST(FuseLinearEpilogue, TakesTheProductOfTheTwoHalves) {
   input %x: bf16[T,64]
   weight %w: bf16[192,64] = concat("gate", "up")
   weight %b: bf16[192] = concat("gate.bias", "up.bias")
-  %gu: bf16[T,192] = linear(%x, %w, %b)
+  %gu: bf16[T,192] = linear(%x, %w, bias=%b)
   %g: bf16[T,96], %u: bf16[T,96] = split(%gu) {sizes=[96,96]}
   %y: bf16[T,96] = silu_mul(%g, %u)
   output %y
@@ -17,7 +17,7 @@ TEST(FuseLinearEpilogue, TakesTheProductOfTheTwoHalves) {
   input %x: bf16[T,64]
   weight %w: bf16[192,64] = concat("gate", "up")
   weight %b: bf16[192] = concat("gate.bias", "up.bias")
-  %y: bf16[T,96] = fused_linear(%x, %w, %b) {epilogue=silu_mul}
+  %y: bf16[T,96] = fused_linear(%x, %w, bias=%b) {epilogue=silu_mul}
   output %y
 )");
 }
@@ -28,7 +28,7 @@ TEST(FuseLinearEpilogue, JoinsAPrologue) {
   input %r: bf16[T,64]
   weight %n: bf16[64] = "n"
   weight %w: bf16[192,64] = concat("gate", "up")
-  %s: bf16[T,64], %gu: bf16[T,192] = fused_linear(%x, %r, %n, %w) {prologue=add_rms_norm, eps=1e-05}
+  %s: bf16[T,64], %gu: bf16[T,192] = fused_linear(%x, residual=%r, norm=%n, %w) {eps=1e-05}
   %g: bf16[T,96], %u: bf16[T,96] = split(%gu) {sizes=[96,96]}
   %y: bf16[T,96] = silu_mul(%g, %u)
   output %y
@@ -39,7 +39,7 @@ TEST(FuseLinearEpilogue, JoinsAPrologue) {
   input %r: bf16[T,64]
   weight %n: bf16[64] = "n"
   weight %w: bf16[192,64] = concat("gate", "up")
-  %s: bf16[T,64], %y: bf16[T,96] = fused_linear(%x, %r, %n, %w) {prologue=add_rms_norm, eps=1e-05, epilogue=silu_mul}
+  %s: bf16[T,64], %y: bf16[T,96] = fused_linear(%x, residual=%r, norm=%n, %w) {eps=1e-05, epilogue=silu_mul}
   output %y
   output %s
 )");
@@ -99,7 +99,7 @@ TEST(FuseLinearEpilogue, LeavesTheSumOfAPrologue) {
   input %r: bf16[T,64]
   weight %n: bf16[64] = "n"
   weight %w: bf16[32,64] = "w"
-  %s: bf16[T,64], %y: bf16[T,32] = fused_linear(%x, %r, %n, %w) {prologue=add_rms_norm, eps=1e-05}
+  %s: bf16[T,64], %y: bf16[T,32] = fused_linear(%x, residual=%r, norm=%n, %w) {eps=1e-05}
   %g: bf16[T,32], %u: bf16[T,32] = split(%s) {sizes=[32,32]}
   %z: bf16[T,32] = silu_mul(%g, %u)
   output %y

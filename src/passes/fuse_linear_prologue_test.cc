@@ -10,7 +10,7 @@ TEST(FuseLinearPrologue, TakesTheNormInFront) {
   weight %w: bf16[96,64] = "w"
   weight %b: bf16[96] = "b"
   %h: bf16[T,64] = rms_norm(%x, %n) {eps=1e-06}
-  %y: bf16[T,96] = linear(%h, %w, %b)
+  %y: bf16[T,96] = linear(%h, %w, bias=%b)
   output %y
 )",
                  R"(
@@ -18,7 +18,7 @@ TEST(FuseLinearPrologue, TakesTheNormInFront) {
   weight %n: bf16[64] = "n"
   weight %w: bf16[96,64] = "w"
   weight %b: bf16[96] = "b"
-  %y: bf16[T,96] = fused_linear(%x, %n, %w, %b) {prologue=rms_norm, eps=1e-06}
+  %y: bf16[T,96] = fused_linear(%x, norm=%n, %w, bias=%b) {eps=1e-06}
   output %y
 )");
 }
@@ -39,7 +39,7 @@ TEST(FuseLinearPrologue, TakesTheAdditionAndKeepsItsSum) {
   input %r: bf16[T,64]
   weight %n: bf16[64] = "n"
   weight %w: bf16[64,64] = "w"
-  %s: bf16[T,64], %y: bf16[T,64] = fused_linear(%x, %r, %n, %w) {prologue=add_rms_norm, eps=1e-05}
+  %s: bf16[T,64], %y: bf16[T,64] = fused_linear(%x, residual=%r, norm=%n, %w) {eps=1e-05}
   %z: bf16[T,64] = add(%s, %y)
   output %z
 )");
@@ -58,7 +58,7 @@ TEST(FuseLinearPrologue, KeepsTheDtypeOfTheOutput) {
   input %x: bf16[B,64]
   weight %n: bf16[64] = "n"
   weight %w: bf16[128,64] = "w"
-  %y: f32[B,128] = fused_linear(%x, %n, %w) {prologue=rms_norm, eps=1e-05, out=f32}
+  %y: f32[B,128] = fused_linear(%x, norm=%n, %w) {eps=1e-05, out=f32}
   output %y
 )");
 }
@@ -111,6 +111,27 @@ TEST(FuseLinearPrologue, LeavesALinearOfTheSum) {
   %z: bf16[T,64] = add(%y, %h)
   output %z
 )");
+}
+
+// What a rule does not name goes along, or the rule does not hold: a scale is never lost.
+TEST(FuseLinearPrologue, LeavesALinearWithAnOperandThatTheFusedOpDoesNotKnow) {
+  static const ir::OpSet kOps = [] {
+    ir::OpSet ops;
+    for (const std::string& name : ops::standard().names()) {
+      ir::Op op = *ops::standard().find(name);
+      if (name == "linear") op.inputs = "x float[R,I], weight float[O,I], weight_scale? f32[O]";
+      ops.add(std::move(op));
+    }
+    return ops;
+  }();
+  const std::string text =
+      "graph g {\n  input %x: bf16[T,64]\n  weight %n: bf16[64] = \"n\"\n"
+      "  weight %w: bf16[96,64] = \"w\"\n  weight %s: f32[96] = \"s\"\n"
+      "  %h: bf16[T,64] = rms_norm(%x, %n) {eps=1e-05}\n"
+      "  %y: bf16[T,96] = linear(%h, %w, weight_scale=%s)\n  output %y\n}\n";
+  Program program(ir::parse(text, kOps));
+  fuse_linear_prologue(program, kOps);
+  EXPECT_EQ(ir::print(program.graph), text);
 }
 
 // The sum would be made after its first reader.

@@ -35,16 +35,16 @@ TEST(FuseRopeKvWrite, RotatesAndWritesInOneNode) {
 }
 
 TEST(FuseRopeKvWrite, TakesANormPerHeadIn) {
-  expect_rewrite(
-      fuse_rope_kv_write, kInputs + kNorms + R"(
+  expect_rewrite(fuse_rope_kv_write, kInputs + kNorms + R"(
   %qh: bf16[T,64] = rms_norm(%q, %qn) {eps=1e-06}
   %q1: bf16[T,64] = rope(%qh, %pos, %f)
   %kh: bf16[T,32] = rms_norm(%k, %kn) {eps=1e-06}
   %k1: bf16[T,32] = rope(%kh, %pos, %f)
 )" + kWrite + kAttention,
-      kInputs + kNorms + kFusedOutputs +
-          "rope_kv_write(%q, %k, %v, %pos, %f, %slots, %kc, %vc, %qn, %kn) {eps=1e-06}\n" +
-          kAttention);
+                 kInputs + kNorms + kFusedOutputs +
+                     "rope_kv_write(%q, %k, %v, %pos, %f, %slots, %kc, %vc, q_norm=%qn, "
+                     "k_norm=%kn) {eps=1e-06}\n" +
+                     kAttention);
 }
 
 TEST(FuseRopeKvWrite, LeavesTheNormOfOneOfTwoInFront) {

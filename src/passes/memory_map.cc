@@ -34,7 +34,7 @@ bool overlap(const Region& a, const Region& b) {
 }
 
 std::vector<InPlace> writes_over(const Node& node) {
-  std::vector<InPlace> places = node.op->mutates;
+  std::vector<InPlace> places = node.op->mutations();
   for (const InPlace& place : node.in_place) {
     if (std::find(places.begin(), places.end(), place) == places.end()) places.push_back(place);
   }
@@ -46,7 +46,7 @@ std::optional<int> writer(const ir::Graph& graph, ValueId value) {
     const int producer = graph.value(value).producer.index;
     const Node& node = graph.nodes()[producer];
     if (!node.op->is_view) return producer;
-    value = node.inputs[0];
+    value = *node.inputs.begin();
   }
   return std::nullopt;
 }
@@ -72,7 +72,7 @@ void MemoryMap::overwrite(ValueId output, const Region& region) {
 
 void MemoryMap::define(const Node& node) {
   if (node.op->is_view) {
-    Region region = regions_[node.inputs[0].index];
+    Region region = regions_[node.inputs.begin()->index];
     for (const ValueId output : node.outputs) {
       region.width = row_width(graph_.value(output).type);
       add(output, region);
@@ -81,10 +81,9 @@ void MemoryMap::define(const Node& node) {
     return;
   }
   const auto places = writes_over(node);
-  for (int i = 0; i < static_cast<int>(node.outputs.size()); ++i) {
-    const ValueId output = node.outputs[i];
-    const auto over = std::find_if(places.begin(), places.end(),
-                                   [&](const InPlace& place) { return place.output == i; });
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    const ValueId output = node.outputs.values()[i];
+    const auto over = std::ranges::find(places, node.outputs.name(i), &InPlace::output);
     if (over == places.end()) {
       add(output, {output, 0, row_width(graph_.value(output).type)});
     } else {

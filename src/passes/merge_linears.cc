@@ -12,30 +12,38 @@ using ir::ValueId;
 
 // A weight that can be cut out of its place: read once, and made of checkpoint tensors.
 bool is_own_weight(const Graph& graph, const Rewrite& rewrite, ValueId id) {
-  return rewrite.used_once(id) && !graph.value(id).recipe.pieces.empty();
+  return rewrite.uses(id) == 1 && !graph.value(id).recipe.pieces.empty();
 }
 
-bool can_merge(const Graph& graph, const Rewrite& rewrite, const Node& node) {
-  return std::all_of(node.inputs.begin() + 1, node.inputs.end(),
-                     [&](ValueId id) { return is_own_weight(graph, rewrite, id); });
-}
-
-// May the two be columns of one product?
-bool are_siblings(const Graph& graph, const Node& a, const Node& b) {
-  if (a.inputs[0] != b.inputs[0] || a.inputs.size() != b.inputs.size() || a.attrs != b.attrs ||
-      graph.value(a.outputs[0]).type.dtype != graph.value(b.outputs[0]).type.dtype) {
-    return false;
-  }
-  for (size_t i = 1; i < a.inputs.size(); ++i) {
-    const ir::Type& left = graph.value(a.inputs[i]).type;
-    const ir::Type& right = graph.value(b.inputs[i]).type;
-    if (left.dtype != right.dtype) return false;
+// Calls `f` with the name of each operand but x: those that are cut along their rows.
+template <typename F>
+bool all_weights(const Node& node, const F& f) {
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    if (node.inputs.name(i) != "x" && !f(node.inputs.name(i))) return false;
   }
   return true;
 }
 
-// Input `operand` (weight or bias) of all siblings, one below the other.
-ValueId concat_weights(Graph& graph, const std::vector<const Node*>& siblings, size_t operand) {
+bool can_merge(const Graph& graph, const Rewrite& rewrite, const Node& node) {
+  return all_weights(node, [&](std::string_view name) {
+    return is_own_weight(graph, rewrite, node.inputs[name]);
+  });
+}
+
+// May the two be columns of one product?
+bool are_siblings(const Graph& graph, const Node& a, const Node& b) {
+  const auto dtype = [&](ValueId id) { return graph.value(id).type.dtype; };
+  return a.inputs["x"] == b.inputs["x"] && a.inputs.size() == b.inputs.size() &&
+         a.attrs == b.attrs && dtype(a.outputs["y"]) == dtype(b.outputs["y"]) &&
+         all_weights(a, [&](std::string_view name) {
+           const ValueId* other = b.inputs.find(name);
+           return other != nullptr && dtype(*other) == dtype(a.inputs[name]);
+         });
+}
+
+// An operand (weight or bias) of all siblings, one below the other.
+ValueId concat_weights(Graph& graph, const std::vector<const Node*>& siblings,
+                       std::string_view operand) {
   ir::Type type = graph.value(siblings[0]->inputs[operand]).type;
   type.dims[0] = 0;
   ir::WeightRecipe recipe;
@@ -54,25 +62,27 @@ ValueId concat_weights(Graph& graph, const std::vector<const Node*>& siblings, s
 std::vector<Node> merged(Graph& graph, const ir::Op& split,
                          const std::vector<const Node*>& siblings) {
   const Node& first = *siblings[0];
-  Node product{first.op, {first.inputs[0]}, {}, first.attrs, {}};
-  for (size_t operand = 1; operand < first.inputs.size(); ++operand) {
-    product.inputs.push_back(concat_weights(graph, siblings, operand));
-  }
+  Node product{first.op, first.inputs, {}, first.attrs, {}};
+  all_weights(first, [&](std::string_view name) {
+    product.inputs[name] = concat_weights(graph, siblings, name);
+    return true;
+  });
   Node views{&split, {}, {}, {}, {}};
   std::vector<int64_t> sizes;
   std::vector<std::string> names;
-  ir::Type type = graph.value(first.outputs[0]).type;
+  ir::Type type = graph.value(first.outputs["y"]).type;
   type.dims[1] = 0;
   for (const Node* node : siblings) {
-    const ir::Value& output = graph.value(node->outputs[0]);
+    const ir::Value& output = graph.value(node->outputs["y"]);
     sizes.push_back(output.type.dims[1].value);
     type.dims[1].value += sizes.back();
     names.push_back(output.name);
-    views.outputs.push_back(node->outputs[0]);
+    views.outputs.add("columns", node->outputs["y"]);
   }
   views.attrs.set("sizes", std::move(sizes));
-  product.outputs = {graph.add_value(join_names(names), type)};
-  views.inputs = product.outputs;
+  const ValueId y = graph.add_value(join_names(names), type);
+  product.outputs = {{"y", y}};
+  views.inputs = {{"x", y}};
   return {std::move(product), std::move(views)};
 }
 
@@ -88,7 +98,7 @@ void merge_linears(Program& program, const ir::OpSet& ops) {
     if (!rewrite.is(i, "linear") || !can_merge(graph, rewrite, rewrite.node(i))) continue;
     std::vector<const Node*> siblings{&rewrite.node(i)};
     std::vector<int> others;
-    for (const ir::NodeId reader : rewrite.readers(rewrite.node(i).inputs[0])) {
+    for (const ir::NodeId reader : rewrite.readers(rewrite.node(i).inputs["x"])) {
       const int j = reader.index;
       if (j <= i || !rewrite.is(j, "linear") || !can_merge(graph, rewrite, rewrite.node(j)) ||
           !are_siblings(graph, rewrite.node(i), rewrite.node(j))) {

@@ -35,9 +35,9 @@ TEST(MergeLinears, MergesBiasesAndPiecesOfPieces) {
   weight %l0.k.bias: bf16[32] = "kb"
   weight %l0.v.weight: bf16[16,64] = "v"[0:16]
   weight %l0.v.bias: bf16[16] = "vb"
-  %q: bf16[T,64] = linear(%h, %l0.q.weight, %l0.q.bias)
-  %k: bf16[T,32] = linear(%h, %l0.k.weight, %l0.k.bias)
-  %v: bf16[T,16] = linear(%h, %l0.v.weight, %l0.v.bias)
+  %q: bf16[T,64] = linear(%h, %l0.q.weight, bias=%l0.q.bias)
+  %k: bf16[T,32] = linear(%h, %l0.k.weight, bias=%l0.k.bias)
+  %v: bf16[T,16] = linear(%h, %l0.v.weight, bias=%l0.v.bias)
   output %q
   output %k
   output %v
@@ -46,7 +46,7 @@ TEST(MergeLinears, MergesBiasesAndPiecesOfPieces) {
   input %h: bf16[T,64]
   weight %l0.q_k_v.weight: bf16[112,64] = concat("a"[0:32], "b"[32:64], "k", "v"[0:16])
   weight %l0.q_k_v.bias: bf16[112] = concat("qb", "kb", "vb")
-  %q_k_v: bf16[T,112] = linear(%h, %l0.q_k_v.weight, %l0.q_k_v.bias)
+  %q_k_v: bf16[T,112] = linear(%h, %l0.q_k_v.weight, bias=%l0.q_k_v.bias)
   %q: bf16[T,64], %k: bf16[T,32], %v: bf16[T,16] = split(%q_k_v) {sizes=[64,32,16]}
   output %q
   output %k
@@ -62,7 +62,7 @@ TEST(MergeLinears, MergesOnlySiblingsThatAgreeOnABias) {
   weight %bb: bf16[64] = "bb"
   weight %wc: bf16[64,64] = "c"
   %a: bf16[T,64] = linear(%h, %wa)
-  %b: bf16[T,64] = linear(%h, %wb, %bb)
+  %b: bf16[T,64] = linear(%h, %wb, bias=%bb)
   %c: bf16[T,64] = linear(%h, %wc)
   output %a
   output %b
@@ -75,7 +75,7 @@ TEST(MergeLinears, MergesOnlySiblingsThatAgreeOnABias) {
   weight %wa_wc: bf16[128,64] = concat("a", "c")
   %a_c: bf16[T,128] = linear(%h, %wa_wc)
   %a: bf16[T,64], %c: bf16[T,64] = split(%a_c) {sizes=[64,64]}
-  %b: bf16[T,64] = linear(%h, %wb, %bb)
+  %b: bf16[T,64] = linear(%h, %wb, bias=%bb)
   output %a
   output %b
   output %c
@@ -147,8 +147,8 @@ TEST(MergeLinears, LeavesABiasThatTwoProjectionsShare) {
   weight %wa: bf16[64,64] = "a"
   weight %wb: bf16[64,64] = "b"
   weight %bias: bf16[64] = "bias"
-  %a: bf16[T,64] = linear(%h, %wa, %bias)
-  %b: bf16[T,64] = linear(%h, %wb, %bias)
+  %a: bf16[T,64] = linear(%h, %wa, bias=%bias)
+  %b: bf16[T,64] = linear(%h, %wb, bias=%bias)
   output %a
   output %b
 )");
@@ -184,9 +184,8 @@ TEST(MergeLinears, LeavesWeightsOfDifferentDTypes) {
     ir::OpSet ops;
     ops.add(*ops::standard().find("split"));
     ir::Op linear = *ops::standard().find("linear");
-    linear.infer = [](std::span<const ir::Type> in, const ir::Attrs&) {
-      return std::vector<ir::Type>{{in[0].dtype, {in[0].dims[0], in[1].dims[0]}}};
-    };
+    linear.inputs = "x any[R,I], weight any[O,I]";
+    linear.outputs = "y bf16[R,O]";
     ops.add(linear);
     return ops;
   }();

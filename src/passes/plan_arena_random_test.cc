@@ -22,25 +22,16 @@ const ir::OpSet& random_ops() {
   static const ir::OpSet kOps = [] {
     ir::OpSet ops;
     ops.add({.name = "mix",
-             .min_inputs = 1,
-             .max_inputs = 3,
-             .infer = [](std::span<const ir::Type>, const ir::Attrs& attrs) {
-               std::vector<ir::Type> types;
-               for (const int64_t width : attrs.get_ints("widths")) {
-                 types.push_back({DType::kF32, {ir::Dim::tokens(), width}});
-               }
-               return types;
+             .inputs = "a any[...], b any[...], c? any[...]",
+             .infer = [](const ir::Types&, const ir::Attrs& attrs, ir::Types& out) {
+               for (const int64_t width : attrs.get_ints("widths"))
+                 out.add("y", {DType::kF32, {ir::Dim::tokens(), width}});
              }});
-    const auto first = [](std::span<const ir::Type> in, const ir::Attrs&) {
-      return std::vector<ir::Type>{in[0]};
-    };
     ops.add({.name = "same",
-             .min_inputs = 1,
-             .max_inputs = 2,
-             .infer = first,
-             .may_reuse = {{0, 0}, {0, 1}}});
-    ops.add(
-        {.name = "poke", .min_inputs = 2, .max_inputs = 2, .infer = first, .mutates = {{0, 0}}});
+             .inputs = "x any[...], other? any[...]",
+             .outputs = "y = x",
+             .may_reuse = {{"y", "x"}, {"y", "other"}}});
+    ops.add({.name = "poke", .inputs = "state any[...], x any[...]", .outputs = "state"});
     ops.add(*ops::standard().find("split"));
     return ops;
   }();
@@ -69,9 +60,8 @@ class RandomGraph {
     const int reach = std::min(static_cast<int>(values_.size()), below(4) == 0 ? 1000 : 6);
     return values_[values_.size() - 1 - below(reach)];
   }
-  void add(const std::string& op, std::vector<ValueId> inputs, ir::Attrs attrs = {}) {
-    const auto outputs =
-        graph_.add_node(*random_ops().find(op), std::move(inputs), std::move(attrs));
+  void add(const std::string& op, const ir::Operands<ValueId>& inputs, ir::Attrs attrs = {}) {
+    const auto& outputs = graph_.add_node(*random_ops().find(op), inputs, std::move(attrs)).outputs;
     values_.insert(values_.end(), outputs.begin(), outputs.end());
   }
   void add_node() {
@@ -82,18 +72,18 @@ class RandomGraph {
       std::vector<int64_t> widths(1 + below(2));
       for (int64_t& w : widths)
         w = 64 * (1 + below(4));
-      std::vector<ValueId> inputs{a, pick()};
-      if (below(4) == 0) inputs.push_back(state_);
-      add("mix", std::move(inputs), {{"widths", widths}});
+      ir::Operands<ValueId> inputs{{"a", a}, {"b", pick()}};
+      if (below(4) == 0) inputs.add("c", state_);
+      add("mix", inputs, {{"widths", widths}});
     } else if (kind < 8) {
-      std::vector<ValueId> inputs{a};
-      if (below(2) == 0) inputs.push_back(pick());
-      add("same", std::move(inputs));
+      ir::Operands<ValueId> inputs{{"x", a}};
+      if (below(2) == 0) inputs.add("other", pick());
+      add("same", inputs);
     } else if (kind == 8 && width >= 32) {
       const int64_t left = 16 * (1 + below(static_cast<int>(width / 16) - 1));
       add("split", {a}, {{"sizes", std::vector<int64_t>{left, width - left}}});
     } else if (kind == 9) {
-      state_ = graph_.add_node(*random_ops().find("poke"), {state_, a})[0];
+      state_ = graph_.add_node(*random_ops().find("poke"), {state_, a}).outputs["state"];
     }
   }
 
@@ -219,7 +209,7 @@ class Simulation {
         auto& content = contents_[output.index];
         content = fresh(output);
         if (!node.op->is_view) continue;
-        const auto& whole = contents_[node.inputs[0].index];
+        const auto& whole = contents_[node.inputs["x"].index];
         std::copy_n(whole.begin() + column, content.size(), content.begin());
         column += content.size();
       }
@@ -270,7 +260,7 @@ TEST(PlanArenaOfRandomGraphs, NeverClobbersALiveValueInAnyLegalOrder) {
   for (uint64_t seed = 100; seed < 160; ++seed) {
     const Program program = planned(seed, 1);
     for (const Node& node : program.graph.nodes()) {
-      num_in_place += static_cast<int>(node.in_place.size() - node.op->mutates.size());
+      num_in_place += static_cast<int>(node.in_place.size() - node.op->mutations().size());
     }
     for (uint64_t order = 0; order < 8; ++order) {
       ASSERT_TRUE(Simulation(program).run(order)) << "seed " << seed << "\n" << print(program);

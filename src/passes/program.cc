@@ -62,11 +62,6 @@ std::vector<std::vector<int>> dependencies(const ir::Graph& graph) {
   return after;
 }
 
-bool Program::full_recordable() const {
-  return std::all_of(graph.nodes().begin(), graph.nodes().end(),
-                     [](const ir::Node& node) { return node.op->capture != ir::Capture::kNever; });
-}
-
 int Program::first_awaiting_host() const {
   const auto first = std::find_if(segments.begin(), segments.end(), [&](const Segment& segment) {
     return graph.nodes()[segment.first].op->awaits_host;
@@ -80,9 +75,7 @@ std::string print_segments(const Program& program) {
     const Segment& segment = program.segments[i];
     text += fmt::format("segment {}: nodes {}..{}, rows {}, in {}\n", i, segment.first,
                         segment.last - 1, segment.rows == ir::Symbol::kTokens ? "T" : "B",
-                        segment.capture == ir::Capture::kNever  ? "no recording"
-                        : segment.capture == ir::Capture::kFull ? "full recordings"
-                                                                : "every recording");
+                        segment.in_pieces ? "every recording" : "full recordings");
   }
   return text;
 }

@@ -15,13 +15,14 @@ namespace encore::passes {
 using SplitOps = std::set<std::string, std::less<>>;
 
 // A run of consecutive nodes [first, last) between splits. Its rows are all tokens or all
-// sequences, so one size says how to record it. A launch that cannot sit in every recording, as
-// attention, is a segment of its own. One begins where the host may still have something to say.
+// sequences, so one size says how to record it. A launch that counts both, as attention, is a segment
+// of its own. One begins where the host may still have something to say.
 struct Segment {
   int first = 0;
   int last = 0;
-  ir::Capture capture =
-      ir::Capture::kAlways;  // the least of its nodes'; kFull at most for a split op
+  // False: pieces leave it out, as its launch depends on T, B and q together, or as the program is
+  // split there. Recordings of whole steps take it.
+  bool in_pieces = true;
   ir::Symbol rows = ir::Symbol::kTokens;
 
   friend bool operator==(const Segment&, const Segment&) = default;
@@ -52,8 +53,6 @@ struct Program {
   std::vector<Segment> segments;
   ArenaPlan arena;
 
-  // May one recording hold a whole step, attention included?
-  [[nodiscard]] bool full_recordable() const;
   // The first segment that awaits the host; behind the last where none does.
   [[nodiscard]] int first_awaiting_host() const;
 };

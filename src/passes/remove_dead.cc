@@ -18,7 +18,7 @@ void remove_dead(Program& program, const ir::OpSet&) {
     const Node& node = graph.nodes()[i];
     const bool is_used = std::any_of(node.outputs.begin(), node.outputs.end(),
                                      [&](ValueId id) { return needed[id.index]; });
-    if (!is_used && node.op->mutates.empty()) continue;
+    if (!is_used && node.op->mutations().empty()) continue;
     for (const ValueId input : node.inputs)
       needed[input.index] = true;
     kept.push_back(node);

@@ -42,8 +42,9 @@ bool dies_here(const Facts& facts, const MemoryMap& memory, int index, const InP
       facts.graph.value(input).type != facts.graph.value(node.outputs[place.output]).type) {
     return false;
   }
-  for (int other = 0; other < static_cast<int>(node.inputs.size()); ++other) {
-    if (other != place.input && overlap(memory.region(node.inputs[other]), region)) return false;
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    const bool is_other = node.inputs.name(i) != place.input;
+    if (is_other && overlap(memory.region(node.inputs.values()[i]), region)) return false;
   }
   const auto living = memory.living_in(region);
   return std::all_of(living.begin(), living.end(), [&](ValueId value) {
@@ -53,11 +54,10 @@ bool dies_here(const Facts& facts, const MemoryMap& memory, int index, const InP
 
 std::vector<InPlace> choose(const Facts& facts, const MemoryMap& memory, int index) {
   const Node& node = facts.graph.nodes()[index];
-  std::vector<InPlace> chosen = node.op->mutates;
+  std::vector<InPlace> chosen = node.op->mutations();
   if (!facts.reuse_memory) return chosen;
   for (const InPlace& place : node.op->may_reuse) {
-    if (place.input >= static_cast<int>(node.inputs.size()))
-      continue;  // an optional input left out
+    if (node.inputs.find(place.input) == nullptr) continue;
     const bool taken = std::any_of(chosen.begin(), chosen.end(), [&](const InPlace& other) {
       return other.output == place.output || other.input == place.input;
     });

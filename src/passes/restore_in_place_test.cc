@@ -314,13 +314,9 @@ TEST(RestoreInPlace, PutsOneOutputOverAnInputThatTwoCouldTake) {
     ir::OpSet ops;
     ops.add(*ops::standard().find("silu"));
     ops.add({.name = "twins",
-             .min_inputs = 1,
-             .max_inputs = 1,
-             .infer =
-                 [](std::span<const ir::Type> in, const ir::Attrs&) {
-                   return std::vector<ir::Type>{in[0], in[0]};
-                 },
-             .may_reuse = {{0, 0}, {1, 0}}});
+             .inputs = "x any[...]",
+             .outputs = "first = x, second = x",
+             .may_reuse = {{"first", "x"}, {"second", "x"}}});
     return ops;
   }();
   Program program(
@@ -328,7 +324,7 @@ TEST(RestoreInPlace, PutsOneOutputOverAnInputThatTwoCouldTake) {
                 "  %b: bf16[T,64], %c: bf16[T,64] = twins(%a)\n  output %b\n  output %c\n}\n",
                 kOps));
   restore_in_place(program, kOps);
-  EXPECT_EQ(program.graph.nodes()[1].in_place, (std::vector<ir::InPlace>{{0, 0}}));
+  EXPECT_EQ(program.graph.nodes()[1].in_place, (std::vector<ir::InPlace>{{"first", "x"}}));
 }
 
 TEST(RestoreInPlace, GivesTheSameResultTwice) {

@@ -25,34 +25,6 @@ bool Rewrite::is(int index, std::string_view op) const {
   return !replacements_[index] && node(index).op->name == op && !split_ops_.contains(op);
 }
 
-std::optional<int> Rewrite::made_by(ValueId value, std::string_view op) const {
-  if (graph_.value(value).kind != ir::ValueKind::kNode) return std::nullopt;
-  const int producer = graph_.value(value).producer.index;
-  if (!is(producer, op)) return std::nullopt;
-  return producer;
-}
-
-bool Rewrite::can_stand_at(int index, const Node& node) const {
-  const bool inputs_made = std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
-    const ir::Value& input = graph_.value(id);
-    return input.kind != ir::ValueKind::kNode || input.producer.index < index;
-  });
-  const bool outputs_unread = std::all_of(
-      node.outputs.begin(), node.outputs.end(),
-      [&](ValueId id) { return readers(id).empty() || readers(id).front().index > index; });
-  return inputs_made && outputs_unread;
-}
-
-bool Rewrite::fits(const Node& node) const {
-  const int count = static_cast<int>(node.inputs.size());
-  if (count < node.op->min_inputs || count > node.op->max_inputs) return false;
-  try {
-    return node.op->infer(input_types(graph_, node), node.attrs) == output_types(graph_, node);
-  } catch (const Error&) {
-    return false;
-  }
-}
-
 void Rewrite::replace(int index, std::vector<Node> nodes) {
   ENCORE_CHECK(!replacements_[index], "node {} is already part of a match", index);
   replacements_[index] = std::move(nodes);

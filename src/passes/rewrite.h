@@ -1,4 +1,5 @@
-// What a pattern pass needs: questions about a graph, and edits that take effect together.
+// What a pattern pass needs: rules in text, questions about a graph, and edits that take effect
+// together.
 //
 // A pass walks the nodes as they were; matched nodes are removed or replaced by place, and commit()
 // rebuilds the graph. Nodes that took part in one match are out of reach for the next.
@@ -13,6 +14,25 @@
 
 namespace encore::passes {
 
+// Nodes to find, and the node that takes their place:
+//
+//       %s = silu(%gate)
+//     @ %y = mul(%s, %up)
+//     ->
+//       %y = silu_mul(%gate, %up)
+//
+// A name stands for one value throughout. The new node stands where the node marked @ stood. A line
+// that is repeated below the arrow stays as it is; the last line above it is where a search starts,
+// and each of the others makes an operand of one behind it. Optional operands and outputs that a
+// rule does not name go over to the new node by name, and so do the attributes of launches.
+// A rule holds only where nobody else reads a value that disappears, the new node can stand in its
+// place, and its op takes all operands and gives the outputs the types that they have.
+using Rule = std::string_view;
+
+// Applies rules wherever they hold, the first that does. A rule with an op that the set lacks never
+// holds.
+void rewrite(Program& program, const ir::OpSet& ops, const std::vector<Rule>& rules);
+
 // An op at which the program is split is out of reach too: it must stay where a user named it.
 //
 // Lifetime: refers to the program, whose node list must not change before commit().
@@ -20,21 +40,16 @@ class Rewrite {
  public:
   explicit Rewrite(Program& program);
 
+  [[nodiscard]] const ir::Graph& graph() const { return graph_; }
   [[nodiscard]] const ir::Node& node(int index) const { return graph_.nodes()[index]; }
   // Is this node an `op` that a match may take?
   [[nodiscard]] bool is(int index, std::string_view op) const;
-  // The node that makes `value`, when it is an `op` that a match may take.
-  [[nodiscard]] std::optional<int> made_by(ir::ValueId value, std::string_view op) const;
-  // Does the value appear exactly once: as one input of one node, and not as a graph output?
-  [[nodiscard]] bool used_once(ir::ValueId value) const { return uses_[value.index] == 1; }
+  // How often the value appears, as an input of nodes and as an output of the graph.
+  [[nodiscard]] int uses(ir::ValueId value) const { return uses_[value.index]; }
   // Nodes that read the value, in order.
   [[nodiscard]] const std::vector<ir::NodeId>& readers(ir::ValueId value) const {
     return readers_[value.index];
   }
-  // Could this node stand at place `index`: its inputs made before, its outputs read only after?
-  [[nodiscard]] bool can_stand_at(int index, const ir::Node& node) const;
-  // Does the op's shape function accept the inputs and give the outputs the types they have?
-  [[nodiscard]] bool fits(const ir::Node& node) const;
 
   void remove(int index) { replace(index, {}); }
   // These nodes take the place of node `index`.

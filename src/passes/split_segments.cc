@@ -5,33 +5,45 @@
 namespace encore::passes {
 namespace {
 
-using ir::Capture;
-using ir::Graph;
 using ir::Symbol;
 
-// What the rows of a launch count; for one that writes states alone, what it reads.
-Symbol rows_of(const Graph& graph, const ir::Node& node) {
-  for (const auto* values : {&node.outputs, &node.inputs}) {
-    for (const ir::ValueId id : *values) {
-      const Symbol rows = graph.value(id).type.rows();
-      if (rows == Symbol::kTokens || rows == Symbol::kSequences) return rows;
-    }
+// What a launch depends on: the rows of its operands, but for those that its op knows nothing of.
+struct Rows {
+  bool tokens = false;
+  bool sequences = false;
+};
+
+Rows rows_of(const ir::Graph& graph, const ir::Node& node) {
+  Rows found;
+  const auto note = [&](ir::ValueId id) {
+    const Symbol rows = graph.value(id).type.rows();
+    found.tokens |= rows == Symbol::kTokens;
+    found.sequences |= rows == Symbol::kSequences;
+  };
+  std::ranges::for_each(node.outputs, note);
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    const std::vector<std::string_view>& dims = node.op->inputs.find(node.inputs.name(i))->dims;
+    if (dims.empty() || dims[0] != "*") note(node.inputs.values()[i]);
   }
-  return Symbol::kNone;
+  return found;
 }
 
 // Collects nodes in order; views launch nothing and stay where they are.
 class Cutter {
  public:
-  explicit Cutter(const Program& program) : program_(program), graph_(program.graph) {}
+  explicit Cutter(const Program& program) : program_(program) {}
 
   void add(int index) {
-    const ir::Node& node = graph_.nodes()[index];
+    const ir::Node& node = program_.graph.nodes()[index];
     if (!node.op->is_view) {
-      const Symbol rows = rows_of(graph_, node);
-      const Capture capture = capture_of(*node.op);
-      if (has_launch_ && (node.op->awaits_host || must_cut(capture, rows))) cut(index);
-      segment_.capture = capture;  // whatever is not kAlways is the only launch
+      const auto [tokens, sequences] = rows_of(program_.graph, node);
+      const Symbol rows = tokens ? Symbol::kTokens : sequences ? Symbol::kSequences : Symbol::kNone;
+      const bool in_pieces = !(tokens && sequences) && !program_.split_ops.contains(node.op->name);
+      const bool rows_change = rows != Symbol::kNone && rows_ != Symbol::kNone && rows != rows_;
+      const bool must_cut =
+          node.op->awaits_host || rows_change || !in_pieces || !segment_.in_pieces;
+      if (has_launch_ && must_cut) cut(index);
+      segment_.in_pieces = in_pieces;  // what is not is the only launch
       if (rows_ == Symbol::kNone) rows_ = rows;
       has_launch_ = true;
     }
@@ -44,14 +56,6 @@ class Cutter {
   }
 
  private:
-  // A full recording takes a split op; pieces do not.
-  [[nodiscard]] Capture capture_of(const ir::Op& op) const {
-    return program_.split_ops.contains(op.name) ? std::min(op.capture, Capture::kFull) : op.capture;
-  }
-  [[nodiscard]] bool must_cut(Capture capture, Symbol rows) const {
-    const bool rows_change = rows != Symbol::kNone && rows_ != Symbol::kNone && rows != rows_;
-    return rows_change || capture != Capture::kAlways || segment_.capture != Capture::kAlways;
-  }
   void cut(int index) {
     // A launch whose operands all have fixed sizes goes with either.
     segment_.rows = rows_ == Symbol::kNone ? Symbol::kTokens : rows_;
@@ -62,7 +66,6 @@ class Cutter {
   }
 
   const Program& program_;
-  const Graph& graph_;
   std::vector<Segment> segments_;
   Segment segment_;
   Symbol rows_ = Symbol::kNone;

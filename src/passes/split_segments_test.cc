@@ -3,7 +3,6 @@
 namespace encore::passes {
 namespace {
 
-using ir::Capture;
 using ir::Symbol;
 
 const std::string kAttentionInputs = R"(
@@ -29,9 +28,9 @@ TEST(SplitSegments, GivesAttentionASegmentOfItsOwn) {
   %z: bf16[T,64] = silu(%y)
   output %z
 )");
-  EXPECT_EQ(segments, (std::vector<Segment>{{0, 1, Capture::kAlways, Symbol::kTokens},
-                                            {1, 2, Capture::kFull, Symbol::kTokens},
-                                            {2, 4, Capture::kAlways, Symbol::kTokens}}));
+  EXPECT_EQ(segments, (std::vector<Segment>{{0, 1, true, Symbol::kTokens},
+                                            {1, 2, false, Symbol::kTokens},
+                                            {2, 4, true, Symbol::kTokens}}));
 }
 
 TEST(SplitSegments, GivesAnOpThatTheUserNamesASegmentThatPiecesLeaveOut) {
@@ -44,11 +43,10 @@ TEST(SplitSegments, GivesAnOpThatTheUserNamesASegmentThatPiecesLeaveOut) {
 )"));
   program.split_ops = {"add"};
   split_segments(program, ops::standard());
-  EXPECT_EQ(program.segments, (std::vector<Segment>{{0, 1, Capture::kAlways, Symbol::kTokens},
-                                                    {1, 2, Capture::kFull, Symbol::kTokens},
-                                                    {2, 3, Capture::kFull, Symbol::kTokens},
-                                                    {3, 4, Capture::kAlways, Symbol::kTokens}}));
-  EXPECT_TRUE(program.full_recordable());
+  EXPECT_EQ(program.segments, (std::vector<Segment>{{0, 1, true, Symbol::kTokens},
+                                                    {1, 2, false, Symbol::kTokens},
+                                                    {2, 3, false, Symbol::kTokens},
+                                                    {3, 4, true, Symbol::kTokens}}));
 }
 
 TEST(SplitSegments, SeparatesTwoAttentionsInARow) {
@@ -57,8 +55,8 @@ TEST(SplitSegments, SeparatesTwoAttentionsInARow) {
   %p: bf16[T,64] = attention(%o, %kc, %vc, %pages, %lens, %starts) {scale=0.125}
   output %p
 )");
-  EXPECT_EQ(segments, (std::vector<Segment>{{0, 1, Capture::kFull, Symbol::kTokens},
-                                            {1, 2, Capture::kFull, Symbol::kTokens}}));
+  EXPECT_EQ(segments,
+            (std::vector<Segment>{{0, 1, false, Symbol::kTokens}, {1, 2, false, Symbol::kTokens}}));
 }
 
 TEST(SplitSegments, CutsWhereRowsChangeToSequencesAndBack) {
@@ -70,9 +68,9 @@ TEST(SplitSegments, CutsWhereRowsChangeToSequencesAndBack) {
   output %y
   output %b
 )");
-  EXPECT_EQ(segments, (std::vector<Segment>{{0, 1, Capture::kAlways, Symbol::kTokens},
-                                            {1, 3, Capture::kAlways, Symbol::kSequences},
-                                            {3, 4, Capture::kAlways, Symbol::kTokens}}));
+  EXPECT_EQ(segments, (std::vector<Segment>{{0, 1, true, Symbol::kTokens},
+                                            {1, 3, true, Symbol::kSequences},
+                                            {3, 4, true, Symbol::kTokens}}));
 }
 
 // Its outputs are caches; what it reads is tokens.
@@ -87,8 +85,8 @@ TEST(SplitSegments, CountsTheRowsThatACacheWriteReads) {
   %kc1: bf16[4,1,16,32], %vc1: bf16[4,1,16,32] = kv_write(%kc, %vc, %k, %k, %slots)
   output %y
 )");
-  EXPECT_EQ(segments, (std::vector<Segment>{{0, 1, Capture::kAlways, Symbol::kSequences},
-                                            {1, 2, Capture::kAlways, Symbol::kTokens}}));
+  EXPECT_EQ(segments, (std::vector<Segment>{{0, 1, true, Symbol::kSequences},
+                                            {1, 2, true, Symbol::kTokens}}));
 }
 
 TEST(SplitSegments, LeavesViewsWithWhatTheyAreAViewOf) {
@@ -98,8 +96,8 @@ TEST(SplitSegments, LeavesViewsWithWhatTheyAreAViewOf) {
   %y: bf16[T,32] = add(%a, %b)
   output %y
 )");
-  EXPECT_EQ(segments, (std::vector<Segment>{{0, 2, Capture::kFull, Symbol::kTokens},
-                                            {2, 3, Capture::kAlways, Symbol::kTokens}}));
+  EXPECT_EQ(segments,
+            (std::vector<Segment>{{0, 2, false, Symbol::kTokens}, {2, 3, true, Symbol::kTokens}}));
 }
 
 TEST(SplitSegments, TakesAViewOfAnInputAlongWithTheFirstLaunch) {
@@ -109,7 +107,7 @@ TEST(SplitSegments, TakesAViewOfAnInputAlongWithTheFirstLaunch) {
   %y: bf16[B,32] = add(%a, %b)
   output %y
 )");
-  EXPECT_EQ(segments, (std::vector<Segment>{{0, 2, Capture::kAlways, Symbol::kSequences}}));
+  EXPECT_EQ(segments, (std::vector<Segment>{{0, 2, true, Symbol::kSequences}}));
 }
 
 TEST(SplitSegments, LetsANodeWithoutRowsGoWithEither) {
@@ -122,7 +120,7 @@ TEST(SplitSegments, LetsANodeWithoutRowsGoWithEither) {
   %z: bf16[B,64] = linear(%y, %w2)
   output %z
 )");
-  EXPECT_EQ(segments, (std::vector<Segment>{{0, 4, Capture::kAlways, Symbol::kSequences}}));
+  EXPECT_EQ(segments, (std::vector<Segment>{{0, 4, true, Symbol::kSequences}}));
 }
 
 TEST(SplitSegments, RemembersItsRowsAcrossANodeWithoutRows) {
@@ -136,36 +134,26 @@ TEST(SplitSegments, RemembersItsRowsAcrossANodeWithoutRows) {
   output %y
   output %z
 )");
-  EXPECT_EQ(segments, (std::vector<Segment>{{0, 2, Capture::kAlways, Symbol::kSequences},
-                                            {2, 3, Capture::kAlways, Symbol::kTokens}}));
+  EXPECT_EQ(segments, (std::vector<Segment>{{0, 2, true, Symbol::kSequences},
+                                            {2, 3, true, Symbol::kTokens}}));
 }
 
-TEST(SplitSegments, GivesAnOpThatIsNeverRecordedASegmentAndNoFullRecording) {
+// `gather_rows` reads rows by tokens, wherever they are: how many there are is nothing to it.
+TEST(SplitSegments, GivesAnyOpThatCountsTokensAndSequencesASegmentOfItsOwn) {
   static const ir::OpSet kOps = [] {
-    ir::OpSet ops;
-    ops.add(*ops::standard().find("silu"));
-    ir::Op host = *ops::standard().find("silu");
-    host.name = "ask_host";
-    host.capture = Capture::kNever;
-    ops.add(host);
+    ir::OpSet ops = ops::standard();
+    ops.add({.name = "spread", .inputs = "x float[T,N], rows i32[B]", .outputs = "y = x"});
     return ops;
   }();
   Program program(
-      ir::parse("graph g {\n  input %x: bf16[T,64]\n  %a: bf16[T,64] = silu(%x)\n"
-                "  %b: bf16[T,64] = ask_host(%a)\n  output %b\n}\n",
+      ir::parse("graph g {\n  input %x: bf16[T,64]\n  input %rows: i32[B]\n"
+                "  %a: bf16[T,64] = silu(%x)\n  %b: bf16[T,64] = spread(%a, %rows)\n"
+                "  %c: bf16[B,64] = gather_rows(%b, %rows)\n  output %c\n}\n",
                 kOps));
   split_segments(program, kOps);
-  EXPECT_EQ(program.segments, (std::vector<Segment>{{0, 1, Capture::kAlways, Symbol::kTokens},
-                                                    {1, 2, Capture::kNever, Symbol::kTokens}}));
-  EXPECT_FALSE(program.full_recordable());
-}
-
-TEST(SplitSegments, AllowsAFullRecordingWithAttention) {
-  EXPECT_TRUE(run(split_segments, kAttentionInputs + R"(
-  %o: bf16[T,64] = attention(%x, %kc, %vc, %pages, %lens, %starts) {scale=0.125}
-  output %o
-)")
-                  .full_recordable());
+  EXPECT_EQ(program.segments, (std::vector<Segment>{{0, 1, true, Symbol::kTokens},
+                                                    {1, 2, false, Symbol::kTokens},
+                                                    {2, 3, true, Symbol::kSequences}}));
 }
 
 TEST(SplitSegments, FillsInTheDependencies) {

@@ -54,8 +54,8 @@ class Counter {
       if (node.op->is_view) continue;
       const KernelArgs args = runtime::make_args(program_, node, step, addresses_);
       for (const OpLaunch& launch : expand(kernels_, node.op->name, args)) {
-        launches.push_back({node.op, ir::input_types(program_.graph, node),
-                            ir::output_types(program_.graph, node), launch.kernel->name});
+        launches.push_back({node.op, ir::types(program_.graph, node.inputs).values(),
+                            ir::types(program_.graph, node.outputs).values(), launch.kernel->name});
       }
     }
     return launches;
@@ -89,7 +89,7 @@ BucketCost pieces(const Counter& counter, ir::Symbol rows, int64_t size, const S
   Launches before;
   for (int i = 0; i < std::ssize(counter.segments()); ++i) {
     const passes::Segment& segment = counter.segments()[i];
-    if (segment.capture != ir::Capture::kAlways || segment.rows != rows) continue;
+    if (!segment.in_pieces || segment.rows != rows) continue;
     Launches launches = counter.launches(i, step);
     add_recording(cost, launches, launches == before);
     before = std::move(launches);

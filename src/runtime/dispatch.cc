@@ -76,8 +76,8 @@ constexpr std::array kRules = {
                return step.is_uniform() && full_is_wanted(step) && !step.coverage.uniform_full;
              },
          .piecewise = true,
-         .why = "an op of the program cannot be in a full recording",
-         .remedy = "`encore inspect` names the op; pieces are replayed around it"},
+         .why = "a kernel follows lengths that only the host knows",
+         .remedy = "`encore inspect --bucket` names the kernels; pieces are replayed around it"},
     Rule{
         .name = "mixed_step",
         .reason = Reason::kMixedStep,

@@ -22,15 +22,11 @@ namespace encore::runtime {
 namespace {
 
 // An op that the library does not know, and its kernel: y = 2 x.
-std::vector<ir::Type> infer_double(std::span<const ir::Type> in, const ir::Attrs&) {
-  return {in[0]};
-}
-
 void double_rows(const KernelArgs& args) {
-  const TensorView& x = args.inputs[0];
+  const TensorView& x = args.inputs["x"];
   for (int64_t row = 0; row < x.num_rows(); ++row) {
     for (int64_t i = 0; i < x.row_elements(); ++i) {
-      args.outputs[0].row<float>(row)[i] = 2 * x.row<float>(row)[i];
+      args.outputs["y"].row<float>(row)[i] = 2 * x.row<float>(row)[i];
     }
   }
 }
@@ -56,6 +52,10 @@ BoundLaunch bind_refusing(Device&, const KernelArgs&) {
   fail(ErrorKind::kCompile, "wants a multiple of 7 columns");
 }
 
+// Of a kernel whose launch follows lengths in mixed steps.
+bool in_mixed_steps(const KernelArgs& args) {
+  return !args.step.is_uniform();
+}
 bool always(const KernelArgs&) {
   return true;
 }
@@ -99,20 +99,25 @@ constexpr const char* kGraph = R"(graph g {
 
 class ExecutorTest : public ::testing::Test {
  protected:
-  ExecutorTest() {
-    ops_.add({.name = "double", .min_inputs = 1, .max_inputs = 1, .infer = infer_double});
-  }
+  ExecutorTest() { ops_.add({.name = "double", .inputs = "x float[R,N]", .outputs = "y = x"}); }
 
   Executor& make(BoundLaunch (*bind)(Device&, const KernelArgs&), Graphs graphs = Graphs::kAuto) {
     device_ = create_cpu_device({.num_threads = 1});
     device_->kernels().add_first({"double", "double.test", nullptr, nullptr, bind});
-    compiled_.emplace(passes::compile(ir::parse(kGraph, ops_), ops_, {.max_sizes = {8, 4}}));
+    compiled_.emplace(passes::compile(ir::parse(kGraph, ops_), ops_,
+                                      {.max_sizes = {8, 4}, .split_ops = split_ops_}));
     options_.limits = {.max_num_tokens = 8, .max_batch_size = 4};
     options_.graphs = graphs;
     stream_ = device_->create_stream();
     executor_.emplace(*device_, *stream_, compiled_->program,
                       std::vector<TensorView>(compiled_->program.graph.num_values()), options_);
     return *executor_;
+  }
+  // From now on the op's kernel looks at lengths.
+  void follow_lengths(std::string_view op, bool (*reads_lengths)(const KernelArgs&)) {
+    Kernel kernel = *std::ranges::find(device_->kernels().rows(), op, &Kernel::op);
+    kernel.reads_lengths = reads_lengths;
+    device_->kernels().add_first(kernel);
   }
   const RecordingStats& record() { return Recorder(*executor_, options_).record(); }
   // y of a step whose x counts from 1: three times the chosen rows.
@@ -145,6 +150,7 @@ class ExecutorTest : public ::testing::Test {
 
   ir::OpSet ops_ = ops::standard();
   ExecutorOptions options_{.record_all_modes = true};
+  passes::SplitOps split_ops_;
   std::unique_ptr<Device> device_;
   std::optional<passes::Compiled> compiled_;
   std::unique_ptr<Stream> stream_;
@@ -240,9 +246,9 @@ TEST_F(ExecutorTest, RecordsMixedStepsWhole) {
 }
 
 TEST_F(ExecutorTest, KeepsPiecesOfMixedStepsWhereAKernelFollowsLengthsOfTheHost) {
+  split_ops_ = {"double"};
   make(bind_double);
-  device_->kernels().add_first(
-      {.op = "double", .name = "double.lengths", .bind = bind_double, .reads_lengths = always});
+  follow_lengths("double", in_mixed_steps);
   const RecordingStats& stats = record();
   EXPECT_EQ(stats.mixed.recordings, 0);
   EXPECT_GT(stats.pieces.recordings, 0);
@@ -252,12 +258,35 @@ TEST_F(ExecutorTest, KeepsPiecesOfMixedStepsWhereAKernelFollowsLengthsOfTheHost)
   EXPECT_EQ(executor_->begin(StepKey::mixed(6, 3)).reason, Reason::kMixedStep);
 }
 
+TEST_F(ExecutorTest, KeepsPiecesOfDecodeStepsWhereAKernelFollowsLengthsOfTheHost) {
+  options_.record_all_modes = false;
+  split_ops_ = {"double"};
+  make(bind_double);
+  follow_lengths("double", always);
+  EXPECT_EQ(record().full.recordings, 0);
+  EXPECT_EQ(executor_->begin(StepKey::uniform(3)).mode, Mode::kPiecewise);
+  EXPECT_EQ(executor_->begin(StepKey::uniform(3)).reason, Reason::kUnsupportedOp);
+}
+
+TEST_F(ExecutorTest, RecordsNoPieceWithAKernelThatFollowsLengthsOfTheHost) {
+  make(bind_double);
+  follow_lengths("double", always);
+  try {
+    record();
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
+    EXPECT_NE(std::string(error.what()).find("--split-at its op"), std::string::npos)
+        << error.what();
+  }
+}
+
 TEST_F(ExecutorTest, TakesPiecesOfMixedStepsOrLaunchesWhicheverIsFaster) {
   const TempDir cache;
+  split_ops_ = {"add"};
   const auto mode = [&](BoundLaunch (*bind)(Device&, const KernelArgs&), Tune tune) {
     make(bind);
-    device_->kernels().add_first(
-        {.op = "double", .name = "double.lengths", .bind = bind, .reads_lengths = always});
+    follow_lengths("add", in_mixed_steps);
     device_->tuner().configure({tune, cache.path()});
     record();
     EXPECT_EQ(executor_->begin(StepKey::uniform(3)).mode, Mode::kFull);

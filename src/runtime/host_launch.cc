@@ -3,13 +3,13 @@
 namespace encore::runtime {
 
 HostLaunch::HostLaunch(Device& device, std::string_view op, KernelArgs args,
-                       std::span<const size_t> filled)
-    : op_(op) {
+                       const std::array<std::string_view, 2>& filled)
+    : op_(op), filled_(filled) {
   for (Twin& twin : twins_) {
-    for (const size_t i : filled) {
-      TensorView& operand = args.inputs[i];
-      twin.memory.push_back(device.allocate_host(operand.num_bytes()));
-      operand.data = twin.memory.back().data();
+    for (size_t i = 0; i < filled.size(); ++i) {
+      TensorView& operand = args.inputs[filled[i]];
+      twin.memory[i] = device.allocate_host(operand.num_bytes());
+      operand.data = twin.memory[i].data();
     }
     twin.done = device.create_event();
     twin.launch = device.kernels().choose(op, args).bind(device, args);

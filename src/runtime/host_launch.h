@@ -17,17 +17,18 @@ namespace encore::runtime {
 class HostLaunch {
  public:
   HostLaunch() = default;
-  // `args` lacks the memory of the inputs `filled`, by position.
+  // `args` lacks the memory of two inputs: those that the host fills. Names are literals.
   // Errors: kMemory; kUnsupported when the device has no kernel for the op.
-  HostLaunch(Device& device, std::string_view op, KernelArgs args, std::span<const size_t> filled);
+  HostLaunch(Device& device, std::string_view op, KernelArgs args,
+             const std::array<std::string_view, 2>& filled);
 
   // Readies the operands to be filled for the next launch; may wait for the launch before the last.
   // False when they are being filled already.
   bool begin();
-  // The memory of the i-th of `filled`. REQUIRES: begin().
+  // The memory of one of `filled`. REQUIRES: begin().
   template <typename T>
-  [[nodiscard]] std::span<T> operand(size_t i) const {
-    const Memory& memory = twins_[current_].memory[i];
+  [[nodiscard]] std::span<T> operand(std::string_view name) const {
+    const Memory& memory = twins_[current_].memory[name == filled_[0] ? 0 : 1];
     return {reinterpret_cast<T*>(memory.data()), static_cast<size_t>(memory.bytes()) / sizeof(T)};
   }
   // Enqueues the launch, if there has been a begin() since the last.
@@ -35,13 +36,14 @@ class HostLaunch {
 
  private:
   struct Twin {
-    std::vector<Memory> memory;
+    std::array<Memory, 2> memory;
     std::unique_ptr<Event> done;
     bool in_flight = false;
     BoundLaunch launch;
   };
 
   std::string_view op_;
+  std::array<std::string_view, 2> filled_;
   std::array<Twin, 2> twins_;
   size_t current_ = 0;
   bool is_filling_ = false;

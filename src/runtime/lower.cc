@@ -44,15 +44,15 @@ KernelArgs make_args(const Program& program, const ir::Node& node, const StepKey
   KernelArgs args;
   args.attrs = node.attrs;
   args.step = step;
-  for (const ir::ValueId id : node.inputs)
-    args.inputs.push_back(addresses.view(id, step.sizes()));
-  for (const ir::ValueId id : node.outputs)
-    args.outputs.push_back(addresses.view(id, step.sizes()));
-  for (size_t i = 0; i < node.outputs.size(); ++i) {
-    // The shape function at these sizes is what the kernel is given and held to.
-    ENCORE_CHECK(args.outputs[i].shape ==
-                 program.graph.value(node.outputs[i]).type.resolve(step.sizes()));
-  }
+  const auto view = [&](ir::ValueId id) {
+    const TensorView view = addresses.view(id, step.sizes());
+    // The op's row at these sizes is what the kernel is given and held to.
+    ENCORE_CHECK(program.graph.value(id).kind != ir::ValueKind::kNode ||
+                 view.shape == program.graph.value(id).type.resolve(step.sizes()));
+    return view;
+  };
+  args.inputs = node.inputs.map(view);
+  args.outputs = node.outputs.map(view);
   return args;
 }
 

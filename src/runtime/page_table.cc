@@ -4,12 +4,6 @@
 #include <array>
 
 namespace encore::runtime {
-namespace {
-
-// Operands of `write_pages` that the host fills.
-enum Operand : size_t { kChanges, kPages };
-
-}  // namespace
 
 PageTable::PageTable(Device& device, const ir::Graph& graph, const PersistentBuffers& persistent) {
   const auto id = graph.find_value("page_table");
@@ -18,15 +12,16 @@ PageTable::PageTable(Device& device, const ir::Graph& graph, const PersistentBuf
   width_ = table.row_elements();
   rows_.resize(static_cast<size_t>(table.num_rows()));
   KernelArgs args;
-  args.inputs = {table, TensorView(nullptr, DType::kI32, {table.num_rows(), 2}),
-                 TensorView(nullptr, DType::kI32, table.shape)};
-  args.outputs = {table};
-  launch_ = HostLaunch(device, "write_pages", std::move(args), std::array<size_t, 2>{1, 2});
+  args.inputs = {{"page_table", table},
+                 {"changes", TensorView(nullptr, DType::kI32, {table.num_rows(), 2})},
+                 {"pages", TensorView(nullptr, DType::kI32, table.shape)}};
+  args.outputs = {{"page_table", table}};
+  launch_ = HostLaunch(device, "write_pages", std::move(args), {"changes", "pages"});
 }
 
 std::span<PageTable::Range> PageTable::changes() {
   const bool is_new = launch_.begin();
-  const std::span<Range> changes = launch_.operand<Range>(kChanges);
+  const std::span<Range> changes = launch_.operand<Range>("changes");
   if (is_new) std::ranges::fill(changes, Range{});
   return changes;
 }
@@ -54,7 +49,7 @@ void PageTable::set(int64_t row, std::span<const int32_t> pages) {
   change.count = static_cast<int32_t>(old.size()) - change.first;
   num_changed_ += change.count;
   std::copy(old.begin() + change.first, old.end(),
-            launch_.operand<int32_t>(kPages).begin() + row * width_ + change.first);
+            launch_.operand<int32_t>("pages").begin() + row * width_ + change.first);
 }
 
 }  // namespace encore::runtime

@@ -137,11 +137,11 @@ void Recorder::warm_up(const std::vector<StepKey>& steps) {
 }
 
 void Recorder::plan_recordings() {
-  const bool any = loaded_.program.full_recordable();
-  const Recordable recordable{
-      any, any && std::all_of(mixed_.begin(), mixed_.end(), [&](const StepKey& step) {
-             return loaded_.tables.recordable(step);
-           })};
+  const auto all = [&](const std::vector<StepKey>& steps) {
+    return std::ranges::all_of(
+        steps, [&](const StepKey& step) { return loaded_.tables.recordable(step); });
+  };
+  const Recordable recordable{all(uniform_), all(mixed_)};
   runtime::plan_recordings(coverage_, recordable);
   if (options_.record_all_modes) {
     coverage_.uniform_full = recordable.uniform;

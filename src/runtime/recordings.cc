@@ -95,9 +95,14 @@ const Recording* Recordings::burst(int64_t sequences) const {
 }
 
 void Recordings::record_piece(int segment, const StepKey& step) {
+  const std::string what =
+      fmt::format("segment {} at {} tokens, {} sequences", segment, step.tokens, step.sequences);
+  if (!tables_.recordable(segment, step)) {
+    fail(ErrorKind::kUnsupported,
+         "{}: a kernel follows lengths that only the host knows: --split-at its op", what);
+  }
   auto piece = record(
-      fmt::format("segment {} at {} tokens, {} sequences", segment, step.tokens, step.sequences),
-      stats_.pieces,
+      what, stats_.pieces,
       [&] {
         tables_.launch(stream_, segment, segment + 1, {step, {}});
       },
@@ -117,7 +122,7 @@ const Recording* Recordings::piece(int segment, const StepKey& step) const {
 }
 
 bool Recordings::in_pieces(int segment) const {
-  return program_.segments[segment].capture == ir::Capture::kAlways;
+  return program_.segments[segment].in_pieces;
 }
 
 }  // namespace encore::runtime

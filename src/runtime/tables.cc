@@ -1,5 +1,7 @@
 #include "runtime/tables.h"
 
+#include <algorithm>
+
 namespace encore::runtime {
 
 Tables::Tables(Device& device, const passes::Program& program, const Addresses& addresses)
@@ -24,7 +26,7 @@ Tables::Dependence Tables::dependence(const passes::Segment& segment) const {
       if (program_.graph.value(id).kind == ir::ValueKind::kInput) note(id);
     }
   }
-  found.on_q = segment.capture != ir::Capture::kAlways;
+  found.on_q = !segment.in_pieces;
   return found;
 }
 
@@ -54,11 +56,13 @@ void Tables::lower_all(const StepKey& step) {
 
 bool Tables::recordable(const StepKey& step) {
   for (int segment = 0; segment < num_segments(); ++segment) {
-    for (const Launch& launch : at(segment, step)) {
-      if (launch.reads_lengths) return false;
-    }
+    if (!recordable(segment, step)) return false;
   }
   return true;
+}
+
+bool Tables::recordable(int segment, const StepKey& step) {
+  return std::ranges::none_of(at(segment, step), &Launch::reads_lengths);
 }
 
 void Tables::launch(Stream& stream, int first, int last, const Step& step) {

@@ -25,8 +25,10 @@ class Tables {
   const std::vector<Launch>& at(int segment, const StepKey& step);
   // Lowers every segment.
   void lower_all(const StepKey& step);
-  // May one recording hold the whole step: does no launch follow lengths that only the host knows?
+  // May a recording hold the step, or one segment of it: does no kernel that was chosen follow
+  // lengths that only the host knows?
   bool recordable(const StepKey& step);
+  bool recordable(int segment, const StepKey& step);
 
   // Enqueues the launches of segments [first, last), in order.
   void launch(Stream& stream, int first, int last, const Step& step);

@@ -6,9 +6,6 @@
 namespace encore::runtime {
 namespace {
 
-// Operands of `write_token_state` that the host fills.
-enum Operand : size_t { kChanges, kValues };
-
 // Values of a write: the longest sequence, or some shorter ones.
 int64_t num_values(int64_t max_seq_len) {
   constexpr int64_t kOfSeveral = int64_t{1} << 18;
@@ -23,16 +20,18 @@ TokenState::TokenState(Device& device, const ir::Graph& graph, const PersistentB
   const auto bias = graph.find_value("token_bias");
   if (!counts || !bias) return;
   KernelArgs args;
-  args.outputs = {persistent.view(*counts), persistent.view(*bias)};
-  num_rows_ = args.outputs[0].num_rows();
-  args.inputs = {args.outputs[0], args.outputs[1], TensorView(nullptr, DType::kI32, {num_rows_, 4}),
-                 TensorView(nullptr, DType::kI32, {num_values(max_seq_len)})};
-  launch_ = HostLaunch(device, "write_token_state", std::move(args), std::array<size_t, 2>{2, 3});
+  args.outputs = {{"token_counts", persistent.view(*counts)},
+                  {"token_bias", persistent.view(*bias)}};
+  num_rows_ = args.outputs["token_counts"].num_rows();
+  args.inputs = args.outputs;
+  args.inputs.add("changes", TensorView(nullptr, DType::kI32, {num_rows_, 4}));
+  args.inputs.add("values", TensorView(nullptr, DType::kI32, {num_values(max_seq_len)}));
+  launch_ = HostLaunch(device, "write_token_state", std::move(args), {"changes", "values"});
 }
 
 void TokenState::begin() {
   if (!launch_.begin()) return;
-  std::ranges::fill(launch_.operand<TokenStateChange>(kChanges), TokenStateChange{});
+  std::ranges::fill(launch_.operand<TokenStateChange>("changes"), TokenStateChange{});
   num_used_ = 0;
 }
 
@@ -48,18 +47,18 @@ void TokenState::set(int32_t row, std::span<const int32_t> prompt,
   ENCORE_CHECK(row >= 0 && row < num_rows_ && std::ssize(biases) <= kMaxTokenBias);
   const size_t needed = prompt.size() + generated.size() + 2 * biases.size();
   begin();
-  if (num_used_ + needed > launch_.operand<int32_t>(kValues).size()) {
+  if (num_used_ + needed > launch_.operand<int32_t>("values").size()) {
     write(stream);
     begin();
   }
-  ENCORE_CHECK(num_used_ + needed <= launch_.operand<int32_t>(kValues).size());
-  launch_.operand<TokenStateChange>(kChanges)[static_cast<size_t>(row)] = {
+  ENCORE_CHECK(num_used_ + needed <= launch_.operand<int32_t>("values").size());
+  launch_.operand<TokenStateChange>("changes")[static_cast<size_t>(row)] = {
       static_cast<int32_t>(num_used_), static_cast<int32_t>(prompt.size()),
       static_cast<int32_t>(generated.size()), static_cast<int32_t>(biases.size())};
   const auto append = [&](std::span<const std::byte> bytes) {
     std::ranges::copy(
         bytes,
-        std::as_writable_bytes(launch_.operand<int32_t>(kValues).subspan(num_used_)).begin());
+        std::as_writable_bytes(launch_.operand<int32_t>("values").subspan(num_used_)).begin());
     num_used_ += bytes.size() / sizeof(int32_t);
   };
   append(std::as_bytes(prompt));

@@ -14,10 +14,10 @@ constexpr int64_t kMaxPages = 4;
 constexpr int64_t kMaxSequences = 40;  // M
 constexpr int64_t kRingSteps = 8;
 
-using namespace advance_op;  // NOLINT(google-build-using-namespace): names of the operands
+using namespace advance_op;  // NOLINT(google-build-using-namespace): where marks lie
 
 // All are i32.
-std::vector<HostTensor> operands(Random& random, const StepKey& step) {
+HostTensors operands(Random& random, const StepKey& step) {
   using ir::Dim;
   const auto tensor = [&](std::initializer_list<Dim> dims, int64_t first, int64_t last) {
     HostTensor made = random.tensor(type_of(DType::kI32, dims), step.sizes());
@@ -27,53 +27,53 @@ std::vector<HostTensor> operands(Random& random, const StepKey& step) {
   };
   const Dim rows = Dim::sequences();
   const Dim tokens = Dim::tokens();
-  return {tensor({rows}, 0, 30),
-          tensor({kMaxSequences, kMaxPages}, -1, 8),
-          tensor({rows, 3}, -1, 30),
-          tensor({rows}, 1, kMaxPages * kPageSize + 9),
-          tensor({tokens}, 0, 30),
-          tensor({tokens}, 0, 60),
-          tensor({tokens}, 0, 60),
-          tensor({rows}, 0, kMaxPages * kPageSize),
-          tensor({kMaxSequences}, 0, 30),
-          tensor({2}, 0, 100),
-          tensor({kRingSteps, kMaxSequences}, 0, 30),
-          tensor({32}, 90, 110)};
+  return {{"next", tensor({rows}, 0, 30)},
+          {"page_table", tensor({kMaxSequences, kMaxPages}, -1, 8)},
+          {"stop_tokens", tensor({rows, 3}, -1, 30)},
+          {"max_lens", tensor({rows}, 1, kMaxPages * kPageSize + 9)},
+          {"ids", tensor({tokens}, 0, 30)},
+          {"positions", tensor({tokens}, 0, 60)},
+          {"slots", tensor({tokens}, 0, 60)},
+          {"kv_lens", tensor({rows}, 0, kMaxPages * kPageSize)},
+          {"last_tokens", tensor({kMaxSequences}, 0, 30)},
+          {"step_clock", tensor({2}, 0, 100)},
+          {"token_ring", tensor({kRingSteps, kMaxSequences}, 0, 30)},
+          {"ring_marks", tensor({32}, 90, 110)}};
 }
 
 // What ops.h says, one value at a time.
-std::vector<HostTensor> advanced(std::vector<HostTensor> t, bool moves_rows) {
-  const auto num_rows = static_cast<int64_t>(t[kNext].values.size());
-  const auto steps = static_cast<int64_t>(t[kClock].values[0]);
+HostTensors advanced(HostTensors t, bool moves_rows) {
+  const auto num_rows = static_cast<int64_t>(t["next"].values.size());
+  const auto steps = static_cast<int64_t>(t["step_clock"].values[0]);
   bool any_left = false;
   for (int64_t b = 0; b < num_rows; ++b) {
-    const double token = t[kNext].values[b];
-    t[kLastTokens].values[b] = token;
-    t[kRing].values[steps % kRingSteps * kMaxSequences + b] = token;
-    const auto length = static_cast<int64_t>(t[kKvLens].values[b]);
+    const double token = t["next"].values[b];
+    t["last_tokens"].values[b] = token;
+    t["token_ring"].values[steps % kRingSteps * kMaxSequences + b] = token;
+    const auto length = static_cast<int64_t>(t["kv_lens"].values[b]);
     if (!moves_rows || length == 0) continue;
     const double page = length == kMaxPages * kPageSize
                             ? -1
-                            : t[kPageTable].values[b * kMaxPages + length / kPageSize];
-    bool ends = length + 1 >= t[kMaxLens].values[b] || page < 0;
+                            : t["page_table"].values[b * kMaxPages + length / kPageSize];
+    bool ends = length + 1 >= t["max_lens"].values[b] || page < 0;
     for (int64_t i = 0; i < 3; ++i)
-      ends |= t[kStopTokens].values[b * 3 + i] == token;
+      ends |= t["stop_tokens"].values[b * 3 + i] == token;
     const auto place = static_cast<double>(length % kPageSize);
-    t[kIds].values[b] = ends ? -1 : token;
-    t[kPositions].values[b] = ends ? 0 : static_cast<double>(length);
-    t[kSlots].values[b] = ends ? -1 : page * kPageSize + place;
-    t[kKvLens].values[b] = ends ? 0 : static_cast<double>(length + 1);
+    t["ids"].values[b] = ends ? -1 : token;
+    t["positions"].values[b] = ends ? 0 : static_cast<double>(length);
+    t["slots"].values[b] = ends ? -1 : page * kPageSize + place;
+    t["kv_lens"].values[b] = ends ? 0 : static_cast<double>(length + 1);
     any_left |= !ends;
   }
-  t[kClock].values[0] = static_cast<double>(steps + 1);
-  t[kClock].values[1] =
-      any_left && t[kMarks].values[kRunUntil] > static_cast<double>(steps + 1) ? 1 : 0;
-  t[kMarks].values[kPublished] = static_cast<double>(steps + 1);
-  return {t.begin() + kIds, t.end()};
+  t["step_clock"].values[0] = static_cast<double>(steps + 1);
+  t["step_clock"].values[1] =
+      any_left && t["ring_marks"].values[kRunUntil] > static_cast<double>(steps + 1) ? 1 : 0;
+  t["ring_marks"].values[kPublished] = static_cast<double>(steps + 1);
+  return t.without({"next", "page_table", "stop_tokens", "max_lens"});
 }
 
 void expect_advances(Device& device, const StepKey& step, bool moves_rows,
-                     const std::vector<HostTensor>& inputs) {
+                     const HostTensors& inputs) {
   ir::Attrs attrs;
   attrs.set("page_size", kPageSize);
   const auto actual =
@@ -81,16 +81,16 @@ void expect_advances(Device& device, const StepKey& step, bool moves_rows,
   const auto expected = advanced(inputs, moves_rows);
   ASSERT_EQ(actual.size(), expected.size());
   for (size_t i = 0; i < actual.size(); ++i)
-    EXPECT_EQ(actual[i].tensor.values, expected[i].values) << "output " << i;
+    EXPECT_EQ(actual[i].tensor.values, expected.values()[i].values) << expected.name(i);
 }
 
 TEST_P(OnDevice, AdvancePublishesTokensAndMovesTheRowsOfAUniformStepOn) {
   for (const int64_t rows : {1, 2, 31, 33, 40}) {
     for (int round = 0; round < 4; ++round) {
       const StepKey step = StepKey::uniform(rows);
-      std::vector<HostTensor> inputs = operands(random_, step);
+      HostTensors inputs = operands(random_, step);
       // A burst ends before this step, with it, or one or two steps later.
-      inputs[kMarks].values[kRunUntil] = inputs[kClock].values[0] + round;
+      inputs["ring_marks"].values[kRunUntil] = inputs["step_clock"].values[0] + round;
       expect_advances(device(), step, true, inputs);
     }
   }

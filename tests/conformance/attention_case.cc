@@ -124,9 +124,14 @@ OpCase attention_case(Random& random, DType dtype, const Heads& heads, const Bat
       start = static_cast<double>(random.integer(-9, 99));
   }
   return {.op = "attention",
-          .inputs = {q, k_cache, v_cache, page_table,
-                     tensor_of(type_of(DType::kI32, {Dim::sequences()}), step.sizes(), kv_lens),
-                     tensor_of(type_of(DType::kI32, {Dim::sequences(1)}), step.sizes(), starts)},
+          .inputs = {{"q", q},
+                     {"k_cache", k_cache},
+                     {"v_cache", v_cache},
+                     {"page_table", page_table},
+                     {"kv_lens",
+                      tensor_of(type_of(DType::kI32, {Dim::sequences()}), step.sizes(), kv_lens)},
+                     {"query_starts",
+                      tensor_of(type_of(DType::kI32, {Dim::sequences(1)}), step.sizes(), starts)}},
           .attrs = {{"scale", 1.0 / std::sqrt(static_cast<double>(heads.size))}},
           .step = step,
           .lengths = lengths};
@@ -134,7 +139,8 @@ OpCase attention_case(Random& random, DType dtype, const Heads& heads, const Bat
 
 Rows expected_rows(const OpCase& attention) {
   const auto& in = attention.inputs;
-  return reference::attention({in[0], in[1], in[2], in[3], in[4], in[5],
+  return reference::attention({in["q"], in["k_cache"], in["v_cache"], in["page_table"],
+                               in["kv_lens"], in["query_starts"],
                                attention.attrs.get_double("scale"), attention.step.q.value_or(0)});
 }
 

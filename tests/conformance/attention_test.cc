@@ -12,8 +12,8 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 // Runs the case apart and over its queries, dense and as column slices, and compares.
 void expect_attention(Device& device, OpCase c) {
   const Rows expected = expected_rows(c);
-  c.may_skip = [&](int, int64_t row) { return !expected[row].has_value(); };
-  const DType dtype = c.inputs[0].type.dtype;
+  c.may_skip = [&](std::string_view, int64_t row) { return !expected[row].has_value(); };
+  const DType dtype = c.inputs["q"].type.dtype;
   const std::vector<Output> y = run(device, c);
   for (size_t row = 0; row < expected.size(); ++row) {
     SCOPED_TRACE("row " + std::to_string(row));
@@ -27,10 +27,10 @@ void expect_attention(Device& device, OpCase c) {
     if (testing::Test::HasFailure()) return;
   }
   OpCase sliced = c;
-  sliced.inputs[0].row_gap = 2 * c.inputs[1].shape[3];
+  sliced.inputs["q"].row_gap = 2 * c.inputs["k_cache"].shape[3];
   sliced.output_gap = 16;
   OpCase over = sliced;
-  over.in_place = {{0, 0}};
+  over.in_place = {{"o", "q"}};
   over.may_skip = nullptr;
   const std::vector<Output> y_sliced = run(device, sliced);
   const std::vector<Output> y_over = run(device, over);
@@ -130,8 +130,8 @@ TEST_P(Conformance, AttentionOfAChunkIsThatOfTheWhole) {
     const std::vector<Output> want = run(device(), whole);
     for (const int64_t first : {1, 130}) {
       OpCase chunk = whole;
-      chunk.inputs[5].values = {static_cast<double>(first), 200};
-      chunk.may_skip = [&](int, int64_t row) { return row < first; };
+      chunk.inputs["query_starts"].values = {static_cast<double>(first), 200};
+      chunk.may_skip = [&](std::string_view, int64_t row) { return row < first; };
       const std::vector<Output> got = run(device(), chunk);
       for (int64_t row = first; row < 200; ++row) {
         ASSERT_TRUE(got[0].row_bits(row) == want[0].row_bits(row))
@@ -195,16 +195,16 @@ void expect_independent_sequences(Device& device, Random& random, DType dtype, c
       .sequences = {{len, 5}, {len, 300}, {len, 77}}, .uniform_q = q, .padding_sequences = 2};
   batch.padding_tokens = q == 0 ? 2 : 0;
   OpCase together = attention_case(random, dtype, heads, batch);
-  if (q == 0) together.may_skip = [](int, int64_t row) { return row >= 3; };
+  if (q == 0) together.may_skip = [](std::string_view, int64_t row) { return row >= 3; };
   const std::vector<Output> before = run(device, together);
   OpCase alone = together;
   for (int64_t b : {0, 2}) {
-    alone.inputs[4].values[b] = b == 0 ? 0 : 3;  // other lengths
+    alone.inputs["kv_lens"].values[b] = b == 0 ? 0 : 3;  // other lengths
     for (int64_t t = b * len; t < (b + 1) * len; ++t) {
-      std::fill_n(alone.inputs[0].row(t), alone.inputs[0].row_elements(), kNaN);
+      std::fill_n(alone.inputs["q"].row(t), alone.inputs["q"].row_elements(), kNaN);
     }
   }
-  alone.may_skip = [](int, int64_t row) { return row == 0 || row >= 3; };
+  alone.may_skip = [](std::string_view, int64_t row) { return row == 0 || row >= 3; };
   const std::vector<Output> after = run(device, alone);
   for (int64_t t = len; t < 2 * len; ++t) {
     EXPECT_TRUE(before[0].row_bits(t) == after[0].row_bits(t)) << "row " << t << ", q " << q;

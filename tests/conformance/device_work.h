@@ -82,9 +82,9 @@ class TwoLaunches {
   BoundLaunch bind(Device& device, std::string_view op, int a, int b, int y) const {
     KernelArgs args;
     const Shape shape{kRows, kColumns};
-    args.inputs = {TensorView(tensor(a), DType::kF32, shape),
-                   TensorView(tensor(b), DType::kF32, shape)};
-    args.outputs = {TensorView(tensor(y), DType::kF32, shape)};
+    args.inputs = {{"a", TensorView(tensor(a), DType::kF32, shape)},
+                   {"b", TensorView(tensor(b), DType::kF32, shape)}};
+    args.outputs = {{"y", TensorView(tensor(y), DType::kF32, shape)}};
     args.step = StepKey::mixed(kRows, 0);
     return device.kernels().choose(op, args).bind(device, args);
   }

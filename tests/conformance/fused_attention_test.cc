@@ -22,12 +22,12 @@ HostTensor random_frequencies(Random& random, int64_t head_size) {
 // The step of `attention` with its new tokens still in front: their places in the caches are NaN,
 // and the queries not yet turned.
 OpCase fused_case(Random& random, const Heads& heads, const OpCase& attention, bool with_norms) {
-  const DType dtype = attention.inputs[0].type.dtype;
+  const DType dtype = attention.inputs["q"].type.dtype;
   const ir::Sizes sizes = attention.step.sizes();
-  std::vector<HostTensor> caches{attention.inputs[1], attention.inputs[2]};
-  const HostTensor& page_table = attention.inputs[3];
-  const HostTensor& kv_lens = attention.inputs[4];
-  const HostTensor& starts = attention.inputs[5];
+  std::vector<HostTensor> caches{attention.inputs["k_cache"], attention.inputs["v_cache"]};
+  const HostTensor& page_table = attention.inputs["page_table"];
+  const HostTensor& kv_lens = attention.inputs["kv_lens"];
+  const HostTensor& starts = attention.inputs["query_starts"];
   const ir::Type ids = type_of(DType::kI32, {Dim::tokens()});
   std::vector<double> positions(static_cast<size_t>(sizes.tokens));
   std::vector<double> slots(static_cast<size_t>(sizes.tokens), -1.0);
@@ -52,20 +52,20 @@ OpCase fused_case(Random& random, const Heads& heads, const OpCase& attention, b
   const ir::Type row = type_of(dtype, {Dim::tokens(), heads.kv * heads.size});
   OpCase c = attention;
   c.op = "fused_attention";
-  c.inputs = {attention.inputs[0],
-              random.tensor(row, sizes),
-              random.tensor(row, sizes),
-              tensor_of(ids, sizes, positions),
-              random_frequencies(random, heads.size),
-              tensor_of(ids, sizes, slots),
-              caches[0],
-              caches[1],
-              page_table,
-              kv_lens,
-              starts};
+  c.inputs = {{"q", attention.inputs["q"]},
+              {"k", random.tensor(row, sizes)},
+              {"v", random.tensor(row, sizes)},
+              {"positions", tensor_of(ids, sizes, positions)},
+              {"inv_freq", random_frequencies(random, heads.size)},
+              {"slots", tensor_of(ids, sizes, slots)},
+              {"k_cache", caches[0]},
+              {"v_cache", caches[1]},
+              {"page_table", page_table},
+              {"kv_lens", kv_lens},
+              {"query_starts", starts}};
   if (with_norms) {
-    for (int i = 0; i < 2; ++i)
-      c.inputs.push_back(random.tensor(type_of(dtype, {heads.size}), {}));
+    for (const char* norm : {"q_norm", "k_norm"})
+      c.inputs.add(norm, random.tensor(type_of(dtype, {heads.size}), {}));
     c.attrs.set("eps", 1e-6);
   }
   return c;
@@ -74,9 +74,9 @@ OpCase fused_case(Random& random, const Heads& heads, const OpCase& attention, b
 OpCase write_of(const OpCase& fused) {
   OpCase c = fused;
   c.op = "rope_kv_write";
-  c.inputs.erase(c.inputs.begin() + 8, c.inputs.begin() + 11);
+  c.inputs = fused.inputs.without({"page_table", "kv_lens", "query_starts"});
   c.attrs = {};
-  if (c.inputs.size() > 8) c.attrs.set("eps", fused.attrs.get_double("eps"));
+  if (c.inputs.find("q_norm") != nullptr) c.attrs.set("eps", fused.attrs.get_double("eps"));
   c.may_skip = nullptr;
   return c;
 }
@@ -86,10 +86,14 @@ OpCase attention_of(const OpCase& fused, const HostTensor& q, const HostTensor& 
                     const HostTensor& v_cache) {
   OpCase c = fused;
   c.op = "attention";
-  c.inputs = {q, k_cache, v_cache, fused.inputs[8], fused.inputs[9], fused.inputs[10]};
-  const size_t sources[] = {0, 6, 7};
-  for (size_t i = 0; i < 3; ++i)
-    c.inputs[i].type = fused.inputs[sources[i]].type;
+  c.inputs = {{"q", q},
+              {"k_cache", k_cache},
+              {"v_cache", v_cache},
+              {"page_table", fused.inputs["page_table"]},
+              {"kv_lens", fused.inputs["kv_lens"]},
+              {"query_starts", fused.inputs["query_starts"]}};
+  for (const char* name : {"q", "k_cache", "v_cache"})
+    c.inputs[name].type = fused.inputs[name].type;
   c.attrs = {{"scale", fused.attrs.get_double("scale")}};
   return c;
 }
@@ -101,21 +105,22 @@ HostTensor rounded(HostTensor tensor) {
 }
 
 Rows expected_of(const OpCase& c) {
-  const auto turned = [&](HostTensor x, size_t norm) {
-    if (c.inputs.size() > norm) {
-      x = rounded(reference::rms_norm(x, c.inputs[norm], c.attrs.get_double("eps")));
-    }
-    return rounded(reference::rope(x, c.inputs[3], c.inputs[4]));
+  const HostTensors& in = c.inputs;
+  const auto turned = [&](HostTensor x, const HostTensor* norm) {
+    if (norm != nullptr) x = rounded(reference::rms_norm(x, *norm, c.attrs.get_double("eps")));
+    return rounded(reference::rope(x, in["positions"], in["inv_freq"]));
   };
-  return expected_rows(
-      attention_of(c, turned(c.inputs[0], 11),
-                   reference::kv_write(c.inputs[6], turned(c.inputs[1], 12), c.inputs[5]),
-                   reference::kv_write(c.inputs[7], c.inputs[2], c.inputs[5])));
+  const HostTensor k = turned(in["k"], in.find("k_norm"));
+  return expected_rows(attention_of(c, turned(in["q"], in.find("q_norm")),
+                                    reference::kv_write(in["k_cache"], k, in["slots"]),
+                                    reference::kv_write(in["v_cache"], in["v"], in["slots"])));
 }
 
 // Which rows of the output a sequence owns.
-std::function<bool(int, int64_t)> unowned(const Rows& expected) {
-  return [&expected](int output, int64_t row) { return output == 0 && !expected[row].has_value(); };
+std::function<bool(std::string_view, int64_t)> unowned(const Rows& expected) {
+  return [&expected](std::string_view output, int64_t row) {
+    return output == "o" && !expected[row].has_value();
+  };
 }
 
 void expect_same_owned_rows(const Output& a, const Output& b, const Rows& expected) {
@@ -135,7 +140,7 @@ void expect_its_parts(Device& device, OpCase c) {
   const std::vector<Output> attended = run(device, attention);
   c.may_skip = unowned(expected);
   OpCase over = c;
-  over.in_place = {{0, 0}};
+  over.in_place = {{"o", "q"}};
   for (const OpCase& each : {c, over}) {
     const std::vector<Output> y = run(device, each);
     expect_same_owned_rows(y[0], attended[0], expected);
@@ -195,8 +200,8 @@ TEST_P(Conformance, FusedAttentionAgrees) {
       const Rows expected = expected_of(c);
       for (const int64_t gap : {int64_t{0}, 2 * heads.size, int64_t{7}}) {
         SCOPED_TRACE(describe(heads, uniform_batch(q)) + ", gap " + std::to_string(gap));
-        for (HostTensor* rows : {&c.inputs[0], &c.inputs[1], &c.inputs[2]})
-          rows->row_gap = gap;
+        for (const char* rows : {"q", "k", "v"})
+          c.inputs[rows].row_gap = gap;
         const std::vector<Output> y = run(device(), c);
         for (size_t row = 0; row < expected.size(); ++row) {
           // A value in between may fall on the other side of a rounding; of one to fp8, that shows

@@ -27,10 +27,7 @@ struct FusedCase {
 
   [[nodiscard]] ir::Attrs attrs() const {
     ir::Attrs attrs;
-    if (!prologue.empty()) {
-      attrs.set("prologue", prologue);
-      attrs.set("eps", 1e-5);
-    }
+    if (!prologue.empty()) attrs.set("eps", 1e-5);
     if (silu_mul) attrs.set("epilogue", std::string("silu_mul"));
     if (!dtype.empty()) attrs.set("out", dtype);
     return attrs;
@@ -53,9 +50,9 @@ HostTensor half_of(const HostTensor& x, int64_t first, int64_t count) {
   return half;
 }
 
-// Inputs in the op's order, and what it gives: the sum, if there is one, then y.
+// Inputs, and what the op gives: the sum, if there is one, then y.
 struct FusedData {
-  std::vector<HostTensor> inputs;
+  HostTensors inputs;
   std::vector<HostTensor> expected;
 };
 
@@ -64,21 +61,21 @@ FusedData fused_data(const FusedCase& c, DType dtype, const StepKey& step, Rando
   const ir::Type rows = type_of(dtype, {Dim::tokens(), c.in});
   FusedData data;
   HostTensor x = random.tensor(rows, step.sizes());
-  data.inputs.push_back(x);
+  data.inputs.add("x", x);
   if (c.prologue == "add_rms_norm") {
-    data.inputs.push_back(random.tensor(rows, step.sizes(), 2));
-    data.expected.push_back(reference::add(x, data.inputs[1]));
+    data.inputs.add("residual", random.tensor(rows, step.sizes(), 2));
+    data.expected.push_back(reference::add(x, data.inputs["residual"]));
     x = rounded_to(dtype, data.expected[0]);
   }
   if (!c.prologue.empty()) {
-    data.inputs.push_back(vector(c.in));
-    x = rounded_to(dtype, reference::rms_norm(x, data.inputs.back(), 1e-5));
+    data.inputs.add("norm", vector(c.in));
+    x = rounded_to(dtype, reference::rms_norm(x, data.inputs["norm"], 1e-5));
   }
   const double stddev = 2 / std::sqrt(static_cast<double>(c.in));
   const HostTensor weight = random.tensor(type_of(dtype, {c.out, c.in}), {}, stddev);
-  data.inputs.push_back(weight);
-  if (c.bias) data.inputs.push_back(vector(c.out));
-  HostTensor y = reference::linear(x, weight, c.bias ? &data.inputs.back() : nullptr);
+  data.inputs.add("weight", weight);
+  if (c.bias) data.inputs.add("bias", vector(c.out));
+  HostTensor y = reference::linear(x, weight, data.inputs.find("bias"));
   if (c.silu_mul) {
     const HostTensor product = c.dtype.empty() ? rounded_to(dtype, y) : y;
     y = reference::mul(reference::silu(half_of(product, 0, c.out / 2)),
@@ -137,10 +134,10 @@ TEST_P(Conformance, FusedLinearOfSeveralRowsIsItsParts) {
   for (const int64_t rows : {fewest, int64_t{33}, int64_t{130}}) {
     SCOPED_TRACE(at(rows, c.in));
     const StepKey step = tokens(rows);
-    const std::vector<HostTensor> in = fused_data(c, dtype(), step, random_).inputs;
-    const auto run_op = [&](const std::string& op, std::vector<HostTensor> inputs,
+    const HostTensors in = fused_data(c, dtype(), step, random_).inputs;
+    const auto run_op = [&](const std::string& op, const HostTensors& inputs,
                             ir::Attrs attrs = {}) {
-      return run(device(), {.op = op, .inputs = std::move(inputs), .attrs = attrs, .step = step});
+      return run(device(), {.op = op, .inputs = inputs, .attrs = attrs, .step = step});
     };
     const auto input = [&](const Output& output, int64_t columns) {
       HostTensor tensor = output.tensor;
@@ -148,8 +145,10 @@ TEST_P(Conformance, FusedLinearOfSeveralRowsIsItsParts) {
       return tensor;
     };
     const std::vector<Output> normed =
-        run_op("add_rms_norm", {in[0], in[1], in[2]}, {{"eps", 1e-5}});
-    const Output product = run_op("linear", {input(normed[1], c.in), in[3], in[4]})[0];
+        run_op("add_rms_norm", {in["x"], in["residual"], in["norm"]}, {{"eps", 1e-5}});
+    const Output product =
+        run_op("linear",
+               {{"x", input(normed[1], c.in)}, {"weight", in["weight"]}, {"bias", in["bias"]}})[0];
     const HostTensor columns = input(product, c.out);
     const Output y = run_op(
         "silu_mul", {half_of(columns, 0, c.out / 2), half_of(columns, c.out / 2, c.out / 2)})[0];

@@ -59,10 +59,10 @@ double decode(DType dtype, const std::byte* from) {
 // All inputs in one buffer; what is not an element is NaN in every float dtype.
 struct Uploaded {
   Memory memory;
-  std::vector<TensorView> views;
+  Views views;
 };
 
-Uploaded upload(Device& device, const std::vector<HostTensor>& inputs) {
+Uploaded upload(Device& device, const HostTensors& inputs) {
   std::vector<int64_t> offsets;
   int64_t bytes = kAlignment;
   for (const HostTensor& input : inputs) {
@@ -73,7 +73,7 @@ Uploaded upload(Device& device, const std::vector<HostTensor>& inputs) {
   std::vector<std::byte> image(static_cast<size_t>(bytes), std::byte{0xff});
   Uploaded uploaded{device.allocate(bytes), {}};
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const HostTensor& input = inputs[i];
+    const HostTensor& input = inputs.values()[i];
     const DType dtype = input.type.dtype;
     TensorView view(uploaded.memory.data() + offsets[i], dtype, input.shape);
     if (input.shape.rank() > 1) view.row_stride += input.row_gap;
@@ -83,7 +83,7 @@ Uploaded upload(Device& device, const std::vector<HostTensor>& inputs) {
                image.data() + offsets[i] + (row * view.row_stride + c) * size_of(dtype));
       }
     }
-    uploaded.views.push_back(view);
+    uploaded.views.add(inputs.name(i), view, inputs.is_optional(i));
   }
   const auto stream = device.create_stream();
   stream->copy_to_device(uploaded.memory.data(), image.data(), bytes);
@@ -193,12 +193,12 @@ std::vector<std::byte> Output::row_bits(int64_t row) const {
 }
 
 std::vector<Output> run(Device& device, const OpCase& c) {
-  const Uploaded uploaded = upload(device, c.inputs);
   KernelCheck check;
   check.op = ops::standard().find(c.op);
   ENCORE_CHECK(check.op != nullptr, "no op '{}'", c.op);
-  for (const HostTensor& input : c.inputs)
-    check.input_types.push_back(input.type);
+  const HostTensors inputs = named(*check.op, c.inputs);
+  const Uploaded uploaded = upload(device, inputs);
+  check.input_types = inputs.map([](const HostTensor& input) { return input.type; });
   check.inputs = uploaded.views;
   check.attrs = c.attrs;
   check.step = c.step;
@@ -268,7 +268,7 @@ void Conformance::expect_agrees(OpCase c, const std::vector<HostTensor>& expecte
   if (HasFailure()) return;
 
   for (const ir::InPlace& reuse : ops::standard().find(c.op)->may_reuse) {
-    SCOPED_TRACE(c.op + ": output over input " + std::to_string(reuse.input));
+    SCOPED_TRACE(c.op + ": output over input " + std::string(reuse.input));
     OpCase over = c;
     over.in_place = {reuse};
     expect_same_bits(run(device(), over), plain);

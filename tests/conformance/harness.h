@@ -55,16 +55,18 @@ HostTensor tensor_of(const ir::Type& type, const ir::Sizes& sizes, std::vector<d
 // A weight-like tensor: no dim depends on the step.
 ir::Type type_of(DType dtype, std::initializer_list<ir::Dim> dims);
 
+using HostTensors = ir::Operands<HostTensor>;
+
 // One launch of one op.
 struct OpCase {
   std::string op;
-  std::vector<HostTensor> inputs;
+  HostTensors inputs;  // those without a name are the required ones, in order
   ir::Attrs attrs;
   StepKey step;
   StepLengths lengths;
   std::vector<ir::InPlace> in_place;
   int64_t output_gap = 0;
-  std::function<bool(int output, int64_t row)> may_skip;
+  std::function<bool(std::string_view output, int64_t row)> may_skip;
 };
 
 // An output: its values, its very bits, and which rows the kernel left alone.

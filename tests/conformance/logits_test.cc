@@ -81,34 +81,39 @@ OpCase adjust_case(Random& random, int64_t vocabulary) {
     }
   }
   return {.op = "adjust_logits",
-          .inputs = {random_logits(random, kRows, vocabulary), sampling, lengths, stops, counts,
-                     biases, masks},
+          .inputs = {{"logits", random_logits(random, kRows, vocabulary)},
+                     {"sampling", sampling},
+                     {"kv_lens", lengths},
+                     {"stop_tokens", stops},
+                     {"token_counts", counts},
+                     {"token_bias", biases},
+                     {"token_masks", masks}},
           .step = StepKey::uniform(sizes.sequences),
-          .may_skip = [](int, int64_t b) { return b == 0 || b == 3 || b == 5; }};
+          .may_skip = [](std::string_view, int64_t b) { return b == 0 || b == 3 || b == 5; }};
 }
 
 // As ops.h says, in floats: the same bits on every device.
 std::vector<double> adjusted_row(const OpCase& c, int64_t b) {
-  const int64_t vocabulary = c.inputs[0].shape[1];
-  const auto row = take<SamplingRow>(c.inputs[1].row(b));
-  std::vector<float> logits(c.inputs[0].row(b), c.inputs[0].row(b) + vocabulary);
+  const int64_t vocabulary = c.inputs["logits"].shape[1];
+  const auto row = take<SamplingRow>(c.inputs["sampling"].row(b));
+  std::vector<float> logits(c.inputs["logits"].row(b), c.inputs["logits"].row(b) + vocabulary);
   if (row.state >= 0) {
     for (int64_t k = 0; k < kMostBiases; ++k) {
-      const auto bias = take<TokenBias>(c.inputs[5].row(row.state) + 2 * k);
+      const auto bias = take<TokenBias>(c.inputs["token_bias"].row(row.state) + 2 * k);
       if (bias.token < 0) break;
       logits[bias.token] += bias.bias;
     }
     for (int64_t i = 0; i < vocabulary; ++i) {
-      const auto count = static_cast<int32_t>(c.inputs[4].row(row.state)[i]);
+      const auto count = static_cast<int32_t>(c.inputs["token_counts"].row(row.state)[i]);
       logits[i] = penalized(logits[i], count, row.params);
     }
   }
   for (int64_t i = 0; row.mask >= 0 && i < vocabulary; ++i) {
-    const auto word = static_cast<int32_t>(c.inputs[6].row(row.mask)[i / 32]);
+    const auto word = static_cast<int32_t>(c.inputs["token_masks"].row(row.mask)[i / 32]);
     if ((static_cast<uint32_t>(word) >> (i % 32) & 1U) == 0) logits[i] = -INFINITY;
   }
-  for (int64_t k = 0; c.inputs[2].values[b] < row.min_length && k < 3; ++k) {
-    const auto stop = static_cast<int64_t>(c.inputs[3].row(b)[k]);
+  for (int64_t k = 0; c.inputs["kv_lens"].values[b] < row.min_length && k < 3; ++k) {
+    const auto stop = static_cast<int64_t>(c.inputs["stop_tokens"].row(b)[k]);
     if (stop >= 0) logits[stop] = -INFINITY;
   }
   return {logits.begin(), logits.end()};

@@ -126,7 +126,7 @@ TEST_P(Conformance, AddRmsNormAgrees) {
                .step = step};
       expect_agrees(c, {exact, reference::rms_norm(sum, weight, 1e-5)},
                     {.ulps = 2, .floor_rms = 1});
-      c.in_place = {{0, 0}, {1, 1}};
+      c.in_place = {{"sum", "x"}, {"y", "residual"}};
       OpCase apart = c;
       apart.in_place = {};
       expect_same_bits(run(device(), c), run(device(), apart));
@@ -171,7 +171,7 @@ TEST_P(Conformance, LinearAgrees) {
       const Tolerance tolerance{.ulps = dtype() == DType::kF32 ? 8.0 : 1.0, .floor_rms = size};
       expect_agrees({.op = "linear", .inputs = {x, weight}, .step = step},
                     {reference::linear(x, weight, nullptr)}, tolerance);
-      expect_agrees({.op = "linear", .inputs = {x, weight, bias}, .step = step},
+      expect_agrees({.op = "linear", .inputs = {x, weight, {"bias", bias}}, .step = step},
                     {reference::linear(x, weight, &bias)}, tolerance);
       if (HasFailure()) return;
     }
@@ -255,10 +255,8 @@ TEST_P(Conformance, RowsOfMatricesAreIndependent) {
   for (const int64_t row : {0, 7, 32}) {
     expect_row_independent({.op = "linear", .inputs = {x, weight}, .step = step}, row);
     expect_row_independent({.op = "fused_linear",
-                            .inputs = {x, other, norm, weight},
-                            .attrs = {{"prologue", std::string("add_rms_norm")},
-                                      {"eps", 1e-5},
-                                      {"epilogue", std::string("silu_mul")}},
+                            .inputs = {x, weight, {"residual", other}, {"norm", norm}},
+                            .attrs = {{"eps", 1e-5}, {"epilogue", std::string("silu_mul")}},
                             .step = step},
                            row);
     expect_row_independent({.op = "rms_norm", .inputs = {x, norm}, .attrs = eps, .step = step},

@@ -13,9 +13,9 @@ TEST_P(OnDevice, RecordsIntoARangeThatIsMappedLater) {
   const auto range = device().reserve(4 << 20);
   KernelArgs args;
   const Shape shape{2, 64};
-  args.inputs = {TensorView(range->data(), DType::kF32, shape)};
-  args.outputs = {TensorView(range->data() + 4096, DType::kF32, shape)};
-  args.inputs.push_back(args.inputs[0]);
+  const TensorView x(range->data(), DType::kF32, shape);
+  args.inputs = {{"a", x}, {"b", x}};
+  args.outputs = {{"y", TensorView(range->data() + 4096, DType::kF32, shape)}};
   args.step = StepKey::mixed(2, 0);
   const BoundLaunch bound = device().kernels().choose("add", args).bind(device(), args);
   RecordingScope scope(*stream);
@@ -67,7 +67,7 @@ TEST_P(OnDevice, TellsRecordingsOfTheSameLaunchesApart) {
   for (int i = 0; i < 3; ++i) {
     const TensorView one(ones, DType::kF32, {2, kCount / 2});
     const TensorView sum(ones + (i + 1) * kCount, DType::kF32, {2, kCount / 2});
-    const KernelArgs args{.inputs = {sum, one}, .outputs = {sum}};
+    const KernelArgs args{.inputs = {{"a", sum}, {"b", one}}, .outputs = {{"y", sum}}};
     const BoundLaunch bound = device().kernels().choose("add", args).bind(device(), args);
     RecordingScope scope(*stream);
     stream->launch({.label = "add", .id = 0, .after = {}}, bound, {});

@@ -189,7 +189,8 @@ TEST_P(Conformance, RopeKvWriteAgreesWithAndWithoutNorms) {
           HostTensor q_expected = q;
           HostTensor k_expected = w.k;
           if (with_norms) {
-            c.inputs.insert(c.inputs.end(), {q_norm, k_norm});
+            c.inputs.add("q_norm", q_norm);
+            c.inputs.add("k_norm", k_norm);
             c.attrs.set("eps", 1e-6);
             q_expected = reference::rms_norm(q, q_norm, 1e-6);
             k_expected = reference::rms_norm(w.k, k_norm, 1e-6);

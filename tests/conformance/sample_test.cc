@@ -36,12 +36,12 @@ HostTensor column(DType dtype, int64_t rows, const std::function<double(int64_t)
 SamplingRow sampling_of(const OpCase& c, int64_t b) {
   std::array<int32_t, kSamplingWords> words{};
   for (int64_t i = 0; i < kSamplingWords; ++i)
-    words[static_cast<size_t>(i)] = static_cast<int32_t>(c.inputs[2].row(b)[i]);
+    words[static_cast<size_t>(i)] = static_cast<int32_t>(c.inputs["sampling"].row(b)[i]);
   return std::bit_cast<SamplingRow>(words);
 }
 void set_sampling(OpCase& c, int64_t b, const SamplingRow& row) {
   const auto words = std::bit_cast<std::array<int32_t, kSamplingWords>>(row);
-  std::copy(words.begin(), words.end(), c.inputs[2].row(b));
+  std::copy(words.begin(), words.end(), c.inputs["sampling"].row(b));
 }
 
 // All rows with the same parameters; every row another seed and length.
@@ -58,10 +58,12 @@ OpCase make_case(Random& random, const HostTensor& logits, const Params& params)
                 std::vector<double>(static_cast<size_t>(kStates * logits.shape[1])));
   OpCase c;
   c.op = "sample";
-  c.inputs = {logits, adjusted, sampling,
-              column(DType::kI32, rows,
-                     [&](int64_t) { return static_cast<double>(random.integer(1, 5000)); }),
-              counts};
+  const auto length = [&](int64_t) { return static_cast<double>(random.integer(1, 5000)); };
+  c.inputs = {{"logits", logits},
+              {"adjusted", adjusted},
+              {"sampling", sampling},
+              {"kv_lens", column(DType::kI32, rows, length)},
+              {"token_counts", counts}};
   c.step = StepKey::uniform(rows);
   for (int64_t b = 0; b < rows; ++b) {
     SamplingRow row;
@@ -77,14 +79,14 @@ OpCase make_case(Random& random, const HostTensor& logits, const Params& params)
 
 reference::SampleRow row_of(const OpCase& c, int64_t b) {
   const SamplingParams params = sampling_of(c, b).params;
-  return {.logits = c.inputs[0].row(b),
-          .num_logits = c.inputs[0].shape[1],
+  return {.logits = c.inputs["logits"].row(b),
+          .num_logits = c.inputs["logits"].shape[1],
           .temperature = params.temperature,
           .top_k = params.top_k,
           .top_p = params.top_p,
           .min_p = params.min_p,
           .seed = params.seed,
-          .kv_len = c.inputs[3].integer(b)};
+          .kv_len = c.inputs["kv_lens"].integer(b)};
 }
 
 HostTensor random_logits(Random& random, int64_t rows, int64_t vocabulary, double stddev = 3) {
@@ -349,21 +351,21 @@ TEST_P(Sampling, SampleTakesAdjustedLogitsWhereThereAreSomeAndCountsTheToken) {
   OpCase c = make_case(random_, random_logits(random_, 4, kVocabulary), {.temperature = 0});
   const auto adjust = [&](int64_t b, const SamplingRow& row, int64_t largest) {
     set_sampling(c, b, row);
-    std::fill_n(c.inputs[1].row(b), kVocabulary, -1.0);
-    c.inputs[1].row(b)[largest] = 2;
+    std::fill_n(c.inputs["adjusted"].row(b), kVocabulary, -1.0);
+    c.inputs["adjusted"].row(b)[largest] = 2;
   };
   adjust(1, {.state = 2}, 129);
   adjust(2, {.min_length = 6000}, 7);
   adjust(3, {.state = 0}, 64);  // of a sequence that has ended
-  c.inputs[3].values[3] = 0;
-  for (double& count : c.inputs[4].values)
+  c.inputs["kv_lens"].values[3] = 0;
+  for (double& count : c.inputs["token_counts"].values)
     count = 5;
   const std::vector<Output> y = run(device(), c);
   EXPECT_EQ(y[0].tensor.integer(1), 129);
   EXPECT_EQ(y[0].tensor.integer(2), 7);
-  const double* logits = c.inputs[0].row(0);
+  const double* logits = c.inputs["logits"].row(0);
   EXPECT_EQ(y[0].tensor.integer(0), std::max_element(logits, logits + kVocabulary) - logits);
-  std::vector<double> counts = c.inputs[4].values;
+  std::vector<double> counts = c.inputs["token_counts"].values;
   ++counts[2 * kVocabulary + 129];
   EXPECT_EQ(y[1].tensor.values, counts);
 }
@@ -379,7 +381,8 @@ TEST_P(Sampling, SampledRowsAreIndependent) {
     const std::vector<Output> before = run(device(), c);
     OpCase changed = c;
     for (int64_t b = 0; b < rows; ++b) {
-      if (b != row) std::fill_n(changed.inputs[0].row(b), vocabulary, b % 2 == 0 ? kNaN : 1e9);
+      if (b != row)
+        std::fill_n(changed.inputs["logits"].row(b), vocabulary, b % 2 == 0 ? kNaN : 1e9);
     }
     const std::vector<Output> after = run(device(), changed);
     EXPECT_EQ(before[0].tensor.integer(row), after[0].tensor.integer(row));
@@ -401,8 +404,8 @@ TEST_P(Sampling, SampledTokensDoNotDependOnTheNumberOfRows) {
     for (const int64_t rows : cases(kMany, 2)) {
       OpCase many = make_case(random_, random_logits(random_, rows, vocabulary), params);
       for (size_t i = 0; i < few.inputs.size(); ++i)
-        std::copy_n(few.inputs[i].values.data(), few.inputs[i].values.size(),
-                    many.inputs[i].values.data());
+        std::copy_n(few.inputs.values()[i].values.data(), few.inputs.values()[i].values.size(),
+                    many.inputs.values()[i].values.data());
       const std::vector<Output> together = run(device(), many);
       for (int64_t b = 0; b < kFew; ++b)
         EXPECT_EQ(alone[0].tensor.integer(b), together[0].tensor.integer(b)) << rows << " rows";

@@ -9,7 +9,7 @@
 namespace encore::cpu {
 namespace {
 
-using namespace advance_op;  // NOLINT(google-build-using-namespace): names of the operands
+using namespace advance_op;  // NOLINT(google-build-using-namespace): where marks lie
 
 // Row b's step inputs.
 struct Row {
@@ -38,21 +38,28 @@ void become_padding(const Row& row) {
 }  // namespace
 
 void advance(Pool& /*pool*/, const KernelArgs& args) {
-  const auto input = [&](size_t i) { return args.inputs[i].as<int32_t>(); };
-  const TensorView& page_table = args.inputs[kPageTable];
-  const TensorView& stop_tokens = args.inputs[kStopTokens];
-  const TensorView& ring = args.inputs[kRing];
-  const int64_t num_rows = args.inputs[kNext].shape[0];
+  const auto ints = [&](std::string_view name) { return args.inputs[name].as<int32_t>(); };
+  const TensorView& page_table = args.inputs["page_table"];
+  const TensorView& stop_tokens = args.inputs["stop_tokens"];
+  const TensorView& ring = args.inputs["token_ring"];
+  const int32_t* const next = ints("next");
+  const int32_t* const max_lens = ints("max_lens");
+  int32_t* const ids = ints("ids");
+  int32_t* const positions = ints("positions");
+  int32_t* const slots = ints("slots");
+  int32_t* const kv_lens = ints("kv_lens");
+  int32_t* const last_tokens = ints("last_tokens");
+  int32_t* const clock = ints("step_clock");
+  int32_t* const marks = ints("ring_marks");
+  const int64_t num_rows = args.inputs["next"].shape[0];
   const int64_t page_size = args.attrs.get_int("page_size");
-  int32_t* const clock = input(kClock);
-  int32_t* const marks = input(kMarks);
   const uint32_t done = static_cast<uint32_t>(clock[0]);
   bool any_left = false;
   for (int64_t b = 0; b < num_rows; ++b) {
-    const int32_t token = input(kNext)[b];
-    input(kLastTokens)[b] = token;
+    const int32_t token = next[b];
+    last_tokens[b] = token;
     ring.as<int32_t>()[done % ring.shape[0] * ring.shape[1] + b] = token;
-    int32_t& kv_len = input(kKvLens)[b];
+    int32_t& kv_len = kv_lens[b];
     if (args.step.q != 1 || kv_len == 0) continue;
     const int32_t* stops = stop_tokens.as<int32_t>() + b * stop_tokens.shape[1];
     const int32_t* stops_end = stops + stop_tokens.shape[1];
@@ -60,8 +67,8 @@ void advance(Pool& /*pool*/, const KernelArgs& args) {
     const int64_t entry = kv_len / page_size;
     const int32_t page =
         entry < page_table.shape[1] ? page_table.row<int32_t>(b)[entry] : int32_t{-1};
-    const bool goes_on = !ends(is_stop, kv_len + 1, input(kMaxLens)[b]) && page >= 0;
-    const Row row{input(kIds)[b], input(kPositions)[b], input(kSlots)[b], kv_len};
+    const bool goes_on = !ends(is_stop, kv_len + 1, max_lens[b]) && page >= 0;
+    const Row row{ids[b], positions[b], slots[b], kv_len};
     goes_on ? move_on(row, token, page, page_size) : become_padding(row);
     any_left |= goes_on;
   }
@@ -73,11 +80,12 @@ void advance(Pool& /*pool*/, const KernelArgs& args) {
 }
 
 void write_pages(Pool& /*pool*/, const KernelArgs& args) {
-  const TensorView& table = args.inputs[0];
+  const TensorView& table = args.inputs["page_table"];
+  const TensorView& changes = args.inputs["changes"];
+  const TensorView& pages = args.inputs["pages"];
   for (int64_t m = 0; m < table.num_rows(); ++m) {
-    const int32_t* const change = args.inputs[1].row<int32_t>(m);
-    std::copy_n(args.inputs[2].row<int32_t>(m) + change[0], change[1],
-                table.row<int32_t>(m) + change[0]);
+    const int32_t* const change = changes.row<int32_t>(m);
+    std::copy_n(pages.row<int32_t>(m) + change[0], change[1], table.row<int32_t>(m) + change[0]);
   }
 }
 

@@ -19,14 +19,14 @@ constexpr int64_t kTokensPerTask = 8;
 
 struct Attention {
   explicit Attention(const KernelArgs& args)
-      : q(args.inputs[0]),
-        k_cache(args.inputs[1]),
-        v_cache(args.inputs[2]),
-        page_table(args.inputs[3]),
-        kv_lens(args.inputs[4].as<int32_t>()),
-        num_sequences(args.inputs[4].num_rows()),
-        query_starts(args.inputs[5].as<int32_t>()),
-        y(args.outputs[0]),
+      : q(args.inputs["q"]),
+        k_cache(args.inputs["k_cache"]),
+        v_cache(args.inputs["v_cache"]),
+        page_table(args.inputs["page_table"]),
+        kv_lens(args.inputs["kv_lens"].as<int32_t>()),
+        num_sequences(args.inputs["kv_lens"].num_rows()),
+        query_starts(args.inputs["query_starts"].as<int32_t>()),
+        y(args.outputs["o"]),
         scale(static_cast<float>(args.attrs.get_double("scale"))) {}
 
   [[nodiscard]] int64_t num_kv_heads() const { return k_cache.shape[1]; }

@@ -11,12 +11,10 @@ namespace {
 constexpr int64_t kChunk = 512;  // elements widened at a time
 using Chunk = std::array<float, kChunk>;
 
-// y = f(a, b) chunk by chunk; f works in place on a. `b` may be absent: f then sees garbage.
+// y = f(a, b) chunk by chunk; f works in place on a. `b` may be null: f then sees garbage.
 template <typename F>
-void for_each_chunk(Pool& pool, const KernelArgs& args, const F& f) {
-  const TensorView& a = args.inputs[0];
-  const TensorView* b = args.inputs.size() > 1 ? &args.inputs[1] : nullptr;
-  const TensorView& y = args.outputs[0];
+void for_each_chunk(Pool& pool, const TensorView& a, const TensorView* b, const TensorView& y,
+                    const F& f) {
   const int64_t n = y.row_elements();
   const int64_t chunks_per_row = (n + kChunk - 1) / kChunk;
   pool.parallel_for(y.num_rows() * chunks_per_row, 32, [&](int64_t first, int64_t last) {
@@ -47,30 +45,36 @@ void silu_chunk(float* x, int64_t count) {
 }  // namespace
 
 void add(Pool& pool, const KernelArgs& args) {
-  for_each_chunk(pool, args, [](float* a, const float* b, int64_t count) {
-    for (int64_t i = 0; i < count; ++i)
-      a[i] += b[i];
-  });
+  const Views& in = args.inputs;
+  for_each_chunk(pool, in["a"], &in["b"], args.outputs["y"],
+                 [](float* a, const float* b, int64_t count) {
+                   for (int64_t i = 0; i < count; ++i)
+                     a[i] += b[i];
+                 });
 }
 
 void mul(Pool& pool, const KernelArgs& args) {
-  for_each_chunk(pool, args, [](float* a, const float* b, int64_t count) {
-    for (int64_t i = 0; i < count; ++i)
-      a[i] *= b[i];
-  });
+  const Views& in = args.inputs;
+  for_each_chunk(pool, in["a"], &in["b"], args.outputs["y"],
+                 [](float* a, const float* b, int64_t count) {
+                   for (int64_t i = 0; i < count; ++i)
+                     a[i] *= b[i];
+                 });
 }
 
 void silu(Pool& pool, const KernelArgs& args) {
-  for_each_chunk(pool, args,
+  for_each_chunk(pool, args.inputs["x"], nullptr, args.outputs["y"],
                  [](float* x, const float* /*unused*/, int64_t count) { silu_chunk(x, count); });
 }
 
 void silu_mul(Pool& pool, const KernelArgs& args) {
-  for_each_chunk(pool, args, [](float* gate, const float* up, int64_t count) {
-    silu_chunk(gate, count);
-    for (int64_t i = 0; i < count; ++i)
-      gate[i] *= up[i];
-  });
+  const Views& in = args.inputs;
+  for_each_chunk(pool, in["gate"], &in["up"], args.outputs["y"],
+                 [](float* gate, const float* up, int64_t count) {
+                   silu_chunk(gate, count);
+                   for (int64_t i = 0; i < count; ++i)
+                     gate[i] *= up[i];
+                 });
 }
 
 }  // namespace encore::cpu

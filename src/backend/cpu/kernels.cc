@@ -13,16 +13,21 @@ namespace {
 template <Run kRun>
 BoundLaunch bind(Device& device, const KernelArgs& args);
 
-// One row of the table whose kernel is `kRun`.
+// One row of the table whose kernel is `kRun`, with the optional operands that it knows.
 template <Run kRun>
-constexpr Kernel row(std::string_view op, std::string_view name) {
-  return {op, name, nullptr, nullptr, bind<kRun>};
+constexpr Kernel row(std::string_view op, std::string_view name,
+                     std::array<std::string_view, 4> optional = {}) {
+  return {.op = op, .name = name, .bind = bind<kRun>, .optional = optional};
 }
 
-constexpr Kernel kLinear = {"linear", "linear.cpu", nullptr, linear_workspace, bind<linear>};
+constexpr Kernel kLinear = {.op = "linear",
+                            .name = "linear.cpu",
+                            .workspace = linear_workspace,
+                            .bind = bind<linear>,
+                            .optional = {"bias"}};
 
 constexpr std::array kRows = {
-    row<embedding>("embedding", "embedding.cpu"),
+    row<embedding>("embedding", "embedding.cpu", {"last_tokens"}),
     kLinear,
     row<rms_norm>("rms_norm", "rms_norm.cpu"),
     row<add_rms_norm>("add_rms_norm", "add_rms_norm.cpu"),
@@ -32,7 +37,7 @@ constexpr std::array kRows = {
     row<silu_mul>("silu_mul", "silu_mul.cpu"),
     row<rope>("rope", "rope.cpu"),
     row<kv_write>("kv_write", "kv_write.cpu"),
-    row<rope_kv_write>("rope_kv_write", "rope_kv_write.cpu"),
+    row<rope_kv_write>("rope_kv_write", "rope_kv_write.cpu", {"q_norm", "k_norm"}),
     row<attention>("attention", "attention.cpu"),
     row<gather_rows>("gather_rows", "gather_rows.cpu"),
     row<adjust_logits>("adjust_logits", "adjust_logits.cpu"),

@@ -26,9 +26,9 @@ std::vector<std::byte> linear_bits(int num_threads, int64_t num_rows, DType dtyp
   device->fill_random(*stream, TensorView(x.data(), dtype, {300, kIn}), 1, 1.0F);
   device->fill_random(*stream, TensorView(weight.data(), dtype, {kOut, kIn}), 2, 1.0F);
   KernelArgs args;
-  args.inputs = {TensorView(x.data(), dtype, {num_rows, kIn}),
-                 TensorView(weight.data(), dtype, {kOut, kIn})};
-  args.outputs = {TensorView(y.data(), dtype, {num_rows, kOut})};
+  args.inputs = {{"x", TensorView(x.data(), dtype, {num_rows, kIn})},
+                 {"weight", TensorView(weight.data(), dtype, {kOut, kIn})}};
+  args.outputs = {{"y", TensorView(y.data(), dtype, {num_rows, kOut})}};
   const Kernel& kernel = device->kernels().choose("linear", args);
   const Memory scratch = device->allocate(kernel.workspace(args).scratch_bytes);
   args.scratch = scratch.data();
@@ -61,14 +61,38 @@ TEST(CpuDevice, NamesTheShapesThatNoKernelAccepts) {
   Kernel picky = {"picky", "picky.test", [](const KernelArgs&) { return false; }, nullptr, nullptr};
   table.add_first(picky);
   KernelArgs args;
-  args.inputs = {TensorView(nullptr, DType::kBF16, {3, 4})};
+  args.inputs = {{"x", TensorView(nullptr, DType::kBF16, {3, 4})}};
   try {
     (void)table.choose("picky", args);
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
-    EXPECT_NE(std::string(error.what()).find("bf16[3,4]"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("x bf16[3,4]"), std::string::npos) << error.what();
   }
+}
+
+// A kernel that does not know a scale would compute something else than the op.
+TEST(CpuDevice, TakesNoKernelThatDoesNotKnowAnOptionalOperand) {
+  const auto device = create_cpu_device();
+  KernelTable& table = device->kernels();
+  const TensorView scale(nullptr, DType::kF32, {1});
+  KernelArgs args;
+  args.inputs = {{"x", TensorView(nullptr, DType::kBF16, {3, 4})},
+                 {"weight", TensorView(nullptr, DType::kBF16, {5, 4})},
+                 {"weight_scale", &scale}};
+  try {
+    (void)table.choose("linear", args);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
+    EXPECT_NE(std::string(error.what())
+                  .find("op 'linear': no kernel on this device accepts for (x "
+                        "bf16[3,4], weight bf16[5,4], weight_scale f32[1])"),
+              std::string::npos)
+        << error.what();
+  }
+  table.add_first({.op = "linear", .name = "linear.scaled", .optional = {"bias", "weight_scale"}});
+  EXPECT_EQ(table.choose("linear", args).name, "linear.scaled");
 }
 
 // A process of its own: what faults must not take the test along.

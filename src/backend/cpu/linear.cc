@@ -84,13 +84,13 @@ void columns(const Linear& l, int64_t row, int64_t num_rows, int64_t first, int6
 }  // namespace
 
 Workspace linear_workspace(const KernelArgs& args) {
-  const TensorView& x = args.inputs[0];
+  const TensorView& x = args.inputs["x"];
   return {std::min(x.shape[0], kMaxPackedRows) * padded(x.shape[1]) * size_of(DType::kF32), 0};
 }
 
 void linear(Pool& pool, const KernelArgs& args) {
-  const Linear l{args.inputs[0], args.inputs[1], args.inputs.size() > 2 ? &args.inputs[2] : nullptr,
-                 args.outputs[0], static_cast<float*>(args.scratch)};
+  const Linear l{args.inputs["x"], args.inputs["weight"], args.inputs.find("bias"),
+                 args.outputs["y"], static_cast<float*>(args.scratch)};
   const int64_t num_rows = l.x.shape[0];
   const int64_t panels = (l.num_out() + kOutsPerPanel - 1) / kOutsPerPanel;
   for (int64_t row = 0; row < num_rows; row += kMaxPackedRows) {

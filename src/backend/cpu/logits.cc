@@ -91,24 +91,29 @@ void write_logprobs(std::span<const float> logits, int32_t chosen, int32_t num_t
 }  // namespace
 
 void adjust_logits(Pool& pool, const KernelArgs& args) {
-  using namespace adjust_op;  // NOLINT(google-build-using-namespace): names of the operands
-  const TensorView& stops = args.inputs[kStopTokens];
-  const TensorView& biases = args.inputs[kTokenBias];
-  pool.parallel_for(args.inputs[kLogits].num_rows(), 1, [&](int64_t first, int64_t last) {
+  const TensorView& given = args.inputs["logits"];
+  const auto* const sampling = args.inputs["sampling"].as<SamplingRow>();
+  const auto* const kv_lens = args.inputs["kv_lens"].as<int32_t>();
+  const TensorView& stops = args.inputs["stop_tokens"];
+  const TensorView& token_counts = args.inputs["token_counts"];
+  const TensorView& biases = args.inputs["token_bias"];
+  const TensorView& masks = args.inputs["token_masks"];
+  const TensorView& adjusted = args.outputs["adjusted"];
+  pool.parallel_for(given.num_rows(), 1, [&](int64_t first, int64_t last) {
     for (int64_t b = first; b < last; ++b) {
-      const auto& row = args.inputs[kSampling].as<SamplingRow>()[b];
-      const int32_t length = args.inputs[kKvLens].as<int32_t>()[b];
+      const SamplingRow& row = sampling[b];
+      const int32_t length = kv_lens[b];
       if (!row.adjusts(length)) continue;
-      const std::span<float> logits(args.outputs[0].row<float>(b),
-                                    static_cast<size_t>(args.outputs[0].row_elements()));
-      std::copy_n(args.inputs[kLogits].row<float>(b), logits.size(), logits.begin());
+      const std::span<float> logits(adjusted.row<float>(b),
+                                    static_cast<size_t>(adjusted.row_elements()));
+      std::copy_n(given.row<float>(b), logits.size(), logits.begin());
       if (row.state >= 0) {
         add_biases(biases.as<TokenBias>() + row.state * biases.shape[1], biases.shape[1], logits);
-        const auto* const counts = args.inputs[kTokenCounts].row<int32_t>(row.state);
+        const auto* const counts = token_counts.row<int32_t>(row.state);
         for (size_t token = 0; token < logits.size(); ++token)
           logits[token] = penalized(logits[token], counts[token], row.params);
       }
-      if (row.mask >= 0) forbid(args.inputs[kTokenMasks].row<int32_t>(row.mask), logits);
+      if (row.mask >= 0) forbid(masks.row<int32_t>(row.mask), logits);
       if (length >= row.min_length) continue;
       for (const int32_t token :
            std::span(stops.row<int32_t>(b), static_cast<size_t>(stops.row_elements()))) {
@@ -119,31 +124,34 @@ void adjust_logits(Pool& pool, const KernelArgs& args) {
 }
 
 void log_probs(Pool& pool, const KernelArgs& args) {
-  using namespace logprobs_op;  // NOLINT(google-build-using-namespace): names of the operands
-  const TensorView& logits = args.inputs[kLogits];
-  const TensorView& ring = args.inputs[kRing];
-  const auto step = static_cast<uint32_t>(args.inputs[kClock].as<int32_t>()[0]);
+  const TensorView& logits = args.inputs["logits"];
+  const auto* const next = args.inputs["next"].as<int32_t>();
+  const auto* const sampling = args.inputs["sampling"].as<SamplingRow>();
+  const TensorView& ring = args.inputs["logprob_ring"];
+  const auto step = static_cast<uint32_t>(args.inputs["step_clock"].as<int32_t>()[0]);
   auto* const rows = ring.as<LogprobRow>() + step % ring.shape[0] * ring.shape[1];
   pool.parallel_for(logits.num_rows(), 1, [&](int64_t first, int64_t last) {
     for (int64_t b = first; b < last; ++b) {
-      const SamplingParams& params = args.inputs[kSampling].as<SamplingRow>()[b].params;
+      const SamplingParams& params = sampling[b].params;
       if (params.num_logprobs < 0) continue;
-      write_logprobs({logits.row<float>(b), static_cast<size_t>(logits.row_elements())},
-                     args.inputs[kNext].as<int32_t>()[b], params.num_logprobs, rows[b]);
+      write_logprobs({logits.row<float>(b), static_cast<size_t>(logits.row_elements())}, next[b],
+                     params.num_logprobs, rows[b]);
     }
   });
 }
 
 void write_token_state(Pool& pool, const KernelArgs& args) {
-  using namespace token_state_op;  // NOLINT(google-build-using-namespace): names of the operands
-  const TensorView& biases = args.inputs[kTokenBias];
-  pool.parallel_for(args.inputs[kTokenCounts].num_rows(), 1, [&](int64_t first, int64_t last) {
+  const TensorView& token_counts = args.inputs["token_counts"];
+  const TensorView& biases = args.inputs["token_bias"];
+  const auto* const changes = args.inputs["changes"].as<TokenStateChange>();
+  const auto* const values = args.inputs["values"].as<int32_t>();
+  pool.parallel_for(token_counts.num_rows(), 1, [&](int64_t first, int64_t last) {
     for (int64_t m = first; m < last; ++m) {
-      const auto& change = args.inputs[kChanges].as<TokenStateChange>()[m];
+      const TokenStateChange& change = changes[m];
       if (change.first < 0) continue;
-      auto* const counts = args.inputs[kTokenCounts].row<int32_t>(m);
-      std::fill_n(counts, args.inputs[kTokenCounts].row_elements(), 0);
-      const int32_t* value = args.inputs[kValues].as<int32_t>() + change.first;
+      auto* const counts = token_counts.row<int32_t>(m);
+      std::fill_n(counts, token_counts.row_elements(), 0);
+      const int32_t* value = values + change.first;
       for (int32_t i = 0; i < change.num_prompt; ++i)
         counts[*value++] |= kInPrompt;
       for (int32_t i = 0; i < change.num_generated; ++i)

@@ -29,9 +29,9 @@ void normalize(float* x, const float* weight, int64_t n, float eps) {
 }
 
 void rms_norm(Pool& pool, const KernelArgs& args) {
-  const TensorView& x = args.inputs[0];
-  const TensorView& weight = args.inputs[1];
-  const TensorView& y = args.outputs[0];
+  const TensorView& x = args.inputs["x"];
+  const TensorView& weight = args.inputs["weight"];
+  const TensorView& y = args.outputs["y"];
   const auto eps = static_cast<float>(args.attrs.get_double("eps"));
   const int64_t n = x.shape[1];
   const int64_t group = weight.shape[0];
@@ -48,11 +48,11 @@ void rms_norm(Pool& pool, const KernelArgs& args) {
 }
 
 void add_rms_norm(Pool& pool, const KernelArgs& args) {
-  const TensorView& x = args.inputs[0];
-  const TensorView& residual = args.inputs[1];
-  const TensorView& weight = args.inputs[2];
-  const TensorView& sum = args.outputs[0];
-  const TensorView& normed = args.outputs[1];
+  const TensorView& x = args.inputs["x"];
+  const TensorView& residual = args.inputs["residual"];
+  const TensorView& weight = args.inputs["weight"];
+  const TensorView& sum = args.outputs["sum"];
+  const TensorView& normed = args.outputs["y"];
   const auto eps = static_cast<float>(args.attrs.get_double("eps"));
   const int64_t n = x.shape[1];
   pool.parallel_for(x.shape[0], rows_per_piece(n), [&](int64_t first, int64_t last) {

@@ -42,12 +42,11 @@ struct HeadNorm {
   float eps = 0;
 };
 
-HeadNorm head_norm(const KernelArgs& args, size_t input, Buffer slot) {
-  if (args.inputs.size() <= input) return {};
-  const TensorView& weight = args.inputs[input];
-  float* wide = thread_buffer(slot, weight.shape[0]);
-  simd().load(weight.data, weight.dtype, weight.shape[0], wide);
-  return {wide, static_cast<float>(args.attrs.get_double("eps"))};
+HeadNorm head_norm(const TensorView* weight, float eps, Buffer slot) {
+  if (weight == nullptr) return {};
+  float* wide = thread_buffer(slot, weight->shape[0]);
+  simd().load(weight->data, weight->dtype, weight->shape[0], wide);
+  return {wide, eps};
 }
 
 // The head at `from` normalized and rotated to `to`, rounded once.
@@ -64,10 +63,10 @@ void rope_head(const std::byte* from, DType dtype, const HeadNorm& norm, const A
 }  // namespace
 
 void rope(Pool& pool, const KernelArgs& args) {
-  const TensorView& x = args.inputs[0];
-  const auto* positions = args.inputs[1].as<int32_t>();
-  const TensorView& inv_freq = args.inputs[2];
-  const TensorView& y = args.outputs[0];
+  const TensorView& x = args.inputs["x"];
+  const auto* positions = args.inputs["positions"].as<int32_t>();
+  const TensorView& inv_freq = args.inputs["inv_freq"];
+  const TensorView& y = args.outputs["y"];
   const int64_t head_size = 2 * inv_freq.shape[0];
   pool.parallel_for(x.shape[0], 4, [&](int64_t first, int64_t last) {
     for (int64_t t = first; t < last; ++t) {
@@ -80,22 +79,26 @@ void rope(Pool& pool, const KernelArgs& args) {
 }
 
 void rope_kv_write(Pool& pool, const KernelArgs& args) {
-  const TensorView& q = args.inputs[0];
-  const TensorView& k = args.inputs[1];
-  const TensorView& v = args.inputs[2];
-  const auto* positions = args.inputs[3].as<int32_t>();
-  const auto* slots = args.inputs[5].as<int32_t>();
-  const TensorView& y = args.outputs[0];
-  const TensorView& k_cache = args.outputs[1];
-  const TensorView& v_cache = args.outputs[2];
+  const TensorView& q = args.inputs["q"];
+  const TensorView& k = args.inputs["k"];
+  const TensorView& v = args.inputs["v"];
+  const auto* positions = args.inputs["positions"].as<int32_t>();
+  const TensorView& inv_freq = args.inputs["inv_freq"];
+  const auto* slots = args.inputs["slots"].as<int32_t>();
+  const TensorView* q_weight = args.inputs.find("q_norm");
+  const TensorView* k_weight = args.inputs.find("k_norm");
+  const auto eps = q_weight ? static_cast<float>(args.attrs.get_double("eps")) : 0.0F;
+  const TensorView& y = args.outputs["y"];
+  const TensorView& k_cache = args.outputs["k_cache"];
+  const TensorView& v_cache = args.outputs["v_cache"];
   const int64_t num_kv_heads = k_cache.shape[1];
   const int64_t page_size = k_cache.shape[2];
   const int64_t head_size = k_cache.shape[3];
   pool.parallel_for(q.shape[0], 4, [&](int64_t first, int64_t last) {
-    const HeadNorm q_norm = head_norm(args, 8, Buffer::kThird);
-    const HeadNorm k_norm = head_norm(args, 9, Buffer::kFourth);
+    const HeadNorm q_norm = head_norm(q_weight, eps, Buffer::kThird);
+    const HeadNorm k_norm = head_norm(k_weight, eps, Buffer::kFourth);
     for (int64_t t = first; t < last; ++t) {
-      const Angles angles = angles_of(positions[t], args.inputs[4]);
+      const Angles angles = angles_of(positions[t], inv_freq);
       for (int64_t c = 0; c < q.shape[1]; c += head_size) {
         rope_head(row_bytes(q, t, c), q.dtype, q_norm, angles, row_bytes(y, t, c));
       }

@@ -27,11 +27,11 @@ void convert(const std::byte* from, DType from_dtype, int64_t n, std::byte* to, 
 }
 
 void embedding(Pool& pool, const KernelArgs& args) {
-  const auto* ids = args.inputs[0].as<int32_t>();
-  const TensorView& table = args.inputs[1];
-  const float fill = *args.inputs[2].as<float>();
-  const TensorView* last_tokens = args.inputs.size() > 3 ? &args.inputs[3] : nullptr;
-  const TensorView& y = args.outputs[0];
+  const auto* ids = args.inputs["ids"].as<int32_t>();
+  const TensorView& table = args.inputs["table"];
+  const float fill = *args.inputs["fill"].as<float>();
+  const TensorView* last_tokens = args.inputs.find("last_tokens");
+  const TensorView& y = args.outputs["x"];
   const int64_t n = y.shape[1];
   pool.parallel_for(y.shape[0], kRowsPerPiece, [&](int64_t first, int64_t last) {
     float* filled = thread_buffer(Buffer::kFirst, n);
@@ -50,9 +50,9 @@ void embedding(Pool& pool, const KernelArgs& args) {
 }
 
 void gather_rows(Pool& pool, const KernelArgs& args) {
-  const TensorView& x = args.inputs[0];
-  const auto* rows = args.inputs[1].as<int32_t>();
-  const TensorView& y = args.outputs[0];
+  const TensorView& x = args.inputs["x"];
+  const auto* rows = args.inputs["rows"].as<int32_t>();
+  const TensorView& y = args.outputs["y"];
   pool.parallel_for(y.shape[0], kRowsPerPiece, [&](int64_t first, int64_t last) {
     for (int64_t b = first; b < last; ++b) {
       if (rows[b] >= 0 && rows[b] < x.shape[0]) {
@@ -65,10 +65,11 @@ void gather_rows(Pool& pool, const KernelArgs& args) {
 }
 
 void kv_write(Pool& pool, const KernelArgs& args) {
-  const auto* slots = args.inputs[4].as<int32_t>();
-  for (int i = 0; i < 2; ++i) {
-    const TensorView& cache = args.outputs[static_cast<size_t>(i)];
-    const TensorView& x = args.inputs[2 + static_cast<size_t>(i)];
+  const auto* slots = args.inputs["slots"].as<int32_t>();
+  const std::pair<const char*, const char*> writes[] = {{"k", "k_cache"}, {"v", "v_cache"}};
+  for (const auto& [from, to] : writes) {
+    const TensorView& cache = args.outputs[to];
+    const TensorView& x = args.inputs[from];
     const int64_t num_heads = cache.shape[1];
     const int64_t page_size = cache.shape[2];
     const int64_t head_size = cache.shape[3];

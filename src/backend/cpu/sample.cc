@@ -108,16 +108,18 @@ int32_t sample_row(const float* logits, int64_t n, const SamplingParams& params,
 }  // namespace
 
 void sample(Pool& pool, const KernelArgs& args) {
-  using namespace sample_op;  // NOLINT(google-build-using-namespace): names of the operands
-  auto* tokens = args.outputs[0].as<int32_t>();
-  pool.parallel_for(args.inputs[kLogits].num_rows(), 1, [&](int64_t first, int64_t last) {
+  const TensorView& given = args.inputs["logits"];
+  const TensorView& adjusted = args.inputs["adjusted"];
+  const auto* const sampling = args.inputs["sampling"].as<SamplingRow>();
+  const auto* const kv_lens = args.inputs["kv_lens"].as<int32_t>();
+  const TensorView& token_counts = args.inputs["token_counts"];
+  auto* const tokens = args.outputs["next"].as<int32_t>();
+  pool.parallel_for(given.num_rows(), 1, [&](int64_t first, int64_t last) {
     for (int64_t b = first; b < last; ++b) {
-      const auto& row = args.inputs[kSampling].as<SamplingRow>()[b];
-      const int32_t kv_len = args.inputs[kKvLens].as<int32_t>()[b];
-      const TensorView& logits = args.inputs[row.adjusts(kv_len) ? kAdjusted : kLogits];
-      tokens[b] = sample_row(logits.row<float>(b), logits.shape[1], row.params, kv_len);
-      if (row.state >= 0 && kv_len > 0)
-        ++args.inputs[kTokenCounts].row<int32_t>(row.state)[tokens[b]];
+      const SamplingRow& row = sampling[b];
+      const TensorView& logits = row.adjusts(kv_lens[b]) ? adjusted : given;
+      tokens[b] = sample_row(logits.row<float>(b), logits.shape[1], row.params, kv_lens[b]);
+      if (row.state >= 0 && kv_lens[b] > 0) ++token_counts.row<int32_t>(row.state)[tokens[b]];
     }
   });
 }

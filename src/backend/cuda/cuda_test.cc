@@ -18,8 +18,8 @@ namespace {
 TEST_F(CudaTest, NodesOfARecordingCarryTheLabelsOfTheirLaunches) {
   const TensorView x = allocate({3, 64});
   std::vector<float> host(4, 7.0F);
-  const BoundLaunch add = bind("add", {.inputs = {x, x}, .outputs = {x}});
-  const BoundLaunch silu = bind("silu", {.inputs = {x}, .outputs = {x}});
+  const BoundLaunch add = bind("add", {.inputs = {{"a", x}, {"b", x}}, .outputs = {{"y", x}}});
+  const BoundLaunch silu = bind("silu", {.inputs = {{"x", x}}, .outputs = {{"y", x}}});
   RecordingScope scope(*stream_);
   stream_->copy_to_device(x.data, host.data(), 16);
   launch("add", add);
@@ -75,7 +75,7 @@ TEST_F(CudaTest, ALaunchThatRecordsNothingIsAnErrorThatNamesTheOp) {
   EXPECT_NE(std::string(error.what()).find("op 'idle' adds nothing"), std::string::npos)
       << error.what();
   const TensorView x = allocate({4, 64});
-  const BoundLaunch silu = bind("silu", {.inputs = {x}, .outputs = {x}});
+  const BoundLaunch silu = bind("silu", {.inputs = {{"x", x}}, .outputs = {{"y", x}}});
   RecordingScope scope(*stream_);
   launch("silu", silu);
   EXPECT_THROW(launch("idle", nothing), Error) << "behind a launch that records something";
@@ -101,7 +101,7 @@ TEST_F(CudaTest, RecordingsOfTheSameKernelsTakeTurnsInOneExecutable) {
     return TensorView(x.as<float>() + first * 64, DType::kF32, {rows, 64});
   };
   const auto record = [&](const TensorView& view, std::string_view op, const Recording* like) {
-    const BoundLaunch bound = bind(op, {.inputs = {view}, .outputs = {view}});
+    const BoundLaunch bound = bind(op, {.inputs = {{"x", view}}, .outputs = {{"y", view}}});
     RecordingScope scope(*stream_);
     launch("first", bound);
     launch("second", bound);
@@ -119,7 +119,7 @@ TEST_F(CudaTest, RecordingsOfTheSameKernelsTakeTurnsInOneExecutable) {
   EXPECT_FALSE(record(part(0, 400), "silu", recordings.back().get())->shares_executable())
       << "another grid";
   const TensorView y = part(0, 1);
-  const BoundLaunch silu = bind("silu", {.inputs = {y}, .outputs = {y}});
+  const BoundLaunch silu = bind("silu", {.inputs = {{"x", y}}, .outputs = {{"y", y}}});
   RecordingScope filled(*stream_);
   launch("first", silu);
   stream_->fill(y.data, 0, y.num_bytes());
@@ -128,8 +128,9 @@ TEST_F(CudaTest, RecordingsOfTheSameKernelsTakeTurnsInOneExecutable) {
 
 TEST_F(CudaTest, MemoryFreedWhileRecordingIsFreedAfterwards) {
   const TensorView x = allocate({1024});
-  const BoundLaunch silu = bind("silu", {.inputs = {TensorView(x.data, x.dtype, {4, 256})},
-                                         .outputs = {TensorView(x.data, x.dtype, {4, 256})}});
+  const BoundLaunch silu =
+      bind("silu", {.inputs = {{"x", TensorView(x.data, x.dtype, {4, 256})}},
+                    .outputs = {{"y", TensorView(x.data, x.dtype, {4, 256})}}});
   fill(x, 0.0F);
   std::optional<Memory> freed = device_->allocate(1LL << 30);
   const int64_t free_before = device_->info().free_bytes;
@@ -144,7 +145,7 @@ TEST_F(CudaTest, MemoryFreedWhileRecordingIsFreedAfterwards) {
 
 TEST_F(CudaTest, OtherThreadsMayAllocateAndFreeWhileOneRecords) {
   const TensorView x = allocate({4, 256});
-  const BoundLaunch silu = bind("silu", {.inputs = {x}, .outputs = {x}});
+  const BoundLaunch silu = bind("silu", {.inputs = {{"x", x}}, .outputs = {{"y", x}}});
   RecordingScope scope(*stream_);
   launch("silu", silu);
   std::thread([&] {
@@ -160,7 +161,8 @@ TEST_F(CudaTest, ARecordingMayPointToAddressesThatGetTheirMemoryLater) {
   EXPECT_EQ(range->mapped_bytes(), 0);
   const TensorView first(range->data(), DType::kF32, {4, 8});
   const TensorView later(range->data() + range->bytes() / 2, DType::kF32, {4, 8});
-  const BoundLaunch add = bind("add", {.inputs = {first, first}, .outputs = {first}});
+  const BoundLaunch add =
+      bind("add", {.inputs = {{"a", first}, {"b", first}}, .outputs = {{"y", first}}});
   RecordingScope scope(*stream_);
   stream_->fill(first.data, std::bit_cast<uint32_t>(1.5F), first.num_bytes());
   launch("add", add);
@@ -195,8 +197,9 @@ TEST_F(CudaTest, OverlappingLaunchesSeeTheWritesOfTheOneBefore) {
     reversed[i] = static_cast<int32_t>(kRows - 1 - i);
   stream_->copy_to_device(rows.data, reversed.data(), rows.num_bytes());
   stream_->synchronize();
-  const BoundLaunch reverse = bind("gather_rows", {.inputs = {a, rows}, .outputs = {b}});
-  const BoundLaunch add = bind("add", {.inputs = {b, one}, .outputs = {a}});
+  const BoundLaunch reverse =
+      bind("gather_rows", {.inputs = {{"x", a}, {"rows", rows}}, .outputs = {{"y", b}}});
+  const BoundLaunch add = bind("add", {.inputs = {{"a", b}, {"b", one}}, .outputs = {{"y", a}}});
   RecordingScope scope(*stream_);
   fill(a, 0.0F);
   fill(one, 1.0F);
@@ -215,10 +218,12 @@ TEST_F(CudaTest, LaunchesOverNoRowsDoNothing) {
   const TensorView x(nullptr, DType::kBF16, {0, 64});
   const TensorView weight = allocate({64, 64}, DType::kBF16);
   const TensorView scale = allocate({64}, DType::kBF16);
-  launch("add", bind("add", {.inputs = {x, x}, .outputs = {x}}));
-  launch("linear", bind("linear", {.inputs = {x, weight}, .outputs = {x}}));
-  launch("rms_norm",
-         bind("rms_norm", {.inputs = {x, scale}, .outputs = {x}, .attrs = {{"eps", 1e-5}}}));
+  launch("add", bind("add", {.inputs = {{"a", x}, {"b", x}}, .outputs = {{"y", x}}}));
+  launch("linear",
+         bind("linear", {.inputs = {{"x", x}, {"weight", weight}}, .outputs = {{"y", x}}}));
+  launch("rms_norm", bind("rms_norm", {.inputs = {{"x", x}, {"weight", scale}},
+                                       .outputs = {{"y", x}},
+                                       .attrs = {{"eps", 1e-5}}}));
   stream_->synchronize();
 }
 

@@ -104,16 +104,16 @@ template <typename T, typename Kv = T>
 AttentionParams<T, Kv> attention_params(const KernelArgs& args) {
   const AttentionShape shape = attention_shape(args);
   AttentionParams<T, Kv> params;
-  params.q = args.inputs[0].as<T>();
-  params.out = args.outputs[0].as<T>();
-  params.k_cache = args.inputs[1].as<Kv>();
-  params.v_cache = args.inputs[2].as<Kv>();
-  params.page_table = args.inputs[3].as<int32_t>();
-  params.kv_lens = args.inputs[4].as<int32_t>();
-  params.query_starts = args.inputs[5].as<int32_t>();
-  params.q_stride = args.inputs[0].row_stride;
-  params.out_stride = args.outputs[0].row_stride;
-  params.table_stride = args.inputs[3].row_stride;
+  params.q = args.inputs["q"].as<T>();
+  params.out = args.outputs["o"].as<T>();
+  params.k_cache = args.inputs["k_cache"].as<Kv>();
+  params.v_cache = args.inputs["v_cache"].as<Kv>();
+  params.page_table = args.inputs["page_table"].as<int32_t>();
+  params.kv_lens = args.inputs["kv_lens"].as<int32_t>();
+  params.query_starts = args.inputs["query_starts"].as<int32_t>();
+  params.q_stride = args.inputs["q"].row_stride;
+  params.out_stride = args.outputs["o"].row_stride;
+  params.table_stride = args.inputs["page_table"].row_stride;
   params.scale_log2e =
       static_cast<float>(args.attrs.get_double("scale") * std::numbers::log2e_v<double>);
   params.uniform_q = args.step.q.value_or(0);
@@ -140,7 +140,7 @@ bool accepts_tensor_cores(const KernelArgs& args, int max_head_size);
 template <int kMaxHeadSize, typename Visitor>
 decltype(auto) visit_tensor_core_shape(const KernelArgs& args, Visitor&& visitor) {
   const auto with_types = [&](auto element, auto kv) {
-    switch (args.inputs[1].shape[3]) {
+    switch (args.inputs["k_cache"].shape[3]) {
       case 64:
         return visitor(element, kv, std::integral_constant<int, 64>{});
       case 96:
@@ -155,11 +155,11 @@ decltype(auto) visit_tensor_core_shape(const KernelArgs& args, Visitor&& visitor
     }
   };
   const auto with_type = [&](auto element) {
-    return args.inputs[1].dtype == DType::kFP8 ? with_types(element, TypeTag<Float8>{})
-                                               : with_types(element, element);
+    return args.inputs["k_cache"].dtype == DType::kFP8 ? with_types(element, TypeTag<Float8>{})
+                                                       : with_types(element, element);
   };
-  return args.inputs[0].dtype == DType::kF16 ? with_type(TypeTag<__half>{})
-                                             : with_type(TypeTag<__nv_bfloat16>{});
+  return args.inputs["q"].dtype == DType::kF16 ? with_type(TypeTag<__half>{})
+                                               : with_type(TypeTag<__nv_bfloat16>{});
 }
 
 // Of the kernels whose grid has a block for every few tokens of the longest run of a mixed step.

@@ -166,13 +166,15 @@ TEST_F(AttentionCudaTest, OverlappingLaunchesSeeTheKeysAndValuesOfNewTokens) {
     for (int i = 0; i < kSteps; ++i) {
       const Shape row{tokens, heads.kv * heads.size};
       KernelArgs write;
-      write.inputs = {args.inputs[1], args.inputs[2], random(row, DType::kBF16, 10 + i),
-                      random(row, DType::kBF16, 50 + i), slots_view};
-      write.outputs = {args.inputs[1], args.inputs[2]};
+      write.outputs = {{"k_cache", args.inputs["k_cache"]}, {"v_cache", args.inputs["v_cache"]}};
+      write.inputs = write.outputs;
+      write.inputs.add("k", random(row, DType::kBF16, 10 + i));
+      write.inputs.add("v", random(row, DType::kBF16, 50 + i));
+      write.inputs.add("slots", slots_view);
       writes.push_back(bind("kv_write", write));
       KernelArgs attention = args;
-      attention.outputs = {allocate(args.outputs[0].shape, DType::kBF16)};
-      outputs.push_back(attention.outputs[0]);
+      outputs.push_back(allocate(args.outputs["o"].shape, DType::kBF16));
+      attention.outputs = {{"o", outputs.back()}};
       attentions.push_back(bind("attention", attention, "attention.decode"));
     }
     std::vector<std::vector<uint16_t>> want;
@@ -218,16 +220,16 @@ TEST_F(AttentionCudaTest, RotationAndCacheWriteInTheLaunchLeaveTheBitsOfTheirPar
     set_lengths(attention, lengths);
     const KernelArgs parts = fused_args(c.heads, attention, lengths, 11, c.q % 2 == 1);
     const auto want = run(parts, bind_parts("fused_attention", parts));
-    const auto keys = read_bits(parts.inputs[6]);
-    const auto values = read_bits(parts.inputs[7]);
+    const auto keys = read_bits(parts.inputs["k_cache"]);
+    const auto values = read_bits(parts.inputs["v_cache"]);
     const KernelArgs fused = fused_args(c.heads, attention, lengths, 11, c.q % 2 == 1);
-    for (const size_t cache : {6, 7})  // what the parts wrote
-      device_->fill_random(*stream_, fused.inputs[cache], cache - 4, 1.0F);
+    device_->fill_random(*stream_, fused.inputs["k_cache"], 2, 1.0F);  // what the parts wrote
+    device_->fill_random(*stream_, fused.inputs["v_cache"], 3, 1.0F);
     const BoundLaunch decode = bind("fused_attention", fused, "fused_attention.decode");
     for (int repeat = 0; repeat < 3; ++repeat)
       EXPECT_TRUE(run(fused, decode) == want) << "repeat " << repeat;
-    EXPECT_TRUE(read_bits(fused.inputs[6]) == keys);
-    EXPECT_TRUE(read_bits(fused.inputs[7]) == values);
+    EXPECT_TRUE(read_bits(fused.inputs["k_cache"]) == keys);
+    EXPECT_TRUE(read_bits(fused.inputs["v_cache"]) == values);
     memory_.clear();
     if (HasFailure()) return;
   }
@@ -250,7 +252,7 @@ TEST_F(AttentionCudaTest, OverlappingFusedLaunchesUseTheirOwnNewTokens) {
       want.push_back(run(layers[i], bind_parts("fused_attention", layers[i])));
       launches.push_back(bind("fused_attention", layers[i], "fused_attention.decode"));
     }
-    const auto keys = read_bits(attention.inputs[1]);
+    const auto keys = read_bits(attention.inputs["k_cache"]);
     stream_->synchronize();
     RecordingScope scope(*stream_);
     for (int i = 0; i < kLayers; ++i)
@@ -258,11 +260,11 @@ TEST_F(AttentionCudaTest, OverlappingFusedLaunchesUseTheirOwnNewTokens) {
     const auto recording = scope.finish();
     for (int repeat = 0; repeat < 10; ++repeat) {
       for (const KernelArgs& layer : layers)
-        stream_->fill(layer.outputs[0].data, 0x7fc07fc0U, layer.outputs[0].num_bytes());
+        stream_->fill(layer.outputs["o"].data, 0x7fc07fc0U, layer.outputs["o"].num_bytes());
       stream_->replay(*recording);
       for (int i = 0; i < kLayers; ++i)
-        EXPECT_TRUE(read_bits(layers[i].outputs[0]) == want[i]) << "q " << q << ", layer " << i;
-      EXPECT_TRUE(read_bits(attention.inputs[1]) == keys);
+        EXPECT_TRUE(read_bits(layers[i].outputs["o"]) == want[i]) << "q " << q << ", layer " << i;
+      EXPECT_TRUE(read_bits(attention.inputs["k_cache"]) == keys);
     }
     memory_.clear();
   }

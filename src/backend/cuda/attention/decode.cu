@@ -170,7 +170,8 @@ DecodeSizes decode_sizes(const KernelArgs& args, int num_fresh) {
   DecodePlan& plan = sizes.plan;
   plan.rows = *args.step.q * shape.group();
   plan.ranks = ranks(shape, plan.rows);
-  deal_rows(sizes, shape.head_size, static_cast<int>(size_of(args.inputs[1].dtype)), num_fresh);
+  deal_rows(sizes, shape.head_size, static_cast<int>(size_of(args.inputs["k_cache"].dtype)),
+            num_fresh);
   plan.num_runs = static_cast<int>(shape.num_runs(args.step.q));
   plan.cutting = cutting(shape, sizes);
   plan.max_chunks = max_chunks(plan.cutting, shape.max_kv_len);
@@ -284,25 +285,29 @@ Workspace fused_workspace(const KernelArgs& args) {
 
 template <typename T, typename Kv>
 AttentionParams<T, Kv> fused_params(const Fused& fused) {
-  const std::vector<TensorView>& in = fused.write.inputs;
+  const Views& in = fused.write.inputs;
+  const TensorView& q = in["q"];
+  const TensorView& k = in["k"];
+  const TensorView& v = in["v"];
+  const TensorView& k_cache = fused.write.outputs["k_cache"];
   AttentionParams<T, Kv> params = attention_params<T, Kv>(fused.attend);
-  params.q = in[0].as<T>();
-  params.q_stride = in[0].row_stride;
+  params.q = q.as<T>();
+  params.q_stride = q.row_stride;
   NewTokens<T, Kv>& fresh = params.fresh;
   fresh.count = *fused.attend.step.q;
-  fresh.k = in[1].as<T>();
-  fresh.k_stride = in[1].row_stride;
-  fresh.v = in[2].as<T>();
-  fresh.v_stride = in[2].row_stride;
-  fresh.positions = in[3].as<int32_t>();
-  fresh.inv_freq = in[4].as<float>();
-  fresh.slots = in[5].as<int32_t>();
-  fresh.k_cache = fused.write.outputs[1].as<Kv>();
-  fresh.v_cache = fused.write.outputs[2].as<Kv>();
-  fresh.num_slots = in[6].shape[0] * in[6].shape[2];
-  if (in.size() > 8) {
-    fresh.q_norm = in[8].as<T>();
-    fresh.k_norm = in[9].as<T>();
+  fresh.k = k.as<T>();
+  fresh.k_stride = k.row_stride;
+  fresh.v = v.as<T>();
+  fresh.v_stride = v.row_stride;
+  fresh.positions = in["positions"].as<int32_t>();
+  fresh.inv_freq = in["inv_freq"].as<float>();
+  fresh.slots = in["slots"].as<int32_t>();
+  fresh.k_cache = k_cache.as<Kv>();
+  fresh.v_cache = fused.write.outputs["v_cache"].as<Kv>();
+  fresh.num_slots = k_cache.shape[0] * k_cache.shape[2];
+  if (const TensorView* q_norm = in.find("q_norm")) {
+    fresh.q_norm = q_norm->as<T>();
+    fresh.k_norm = in["k_norm"].as<T>();
     fresh.eps = static_cast<float>(fused.write.attrs.get_double("eps"));
   }
   return params;
@@ -328,7 +333,8 @@ Kernel attention_decode_kernel() {
 }
 
 Kernel fused_attention_decode_kernel() {
-  return {"fused_attention", "fused_attention.decode", accepts_fused, fused_workspace, bind_fused};
+  return {"fused_attention", "fused_attention.decode", accepts_fused, fused_workspace,
+          bind_fused,        {"q_norm", "k_norm"}};
 }
 
 }  // namespace encore::cuda

@@ -50,22 +50,27 @@ class AttentionCudaTest : public CudaTest {
     const Shape cache{num_pages, heads.kv, kPageSize, heads.size};
     const Shape rows{batch * q, heads.query * heads.size};
     KernelArgs args;
-    args.inputs = {random(rows, DType::kBF16, 1),  random(cache, kv_dtype_, 2),
-                   random(cache, kv_dtype_, 3),    integers({batch, width}, table),
-                   allocate({batch}, DType::kI32), allocate({batch + 1}, DType::kI32)};
-    args.outputs = {allocate(rows, DType::kBF16)};
+    args.inputs = {{"q", random(rows, DType::kBF16, 1)},
+                   {"k_cache", random(cache, kv_dtype_, 2)},
+                   {"v_cache", random(cache, kv_dtype_, 3)},
+                   {"page_table", integers({batch, width}, table)},
+                   {"kv_lens", allocate({batch}, DType::kI32)},
+                   {"query_starts", allocate({batch + 1}, DType::kI32)}};
+    args.outputs = {{"o", allocate(rows, DType::kBF16)}};
     args.attrs.set("scale", 1.0 / std::sqrt(static_cast<double>(heads.size)));
     args.step = StepKey::uniform(batch, q);
     return args;
   }
   void set_lengths(const KernelArgs& args, const std::vector<int64_t>& lengths) {
     const std::vector<int32_t> values(lengths.begin(), lengths.end());
-    stream_->copy_to_device(args.inputs[4].data, values.data(), args.inputs[4].num_bytes());
+    const TensorView& kv_lens = args.inputs["kv_lens"];
+    stream_->copy_to_device(kv_lens.data, values.data(), kv_lens.num_bytes());
   }
   // Where the page table has the last q tokens of each sequence; -1 where it has none.
   std::vector<int32_t> new_slots(const KernelArgs& args, const std::vector<int64_t>& lengths) {
-    std::vector<int32_t> table(static_cast<size_t>(args.inputs[3].shape.num_elements()));
-    stream_->copy_to_host(table.data(), args.inputs[3].data, args.inputs[3].num_bytes());
+    const TensorView& pages = args.inputs["page_table"];
+    std::vector<int32_t> table(static_cast<size_t>(pages.shape.num_elements()));
+    stream_->copy_to_host(table.data(), pages.data, pages.num_bytes());
     stream_->synchronize();
     std::vector<int32_t> slots;
     for (size_t b = 0; b < lengths.size(); ++b) {
@@ -88,25 +93,22 @@ class AttentionCudaTest : public CudaTest {
         positions.push_back(static_cast<int32_t>(std::max<int64_t>(key, 0)));
     }
     const Shape row{tokens, heads.kv * heads.size};
-    const std::vector<TensorView>& in = attention.inputs;
+    const Views& in = attention.inputs;
     KernelArgs args = attention;
-    args.inputs = {random(in[0].shape, DType::kBF16, seed),
-                   random(row, DType::kBF16, seed + 1),
-                   random(row, DType::kBF16, seed + 2),
-                   integers({tokens}, positions),
-                   random({heads.size / 2}, DType::kF32, 7),
-                   integers({tokens}, slots),
-                   in[1],
-                   in[2],
-                   in[3],
-                   in[4],
-                   in[5]};
+    args.inputs["q"] = random(in["q"].shape, DType::kBF16, seed);
+    args.inputs.add("k", random(row, DType::kBF16, seed + 1));
+    args.inputs.add("v", random(row, DType::kBF16, seed + 2));
+    args.inputs.add("positions", integers({tokens}, positions));
+    args.inputs.add("inv_freq", random({heads.size / 2}, DType::kF32, 7));
+    args.inputs.add("slots", integers({tokens}, slots));
     if (with_norms) {
-      args.inputs.push_back(random({heads.size}, DType::kBF16, 8));
-      args.inputs.push_back(random({heads.size}, DType::kBF16, 9));
+      args.inputs.add("q_norm", random({heads.size}, DType::kBF16, 8));
+      args.inputs.add("k_norm", random({heads.size}, DType::kBF16, 9));
       args.attrs.set("eps", 1e-6);
     }
-    args.outputs = {allocate(in[0].shape, DType::kBF16), in[1], in[2]};
+    args.outputs = {{"o", allocate(in["q"].shape, DType::kBF16)},
+                    {"k_cache", in["k_cache"]},
+                    {"v_cache", in["v_cache"]}};
     return args;
   }
   void launch(const BoundLaunch& bound) {
@@ -114,10 +116,10 @@ class AttentionCudaTest : public CudaTest {
   }
   // Everything outside of the launch is done before it starts.
   std::vector<uint16_t> run(const KernelArgs& args, const BoundLaunch& bound) {
-    stream_->fill(args.outputs[0].data, 0x7fc07fc0U, args.outputs[0].num_bytes());
+    stream_->fill(args.outputs["o"].data, 0x7fc07fc0U, args.outputs["o"].num_bytes());
     stream_->synchronize();
     launch(bound);
-    return read_bits(args.outputs[0]);
+    return read_bits(args.outputs["o"]);
   }
 
   // That a row of the page table has room for. Where sequences cannot be longer than 8192 and are

@@ -123,8 +123,8 @@ BoundLaunch bind_types(Device& device, const KernelArgs& args) {
 }
 
 BoundLaunch bind(Device& device, const KernelArgs& args) {
-  return visit_element(args.inputs[0].dtype, [&](auto element) {
-    return visit_stored(args.inputs[1].dtype, [&](auto kv) {
+  return visit_element(args.inputs["q"].dtype, [&](auto element) {
+    return visit_stored(args.inputs["k_cache"].dtype, [&](auto kv) {
       return bind_types<typename decltype(element)::type, typename decltype(kv)::type>(device,
                                                                                        args);
     });

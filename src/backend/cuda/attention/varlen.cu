@@ -381,7 +381,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 bool accepts(const KernelArgs& args) {
   const AttentionShape shape = attention_shape(args);
-  const bool has_rows = shape.tokens > 0 && args.inputs[1].num_rows() > 0;
+  const bool has_rows = shape.tokens > 0 && args.inputs["k_cache"].num_rows() > 0;
   const bool is_decode = args.step.is_uniform() && *args.step.q <= kMostSplitTokens;
   return accepts_tensor_cores(args, 256) && has_rows && !is_decode &&
          shape.num_runs(args.step.q) <= kMaxSequences;
@@ -413,9 +413,9 @@ BoundLaunch bind_shape(Device& device, const KernelArgs& args) {
   const int64_t tile_tokens = kTileRows / shape.group();
   auto* values = static_cast<float*>(args.scratch);
   const Arguments arguments{
-      .query_map = map_of_heads(args.inputs[0], C, shape.group(), tile_tokens),
-      .key_map = map_of_rows(args.inputs[1]),
-      .value_map = map_of_rows(args.inputs[2]),
+      .query_map = map_of_heads(args.inputs["q"], C, shape.group(), tile_tokens),
+      .key_map = map_of_rows(args.inputs["k_cache"]),
+      .value_map = map_of_rows(args.inputs["v_cache"]),
       .tile_tokens = static_cast<int>(tile_tokens),
       .next_tile = args.counters,
       .arrived = args.counters + 1,

@@ -194,17 +194,17 @@ class Bench {
     const Shape cache{num_pages, c.kv_heads, c.page_size, c.head_size};
     const Shape rows{c.num_tokens(), c.heads * c.head_size};
     KernelArgs args;
-    args.inputs = {allocate(rows, c.dtype),
-                   allocate(cache, c.dtype),
-                   allocate(cache, c.dtype),
-                   upload({batch, width}, DType::kI32, table),
-                   upload({batch}, DType::kI32, lengths),
-                   upload({batch + 1}, DType::kI32, starts)};
-    args.outputs = {allocate(rows, c.dtype)};
-    const float deviations[] = {2.0F, 1.0F, 1.0F};
-    for (size_t i = 0; i < 3; ++i)
-      device_->fill_random(*stream_, args.inputs[i], 3 * seed_ + i, deviations[i]);
-    stream_->fill(args.outputs[0].data, kPoison, args.outputs[0].num_bytes());
+    args.inputs = {{"q", allocate(rows, c.dtype)},
+                   {"k_cache", allocate(cache, c.dtype)},
+                   {"v_cache", allocate(cache, c.dtype)},
+                   {"page_table", upload({batch, width}, DType::kI32, table)},
+                   {"kv_lens", upload({batch}, DType::kI32, lengths)},
+                   {"query_starts", upload({batch + 1}, DType::kI32, starts)}};
+    args.outputs = {{"o", allocate(rows, c.dtype)}};
+    device_->fill_random(*stream_, args.inputs["q"], 3 * seed_, 2.0F);
+    device_->fill_random(*stream_, args.inputs["k_cache"], 3 * seed_ + 1, 1.0F);
+    device_->fill_random(*stream_, args.inputs["v_cache"], 3 * seed_ + 2, 1.0F);
+    stream_->fill(args.outputs["o"].data, kPoison, args.outputs["o"].num_bytes());
     args.attrs.set("scale", 1.0 / std::sqrt(static_cast<double>(c.head_size)));
     args.step = StepKey::mixed(c.num_tokens(), batch);
     if (c.uniform_q > 0) args.step.q = c.uniform_q;
@@ -238,9 +238,9 @@ class Bench {
   double check_as(const Case& c) {
     const KernelArgs args = make(c);
     const TensorView used = upload({static_cast<int64_t>(used_.size())}, DType::kFP8, used_);
-    for (const size_t i : {1U, 2U}) {
+    for (const char* cache : {"k_cache", "v_cache"}) {
       cuda::launch(*stream_, grid(dim3(static_cast<unsigned>(used_.size()))), poison_slots<T>,
-                   args.inputs[i].as<T>(), used.as<uint8_t>(), static_cast<int>(c.kv_heads),
+                   args.inputs[cache].as<T>(), used.as<uint8_t>(), static_cast<int>(c.kv_heads),
                    static_cast<int>(c.page_size), static_cast<int>(c.head_size));
     }
     const std::vector<uint16_t> got = run(c, args);
@@ -278,7 +278,7 @@ class Bench {
 
   std::vector<uint16_t> run(const Case& c, const KernelArgs& args) {
     const BoundLaunch bound = bind(args);
-    const TensorView& out = args.outputs[0];
+    const TensorView& out = args.outputs["o"];
     stream_->fill(out.data, kPoison, out.num_bytes());
     launch(bound, c.lengths());
     launch(bound, c.lengths());  // which finds the counter as the first has left it
@@ -296,17 +296,17 @@ class Bench {
     const auto count = static_cast<int64_t>(rows.size());
     const TensorView rows_there = upload({2 * count}, DType::kI32, rows);
     const TensorView expected = allocate({2 * count * columns}, DType::kF32);
-    const Plain<T> in{args.inputs[0].as<T>(),
-                      args.inputs[1].as<T>(),
-                      args.inputs[2].as<T>(),
-                      args.inputs[3].as<int32_t>(),
-                      args.inputs[4].as<int32_t>(),
-                      args.inputs[5].as<int32_t>(),
+    const Plain<T> in{args.inputs["q"].as<T>(),
+                      args.inputs["k_cache"].as<T>(),
+                      args.inputs["v_cache"].as<T>(),
+                      args.inputs["page_table"].as<int32_t>(),
+                      args.inputs["kv_lens"].as<int32_t>(),
+                      args.inputs["query_starts"].as<int32_t>(),
                       static_cast<int>(c.heads),
                       static_cast<int>(c.kv_heads),
                       static_cast<int>(c.head_size),
                       static_cast<int>(c.page_size),
-                      static_cast<int>(args.inputs[3].row_elements()),
+                      static_cast<int>(args.inputs["page_table"].row_elements()),
                       args.attrs.get_double("scale")};
     cuda::Grid launched = grid(dim3(static_cast<unsigned>(count), static_cast<unsigned>(c.heads)));
     // The compiler reads weights in pairs.

@@ -40,9 +40,9 @@ class CudaTuning : public testing::Test {
         view.data = memory_.back().data();
         return view;
       };
-      args_.inputs = {allocate({kRows, kColumns}, DType::kBF16),
-                      allocate({kOutputs, kColumns}, DType::kBF16)};
-      args_.outputs = {allocate({kRows, kOutputs}, DType::kF32)};
+      args_.inputs = {{"x", allocate({kRows, kColumns}, DType::kBF16)},
+                      {"weight", allocate({kOutputs, kColumns}, DType::kBF16)}};
+      args_.outputs = {{"y", allocate({kRows, kOutputs}, DType::kF32)}};
       memory_.push_back(device_->allocate(CublasLt::workspace_bytes(kRows, kOutputs)));
       args_.scratch = memory_.back().data();
       for (const TensorView& input : args_.inputs)
@@ -67,7 +67,7 @@ class CudaTuning : public testing::Test {
   }
   // The output's bits.
   std::vector<uint32_t> run(const BoundLaunch& launch) {
-    const TensorView& out = args_.outputs[0];
+    const TensorView& out = args_.outputs["y"];
     stream_->fill(out.data, 0xffffffffU, out.num_bytes());
     stream_->launch({.label = "linear", .id = 0, .after = {}}, launch, {});
     std::vector<uint32_t> bits(out.shape.num_elements());
@@ -121,8 +121,8 @@ TEST_F(CudaTuning, EveryAlgorithmComputesTheProductAndTheSameBitsEachTime) {
     const auto plan = library().plan(shape, algorithm);
     ASSERT_NE(plan, nullptr);
     const CublasLt::Matmul matmul(library(), plan,
-                                  {args_.inputs[0].data, args_.inputs[1].data, nullptr,
-                                   args_.outputs[0].data, args_.scratch});
+                                  {args_.inputs["x"].data, args_.inputs["weight"].data, nullptr,
+                                   args_.outputs["y"].data, args_.scratch});
     const BoundLaunch launch = [&](Stream& stream, const StepLengths&) {
       matmul.launch(cuda::handle(stream));
     };

@@ -117,8 +117,8 @@ bool accepts_gemm(const KernelArgs& args) {
 }
 
 BoundLaunch bind_gemm(Device& device, const KernelArgs& args, int tile_rows) {
-  return args.inputs[0].dtype == DType::kF16 ? bind_for<__half>(device, args, tile_rows)
-                                             : bind_for<__nv_bfloat16>(device, args, tile_rows);
+  return args.inputs["x"].dtype == DType::kF16 ? bind_for<__half>(device, args, tile_rows)
+                                               : bind_for<__nv_bfloat16>(device, args, tile_rows);
 }
 
 int gemm_tile_rows(Device& device, const KernelArgs& args) {

@@ -19,9 +19,9 @@ class CudaGemm : public CudaTest {
  protected:
   // All that the launch leaves of `out`, which held NaN before.
   std::vector<uint16_t> run(const KernelArgs& args, int tile_rows) {
-    stream_->fill(args.outputs[0].data, kNans, args.outputs[0].num_bytes());
+    stream_->fill(args.outputs["y"].data, kNans, args.outputs["y"].num_bytes());
     launch("linear", cuda::bind_gemm(*device_, args, tile_rows));
-    return read_bits(args.outputs[0]);
+    return read_bits(args.outputs["y"]);
   }
 };
 
@@ -37,13 +37,15 @@ TEST_F(CudaGemm, AgreesWithThePlainKernelAndHasTheSameBitsHoweverItIsCut) {
       const TensorView plain = allocate({c.rows, c.outputs}, dtype);
       const TensorView out = allocate({c.rows, c.outputs}, dtype);
       stream_->synchronize();  // weights are constants: launches read them ahead of their turn
-      const std::vector<TensorView> inputs{x, weight, bias};
-      launch("linear", bind("linear", {.inputs = inputs, .outputs = {plain}}, "linear.plain"));
+      const Views inputs{{"x", x}, {"weight", weight}, {"bias", bias}};
+      launch("linear",
+             bind("linear", {.inputs = inputs, .outputs = {{"y", plain}}}, "linear.plain"));
       const std::vector<uint16_t> want = read_bits(plain);
       std::vector<uint16_t> first;
       for (const int tile_rows : cuda::gemm_tile_rows(c.rows, c.outputs, kH200)) {
         for (int repeat = 0; repeat < 2; ++repeat) {
-          const std::vector<uint16_t> got = run({.inputs = inputs, .outputs = {out}}, tile_rows);
+          const std::vector<uint16_t> got =
+              run({.inputs = inputs, .outputs = {{"y", out}}}, tile_rows);
           if (first.empty()) first = got;
           ASSERT_EQ(got, first) << c.rows << " rows, " << c.outputs << " x " << c.columns
                                 << ", tiles of " << tile_rows;
@@ -80,12 +82,13 @@ TEST_F(CudaGemm, WithSiluMulHasTheBitsOfItsParts) {
       TensorView up = gate;
       up.data = product.row<uint16_t>(0) + c.outputs / 2;
       stream_->synchronize();
-      const std::vector<TensorView> inputs{x, weight, bias};
+      const Views inputs{{"x", x}, {"weight", weight}, {"bias", bias}};
       for (const int tile_rows : cuda::gemm_tile_rows(c.rows, c.outputs, kH200)) {
-        run({.inputs = inputs, .outputs = {product}}, tile_rows);
-        launch("silu_mul", bind("silu_mul", {.inputs = {gate, up}, .outputs = {want}}));
+        run({.inputs = inputs, .outputs = {{"y", product}}}, tile_rows);
+        launch("silu_mul", bind("silu_mul", {.inputs = {{"gate", gate}, {"up", up}},
+                                             .outputs = {{"y", want}}}));
         const std::vector<uint16_t> got =
-            run({.inputs = inputs, .outputs = {out}, .attrs = silu_mul}, tile_rows);
+            run({.inputs = inputs, .outputs = {{"y", out}}, .attrs = silu_mul}, tile_rows);
         ASSERT_EQ(got, read_bits(want))
             << c.rows << " rows, " << c.outputs << " x " << c.columns << ", tiles of " << tile_rows;
       }
@@ -100,7 +103,8 @@ TEST_F(CudaGemm, ARowDependsNeitherOnTheOthersNorOnTheirNumber) {
   const TensorView out = allocate({1000, 1024}, DType::kBF16);
   stream_->synchronize();
   const auto outputs = [&](int64_t rows) {
-    return run({.inputs = {upper_part(x, rows), weight}, .outputs = {upper_part(out, rows)}},
+    return run({.inputs = {{"x", upper_part(x, rows)}, {"weight", weight}},
+                .outputs = {{"y", upper_part(out, rows)}}},
                cuda::gemm_tile_rows(rows, 1024, kH200).front());
   };
   const std::vector<uint16_t> of_some = outputs(300);

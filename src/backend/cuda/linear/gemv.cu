@@ -208,8 +208,8 @@ bool accepts_gemv(const KernelArgs& args) {
 }
 
 BoundLaunch bind_gemv(Device& device, const KernelArgs& args) {
-  return args.inputs[0].dtype == DType::kF16 ? bind_for<__half>(device, args)
-                                             : bind_for<__nv_bfloat16>(device, args);
+  return args.inputs["x"].dtype == DType::kF16 ? bind_for<__half>(device, args)
+                                               : bind_for<__nv_bfloat16>(device, args);
 }
 
 }  // namespace encore::cuda

@@ -26,7 +26,9 @@ TEST_F(CudaTest, LinearOfUpToFourRowsGivesTheSameBitsInEveryLaunchOfManyChains) 
     RecordingScope scope(*stream_);
     for (int i = 0; i < kLaunches; ++i) {
       const TensorView own(out.as<float>() + i * elements, DType::kF32, {c.rows, c.outputs});
-      launch("linear", bind("linear", {.inputs = {x, weight}, .outputs = {own}}, "linear.gemv"));
+      launch("linear",
+             bind("linear", {.inputs = {{"x", x}, {"weight", weight}}, .outputs = {{"y", own}}},
+                  "linear.gemv"));
     }
     const auto recording = scope.finish();
     std::vector<float> first;

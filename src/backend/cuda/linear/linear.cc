@@ -30,9 +30,9 @@ uint32_t alignment_of(const TensorView& view) {
 
 // Inputs aligned to 16 bytes; others would take cuBLASLt's slow, rarely trodden kernels.
 bool accepts_cublaslt(const KernelArgs& args) {
-  const TensorView& x = args.inputs[0];
-  const TensorView& weight = args.inputs[1];
-  const DType out = args.outputs[0].dtype;
+  const TensorView& x = args.inputs["x"];
+  const TensorView& weight = args.inputs["weight"];
+  const DType out = args.outputs["y"].dtype;
   const bool is_sized = x.num_rows() > 0 && weight.num_rows() > 0 && x.row_elements() > 0;
   // A single row has no stride of its own, but cuBLASLt checks the one it is told.
   return is_sized && is_aligned(x) && is_aligned(weight) &&
@@ -40,14 +40,14 @@ bool accepts_cublaslt(const KernelArgs& args) {
 }
 
 Workspace cublaslt_workspace(const KernelArgs& args) {
-  return {.scratch_bytes =
-              CublasLt::workspace_bytes(args.inputs[0].num_rows(), args.inputs[1].num_rows())};
+  return {.scratch_bytes = CublasLt::workspace_bytes(args.inputs["x"].num_rows(),
+                                                     args.inputs["weight"].num_rows())};
 }
 
 MatmulShape matmul_shape(const KernelArgs& args) {
-  const TensorView& x = args.inputs[0];
-  const TensorView& weight = args.inputs[1];
-  const TensorView& out = args.outputs[0];
+  const TensorView& x = args.inputs["x"];
+  const TensorView& weight = args.inputs["weight"];
+  const TensorView& out = args.outputs["y"];
   MatmulShape shape;
   shape.rows = x.num_rows();
   shape.columns = x.row_elements();
@@ -57,7 +57,7 @@ MatmulShape matmul_shape(const KernelArgs& args) {
   shape.out_stride = out.row_stride;
   shape.in_dtype = x.dtype;
   shape.out_dtype = out.dtype;
-  shape.has_bias = args.inputs.size() > 2;
+  shape.has_bias = args.inputs.find("bias") != nullptr;
   shape.out_alignment = alignment_of(out);
   return shape;
 }
@@ -65,10 +65,10 @@ MatmulShape matmul_shape(const KernelArgs& args) {
 BoundLaunch bind_plan(const CublasLt& library, std::shared_ptr<const CublasLt::Plan> plan,
                       const KernelArgs& args) {
   MatmulOperands operands;
-  operands.x = args.inputs[0].data;
-  operands.weight = args.inputs[1].data;
-  operands.bias = args.inputs.size() > 2 ? args.inputs[2].data : nullptr;
-  operands.out = args.outputs[0].data;
+  operands.x = args.inputs["x"].data;
+  operands.weight = args.inputs["weight"].data;
+  if (const TensorView* bias = args.inputs.find("bias")) operands.bias = bias->data;
+  operands.out = args.outputs["y"].data;
   operands.workspace = args.scratch;
   // Shared by the copies of the launch function.
   auto matmul = std::make_shared<const CublasLt::Matmul>(library, std::move(plan), operands);
@@ -139,7 +139,7 @@ constexpr double kNoOverlapUs = 3;
 // it 8 to 35 % slower than the library.
 std::vector<std::string> kernels_by_guess(const KernelArgs& args) {
   constexpr int64_t kManyRows = 193;
-  if (args.outputs[0].dtype == DType::kF32 && args.inputs[0].num_rows() >= kManyRows)
+  if (args.outputs["y"].dtype == DType::kF32 && args.inputs["x"].num_rows() >= kManyRows)
     return {"cublaslt", "ours"};
   return {"ours", "cublaslt"};
 }
@@ -160,7 +160,7 @@ std::function<BoundLaunch(const KernelArgs& args)> binder_of_ours(Device& device
 // What both one of ours and cuBLASLt take, from 33 rows on. Runs the faster one, as the tuner found;
 // in fused_linear, silu_mul behind cuBLASLt's product is a launch that counts.
 bool accepts_fastest(const KernelArgs& args) {
-  return args.inputs[0].num_rows() >= kMinComparedRows &&
+  return args.inputs["x"].num_rows() >= kMinComparedRows &&
          (accepts_skinny_gemm(args) || accepts_gemm(args)) && accepts_cublaslt(args);
 }
 
@@ -202,11 +202,11 @@ BoundLaunch bind_fastest(Device& device, const KernelArgs& args) {
 
 std::span<const Kernel> linear_kernels() {
   static constexpr std::array<Kernel, 5> kRows = {{
-      {"linear", "linear.gemv", accepts_gemv, nullptr, bind_gemv},
-      {"linear", "linear.fastest", accepts_fastest, fastest_workspace, bind_fastest},
-      {"linear", "linear.skinny_gemm", accepts_skinny_gemm, nullptr, bind_skinny_gemm},
-      {"linear", "linear.cublaslt", accepts_cublaslt, cublaslt_workspace, bind_cublaslt},
-      {"linear", "linear.plain", nullptr, nullptr, bind_plain_linear},
+      {"linear", "linear.gemv", accepts_gemv, nullptr, bind_gemv, {"bias"}},
+      {"linear", "linear.fastest", accepts_fastest, fastest_workspace, bind_fastest, {"bias"}},
+      {"linear", "linear.skinny_gemm", accepts_skinny_gemm, nullptr, bind_skinny_gemm, {"bias"}},
+      {"linear", "linear.cublaslt", accepts_cublaslt, cublaslt_workspace, bind_cublaslt, {"bias"}},
+      {"linear", "linear.plain", nullptr, nullptr, bind_plain_linear, {"bias"}},
   }};
   return kRows;
 }
@@ -215,10 +215,25 @@ std::span<const Kernel> linear_kernels() {
 // behind. What none of these takes is launched as the ops it stands for.
 std::span<const Kernel> fused_linear_kernels() {
   static constexpr std::array<Kernel, 4> kRows = {{
-      {"fused_linear", "fused_linear.gemv", accepts_gemv, nullptr, bind_gemv},
-      {"fused_linear", "fused_linear.fastest", accepts_fastest, fastest_workspace, bind_fastest},
-      {"fused_linear", "fused_linear.skinny_gemm", accepts_skinny_gemm, nullptr, bind_skinny_gemm},
-      {"fused_linear", "fused_linear.gemm", accepts_gemm, nullptr, bind_gemm},
+      {"fused_linear",
+       "fused_linear.gemv",
+       accepts_gemv,
+       nullptr,
+       bind_gemv,
+       {"residual", "norm", "bias"}},
+      {"fused_linear",
+       "fused_linear.fastest",
+       accepts_fastest,
+       fastest_workspace,
+       bind_fastest,
+       {"bias"}},
+      {"fused_linear",
+       "fused_linear.skinny_gemm",
+       accepts_skinny_gemm,
+       nullptr,
+       bind_skinny_gemm,
+       {"bias"}},
+      {"fused_linear", "fused_linear.gemm", accepts_gemm, nullptr, bind_gemm, {"bias"}},
   }};
   return kRows;
 }

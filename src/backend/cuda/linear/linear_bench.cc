@@ -207,7 +207,7 @@ class Bench {
   std::vector<float> run(const Product& product, int64_t rows, const Bind& bind) {
     constexpr uint32_t kNans = 0x7fc07fc0;
     const KernelArgs bound = args(product, rows, 0);
-    const TensorView& out = bound.outputs[0];
+    const TensorView& out = bound.outputs["y"];
     stream_->fill(out.data, kNans, out.num_bytes());
     launch(bind(bound));
     std::vector<std::byte> host(static_cast<size_t>(out.num_bytes()));
@@ -224,9 +224,11 @@ class Bench {
   }
   [[nodiscard]] KernelArgs args(const Product& p, int64_t rows, int64_t offset) const {
     KernelArgs result;
-    result.inputs = {TensorView(x_.data(), DType::kBF16, {rows, p.columns}),
-                     TensorView(weights_.data() + offset, DType::kBF16, {p.outputs, p.columns})};
-    result.outputs = {TensorView(out_.data(), p.out, {rows, p.outputs / (p.silu_mul ? 2 : 1)})};
+    const int64_t columns = p.outputs / (p.silu_mul ? 2 : 1);
+    result.inputs = {
+        {"x", TensorView(x_.data(), DType::kBF16, {rows, p.columns})},
+        {"weight", TensorView(weights_.data() + offset, DType::kBF16, {p.outputs, p.columns})}};
+    result.outputs = {{"y", TensorView(out_.data(), p.out, {rows, columns})}};
     if (p.silu_mul) result.attrs.set("epilogue", std::string("silu_mul"));
     result.scratch = scratch_.data();
     result.counters = reinterpret_cast<uint32_t*>(counters_.data());

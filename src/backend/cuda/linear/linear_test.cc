@@ -25,14 +25,20 @@ TEST_F(CudaTest, LinearOfUpToFourRowsAgreesWithThePlainKernelAndGivesTheSameBits
       const TensorView plain = allocate({c.rows, c.outputs});
       fill(fast, NAN);
       stream_->synchronize();  // weights are constants: launches read them ahead of their turn
-      launch("linear",
-             bind("linear", {.inputs = {x, weight, bias}, .outputs = {fast}}, "linear.gemv"));
+      launch("linear", bind("linear",
+                            {.inputs = {{"x", x}, {"weight", weight}, {"bias", bias}},
+                             .outputs = {{"y", fast}}},
+                            "linear.gemv"));
       const std::vector<float> got = read(fast);
-      launch("linear",
-             bind("linear", {.inputs = {x, weight, bias}, .outputs = {fast}}, "linear.gemv"));
+      launch("linear", bind("linear",
+                            {.inputs = {{"x", x}, {"weight", weight}, {"bias", bias}},
+                             .outputs = {{"y", fast}}},
+                            "linear.gemv"));
       EXPECT_EQ(read(fast), got);
-      launch("linear",
-             bind("linear", {.inputs = {x, weight, bias}, .outputs = {plain}}, "linear.plain"));
+      launch("linear", bind("linear",
+                            {.inputs = {{"x", x}, {"weight", weight}, {"bias", bias}},
+                             .outputs = {{"y", plain}}},
+                            "linear.plain"));
       const std::vector<float> want = read(plain);
       const double tolerance = 1e-4 * std::sqrt(static_cast<double>(c.columns));
       for (size_t i = 0; i < want.size(); ++i) {
@@ -53,7 +59,8 @@ TEST_F(CudaTest, LinearOfRowsForWhichTwoKernelsCompeteAgreesWithThePlainOne) {
     const TensorView x = random({rows, 1024}, DType::kBF16, 1);
     const TensorView out = allocate({rows, 1000});
     stream_->synchronize();
-    const KernelArgs args{.inputs = {x, weight, bias}, .outputs = {out}};
+    const KernelArgs args{.inputs = {{"x", x}, {"weight", weight}, {"bias", bias}},
+                          .outputs = {{"y", out}}};
     EXPECT_EQ(device_->kernels().choose("linear", args).name, "linear.fastest");
     launch("linear", bind("linear", args, "linear.plain"));
     const std::vector<float> want = read(out);
@@ -74,8 +81,9 @@ TEST_F(CudaTest, FusedLinearOfRowsForWhichTwoKernelsCompeteAgreesWithItsParts) {
     const TensorView x = random({rows, 1024}, DType::kBF16, 1);
     const TensorView out = allocate({rows, 504}, DType::kBF16);
     stream_->synchronize();
-    const KernelArgs args{
-        .inputs = {x, weight}, .outputs = {out}, .attrs = {{"epilogue", std::string("silu_mul")}}};
+    const KernelArgs args{.inputs = {{"x", x}, {"weight", weight}},
+                          .outputs = {{"y", out}},
+                          .attrs = {{"epilogue", std::string("silu_mul")}}};
     EXPECT_EQ(device_->kernels().choose("fused_linear", args).name, "fused_linear.fastest");
     launch("fused_linear", bind_parts("fused_linear", args));
     const std::vector<uint16_t> want = read_bits(out);
@@ -103,7 +111,10 @@ TEST_F(CudaTest, CublasLtHonoursRowStridesBiasAndOutputDtype) {
       std::vector<std::vector<std::byte>> results;
       for (const char* name : {"linear.cublaslt", "linear.plain"}) {
         stream_->fill(wide.data, 0, wide.num_bytes());
-        launch("linear", bind("linear", {.inputs = {x, weight, bias}, .outputs = {out}}, name));
+        launch("linear", bind("linear",
+                              {.inputs = {{"x", x}, {"weight", weight}, {"bias", bias}},
+                               .outputs = {{"y", out}}},
+                              name));
         auto& bytes = results.emplace_back(static_cast<size_t>(wide.num_bytes()));
         stream_->copy_to_host(bytes.data(), wide.data, wide.num_bytes());
         stream_->synchronize();

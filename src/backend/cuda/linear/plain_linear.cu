@@ -108,17 +108,18 @@ __global__ void __launch_bounds__(kThreads* kThreads)
 }  // namespace
 
 BoundLaunch bind_plain_linear(Device& /*device*/, const KernelArgs& args) {
-  return visit_element(args.inputs[0].dtype, [&](auto tag) -> BoundLaunch {
+  return visit_element(args.inputs["x"].dtype, [&](auto tag) -> BoundLaunch {
     using T = typename decltype(tag)::type;
-    const TensorView& x = args.inputs[0];
-    const TensorView& weight = args.inputs[1];
-    const TensorView& out = args.outputs[0];
+    const TensorView& x = args.inputs["x"];
+    const TensorView& weight = args.inputs["weight"];
+    const TensorView* bias = args.inputs.find("bias");
+    const TensorView& out = args.outputs["y"];
     LinearArgs<T> linear{};
     linear.x = x.as<const T>();
     linear.x_stride = x.row_stride;
     linear.weight = weight.as<const T>();
     linear.weight_stride = weight.row_stride;
-    linear.bias = args.inputs.size() > 2 ? args.inputs[2].as<const T>() : nullptr;
+    linear.bias = bias == nullptr ? nullptr : bias->as<const T>();
     linear.out = out.data;
     linear.out_stride = out.row_stride;
     linear.out_dtype = out.dtype;

@@ -284,9 +284,9 @@ Cut cut(const Product& product, const SkinnyGemmTiling& t, const Variant<T>& var
 
 template <typename T>
 BoundLaunch bind_for(Device& device, const KernelArgs& args, const SkinnyGemmTiling& t) {
-  const TensorView& x = args.inputs[0];
-  const TensorView& weight = args.inputs[1];
-  const TensorView& out = args.outputs[0];
+  const TensorView& x = args.inputs["x"];
+  const TensorView& weight = args.inputs["weight"];
+  const TensorView& out = args.outputs["y"];
   const Variant<T>& variant = variant_for<T>(x.num_rows(), t);
   const Product product{x.num_rows(), weight.num_rows(), weight.row_elements()};
   const Cut c = cut(product, t, variant, chip(device).num_multiprocessors);
@@ -299,7 +299,8 @@ BoundLaunch bind_for(Device& device, const KernelArgs& args, const SkinnyGemmTil
   a.row_tiles = t.row_tiles;
   a.x_rows = box_rows(x.num_rows(), t.row_tiles);
   a.x = map_of_boxes(x, {.rows = a.x_rows, .boxes = boxes});
-  a.out = {.bias = args.inputs.size() > 2 ? args.inputs[2].as<const T>() : nullptr,
+  const TensorView* bias = args.inputs.find("bias");
+  a.out = {.bias = bias == nullptr ? nullptr : bias->as<const T>(),
            .data = out.data,
            .stride = out.row_stride,
            .is_float = out.dtype == DType::kF32,
@@ -378,10 +379,10 @@ std::string to_text(const SkinnyGemmTiling& tiling) {
 }
 
 SkinnyGemmTiling skinny_gemm_tiling(Device& device, const KernelArgs& args) {
-  const TensorView& weight = args.inputs[1];
+  const TensorView& weight = args.inputs["weight"];
   KernelArgs padded = args;
-  const int rows = padded_rows(args.inputs[0].num_rows());
-  for (TensorView* view : {&padded.inputs[0], &padded.outputs[0]}) {
+  const int rows = padded_rows(args.inputs["x"].num_rows());
+  for (TensorView* view : {&padded.inputs["x"], &padded.outputs["y"]}) {
     // A single row has no stride of its own.
     if (view->num_rows() == 1) view->row_stride = round_up(view->row_elements(), 8);
     view->shape = {rows, view->row_elements()};
@@ -419,8 +420,8 @@ bool accepts_skinny_gemm(const KernelArgs& args) {
 
 BoundLaunch bind_skinny_gemm(Device& device, const KernelArgs& args,
                              const SkinnyGemmTiling& tiling) {
-  return args.inputs[0].dtype == DType::kF16 ? bind_for<__half>(device, args, tiling)
-                                             : bind_for<__nv_bfloat16>(device, args, tiling);
+  return args.inputs["x"].dtype == DType::kF16 ? bind_for<__half>(device, args, tiling)
+                                               : bind_for<__nv_bfloat16>(device, args, tiling);
 }
 
 BoundLaunch bind_skinny_gemm(Device& device, const KernelArgs& args) {

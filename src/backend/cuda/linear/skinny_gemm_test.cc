@@ -37,14 +37,16 @@ TEST_F(CudaTest, SkinnyGemmAgreesWithThePlainKernelAndGivesTheSameBitsEveryTime)
       const TensorView wide = allocate({c.rows, c.outputs + 3});
       stream_->synchronize();  // weights are constants: launches read them ahead of their turn
       fill(plain, 7.0F);
-      launch("linear",
-             bind("linear", {.inputs = {x, weight, bias}, .outputs = {left_part(plain, c.outputs)}},
-                  "linear.plain"));
+      launch("linear", bind("linear",
+                            {.inputs = {{"x", x}, {"weight", weight}, {"bias", bias}},
+                             .outputs = {{"y", left_part(plain, c.outputs)}}},
+                            "linear.plain"));
       const std::vector<float> want = read(plain);
       const double tolerance = 3e-4 * std::sqrt(static_cast<double>(c.columns));
-      const BoundLaunch bound =
-          bind("linear", {.inputs = {x, weight, bias}, .outputs = {left_part(wide, c.outputs)}},
-               "linear.skinny_gemm");
+      const BoundLaunch bound = bind("linear",
+                                     {.inputs = {{"x", x}, {"weight", weight}, {"bias", bias}},
+                                      .outputs = {{"y", left_part(wide, c.outputs)}}},
+                                     "linear.skinny_gemm");
       std::vector<float> first;
       for (int repeat = 0; repeat < 3; ++repeat) {
         fill(wide, 7.0F);
@@ -77,15 +79,20 @@ TEST_F(CudaTest, SkinnyGemmAgreesWithThePlainKernelHoweverItIsCut) {
     const TensorView rounded = left_part(wide, kOutputs);
     stream_->synchronize();
     launch("linear",
-           bind("linear", {.inputs = {x, weight, bias}, .outputs = {out}}, "linear.plain"));
+           bind("linear",
+                {.inputs = {{"x", x}, {"weight", weight}, {"bias", bias}}, .outputs = {{"y", out}}},
+                "linear.plain"));
     const std::vector<float> want = read(out);
     for (const cuda::SkinnyGemmTiling& tiling :
          cuda::skinny_gemm_tilings(rows, kOutputs, kColumns, kH200)) {
       fill(out, NAN);
       stream_->fill(wide.data, 0x7fc07fc0, wide.num_bytes());
       for (const TensorView& target : {out, rounded}) {
-        launch("linear", cuda::bind_skinny_gemm(
-                             *device_, {.inputs = {x, weight, bias}, .outputs = {target}}, tiling));
+        launch("linear",
+               cuda::bind_skinny_gemm(*device_,
+                                      {.inputs = {{"x", x}, {"weight", weight}, {"bias", bias}},
+                                       .outputs = {{"y", target}}},
+                                      tiling));
       }
       const std::vector<float> got = read(out);
       const std::vector<uint16_t> bits = read_bits(wide);
@@ -122,14 +129,19 @@ TEST_F(CudaTest, SkinnyGemmWithSiluMulHasTheBitsOfItsPartsHoweverItIsCut) {
         for (const cuda::SkinnyGemmTiling& tiling :
              cuda::skinny_gemm_tilings(rows, c.outputs, c.columns, kH200, true)) {
           launch("linear",
-                 cuda::bind_skinny_gemm(
-                     *device_, {.inputs = {x, weight, bias}, .outputs = {product}}, tiling));
-          launch("silu_mul", bind("silu_mul", {.inputs = {gate, up}, .outputs = {want}}));
+                 cuda::bind_skinny_gemm(*device_,
+                                        {.inputs = {{"x", x}, {"weight", weight}, {"bias", bias}},
+                                         .outputs = {{"y", product}}},
+                                        tiling));
+          launch("silu_mul", bind("silu_mul", {.inputs = {{"gate", gate}, {"up", up}},
+                                               .outputs = {{"y", want}}}));
           fill(out, NAN);
           launch("fused_linear",
-                 cuda::bind_skinny_gemm(
-                     *device_, {.inputs = {x, weight, bias}, .outputs = {out}, .attrs = silu_mul},
-                     tiling));
+                 cuda::bind_skinny_gemm(*device_,
+                                        {.inputs = {{"x", x}, {"weight", weight}, {"bias", bias}},
+                                         .outputs = {{"y", out}},
+                                         .attrs = silu_mul},
+                                        tiling));
           ASSERT_EQ(read_bits(out), read_bits(want))
               << c.outputs << "x" << c.columns << ", " << rows << " rows, cut " << to_text(tiling);
         }
@@ -152,9 +164,10 @@ TEST_F(CudaTest, SkinnyGemmWritesEveryOutputDtypeAndStride) {
       for (const char* name : {"linear.skinny_gemm", "linear.plain"}) {
         auto& bytes = results.emplace_back(static_cast<size_t>(wide.num_bytes()));
         stream_->fill(wide.data, 0x7fc07fc0, wide.num_bytes() / 4 * 4);
-        launch(
-            "linear",
-            bind("linear", {.inputs = {x, weight}, .outputs = {left_part(wide, kOutputs)}}, name));
+        launch("linear", bind("linear",
+                              {.inputs = {{"x", x}, {"weight", weight}},
+                               .outputs = {{"y", left_part(wide, kOutputs)}}},
+                              name));
         stream_->copy_to_host(bytes.data(), wide.data, wide.num_bytes());
         stream_->synchronize();
       }
@@ -183,7 +196,9 @@ class CudaSkinnyGemm : public CudaTest {
                              const TensorView& out) {
     fill(out, NAN);
     const TensorView some = upper_part(out, rows);
-    launch("linear", bind("linear", {.inputs = {upper_part(x, rows), weight}, .outputs = {some}},
+    launch("linear", bind("linear",
+                          {.inputs = {{"x", upper_part(x, rows)}, {"weight", weight}},
+                           .outputs = {{"y", some}}},
                           "linear.skinny_gemm"));
     return read(some);
   }
@@ -236,13 +251,13 @@ struct Model {
     const TensorView rows(nullptr, DType::kBF16, {batch, heads * head_size});
     const TensorView cache(nullptr, DType::kBF16, {kPages, kv_heads, kPageSize, head_size});
     KernelArgs args;
-    args.inputs = {rows,
-                   cache,
-                   cache,
-                   {nullptr, DType::kI32, {batch, kPages}},
-                   {nullptr, DType::kI32, {batch}},
-                   {nullptr, DType::kI32, {batch + 1}}};
-    args.outputs = {rows};
+    args.inputs = {{"q", rows},
+                   {"k_cache", cache},
+                   {"v_cache", cache},
+                   {"page_table", TensorView(nullptr, DType::kI32, {batch, kPages})},
+                   {"kv_lens", TensorView(nullptr, DType::kI32, {batch})},
+                   {"query_starts", TensorView(nullptr, DType::kI32, {batch + 1})}};
+    args.outputs = {{"o", rows}};
     args.step = StepKey::uniform(batch);
     return args;
   }

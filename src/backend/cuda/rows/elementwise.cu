@@ -12,28 +12,28 @@ namespace {
 constexpr int64_t kMaxThreads = 128;
 
 struct Add {
-  static constexpr int kNumInputs = 2;
+  static constexpr std::array<std::string_view, 2> kInputs = {"a", "b"};
   template <typename T>
   __device__ static float apply(float a, float b) {
     return a + b;
   }
 };
 struct Mul {
-  static constexpr int kNumInputs = 2;
+  static constexpr std::array<std::string_view, 2> kInputs = {"a", "b"};
   template <typename T>
   __device__ static float apply(float a, float b) {
     return a * b;
   }
 };
 struct Silu {
-  static constexpr int kNumInputs = 1;
+  static constexpr std::array<std::string_view, 1> kInputs = {"x"};
   template <typename T>
   __device__ static float apply(float a, float /*b*/) {
     return silu<T>(a);
   }
 };
 struct SiluMul {
-  static constexpr int kNumInputs = 2;
+  static constexpr std::array<std::string_view, 2> kInputs = {"gate", "up"};
   template <typename T>
   __device__ static float apply(float a, float b) {
     return silu<T>(a) * b;
@@ -63,7 +63,7 @@ __global__ void pack_kernel(Rows<T> out, Rows<T> a, Rows<T> b, int num_packs) {
   float x[Pack<T>::kSize];
   float y[Pack<T>::kSize] = {};
   const Pack<T> packed_x = load_pack(a.data + row * a.stride + column);
-  if constexpr (Op::kNumInputs == 2) unpack(load_pack(b.data + row * b.stride + column), y);
+  if constexpr (Op::kInputs.size() == 2) unpack(load_pack(b.data + row * b.stride + column), y);
   unpack(packed_x, x);
 #pragma unroll
   for (int i = 0; i < Pack<T>::kSize; ++i)
@@ -78,13 +78,13 @@ __global__ void scalar_kernel(Rows<T> out, Rows<T> a, Rows<T> b, int num_columns
   if (column >= num_columns) return;
   const int64_t row = blockIdx.x;
   float y = 0;
-  if constexpr (Op::kNumInputs == 2) y = to_float(b.data[row * b.stride + column]);
+  if constexpr (Op::kInputs.size() == 2) y = to_float(b.data[row * b.stride + column]);
   const float x = to_float(a.data[row * a.stride + column]);
   out.data[row * out.stride + column] = from_float<T>(Op::template apply<T>(x, y));
 }
 
 bool is_packed(const KernelArgs& args) {
-  const TensorView& out = args.outputs[0];
+  const TensorView& out = args.outputs["y"];
   const bool inputs_aligned =
       std::all_of(args.inputs.begin(), args.inputs.end(),
                   [](const TensorView& input) { return is_aligned(input); });
@@ -93,9 +93,9 @@ bool is_packed(const KernelArgs& args) {
 
 template <typename Op, bool kPacked>
 BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
-  const TensorView out = args.outputs[0];
-  const TensorView a = args.inputs[0];
-  const TensorView b = args.inputs[Op::kNumInputs - 1];
+  const TensorView out = args.outputs["y"];
+  const TensorView a = args.inputs[Op::kInputs.front()];
+  const TensorView b = args.inputs[Op::kInputs.back()];
   return [out, a, b](Stream& stream, const StepLengths&) {
     visit_element(out.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;

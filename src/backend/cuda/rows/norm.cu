@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(kMaxThreads)
 template <bool kAdd>
 bool is_packed(const KernelArgs& args) {
   const auto aligned = [](const TensorView& view) { return is_aligned(view); };
-  const TensorView& weight = args.inputs.back();
+  const TensorView& weight = args.inputs["weight"];
   const int64_t group_bytes = weight.num_bytes();
   return std::all_of(args.inputs.begin(), args.inputs.end(), aligned) &&
          std::all_of(args.outputs.begin(), args.outputs.end(), aligned) && group_bytes % 16 == 0 &&
@@ -176,17 +176,19 @@ bool is_packed(const KernelArgs& args) {
 
 template <typename T, bool kAdd>
 NormArgs<T> norm_args(const KernelArgs& args) {
-  const TensorView& x = args.inputs[0];
-  const TensorView& out = args.outputs.back();
-  const TensorView& weight = args.inputs.back();
+  const TensorView& x = args.inputs["x"];
+  const TensorView& out = args.outputs["y"];
+  const TensorView& weight = args.inputs["weight"];
   NormArgs<T> result{};
   result.x = x.as<const T>();
   result.x_stride = x.row_stride;
   if (kAdd) {
-    result.residual = args.inputs[1].as<const T>();
-    result.residual_stride = args.inputs[1].row_stride;
-    result.sum = args.outputs[0].as<T>();
-    result.sum_stride = args.outputs[0].row_stride;
+    const TensorView& residual = args.inputs["residual"];
+    const TensorView& sum = args.outputs["sum"];
+    result.residual = residual.as<const T>();
+    result.residual_stride = residual.row_stride;
+    result.sum = sum.as<T>();
+    result.sum_stride = sum.row_stride;
   }
   result.out = out.as<T>();
   result.out_stride = out.row_stride;
@@ -200,12 +202,12 @@ NormArgs<T> norm_args(const KernelArgs& args) {
 
 template <bool kAdd, bool kPacked>
 BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
-  return visit_element(args.outputs[0].dtype, [&](auto tag) -> BoundLaunch {
+  return visit_element(args.outputs["y"].dtype, [&](auto tag) -> BoundLaunch {
     using T = typename decltype(tag)::type;
     const auto norm = norm_args<T, kAdd>(args);
     const int64_t items = norm.group_size / (kPacked ? Pack<T>::kSize : 1);
     const Grid grid{
-        .blocks = static_cast<unsigned>(args.outputs[0].num_rows() * norm.groups_per_row),
+        .blocks = static_cast<unsigned>(args.outputs["y"].num_rows() * norm.groups_per_row),
         .threads = static_cast<unsigned>(std::min(kMaxThreads, round_up(items, 32)))};
     const auto kernel = !kPacked               ? scalar_norm_kernel<T, kAdd>
                         : items <= kMaxThreads ? packed_norm_kernel<T, kAdd, 1>

@@ -267,12 +267,13 @@ void set_angles(RopeParams<T, Kv>& params, const TensorView& positions,
 }
 
 BoundLaunch bind_rope(Device&, const KernelArgs& args) {
-  return visit_element(args.inputs[0].dtype, [&](auto element) {
+  const TensorView& x = args.inputs["x"];
+  return visit_element(x.dtype, [&](auto element) {
     using T = typename decltype(element)::type;
     RopeParams<T, T> params;
-    set_angles(params, args.inputs[1], args.inputs[2]);
-    params.groups[0] = group_to_rows<T, T>(args.inputs[0], args.outputs[0], params.shape.head_size);
-    return bind_turn(params, args.inputs[0].num_rows());
+    set_angles(params, args.inputs["positions"], args.inputs["inv_freq"]);
+    params.groups[0] = group_to_rows<T, T>(x, args.outputs["y"], params.shape.head_size);
+    return bind_turn(params, x.num_rows());
   });
 }
 
@@ -285,35 +286,38 @@ decltype(auto) visit_types(const TensorView& rows, const TensorView& cache, Visi
 }
 
 BoundLaunch bind_kv_write(Device&, const KernelArgs& args) {
-  return visit_types(args.inputs[2], args.inputs[0], [&](auto element, auto kv) {
+  const TensorView& k = args.inputs["k"];
+  const TensorView& k_cache = args.outputs["k_cache"];
+  return visit_types(k, k_cache, [&](auto element, auto kv) {
     using T = typename decltype(element)::type;
     using Kv = typename decltype(kv)::type;
     RopeParams<T, Kv> params;
-    params.shape.head_size = static_cast<int>(args.inputs[0].shape[3]);
-    set_cache(params, args.inputs[0], args.inputs[4]);
-    params.groups[0] = group_to_cache<T, Kv>(args.inputs[2], args.outputs[0], false);
-    params.groups[1] = group_to_cache<T, Kv>(args.inputs[3], args.outputs[1], false);
-    return bind_turn(params, args.inputs[2].num_rows());
+    params.shape.head_size = static_cast<int>(k_cache.shape[3]);
+    set_cache(params, k_cache, args.inputs["slots"]);
+    params.groups[0] = group_to_cache<T, Kv>(k, k_cache, false);
+    params.groups[1] = group_to_cache<T, Kv>(args.inputs["v"], args.outputs["v_cache"], false);
+    return bind_turn(params, k.num_rows());
   });
 }
 
 BoundLaunch bind_rope_kv_write(Device&, const KernelArgs& args) {
-  return visit_types(args.inputs[0], args.inputs[6], [&](auto element, auto kv) {
+  const TensorView& q = args.inputs["q"];
+  const TensorView& k_cache = args.outputs["k_cache"];
+  return visit_types(q, k_cache, [&](auto element, auto kv) {
     using T = typename decltype(element)::type;
     using Kv = typename decltype(kv)::type;
     RopeParams<T, Kv> params;
-    set_angles(params, args.inputs[3], args.inputs[4]);
-    set_cache(params, args.inputs[6], args.inputs[5]);
-    params.groups[0] =
-        group_to_rows<T, Kv>(args.inputs[0], args.outputs[0], params.shape.head_size);
-    params.groups[1] = group_to_cache<T, Kv>(args.inputs[1], args.outputs[1], true);
-    params.groups[2] = group_to_cache<T, Kv>(args.inputs[2], args.outputs[2], false);
-    if (args.inputs.size() > 8) {
+    set_angles(params, args.inputs["positions"], args.inputs["inv_freq"]);
+    set_cache(params, k_cache, args.inputs["slots"]);
+    params.groups[0] = group_to_rows<T, Kv>(q, args.outputs["y"], params.shape.head_size);
+    params.groups[1] = group_to_cache<T, Kv>(args.inputs["k"], k_cache, true);
+    params.groups[2] = group_to_cache<T, Kv>(args.inputs["v"], args.outputs["v_cache"], false);
+    if (const TensorView* q_norm = args.inputs.find("q_norm")) {
       params.shape.eps = static_cast<float>(args.attrs.get_double("eps"));
-      params.groups[0].norm = args.inputs[8].as<T>();
-      params.groups[1].norm = args.inputs[9].as<T>();
+      params.groups[0].norm = q_norm->as<T>();
+      params.groups[1].norm = args.inputs["k_norm"].as<T>();
     }
-    return bind_turn(params, args.inputs[0].num_rows());
+    return bind_turn(params, q.num_rows());
   });
 }
 
@@ -323,7 +327,12 @@ std::span<const Kernel> rope_kernels() {
   static constexpr std::array<Kernel, 3> kRows = {{
       {"rope", "rope.heads", nullptr, nullptr, bind_rope},
       {"kv_write", "kv_write.heads", nullptr, nullptr, bind_kv_write},
-      {"rope_kv_write", "rope_kv_write.heads", nullptr, nullptr, bind_rope_kv_write},
+      {"rope_kv_write",
+       "rope_kv_write.heads",
+       nullptr,
+       nullptr,
+       bind_rope_kv_write,
+       {"q_norm", "k_norm"}},
   }};
   return kRows;
 }

@@ -64,25 +64,23 @@ __global__ void copy_rows_kernel(Target<T> out, Source<T> source, int num_items,
     target[i] = value;
 }
 
-// Operand positions in the two ops.
-struct Operands {
-  int source;
-  int ids;
-  size_t fill;         // beyond the last: none
-  size_t last_tokens;  // beyond the last: none
+// What the two ops call their operands; one without `fill` and `last_tokens` looks for none.
+struct Names {
+  std::string_view source;
+  std::string_view ids;
+  std::string_view out;
   // The first launch of a step lets no other start before all of the last step has ended, so that
   // whatever follows may read lengths, page tables and old K and V before it waits for its own
   // predecessor.
   bool starts_step;
 };
-constexpr size_t kNone = 16;
-constexpr Operands kEmbedding{1, 0, 2, 3, true};
-constexpr Operands kGatherRows{0, 1, kNone, kNone, false};
+constexpr Names kEmbedding{"table", "ids", "x", true};
+constexpr Names kGatherRows{"x", "rows", "y", false};
 
-template <const Operands& kOperands>
+template <const Names& kNames>
 bool is_packed(const KernelArgs& args) {
-  const TensorView& out = args.outputs[0];
-  return is_aligned(out) && is_aligned(args.inputs[kOperands.source]) &&
+  const TensorView& out = args.outputs[kNames.out];
+  return is_aligned(out) && is_aligned(args.inputs[kNames.source]) &&
          out.row_elements() * size_of(out.dtype) % 16 == 0;
 }
 
@@ -99,17 +97,14 @@ void launch_copy(Stream& stream, const TensorView& out, const Source<T>& source,
          static_cast<int>(items), starts_step);
 }
 
-template <const Operands& kOperands, bool kPacked>
+template <const Names& kNames, bool kPacked>
 BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
-  const TensorView out = args.outputs[0];
-  const TensorView source = args.inputs[kOperands.source];
-  const auto* ids = args.inputs[kOperands.ids].as<const int32_t>();
-  const auto optional = [&](size_t i) {
-    return i < args.inputs.size() ? &args.inputs[i] : nullptr;
-  };
-  const TensorView* fills = optional(kOperands.fill);
+  const TensorView out = args.outputs[kNames.out];
+  const TensorView source = args.inputs[kNames.source];
+  const auto* ids = args.inputs[kNames.ids].as<const int32_t>();
+  const TensorView* fills = args.inputs.find("fill");
   const float* fill = fills == nullptr ? nullptr : fills->as<const float>();
-  const TensorView* last = optional(kOperands.last_tokens);
+  const TensorView* last = args.inputs.find("last_tokens");
   const auto* last_tokens = last == nullptr ? nullptr : last->as<const int32_t>();
   const int num_last_tokens = last == nullptr ? 0 : static_cast<int>(last->shape[0]);
   return [=](Stream& stream, const StepLengths&) {
@@ -119,7 +114,7 @@ BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
           stream, out,
           {source.as<const T>(), source.row_stride, source.num_rows(), ids, fill, last_tokens,
            num_last_tokens},
-          kOperands.starts_step);
+          kNames.starts_step);
     });
   };
 }
@@ -128,8 +123,13 @@ BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
 
 std::span<const Kernel> row_kernels() {
   static constexpr std::array<Kernel, 4> kRows = {{
-      {"embedding", "embedding.packed", is_packed<kEmbedding>, nullptr, bind<kEmbedding, true>},
-      {"embedding", "embedding.scalar", nullptr, nullptr, bind<kEmbedding, false>},
+      {"embedding",
+       "embedding.packed",
+       is_packed<kEmbedding>,
+       nullptr,
+       bind<kEmbedding, true>,
+       {"last_tokens"}},
+      {"embedding", "embedding.scalar", nullptr, nullptr, bind<kEmbedding, false>, {"last_tokens"}},
       {"gather_rows", "gather_rows.packed", is_packed<kGatherRows>, nullptr,
        bind<kGatherRows, true>},
       {"gather_rows", "gather_rows.scalar", nullptr, nullptr, bind<kGatherRows, false>},

@@ -111,26 +111,28 @@ __global__ void __launch_bounds__(kMaxThreads) advance_kernel(const __grid_const
 }
 
 BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
-  const auto in = [&](size_t i) { return args.inputs[i].as<int32_t>(); };
-  const auto columns = [&](size_t i) { return static_cast<int>(args.inputs[i].shape[1]); };
-  const Advance advance{.next = in(kNext),
-                        .page_table = in(kPageTable),
-                        .stop_tokens = in(kStopTokens),
-                        .max_lens = in(kMaxLens),
-                        .ids = in(kIds),
-                        .positions = in(kPositions),
-                        .slots = in(kSlots),
-                        .kv_lens = in(kKvLens),
-                        .last_tokens = in(kLastTokens),
-                        .clock = reinterpret_cast<uint32_t*>(in(kClock)),
-                        .ring = in(kRing),
-                        .marks = reinterpret_cast<uint32_t*>(in(kMarks)),
-                        .num_rows = static_cast<int>(args.inputs[kNext].shape[0]),
-                        .max_pages = columns(kPageTable),
-                        .num_stops = columns(kStopTokens),
+  const auto in = [&](std::string_view name) { return args.inputs[name].as<int32_t>(); };
+  const auto size = [&](std::string_view name, int dim) {
+    return static_cast<int>(args.inputs[name].shape[dim]);
+  };
+  const Advance advance{.next = in("next"),
+                        .page_table = in("page_table"),
+                        .stop_tokens = in("stop_tokens"),
+                        .max_lens = in("max_lens"),
+                        .ids = in("ids"),
+                        .positions = in("positions"),
+                        .slots = in("slots"),
+                        .kv_lens = in("kv_lens"),
+                        .last_tokens = in("last_tokens"),
+                        .clock = reinterpret_cast<uint32_t*>(in("step_clock")),
+                        .ring = in("token_ring"),
+                        .marks = reinterpret_cast<uint32_t*>(in("ring_marks")),
+                        .num_rows = size("next", 0),
+                        .max_pages = size("page_table", 1),
+                        .num_stops = size("stop_tokens", 1),
                         .page_size = static_cast<int>(args.attrs.get_int("page_size")),
-                        .ring_steps = static_cast<int>(args.inputs[kRing].shape[0]),
-                        .ring_rows = columns(kRing),
+                        .ring_steps = size("token_ring", 0),
+                        .ring_rows = size("token_ring", 1),
                         .moves_rows = args.step.q == 1};
   const auto threads =
       static_cast<unsigned>(std::clamp<int64_t>(round_up(advance.num_rows, 32), 32, kMaxThreads));
@@ -152,11 +154,11 @@ __global__ void write_pages_kernel(int32_t* table, const int2* changes, const in
 }
 
 BoundLaunch bind_write_pages(Device& /*device*/, const KernelArgs& args) {
-  const TensorView& table = args.inputs[0];
+  const TensorView& table = args.inputs["page_table"];
   const Grid grid{
       .blocks = dim3(static_cast<unsigned>(table.num_rows())), .threads = 64, .overlap = false};
-  return [=, to = table.as<int32_t>(), changes = args.inputs[1].as<const int2>(),
-          pages = args.inputs[2].as<const int32_t>(),
+  return [=, to = table.as<int32_t>(), changes = args.inputs["changes"].as<const int2>(),
+          pages = args.inputs["pages"].as<const int32_t>(),
           row_entries = table.row_elements()](Stream& stream, const StepLengths&) {
     launch(stream, grid, write_pages_kernel, to, changes, pages, row_entries);
   };

@@ -133,25 +133,25 @@ __global__ void __launch_bounds__(kAdjustThreads)
 }
 
 BoundLaunch bind_adjust_logits(Device& /*device*/, const KernelArgs& args) {
-  using namespace adjust_op;  // NOLINT(google-build-using-namespace): names of the operands
-  ENCORE_CHECK(args.inputs[kSampling].row_elements() == kSamplingWords);
+  ENCORE_CHECK(args.inputs["sampling"].row_elements() == kSamplingWords);
   AdjustParams params;
-  params.logits = args.inputs[kLogits].as<const float>();
-  params.adjusted = args.outputs[0].as<float>();
-  params.logits_stride = args.inputs[kLogits].row_stride;
-  params.adjusted_stride = args.outputs[0].row_stride;
-  params.sampling = args.inputs[kSampling].as<const SamplingRow>();
-  params.kv_lens = args.inputs[kKvLens].as<const int32_t>();
-  params.stop_tokens = args.inputs[kStopTokens].as<const int32_t>();
-  params.token_counts = args.inputs[kTokenCounts].as<const int32_t>();
-  params.token_bias = args.inputs[kTokenBias].as<const TokenBias>();
-  params.token_masks = args.inputs[kTokenMasks].as<const int32_t>();
-  params.num_mask_words = static_cast<int>(args.inputs[kTokenMasks].row_elements());
-  params.num_stops = static_cast<int>(args.inputs[kStopTokens].row_elements());
-  params.num_biases = static_cast<int>(args.inputs[kTokenBias].shape[1]);
-  params.vocabulary = static_cast<int>(args.inputs[kLogits].row_elements());
-  const Grid grid{.blocks = dim3(kAdjustBlocks, static_cast<unsigned>(args.outputs[0].num_rows())),
-                  .threads = kAdjustThreads};
+  params.logits = args.inputs["logits"].as<const float>();
+  params.adjusted = args.outputs["adjusted"].as<float>();
+  params.logits_stride = args.inputs["logits"].row_stride;
+  params.adjusted_stride = args.outputs["adjusted"].row_stride;
+  params.sampling = args.inputs["sampling"].as<const SamplingRow>();
+  params.kv_lens = args.inputs["kv_lens"].as<const int32_t>();
+  params.stop_tokens = args.inputs["stop_tokens"].as<const int32_t>();
+  params.token_counts = args.inputs["token_counts"].as<const int32_t>();
+  params.token_bias = args.inputs["token_bias"].as<const TokenBias>();
+  params.token_masks = args.inputs["token_masks"].as<const int32_t>();
+  params.num_mask_words = static_cast<int>(args.inputs["token_masks"].row_elements());
+  params.num_stops = static_cast<int>(args.inputs["stop_tokens"].row_elements());
+  params.num_biases = static_cast<int>(args.inputs["token_bias"].shape[1]);
+  params.vocabulary = static_cast<int>(args.inputs["logits"].row_elements());
+  const Grid grid{
+      .blocks = dim3(kAdjustBlocks, static_cast<unsigned>(args.outputs["adjusted"].num_rows())),
+      .threads = kAdjustThreads};
   return [=](Stream& stream, const StepLengths&) {
     launch(stream, grid, adjust_logits_kernel, params);
   };
@@ -266,18 +266,17 @@ __global__ void __launch_bounds__(kLogprobThreads)
 }
 
 BoundLaunch bind_log_probs(Device& /*device*/, const KernelArgs& args) {
-  using namespace logprobs_op;  // NOLINT(google-build-using-namespace): names of the operands
-  const TensorView& logits = args.inputs[kLogits];
-  const TensorView& ring = args.inputs[kRing];
+  const TensorView& logits = args.inputs["logits"];
+  const TensorView& ring = args.inputs["logprob_ring"];
   ENCORE_CHECK(ring.shape[2] == kLogprobWords &&
-               args.inputs[kSampling].row_elements() == kSamplingWords);
+               args.inputs["sampling"].row_elements() == kSamplingWords);
   LogprobParams params;
   params.logits = logits.as<const float>();
   params.stride = logits.row_stride;
   params.vocabulary = static_cast<int>(logits.row_elements());
-  params.next = args.inputs[kNext].as<const int32_t>();
-  params.sampling = args.inputs[kSampling].as<const SamplingRow>();
-  params.clock = args.inputs[kClock].as<const uint32_t>();
+  params.next = args.inputs["next"].as<const int32_t>();
+  params.sampling = args.inputs["sampling"].as<const SamplingRow>();
+  params.clock = args.inputs["step_clock"].as<const uint32_t>();
   params.ring = ring.as<LogprobRow>();
   params.ring_steps = static_cast<int>(ring.shape[0]);
   params.ring_rows = static_cast<int>(ring.shape[1]);
@@ -324,15 +323,14 @@ __global__ void __launch_bounds__(kStateThreads)
 }
 
 BoundLaunch bind_write_token_state(Device& /*device*/, const KernelArgs& args) {
-  using namespace token_state_op;  // NOLINT(google-build-using-namespace): names of the operands
   TokenStateParams params;
-  params.counts = args.inputs[kTokenCounts].as<int32_t>();
-  params.vocabulary = static_cast<int>(args.inputs[kTokenCounts].row_elements());
-  params.biases = args.inputs[kTokenBias].as<TokenBias>();
-  params.num_biases = static_cast<int>(args.inputs[kTokenBias].shape[1]);
-  params.changes = args.inputs[kChanges].as<const TokenStateChange>();
-  params.values = args.inputs[kValues].as<const int32_t>();
-  const Grid grid{.blocks = dim3(static_cast<unsigned>(args.inputs[kTokenCounts].num_rows())),
+  params.counts = args.inputs["token_counts"].as<int32_t>();
+  params.vocabulary = static_cast<int>(args.inputs["token_counts"].row_elements());
+  params.biases = args.inputs["token_bias"].as<TokenBias>();
+  params.num_biases = static_cast<int>(args.inputs["token_bias"].shape[1]);
+  params.changes = args.inputs["changes"].as<const TokenStateChange>();
+  params.values = args.inputs["values"].as<const int32_t>();
+  const Grid grid{.blocks = dim3(static_cast<unsigned>(args.inputs["token_counts"].num_rows())),
                   .threads = kStateThreads,
                   .overlap = false};
   return [=](Stream& stream, const StepLengths&) {

@@ -201,28 +201,27 @@ BoundLaunch bind(Device& device, const KernelArgs& args) {
   check(cudaFuncSetAttribute(sample_kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
         "cudaFuncSetAttribute");
   SampleParams params;
-  using namespace sample_op;  // NOLINT(google-build-using-namespace): names of the operands
-  ENCORE_CHECK(args.inputs[kSampling].row_elements() == kSamplingWords);
-  const TensorView& logits = args.inputs[kLogits];
+  ENCORE_CHECK(args.inputs["sampling"].row_elements() == kSamplingWords);
+  const TensorView& logits = args.inputs["logits"];
   const int64_t vocabulary = logits.row_elements();
   const int num_blocks = choose_num_blocks(device, logits.num_rows(), vocabulary);
   params.logits = logits.as<float>();
   params.row_stride = logits.row_stride;
-  params.adjusted = args.inputs[kAdjusted].as<const float>();
-  params.adjusted_stride = args.inputs[kAdjusted].row_stride;
+  params.adjusted = args.inputs["adjusted"].as<const float>();
+  params.adjusted_stride = args.inputs["adjusted"].row_stride;
   params.vocabulary = static_cast<int32_t>(vocabulary);
   params.slice = static_cast<int32_t>(round_up(div_up(vocabulary, num_blocks), kVisit));
   params.num_kept = static_cast<int32_t>(std::min<int64_t>(
       params.slice, shared_bytes(device) / static_cast<int64_t>(sizeof(float)) / kVisit * kVisit));
-  params.aligned = is_aligned(logits) && is_aligned(args.inputs[kAdjusted]);
+  params.aligned = is_aligned(logits) && is_aligned(args.inputs["adjusted"]);
   // The same for any number of blocks.
   const auto most = static_cast<uint64_t>(
       std::max(std::min(vocabulary, kMostTokens), vocabulary / kMaxBlocks + kVisit));
   params.unit = std::ldexp(1.0F, std::min(22, 32 - static_cast<int>(std::bit_width(most))));
-  params.sampling = args.inputs[kSampling].as<const SamplingRow>();
-  params.kv_lens = args.inputs[kKvLens].as<const int32_t>();
-  params.token_counts = args.inputs[kTokenCounts].as<int32_t>();
-  params.tokens = args.outputs[0].as<int32_t>();
+  params.sampling = args.inputs["sampling"].as<const SamplingRow>();
+  params.kv_lens = args.inputs["kv_lens"].as<const int32_t>();
+  params.token_counts = args.inputs["token_counts"].as<int32_t>();
+  params.tokens = args.outputs["next"].as<int32_t>();
 
   const Grid grid{.blocks = dim3(static_cast<unsigned>(logits.num_rows() * num_blocks)),
                   .threads = kThreads,
