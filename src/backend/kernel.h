@@ -64,6 +64,9 @@ struct KernelArgs {
   Views outputs;  // in-place outputs have their input's address
   ir::Attrs attrs;
   StepKey step;  // as launched
+  // A row's bits must depend on neither the number of rows nor their order: a kernel that cannot
+  // promise it does not accept.
+  bool batch_invariant = false;
   void* scratch = nullptr;
   uint32_t* counters = nullptr;
 };

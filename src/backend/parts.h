@@ -20,12 +20,13 @@ struct Parts {
   std::vector<Part> parts;
   int64_t between_bytes = 0;
 
-  // A further part of the fused op `whole`, with its step and counters.
+  // A further part of the fused op `whole`, with its step, its promise and its counters.
   KernelArgs& add(const KernelArgs& whole, std::string_view op, Views inputs, Views outputs) {
     KernelArgs args;
     args.inputs = std::move(inputs);
     args.outputs = std::move(outputs);
     args.step = whole.step;
+    args.batch_invariant = whole.batch_invariant;
     args.scratch = whole.scratch;
     args.counters = whole.counters;
     return parts.emplace_back(Part{op, std::move(args)}).args;

@@ -46,7 +46,8 @@ std::string text_of(const Views& views) {
 }  // namespace
 
 std::string tuning_text(std::string_view kernel, const KernelArgs& args) {
-  return fmt::format("{} {} -> {}", kernel, text_of(args.inputs), text_of(args.outputs));
+  return fmt::format("{}{} {} -> {}", kernel, args.batch_invariant ? " batch-invariant" : "",
+                     text_of(args.inputs), text_of(args.outputs));
 }
 
 Fastest find_fastest(int count, const std::function<double(int)>& sample,

@@ -62,6 +62,7 @@ TEST(Config, ReadsBackWhatItPrints) {
   options.put(*find_option("graphs_debug"), true);
   options.put(*find_option("split_at"), Names{"silu_mul", "rms_norm"});
   options.put(*find_option("memory_reuse"), false);
+  options.put(*find_option("batch_invariant"), true);
   options.put(*find_option("trace"), Names{"l0.x", "a:b"});
   options.put(*find_option("save_programs"), std::string{"/tmp/programs"});
   options.put(*find_option("verbose"), true);

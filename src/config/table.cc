@@ -185,6 +185,11 @@ constexpr Option kOptions[] = {
      "", value("on"), on_or_off(),
      "off gives every intermediate value memory of its own, to find out whether a fault comes from "
      "reuse (`encore inspect --arena` says what that takes)"},
+    {"batch_invariant", Group::kCompiler,
+     [](Settings& s, bool v) { s.load.compile.batch_invariant = v; }, "", value("off"), on_or_off(),
+     "on computes each token from the tokens before it and its request's parameters alone, bit for "
+     "bit, whatever runs beside it and however its prompt is cut: kernels whose sums depend on the "
+     "size of a step are left out, which costs speed"},
 
     {"graphs_debug", Group::kDiagnosis, [](Settings& s, bool v) { s.debug.check_recordings = v; },
      "", value("off"), on_or_off(),

@@ -11,6 +11,9 @@
 namespace encore::engine {
 namespace {
 
+// With more, attention would run on another kernel, whose bits differ.
+constexpr int64_t kMostInvariantSequences = 1024;
+
 void check_limits(const model::ModelConfig& config, const LoadOptions& options) {
   const runtime::Limits& limits = options.limits;
   if (std::min({limits.max_batch_size, limits.max_q, limits.max_seq_len, limits.mixed_tokens()}) <
@@ -22,6 +25,11 @@ void check_limits(const model::ModelConfig& config, const LoadOptions& options) 
          "--max-num-tokens {} is less than --max-batch-size {}, and a decode step has a token for "
          "each sequence: raise the first to {}, or lower the second",
          limits.max_num_tokens, limits.max_batch_size, limits.max_batch_size);
+  }
+  if (options.compile.batch_invariant && limits.max_batch_size > kMostInvariantSequences) {
+    fail(ErrorKind::kUsage,
+         "--batch-invariant takes at most {} sequences in a step: lower --max-batch-size {}",
+         kMostInvariantSequences, limits.max_batch_size);
   }
   if (options.page_size != 16 && options.page_size != 32 && options.page_size != 64) {
     fail(ErrorKind::kUsage, "the page size is 16, 32 or 64 tokens, not {}", options.page_size);
@@ -97,9 +105,10 @@ LoadedModel::LoadedModel(Device& device, const model::ModelSource& source,
 
 void LoadedModel::create_prompt_scorer(Device& device, const LoadOptions& options) {
   const int64_t before = device.used_bytes().value_or(0);
-  score_program_ =
-      passes::compile(model::build_score_graph(config_, dtype_, limits_.max_num_tokens),
-                      ops::standard(), {.max_sizes = {model::kScoredRows, model::kScoredRows}});
+  score_program_ = passes::compile(
+      model::build_score_graph(config_, dtype_, limits_.max_num_tokens), ops::standard(),
+      {.max_sizes = {model::kScoredRows, model::kScoredRows},
+       .batch_invariant = options.compile.batch_invariant});
   const ir::Graph& graph = score_program_.program.graph;
   const passes::Program& scored = compiled_.program;
   const TensorView hidden = executor_->loaded().addresses.view(

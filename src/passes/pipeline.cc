@@ -133,6 +133,7 @@ Compiled compile(ir::Graph graph, const ir::OpSet& ops, const CompileOptions& op
   program.max_sizes = options.max_sizes;
   program.split_ops = options.split_ops;
   program.reuse_memory = options.reuse_memory;
+  program.batch_invariant = options.batch_invariant;
   ir::verify(program.graph);
   if (options.dump) options.dump("trace", program);
   for (const Pass& pass : passes) {

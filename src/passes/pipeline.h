@@ -36,6 +36,7 @@ struct CompileOptions {
   std::vector<Pass> passes = {};  // from outside the library, with those of all()
   SplitOps split_ops = {};        // see Program
   bool reuse_memory = true;       // see Program
+  bool batch_invariant = false;   // see Program
 
   void add_pass(const Pass& pass) { passes.push_back(pass); }
   void add_split_op(std::string op) { split_ops.insert(std::move(op)); }

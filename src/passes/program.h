@@ -49,6 +49,7 @@ struct Program {
   ir::Sizes max_sizes;       // the largest admissible step: max_num_tokens, max_batch_size
   SplitOps split_ops;        // stay ops of their own, launched between the pieces that are replayed
   bool reuse_memory = true;  // off: no intermediate value shares bytes with another
+  bool batch_invariant = false;         // see KernelArgs
   std::vector<std::vector<int>> after;  // dependencies(graph), by node
   std::vector<Segment> segments;
   ArenaPlan arena;

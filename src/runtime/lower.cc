@@ -44,6 +44,7 @@ KernelArgs make_args(const Program& program, const ir::Node& node, const StepKey
   KernelArgs args;
   args.attrs = node.attrs;
   args.step = step;
+  args.batch_invariant = program.batch_invariant;
   const auto view = [&](ir::ValueId id) {
     const TensorView view = addresses.view(id, step.sizes());
     // The op's row at these sizes is what the kernel is given and held to.

@@ -188,7 +188,8 @@ DecodeSizes decode_sizes(const KernelArgs& args, int num_fresh) {
 }
 
 bool accepts(const KernelArgs& args) {
-  if (!args.step.is_uniform() || *args.step.q > kMaxTokens || !accepts_tensor_cores(args, 256))
+  if (args.batch_invariant || !args.step.is_uniform() || *args.step.q > kMaxTokens ||
+      !accepts_tensor_cores(args, 256))
     return false;
   // Positions of work are 32-bit, those within a sequence are divided.
   const AttentionShape shape = attention_shape(args);

@@ -350,7 +350,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 }
 
 bool accepts(const KernelArgs& args) {
-  return accepts_tensor_cores(args, 128);
+  return !args.batch_invariant && accepts_tensor_cores(args, 128);
 }
 
 template <typename T, typename Kv, int C>

@@ -362,7 +362,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
   }
   wait_for_inputs();
-  layout.list().template build<kThreads, L::kKeys>(params, args.tile_tokens);
+  layout.list().template build<kThreads, L::kKeys>(params, args.limits);
   __syncthreads();
   const int thread = static_cast<int>(threadIdx.x);
   if (thread >= kConsumerThreads) {
@@ -382,15 +382,24 @@ __global__ void __launch_bounds__(kThreads, 1)
 bool accepts(const KernelArgs& args) {
   const AttentionShape shape = attention_shape(args);
   const bool has_rows = shape.tokens > 0 && args.inputs["k_cache"].num_rows() > 0;
-  const bool is_decode = args.step.is_uniform() && *args.step.q <= kMostSplitTokens;
+  const bool is_decode =
+      !args.batch_invariant && args.step.is_uniform() && *args.step.q <= kMostSplitTokens;
   return accepts_tensor_cores(args, 256) && has_rows && !is_decode &&
          shape.num_runs(args.step.q) <= kMaxSequences;
+}
+
+// Tokens of a sequence whose keys may be cut into parts; -1: of none.
+int most_split_tokens(const KernelArgs& args) {
+  const int tile_tokens = kTileRows / attention_shape(args).group();
+  return args.batch_invariant ? -1 : std::min(kMostSplitTokens, tile_tokens);
 }
 
 // Rows that parts leave. A uniform step has none: with few tokens it is not ours.
 int64_t num_part_rows(const KernelArgs& args) {
   const AttentionShape shape = attention_shape(args);
-  return args.step.is_uniform() ? 0 : shape.sequences * kMostPartRows * shape.heads;
+  return args.step.is_uniform() || args.batch_invariant
+             ? 0
+             : shape.sequences * kMostPartRows * shape.heads;
 }
 
 Workspace workspace(const KernelArgs& args) {
@@ -416,7 +425,7 @@ BoundLaunch bind_shape(Device& device, const KernelArgs& args) {
       .query_map = map_of_heads(args.inputs["q"], C, shape.group(), tile_tokens),
       .key_map = map_of_rows(args.inputs["k_cache"]),
       .value_map = map_of_rows(args.inputs["v_cache"]),
-      .tile_tokens = static_cast<int>(tile_tokens),
+      .limits = {.tokens = static_cast<int>(tile_tokens), .split_tokens = most_split_tokens(args)},
       .next_tile = args.counters,
       .arrived = args.counters + 1,
       .values = values,

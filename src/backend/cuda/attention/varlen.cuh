@@ -3,9 +3,10 @@
 //
 // A tile is some tokens of a sequence with all query heads of one kv head, which share its keys. It
 // sees all keys, but where a sequence has few new tokens: then its keys are cut into parts, by its
-// own length and number of tokens alone, and each part is a tile. Sequences with long tiles come
-// first, and of a sequence the tiles of its last tokens, so that what is left for the end is small,
-// and all blocks are done at about the same time.
+// own length and number of tokens alone, and each part is a tile. Where the batch must not show in
+// the bits, no keys are cut: a token then has the same sums whether it comes alone or in a prompt.
+// Sequences with long tiles come first, and of a sequence the tiles of its last tokens, so that what
+// is left for the end is small, and all blocks are done at about the same time.
 #pragma once
 
 #include "backend/cuda/attention/attention.h"
@@ -36,17 +37,24 @@ struct Tile {
   [[nodiscard]] __device__ bool has_keys() const { return first_keys < end_keys; }
 };
 
+// What is the same for all sequences of a launch.
+struct TileLimits {
+  int tokens = 0;        // of a tile
+  int split_tokens = 0;  // a sequence with more new tokens has all its keys in one part
+};
+
 // How the keys of a sequence are cut. Units: tiles of keys.
 struct Parts {
   int length = 0;  // of each but the last
   int count = 1;
 
-  __device__ __forceinline__ Parts(int tokens, int tile_tokens, int key_tiles) : length(key_tiles) {
+  __device__ __forceinline__ Parts(int tokens, const TileLimits& limits, int key_tiles)
+      : length(key_tiles) {
     // A part's end costs a block as much as one or two tiles of keys: beside many sequences that
     // outweighs what a sequence gains by more blocks.
     constexpr int kWhole = 12;
     constexpr int kShortest = 8;
-    if (tokens > min(kMostSplitTokens, tile_tokens) || key_tiles <= kWhole) return;
+    if (tokens > limits.split_tokens || key_tiles <= kWhole) return;
     const int most = tokens <= 2 ? 16 : tokens <= 4 ? 8 : 4;
     static_assert(2 * 16 <= kMostPartRows && 4 * 8 <= kMostPartRows &&
                   kMostSplitTokens * 4 <= kMostPartRows);
@@ -95,15 +103,14 @@ struct TileList {
   int lengths[kMaxSequences];  // of their longest tiles
   uint16_t order[kMaxSequences];
 
-  // By all threads of a block, which then meet. `tile_tokens`: of a tile at most. `kKeys`: of a
-  // tile of keys.
+  // By all threads of a block, which then meet. `kKeys`: of a tile of keys.
   template <int kThreads, int kKeys, typename Params>
-  __device__ __forceinline__ void build(const Params& params, int tile_tokens) {
+  __device__ __forceinline__ void build(const Params& params, const TileLimits& limits) {
     const int count = num_runs(params);
     const int thread = static_cast<int>(threadIdx.x);
     for (int i = thread; i < count; i += kThreads) {
       const Run run = find_run(params, i);
-      lengths[i] = Parts(run.count, tile_tokens, num_key_tiles<kKeys>(run)).length;
+      lengths[i] = Parts(run.count, limits, num_key_tiles<kKeys>(run)).length;
     }
     __syncthreads();
     for (int i = thread; i < count; i += kThreads) {
@@ -121,9 +128,8 @@ struct TileList {
       int tiles = 0;
       if (i < count) {
         const Run run = find_run(params, order[i]);
-        tiles =
-            max((run.count + tile_tokens - 1) / tile_tokens,
-                run.count > 0 ? Parts(run.count, tile_tokens, num_key_tiles<kKeys>(run)).count : 0);
+        tiles = max((run.count + limits.tokens - 1) / limits.tokens,
+                    run.count > 0 ? Parts(run.count, limits, num_key_tiles<kKeys>(run)).count : 0);
       }
       for (int step = 1; step < kWarpSize; step *= 2) {
         const int other = __shfl_up_sync(0xffffffffU, tiles, step);
@@ -143,7 +149,7 @@ struct TileList {
   // The tile of that number.
   template <int kKeys, typename Params>
   [[nodiscard]] __device__ __forceinline__ Tile find(const Params& params, int number,
-                                                     int tile_tokens) const {
+                                                     const TileLimits& limits) const {
     const int of_head = number / params.kv_heads;
     int low = 0;
     for (int high = num_runs(params); high - low > 1;) {
@@ -155,9 +161,9 @@ struct TileList {
     tile.kv_head = number - of_head * params.kv_heads;
     const Run run = find_run(params, tile.sequence);
     const int from_end = before[low + 1] - 1 - of_head;
-    const Parts parts(run.count, tile_tokens, num_key_tiles<kKeys>(run));
-    const int first = parts.count > 1 ? 0 : from_end * tile_tokens;
-    const int num_tokens = min(tile_tokens, run.count - first);
+    const Parts parts(run.count, limits, num_key_tiles<kKeys>(run));
+    const int first = parts.count > 1 ? 0 : from_end * limits.tokens;
+    const int num_tokens = min(limits.tokens, run.count - first);
     tile.token = run.first + first;
     tile.num_rows = num_tokens * params.group;
     tile.position = run.kv_len - run.count + first;

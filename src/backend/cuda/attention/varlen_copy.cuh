@@ -106,7 +106,7 @@ struct Arguments {
   CUtensorMap query_map;
   CUtensorMap key_map;  // of caches in the queries' type
   CUtensorMap value_map;
-  int tile_tokens;
+  TileLimits limits;
   uint32_t* next_tile;  // a counter
   uint32_t* arrived;    // counters, for each half of the rows of each kv head of each sequence
   // What parts leave: sums [sequences, kMostPartRows, heads, C], maxima and sums of weights.
@@ -181,7 +181,7 @@ struct Producer {
     if (elect_lane()) {
       layout.work(queries.number) = tile;
       if (tile.has_keys()) {
-        const int box_bytes = args.tile_tokens * params.group * kBoxRowBytes;
+        const int box_bytes = args.limits.tokens * params.group * kBoxRowBytes;
         arrive_expecting(full, static_cast<uint32_t>(box_bytes * L::kHalves));
 #pragma unroll
         for (int half = 0; half < L::kHalves; ++half) {
@@ -234,7 +234,7 @@ struct Producer {
     const int num_tiles = layout.list().num_tiles(params);
     const int num_blocks = min(static_cast<int>(gridDim.x), num_tiles);
     for (int number = static_cast<int>(blockIdx.x); number < num_tiles;) {
-      const Tile tile = layout.list().template find<L::kKeys>(params, number, args.tile_tokens);
+      const Tile tile = layout.list().template find<L::kKeys>(params, number, args.limits);
       int drawn = 0;
       if (lane() == 0) {
         drawn = static_cast<int>(atomicAdd(args.next_tile, 1U));

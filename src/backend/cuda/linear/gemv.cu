@@ -199,8 +199,8 @@ bool accepts_gemv(const KernelArgs& args) {
                      (o.out->dtype == o.x->dtype || o.out->dtype == DType::kF32);
   const auto aligned = [](const TensorView* view) { return view == nullptr || is_aligned(*view); };
   const int64_t rows = o.x->num_rows();
-  return types && rows > 0 && rows <= kMaxRows && o.weight->num_rows() > 0 && columns > 0 &&
-         columns % kColumnsPerLoad == 0 &&
+  return !args.batch_invariant && types && rows > 0 && rows <= kMaxRows &&
+         o.weight->num_rows() > 0 && columns > 0 && columns % kColumnsPerLoad == 0 &&
          (o.norm == nullptr || num_loads(rows, columns) <= kMaxNormLoads) && o.weight->is_dense() &&
          aligned(o.x) && aligned(o.weight) && aligned(o.residual) && aligned(o.norm) &&
          aligned(o.sum) &&

@@ -211,6 +211,13 @@ double power_us(const Product& product, const SkinnyGemmTiling& t) {
   return (bytes * kJoulesPerByte + operations * kJoulesPerOperation) / kWatts * 1e6;
 }
 
+TensorView rows_of(const TensorView& view, int64_t first, int64_t count) {
+  TensorView rows = view;
+  rows.data = view.as<std::byte>() + first * view.row_stride * size_of(view.dtype);
+  rows.shape = {count, view.row_elements()};
+  return rows;
+}
+
 // How a shape is cut, in what depends on its tiling; a function of the shape alone, for one chip.
 struct Cut {
   int64_t shared_bytes = 0;
@@ -387,9 +394,11 @@ SkinnyGemmTiling skinny_gemm_tiling(Device& device, const KernelArgs& args) {
     if (view->num_rows() == 1) view->row_stride = round_up(view->row_elements(), 8);
     view->shape = {rows, view->row_elements()};
   }
-  const auto tilings =
+  auto tilings =
       skinny_gemm_tilings(rows, weight.num_rows(), weight.row_elements(),
                           chip(device).num_multiprocessors, linear_operands(args).silu_mul);
+  // Where the columns are split depends on the number of rows.
+  if (args.batch_invariant) std::erase_if(tilings, [](const auto& tiling) { return tiling.split; });
   return choose_way<SkinnyGemmTiling>(
       device.tuner(),
       {.launch = tuning_text("linear.skinny_gemm", padded),
@@ -414,8 +423,9 @@ bool accepts_skinny_gemm(const KernelArgs& args) {
   const int64_t columns = weight.row_elements();
   const bool types = size_of(x.dtype) == 2 && weight.dtype == x.dtype &&
                      (out.dtype == x.dtype || out.dtype == DType::kF32);
-  return types && x.num_rows() > 0 && x.num_rows() <= kMaxSkinnyRows && weight.num_rows() > 0 &&
-         columns > 0 && columns % 8 == 0 && is_aligned(x) && is_aligned(weight);
+  const bool rows = x.num_rows() > 0 && (args.batch_invariant || x.num_rows() <= kMaxSkinnyRows);
+  return types && rows && weight.num_rows() > 0 && columns > 0 && columns % 8 == 0 &&
+         is_aligned(x) && is_aligned(weight);
 }
 
 BoundLaunch bind_skinny_gemm(Device& device, const KernelArgs& args,
@@ -425,7 +435,21 @@ BoundLaunch bind_skinny_gemm(Device& device, const KernelArgs& args,
 }
 
 BoundLaunch bind_skinny_gemm(Device& device, const KernelArgs& args) {
-  return bind_skinny_gemm(device, args, skinny_gemm_tiling(device, args));
+  const int64_t num_rows = args.inputs["x"].num_rows();
+  if (num_rows <= kMaxSkinnyRows)
+    return bind_skinny_gemm(device, args, skinny_gemm_tiling(device, args));
+  std::vector<BoundLaunch> turns;
+  for (int64_t first = 0; first < num_rows; first += kMaxSkinnyRows) {
+    const int64_t count = std::min(kMaxSkinnyRows, num_rows - first);
+    KernelArgs turn = args;
+    turn.inputs["x"] = rows_of(args.inputs["x"], first, count);
+    turn.outputs["y"] = rows_of(args.outputs["y"], first, count);
+    turns.push_back(bind_skinny_gemm(device, turn));
+  }
+  return [turns = std::move(turns)](Stream& stream, const StepLengths& lengths) {
+    for (const BoundLaunch& turn : turns)
+      turn(stream, lengths);
+  };
 }
 
 }  // namespace encore::cuda

@@ -12,7 +12,8 @@ namespace encore::cuda {
 constexpr int64_t kMaxSkinnyRows = 256;
 
 // Up to kMaxSkinnyRows rows of bf16 or f16, everything read aligned to 16 bytes; output f32 or as the
-// input. All sizes that are padded to the same number of rows are cut alike, as the tuner found
+// input. Where the batch must not show in the bits, any number of rows: a launch for so many at a
+// time, each of which adds up all columns in order. All sizes that are padded to the same number of rows are cut alike, as the tuner found
 // best. Of fused_linear: silu_mul alone, a multiple of 8 outputs, of the input's type; has the bits
 // of linear and silu_mul where linear is cut the same.
 bool accepts_skinny_gemm(const KernelArgs& args);

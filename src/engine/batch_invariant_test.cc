@@ -1,0 +1,224 @@
+// The bits of a token depend on the tokens before it and its request alone: alone or in a crowd,
+// prompts whole or in chunks, from cached pages or computed again.
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "backend/device.h"
+#include "backend/expand.h"
+#include "backend/tuning.h"
+#include "engine/testing/tiny_model.h"
+#include "model/config.h"
+#include "runtime/addresses.h"
+#include "runtime/lower.h"
+
+namespace encore::engine {
+namespace {
+
+using testing::Tiny;
+
+constexpr int64_t kPageSize = 16;
+constexpr int kTop = 5;  // of the likeliest tokens, whose log probabilities are compared
+
+// What a sequence got: its tokens, and the log probabilities of those and of the likeliest.
+struct Answer {
+  std::vector<int32_t> tokens;
+  std::vector<float> logprobs;
+
+  friend bool operator==(const Answer& a, const Answer& b) {
+    return a.tokens == b.tokens && a.logprobs.size() == b.logprobs.size() &&
+           std::memcmp(a.logprobs.data(), b.logprobs.data(), a.logprobs.size() * sizeof(float)) ==
+               0;
+  }
+};
+
+class BatchInvariantTest : public testing::DeviceTest {
+ protected:
+  void SetUp() override {
+    DeviceTest::SetUp();
+    if (!IsSkipped()) device_->tuner().configure({Tune::kOn, std::nullopt});
+  }
+
+  // On a GPU long enough for attention to have cut keys into parts, were it allowed to.
+  [[nodiscard]] int64_t longest_prompt() const {
+    return device_->kind() == DeviceKind::kCuda ? 3000 : 120;
+  }
+
+  void load(int64_t max_num_tokens, int64_t max_batch_size, int64_t kv_tokens,
+            DType kv_dtype = DType::kBF16) {
+    model_.reset();
+    LoadOptions options;
+    options.limits = {.max_num_tokens = max_num_tokens,
+                      .max_batch_size = max_batch_size,
+                      .max_q = 1,
+                      .max_seq_len = longest_prompt() + 64};
+    options.page_size = kPageSize;
+    options.kv_tokens = kv_tokens;
+    options.dtype = DType::kBF16;
+    options.kv_dtype = kv_dtype;
+    options.compile.batch_invariant = true;
+    model_ = std::make_unique<LoadedModel>(*device_, testing::tiny_model(Tiny::kQwen2), options);
+  }
+
+  // Prompts of 1 token to the longest, the second half beginning as the first does; samplers of
+  // every kind.
+  [[nodiscard]] std::vector<Request> requests() const {
+    std::mt19937 random(29);
+    std::vector<Request> requests;
+    for (int i = 0; i < 10; ++i) {
+      Request request;
+      const int64_t length = 1 + longest_prompt() * (i % 5) * (i % 5) / 16;
+      for (int64_t t = 0; t < std::min(length, longest_prompt()); ++t) {
+        const bool shared = i >= 5 && t < std::ssize(requests[i - 5].prompt) / 2;
+        request.prompt.push_back(shared ? requests[i - 5].prompt[t]
+                                        : static_cast<int32_t>(random() % 1000));
+      }
+      request.max_tokens = 20 + 4 * i;
+      request.sampling.temperature = i % 2 == 0 ? 0.0F : 1.0F;
+      request.sampling.seed = i;
+      request.sampling.num_logprobs = kTop;
+      requests.push_back(std::move(request));
+    }
+    return requests;
+  }
+
+  std::vector<Answer> answer(const std::vector<Request>& requests, const EngineOptions& how = {}) {
+    Engine engine(*model_, how);
+    std::map<SequenceId, Answer> answers;
+    for (const Request& request : requests) {
+      const auto added = engine.add(request);
+      EXPECT_TRUE(std::holds_alternative<SequenceId>(added)) << std::get<Rejection>(added).why;
+      answers[std::get<SequenceId>(added)];
+    }
+    while (engine.step([&](const Generated& generated) {
+      Answer& answer = answers[generated.sequence];
+      answer.tokens.push_back(generated.token);
+      num_cached_ += generated.num_cached;
+      answer.logprobs.push_back(generated.logprobs->logprob);
+      for (int i = 0; i < kTop; ++i)
+        answer.logprobs.push_back(generated.logprobs->top[i].logprob);
+    })) {
+    }
+    num_preemptions_ = engine.scheduler().num_preemptions();
+    std::vector<Answer> list;
+    for (auto& [id, answer] : answers)
+      list.push_back(std::move(answer));
+    return list;
+  }
+  // Each by itself, its prompt whole.
+  std::vector<Answer> answer_alone(DType kv_dtype = DType::kBF16) {
+    load(longest_prompt() + 1, 1, longest_prompt() + 64, kv_dtype);
+    std::vector<Answer> answers;
+    for (const Request& request : requests())
+      answers.push_back(answer({request}).front());
+    return answers;
+  }
+
+  std::unique_ptr<LoadedModel> model_;
+  int64_t num_cached_ = 0;
+  int64_t num_preemptions_ = 0;
+};
+
+TEST_P(BatchInvariantTest, ASequenceGetsTheSameBitsAloneAndInACrowdWhosePromptsComeInChunks) {
+  const std::vector<Answer> alone = answer_alone();
+  const int64_t kv_tokens = 10 * (longest_prompt() + 64);
+  for (const int64_t chunk : {longest_prompt() / 9, longest_prompt() / 2}) {
+    for (const int64_t batch : {3, 10}) {
+      SCOPED_TRACE(fmt::format("chunks of {}, {} sequences", chunk, batch));
+      load(chunk, batch, kv_tokens);
+      EXPECT_EQ(answer(requests()), alone);
+    }
+  }
+}
+
+TEST_P(BatchInvariantTest, PagesFromTheCacheHoldTheSameBitsAsThoseComputedAgain) {
+  const std::vector<Answer> alone = answer_alone();
+  load(longest_prompt() / 4, 4, 10 * (longest_prompt() + 64));
+  EXPECT_EQ(answer(requests(), {.prefix_cache = kv::PrefixCacheOptions{.model = "tiny"}}), alone);
+  EXPECT_GT(num_cached_, 0);
+}
+
+TEST_P(BatchInvariantTest, ASequenceThatLosesItsPagesGoesOnWithTheSameBits) {
+  std::vector<Answer> alone = answer_alone();
+  std::reverse(alone.begin(), alone.end());
+  std::vector<Request> longest_first = requests();
+  std::reverse(longest_first.begin(), longest_first.end());
+  // Room for the first two, but not for all that they generate.
+  int64_t kv_tokens = 4 * kPageSize;
+  for (int i = 0; i < 2; ++i) {
+    const int64_t length = std::ssize(longest_first[i].prompt);
+    kv_tokens += (length + kPageSize - 1) / kPageSize * kPageSize;
+  }
+  load(longest_prompt() / 2, 10, kv_tokens);
+  EXPECT_EQ(answer(longest_first), alone);
+  EXPECT_GT(num_preemptions_, 0);
+}
+
+TEST_P(BatchInvariantTest, KvInFp8IsNoException) {
+  const std::vector<Answer> alone = answer_alone(DType::kFP8);
+  load(longest_prompt() / 9, 10, 10 * (longest_prompt() + 64), DType::kFP8);
+  EXPECT_EQ(answer(requests()), alone);
+}
+
+// Where a program's values would lie, were there memory.
+class NoMemory final : public runtime::Addresses {
+ public:
+  explicit NoMemory(const passes::Program& program) : program_(program) {}
+  [[nodiscard]] TensorView view(ir::ValueId id, const ir::Sizes& sizes) const override {
+    const ir::Value& value = program_.graph.value(id);
+    if (value.kind == ir::ValueKind::kNode)
+      return runtime::node_view(program_, id, sizes, nullptr, *this);
+    return {nullptr, value.type.dtype, value.type.resolve(sizes)};
+  }
+  [[nodiscard]] void* scratch(int64_t /*bytes*/) const override { return nullptr; }
+  [[nodiscard]] uint32_t* counters(int64_t /*count*/) const override { return nullptr; }
+
+ private:
+  const passes::Program& program_;
+};
+
+// The kernels that a step takes, a line a node.
+std::string kernels_of(const passes::Program& program, const KernelTable& kernels,
+                       const StepKey& step) {
+  const NoMemory addresses(program);
+  std::string text;
+  for (const ir::Node& node : program.graph.nodes()) {
+    if (node.op->is_view) continue;
+    text += node.op->name;
+    for (const OpLaunch& launch :
+         expand(kernels, node.op->name, runtime::make_args(program, node, step, addresses)))
+      text += fmt::format(" {}", launch.kernel->name);
+    text += '\n';
+  }
+  return text;
+}
+
+TEST(BatchInvariant, AnOpRunsOnOneKernelWhateverTheStepOnDevicesThatNeedNotBeHere) {
+  const std::optional<KernelTable> tables[] = {cpu_kernels(), cuda_kernels()};
+  for (const std::string_view name : model::preset_names()) {
+    const model::ModelConfig config = *model::preset(name);
+    LoadOptions options;
+    options.limits = {
+        .max_num_tokens = 8192, .max_batch_size = 1024, .max_q = 9, .max_seq_len = 4096};
+    options.compile.batch_invariant = true;
+    const passes::Program program = compile_model(config, options, /*num_pages=*/64).program;
+    for (const auto& table : tables) {
+      if (!table) continue;  // built without it
+      const std::string alone = kernels_of(program, *table, StepKey::uniform(1));
+      for (const StepKey& step : {StepKey::uniform(4), StepKey::uniform(33), StepKey::uniform(1024),
+                                  StepKey::uniform(64, 9), StepKey::mixed(16, 1),
+                                  StepKey::mixed(257, 8), StepKey::mixed(8192, 1024)})
+        EXPECT_EQ(kernels_of(program, *table, step), alone) << name << step.tokens;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, BatchInvariantTest,
+                         ::testing::Values("Cpu", "CpuShuffled", "Cuda"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace encore::engine
