@@ -58,6 +58,7 @@ constexpr ForeignKey kKeys[] = {
      .why = "Encore has kernels of its own, no Inductor"},
 
     {.name = "traced_files", .type = Type::kAny, .why = "models are not traced from files"},
+    {.name = "enable_deterministic_inference", .type = Type::kBool, .native = "batch_invariant"},
     {.name = "enable_torch_compile_debug_mode", .type = Type::kBool, .native = "graphs_debug"},
     {.name = "enable_two_batch_overlap",
      .type = Type::kBool,

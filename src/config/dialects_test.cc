@@ -70,6 +70,9 @@ TEST(Dialects, KnowEveryKeyThatTheirDocumentsName) {
   }
   EXPECT_EQ(read("--enable-debug-mode --cuda-graph-max-bs 4").options.get<bool>("graphs_debug"),
             true);
+  EXPECT_EQ(read("--enable-deterministic-inference --cuda-graph-max-bs 4")
+                .options.get<bool>("batch_invariant"),
+            true);
 }
 
 TEST(Dialects, SayWhatTheyCutAndSort) {
