@@ -48,8 +48,11 @@ void ScriptedGenerator::run() {
     for (const Call& call : calls)
       call.sink({call.tokens, call.ending});
     lock.lock();
-    while (state_ != State::kStopped && !due_.empty() && due_.begin()->first > Clock::now())
-      wakes_.wait_until(lock, due_.begin()->first);
+    while (state_ != State::kStopped && !due_.empty() && due_.begin()->first > Clock::now()) {
+      // By value: whoever is due first may be aborted meanwhile.
+      const Clock::time_point first = due_.begin()->first;
+      wakes_.wait_until(lock, first);
+    }
   }
 }
 

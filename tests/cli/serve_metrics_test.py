@@ -39,7 +39,7 @@ class MetricsTest(CliTest):
     def test_the_dashboard_shows_metrics_that_there_are(self):
         with Server("--max-batch-size", 2) as server:
             server.complete(prompt="One day", max_tokens=4)
-            known = {re.sub(r"\{.*", "", name) for name in server.metrics()}
+            known = {re.sub(r"\{.*", "", name) for name in server.wait_until_idle()}
         dashboard = (SOURCE / "examples" / "operation" / "grafana.json").read_text()
         asked = set(re.findall(r"encore_\w+", " ".join(
             target["expr"] for panel in json.loads(dashboard)["panels"] for target in panel["targets"])))
