@@ -39,7 +39,8 @@ class MetricsTest(CliTest):
     def test_the_dashboard_shows_metrics_that_there_are(self):
         with Server("--max-batch-size", 2) as server:
             server.complete(prompt="One day", max_tokens=4)
-            known = {re.sub(r"\{.*", "", name) for name in server.wait_until_idle()}
+            now = server.wait_for(lambda now: any(name.startswith("encore_steps_total") for name in now))
+            known = {re.sub(r"\{.*", "", name) for name in now}
         dashboard = (SOURCE / "examples" / "operation" / "grafana.json").read_text()
         asked = set(re.findall(r"encore_\w+", " ".join(
             target["expr"] for panel in json.loads(dashboard)["panels"] for target in panel["targets"])))
