@@ -193,7 +193,7 @@ class Engine {
   // the device keeps to adjust its logits, if it needs one and has none.
   SamplingRow sampling_row(const sched::ScheduledTokens& row, sched::Sequence& sequence);
   [[nodiscard]] int32_t free_token_state() const;
-  // Only the pages of its rows, which are those of the last launch.
+  // Sends the pages of the rows of `plan`, which are those of the last launch, and nothing else.
   void send_pages(const sched::Plan& plan);
   // Grants pages for a burst that begins with `plan`. Returns how many steps it may take; 0 where a
   // single step is better.
@@ -208,7 +208,7 @@ class Engine {
   void collect();
   void collect_burst();
   void interrupt_burst();
-  // Of the oldest launch, the next step that is published.
+  // Collects the next published step of the oldest launch.
   void collect_step();
   // Tells the budget of prompts how long a step took that was just published.
   void adjust_prompt_budget(const InFlightStep& step);

@@ -73,7 +73,7 @@ class ServingLoop final : public Generator {
   // Errors: kDevice, once `done` has it.
   void receive(const SleepOrWake& change);
   void post(SleepOrWake change);
-  // Of closed(), with the mutex held.
+  // What closed() says, with the mutex held.
   [[nodiscard]] std::optional<Refusal> refusal() const;
   // What it has for its sink.
   [[nodiscard]] static Update update_of(const Live& live);

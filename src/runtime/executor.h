@@ -58,11 +58,11 @@ enum class Until : uint8_t { kEnd, kLogits };
 
 class Executor;
 
-// Who looks at steps as they run hangs in here (diagnose/). Null: nobody.
+// What diagnose/ calls to look at steps as they run. Null: nobody looks.
 struct StepHooks {
-  // Before a step, or a burst, is enqueued; its inputs are.
+  // Called when the inputs of a step, or of a burst, are enqueued and its launches are not.
   std::function<void(Executor&)> before;
-  // Behind its launches.
+  // Called when its launches are enqueued.
   std::function<void(Executor&)> after;
 };
 

@@ -30,13 +30,13 @@ class KvMemory {
   // Puts memory behind the first `rows` rows (pages) of every state; what was there keeps its
   // content. Errors: kMemory; states that had no memory have none then.
   void map(int64_t rows);
-  // Gives all of it back. The addresses stay, and so do recordings made against them.
+  // Gives all memory back. The addresses stay, and so do recordings made against them.
   void unmap();
 
   // Copies those rows of every state to host memory. The rows are mapped and whatever writes them
   // has finished. Errors: kMemory when the host has not the memory.
   [[nodiscard]] SavedRows save(StagedCopy& copy, std::vector<int32_t> rows) const;
-  // Puts them back, into memory that is mapped again.
+  // Copies saved rows back, into memory that is mapped again.
   void restore(StagedCopy& copy, const SavedRows& saved) const;
 
   // What mapping `rows` rows of every state takes. Units: bytes, rounded up to what the device

@@ -19,7 +19,7 @@ class OnDemandRecordings {
   // Records a full step unless that is done. REQUIRES: its size is lowered and warm.
   // Errors: those of Recordings::record_full().
   void require(const StepKey& step);
-  // The same; where it fails, such steps run eager from now on.
+  // As require(step); where recording fails, such steps run eager from now on.
   void require(const StepKey& step, Coverage& coverage);
 
  private:

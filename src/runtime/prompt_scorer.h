@@ -44,7 +44,8 @@ class PromptScorer {
 
   // Enqueues the scores of rows of the step launched last: as many as that may have tokens, at most.
   [[nodiscard]] InFlight launch(std::span<const Row> rows);
-  // That of the i-th row, once `done`. Readable until the scores of two more steps are launched.
+  // The score of the i-th row, once `done` has passed. Readable until the scores of two more steps
+  // are launched.
   [[nodiscard]] const LogprobRow& score(const InFlight& scores, int64_t i) const;
 
   // What it allocated on the device. Units: bytes.

@@ -33,13 +33,14 @@ class Recorder {
   void warm_up(const std::vector<StepKey>& steps);
   // What to record, once all steps are lowered. Errors: kUsage.
   void plan_recordings();
-  // As many as there will ever be, so that their memory is taken before KV's: the smallest.
+  // Records as many of the smallest steps as an lru ladder will ever hold, so that their memory is
+  // taken before KV's.
   void record_for_demand();
   void record_steps(std::vector<StepKey> steps, bool full, bool pieces);
   void drop_piece(int segment, const StepKey& step);
-  // Of mixed steps that auto would replay in pieces: finds, or remembers, those that pieces slow.
+  // Finds, or remembers, which of the mixed steps that auto would replay in pieces are faster eager.
   void weigh_pieces();
-  // As it would be replayed; nothing where it would not.
+  // Runs a step on padding rows as it would be replayed; does nothing where it would run eager.
   void run_on_padding(const StepKey& step);
 
   Executor& executor_;

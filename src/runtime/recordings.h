@@ -69,11 +69,11 @@ class Recordings {
   // A loop asks once an iteration whether to go on, which costs the device some microseconds: an
   // iteration is worth several steps. So a burst may run up to this less one longer than asked.
   static constexpr int kStepsPerIteration = 8;
-  // Records a loop of whole steps of one token per sequence. Errors: as above.
+  // Records a loop of whole steps of one token per sequence. Errors: as record_full().
   void record_burst(const StepKey& step);
-  // Records both halves of a whole step, unless that is done. Errors: as above.
+  // Records both halves of a whole step, unless that is done. Errors: as record_full().
   void require_halves(const StepKey& step);
-  // Records one piece of a step. Errors: as above, naming the segment.
+  // Records one piece of a step. Errors: as record_full(), naming the segment.
   void record_piece(int segment, const StepKey& step);
 
   // Null when there is none.

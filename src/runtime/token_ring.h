@@ -29,7 +29,7 @@ class TokenRing {
   // A token a row of a published step, padding rows included. Stays readable until `capacity()`
   // later steps have been launched.
   [[nodiscard]] std::span<const int32_t> tokens(StepNumber step) const;
-  // What the row asked for of such a step's log probabilities; as long readable.
+  // The log probabilities that a row of a published step asked for; readable as long as its tokens.
   [[nodiscard]] const LogprobRow& logprobs(StepNumber step, int64_t row) const;
   // Bursts go on until this step is the next, or no sequence is left.
   void run_until(StepNumber step);

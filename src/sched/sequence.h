@@ -73,8 +73,8 @@ struct Sequence {
   }
   // A step that computes these tokens was launched.
   void launch(const ScheduledTokens& tokens);
-  // Such a step was collected, and sampled `token` behind them. Is that the next token of the
-  // sequence? It is not where more of the prompt follows.
+  // A step that computed these tokens was collected, and sampled `token` behind them. Is that the
+  // next token of the sequence? It is not where more of the prompt follows.
   bool collect(const ScheduledTokens& computed, int32_t token);
   // The pages are gone: all tokens are given to steps again, but for those whose pages are found in
   // the prefix cache by then. Tokens of steps in flight still count.
