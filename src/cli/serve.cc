@@ -218,12 +218,12 @@ class Serving {
   void run(engine::Generator& generator, const server::ServedModel& model) {
     log::Progress::listen(nullptr);
     api_options_.gate.is_loopback = http_.is_loopback();
-    server::ApiServer api(
-        generator, model, api_options_,
-        [this](std::function<void()> call) { http_.post(std::move(call)); },
-        [this](std::chrono::milliseconds delay, std::function<void()> call) {
-          http_.after(delay, std::move(call));
-        });
+    server::ApiServer api(generator, model, api_options_,
+                          [this](std::function<void()> call) { http_.post(std::move(call)); },
+                          {std::chrono::steady_clock::now,
+                           [this](std::chrono::milliseconds delay, std::function<void()> call) {
+                             http_.after(delay, std::move(call));
+                           }});
     std::promise<void> is_ready;
     http_.post([&] {
       api.set_api_keys(api_keys_);

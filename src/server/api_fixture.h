@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <deque>
 #include <filesystem>
+#include <map>
 #include <mutex>
 
 #include <gtest/gtest.h>
@@ -53,9 +54,10 @@ class ApiTest : public ::testing::Test {
     api_.emplace(
         generator_, std::move(model), std::move(options),
         [this](std::function<void()> call) { post(std::move(call)); },
-        [this](std::chrono::milliseconds delay, std::function<void()> call) {
-          waiting_.emplace_back(delay, std::move(call));
-        });
+        Time{[this] { return now_; },
+             [this](std::chrono::milliseconds delay, std::function<void()> call) {
+               waiting_.emplace(now_ + delay, std::move(call));
+             }});
   }
   void TearDown() override { api_.reset(); }
   void SetUp() override { start(); }
@@ -63,9 +65,13 @@ class ApiTest : public ::testing::Test {
   std::shared_ptr<Exchange> send(std::string method, std::string path, std::string body = "",
                                  Headers headers = {}, std::string query = "") {
     auto exchange = std::make_shared<Exchange>();
-    api_->handle(
-        {std::move(method), std::move(path), std::move(query), std::move(headers), std::move(body)},
-        std::make_unique<FakeResponder>(exchange));
+    api_->handle({.method = std::move(method),
+                  .path = std::move(path),
+                  .query = std::move(query),
+                  .headers = std::move(headers),
+                  .body = std::move(body),
+                  .arrived = now_},
+                 std::make_unique<FakeResponder>(exchange));
     return exchange;
   }
   // Runs what was posted.
@@ -78,10 +84,11 @@ class ApiTest : public ::testing::Test {
     take_posted(true)();
     pump();
   }
-  // As if all delays had passed that are waited for now.
-  void pass_delays() {
-    for (const auto& [delay, call] : std::exchange(waiting_, {}))
-      call();
+  // Moves the server's clock, which stands still otherwise, and runs what is due by then.
+  void pass(std::chrono::milliseconds time) {
+    now_ += time;
+    while (!waiting_.empty() && waiting_.begin()->first <= now_)
+      waiting_.extract(waiting_.begin()).mapped()();
   }
   std::vector<int32_t> ids(std::string_view text) const { return tokenizer_.encode(text, false); }
 
@@ -136,7 +143,8 @@ class ApiTest : public ::testing::Test {
 
   text::ChatTemplate chat_template_ = short_template();
   FakeGenerator generator_;
-  std::vector<std::pair<std::chrono::milliseconds, std::function<void()>>> waiting_;
+  std::chrono::steady_clock::time_point now_ = std::chrono::steady_clock::now();
+  std::multimap<std::chrono::steady_clock::time_point, std::function<void()>> waiting_;
   std::optional<ApiServer> api_;
 
  private:

@@ -67,7 +67,7 @@ struct ApiServer::Pending {
 };
 
 ApiServer::ApiServer(engine::Generator& generator, ServedModel model, ApiOptions options, Post post,
-                     After after)
+                     Time time)
     : generator_(generator),
       options_(std::move(options)),
       context_{.model = std::move(model),
@@ -80,7 +80,7 @@ ApiServer::ApiServer(engine::Generator& generator, ServedModel model, ApiOptions
                                     "To have the grammar of a request's answer, compiled or found",
                                     {0.0001, 0.001, 0.01, 0.1, 0.5, 1, 2})),
       post_(std::move(post)),
-      generation_(generator, context_.model, metrics_, post_, std::move(after)),
+      generation_(generator, context_.model, metrics_, post_, std::move(time)),
       grammars_(context_.model),
       background_(kBackgroundThreads),
       compilations_(kCompilingThreads) {

@@ -30,11 +30,11 @@ struct ApiOptions {
 };
 
 // Threads: the server's. Lifetime: the generator must outlive it, and must have ended all requests
-// before it goes; what `post` and `after` refer to must outlive it too.
+// before it goes; what `post` and `time` refer to must outlive it too.
 class ApiServer {
  public:
   ApiServer(engine::Generator& generator, ServedModel model, ApiOptions options, Post post,
-            After after);
+            Time time);
 
   // Writes an error as the protocol does that has the path.
   static HttpResponse error_response(std::string_view path, const ApiError& error);

@@ -9,8 +9,13 @@ namespace encore::server {
 
 // Runs a function soon on the server's thread. Threads: any.
 using Post = std::function<void(std::function<void()>)>;
-// Runs a function on the server's thread after a while. Threads: the server's.
-using After = std::function<void(std::chrono::milliseconds delay, std::function<void()>)>;
+// What time it is, and how the server waits: the machine's time, or a test's.
+struct Time {
+  // Threads: any.
+  std::function<std::chrono::steady_clock::time_point()> now;
+  // Runs a function on the server's thread after a while. Threads: the server's.
+  std::function<void(std::chrono::milliseconds delay, std::function<void()>)> after;
+};
 
 // Threads: run() on any.
 class Background {

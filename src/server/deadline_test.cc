@@ -1,5 +1,3 @@
-#include <thread>
-
 #include "server/api_fixture.h"
 
 namespace encore::server {
@@ -26,14 +24,15 @@ TEST_F(DeadlineTest, ARequestWhoseTimePassesFailsAndIsAborted) {
   const auto other = ask("");
   generator_.give(1, ids("a"));
   pump();
-  std::this_thread::sleep_for(milliseconds(6));
-  pass_delays();
+  pass(milliseconds(4));
+  EXPECT_FALSE(late->has_ended);
+  pass(milliseconds(1));
   EXPECT_EQ(late->status, 504);
   EXPECT_EQ(error(parsed(*late)).at("code"), "request_timeout");
   EXPECT_EQ(error(parsed(*late)).at("type"), "server_error");
   EXPECT_EQ(generator_.aborted, std::vector<engine::RequestId>{1});
   EXPECT_EQ(metric("encore_requests_total{end=\"timed_out\"}"), "1");
-  pass_delays();
+  pass(milliseconds(50));
   for (const engine::RequestId id : {2, 3})
     generator_.end(id, engine::EndReason::kLength, ids("b"));
   pump();
@@ -46,8 +45,9 @@ TEST_F(DeadlineTest, AStreamWhoseTimePassesEndsWithAnError) {
   const auto stream = ask(R"(, "timeout": 0.005, "stream": true, "n": 2)");
   generator_.give(1, ids("a"));
   pump();
-  std::this_thread::sleep_for(milliseconds(6));
-  pass_delays();
+  pass(milliseconds(4));
+  EXPECT_FALSE(stream->has_ended);
+  pass(milliseconds(1));
   EXPECT_EQ(stream->status, 200);
   EXPECT_TRUE(stream->has_ended);
   EXPECT_EQ(error(events(*stream).back()).at("code"), "request_timeout");
@@ -61,35 +61,42 @@ TEST_F(DeadlineTest, AStreamWhoseTimePassesEndsWithAnError) {
 }
 
 TEST_F(DeadlineTest, TheNextDeadlineIsWaitedForHoweverTheyCome) {
-  const auto later = ask(R"(, "timeout": 0.01)");
-  const auto sooner = ask(R"(, "timeout": 0.002)");
-  ASSERT_EQ(waiting_.size(), 2U);
-  EXPECT_LE(waiting_[1].first, milliseconds(2));
-  std::this_thread::sleep_for(milliseconds(3));
-  waiting_[1].second();
-  EXPECT_EQ(sooner->status, 504);
-  EXPECT_EQ(later->status, 0);
-  std::this_thread::sleep_for(milliseconds(8));
-  pass_delays();
-  EXPECT_EQ(later->status, 504);
+  const auto second = ask(R"(, "timeout": 0.01)");
+  const auto first = ask(R"(, "timeout": 0.002)");
+  const auto third = ask(R"(, "timeout": 0.03)");
+  pass(milliseconds(2));
+  EXPECT_EQ(first->status, 504);
+  EXPECT_EQ(second->status, 0);
+  pass(milliseconds(8));
+  EXPECT_EQ(second->status, 504);
+  EXPECT_EQ(third->status, 0);
+  pass(milliseconds(20));
+  EXPECT_EQ(third->status, 504);
+  EXPECT_TRUE(waiting_.empty());
   ask(R"(, "timeout": 50)");
+  ask(R"(, "timeout": 60)");
   EXPECT_EQ(waiting_.size(), 1U);
 }
 
 TEST_F(DeadlineTest, TheServersTimeoutIsTheLongest) {
   start({.request_timeout = milliseconds(20)});
-  for (const char* more : {"", R"(, "timeout": 5)", R"(, "timeout": 0.001)"})
-    ask(more);
-  ASSERT_EQ(waiting_.size(), 2U);  // the third is the sooner one
-  EXPECT_GT(waiting_[0].first, milliseconds(10));
-  EXPECT_LE(waiting_[0].first, milliseconds(20));
-  EXPECT_LE(waiting_[1].first, milliseconds(1));
+  const auto without = ask("");
+  const auto longer = ask(R"(, "timeout": 5)");
+  const auto shorter = ask(R"(, "timeout": 0.001)");
+  pass(milliseconds(1));
+  EXPECT_EQ(shorter->status, 504);
+  pass(milliseconds(18));
+  EXPECT_EQ(without->status, 0);
+  EXPECT_EQ(longer->status, 0);
+  pass(milliseconds(1));
+  EXPECT_EQ(without->status, 504);
+  EXPECT_EQ(longer->status, 504);
 }
 
 TEST_F(DeadlineTest, ARequestThatIsLateBeforeItBeginsIsNotBegun) {
   start({.request_timeout = milliseconds(1), .small_body_bytes = 1});
   const auto late = ask("");
-  std::this_thread::sleep_for(milliseconds(2));
+  pass(milliseconds(1));
   wait_and_pump();
   EXPECT_EQ(late->status, 504);
   EXPECT_TRUE(generator_.requests.empty());
@@ -99,8 +106,7 @@ TEST_F(DeadlineTest, AnthropicsProtocolHasATypeForIt) {
   const auto late = send("POST", "/v1/messages",
                          R"({"messages": [{"role": "user", "content": "a"}], "max_tokens": 5,
                              "timeout": 0.001})");
-  std::this_thread::sleep_for(milliseconds(2));
-  pass_delays();
+  pass(milliseconds(1));
   EXPECT_EQ(late->status, 504);
   EXPECT_EQ(error(parsed(*late)).at("type"), "timeout_error");
   EXPECT_EQ(send("POST", "/v1/completions", R"({"prompt": "a", "timeout": 0})")->status, 400);

@@ -56,12 +56,12 @@ ApiError to_error(const engine::Ending& ending) {
 }  // namespace
 
 GenerationService::GenerationService(engine::Generator& generator, const ServedModel& model,
-                                     Metrics& metrics, Post post, After after)
+                                     Metrics& metrics, Post post, Time time)
     : generator_(generator),
       model_(model),
       metrics_(metrics),
       post_(std::move(post)),
-      after_(std::move(after)),
+      time_(std::move(time)),
       queue_s_(metrics.histogram("encore_queue_seconds",
                                  "From a request's arrival until it first takes part in a step",
                                  kRequestTimes)),
@@ -84,7 +84,7 @@ void GenerationService::start(GenerationPlan plan, std::unique_ptr<ReplyFormat> 
   Generation generation;
   generation.start = plan.arrived;
   if (plan.timeout) generation.deadline = plan.arrived + *plan.timeout;
-  if (generation.deadline && *generation.deadline <= Clock::now()) {
+  if (generation.deadline && *generation.deadline <= time_.now()) {
     count(kTimedOut);
     return responder->respond(format->error(timeout_error()));
   }
@@ -169,13 +169,13 @@ void GenerationService::fail(GenerationId id, const ApiError& error, std::string
 void GenerationService::watch_deadlines() {
   if (deadlines_.empty() || next_look_ <= deadlines_.begin()->first) return;
   next_look_ = deadlines_.begin()->first;
-  const auto delay = std::chrono::ceil<std::chrono::milliseconds>(next_look_ - Clock::now());
-  after_(delay, [this] { end_late(); });
+  const auto delay = std::chrono::ceil<std::chrono::milliseconds>(next_look_ - time_.now());
+  time_.after(delay, [this] { end_late(); });
 }
 
 void GenerationService::end_late() {
   next_look_ = Clock::time_point::max();
-  while (!deadlines_.empty() && deadlines_.begin()->first <= Clock::now())
+  while (!deadlines_.empty() && deadlines_.begin()->first <= time_.now())
     fail(deadlines_.begin()->second, timeout_error(), kTimedOut);
   watch_deadlines();
 }
@@ -223,7 +223,8 @@ engine::Sink GenerationService::sink(GenerationId generation, int64_t choice) {
                           update.num_cached,
                           update.admitted,
                           {update.logprobs.begin(), update.logprobs.end()},
-                          {update.prompt_logprobs.begin(), update.prompt_logprobs.end()}});
+                          {update.prompt_logprobs.begin(), update.prompt_logprobs.end()},
+                          time_.now()});
     }
     if (was_empty) post_([this] { receive_all(); });
   };
@@ -270,7 +271,7 @@ void GenerationService::receive(Delivery& delivery) {
   // The client may go while it is told, and its generation with it.
   const GenerationId id = delivery.generation;
   generation.reply->add(std::move(piece));
-  delivery_s_.observe(seconds(Clock::now() - delivery.collected));
+  delivery_s_.observe(seconds(time_.now() - delivery.collected));
   const auto still = generations_.find(id);
   if (still != generations_.end() && still->second.num_going == 0) finish(id, still->second);
 }
@@ -340,7 +341,7 @@ void GenerationService::read_tokens(ChoiceState& choice, const Delivery& deliver
 
 void GenerationService::measure(Generation& generation, ChoiceState& choice, int64_t num_tokens) {
   if (num_tokens == 0) return;
-  const auto now = Clock::now();
+  const auto now = time_.now();
   if (choice.last_token) {
     const double each = seconds(now - *choice.last_token) / static_cast<double>(num_tokens);
     between_tokens_s_.observe(each, num_tokens);
@@ -365,7 +366,7 @@ Usage GenerationService::usage_of(const Generation& generation) {
 
 void GenerationService::finish(GenerationId id, Generation& generation) {
   const Usage usage = usage_of(generation);
-  total_s_.observe(seconds(Clock::now() - generation.start));
+  total_s_.observe(seconds(time_.now() - generation.start));
   const Generation finished = take(id, kFinished);
   finished.reply->finish(usage);
 }

@@ -39,7 +39,7 @@ struct GenerationPlan {
   std::string cache_salt;    // requests with different ones share no pages of the prefix cache
   std::optional<AnswerFormat> answer_format;  // to be compiled to `grammar`
   std::shared_ptr<const sample::TokenGrammar> grammar = nullptr;
-  std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point arrived;
   std::optional<std::chrono::milliseconds> timeout;  // from then to the end of the answer
   Reply::Options reply;
 
@@ -51,7 +51,7 @@ struct GenerationPlan {
 class GenerationService {
  public:
   GenerationService(engine::Generator& generator, const ServedModel& model, Metrics& metrics,
-                    Post post, After after);
+                    Post post, Time time);
 
   // Answers with what the plan generates, or with why it cannot.
   void start(GenerationPlan plan, std::unique_ptr<ReplyFormat> format,
@@ -100,7 +100,7 @@ class GenerationService {
     std::optional<Clock::time_point> admitted;
     std::vector<LogprobRow> logprobs;  // one a token, or none
     std::vector<LogprobRow> prompt_logprobs;
-    Clock::time_point collected = Clock::now();
+    Clock::time_point collected;
   };
 
   [[nodiscard]] engine::Sink sink(GenerationId generation, int64_t choice);
@@ -136,7 +136,7 @@ class GenerationService {
   const ServedModel& model_;
   Metrics& metrics_;
   Post post_;
-  After after_;
+  Time time_;
   GenerationId next_id_ = 1;
   std::unordered_map<GenerationId, Generation> generations_;
 
