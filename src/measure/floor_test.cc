@@ -78,8 +78,8 @@ TEST(Floor, OfAttentionCountsTheKvThatIsThere) {
 TEST(Floor, OfTheCpuCountsWhatItComputesAtBest) {
   const auto device = create_cpu_device({.num_threads = 1, .shuffle_seed = {}});
   const Rates measured = rates(*device, 1e9, 1 << 20);
-  EXPECT_GT(measured.flops_per_s, 1e8);
-  EXPECT_GT(measured.bytes_per_s, 1e8);
+  EXPECT_GT(measured.flops_per_s, 1e6);
+  EXPECT_GT(measured.bytes_per_s, 1e6);
   EXPECT_NE(measured.bytes_per_s, 1e9);
   EXPECT_NE(rates_text(measured).find("FLOP/s, whichever takes longer"), std::string::npos);
 }

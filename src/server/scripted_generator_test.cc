@@ -72,29 +72,40 @@ TEST_F(ScriptedGeneratorTest, BeginsAnewWhereNoTokenEndsIt) {
   EXPECT_TRUE(tokenizer_.decode(answer_.tokens).starts_with("It rains.It rains."));
 }
 
-TEST_F(ScriptedGeneratorTest, EachRequestHasAPaceOfItsOwn) {
+TEST_F(ScriptedGeneratorTest, NoTokenComesBeforeItsTime) {
   using Clock = std::chrono::steady_clock;
-  constexpr auto kTokenTime = std::chrono::milliseconds(150);
+  constexpr auto kTokenTime = std::chrono::milliseconds(20);
   ScriptedGenerator paced({.token_time = kTokenTime, .answers = {{"", "Paced."}}}, tokenizer_, end_,
                           {});
-  std::thread thread([&] { paced.run(); });
-  std::vector<Clock::time_point> times[2];
-  std::vector<Clock::time_point> submitted;
-  for (auto& mine : times) {
-    submitted.push_back(Clock::now());
-    std::vector<engine::Submission> one;
-    one.push_back({{.prompt = {1}, .max_tokens = 2},
-                   [&mine](const engine::Update&) { mine.push_back(Clock::now()); }});
-    paced.submit(std::move(one));
-    std::this_thread::sleep_for(kTokenTime / 10);
-  }
+  std::vector<Clock::time_point> times;
+  std::vector<engine::Submission> one;
+  one.push_back({{.prompt = {1}, .max_tokens = 3},
+                 [&](const engine::Update&) { times.push_back(Clock::now()); }});
+  const auto submitted = Clock::now();
+  paced.submit(std::move(one));
   paced.drain();
-  thread.join();
+  paced.run();
+  ASSERT_EQ(times.size(), 3U);
+  EXPECT_GE(times[1] - submitted, kTokenTime);
+  EXPECT_GE(times[2] - submitted, 2 * kTokenTime);
+}
+
+TEST_F(ScriptedGeneratorTest, ARequestWaitsForNoTokenOfAnother) {
+  ScriptedGenerator slow({.token_time = std::chrono::hours(1), .answers = {{"", "Slow."}}},
+                         tokenizer_, end_, {});
+  std::thread thread([&] { slow.run(); });
+  std::atomic<size_t> num_tokens = 0;
   for (size_t i = 0; i < 2; ++i) {
-    ASSERT_EQ(times[i].size(), 2U);
-    EXPECT_GE(times[i][1] - submitted[i], kTokenTime);  // late it may be, early never
+    std::vector<engine::Submission> one;
+    one.push_back({{.prompt = {1}, .max_tokens = 2}, [&](const engine::Update& update) {
+                     num_tokens += update.tokens.size();
+                     num_tokens.notify_all();
+                   }});
+    slow.submit(std::move(one));
+    num_tokens.wait(i);
   }
-  EXPECT_LT(times[1][0], times[0][1]);  // it did not wait for the other's second token
+  slow.stop();
+  thread.join();
 }
 
 TEST_F(ScriptedGeneratorTest, AnAbortedRequestHasAnEndingAtOnce) {

@@ -119,7 +119,7 @@ TEST_P(Golden, ReadsAMegabyteWithoutASpaceQuickly) {
     const std::clock_t start = std::clock();
     const Ids ids = tokenizer.encode(text, false);
     const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
-    EXPECT_LT(seconds, 20) << unit;  // a quadratic pass takes minutes
+    EXPECT_LT(seconds, 100) << unit;  // a quadratic pass takes longer on any machine
     EXPECT_EQ(tokenizer.decode(ids).size(),
               std::string_view(unit) == "e\u0301" && std::string_view(GetParam()) == "qwen2"
                   ? text.size() / 3 * 2

@@ -66,7 +66,7 @@ class ChatTest(CliTest):
         ours, theirs = os.openpty()
         subprocess.run([self.encore, "chat", "--device", DEVICE, "--temperature", "0", "--max-tokens", "20",
                         "--chat-template", self.reasoning_template()], input=b"Once upon a time\n", stdout=theirs, stderr=subprocess.DEVNULL,
-                       check=True, timeout=120)
+                       check=True, timeout=600)
         os.close(theirs)
         shown = ""
         with contextlib.suppress(OSError):  # how the end of a terminal is told

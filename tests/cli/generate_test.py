@@ -130,7 +130,7 @@ class GenerateTest(CliTest):
         while "ready in" not in process.stderr.readline():
             self.assertIsNone(process.poll())
         process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=600)
         self.assertEqual(process.returncode, 130)
         # Between loading and the first step there is nothing to report yet.
         if output:
@@ -144,7 +144,7 @@ class GenerateTest(CliTest):
         process.stdout.close()
         errors = process.stderr.read()
         process.stderr.close()
-        self.assertEqual(process.wait(timeout=60), 141)
+        self.assertEqual(process.wait(timeout=600), 141)
         self.assertNotIn("error", errors)
 
 

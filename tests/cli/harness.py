@@ -125,7 +125,7 @@ class CliTest(unittest.TestCase):
         command = [self.encore, *map(str, arguments)]
         if not {"input", "stdin"} & options.keys():
             options["stdin"] = subprocess.DEVNULL
-        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, **options)
+        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, **options)
         self.assertEqual(result.returncode, code, f"{' '.join(command)}\n{result.stdout[-2000:]}\n{result.stderr[-2000:]}")
         return result
 

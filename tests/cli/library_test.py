@@ -15,7 +15,7 @@ PROMPT = "Once upon a time"
 
 
 def run(*command, **options):
-    result = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, timeout=240,
+    result = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, timeout=600,
                             **options)
     assert result.returncode == 0, f"{command}\n{result.stdout[-3000:]}\n{result.stderr[-3000:]}"
     return result

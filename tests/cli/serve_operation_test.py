@@ -218,19 +218,19 @@ class DeadlineTest(CliTest):
         with Server("--max-seq-len", 512, "--max-batch-size", 1) as server:
             first = server.events(prompt=PROMPT, max_tokens=490, ignore_eos=True)
             next(first)
-            body = {"prompt": PROMPT, "max_tokens": 490, "ignore_eos": True, "timeout": 0.01}
-            status, _, answer = server.request("POST", "/v1/completions", body)
+            body = {"prompt": PROMPT, "max_tokens": 490, "ignore_eos": True}
+            status, _, answer = server.request("POST", "/v1/completions", body | {"timeout": 0.01})
             self.assertEqual((status, answer["error"]["code"]), (504, "request_timeout"))
             self.assertEqual(list(first)[-1], "[DONE]")
-            *_, last, done = server.events(**body)
+            *_, last, done = server.events(**body, n=20, timeout=1)
             self.assertEqual((last["error"]["code"], done), ("request_timeout", "[DONE]"))
             now = server.wait_until_idle()
             self.assertEqual(now['encore_requests_total{end="timed_out"}'], 2)
 
     def test_the_server_may_limit_all_requests(self):
         script = self.work / "slow.json"
-        script.write_text('{"token_ms": 200, "answers": [{"text": "a long answer that takes its time, and more of it"}]}')
-        with Server("--model", f"scripted:{script}", "--request-timeout", 1) as server:
+        script.write_text('{"token_ms": 60000, "answers": [{"text": "a long answer"}]}')
+        with Server("--model", f"scripted:{script}", "--request-timeout", 2) as server:
             for timeout in ({}, {"timeout": 100}):
                 *events, last, _ = server.events(prompt=PROMPT, max_tokens=50, **timeout)
                 self.assertEqual(last["error"]["code"], "request_timeout")
