@@ -209,7 +209,7 @@ void Engine::finish_masked() {
   const auto start = HostTimes::Clock::now();
   scheduler_.for_each(step.plan, [&](const sched::ScheduledTokens& row, sched::Sequence& sequence) {
     if (is_masked_row(row, sequence))
-      fill_mask(sequence, executor.token_masks().row(sequence.token_state));
+      fill_mask(sequence, executor.token_masks().row(sequence.token_state_row));
   });
   host_times_.add(HostWork::kMask, start);
   executor.finish();
@@ -250,22 +250,22 @@ SamplingRow Engine::sampling_row(const sched::ScheduledTokens& row, sched::Seque
   if (row.end() < sequence.known()) return {};
   const bool needs_state = sequence.sampling.has_penalties() || !sequence.token_bias.empty();
   const bool is_masked = is_masked_row(row, sequence);
-  const bool is_new = sequence.token_state < 0;
-  if (is_new && (needs_state || is_masked)) sequence.token_state = free_token_state();
+  const bool is_new = sequence.token_state_row < 0;
+  if (is_new && (needs_state || is_masked)) sequence.token_state_row = free_token_state();
   if (is_new && needs_state) {
     const std::span<const int32_t> tokens(sequence.tokens);
-    model_.executor().token_state().set(sequence.token_state, tokens.first(sequence.prompt_length),
-                                        tokens.subspan(sequence.prompt_length), sequence.token_bias,
-                                        model_.executor().stream());
+    model_.executor().token_state().set(
+        sequence.token_state_row, tokens.first(sequence.prompt_length),
+        tokens.subspan(sequence.prompt_length), sequence.token_bias, model_.executor().stream());
   }
   return {sequence.sampling, static_cast<int32_t>(sequence.min_length),
-          needs_state ? sequence.token_state : -1, is_masked ? sequence.token_state : -1};
+          needs_state ? sequence.token_state_row : -1, is_masked ? sequence.token_state_row : -1};
 }
 
 int32_t Engine::free_token_state() const {
   std::vector<bool> is_taken(model_.executor().token_state().num_rows());
   for (const auto& [id, sequence] : scheduler_.running()) {
-    if (sequence.token_state >= 0) is_taken[sequence.token_state] = true;
+    if (sequence.token_state_row >= 0) is_taken[sequence.token_state_row] = true;
   }
   const auto free = std::find(is_taken.begin(), is_taken.end(), false);
   ENCORE_CHECK(free != is_taken.end(), "more sequences run than the device has rows for");

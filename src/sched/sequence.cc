@@ -37,7 +37,7 @@ void Sequence::preempt() {
   collected = 0;
   pages.clear();
   row = -1;
-  token_state = -1;
+  token_state_row = -1;
 }
 
 }  // namespace encore::sched

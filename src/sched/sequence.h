@@ -55,8 +55,8 @@ struct Sequence {
   kv::PageChain chain;          // of those pages, where there is a prefix cache
   std::optional<int64_t> num_cached;  // tokens that it found there when it was first admitted
   std::optional<std::chrono::steady_clock::time_point> admitted;  // first
-  int32_t row = -1;          // in the step launched last; -1: it has none there
-  int32_t token_state = -1;  // its row of what the device keeps to adjust its logits
+  int32_t row = -1;              // in the step launched last; -1: it has none there
+  int32_t token_state_row = -1;  // its row of what the device keeps to adjust its logits
 
   [[nodiscard]] int64_t known() const { return static_cast<int64_t>(tokens.size()); }
   // Tokens that the next step can compute.
