@@ -1,5 +1,5 @@
-// Does a kernel write what its op's shape function promises? Asked of every kernel on every device
-// by the conformance suite, and of ops registered from outside.
+// Does a kernel write what its op's shape function promises? The conformance suite asks it of what
+// each device launches for an op.
 #pragma once
 
 #include <functional>

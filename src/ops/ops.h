@@ -1,5 +1,5 @@
 // The op set. One row an op, in ops.cc: operands, effects, cost. What each op computes is written
-// here, once, for every backend; the CPU kernels in backend/cpu are the reference.
+// here, once, for every backend; tests/conformance/reference.cc is written from it.
 //
 // Rows of activations are [R,N] with R = T or B. Kernels accumulate in float and round once, to the
 // output's dtype. Elementwise and row ops accept views (rows further apart than they are long).

@@ -9,16 +9,16 @@
 
 namespace encore::cuda {
 
-std::span<const Kernel> linear_kernels();        // linear.cc: linear
-std::span<const Kernel> fused_linear_kernels();  // linear.cc: fused_linear
-std::span<const Kernel> elementwise_kernels();   // elementwise.cu: add, mul, silu, silu_mul
-std::span<const Kernel> norm_kernels();          // norm.cu: rms_norm, add_rms_norm
-std::span<const Kernel> row_kernels();           // rows.cu: embedding, gather_rows
-std::span<const Kernel> rope_kernels();          // rope.cu: rope, kv_write, rope_kv_write
-std::span<const Kernel> attention_kernels();     // attention.cu: attention
-std::span<const Kernel> logits_kernels();        // logits.cu: adjust_logits, log_probs, ...
-std::span<const Kernel> sample_kernels();        // sample.cu: sample
-std::span<const Kernel> advance_kernels();       // advance.cu: advance, write_pages
+std::span<const Kernel> linear_kernels();        // linear/linear.cc: linear
+std::span<const Kernel> fused_linear_kernels();  // linear/linear.cc: fused_linear
+std::span<const Kernel> elementwise_kernels();   // rows/elementwise.cu: add, mul, silu, silu_mul
+std::span<const Kernel> norm_kernels();          // rows/norm.cu: rms_norm, add_rms_norm
+std::span<const Kernel> row_kernels();           // rows/rows.cu: embedding, gather_rows
+std::span<const Kernel> rope_kernels();          // rows/rope.cu: rope, kv_write, rope_kv_write
+std::span<const Kernel> attention_kernels();     // attention/attention.cc: attention, ...
+std::span<const Kernel> logits_kernels();   // sampling/logits.cu: adjust_logits, log_probs, ...
+std::span<const Kernel> sample_kernels();   // sampling/sample.cu: sample
+std::span<const Kernel> advance_kernels();  // sampling/advance.cu: advance, write_pages
 
 // All of the above.
 std::vector<Kernel> all_kernels();
