@@ -107,7 +107,7 @@ std::vector<int> gemm_tile_rows(int64_t rows, int64_t outputs, int num_multiproc
 
 bool accepts_gemm(const KernelArgs& args) {
   const LinearOperands o = linear_operands(args);
-  if (args.batch_invariant || o.norm != nullptr || !o.silu_mul) return false;
+  if (o.norm != nullptr || !(o.silu_mul || args.batch_invariant)) return false;
   const int64_t outputs = o.weight->num_rows();
   const bool types =
       size_of(o.x->dtype) == 2 && o.weight->dtype == o.x->dtype && o.out->dtype == o.x->dtype;

@@ -1,5 +1,5 @@
-// fused_linear with many rows: a GEMM of ours that applies silu_mul on its way out. Declared for
-// linear.cc's table.
+// linear and fused_linear with many rows: a GEMM of ours that applies silu_mul on its way out, and
+// adds all columns in order. Declared for linear.cc's table.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,8 @@ namespace encore::cuda {
 
 // Products with silu_mul behind and no norm in front, a multiple of 8 outputs; more rows than the
 // skinny GEMM takes, of bf16 or f16, everything aligned to 16 bytes; output as the input. Others are
-// left to cuBLASLt, which is as fast on a card at its power limit.
+// left to cuBLASLt, which is as fast on a card at its power limit, unless the batch must not show in
+// the bits: these are those of the skinny GEMM in order.
 bool accepts_gemm(const KernelArgs& args);
 BoundLaunch bind_gemm(Device& device, const KernelArgs& args);
 

@@ -201,9 +201,10 @@ BoundLaunch bind_fastest(Device& device, const KernelArgs& args) {
 }  // namespace
 
 std::span<const Kernel> linear_kernels() {
-  static constexpr std::array<Kernel, 5> kRows = {{
+  static constexpr std::array<Kernel, 6> kRows = {{
       {"linear", "linear.gemv", accepts_gemv, nullptr, bind_gemv, {"bias"}},
       {"linear", "linear.fastest", accepts_fastest, fastest_workspace, bind_fastest, {"bias"}},
+      {"linear", "linear.gemm", accepts_gemm, nullptr, bind_gemm, {"bias"}},
       {"linear", "linear.skinny_gemm", accepts_skinny_gemm, nullptr, bind_skinny_gemm, {"bias"}},
       {"linear", "linear.cublaslt", accepts_cublaslt, cublaslt_workspace, bind_cublaslt, {"bias"}},
       {"linear", "linear.plain", nullptr, nullptr, bind_plain_linear, {"bias"}},
@@ -227,13 +228,13 @@ std::span<const Kernel> fused_linear_kernels() {
        fastest_workspace,
        bind_fastest,
        {"bias"}},
+      {"fused_linear", "fused_linear.gemm", accepts_gemm, nullptr, bind_gemm, {"bias"}},
       {"fused_linear",
        "fused_linear.skinny_gemm",
        accepts_skinny_gemm,
        nullptr,
        bind_skinny_gemm,
        {"bias"}},
-      {"fused_linear", "fused_linear.gemm", accepts_gemm, nullptr, bind_gemm, {"bias"}},
   }};
   return kRows;
 }

@@ -117,19 +117,20 @@ int box_rows(int64_t rows, int row_tiles) {
 }
 
 // What they are padded to in its products; 0: none has so many.
-int tile_rows(int64_t rows, int row_tiles) {
+int tile_rows(int64_t rows, const SkinnyGemmTiling& t) {
+  const int fewest = std::max(box_rows(rows, t.row_tiles), t.in_order ? kMostRowsOfTwoSums + 1 : 0);
   for (const auto& variant : kVariants<__half>) {
-    if (variant.rows >= box_rows(rows, row_tiles)) return variant.rows;
+    if (variant.rows >= fewest) return variant.rows;
   }
   return 0;
 }
 
 int padded_rows(int64_t rows) {
-  return tile_rows(rows, 1);
+  return tile_rows(rows, {});
 }
 
 int max_tile_outputs(int64_t rows, int row_tiles) {
-  const int height = tile_rows(rows, row_tiles);
+  const int height = tile_rows(rows, {.row_tiles = row_tiles});
   int most = 0;
   for (const auto& variant : kVariants<__half>) {
     if (variant.rows == height) most = variant.outputs;
@@ -141,7 +142,7 @@ template <typename T>
 const Variant<T>& variant_for(int64_t rows, const SkinnyGemmTiling& t) {
   const auto& variants = kVariants<T>;
   const auto found = std::find_if(variants.begin(), variants.end(), [&](const Variant<T>& v) {
-    return v.rows == tile_rows(rows, t.row_tiles) && v.outputs >= t.tile_outputs;
+    return v.rows == tile_rows(rows, t) && v.outputs >= t.tile_outputs;
   });
   ENCORE_CHECK(found != variants.end(), "a tile of {} rows, {} outputs", rows, t.tile_outputs);
   return *found;
@@ -167,7 +168,7 @@ double estimate(const Product& product, const SkinnyGemmTiling& t, int64_t multi
   constexpr double kOverlapLoss = 0.042;
   constexpr double kExchangeUs = 0.32;
   const auto [rows, outputs, columns] = product;
-  const int height = tile_rows(rows, t.row_tiles);
+  const int height = tile_rows(rows, t);
   const int halves = t.split ? 2 : 1;
   const int64_t blocks = div_up(outputs, t.tile_outputs) * t.row_tiles * halves;
   const auto block_columns =
@@ -349,7 +350,7 @@ std::vector<SkinnyGemmTiling> skinny_gemm_tilings(int64_t rows, int64_t outputs,
     // A cluster works on one tile, and each of its blocks takes a step at least.
     const bool splits =
         div_up(outputs, tile) * row_tiles <= num_multiprocessors / 2 && columns > kBoxColumns;
-    const SkinnyGemmTiling tiling{tile, split, row_tiles};
+    const SkinnyGemmTiling tiling{.tile_outputs = tile, .split = split, .row_tiles = row_tiles};
     const bool is_new = std::find(tilings.begin(), tilings.end(), tiling) == tilings.end();
     if (tile <= max_tile_outputs(rows, row_tiles) && (!split || splits) && is_new)
       tilings.push_back(tiling);
@@ -397,8 +398,11 @@ SkinnyGemmTiling skinny_gemm_tiling(Device& device, const KernelArgs& args) {
   auto tilings =
       skinny_gemm_tilings(rows, weight.num_rows(), weight.row_elements(),
                           chip(device).num_multiprocessors, linear_operands(args).silu_mul);
-  // Where the columns are split depends on the number of rows.
-  if (args.batch_invariant) std::erase_if(tilings, [](const auto& tiling) { return tiling.split; });
+  if (args.batch_invariant) {
+    std::erase_if(tilings, [](const auto& tiling) { return tiling.split; });
+    for (SkinnyGemmTiling& tiling : tilings)
+      tiling.in_order = true;
+  }
   return choose_way<SkinnyGemmTiling>(
       device.tuner(),
       {.launch = tuning_text("linear.skinny_gemm", padded),

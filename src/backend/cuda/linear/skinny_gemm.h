@@ -12,18 +12,20 @@ namespace encore::cuda {
 constexpr int64_t kMaxSkinnyRows = 256;
 
 // Up to kMaxSkinnyRows rows of bf16 or f16, everything read aligned to 16 bytes; output f32 or as the
-// input. Where the batch must not show in the bits, any number of rows: a launch for so many at a
-// time, each of which adds up all columns in order. All sizes that are padded to the same number of rows are cut alike, as the tuner found
-// best. Of fused_linear: silu_mul alone, a multiple of 8 outputs, of the input's type; has the bits
-// of linear and silu_mul where linear is cut the same.
+// input. Where the batch must not show in the bits, all columns are added in order, and there may be
+// any number of rows: each launch takes so many. All sizes that are padded to the same number of
+// rows are cut alike, as the tuner found best. Of fused_linear: silu_mul alone, a multiple of 8
+// outputs, of the input's type; has the bits of linear and silu_mul where linear is cut the same.
 bool accepts_skinny_gemm(const KernelArgs& args);
 BoundLaunch bind_skinny_gemm(Device& device, const KernelArgs& args);
 
-// How the kernel cuts a product; any gives the same result but for rounding.
+// How the kernel cuts a product; any gives the same result but for rounding, and all that are in
+// order and not split give the same bits.
 struct SkinnyGemmTiling {
-  int tile_outputs = 0;  // weight rows: a multiple of 8, with silu_mul of 16; at most 256
-  bool split = false;    // two blocks of a cluster share each tile, half of the columns each
-  int row_tiles = 1;     // of the same outputs, a share of the rows each: one or two
+  int tile_outputs = 0;   // weight rows: a multiple of 8, with silu_mul of 16; at most 256
+  bool split = false;     // two blocks of a cluster share each tile, half of the columns each
+  int row_tiles = 1;      // of the same outputs, a share of the rows each: one or two
+  bool in_order = false;  // a sum takes all of a block's columns in order, with few rows too
 
   friend bool operator==(const SkinnyGemmTiling&, const SkinnyGemmTiling&) = default;
 };

@@ -220,6 +220,40 @@ TEST_F(CudaSkinnyGemm, HasTheSameBitsInARowWhateverTheOthersAre) {
   EXPECT_EQ(first_nine_of_all(), of_nine);
 }
 
+TEST_F(CudaSkinnyGemm, AddsColumnsInOneOrderWhateverTheRowsWhereTheBatchMustNotShow) {
+  for (const int64_t columns : {328, 2048}) {
+    const TensorView weight = random({1536, columns}, DType::kBF16, 2);
+    const TensorView x = random({600, columns}, DType::kBF16, 1);
+    const TensorView out = allocate({600, 1536}, DType::kBF16);
+    stream_->synchronize();
+    std::vector<uint16_t> want;
+    for (const int64_t rows : {600, 300, 256, 129, 100, 33, 32, 17, 9, 1}) {
+      const KernelArgs args{.inputs = {{"x", upper_part(x, rows)}, {"weight", weight}},
+                            .outputs = {{"y", upper_part(out, rows)}},
+                            .batch_invariant = true};
+      const auto expect_same = [&](const BoundLaunch& bound, const std::string& what) {
+        stream_->fill(out.data, 0x7fc07fc0, out.num_bytes());
+        launch("linear", bound);
+        const std::vector<uint16_t> got = read_bits(args.outputs["y"]);
+        if (want.empty()) want = got;
+        EXPECT_TRUE(std::equal(got.begin(), got.end(), want.begin()))
+            << rows << " rows, " << columns << " columns, " << what;
+      };
+      if (rows > cuda::kMaxSkinnyRows) {
+        for (const char* name : {"linear.gemm", "linear.skinny_gemm"})
+          expect_same(bind("linear", args, name), name);
+        continue;
+      }
+      for (cuda::SkinnyGemmTiling tiling : cuda::skinny_gemm_tilings(rows, 1536, columns, kH200)) {
+        if (tiling.split) continue;
+        tiling.in_order = true;
+        expect_same(cuda::bind_skinny_gemm(*device_, args, tiling), to_text(tiling));
+      }
+    }
+    memory_.clear();
+  }
+}
+
 TEST_F(CudaSkinnyGemm, SharesWhatTheTunerMeasuredWithSizesThatArePaddedAlike) {
   device_->tuner().configure({.tune = Tune::kFresh, .cache = {}});
   const Tuner::Phase tuning(device_->tuner());

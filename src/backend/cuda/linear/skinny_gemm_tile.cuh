@@ -7,6 +7,9 @@
 namespace encore::cuda::skinny_gemm {
 
 constexpr int kProductOutputs = 64;  // of one tensor core product
+// With more rows all columns are added to one sum, in order. With so few two sums may take turns,
+// where products are few and short: each waits for the one before on its sum.
+constexpr int kMostRowsOfTwoSums = 32;
 
 // Where a product goes, and what it gets on the way.
 template <typename T>
@@ -53,9 +56,7 @@ struct SkinnyGemmArgs {
 // has the sums of its output l / 4 and rows 2 (l % 4) + {0, 1}.
 template <typename T, int kRows, int kProducts>
 struct Tile {
-  // Sums that take turns where products are few and short: each waits for the one before on its
-  // sum.
-  static constexpr int kSets = kRows <= 32 ? 2 / kProducts : 1;
+  static constexpr int kSets = kRows <= kMostRowsOfTwoSums ? 2 / kProducts : 1;
   static constexpr int kRowBlocks = kRows / 8;
 
   float sums[kProducts * kSets][kRows / 2];
