@@ -129,8 +129,8 @@ def is_defined(fault):
     if fault.target == "encore":
         sources, test = [ROOT / f"tests/cli/{module.removeprefix('cli.')}_test.py"], rf"\b{fault.filter.split('.')[-1]}\b"
     else:
-        folder = ROOT / ("tests/conformance" if module == "conformance" else f"src/{module}")
-        sources = list(folder.rglob("*_test.cc"))
+        folders = [ROOT / "tests/conformance"] if module == "conformance" else (ROOT / "src").rglob(module)
+        sources = [source for folder in folders for source in folder.rglob("*_test.cc")]
         suite_and_name = re.search(r"(\w+)\.(\w+)", fault.filter)
         test = r"TEST\w*\(\s*{},\s*{}\b".format(*suite_and_name.groups()) if suite_and_name else fault.filter.strip("*")
     return any(re.search(test, source.read_text()) for source in sources if source.is_file())
