@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/workload.h"
+#include "measure/alone.h"
 #include "measure/logged_step.h"
 #include "measure/replay_report.h"
 #include "measure/report.h"
@@ -38,6 +39,7 @@ struct Options {
   ReplayOutputOptions output;
   std::string step_times = "on";
   std::string token_masks = "off";
+  int64_t compare_alone = 0;
 };
 
 json::object head_json(const Options& options, const Workload& workload, Device& device,
@@ -103,14 +105,19 @@ void bench_serve(const Options& options) {
   if (options.token_masks == "on")
     grammar = measure::half_of_vocabulary(source.config.vocab_size, options.workload.seed);
   measure::ReplayReport report;
+  measure::SampledAnswers answers(num_requests, options.compare_alone, options.workload.seed);
   {
     log::Progress progress("replayed", static_cast<double>(num_requests), "requests");
-    report.record =
-        measure::replay_on(loop, workload.requests,
-                           {.grammar = grammar, .on_progress = [&](int64_t num_ended, double) {
-                              progress.update(static_cast<double>(num_ended));
-                              return interrupt.interrupted();
-                            }});
+    report.record = measure::replay_on(
+        loop, workload.requests,
+        {.grammar = grammar,
+         .on_progress =
+             [&](int64_t num_ended, double) {
+               progress.update(static_cast<double>(num_ended));
+               return interrupt.interrupted();
+             },
+         .on_tokens = [&](size_t request,
+                          std::span<const int32_t> tokens) { answers.add(request, tokens); }});
     progress.update(static_cast<double>(replay::figures(report.record).num_complete));
   }
   if (step_log) step_log->flush();
@@ -118,6 +125,16 @@ void bench_serve(const Options& options) {
     report.record.decode = totals.decode();
     report.record.mixed = totals.mixed();
     report.record.host_launch_s = totals.host_launch_s();
+  }
+  if (answers.size() > 0) {
+    log::Progress progress("compared", static_cast<double>(answers.size()), "requests alone");
+    serving.engine.on_step = nullptr;
+    report.record.alone =
+        answers.compare(model, serving, grammar, workload.requests, [&](int64_t num_compared) {
+          progress.update(static_cast<double>(num_compared));
+          return interrupt.interrupted();
+        });
+    progress.update(static_cast<double>(report.record.alone->num_compared));
   }
   const bool is_cpu = device->kind() == DeviceKind::kCpu;
   report.title = "bench serve";
@@ -146,11 +163,20 @@ void add_bench_serve(Command& bench) {
                    "half after each token: what the masks of structured output cost the engine")
       ->one_of({"on", "off"})
       ->capture_default_str();
+  verb->add_option(
+          "--compare-alone", options->compare_alone,
+          "After the replay, answer so many of its requests again, chosen by the seed, each "
+          "with the engine to itself, and say which got other tokens: none on a CPU and with "
+          "--batch-invariant on")
+      ->range(int64_t{0}, int64_t{10'000'000})
+      ->type_name("N")
+      ->capture_default_str();
   Taken taken = running_options();
   taken.groups.push_back(config::Group::kServing);
   taken.but = {"trace"};  // of values; here it names a trace of requests
   take_options(*verb, options->settings, taken);
-  verb->group("Measurement: what is timed, and how often", {"--step-times", "--token-masks"});
+  verb->group("Measurement: what is timed, and how often",
+              {"--step-times", "--token-masks", "--compare-alone"});
   verb->footer(kFooter);
   verb->callback([options] { bench_serve(*options); });
 }

@@ -146,6 +146,15 @@ std::string cache_text(const kv::PrefixCacheStats& cache) {
                      percent(share(cache.hit_tokens, cache.query_tokens)), cache.evicted_pages);
 }
 
+std::string alone_text(const replay::AloneComparison& alone) {
+  const int64_t num_equal = alone.num_compared - std::ssize(alone.different);
+  std::string text =
+      fmt::format("alone, {} of {} requests get the same tokens", num_equal, alone.num_compared);
+  if (!alone.different.empty())
+    text += fmt::format("; others: {}", fmt::join(alone.different, ", "));
+  return text + '\n';
+}
+
 }  // namespace
 
 double StepGroup::padding_share() const {
@@ -197,6 +206,7 @@ std::string replay_text(const ReplayReport& report) {
                                                        per_step_us(record, *record.host_launch_s))
                                          : "");
   }
+  if (record.alone) text += alone_text(*record.alone);
   return text;
 }
 
@@ -249,6 +259,12 @@ json::object replay_json(const ReplayReport& report) {
   };
   out["host_launch_us_per_step"] = json::optional_number(host_us(record.host_launch_s));
   out["host_cpu_us_per_step"] = json::optional_number(host_us(record.host_cpu_s));
+  out["alone"] = nullptr;
+  if (record.alone) {
+    out["alone"] = {
+        {"compared", record.alone->num_compared},
+        {"different", json::array(record.alone->different.begin(), record.alone->different.end())}};
+  }
   return out;
 }
 

@@ -137,6 +137,7 @@ class Clients {
       const double at_s = now_s();
       record.deliveries.push_back({at_s, std::ssize(update.tokens)});
       record_.wall_s = at_s;
+      options_.on_tokens(request, update.tokens);
     }
     if (!update.ending) return;
     record.is_complete = update.ending->reason == engine::EndReason::kLength;

@@ -39,6 +39,9 @@ struct ServingReplayOptions {
   std::function<bool(int64_t num_ended, double now_s)> on_progress = [](int64_t, double) {
     return false;
   };
+  // Called with the tokens of each delivery. Threads: the engine's.
+  std::function<void(size_t request, std::span<const int32_t> tokens)> on_tokens =
+      [](size_t, std::span<const int32_t>) {};
 };
 
 // Runs `loop` on the calling thread until every request has ended; the clients have a thread of

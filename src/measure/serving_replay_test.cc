@@ -1,9 +1,12 @@
 #include "measure/serving_replay.h"
 
+#include <map>
+
 #include <gtest/gtest.h>
 
 #include "backend/fault.h"
 #include "engine/testing/tiny_model.h"
+#include "measure/alone.h"
 #include "measure/logged_step.h"
 #include "replay/figures.h"
 
@@ -72,6 +75,33 @@ TEST_F(ServingReplayTest, GivesEveryRequestExactlyItsTokens) {
   EXPECT_GT(totals.mixed().seconds, 0);
   EXPECT_LT(totals.decode().seconds + totals.mixed().seconds, record.wall_s);
   EXPECT_FALSE(record.prefix_cache.has_value());
+}
+
+TEST_F(ServingReplayTest, FindsTheRequestsThatGetOtherTokensAlone) {
+  const auto requests = some_requests();
+  SampledAnswers answers(std::ssize(requests), 5, /*seed=*/1);
+  ASSERT_EQ(answers.size(), 5);
+  std::map<size_t, std::vector<int32_t>> all;
+  const auto keep = [&](size_t request, std::span<const int32_t> tokens) {
+    all[request].insert(all[request].end(), tokens.begin(), tokens.end());
+  };
+  (void)replay(requests, {}, {.on_tokens = keep});
+  const auto compare = [&](const SampledAnswers& given) {
+    return given.compare(model_, {}, nullptr, requests, [](int64_t) { return false; });
+  };
+  EXPECT_EQ(compare(answers).num_compared, 0);  // none is whole
+  for (const auto& [request, tokens] : all)
+    answers.add(request, tokens);
+  EXPECT_EQ(compare(answers).num_compared, 5);
+  EXPECT_TRUE(compare(answers).different.empty());
+
+  SampledAnswers with_one_wrong(std::ssize(requests), std::ssize(requests), /*seed=*/1);
+  for (auto& [request, tokens] : all) {
+    if (request == 7) ++tokens.back();
+    with_one_wrong.add(request, tokens);
+  }
+  EXPECT_EQ(compare(with_one_wrong).num_compared, std::ssize(requests));
+  EXPECT_EQ(compare(with_one_wrong).different, std::vector<int64_t>{7});
 }
 
 TEST_F(ServingReplayTest, SaysWhatThePrefixCacheFound) {

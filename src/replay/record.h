@@ -49,6 +49,12 @@ struct DeviceTime {
   double seconds = 0;
 };
 
+// Requests that were answered once more, each with the engine to itself.
+struct AloneComparison {
+  int64_t num_compared = 0;
+  std::vector<int64_t> different;  // those that got other tokens then
+};
+
 struct ReplayRecord {
   std::vector<RequestRecord> requests;  // as they were given
   std::vector<LoadSample> samples;
@@ -61,6 +67,7 @@ struct ReplayRecord {
   std::optional<DeviceTime> mixed;
   std::optional<double> host_launch_s;  // planning, packing and launching
   std::optional<double> host_cpu_s;     // of the engine's thread, all of it
+  std::optional<AloneComparison> alone;
 };
 
 }  // namespace encore::replay

@@ -126,6 +126,13 @@ class ReplayTest(CliTest):
         self.assertGreaterEqual(out["wall_s"], 0.15)
         self.assertIsNone(out["device_busy"])
 
+    def test_some_requests_are_answered_again_alone(self):
+        out = self.serve_json("--trace", self.trace, "--compare-alone", 6, "--batch-invariant", "on")
+        self.assertEqual(out["alone"], {"compared": 6, "different": []})
+        text = self.serve("--requests", 3, "--input-tokens", 9, "--output-tokens", 4, "--compare-alone", 9).stdout
+        self.assertRegex(text, r"alone, \d of 3 requests get the same tokens")
+        self.assertIsNone(self.serve_json("--trace", self.trace, "--limit", 1)["alone"])
+
     def test_text_says_what_was_replayed(self):
         text = self.serve("--trace", self.trace, "--limit", 3, "--tbt-ms", 1e8).stdout
         for part in (f"3 requests of {self.trace}, all at once", "output tokens/s", "time to first token",
