@@ -174,6 +174,8 @@ void Weights::fill_from(const std::filesystem::path& dir, StagedCopy& copy) {
 }
 
 void Weights::fill_from(const RandomWeights& random, StagedCopy& copy) {
+  log::Progress progress("making random weights", static_cast<double>(bytes_) / kMegabyte, "MB");
+  int64_t done = 0;
   for (const ir::ValueId id : graph_.values_of_kind(ir::ValueKind::kWeight)) {
     const ir::WeightRecipe& recipe = graph_.value(id).recipe;
     const TensorView& view = views_[id.index];
@@ -184,7 +186,10 @@ void Weights::fill_from(const RandomWeights& random, StagedCopy& copy) {
     } else {
       device_.fill_random(copy.stream(), view, random.seed + static_cast<uint64_t>(id.index),
                           kRandomStddev);
+      copy.stream().synchronize();  // else progress is of what was enqueued
     }
+    done += view.num_bytes();
+    progress.update(static_cast<double>(done) / kMegabyte);
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/log.h"
 #include "ir/text.h"
 #include "model/checkpoint.h"
 #include "model/checkpoint_fixture.h"
@@ -141,6 +142,18 @@ TEST_F(WeightsTest, MakesTheSameRandomWeightsFromTheSameSeed) {
   EXPECT_NE(std::memcmp(view(a, "w").data, view(c, "w").data, bytes), 0);
   for (int i = 0; i < 4; ++i)
     EXPECT_EQ(view(a, "n").as<float>()[i], 1.0F);
+}
+
+TEST_F(WeightsTest, SayHowFarTheyAreWhereverTheyComeFrom) {
+  std::vector<std::string> states;
+  log::Progress::listen([&](const std::string& state) { states.push_back(state); });
+  const Shape q = checkpoint_.tensor(kQProj).shape;
+  load(fmt::format("  weight %q: f32[{},{}] = \"{}\"\n", q[0], q[1], kQProj));
+  const Weights random(*graph_, RandomWeights{1}, *device_);
+  log::Progress::listen(nullptr);
+  ASSERT_EQ(states.size(), 2U);
+  EXPECT_TRUE(states[0].starts_with("loading weights 0 of ")) << states[0];
+  EXPECT_TRUE(states[1].starts_with("making random weights 0 of ")) << states[1];
 }
 
 TEST_F(WeightsTest, AreTheSameAtTheSamePlaceWhenLoadedAgain) {
