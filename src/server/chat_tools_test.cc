@@ -62,6 +62,40 @@ TEST_F(ChatToolsTest, AWholeAnswerHasReasoningContentAndCalls) {
   EXPECT_LT(reasoning, body.at("usage").at("completion_tokens").to_number<int64_t>() / 2);
 }
 
+TEST_F(ChatToolsTest, LogProbabilitiesAreOfTheContentsTokensAndNoOthers) {
+  for (const std::string answer : {"<think>\nI must.\n</think>\n\n\U0001F600 Yes.", "<thin air",
+                                   "<th", "<think>Hm.</think>", "<think>Hm.</thi", "So.", ""}) {
+    for (const char* streams : {"false", "true"}) {
+      const auto exchange =
+          send("POST", "/v1/chat/completions",
+               fmt::format(R"({{{}, "logprobs": true, "stream": {}}})", kMessages, streams));
+      const auto id = static_cast<engine::RequestId>(generator_.requests.size());
+      for (const int32_t token : ids(answer))
+        generator_.give(id, {token}, {LogprobRow{.logprob = -1, .rank = 1, .top = {}}});
+      generator_.end(id, engine::EndReason::kStop, {*tokenizer_.eos_id()});
+      pump();
+      std::string content;
+      std::string bytes;
+      const auto add = [&](const json::value& choice, const char* message) {
+        const json::object& part = choice.at(message).as_object();
+        if (part.contains("content") && part.at("content").is_string())
+          content += part.at("content").as_string();
+        if (choice.at("logprobs").is_null()) return;
+        for (const json::value& token : choice.at("logprobs").at("content").as_array()) {
+          for (const json::value& byte : token.at("bytes").as_array())
+            bytes += static_cast<char>(byte.to_number<int>());
+        }
+      };
+      if (*streams == 'f')
+        add(parsed(*exchange).at("choices").at(0), "message");
+      else
+        for (const json::value& event : events(*exchange))
+          add(event.at("choices").at(0), "delta");
+      EXPECT_EQ(bytes, content) << answer;
+    }
+  }
+}
+
 TEST_F(ChatToolsTest, TheDeltasOfAStreamJoinToTheWholeAnswer) {
   const auto exchange = chat(R"(, "stream": true)");
   answer(1, kAnswer);

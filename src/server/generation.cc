@@ -319,24 +319,40 @@ void GenerationService::read_tokens(ChoiceState& choice, const Delivery& deliver
     }
     return first;
   };
+  ChoiceState::Undecided& undecided = choice.undecided;
   // One by one, as each counts for the part that it is in.
   for (size_t i = 0; i < delivery.tokens.size(); ++i) {
     const int32_t token = delivery.tokens[i];
     if (choice.text->is_stopped() || choice.parser.has_ended()) break;
-    const bool was_reasoning = choice.parser.is_in_reasoning();
-    const auto part = add(choice.parser.push(choice.text->push({&token, 1})));
-    if (was_reasoning || choice.parser.is_in_reasoning()) {
-      ++choice.num_reasoning;
-    } else if (i < delivery.logprobs.size() && !choice.text->hides_last()) {
-      piece.logprobs.push_back(
+    const std::string text = choice.text->push({&token, 1});
+    const auto part = add(choice.parser.push(text));
+    ++undecided.num_tokens;
+    if (i < delivery.logprobs.size() && !choice.text->hides_last()) {
+      undecided.logprobs.push_back(
           read_logprobs(model_.tokenizer, token, delivery.logprobs[i], choice.num_top));
-      piece.logprobs.back().part = part;
+      undecided.logprobs.back().part = part;
     }
+    // A token whose text is held back goes with the one behind it.
+    if (choice.parser.is_in_content() || !text.empty()) decide(choice, piece);
   }
   choice.num_tokens = choice.text->num_tokens();
-  if (choice.parser.has_ended()) return;
-  if (delivery.ending) add(choice.parser.push(choice.text->finish()));
-  if (delivery.ending || choice.text->is_stopped()) add(choice.parser.finish());
+  if (!choice.parser.has_ended()) {
+    if (delivery.ending) add(choice.parser.push(choice.text->finish()));
+    if (delivery.ending || choice.text->is_stopped()) add(choice.parser.finish());
+  }
+  if (delivery.ending || choice.text->is_stopped()) decide(choice, piece);
+}
+
+void GenerationService::decide(ChoiceState& choice, Choice& piece) {
+  const bool is_content = choice.parser.is_in_content();
+  if (!is_content && !choice.parser.is_in_reasoning()) return;
+  const auto undecided = std::exchange(choice.undecided, {});
+  if (is_content) {
+    piece.logprobs.insert(piece.logprobs.end(), undecided.logprobs.begin(),
+                          undecided.logprobs.end());
+  } else {
+    choice.num_reasoning += undecided.num_tokens;
+  }
 }
 
 void GenerationService::measure(Generation& generation, ChoiceState& choice, int64_t num_tokens) {

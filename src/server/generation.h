@@ -69,6 +69,11 @@ class GenerationService {
     text::AnswerParser parser;
     int64_t num_tokens = 0;
     int64_t num_reasoning = 0;  // of them
+    // The last ones, while they may be content or reasoning.
+    struct Undecided {
+      int64_t num_tokens = 0;
+      std::vector<TokenLogprobs> logprobs;
+    } undecided;
     int64_t num_cached = 0;
     int32_t num_top = 0;  // alternatives in log probabilities
     int32_t num_prompt_top = 0;
@@ -115,6 +120,9 @@ class GenerationService {
   void read_prompt(ChoiceState& choice, const Delivery& delivery, Choice& piece) const;
   // Adds the text of tokens to what is new.
   void read_tokens(ChoiceState& choice, const Delivery& delivery, Choice& piece) const;
+  // Counts tokens as reasoning, or adds what is known of them to the content's, once it is clear
+  // which they are.
+  static void decide(ChoiceState& choice, Choice& piece);
   [[nodiscard]] static Usage usage_of(const Generation& generation);
   void finish(GenerationId id, Generation& generation);
   void client_left(GenerationId id);

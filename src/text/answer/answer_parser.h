@@ -34,7 +34,10 @@ class AnswerParser {
 
   // Has a call ended the answer, as the rules allow one only?
   [[nodiscard]] bool has_ended() const;
-  [[nodiscard]] bool is_in_reasoning() const { return reasoning_ && reasoning_->is_inside(); }
+  // Where the text ends that was pushed so far; at its start it may be in neither, as it may become
+  // a marker. Calls count as content.
+  [[nodiscard]] bool is_in_reasoning() const { return reasoning_ && reasoning_->is_in_reasoning(); }
+  [[nodiscard]] bool is_in_content() const { return !reasoning_ || reasoning_->is_in_content(); }
 
  private:
   void push_content(std::string_view text, AnswerParts& out);

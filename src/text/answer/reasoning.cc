@@ -49,7 +49,10 @@ void ReasoningSplitter::push(char byte, Texts& out) {
 
 ReasoningSplitter::Texts ReasoningSplitter::finish() {
   Texts out;
-  if (state_ == State::kStart) opening_.flush(out.content);
+  if (state_ == State::kStart) {
+    opening_.flush(out.content);
+    state_ = State::kContent;
+  }
   if (state_ == State::kReasoningStart) {
     opening_.take_spaces();
     opening_.flush(out.reasoning);

@@ -24,10 +24,14 @@ class ReasoningSplitter {
   Texts push(std::string_view text);
   // What is still held back. REQUIRES: nothing is pushed afterwards.
   Texts finish();
-  // Has the reasoning begun, and not ended?
-  [[nodiscard]] bool is_inside() const {
-    return state_ == State::kReasoningStart || state_ == State::kReasoning;
+  // Does the text so far end in what is no content, whatever follows? Markers and the white space
+  // around them are none.
+  [[nodiscard]] bool is_in_reasoning() const {
+    return state_ != State::kStart && state_ != State::kContent;
   }
+  // Is all that follows content, and what waited so? Where neither is, the text may still become
+  // a marker.
+  [[nodiscard]] bool is_in_content() const { return state_ == State::kContent; }
 
  private:
   enum class State {
