@@ -134,6 +134,33 @@ TEST(FuseLinearPrologue, LeavesALinearWithAnOperandThatTheFusedOpDoesNotKnow) {
   EXPECT_EQ(ir::print(program.graph), text);
 }
 
+TEST(FuseLinearPrologue, LeavesANormWithABiasWhichIsNotTheProducts) {
+  static const ir::OpSet kOps = [] {
+    ir::OpSet ops;
+    for (const std::string& name : ops::standard().names()) {
+      ir::Op op = *ops::standard().find(name);
+      if (name == "rms_norm") op.inputs = "x float[R,H*G], weight float[G], bias? float[G]";
+      ops.add(std::move(op));
+    }
+    return ops;
+  }();
+  const auto with = [](const std::string& norm_bias, const std::string& bias) {
+    return "graph g {\n  input %x: bf16[T,64]\n  weight %n: bf16[64] = \"n\"\n"
+           "  weight %w: bf16[64,64] = \"w\"\n  weight %b: bf16[64] = \"b\"\n"
+           "  %h: bf16[T,64] = rms_norm(%x, %n" +
+           norm_bias + ") {eps=1e-05}\n  %y: bf16[T,64] = linear(%h, %w" + bias +
+           ")\n  output %y\n}\n";
+  };
+  const auto fused = [&](const std::string& text) {
+    Program program(ir::parse(text, kOps));
+    fuse_linear_prologue(program, kOps);
+    return ir::print(program.graph);
+  };
+  EXPECT_EQ(fused(with(", bias=%b", "")), with(", bias=%b", ""));
+  EXPECT_NE(fused(with("", ", bias=%b")).find("fused_linear(%x, norm=%n, %w, bias=%b)"),
+            std::string::npos);
+}
+
 // The sum would be made after its first reader.
 TEST(FuseLinearPrologue, LeavesASumThatIsReadBeforeTheLinear) {
   expect_unchanged(fuse_linear_prologue, R"(

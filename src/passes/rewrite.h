@@ -24,7 +24,8 @@ namespace encore::passes {
 // A name stands for one value throughout. The new node stands where the node marked @ stood. A line
 // that is repeated below the arrow stays as it is; the last line above it is where a search starts,
 // and each of the others makes an operand of one behind it. Optional operands and outputs that a
-// rule does not name go over to the new node by name, and so do the attributes of launches.
+// rule does not name go over to the new node by name, and so do the attributes of launches; but not
+// under a name that means something else to the op at the place marked @.
 // A rule holds only where nobody else reads a value that disappears, the new node can stand in its
 // place, and its op takes all operands and gives the outputs the types that they have.
 using Rule = std::string_view;

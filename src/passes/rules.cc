@@ -103,6 +103,12 @@ class Match {
   bool bind(const std::string& name, ValueId value) {
     return values_.emplace(name, value).first->second == value;
   }
+  // Would an operand of the line pass for the one that the op at the new node's place has under that
+  // name? A norm's bias is not the product's.
+  [[nodiscard]] bool is_anothers(const ParsedRule::Line& line, std::string_view name) const {
+    const ParsedRule::Line& at_place = rule_.pattern[rule_.place];
+    return &line != &at_place && at_place.op->inputs.find(name) != nullptr;
+  }
   bool bind(const ParsedRule::Line& line, int index) {
     const Node& node = rewrite_.node(index);
     if (line.stays ? node.op != line.op : !rewrite_.is(index, line.text.op)) return false;
@@ -111,8 +117,9 @@ class Match {
       const std::string* value = line.text.inputs.find(node.inputs.name(i));
       if (value != nullptr && !bind(*value, node.inputs.values()[i])) return false;
       num_bound += value != nullptr ? 1 : 0;
-      if (value == nullptr && !line.stays)
-        inputs_.add(node.inputs.name(i), node.inputs.values()[i]);
+      if (value != nullptr || line.stays) continue;
+      if (is_anothers(line, node.inputs.name(i))) return false;
+      inputs_.add(node.inputs.name(i), node.inputs.values()[i]);
     }
     if (num_bound != line.text.inputs.size()) return false;
     auto name = line.text.outputs.begin();
