@@ -56,6 +56,8 @@ std::optional<Rejection> Engine::check(const Request& request) const {
     return Rejection{kBadParameter, fmt::format("num_prompt_logprobs is at most {}, not {}",
                                                 LogprobRow::kMaxTop, request.num_prompt_logprobs)};
   }
+  if (request.num_prompt_logprobs >= 0 && !model_.scores_prompts())
+    return Rejection{kBadParameter, "the model is loaded without what scores prompts"};
   if (auto rejection = check_token_bias(request.token_bias, vocab)) return rejection;
   if (auto problem = sample::problem(request.sampling)) return Rejection{kBadParameter, *problem};
   if (request.max_tokens > model_.limits().max_seq_len - length) {

@@ -90,7 +90,7 @@ LoadedModel::LoadedModel(Device& device, const model::ModelSource& source,
   executor_ = std::make_unique<runtime::Executor>(device, *stream_, compiled_.program,
                                                   weights_->views(), options);
   runtime::Recorder(*executor_, options).record();
-  if (options.logits == model::LogitsRows::kLast) create_prompt_scorer(device, options);
+  if (options.scores_prompts) create_prompt_scorer(device, options);
   // Graphs first, KV last: no estimate of what recordings take.
   num_pages_ = pages_that_fit(device, options, wanted_pages);
   if (options.kv_tokens && num_pages_ < wanted_pages) {

@@ -27,6 +27,8 @@ struct LoadOptions : runtime::ExecutorOptions {
   std::optional<DType> dtype;     // absent: the checkpoint's
   std::optional<DType> kv_dtype;  // of K and V as they are kept; absent: dtype
   model::LogitsRows logits = model::LogitsRows::kLast;
+  // Requests may ask for log probabilities of their prompts. REQUIRES: LogitsRows::kLast.
+  bool scores_prompts = false;
   // Passes left out or from outside the library, where the program is split; its sizes are those of
   // `limits`.
   passes::CompileOptions compile;
@@ -51,7 +53,8 @@ class LoadedModel {
   [[nodiscard]] DType kv_dtype() const { return kv_dtype_; }
   [[nodiscard]] const passes::Compiled& compiled() const { return compiled_; }
   [[nodiscard]] runtime::Executor& executor() { return *executor_; }
-  // Scores the tokens of prompts. REQUIRES: the model samples (LogitsRows::kLast).
+  [[nodiscard]] bool scores_prompts() const { return prompt_scorer_ != nullptr; }
+  // Scores the tokens of prompts. REQUIRES: LoadOptions::scores_prompts.
   [[nodiscard]] runtime::PromptScorer& prompt_scorer() { return *prompt_scorer_; }
   [[nodiscard]] const runtime::RecordingStats& recording_stats() const {
     return executor_->loaded().recordings.stats();

@@ -34,6 +34,7 @@ LoadOptions options() {
   LoadOptions options;
   options.limits = {.max_num_tokens = 80, .max_batch_size = 4, .max_q = 1, .max_seq_len = 256};
   options.kv_tokens = 1024;
+  options.scores_prompts = true;
   options.page_size = 16;
   options.dtype = DType::kF32;
   options.bursts = true;
@@ -243,6 +244,17 @@ TEST_P(PromptLogprobsTest, OneThatIsAbortedLeavesNothing) {
     engine.abort(id);
     EXPECT_EQ(score(engine, {asking(random_prompt(6, 70))}).front().size(), 69U);
   }
+}
+
+TEST_P(PromptLogprobsTest, AModelLoadedWithoutThemTakesNoMemoryForThemAndRefuses) {
+  LoadOptions without = options();
+  without.scores_prompts = false;
+  load(without);
+  EXPECT_EQ(model_->memory_plan().prompt_scores, 0);
+  Engine engine(*model_);
+  const auto added = engine.add(asking({1, 2, 3}));
+  ASSERT_TRUE(std::holds_alternative<Rejection>(added));
+  EXPECT_EQ(std::get<Rejection>(added).why, "the model is loaded without what scores prompts");
 }
 
 TEST_P(PromptLogprobsTest, RefusesMoreThanTheDeviceNames) {

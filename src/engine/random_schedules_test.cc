@@ -86,6 +86,7 @@ class RandomEngineTest : public testing::DeviceTest {
     source.config.vocab_size = kVocab;
     LoadOptions options;
     options.limits = {.max_num_tokens = 24, .max_batch_size = 4, .max_q = 1, .max_seq_len = 128};
+    options.scores_prompts = true;
     options.kv_tokens = 112;  // little more than one of the longest
     options.page_size = 16;
     options.dtype = DType::kF32;  // so that a sequence's tokens do not depend on its bucket
