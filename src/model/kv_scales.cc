@@ -98,13 +98,23 @@ void scale_kv_weights(ir::Graph& graph, std::span<const KvScale> scales) {
   for (size_t layer = 0; layer < scales.size(); ++layer) {
     const std::string prefix = prefix_of(layer);
     const KvScale& scale = scales[layer];
-    const auto project = [&](const char* name, double factor) {
-      multiply(graph, prefix + name + ".weight", factor);
+    const auto scale_weight = [&](const char* name, double factor) {
+      const std::string weight = prefix + name + ".weight";
+      if (!multiply(graph, weight, factor) && factor != 1) {
+        fail(ErrorKind::kUnsupported,
+             "KV in 8 bits: the model has no weight '{}' that could take a scale of K or V; take "
+             "--kv-dtype auto",
+             weight);
+      }
+    };
+    const auto scale_outputs = [&](const char* name, double factor) {
+      scale_weight(name, factor);
       multiply(graph, prefix + name + ".bias", factor);
     };
-    if (!multiply(graph, prefix + "k_norm.weight", 1 / scale.k)) project("k_proj", 1 / scale.k);
-    project("v_proj", 1 / scale.v);
-    multiply(graph, prefix + "o_proj.weight", scale.v);
+    if (!multiply(graph, prefix + "k_norm.weight", 1 / scale.k))
+      scale_outputs("k_proj", 1 / scale.k);
+    scale_outputs("v_proj", 1 / scale.v);
+    scale_weight("o_proj", scale.v);
   }
 }
 

@@ -115,5 +115,14 @@ TEST(KvScales, GoIntoTheNormOfKeysWhereThereIsOne) {
   EXPECT_EQ(factor_of(graph, "v_proj.weight"), 2);
 }
 
+TEST(KvScales, AreAnErrorWhereAWeightThatTakesThemIsMissing) {
+  ir::Graph graph("of_other_names");
+  const std::vector<KvScale> ones = {{1, 1}};
+  scale_kv_weights(graph, ones);
+  const std::vector<KvScale> scales = {{1, 1}, {1, 2}};
+  const std::string error = error_of([&] { scale_kv_weights(graph, scales); });
+  EXPECT_NE(error.find("'model.layers.1.self_attn.v_proj.weight'"), std::string::npos) << error;
+}
+
 }  // namespace
 }  // namespace encore::model
