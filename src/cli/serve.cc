@@ -152,16 +152,9 @@ server::ApiOptions api_options(const config::Settings& settings) {
   options.gate.allowed_origins = settings.allowed_origins;
   if (settings.request_timeout_s > 0)
     options.request_timeout = std::chrono::seconds(settings.request_timeout_s);
-  options.logs_requests = settings.logs_requests;
   options.metric_aliases = server::find_metric_aliases(settings.metric_aliases);
   if (!settings.refuses_unknown_parameters)
     options.unknown_parameters = server::UnknownParameters::kWarn;
-  return options;
-}
-
-server::HttpOptions http_options(const config::Settings& settings) {
-  server::HttpOptions options = settings.http;
-  options.write_error = server::ApiServer::error_response;
   return options;
 }
 
@@ -184,12 +177,13 @@ class Serving {
         watch_(watch()),
         api_keys_(read_api_keys(settings)),
         admin_keys_(read_admin_keys(settings)),
-        http_(http_options(settings)),
+        http_(http_options()),
         loading_(http_.is_loopback()) {
+    if (settings.logs_requests) api_options_.request_log = &request_log_;
     if (!http_.is_loopback() && api_keys_.is_empty())
       log::warning("other machines can reach this server, and --api-key asks nobody for a key");
     http_.listen([this](server::HttpRequest request, std::unique_ptr<server::Responder> responder) {
-      if (api_ == nullptr) return loading_.handle(request, *responder);
+      if (api_ == nullptr) return loading_.handle(request, *logged(request, std::move(responder)));
       api_->handle(std::move(request), std::move(responder));
     });
     http_.on_signals({SIGHUP}, [this] {
@@ -246,6 +240,22 @@ class Serving {
   }
 
  private:
+  server::HttpOptions http_options() {
+    server::HttpOptions options = settings_.http;
+    options.refuse = [this](const server::HttpRequest& request, const server::ApiError& error,
+                            std::unique_ptr<server::Responder> responder) {
+      logged(request, std::move(responder))
+          ->respond(server::ApiServer::error_response(request.path, error));
+    };
+    return options;
+  }
+  // The API has its own answers logged; this is for those that come before it.
+  std::unique_ptr<server::Responder> logged(const server::HttpRequest& request,
+                                            std::unique_ptr<server::Responder> responder) {
+    if (api_options_.request_log == nullptr) return responder;
+    return request_log_.watch(request, server::ApiServer::logged_answers(request),
+                              std::move(responder));
+  }
   void on_signal(engine::Generator& generator) {
     if (++num_signals_ > 1) return end(generator);
     log::info("finishing the requests in hand; a second signal ends at once");
@@ -286,6 +296,7 @@ class Serving {
   const config::Settings& settings_;
   server::ApiOptions api_options_;
   // Of the server's thread, once that runs:
+  server::RequestLog request_log_;
   server::FileWatch watch_;
   server::KeySet api_keys_;
   server::KeySet admin_keys_;

@@ -159,8 +159,8 @@ const std::vector<ApiServer::Route>& ApiServer::routes() {
 void ApiServer::handle(HttpRequest request, std::unique_ptr<Responder> responder) {
   if (Headers headers = gate_.cors_headers(request); !headers.empty())
     responder = std::make_unique<WithHeaders>(std::move(responder), std::move(headers));
-  if (options_.logs_requests)
-    responder = request_log_.watch(request, logged_answers(request), std::move(responder));
+  if (options_.request_log != nullptr)
+    responder = options_.request_log->watch(request, logged_answers(request), std::move(responder));
   const std::string id = request.id;
   log::debug("request {:?}: {} {}", id, escaped(request.method), escaped(request.path));
   try {

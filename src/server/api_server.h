@@ -24,7 +24,7 @@ struct ApiOptions {
   std::optional<std::chrono::milliseconds> request_timeout;
   GateOptions gate;
   std::vector<MetricAlias> metric_aliases;
-  bool logs_requests = false;
+  RequestLog* request_log = nullptr;  // shared with who else answers on this thread; null: none
   // Larger requests are read beside the server's thread, so that streams go on meanwhile.
   size_t small_body_bytes = 4096;
 };
@@ -38,6 +38,8 @@ class ApiServer {
 
   // Writes an error as the protocol does that has the path.
   static HttpResponse error_response(std::string_view path, const ApiError& error);
+  // Probes and the page come often and tell nothing, unless they fail.
+  [[nodiscard]] static LoggedAnswers logged_answers(const HttpRequest& request);
   // Says that the process answers.
   static HttpResponse live();
 
@@ -66,8 +68,6 @@ class ApiServer {
 
   static const std::vector<Route>& routes();
 
-  // Probes and the page come often and tell nothing, unless they fail.
-  [[nodiscard]] static LoggedAnswers logged_answers(const HttpRequest& request);
   // Takes the responder once it is clear who answers.
   void dispatch(HttpRequest& request, std::unique_ptr<Responder>& responder);
   [[nodiscard]] std::optional<ApiError> check_access(const Route& route,
@@ -88,7 +88,6 @@ class ApiServer {
   ApiOptions options_;
   ApiContext context_;
   Gate gate_;
-  RequestLog request_log_;
   Metrics metrics_;
   Histogram& grammar_s_;
   Post post_;

@@ -225,8 +225,15 @@ void Connection::refuse(int status, std::string_view why) {
   request_id_ = request_id(message[kRequestId]);
   log::debug("request {:?}: {}", request_id_, why);
   const std::string target(message.target());
-  respond(context_.options.write_error(target.substr(0, target.find('?')),
-                                       {.status = status, .message = std::string(why)}));
+  const HttpRequest request{.method = std::string(message.method_string()),
+                            .path = target.substr(0, target.find('?')),
+                            .query = {},
+                            .headers = {},
+                            .body = {},
+                            .id = request_id_,
+                            .client = client_};
+  context_.options.refuse(request, {.status = status, .message = std::string(why)},
+                          std::make_unique<ConnectionResponder>(shared_from_this()));
 }
 
 void Connection::respond(HttpResponse response) {

@@ -67,7 +67,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Gives the parser what the buffer has, and reads on until the request is there.
   void parse();
   void dispatch();
-  // Answers a request that could not be read, and closes.
+  // Has a request answered that could not be read, and closes.
   void refuse(int status, std::string_view why);
   void send(std::string_view bytes);
   void send_queued();

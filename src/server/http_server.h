@@ -30,9 +30,12 @@ struct HttpOptions {
   std::chrono::milliseconds header_timeout{10'000};  // from the first byte; of a TLS handshake too
   std::chrono::milliseconds body_timeout{60'000};
   std::chrono::milliseconds send_timeout{30'000};  // without any progress
-  // How an error in a request that could not be read is written, by the request's path.
-  std::function<HttpResponse(std::string_view path, const ApiError& error)> write_error =
-      [](std::string_view, const ApiError& error) { return to_response(error); };
+  // Answers a request that could not be read, of which it gets what could.
+  std::function<void(const HttpRequest& request, const ApiError& error,
+                     std::unique_ptr<Responder> responder)>
+      refuse = [](const HttpRequest&, const ApiError& error, std::unique_ptr<Responder> responder) {
+        responder->respond(to_response(error));
+      };
 };
 
 // Threads: run() on one thread, which then calls the handler and all that is posted; post() on any

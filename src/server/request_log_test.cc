@@ -9,7 +9,8 @@ namespace {
 
 class RequestLogTest : public testing::ApiTest {
  protected:
-  void SetUp() override { start({.logs_requests = true}); }
+  void SetUp() override { start({.request_log = &log_}); }
+
   // What the log gets while `call` runs.
   template <typename Call>
   static std::string logged(const Call& call) {
@@ -20,6 +21,8 @@ class RequestLogTest : public testing::ApiTest {
   std::shared_ptr<testing::Exchange> complete(const std::string& more = "") {
     return send("POST", "/v1/completions", R"({"prompt": "Once", "max_tokens": 9)" + more + "}");
   }
+
+  RequestLog log_;
 };
 
 TEST_F(RequestLogTest, ARequestHasItsLineWhenItHasEndedAndNotBefore) {

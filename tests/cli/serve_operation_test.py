@@ -83,8 +83,11 @@ class LoadingTest(CliTest):
         self.script.write_text('{"answers": 5}')
         out, log = self.process.communicate(timeout=PATIENCE)
         self.assertEqual((self.process.returncode, out), (2, ""))
-        self.assertEqual(len(log.splitlines()), 1, log)
-        self.assertTrue(log.startswith("encore: error (usage): "), log)
+        lines = log.splitlines()
+        self.assertTrue(lines.pop().startswith("encore: error (usage): "), log)
+        self.assertEqual(len(lines), 3, log)
+        for line, path in zip(lines, ("/health", "/v1/models", "/v1/completions")):
+            self.assertIn(f' path="{path}" status=503 ', line)
 
     def test_signals_end_a_load_at_once(self):
         self.expect_loading()
@@ -94,7 +97,8 @@ class LoadingTest(CliTest):
     def test_new_keys_may_come_while_it_loads(self):
         self.expect_loading()
         self.process.send_signal(signal.SIGHUP)
-        self.assertIn("read the keys", self.process.stderr.readline())
+        for what in ("status=503", "status=503", "status=503", "read the keys"):
+            self.assertIn(what, self.process.stderr.readline())
         self.expect_loading()
 
 
@@ -135,6 +139,20 @@ class LogTest(CliTest):
         for line in lines[:3]:
             self.assertGreater(line["prompt_tokens"], 0)
             self.assertLessEqual(line["first_token_s"], line["total_s"])
+
+    def test_what_is_no_request_has_a_line_too(self):
+        with self.serve() as server:
+            with socket.create_connection((server.host, server.port), PATIENCE) as client:
+                client.sendall(b"GET /v1/models HTTP/1.1\r\nX-Request-Id: mine\r\nno header\r\n\r\n")
+                self.assertTrue(client.recv(100).startswith(b"HTTP/1.1 400 "))
+            with socket.create_connection((server.host, server.port), PATIENCE) as client:
+                client.sendall(b"\x16\x03\x01 hello\r\n\r\n")
+                self.assertTrue(client.recv(100).startswith(b"HTTP/1.1 400 "))
+            lines = self.requests(server)
+        self.assertEqual(len(lines), 2, lines)
+        self.assertRegex(lines[0], r'^encore: request id="mine" client="127.0.0.1:[0-9]+" method="GET" '
+                                   r'path="/v1/models" status=400 total_s=')
+        self.assertIn(" status=400 ", lines[1])
 
     def test_a_model_says_how_long_a_request_waited_and_what_the_cache_had(self):
         with Server("--max-seq-len", 128, "--max-batch-size", 1) as server:
