@@ -243,8 +243,9 @@ constexpr Option kOptions[] = {
     {"api_key_file", Group::kServer, [](Settings& s, const Text& v) { s.api_key_file = v; }, "FILE",
      otherwise("none"), any(),
      "A file of keys, one a line, of which requests must bring one; a line may be a key's hash "
-     "instead: sha256: and what `printf %s KEY | sha256sum` prints. Take long random keys "
-     "(openssl rand -hex 32), as this hash is a fast one, which costs a request no time"},
+     "instead: sha256: and what `printf %s KEY | sha256sum` prints, and a name in front of either "
+     "is what the log calls it. Take long random keys (openssl rand -hex 32), as this hash is a "
+     "fast one, which costs a request no time"},
     {"admin_key_file", Group::kServer, [](Settings& s, const Text& v) { s.admin_key_file = v; },
      "FILE", otherwise("none"), any(),
      "A file of keys as that of --api-key-file, of which those bring one who have the model sleep "

@@ -23,16 +23,23 @@ bool is_bearer(std::string_view header) {
          equal_ignoring_case(header.substr(0, kBearer.size()), kBearer);
 }
 
+// The name of that of `keys` which the request brings; null: it brings none.
+const std::string* key_of(const HttpRequest& request, const KeySet& keys) {
+  const std::string* header = request.header("authorization");
+  const std::string* name = nullptr;
+  if (header != nullptr && is_bearer(*header))
+    name = keys.find(std::string_view(*header).substr(kBearer.size()));
+  if (const std::string* plain = request.header("x-api-key"); name == nullptr && plain != nullptr)
+    name = keys.find(*plain);
+  return name;
+}
+
 // Why there is none of `keys`, which are called `what`.
 std::optional<ApiError> look_for_key(const HttpRequest& request, const KeySet& keys,
                                      std::string_view what, std::string_view code) {
-  const std::string* header = request.header("authorization");
-  const std::string* plain = request.header("x-api-key");
-  if (header != nullptr && is_bearer(*header) &&
-      keys.has(std::string_view(*header).substr(kBearer.size())))
-    return std::nullopt;
-  if (plain != nullptr && keys.has(*plain)) return std::nullopt;
-  const bool is_absent = header == nullptr && plain == nullptr;
+  if (key_of(request, keys) != nullptr) return std::nullopt;
+  const bool is_absent =
+      request.header("authorization") == nullptr && request.header("x-api-key") == nullptr;
   return ApiError{.status = 401,
                   .message = fmt::format(
                       "{}{}", what,
@@ -75,6 +82,12 @@ std::optional<ApiError> Gate::check(const HttpRequest& request) const {
 std::optional<ApiError> Gate::check_key(const HttpRequest& request) const {
   if (options_.api_keys.is_empty()) return std::nullopt;
   return look_for_key(request, options_.api_keys, "an API key", "invalid_api_key");
+}
+
+std::string Gate::key_name(const HttpRequest& request) const {
+  for (const KeySet* keys : {&options_.api_keys, &options_.admin_keys})
+    if (const std::string* name = key_of(request, *keys)) return *name;
+  return {};
 }
 
 std::optional<ApiError> Gate::check_admin_key(const HttpRequest& request) const {

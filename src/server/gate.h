@@ -34,7 +34,9 @@ class Gate {
   [[nodiscard]] std::optional<ApiError> check(const HttpRequest& request) const;
   // Looks at Authorization and at x-api-key, as clients of either protocol send it.
   [[nodiscard]] std::optional<ApiError> check_key(const HttpRequest& request) const;
-  // The same for what operators alone may do.
+  // What the key that it brings is called; empty: it brings none that is known.
+  [[nodiscard]] std::string key_name(const HttpRequest& request) const;
+  // As check_key(), for what operators alone may do.
   [[nodiscard]] std::optional<ApiError> check_admin_key(const HttpRequest& request) const;
   // What lets a page of an allowed origin see the answer.
   [[nodiscard]] Headers cors_headers(const HttpRequest& request) const;

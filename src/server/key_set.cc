@@ -1,9 +1,11 @@
 #include "server/key_set.h"
 
+#include <algorithm>
 #include <charconv>
 #include <fstream>
 #include <string>
 
+#include <fmt/format.h>
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
 
@@ -15,10 +17,12 @@ namespace {
 constexpr std::string_view kHashed = "sha256:";
 constexpr std::string_view kBlanks = " \t\r";
 
-std::string_view trimmed(std::string_view line) {
-  const size_t begin = line.find_first_not_of(kBlanks);
-  if (begin == std::string_view::npos) return {};
-  return line.substr(begin, line.find_last_not_of(kBlanks) + 1 - begin);
+// The first word of the line, which is cut off. Empty: there is none.
+std::string_view take_word(std::string_view& line) {
+  line.remove_prefix(std::min(line.size(), line.find_first_not_of(kBlanks)));
+  const std::string_view word = line.substr(0, line.find_first_of(kBlanks));
+  line.remove_prefix(word.size());
+  return word;
 }
 
 }  // namespace
@@ -28,32 +32,34 @@ KeySet::KeySet(std::initializer_list<std::string_view> entries) {
     add(entry);
 }
 
-void KeySet::add(std::string_view entry) {
-  if (!entry.starts_with(kHashed)) {
-    hashes_.push_back(hash_of(entry));
-    return;
-  }
-  const std::string_view digits = entry.substr(kHashed.size());
+void KeySet::add(std::string_view entry, std::string_view name) {
   Hash hash{};
-  bool is_hash = digits.size() == 2 * hash.size();
-  for (size_t i = 0; is_hash && i < hash.size(); ++i) {
-    const char* const begin = digits.data() + 2 * i;
-    is_hash = std::from_chars(begin, begin + 2, hash[i], 16).ptr == begin + 2;
+  if (entry.starts_with(kHashed)) {
+    const std::string_view digits = entry.substr(kHashed.size());
+    bool is_hash = digits.size() == 2 * hash.size();
+    for (size_t i = 0; is_hash && i < hash.size(); ++i) {
+      const char* const begin = digits.data() + 2 * i;
+      is_hash = std::from_chars(begin, begin + 2, hash[i], 16).ptr == begin + 2;
+    }
+    if (!is_hash) {
+      fail(ErrorKind::kUsage,
+           "a hashed key is {} and 64 hexadecimal digits: `printf %s KEY | sha256sum` prints them",
+           kHashed);
+    }
+  } else {
+    hash = hash_of(entry);
   }
-  if (!is_hash) {
-    fail(ErrorKind::kUsage,
-         "a hashed key is {} and 64 hexadecimal digits: `printf %s KEY | sha256sum` prints them",
-         kHashed);
-  }
-  hashes_.push_back(hash);
+  keys_.push_back({hash, name.empty()
+                             ? fmt::format("{:02x}", fmt::join(hash.begin(), hash.begin() + 4, ""))
+                             : std::string(name)});
 }
 
-bool KeySet::has(std::string_view key) const {
+const std::string* KeySet::find(std::string_view key) const {
   const Hash given = hash_of(key);
-  bool matches = false;
-  for (const Hash& hash : hashes_)
-    matches = CRYPTO_memcmp(given.data(), hash.data(), hash.size()) == 0 || matches;
-  return matches;
+  const std::string* name = nullptr;
+  for (const Key& known : keys_)
+    if (CRYPTO_memcmp(given.data(), known.hash.data(), given.size()) == 0) name = &known.name;
+  return name;
 }
 
 KeySet::Hash KeySet::hash_of(std::string_view key) {
@@ -69,11 +75,15 @@ void add_keys_of_file(KeySet& keys, const std::filesystem::path& file, std::stri
   int number = 0;
   for (std::string line; std::getline(lines, line); OPENSSL_cleanse(line.data(), line.size())) {
     ++number;
-    const std::string_view entry = trimmed(line);
-    if (entry.empty()) continue;
+    std::string_view rest = line;
+    const std::string_view first = take_word(rest);
+    const std::string_view second = take_word(rest);
+    if (first.empty()) continue;
     has_keys = true;
     try {
-      keys.add(entry);
+      if (!take_word(rest).empty())
+        fail(ErrorKind::kUsage, "a line is a key, or a name and a key, without blanks in them");
+      second.empty() ? keys.add(first) : keys.add(second, first);
     } catch (const Error& error) {
       fail(error.kind(), "{} {}:{}: {}", option, file.string(), number, error.what());
     }

@@ -1,10 +1,11 @@
-// API keys, known by their hashes.
+// API keys, known by their hashes and names.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <filesystem>
 #include <initializer_list>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -17,22 +18,30 @@ class KeySet {
   KeySet() = default;
   KeySet(std::initializer_list<std::string_view> entries);
 
-  // `entry`: a key, or "sha256:" and the 64 hexadecimal digits of its hash.
+  // `entry`: a key, or "sha256:" and the 64 hexadecimal digits of its hash. Without a name it is
+  // called by the first 8 of those digits.
   // Errors: kUsage when something else follows "sha256:".
-  void add(std::string_view entry);
-  // In a time that depends on the length of `key` and the number of keys alone.
-  [[nodiscard]] bool has(std::string_view key) const;
-  [[nodiscard]] bool is_empty() const { return hashes_.empty(); }
+  void add(std::string_view entry, std::string_view name = {});
+  // The name of the key; null: it is none of these. In a time that depends on the length of `key`
+  // and the number of keys alone. Lifetime: this object's, until another is added.
+  [[nodiscard]] const std::string* find(std::string_view key) const;
+  [[nodiscard]] bool has(std::string_view key) const { return find(key) != nullptr; }
+  [[nodiscard]] bool is_empty() const { return keys_.empty(); }
 
  private:
   using Hash = std::array<uint8_t, 32>;
   static Hash hash_of(std::string_view key);
 
-  std::vector<Hash> hashes_;
+  struct Key {
+    Hash hash;
+    std::string name;
+  };
+  std::vector<Key> keys_;
 };
 
-// Adds the entries of a file, one a line, without the blanks around them. `option` names the file in
-// messages. Errors: kUsage when it cannot be read, has no entry, or one that add() does not take.
+// Adds the entries of a file, one a line: the entry alone, or a name, blanks and the entry. `option`
+// names the file in messages. Errors: kUsage when it cannot be read, has no entry, a line of more
+// than two words, or an entry that add() does not take.
 void add_keys_of_file(KeySet& keys, const std::filesystem::path& file, std::string_view option);
 
 }  // namespace encore::server

@@ -49,6 +49,25 @@ TEST(KeySet, ReadsAFileOfBothKinds) {
   EXPECT_FALSE(keys.has(""));
 }
 
+TEST(KeySet, AKeyHasTheNameInFrontOfItOrTheFirstDigitsOfItsHash) {
+  const TempDir dir;
+  KeySet keys;
+  const std::string hash = "sha256:" + std::string(kHashOfOne);
+  add_keys_of_file(keys,
+                   dir.write("keys", "alice \t two\r\n" + hash + "\n  bob sha256:" +
+                                         std::string(64, 'a') + "\nbuild-3 three"),
+                   "");
+  const auto name_of = [&](std::string_view key) {
+    const std::string* const name = keys.find(key);
+    return name == nullptr ? "none" : *name;
+  };
+  EXPECT_EQ(name_of("one"), "7692c3ad");
+  EXPECT_EQ(name_of("two"), "alice");
+  EXPECT_EQ(name_of("three"), "build-3");
+  for (const std::string_view other : {"alice", "alice two", "bob", ""})
+    EXPECT_EQ(name_of(other), "none") << other;
+}
+
 TEST(KeySet, SaysWhichLineOfAFileIsNoHashAndNotWhatItSays) {
   for (const std::string digits : {"", "12", "7692c3", "zz"}) {
     const std::string message = message_of("one\nsha256:" + digits + std::string(60, 'x') + "\n");
@@ -56,6 +75,9 @@ TEST(KeySet, SaysWhichLineOfAFileIsNoHashAndNotWhatItSays) {
     EXPECT_EQ(message.find("xxx"), std::string::npos) << message;
   }
   EXPECT_NE(message_of(" \n\n").find("has no key"), std::string::npos);
+  const std::string of_three = message_of("one\nalice two xxx\n");
+  EXPECT_NE(of_three.find("keys:2: a line is a key, or a name and a key"), std::string::npos);
+  EXPECT_EQ(of_three.find("xxx"), std::string::npos);
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ log::FieldValue seconds(std::optional<Clock::duration> duration) {
 struct RequestLog::Line {
   std::string id;
   std::string client;
+  std::string key;
   std::string method;
   std::string path;
   Clock::time_point arrived;
@@ -79,6 +80,7 @@ std::unique_ptr<Responder> RequestLog::watch(const HttpRequest& request, LoggedA
   return std::make_unique<Watch>(*this, answers,
                                  Line{.id = request.id,
                                       .client = request.client,
+                                      .key = cut(request.key),
                                       .method = cut(request.method),
                                       .path = cut(request.path),
                                       .arrived = request.arrived,
@@ -95,11 +97,10 @@ void RequestLog::write(const Line& line) {
   }
   if (const int64_t count = std::exchange(num_unwritten_, 0); count > 0)
     log::warning("{} requests have no line here, as nobody read the log", count);
-  std::vector<log::Field> fields = {{"id", line.id},
-                                    {"client", line.client},
-                                    {"method", line.method},
-                                    {"path", line.path},
-                                    {"status", std::monostate()}};
+  std::vector<log::Field> fields = {{"id", line.id}, {"client", line.client}};
+  if (!line.key.empty()) fields.emplace_back("key", line.key);
+  fields.insert(fields.end(), {{"method", line.method}, {"path", line.path}});
+  fields.emplace_back("status", std::monostate());
   if (line.status) fields.back().second = *line.status;
   if (line.outcome) {
     const GenerationOutcome& outcome = *line.outcome;

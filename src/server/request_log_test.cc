@@ -86,6 +86,23 @@ TEST_F(RequestLogTest, ProbesAndThePageHaveNoneUnlessTheyFail) {
   EXPECT_NE(logged([&] { send("GET", "/v1/models"); }).find("status=200"), std::string::npos);
 }
 
+TEST_F(RequestLogTest, NamesTheKeyThatARequestBringsAndNeverTheKey) {
+  KeySet keys = {"secret-1"};
+  keys.add("secret-2", "alice");
+  start({.gate = {.api_keys = keys}, .request_log = &log_});
+  const auto line_with = [&](const std::string& key) {
+    return logged([&] { send("GET", "/v1/models", "", {{"authorization", "Bearer " + key}}); });
+  };
+  EXPECT_NE(line_with("secret-2").find(" key=\"alice\" method=\"GET\" "), std::string::npos);
+  EXPECT_NE(line_with("secret-1").find(" key=\"" + *keys.find("secret-1") + "\" "),
+            std::string::npos);
+  const std::string refused = line_with("secret-3");
+  EXPECT_NE(refused.find("status=401"), std::string::npos);
+  EXPECT_EQ(refused.find("key="), std::string::npos);
+  for (const char* key : {"secret-1", "secret-2", "secret-3"})
+    EXPECT_EQ(line_with(key).find("secret"), std::string::npos);
+}
+
 TEST_F(RequestLogTest, IsOffUnlessItIsAskedFor) {
   start();
   EXPECT_EQ(logged([&] { send("GET", "/v1/models"); }), "");
