@@ -36,8 +36,8 @@ function(encore_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   encore_compile_options(${name})
-  # With the address sanitizer, optimising tests takes longer than it saves.
-  if(ENCORE_SANITIZE MATCHES "address")
+  # With sanitizers, optimising tests takes longer than it saves.
+  if(ENCORE_SANITIZE)
     target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
   endif()
   target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gtest_main)
