@@ -313,13 +313,18 @@ TEST(AnswerParser, SplitsReasoningOffHoweverTheTextIsCut) {
 
 TEST(AnswerParser, KnowsWhetherItIsInTheReasoning) {
   AnswerParser parser(AnswerRules{.has_reasoning = true});
-  EXPECT_FALSE(parser.is_in_reasoning());
-  parser.push("<think>");
-  EXPECT_TRUE(parser.is_in_reasoning());
-  parser.push("Hm.");
-  EXPECT_TRUE(parser.is_in_reasoning());
-  parser.push("</think>");
-  EXPECT_FALSE(parser.is_in_reasoning());
+  const auto expect_after = [&](std::string_view text, bool reasoning, bool content) {
+    parser.push(text);
+    EXPECT_EQ(parser.is_in_reasoning(), reasoning) << text;
+    EXPECT_EQ(parser.is_in_content(), content) << text;
+  };
+  expect_after("", false, false);
+  expect_after("<thi", false, false);
+  expect_after("nk>", true, false);
+  expect_after("Hm.", true, false);
+  expect_after("</think>", true, false);
+  expect_after("\n", true, false);  // falls away
+  expect_after("Yes", false, true);
 }
 
 TEST(AnswerParser, DividesDamagedTextsTheSameWayHoweverTheyAreCut) {
