@@ -115,15 +115,8 @@ TEST(FuseLinearPrologue, LeavesALinearOfTheSum) {
 
 // What a rule does not name goes along, or the rule does not hold: a scale is never lost.
 TEST(FuseLinearPrologue, LeavesALinearWithAnOperandThatTheFusedOpDoesNotKnow) {
-  static const ir::OpSet kOps = [] {
-    ir::OpSet ops;
-    for (const std::string& name : ops::standard().names()) {
-      ir::Op op = *ops::standard().find(name);
-      if (name == "linear") op.inputs = "x float[R,I], weight float[O,I], weight_scale? f32[O]";
-      ops.add(std::move(op));
-    }
-    return ops;
-  }();
+  static const ir::OpSet kOps =
+      ops_with("linear", "x float[R,I], weight float[O,I], weight_scale? f32[O]");
   const std::string text =
       "graph g {\n  input %x: bf16[T,64]\n  weight %n: bf16[64] = \"n\"\n"
       "  weight %w: bf16[96,64] = \"w\"\n  weight %s: f32[96] = \"s\"\n"
@@ -135,15 +128,8 @@ TEST(FuseLinearPrologue, LeavesALinearWithAnOperandThatTheFusedOpDoesNotKnow) {
 }
 
 TEST(FuseLinearPrologue, LeavesANormWithABiasWhichIsNotTheProducts) {
-  static const ir::OpSet kOps = [] {
-    ir::OpSet ops;
-    for (const std::string& name : ops::standard().names()) {
-      ir::Op op = *ops::standard().find(name);
-      if (name == "rms_norm") op.inputs = "x float[R,H*G], weight float[G], bias? float[G]";
-      ops.add(std::move(op));
-    }
-    return ops;
-  }();
+  static const ir::OpSet kOps =
+      ops_with("rms_norm", "x float[R,H*G], weight float[G], bias? float[G]");
   const auto with = [](const std::string& norm_bias, const std::string& bias) {
     return "graph g {\n  input %x: bf16[T,64]\n  weight %n: bf16[64] = \"n\"\n"
            "  weight %w: bf16[64,64] = \"w\"\n  weight %b: bf16[64] = \"b\"\n"

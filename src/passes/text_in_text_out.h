@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -18,6 +19,17 @@ using PassFunction = void (*)(Program& program, const ir::OpSet& ops);
 // Wraps lines of declarations and nodes into a graph.
 inline ir::Graph graph_of(std::string_view lines) {
   return ir::parse("graph g {\n" + std::string(lines) + "}\n", ops::standard());
+}
+
+// The library's ops, one with other inputs.
+inline ir::OpSet ops_with(std::string_view changed, ir::Signature inputs) {
+  ir::OpSet ops;
+  for (const std::string& name : ops::standard().names()) {
+    ir::Op op = *ops::standard().find(name);
+    if (name == changed) op.inputs = inputs;
+    ops.add(std::move(op));
+  }
+  return ops;
 }
 
 // Verified before and after, as the pipeline does it.
