@@ -174,8 +174,16 @@ void Weights::fill_from(const std::filesystem::path& dir, StagedCopy& copy) {
 }
 
 void Weights::fill_from(const RandomWeights& random, StagedCopy& copy) {
+  // A weight is enqueued at once; to know that it is made, the stream is waited for.
+  constexpr int64_t kBetweenReports = 256 << 20;
   log::Progress progress("making random weights", static_cast<double>(bytes_) / kMegabyte, "MB");
+  int64_t enqueued = 0;
   int64_t done = 0;
+  const auto report = [&] {
+    copy.stream().synchronize();
+    done = enqueued;
+    progress.update(static_cast<double>(done) / kMegabyte);
+  };
   for (const ir::ValueId id : graph_.values_of_kind(ir::ValueKind::kWeight)) {
     const ir::WeightRecipe& recipe = graph_.value(id).recipe;
     const TensorView& view = views_[id.index];
@@ -186,11 +194,11 @@ void Weights::fill_from(const RandomWeights& random, StagedCopy& copy) {
     } else {
       device_.fill_random(copy.stream(), view, random.seed + static_cast<uint64_t>(id.index),
                           kRandomStddev);
-      copy.stream().synchronize();  // else progress is of what was enqueued
     }
-    done += view.num_bytes();
-    progress.update(static_cast<double>(done) / kMegabyte);
+    enqueued += view.num_bytes();
+    if (enqueued - done >= kBetweenReports) report();
   }
+  report();
 }
 
 }  // namespace encore::model
