@@ -159,9 +159,10 @@ const std::vector<ApiServer::Route>& ApiServer::routes() {
 void ApiServer::handle(HttpRequest request, std::unique_ptr<Responder> responder) {
   if (Headers headers = gate_.cors_headers(request); !headers.empty())
     responder = std::make_unique<WithHeaders>(std::move(responder), std::move(headers));
-  request.key = gate_.key_name(request);
-  if (options_.request_log != nullptr)
+  if (options_.request_log != nullptr) {
+    request.key = gate_.key_name(request);
     responder = options_.request_log->watch(request, logged_answers(request), std::move(responder));
+  }
   const std::string id = request.id;
   log::debug("request {:?}: {} {}", id, escaped(request.method), escaped(request.path));
   try {

@@ -1,6 +1,7 @@
 #include "server/generation.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
@@ -346,10 +347,9 @@ void GenerationService::read_tokens(ChoiceState& choice, const Delivery& deliver
 void GenerationService::decide(ChoiceState& choice, Choice& piece) {
   const bool is_content = choice.parser.is_in_content();
   if (!is_content && !choice.parser.is_in_reasoning()) return;
-  const auto undecided = std::exchange(choice.undecided, {});
+  auto undecided = std::exchange(choice.undecided, {});
   if (is_content) {
-    piece.logprobs.insert(piece.logprobs.end(), undecided.logprobs.begin(),
-                          undecided.logprobs.end());
+    std::ranges::move(undecided.logprobs, std::back_inserter(piece.logprobs));
   } else {
     choice.num_reasoning += undecided.num_tokens;
   }

@@ -83,7 +83,11 @@ void add_keys_of_file(KeySet& keys, const std::filesystem::path& file, std::stri
     try {
       if (!take_word(rest).empty())
         fail(ErrorKind::kUsage, "a line is a key, or a name and a key, without blanks in them");
-      second.empty() ? keys.add(first) : keys.add(second, first);
+      if (second.empty()) {
+        keys.add(first);
+      } else {
+        keys.add(second, first);
+      }
     } catch (const Error& error) {
       fail(error.kind(), "{} {}:{}: {}", option, file.string(), number, error.what());
     }
