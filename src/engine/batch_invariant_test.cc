@@ -31,8 +31,12 @@ struct Answer {
 
 // Where the first bit differs; nothing: nowhere.
 std::string first_difference(const std::vector<Answer>& got, const std::vector<Answer>& want) {
+  if (got.size() != want.size()) return fmt::format("{} answers for {}", got.size(), want.size());
   for (size_t i = 0; i < want.size(); ++i) {
-    if (got[i].tokens.size() != want[i].tokens.size()) return fmt::format("{}: length", i);
+    if (got[i].tokens.size() != want[i].tokens.size() ||
+        got[i].logprobs.size() != want[i].logprobs.size())
+      return fmt::format("sequence {}: {} tokens for {}", i, got[i].tokens.size(),
+                         want[i].tokens.size());
     for (size_t t = 0; t < want[i].logprobs.size(); ++t) {
       const float a = got[i].logprobs[t];
       const float b = want[i].logprobs[t];
