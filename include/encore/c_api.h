@@ -120,8 +120,9 @@ void encore_close(encore_engine* engine);
 /* Submits a prompt. Parameters:
  *   max_tokens           tokens to generate at most. Default: 200, or what there is room for
  *   min_tokens           nothing ends the text within so many
- *   temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty, seed
- *                        as `encore generate --help-all` explains them; without, the likeliest token is taken
+ *   temperature, top_k, top_p, ...
+ *                        the sampling parameters of `encore generate --help-all`, with _ for -; without, the
+ *                        likeliest token is taken
  *   stop                 a string that ends the text (a list)
  *   stop_token_ids       a token that ends the text (a list)
  *   include_stop_str_in_output  on: the text shows the string or token that ended it

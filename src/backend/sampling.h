@@ -10,7 +10,12 @@
 
 namespace encore {
 
-// How the next token of a sequence is chosen. sample/params.h has names, ranges and what they mean.
+// How the next token of a sequence is chosen. sample/params.cc has names, ranges and a line on each.
+// Of the tokens, with p = softmax(logits / temperature), are kept, one after the other:
+//   top_k  the k most likely
+//   top_p  of those, the fewest most likely whose sum reaches top_p of theirs
+//   min_p  of those, the ones with p >= min_p * max p
+// Ties at a threshold are kept.
 struct SamplingParams {
   float temperature = 0;
   int32_t top_k = 0;  // 0 or -1: all

@@ -10,7 +10,7 @@
 //   last_rows i32[B]    the row whose logits count
 //   stop_tokens i32[B,8]  each ends the sequence; -1: none
 //   max_lens i32[B]     tokens at which the sequence ends
-//   sampling i32[B,14]  how the next token is chosen: a SamplingRow (backend/sampling.h)
+//   sampling i32[B,W]   how the next token is chosen: a SamplingRow of W words (backend/sampling.h)
 //   fill f32[1]         what the embedding of a padding row holds
 //
 // The pages of each sequence, in order, are on the device from one step to the next: the persistent
@@ -79,7 +79,7 @@ inline constexpr int64_t kScoredRows = 64;
 // that of the model. Its step inputs (B rows, at most kScoredRows):
 //   rows i32[B]         row of x
 //   tokens i32[B]       the token that follows it
-//   sampling i32[B,14]  of which only num_logprobs matters
+//   sampling i32[B,W]   of which only num_logprobs matters
 //   clock i32[2]        the first says which entry of the ring the run writes
 // and the host-visible buffer logprob_ring i32[E,64,42], whose entries hold what two such steps ask.
 ir::Graph build_score_graph(const ModelConfig& config, DType dtype, int64_t max_num_tokens);

@@ -31,12 +31,10 @@
 //                  not written.
 //   sample         a row that adjust_logits writes is taken from there, and its token counts as
 //                  generated once more if kv_lens[b] > 0. temperature 0, or below f32's least normal
-//                  number: the first index of the largest logit. Else p = softmax(logits /
-//                  temperature), keep the top_k most likely (0: all), then the smallest set of those
-//                  whose sum reaches top_p of theirs, then those with p >= min_p * max p (ties at a
-//                  threshold are kept); among the kept, the largest of logit / temperature + Gumbel
-//                  noise, noise drawn by Philox4x32-10 from (seed, kv_lens[b], token). NaN logits
-//                  never win; a row without a number gives token 0.
+//                  number: the first index of the largest logit. Else, among the tokens that the
+//                  row's SamplingParams keep, the largest of logit / temperature + Gumbel noise,
+//                  drawn by Philox4x32-10 from (seed, kv_lens[b], token). NaN logits never win; a
+//                  row without a number gives token 0.
 //   log_probs      logprob_ring[step_clock[0] mod E][b] gets what sampling[b].num_logprobs asks
 //                  for (LogprobRow), of logits as the model gives them: log softmax and rank of
 //                  next[b], and that many of the likeliest tokens; of equal ones the first.

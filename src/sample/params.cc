@@ -25,6 +25,26 @@ constexpr Parameter kParameters[] = {
     {"seed", &SamplingParams::seed, "Seed of the sampling; the same seed gives the same tokens"},
 };
 
+constexpr ForeignParameter kForeignParameters[] = {
+    {"encoder_repetition_penalty", "1"},
+    {"no_repeat_ngram_size", "0"},
+    {"typical_p", "1"},
+    {"epsilon_cutoff", "0"},
+    {"eta_cutoff", "0"},
+    {"penalty_alpha", "0"},
+    {"guidance_scale", "1"},
+    {"num_beams", "1"},
+    {"num_beam_groups", "1"},
+    {"diversity_penalty", "0"},
+    {"min_length", "0"},
+    {"min_new_tokens", "0"},
+    {"bad_words_ids", "[]"},
+    {"suppress_tokens", "[]"},
+    {"begin_suppress_tokens", "[]"},
+    {"forced_bos_token_id", "null"},
+    {"forced_eos_token_id", "null"},
+};
+
 }  // namespace
 
 std::string Parameter::range() const {
@@ -44,6 +64,10 @@ bool Parameter::holds(double value) const {
 
 std::span<const Parameter> parameters() {
   return kParameters;
+}
+
+std::span<const ForeignParameter> foreign_parameters() {
+  return kForeignParameters;
 }
 
 bool set(const Parameter& parameter, double value, SamplingParams& params) {

@@ -38,6 +38,13 @@ struct Parameter {
 // them goes by this table.
 std::span<const Parameter> parameters();
 
+// A parameter that generation_config.json may have and Encore does not follow.
+struct ForeignParameter {
+  std::string_view name;
+  std::string_view neutral;  // the JSON value that changes nothing
+};
+std::span<const ForeignParameter> foreign_parameters();
+
 // Sets one; false where its field cannot hold the value: a fraction, or too large a number.
 bool set(const Parameter& parameter, double value, SamplingParams& params);
 

@@ -1,34 +1,9 @@
 #include "server/sampling_defaults.h"
 
-#include <algorithm>
-#include <string_view>
-#include <utility>
-
 #include "base/error.h"
 
 namespace encore::server {
 namespace {
-
-// Further entries that change what is generated, and the value that changes nothing.
-constexpr std::pair<std::string_view, std::string_view> kOthers[] = {
-    {"encoder_repetition_penalty", "1"},
-    {"no_repeat_ngram_size", "0"},
-    {"typical_p", "1"},
-    {"epsilon_cutoff", "0"},
-    {"eta_cutoff", "0"},
-    {"penalty_alpha", "0"},
-    {"guidance_scale", "1"},
-    {"num_beams", "1"},
-    {"num_beam_groups", "1"},
-    {"diversity_penalty", "0"},
-    {"min_length", "0"},
-    {"min_new_tokens", "0"},
-    {"bad_words_ids", "[]"},
-    {"suppress_tokens", "[]"},
-    {"begin_suppress_tokens", "[]"},
-    {"forced_bos_token_id", "null"},
-    {"forced_eos_token_id", "null"},
-};
 
 constexpr size_t kLongestValue = 40;
 
@@ -59,7 +34,7 @@ SamplingDefaults parse_sampling_defaults(const json::Object& config) {
       fail(ErrorKind::kModel, "{}: key 'max_new_tokens' is at least 1, not {}", config.where(),
            *defaults.max_tokens);
   }
-  for (const auto& [key, neutral] : kOthers) {
+  for (const auto& [key, neutral] : sample::foreign_parameters()) {
     if (!config.has(key) || is_same(config.at(key), json::parse(neutral, key))) continue;
     defaults.ignored.push_back(
         fmt::format("{} {}", key, json::to_text(config.at(key)).substr(0, kLongestValue)));

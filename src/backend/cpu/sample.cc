@@ -1,13 +1,13 @@
 // Sampling: one token per row of logits.
 //
 // The scale of a row is z = (logit - largest logit) / temperature, so that p is exp(z) over its
-// sum, the largest p belongs to z = 0, and nothing overflows. top_k, top_p and min_p each say which
-// z is too small; a token is kept if its z is at least the largest of the three bounds. top_p is a
-// share of what top_k keeps.
+// sum, the largest p belongs to z = 0, and nothing overflows. Each parameter that says which tokens
+// are kept bounds z further.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <span>
 
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/simd.h"
@@ -24,58 +24,86 @@ int32_t first_index_of(const float* logits, int64_t n, float value) {
   return found == logits + n ? 0 : static_cast<int32_t>(found - logits);
 }
 
-// The sum of the likelihoods exp(z) of `count` numbers, added in double.
-double sum_of_likelihoods(const float* z, int64_t count) {
+// A token that may be kept. Those of the smallest keys are.
+struct Candidate {
+  float key;
+  float likelihood;  // exp(z)
+};
+
+double sum_of_likelihoods(std::span<const Candidate> candidates) {
+  return std::accumulate(
+      candidates.begin(), candidates.end(), 0.0,
+      [](double sum, const Candidate& candidate) { return sum + candidate.likelihood; });
+}
+
+// The tokens of at least that z, with -z for their keys. In Buffer::kSecond.
+std::span<Candidate> candidates_from(const float* z, int64_t n, float least) {
+  auto* const first = reinterpret_cast<Candidate*>(thread_buffer(Buffer::kSecond, 2 * n));
+  Candidate* end = first;
   constexpr int64_t kChunk = 256;
   float likelihood[kChunk];
-  double sum = 0;
-  for (int64_t begin = 0; begin < count; begin += kChunk) {
-    const int64_t n = std::min(kChunk, count - begin);
-    std::copy_n(z + begin, n, likelihood);
-    simd().exp(likelihood, n);
-    sum = std::accumulate(likelihood, likelihood + n, sum);
-  }
-  return sum;
-}
-
-// The bound of top_p: the smallest z of the shortest run of most likely candidates whose sum
-// reaches the share `top_p` of that of all. Reorders `z`, which holds the candidates.
-float top_p_bound(float* z, int64_t count, float top_p) {
-  const double target = sum_of_likelihoods(z, count) * std::max(0.0F, top_p);
-  // Sorting a few candidates usually suffices; when their sum falls short, sort more.
-  for (int64_t sorted = std::min<int64_t>(256, count);; sorted = std::min(sorted * 16, count)) {
-    if (sorted < count) std::nth_element(z, z + sorted - 1, z + count, std::greater<>());
-    if (sorted < count && sum_of_likelihoods(z, sorted) < target) continue;
-    std::sort(z, z + sorted, std::greater<>());
-    double sum = 0;
-    for (int64_t i = 0; i < sorted; ++i) {
-      sum += sum_of_likelihoods(z + i, 1);
-      if (sum >= target) return z[i];
+  for (int64_t begin = 0; begin < n; begin += kChunk) {
+    int64_t count = 0;
+    for (int64_t i = begin; i < std::min(begin + kChunk, n); ++i) {
+      if (z[i] < least || z[i] == kLowest) continue;
+      end[count].key = -z[i];
+      likelihood[count++] = z[i];
     }
-    if (sorted == count) return z[count - 1];
+    simd().exp(likelihood, count);
+    for (int64_t i = 0; i < count; ++i)
+      (end++)->likelihood = likelihood[i];
+  }
+  return {first, end};
+}
+
+// The largest key among the fewest candidates of smallest keys whose likelihoods reach that share of
+// the sum of all. Reorders the candidates.
+float key_reaching(std::span<Candidate> candidates, float share) {
+  const auto is_before = [](const Candidate& a, const Candidate& b) { return a.key < b.key; };
+  const double target = sum_of_likelihoods(candidates) * std::max(0.0F, share);
+  // Sorting a few candidates usually suffices; when their sum falls short, sort more.
+  for (size_t num_sorted = std::min<size_t>(256, candidates.size());;
+       num_sorted = std::min(num_sorted * 16, candidates.size())) {
+    const std::span<Candidate> first = candidates.first(num_sorted);
+    if (num_sorted < candidates.size()) {
+      std::nth_element(candidates.begin(), first.end() - 1, candidates.end(), is_before);
+      if (sum_of_likelihoods(first) < target) continue;
+    }
+    std::sort(first.begin(), first.end(), is_before);
+    double sum = 0;
+    for (const Candidate& candidate : first) {
+      sum += candidate.likelihood;
+      if (sum >= target) return candidate.key;
+    }
+    if (num_sorted == candidates.size()) return candidates.back().key;
   }
 }
 
-// The smallest z that is kept. `z` has -infinity where the logit is not a number.
-float smallest_kept(const float* z, int64_t n, const SamplingParams& params) {
-  const bool by_k = params.top_k > 0 && params.top_k < n;
-  const bool by_p = params.top_p < 1.0F;
-  float bound = kLowest;
-  if (params.min_p > 0) bound = std::min(0.0F, std::log(params.min_p));
-  if (!by_k && !by_p) return bound;
+// Which z are kept.
+struct Kept {
+  float least = kLowest;
 
-  float* candidates = thread_buffer(Buffer::kSecond, n);
-  std::copy_n(z, n, candidates);
-  int64_t count = n;
-  if (by_k) {
-    std::nth_element(candidates, candidates + params.top_k - 1, candidates + n, std::greater<>());
-    const float kth = candidates[params.top_k - 1];
-    bound = std::max(bound, kth);
-    count =
-        std::partition(candidates, candidates + n, [&](float v) { return v >= kth; }) - candidates;
+  [[nodiscard]] bool has(float z) const { return z >= least; }
+};
+
+// Uses Buffer::kSecond.
+float kth_largest(const float* z, int64_t n, int32_t k) {
+  float* const copy = thread_buffer(Buffer::kSecond, n);
+  std::copy_n(z, n, copy);
+  std::nth_element(copy, copy + k - 1, copy + n, std::greater<>());
+  return copy[k - 1];
+}
+
+// `z` has -infinity where the logit is not a number.
+Kept find_kept(const float* z, int64_t n, const SamplingParams& params) {
+  Kept kept;
+  if (params.top_k > 0 && params.top_k < n) kept.least = kth_largest(z, n, params.top_k);
+  if (params.top_p < 1.0F) {
+    kept.least =
+        std::max(kept.least, -key_reaching(candidates_from(z, n, kept.least), params.top_p));
   }
-  if (by_p) bound = std::max(bound, top_p_bound(candidates, count, params.top_p));
-  return bound;
+  if (params.min_p > 0) kept.least = std::max(kept.least, std::min(0.0F, std::log(params.min_p)));
+  return kept;
 }
 
 int32_t sample_row(const float* logits, int64_t n, const SamplingParams& params, int32_t kv_len) {
@@ -89,7 +117,7 @@ int32_t sample_row(const float* logits, int64_t n, const SamplingParams& params,
     const float scaled = (logits[i] - largest) / params.temperature;
     z[i] = scaled <= 0 ? scaled : kLowest;  // NaN to -infinity
   }
-  const float bound = smallest_kept(z, n, params);
+  const Kept kept = find_kept(z, n, params);
   const int64_t num_blocks = (n + 3) / 4;
   float* noise = thread_buffer(Buffer::kThird, 4 * num_blocks);
   simd().gumbels(params.seed, kv_len, num_blocks, noise);
@@ -97,7 +125,7 @@ int32_t sample_row(const float* logits, int64_t n, const SamplingParams& params,
   int64_t winner = -1;
   for (int64_t i = 0; i < n; ++i) {
     const float score = z[i] + noise[i];
-    if (z[i] >= bound && score > best) {
+    if (kept.has(z[i]) && score > best) {
       best = score;
       winner = i;
     }

@@ -74,9 +74,17 @@ __device__ uint64_t find_largest(const Row& row) {
   return place < 0 ? kNobody : ranked(largest, static_cast<uint32_t>(row.first + place));
 }
 
-// The largest distance that is kept.
-__device__ uint32_t find_limit(Shared& shared, const Row& row, const SampleParams& params,
-                               const Choice& choice) {
+// Which distances are kept.
+struct Kept {
+  uint32_t limit;
+
+  [[nodiscard]] __device__ __forceinline__ bool has(uint32_t distance) const {
+    return distance <= limit;
+  }
+};
+
+__device__ Kept find_kept(Shared& shared, const Row& row, const SampleParams& params,
+                          const Choice& choice) {
   const bool by_k = choice.params.top_k > 0 && choice.params.top_k < params.vocabulary;
   const bool by_p = choice.params.top_p < 1.0F;
   const bool few = by_k && by_p && choice.params.top_k <= kMostCandidates / 2;
@@ -89,14 +97,15 @@ __device__ uint32_t find_limit(Shared& shared, const Row& row, const SampleParam
     if (turn == 1) goal.share = choice.params.top_p;
     search.keep(goal);
   }
-  const uint32_t limit = search.end - 1;
-  if (!(choice.params.min_p > 0.0F)) return limit;
-  return min(limit, distance_of(fminf(0.0F, logf(choice.params.min_p))));
+  Kept kept{search.end - 1};
+  if (choice.params.min_p > 0.0F)
+    kept.limit = min(kept.limit, distance_of(fminf(0.0F, logf(choice.params.min_p))));
+  return kept;
 }
 
 // The token of the largest z + noise among those kept, as ranked(). Noise is at most -log(u) for a
 // u that it is drawn from, which tells for all but a few tokens that others are ahead.
-__device__ uint64_t find_winner(Shared& shared, const Row& row, uint32_t limit,
+__device__ uint64_t find_winner(Shared& shared, const Row& row, const Kept& kept,
                                 const Choice& choice) {
   constexpr float kSlack = 1e-3F;  // more than what rounding can do to a score
   const bool leads = threadIdx.x % 32 == 0;
@@ -104,12 +113,12 @@ __device__ uint64_t find_winner(Shared& shared, const Row& row, uint32_t limit,
   uint32_t bound = to_ordered(-__builtin_huge_valf());  // a score that some token has
   const auto may_win = [&](float z, uint32_t word) {
     const float least = __uint_as_float(word >> 9U | 0x3f800000U) - 1.0F;
-    return distance_of(z) <= limit && least <= fast_exp(z - from_ordered(bound) + kSlack);
+    return least <= fast_exp(z - from_ordered(bound) + kSlack);
   };
   row.for_each([&](int place, float4 z) {
     const float values[kVector] = {z.x, z.y, z.z, z.w};
     const float most = fmaxf(fmaxf(z.x, z.y), fmaxf(z.z, z.w));
-    if (!__any_sync(kWarp, distance_of(most) <= limit)) return;
+    if (!__any_sync(kWarp, distance_of(most) <= kept.limit)) return;
     const auto token = static_cast<uint32_t>(row.first + place);
     const random::Words words =
         random::sample_words(choice.params.seed, choice.kv_len, token / kVector);
@@ -117,12 +126,13 @@ __device__ uint64_t find_winner(Shared& shared, const Row& row, uint32_t limit,
     if (leads) of_block = atomicMax(&shared.bound, bound);
     bound = max(bound, __shfl_sync(kWarp, of_block, 0));
     // First as if the likeliest of the four had the best noise of them.
-    if (!__any_sync(kWarp, may_win(most, min(min(words.word[0], words.word[1]),
-                                             min(words.word[2], words.word[3])))))
+    if (!__any_sync(kWarp, distance_of(most) <= kept.limit &&
+                               may_win(most, min(min(words.word[0], words.word[1]),
+                                                 min(words.word[2], words.word[3])))))
       return;
 #pragma unroll
     for (int i = 0; i < kVector; ++i) {
-      const bool contests = may_win(values[i], words.word[i]);
+      const bool contests = kept.has(distance_of(values[i])) && may_win(values[i], words.word[i]);
       if (!__any_sync(kWarp, contests)) continue;
       if (contests) {
         const float score = __fadd_rn(values[i], random::gumbel(words.word[i]));
@@ -160,12 +170,11 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   row.inverse = __frcp_rn(row.temperature);
 
   // Greedy, or nothing to choose by (no number at all, or an infinite one): the first largest.
-  uint64_t best = cluster_max(shared, 0, find_largest(row));
+  uint64_t best = fold_cluster(shared, 0, find_largest(row), Largest{});
   row.largest = from_ordered(static_cast<uint32_t>(best >> 32U));
   if (row.temperature >= kLeastTemperature && isfinite(row.largest)) {
-    const uint32_t limit = find_limit(shared, row, params, choice);
-    best = find_winner(shared, row, limit, choice);
-    best = cluster_max(shared, 1, best);
+    const Kept kept = find_kept(shared, row, params, choice);
+    best = fold_cluster(shared, 1, find_winner(shared, row, kept, choice), Largest{});
   }
   if (cluster.block_rank() != 0 || threadIdx.x != 0) return;
   const int32_t token = token_of(best);

@@ -55,7 +55,7 @@ struct Shared {
   uint32_t candidates[kMostCandidates];  // distances; of this block
   uint32_t num_candidates[kMaxBlocks];
   uint32_t num_own_candidates;
-  uint64_t exchanged[2][kMaxBlocks];  // by use and block: largest, winner
+  uint64_t exchanged[2][kMaxBlocks];  // by use and block: what fold_cluster() folds
   uint64_t warp_values[kWarps];
   uint32_t warp_counts[kWarps];
   uint32_t bound;  // to_ordered(): a score that some token of this block has
@@ -75,33 +75,37 @@ __device__ __forceinline__ void for_each_block(const Visit& visit) {
   }
 }
 
-__device__ __forceinline__ uint64_t warp_max(uint64_t value) {
+struct Largest {
+  __device__ uint64_t operator()(uint64_t a, uint64_t b) const { return a > b ? a : b; }
+};
+
+template <typename Fold>
+__device__ __forceinline__ uint64_t fold_warp(uint64_t value, const Fold& fold) {
 #pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) {
-    const uint64_t other = __shfl_xor_sync(kWarp, value, offset);
-    value = other > value ? other : value;
-  }
+  for (int offset = 16; offset > 0; offset /= 2)
+    value = fold(value, __shfl_xor_sync(kWarp, value, offset));
   return value;
 }
 
-// The largest `value` of all threads of the cluster, in every thread. `use`: a row of
-// Shared::exchanged that no other call uses, so that one wait per call is enough.
-__device__ uint64_t cluster_max(Shared& shared, int use, uint64_t value) {
+// `fold` over the values of all threads of the cluster, in every thread; 0 changes no value. `use`: a
+// row of Shared::exchanged that the call before does not use, so that one wait per call is enough.
+template <typename Fold>
+__device__ uint64_t fold_cluster(Shared& shared, int use, uint64_t value, const Fold& fold) {
   const cg::cluster_group cluster = cg::this_cluster();
   const int thread = static_cast<int>(threadIdx.x);
   const int num_blocks = static_cast<int>(cluster.num_blocks());
-  value = warp_max(value);
+  value = fold_warp(value, fold);
   if (thread % 32 == 0) shared.warp_values[thread / 32] = value;
   __syncthreads();
   if (thread < 32) {
-    value = warp_max(thread < kWarps ? shared.warp_values[thread] : 0);
+    value = fold_warp(thread < kWarps ? shared.warp_values[thread] : 0, fold);
     if (thread < num_blocks)
       *cluster.map_shared_rank(&shared.exchanged[use][cluster.block_rank()], thread) = value;
   }
   cluster.sync();
-  uint64_t largest = 0;
-  for_each_block([&](int block) { largest = max(largest, shared.exchanged[use][block]); });
-  return largest;
+  uint64_t result = 0;
+  for_each_block([&](int block) { result = fold(result, shared.exchanged[use][block]); });
+  return result;
 }
 
 // One row, as the calling thread sees it.
