@@ -12,19 +12,23 @@ namespace encore {
 
 // How the next token of a sequence is chosen. sample/params.cc has names, ranges and a line on each.
 // Of the tokens, with p = softmax(logits / temperature), are kept, one after the other:
-//   top_k  the k most likely
-//   top_p  of those, the fewest most likely whose sum reaches top_p of theirs
-//   min_p  of those, the ones with p >= min_p * max p
+//   top_k      the k most likely
+//   top_p      of those, the fewest most likely whose sum reaches top_p of theirs
+//   min_p      of those, the ones with p >= min_p * max p
+//   typical_p  of those, with p made to add up to 1, the fewest of -log p nearest to the entropy
+//              whose sum reaches typical_p (Meister et al., "Locally Typical Sampling")
 // Ties at a threshold are kept.
 struct SamplingParams {
   float temperature = 0;
   int32_t top_k = 0;  // 0 or -1: all
   float top_p = 1;
   float min_p = 0;
+  float typical_p = 1;
   float repetition_penalty = 1;
   float presence_penalty = 0;
   float frequency_penalty = 0;
   int32_t num_logprobs = -1;  // likeliest tokens to name beside the chosen one; -1: not even that
+  int32_t unused = 0;
   int64_t seed = 0;
 
   // Do they change with the tokens that the sequence has?
@@ -47,7 +51,7 @@ struct SamplingRow {
   }
 };
 inline constexpr int64_t kSamplingWords = sizeof(SamplingRow) / sizeof(int32_t);
-static_assert(sizeof(SamplingRow) == 56);
+static_assert(sizeof(SamplingRow) == 64);
 
 // How often a sequence has a token, an element of token_counts: how often it was generated, and
 // whether it is in the prompt.

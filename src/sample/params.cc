@@ -15,6 +15,9 @@ constexpr Parameter kParameters[] = {
      "Sample among the most likely of those tokens that reach p of their probability", 0, 1, true},
     {"min_p", &SamplingParams::min_p,
      "Sample among tokens at least p times as likely as the most likely one", 0, 1, false, true},
+    {"typical_p", &SamplingParams::typical_p,
+     "Sample among tokens of a log probability near the expected one, as many as reach p of them",
+     0, 1, true},
     {"repetition_penalty", &SamplingParams::repetition_penalty,
      "Divides the logits of tokens that the prompt or the text has, multiplies negative ones", 0,
      10, true},
@@ -28,7 +31,6 @@ constexpr Parameter kParameters[] = {
 constexpr ForeignParameter kForeignParameters[] = {
     {"encoder_repetition_penalty", "1"},
     {"no_repeat_ngram_size", "0"},
-    {"typical_p", "1"},
     {"epsilon_cutoff", "0"},
     {"eta_cutoff", "0"},
     {"penalty_alpha", "0"},

@@ -20,6 +20,7 @@ TEST(SamplingParams, NameTheFieldThatIsWrong) {
   EXPECT_NE(problem({.top_p = 0})->find("top_p"), std::string::npos);
   EXPECT_NE(problem({.top_p = nan})->find("top_p"), std::string::npos);
   EXPECT_NE(problem({.min_p = 1})->find("min_p"), std::string::npos);
+  EXPECT_EQ(problem({.typical_p = 0}), "typical_p is above 0 and at most 1, not 0");
   EXPECT_EQ(problem({.presence_penalty = -3}),
             "presence_penalty is at least -2 and at most 2, not -3");
   EXPECT_EQ(problem({.repetition_penalty = 0}),

@@ -133,6 +133,7 @@ TEST_F(ApiServerTest, DescribesItsRoutesAndTheirParameters) {
                                       .at("schema")
                                       .at("properties");
   EXPECT_EQ(properties.at("temperature").at("minimum"), json::value(0.0));
+  EXPECT_EQ(properties.at("typical_p").at("maximum"), json::value(1.0));
   EXPECT_EQ(properties.at("n").at("default"), 1);
   EXPECT_EQ(properties.at("bad_words").at("x-support"), "refused");
 }

@@ -55,7 +55,7 @@ TEST_F(CompletionsTest, TakesTheDefaultsOfTheProtocol) {
 TEST_F(CompletionsTest, HandsOnEverySamplingParameter) {
   complete(
       R"({"prompt": "One day", "temperature": 0.5, "top_p": 0.25, "top_k": 7, "min_p": 0.125,
-          "repetition_penalty": 1.5, "presence_penalty": -0.5, "frequency_penalty": 0.75,
+          "typical_p": 0.375, "repetition_penalty": 1.5, "presence_penalty": -0.5, "frequency_penalty": 0.75,
           "logit_bias": {"5": 1.5, "9": -100}, "min_tokens": 3, "seed": 9, "n": 2})");
   ASSERT_EQ(generator_.requests.size(), 2U);
   const sample::SamplingParams& sampling = generator_.requests[0].sampling;
@@ -63,6 +63,7 @@ TEST_F(CompletionsTest, HandsOnEverySamplingParameter) {
   EXPECT_EQ(sampling.top_p, 0.25F);
   EXPECT_EQ(sampling.top_k, 7);
   EXPECT_EQ(sampling.min_p, 0.125F);
+  EXPECT_EQ(sampling.typical_p, 0.375F);
   EXPECT_EQ(sampling.repetition_penalty, 1.5F);
   EXPECT_EQ(sampling.presence_penalty, -0.5F);
   EXPECT_EQ(sampling.frequency_penalty, 0.75F);

@@ -15,12 +15,13 @@ SamplingDefaults parsed(const std::string& text) {
 
 TEST(SamplingDefaults, AreWhatTheFileSays) {
   const SamplingDefaults defaults = parsed(
-      R"({"do_sample": true, "temperature": 0.7, "top_p": 0.8, "top_k": 20, "min_p": 0.05,
+      R"({"do_sample": true, "temperature": 0.7, "top_p": 0.8, "top_k": 20, "min_p": 0.05, "typical_p": 0.9,
           "max_new_tokens": 2048, "repetition_penalty": 1.25, "eos_token_id": [1, 2]})");
   EXPECT_EQ(defaults.params.temperature, 0.7F);
   EXPECT_EQ(defaults.params.top_p, 0.8F);
   EXPECT_EQ(defaults.params.top_k, 20);
   EXPECT_EQ(defaults.params.min_p, 0.05F);
+  EXPECT_EQ(defaults.params.typical_p, 0.9F);
   EXPECT_EQ(defaults.params.repetition_penalty, 1.25F);
   EXPECT_EQ(defaults.max_tokens, 2048);
   EXPECT_TRUE(defaults.ignored.empty());
@@ -44,7 +45,7 @@ TEST(SamplingDefaults, AModelThatIsNotSampledTakesTheMostLikelyToken) {
 
 TEST(SamplingDefaults, NameWhatTheEngineDoesNotDo) {
   const SamplingDefaults defaults = parsed(
-      R"({"no_repeat_ngram_size": 3, "num_beams": 4, "typical_p": 1.0, "penalty_alpha": null})");
+      R"({"no_repeat_ngram_size": 3, "num_beams": 4, "epsilon_cutoff": 0.0, "penalty_alpha": null})");
   EXPECT_EQ(defaults.ignored, (std::vector<std::string>{"no_repeat_ngram_size 3", "num_beams 4"}));
 }
 

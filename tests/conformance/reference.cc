@@ -223,7 +223,10 @@ std::vector<double> probabilities(const SampleRow& row) {
   return p;
 }
 
-std::vector<bool> kept_tokens(const SampleRow& row, double slack) {
+namespace {
+
+// By top_k, top_p and min_p.
+std::vector<bool> likely_tokens(const SampleRow& row, double slack) {
   const std::vector<double> p = probabilities(row);
   std::vector<size_t> order(p.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -248,6 +251,52 @@ std::vector<bool> kept_tokens(const SampleRow& row, double slack) {
     kept[i] = p[i] >= threshold * (1 - std::max(slack, 0.0)) && !std::isnan(row.logits[i]);
   }
   return kept;
+}
+
+// Of `likely`, by typical_p: a token is kept if those nearer to the entropy do not reach it.
+std::vector<bool> typical_tokens(const SampleRow& row, const std::vector<bool>& likely,
+                                 double slack) {
+  constexpr double kNothing = 1e-12;  // of rounding
+  struct Typical {
+    double distance;
+    double p;
+    size_t token;
+  };
+  const std::vector<double> p = probabilities(row);
+  double total = 0;
+  for (size_t i = 0; i < p.size(); ++i)
+    total += likely[i] ? p[i] : 0;
+  std::vector<Typical> tokens;
+  double entropy = 0;
+  for (size_t i = 0; i < p.size(); ++i) {
+    if (!likely[i] || p[i] == 0) continue;
+    tokens.push_back({0, p[i] / total, i});
+    entropy -= tokens.back().p * std::log(tokens.back().p);
+  }
+  for (Typical& token : tokens)
+    token.distance = std::abs(-std::log(token.p) - entropy);
+  std::sort(tokens.begin(), tokens.end(),
+            [](const Typical& a, const Typical& b) { return a.distance < b.distance; });
+  std::vector<bool> kept(p.size());
+  size_t num_before = 0;
+  double before = 0;
+  for (const Typical& token : tokens) {
+    // Those within a negative slack may come first too.
+    while (num_before < tokens.size() && tokens[num_before].distance < token.distance - slack)
+      before += tokens[num_before++].p;
+    kept[token.token] =
+        before - (slack < 0 ? token.p : 0) < std::max(row.typical_p + slack, kNothing);
+  }
+  return kept;
+}
+
+}  // namespace
+
+std::vector<bool> kept_tokens(const SampleRow& row, double slack) {
+  const std::vector<bool> likely = likely_tokens(row, slack);
+  if (row.typical_p >= 1) return likely;
+  if (likely == likely_tokens(row, -slack)) return typical_tokens(row, likely, slack);
+  return slack > 0 ? likely : std::vector<bool>(likely.size());
 }
 
 std::vector<double> scores(const SampleRow& row) {

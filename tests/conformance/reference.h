@@ -64,11 +64,13 @@ struct SampleRow {
   int64_t top_k = 0;
   double top_p = 1;
   double min_p = 0;
+  double typical_p = 1;
   int64_t seed = 0;
   int64_t kv_len = 0;
 };
 // Tokens that may win. A positive `slack` widens the thresholds by that much, a negative one
-// narrows them: rounding may put a token that lies on a threshold on either side.
+// narrows them: rounding may put a token that lies on a threshold on either side. Where that leaves
+// open what typical_p chooses among, it gives all of that or nothing.
 std::vector<bool> kept_tokens(const SampleRow& row, double slack);
 // Score of every token: logit / temperature + noise.
 std::vector<double> scores(const SampleRow& row);

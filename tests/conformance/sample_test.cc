@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "backend/sampling.h"
 #include "harness.h"
@@ -21,6 +22,7 @@ struct Params {
   int64_t top_k = 0;
   double top_p = 1;
   double min_p = 0;
+  double typical_p = 1;
 };
 
 constexpr int64_t kStates = 3;  // rows of token_counts
@@ -71,6 +73,7 @@ OpCase make_case(Random& random, const HostTensor& logits, const Params& params)
     row.params.top_k = static_cast<int32_t>(params.top_k);
     row.params.top_p = static_cast<float>(params.top_p);
     row.params.min_p = static_cast<float>(params.min_p);
+    row.params.typical_p = static_cast<float>(params.typical_p);
     row.params.seed = random.integer(0, int64_t{1} << 52);
     set_sampling(c, b, row);
   }
@@ -85,6 +88,7 @@ reference::SampleRow row_of(const OpCase& c, int64_t b) {
           .top_k = params.top_k,
           .top_p = params.top_p,
           .min_p = params.min_p,
+          .typical_p = params.typical_p,
           .seed = params.seed,
           .kv_len = c.inputs["kv_lens"].integer(b)};
 }
@@ -156,8 +160,8 @@ TEST_P(Sampling, SampleNeverTakesNaN) {
   logits.row(3)[0] = kNaN;
   std::fill_n(logits.row(4), kVocabulary, -kInfinity);
   logits.row(4)[30] = 0;
-  constexpr Params kParams[] = {{1, 7, 0.9, 0.01}, {1}, {0, 7, 0.9, 0.01}, {0}};
-  for (const Params& params : cases(kParams, 3)) {
+  constexpr Params kParams[] = {{1, 7, 0.9, 0.01}, {.typical_p = 0.9}, {1}, {0, 7, 0.9, 0.01}, {0}};
+  for (const Params& params : cases(kParams, 4)) {
     const std::vector<Output> y = run(device(), make_case(random_, logits, params));
     EXPECT_EQ(y[0].tensor.integer(0), 0);
     EXPECT_EQ(y[0].tensor.integer(1), 217);
@@ -175,9 +179,17 @@ TEST_P(Sampling, SampleSurvivesGarbageParametersInPaddingRows) {
   OpCase c = make_case(random_, logits, {});
   constexpr float kNoNumber = std::numeric_limits<float>::quiet_NaN();
   set_sampling(c, 0,
-               {{.temperature = kNoNumber, .top_k = -7, .top_p = kNoNumber, .min_p = kNoNumber}});
-  for (int64_t b = 1; b < 5; ++b)
-    set_sampling(c, b, {{.temperature = -1, .top_k = 1 << 30, .top_p = -3, .min_p = 9}});
+               {{.temperature = kNoNumber,
+                 .top_k = -7,
+                 .top_p = kNoNumber,
+                 .min_p = kNoNumber,
+                 .typical_p = kNoNumber}});
+  for (int64_t b = 1; b < 5; ++b) {
+    set_sampling(c, b,
+                 {{.temperature = -1, .top_k = 1 << 30, .top_p = -3, .min_p = 9, .typical_p = -2}});
+  }
+  set_sampling(c, 4, {{.temperature = 1, .typical_p = -2}});
+  std::fill_n(c.inputs[0].row(4), 100, 0.5);
   const std::vector<Output> y = run(device(), c);
   for (int64_t b = 0; b < 5; ++b) {
     EXPECT_GE(y[0].tensor.integer(b), 0);
@@ -247,6 +259,59 @@ TEST_P(Sampling, SampleDrawsTheDefinedWinnerFromTheKeptTokens) {
     }
   }
   EXPECT_GT(known.winners, known.rows * 9 / 10);
+}
+
+// typical_p alone, and of what the others leave.
+TEST_P(Sampling, SampleDrawsTheDefinedWinnerFromTheTypicalTokens) {
+  constexpr int64_t kVocabularies[] = {4097, 320, 5, 1, 1003};
+  constexpr Params kOthers[] = {{1}, {0.6, 40, 0.9, 0.05}, {1, 40}, {2, 0, 0.95}, {1, 0, 1, 0.02}};
+  Known known;
+  for (const int64_t vocabulary : cases(kVocabularies, 5)) {
+    const HostTensor logits = random_logits(random_, 9, vocabulary);
+    for (Params params : cases(kOthers, 5)) {
+      for (const double typical_p : {0.9, 1e-6, 0.2, 0.9999}) {
+        params.typical_p = typical_p;
+        SCOPED_TRACE("vocabulary " + std::to_string(vocabulary) + " k " +
+                     std::to_string(params.top_k) + " p " + std::to_string(params.top_p) +
+                     " min p " + std::to_string(params.min_p) + " typical p " +
+                     std::to_string(typical_p));
+        const OpCase c = make_case(random_, logits, params);
+        expect_defined_winners(c, run(device(), c)[0].tensor, known);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+  EXPECT_GT(known.winners, known.rows / 2);
+}
+
+// p = 0.4 and sixty times 0.01, whose -log p is nearer to the entropy of 3.1. The likeliest token
+// comes last; all of equal ones are kept; top_p goes first.
+TEST_P(Sampling, SampleKeepsTheTokensNearestToTheEntropy) {
+  constexpr int64_t kRows = 64;
+  constexpr int64_t kVocabulary = 61;
+  const HostTensor logits = column(DType::kF32, kRows * kVocabulary, [](int64_t i) {
+    return std::log(i % kVocabulary == 0 ? 0.4 : 0.01);
+  });
+  const HostTensor rows{
+      type_of(DType::kF32, {Dim::sequences(), kVocabulary}), {kRows, kVocabulary}, logits.values};
+  const auto count_of_first = [&](const Params& params, size_t& num_different) {
+    const std::vector<Output> y = run(device(), make_case(random_, rows, params));
+    std::set<int64_t> different;
+    int64_t count = 0;
+    for (int64_t b = 0; b < kRows; ++b) {
+      different.insert(y[0].tensor.integer(b));
+      count += y[0].tensor.integer(b) == 0 ? 1 : 0;
+    }
+    num_different = different.size();
+    return count;
+  };
+  size_t num_different = 0;
+  for (const double typical_p : {1e-6, 0.3, 0.59}) {
+    EXPECT_EQ(count_of_first({.typical_p = typical_p}, num_different), 0) << typical_p;
+    EXPECT_GT(num_different, 20U) << typical_p;
+  }
+  EXPECT_GT(count_of_first({.typical_p = 0.61}, num_different), 10);
+  EXPECT_EQ(count_of_first({.top_p = 0.3, .typical_p = 0.5}, num_different), kRows);
 }
 
 // More logits than fit in fast memory, of flat and of steep distributions.
@@ -319,8 +384,8 @@ TEST_P(Sampling, SampleDrawsEachTokenAsOftenAsItsProbabilitySays) {
   HostTensor logits = random_logits(random_, num_draws, kVocabulary);
   for (int64_t b = 0; b < num_draws; ++b)
     std::copy_n(one.row(0), kVocabulary, logits.row(b));
-  constexpr Params kParams[] = {{1.5, 0, 0.8, 0}, {1, 6, 0.8, 0}, {1, 0, 1, 0},
-                                {0.7, 0, 1, 0},   {1, 5, 1, 0},   {1, 0, 1, 0.2}};
+  constexpr Params kParams[] = {{1.5, 0, 0.8, 0}, {1, 6, 0.8, 0}, {1, 0, 1, 0},     {0.7, 0, 1, 0},
+                                {1, 5, 1, 0},     {1, 0, 1, 0.2}, {1, 0, 1, 0, 0.6}};
   for (const Params& params : cases(kParams, 4)) {
     const OpCase c = make_case(random_, logits, params);
     const std::vector<Output> y = run(device(), c);
@@ -394,8 +459,9 @@ TEST_P(Sampling, SampledTokensDoNotDependOnTheNumberOfRows) {
   const int64_t vocabulary = is_thorough() ? 30001 : 1001;
   constexpr int64_t kFew = 2;
   constexpr int64_t kMany[] = {70, 140};
-  constexpr Params kParams[] = {{1, 500, 0.95}, {0}, {1}, {0.8, 0, 0.9, 0}, {1, 1500, 0.95}};
-  for (const Params& params : cases(kParams, 4)) {
+  constexpr Params kParams[] = {{1, 500, 0.95}, {0}, {1}, {0.8, 0, 0.9, 0}, {.typical_p = 0.9},
+                                {1, 1500, 0.95}};
+  for (const Params& params : cases(kParams, 5)) {
     HostTensor logits = random_logits(random_, kFew, vocabulary);
     std::sort(logits.row(1), logits.row(1) + vocabulary,
               std::greater<>());  // likely ones in a heap

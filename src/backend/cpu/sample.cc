@@ -82,8 +82,10 @@ float key_reaching(std::span<Candidate> candidates, float share) {
 // Which z are kept.
 struct Kept {
   float least = kLowest;
+  float center = 0;
+  float reach = std::numeric_limits<float>::infinity();  // to both sides of the center
 
-  [[nodiscard]] bool has(float z) const { return z >= least; }
+  [[nodiscard]] bool has(float z) const { return z >= least && std::abs(z - center) <= reach; }
 };
 
 // Uses Buffer::kSecond.
@@ -92,6 +94,19 @@ float kth_largest(const float* z, int64_t n, int32_t k) {
   std::copy_n(z, n, copy);
   std::nth_element(copy, copy + k - 1, copy + n, std::greater<>());
   return copy[k - 1];
+}
+
+// Of the tokens kept so far, those whose z is nearest to the expected one: as far from it as -log p is
+// from the entropy.
+void keep_typical(const float* z, int64_t n, float typical_p, Kept& kept) {
+  const std::span<Candidate> candidates = candidates_from(z, n, kept.least);
+  double moment = 0;
+  for (const Candidate& candidate : candidates)
+    moment -= static_cast<double>(candidate.key) * candidate.likelihood;
+  kept.center = static_cast<float>(moment / sum_of_likelihoods(candidates));
+  for (Candidate& candidate : candidates)
+    candidate.key = std::abs(-candidate.key - kept.center);
+  kept.reach = key_reaching(candidates, typical_p);
 }
 
 // `z` has -infinity where the logit is not a number.
@@ -103,6 +118,7 @@ Kept find_kept(const float* z, int64_t n, const SamplingParams& params) {
         std::max(kept.least, -key_reaching(candidates_from(z, n, kept.least), params.top_p));
   }
   if (params.min_p > 0) kept.least = std::max(kept.least, std::min(0.0F, std::log(params.min_p)));
+  if (params.typical_p < 1.0F) keep_typical(z, n, params.typical_p, kept);
   return kept;
 }
 

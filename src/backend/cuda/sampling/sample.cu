@@ -2,8 +2,8 @@
 //
 // The scale of a row is z = (logit - largest logit) / temperature; a token is the more likely the
 // smaller its distance -z, whose bits as an unsigned number are in order. Each of top_k, top_p (a
-// share of what top_k keeps) and min_p bounds the distance; among the tokens within, the largest
-// z + noise wins.
+// share of what top_k keeps) and min_p bounds the distance, and typical_p how far it is from the
+// expected one; among the tokens within, the largest z + noise wins.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -77,11 +77,58 @@ __device__ uint64_t find_largest(const Row& row) {
 // Which distances are kept.
 struct Kept {
   uint32_t limit;
+  float center = 0;
+  float reach = __builtin_huge_valf();  // to both sides of the center
 
   [[nodiscard]] __device__ __forceinline__ bool has(uint32_t distance) const {
-    return distance <= limit;
+    return distance <= limit && fabsf(__uint_as_float(distance) - center) <= reach;
   }
 };
+
+struct Sum {
+  __device__ uint64_t operator()(uint64_t a, uint64_t b) const { return a + b; }
+};
+
+// Of the distances kept so far, those nearest to the expected one: as far from it as -log p is from
+// the entropy. Finds the smallest reach that keeps enough by halving, with a visit of the row for
+// each bit of it; only rows that ask pay for that. Likelihoods are added as whole numbers.
+__device__ void keep_typical(Shared& shared, const Row& row, float typical_p, Kept& kept) {
+  int use = 0;  // the row of Shared::exchanged that the largest logit took
+  const auto sum_kept = [&](const auto& weight) {
+    uint64_t own = 0;
+    row.for_each([&](int, float4 z) {
+      for (const float value : {z.x, z.y, z.z, z.w}) {
+        if (!kept.has(distance_of(value))) continue;
+        const float distance = fabsf(value);
+        own += __float2ull_rn(weight(distance, fast_exp(-distance)) * kFixedPoint);
+      }
+    });
+    use = 1 - use;
+    return fold_cluster(shared, use, own, Sum{});
+  };
+  const auto likelihood_of = [](float, float likelihood) { return likelihood; };
+  const auto total = static_cast<double>(sum_kept(likelihood_of));
+  const uint64_t moment =
+      sum_kept([](float distance, float likelihood) { return distance * likelihood; });
+  kept.center = static_cast<float>(static_cast<double>(moment) / total);
+  // At least one token.
+  const uint64_t wanted =
+      max(uint64_t{1}, static_cast<uint64_t>(__double2ull_ru(total * fmaxf(typical_p, 0.0F))));
+  uint32_t too_small = 0;  // reaches below
+  uint32_t enough = kInfinite;
+#pragma unroll 1
+  while (too_small < enough) {
+    const uint32_t middle = too_small + (enough - too_small) / 2;
+    kept.reach = __uint_as_float(middle);
+    if (sum_kept(likelihood_of) >= wanted) {
+      enough = middle;
+    } else {
+      too_small = middle + 1;
+    }
+  }
+  kept.reach = __uint_as_float(enough);
+  cg::this_cluster().sync();  // either row of Shared::exchanged may be used again
+}
 
 __device__ Kept find_kept(Shared& shared, const Row& row, const SampleParams& params,
                           const Choice& choice) {
@@ -100,6 +147,7 @@ __device__ Kept find_kept(Shared& shared, const Row& row, const SampleParams& pa
   Kept kept{search.end - 1};
   if (choice.params.min_p > 0.0F)
     kept.limit = min(kept.limit, distance_of(fminf(0.0F, logf(choice.params.min_p))));
+  if (choice.params.typical_p < 1.0F) keep_typical(shared, row, choice.params.typical_p, kept);
   return kept;
 }
 
