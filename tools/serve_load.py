@@ -127,7 +127,7 @@ def main():
     print(f"{options.streams} streams of {options.input_tokens} tokens in, {options.output_tokens} out, tokens/s:")
     print("  in the process  " + "  ".join(f"{rate:.0f}" for rate in plain))
     print("  through HTTP    " + "  ".join(f"{rate:.0f}" for rate in served))
-    print(f"medians: {result['ratio']:.3f}; first events p50 {result['first_event_p50_ms']:.0f} ms, "
+    print(f"  through HTTP over in the process, medians: {result['ratio']:.3f}; first events p50 {result['first_event_p50_ms']:.0f} ms, "
           f"p99 {result['first_event_p99_ms']:.0f} ms")
 
 
