@@ -189,7 +189,7 @@ TEST_P(Sampling, SampleSurvivesGarbageParametersInPaddingRows) {
                  {{.temperature = -1, .top_k = 1 << 30, .top_p = -3, .min_p = 9, .typical_p = -2}});
   }
   set_sampling(c, 4, {{.temperature = 1, .typical_p = -2}});
-  std::fill_n(c.inputs[0].row(4), 100, 0.5);
+  std::fill_n(c.inputs["logits"].row(4), 100, 0.5);
   const std::vector<Output> y = run(device(), c);
   for (int64_t b = 0; b < 5; ++b) {
     EXPECT_GE(y[0].tensor.integer(b), 0);
