@@ -79,8 +79,14 @@ bool measures_steps(const Options& options) {
 void bench_serve(const Options& options) {
   const model::ModelSource source = setup::open_source(options.settings);
   const engine::LoadOptions load = setup::serving_load_options(options.settings, source.config);
-  const Workload workload =
+  Workload workload =
       make_workload(options.workload, load.limits.max_seq_len, source.config.vocab_size);
+  if (options.token_masks == "on") {
+    const auto grammar =
+        measure::half_of_vocabulary(source.config.vocab_size, options.workload.seed);
+    for (replay::Request& request : workload.requests)
+      request.asked.grammar = grammar;
+  }
   if (load.kv_tokens) check_fits_kv(workload, *load.kv_tokens);
   const auto step_log = setup::open_step_log(options.settings);
   const std::unique_ptr<Device> device = setup::open_device(options.settings);
@@ -101,17 +107,13 @@ void bench_serve(const Options& options) {
   }
   engine::ServingLoop loop(model, serving);
   const InterruptScope interrupt;
-  std::shared_ptr<const sample::TokenGrammar> grammar;
-  if (options.token_masks == "on")
-    grammar = measure::half_of_vocabulary(source.config.vocab_size, options.workload.seed);
   measure::ReplayReport report;
   measure::SampledAnswers answers(num_requests, options.compare_alone, options.workload.seed);
   {
     log::Progress progress("replayed", static_cast<double>(num_requests), "requests");
     report.record = measure::replay_on(
         loop, workload.requests,
-        {.grammar = grammar,
-         .on_progress =
+        {.on_progress =
              [&](int64_t num_ended, double) {
                progress.update(static_cast<double>(num_ended));
                return interrupt.interrupted();
@@ -130,7 +132,7 @@ void bench_serve(const Options& options) {
     log::Progress progress("compared", static_cast<double>(answers.size()), "requests alone");
     serving.engine.on_step = nullptr;
     report.record.alone =
-        answers.compare(model, serving, grammar, workload.requests, [&](int64_t num_compared) {
+        answers.compare(model, serving, workload.requests, [&](int64_t num_compared) {
           progress.update(static_cast<double>(num_compared));
           return interrupt.interrupted();
         });

@@ -153,10 +153,11 @@ Workload make_workload(const WorkloadOptions& options, int64_t max_seq_len, int6
            "--max-input-tokens and --max-output-tokens, or raise --max-seq-len",
            workload.names.back(), request.input_tokens, request.output_tokens, max_seq_len);
     }
-    workload.requests.push_back({.arrival_s = arrivals[i],
-                                 .prompt = replay::prompt_tokens(request, static_cast<int64_t>(i),
-                                                                 vocab_size, options.seed),
-                                 .output_tokens = request.output_tokens});
+    workload.requests.push_back(
+        {.arrival_s = arrivals[i],
+         .asked = {.prompt = replay::prompt_tokens(request, static_cast<int64_t>(i), vocab_size,
+                                                   options.seed),
+                   .max_tokens = request.output_tokens}});
   }
   workload.what = fmt::format(
       "{} requests{}, {}", traced.size(),
@@ -169,13 +170,13 @@ Workload make_workload(const WorkloadOptions& options, int64_t max_seq_len, int6
 
 void check_fits_kv(const Workload& workload, int64_t kv_tokens) {
   for (size_t i = 0; i < workload.requests.size(); ++i) {
-    const replay::Request& request = workload.requests[i];
+    const engine::Request& request = workload.requests[i].asked;
     // The last token needs no KV.
-    if (std::ssize(request.prompt) + request.output_tokens - 1 > kv_tokens) {
+    if (std::ssize(request.prompt) + request.max_tokens - 1 > kv_tokens) {
       fail(ErrorKind::kUsage,
            "{}: {} input and {} output tokens do not fit the KV of {}: raise "
            "--kv-tokens, or cut them with --max-input-tokens and --max-output-tokens",
-           workload.names[i], request.prompt.size(), request.output_tokens, kv_tokens);
+           workload.names[i], request.prompt.size(), request.max_tokens, kv_tokens);
     }
   }
 }

@@ -26,20 +26,20 @@ void SampledAnswers::add(size_t request, std::span<const int32_t> tokens) {
 
 replay::AloneComparison SampledAnswers::compare(
     engine::LoadedModel& model, const engine::ServingOptions& options,
-    std::shared_ptr<const sample::TokenGrammar> grammar, std::span<const replay::Request> requests,
+    std::span<const replay::Request> requests,
     const std::function<bool(int64_t num_compared)>& on_progress) const {
   replay::AloneComparison result;
   for (const auto& [index, answer] : answers_) {
     if (on_progress(result.num_compared)) break;
     replay::Request request = requests[index];
-    if (std::ssize(answer) < request.output_tokens) continue;
+    if (std::ssize(answer) < request.asked.max_tokens) continue;
     request.arrival_s = 0;
     std::vector<int32_t> alone;
     engine::ServingLoop loop(model, options);
     (void)replay_on(loop, {&request, 1},
-                    {.grammar = grammar, .on_tokens = [&](size_t, std::span<const int32_t> tokens) {
-                       alone.insert(alone.end(), tokens.begin(), tokens.end());
-                     }});
+                    {.on_tokens = [&](size_t, std::span<const int32_t> tokens) {
+                      alone.insert(alone.end(), tokens.begin(), tokens.end());
+                    }});
     ++result.num_compared;
     if (alone != answer) result.different.push_back(static_cast<int64_t>(index));
   }

@@ -26,7 +26,6 @@ class SampledAnswers {
   // Errors: those of replay_on().
   [[nodiscard]] replay::AloneComparison compare(
       engine::LoadedModel& model, const engine::ServingOptions& options,
-      std::shared_ptr<const sample::TokenGrammar> grammar,
       std::span<const replay::Request> requests,
       const std::function<bool(int64_t num_compared)>& on_progress) const;
 

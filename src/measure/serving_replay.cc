@@ -68,10 +68,10 @@ class Clients {
     for (const replay::Request& request : requests) {
       record_.requests.push_back({.arrival_s = request.arrival_s,
                                   .submitted_s = request.arrival_s,
-                                  .input_tokens = std::ssize(request.prompt),
-                                  .output_tokens = request.output_tokens,
+                                  .input_tokens = std::ssize(request.asked.prompt),
+                                  .output_tokens = request.asked.max_tokens,
                                   .deliveries = {}});
-      record_.requests.back().deliveries.reserve(request.output_tokens);
+      record_.requests.back().deliveries.reserve(request.asked.max_tokens);
     }
   }
 
@@ -114,9 +114,7 @@ class Clients {
     std::vector<engine::Submission> submissions;
     for (; end < requests_.size() && requests_[end].arrival_s == requests_[first].arrival_s;
          ++end) {
-      submissions.push_back({{.prompt = requests_[end].prompt,
-                              .max_tokens = requests_[end].output_tokens,
-                              .grammar = options_.grammar},
+      submissions.push_back({requests_[end].asked,
                              [this, end](const engine::Update& update) { receive(end, update); }});
     }
     const double submitted_s = now_s();

@@ -32,8 +32,6 @@ class StepTotals {
 };
 
 struct ServingReplayOptions {
-  // What every answer is held to; null: nothing.
-  std::shared_ptr<const sample::TokenGrammar> grammar = nullptr;
   // Called a few times a second with how many requests have ended and the seconds since the start.
   // True: enough, the rest is aborted. Threads: one of the replay's.
   std::function<bool(int64_t num_ended, double now_s)> on_progress = [](int64_t, double) {

@@ -24,9 +24,10 @@ engine::LoadOptions load_options() {
 std::vector<replay::Request> some_requests() {
   std::vector<replay::Request> requests;
   for (int i = 0; i < 12; ++i) {
-    requests.push_back({.arrival_s = i < 3 ? 0 : (i - 2) * 0.01,
-                        .prompt = std::vector<int32_t>(static_cast<size_t>(5 + 3 * i), i + 1),
-                        .output_tokens = 3 + i});
+    requests.push_back(
+        {.arrival_s = i < 3 ? 0 : (i - 2) * 0.01,
+         .asked = {.prompt = std::vector<int32_t>(static_cast<size_t>(5 + 3 * i), i + 1),
+                   .max_tokens = 3 + i}});
   }
   return requests;
 }
@@ -55,8 +56,8 @@ TEST_F(ServingReplayTest, GivesEveryRequestExactlyItsTokens) {
   for (size_t i = 0; i < requests.size(); ++i) {
     const replay::RequestRecord& request = record.requests[i];
     EXPECT_TRUE(request.is_complete);
-    EXPECT_EQ(request.num_delivered(), requests[i].output_tokens);
-    EXPECT_EQ(request.input_tokens, std::ssize(requests[i].prompt));
+    EXPECT_EQ(request.num_delivered(), requests[i].asked.max_tokens);
+    EXPECT_EQ(request.input_tokens, std::ssize(requests[i].asked.prompt));
     EXPECT_GE(request.submitted_s, request.arrival_s);
     double before = request.submitted_s;
     for (const replay::Delivery& delivery : request.deliveries) {
@@ -87,7 +88,7 @@ TEST_F(ServingReplayTest, FindsTheRequestsThatGetOtherTokensAlone) {
   };
   (void)replay(requests, {}, {.on_tokens = keep});
   const auto compare = [&](const SampledAnswers& given) {
-    return given.compare(model_, {}, nullptr, requests, [](int64_t) { return false; });
+    return given.compare(model_, {}, requests, [](int64_t) { return false; });
   };
   EXPECT_EQ(compare(answers).num_compared, 0);  // none is whole
   for (const auto& [request, tokens] : all)
@@ -107,8 +108,8 @@ TEST_F(ServingReplayTest, FindsTheRequestsThatGetOtherTokensAlone) {
 TEST_F(ServingReplayTest, SaysWhatThePrefixCacheFound) {
   std::vector<replay::Request> requests(2);
   for (replay::Request& request : requests) {
-    request.prompt = std::vector<int32_t>(100, 7);
-    request.output_tokens = 1;
+    request.asked.prompt = std::vector<int32_t>(100, 7);
+    request.asked.max_tokens = 1;
   }
   engine::ServingOptions options;
   options.engine.prefix_cache.emplace();
@@ -130,7 +131,7 @@ TEST_F(ServingReplayTest, EndsWhenItIsToldTo) {
 
 TEST_F(ServingReplayTest, IsAnErrorWhereARequestIsRefused) {
   auto requests = some_requests();
-  requests[5].output_tokens = 1000;
+  requests[5].asked.max_tokens = 1000;
   try {
     (void)replay(requests);
     FAIL();

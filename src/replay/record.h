@@ -10,11 +10,10 @@
 
 namespace encore::replay {
 
-// A request as it is made.
+// A request and when it comes.
 struct Request {
   double arrival_s = 0;
-  std::vector<int32_t> prompt;
-  int64_t output_tokens = 0;
+  engine::Request asked;
 };
 
 // Tokens that a client gets together.

@@ -43,8 +43,8 @@ class Simulation {
     for (const Request& request : requests) {
       record_.requests.push_back({.arrival_s = request.arrival_s,
                                   .submitted_s = request.arrival_s,
-                                  .input_tokens = std::ssize(request.prompt),
-                                  .output_tokens = request.output_tokens,
+                                  .input_tokens = std::ssize(request.asked.prompt),
+                                  .output_tokens = request.asked.max_tokens,
                                   .deliveries = {}});
     }
   }
@@ -77,8 +77,8 @@ class Simulation {
       if (request.arrival_s > now_s_) return;
       sched::Sequence sequence{
           .id = static_cast<sched::SequenceId>(num_received_),
-          .tokens = request.prompt,
-          .max_length = std::ssize(request.prompt) + request.output_tokens,
+          .tokens = request.asked.prompt,
+          .max_length = std::ssize(request.asked.prompt) + request.asked.max_tokens,
       };
       if (cache_) sequence.chain = cache_->chain("", "");
       scheduler_.add(std::move(sequence));

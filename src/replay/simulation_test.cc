@@ -32,10 +32,10 @@ std::vector<Request> some_requests(int count) {
     beginning.push_back(between(0, 999));
   std::vector<Request> requests;
   for (int i = 0; i < count; ++i) {
-    Request request{.output_tokens = between(1, 100)};
-    if (i % 3 == 0) request.prompt = beginning;
+    Request request{.asked = {.max_tokens = between(1, 100)}};
+    if (i % 3 == 0) request.asked.prompt = beginning;
     for (int n = between(1, 60); n > 0; --n)
-      request.prompt.push_back(between(0, 999));
+      request.asked.prompt.push_back(between(0, 999));
     requests.push_back(std::move(request));
   }
   return requests;
@@ -56,8 +56,7 @@ class SimulationTest : public ::testing::Test {
     engine::ServingLoop loop(model_, {.engine = options});
     std::vector<engine::Submission> submissions;
     for (const Request& request : requests) {
-      submissions.push_back({{.prompt = request.prompt, .max_tokens = request.output_tokens},
-                             [](const engine::Update&) {}});
+      submissions.push_back({request.asked, [](const engine::Update&) {}});
     }
     EXPECT_EQ(loop.submit(std::move(submissions)).index(), 0U);
     loop.drain();
@@ -102,14 +101,14 @@ TEST_F(SimulationTest, GivesEveryRequestItsTokens) {
   ASSERT_EQ(record.requests.size(), requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
     EXPECT_TRUE(record.requests[i].is_complete);
-    EXPECT_EQ(record.requests[i].num_delivered(), requests[i].output_tokens);
+    EXPECT_EQ(record.requests[i].num_delivered(), requests[i].asked.max_tokens);
   }
 }
 
 // 100 tokens of prompt in steps of 64, then a token a step.
 TEST_F(SimulationTest, TimeIsThatOfTheSteps) {
   const std::vector<Request> one = {
-      {.arrival_s = 10, .prompt = std::vector<int32_t>(100, 1), .output_tokens = 3}};
+      {.arrival_s = 10, .asked = {.prompt = std::vector<int32_t>(100, 1), .max_tokens = 3}}};
   StepCost cost{
       .decode = {.constant_us = 1e6}, .mixed = {.us_per_token_above = {{0, 1e6}}}, .host_us = 0};
   SimulationOptions simulated = options();
@@ -133,8 +132,8 @@ TEST_F(SimulationTest, TimeIsThatOfTheSteps) {
 
 TEST_F(SimulationTest, ARequestWaitsForItsArrivalAndNotForAnother) {
   const std::vector<Request> two = {
-      {.arrival_s = 0, .prompt = {1, 2}, .output_tokens = 2},
-      {.arrival_s = 100, .prompt = {3, 4}, .output_tokens = 1},
+      {.arrival_s = 0, .asked = {.prompt = {1, 2}, .max_tokens = 2}},
+      {.arrival_s = 100, .asked = {.prompt = {3, 4}, .max_tokens = 1}},
   };
   const ReplayRecord record = simulate(two, options(), kASecond);
   EXPECT_DOUBLE_EQ(record.requests[0].deliveries.back().at_s, 2);
