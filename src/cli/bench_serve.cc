@@ -22,7 +22,7 @@ constexpr const char* kFooter =
     R"(Replays requests on the engine as `encore serve` runs it: the same loop, limits and defaults. The clients are
 simulated in this process, so HTTP, text and sockets are left out; they submit on a thread of their own, each request at
 its time. Prompts are random tokens of the given length, equal where a Mooncake trace has equal block ids; sampling is
-greedy, and every request generates exactly its number of tokens.
+greedy, and every request generates exactly its number of tokens, but for those of --mixed-seconds.
 
 A delivery is what a client gets together: the tokens of one step, or of a burst since the last look. Times count from
 when a request should arrive; the time between deliveries is just that, not divided by tokens. Ctrl-C ends the replay
@@ -31,7 +31,11 @@ and reports what there was until then.
   encore bench serve --requests 64 --input-tokens 512 --output-tokens 128
   encore bench serve --trace azure.csv --limit 1000 --max-input-tokens 14000 --max-output-tokens 2000
   encore bench serve --trace azure.csv --arrivals trace --speed 2 --ttft-ms 500 --tbt-ms 50 --html replay.html
-  encore bench serve --trace mooncake.jsonl --rate 4 --step-log steps.jsonl; encore sim --fit steps.jsonl ...)";
+  encore bench serve --trace mooncake.jsonl --rate 4 --step-log steps.jsonl; encore sim --fit steps.jsonl ...
+  encore bench serve --mixed-seconds 480 --rate 16 --batch-invariant on --compare-alone 200 --html mixed.html
+
+The last is a test of endurance: it ends with an error where a request failed or got other tokens alone, and shows
+whether memory grew after the first minute.)";
 
 struct Options {
   config::Settings settings;
@@ -76,6 +80,15 @@ bool measures_steps(const Options& options) {
   return options.step_times == "on" && options.settings.serving.engine.burst_steps == 1;
 }
 
+// Errors: what went wrong that the report says.
+void check_answers(const measure::ReplayReport& report, bool are_equal_alone) {
+  if (const int64_t num_failed = report.figures.num_failed(); num_failed > 0)
+    fail(ErrorKind::kDevice, "{} requests failed; see above", num_failed);
+  if (!are_equal_alone || !report.record.alone || report.record.alone->different.empty()) return;
+  fail(ErrorKind::kCompile, "{} requests got other tokens alone; see above",
+       report.record.alone->different.size());
+}
+
 void bench_serve(const Options& options) {
   const model::ModelSource source = setup::open_source(options.settings);
   const engine::LoadOptions load = setup::serving_load_options(options.settings, source.config);
@@ -108,7 +121,7 @@ void bench_serve(const Options& options) {
   engine::ServingLoop loop(model, serving);
   const InterruptScope interrupt;
   measure::ReplayReport report;
-  measure::SampledAnswers answers(num_requests, options.compare_alone, options.workload.seed);
+  measure::SampledAnswers answers(workload.requests, options.compare_alone, options.workload.seed);
   {
     log::Progress progress("replayed", static_cast<double>(num_requests), "requests");
     report.record = measure::replay_on(
@@ -118,6 +131,7 @@ void bench_serve(const Options& options) {
                progress.update(static_cast<double>(num_ended));
                return interrupt.interrupted();
              },
+         .device_bytes = [&] { return device->used_bytes(); },
          .on_tokens = [&](size_t request,
                           std::span<const int32_t> tokens) { answers.add(request, tokens); }});
     progress.update(static_cast<double>(replay::figures(report.record).num_complete));
@@ -131,11 +145,10 @@ void bench_serve(const Options& options) {
   if (answers.size() > 0) {
     log::Progress progress("compared", static_cast<double>(answers.size()), "requests alone");
     serving.engine.on_step = nullptr;
-    report.record.alone =
-        answers.compare(model, serving, workload.requests, [&](int64_t num_compared) {
-          progress.update(static_cast<double>(num_compared));
-          return interrupt.interrupted();
-        });
+    report.record.alone = answers.compare(model, serving, report.record, [&](int64_t num_compared) {
+      progress.update(static_cast<double>(num_compared));
+      return interrupt.interrupted();
+    });
     progress.update(static_cast<double>(report.record.alone->num_compared));
   }
   const bool is_cpu = device->kind() == DeviceKind::kCpu;
@@ -147,6 +160,7 @@ void bench_serve(const Options& options) {
   report.figures = replay::figures(report.record, report.limits);
   print_replay(report, options.output, head_json(options, workload, *device, model));
   if (interrupt.interrupted()) throw Interrupted();
+  check_answers(report, is_cpu || load.compile.batch_invariant);
 }
 
 }  // namespace
@@ -155,6 +169,12 @@ void add_bench_serve(Command& bench) {
   Command* verb = bench.add_subcommand("serve", "Requests of a trace, as a server runs them");
   auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
   add_workload_options(*verb, options->workload);
+  verb->add_option("--mixed-seconds", options->workload.mixed_seconds,
+                   "Or requests of every kind for so long, as many a second as --rate says: of "
+                   "lengths up to 14,000 tokens in and 512 out, greedy and by chance, with every "
+                   "parameter, shared beginnings, and clients that leave")
+      ->range(1e-3, 1e6)
+      ->type_name("S");
   add_replay_output_options(*verb, options->output);
   verb->add_option("--step-times", options->step_times,
                    "Measure the device's time of each step, at the cost of two events a step")

@@ -8,7 +8,9 @@
 #include "base/log.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "measure/serving_replay.h"
 #include "replay/arrivals.h"
+#include "replay/mixed.h"
 #include "replay/prompts.h"
 #include "replay/trace.h"
 
@@ -92,6 +94,35 @@ std::string request_name(const WorkloadOptions& options, const replay::TracedReq
   return request.line > 0 ? fmt::format("{}:{}", options.trace, request.line) : "every request";
 }
 
+Workload mixed_workload(const WorkloadOptions& options, int64_t max_seq_len, int64_t vocab_size) {
+  constexpr int64_t kLongestInput = 14'000;
+  constexpr int64_t kLongestOutput = 512;
+  if (options.rate <= 0)
+    fail(ErrorKind::kUsage, "--mixed-seconds: say how many come in a second: --rate R");
+  if (!options.trace.empty() || options.num_requests || options.arrivals != "at-once") {
+    fail(ErrorKind::kUsage,
+         "--mixed-seconds makes requests and their times: leave out --trace, --requests and "
+         "--arrivals");
+  }
+  const int64_t max_output =
+      std::min(options.max_output_tokens.value_or(kLongestOutput), (max_seq_len + 3) / 4);
+  const int64_t max_input =
+      std::min(options.max_input_tokens.value_or(kLongestInput), max_seq_len - max_output);
+  Workload workload;
+  workload.requests =
+      replay::mixed_requests({.seconds = *options.mixed_seconds,
+                              .requests_per_s = options.rate,
+                              .max_input_tokens = max_input,
+                              .max_output_tokens = max_output,
+                              .vocab_size = vocab_size,
+                              .grammar = measure::half_of_vocabulary(vocab_size, options.seed),
+                              .seed = options.seed});
+  workload.names.resize(workload.requests.size(), "a mixed request");
+  workload.what = fmt::format("{} requests of every kind in {:g} s, {}", workload.requests.size(),
+                              *options.mixed_seconds, arrivals_text(options));
+  return workload;
+}
+
 }  // namespace
 
 void add_workload_options(Command& verb, WorkloadOptions& options) {
@@ -140,6 +171,7 @@ void add_workload_options(Command& verb, WorkloadOptions& options) {
 }
 
 Workload make_workload(const WorkloadOptions& options, int64_t max_seq_len, int64_t vocab_size) {
+  if (options.mixed_seconds) return mixed_workload(options, max_seq_len, vocab_size);
   std::vector<replay::TracedRequest> traced = read_requests(options);
   cap_lengths(traced, options);
   const std::vector<double> arrivals = arrivals_of(traced, options);

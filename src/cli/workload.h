@@ -18,7 +18,8 @@ struct WorkloadOptions {
   std::optional<int64_t> num_requests;  // of one length
   std::optional<int64_t> input_tokens;
   std::optional<int64_t> output_tokens;
-  std::optional<int64_t> limit;  // the first so many of the trace
+  std::optional<double> mixed_seconds;  // of requests of every kind
+  std::optional<int64_t> limit;         // the first so many of the trace
   std::optional<int64_t> max_input_tokens;
   std::optional<int64_t> max_output_tokens;
   std::string arrivals = "at-once";  // or trace, or a file

@@ -2,19 +2,22 @@
 
 #include <algorithm>
 #include <iterator>
-#include <numeric>
 #include <random>
 
 #include "measure/serving_replay.h"
 
 namespace encore::measure {
 
-SampledAnswers::SampledAnswers(int64_t num_requests, int64_t num_samples, uint64_t seed) {
-  std::vector<size_t> all(static_cast<size_t>(num_requests));
-  std::iota(all.begin(), all.end(), 0);
+SampledAnswers::SampledAnswers(std::span<const replay::Request> requests, int64_t num_samples,
+                               uint64_t seed)
+    : requests_(requests) {
+  std::vector<size_t> staying;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (!requests[i].leaves_after_s) staying.push_back(i);
+  }
   std::vector<size_t> chosen;
   std::mt19937_64 random(seed);
-  std::ranges::sample(all, std::back_inserter(chosen), num_samples, random);
+  std::ranges::sample(staying, std::back_inserter(chosen), num_samples, random);
   for (const size_t request : chosen)
     answers_[request];
 }
@@ -26,13 +29,13 @@ void SampledAnswers::add(size_t request, std::span<const int32_t> tokens) {
 
 replay::AloneComparison SampledAnswers::compare(
     engine::LoadedModel& model, const engine::ServingOptions& options,
-    std::span<const replay::Request> requests,
+    const replay::ReplayRecord& record,
     const std::function<bool(int64_t num_compared)>& on_progress) const {
   replay::AloneComparison result;
   for (const auto& [index, answer] : answers_) {
     if (on_progress(result.num_compared)) break;
-    replay::Request request = requests[index];
-    if (std::ssize(answer) < request.asked.max_tokens) continue;
+    if (!record.requests[index].is_complete()) continue;
+    replay::Request request = requests_[index];
     request.arrival_s = 0;
     std::vector<int32_t> alone;
     engine::ServingLoop loop(model, options);

@@ -15,23 +15,24 @@ namespace encore::measure {
 // The answers of some requests of a replay, chosen by chance.
 class SampledAnswers {
  public:
-  // Of so many requests, at most `num_samples` are chosen.
-  SampledAnswers(int64_t num_requests, int64_t num_samples, uint64_t seed);
+  // Chooses at most `num_samples` of the requests whose clients stay. Lifetime: refers to them.
+  SampledAnswers(std::span<const replay::Request> requests, int64_t num_samples, uint64_t seed);
 
   // What a request got; ignored unless it was chosen. Threads: one at a time.
   void add(size_t request, std::span<const int32_t> tokens);
 
-  // Answers each of them again, on a loop of its own. Requests whose answer is not whole are left
-  // out. `on_progress` is called before each with how many have been compared; true: enough.
+  // Answers each of them again, on a loop of its own. Requests that `record` has no whole answer of
+  // are left out. `on_progress` is called before each with how many have been compared; true: enough.
   // Errors: those of replay_on().
   [[nodiscard]] replay::AloneComparison compare(
       engine::LoadedModel& model, const engine::ServingOptions& options,
-      std::span<const replay::Request> requests,
+      const replay::ReplayRecord& record,
       const std::function<bool(int64_t num_compared)>& on_progress) const;
 
   [[nodiscard]] int64_t size() const { return std::ssize(answers_); }
 
  private:
+  std::span<const replay::Request> requests_;
   std::map<size_t, std::vector<int32_t>> answers_;  // by request
 };
 

@@ -170,6 +170,19 @@ std::string timeline(std::string_view above, double wall_s, const std::vector<Cu
   return plot.svg();
 }
 
+std::string memory_timeline(const replay::ReplayRecord& record) {
+  if (record.memory.empty()) return "";
+  constexpr double kGiB = 1 << 30;
+  Curve host;
+  Curve device;
+  for (const replay::MemorySample& sample : record.memory) {
+    host.push_back({sample.at_s, static_cast<double>(sample.host_bytes) / kGiB});
+    if (sample.device_bytes)
+      device.push_back({sample.at_s, static_cast<double>(*sample.device_bytes) / kGiB});
+  }
+  return key({"host", "device"}) + timeline("GiB of memory in use", record.wall_s, {host, device});
+}
+
 std::string timelines(const replay::ReplayRecord& record) {
   Bins running(record.wall_s);
   Bins waiting(record.wall_s);
@@ -182,9 +195,10 @@ std::string timelines(const replay::ReplayRecord& record) {
     for (const replay::Delivery& delivery : request.deliveries)
       tokens.add(delivery.at_s, static_cast<double>(delivery.tokens));
   }
-  return fmt::format("<section><h2>Over time</h2>{}{}{}</section>", key({"running", "waiting"}),
+  return fmt::format("<section><h2>Over time</h2>{}{}{}{}</section>", key({"running", "waiting"}),
                      timeline("requests", record.wall_s, {running.means(), waiting.means()}),
-                     timeline("output tokens/s", record.wall_s, {tokens.per_second()}));
+                     timeline("output tokens/s", record.wall_s, {tokens.per_second()}),
+                     memory_timeline(record));
 }
 
 // The share of `sorted` values up to each of them.

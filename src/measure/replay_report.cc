@@ -140,6 +140,43 @@ std::string bucket_text(const std::vector<engine::StepCount>& steps) {
   return table.text() + fmt::format("  and {} more: --json, --html\n", groups.size() - kMost);
 }
 
+// "ended: 90 length, 8 stop, 2 aborted; 2 were aborted by their clients, 0 failed".
+std::string endings_text(const replay::Figures& figures) {
+  std::vector<std::string> counts;
+  for (const engine::EndReason reason : engine::kEndReasons) {
+    const int64_t count = figures.ended.at(static_cast<size_t>(reason));
+    if (count > 0) counts.push_back(fmt::format("{} {}", count, name(reason)));
+  }
+  return fmt::format("ended: {}; {} were aborted by their clients, {} failed\n",
+                     fmt::join(counts, ", "), figures.num_left, figures.num_failed());
+}
+
+json::object endings_json(const replay::Figures& figures) {
+  json::object out;
+  for (const engine::EndReason reason : engine::kEndReasons)
+    out[name(reason)] = figures.ended.at(static_cast<size_t>(reason));
+  return out;
+}
+
+std::string memory_text(const replay::Figures& figures) {
+  Table table({"memory in use", fmt::format("until {:.0f} s", figures.settled_s), "behind", "end"});
+  const auto add = [&](const char* where, const std::optional<replay::MemoryUse>& use) {
+    if (!use) return;
+    table.add({where, bytes_text(use->first_max_bytes), bytes_text(use->later_max_bytes),
+               bytes_text(use->end_bytes)});
+  };
+  add("device", figures.device_memory);
+  add("host", figures.host_memory);
+  return table.text();
+}
+
+json::value memory_use_json(const std::optional<replay::MemoryUse>& use) {
+  if (!use) return nullptr;
+  return {{"first_max_bytes", use->first_max_bytes},
+          {"later_max_bytes", use->later_max_bytes},
+          {"end_bytes", use->end_bytes}};
+}
+
 std::string cache_text(const kv::PrefixCacheStats& cache) {
   return fmt::format("prefix cache: {} of {} prompt tokens found ({}), {} pages evicted\n",
                      cache.hit_tokens, cache.query_tokens,
@@ -206,6 +243,8 @@ std::string replay_text(const ReplayReport& report) {
                                                        per_step_us(record, *record.host_launch_s))
                                          : "");
   }
+  text += endings_text(figures);
+  if (figures.host_memory) text += '\n' + memory_text(figures);
   if (record.alone) text += alone_text(*record.alone);
   return text;
 }
@@ -215,6 +254,9 @@ json::object replay_json(const ReplayReport& report) {
   const replay::Figures& figures = report.figures;
   json::object out{{"requests", figures.num_requests},
                    {"complete", figures.num_complete},
+                   {"left", figures.num_left},
+                   {"failed", figures.num_failed()},
+                   {"ended", endings_json(figures)},
                    {"input_tokens", figures.input_tokens},
                    {"output_tokens", figures.output_tokens},
                    {"wall_s", record.wall_s},
@@ -259,6 +301,12 @@ json::object replay_json(const ReplayReport& report) {
   };
   out["host_launch_us_per_step"] = json::optional_number(host_us(record.host_launch_s));
   out["host_cpu_us_per_step"] = json::optional_number(host_us(record.host_cpu_s));
+  out["memory_use"] = nullptr;
+  if (figures.host_memory) {
+    out["memory_use"] = {{"settled_s", figures.settled_s},
+                         {"device", memory_use_json(figures.device_memory)},
+                         {"host", memory_use_json(figures.host_memory)}};
+  }
   out["alone"] = nullptr;
   if (record.alone) {
     out["alone"] = {

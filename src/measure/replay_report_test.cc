@@ -33,12 +33,13 @@ ReplayReport some_report() {
                              .input_tokens = 100,
                              .output_tokens = 3,
                              .deliveries = {{0.5, 1}, {1.5, 1}, {2, 1}},
-                             .is_complete = true});
+                             .ended = engine::EndReason::kLength});
   record.samples = {{0.1, 1, 0}, {1.9, 1, 3}};
   record.steps = some_steps();
   record.decode = {.steps = 15, .seconds = 0.5};
   record.mixed = {.steps = 6, .seconds = 1};
   record.host_cpu_s = 21e-3;
+  record.memory = {{0, 1 << 20, 5 << 20}, {0.9, 3 << 20, 5 << 20}, {1.9, 2 << 20, 6 << 20}};
   return {.title = "bench serve",
           .what = {"1 request of <a trace>"},
           .record = record,
@@ -74,6 +75,11 @@ TEST(ReplayJson, HasTheFiguresAndTheSteps) {
   EXPECT_TRUE(out.at("prefix_cache").is_null());
   EXPECT_EQ(out.at("goodput").at("requests"), 0);  // a second lies between two deliveries
   EXPECT_EQ(out.at("steps").as_array().size(), 5U);
+  EXPECT_EQ(out.at("ended").at("length"), 1);
+  EXPECT_EQ(out.at("failed"), 0);
+  EXPECT_DOUBLE_EQ(out.at("memory_use").at("settled_s").as_double(), 1);
+  EXPECT_EQ(out.at("memory_use").at("host").at("first_max_bytes"), 3 << 20);
+  EXPECT_EQ(out.at("memory_use").at("device").at("later_max_bytes"), 6 << 20);
 }
 
 TEST(ReplayText, SaysWhatWasReplayedAndHowItKeptToTheLimits) {
@@ -81,7 +87,8 @@ TEST(ReplayText, SaysWhatWasReplayedAndHowItKeptToTheLimits) {
   for (const char* part :
        {"1 request of <a trace>\n", "1.5 output tokens/s, 51.5 tokens/s with those of prompts",
         "0 of 1 requests kept to time to first token up to 600 ms", "GPU busy: 75.00 %",
-        "21 steps, 1 eager, 11.55 % padding", "64 tokens  piecewise"})
+        "21 steps, 1 eager, 11.55 % padding", "64 tokens  piecewise",
+        "ended: 1 length; 0 were aborted by their clients, 0 failed", "until 1 s"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
 }
 
@@ -93,7 +100,7 @@ TEST(ReplayHtml, IsAPageThatPlotsTheReplay) {
   size_t num_plots = 0;
   for (size_t at = page.find("<svg"); at != std::string::npos; at = page.find("<svg", at + 1))
     ++num_plots;
-  EXPECT_EQ(num_plots, 5U);  // load, throughput, and three latencies
+  EXPECT_EQ(num_plots, 6U);  // load, throughput, memory, and three latencies
 }
 
 TEST(ReplayHtml, OfNothingIsAPageWithoutNumbersThatAreNone) {

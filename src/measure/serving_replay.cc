@@ -3,9 +3,12 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <fstream>
+#include <map>
 #include <mutex>
 #include <random>
 #include <thread>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "measure/timing.h"
@@ -19,6 +22,16 @@ using Seconds = std::chrono::duration<double>;
 // How often the clients look at the engine's load.
 constexpr auto kBetweenSamples = std::chrono::milliseconds(50);
 constexpr auto kBetweenReports = std::chrono::milliseconds(250);
+constexpr auto kBetweenMemorySamples = std::chrono::seconds(1);
+
+// Memory that this process has in use.
+int64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t num_pages = 0;
+  int64_t num_resident = 0;
+  file >> num_pages >> num_resident;
+  return num_resident * sysconf(_SC_PAGESIZE);
+}
 
 class HalfOfVocabulary final : public sample::TokenGrammar {
  public:
@@ -71,21 +84,24 @@ class Clients {
                                   .input_tokens = std::ssize(request.asked.prompt),
                                   .output_tokens = request.asked.max_tokens,
                                   .deliveries = {}});
-      record_.requests.back().deliveries.reserve(request.asked.max_tokens);
+      // Written once, so that the replay's own memory is in use from the start.
+      record_.requests.back().deliveries.resize(request.asked.max_tokens);
+      record_.requests.back().deliveries.clear();
     }
   }
 
   // Submits, watches and drains, until the engine has ended or failed.
   void run() {
     start_ = Clock::now();
+    sample_memory();
     size_t next = 0;
     while (next < requests_.size() && !is_over()) {
-      watch_until(start_ +
-                  std::chrono::duration_cast<Clock::duration>(Seconds(requests_[next].arrival_s)));
+      watch_until(time_of(requests_[next].arrival_s));
       if (!is_over()) next = submit_from(next);
     }
     loop_.drain();
     watch_until(Clock::time_point::max());
+    sample_memory();
   }
 
   // The engine has ended, or failed.
@@ -103,6 +119,9 @@ class Clients {
 
  private:
   [[nodiscard]] double now_s() const { return Seconds(Clock::now() - start_).count(); }
+  [[nodiscard]] Clock::time_point time_of(double at_s) const {
+    return start_ + std::chrono::duration_cast<Clock::duration>(Seconds(at_s));
+  }
   [[nodiscard]] bool is_over() {
     const std::lock_guard lock(mutex_);
     return engine_ended_ || is_stopped_;
@@ -124,8 +143,24 @@ class Clients {
     if (const auto* refusal = std::get_if<engine::Refusal>(&result)) {
       refusal_ = refusal->why;
       stop();
+      return end;
+    }
+    const auto& ids = std::get<std::vector<engine::RequestId>>(result);
+    for (size_t i = first; i < end; ++i) {
+      const auto& [arrival_s, asked, leaves_after_s] = requests_[i];
+      if (leaves_after_s) leaving_.insert({arrival_s + *leaves_after_s, {i, ids[i - first]}});
     }
     return end;
+  }
+
+  // Aborts the requests whose clients leave by now.
+  void abort_leaving() {
+    for (; !leaving_.empty() && leaving_.begin()->first <= now_s();
+         leaving_.erase(leaving_.begin())) {
+      const auto& [request, id] = leaving_.begin()->second;
+      record_.requests[request].has_left = true;
+      loop_.abort(id);
+    }
   }
 
   // On the engine's thread.
@@ -138,7 +173,7 @@ class Clients {
       options_.on_tokens(request, update.tokens);
     }
     if (!update.ending) return;
-    record.is_complete = update.ending->reason == engine::EndReason::kLength;
+    record.ended = update.ending->reason;
     ++num_ended_;
   }
 
@@ -146,9 +181,11 @@ class Clients {
   void watch_until(Clock::time_point end) {
     std::unique_lock lock(mutex_);
     while (!engine_ended_ && !is_stopped_ && Clock::now() < end) {
-      wakes_.wait_until(lock, std::min(end, Clock::now() + kBetweenSamples),
-                        [&] { return engine_ended_; });
+      auto wake = std::min(end, Clock::now() + kBetweenSamples);
+      if (!leaving_.empty()) wake = std::min(wake, time_of(leaving_.begin()->first));
+      wakes_.wait_until(lock, wake, [&] { return engine_ended_; });
       lock.unlock();
+      abort_leaving();
       sample();
       lock.lock();
     }
@@ -160,9 +197,15 @@ class Clients {
     sampled_at_ = now;
     const engine::GeneratorStatistics load = loop_.statistics();
     record_.samples.push_back({now_s(), load.num_running, load.num_waiting});
+    if (now - memory_sampled_at_ >= kBetweenMemorySamples) sample_memory();
     if (now - reported_at_ < kBetweenReports) return;
     reported_at_ = now;
     if (options_.on_progress(num_ended_, now_s())) stop();
+  }
+
+  void sample_memory() {
+    memory_sampled_at_ = Clock::now();
+    record_.memory.push_back({now_s(), resident_bytes(), options_.device_bytes()});
   }
 
   void stop() {
@@ -177,7 +220,10 @@ class Clients {
   Clock::time_point start_;
   Clock::time_point sampled_at_;
   Clock::time_point reported_at_;
-  // A request's record is written by this thread before it is submitted, and by the engine's then.
+  Clock::time_point memory_sampled_at_;
+  std::multimap<double, std::pair<size_t, engine::RequestId>> leaving_;  // by when
+  // A request's record is written by this thread before it is submitted, and by the engine's then,
+  // but for `has_left`.
   replay::ReplayRecord record_;
   std::string refusal_;
   std::atomic<int64_t> num_ended_ = 0;

@@ -37,15 +37,16 @@ struct ServingReplayOptions {
   std::function<bool(int64_t num_ended, double now_s)> on_progress = [](int64_t, double) {
     return false;
   };
+  // Device memory in use in all; nothing: it is the host's. Threads: one of the replay's.
+  std::function<std::optional<int64_t>()> device_bytes = [] { return std::nullopt; };
   // Called with the tokens of each delivery. Threads: the engine's.
   std::function<void(size_t request, std::span<const int32_t> tokens)> on_tokens =
       [](size_t, std::span<const int32_t>) {};
 };
 
 // Runs `loop` on the calling thread until every request has ended; the clients have a thread of
-// their own, which submits each request at the time of its arrival, those of one time together. All
-// outputs have their full length: nothing ends a sequence early. The record's device times are for
-// the caller to add. A request that was aborted is incomplete.
+// their own, which submits each request at the time of its arrival, those of one time together, and
+// aborts those whose clients leave. The record's device times are for the caller to add.
 // Errors: those of ServingLoop::run(); kUsage when a request was refused.
 // REQUIRES: requests in the order of their arrival; a loop that is new and takes all of them.
 replay::ReplayRecord replay_on(engine::ServingLoop& loop, std::span<const replay::Request> requests,

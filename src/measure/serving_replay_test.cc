@@ -9,6 +9,7 @@
 #include "measure/alone.h"
 #include "measure/logged_step.h"
 #include "replay/figures.h"
+#include "replay/mixed.h"
 
 namespace encore::measure {
 namespace {
@@ -17,6 +18,7 @@ engine::LoadOptions load_options() {
   engine::LoadOptions options;
   options.limits = {.max_num_tokens = 32, .max_batch_size = 4, .max_q = 1, .max_seq_len = 128};
   options.kv_tokens = 512;
+  options.scores_prompts = true;
   return options;
 }
 
@@ -55,7 +57,7 @@ TEST_F(ServingReplayTest, GivesEveryRequestExactlyItsTokens) {
   double last = 0;
   for (size_t i = 0; i < requests.size(); ++i) {
     const replay::RequestRecord& request = record.requests[i];
-    EXPECT_TRUE(request.is_complete);
+    EXPECT_TRUE(request.is_complete());
     EXPECT_EQ(request.num_delivered(), requests[i].asked.max_tokens);
     EXPECT_EQ(request.input_tokens, std::ssize(requests[i].asked.prompt));
     EXPECT_GE(request.submitted_s, request.arrival_s);
@@ -80,29 +82,30 @@ TEST_F(ServingReplayTest, GivesEveryRequestExactlyItsTokens) {
 
 TEST_F(ServingReplayTest, FindsTheRequestsThatGetOtherTokensAlone) {
   const auto requests = some_requests();
-  SampledAnswers answers(std::ssize(requests), 5, /*seed=*/1);
+  SampledAnswers answers(requests, 5, /*seed=*/1);
   ASSERT_EQ(answers.size(), 5);
   std::map<size_t, std::vector<int32_t>> all;
   const auto keep = [&](size_t request, std::span<const int32_t> tokens) {
     all[request].insert(all[request].end(), tokens.begin(), tokens.end());
   };
-  (void)replay(requests, {}, {.on_tokens = keep});
+  replay::ReplayRecord record = replay(requests, {}, {.on_tokens = keep});
   const auto compare = [&](const SampledAnswers& given) {
-    return given.compare(model_, {}, requests, [](int64_t) { return false; });
+    return given.compare(model_, {}, record, [](int64_t) { return false; });
   };
-  EXPECT_EQ(compare(answers).num_compared, 0);  // none is whole
   for (const auto& [request, tokens] : all)
     answers.add(request, tokens);
   EXPECT_EQ(compare(answers).num_compared, 5);
   EXPECT_TRUE(compare(answers).different.empty());
 
-  SampledAnswers with_one_wrong(std::ssize(requests), std::ssize(requests), /*seed=*/1);
+  SampledAnswers with_one_wrong(requests, std::ssize(requests), /*seed=*/1);
   for (auto& [request, tokens] : all) {
     if (request == 7) ++tokens.back();
     with_one_wrong.add(request, tokens);
   }
   EXPECT_EQ(compare(with_one_wrong).num_compared, std::ssize(requests));
   EXPECT_EQ(compare(with_one_wrong).different, std::vector<int64_t>{7});
+  record.requests[7].ended.reset();  // its answer is not whole
+  EXPECT_EQ(compare(with_one_wrong).num_compared, std::ssize(requests) - 1);
 }
 
 TEST_F(ServingReplayTest, SaysWhatThePrefixCacheFound) {
@@ -119,13 +122,54 @@ TEST_F(ServingReplayTest, SaysWhatThePrefixCacheFound) {
   EXPECT_EQ(record.prefix_cache->hit_tokens, 96);
 }
 
+TEST_F(ServingReplayTest, AbortsRequestsWhoseClientsLeave) {
+  auto requests = some_requests();
+  requests[2].asked.max_tokens = 100;
+  requests[2].leaves_after_s = 0;  // before it has a token, most likely
+  requests[11].leaves_after_s = 3600;
+  const replay::ReplayRecord record = replay(requests);
+  EXPECT_TRUE(record.requests[2].has_left);
+  EXPECT_EQ(record.requests[2].ended, engine::EndReason::kAborted);
+  EXPECT_LT(record.requests[2].num_delivered(), 100);
+  EXPECT_FALSE(record.requests[11].has_left);
+  EXPECT_TRUE(record.requests[11].is_complete());
+  EXPECT_EQ(replay::figures(record).num_failed(), 0);
+}
+
+TEST_F(ServingReplayTest, AnswersMixedRequestsAsItDoesAlone) {
+  const std::vector<replay::Request> requests =
+      replay::mixed_requests({.seconds = 1,
+                              .requests_per_s = 100,
+                              .max_input_tokens = 90,
+                              .max_output_tokens = 30,
+                              .vocab_size = model_.config().vocab_size,
+                              .grammar = half_of_vocabulary(model_.config().vocab_size, 1)});
+  engine::ServingOptions options{.max_queue = std::ssize(requests)};
+  options.engine.prefix_cache.emplace();
+  SampledAnswers answers(requests, std::ssize(requests), /*seed=*/1);
+  int64_t device_bytes = 0;
+  const replay::ReplayRecord record =
+      replay(requests, options,
+             {.device_bytes = [&] { return ++device_bytes; },
+              .on_tokens = [&](size_t request,
+                               std::span<const int32_t> tokens) { answers.add(request, tokens); }});
+  const replay::Figures figures = replay::figures(record);
+  EXPECT_EQ(figures.num_failed(), 0);
+  EXPECT_GT(figures.ended.at(static_cast<size_t>(engine::EndReason::kStop)), 0);
+  EXPECT_EQ(record.memory.back().device_bytes, device_bytes);
+  EXPECT_GT(record.memory.back().host_bytes, 1 << 20);
+  const auto alone = answers.compare(model_, options, record, [](int64_t) { return false; });
+  EXPECT_EQ(alone.num_compared, answers.size());
+  EXPECT_TRUE(alone.different.empty());
+}
+
 TEST_F(ServingReplayTest, EndsWhenItIsToldTo) {
   auto requests = some_requests();
   requests.back().arrival_s = 3600;
   const replay::ReplayRecord record = replay(
       requests, {}, {.on_progress = [](int64_t num_ended, double) { return num_ended == 11; }});
-  EXPECT_FALSE(record.requests.back().is_complete);
-  EXPECT_TRUE(record.requests.front().is_complete);
+  EXPECT_FALSE(record.requests.back().is_complete());
+  EXPECT_TRUE(record.requests.front().is_complete());
   EXPECT_EQ(replay::figures(record).num_complete, 11);
 }
 

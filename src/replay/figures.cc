@@ -1,6 +1,7 @@
 #include "replay/figures.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "base/statistics.h"
@@ -9,7 +10,7 @@ namespace encore::replay {
 namespace {
 
 bool keeps_to(const RequestRecord& request, const LatencyLimits& limits) {
-  if (!request.is_complete || request.deliveries.empty()) return false;
+  if (!request.is_complete() || request.deliveries.empty()) return false;
   const double first_ms = (request.deliveries.front().at_s - request.arrival_s) * 1e3;
   if (limits.first_token_ms && first_ms > *limits.first_token_ms) return false;
   if (!limits.between_deliveries_ms) return true;
@@ -18,6 +19,22 @@ bool keeps_to(const RequestRecord& request, const LatencyLimits& limits) {
     if (ms > *limits.between_deliveries_ms) return false;
   }
   return true;
+}
+
+// Of those samples that have a value; nothing where none has.
+std::optional<MemoryUse> memory_use(
+    const ReplayRecord& record, double settled_s,
+    const std::function<std::optional<int64_t>(const MemorySample&)>& bytes_of) {
+  std::optional<MemoryUse> use;
+  for (const MemorySample& sample : record.memory) {
+    const std::optional<int64_t> bytes = bytes_of(sample);
+    if (!bytes) continue;
+    if (!use) use.emplace();
+    int64_t& most = sample.at_s <= settled_s ? use->first_max_bytes : use->later_max_bytes;
+    most = std::max(most, *bytes);
+    use->end_bytes = *bytes;
+  }
+  return use;
 }
 
 double per_second(int64_t count, double seconds) {
@@ -66,7 +83,7 @@ std::vector<double> between_deliveries_ms(const ReplayRecord& record) {
 std::vector<double> end_to_end_ms(const ReplayRecord& record) {
   std::vector<double> times;
   for (const RequestRecord& request : record.requests) {
-    if (request.is_complete && !request.deliveries.empty())
+    if (request.is_complete() && !request.deliveries.empty())
       times.push_back((request.deliveries.back().at_s - request.arrival_s) * 1e3);
   }
   return times;
@@ -81,7 +98,9 @@ Figures figures(const ReplayRecord& record, const LatencyLimits& limits) {
     const int64_t delivered = request.num_delivered();
     result.output_tokens += delivered;
     lateness.push_back((request.submitted_s - request.arrival_s) * 1e3);
-    if (!request.is_complete) continue;
+    if (request.ended) ++result.ended.at(static_cast<size_t>(*request.ended));
+    if (request.has_left && request.ended == engine::EndReason::kAborted) ++result.num_left;
+    if (!request.is_complete()) continue;
     ++result.num_complete;
     result.input_tokens += request.input_tokens;
     if (!keeps_to(request, limits)) continue;
@@ -97,6 +116,11 @@ Figures figures(const ReplayRecord& record, const LatencyLimits& limits) {
   result.lateness = distribution(std::move(lateness));
   result.good_requests_per_s = per_second(result.num_good, record.wall_s);
   result.good_output_tokens_per_s = per_second(good_tokens, record.wall_s);
+  result.settled_s = std::min(60.0, record.wall_s / 2);
+  result.host_memory =
+      memory_use(record, result.settled_s, [](const auto& sample) { return sample.host_bytes; });
+  result.device_memory =
+      memory_use(record, result.settled_s, [](const auto& sample) { return sample.device_bytes; });
   return result;
 }
 

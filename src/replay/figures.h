@@ -1,6 +1,7 @@
 // The figures of a replay: throughput, latencies, and how much of it kept to limits.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -28,12 +29,21 @@ struct LatencyLimits {
   [[nodiscard]] bool any() const { return first_token_ms || between_deliveries_ms; }
 };
 
+// Memory in use at most, before and after all that a load needs had been there once, and at the end.
+struct MemoryUse {
+  int64_t first_max_bytes = 0;  // until Figures::settled_s
+  int64_t later_max_bytes = 0;
+  int64_t end_bytes = 0;
+};
+
 // Units of rates: a second of the replay. Units of distributions: milliseconds.
 struct Figures {
   int64_t num_requests = 0;
   int64_t num_complete = 0;
-  int64_t input_tokens = 0;   // of complete requests
-  int64_t output_tokens = 0;  // delivered, to all
+  int64_t num_left = 0;                                        // aborted by their clients
+  std::array<int64_t, engine::kEndReasons.size()> ended = {};  // by EndReason
+  int64_t input_tokens = 0;                                    // of complete requests
+  int64_t output_tokens = 0;                                   // delivered, to all
   double requests_per_s = 0;
   double output_tokens_per_s = 0;
   double total_tokens_per_s = 0;  // of prompts as well
@@ -47,6 +57,13 @@ struct Figures {
   int64_t num_good = 0;
   double good_requests_per_s = 0;
   double good_output_tokens_per_s = 0;
+
+  double settled_s = 0;  // a minute, or half of a shorter replay
+  std::optional<MemoryUse> host_memory;
+  std::optional<MemoryUse> device_memory;
+
+  // Requests that neither have what they asked for nor were aborted by their clients.
+  [[nodiscard]] int64_t num_failed() const { return num_requests - num_complete - num_left; }
 };
 Figures figures(const ReplayRecord& record, const LatencyLimits& limits = {});
 

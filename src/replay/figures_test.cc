@@ -15,13 +15,13 @@ ReplayRecord made_up_record() {
                              .input_tokens = 100,
                              .output_tokens = 4,
                              .deliveries = {{0.1, 1}, {0.15, 2}, {0.2, 1}},
-                             .is_complete = true});
+                             .ended = engine::EndReason::kLength});
   record.requests.push_back({.arrival_s = 1,
                              .submitted_s = 1.003,
                              .input_tokens = 50,
                              .output_tokens = 2,
                              .deliveries = {{1.2, 1}, {4, 1}},
-                             .is_complete = true});
+                             .ended = engine::EndReason::kLength});
   record.requests.push_back({.arrival_s = 2,
                              .submitted_s = 2,
                              .input_tokens = 1000,
@@ -46,6 +46,36 @@ TEST(Distribution, HasItsQuantilesBetweenNeighbours) {
   EXPECT_DOUBLE_EQ(of_two.p90, 19);
   EXPECT_EQ(distribution({}).count, 0);
   EXPECT_EQ(distribution({}).p99, 0);
+}
+
+TEST(Figures, TellRequestsThatFailedFromThoseWhoseClientsLeft) {
+  ReplayRecord record = made_up_record();
+  record.requests[0].ended = engine::EndReason::kStop;
+  record.requests.push_back({.has_left = true, .ended = engine::EndReason::kAborted});
+  // Its answer was whole before the engine heard that its client left.
+  record.requests.push_back({.has_left = true, .ended = engine::EndReason::kLength});
+  record.requests.push_back({.ended = engine::EndReason::kAborted});
+  record.requests.push_back({.ended = engine::EndReason::kGrammar});
+  const Figures result = figures(record);
+  EXPECT_EQ(result.num_complete, 3);
+  EXPECT_EQ(result.num_left, 1);
+  EXPECT_EQ(result.num_failed(), 3);  // one has no end
+  EXPECT_EQ(result.ended, (std::array<int64_t, 5>{1, 2, 2, 0, 1}));
+}
+
+TEST(Figures, CompareTheMemoryInUseBeforeAndAfterAMinute) {
+  ReplayRecord record;
+  record.wall_s = 480;
+  record.memory = {{0, 10, {}}, {60, 40, {}}, {61, 30, {}}, {300, 50, {}}, {480, 20, {}}};
+  const Figures result = figures(record);
+  EXPECT_EQ(result.settled_s, 60);
+  ASSERT_TRUE(result.host_memory.has_value());
+  EXPECT_EQ(result.host_memory->first_max_bytes, 40);
+  EXPECT_EQ(result.host_memory->later_max_bytes, 50);
+  EXPECT_EQ(result.host_memory->end_bytes, 20);
+  EXPECT_FALSE(result.device_memory.has_value());
+  record.wall_s = 20;
+  EXPECT_EQ(figures(record).settled_s, 10);
 }
 
 TEST(Figures, AreRatesOverTheWholeReplay) {

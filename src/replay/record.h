@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "engine/engine.h"
+#include "engine/generator.h"
 
 namespace encore::replay {
 
@@ -14,6 +14,7 @@ namespace encore::replay {
 struct Request {
   double arrival_s = 0;
   engine::Request asked;
+  std::optional<double> leaves_after_s = {};  // its client aborts it so long after it came
 };
 
 // Tokens that a client gets together.
@@ -30,9 +31,14 @@ struct RequestRecord {
   int64_t input_tokens = 0;
   int64_t output_tokens = 0;  // asked for
   std::vector<Delivery> deliveries;
-  bool is_complete = false;
+  bool has_left = false;                   // its client aborted it
+  std::optional<engine::EndReason> ended;  // absent: not before the replay did
 
   [[nodiscard]] int64_t num_delivered() const;
+  // Has it everything that was asked for?
+  [[nodiscard]] bool is_complete() const {
+    return ended == engine::EndReason::kLength || ended == engine::EndReason::kStop;
+  }
 };
 
 // How many requests lived at one time.
@@ -40,6 +46,13 @@ struct LoadSample {
   double at_s = 0;
   int64_t running = 0;
   int64_t waiting = 0;
+};
+
+// What was in use at one time, in all.
+struct MemorySample {
+  double at_s = 0;
+  int64_t host_bytes = 0;               // of this process
+  std::optional<int64_t> device_bytes;  // absent: its memory is the host's
 };
 
 // Steps of one sort as the device ran them.
@@ -57,6 +70,7 @@ struct AloneComparison {
 struct ReplayRecord {
   std::vector<RequestRecord> requests;  // as they were given
   std::vector<LoadSample> samples;
+  std::vector<MemorySample> memory;  // empty: not measured
   double wall_s = 0;
   std::vector<engine::StepCount> steps;
   int64_t num_preemptions = 0;

@@ -133,7 +133,7 @@ class Simulation {
       request.deliveries.push_back({now_s_, 1});
       last_delivery_s_ = now_s_;
       if (!advance_op::ends(false, sequence->known(), sequence->max_length)) continue;
-      request.is_complete = true;
+      request.ended = engine::EndReason::kLength;
       scheduler_.remove(row.sequence);
     }
     record_.samples.push_back({now_s_, scheduler_.num_running(), scheduler_.num_waiting()});

@@ -100,7 +100,7 @@ TEST_F(SimulationTest, GivesEveryRequestItsTokens) {
   const ReplayRecord record = simulate(requests, options(), kASecond);
   ASSERT_EQ(record.requests.size(), requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
-    EXPECT_TRUE(record.requests[i].is_complete);
+    EXPECT_TRUE(record.requests[i].is_complete());
     EXPECT_EQ(record.requests[i].num_delivered(), requests[i].asked.max_tokens);
   }
 }

@@ -133,6 +133,19 @@ class ReplayTest(CliTest):
         self.assertRegex(text, r"alone, \d of 3 requests get the same tokens")
         self.assertIsNone(self.serve_json("--trace", self.trace, "--limit", 1)["alone"])
 
+    def test_mixed_requests_are_answered_as_they_are_alone(self):
+        page = self.work / "mixed.html"
+        out = self.serve_json("--mixed-seconds", 3, "--rate", 12, "--max-input-tokens", 300, "--max-output-tokens", 20,
+                              "--compare-alone", 10, "--html", page)
+        self.assertEqual(out["failed"], 0)
+        self.assertEqual(out["complete"] + out["left"], out["requests"])
+        self.assertEqual(sum(out["ended"].values()), out["requests"])
+        self.assertEqual(out["alone"], {"compared": 10, "different": []})
+        self.assertGreater(out["memory_use"]["host"]["end_bytes"], 1 << 20)
+        self.assertIn("GiB of memory in use", page.read_text())
+        self.assertIn("--rate R", self.refused("--mixed-seconds", 3))
+        self.assertIn("leave out --trace", self.refused("--mixed-seconds", 3, "--rate", 1, "--trace", self.trace))
+
     def test_text_says_what_was_replayed(self):
         text = self.serve("--trace", self.trace, "--limit", 3, "--tbt-ms", 1e8).stdout
         for part in (f"3 requests of {self.trace}, all at once", "output tokens/s", "time to first token",
