@@ -140,7 +140,6 @@ void bench_serve(const Options& options) {
   if (measures_steps(options)) {
     report.record.decode = totals.decode();
     report.record.mixed = totals.mixed();
-    report.record.host_launch_s = totals.host_launch_s();
   }
   if (answers.size() > 0) {
     log::Progress progress("compared", static_cast<double>(answers.size()), "requests alone");

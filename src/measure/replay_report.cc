@@ -1,6 +1,7 @@
 #include "measure/replay_report.h"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <tuple>
 
@@ -183,6 +184,43 @@ std::string cache_text(const kv::PrefixCacheStats& cache) {
                      percent(share(cache.hit_tokens, cache.query_tokens)), cache.evicted_pages);
 }
 
+double seconds(engine::HostTimes::Clock::duration time) {
+  return std::chrono::duration<double>(time).count();
+}
+
+// What of a record's host times a step took, by name, all of it last.
+std::vector<std::pair<std::string_view, double>> host_us(const ReplayRecord& record) {
+  std::vector<std::pair<std::string_view, double>> times;
+  double all = 0;
+  for (const engine::HostWork work : engine::kHostWorks) {
+    const auto time = record.host_times->by_work.at(static_cast<size_t>(work));
+    times.emplace_back(name(work), per_step_us(record, seconds(time)));
+    all += times.back().second;
+  }
+  times.emplace_back("all", all);
+  return times;
+}
+
+std::string host_text(const ReplayRecord& record) {
+  std::vector<std::string> parts;
+  for (const auto& [work, us] : host_us(record))
+    parts.push_back(fmt::format("{} {:.1f}", work, us));
+  return fmt::format(
+      "host, us a step: {}; the device waited for {:.1f}; {:.1f} of CPU time, waits that spin "
+      "included\n",
+      fmt::join(parts, ", "), per_step_us(record, seconds(record.host_times->gap)),
+      per_step_us(record, record.host_cpu_s.value_or(0)));
+}
+
+json::object host_json(const ReplayRecord& record) {
+  json::object out;
+  for (const auto& [work, us] : host_us(record))
+    out[work] = us;
+  out["device_waited"] = per_step_us(record, seconds(record.host_times->gap));
+  out["cpu"] = per_step_us(record, record.host_cpu_s.value_or(0));
+  return out;
+}
+
 std::string alone_text(const replay::AloneComparison& alone) {
   const int64_t num_equal = alone.num_compared - std::ssize(alone.different);
   std::string text =
@@ -235,14 +273,7 @@ std::string replay_text(const ReplayReport& report) {
                     report.busy, percent(record.wall_s > 0 ? busy_s(record) / record.wall_s : 0),
                     record.decode->seconds, record.mixed->seconds);
   }
-  if (record.host_cpu_s) {
-    text +=
-        fmt::format("host, a step: {:.1f} us of the engine thread's CPU time{}\n",
-                    per_step_us(record, *record.host_cpu_s),
-                    record.host_launch_s ? fmt::format(", {:.1f} us to plan and launch",
-                                                       per_step_us(record, *record.host_launch_s))
-                                         : "");
-  }
+  if (record.host_times) text += host_text(record);
   text += endings_text(figures);
   if (figures.host_memory) text += '\n' + memory_text(figures);
   if (record.alone) text += alone_text(*record.alone);
@@ -296,11 +327,8 @@ json::object replay_json(const ReplayReport& report) {
                           {"mixed_steps", record.mixed->steps},
                           {"mixed_s", record.mixed->seconds}};
   }
-  const auto host_us = [&](const std::optional<double>& seconds) {
-    return seconds ? std::optional(per_step_us(record, *seconds)) : std::nullopt;
-  };
-  out["host_launch_us_per_step"] = json::optional_number(host_us(record.host_launch_s));
-  out["host_cpu_us_per_step"] = json::optional_number(host_us(record.host_cpu_s));
+  out["host_us_per_step"] = nullptr;
+  if (record.host_times) out["host_us_per_step"] = host_json(record);
   out["memory_use"] = nullptr;
   if (figures.host_memory) {
     out["memory_use"] = {{"settled_s", figures.settled_s},

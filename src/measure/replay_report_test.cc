@@ -39,6 +39,9 @@ ReplayReport some_report() {
   record.decode = {.steps = 15, .seconds = 0.5};
   record.mixed = {.steps = 6, .seconds = 1};
   record.host_cpu_s = 21e-3;
+  record.host_times.emplace();
+  record.host_times->by_work.front() = std::chrono::microseconds(42);
+  record.host_times->gap = std::chrono::microseconds(63);
   record.memory = {{0, 1 << 20, 5 << 20}, {0.9, 3 << 20, 5 << 20}, {1.9, 2 << 20, 6 << 20}};
   return {.title = "bench serve",
           .what = {"1 request of <a trace>"},
@@ -70,8 +73,11 @@ TEST(ReplayJson, HasTheFiguresAndTheSteps) {
   EXPECT_DOUBLE_EQ(out.at("padding_share").as_double(), 50.0 / 433);
   EXPECT_DOUBLE_EQ(out.at("output_tokens_per_s").as_double(), 1.5);
   EXPECT_DOUBLE_EQ(out.at("device_busy").at("share").as_double(), 0.75);
-  EXPECT_DOUBLE_EQ(out.at("host_cpu_us_per_step").as_double(), 1000);
-  EXPECT_TRUE(out.at("host_launch_us_per_step").is_null());
+  const auto host_us = [&](const char* key) { return out.at("host_us_per_step").at(key); };
+  EXPECT_DOUBLE_EQ(host_us("plan").as_double(), 2);
+  EXPECT_DOUBLE_EQ(host_us("all").as_double(), 2);
+  EXPECT_DOUBLE_EQ(host_us("device_waited").as_double(), 3);
+  EXPECT_DOUBLE_EQ(host_us("cpu").as_double(), 1000);
   EXPECT_TRUE(out.at("prefix_cache").is_null());
   EXPECT_EQ(out.at("goodput").at("requests"), 0);  // a second lies between two deliveries
   EXPECT_EQ(out.at("steps").as_array().size(), 5U);
@@ -88,6 +94,7 @@ TEST(ReplayText, SaysWhatWasReplayedAndHowItKeptToTheLimits) {
        {"1 request of <a trace>\n", "1.5 output tokens/s, 51.5 tokens/s with those of prompts",
         "0 of 1 requests kept to time to first token up to 600 ms", "GPU busy: 75.00 %",
         "21 steps, 1 eager, 11.55 % padding", "64 tokens  piecewise",
+        "host, us a step: plan 2.0, pack 0.0", "all 2.0; the device waited for 3.0; 1000.0 of CPU",
         "ended: 1 length; 0 were aborted by their clients, 0 failed", "until 1 s"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
 }

@@ -239,7 +239,6 @@ void StepTotals::add(const planning::LoggedStep& step) {
   replay::DeviceTime& time = step.is_decode() ? decode_ : mixed_;
   ++time.steps;
   time.seconds += step.gpu_us.value_or(0) * 1e-6;
-  host_launch_s_ += step.host_us.value_or(0) * 1e-6;
 }
 
 std::shared_ptr<const sample::TokenGrammar> half_of_vocabulary(int64_t vocab_size, uint64_t seed) {
@@ -268,6 +267,7 @@ replay::ReplayRecord replay_on(engine::ServingLoop& loop, std::span<const replay
   record.steps = statistics.steps;
   record.num_preemptions = statistics.num_preemptions;
   if (statistics.prefix_cache.num_queries > 0) record.prefix_cache = statistics.prefix_cache;
+  record.host_times = statistics.host_times;
   record.host_cpu_s = cpu_s;
   return record;
 }

@@ -23,12 +23,10 @@ class StepTotals {
 
   [[nodiscard]] const replay::DeviceTime& decode() const { return decode_; }
   [[nodiscard]] const replay::DeviceTime& mixed() const { return mixed_; }
-  [[nodiscard]] double host_launch_s() const { return host_launch_s_; }
 
  private:
   replay::DeviceTime decode_;
   replay::DeviceTime mixed_;
-  double host_launch_s_ = 0;
 };
 
 struct ServingReplayOptions {

@@ -78,8 +78,9 @@ struct ReplayRecord {
   // Of steps in which every sequence generates, and of those with prompts. Absent: not measured.
   std::optional<DeviceTime> decode;
   std::optional<DeviceTime> mixed;
-  std::optional<double> host_launch_s;  // planning, packing and launching
-  std::optional<double> host_cpu_s;     // of the engine's thread, all of it
+  std::optional<engine::HostTimes> host_times;
+  std::optional<double>
+      host_cpu_s;  // of the engine's thread: its work, and what of its waits spins
   std::optional<AloneComparison> alone;
 };
 
