@@ -110,7 +110,7 @@ Workload mixed_workload(const WorkloadOptions& options, int64_t max_seq_len, int
       std::min(options.max_input_tokens.value_or(kLongestInput), max_seq_len - max_output);
   Workload workload;
   workload.requests =
-      replay::mixed_requests({.seconds = *options.mixed_seconds,
+      replay::mixed_requests({.seconds = options.mixed_seconds,
                               .requests_per_s = options.rate,
                               .max_input_tokens = max_input,
                               .max_output_tokens = max_output,
@@ -119,7 +119,7 @@ Workload mixed_workload(const WorkloadOptions& options, int64_t max_seq_len, int
                               .seed = options.seed});
   workload.names.resize(workload.requests.size(), "a mixed request");
   workload.what = fmt::format("{} requests of every kind in {:g} s, {}", workload.requests.size(),
-                              *options.mixed_seconds, arrivals_text(options));
+                              options.mixed_seconds, arrivals_text(options));
   return workload;
 }
 
@@ -171,7 +171,7 @@ void add_workload_options(Command& verb, WorkloadOptions& options) {
 }
 
 Workload make_workload(const WorkloadOptions& options, int64_t max_seq_len, int64_t vocab_size) {
-  if (options.mixed_seconds) return mixed_workload(options, max_seq_len, vocab_size);
+  if (options.mixed_seconds > 0) return mixed_workload(options, max_seq_len, vocab_size);
   std::vector<replay::TracedRequest> traced = read_requests(options);
   cap_lengths(traced, options);
   const std::vector<double> arrivals = arrivals_of(traced, options);

@@ -18,8 +18,8 @@ struct WorkloadOptions {
   std::optional<int64_t> num_requests;  // of one length
   std::optional<int64_t> input_tokens;
   std::optional<int64_t> output_tokens;
-  std::optional<double> mixed_seconds;  // of requests of every kind
-  std::optional<int64_t> limit;         // the first so many of the trace
+  double mixed_seconds = 0;      // of requests of every kind; 0: none
+  std::optional<int64_t> limit;  // the first so many of the trace
   std::optional<int64_t> max_input_tokens;
   std::optional<int64_t> max_output_tokens;
   std::string arrivals = "at-once";  // or trace, or a file
