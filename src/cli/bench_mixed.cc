@@ -1,5 +1,6 @@
 // encore bench mixed: what a prompt's chunk costs the sequences that decode beside it.
 #include <algorithm>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -20,20 +21,25 @@ namespace encore::cli {
 namespace {
 
 constexpr const char* kFooter =
-    R"(One step that reads PROMPT-TOKENS of a prompt while DECODES sequences take a token each after CONTEXT others, again and
-again, by turns with its parts: `prompt`, a step with a prompt of as many tokens as the mixed step has, and `decode`,
-one without the prompt. Medians over the turns, by the host's clock. `attention` is what the decodes' attention takes,
-launched alone, in all layers. So `of parts`, the mixed step over prompt and attention, is 1 where sequences that decode
-cost a prompt's step no more than the reading of their KV, and `delay` is what a token of theirs waits for the prompt.
+    R"(One step that reads N tokens of a prompt while DECODES sequences take a token each after CONTEXT others, again and
+again, by turns with its parts and with the other modes: `prompt`, a step with a prompt of as many tokens as the mixed
+step has, and `decode`, one without the prompt. Medians over the turns, by the host's clock; `of eager` is the mixed
+step's beside that of the first mode. `attention` is what the decodes' attention takes, launched alone, in all layers. So
+`of parts`, the mixed step over prompt and attention, is 1 where sequences that decode cost a prompt's step no more than
+the reading of their KV, and `delay` is what a token of theirs waits for the prompt.
 
-  encore bench mixed --model synthetic:llama-3.1-8b --prompt-tokens 480 --decodes 31 --context 4096)";
+  encore bench mixed --model synthetic:llama-3.1-8b --prompt-tokens 480 --decodes 31 --context 4096
+  encore bench mixed --model synthetic:llama-3.1-8b --prompt-tokens 256,512,1024,2048 --decodes 8 --context 1024)";
 
 struct Options {
   BenchOptions bench;  // batch: sequences that decode
-  int64_t prompt_tokens = 480;
+  std::vector<int64_t> prompt_tokens{480};
 
   [[nodiscard]] int64_t decodes() const { return bench.batch; }
-  [[nodiscard]] int64_t tokens() const { return prompt_tokens + decodes(); }
+  // Of the largest step.
+  [[nodiscard]] int64_t most_tokens() const {
+    return *std::max_element(prompt_tokens.begin(), prompt_tokens.end()) + decodes();
+  }
 };
 
 engine::LoadOptions load_options(const Options& options) {
@@ -41,11 +47,14 @@ engine::LoadOptions load_options(const Options& options) {
   load.record_all_modes = !options.bench.settings.graphs;
   const int64_t sequences = options.decodes() + 1;
   load.limits.max_batch_size = sequences;
-  load.limits.max_num_tokens = options.tokens();
+  load.limits.max_num_tokens = options.most_tokens();
   load.sequences = runtime::Ladder({options.decodes(), sequences});
-  load.tokens = runtime::Ladder({options.tokens()});
+  std::vector<int64_t> sizes;
+  for (const int64_t prompt_tokens : options.prompt_tokens)
+    sizes.push_back(prompt_tokens + options.decodes());
+  load.tokens = runtime::Ladder(std::move(sizes));
   load.kv_tokens = options.decodes() * (options.bench.context + 2 * load.page_size) +
-                   options.tokens() + load.page_size;
+                   options.most_tokens() + load.page_size;
   return load;
 }
 
@@ -76,27 +85,40 @@ struct Timed {
   }
 };
 
-struct ModeResult {
-  std::string mode;
+// A size's steps in one mode.
+struct Result {
+  int64_t prompt_tokens;
+  runtime::Graphs graphs;
   Timed mixed;
   Timed prompt;
   Timed decode;
 };
 
-ModeResult run_mode(Bench& bench, measure::FilledKv& kv, const Options& options,
-                    runtime::Graphs graphs) {
-  bench.model->executor().set_graphs(graphs);
+// Size by size, all modes and parts by turns.
+std::vector<Result> run_all(Bench& bench, measure::FilledKv& kv, const Options& options,
+                            const std::vector<runtime::Graphs>& modes) {
   const int64_t context = options.bench.context;
-  ModeResult result{std::string(mode_name(graphs)),
-                    {kv.step(options.decodes(), context, options.prompt_tokens), {}, {}},
-                    {kv.step(0, 0, options.tokens()), {}, {}},
-                    {kv.step(options.decodes(), context), {}, {}}};
   const int runs = options.bench.runs.value_or(bench.device->kind() == DeviceKind::kCpu ? 3 : 5);
-  for (int i = 0; i < runs; ++i) {
-    for (Timed* timed : {&result.mixed, &result.prompt, &result.decode})
-      timed->take_turn(kv);
+  std::vector<Result> results;
+  for (const int64_t prompt_tokens : options.prompt_tokens) {
+    const size_t first = results.size();
+    for (const runtime::Graphs graphs : modes) {
+      results.push_back({prompt_tokens,
+                         graphs,
+                         {kv.step(options.decodes(), context, prompt_tokens), {}, {}},
+                         {kv.step(0, 0, prompt_tokens + options.decodes()), {}, {}},
+                         {kv.step(options.decodes(), context), {}, {}}});
+    }
+    for (int i = 0; i < runs; ++i) {
+      for (size_t mode = first; mode < results.size(); ++mode) {
+        Result& result = results[mode];
+        bench.model->executor().set_graphs(result.graphs);
+        for (Timed* timed : {&result.mixed, &result.prompt, &result.decode})
+          timed->take_turn(kv);
+      }
+    }
   }
-  return result;
+  return results;
 }
 
 // Of the decodes, in all layers. Units: microseconds.
@@ -122,29 +144,35 @@ double attention_us(Bench& bench, const Options& options) {
 
 void bench_mixed(const Options& options) {
   using runtime::Graphs;
-  const int64_t longest = std::max(options.bench.context + 2, options.tokens());
+  const int64_t longest = std::max(options.bench.context + 2, options.most_tokens());
   Bench bench = open_bench(options.bench, load_options(options), longest);
   measure::FilledKv kv(*bench.model);
   const double attention = attention_us(bench, options);
 
-  Table table({"mode", "ran", "mixed ms", "prompt ms", "decode ms", "attention ms", "of parts",
-               "delay ms"});
+  Table table({"prompt", "mode", "ran", "mixed ms", "of eager", "prompt ms", "decode ms",
+               "attention ms", "of parts", "delay ms"});
   json::array rows;
-  for (const Graphs graphs :
-       bench_modes(options.bench, {Graphs::kNone, Graphs::kPiecewise, Graphs::kFull})) {
-    const ModeResult result = run_mode(bench, kv, options, graphs);
+  const std::vector<Graphs> modes =
+      bench_modes(options.bench, {Graphs::kNone, Graphs::kPiecewise, Graphs::kFull});
+  const std::vector<Result> results = run_all(bench, kv, options, modes);
+  for (size_t i = 0; i < results.size(); ++i) {
+    const Result& result = results[i];
+    const Result& of_first_mode = results[i - i % modes.size()];
     const double mixed = result.mixed.us();
+    std::optional<double> of_eager;
+    if (of_first_mode.graphs == Graphs::kNone) of_eager = mixed / of_first_mode.mixed.us();
     const double of_parts = mixed / (result.prompt.us() + attention);
     const double delay = mixed - result.decode.us();
-    std::vector<std::string> cells{result.mode, result.mixed.ran_as};
-    for (const double us : {mixed, result.prompt.us(), result.decode.us(), attention})
-      cells.push_back(fmt::format("{:.3f}", us / 1e3));
-    cells.push_back(fmt::format("{:.3f}", of_parts));
-    cells.push_back(fmt::format("{:.3f}", delay / 1e3));
-    table.add(cells);
-    rows.push_back(json::object{{"mode", result.mode},
+    const auto ms = [](double us) { return fmt::format("{:.3f}", us / 1e3); };
+    table.add({std::to_string(result.prompt_tokens), std::string(mode_name(result.graphs)),
+               result.mixed.ran_as, ms(mixed), of_eager ? fmt::format("{:.3f}", *of_eager) : "-",
+               ms(result.prompt.us()), ms(result.decode.us()), ms(attention),
+               fmt::format("{:.3f}", of_parts), ms(delay)});
+    rows.push_back(json::object{{"prompt_tokens", result.prompt_tokens},
+                                {"mode", mode_name(result.graphs)},
                                 {"ran", result.mixed.ran_as},
                                 {"mixed_ms", mixed / 1e3},
+                                {"of_eager", of_eager ? json::value(*of_eager) : nullptr},
                                 {"prompt_ms", result.prompt.us() / 1e3},
                                 {"decode_ms", result.decode.us() / 1e3},
                                 {"attention_ms", attention / 1e3},
@@ -153,13 +181,10 @@ void bench_mixed(const Options& options) {
   }
   if (options.bench.json) {
     json::object out = bench_json("mixed", options.bench, bench);
-    out["prompt_tokens"] = options.prompt_tokens;
     out["modes"] = std::move(rows);
     return print(json::to_text(out) + "\n");
   }
-  print(bench_title(fmt::format("mixed, {} tokens of a prompt", options.prompt_tokens),
-                    options.bench, bench) +
-        table.text());
+  print(bench_title("mixed", options.bench, bench) + table.text());
 }
 
 }  // namespace
@@ -168,7 +193,9 @@ void add_bench_mixed(Command& bench) {
   Command* verb =
       bench.add_subcommand("mixed", "What a prompt's chunk costs sequences that decode beside it");
   auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
-  verb->add_option("--prompt-tokens", options->prompt_tokens, "Tokens of the prompt in the step")
+  verb->add_option("--prompt-tokens", options->prompt_tokens,
+                   "Tokens of the prompt in the step, or several sizes, such as 256,512")
+      ->delimiter(',')
       ->range(int64_t{1}, int64_t{65536})
       ->type_name("N")
       ->capture_default_str();

@@ -23,7 +23,8 @@ constexpr int64_t kDefaultMaxNumTokens = 2048;
 
 constexpr const char* kFooter =
     R"(BATCH distinct random prompts of CONTEXT tokens, from the moment they are all queued until the last has its first
-token on the host; the median of RUNS. TFLOP/s counts the matrix products, without attention and without padding.)";
+token on the host; the median of RUNS, which the modes take by turns. TFLOP/s counts the matrix products, without
+attention and without padding.)";
 
 engine::LoadOptions prefill_load_options(const BenchOptions& options) {
   engine::LoadOptions load = setup::load_options(options.settings);
@@ -58,22 +59,28 @@ double run_once(engine::Engine& engine, const BenchOptions& options, uint64_t se
 }
 
 struct ModeResult {
-  std::string mode;
+  runtime::Graphs graphs;
   std::string ran_as;
   std::vector<double> runs_s;
 };
 
-ModeResult run_mode(Bench& bench, const BenchOptions& options, runtime::Graphs graphs) {
-  bench.model->executor().set_graphs(graphs);
-  ModeResult result{std::string(mode_name(graphs)), "", {}};
+// By turns, for a device's clocks follow its heat: the modes one after the other, for each run.
+std::vector<ModeResult> run_modes(Bench& bench, const BenchOptions& options,
+                                  const std::vector<runtime::Graphs>& modes) {
+  std::vector<ModeResult> results;
+  for (const runtime::Graphs graphs : modes)
+    results.push_back({graphs, {}, {}});
   const int runs = options.runs.value_or(bench.device->kind() == DeviceKind::kCpu ? 3 : 5);
   for (int i = 0; i <= runs; ++i) {
-    engine::Engine engine(*bench.model, bench.loop);
-    const double seconds = run_once(engine, options, static_cast<uint64_t>(i) + 1);
-    if (i > 0) result.runs_s.push_back(seconds);  // the first warms up
-    result.ran_as = ran_as(engine);
+    for (ModeResult& result : results) {
+      bench.model->executor().set_graphs(result.graphs);
+      engine::Engine engine(*bench.model, bench.loop);
+      const double seconds = run_once(engine, options, static_cast<uint64_t>(i) + 1);
+      if (i > 0) result.runs_s.push_back(seconds);  // the first warms up
+      result.ran_as = ran_as(engine);
+    }
   }
-  return result;
+  return results;
 }
 
 void bench_prefill(const BenchOptions& options) {
@@ -85,20 +92,21 @@ void bench_prefill(const BenchOptions& options) {
 
   Table table({"mode", "ran", "ms", "best", "worst", "tokens/s", "TFLOP/s"});
   json::array rows;
-  for (const Graphs graphs :
-       bench_modes(options, {Graphs::kNone, Graphs::kPiecewise, Graphs::kFull})) {
-    const ModeResult result = run_mode(bench, options, graphs);
+  for (const ModeResult& result :
+       run_modes(bench, options,
+                 bench_modes(options, {Graphs::kNone, Graphs::kPiecewise, Graphs::kFull}))) {
+    const std::string mode(mode_name(result.graphs));
     const double seconds = median(result.runs_s);
     const double tokens_per_s = static_cast<double>(tokens) / seconds;
     const double tflops = static_cast<double>(cost.flops) / seconds / 1e12;
     const auto [best, worst] = std::minmax_element(result.runs_s.begin(), result.runs_s.end());
-    table.add({result.mode, result.ran_as, fmt::format("{:.3f}", seconds * 1e3),
+    table.add({mode, result.ran_as, fmt::format("{:.3f}", seconds * 1e3),
                fmt::format("{:.3f}", *best * 1e3), fmt::format("{:.3f}", *worst * 1e3),
                fmt::format("{:.1f}", tokens_per_s), fmt::format("{:.2f}", tflops)});
     json::array runs_ms;
     for (const double run : result.runs_s)
       runs_ms.push_back(run * 1e3);
-    rows.push_back(json::object{{"mode", result.mode},
+    rows.push_back(json::object{{"mode", mode},
                                 {"ran", result.ran_as},
                                 {"ms", seconds * 1e3},
                                 {"runs_ms", std::move(runs_ms)},

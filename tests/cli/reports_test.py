@@ -1,5 +1,6 @@
 """inspect, bench and doctor: what they report, for people and as JSON."""
 
+import itertools
 import json
 import re
 import tempfile
@@ -267,14 +268,24 @@ class BenchTest(CliTest):
         for row in output["modes"]:
             self.assertAlmostEqual(row["tokens_per_s"], 120 / row["ms"] * 1e3, delta=row["tokens_per_s"] * 1e-3)
 
-    def test_a_mixed_step_is_timed_beside_its_parts(self):
-        result = self.run_encore("bench", "mixed", "--device", DEVICE, "--model", self.model, "--prompt-tokens", "24", "--decodes", "3",
-                                 "--context", "17", "--runs", "1", "--json")
+    def test_modes_of_prefill_take_turns(self):
+        log = self.work / "turns.jsonl"
+        self.bench("prefill", "--max-num-tokens", "64", "--step-log", log)
+        modes = [json.loads(line)["mode"] for line in log.read_text().splitlines()]
+        turns = [mode for mode, _ in itertools.groupby(modes)]
+        self.assertEqual(turns[:2], ["eager", "piecewise"])
+        self.assertEqual(turns, turns[:len(turns) // 2] * 2)  # a run that warms up, and one that counts
+
+    def test_mixed_steps_are_timed_beside_their_parts_and_eager_steps(self):
+        result = self.run_encore("bench", "mixed", "--device", DEVICE, "--model", self.model, "--prompt-tokens", "24,40",
+                                 "--decodes", "3", "--context", "17", "--runs", "1", "--json")
         output = json.loads(result.stdout)
-        self.assertEqual((output["batch"], output["context"], output["prompt_tokens"]), (3, 17, 24))
-        self.assertEqual([(row["mode"], row["ran"]) for row in output["modes"]][0], ("eager", "eager"))
-        self.assertEqual([row["mode"] for row in output["modes"]], ["eager", "piecewise", "full"])
-        for row in output["modes"]:
+        self.assertEqual((output["batch"], output["context"]), (3, 17))
+        self.assertEqual([(row["prompt_tokens"], row["mode"]) for row in output["modes"]],
+                         [(tokens, mode) for tokens in (24, 40) for mode in ("eager", "piecewise", "full")])
+        self.assertEqual([row["ran"] for row in output["modes"]][:2], ["eager", "piecewise"])
+        for i, row in enumerate(output["modes"]):
+            self.assertAlmostEqual(row["of_eager"], row["mixed_ms"] / output["modes"][i - i % 3]["mixed_ms"], places=3)
             self.assertAlmostEqual(row["of_parts"], row["mixed_ms"] / (row["prompt_ms"] + row["attention_ms"]), places=3)
             self.assertAlmostEqual(row["delay_ms"], row["mixed_ms"] - row["decode_ms"], places=2)
 
