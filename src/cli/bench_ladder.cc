@@ -1,4 +1,4 @@
-// encore bench ladder: every bucket of the decode ladder, beside the least it can take.
+// encore bench ladder: every bucket of a ladder, beside the least it can take.
 #include <algorithm>
 #include <cmath>
 
@@ -14,6 +14,7 @@
 #include "measure/decoding.h"
 #include "measure/floor.h"
 #include "measure/ladder_times.h"
+#include "model/config.h"
 #include "setup/open.h"
 #include "setup/options.h"
 
@@ -21,50 +22,95 @@ namespace encore::cli {
 namespace {
 
 constexpr int64_t kDefaultMaxBatchSize = 256;
+constexpr int64_t kDefaultMaxNumTokens = 2048;
 
 constexpr const char* kFooter =
-    R"(Every bucket of the decode ladder up to --max-batch-size, its recording replayed back to back: the device's time a
-step, the median of RUNS samples of several replays, taken of all buckets in turn. The KV is full of random numbers, the
-pages lie anywhere, and each sequence has CONTEXT tokens before its new one. The floor is the sum over the ops of the
-longer of bytes / what this device reads at best, measured in the same run, and FLOPs / what it computes at best, on the
-CPU measured as well.
-`step` is the change of time against the bucket before, `ratio` that of time over floor.)";
+    R"(Every bucket of the decode ladder up to --max-batch-size, or of the token ladder up to --max-num-tokens, its recording
+replayed back to back: the device's time a step, the median of RUNS samples of several replays (of long prompts of one),
+taken of all buckets in turn. The KV is full of random numbers and the pages lie anywhere. In a decode step each sequence
+has CONTEXT tokens before its new one; a prompt step reads one prompt of the bucket's size, or as few as the model's
+longest sequence allows. The floor is the sum over the ops of the longer of bytes / what this device reads at best,
+measured in the same run, and FLOPs / what it computes at best, on the CPU measured as well.
+`step` is the change of time against the bucket before, `ratio` that of time over floor.
+
+  encore bench ladder --model synthetic:llama-3.1-8b --context 1024
+  encore bench ladder --model synthetic:llama-3.1-8b --step prompt --max-num-tokens 16384)";
 
 struct Options {
   BenchOptions bench;
+  std::string step = "decode";
   std::string html;
+
+  [[nodiscard]] bool reads_prompts() const { return step == "prompt"; }
 };
 
 // Replays of one sample: enough that the events around them do not count.
-int replays_per_sample(DeviceKind device) {
-  return device == DeviceKind::kCpu ? 1 : 8;
+int replays_per_sample(const Options& options, DeviceKind device, int64_t bucket) {
+  constexpr int64_t kMost = 8;
+  constexpr int64_t kPromptTokens = 4096;
+  if (device == DeviceKind::kCpu) return 1;
+  return static_cast<int>(
+      options.reads_prompts() ? std::clamp<int64_t>(kPromptTokens / bucket, 1, kMost) : kMost);
 }
 
 int num_runs(const Options& options, DeviceKind device) {
   return options.bench.runs.value_or(device == DeviceKind::kCpu ? 3 : 7);
 }
 
-engine::LoadOptions ladder_load_options(const Options& options) {
+// What the ladder is timed with: limits, and how long sequences are.
+struct Load {
+  engine::LoadOptions options;
+  int64_t longest = 0;
+};
+
+Load decode_load(const Options& options) {
   const config::Settings& settings = options.bench.settings;
-  engine::LoadOptions load = setup::load_options(settings);
-  load.graphs = runtime::Graphs::kFullDecodeOnly;
-  load.limits.max_batch_size = settings.max_batch_size.value_or(kDefaultMaxBatchSize);
-  load.limits.max_num_tokens = settings.max_num_tokens.value_or(load.limits.max_batch_size);
+  Load load{setup::load_options(settings)};
+  load.options.graphs = runtime::Graphs::kFullDecodeOnly;
+  runtime::Limits& limits = load.options.limits;
+  limits.max_batch_size = settings.max_batch_size.value_or(kDefaultMaxBatchSize);
+  limits.max_num_tokens = settings.max_num_tokens.value_or(limits.max_batch_size);
+  // Replays advance the sequences: those of a sample, and a page to spare.
+  load.longest =
+      options.bench.context + 1 + 2 * int64_t{replays_per_sample(options, DeviceKind::kCuda, 1)};
   return load;
 }
 
+Load prompt_load(const Options& options) {
+  const config::Settings& settings = options.bench.settings;
+  Load load{setup::load_options(settings)};
+  load.options.graphs = runtime::Graphs::kFull;
+  runtime::Limits& limits = load.options.limits;
+  limits.max_num_tokens = settings.max_num_tokens.value_or(kDefaultMaxNumTokens);
+  const int64_t most =
+      settings.max_seq_len.value_or(model::longest_sequence(setup::open_source(settings).config));
+  load.longest = std::min(limits.max_num_tokens, most);
+  const int64_t prompts = (limits.max_num_tokens + load.longest - 1) / load.longest;
+  limits.max_batch_size = std::max(prompts, settings.max_batch_size.value_or(1));
+  if (settings.decode_ladder.empty())
+    load.options.sequences = runtime::Ladder({limits.max_batch_size});
+  if (!load.options.kv_tokens)
+    load.options.kv_tokens = limits.max_num_tokens + prompts * load.options.page_size;
+  return load;
+}
+
+// A step of a bucket's size, with pages for `steps` such steps.
+diagnose::TrialStep step_of(const Options& options, const measure::FilledKv& kv, int64_t bucket,
+                            int64_t steps) {
+  if (options.reads_prompts()) return kv.prompts(bucket);
+  // Each replay is the next step of the same sequences: their mean context is CONTEXT.
+  return kv.step(bucket, std::max<int64_t>(1, options.bench.context - steps / 2), 0, steps);
+}
+
 // One sample: of the steps after the one that copies the inputs. Units: microseconds a step.
-double sample_bucket(Bench& bench, measure::FilledKv& kv, int64_t context, int64_t bucket) {
+double sample_bucket(Bench& bench, const Options& options, measure::FilledKv& kv, int64_t bucket) {
   runtime::Executor& executor = bench.model->executor();
-  const int replays = replays_per_sample(bench.device->kind());
-  // Each replay is the next step of the same sequences: their mean context is `context`.
-  const int64_t steps = 1 + replays;
-  const int64_t first = std::max<int64_t>(1, context - steps / 2);
-  const diagnose::TrialStep step = kv.step(bucket, first, 0, steps);
+  const int replays = replays_per_sample(options, bench.device->kind(), bucket);
+  const diagnose::TrialStep step = step_of(options, kv, bucket, 1 + replays);
   const runtime::Choice choice = kv.begin(step);
-  const Recording* recording = executor.loaded().recordings.full(StepKey::uniform(bucket));
+  const Recording* recording = executor.loaded().recordings.full(choice.key);
   if (choice.mode != runtime::Mode::kFull || recording == nullptr) {
-    fail(ErrorKind::kUnsupported, "{} sequences have no full recording: {}", bucket,
+    fail(ErrorKind::kUnsupported, "a step of size {} has no full recording: {}", bucket,
          name(choice.reason));
   }
   const auto began = bench.device->create_event();
@@ -78,75 +124,98 @@ double sample_bucket(Bench& bench, measure::FilledKv& kv, int64_t context, int64
   return ended->milliseconds_since(*began) * 1e3 / replays;
 }
 
-std::vector<measure::NodeFloor> bucket_floors(Bench& bench, const Options& options, int64_t bucket,
+std::vector<measure::NodeFloor> bucket_floors(Bench& bench, const Options& options,
+                                              const measure::FilledKv& kv, int64_t bucket,
                                               const measure::Rates& best) {
-  return measure::node_floors(bench.model->executor().loaded().program.graph, {bucket, bucket},
-                              measure::KvWork::decode(bucket * (options.bench.context + 1)), best);
+  const diagnose::TrialStep step = step_of(options, kv, bucket, 1);
+  measure::KvWork work;
+  for (const diagnose::TrialStep::Sequence& sequence : step.sequences)
+    work = work + measure::KvWork::of(sequence.past, sequence.count);
+  return measure::node_floors(bench.model->executor().loaded().program.graph,
+                              step.key(bench.model->limits()).sizes(), work, best);
+}
+
+const std::vector<int64_t>& buckets(Bench& bench, const Options& options) {
+  const runtime::Coverage& coverage = bench.model->executor().coverage();
+  return (options.reads_prompts() ? coverage.tokens : coverage.sequences).sizes();
 }
 
 // All buckets in turn, once for each run: what changes meanwhile, such as a clock that follows the
 // power, then shows in all of them alike, and not as a step from one to the next.
 std::vector<measure::BucketTime> time_buckets(Bench& bench, const Options& options,
-                                              const measure::Rates& best) {
-  measure::FilledKv kv(*bench.model);
-  const std::vector<int64_t>& buckets = bench.model->executor().coverage().sequences.sizes();
-  const int64_t context = options.bench.context;
-  std::vector<std::vector<double>> samples(buckets.size());
+                                              measure::FilledKv& kv, const measure::Rates& best) {
+  const std::vector<int64_t>& sizes = buckets(bench, options);
+  std::vector<std::vector<double>> samples(sizes.size());
   for (int run = 0; run < num_runs(options, bench.device->kind()); ++run) {
-    for (size_t i = 0; i < buckets.size(); ++i)
-      samples[i].push_back(sample_bucket(bench, kv, context, buckets[i]));
+    for (size_t i = 0; i < sizes.size(); ++i)
+      samples[i].push_back(sample_bucket(bench, options, kv, sizes[i]));
   }
   std::vector<measure::BucketTime> times;
-  for (size_t i = 0; i < buckets.size(); ++i) {
-    const std::vector<measure::NodeFloor> floors = bucket_floors(bench, options, buckets[i], best);
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const std::vector<measure::NodeFloor> floors =
+        bucket_floors(bench, options, kv, sizes[i], best);
     times.push_back(
-        {buckets[i], median(samples[i]), measure::floor_us(floors), measure::total_bytes(floors)});
+        {sizes[i], median(samples[i]), measure::floor_us(floors), measure::total_bytes(floors)});
   }
   return times;
 }
 
+measure::LadderText ladder_text(const Options& options, const Bench& bench,
+                                const measure::Rates& best) {
+  const bool prompts = options.reads_prompts();
+  return {prompts ? "token ladder" : "decode ladder", prompts ? "tokens" : "sequences",
+          fmt::format("{}, {}, on {}", model_text(options.bench.settings),
+                      prompts ? "prompts from their first token on"
+                              : fmt::format("{} tokens of context", options.bench.context),
+                      bench.device->info().name),
+          measure::rates_text(best)};
+}
+
 void bench_ladder(Options options) {
-  const engine::LoadOptions load = ladder_load_options(options);
-  options.bench.batch = load.limits.max_batch_size;
-  // Replays advance the sequences: those of a sample, and a page to spare.
-  const int64_t longest =
-      options.bench.context + 1 + 2 * int64_t{replays_per_sample(DeviceKind::kCuda)};
-  Bench bench = open_bench(options.bench, load, longest);
-  const int64_t largest = bench.model->executor().coverage().sequences.sizes().back();
+  Load load = options.reads_prompts() ? prompt_load(options) : decode_load(options);
+  options.bench.batch = load.options.limits.max_batch_size;
+  Bench bench = open_bench(options.bench, load.options, load.longest);
+  measure::FilledKv kv(*bench.model);
+  const int64_t largest = buckets(bench, options).back();
   const measure::Rates best =
       measure::rates(*bench.device, bench.read_bandwidth,
-                     measure::total_bytes(bucket_floors(bench, options, largest, {})));
-  const std::vector<measure::BucketTime> times = time_buckets(bench, options, best);
-  const std::string floor = measure::rates_text(best);
-  const std::string what =
-      fmt::format("{}, {} tokens of context, on {}", model_text(options.bench.settings),
-                  options.bench.context, bench.device->info().name);
-  if (!options.html.empty()) write_file(options.html, measure::ladder_html(times, what, floor));
+                     measure::total_bytes(bucket_floors(bench, options, kv, largest, {})));
+  const std::vector<measure::BucketTime> times = time_buckets(bench, options, kv, best);
+  const measure::LadderText text = ladder_text(options, bench, best);
+  if (!options.html.empty()) write_file(options.html, measure::ladder_html(times, text));
   if (options.bench.json) {
     json::object out = bench_json("ladder", options.bench, bench);
     out.erase("batch");
-    out["max_batch_size"] = load.limits.max_batch_size;
-    out["floor"] = floor;
+    if (options.reads_prompts()) out.erase("context");
+    out["step"] = options.step;
+    out["max_batch_size"] = load.options.limits.max_batch_size;
+    out["max_num_tokens"] = load.options.limits.max_num_tokens;
+    out["floor"] = text.floor;
     out["floor_gb_per_s"] = best.bytes_per_s / 1e9;
     out["floor_tflop_per_s"] = best.flops_per_s / 1e12;
     out["buckets"] = measure::times_json(times);
     return print(json::to_text(out) + "\n");
   }
-  print(fmt::format("ladder: {}\nfloor: {}\n\n{}\n  {}\n", what, floor, measure::times_text(times),
-                    summary_text(times)));
+  print(fmt::format("{}: {}\nfloor: {}\n\n{}\n  {}\n", text.ladder, text.what, text.floor,
+                    measure::times_text(times), summary_text(times)));
 }
 
 }  // namespace
 
 void add_bench_ladder(Command& bench) {
-  Command* verb =
-      bench.add_subcommand("ladder", "Every bucket of the decode ladder beside its floor");
+  Command* verb = bench.add_subcommand("ladder", "Every bucket of a ladder beside its floor");
   auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
   add_bench_model_options(*verb, options->bench);
   add_runs_option(*verb, options->bench);
+  verb->add_option(
+          "--step", options->step,
+          "decode: the decode ladder; prompt: the token ladder, by steps that read prompts")
+      ->one_of({"decode", "prompt"})
+      ->capture_default_str();
   verb->add_option("--html", options->html,
                    "Also write a page that plots them: one file, nothing loaded")
       ->type_name("FILE");
+  verb->group("Output: how results are printed", {"--json"});
   verb->footer(kFooter);
   verb->callback([options] { bench_ladder(*options); });
 }

@@ -123,6 +123,24 @@ diagnose::TrialStep FilledKv::step(int64_t batch, int64_t context, int64_t promp
   return step;
 }
 
+diagnose::TrialStep FilledKv::prompts(int64_t tokens) const {
+  const int64_t longest = model_.limits().max_seq_len;
+  const int64_t count = (tokens + longest - 1) / longest;
+  const int64_t pages_each = std::ssize(pages_) / count;
+  diagnose::TrialStep step;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t length = tokens * (i + 1) / count - tokens * i / count;
+    if (length > pages_each * model_.page_size()) {
+      fail(ErrorKind::kUsage, "prompts of {} tokens do not fit the KV pool of {} pages", tokens,
+           pages_.size());
+    }
+    const auto pages = pages_.begin() + i * pages_each;
+    const int64_t num_pages = (length + model_.page_size() - 1) / model_.page_size();
+    step.sequences.push_back({0, length, {pages, pages + num_pages}, {}});
+  }
+  return step;
+}
+
 runtime::Choice FilledKv::begin(const diagnose::TrialStep& step) {
   return diagnose::begin(model_, step, kTokenSeed);
 }

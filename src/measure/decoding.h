@@ -74,6 +74,9 @@ class FilledKv {
   // is read. Errors: kUsage when the pages do not suffice.
   [[nodiscard]] diagnose::TrialStep step(int64_t batch, int64_t context, int64_t prompt_tokens = 0,
                                          int64_t steps = 1) const;
+  // A step in which prompts of `tokens` together are read: one, or as few as no sequence is too
+  // short for. Errors: kUsage when the pages do not suffice.
+  [[nodiscard]] diagnose::TrialStep prompts(int64_t tokens) const;
   // Readies it; executor().run(step.lengths()) enqueues it.
   runtime::Choice begin(const diagnose::TrialStep& step);
   [[nodiscard]] runtime::Executor& executor() { return model_.executor(); }

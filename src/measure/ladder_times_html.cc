@@ -25,11 +25,13 @@ class Plot {
   static constexpr double kHeight = 330;
   using Value = std::function<double(const BucketTime&)>;
 
-  Plot(const std::vector<BucketTime>& times, const char* unit, double low, double high)
-      : times_(times), low_(low), high_(high) {
+  // `counted`: what the sizes count.
+  Plot(const std::vector<BucketTime>& times, const std::string& counted, const char* unit,
+       double low, double high)
+      : times_(times), counted_(counted), low_(low), high_(high) {
     svg_ = fmt::format(
-        R"(<svg viewBox="0 0 {} {}" role="img" aria-label="{} by sequences"><text x="0" y="12">{}</text>)",
-        kHtmlWidth, kHeight, unit, unit);
+        R"(<svg viewBox="0 0 {} {}" role="img" aria-label="{} by {}"><text x="0" y="12">{}</text>)",
+        kHtmlWidth, kHeight, unit, counted, unit);
     const double step = nice_step(high - low, 5);
     const int decimals = step < 0.1 ? 2 : step < 1 ? 1 : 0;
     for (double at = std::ceil(low / step) * step; at <= high + step * 1e-6; at += step) {
@@ -49,9 +51,9 @@ class Plot {
           R"(<line class="grid" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"/><text x="{0:.1f}" y="{3}" text-anchor="middle">{4}</text>)",
           x(power), kTop, kBottom, kBottom + 20, power);
     }
-    svg_ += fmt::format(
-        R"(<text x="{}" y="{}" text-anchor="end">sequences in the step, logarithmic</text>)",
-        kRight, kHeight - 6);
+    svg_ +=
+        fmt::format(R"(<text x="{}" y="{}" text-anchor="end">{} in the step, logarithmic</text>)",
+                    kRight, kHeight - 6, counted);
   }
 
   void curve(const char* style, const Value& value) {
@@ -68,8 +70,9 @@ class Plot {
   void dots(const Value& value) {
     for (const BucketTime& time : times_) {
       svg_ += fmt::format(
-          R"(<circle class="dot" cx="{:.1f}" cy="{:.1f}" r="4"><title>{} sequences: {:.1f} us, floor {:.1f} us, {:.3f} of it</title></circle>)",
-          x(time.bucket), y(value(time)), time.bucket, time.us, time.floor_us, time.ratio());
+          R"(<circle class="dot" cx="{:.1f}" cy="{:.1f}" r="4"><title>{} {}: {:.1f} us, floor {:.1f} us, {:.3f} of it</title></circle>)",
+          x(time.bucket), y(value(time)), time.bucket, counted_, time.us, time.floor_us,
+          time.ratio());
     }
   }
   [[nodiscard]] std::string svg() const { return svg_ + "</svg>"; }
@@ -87,15 +90,17 @@ class Plot {
   }
 
   const std::vector<BucketTime>& times_;
+  std::string counted_;
   double low_;
   double high_;
   std::string svg_;
 };
 
-std::string rows(const std::vector<BucketTime>& times) {
-  std::string html =
-      "<details><summary>Figures</summary><div class=\"scroll\"><table><tr><th>sequences</th>"
-      "<th>us</th><th>floor us</th><th>over floor</th><th>change of it</th><th>tokens/s</th></tr>";
+std::string rows(const std::vector<BucketTime>& times, const std::string& counted) {
+  std::string html = fmt::format(
+      "<details><summary>Figures</summary><div class=\"scroll\"><table><tr><th>{}</th>"
+      "<th>us</th><th>floor us</th><th>over floor</th><th>change of it</th><th>tokens/s</th></tr>",
+      counted);
   for (size_t i = 0; i < times.size(); ++i) {
     const BucketTime& time = times[i];
     const std::string changed =
@@ -110,8 +115,7 @@ std::string rows(const std::vector<BucketTime>& times) {
 
 }  // namespace
 
-std::string ladder_html(const std::vector<BucketTime>& times, const std::string& what,
-                        const std::string& floor) {
+std::string ladder_html(const std::vector<BucketTime>& times, const LadderText& text) {
   const LadderSummary summary = summarize(times);
   double longest = 0;
   double lowest_ratio = 1;
@@ -134,7 +138,7 @@ std::string ladder_html(const std::vector<BucketTime>& times, const std::string&
   }
   body += "</div>";
 
-  Plot time_plot(times, "us a step", 0, longest * 1.05);
+  Plot time_plot(times, text.unit, "us a step", 0, longest * 1.05);
   time_plot.curve("floor", [](const BucketTime& time) { return time.floor_us; });
   time_plot.curve("time", [](const BucketTime& time) { return time.us; });
   time_plot.dots([](const BucketTime& time) { return time.us; });
@@ -142,16 +146,18 @@ std::string ladder_html(const std::vector<BucketTime>& times, const std::string&
       "<section><h2>Time of a step</h2><p><span class=\"key\" "
       "style=\"background:var(--bar)\"></span>as measured<span class=\"key\" "
       "style=\"background:var(--mark)\"></span>floor: the sum over the ops of {}</p>{}</section>",
-      html_escaped(floor), time_plot.svg());
+      html_escaped(text.floor), time_plot.svg());
 
   const double margin = (highest_ratio - lowest_ratio) * 0.08 + 0.01;
-  Plot ratio_plot(times, "time over floor", lowest_ratio - margin, highest_ratio + margin);
+  Plot ratio_plot(times, text.unit, "time over floor", lowest_ratio - margin,
+                  highest_ratio + margin);
   ratio_plot.level(1);
   ratio_plot.curve("time", [](const BucketTime& time) { return time.ratio(); });
   ratio_plot.dots([](const BucketTime& time) { return time.ratio(); });
   body += fmt::format("<section><h2>Time over floor</h2><p>1 is the floor.</p>{}{}</section>",
-                      ratio_plot.svg(), rows(times));
-  return html_page("encore bench ladder", "The decode ladder and its floor", what, body, kStyle);
+                      ratio_plot.svg(), rows(times, text.unit));
+  return html_page("encore bench ladder", fmt::format("The {} and its floor", text.ladder),
+                   text.what, body, kStyle);
 }
 
 }  // namespace encore::measure

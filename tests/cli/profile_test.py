@@ -179,6 +179,31 @@ class LadderTest(CliTest):
         # The page table is longer, too.
         self.assertAlmostEqual(least_bytes[1] - least_bytes[0], kv_bytes, delta=kv_bytes * 1e-3)
 
+    def test_the_token_ladder_is_timed_by_prompts_of_its_sizes(self):
+        prompts = ["--step", "prompt", "--token-ladder", "8,32,64", "--max-num-tokens", "64"]
+        output = json.loads(self.ladder(*prompts, "--json"))
+        self.assertEqual((output["step"], output["max_num_tokens"]), ("prompt", 64))
+        rows = output["buckets"]
+        self.assertEqual([row["bucket"] for row in rows], [8, 32, 64])
+        self.assertEqual(sorted(row["floor_us"] for row in rows), [row["floor_us"] for row in rows])
+        self.assertIsNone(rows[0]["change_of_ratio"])
+        self.assertAlmostEqual(rows[1]["change_of_ratio"], rows[1]["over_floor"] / rows[0]["over_floor"] - 1, delta=1e-3)
+        page = self.work / "tokens.html"
+        text = self.ladder(*prompts, "--html", page)
+        self.assertRegex(text, r"(?m)^token ladder: .*prompts.*$")
+        self.assertIn("farthest above its floor", text)
+        read_page(page)
+        for words in ("The token ladder and its floor", ">tokens in the step, logarithmic</text>", "<title>32 tokens: "):
+            self.assertIn(words, page.read_text())
+
+    def test_a_size_above_the_longest_sequence_is_several_prompts(self):
+        least_bytes = []
+        for longest in ("64", "20"):  # four prompts of 16
+            output = json.loads(self.ladder("--step", "prompt", "--token-ladder", "64", "--max-num-tokens", "64", "--max-seq-len",
+                                            longest, "--json"))
+            least_bytes.append(output["buckets"][0]["least_bytes"])
+        self.assertGreater(least_bytes[1], least_bytes[0])  # three more rows of logits
+
     def test_the_table_and_the_page_plot_them(self):
         page = self.work / "ladder.html"
         text = self.ladder("--context", "20", "--html", page)
