@@ -79,7 +79,7 @@ class ReplayTest(CliTest):
         self.assertEqual(len(lines), out["num_steps"])
         self.assertEqual(summed(lines, "tokens"), prompts + generated - 20)
         html = page.read_text()
-        self.assertEqual(html.count("<svg"), 5)
+        self.assertEqual(html.count("<svg"), 6)
         self.assertNotIn("http", html)
 
         simulated = self.sim_json("--trace", self.trace, "--fit", log, "--overlap", "off" if DEVICE == "cpu" else "on",
