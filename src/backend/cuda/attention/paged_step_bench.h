@@ -1,16 +1,17 @@
-// The steps that attention_varlen_bench checks and times.
+// Steps of attention at the sizes of models, made on a device: for attention_varlen_bench and for
+// the test against float64 (tests/conformance/real_attention_test.cc).
 #pragma once
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <fmt/core.h>
-
-#include "backend/kernel.h"
+#include "backend/device.h"
 #include "base/dtype.h"
 
 namespace encore::bench {
@@ -20,6 +21,7 @@ struct Sequence {
   int64_t length;
 };
 
+// One step.
 struct Case {
   std::string name;
   std::vector<Sequence> sequences;
@@ -28,14 +30,21 @@ struct Case {
   int64_t head_size = 128;
   int64_t page_size = 16;
   DType dtype = DType::kBF16;
-  int64_t padding_tokens = 0;
+  std::optional<DType> kv_dtype = {};  // of the caches; absent: dtype
+  int64_t padding_tokens = 0;          // rows of q behind those of the sequences
+  int64_t query_gap = 0;               // Units: elements between rows of q
   int uniform_q = 0;
+  bool batch_invariant = false;
 
   [[nodiscard]] int64_t num_tokens() const {
     int64_t tokens = padding_tokens;
     for (const Sequence& s : sequences)
       tokens += s.tokens;
     return tokens;
+  }
+  [[nodiscard]] int64_t num_columns() const { return heads * head_size; }
+  [[nodiscard]] int64_t num_pages(const Sequence& s) const {
+    return (s.length + page_size - 1) / page_size;
   }
   [[nodiscard]] StepLengths lengths() const {
     StepLengths longest;
@@ -51,113 +60,102 @@ struct Case {
       const auto tokens = static_cast<double>(s.tokens);
       pairs += tokens * (static_cast<double>(s.length) - tokens / 2);
     }
-    return 4.0 * pairs * static_cast<double>(heads * head_size);
+    return 4.0 * pairs * static_cast<double>(num_columns());
   }
 };
 
-inline Case prompt(int64_t tokens) {
-  return {.name = fmt::format("prompt {}", tokens), .sequences = {{tokens, tokens}}};
-}
-// Log-uniform lengths from 16 to 8192.
-inline std::vector<Sequence> uneven(int count) {
-  std::vector<Sequence> sequences;
-  std::mt19937_64 random(1);
-  std::uniform_real_distribution<double> log2(4, 13);
-  for (int i = 0; i < count; ++i) {
-    const auto length = static_cast<int64_t>(std::exp2(log2(random)));
-    sequences.push_back({length, length});
+// A case's operands: random numbers, pages in random order. `seed` decides all of them.
+class PagedStep {
+ public:
+  PagedStep(Device& device, Stream& stream, const Case& c, uint64_t seed)
+      : device_(device), stream_(stream) {
+    const auto batch = static_cast<int64_t>(c.sequences.size());
+    int64_t num_pages = 2;  // that nobody has
+    int64_t width = 1;
+    for (const Sequence& s : c.sequences) {
+      num_pages += c.num_pages(s);
+      width = std::max(width, c.num_pages(s) + 1);
+    }
+    std::vector<int32_t> free_pages(static_cast<size_t>(num_pages));
+    std::iota(free_pages.begin(), free_pages.end(), 0);
+    std::shuffle(free_pages.begin(), free_pages.end(), std::mt19937_64(seed));
+    std::vector<int32_t> table(static_cast<size_t>(batch * width), -1);
+    std::vector<int32_t> lengths;
+    std::vector<int32_t> starts{0};
+    used_slots_.assign(static_cast<size_t>(num_pages * c.page_size), 0);
+    for (int64_t b = 0; b < batch; ++b) {
+      const Sequence& s = c.sequences[static_cast<size_t>(b)];
+      for (int64_t i = 0; i < c.num_pages(s); ++i) {
+        const int32_t page = free_pages.back();
+        free_pages.pop_back();
+        table[static_cast<size_t>(b * width + i)] = page;
+        std::fill_n(used_slots_.begin() + page * c.page_size,
+                    std::min(c.page_size, s.length - i * c.page_size), uint8_t{1});
+      }
+      lengths.push_back(static_cast<int32_t>(s.length));
+      starts.push_back(starts.back() + static_cast<int32_t>(s.tokens));
+    }
+    const DType kv_dtype = c.kv_dtype.value_or(c.dtype);
+    const Shape cache{num_pages, c.kv_heads, c.page_size, c.head_size};
+    TensorView q = random({c.num_tokens(), c.num_columns() + c.query_gap}, c.dtype, 3 * seed, 2.0F);
+    q.shape = {c.num_tokens(), c.num_columns()};
+    args_.inputs = {{"q", q},
+                    {"k_cache", random(cache, kv_dtype, 3 * seed + 1, 1.0F)},
+                    {"v_cache", random(cache, kv_dtype, 3 * seed + 2, 1.0F)},
+                    {"page_table", upload({batch, width}, DType::kI32, table)},
+                    {"kv_lens", upload({batch}, DType::kI32, lengths)},
+                    {"query_starts", upload({batch + 1}, DType::kI32, starts)}};
+    args_.outputs = {{"o", allocate({c.num_tokens(), c.num_columns()}, c.dtype)}};
+    args_.attrs.set("scale", 1.0 / std::sqrt(static_cast<double>(c.head_size)));
+    args_.step = StepKey::mixed(c.num_tokens(), batch);
+    if (c.uniform_q > 0) args_.step.q = c.uniform_q;
+    args_.batch_invariant = c.batch_invariant;
   }
-  return sequences;
-}
-inline Case mixed(int64_t prompt, int decodes, int64_t context, int64_t tokens) {
-  Case c{.name = fmt::format("mixed {} + {} of {} at {}", prompt, decodes, tokens, context)};
-  if (prompt > 0) c.sequences.push_back({prompt, prompt});
-  for (int i = 0; i < decodes; ++i)
-    c.sequences.push_back({tokens, context});
-  return c;
-}
 
-inline std::vector<Case> checks() {
-  std::vector<Case> cases;
-  for (const int64_t tokens : {1, 31, 64, 127, 128, 129, 300, 1024, 2048, 5000})
-    cases.push_back(prompt(tokens));
-  const std::vector<Sequence> batch{{5, 5},     {1, 70},    {1, 1},     {17, 17},  {20, 64},
-                                    {33, 1033}, {300, 900}, {1, 2049},  {2, 31},   {130, 131},
-                                    {9, 4000},  {64, 128},  {100, 100}, {3, 0},    {2, 9},
-                                    {1, 20001}, {3, 2500},  {2, 513},   {16, 600}, {1, 512}};
-  for (const int64_t page_size : {16, 32, 64}) {
-    cases.push_back({.name = fmt::format("batch, pages of {}", page_size),
-                     .sequences = batch,
-                     .page_size = page_size,
-                     .padding_tokens = 9});
-  }
-  for (const auto& [heads, kv_heads] : {std::pair{8, 8}, {14, 2}, {6, 2}, {16, 1}, {5, 1}}) {
-    cases.push_back({.name = fmt::format("batch, heads {}/{}", heads, kv_heads),
-                     .sequences = batch,
-                     .heads = heads,
-                     .kv_heads = kv_heads});
-  }
-  for (const int64_t head_size : {64, 96, 256}) {
-    for (const int64_t page_size : {16, 64}) {
-      cases.push_back({.name = fmt::format("batch, heads of {}, pages of {}", head_size, page_size),
-                       .sequences = batch,
-                       .heads = 8,
-                       .kv_heads = 2,
-                       .head_size = head_size,
-                       .page_size = page_size,
-                       .padding_tokens = 3});
-    }
-    cases.push_back({.name = fmt::format("prompt 1500, heads of {}", head_size),
-                     .sequences = {{1500, 1500}},
-                     .heads = 8,
-                     .kv_heads = 2,
-                     .head_size = head_size});
-  }
-  cases.push_back({.name = "batch, f16", .sequences = batch, .dtype = DType::kF16});
-  cases.push_back({.name = "uniform 40",
-                   .sequences = {{40, 40}, {40, 700}, {40, 0}, {40, 64}},
-                   .uniform_q = 40});
-  cases.push_back({.name = "uneven 64", .sequences = uneven(64)});
-  std::mt19937_64 random(3);
-  for (int i = 0; i < 20; ++i) {
-    Case c{.name = fmt::format("random {}", i), .page_size = int64_t{16} << random() % 3};
-    for (uint64_t n = 1 + random() % 12; n > 0; --n) {
-      const auto tokens = static_cast<int64_t>(1 + random() % (random() % 2 == 0 ? 4 : 400));
-      c.sequences.push_back({tokens, tokens + static_cast<int64_t>(random() % 900)});
-    }
-    c.padding_tokens = static_cast<int64_t>(random() % 40);
-    cases.push_back(c);
-  }
-  return cases;
-}
+  [[nodiscard]] const KernelArgs& args() const { return args_; }
+  // Of every slot of the caches: 1 where a sequence has a token in it, else 0.
+  [[nodiscard]] const std::vector<uint8_t>& used_slots() const { return used_slots_; }
 
-inline std::vector<Case> timings() {
-  std::vector<Case> cases;
-  for (const int64_t tokens : {512, 1024, 2048, 4096, 8192, 16384})
-    cases.push_back(prompt(tokens));
-  cases.push_back(prompt(4096));
-  cases.back().name = "prompt 4096, pages of 64";
-  cases.back().page_size = 64;
-  cases.push_back({.name = "uneven 64", .sequences = uneven(64)});
-  cases.push_back({.name = "4 prompts of 2048", .sequences = {4, Sequence{2048, 2048}}});
-  cases.push_back({.name = "512 after 7680", .sequences = {{512, 8192}}});
-  for (const int64_t head_size : {64, 256}) {
-    cases.push_back(prompt(4096));
-    cases.back().name += fmt::format(", heads of {}", head_size);
-    cases.back().head_size = head_size;
-  }
-  for (const int tokens : {1, 9}) {
-    for (const auto& [decodes, context] :
-         {std::pair{31, 4096}, {2, 65536}, {1, 4096}, {200, 1024}, {230, 1235}}) {
-      cases.push_back(mixed(480, decodes, context, tokens));
-      cases.push_back(mixed(0, decodes, context, tokens));
-      cases.push_back(mixed(0, decodes, context, tokens));
-      cases.back().name = fmt::format("uniform, {} of {} at {}", decodes, tokens, context);
-      cases.back().uniform_q = tokens;
+  // A launch of the step, with memory of its own to scribble on.
+  BoundLaunch bind(const Kernel& kernel) { return bind(kernel, args_); }
+  BoundLaunch bind(const Kernel& kernel, KernelArgs args) {
+    if (kernel.workspace != nullptr) {
+      const Workspace workspace = kernel.workspace(args);
+      args.scratch = allocate({workspace.scratch_bytes}, DType::kFP8).data;
+      const TensorView counters = allocate({workspace.num_counters}, DType::kI32);
+      stream_.fill(counters.data, 0, counters.num_bytes());
+      args.counters = counters.as<uint32_t>();
+      stream_.synchronize();
     }
-    if (tokens == 1) cases.push_back(mixed(480, 0, 0, 1));
+    return kernel.bind(device_, args);
   }
-  return cases;
-}
+
+  TensorView allocate(const Shape& shape, DType dtype) {
+    TensorView view(nullptr, dtype, shape);
+    memory_.push_back(device_.allocate(std::max<int64_t>(view.num_bytes(), 16)));
+    view.data = memory_.back().data();
+    return view;
+  }
+  template <typename V>
+  TensorView upload(const Shape& shape, DType dtype, const std::vector<V>& values) {
+    const TensorView view = allocate(shape, dtype);
+    stream_.copy_to_device(view.data, values.data(), view.num_bytes());
+    stream_.synchronize();
+    return view;
+  }
+
+ private:
+  TensorView random(const Shape& shape, DType dtype, uint64_t seed, float stddev) {
+    const TensorView view = allocate(shape, dtype);
+    device_.fill_random(stream_, view, seed, stddev);
+    return view;
+  }
+
+  Device& device_;
+  Stream& stream_;
+  KernelArgs args_;
+  std::vector<uint8_t> used_slots_;
+  std::vector<Memory> memory_;
+};
 
 }  // namespace encore::bench
