@@ -15,6 +15,7 @@
 #include "cli/interrupt.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "cli/terminal_prompt.h"
 #include "cli/verbs.h"
 #include "setup/open.h"
 #include "setup/options.h"
@@ -30,13 +31,16 @@ constexpr float kDefaultTemperature = 0.7F;
 
 constexpr const char* kCommands =
     "/retry answers the last message anew, /clear begins a new conversation, /quit ends, as does "
-    "Ctrl-D;\na line that ends with \\ goes on in the next; Ctrl-C stops an answer.\n";
+    "Ctrl-D;\na line that ends with \\ goes on in the next, as with Alt-Enter; up and down show "
+    "earlier messages;\nCtrl-C stops an answer.\n";
 
 constexpr const char* kFooter =
     R"(Write a message and press Enter. /retry answers the last message anew, /clear begins a new conversation,
-/quit ends, as does Ctrl-D. A line that ends with \ goes on in the next. Ctrl-C stops an answer and keeps what
-came. Piped in, each line is a message; stdout has the answers, one after the other. Reasoning of a model that
-marks it is shown dimmed, on stderr where stdout is no terminal, and is no part of the conversation that follows.)";
+/quit ends, as does Ctrl-D. A line that ends with \ goes on in the next, and so does one that ends with
+Alt-Enter; what is pasted may have several lines. Up and down show the messages before, which may be changed and
+sent again. Ctrl-C stops an answer and keeps what came, takes back what is written, or ends. Piped in, each line is
+a message; stdout has the answers, one after the other. Reasoning of a model that marks it is shown dimmed, on
+stderr where stdout is no terminal, and is no part of the conversation that follows.)";
 
 struct Options {
   config::Settings settings;
@@ -71,6 +75,7 @@ class Chat {
   }
 
   void run() {
+    if (TerminalPrompt::is_possible()) prompt_.emplace();
     if (is_terminal_) fmt::print(stderr, "{}", kCommands);
     while (const auto line = read_message()) {
       if (*line == "/quit") return;
@@ -91,6 +96,7 @@ class Chat {
  private:
   // Nothing at the end of the input.
   std::optional<std::string> read_message() {
+    if (prompt_) return prompt_->read();
     std::string text;
     for (std::string line;;) {
       if (is_terminal_) print(text.empty() ? "> " : ". ");
@@ -198,6 +204,7 @@ class Chat {
   std::optional<engine::Engine> engine_;
   json::array messages_;
   int64_t num_answers_ = 0;
+  std::optional<TerminalPrompt> prompt_;
   bool is_terminal_ = isatty(STDIN_FILENO) == 1;
   bool dims_ = isatty(STDOUT_FILENO) == 1;
 };

@@ -75,6 +75,9 @@ inline CodePoint decode_utf8_before(const char* end) {
 
 void append_utf8(uint32_t code_point, std::string& out);
 
+// Columns of a terminal: 0 for what combines with the character before it, 2 for wide ones.
+int display_width(uint32_t code_point);
+
 inline constexpr std::string_view kReplacementCharacter = "\xef\xbf\xbd";
 
 // Turns a stream of bytes into valid UTF-8: what is not a character becomes U+FFFD, one for each

@@ -163,4 +163,8 @@ void lowercase(std::string& text) {
   text = std::move(out);
 }
 
+int display_width(uint32_t code_point) {
+  return utf8proc_charwidth(static_cast<utf8proc_int32_t>(code_point));
+}
+
 }  // namespace encore::text

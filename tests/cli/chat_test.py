@@ -77,6 +77,33 @@ class ChatTest(CliTest):
         self.assertEqual(self.words("".join(pieces)), self.words(self.continued("user: Once upon a time\n<think>\n")))
         self.assertEqual(re.sub("\x1b\\[2m.*?\x1b\\[22m", "", shown, flags=re.DOTALL).strip(), "")
 
+    def test_in_a_terminal_messages_are_edited_and_come_again(self):
+        ours, theirs = os.openpty()
+        process = subprocess.Popen([self.encore, "chat", "--device", DEVICE, "--temperature", "0", "--max-tokens", "20"], stdin=theirs,
+                                   stdout=theirs, stderr=subprocess.DEVNULL, env=os.environ | {"TERM": "xterm"})
+        os.close(theirs)
+        shown = ""
+
+        def until(text):
+            nonlocal shown
+            while text not in shown:
+                shown += os.read(ours, 1 << 16).decode()
+            seen, _, shown = shown.partition(text)
+            return seen
+
+        ready = "\x1b[?2004h"  # what is pasted comes marked, from when a message is awaited
+        answer = self.continued("Once upon a time").replace("\n", "\r\n")
+        until(ready)
+        os.write(ours, b"Once upon a tame\x7f\x7f\x7fime\r")  # Backspace three times
+        self.assertIn(answer, until(ready))
+        os.write(ours, b"/clear\r")
+        until(ready)
+        os.write(ours, b"\x1b[A\x1b[A\r")  # up, and up again
+        self.assertIn(answer, until(ready))
+        os.write(ours, b"\x04")
+        self.assertEqual(process.wait(timeout=600), 0)
+        os.close(ours)
+
     def test_a_conversation_may_be_kept_short(self):
         self.assertEqual(self.chat("Once upon a time\n", "--max-seq-len", "64").stdout, self.continued("Once upon a time") + "\n")
 
