@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "grammar/calls.h"
+#include "grammar/schema.h"
 
 namespace encore::grammar {
 namespace {
@@ -22,8 +23,8 @@ constexpr int kMaxRecursion = 500;
 constexpr char kNoText = '\xff';
 
 xgrammar::Grammar from_schema(const std::string& schema, bool is_closed) {
-  return xgrammar::Grammar::FromJSONSchema(schema, true, std::nullopt, std::nullopt, is_closed,
-                                           kMaxWhiteSpace);
+  return xgrammar::Grammar::FromJSONSchema(with_lengths_as_patterns(schema), true, std::nullopt,
+                                           std::nullopt, is_closed, kMaxWhiteSpace);
 }
 
 xgrammar::Grammar from_calls(const Source& source, const SpecialTokens& special_tokens) {
