@@ -191,6 +191,9 @@ TEST_F(CompletionsTest, RefusesWhatIsWrongNamingIt) {
   expect_refused(R"({"prompt": "x", "logprobs": 21})", "logprobs", "out_of_range");
   expect_refused(R"({"prompt": "x", "prompt_logprobs": 1, "stream": true})", "prompt_logprobs",
                  "unsupported_parameter");
+  expect_refused(
+      R"({"prompt": "x", "stream": true, "stream_options": {"continuous_usage_stats": true}})",
+      "stream_options", "invalid_value");
   expect_refused(R"({"prompt": "x", "prompt_logprobs": 21})", "prompt_logprobs", "out_of_range");
   expect_refused(R"({"prompt": "x", "repetition_penalty": 0})", "repetition_penalty",
                  "out_of_range");

@@ -53,9 +53,9 @@ const Parameter kChoices[] = {
     {"stop", Support::kHonoured, ParameterKind::kStrings, "",
      "Strings that end the text, each of 1 to 1024 bytes", 0, kMaxStops},
     {"stream_options", Support::kHonoured, ParameterKind::kObject, "",
-     "include_usage: end a stream with an event of its usage; continuous_usage_stats: have the "
-     "usage "
-     "so far in each event besides"},
+     "include_usage: end a stream with an event of its usage; continuous_usage_stats, with it: "
+     "have "
+     "the usage so far in each event besides"},
     {"logit_bias", Support::kHonoured, ParameterKind::kObject, "",
      "What is added to the logits of tokens, by token id: from -100 to 100 each"},
     {"response_format", Support::kHonoured, ParameterKind::kObject, R"({"type": "text"})",
@@ -218,6 +218,10 @@ std::optional<ApiError> read_stream_options(const Parameters& parameters, Reply:
           "stream_options", "unsupported_parameter");
     }
     *option = value.is_bool() && value.get_bool();
+  }
+  if (in_every_event && !at_end) {
+    return bad_request("continuous_usage_stats needs include_usage: true", "stream_options",
+                       "invalid_value");
   }
   if (at_end) reply.usage = in_every_event ? StreamUsage::kInEveryEvent : StreamUsage::kAtEnd;
   return std::nullopt;
