@@ -122,7 +122,7 @@ const std::vector<ApiServer::Route>& ApiServer::routes() {
        prepare_tokenize},
       {{"POST", "/detokenize", "The text of tokens", Access::kKey, &detokenize_parameters()},
        prepare_detokenize},
-      {{"GET", "/version", "Encore's version", Access::kOpen}, show_version},
+      {{"GET", "/version", "Encore's version"}, show_version},
       {{"GET", "/live", "Does the process answer?", Access::kOpen},
        nullptr,
        [](ApiServer& /*server*/) { return live(); }},
@@ -143,10 +143,10 @@ const std::vector<ApiServer::Route>& ApiServer::routes() {
        nullptr,
        nullptr,
        answer_is_sleeping},
-      {{"GET", "/metrics", "Counts and times, for Prometheus", Access::kOpen},
+      {{"GET", "/metrics", "Counts and times, for Prometheus"},
        nullptr,
        [](ApiServer& server) { return server.metrics(); }},
-      {{"GET", "/openapi.json", "This document", Access::kOpen},
+      {{"GET", "/openapi.json", "This document"},
        nullptr,
        [](ApiServer& server) { return server.openapi(); }},
       {{"GET", "/", "A page to chat on, with live charts", Access::kOpen}, show_page},
@@ -177,10 +177,11 @@ void ApiServer::handle(HttpRequest request, std::unique_ptr<Responder> responder
 }
 
 LoggedAnswers ApiServer::logged_answers(const HttpRequest& request) {
-  const bool is_open = std::any_of(routes().begin(), routes().end(), [&](const Route& route) {
-    return route.access == Access::kOpen && matches(route.path, request.path);
+  const bool is_quiet = std::any_of(routes().begin(), routes().end(), [&](const Route& route) {
+    const bool comes_often = route.access == Access::kOpen || route.answer != nullptr;
+    return comes_often && matches(route.path, request.path);
   });
-  return is_open ? LoggedAnswers::kErrors : LoggedAnswers::kAll;
+  return is_quiet ? LoggedAnswers::kErrors : LoggedAnswers::kAll;
 }
 
 HttpResponse ApiServer::error_response(std::string_view path, const ApiError& error) {

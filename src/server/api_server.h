@@ -38,7 +38,7 @@ class ApiServer {
 
   // Writes an error as the protocol does that has the path.
   static HttpResponse error_response(std::string_view path, const ApiError& error);
-  // Probes and the page come often and tell nothing, unless they fail.
+  // Probes, metrics and the page come often and tell nothing, unless they fail.
   [[nodiscard]] static LoggedAnswers logged_answers(const HttpRequest& request);
   // Says that the process answers.
   static HttpResponse live();

@@ -44,7 +44,19 @@ TEST_F(ApiServerTest, AsksForAKeyWhereThereAreSome) {
   EXPECT_EQ(send("GET", "/v1/models", "", {{"authorization", "Bearer on"}})->status, 401);
   EXPECT_EQ(send("GET", "/v1/models", "", {{"authorization", "Basic one"}})->status, 401);
   EXPECT_EQ(send("GET", "/v1/models", "", {{"authorization", "bearer two"}})->status, 200);
-  EXPECT_EQ(send("GET", "/health")->status, 200);
+}
+
+// A browser cannot send a key with the address of a page, and the page asks for one.
+TEST_F(ApiServerTest, AsksForAKeyEverywhereButAtProbesAndThePage) {
+  start({.gate = {.api_keys = {"one"}}});
+  for (const char* path : {"/live", "/health", "/", "/page.js", "/page.css"})
+    EXPECT_EQ(send("GET", path)->status, 200) << path;
+  for (const char* path : {"/metrics", "/version", "/openapi.json", "/v1/models",
+                           "/v1/models/tales", "/health_generate"})
+    EXPECT_EQ(send("GET", path)->status, 401) << path;
+  for (const char* path : {"/v1/completions", "/v1/chat/completions", "/v1/responses",
+                           "/v1/messages", "/v1/messages/count_tokens", "/tokenize", "/detokenize"})
+    EXPECT_EQ(send("POST", path, "{}")->status, 401) << path;
 }
 
 TEST_F(ApiServerTest, OnLoopbackAnswersToNamesOfThisMachineAlone) {

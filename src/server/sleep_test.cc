@@ -17,6 +17,9 @@ class SleepRoutesTest : public testing::ApiTest {
     return send(std::move(method), std::move(path), "", {{"authorization", "Bearer admin"}},
                 std::move(query));
   }
+  std::string metrics() {
+    return send("GET", "/metrics", "", {{"authorization", "Bearer user"}})->body;
+  }
 };
 
 TEST_F(SleepRoutesTest, AreForOperatorsAlone) {
@@ -79,10 +82,10 @@ TEST_F(SleepRoutesTest, RequestsAreToldThatTheModelSleepsAndSoAreProbes) {
     EXPECT_EQ(error(parsed(*exchange)).at("code"), "asleep");
     EXPECT_NE(exchange->header("Retry-After"), "");
   }
-  EXPECT_NE(send("GET", "/metrics")->body.find("\nencore_asleep 1\n"), std::string::npos);
+  EXPECT_NE(metrics().find("\nencore_asleep 1\n"), std::string::npos);
   generator_.refusal.reset();
   EXPECT_EQ(as_admin("GET", "/is_sleeping")->body, R"({"is_sleeping":false})");
-  EXPECT_NE(send("GET", "/metrics")->body.find("\nencore_asleep 0\n"), std::string::npos);
+  EXPECT_NE(metrics().find("\nencore_asleep 0\n"), std::string::npos);
 }
 
 }  // namespace
