@@ -32,6 +32,7 @@ import time
 from serve_load import percentile
 
 PATH = "/v1/completions"
+DRAIN_S = 600  # longer than the streams take on any machine
 TEXT = "The cat sat on the mat, and the dog ran home. " * 3
 
 
@@ -402,10 +403,10 @@ def drain(options):
     num_whole = 0
     codes = []
     for _ in range(options.rounds):
-        with Server(options, "--max-queue", options.streams) as server:
+        with Server(options, "--max-queue", options.streams, "--drain-timeout", DRAIN_S) as server:
             poll, clients = loaded(server, options.streams, options.tokens)
             server.process.send_signal(signal.SIGTERM)
-            poll.read_all(120)
+            poll.read_all(DRAIN_S)
             num_whole += sum(whole(client, options.tokens) is not None for client in clients)
             codes.append(server.process.wait(60))
     lost = options.rounds * options.streams - num_whole
