@@ -95,10 +95,12 @@ class Browser:
 
 
 @unittest.skipUnless(DRIVER, "no chromedriver: apt-get install chromium chromium-driver")
-class PageTest(unittest.TestCase):
+class PageCase(unittest.TestCase):
+    ARGUMENTS = ()  # of the server
+
     @classmethod
     def setUpClass(cls):
-        cls.server = Server()
+        cls.server = Server(*cls.ARGUMENTS)
         cls.addClassCleanup(cls.server.__exit__)
         cls.browser = Browser()
         cls.addClassCleanup(cls.browser.__exit__)
@@ -106,8 +108,9 @@ class PageTest(unittest.TestCase):
     def setUp(self):
         self.address = f"http://{self.server.host}:{self.server.port}/"
         self.browser.call("POST", "/url", {"url": self.address})
+
+    def wait_until_ready(self):
         self.browser.wait_for("return document.getElementById('health').textContent === 'ready'")
-        self.browser.fill("#temperature", "0")
 
     def ask(self, text, tokens):
         self.browser.fill("#max_tokens", str(tokens))
@@ -119,6 +122,13 @@ class PageTest(unittest.TestCase):
     def wait_for_answer(self):
         self.browser.wait_for("return document.getElementById('stop').disabled && document.querySelector('li.assistant')")
         return self.answers()[-1]
+
+
+class PageTest(PageCase):
+    def setUp(self):
+        super().setUp()
+        self.wait_until_ready()
+        self.browser.fill("#temperature", "0")
 
     def reply(self, messages, tokens):
         status, _, body = self.server.request("POST", "/v1/chat/completions", {
@@ -191,6 +201,18 @@ class PageTest(unittest.TestCase):
                 if not message["params"]["documentURL"].startswith("chrome:"):  # the browser's own page
                     url = message["params"]["request"]["url"]
                     self.assertTrue(url.startswith((self.address, "data:")), url)
+
+
+class PageWithKeysTest(PageCase):
+    ARGUMENTS = ("--api-key", "secret")
+
+    def test_the_page_asks_for_the_key(self):
+        self.browser.wait_for("return document.getElementById('access').open")
+        self.assertEqual(self.browser.run("return document.getElementById('health').textContent"), "needs an API key")
+        self.browser.fill("#key", "secret")
+        self.wait_until_ready()
+        self.ask("Once upon a time", 5)
+        self.assertNotEqual(self.wait_for_answer(), "")
 
 
 if __name__ == "__main__":
