@@ -2,10 +2,13 @@
 #include "grammar/grammar.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <random>
 
 #include <boost/json/parse.hpp>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "base/json.h"
@@ -36,9 +39,7 @@ Grammar compiled(const Model& model, const Source& source) {
   return std::get<Grammar>(std::move(result));
 }
 
-std::vector<int32_t> allowed(const Model& model, Matcher& matcher) {
-  std::vector<uint32_t> mask(model.vocabulary.num_mask_words(), 0xdeadbeef);
-  matcher.fill(mask);
+std::vector<int32_t> tokens_of(const std::vector<uint32_t>& mask) {
   std::vector<int32_t> tokens;
   for (int64_t t = 0; t < std::ssize(mask) * 32; ++t) {
     if ((mask[t / 32] >> (t % 32) & 1U) != 0) tokens.push_back(static_cast<int32_t>(t));
@@ -46,18 +47,32 @@ std::vector<int32_t> allowed(const Model& model, Matcher& matcher) {
   return tokens;
 }
 
+std::vector<int32_t> allowed(const Model& model, Matcher& matcher) {
+  std::vector<uint32_t> mask(model.vocabulary.num_mask_words(), 0xdeadbeef);
+  matcher.fill(mask);
+  return tokens_of(mask);
+}
+
 struct Answer {
   std::string text;
   bool is_whole = false;
 };
 
+using Clock = std::chrono::steady_clock;
+
 // Any token that may come is as likely as another, but for the end, which is taken half of the time.
-Answer sample(const Model& model, const Grammar& grammar, uint64_t seed, int64_t max_tokens) {
+// `fill_times`: gets how long each mask took; may be null.
+Answer sample(const Model& model, const Grammar& grammar, uint64_t seed, int64_t max_tokens,
+              std::vector<Clock::duration>* fill_times = nullptr) {
   std::mt19937_64 random(seed);
   Matcher matcher = grammar.matcher();
   Answer answer;
   for (int64_t i = 0; i < max_tokens; ++i) {
-    const std::vector<int32_t> tokens = allowed(model, matcher);
+    std::vector<uint32_t> mask(model.vocabulary.num_mask_words(), 0xdeadbeef);
+    const auto start = Clock::now();
+    matcher.fill(mask);
+    if (fill_times != nullptr) fill_times->push_back(Clock::now() - start);
+    const std::vector<int32_t> tokens = tokens_of(mask);
     EXPECT_FALSE(tokens.empty()) << "no way on from: " << answer.text;
     if (tokens.empty()) return answer;
     int32_t token = tokens[random() % tokens.size()];
@@ -174,6 +189,39 @@ json::value random_schema(std::mt19937_64& random, int depth) {
   return {{"type", "object"}, {"properties", properties}, {"required", required}};
 }
 
+// Asks for a fair share of values that are whole at the end, and says how long things took.
+void expect_answers_that_fit(const Model& model, int64_t num_schemas) {
+  std::mt19937_64 random(7);
+  int64_t num_whole = 0;
+  std::vector<Clock::duration> compile_times;
+  std::vector<Clock::duration> fill_times;
+  for (int64_t i = 0; i < num_schemas; ++i) {
+    const json::value schema = random_schema(random, 3);
+    const std::string text = json::to_text(schema);
+    const auto start = Clock::now();
+    const Grammar grammar = compiled(model, {.kind = SourceKind::kJsonSchema, .text = text});
+    compile_times.push_back(Clock::now() - start);
+    const Answer answer = sample(model, grammar, random(), 600, &fill_times);
+    if (!answer.is_whole) continue;  // every token of it had a way on
+    ++num_whole;
+    boost::system::error_code error;
+    const json::value value = boost::json::parse(answer.text, error);
+    ASSERT_FALSE(error) << answer.text << "\nof " << text;
+    EXPECT_TRUE(is_valid(value, schema)) << answer.text << "\nof " << text;
+  }
+  EXPECT_GT(num_whole, num_schemas * 3 / 4);
+  const auto microseconds = [](std::vector<Clock::duration>& times, double share) {
+    std::sort(times.begin(), times.end());
+    const Clock::duration time = times.at(static_cast<size_t>(share * (times.size() - 1)));
+    return std::chrono::duration<double, std::micro>(time).count();
+  };
+  fmt::print(
+      "{} of {} whole; p50 and p99: compiled in {:.0f} and {:.0f} us, {} masks in {:.1f} and "
+      "{:.1f} us\n",
+      num_whole, num_schemas, microseconds(compile_times, 0.5), microseconds(compile_times, 0.99),
+      fill_times.size(), microseconds(fill_times, 0.5), microseconds(fill_times, 0.99));
+}
+
 class OfAModel : public testing::TestWithParam<const char*> {
  protected:
   Model model{GetParam()};
@@ -189,21 +237,16 @@ INSTANTIATE_TEST_SUITE_P(Tokenizers, OfAModel,
                          });
 
 TEST_P(OfAModel, HoldsRandomAnswersToRandomSchemas) {
-  std::mt19937_64 random(7);
-  int64_t num_whole = 0;
-  for (int i = 0; i < 40; ++i) {
-    const json::value schema = random_schema(random, 3);
-    const std::string text = json::to_text(schema);
-    const Grammar grammar = compiled(model, {.kind = SourceKind::kJsonSchema, .text = text});
-    const Answer answer = sample(model, grammar, random(), 600);
-    if (!answer.is_whole) continue;  // every token of it had a way on
-    ++num_whole;
-    boost::system::error_code error;
-    const json::value value = boost::json::parse(answer.text, error);
-    ASSERT_FALSE(error) << answer.text << "\nof " << text;
-    EXPECT_TRUE(is_valid(value, schema)) << answer.text << "\nof " << text;
-  }
-  EXPECT_GT(num_whole, 30);
+  expect_answers_that_fit(model, 40);
+}
+
+// ENCORE_TOKENIZER=FOLDER grammar_test --gtest_filter='*LargeVocabulary*'
+TEST(Grammar, HoldsRandomAnswersToAThousandSchemasOfALargeVocabulary) {
+  const char* const folder = std::getenv("ENCORE_TOKENIZER");
+  if (folder == nullptr) GTEST_SKIP() << "ENCORE_TOKENIZER names no folder of a tokenizer.json";
+  const Model model(text::Tokenizer::load(folder));
+  EXPECT_GE(model.tokenizer.vocab_size(), 50'000);
+  expect_answers_that_fit(model, 1000);
 }
 
 TEST_P(OfAModel, LetsNothingButAChoiceCome) {
