@@ -8,6 +8,8 @@
 
 #include <gtest/gtest.h>
 
+#include "backend/fault.h"
+#include "base/error.h"
 #include "engine/testing/tiny_model.h"
 
 namespace encore::engine {
@@ -152,6 +154,26 @@ TEST_P(GrammarTest, RunsEveryStepAsItWouldRunWithoutAGrammar) {
   for (Request& request : requests)
     request.grammar = std::make_shared<Alternating>(2);
   EXPECT_EQ(modes(), plain);
+}
+
+TEST_P(GrammarTest, AsksOnceForRecordingsThatThereIsNoMemoryFor) {
+  load(runtime::Graphs::kAuto);
+  const auto sevens = std::make_shared<Alternating>(7);
+  const Request request{.prompt = {1, 2}, .max_tokens = 20, .grammar = sevens};
+  const std::vector<Tokens> tokens = generate({request}, {.overlap = false}).tokens;
+  load(runtime::Graphs::kAuto);
+  int num_asked = 0;
+  const fault::Injection injection([&](std::string_view call) {
+    if (call != "end_recording") return;
+    ++num_asked;
+    fail(ErrorKind::kMemory, "injected");
+  });
+  EXPECT_EQ(generate({request}, {.overlap = true}).tokens, tokens);
+  const int num_sizes = num_asked;
+  EXPECT_GE(num_sizes, 1);
+  EXPECT_LE(num_sizes, 2);  // its prompt's and its decode steps'
+  EXPECT_EQ(generate({request}, {.overlap = true}).tokens, tokens);
+  EXPECT_EQ(num_asked, num_sizes);
 }
 
 TEST_P(GrammarTest, EndsASequenceWhereNothingCanFollow) {

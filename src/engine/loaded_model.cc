@@ -91,6 +91,8 @@ LoadedModel::LoadedModel(Device& device, const model::ModelSource& source,
                                                   weights_->views(), options);
   runtime::Recorder(*executor_, options).record();
   if (options.scores_prompts) create_prompt_scorer(device, options);
+  if (options.masks_tokens && recording_stats().num_full() > 0)
+    half_bytes_ = recording_stats().bytes;
   // Graphs first, KV last: no estimate of what recordings take.
   num_pages_ = pages_that_fit(device, options, wanted_pages);
   if (options.kv_tokens && num_pages_ < wanted_pages) {
@@ -133,6 +135,7 @@ runtime::MemoryPlan LoadedModel::memory_plan() const {
   runtime::MemoryPlan plan = executor_->loaded().memory_plan();
   plan.context = context_bytes_;
   plan.prompt_scores = prompt_score_bytes_;
+  plan.halves = half_bytes_;
   return plan;
 }
 
@@ -141,8 +144,8 @@ int64_t LoadedModel::pages_that_fit(const Device& device, const LoadOptions& opt
   const DeviceInfo info = device.info();
   const int64_t free = info.free_bytes;
   const int64_t reserve = options.memory_reserve.of(info.total_bytes);
-  const auto budget =
-      static_cast<int64_t>(options.free_memory_fraction * static_cast<double>(free - reserve));
+  const auto budget = static_cast<int64_t>(options.free_memory_fraction *
+                                           static_cast<double>(free - reserve - half_bytes_));
   runtime::KvMemory& kv = executor_->loaded().kv;
   const int64_t fitting = runtime::rows_that_fit(std::array{&kv}, wanted, budget);
   if (fitting == 0) {

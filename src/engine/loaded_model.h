@@ -29,6 +29,9 @@ struct LoadOptions : runtime::ExecutorOptions {
   model::LogitsRows logits = model::LogitsRows::kLast;
   // Requests may ask for log probabilities of their prompts. REQUIRES: LogitsRows::kLast.
   bool scores_prompts = false;
+  // Requests may have grammars. The halves of steps that token masks need are recorded when they are
+  // first needed, so what recordings take is kept free once more.
+  bool masks_tokens = false;
   // Passes left out or from outside the library, where the program is split; its sizes are those of
   // `limits`.
   passes::CompileOptions compile;
@@ -97,6 +100,7 @@ class LoadedModel {
   passes::Compiled score_program_;
   std::unique_ptr<runtime::PromptScorer> prompt_scorer_;
   int64_t prompt_score_bytes_ = 0;
+  int64_t half_bytes_ = 0;
   int64_t context_bytes_ = 0;  // in use on the device before anything was loaded
   double load_seconds_ = 0;
   std::optional<runtime::SavedRows> saved_;  // asleep

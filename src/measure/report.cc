@@ -49,6 +49,7 @@ std::string memory_table(const runtime::MemoryPlan& plan) {
     add("recordings", plan.recordings, "");
   }
   add("prompt scores", plan.prompt_scores, "log probabilities of prompts");
+  if (plan.context > 0) add("halves", plan.halves, "kept for recordings that token masks need");
   add("KV", plan.kv, "");
   add("total", plan.total(), "");
   return table.text();
@@ -64,6 +65,7 @@ json::object memory_json(const runtime::MemoryPlan& plan) {
           {"libraries", plan.libraries},
           {"recordings", plan.recordings},
           {"prompt_scores", plan.prompt_scores},
+          {"halves", plan.halves},
           {"kv", plan.kv},
           {"total", plan.total()}};
 }

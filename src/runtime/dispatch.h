@@ -91,6 +91,8 @@ struct Coverage {
   std::set<StepKey> dropped_full = {};
   std::set<int64_t> dropped_tokens = {};
   std::set<int64_t> dropped_tails = {};
+  // Whole steps whose halves could not be recorded: their token masks wait for the step before.
+  std::set<StepKey> dropped_halves = {};
   // Sizes of T whose launches one by one are faster than the pieces that auto would replay.
   std::set<int64_t> faster_eager = {};
 

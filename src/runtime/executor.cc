@@ -78,12 +78,14 @@ void Executor::prepare() {
 
 bool Executor::has_halves() {
   if (choice_.mode != Mode::kFull) return true;
+  if (coverage_.dropped_halves.contains(choice_.key)) return false;
   try {
     loaded_.recordings.require_halves(choice_.key);
     return true;
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kMemory) throw;
-    log::warning("{}; token masks wait for the step before", error.what());
+    log::warning("{}; token masks of such steps wait for the step before", error.what());
+    coverage_.dropped_halves.insert(choice_.key);
     return false;
   }
 }

@@ -19,11 +19,12 @@ struct MemoryPlan {
   // For log probabilities of prompts: what the scorer allocated or, where the driver counts, all
   // that its figure grew by.
   int64_t prompt_scores = 0;
-  int64_t kv = 0;  // KV caches
+  int64_t halves = 0;  // kept free for the halves of steps that token masks need
+  int64_t kv = 0;      // KV caches
 
   [[nodiscard]] int64_t total() const {
     return context + weights + arena + step_inputs + scratch + libraries + recordings +
-           prompt_scores + kv;
+           prompt_scores + halves + kv;
   }
 };
 

@@ -21,6 +21,7 @@ engine::LoadOptions serving_load_options(const config::Settings& settings,
   }
   engine::LoadOptions load = load_options(settings);
   load.scores_prompts = true;
+  load.masks_tokens = true;
   load.limits.max_seq_len = settings.max_seq_len.value_or(longest);
   load.limits.max_batch_size = settings.max_batch_size.value_or(max_batch_size);
   load.limits.max_num_tokens =
