@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "cli/config.h"
 #include "cli/options.h"
+#include "config/read.h"
 
 namespace encore::cli {
 namespace {
@@ -52,10 +53,13 @@ class Flags {
 
   // Errors: as take_options() has them.
   [[nodiscard]] config::Settings settings() const {
+    if (path_.empty() && !dialect_.empty())
+      fail(ErrorKind::kUsage, "--dialect says whose keys --config has: give both");
     config::Options options = from_file();
     for (const Flag& flag : flags_) {
-      if (flag.parsed->count() > 0) options.put(*flag.option, flag.value());
+      if (flag.is_given()) options.put(*flag.option, flag.value());
     }
+    log_idle(options);
     return make_settings(options, options_);
   }
 
@@ -63,13 +67,14 @@ class Flags {
   // What was given, in one of three ways.
   struct Flag {
     const config::Option* option;
-    bool is_given = false;
+    bool is_on = false;
     std::string text;
     std::vector<std::string> texts;
     Option* parsed = nullptr;
 
+    [[nodiscard]] bool is_given() const { return parsed->count() > 0; }
     [[nodiscard]] config::Value value() const {
-      if (option->range.is_switch) return is_given;
+      if (option->range.is_switch) return is_on;
       return read_flag(*option, option->is_list() ? texts : std::vector{text});
     }
   };
@@ -77,7 +82,7 @@ class Flags {
   void add(const config::Option& option) {
     Flag& flag = flags_.emplace_back(Flag{.option = &option});
     if (option.range.is_switch) {
-      flag.parsed = verb_.add_flag(option.flag(), flag.is_given, option.help());
+      flag.parsed = verb_.add_flag(option.flag(), flag.is_on, option.help());
     } else if (option.is_list()) {
       flag.parsed = verb_.add_option(option.flag(), flag.texts, option.help());
       if (option.is<const config::Names&>()) flag.parsed->allow_extra_args(false);
@@ -114,6 +119,25 @@ class Flags {
       if (note.line > 0) log::info("{}:{}: {}", config.where, note.line, note.text);
     }
     return taken;
+  }
+
+  // Says which of them do nothing beside others, where a flag has a part in that. What is so within
+  // the file, its notes say.
+  void log_idle(const config::Options& options) const {
+    const auto is_flag = [this](const config::Option& option) {
+      return std::ranges::any_of(
+          flags_, [&](const Flag& flag) { return flag.option == &option && flag.is_given(); });
+    };
+    for (const config::Idle& idle : config::idle_options()) {
+      const config::Option& option = *config::find_option(idle.option);
+      const config::Option& other = *config::find_option(idle.when);
+      const config::Value* when = options.find(other);
+      if (options.find(option) == nullptr || when == nullptr) continue;
+      if (!is_flag(option) && !is_flag(other)) continue;
+      const std::string value = flag_text(*when);
+      if (config::is_choice(idle.values, value))
+        log::info("{} has no effect: {} is {}", option.flag(), other.flag(), value);
+    }
   }
 
   Command& verb_;

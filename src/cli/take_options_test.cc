@@ -61,6 +61,29 @@ TEST(TakeOptions, TakeSomeTextsWholeAndNamesBetweenCommas) {
             std::string::npos);
 }
 
+TEST(TakeOptions, SayWhichFlagsDoNothing) {
+  const TempDir folder;
+  const std::string path =
+      folder.write("c.yml", "record_order: ascending\ngraphs: full\n").string();
+  const Taken taken{.groups = {Group::kDevice, Group::kGraphs, Group::kRecording}};
+  const auto said = [&](const std::vector<std::string>& arguments) {
+    ::testing::internal::CaptureStderr();
+    (void)parse(taken, arguments);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_NE(said({"--graphs", "none", "--record-order", "ascending"})
+                .find("--record-order has no effect: --graphs is none"),
+            std::string::npos);
+  EXPECT_NE(said({"--config", path, "--graphs", "none"}).find("--record-order has no effect"),
+            std::string::npos);
+  EXPECT_NE(said({"--device", "cuda:1", "--threads", "2"})
+                .find("--threads has no effect: --device is cuda:1"),
+            std::string::npos);
+  EXPECT_EQ(said({"--config", path}), "");
+  EXPECT_EQ(said({"--graphs", "full", "--record-order", "ascending", "--threads", "2"}), "");
+  EXPECT_NE(problem(taken, {"--dialect", "vllm"}).find("--dialect"), std::string::npos);
+}
+
 TEST(TakeOptions, RefuseFlagsThatAreNotTakenAndValuesOutOfRange) {
   const Taken taken{.groups = {Group::kServer}, .but = {"host"}};
   EXPECT_NE(problem(taken, {"--page-size", "16"}).find("--page-size"), std::string::npos);

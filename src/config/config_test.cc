@@ -312,6 +312,7 @@ TEST(Config, SaysWhatItSortsAndWhatHasNoEffect) {
   EXPECT_EQ(notes("record_order: ascending\ngraphs: none\ntune: off\ntuning_cache: /tmp\n"),
             "1: record_order has no effect: graphs is none\n"
             "4: tuning_cache has no effect: tune is off\n");
+  EXPECT_EQ(notes("device: cuda:1\nthreads: 4\n"), "2: threads has no effect: device is cuda:1\n");
   EXPECT_EQ(notes("profile: vllm\nmax_num_tokens: 64\n"),
             "0: max_batch_size: the default of 1024 is cut to max_num_tokens, 64\n"
             "0: decode_ladder: the default of 512 is cut to max_batch_size, 64\n"

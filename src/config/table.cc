@@ -307,7 +307,9 @@ constexpr Idle kIdle[] = {
     {"recording_errors", "graphs", "none"},
     {"record_order", "graphs", "none"},
     {"burst_steps", "graphs", "none|piecewise"},
-    {"threads", "device", "cuda"},
+    {"threads", "device", "cuda|cuda:N"},
+    {"tune", "device", "cpu"},
+    {"tuning_cache", "device", "cpu"},
     {"tuning_cache", "tune", "off"},
 };
 
