@@ -276,6 +276,8 @@ TEST(Vllm, MapsEveryMode) {
     EXPECT_EQ(config.dialect, Dialect::kVllm);
     EXPECT_EQ(config.options.get<std::string>("graphs"), native);
     EXPECT_EQ(config.origins.at("graphs").line, 2);
+    for (const Note& note : config.notes)
+      EXPECT_NE(note.line, 2) << mode << ": " << note.text;
   }
   EXPECT_NE(problem("compilation_config: {cudagraph_mode: ALL}").find("c.yml:1: "),
             std::string::npos);

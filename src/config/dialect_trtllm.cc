@@ -152,7 +152,10 @@ constexpr ForeignKey kKeys[] = {
     {.name = "extra_llm_api_options", .type = Type::kText},  // read in its place (load.cc)
     {.name = "host", .type = Type::kText, .native = "host"},
     {.name = "port", .type = Type::kInt, .fallback = "8000", .native = "port", .min = 0},
-    {.name = "guided_decoding_backend", .type = Type::kAny, .why = "there are no grammars"},
+    {.name = "guided_decoding_backend",
+     .type = Type::kText,
+     .accepts = "xgrammar",
+     .why = "grammars are compiled by xgrammar"},
 };
 
 constexpr Alias kAliases[] = {

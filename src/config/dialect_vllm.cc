@@ -206,8 +206,6 @@ void derive(Draft& draft) {
   const std::vector<int64_t> sizes = capture_sizes(draft);
   if (sizes.empty()) mode = "none";
   draft.put("graphs", mode, {kMode, kLevel, "enforce_eager", kUseGraphs, kFullGraph, kMaxSize});
-  if (mode == "full")
-    draft.note(kMode, "mixed steps have no full recording; they are replayed in pieces, counted");
   const int64_t max_tokens = draft.count("max_num_batched_tokens");
   if (draft.given("max_num_seqs") && draft.count("max_num_seqs") > max_tokens) {
     draft.fail_key("max_num_seqs", fmt::format("max_num_seqs {} is more than "

@@ -62,6 +62,9 @@ TEST(Dialects, KnowEveryKeyThatTheirDocumentsName) {
        {"speculative_config"}},
       {"trtllm-serve m --max_batch_size 8 --tp_size 1 --pp_size 2 --ep_size 2 --port 8000",
        {"pp_size", "ep_size"}},
+      {"max_batch_size: 8\nguided_decoding_backend: xgrammar\ntensor_parallel_size: 1\n", {}},
+      {"max_batch_size: 8\nguided_decoding_backend: llguidance\ntensor_parallel_size: 1\n",
+       {"guided_decoding_backend"}},
   };
   for (const auto& [text, keys] : rows) {
     Keys found = refused(read(text));
