@@ -111,6 +111,10 @@ void include_options(Document& flags) {
   if (!std::filesystem::exists(path))
     path = std::filesystem::path(flags.where).parent_path() / path;
   Document included = read_document(path);
+  for (const Member& member : included.root.members) {
+    if (canonical(member.key) == "extra_llm_api_options")
+      fail_at(included.where, member.line, "{}: a file of options names no other", member.key);
+  }
   (void)resolve(included, Dialect::kTrtllm);  // mistakes, at their own file and line
   set_lines(included.root, line);
   for (Member& member : included.root.members) {

@@ -140,6 +140,11 @@ class ConfigTest(CliTest):
             self.assertIn("there is no speculative decoding", result.stdout)
             self.assertIn(f"{path}:10: speculative_config: ", result.stderr)
 
+    def test_a_file_of_options_names_no_other(self):
+        options = self.write("extra_llm_api_options: options.yml\nmax_batch_size: 8\n", "options.yml")
+        command = self.write("trtllm-serve m --extra_llm_api_options options.yml\n", "command.txt")
+        self.assertIn(f"{options}:1: extra_llm_api_options", self.error_line("config", "explain", command, code=2))
+
     def test_explain_says_which_steps_have_no_recordings(self):
         for graphs, uniform, mixed in (("none", "no size is recorded", "no size is recorded"),
                                        ("full-decode-only", "4 sizes up to 8", "no size is recorded"),
