@@ -1,6 +1,7 @@
 #include "cli/command.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -128,6 +129,13 @@ std::string float_problem(const std::string& text) {
   return has_digit && is_large ? fmt::format("{} is too large", text) : "";
 }
 
+// A number that would become the nearest that fits.
+std::string integer_problem(const std::string& text) {
+  errno = 0;
+  (void)std::strtoll(text.c_str(), nullptr, 10);
+  return errno == ERANGE ? fmt::format("{} is too large", text) : "";
+}
+
 }  // namespace
 
 Option* Option::type_name(const std::string& name) {
@@ -221,7 +229,12 @@ template <typename T>
 Option* Command::add_option(const std::string& name, T& value, const std::string& doc) {
   CLI::Option* option = app_->add_option(name, value, doc);
   if constexpr (std::is_same_v<T, float>) option->check(float_problem);
-  if constexpr (std::is_same_v<T, std::string>) option->check(refuse_empty);
+  constexpr bool is_integer =
+      std::is_same_v<T, int64_t> || std::is_same_v<T, std::optional<int64_t>>;
+  if constexpr (is_integer) option->check(integer_problem);
+  constexpr bool is_text =
+      std::is_same_v<T, std::string> || std::is_same_v<T, std::vector<std::string>>;
+  if constexpr (is_text) option->check(refuse_empty);
   return keep(option);
 }
 template Option* Command::add_option(const std::string&, int&, const std::string&);

@@ -264,7 +264,10 @@ void generate(Options options) {
     fail(ErrorKind::kUsage, "{}", *problem);
   if (!options.prompts.empty() || options.n > 1) return generate_all(options, options.prompts);
   const bool is_default_prompt = options.prompt.empty() && options.prompt_ids.empty();
-  if (is_default_prompt && is_input_piped()) options.prompt = without_line_end(read_input("-"));
+  if (is_default_prompt && is_input_piped()) {
+    options.prompt = without_line_end(read_input("-"));
+    if (options.prompt.empty()) fail(ErrorKind::kUsage, "what is piped in as the prompt is empty");
+  }
   const sample::SamplingParams& sampling = options.sampling;
   if (sampling.temperature == 0 && (sampling.top_k > 0 || sampling.top_p < 1 || sampling.min_p > 0))
     log::info("--top-k, --top-p and --min-p have no effect at --temperature 0");

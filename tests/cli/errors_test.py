@@ -26,10 +26,11 @@ class UsageTest(CliTest):
         self.assertIn("no verb 'bench foo'; there are bench decode", line)
 
     def test_an_empty_value_is_not_the_default(self):
-        for flag in ("--prompt", "--prompt-ids", "--model", "--step-log", "--decode-ladder"):
+        for flag in ("--prompt", "--prompt-ids", "--model", "--step-log", "--decode-ladder", "--stop"):
             line = self.error_line("generate", "--device", "cpu", flag, "", code=2)
             self.assertIn(f"{flag}: its value is empty; leave the option out for its default", line)
         self.assertIn("--model", self.error_line("tokenize", "--model", "", code=2))
+        self.assertIn("piped in", self.error_line("generate", "--device", "cpu", code=2, input=""))
 
     def test_a_file_without_an_end_is_refused(self):
         with open("/dev/zero", "rb") as zero:
@@ -46,7 +47,6 @@ class UsageTest(CliTest):
                                 (["graphs", "--coverage", "--html", self.work / "page.html"], "--log"),
                                 (["graphs", "--eligibility", "--log", log], "--eligibility"),
                                 (["graphs", "--measure", "--coverage"], "--measure"),
-                                (["bisect", "--tokens", "9", "--mode", "full"], "--mode full"),
                                 (["logits", "--ids", "1", "--out", self.work / "x.npy", "--max-batch-size", "2"],
                                  "--max-batch-size")):
             with self.subTest(arguments):
@@ -81,6 +81,7 @@ class UsageTest(CliTest):
         self.assertIn("--max-seq-len", self.error_line(*base, "--prompt-ids", "1", "--max-tokens", "32",
                                                        "--max-seq-len", "16", code=2))
         self.assertIn("top_p", self.error_line(*base, "--prompt-ids", "1", "--top-p", "1.5", code=2))
+        self.assertIn("is too large", self.error_line(*base, "--seed", "9" * 30, code=2))
         for value, message in (("-1", "temperature is at least 0, not -1"),
                                ("1e300", "--temperature: 1e300 is too large"), ("x", "not 'x'")):
             self.assertIn(message, self.error_line(*base, "--temperature", value, code=2))
