@@ -135,9 +135,11 @@ void run(const Options& options) {
   const StepKey key = options.tokens > 0 ? StepKey::mixed(options.tokens, options.batch)
                                          : StepKey::uniform(options.batch);
   const auto step = diagnose::trial_step(model, key);
-  if (!step)
-    fail(ErrorKind::kUsage, "{} does not fit the KV pool: raise --kv-tokens",
-         runtime::describe(key));
+  if (!step) {
+    fail(ErrorKind::kUsage,
+         "{} does not fit sequences of {} tokens and KV for {}: raise --max-seq-len or --kv-tokens",
+         runtime::describe(key), model.limits().max_seq_len, model.num_pages() * model.page_size());
+  }
   std::vector<Part> parts;
   for (const Mode mode : modes(options, model.executor().coverage())) {
     model.executor().set_graphs(mode == Mode::kFull ? runtime::Graphs::kFull
@@ -186,8 +188,6 @@ void add_bisect(Command& app) {
       {.groups = {Group::kModel, Group::kDevice, Group::kLadders, Group::kSizes, Group::kCompiler},
        .also = {"verbose"}});
   verb->callback([options] {
-    if (options->tokens != 0 && options->mode == "full")
-      fail(ErrorKind::kUsage, "--mode full: a mixed step (--tokens) has no full recording");
     if (options->tokens != 0 && options->tokens <= options->batch) {
       fail(ErrorKind::kUsage, "--tokens {}: a mixed step has more tokens than sequences ({})",
            options->tokens, options->batch);

@@ -95,6 +95,12 @@ class BisectTest(CliTest):
             self.assertGreater(part["launches"], 10)
         self.assertEqual(self.bisect("--tokens", "40")["modes"][0]["mode"], "piecewise")
 
+    @harness.cpu_only("attention of prompts in f32 is not recorded on a GPU")
+    def test_a_mixed_step_is_compared_in_the_mode_that_is_named(self):
+        self.assertEqual([part["mode"] for part in self.bisect("--tokens", "40")["modes"]], ["piecewise", "full"])
+        for mode in ("piecewise", "full"):
+            self.assertEqual([part["mode"] for part in self.bisect("--tokens", "40", "--mode", mode)["modes"]], [mode])
+
     def test_it_takes_what_the_run_that_went_wrong_took(self):
         config = self.work / "run.yaml"
         config.write_text("decode_ladder: [1, 2, 8]\npage_size: 64\n")
@@ -105,6 +111,8 @@ class BisectTest(CliTest):
             self.assertIn("full recordings: 3 in", result.stderr)
             self.assertEqual(result.stdout.count("the same bits as eager"), 2)
         self.assertIn("give it a larger size", self.error_line(*base, "--decode-ladder", "2", code=2))
+        result = self.run_encore(*base, "--tokens", "40", "--max-seq-len", "8", code=2)
+        self.assertIn("raise --max-seq-len or --kv-tokens", result.stderr)
 
 
 class MeasureTest(CliTest):
