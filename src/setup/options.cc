@@ -31,8 +31,7 @@ runtime::Ladder parse_ladder(const char* flag, const std::string& text, int64_t 
     const auto given = planning::named_or_list(text, INT64_MAX);
     auto ladder = given.capped(max);
     if (given.sizes().back() > max) {
-      log::info("{}: sizes above {}, the largest step, are left out; it has {} of {}", flag, max,
-                ladder.sizes().size(), given.sizes().size());
+      log::info("{}: {} takes the place of the sizes above it, as no step is larger", flag, max);
     }
     return ladder;
   } catch (const Error& error) {

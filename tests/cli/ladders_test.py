@@ -81,11 +81,11 @@ class LadderFlagsTest(LadderTest):
         result = self.run_encore(*self.base, "--model", self.model, "--decode-ladder", "2,4,9,16", "--max-batch-size", "6",
                                  "--json")
         self.assertEqual(json.loads(result.stdout)["stats"]["recordings"]["full"]["recordings"], 3)
-        self.assertIn("--decode-ladder: sizes above 6, the largest step, are left out; it has 3 of 4", result.stderr)
+        self.assertIn("--decode-ladder: 6 takes the place of the sizes above it, as no step is larger", result.stderr)
         path = self.work / "larger.yaml"
         path.write_text("decode_ladder: [1, 4, 8]\nmax_batch_size: 8\n")
         result = self.run_encore(*self.base, "--model", self.model, "--config", path, "--max-batch-size", "4")
-        self.assertIn("sizes above 4", result.stderr)
+        self.assertIn("4 takes the place of the sizes above it", result.stderr)
 
     def test_bad_ladders_name_the_flag_and_the_schedules(self):
         base = [*self.base, "--model", self.model]
