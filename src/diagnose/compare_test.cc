@@ -52,6 +52,14 @@ TEST(Compare, EveryRecordingGivesWhatTheEagerWalkGives) {
   EXPECT_TRUE(verification.mismatches.empty());
 }
 
+TEST(Compare, NothingIsComparedWhereNothingIsRecorded) {
+  const auto device = create_cpu_device({.num_threads = 1});
+  engine::LoadOptions options = small_options(runtime::Graphs::kNone);
+  options.record_all_modes = false;
+  engine::LoadedModel model(*device, engine::testing::tiny_model(Tiny::kLlama), options);
+  EXPECT_EQ(verify_recordings(model).steps, 0);
+}
+
 TEST(Compare, TrialStepsTakeTheSizesAskedForAndStayInThePool) {
   const auto device = create_cpu_device({.num_threads = 1});
   const engine::LoadedModel model(*device, engine::testing::tiny_model(Tiny::kLlama),
