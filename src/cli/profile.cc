@@ -76,7 +76,7 @@ ProfiledStep profiled_step(const Options& options, const measure::DecodingOption
   return {options.step == "prompt" ? 0 : decoding.batch, decoding.context, tokens};
 }
 
-// Of a step with a prompt: its size is recorded, in pieces, beside what decodes.
+// Of a step with a prompt: its size is recorded beside what decodes.
 engine::LoadOptions profile_load_options(const Options& options) {
   engine::LoadOptions load = decode_load_options(options.bench);
   const ProfiledStep step = profiled_step(options, {.batch = options.bench.batch});

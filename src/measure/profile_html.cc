@@ -15,6 +15,7 @@ constexpr const char* kStyle = R"(
 .c0 { fill: #2f6fde; } .c1 { fill: #d97706; } .c2 { fill: #2a9d6f; } .c3 { fill: #a855c7; }
 .c4 { fill: #c2415b; } .c5 { fill: #0e9bb5; } .c6 { fill: #8a6d1f; } .c7 { fill: #6b7fd7; }
 .c8 { fill: #7a9a2e; } .c9 { fill: #b5653a; } .c10 { fill: #5e6b78; } .c11 { fill: #d06fb0; }
+.c12 { fill: #1f4d3a; } .c13 { fill: #e0b93f; } .c14 { fill: #4b3f8f; } .c15 { fill: #8c2f1b; }
 .copy { fill: var(--text); } .call { fill: var(--soft); } .wait { fill: var(--soft); opacity: .3; }
 .gap { fill: var(--miss); opacity: .75; } .idle { fill: var(--miss); opacity: .3; }
 rect:hover { opacity: .7; } .row { display: flex; } .names { flex: 0 0 80px; position: sticky; left: 0;
@@ -29,7 +30,7 @@ label { margin: 0 12px 0 4px; color: var(--soft); font-size: 13px; }
   margin: 0 5px 0 0; }
 )";
 
-constexpr int kNumColours = 12;
+constexpr int kNumColours = 16;
 
 // A group has one colour in every drawing.
 class Colours {

@@ -85,6 +85,10 @@ class ProfileTest(CliTest):
         counts = read_page(page)
         self.assertGreater(counts["rect"], 100)
         self.assertIn("attention", page.read_text())
+        legend = re.search(r'<div class="legend">.*?</div>', page.read_text()).group()
+        colours = re.findall(r'<rect class="(c\d+)"', legend)
+        self.assertGreater(len(colours), 8)
+        self.assertEqual(len(set(colours)), len(colours))
 
     def test_the_timelines_fit_share_one_scale_and_have_a_host_lane(self):
         page = self.work / "timelines.html"
