@@ -215,6 +215,7 @@ void add_bench_ladder(Command& bench) {
   verb->add_option("--html", options->html,
                    "Also write a page that plots them: one file, nothing loaded")
       ->type_name("FILE");
+  verb->group("Measurement: what is timed, and how often", {"--runs"});
   verb->group("Output: how results are printed", {"--json"});
   verb->footer(kFooter);
   verb->callback([options] { bench_ladder(*options); });

@@ -197,7 +197,7 @@ void add_bench_serve(Command& bench) {
   taken.but = {"trace"};  // of values; here it names a trace of requests
   take_options(*verb, options->settings, taken);
   verb->group("Measurement: what is timed, and how often",
-              {"--step-times", "--token-masks", "--compare-alone"});
+              {"--mixed-seconds", "--step-times", "--token-masks", "--compare-alone"});
   verb->footer(kFooter);
   verb->callback([options] { bench_serve(*options); });
 }
