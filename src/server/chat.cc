@@ -3,6 +3,7 @@
 #include "server/chat_prompt.h"
 #include "server/generation_parameters.h"
 #include "server/openai_format.h"
+#include "server/random_id.h"
 
 namespace encore::server {
 namespace {

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "server/random_id.h"
+
 namespace encore::server {
 namespace {
 

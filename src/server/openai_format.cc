@@ -1,5 +1,7 @@
 #include "server/openai_format.h"
 
+#include "server/random_id.h"
+
 namespace encore::server {
 
 json::object to_json(const Usage& usage) {

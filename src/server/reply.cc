@@ -1,7 +1,6 @@
 #include "server/reply.h"
 
 #include <chrono>
-#include <random>
 
 #include <boost/json/serialize.hpp>
 #include <fmt/format.h>
@@ -23,12 +22,6 @@ void Events::add_done() {
 
 HttpResponse ReplyFormat::error(const ApiError& error) const {
   return to_response(error);
-}
-
-std::string random_id(std::string_view prefix) {
-  thread_local std::mt19937_64 random{std::random_device{}()};
-  const uint64_t high = random();
-  return fmt::format("{}{:016x}{:016x}", prefix, high, random());
 }
 
 int64_t seconds_since_1970() {

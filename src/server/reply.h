@@ -73,8 +73,6 @@ class ReplyFormat {
   [[nodiscard]] virtual HttpResponse error(const ApiError& error) const;
 };
 
-// "chatcmpl-" and random digits, for the prefix "chatcmpl-".
-std::string random_id(std::string_view prefix);
 // Units: seconds.
 int64_t seconds_since_1970();
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "server/reply.h"
+#include "server/random_id.h"
 
 namespace encore::server {
 

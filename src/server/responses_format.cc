@@ -1,5 +1,7 @@
 #include "server/responses_format.h"
 
+#include "server/random_id.h"
+
 namespace encore::server {
 namespace {
 
