@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
+#include <memory>
 #include <string>
 
 #include <fmt/format.h>
@@ -10,6 +10,7 @@
 #include <openssl/sha.h>
 
 #include "base/error.h"
+#include "base/file.h"
 
 namespace encore::server {
 namespace {
@@ -69,13 +70,17 @@ KeySet::Hash KeySet::hash_of(std::string_view key) {
 }
 
 void add_keys_of_file(KeySet& keys, const std::filesystem::path& file, std::string_view option) {
-  std::ifstream lines(file);
-  if (!lines) fail(ErrorKind::kUsage, "{} {}: cannot be read", option, file.string());
+  std::string text = read_text_file(file);
+  const auto forget = [](std::string* keys_in_text) {
+    OPENSSL_cleanse(keys_in_text->data(), keys_in_text->size());
+  };
+  const std::unique_ptr<std::string, decltype(forget)> forgotten(&text);
   bool has_keys = false;
   int number = 0;
-  for (std::string line; std::getline(lines, line); OPENSSL_cleanse(line.data(), line.size())) {
+  for (std::string_view lines = text; !lines.empty();) {
     ++number;
-    std::string_view rest = line;
+    std::string_view rest = lines.substr(0, lines.find('\n'));
+    lines.remove_prefix(std::min(lines.size(), rest.size() + 1));
     const std::string_view first = take_word(rest);
     const std::string_view second = take_word(rest);
     if (first.empty()) continue;
