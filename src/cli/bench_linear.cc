@@ -16,6 +16,7 @@
 #include "cli/output.h"
 #include "cli/verbs.h"
 #include "measure/floor.h"
+#include "measure/op_cost.h"
 #include "measure/timing.h"
 #include "setup/open.h"
 #include "setup/options.h"
@@ -119,7 +120,7 @@ class ChainTimer {
   [[nodiscard]] int64_t num_copies(const Chain& chain) const {
     int64_t bytes = 0;
     for (const int i : chain.nodes)
-      bytes += ir::cost(graph_, graph_.nodes()[i], {1, 1}).bytes;
+      bytes += measure::op_cost(graph_, graph_.nodes()[i], {1, 1}).bytes;
     return measure::num_copies(rotation_mb_, bytes);
   }
   KernelArgs make_args(const ir::Node& node, const StepKey& step) {

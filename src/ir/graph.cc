@@ -129,17 +129,4 @@ Types types(const Graph& graph, const Operands<ValueId>& values) {
   return values.map([&](ValueId id) { return graph.value(id).type; });
 }
 
-Cost cost(const Graph& graph, const Node& node, const Sizes& sizes) {
-  const Types inputs = types(graph, node.inputs);
-  const Types outputs = types(graph, node.outputs);
-  if (node.op->cost != nullptr) return node.op->cost(inputs, outputs, sizes);
-  Cost cost;
-  if (node.op->is_view) return cost;
-  for (const Types* operands : {&inputs, &outputs}) {
-    for (const Type& type : *operands)
-      cost.bytes += type.num_bytes(sizes);
-  }
-  return cost;
-}
-
 }  // namespace encore::ir

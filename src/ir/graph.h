@@ -119,7 +119,4 @@ class Graph {
 // Types of a node's inputs or outputs.
 Types types(const Graph& graph, const Operands<ValueId>& values);
 
-// Cost of one node: the op's own function or the default of its row.
-Cost cost(const Graph& graph, const Node& node, const Sizes& sizes);
-
 }  // namespace encore::ir

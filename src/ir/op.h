@@ -45,12 +45,6 @@ struct InPlace {
   friend bool operator==(const InPlace&, const InPlace&) = default;
 };
 
-// What one launch costs at given sizes, for floors and schedules.
-struct Cost {
-  int64_t bytes = 0;  // least device-memory traffic: each input read once, each output written once
-  int64_t flops = 0;
-};
-
 using Types = Operands<Type>;
 
 // An op whose rows depend on each other takes a row mask, so that padding rows cannot leak.
@@ -72,9 +66,6 @@ struct Op {
 
   // Outputs are column slices of the input; the op needs no kernel.
   bool is_view = false;
-
-  // Absent: every input read once, every output written once, no FLOPs.
-  Cost (*cost)(const Types& in, const Types& out, const Sizes& sizes) = nullptr;
 
   // Outputs that are new versions of a mutated input (KV caches): always in place.
   [[nodiscard]] std::vector<InPlace> mutations() const;

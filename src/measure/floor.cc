@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "backend/cpu/device.h"
+#include "measure/op_cost.h"
 
 namespace encore::measure {
 namespace {
@@ -17,7 +18,7 @@ bool is_attention(const ir::Op& op) {
 }
 
 // What the row's cost leaves out, because only the step knows the lengths.
-ir::Cost kv_cost(const ir::Types& inputs, const KvWork& kv) {
+OpCost kv_cost(const ir::Types& inputs, const KvWork& kv) {
   const ir::Type& queries = inputs["q"];      // [T,H*C]
   const ir::Type& cache = inputs["k_cache"];  // [P,K,S,C]
   const int64_t kv_width = cache.dims[1].value * cache.dims[3].value;
@@ -76,12 +77,12 @@ std::vector<NodeFloor> node_floors(const ir::Graph& graph, const ir::Sizes& size
                                    const Rates& rates) {
   std::vector<NodeFloor> floors;
   for (const ir::Node& node : graph.nodes()) {
-    ir::Cost cost = ir::cost(graph, node, sizes);
+    OpCost cost = op_cost(graph, node, sizes);
     NodeFloor floor{node.op->name};
     if (cost.flops > 0) floor.group += weight_shape(graph, node);
     floor.weight_bytes = weight_bytes(graph, node, sizes);
     if (is_attention(*node.op)) {
-      const ir::Cost attended = kv_cost(ir::types(graph, node.inputs), kv);
+      const OpCost attended = kv_cost(ir::types(graph, node.inputs), kv);
       floor.kv_bytes = attended.bytes;
       cost.bytes += attended.bytes;
       cost.flops += attended.flops;
@@ -132,7 +133,7 @@ StepCost step_cost(const ir::Graph& graph, const ir::Sizes& sizes) {
   StepCost total;
   std::set<ir::ValueId> weights;
   for (const ir::Node& node : graph.nodes()) {
-    const ir::Cost cost = ir::cost(graph, node, sizes);
+    const OpCost cost = op_cost(graph, node, sizes);
     total.bytes += cost.bytes;
     total.flops += cost.flops;
     if (node.op->name == "embedding") continue;  // reads a few rows of it

@@ -10,9 +10,7 @@ namespace encore::ops {
 namespace {
 
 using ir::Attrs;
-using ir::Cost;
 using ir::Op;
-using ir::Sizes;
 using ir::Type;
 using ir::Types;
 
@@ -45,45 +43,10 @@ void infer_fused_linear(const Types& in, const Attrs& attrs, Types& out) {
   out = {{"sum", in.find("residual")}, {"y", y}};
 }
 
-Cost cost_linear(const Types& in, const Types& out, const Sizes& sizes) {
-  Cost cost;
-  for (const Types* operands : {&in, &out}) {
-    for (const Type& type : *operands)
-      cost.bytes += type.num_bytes(sizes);
-  }
-  cost.flops = 2 * in["x"].dims[0].resolve(sizes) * in["weight"].resolve({}).num_elements();
-  return cost;
-}
-
-// Only the rows that are looked up are read.
-Cost cost_embedding(const Types& in, const Types& out, const Sizes& sizes) {
-  return {2 * out["x"].num_bytes(sizes) + in["ids"].num_bytes(sizes), 0};
-}
-
-Cost cost_gather_rows(const Types& in, const Types& out, const Sizes& sizes) {
-  return {2 * out["y"].num_bytes(sizes) + in["rows"].num_bytes(sizes), 0};
-}
-
-// Read and write of k and v, written as a cache keeps them; the cache itself stays where it is.
-int64_t kv_write_bytes(const Types& in, const Sizes& sizes) {
-  const Type& k = in["k"];
-  return 2 * (k.num_bytes(sizes) + k.resolve(sizes).num_elements() * size_of(in["k_cache"].dtype));
-}
-
-Cost cost_kv_write(const Types& in, const Types&, const Sizes& sizes) {
-  return {kv_write_bytes(in, sizes) + in["slots"].num_bytes(sizes), 0};
-}
-
 void infer_rope_kv_write(const Types& in, const Attrs& attrs, Types&) {
   const bool has_norms = in.find("q_norm") != nullptr;
   require(has_norms == (in.find("k_norm") != nullptr), "q_norm and k_norm both or neither");
   if (has_norms) (void)attrs.get_double("eps");
-}
-
-// Attention without the KV read, which depends on lengths that only the step knows.
-Cost cost_attention(const Types& in, const Types&, const Sizes& sizes) {
-  const int64_t written = in.find("k") == nullptr ? 0 : kv_write_bytes(in, sizes);
-  return {2 * in["q"].num_bytes(sizes) + written, 0};
 }
 
 void infer_split(const Types& in, const Attrs& attrs, Types& out) {
@@ -115,13 +78,11 @@ std::vector<Op> rows() {
   return {
       {.name = "embedding",
        .inputs = "ids i32[T], table float[V,D], fill f32[1], last_tokens? i32[M]",
-       .outputs = "x float[T,D]",
-       .cost = cost_embedding},
+       .outputs = "x float[T,D]"},
       {.name = "linear",
        .inputs = "x float[R,I], weight float[O,I], bias? float[O]",
        .outputs = "y float[R,O]",
-       .infer = infer_linear,
-       .cost = cost_linear},
+       .infer = infer_linear},
       {.name = "rms_norm",
        .inputs = "x float[R,H*G], weight float[G]",
        .outputs = "y = x",
@@ -143,19 +104,14 @@ std::vector<Op> rows() {
       {.name = "kv_write",
        .inputs = "k_cache kv[P,K,S,C], v_cache kv[P,K,S,C], k float[T,K*C], v float[T,K*C], "
                  "slots i32[T]",
-       .outputs = "k_cache, v_cache",
-       .cost = cost_kv_write},
+       .outputs = "k_cache, v_cache"},
       {.name = "attention",
        .inputs = "q float[T,K*G*C], k_cache kv[P,K,S,C], v_cache kv[P,K,S,C], page_table i32[M,N], "
                  "kv_lens i32[B], query_starts i32[B+1]",
        .outputs = "o = q",
        .attrs = {{"scale", 0.0}},
-       .may_reuse = {{"o", "q"}},
-       .cost = cost_attention},
-      {.name = "gather_rows",
-       .inputs = "x float[*,N], rows i32[B]",
-       .outputs = "y float[B,N]",
-       .cost = cost_gather_rows},
+       .may_reuse = {{"o", "q"}}},
+      {.name = "gather_rows", .inputs = "x float[*,N], rows i32[B]", .outputs = "y float[B,N]"},
       {.name = "split", .inputs = "x any[R,N]", .infer = infer_split, .is_view = true},
       {.name = "add_rms_norm",
        .inputs = "x float[R,N], residual float[R,N], weight float[N]",
@@ -172,8 +128,7 @@ std::vector<Op> rows() {
                  "q_norm? float[C], k_norm? float[C]",
        .outputs = "y = q, k_cache, v_cache",
        .infer = infer_rope_kv_write,
-       .may_reuse = {{"y", "q"}},
-       .cost = cost_attention},
+       .may_reuse = {{"y", "q"}}},
       {.name = "fused_attention",
        .inputs = "q float[T,K*G*C], k float[T,K*C], v float[T,K*C], positions i32[T], "
                  "inv_freq f32[C/2], slots i32[T], k_cache kv[P,K,S,C], v_cache kv[P,K,S,C], "
@@ -182,14 +137,12 @@ std::vector<Op> rows() {
        .outputs = "o = q, k_cache, v_cache",
        .attrs = {{"scale", 0.0}},
        .infer = infer_rope_kv_write,
-       .may_reuse = {{"o", "q"}},
-       .cost = cost_attention},
+       .may_reuse = {{"o", "q"}}},
       {.name = "fused_linear",
        .inputs = "x float[R,I], residual? float[R,I], norm? float[I], weight float[O,I], "
                  "bias? float[O]",
        .outputs = "sum? float[R,I], y float[R,O]",
-       .infer = infer_fused_linear,
-       .cost = cost_linear},
+       .infer = infer_fused_linear},
       {.name = "adjust_logits",
        .inputs = "logits f32[B,V], sampling i32[B,W], kv_lens i32[B], stop_tokens i32[B,L], "
                  "token_counts i32[M,V], token_bias i32[M,K,2], token_masks i32[M,V/32]",

@@ -52,18 +52,7 @@ TEST(Ops, RefuseInputsThatDoNotFitAndSayWhatTheyNeed) {
   EXPECT_THROW(b.call("nothing", {x}), Error);
 }
 
-TEST(Ops, CountTheBytesAndFlopsOfALinear) {
-  ir::Graph graph("g");
-  Builder b(graph, standard());
-  const auto x = graph.add_input("x", {DType::kBF16, {Dim::tokens(), 64}});
-  const auto w = graph.add_weight("w", {DType::kBF16, {32, 64}}, ir::WeightRecipe::tensor("w"));
-  const auto y = b.linear(x, w);
-  const auto cost = ir::cost(graph, graph.node(graph.value(y).producer), {3, 1});
-  EXPECT_EQ(cost.bytes, 2 * (3 * 64 + 32 * 64 + 3 * 32));
-  EXPECT_EQ(cost.flops, 2 * 3 * 32 * 64);
-}
-
-TEST(Ops, WriteKvInTheCachesDtypeAndCountItsBytes) {
+TEST(Ops, WriteKvInTheCachesDtype) {
   ir::Graph graph("g");
   Builder b(graph, standard());
   const auto k = graph.add_input("k", {DType::kBF16, {Dim::tokens(), 32}});
@@ -73,15 +62,12 @@ TEST(Ops, WriteKvInTheCachesDtypeAndCountItsBytes) {
     return Builder::Cache{graph.add_state("k_" + std::string(name(dtype)), type),
                           graph.add_state("v_" + std::string(name(dtype)), type)};
   };
-  const auto bytes = [&](DType dtype) {
-    const auto written = b.kv_write(caches(dtype), k, k, slots);
-    EXPECT_EQ(graph.value(written.k).type.dtype, dtype);
-    return ir::cost(graph, graph.node(graph.value(written.k).producer), {3, 1}).bytes;
+  const auto written = [&](DType dtype) {
+    return graph.value(b.kv_write(caches(dtype), k, k, slots).k).type.dtype;
   };
-  constexpr int64_t kElements = 2 * 3 * 32;
-  EXPECT_EQ(bytes(DType::kBF16), kElements * (2 + 2) + 3 * 4);
-  EXPECT_EQ(bytes(DType::kFP8), kElements * (2 + 1) + 3 * 4);
-  EXPECT_THROW(bytes(DType::kI32), Error);
+  EXPECT_EQ(written(DType::kBF16), DType::kBF16);
+  EXPECT_EQ(written(DType::kFP8), DType::kFP8);
+  EXPECT_THROW(written(DType::kI32), Error);
   EXPECT_THROW(b.add(graph.add_input("a", {DType::kFP8, {Dim::tokens(), 32}}), k), Error);
 }
 

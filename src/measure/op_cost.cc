@@ -1,0 +1,71 @@
+#include "measure/op_cost.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace encore::measure {
+namespace {
+
+using ir::Sizes;
+using ir::Type;
+using ir::Types;
+
+OpCost cost_operands(const Types& in, const Types& out, const Sizes& sizes) {
+  OpCost cost;
+  for (const Types* operands : {&in, &out}) {
+    for (const Type& type : *operands)
+      cost.bytes += type.num_bytes(sizes);
+  }
+  return cost;
+}
+
+OpCost cost_linear(const Types& in, const Types& out, const Sizes& sizes) {
+  OpCost cost = cost_operands(in, out, sizes);
+  cost.flops = 2 * in["x"].dims[0].resolve(sizes) * in["weight"].resolve({}).num_elements();
+  return cost;
+}
+
+// Only the rows that are looked up are read.
+OpCost cost_embedding(const Types& in, const Types& out, const Sizes& sizes) {
+  return {2 * out["x"].num_bytes(sizes) + in["ids"].num_bytes(sizes), 0};
+}
+
+OpCost cost_gather_rows(const Types& in, const Types& out, const Sizes& sizes) {
+  return {2 * out["y"].num_bytes(sizes) + in["rows"].num_bytes(sizes), 0};
+}
+
+// Read and write of k and v, written as a cache keeps them; the cache itself stays where it is.
+int64_t kv_write_bytes(const Types& in, const Sizes& sizes) {
+  const Type& k = in["k"];
+  return 2 * (k.num_bytes(sizes) + k.resolve(sizes).num_elements() * size_of(in["k_cache"].dtype));
+}
+
+OpCost cost_kv_write(const Types& in, const Types&, const Sizes& sizes) {
+  return {kv_write_bytes(in, sizes) + in["slots"].num_bytes(sizes), 0};
+}
+
+OpCost cost_attention(const Types& in, const Types&, const Sizes& sizes) {
+  const int64_t written = in.find("k") == nullptr ? 0 : kv_write_bytes(in, sizes);
+  return {2 * in["q"].num_bytes(sizes) + written, 0};
+}
+
+constexpr struct {
+  std::string_view op;
+  OpCost (*cost)(const Types& in, const Types& out, const Sizes& sizes);
+} kCosts[] = {
+    {"embedding", cost_embedding}, {"linear", cost_linear},
+    {"fused_linear", cost_linear}, {"gather_rows", cost_gather_rows},
+    {"kv_write", cost_kv_write},   {"rope_kv_write", cost_attention},
+    {"attention", cost_attention}, {"fused_attention", cost_attention},
+};
+
+}  // namespace
+
+OpCost op_cost(const ir::Graph& graph, const ir::Node& node, const Sizes& sizes) {
+  if (node.op->is_view) return {};
+  const auto row = std::ranges::find(kCosts, node.op->name, [](const auto& row) { return row.op; });
+  const auto cost = row == std::end(kCosts) ? cost_operands : row->cost;
+  return cost(types(graph, node.inputs), types(graph, node.outputs), sizes);
+}
+
+}  // namespace encore::measure

@@ -1,0 +1,54 @@
+#include "measure/op_cost.h"
+
+#include <gtest/gtest.h>
+
+#include "ops/builder.h"
+#include "ops/ops.h"
+
+namespace encore::measure {
+namespace {
+
+using ir::Dim;
+using ir::Type;
+
+OpCost cost_of(const ir::Graph& graph, ir::ValueId made) {
+  return op_cost(graph, graph.node(graph.value(made).producer), {3, 1});
+}
+
+TEST(OpCost, CountsTheBytesAndFlopsOfALinear) {
+  ir::Graph graph("g");
+  ops::Builder b(graph, ops::standard());
+  const auto x = graph.add_input("x", {DType::kBF16, {Dim::tokens(), 64}});
+  const auto w = graph.add_weight("w", {DType::kBF16, {32, 64}}, ir::WeightRecipe::tensor("w"));
+  const OpCost cost = cost_of(graph, b.linear(x, w));
+  EXPECT_EQ(cost.bytes, 2 * (3 * 64 + 32 * 64 + 3 * 32));
+  EXPECT_EQ(cost.flops, 2 * 3 * 32 * 64);
+}
+
+TEST(OpCost, CountsKvAsItsCacheKeepsIt) {
+  ir::Graph graph("g");
+  ops::Builder b(graph, ops::standard());
+  const auto k = graph.add_input("k", {DType::kBF16, {Dim::tokens(), 32}});
+  const auto slots = graph.add_input("slots", {DType::kI32, {Dim::tokens()}}, ir::Pad::kMinusOne);
+  const auto bytes = [&](DType dtype) {
+    const Type type{dtype, {16, 2, 32, 16}};
+    const ops::Builder::Cache cache{graph.add_state("k_cache", type),
+                                    graph.add_state("v_cache", type)};
+    return cost_of(graph, b.kv_write(cache, k, k, slots).k).bytes;
+  };
+  constexpr int64_t kElements = 2 * 3 * 32;
+  EXPECT_EQ(bytes(DType::kBF16), kElements * (2 + 2) + 3 * 4);
+  EXPECT_EQ(bytes(DType::kFP8), kElements * (2 + 1) + 3 * 4);
+}
+
+TEST(OpCost, OfAnOpThatIsNotListedIsItsOperandsOnce) {
+  ir::Graph graph("g");
+  ops::Builder b(graph, ops::standard());
+  const auto x = graph.add_input("x", {DType::kBF16, {Dim::tokens(), 64}});
+  const OpCost cost = cost_of(graph, b.add(x, b.silu(x)));
+  EXPECT_EQ(cost.bytes, 2 * 3 * 3 * 64);
+  EXPECT_EQ(cost.flops, 0);
+}
+
+}  // namespace
+}  // namespace encore::measure
