@@ -1,9 +1,9 @@
-# encore_module(NAME SOURCES a.cc ... [DEPENDS module ...] [LINK library ...] [TESTS a_test.cc ...])
+# encore_module(NAME SOURCES a.cc ... [DEPENDS module ...] [LINK library ...] [TESTS a_test.cc ... [TESTS_DEPEND module ...]])
 #
 # A module is the static library encore_NAME in src/NAME; its tests are one executable, NAME_test.
 # `./dev layers` holds the table of which module may include which.
 function(encore_module name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LINK;TESTS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LINK;TESTS;TESTS_DEPEND" ${ARGN})
   add_library(encore_${name} STATIC ${ARG_SOURCES})
   encore_compile_options(encore_${name})
   target_include_directories(encore_${name} PUBLIC "${PROJECT_SOURCE_DIR}/src")
@@ -11,7 +11,8 @@ function(encore_module name)
   target_link_libraries(encore_${name} PUBLIC ${ARG_DEPENDS} ${ARG_LINK})
   encore_has_tests(${name} has_tests)
   if(has_tests AND ARG_TESTS)
-    encore_test(${name}_test SOURCES ${ARG_TESTS} LINK encore_${name})
+    list(TRANSFORM ARG_TESTS_DEPEND PREPEND encore_)
+    encore_test(${name}_test SOURCES ${ARG_TESTS} LINK encore_${name} ${ARG_TESTS_DEPEND})
   endif()
 endfunction()
 

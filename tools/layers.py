@@ -19,6 +19,7 @@ MAY_INCLUDE = {
     "ir": "",
     "ops": "ir",
     "passes": "ops ir",
+    "listing": "passes ir",
     "backend": "ir",
     "runtime": "passes ops backend ir",
     "planning": "runtime passes ops backend ir",
@@ -29,7 +30,7 @@ MAY_INCLUDE = {
     "spec": "sample runtime model sched kv ir",
     "engine": "spec sample sched kv model runtime backend passes ops ir",
     "replay": "engine planning sched kv runtime backend",
-    "diagnose": "engine planning sched sample model runtime backend passes ops ir",
+    "diagnose": "engine planning sched sample model runtime backend listing passes ops ir",
     "measure": "diagnose replay engine planning sched sample model runtime backend passes ops ir",
     "text": "",
     "grammar": "sample text",
@@ -37,10 +38,16 @@ MAY_INCLUDE = {
     "config": "server diagnose engine planning runtime backend",
     "setup": "config measure diagnose engine text planning model runtime backend",
     "library": "setup config engine grammar text sample",
-    "cli": "setup server text measure diagnose replay engine spec sample sched kv model config planning runtime backend passes ops ir",
+    "cli": "setup server text measure diagnose replay engine spec sample sched kv model config planning runtime backend listing passes ops ir",
 }
 # What the tests of a module may include besides.
-TESTS_MAY_INCLUDE = {"engine": {"planning", "diagnose"}}
+TESTS_MAY_INCLUDE = {
+    "ir": {"listing"},
+    "passes": {"listing"},
+    "runtime": {"listing"},
+    "model": {"listing"},
+    "engine": {"listing", "planning", "diagnose"},
+}
 MAY_INCLUDE = {module: {"base", module, *names.split()} for module, names in MAY_INCLUDE.items()}
 
 # What a newcomer reads in an afternoon; --graph adds up its lines.

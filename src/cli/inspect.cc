@@ -16,7 +16,7 @@
 #include "cli/output.h"
 #include "cli/verbs.h"
 #include "diagnose/bucket_text.h"
-#include "ir/text.h"
+#include "listing/listing.h"
 #include "passes/pipeline.h"
 #include "setup/open.h"
 #include "setup/options.h"
@@ -81,7 +81,7 @@ Inspected compile(const Options& options) {
   engine::LoadOptions dumping = load;
   dumping.compile.dump = [&](std::string_view pass, const passes::Program& program) {
     if (pass != options.after) return;
-    after = options.dot ? ir::print_dot(program.graph) : passes::print(program);
+    after = options.dot ? listing::print_dot(program.graph) : listing::print(program);
   };
   passes::Compiled compiled =
       engine::compile_model(config, dumping, (kv_tokens + load.page_size - 1) / load.page_size);
@@ -206,9 +206,9 @@ void inspect(Options options) {
   if (options.json) return print(json::to_text(overview_json(inspected)) + "\n");
 
   std::string text = inspected.after;
-  if (options.segments) text += passes::print_segments(program);
+  if (options.segments) text += listing::print_segments(program);
   if (options.arena) {
-    text += passes::print_arena(program);
+    text += listing::print_arena(program);
     text += fmt::format("{} bytes saved\n", program.arena.unshared_bytes - program.arena.bytes);
   }
   if (options.bucket || options.mixed) {

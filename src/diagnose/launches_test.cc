@@ -4,7 +4,7 @@
 
 #include "diagnose/bucket_text.h"
 #include "engine/testing/tiny_model.h"
-#include "ir/text.h"
+#include "listing/listing.h"
 #include "ops/ops.h"
 #include "passes/pipeline.h"
 
@@ -21,8 +21,8 @@ constexpr const char* kGraph = R"(graph g {
 )";
 
 TEST(Launches, AreTextWithoutAddresses) {
-  const passes::Compiled compiled =
-      passes::compile(ir::parse(kGraph, ops::standard()), ops::standard(), {.max_sizes = {8, 4}});
+  const passes::Compiled compiled = passes::compile(listing::parse(kGraph, ops::standard()),
+                                                    ops::standard(), {.max_sizes = {8, 4}});
   const auto device = create_cpu_device({.num_threads = 1});
   const std::string text = bucket_text(compiled.program, *device, StepKey::mixed(4, 2));
   EXPECT_EQ(text.substr(text.find('\n') + 1),

@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "base/hash.h"
+#include "listing/listing.h"
 
 namespace encore::diagnose {
 namespace {
@@ -38,7 +39,7 @@ std::string print_recordings(const runtime::LoadedProgram& loaded) {
 std::filesystem::path save_program(const runtime::Executor& executor,
                                    const std::filesystem::path& directory) {
   const passes::Program& program = executor.loaded().program;
-  const std::string text = passes::print(program) + print_recordings(executor.loaded());
+  const std::string text = listing::print(program) + print_recordings(executor.loaded());
   const std::filesystem::path path =
       directory / fmt::format("{}-{:016x}.txt", program.graph.name(), hash(text));
   std::error_code error;

@@ -11,8 +11,7 @@
 #include "base/json.h"
 #include "base/source_dir.h"
 #include "engine/loaded_model.h"
-#include "ir/text.h"
-#include "ir/verify.h"
+#include "listing/listing.h"
 #include "ops/ops.h"
 
 namespace encore::engine {
@@ -72,24 +71,24 @@ class Golden : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(Golden, IsTracedToTheGraphOnFile) {
-  EXPECT_EQ(ir::print(traced()), json::read_file(path("traced")));
+  EXPECT_EQ(listing::print(traced()), json::read_file(path("traced")));
 }
 
 TEST_P(Golden, IsCompiledToTheProgramOnFile) {
-  EXPECT_EQ(print(compiled()), json::read_file(path("compiled")));
+  EXPECT_EQ(listing::print(compiled()), json::read_file(path("compiled")));
 }
 
 TEST_P(Golden, DISABLED_WriteTheFiles) {
-  std::ofstream(path("traced")) << ir::print(traced());
-  std::ofstream(path("compiled")) << print(compiled());
+  std::ofstream(path("traced")) << listing::print(traced());
+  std::ofstream(path("compiled")) << listing::print(compiled());
 }
 
 TEST_P(Golden, GraphsReadBackAsTheyWerePrintedAndVerifyAfterEachPass) {
   (void)compiled({}, [](std::string_view pass, const passes::Program& program) {
-    const std::string text = ir::print(program.graph);
-    const ir::Graph graph = ir::parse(text, ops::standard());
+    const std::string text = listing::print(program.graph);
+    const ir::Graph graph = listing::parse(text, ops::standard());
     EXPECT_NO_THROW(ir::verify(graph)) << pass;
-    EXPECT_EQ(ir::print(graph), text) << pass;
+    EXPECT_EQ(listing::print(graph), text) << pass;
   });
 }
 

@@ -76,12 +76,6 @@ std::vector<std::vector<NodeId>> Graph::readers() const {
   return readers;
 }
 
-void Graph::replace_uses(ValueId from, ValueId to) {
-  for (Node& node : nodes_)
-    std::replace(node.inputs.begin(), node.inputs.end(), from, to);
-  std::replace(outputs_.begin(), outputs_.end(), from, to);
-}
-
 void Graph::rename(ValueId id, const std::string& name) {
   Value& renamed = value(id);
   if (renamed.name == name) return;

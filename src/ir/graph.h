@@ -99,8 +99,6 @@ class Graph {
   // The whole graph rebuilt from `nodes` (a legal order over the same values): values that nothing
   // reads or writes any more disappear, ids are renumbered, outputs kept. How passes delete.
   void replace_nodes(std::vector<Node> nodes);
-  // Every later use of `from`, outputs included, becomes a use of `to`.
-  void replace_uses(ValueId from, ValueId to);
   // Errors: kCompile when the name is taken.
   void rename(ValueId id, const std::string& name);
   // A fresh value for a node that a pass writes itself; the caller sets it as an output of a node.
@@ -118,5 +116,12 @@ class Graph {
 
 // Types of a node's inputs or outputs.
 Types types(const Graph& graph, const Operands<ValueId>& values);
+
+// Is the graph well formed? Run after every pass. Checks: values defined before use and once;
+// operands and types as each op's row says; no data-dependent dim; a step input varies in one symbol
+// at most; mutated inputs are states (or new versions of states) that nothing reads afterwards;
+// in-place choices allowed by the op's row, with no reader of the overwritten value after the node.
+// Errors: kCompile naming the op and the value.
+void verify(const Graph& graph);
 
 }  // namespace encore::ir

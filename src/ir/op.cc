@@ -1,29 +1,14 @@
 #include "ir/op.h"
 
 #include <algorithm>
-#include <cctype>
+#include <charconv>
 
 #include <fmt/ranges.h>
 
+#include "ir/words.h"
+
 namespace encore::ir {
 namespace {
-
-bool is_word(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
-}
-
-std::string_view take_word(std::string_view& text) {
-  const auto end = std::find_if_not(text.begin(), text.end(), is_word);
-  const std::string_view word = text.substr(0, static_cast<size_t>(end - text.begin()));
-  text.remove_prefix(word.size());
-  return word;
-}
-
-bool accept(std::string_view& text, std::string_view token) {
-  if (!text.starts_with(token)) return false;
-  text.remove_prefix(token.size());
-  return true;
-}
 
 // A dim as a row writes it: factor * the letters, then + plus or / over.
 struct DimText {
@@ -35,12 +20,10 @@ struct DimText {
   explicit DimText(std::string_view text) {
     for (char before = '*'; !text.empty(); text.remove_prefix(text.empty() ? 0 : 1)) {
       const std::string_view word = take_word(text);
-      const auto number = Dim::parse(word);
-      if (!number || !number->is_number()) {
-        letters.push_back(word);
-      } else {
-        (before == '*' ? factor : before == '+' ? plus : over) = number->value;
-      }
+      int64_t& number = before == '*' ? factor : before == '+' ? plus : over;
+      const bool is_number =
+          std::from_chars(word.data(), word.data() + word.size(), number).ec == std::errc();
+      if (!is_number) letters.push_back(word);
       if (!text.empty()) before = text[0];
     }
   }

@@ -1,9 +1,7 @@
 // Dims and types: what the graph knows about a value before any step has run.
 #pragma once
 
-#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/dtype.h"
@@ -43,7 +41,6 @@ struct Dim {
   [[nodiscard]] bool is_number() const { return symbol == Symbol::kNone; }
   [[nodiscard]] int64_t resolve(const Sizes& sizes) const;
   [[nodiscard]] std::string to_string() const;
-  static std::optional<Dim> parse(std::string_view text);
 
   friend bool operator==(const Dim&, const Dim&) = default;
 };
@@ -59,7 +56,6 @@ struct Type {
   // What the first dim counts: tokens, sequences, or neither.
   [[nodiscard]] Symbol rows() const { return dims.empty() ? Symbol::kNone : dims[0].symbol; }
   [[nodiscard]] std::string to_string() const;
-  static std::optional<Type> parse(std::string_view text);
 
   friend bool operator==(const Type&, const Type&) = default;
 };

@@ -1,12 +1,14 @@
-#include "ir/verify.h"
-
 #include <algorithm>
+
+#include "ir/graph.h"
 
 namespace encore::ir {
 namespace {
 
-[[noreturn]] void fail_at(const Node& node, const std::string& why) {
-  fail(ErrorKind::kCompile, "op '{}': {}", node.op->name, why);
+template <typename... Args>
+[[noreturn]] void fail_at(const Node& node, fmt::format_string<Args...> why, Args&&... args) {
+  fail(ErrorKind::kCompile, "op '{}': {}", node.op->name,
+       fmt::format(why, std::forward<Args>(args)...));
 }
 
 void check_types(const Graph& graph, const Node& node) {
@@ -17,17 +19,18 @@ void check_types(const Graph& graph, const Node& node) {
     const Type& type = made.values()[i];
     for (const Dim& dim : type.dims) {
       if (dim.symbol == Symbol::kData) {
-        fail_at(node, fmt::format("the shape of %{} depends on data: a step's addresses are fixed "
-                                  "before it runs, so every dim must be a number, T or B",
-                                  output.name));
+        fail_at(node,
+                "the shape of %{} depends on data: a step's addresses are fixed "
+                "before it runs, so every dim must be a number, T or B",
+                output.name);
       }
       if (dim.is_number() && dim.value < 0) {
-        fail_at(node, fmt::format("%{} has a negative dim", output.name));
+        fail_at(node, "%{} has a negative dim", output.name);
       }
     }
     if (output.type != type) {
-      fail_at(node, fmt::format("%{} is {}, its row says {}", output.name, output.type.to_string(),
-                                type.to_string()));
+      fail_at(node, "%{} is {}, its row says {}", output.name, output.type.to_string(),
+              type.to_string());
     }
   }
 }
@@ -50,41 +53,38 @@ bool is_mutable_version(const Graph& graph, ValueId id) {
 void check_memory(const Graph& graph, int index, const std::vector<std::vector<NodeId>>& readers) {
   const Node& node = graph.nodes()[index];
   const auto read_after = [&](ValueId id) {
-    return std::any_of(readers[id.index].begin(), readers[id.index].end(),
-                       [&](NodeId reader) { return reader.index > index; });
+    return std::ranges::any_of(readers[id.index],
+                               [&](NodeId reader) { return reader.index > index; });
   };
   const auto mutations = node.op->mutations();
   for (const InPlace& mutation : mutations) {
     const ValueId input = node.inputs[mutation.input];
     if (!is_mutable_version(graph, input)) {
-      fail_at(node, fmt::format("mutates %{}, which is neither a state nor a step input",
-                                graph.value(input).name));
+      fail_at(node, "mutates %{}, which is neither a state nor a step input",
+              graph.value(input).name);
     }
     if (read_after(input)) {
-      fail_at(node, fmt::format("%{} is read after it was mutated: use the new version",
-                                graph.value(input).name));
+      fail_at(node, "%{} is read after it was mutated: use the new version",
+              graph.value(input).name);
     }
   }
   for (const InPlace& place : node.in_place) {
     const auto allowed = [&](const std::vector<InPlace>& row) {
-      return std::find(row.begin(), row.end(), place) != row.end();
+      return std::ranges::count(row, place) > 0;
     };
     const ValueId input = node.inputs[place.input];
     const bool mutation = allowed(mutations);
     if (!mutation && !allowed(node.op->may_reuse)) {
-      fail_at(node, fmt::format("its row does not allow {} over {}", place.output, place.input));
+      fail_at(node, "its row does not allow {} over {}", place.output, place.input);
     }
     if (!mutation && graph.value(input).kind != ValueKind::kNode) {
-      fail_at(node,
-              fmt::format("would overwrite %{}, which no node made", graph.value(input).name));
+      fail_at(node, "would overwrite %{}, which no node made", graph.value(input).name);
     }
-    if (read_after(input) ||
-        std::find(graph.outputs().begin(), graph.outputs().end(), input) != graph.outputs().end()) {
-      fail_at(node, fmt::format("overwrites %{}, which is still needed", graph.value(input).name));
+    if (read_after(input) || std::ranges::count(graph.outputs(), input) > 0) {
+      fail_at(node, "overwrites %{}, which is still needed", graph.value(input).name);
     }
     if (graph.value(input).type != graph.value(node.outputs[place.output]).type) {
-      fail_at(node, fmt::format("%{} has another type than what is written over it",
-                                graph.value(input).name));
+      fail_at(node, "%{} has another type than what is written over it", graph.value(input).name);
     }
   }
 }
@@ -122,14 +122,13 @@ void verify(const Graph& graph) {
     const Node& node = graph.nodes()[i];
     for (const ValueId input : node.inputs) {
       if (!defined[input.index]) {
-        fail_at(node, fmt::format("reads %{} before it is made", graph.value(input).name));
+        fail_at(node, "reads %{} before it is made", graph.value(input).name);
       }
     }
     check_types(graph, node);
     check_memory(graph, i, readers);
     for (const ValueId output : node.outputs) {
-      if (defined[output.index])
-        fail_at(node, fmt::format("%{} is made twice", graph.value(output).name));
+      if (defined[output.index]) fail_at(node, "%{} is made twice", graph.value(output).name);
       defined[output.index] = true;
     }
   }

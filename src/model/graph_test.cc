@@ -2,8 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "ir/text.h"
-#include "ir/verify.h"
+#include "listing/listing.h"
 #include "ops/ops.h"
 
 namespace encore::model {
@@ -56,7 +55,8 @@ TEST(BuildGraph, KeepsKvInTheDtypeAskedForAndComputesInTheModels) {
     if (node.op->name != "attention") continue;
     EXPECT_EQ(graph.value(node.outputs["o"]).type.dtype, DType::kBF16);
   }
-  EXPECT_EQ(ir::print(ir::parse(ir::print(graph), ops::standard())), ir::print(graph));
+  EXPECT_EQ(listing::print(listing::parse(listing::print(graph), ops::standard())),
+            listing::print(graph));
 }
 
 TEST(BuildGraph, GivesLogitsOfEveryTokenWhenAskedAndSamplesNothing) {
@@ -69,8 +69,8 @@ TEST(BuildGraph, GivesLogitsOfEveryTokenWhenAskedAndSamplesNothing) {
 }
 
 TEST(BuildGraph, RoundTripsThroughText) {
-  const std::string text = ir::print(build_graph(qwen3(), kOptions));
-  EXPECT_EQ(ir::print(ir::parse(text, ops::standard())), text);
+  const std::string text = listing::print(build_graph(qwen3(), kOptions));
+  EXPECT_EQ(listing::print(listing::parse(text, ops::standard())), text);
 }
 
 TEST(BuildGraph, ListsTheArchitecturesItKnows) {

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "base/log.h"
-#include "ir/text.h"
+#include "listing/listing.h"
 #include "model/checkpoint.h"
 #include "model/checkpoint_fixture.h"
 #include "ops/ops.h"
@@ -21,7 +21,7 @@ class WeightsTest : public ::testing::Test {
  protected:
   // The tiny checkpoint's weights as `recipes` ask for them; lines of IR text.
   Weights load(const std::string& recipes) {
-    graph_ = ir::parse("graph g {\n" + recipes + "}\n", ops::standard());
+    graph_ = listing::parse("graph g {\n" + recipes + "}\n", ops::standard());
     return Weights(*graph_, dir_.path(), *device_);
   }
   std::string error_of(const std::string& recipes) {
@@ -130,7 +130,7 @@ TEST_F(WeightsTest, RefusesATensorOfIntegers) {
 }
 
 TEST_F(WeightsTest, MakesTheSameRandomWeightsFromTheSameSeed) {
-  graph_ = ir::parse(
+  graph_ = listing::parse(
       "graph g {\n  weight %w: f32[8,16] = \"a.weight\"\n  weight %n: f32[4] = "
       "\"input_layernorm.weight\"\n}\n",
       ops::standard());

@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "ir/text.h"
-#include "ir/verify.h"
 #include "ops/builder.h"
 
 namespace encore::ops {

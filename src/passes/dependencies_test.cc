@@ -1,5 +1,5 @@
 #include "passes/happens_before.h"
-#include "passes/text_in_text_out.h"
+#include "passes/testing/text_in_text_out.h"
 
 namespace encore::passes {
 namespace {

@@ -1,4 +1,4 @@
-#include "passes/text_in_text_out.h"
+#include "passes/testing/text_in_text_out.h"
 
 namespace encore::passes {
 namespace {
@@ -114,9 +114,9 @@ TEST(FuseAddRmsNorm, LeavesWhatTheFusedOpsShapeFunctionRefuses) {
       "graph g {\n  input %x: bf16[T,64]\n  weight %w: f32[64] = \"w\"\n"
       "  %s: bf16[T,64] = add(%x, %x)\n  %h: bf16[T,64] = rms_norm(%s, %w) {eps=1e-05}\n"
       "  output %h\n}\n";
-  Program program(ir::parse(text, kOps));
+  Program program(listing::parse(text, kOps));
   fuse_add_rms_norm(program, kOps);
-  EXPECT_EQ(ir::print(program.graph), text);
+  EXPECT_EQ(listing::print(program.graph), text);
 }
 
 // The norm's weight is made after the sum, so the fused node would have no place.
@@ -132,9 +132,9 @@ TEST(FuseAddRmsNorm, LeavesANormWhoseWeightIsMadeAfterTheSum) {
       "graph g {\n  input %x: bf16[T,64]\n  weight %w: bf16[64] = \"w\"\n"
       "  %s: bf16[T,64] = add(%x, %x)\n  %w1: bf16[64] = copy(%w)\n"
       "  %h: bf16[T,64] = rms_norm(%s, %w1) {eps=1e-05}\n  output %h\n}\n";
-  Program program(ir::parse(text, kOps));
+  Program program(listing::parse(text, kOps));
   fuse_add_rms_norm(program, kOps);
-  EXPECT_EQ(ir::print(program.graph), text);
+  EXPECT_EQ(listing::print(program.graph), text);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "passes/text_in_text_out.h"
+#include "passes/testing/text_in_text_out.h"
 
 namespace encore::passes {
 namespace {
@@ -122,9 +122,9 @@ TEST(FuseLinearPrologue, LeavesALinearWithAnOperandThatTheFusedOpDoesNotKnow) {
       "  weight %w: bf16[96,64] = \"w\"\n  weight %s: f32[96] = \"s\"\n"
       "  %h: bf16[T,64] = rms_norm(%x, %n) {eps=1e-05}\n"
       "  %y: bf16[T,96] = linear(%h, %w, weight_scale=%s)\n  output %y\n}\n";
-  Program program(ir::parse(text, kOps));
+  Program program(listing::parse(text, kOps));
   fuse_linear_prologue(program, kOps);
-  EXPECT_EQ(ir::print(program.graph), text);
+  EXPECT_EQ(listing::print(program.graph), text);
 }
 
 TEST(FuseLinearPrologue, LeavesANormWithABiasWhichIsNotTheProducts) {
@@ -138,9 +138,9 @@ TEST(FuseLinearPrologue, LeavesANormWithABiasWhichIsNotTheProducts) {
            ")\n  output %y\n}\n";
   };
   const auto fused = [&](const std::string& text) {
-    Program program(ir::parse(text, kOps));
+    Program program(listing::parse(text, kOps));
     fuse_linear_prologue(program, kOps);
-    return ir::print(program.graph);
+    return listing::print(program.graph);
   };
   EXPECT_EQ(fused(with(", bias=%b", "")), with(", bias=%b", ""));
   EXPECT_NE(fused(with("", ", bias=%b")).find("fused_linear(%x, norm=%n, %w, bias=%b)"),

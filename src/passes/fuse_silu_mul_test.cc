@@ -1,4 +1,4 @@
-#include "passes/text_in_text_out.h"
+#include "passes/testing/text_in_text_out.h"
 
 namespace encore::passes {
 namespace {
@@ -109,9 +109,9 @@ TEST(FuseSiluMul, DoesNothingInASetWithoutTheFusedOp) {
   const std::string text =
       "graph g {\n  input %x: bf16[T,64]\n  %s: bf16[T,64] = silu(%x)\n"
       "  %y: bf16[T,64] = mul(%s, %x)\n  output %y\n}\n";
-  Program program(ir::parse(text, ops));
+  Program program(listing::parse(text, ops));
   fuse_silu_mul(program, ops);
-  EXPECT_EQ(ir::print(program.graph), text);
+  EXPECT_EQ(listing::print(program.graph), text);
 }
 
 }  // namespace

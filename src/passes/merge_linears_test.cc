@@ -1,5 +1,5 @@
 #include "passes/rewrite.h"
-#include "passes/text_in_text_out.h"
+#include "passes/testing/text_in_text_out.h"
 
 namespace encore::passes {
 namespace {
@@ -193,9 +193,9 @@ TEST(MergeLinears, LeavesWeightsOfDifferentDTypes) {
       "graph g {\n  input %h: bf16[T,64]\n  weight %wa: bf16[64,64] = \"a\"\n"
       "  weight %wb: f16[64,64] = \"b\"\n  %a: bf16[T,64] = linear(%h, %wa)\n"
       "  %b: bf16[T,64] = linear(%h, %wb)\n  output %a\n  output %b\n}\n";
-  Program program(ir::parse(text, kOps));
+  Program program(listing::parse(text, kOps));
   merge_linears(program, kOps);
-  EXPECT_EQ(ir::print(program.graph), text);
+  EXPECT_EQ(listing::print(program.graph), text);
 }
 
 TEST(MergeLinears, LeavesAWeightThatIsAConstant) {

@@ -6,7 +6,6 @@
 
 #include <fmt/ranges.h>
 
-#include "ir/verify.h"
 #include "passes/passes.h"
 
 namespace encore::passes {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "passes/rewrite.h"
-#include "passes/text_in_text_out.h"
+#include "passes/testing/text_in_text_out.h"
 
 namespace encore::passes {
 namespace {
@@ -55,7 +55,7 @@ TEST(Pipeline, RunsThePassesInTheOrderOfItsList) {
 
 TEST(Pipeline, CompilesToFewerNodes) {
   const Compiled compiled = compile(graph_of(kText), ops::standard(), {});
-  EXPECT_EQ(ir::print(compiled.program.graph), R"(graph g {
+  EXPECT_EQ(listing::print(compiled.program.graph), R"(graph g {
   input %x: bf16[T,64]
   weight %gate_up: bf16[128,64] = concat("gate", "up")
   %y: bf16[T,64] = fused_linear(%x, %gate_up) {epilogue=silu_mul}
@@ -104,7 +104,8 @@ TEST(Pipeline, CompilesWithEveryOptionalPassLeftOut) {
   EXPECT_GT(program.arena.bytes, 0);
   CompileOptions all_of_them;
   all_of_them.disabled = {"all"};
-  EXPECT_EQ(print(compile(graph_of(kText), ops::standard(), all_of_them).program), print(program));
+  EXPECT_EQ(listing::print(compile(graph_of(kText), ops::standard(), all_of_them).program),
+            listing::print(program));
 }
 
 // Any subset of passes gives a program that verifies.
@@ -143,7 +144,7 @@ TEST(Pipeline, FusesNoOpThatTheUserSplitsAt) {
   CompileOptions options;
   options.add_split_op("silu_mul");
   const Program program = compile(graph_of(kText), ops::standard(), options).program;
-  EXPECT_EQ(ir::print(program.graph), R"(graph g {
+  EXPECT_EQ(listing::print(program.graph), R"(graph g {
   input %x: bf16[T,64]
   weight %gate_up: bf16[128,64] = concat("gate", "up")
   %g_u: bf16[T,128] = linear(%x, %gate_up)
@@ -196,7 +197,7 @@ std::vector<std::string> run_passes(const CompileOptions& options) {
   const std::string text = std::string("graph g {") + kText + "}\n";
   std::vector<std::string> names;
   const ir::OpSet& ops = ops_with_swiglu();
-  for (const PassReport& report : compile(ir::parse(text, ops), ops, options).reports)
+  for (const PassReport& report : compile(listing::parse(text, ops), ops, options).reports)
     names.push_back(report.name);
   return names;
 }
@@ -206,7 +207,7 @@ TEST(Pipeline, RunsAPassFromOutsideWhereItBelongs) {
   options.add_pass(kFuseSwiglu);
   std::string after;
   options.dump = [&](std::string_view pass, const Program& program) {
-    if (pass == "fuse_swiglu") after = ir::print(program.graph);
+    if (pass == "fuse_swiglu") after = listing::print(program.graph);
   };
   const std::vector<std::string> names = run_passes(options);
   EXPECT_EQ(names.size(), all().size() + 1);
@@ -282,7 +283,7 @@ TEST(Pipeline, NamesThePassThatBrokeTheGraph) {
   }();
   const std::string text = std::string("graph g {") + kText + "}\n";
   try {
-    (void)compile(ir::parse(text, kOps), kOps, {});
+    (void)compile(listing::parse(text, kOps), kOps, {});
     FAIL();
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("pass merge_linears: op 'split'"), std::string::npos)

@@ -7,7 +7,7 @@
 
 #include "ops/ops.h"
 #include "passes/memory_map.h"
-#include "passes/text_in_text_out.h"
+#include "passes/testing/text_in_text_out.h"
 
 namespace encore::passes {
 namespace {
@@ -157,7 +157,7 @@ TEST(PlanArenaOfRandomGraphs, SharesBytesOnlyBetweenBuffersThatAreOrdered) {
         EXPECT_TRUE(is_done_before(program, a, b) || is_done_before(program, b, a))
             << "seed " << seed << ": %" << program.graph.value(a).name << " and %"
             << program.graph.value(b).name << " share memory\n"
-            << print(program);
+            << listing::print(program);
       }
     }
   }
@@ -263,7 +263,8 @@ TEST(PlanArenaOfRandomGraphs, NeverClobbersALiveValueInAnyLegalOrder) {
       num_in_place += static_cast<int>(node.in_place.size() - node.op->mutations().size());
     }
     for (uint64_t order = 0; order < 8; ++order) {
-      ASSERT_TRUE(Simulation(program).run(order)) << "seed " << seed << "\n" << print(program);
+      ASSERT_TRUE(Simulation(program).run(order)) << "seed " << seed << "\n"
+                                                  << listing::print(program);
     }
   }
   EXPECT_GT(num_in_place, 200);

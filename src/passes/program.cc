@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <functional>
 
-#include <fmt/format.h>
-
-#include "ir/text.h"
 #include "passes/happens_before.h"
 #include "passes/memory_map.h"
 
@@ -67,44 +64,6 @@ int Program::first_awaiting_host() const {
     return graph.nodes()[segment.first].op->awaits_host;
   });
   return static_cast<int>(first - segments.begin());
-}
-
-std::string print_segments(const Program& program) {
-  std::string text;
-  for (size_t i = 0; i < program.segments.size(); ++i) {
-    const Segment& segment = program.segments[i];
-    text += fmt::format("segment {}: nodes {}..{}, rows {}, in {}\n", i, segment.first,
-                        segment.last - 1, segment.rows == ir::Symbol::kTokens ? "T" : "B",
-                        segment.in_pieces ? "every recording" : "full recordings");
-  }
-  return text;
-}
-
-std::string print_arena(const Program& program) {
-  const ArenaPlan& arena = program.arena;
-  std::string text =
-      fmt::format("arena: {} bytes at T = {}, B = {}; {} without reuse\n", arena.bytes,
-                  program.max_sizes.tokens, program.max_sizes.sequences, arena.unshared_bytes);
-  for (const ir::Node& node : program.graph.nodes()) {
-    for (const ir::ValueId id : node.outputs) {
-      const ir::Value& value = program.graph.value(id);
-      const Placement& place = arena.placements[id.index];
-      if (place.root == id) {
-        text += fmt::format("  %{} at {}, {} bytes\n", value.name, place.offset,
-                            value.type.num_bytes(program.max_sizes));
-      } else {
-        text += fmt::format("  %{} in %{} from column {}\n", value.name,
-                            program.graph.value(place.root).name, place.column);
-      }
-    }
-  }
-  return text;
-}
-
-std::string print(const Program& program) {
-  std::string text = ir::print(program.graph) + print_segments(program);
-  if (!program.arena.placements.empty()) text += print_arena(program);
-  return text;
 }
 
 }  // namespace encore::passes

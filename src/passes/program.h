@@ -1,8 +1,6 @@
 // What the passes make of a graph: the graph itself, rewritten, plus the facts an executor needs.
 #pragma once
 
-#include <functional>
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -63,10 +61,5 @@ struct Program {
 // the edges that no other edge implies. Views launch nothing: nobody waits for one, but for whoever
 // wrote its memory.
 std::vector<std::vector<int>> dependencies(const ir::Graph& graph);
-
-// The graph, the segments one a line, and (once planned) the arena, as far as the passes have come.
-std::string print(const Program& program);
-std::string print_segments(const Program& program);
-std::string print_arena(const Program& program);
 
 }  // namespace encore::passes

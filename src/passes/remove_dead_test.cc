@@ -1,4 +1,4 @@
-#include "passes/text_in_text_out.h"
+#include "passes/testing/text_in_text_out.h"
 
 namespace encore::passes {
 namespace {

@@ -1,4 +1,4 @@
-#include "passes/text_in_text_out.h"
+#include "passes/testing/text_in_text_out.h"
 
 namespace encore::passes {
 namespace {
@@ -194,7 +194,7 @@ TEST(RestoreInPlace, LetsOtherColumnsOfTheSameBufferLive) {
   output %b
   output %y
 )");
-  const auto text = ir::print(program.graph);
+  const auto text = listing::print(program.graph);
   EXPECT_NE(text.find("%a1: bf16[T,64] over %a ="), std::string::npos) << text;
   EXPECT_NE(text.find("%y: bf16[T,64] over %a1 ="), std::string::npos) << text;
 }
@@ -279,7 +279,7 @@ TEST(RestoreInPlace, LetsAttentionWriteOverTheQueriesInTheirProjection) {
   %o: bf16[T,64] = attention(%q1, %kc1, %vc1, %pages, %lens, %starts) {scale=0.125}
   output %o
 )");
-  const auto text = ir::print(program.graph);
+  const auto text = listing::print(program.graph);
   EXPECT_NE(text.find("%q1: bf16[T,64] over %q, %kc1: bf16[4,1,16,32] over %kc, "
                       "%vc1: bf16[4,1,16,32] over %vc = rope_kv_write"),
             std::string::npos)
@@ -320,9 +320,9 @@ TEST(RestoreInPlace, PutsOneOutputOverAnInputThatTwoCouldTake) {
     return ops;
   }();
   Program program(
-      ir::parse("graph g {\n  input %x: bf16[T,64]\n  %a: bf16[T,64] = silu(%x)\n"
-                "  %b: bf16[T,64], %c: bf16[T,64] = twins(%a)\n  output %b\n  output %c\n}\n",
-                kOps));
+      listing::parse("graph g {\n  input %x: bf16[T,64]\n  %a: bf16[T,64] = silu(%x)\n"
+                     "  %b: bf16[T,64], %c: bf16[T,64] = twins(%a)\n  output %b\n  output %c\n}\n",
+                     kOps));
   restore_in_place(program, kOps);
   EXPECT_EQ(program.graph.nodes()[1].in_place, (std::vector<ir::InPlace>{{"first", "x"}}));
 }
@@ -334,9 +334,9 @@ TEST(RestoreInPlace, GivesTheSameResultTwice) {
   %b: bf16[T,64] = silu(%a)
   output %b
 )");
-  const auto once = ir::print(program.graph);
+  const auto once = listing::print(program.graph);
   restore_in_place(program, ops::standard());
-  EXPECT_EQ(ir::print(program.graph), once);
+  EXPECT_EQ(listing::print(program.graph), once);
 }
 
 }  // namespace

@@ -3,15 +3,54 @@
 #include <map>
 #include <set>
 
-#include "ir/text.h"
+#include "ir/words.h"
 #include "passes/rewrite.h"
 
 namespace encore::passes {
 namespace {
 
 using ir::Node;
-using ir::NodeText;
 using ir::ValueId;
+
+// A node as a rule writes it: names of values, those of inputs by operand.
+struct NodeText {
+  std::vector<std::string_view> outputs;
+  std::string_view op;
+  ir::Operands<std::string_view> inputs;
+  ir::Attrs attrs;
+};
+
+NodeText read_node(std::string_view line) {
+  std::string_view rest = line;
+  const auto expect = [&](std::string_view token) {
+    ENCORE_CHECK(ir::accept(rest, token), "rule '{}': no '{}' at '{}'", line, token, rest);
+  };
+  const auto take_value = [&] {
+    expect("%");
+    return ir::take_word(rest);
+  };
+  NodeText node;
+  do {
+    node.outputs.push_back(take_value());
+  } while (ir::accept(rest, ", "));
+  expect(" = ");
+  node.op = ir::take_word(rest);
+  expect("(");
+  while (!ir::accept(rest, ")")) {
+    const std::string_view operand = ir::take_word(rest);  // empty: the next that is required
+    if (!operand.empty()) expect("=");
+    node.inputs.add(operand, take_value());
+    ir::accept(rest, ", ");
+  }
+  if (!ir::accept(rest, " {")) return node;
+  while (!ir::accept(rest, "}")) {
+    const std::string_view key = ir::take_word(rest);
+    expect("=");
+    node.attrs.set(std::string(key), std::string(ir::take_word(rest)));
+    ir::accept(rest, ", ");
+  }
+  return node;
+}
 
 struct ParsedRule {
   struct Line {
@@ -25,9 +64,7 @@ struct ParsedRule {
 };
 
 bool same(const NodeText& a, const NodeText& b) {
-  return a.op == b.op && a.inputs == b.inputs &&
-         std::ranges::equal(a.outputs, b.outputs, {}, &NodeText::Output::name,
-                            &NodeText::Output::name);
+  return a.op == b.op && a.inputs == b.inputs && a.outputs == b.outputs;
 }
 
 // Nothing: the set lacks one of the ops.
@@ -47,7 +84,7 @@ std::optional<ParsedRule> read_rule(Rule rule, const ir::OpSet& ops) {
       parsed.place = parsed.pattern.size();
       line.remove_prefix(2);
     }
-    ParsedRule::Line read{ir::parse_node(line)};
+    ParsedRule::Line read{read_node(line)};
     read.op = ops.find(read.text.op);
     if (read.op == nullptr) return std::nullopt;
     read.text.inputs = named(*read.op, read.text.inputs);
@@ -92,15 +129,15 @@ class Match {
  private:
   // The node that makes an output of the line that is known already.
   [[nodiscard]] std::optional<int> maker(const ParsedRule::Line& line) const {
-    for (const NodeText::Output& output : line.text.outputs) {
-      const auto value = values_.find(output.name);
+    for (const std::string_view output : line.text.outputs) {
+      const auto value = values_.find(output);
       if (value == values_.end()) continue;
       const ir::Value& made = rewrite_.graph().value(value->second);
       if (made.kind == ir::ValueKind::kNode) return made.producer.index;
     }
     return std::nullopt;
   }
-  bool bind(const std::string& name, ValueId value) {
+  bool bind(std::string_view name, ValueId value) {
     return values_.emplace(name, value).first->second == value;
   }
   // Would an operand of the line pass for the one that the op at the new node's place has under that
@@ -114,7 +151,7 @@ class Match {
     if (line.stays ? node.op != line.op : !rewrite_.is(index, line.text.op)) return false;
     size_t num_bound = 0;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
-      const std::string* value = line.text.inputs.find(node.inputs.name(i));
+      const std::string_view* value = line.text.inputs.find(node.inputs.name(i));
       if (value != nullptr && !bind(*value, node.inputs.values()[i])) return false;
       num_bound += value != nullptr ? 1 : 0;
       if (value != nullptr || line.stays) continue;
@@ -127,7 +164,7 @@ class Match {
       const ValueId output = node.outputs.values()[i];
       if (node.outputs.is_optional(i)) {
         outputs_.add(node.outputs.name(i), output, true);
-      } else if (name == line.text.outputs.end() || !bind((name++)->name, output)) {
+      } else if (name == line.text.outputs.end() || !bind(*name++, output)) {
         return false;
       }
     }
@@ -149,7 +186,7 @@ class Match {
     for (const auto& [key, value] : rule_.made.text.attrs)
       made_.attrs.set(key, value);
     try {
-      const ir::Operands<std::string>& named_inputs = rule_.made.text.inputs;
+      const ir::Operands<std::string_view>& named_inputs = rule_.made.text.inputs;
       for (size_t i = 0; i < named_inputs.size(); ++i)
         inputs_.add(named_inputs.name(i), values_.at(named_inputs.values()[i]));
       made_.inputs = named(*made_.op, inputs_);
@@ -159,7 +196,7 @@ class Match {
       for (size_t i = 0; i < types.size(); ++i) {
         const ValueId* given = outputs_.find(types.name(i));
         if (given == nullptr && name == rule_.made.text.outputs.end()) return false;
-        const ValueId value = given != nullptr ? *given : values_.at((name++)->name);
+        const ValueId value = given != nullptr ? *given : values_.at(*name++);
         if (graph.value(value).type != types.values()[i]) return false;
         made_.outputs.add(types.name(i), value, types.is_optional(i));
       }
@@ -197,8 +234,8 @@ class Match {
 
   const ParsedRule& rule_;
   const Rewrite& rewrite_;
-  std::map<std::string, ValueId, std::less<>> values_;  // by their names in the rule
-  std::vector<int> nodes_;                              // by line
+  std::map<std::string_view, ValueId> values_;  // by their names in the rule
+  std::vector<int> nodes_;                      // by line
   std::set<int> removed_;
   ir::Operands<ValueId> inputs_;   // of the new node: first those that no line names
   ir::Operands<ValueId> outputs_;  // that no line names

@@ -1,4 +1,4 @@
-#include "passes/text_in_text_out.h"
+#include "passes/testing/text_in_text_out.h"
 
 namespace encore::passes {
 namespace {
@@ -146,10 +146,10 @@ TEST(SplitSegments, GivesAnyOpThatCountsTokensAndSequencesASegmentOfItsOwn) {
     return ops;
   }();
   Program program(
-      ir::parse("graph g {\n  input %x: bf16[T,64]\n  input %rows: i32[B]\n"
-                "  %a: bf16[T,64] = silu(%x)\n  %b: bf16[T,64] = spread(%a, %rows)\n"
-                "  %c: bf16[B,64] = gather_rows(%b, %rows)\n  output %c\n}\n",
-                kOps));
+      listing::parse("graph g {\n  input %x: bf16[T,64]\n  input %rows: i32[B]\n"
+                     "  %a: bf16[T,64] = silu(%x)\n  %b: bf16[T,64] = spread(%a, %rows)\n"
+                     "  %c: bf16[B,64] = gather_rows(%b, %rows)\n  output %c\n}\n",
+                     kOps));
   split_segments(program, kOps);
   EXPECT_EQ(program.segments, (std::vector<Segment>{{0, 1, true, Symbol::kTokens},
                                                     {1, 2, false, Symbol::kTokens},

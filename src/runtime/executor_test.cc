@@ -13,7 +13,7 @@
 #include "backend/cpu/stream.h"
 #include "backend/tuning.h"
 #include "base/temp_dir.h"
-#include "ir/text.h"
+#include "listing/listing.h"
 #include "ops/ops.h"
 #include "passes/pipeline.h"
 #include "runtime/recorder.h"
@@ -104,7 +104,7 @@ class ExecutorTest : public ::testing::Test {
   Executor& make(BoundLaunch (*bind)(Device&, const KernelArgs&), Graphs graphs = Graphs::kAuto) {
     device_ = create_cpu_device({.num_threads = 1});
     device_->kernels().add_first({"double", "double.test", nullptr, nullptr, bind});
-    compiled_.emplace(passes::compile(ir::parse(kGraph, ops_), ops_,
+    compiled_.emplace(passes::compile(listing::parse(kGraph, ops_), ops_,
                                       {.max_sizes = {8, 4}, .split_ops = split_ops_}));
     options_.limits = {.max_num_tokens = 8, .max_batch_size = 4};
     options_.graphs = graphs;
@@ -216,7 +216,7 @@ TEST_F(ExecutorTest, StaysUsableEagerAfterAFailedRecording) {
 
 TEST_F(ExecutorTest, SaysWhichOpHasNoKernel) {
   device_ = create_cpu_device({.num_threads = 1});
-  compiled_.emplace(passes::compile(ir::parse(kGraph, ops_), ops_, {.max_sizes = {8, 4}}));
+  compiled_.emplace(passes::compile(listing::parse(kGraph, ops_), ops_, {.max_sizes = {8, 4}}));
   stream_ = device_->create_stream();
   executor_.emplace(*device_, *stream_, compiled_->program,
                     std::vector<TensorView>(compiled_->program.graph.num_values()), options_);

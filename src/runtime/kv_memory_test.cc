@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/fault.h"
-#include "ir/text.h"
+#include "listing/listing.h"
 #include "ops/ops.h"
 
 namespace encore::runtime {
@@ -11,7 +11,7 @@ namespace {
 
 class StatesTest : public ::testing::Test {
  protected:
-  ir::Graph graph_ = ir::parse(
+  ir::Graph graph_ = listing::parse(
       "graph g {\n  input %x: f32[T,4]\n  state %k: f32[4096,256]\n  state %v: bf16[4096,256]\n}\n",
       ops::standard());
   std::unique_ptr<Device> device_ = create_cpu_device({.num_threads = 1});

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "ir/text.h"
+#include "listing/listing.h"
 #include "ops/ops.h"
 
 namespace encore::runtime {
@@ -21,7 +21,8 @@ class PageTableTest : public ::testing::TestWithParam<bool> {
     return {first, first + count};
   }
 
-  ir::Graph graph_ = ir::parse("graph g {\n  persistent %page_table: i32[3,4]\n}", ops::standard());
+  ir::Graph graph_ =
+      listing::parse("graph g {\n  persistent %page_table: i32[3,4]\n}", ops::standard());
   std::unique_ptr<Device> device_ = create_cpu_device(
       {.num_threads = 1, .shuffle_seed = GetParam() ? std::optional<uint64_t>(7) : std::nullopt});
   std::unique_ptr<Stream> stream_ = device_->create_stream();

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "ir/text.h"
+#include "listing/listing.h"
 #include "ops/ops.h"
 #include "passes/pipeline.h"
 #include "runtime/recorder.h"
@@ -30,7 +30,8 @@ passes::Compiled compile(int columns) {
 }}
 )",
                                        columns);
-  return passes::compile(ir::parse(text, ops::standard()), ops::standard(), {.max_sizes = {8, 4}});
+  return passes::compile(listing::parse(text, ops::standard()), ops::standard(),
+                         {.max_sizes = {8, 4}});
 }
 
 const ExecutorOptions kOptions{.limits = {.max_num_tokens = 8, .max_batch_size = 4}};

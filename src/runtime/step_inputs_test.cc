@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "ir/text.h"
+#include "listing/listing.h"
 #include "ops/ops.h"
 
 namespace encore::runtime {
@@ -22,7 +22,7 @@ class StepInputsTest : public ::testing::Test {
  protected:
   ir::ValueId input(const char* name) const { return *graph_.find_value(name); }
 
-  ir::Graph graph_ = ir::parse(kInputs, ops::standard());
+  ir::Graph graph_ = listing::parse(kInputs, ops::standard());
   std::unique_ptr<Device> device_ = create_cpu_device({.num_threads = 1});
 };
 

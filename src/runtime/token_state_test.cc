@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "ir/text.h"
+#include "listing/listing.h"
 #include "ops/ops.h"
 
 namespace encore::runtime {
@@ -36,7 +36,7 @@ class TokenStateTest : public ::testing::TestWithParam<bool> {
   }
   TensorView view(const char* name) { return persistent_.view(*graph_.find_value(name)); }
 
-  ir::Graph graph_ = ir::parse(kBuffers, ops::standard());
+  ir::Graph graph_ = listing::parse(kBuffers, ops::standard());
   std::unique_ptr<Device> device_ = create_cpu_device(
       {.num_threads = 1, .shuffle_seed = GetParam() ? std::optional<uint64_t>(7) : std::nullopt});
   std::unique_ptr<Stream> stream_ = device_->create_stream();

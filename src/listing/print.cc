@@ -1,10 +1,20 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "ir/text.h"
+#include "listing/listing.h"
 
-namespace encore::ir {
+namespace encore::listing {
 namespace {
+
+using ir::Graph;
+using ir::InPlace;
+using ir::Node;
+using ir::Pad;
+using ir::Value;
+using ir::ValueId;
+using ir::ValueKind;
+using ir::WeightRecipe;
+using passes::Program;
 
 // Doubles keep a point or an exponent, so that they read back as doubles.
 std::string number(double value) {
@@ -12,7 +22,7 @@ std::string number(double value) {
   return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
 }
 
-std::string print_attr(const Attrs::Value& value) {
+std::string print_attr(const ir::Attrs::Value& value) {
   if (const auto* i = std::get_if<int64_t>(&value)) return fmt::format("{}", *i);
   if (const auto* d = std::get_if<double>(&value)) return number(*d);
   if (const auto* s = std::get_if<std::string>(&value)) return *s;
@@ -29,7 +39,7 @@ std::string print_recipe(const WeightRecipe& recipe) {
   }
   std::string text;
   for (size_t i = 0; i < recipe.pieces.size(); ++i) {
-    const WeightPiece& piece = recipe.pieces[i];
+    const ir::WeightPiece& piece = recipe.pieces[i];
     text += fmt::format("{}\"{}\"", i == 0 ? "" : ", ", piece.tensor);
     if (piece.rows) text += fmt::format("[{}:{}]", piece.rows->first, piece.rows->last);
     if (piece.factor != 1) text += fmt::format(" * {}", number(piece.factor));
@@ -48,8 +58,6 @@ std::string_view pad_suffix(Pad pad) {
   }
   return "";
 }
-
-}  // namespace
 
 std::string print_node(const Graph& graph, const Node& node) {
   std::string text;
@@ -79,6 +87,8 @@ std::string print_node(const Graph& graph, const Node& node) {
   }
   return text;
 }
+
+}  // namespace
 
 std::string print(const Graph& graph) {
   std::string text = fmt::format("graph {} {{\n", graph.name());
@@ -121,4 +131,42 @@ std::string print_dot(const Graph& graph) {
   return text + "}\n";
 }
 
-}  // namespace encore::ir
+std::string print_segments(const Program& program) {
+  std::string text;
+  for (size_t i = 0; i < program.segments.size(); ++i) {
+    const passes::Segment& segment = program.segments[i];
+    text += fmt::format("segment {}: nodes {}..{}, rows {}, in {}\n", i, segment.first,
+                        segment.last - 1, segment.rows == ir::Symbol::kTokens ? "T" : "B",
+                        segment.in_pieces ? "every recording" : "full recordings");
+  }
+  return text;
+}
+
+std::string print_arena(const Program& program) {
+  const passes::ArenaPlan& arena = program.arena;
+  std::string text =
+      fmt::format("arena: {} bytes at T = {}, B = {}; {} without reuse\n", arena.bytes,
+                  program.max_sizes.tokens, program.max_sizes.sequences, arena.unshared_bytes);
+  for (const Node& node : program.graph.nodes()) {
+    for (const ValueId id : node.outputs) {
+      const Value& value = program.graph.value(id);
+      const passes::Placement& place = arena.placements[id.index];
+      if (place.root == id) {
+        text += fmt::format("  %{} at {}, {} bytes\n", value.name, place.offset,
+                            value.type.num_bytes(program.max_sizes));
+      } else {
+        text += fmt::format("  %{} in %{} from column {}\n", value.name,
+                            program.graph.value(place.root).name, place.column);
+      }
+    }
+  }
+  return text;
+}
+
+std::string print(const Program& program) {
+  std::string text = print(program.graph) + print_segments(program);
+  if (!program.arena.placements.empty()) text += print_arena(program);
+  return text;
+}
+
+}  // namespace encore::listing

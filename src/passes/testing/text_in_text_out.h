@@ -7,8 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "ir/text.h"
-#include "ir/verify.h"
+#include "listing/listing.h"
 #include "ops/ops.h"
 #include "passes/passes.h"
 
@@ -18,7 +17,7 @@ using PassFunction = void (*)(Program& program, const ir::OpSet& ops);
 
 // Wraps lines of declarations and nodes into a graph.
 inline ir::Graph graph_of(std::string_view lines) {
-  return ir::parse("graph g {\n" + std::string(lines) + "}\n", ops::standard());
+  return listing::parse("graph g {\n" + std::string(lines) + "}\n", ops::standard());
 }
 
 // The library's ops, one with other inputs.
@@ -44,7 +43,7 @@ inline Program run(PassFunction pass, std::string_view lines) {
 inline void expect_rewrite(PassFunction pass, std::string_view before, std::string_view after) {
   const ir::Graph expected = graph_of(after);
   ir::verify(expected);
-  EXPECT_EQ(ir::print(run(pass, before).graph), ir::print(expected));
+  EXPECT_EQ(listing::print(run(pass, before).graph), listing::print(expected));
 }
 
 inline void expect_unchanged(PassFunction pass, std::string_view lines) {

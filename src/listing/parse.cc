@@ -3,10 +3,77 @@
 #include <charconv>
 #include <map>
 
-#include "ir/text.h"
+#include "listing/listing.h"
 
-namespace encore::ir {
+namespace encore::listing {
 namespace {
+
+using ir::Attrs;
+using ir::Dim;
+using ir::Graph;
+using ir::Node;
+using ir::NodeId;
+using ir::Op;
+using ir::OpSet;
+using ir::Pad;
+using ir::Type;
+using ir::ValueId;
+using ir::WeightPiece;
+using ir::WeightRecipe;
+
+std::optional<int64_t> parse_number(std::string_view text) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+std::optional<Dim> parse_dim(std::string_view text) {
+  if (text.empty()) return std::nullopt;
+  const ir::Symbol symbol = text[0] == 'T'   ? ir::Symbol::kTokens
+                            : text[0] == 'B' ? ir::Symbol::kSequences
+                            : text[0] == '?' ? ir::Symbol::kData
+                                             : ir::Symbol::kNone;
+  if (symbol != ir::Symbol::kNone) {
+    text.remove_prefix(1);
+    if (text.empty()) return Dim(symbol);
+    if (text[0] == '+') text.remove_prefix(1);
+  }
+  const auto number = parse_number(text);
+  if (!number) return std::nullopt;
+  return Dim(symbol, *number);
+}
+
+std::optional<Type> parse_type(std::string_view text) {
+  const size_t open = text.find('[');
+  if (open == std::string_view::npos || text.back() != ']') return std::nullopt;
+  const auto dtype = parse_dtype(text.substr(0, open));
+  if (!dtype) return std::nullopt;
+  Type type{*dtype, {}};
+  text = text.substr(open + 1, text.size() - open - 2);
+  while (!text.empty()) {
+    const size_t comma = text.find(',');
+    const auto dim = parse_dim(text.substr(0, comma));
+    if (!dim) return std::nullopt;
+    type.dims.push_back(*dim);
+    if (comma == std::string_view::npos) break;
+    text.remove_prefix(comma + 1);
+  }
+  return type;
+}
+
+// One node's line as it is written.
+struct NodeText {
+  struct Output {
+    std::string name;
+    std::optional<Type> type;
+    std::string over;  // empty: in memory of its own
+  };
+  std::vector<Output> outputs;
+  std::string op;
+  ir::Operands<std::string> inputs;  // names of values; those without a name as in ir::named()
+  Attrs attrs;
+};
 
 // Reads one line of IR text from left to right.
 class Line {
@@ -63,7 +130,7 @@ class Line {
     skip_spaces();
     const size_t close = rest_.find(']');
     const auto parsed =
-        close == std::string_view::npos ? std::nullopt : Type::parse(rest_.substr(0, close + 1));
+        close == std::string_view::npos ? std::nullopt : parse_type(rest_.substr(0, close + 1));
     if (!parsed) fail_here("expected a type such as bf16[T,64]");
     rest_.remove_prefix(close + 1);
     return *parsed;
@@ -79,12 +146,9 @@ class Line {
   }
   int64_t integer() {
     const std::string_view text = number_text();
-    int64_t value = 0;
-    const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (result.ec != std::errc() || result.ptr != text.data() + text.size()) {
-      fail_here(fmt::format("'{}' is not an integer", text));
-    }
-    return value;
+    const auto value = parse_number(text);
+    if (!value) fail_here(fmt::format("'{}' is not an integer", text));
+    return *value;
   }
   double real() {
     const std::string text(number_text());
@@ -275,11 +339,6 @@ class Parser {
 
 }  // namespace
 
-NodeText parse_node(std::string_view line) {
-  Line rest(line, 1);
-  return node_text(rest);
-}
-
 Graph parse(std::string_view text, const OpSet& ops) {
   std::optional<Graph> graph;
   std::optional<Parser> parser;
@@ -305,4 +364,4 @@ Graph parse(std::string_view text, const OpSet& ops) {
   return std::move(*graph);
 }
 
-}  // namespace encore::ir
+}  // namespace encore::listing
