@@ -1,4 +1,4 @@
-#include "passes/happens_before.h"
+#include "passes/order.h"
 #include "passes/testing/text_in_text_out.h"
 
 namespace encore::passes {

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <functional>
 
-#include "passes/happens_before.h"
 #include "passes/memory_map.h"
+#include "passes/order.h"
 #include "passes/passes.h"
 
 namespace encore::passes {

@@ -1,6 +1,6 @@
 #include <map>
 
-#include "passes/happens_before.h"
+#include "passes/order.h"
 #include "passes/pipeline.h"
 #include "passes/testing/text_in_text_out.h"
 

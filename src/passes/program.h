@@ -56,10 +56,4 @@ struct Program {
   [[nodiscard]] int first_awaiting_host() const;
 };
 
-// Node order that must hold: readers after writers, a mutation after all readers of the old
-// version, an in-place write after all readers of what it overwrites. By node, ascending, and only
-// the edges that no other edge implies. Views launch nothing: nobody waits for one, but for whoever
-// wrote its memory.
-std::vector<std::vector<int>> dependencies(const ir::Graph& graph);
-
 }  // namespace encore::passes

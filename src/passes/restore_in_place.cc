@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "passes/happens_before.h"
 #include "passes/memory_map.h"
+#include "passes/order.h"
 #include "passes/passes.h"
 
 namespace encore::passes {

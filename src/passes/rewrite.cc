@@ -1,6 +1,10 @@
 #include "passes/rewrite.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
+
+#include "ir/words.h"
 
 namespace encore::passes {
 
@@ -69,6 +73,258 @@ std::string join_names(const std::vector<std::string>& names) {
     joined += names[i].substr(prefix, names[i].size() - prefix - suffix);
   }
   return joined + first.substr(first.size() - suffix);
+}
+
+// Rules: reading them, finding what they match, putting the new node in its place.
+namespace {
+
+// A node as a rule writes it: names of values, those of inputs by operand.
+struct NodeText {
+  std::vector<std::string_view> outputs;
+  std::string_view op;
+  ir::Operands<std::string_view> inputs;
+  ir::Attrs attrs;
+};
+
+NodeText read_node(std::string_view line) {
+  std::string_view rest = line;
+  const auto expect = [&](std::string_view token) {
+    ENCORE_CHECK(ir::accept(rest, token), "rule '{}': no '{}' at '{}'", line, token, rest);
+  };
+  const auto take_value = [&] {
+    expect("%");
+    return ir::take_word(rest);
+  };
+  NodeText node;
+  do {
+    node.outputs.push_back(take_value());
+  } while (ir::accept(rest, ", "));
+  expect(" = ");
+  node.op = ir::take_word(rest);
+  expect("(");
+  while (!ir::accept(rest, ")")) {
+    const std::string_view operand = ir::take_word(rest);  // empty: the next that is required
+    if (!operand.empty()) expect("=");
+    node.inputs.add(operand, take_value());
+    ir::accept(rest, ", ");
+  }
+  if (!ir::accept(rest, " {")) return node;
+  while (!ir::accept(rest, "}")) {
+    const std::string_view key = ir::take_word(rest);
+    expect("=");
+    node.attrs.set(std::string(key), std::string(ir::take_word(rest)));
+    ir::accept(rest, ", ");
+  }
+  return node;
+}
+
+struct ParsedRule {
+  struct Line {
+    NodeText text;  // its operands by name
+    const ir::Op* op = nullptr;
+    bool stays = false;
+  };
+  std::vector<Line> pattern;
+  size_t place = 0;  // the line marked @
+  Line made;
+};
+
+bool same(const NodeText& a, const NodeText& b) {
+  return a.op == b.op && a.inputs == b.inputs && a.outputs == b.outputs;
+}
+
+// Nothing: the set lacks one of the ops.
+std::optional<ParsedRule> read_rule(Rule rule, const ir::OpSet& ops) {
+  ParsedRule parsed;
+  bool below = false;
+  while (!rule.empty()) {
+    std::string_view line = rule.substr(0, rule.find('\n'));
+    rule.remove_prefix(std::min(rule.size(), line.size() + 1));
+    line.remove_prefix(std::min(line.size(), line.find_first_not_of(' ')));
+    if (line.empty()) continue;
+    if (line.starts_with("->")) {
+      below = true;
+      continue;
+    }
+    if (line.starts_with("@ ")) {
+      parsed.place = parsed.pattern.size();
+      line.remove_prefix(2);
+    }
+    ParsedRule::Line read{read_node(line)};
+    read.op = ops.find(read.text.op);
+    if (read.op == nullptr) return std::nullopt;
+    read.text.inputs = named(*read.op, read.text.inputs);
+    if (!below) {
+      parsed.pattern.push_back(std::move(read));
+      continue;
+    }
+    const auto kept = std::ranges::find_if(
+        parsed.pattern, [&](const auto& above) { return same(above.text, read.text); });
+    if (kept != parsed.pattern.end()) {
+      kept->stays = true;
+    } else {
+      parsed.made = std::move(read);
+    }
+  }
+  return parsed;
+}
+
+// One attempt to apply a rule where a node is its last line.
+class Match {
+ public:
+  Match(const ParsedRule& rule, const Rewrite& rewrite) : rule_(rule), rewrite_(rewrite) {}
+
+  // Does the rule hold there?
+  bool find(int last) {
+    nodes_.resize(rule_.pattern.size());
+    for (size_t i = nodes_.size(); i-- > 0;) {
+      const auto node = i + 1 == nodes_.size() ? std::optional(last) : maker(rule_.pattern[i]);
+      if (!node || !bind(rule_.pattern[i], *node)) return false;
+      nodes_[i] = *node;
+      if (!rule_.pattern[i].stays) removed_.insert(*node);
+    }
+    return make() && can_stand();
+  }
+  void apply(Rewrite& rewrite) const {
+    for (const int node : removed_) {
+      if (node != nodes_[rule_.place]) rewrite.remove(node);
+    }
+    rewrite.replace(nodes_[rule_.place], {made_});
+  }
+
+ private:
+  // The node that makes an output of the line that is known already.
+  [[nodiscard]] std::optional<int> maker(const ParsedRule::Line& line) const {
+    for (const std::string_view output : line.text.outputs) {
+      const auto value = values_.find(output);
+      if (value == values_.end()) continue;
+      const ir::Value& made = rewrite_.graph().value(value->second);
+      if (made.kind == ir::ValueKind::kNode) return made.producer.index;
+    }
+    return std::nullopt;
+  }
+  bool bind(std::string_view name, ValueId value) {
+    return values_.emplace(name, value).first->second == value;
+  }
+  // Would an operand of the line pass for the one that the op at the new node's place has under that
+  // name? A norm's bias is not the product's.
+  [[nodiscard]] bool is_anothers(const ParsedRule::Line& line, std::string_view name) const {
+    const ParsedRule::Line& at_place = rule_.pattern[rule_.place];
+    return &line != &at_place && at_place.op->inputs.find(name) != nullptr;
+  }
+  bool bind(const ParsedRule::Line& line, int index) {
+    const Node& node = rewrite_.node(index);
+    if (line.stays ? node.op != line.op : !rewrite_.is(index, line.text.op)) return false;
+    size_t num_bound = 0;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const std::string_view* value = line.text.inputs.find(node.inputs.name(i));
+      if (value != nullptr && !bind(*value, node.inputs.values()[i])) return false;
+      num_bound += value != nullptr ? 1 : 0;
+      if (value != nullptr || line.stays) continue;
+      if (is_anothers(line, node.inputs.name(i))) return false;
+      inputs_.add(node.inputs.name(i), node.inputs.values()[i]);
+    }
+    if (num_bound != line.text.inputs.size()) return false;
+    auto name = line.text.outputs.begin();
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      const ValueId output = node.outputs.values()[i];
+      if (node.outputs.is_optional(i)) {
+        outputs_.add(node.outputs.name(i), output, true);
+      } else if (name == line.text.outputs.end() || !bind(*name++, output)) {
+        return false;
+      }
+    }
+    return name == line.text.outputs.end();
+  }
+
+  // The new node, if its op takes what there is.
+  bool make() {
+    made_.op = rule_.made.op;
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      const Node& node = rewrite_.node(nodes_[i]);
+      if (rule_.pattern[i].stays || node.op->is_view) continue;
+      for (const auto& [key, value] : node.attrs) {
+        const auto* other = made_.attrs.find(key);
+        if (other != nullptr && *other != value) return false;
+        made_.attrs.set(key, value);
+      }
+    }
+    for (const auto& [key, value] : rule_.made.text.attrs)
+      made_.attrs.set(key, value);
+    try {
+      const ir::Operands<std::string_view>& named_inputs = rule_.made.text.inputs;
+      for (size_t i = 0; i < named_inputs.size(); ++i)
+        inputs_.add(named_inputs.name(i), values_.at(named_inputs.values()[i]));
+      made_.inputs = named(*made_.op, inputs_);
+      const ir::Graph& graph = rewrite_.graph();
+      const ir::Types types = infer(*made_.op, ir::types(graph, made_.inputs), made_.attrs);
+      auto name = rule_.made.text.outputs.begin();
+      for (size_t i = 0; i < types.size(); ++i) {
+        const ValueId* given = outputs_.find(types.name(i));
+        if (given == nullptr && name == rule_.made.text.outputs.end()) return false;
+        const ValueId value = given != nullptr ? *given : values_.at(*name++);
+        if (graph.value(value).type != types.values()[i]) return false;
+        made_.outputs.add(types.name(i), value, types.is_optional(i));
+      }
+      return name == rule_.made.text.outputs.end();
+    } catch (const Error&) {
+      return false;
+    }
+  }
+
+  // Its inputs are made before its place, its outputs read behind it, and nobody misses the rest.
+  [[nodiscard]] bool can_stand() const {
+    const int place = nodes_[rule_.place];
+    const auto is_removed = [&](int node) { return removed_.contains(node); };
+    const auto is_ready = [&](ValueId id) {
+      const ir::Value& input = rewrite_.graph().value(id);
+      const int producer = input.producer.index;
+      return input.kind != ir::ValueKind::kNode || (producer < place && !is_removed(producer));
+    };
+    if (!std::ranges::all_of(made_.inputs, is_ready)) return false;
+    for (const int node : removed_) {
+      for (const ValueId output : rewrite_.node(node).outputs) {
+        const bool stays = std::ranges::count(made_.outputs, output) > 0;
+        int uses = 0;
+        for (const ir::NodeId reader : rewrite_.readers(output)) {
+          if (stays && !is_removed(reader.index) && reader.index < place) return false;
+          if (is_removed(reader.index))
+            uses +=
+                static_cast<int>(std::ranges::count(rewrite_.node(reader.index).inputs, output));
+        }
+        if (!stays && uses != rewrite_.uses(output)) return false;
+      }
+    }
+    return true;
+  }
+
+  const ParsedRule& rule_;
+  const Rewrite& rewrite_;
+  std::map<std::string_view, ValueId> values_;  // by their names in the rule
+  std::vector<int> nodes_;                      // by line
+  std::set<int> removed_;
+  ir::Operands<ValueId> inputs_;   // of the new node: first those that no line names
+  ir::Operands<ValueId> outputs_;  // that no line names
+  Node made_;
+};
+
+}  // namespace
+
+void rewrite(Program& program, const ir::OpSet& ops, const std::vector<Rule>& rules) {
+  std::vector<ParsedRule> parsed;
+  for (const Rule rule : rules) {
+    if (auto read = read_rule(rule, ops)) parsed.push_back(*std::move(read));
+  }
+  Rewrite rewrite(program);
+  for (int i = 0; i < program.graph.num_nodes(); ++i) {
+    for (const ParsedRule& rule : parsed) {
+      Match match(rule, rewrite);
+      if (!match.find(i)) continue;
+      match.apply(rewrite);
+      break;
+    }
+  }
+  rewrite.commit();
 }
 
 }  // namespace encore::passes

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "passes/order.h"
 #include "passes/passes.h"
 
 namespace encore::passes {
@@ -73,6 +74,13 @@ class Cutter {
 };
 
 }  // namespace
+
+int Program::first_awaiting_host() const {
+  const auto first = std::find_if(segments.begin(), segments.end(), [&](const Segment& segment) {
+    return graph.nodes()[segment.first].op->awaits_host;
+  });
+  return static_cast<int>(first - segments.begin());
+}
 
 void split_segments(Program& program, const ir::OpSet&) {
   program.after = dependencies(program.graph);

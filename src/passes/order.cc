@@ -1,9 +1,8 @@
-#include "passes/program.h"
+#include "passes/order.h"
 
 #include <algorithm>
 #include <functional>
 
-#include "passes/happens_before.h"
 #include "passes/memory_map.h"
 
 namespace encore::passes {
@@ -59,11 +58,28 @@ std::vector<std::vector<int>> dependencies(const ir::Graph& graph) {
   return after;
 }
 
-int Program::first_awaiting_host() const {
-  const auto first = std::find_if(segments.begin(), segments.end(), [&](const Segment& segment) {
-    return graph.nodes()[segment.first].op->awaits_host;
-  });
-  return static_cast<int>(first - segments.begin());
+HappensBefore::HappensBefore(int num_nodes)
+    : words_((static_cast<size_t>(num_nodes) + 63) / 64), bits_(words_ * num_nodes) {}
+
+HappensBefore::HappensBefore(const std::vector<std::vector<int>>& after)
+    : HappensBefore(static_cast<int>(after.size())) {
+  for (const auto& earlier : after)
+    add(earlier);
+}
+
+void HappensBefore::add(const std::vector<int>& after) {
+  uint64_t* row = bits_.data() + static_cast<size_t>(num_added_) * words_;
+  for (const int earlier : after) {
+    ENCORE_CHECK(earlier >= 0 && earlier < num_added_, "node {} waits for node {}", num_added_,
+                 earlier);
+    const uint64_t* other = bits_.data() + static_cast<size_t>(earlier) * words_;
+    // Ancestors of `earlier` have lower numbers: no bit beyond its own word.
+    const size_t last = static_cast<size_t>(earlier) / 64;
+    for (size_t word = 0; word <= last; ++word)
+      row[word] |= other[word];
+    row[last] |= uint64_t{1} << (static_cast<unsigned>(earlier) % 64U);
+  }
+  ++num_added_;
 }
 
 }  // namespace encore::passes
