@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "ops/builder.h"
+#include "model/builder.h"
 #include "ops/ops.h"
 
 namespace encore::measure {
@@ -17,7 +17,7 @@ OpCost cost_of(const ir::Graph& graph, ir::ValueId made) {
 
 TEST(OpCost, CountsTheBytesAndFlopsOfALinear) {
   ir::Graph graph("g");
-  ops::Builder b(graph, ops::standard());
+  model::Builder b(graph, ops::standard());
   const auto x = graph.add_input("x", {DType::kBF16, {Dim::tokens(), 64}});
   const auto w = graph.add_weight("w", {DType::kBF16, {32, 64}}, ir::WeightRecipe::tensor("w"));
   const OpCost cost = cost_of(graph, b.linear(x, w));
@@ -27,13 +27,13 @@ TEST(OpCost, CountsTheBytesAndFlopsOfALinear) {
 
 TEST(OpCost, CountsKvAsItsCacheKeepsIt) {
   ir::Graph graph("g");
-  ops::Builder b(graph, ops::standard());
+  model::Builder b(graph, ops::standard());
   const auto k = graph.add_input("k", {DType::kBF16, {Dim::tokens(), 32}});
   const auto slots = graph.add_input("slots", {DType::kI32, {Dim::tokens()}}, ir::Pad::kMinusOne);
   const auto bytes = [&](DType dtype) {
     const Type type{dtype, {16, 2, 32, 16}};
-    const ops::Builder::Cache cache{graph.add_state("k_cache", type),
-                                    graph.add_state("v_cache", type)};
+    const model::Builder::Cache cache{graph.add_state("k_cache", type),
+                                      graph.add_state("v_cache", type)};
     return cost_of(graph, b.kv_write(cache, k, k, slots).k).bytes;
   };
   constexpr int64_t kElements = 2 * 3 * 32;
@@ -43,7 +43,7 @@ TEST(OpCost, CountsKvAsItsCacheKeepsIt) {
 
 TEST(OpCost, OfAnOpThatIsNotListedIsItsOperandsOnce) {
   ir::Graph graph("g");
-  ops::Builder b(graph, ops::standard());
+  model::Builder b(graph, ops::standard());
   const auto x = graph.add_input("x", {DType::kBF16, {Dim::tokens(), 64}});
   const OpCost cost = cost_of(graph, b.add(x, b.silu(x)));
   EXPECT_EQ(cost.bytes, 2 * 3 * 3 * 64);

@@ -32,11 +32,11 @@ Layer find_layer(const std::string& name) {
   fail(ErrorKind::kUnsupported, "no builder for architecture '{}'; there are {}", name, known);
 }
 
-std::vector<ops::Builder::Cache> add_caches(ir::Graph& graph, const ModelConfig& config,
-                                            const GraphOptions& options) {
+std::vector<Builder::Cache> add_caches(ir::Graph& graph, const ModelConfig& config,
+                                       const GraphOptions& options) {
   const ir::Type type{options.kv_dtype.value_or(options.dtype),
                       {options.num_pages, config.num_kv_heads, options.page_size, config.head_dim}};
-  std::vector<ops::Builder::Cache> caches;
+  std::vector<Builder::Cache> caches;
   for (int64_t i = 0; i < config.num_layers; ++i) {
     caches.push_back({graph.add_state(fmt::format("k_cache.{}", i), type),
                       graph.add_state(fmt::format("v_cache.{}", i), type)});
@@ -45,7 +45,7 @@ std::vector<ops::Builder::Cache> add_caches(ir::Graph& graph, const ModelConfig&
 }
 
 // What the ops at the end of a step read, by the names that they have for it.
-ops::Values add_sampling(ir::Graph& graph, const ModelConfig& config, int64_t num_rows) {
+Values add_sampling(ir::Graph& graph, const ModelConfig& config, int64_t num_rows) {
   const auto per_sequence = [&](const char* name, int64_t words) {
     // In padding rows every word is -1: they are not adjusted, and ask for no log probabilities.
     return graph.add_input(name, {DType::kI32, {Dim::sequences(), words}}, Pad::kMinusOne);
@@ -67,7 +67,7 @@ ops::Values add_sampling(ir::Graph& graph, const ModelConfig& config, int64_t nu
 }
 
 // The token of each row of logits.
-ValueId sample(ops::Builder& b, ValueId logits, const ops::Values& sampling, ValueId kv_lens) {
+ValueId sample(Builder& b, ValueId logits, const Values& sampling, ValueId kv_lens) {
   const ValueId adjusted = b.call("adjust_logits",
                                   {{"logits", logits},
                                    {"sampling", sampling["sampling"]},
@@ -105,7 +105,7 @@ const char* head_name(const ModelConfig& config) {
 ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
   const Layer layer = find_layer(config.architecture);
   ir::Graph graph(config.model_type);
-  ops::Builder b(graph, ops::standard());
+  Builder b(graph, ops::standard());
 
   const auto per_token = [&](const char* name, Pad pad) {
     return graph.add_input(name, {DType::kI32, {Dim::tokens()}}, pad);
@@ -114,7 +114,7 @@ ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
   const ValueId positions = per_token("positions", Pad::kZero);
   const ValueId slots = per_token("slots", Pad::kMinusOne);
   const int64_t max_pages = (options.max_seq_len + options.page_size - 1) / options.page_size;
-  const ops::Builder::Batch batch{
+  const Builder::Batch batch{
       graph.add_persistent("page_table", {DType::kI32, {options.max_batch_size, max_pages}}),
       graph.add_input("kv_lens", {DType::kI32, {Dim::sequences()}}),
       graph.add_input("query_starts", {DType::kI32, {Dim::sequences(1)}}, Pad::kRepeatLast)};
@@ -146,7 +146,7 @@ ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
   }
   const ValueId last_rows = graph.add_input("last_rows", {DType::kI32, {Dim::sequences()}});
   const ValueId logits = b.linear_as(DType::kF32, b.gather_rows(x, last_rows), head);
-  const ops::Values sampling = add_sampling(graph, config, options.max_batch_size);
+  const Values sampling = add_sampling(graph, config, options.max_batch_size);
   const ValueId next = sample(b, logits, sampling, batch.kv_lens);
   graph.add_output(next);
   graph.add_output(logits);
@@ -174,7 +174,7 @@ ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
 
 ir::Graph build_score_graph(const ModelConfig& config, DType dtype, int64_t max_num_tokens) {
   ir::Graph graph("scores");
-  ops::Builder b(graph, ops::standard());
+  Builder b(graph, ops::standard());
   const auto per_row = [&](const char* name, std::vector<Dim> dims) {
     dims.insert(dims.begin(), Dim::sequences());
     return graph.add_input(name, {DType::kI32, std::move(dims)}, Pad::kMinusOne);

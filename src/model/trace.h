@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "model/builder.h"
 #include "model/graph.h"
-#include "ops/builder.h"
 
 namespace encore::model {
 
@@ -14,14 +14,14 @@ using ir::ValueId;
 
 // The state of one trace. Lifetime: one call of build_graph.
 struct Trace {
-  ops::Builder& b;
+  Builder& b;
   const ModelConfig& config;
   const GraphOptions& options;
   ValueId positions;
   ValueId slots;
-  ops::Builder::Batch batch;
+  Builder::Batch batch;
   ValueId inv_freq;
-  std::vector<ops::Builder::Cache> caches;  // by layer, the newest version
+  std::vector<Builder::Cache> caches;  // by layer, the newest version
 
   // A weight [dims...] that comes from the checkpoint tensor of the same name.
   ValueId weight(const std::string& name, std::vector<ir::Dim> dims);

@@ -9,7 +9,7 @@
 
 #include "ir/graph.h"
 
-namespace encore::ops {
+namespace encore::model {
 
 using ir::ValueId;
 using Values = ir::Operands<ValueId>;
@@ -56,4 +56,4 @@ class Builder {
   const ir::OpSet& ops_;
 };
 
-}  // namespace encore::ops
+}  // namespace encore::model

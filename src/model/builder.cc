@@ -1,6 +1,6 @@
-#include "ops/builder.h"
+#include "model/builder.h"
 
-namespace encore::ops {
+namespace encore::model {
 
 Values Builder::call(const std::string& op, const Values& inputs, ir::Attrs attrs,
                      const std::string& name) {
@@ -66,4 +66,4 @@ ValueId Builder::gather_rows(ValueId x, ValueId rows) {
   return call("gather_rows", {{"x", x}, {"rows", rows}}, {}, "last")["y"];
 }
 
-}  // namespace encore::ops
+}  // namespace encore::model
