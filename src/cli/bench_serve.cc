@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/workload.h"
+#include "diagnose/memory_plan.h"
 #include "measure/alone.h"
 #include "measure/logged_step.h"
 #include "measure/replay_report.h"
@@ -62,7 +63,7 @@ json::object head_json(const Options& options, const Workload& workload, Device&
           {"target_step_ms", options.settings.serving.engine.target_step_ms.value_or(0)},
           {"kv_tokens", model.num_pages() * model.page_size()},
           {"load_s", model.load_seconds()},
-          {"memory", measure::memory_json(model.memory_plan())},
+          {"memory", measure::memory_json(diagnose::memory_plan(model))},
           {"recordings", measure::recordings_json(model.recording_stats())}};
 }
 

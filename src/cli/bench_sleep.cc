@@ -12,6 +12,7 @@
 #include "cli/bench.h"
 #include "cli/command.h"
 #include "cli/output.h"
+#include "diagnose/memory_plan.h"
 #include "measure/decoding.h"
 #include "measure/timing.h"
 #include "setup/open.h"
@@ -91,7 +92,7 @@ Result run(Bench& bench, const Options& options, engine::SleepDepth depth, int64
   engine::Engine engine(model, bench.loop);
   Result result;
   result.depth = depth == engine::SleepDepth::kKv ? "kv" : "weights";
-  const runtime::MemoryPlan plan = model.memory_plan();
+  const diagnose::MemoryPlan plan = diagnose::memory_plan(model);
   if (depth == engine::SleepDepth::kKvAndWeights) result.loaded_bytes = plan.weights;
   result.released_bytes = plan.kv + result.loaded_bytes;
   const int64_t recordings = num_recordings(model);

@@ -18,6 +18,7 @@
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
+#include "diagnose/memory_plan.h"
 #include "engine/engine.h"
 #include "measure/report.h"
 #include "setup/open.h"
@@ -220,7 +221,7 @@ void print_json(const Prompt& prompt, const Result& result, bool has_text,
                                      {"tokens_per_s", result.tokens_per_s()}}},
             {"stats",
              json::object{{"steps", measure::steps_json(engine.step_counts())},
-                          {"memory", measure::memory_json(model.memory_plan())},
+                          {"memory", measure::memory_json(diagnose::memory_plan(model))},
                           {"recordings", measure::recordings_json(model.recording_stats())}}}}) +
         "\n");
 }
@@ -228,7 +229,7 @@ void print_json(const Prompt& prompt, const Result& result, bool has_text,
 void print_stats(const Prompt& prompt, const Result& result, const engine::Engine& engine,
                  engine::LoadedModel& model) {
   fmt::print(stderr, "\n{}\n{}\n", measure::step_table(engine.step_counts()),
-             measure::memory_table(model.memory_plan()));
+             measure::memory_table(diagnose::memory_plan(model)));
   fmt::print(stderr, "  {}\n", measure::recordings_text(model.recording_stats()));
   fmt::print(stderr, "  prompt of {} tokens in {:.1f} ms; {} tokens at {:.1f} tokens/s ({})\n",
              prompt.ids.size(), result.first_token_s * 1e3, result.ids.size(),

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
+#include "diagnose/memory_plan.h"
 #include "engine/engine.h"
 #include "measure/report.h"
 #include "setup/open.h"
@@ -64,7 +65,7 @@ class Batch {
     if (step_log) step_log->flush();
     if (options_.stats) {
       fmt::print(stderr, "\n{}\n{}\n", measure::step_table(engine.step_counts()),
-                 measure::memory_table(model->memory_plan()));
+                 measure::memory_table(diagnose::memory_plan(*model)));
     }
     if (interrupt.interrupted()) throw Interrupted();
   }

@@ -5,6 +5,7 @@
 
 #include "backend/cpu/stream.h"
 #include "base/source_dir.h"
+#include "diagnose/memory_plan.h"
 #include "diagnose/probe.h"
 #include "diagnose/trial_step.h"
 #include "engine/testing/tiny_model.h"
@@ -143,7 +144,7 @@ TEST_F(Extension, GivesTheSameBitsWithEachValueInMemoryOfItsOwn) {
                              options());
   engine::LoadedModel model(*device_, engine::testing::tiny_model(engine::testing::Tiny::kQwen3),
                             apart);
-  EXPECT_GT(model.memory_plan().arena, shared.memory_plan().arena);
+  EXPECT_GT(diagnose::memory_plan(model).arena, diagnose::memory_plan(shared).arena);
   for (const StepKey& key : {kDecode, kMixed}) {
     const std::vector<float> expected = logits(shared, key, Graphs::kNone);
     for (const Graphs graphs : {Graphs::kNone, Graphs::kPiecewise, Graphs::kFull})

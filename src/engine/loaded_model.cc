@@ -131,14 +131,6 @@ void LoadedModel::create_prompt_scorer(Device& device, const LoadOptions& option
   prompt_score_bytes_ = after ? *after - before : prompt_scorer_->bytes();
 }
 
-runtime::MemoryPlan LoadedModel::memory_plan() const {
-  runtime::MemoryPlan plan = executor_->loaded().memory_plan();
-  plan.context = context_bytes_;
-  plan.prompt_scores = prompt_score_bytes_;
-  plan.halves = half_bytes_;
-  return plan;
-}
-
 int64_t LoadedModel::pages_that_fit(const Device& device, const LoadOptions& options,
                                     int64_t wanted) const {
   const DeviceInfo info = device.info();

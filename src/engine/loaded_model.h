@@ -65,7 +65,11 @@ class LoadedModel {
   [[nodiscard]] const runtime::Limits& limits() const { return limits_; }
   [[nodiscard]] int64_t num_pages() const { return num_pages_; }
   [[nodiscard]] int64_t page_size() const { return page_size_; }
-  [[nodiscard]] runtime::MemoryPlan memory_plan() const;
+  // In use on the device before anything was loaded, and taken for what scores prompts. Units: bytes.
+  [[nodiscard]] int64_t context_bytes() const { return context_bytes_; }
+  [[nodiscard]] int64_t prompt_score_bytes() const { return prompt_score_bytes_; }
+  // Kept free for the halves of steps that token masks need. Units: bytes.
+  [[nodiscard]] int64_t half_bytes() const { return half_bytes_; }
   [[nodiscard]] double load_seconds() const { return load_seconds_; }
 
   // Between steps: gives device memory back until wake(); addresses stay, so recordings do. The
@@ -101,7 +105,7 @@ class LoadedModel {
   std::unique_ptr<runtime::PromptScorer> prompt_scorer_;
   int64_t prompt_score_bytes_ = 0;
   int64_t half_bytes_ = 0;
-  int64_t context_bytes_ = 0;  // in use on the device before anything was loaded
+  int64_t context_bytes_ = 0;
   double load_seconds_ = 0;
   std::optional<runtime::SavedRows> saved_;  // asleep
 };

@@ -11,6 +11,7 @@
 #include "backend/fault.h"
 #include "base/source_dir.h"
 #include "base/temp_dir.h"
+#include "diagnose/memory_plan.h"
 #include "diagnose/probe.h"
 #include "engine/testing/tiny_model.h"
 
@@ -116,7 +117,7 @@ TEST_P(SleepTest, TwentySleepsBetweenTheStepsOf32SequencesChangeNoToken) {
     const int recordings =
         model.recording_stats().full.recordings + model.recording_stats().pieces.recordings;
     EXPECT_EQ(recordings > 0, graphs != Graphs::kNone);
-    const runtime::MemoryPlan plan = model.memory_plan();
+    const diagnose::MemoryPlan plan = diagnose::memory_plan(model);
     Decode awake(model);
     awake.finish();
     for (const SleepDepth depth : {SleepDepth::kKv, SleepDepth::kKvAndWeights}) {
@@ -132,8 +133,8 @@ TEST_P(SleepTest, TwentySleepsBetweenTheStepsOf32SequencesChangeNoToken) {
       EXPECT_GE(calls.of("map"), 20 * 4);  // two layers, K and V
       const runtime::RecordingStats& stats = model.executor().loaded().recordings.stats();
       EXPECT_EQ(stats.full.recordings + stats.pieces.recordings, recordings);
-      EXPECT_EQ(model.memory_plan().total(), plan.total());
-      EXPECT_EQ(model.memory_plan().kv, plan.kv);
+      EXPECT_EQ(diagnose::memory_plan(model).total(), plan.total());
+      EXPECT_EQ(diagnose::memory_plan(model).kv, plan.kv);
     }
   }
 }
@@ -264,7 +265,8 @@ TEST_P(SleepTest, WhateverFailsWhileItFallsAsleepItStaysAwake) {
     } catch (const Error& error) {
       EXPECT_NE(std::string(error.what()).find("injected"), std::string::npos) << error.what();
       EXPECT_FALSE(model.asleep());
-      EXPECT_EQ(model.memory_plan().kv, model.executor().loaded().kv.bytes_for(model.num_pages()));
+      EXPECT_EQ(diagnose::memory_plan(model).kv,
+                model.executor().loaded().kv.bytes_for(model.num_pages()));
     }
     ASSERT_TRUE(model.asleep() || failing.has_failed());
   }

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "diagnose/memory_plan.h"
 #include "engine/loaded_model.h"
 #include "planning/tune.h"
-#include "runtime/memory_plan.h"
 
 namespace encore::measure {
 
@@ -37,7 +37,7 @@ struct Measured {
   double waste = 0;         // padding over rows launched, every size from 1 to the largest once
   double first_use_ms = 0;  // of a size that was not recorded at start-up
   double mean_step_ms = 0;  // over the sample sizes
-  runtime::MemoryPlan plan;
+  diagnose::MemoryPlan plan;
   int64_t kv_bytes_per_token = 0;
   int64_t used_bytes = 0;        // by the driver's count, at start; 0: it has none
   int64_t used_bytes_after = 0;  // after the replays

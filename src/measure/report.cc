@@ -33,7 +33,7 @@ json::array steps_json(const std::vector<engine::StepCount>& counts) {
   return steps;
 }
 
-std::string memory_table(const runtime::MemoryPlan& plan) {
+std::string memory_table(const diagnose::MemoryPlan& plan) {
   Table table({"memory", "bytes", "what"});
   const auto add = [&](const char* what, int64_t bytes, std::string remark) {
     table.add({what, bytes_text(bytes), std::move(remark)});
@@ -55,7 +55,7 @@ std::string memory_table(const runtime::MemoryPlan& plan) {
   return table.text();
 }
 
-json::object memory_json(const runtime::MemoryPlan& plan) {
+json::object memory_json(const diagnose::MemoryPlan& plan) {
   return {{"context", plan.context},
           {"weights", plan.weights},
           {"arena", plan.arena},

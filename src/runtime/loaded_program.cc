@@ -52,18 +52,4 @@ void LoadedProgram::replay(const Recording& recording) {
   stream.replay(recording);
 }
 
-MemoryPlan LoadedProgram::memory_plan() const {
-  MemoryPlan plan;
-  for (const ir::ValueId weight : program.graph.values_of_kind(ir::ValueKind::kWeight))
-    plan.weights += program.graph.value(weight).type.num_bytes({});
-  plan.arena = program.arena.bytes;
-  plan.arena_without_reuse = program.arena.unshared_bytes;
-  plan.step_inputs = inputs.bytes() + persistent.bytes();
-  plan.scratch = addresses.workspace_bytes();
-  plan.libraries = recordings.stats().library_bytes;
-  plan.recordings = recordings.stats().bytes;
-  plan.kv = kv.mapped_bytes();
-  return plan;
-}
-
 }  // namespace encore::runtime

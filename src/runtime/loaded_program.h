@@ -10,7 +10,6 @@
 #include "runtime/addresses.h"
 #include "runtime/dispatch.h"
 #include "runtime/kv_memory.h"
-#include "runtime/memory_plan.h"
 #include "runtime/persistent_buffers.h"
 #include "runtime/recordings.h"
 #include "runtime/step_inputs.h"
@@ -37,9 +36,6 @@ struct LoadedProgram {
   // REQUIRES: what `mode` replays is recorded.
   void enqueue(const Step& step, Mode mode, StepPart part = StepPart::kWhole);
   void replay(const Recording& recording);
-
-  // All but the context and the other programs.
-  [[nodiscard]] MemoryPlan memory_plan() const;
 
   Device& device;
   Stream& stream;

@@ -81,8 +81,8 @@ const LogprobRow& PromptScorer::score(const InFlight& scores, int64_t i) const {
 }
 
 int64_t PromptScorer::bytes() const {
-  const MemoryPlan plan = loaded_.memory_plan();
-  return plan.arena + plan.step_inputs + plan.scratch;
+  return loaded_.program.arena.bytes + loaded_.inputs.bytes() + loaded_.persistent.bytes() +
+         loaded_.addresses.workspace_bytes();
 }
 
 }  // namespace encore::runtime

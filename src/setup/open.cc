@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/table.h"
+#include "diagnose/memory_plan.h"
 #include "diagnose/probe.h"
 #include "measure/report.h"
 #include "planning/coverage.h"
@@ -56,7 +57,7 @@ std::optional<fs::path> find_bundled(const std::string& name) {
 }
 
 void log_start_up(engine::LoadedModel& model, Device& device) {
-  const runtime::MemoryPlan plan = model.memory_plan();
+  const diagnose::MemoryPlan plan = diagnose::memory_plan(model);
   log::info("{} on {}: weights {}, KV {} for {} tokens; ready in {:.2f} s",
             model.config().model_type, device.info().name, bytes_text(plan.weights),
             bytes_text(plan.kv), model.num_pages() * model.page_size(), model.load_seconds());

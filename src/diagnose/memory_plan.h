@@ -3,7 +3,9 @@
 
 #include <cstdint>
 
-namespace encore::runtime {
+#include "engine/loaded_model.h"
+
+namespace encore::diagnose {
 
 // Units: bytes. Weights, arena, step inputs, scratch and kv are what was allocated; the others
 // are what the driver's figure grew by, and zero on a device whose memory is the host's.
@@ -28,4 +30,6 @@ struct MemoryPlan {
   }
 };
 
-}  // namespace encore::runtime
+MemoryPlan memory_plan(engine::LoadedModel& model);
+
+}  // namespace encore::diagnose
