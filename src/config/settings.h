@@ -13,7 +13,6 @@
 #include "diagnose/debug.h"
 #include "engine/serving_loop.h"
 #include "runtime/dispatch.h"
-#include "runtime/policy.h"
 #include "server/http_server.h"
 
 namespace encore::config {

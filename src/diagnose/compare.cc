@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "diagnose/launches.h"
 #include "diagnose/probe.h"
-#include "runtime/shapes.h"
+#include "runtime/ladder.h"
 
 namespace encore::diagnose {
 namespace {

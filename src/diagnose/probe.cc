@@ -134,7 +134,7 @@ void run_prefix(runtime::Executor& executor, const StepLengths& lengths, Mode mo
     replay_new([&] { for_each_segment(launch); });
   } else {
     for_each_segment([&](int segment, size_t taken) {
-      if (mode == Mode::kEager || !loaded.recordings.in_pieces(segment))
+      if (mode == Mode::kEager || !loaded.program.segments[segment].in_pieces)
         return launch(segment, taken);
       const Recording* piece = loaded.recordings.piece(segment, step.key);
       const bool whole = taken == tables.at(segment, step.key).size();

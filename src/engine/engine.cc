@@ -209,7 +209,7 @@ void Engine::finish_masked() {
   const auto start = HostTimes::Clock::now();
   scheduler_.for_each(step.plan, [&](const sched::ScheduledTokens& row, sched::Sequence& sequence) {
     if (is_masked_row(row, sequence))
-      fill_mask(sequence, executor.token_masks().row(sequence.token_state_row));
+      fill_mask(sequence, executor.token_mask(sequence.token_state_row));
   });
   host_times_.add(HostWork::kMask, start);
   executor.finish();

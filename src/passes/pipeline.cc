@@ -1,11 +1,11 @@
 #include "passes/pipeline.h"
 
 #include <algorithm>
-#include <chrono>
 #include <set>
 
 #include <fmt/ranges.h>
 
+#include "base/elapsed.h"
 #include "passes/passes.h"
 
 namespace encore::passes {
@@ -102,13 +102,10 @@ void verify_facts(const Program& program) {
 }
 
 PassReport run_pass(const Pass& pass, Program& program, const ir::OpSet& ops) {
-  const auto start = std::chrono::steady_clock::now();
   PassReport report{std::string(pass.name), std::string(pass.what), 0, program.graph.num_nodes(),
                     0};
   try {
-    pass.run(program, ops);
-    const auto elapsed = std::chrono::steady_clock::now() - start;
-    report.milliseconds = std::chrono::duration<double, std::milli>(elapsed).count();
+    report.milliseconds = elapsed_ms([&] { pass.run(program, ops); });
     ir::verify(program.graph);
   } catch (const Error& error) {
     fail(error.kind(), "pass {}: {}", pass.name, error.what());

@@ -5,8 +5,8 @@
 #include <map>
 
 #include "runtime/addresses.h"
+#include "runtime/ladder.h"
 #include "runtime/lower.h"
-#include "runtime/shapes.h"
 
 namespace encore::planning {
 namespace {

@@ -134,15 +134,8 @@ std::span<const Rule> rules() {
 }
 
 std::string_view name(Mode mode) {
-  switch (mode) {
-    case Mode::kEager:
-      return "eager";
-    case Mode::kPiecewise:
-      return "piecewise";
-    case Mode::kFull:
-      return "full";
-  }
-  return "?";
+  constexpr std::array<std::string_view, 3> kNames = {"eager", "piecewise", "full"};
+  return kNames.at(static_cast<size_t>(mode));
 }
 
 std::string describe(const StepKey& step) {

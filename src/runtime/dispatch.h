@@ -36,7 +36,6 @@
 
 #include "backend/kernel.h"
 #include "runtime/ladder.h"
-#include "runtime/policy.h"
 
 namespace encore::runtime {
 
@@ -51,6 +50,12 @@ enum class Graphs : uint8_t {
   kFull,
   kFullDecodeOnly,
   kFullAndPiecewise,
+};
+
+// An admissible step without a recording (--eager-steps).
+enum class EagerSteps : uint8_t {
+  kAllow,   // runs eager, counted
+  kForbid,  // is an error: at start-up where one is admissible, and when one is asked for
 };
 
 // Why a step was not run the wanted way.

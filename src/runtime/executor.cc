@@ -31,8 +31,9 @@ Executor::Executor(Device& device, Stream& stream, const passes::Program& progra
       coverage_(wanted_coverage(options)),
       page_table_(device, program.graph, loaded_.persistent),
       token_state_(device, program.graph, loaded_.persistent, options.limits.max_seq_len),
-      token_masks_(program.graph, loaded_.persistent),
       output_(loaded_) {
+  if (const auto masks = program.graph.find_value("token_masks"))
+    token_masks_ = loaded_.persistent.view(*masks);
   if (const auto capacity = coverage_.sequences.lru())
     on_demand_.emplace(loaded_.recordings, stream, *capacity);
 }
@@ -46,6 +47,11 @@ Choice Executor::begin(const StepKey& step) {
   require_replay(step, choice_, coverage_);
   loaded_.inputs.begin(step.sizes(), choice_.key.sizes());
   return choice_;
+}
+
+std::span<uint32_t> Executor::token_mask(int64_t row) const {
+  ENCORE_CHECK(token_masks_.data != nullptr && row >= 0 && row < token_masks_.shape[0]);
+  return {token_masks_.row<uint32_t>(row), static_cast<size_t>(token_masks_.shape[1])};
 }
 
 void Executor::run(const StepLengths& lengths, Until until) {

@@ -19,24 +19,26 @@
 // Where the host has to see the tokens of the step before to say which may come next:
 //
 //   executor.run(lengths, Until::kLogits);                 // or run_next()
-//   executor.token_masks().row(mask)[0] = ...;             // while the device is busy
+//   executor.token_mask(row)[0] = ...;                     // while the device is busy
 //   executor.finish();
 #pragma once
 
 #include <functional>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "runtime/limits.h"
 #include "runtime/loaded_program.h"
 #include "runtime/on_demand.h"
 #include "runtime/page_table.h"
-#include "runtime/policy.h"
 #include "runtime/step_output.h"
-#include "runtime/token_masks.h"
 #include "runtime/token_state.h"
 
 namespace encore::runtime {
+
+// Which size is recorded first (--record-order). What is recorded is the same.
+enum class RecordOrder : uint8_t { kDescending, kAscending };
 
 struct ExecutorOptions {
   Limits limits;
@@ -82,7 +84,10 @@ class Executor {
   // What has changed in these is written in front of the next launch of steps.
   [[nodiscard]] PageTable& page_table() { return page_table_; }
   [[nodiscard]] TokenState& token_state() { return token_state_; }
-  [[nodiscard]] TokenMasks& token_masks() { return token_masks_; }
+  // Row `row` of what a grammar lets a sequence have next, a bit a token: memory of the host that the
+  // device reads when it chooses tokens. See `adjust_logits` in ops.h. To be written while no launched
+  // step still has to choose the row's token. REQUIRES: the graph samples.
+  [[nodiscard]] std::span<uint32_t> token_mask(int64_t row) const;
   // Copies the inputs and enqueues the step, or all of it that needs no token masks.
   void run(const StepLengths& lengths, Until until = Until::kEnd);
   // Enqueues the next step of the same rows, on the inputs that the last one left.
@@ -138,7 +143,7 @@ class Executor {
   std::optional<OnDemandRecordings> on_demand_;
   PageTable page_table_;
   TokenState token_state_;
-  TokenMasks token_masks_;
+  TensorView token_masks_;  // i32[M,V/32]
   Choice choice_;
   StepOutput output_;
   StepNumber next_step_ = 0;

@@ -14,18 +14,17 @@ constexpr double kMegabyte = 1e6;
 
 }  // namespace
 
-KvMemory::KvMemory(Device& device, const ir::Graph& graph) : index_(graph.num_values(), -1) {
+KvMemory::KvMemory(Device& device, const ir::Graph& graph) {
   for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kState)) {
     const ir::Type& type = graph.value(id).type;
-    index_[id.index] = static_cast<int>(states_.size());
     states_.push_back({id, type, device.reserve(type.num_bytes({}))});
   }
 }
 
 TensorView KvMemory::view(ir::ValueId state) const {
-  ENCORE_CHECK(index_[state.index] >= 0);
-  const State& found = states_[index_[state.index]];
-  return {found.range->data(), found.type.dtype, found.type.resolve({})};
+  const auto found = std::ranges::find(states_, state, &State::id);
+  ENCORE_CHECK(found != states_.end());
+  return {found->range->data(), found->type.dtype, found->type.resolve({})};
 }
 
 int64_t KvMemory::State::bytes_for(int64_t rows) const {

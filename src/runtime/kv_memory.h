@@ -59,7 +59,6 @@ class KvMemory {
   void for_each_piece(const std::vector<int32_t>& rows, const char* what, const Visit& visit) const;
 
   std::vector<State> states_;
-  std::vector<int> index_;  // in states_, by ValueId::index
 };
 
 // The most rows, up to `wanted`, that every state of all the programs may have in so many bytes.

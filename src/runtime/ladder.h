@@ -7,6 +7,9 @@
 #include <span>
 #include <vector>
 
+#include "backend/kernel.h"
+#include "runtime/limits.h"
+
 namespace encore::runtime {
 
 class Ladder {
@@ -50,5 +53,19 @@ struct SizeRange {
 };
 // The sizes of all ranges up to `max`. Errors: kUsage where there are more than a ladder may have.
 std::vector<int64_t> sizes_in(std::span<const SizeRange> ranges, int64_t max);
+
+// The steps that ladders name, as they are launched.
+//
+// Uniform steps, one a bucket and q, largest first.
+std::vector<StepKey> uniform_shapes(const Ladder& sequences, const Limits& limits);
+
+// Mixed steps, one a bucket of T and each bucket of B that steps of at most so many tokens are
+// padded to, largest first.
+std::vector<StepKey> mixed_shapes(const Ladder& sequences, const Ladder& tokens);
+
+// Steps above the ladders run unpadded at any size: these stand for them, the largest, halves of
+// it, and the smallest. Mixed steps first; none where the ladders reach the limits.
+std::vector<StepKey> above_shapes(const Ladder& sequences, const Ladder& tokens,
+                                  const Limits& limits);
 
 }  // namespace encore::runtime

@@ -39,7 +39,7 @@ void LoadedProgram::enqueue(const Step& step, Mode mode, StepPart part) {
   if (mode == Mode::kFull) return replay(*recordings.full(step.key, part));
   const auto [first, last] = recordings.segments(part);
   for (int segment = first; segment < last; ++segment) {
-    if (mode == Mode::kPiecewise && recordings.in_pieces(segment)) {
+    if (mode == Mode::kPiecewise && program.segments[segment].in_pieces) {
       replay(*recordings.piece(segment, step.key));
     } else {
       tables.launch(stream, segment, segment + 1, step);

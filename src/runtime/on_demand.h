@@ -3,6 +3,8 @@
 
 #include <list>
 
+#include "base/error.h"
+#include "base/log.h"
 #include "runtime/dispatch.h"
 #include "runtime/recordings.h"
 
@@ -18,9 +20,27 @@ class OnDemandRecordings {
   [[nodiscard]] int capacity() const { return capacity_; }
   // Records a full step unless that is done. REQUIRES: its size is lowered and warm.
   // Errors: those of Recordings::record_full().
-  void require(const StepKey& step);
+  void require(const StepKey& step) {
+    recent_.remove(step);
+    if (recordings_.full(step) == nullptr) {
+      if (std::ssize(recent_) == capacity_) {
+        stream_.synchronize();  // the recording to erase may be running
+        recordings_.erase_full(recent_.back());
+        recent_.pop_back();
+      }
+      recordings_.record_full(step);
+    }
+    recent_.push_front(step);
+  }
   // As require(step); where recording fails, such steps run eager from now on.
-  void require(const StepKey& step, Coverage& coverage);
+  void require(const StepKey& step, Coverage& coverage) {
+    try {
+      require(step);
+    } catch (const Error& error) {
+      log::warning("{}; its steps run eager", error.what());
+      coverage.dropped_full.insert(step);
+    }
+  }
 
  private:
   Recordings& recordings_;

@@ -11,7 +11,6 @@
 
 #include "backend/sampling.h"
 #include "runtime/loaded_program.h"
-#include "runtime/policy.h"
 
 namespace encore::runtime {
 

@@ -6,10 +6,9 @@
 #include <fmt/ranges.h>
 
 #include "backend/tuning.h"
+#include "base/elapsed.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "runtime/elapsed.h"
-#include "runtime/shapes.h"
 
 namespace encore::runtime {
 namespace {
@@ -184,7 +183,9 @@ void Recorder::record_steps(std::vector<StepKey> steps, bool full, bool pieces) 
         record_or_drop(policy, [&] { recordings.record_burst(step); });
     }
     for (int segment = 0; pieces && segment < loaded_.tables.num_segments(); ++segment) {
-      if (!recordings.in_pieces(segment) || recordings.piece(segment, step) != nullptr) continue;
+      if (!loaded_.program.segments[segment].in_pieces ||
+          recordings.piece(segment, step) != nullptr)
+        continue;
       if (!record_or_drop(policy, [&] { recordings.record_piece(segment, step); }))
         drop_piece(segment, step);
     }

@@ -1,8 +1,8 @@
 #include "runtime/recordings.h"
 
+#include "base/elapsed.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "runtime/elapsed.h"
 
 namespace encore::runtime {
 namespace {
@@ -16,6 +16,13 @@ std::string_view remedy(ErrorKind kind) {
   }
   return "leave it out (--recording-errors drop), record pieces alone (--graphs piecewise) or "
          "nothing (--graphs none)";
+}
+
+// Null where there is none.
+template <typename Made>
+const Recording* find(const Made& made, const typename Made::key_type& key) {
+  const auto place = made.find(key);
+  return place == made.end() ? nullptr : place->second.get();
 }
 
 }  // namespace
@@ -90,8 +97,7 @@ std::pair<int, int> Recordings::segments(StepPart part) const {
 }
 
 const Recording* Recordings::burst(int64_t sequences) const {
-  const auto place = bursts_.find(sequences);
-  return place == bursts_.end() ? nullptr : place->second.get();
+  return find(bursts_, sequences);
 }
 
 void Recordings::record_piece(int segment, const StepKey& step) {
@@ -112,17 +118,11 @@ void Recordings::record_piece(int segment, const StepKey& step) {
 }
 
 const Recording* Recordings::full(const StepKey& step, StepPart part) const {
-  const auto place = full_.find({step, part});
-  return place == full_.end() ? nullptr : place->second.get();
+  return find(full_, {step, part});
 }
 
 const Recording* Recordings::piece(int segment, const StepKey& step) const {
-  const auto place = pieces_.find(tables_.key(segment, step));
-  return place == pieces_.end() ? nullptr : place->second.get();
-}
-
-bool Recordings::in_pieces(int segment) const {
-  return program_.segments[segment].in_pieces;
+  return find(pieces_, tables_.key(segment, step));
 }
 
 }  // namespace encore::runtime

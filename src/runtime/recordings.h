@@ -12,7 +12,6 @@
 
 #include "backend/device.h"
 #include "passes/program.h"
-#include "runtime/policy.h"
 #include "runtime/tables.h"
 
 namespace encore::runtime {
@@ -50,6 +49,13 @@ struct RecordingStats {
   [[nodiscard]] double ms() const { return full.ms() + mixed.ms() + pieces.ms() + bursts.ms(); }
 };
 
+// A recording that fails (--recording-errors).
+enum class RecordingErrors : uint8_t {
+  kStop,  // the error ends the start-up; the default
+  kDrop,  // the engine goes on without that recording; its steps run in pieces where there are some,
+          // else eager, and are counted
+};
+
 // Does `record`. By policy, an error ends the start-up, with what to do about it, or leaves this
 // recording out: false. `what` begins the message.
 bool record_or_drop(RecordingErrors policy, const std::function<void()>& record,
@@ -80,9 +86,6 @@ class Recordings {
   [[nodiscard]] const Recording* full(const StepKey& step, StepPart part = StepPart::kWhole) const;
   [[nodiscard]] const Recording* burst(int64_t sequences) const;
   [[nodiscard]] const Recording* piece(int segment, const StepKey& step) const;
-  // What a program is split at, attention above all, stays out of pieces, in uniform steps as well:
-  // that is what piecewise means.
-  [[nodiscard]] bool in_pieces(int segment) const;
   // The segments of a part: [first, last).
   [[nodiscard]] std::pair<int, int> segments(StepPart part) const;
 

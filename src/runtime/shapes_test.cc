@@ -1,6 +1,6 @@
-#include "runtime/shapes.h"
-
 #include <gtest/gtest.h>
+
+#include "runtime/ladder.h"
 
 namespace encore::runtime {
 namespace {

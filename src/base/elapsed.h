@@ -3,7 +3,7 @@
 
 #include <chrono>
 
-namespace encore::runtime {
+namespace encore {
 
 // Milliseconds that `work` takes.
 template <typename Work>
@@ -14,4 +14,4 @@ double elapsed_ms(const Work& work) {
       .count();
 }
 
-}  // namespace encore::runtime
+}  // namespace encore
