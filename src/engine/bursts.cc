@@ -73,8 +73,8 @@ runtime::StepNumber Engine::burst_end(const InFlightStep& burst) const {
 int64_t Engine::steps_per_look(const InFlightStep& burst) const {
   if (burst.is_interrupted) return 1;
   int64_t most = 0;
-  for (const auto& [id, sequence] : scheduler_.running())
-    most = std::max(most, sequence.max_length - sequence.known());
+  for (const sched::Sequence* sequence : scheduler_.running())
+    most = std::max(most, sequence->max_length - sequence->known());
   const int64_t in_time = model_.executor().output().steps_in(burst.choice, kBetweenLooks);
   return std::max<int64_t>(1, std::min({in_time, steps_ahead() / 4, most}));
 }

@@ -264,8 +264,8 @@ SamplingRow Engine::sampling_row(const sched::ScheduledTokens& row, sched::Seque
 
 int32_t Engine::free_token_state() const {
   std::vector<bool> is_taken(model_.executor().token_state().num_rows());
-  for (const auto& [id, sequence] : scheduler_.running()) {
-    if (sequence.token_state_row >= 0) is_taken[sequence.token_state_row] = true;
+  for (const sched::Sequence* sequence : scheduler_.running()) {
+    if (sequence->token_state_row >= 0) is_taken[sequence->token_state_row] = true;
   }
   const auto free = std::find(is_taken.begin(), is_taken.end(), false);
   ENCORE_CHECK(free != is_taken.end(), "more sequences run than the device has rows for");

@@ -177,11 +177,11 @@ class Schedule {
     ASSERT_TRUE(std::is_permutation(plan.rows.begin(), plan.rows.end(), before.rows.begin(),
                                     before.rows.end()));
     for (int64_t i = 0; i < std::ssize(plan.rows); ++i) {
-      for (const auto& [id, sequence] : scheduler_.running()) {
-        if (sequence.row == i && plan.rows[i].sequence != id) {
+      for (const Sequence* sequence : scheduler_.running()) {
+        if (sequence->row == i && plan.rows[i].sequence != sequence->id) {
           ASSERT_TRUE(std::none_of(plan.rows.begin(), plan.rows.end(),
-                                   [&](const ScheduledTokens& row) { return row.sequence == id; }))
-              << "sequence " << id << " lost its row " << i;
+                                   [&](const auto& row) { return row.sequence == sequence->id; }))
+              << "sequence " << sequence->id << " lost its row " << i;
         }
       }
     }
@@ -225,10 +225,13 @@ class Schedule {
     }
   }
 
+  [[nodiscard]] bool runs(const Sequence& sequence) const {
+    return std::ranges::count(scheduler_.running(), &sequence) > 0;
+  }
   [[nodiscard]] std::set<SequenceId> running() const {
     std::set<SequenceId> ids;
-    for (const auto& [id, sequence] : scheduler_.running())
-      ids.insert(id);
+    for (const Sequence* sequence : scheduler_.running())
+      ids.insert(sequence->id);
     return ids;
   }
   static std::pair<int32_t, SequenceId> order(const Sequence& sequence) {
@@ -243,16 +246,16 @@ class Schedule {
   // Those who lost their pages come after all who run. Those who wait come after all who were
   // admitted, but where they wait for pages of one that runs.
   void check_order(const std::set<SequenceId>& ran) {
-    for (const auto& [id, sequence] : scheduler_.running()) {
-      const bool is_new = !ran.contains(id);
+    for (const Sequence* sequence : scheduler_.running()) {
+      const bool is_new = !ran.contains(sequence->id);
       for (SequenceId other = 0; other < next_id_; ++other) {
         const Sequence* const waits = scheduler_.find(other);
-        if (waits == nullptr || scheduler_.running().contains(other)) continue;
+        if (waits == nullptr || runs(*waits)) continue;
         if (!is_new && !ran.contains(other)) continue;
         const bool waits_for_pages =
             cache_ && std::any_of(scheduler_.running().begin(), scheduler_.running().end(),
-                                  [&](const auto& e) { return begin_alike(e.second, *waits); });
-        ASSERT_TRUE(order(sequence) < order(*waits) || waits_for_pages);
+                                  [&](const auto* runs) { return begin_alike(*runs, *waits); });
+        ASSERT_TRUE(order(*sequence) < order(*waits) || waits_for_pages);
       }
     }
   }
@@ -269,7 +272,7 @@ class Schedule {
     const Sequence* prompt_before = nullptr;
     for (const ScheduledTokens& row : plan.rows) {
       const Sequence& sequence = *scheduler_.find(row.sequence);
-      ASSERT_TRUE(scheduler_.running().contains(row.sequence));
+      ASSERT_TRUE(runs(sequence));
       ASSERT_TRUE(seen.insert(row.sequence).second);
       ASSERT_EQ(row.first, sequence.launched);
       ASSERT_GT(row.count, 0);
@@ -283,9 +286,9 @@ class Schedule {
       prompt_before = &sequence;
     }
     // Nobody who generates is left out.
-    for (const auto& [id, sequence] : scheduler_.running()) {
-      const int64_t ready = sequence.num_ready();
-      ASSERT_TRUE(ready == 0 || ready > limits_.max_q || seen.contains(id));
+    for (const Sequence* sequence : scheduler_.running()) {
+      const int64_t ready = sequence->num_ready();
+      ASSERT_TRUE(ready == 0 || ready > limits_.max_q || seen.contains(sequence->id));
     }
   }
 
@@ -293,12 +296,12 @@ class Schedule {
   // share a page have the same tokens up to its end.
   void check_pages() {
     std::map<kv::Page, std::vector<std::pair<const Sequence*, size_t>>> users;
-    for (const auto& [id, sequence] : scheduler_.running()) {
-      ASSERT_LE(sequence.collected, sequence.launched);
-      ASSERT_LE(sequence.launched, sequence.known() + 1);
-      ASSERT_LT(sequence.launched, sequence.max_length);
-      for (size_t i = 0; i < sequence.pages.size(); ++i)
-        users[sequence.pages[i]].emplace_back(&sequence, i);
+    for (const Sequence* sequence : scheduler_.running()) {
+      ASSERT_LE(sequence->collected, sequence->launched);
+      ASSERT_LE(sequence->launched, sequence->known() + 1);
+      ASSERT_LT(sequence->launched, sequence->max_length);
+      for (size_t i = 0; i < sequence->pages.size(); ++i)
+        users[sequence->pages[i]].emplace_back(sequence, i);
     }
     int64_t num_stored_in_use = 0;
     for (const auto& [page, holders] : users) {

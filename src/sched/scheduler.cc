@@ -22,7 +22,8 @@ void Scheduler::add(Sequence sequence) {
   ENCORE_CHECK(can_fit(sequence.max_length));
   const SequenceId id = sequence.id;
   queue_.insert(order(sequence));
-  ENCORE_CHECK(waiting_.emplace(id, std::move(sequence)).second, "sequence {} added twice", id);
+  auto kept = std::make_unique<Sequence>(std::move(sequence));
+  ENCORE_CHECK(sequences_.emplace(id, std::move(kept)).second, "sequence {} added twice", id);
 }
 
 // Those who wait for a prefix keep a place in the batch, and others pass them.
@@ -31,16 +32,15 @@ bool Scheduler::admit() {
   int64_t num_passed = 0;
   for (auto next = queue_.begin();
        next != queue_.end() && num_running() + num_passed < limits_.max_batch_size;) {
-    const auto place = waiting_.find(next->second);
-    const std::vector<kv::Page> cached = find_prefix(place->second);
-    if (is_underway(place->second, cached.size())) {
+    Sequence& sequence = *find(next->second);
+    const std::vector<kv::Page> cached = find_prefix(sequence);
+    if (is_underway(sequence, cached.size())) {
       ++next;
       ++num_passed;
       continue;
     }
-    if (!start(place->second, cached)) break;
-    running_.emplace(place->first, std::move(place->second));
-    waiting_.erase(place);
+    if (!start(sequence, cached)) break;
+    running_.insert(std::ranges::upper_bound(running_, sequence.id, {}, &Sequence::id), &sequence);
     next = queue_.erase(next);
     has_admitted = true;
   }
@@ -80,10 +80,9 @@ bool Scheduler::is_underway(const Sequence& sequence, size_t page) const {
   const int64_t end = static_cast<int64_t>(page + 1) * pool_.page_size();
   if (cache_ == nullptr || end > sequence.num_findable()) return false;
   const kv::PageHash& hash = sequence.chain.hashes[page];
-  return std::any_of(running_.begin(), running_.end(), [&](const auto& entry) {
-    const Sequence& other = entry.second;
-    return order(other) < order(sequence) && other.launched < end && other.given >= end &&
-           other.chain.hashes[page] == hash;
+  return std::any_of(running_.begin(), running_.end(), [&](const Sequence* other) {
+    return order(*other) < order(sequence) && other->launched < end && other->given >= end &&
+           other->chain.hashes[page] == hash;
   });
 }
 
@@ -103,12 +102,12 @@ Plan Scheduler::choose(const StepBudget& budget) const {
   wanted.rows.reserve(running_.size());
   bool is_by_priority = true;
   int32_t priority = std::numeric_limits<int32_t>::min();
-  for (const auto& [id, sequence] : running_) {
-    is_by_priority &= priority <= sequence.priority;
-    priority = sequence.priority;
-    const int64_t ready = sequence.num_ready();
-    wanted.has_given_tokens |= ready > 0 && sequence.launched < sequence.given;
-    if (ready > 0) wanted.rows.push_back({id, sequence.launched, ready});
+  for (const Sequence* sequence : running_) {
+    is_by_priority &= priority <= sequence->priority;
+    priority = sequence->priority;
+    const int64_t ready = sequence->num_ready();
+    wanted.has_given_tokens |= ready > 0 && sequence->launched < sequence->given;
+    if (ready > 0) wanted.rows.push_back({sequence->id, sequence->launched, ready});
   }
   const auto is_generating = [&](const ScheduledTokens& row) { return generates(row, limits_); };
   if (!std::is_partitioned(wanted.rows.begin(), wanted.rows.end(), is_generating))
@@ -117,7 +116,7 @@ Plan Scheduler::choose(const StepBudget& budget) const {
     const auto prompts =
         std::partition_point(wanted.rows.begin(), wanted.rows.end(), is_generating);
     std::stable_sort(prompts, wanted.rows.end(), [&](const auto& a, const auto& b) {
-      return running_.at(a.sequence).priority < running_.at(b.sequence).priority;
+      return find(a.sequence)->priority < find(b.sequence)->priority;
     });
   }
   return cut_to_fit(std::move(wanted), limits_, budget);
@@ -125,22 +124,22 @@ Plan Scheduler::choose(const StepBudget& budget) const {
 
 // The first sequence that runs is never preempted: alone, it fits the pool.
 void Scheduler::grant_pages(Plan& plan) {
+  const auto is_preempted = [](const Sequence& sequence) { return sequence.pages.empty(); };
+  const int64_t num_before = num_preemptions_;
   for (const ScheduledTokens& row : plan.rows) {
-    while (true) {
-      const auto place = running_.find(row.sequence);
-      if (place == running_.end()) break;  // preempted
-      Sequence& sequence = place->second;
-      const int64_t last = sequence.max_length - 1;  // the last token needs no page
-      const int64_t needed = std::min(row.end() + 1, last);
-      if (pool_.pages_for(needed) <= std::ssize(sequence.pages)) break;
+    Sequence& sequence = *find(row.sequence);
+    const int64_t last = sequence.max_length - 1;  // the last token needs no page
+    const int64_t needed = std::min(row.end() + 1, last);
+    while (needed > std::ssize(sequence.pages) * pool_.page_size() && !is_preempted(sequence)) {
       plan.has_new_pages = true;
       const int64_t ahead = pages_ahead(pool_.num_free(), num_running()) * pool_.page_size();
       if (grow(sequence, std::min(needed + ahead, last))) break;
       preempt_last();
     }
   }
+  if (num_preemptions_ == num_before) return;
   std::erase_if(plan.rows,
-                [&](const ScheduledTokens& row) { return !running_.contains(row.sequence); });
+                [&](const ScheduledTokens& row) { return is_preempted(*find(row.sequence)); });
 }
 
 void Scheduler::keep_rows(Plan& plan) const {
@@ -148,7 +147,7 @@ void Scheduler::keep_rows(Plan& plan) const {
   std::vector<bool> is_taken(plan.rows.size());
   std::vector<ScheduledTokens> movers;
   for (const ScheduledTokens& row : plan.rows) {
-    const int32_t kept = running_.at(row.sequence).row;
+    const int32_t kept = find(row.sequence)->row;
     if (kept < 0 || kept >= std::ssize(rows)) {
       movers.push_back(row);
       continue;
@@ -164,15 +163,15 @@ void Scheduler::keep_rows(Plan& plan) const {
 }
 
 void Scheduler::preempt_last() {
-  const auto last = std::max_element(
-      running_.begin(), running_.end(),
-      [](const auto& a, const auto& b) { return order(a.second) < order(b.second); });
-  offer_pages(last->second);
-  pool_.release(last->second.pages);
-  last->second.preempt();
-  queue_.insert(order(last->second));
-  waiting_.emplace(last->first, std::move(last->second));
-  running_.erase(last);
+  const auto place =
+      std::max_element(running_.begin(), running_.end(),
+                       [](const auto* a, const auto* b) { return order(*a) < order(*b); });
+  Sequence& last = **place;
+  running_.erase(place);
+  offer_pages(last);
+  pool_.release(last.pages);
+  last.preempt();
+  queue_.insert(order(last));
   ++num_preemptions_;
 }
 
@@ -192,8 +191,8 @@ bool Scheduler::grow(Sequence& sequence, int64_t end) {
 }
 
 void Scheduler::commit(const Plan& plan) {
-  for (auto& [id, sequence] : running_)
-    sequence.row = -1;
+  for (Sequence* sequence : running_)
+    sequence->row = -1;
   for (size_t i = 0; i < plan.rows.size(); ++i) {
     Sequence* const sequence = find(plan.rows[i].sequence);
     if (sequence == nullptr) continue;
@@ -203,28 +202,27 @@ void Scheduler::commit(const Plan& plan) {
   }
 }
 
-Sequence* Scheduler::find(SequenceId id) {
-  if (const auto place = running_.find(id); place != running_.end()) return &place->second;
-  const auto place = waiting_.find(id);
-  return place == waiting_.end() ? nullptr : &place->second;
+Sequence* Scheduler::find(SequenceId id) const {
+  const auto place = sequences_.find(id);
+  return place == sequences_.end() ? nullptr : place->second.get();
 }
 
 void Scheduler::remove(SequenceId id) {
-  if (const auto place = running_.find(id); place != running_.end()) {
-    offer_pages(place->second);
-    pool_.release(place->second.pages);
-    running_.erase(place);
-  } else if (const auto waits = waiting_.find(id); waits != waiting_.end()) {
-    queue_.erase(order(waits->second));
-    waiting_.erase(waits);
-  }
+  const auto place = sequences_.find(id);
+  if (place == sequences_.end()) return;
+  Sequence& sequence = *place->second;
+  offer_pages(sequence);
+  pool_.release(sequence.pages);
+  std::erase(running_, &sequence);
+  queue_.erase(order(sequence));
+  sequences_.erase(place);
 }
 
 std::vector<kv::Page> Scheduler::pages_in_use() const {
   std::vector<kv::Page> pages;
-  for (const auto& [id, sequence] : running_) {
-    const int64_t used = pool_.pages_for(sequence.launched);
-    pages.insert(pages.end(), sequence.pages.begin(), sequence.pages.begin() + used);
+  for (const Sequence* sequence : running_) {
+    const int64_t used = pool_.pages_for(sequence->launched);
+    pages.insert(pages.end(), sequence->pages.begin(), sequence->pages.begin() + used);
   }
   return pages;
 }

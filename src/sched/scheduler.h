@@ -3,12 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <set>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include <boost/container/flat_map.hpp>
+#include <boost/unordered/unordered_flat_map.hpp>
 
 #include "sched/plan.h"
 #include "sched/sequence.h"
@@ -48,10 +48,10 @@ class Scheduler {
   bool grow(Sequence& sequence, int64_t end);
 
   // Null when it has ended.
-  [[nodiscard]] Sequence* find(SequenceId id);
+  [[nodiscard]] Sequence* find(SequenceId id) const;
   // Calls `visit(row, sequence)` for each row whose sequence lives still. `visit` may not remove.
   template <typename Visit>
-  void for_each(const Plan& plan, const Visit& visit) {
+  void for_each(const Plan& plan, const Visit& visit) const {
     for (const ScheduledTokens& row : plan.rows) {
       if (Sequence* const sequence = find(row.sequence)) visit(row, *sequence);
     }
@@ -60,10 +60,11 @@ class Scheduler {
   // The pages that hold computed tokens of sequences, and so must be kept. A shared page is there
   // once for each of them.
   [[nodiscard]] std::vector<kv::Page> pages_in_use() const;
-  [[nodiscard]] const auto& running() const { return running_; }
-  [[nodiscard]] bool idle() const { return running_.empty() && waiting_.empty(); }
-  [[nodiscard]] int64_t num_running() const { return static_cast<int64_t>(running_.size()); }
-  [[nodiscard]] int64_t num_waiting() const { return static_cast<int64_t>(waiting_.size()); }
+  // Those who have pages, by arrival.
+  [[nodiscard]] const std::vector<Sequence*>& running() const { return running_; }
+  [[nodiscard]] bool idle() const { return sequences_.empty(); }
+  [[nodiscard]] int64_t num_running() const { return std::ssize(running_); }
+  [[nodiscard]] int64_t num_waiting() const { return std::ssize(queue_); }
   // How often a sequence lost its pages to an older one.
   [[nodiscard]] int64_t num_preemptions() const { return num_preemptions_; }
 
@@ -87,10 +88,9 @@ class Scheduler {
   kv::PagePool& pool_;
   kv::PrefixCache* cache_;
   SchedulerLimits limits_;
-  std::unordered_map<SequenceId, Sequence> waiting_;
-  std::set<Order> queue_;  // of those who wait
-  // By arrival. Dense, as all who run are looked at every step.
-  boost::container::flat_map<SequenceId, Sequence> running_;
+  boost::unordered_flat_map<SequenceId, std::unique_ptr<Sequence>> sequences_;  // all that live
+  std::set<Order> queue_;                                                       // who waits
+  std::vector<Sequence*> running_;                                              // by arrival
   int64_t num_preemptions_ = 0;
 };
 

@@ -166,11 +166,11 @@ TEST(Scheduler, KeepsItsPromisesInRandomTraces) {
       std::set<SequenceId> seen;
       std::set<kv::Page> pages;
       int64_t num_held = 0;
-      for (const auto& [id, sequence] : scheduler.running()) {
-        pages.insert(sequence.pages.begin(), sequence.pages.end());
-        num_held += std::ssize(sequence.pages);
-        ASSERT_LE(sequence.collected, sequence.launched);
-        ASSERT_LE(sequence.launched, sequence.known() + 1);
+      for (const Sequence* sequence : scheduler.running()) {
+        pages.insert(sequence->pages.begin(), sequence->pages.end());
+        num_held += std::ssize(sequence->pages);
+        ASSERT_LE(sequence->collected, sequence->launched);
+        ASSERT_LE(sequence->launched, sequence->known() + 1);
       }
       ASSERT_EQ(std::ssize(pages), num_held);
       ASSERT_EQ(num_held + pool.num_free(), num_pages);
