@@ -112,7 +112,11 @@ std::variant<SequenceId, Rejection> Engine::add(Request request) {
 
 void Engine::abort(SequenceId id) {
   scheduler_.remove(id);
-  std::erase_if(undelivered_, [&](const Generated& generated) { return generated.sequence == id; });
+  const auto rest = undelivered_.begin() + static_cast<std::ptrdiff_t>(num_delivered_);
+  undelivered_.erase(
+      std::remove_if(rest, undelivered_.end(),
+                     [&](const Generated& generated) { return generated.sequence == id; }),
+      undelivered_.end());
 }
 
 bool Engine::step(const std::function<void(const Generated&)>& on_token) {
@@ -129,11 +133,10 @@ bool Engine::step(const std::function<void(const Generated&)>& on_token) {
     const size_t may_stay = launched && (overlaps_ || in_flight_.back().is_burst()) ? 1 : 0;
     if (in_flight_.size() > may_stay) collect();
   }
-  while (!undelivered_.empty()) {
-    const Generated generated = undelivered_.front();
-    undelivered_.pop_front();
-    on_token(generated);
-  }
+  while (num_delivered_ < undelivered_.size())
+    on_token(undelivered_[num_delivered_++]);
+  undelivered_.clear();
+  num_delivered_ = 0;
   return true;
 }
 

@@ -222,8 +222,9 @@ class Engine {
   std::optional<PromptBudget> prompt_budget_;
   std::chrono::steady_clock::time_point published_at_;  // the last step, as far as it was measured
   std::deque<InFlightStep> in_flight_;                  // oldest first; a burst comes last
-  std::deque<Generated> undelivered_;
-  sched::Plan plan_;  // of the last step collected
+  std::vector<Generated> undelivered_;
+  size_t num_delivered_ = 0;  // of those, by a step() that is under way
+  sched::Plan plan_;          // of the last step collected
   // The last step launched, and the number of the one after it: unless somebody else launched.
   sched::Plan launched_;
   runtime::StepNumber after_launched_ = 0;

@@ -70,8 +70,8 @@ ServingLoop::ServingLoop(LoadedModel& model, const ServingOptions& options)
 
 void ServingLoop::run() {
   const auto on_token = [&](const Generated& generated) {
-    Live& live = live_.at(generated.sequence);
-    touch(generated.sequence, live);
+    Live& live = *live_.at(generated.sequence);
+    touch(live);
     if (generated.finish) live.ending = ending_of(*generated.finish);
     if (live.ending && live.ending->reason == EndReason::kGrammar) return;
     live.tokens.push_back(generated.token);
@@ -120,7 +120,8 @@ void ServingLoop::receive(Submitted& submitted) {
   ENCORE_CHECK(std::holds_alternative<SequenceId>(added));
   const SequenceId sequence = std::get<SequenceId>(added);
   sequences_[submitted.id] = sequence;
-  live_[sequence] = {.id = submitted.id, .sink = std::move(submitted.submission.sink)};
+  live_[sequence] =
+      std::make_unique<Live>(Live{submitted.id, sequence, std::move(submitted.submission.sink)});
 }
 
 void ServingLoop::receive(const Aborted& aborted) {
@@ -128,9 +129,9 @@ void ServingLoop::receive(const Aborted& aborted) {
   if (found == sequences_.end()) return;
   const SequenceId sequence = found->second;
   engine_.abort(sequence);
-  Live& live = live_.at(sequence);
+  Live& live = *live_.at(sequence);
   live.ending = Ending{EndReason::kAborted, ""};
-  touch(sequence, live);
+  touch(live);
 }
 
 void ServingLoop::receive(const SleepOrWake& change) {
@@ -148,35 +149,30 @@ void ServingLoop::receive(const SleepOrWake& change) {
   change.done(std::nullopt);
 }
 
-void ServingLoop::touch(SequenceId sequence, Live& live) {
-  if (!std::exchange(live.is_touched, true)) touched_.push_back(sequence);
+void ServingLoop::touch(Live& live) {
+  if (!std::exchange(live.is_touched, true)) touched_.push_back(&live);
 }
 
 void ServingLoop::deliver(bool is_idle) {
   const auto start = HostTimes::Clock::now();
-  std::vector<Live> ended;
-  for (const SequenceId sequence : touched_) {
-    const Live& live = live_.at(sequence);
-    counts_.generated_tokens += std::ssize(live.tokens);
-    if (live.ending) {
-      ++counts_.ended.at(static_cast<size_t>(live.ending->reason));
-      sequences_.erase(live.id);
-      ended.push_back(std::move(live_.extract(sequence).mapped()));
-    }
+  std::vector<std::unique_ptr<Live>> ended;
+  for (const Live* live : touched_) {
+    counts_.generated_tokens += std::ssize(live->tokens);
+    if (!live->ending) continue;
+    ++counts_.ended.at(static_cast<size_t>(live->ending->reason));
+    sequences_.erase(live->id);
+    const auto place = live_.find(live->sequence);
+    ended.push_back(std::move(place->second));
+    live_.erase(place);
   }
   if (!touched_.empty() || is_idle) publish_statistics(std::ssize(ended), is_idle);
-  for (const SequenceId sequence : touched_) {
-    const auto found = live_.find(sequence);
-    if (found == live_.end()) continue;
-    Live& live = found->second;
-    live.sink(update_of(live));
-    live.tokens.clear();
-    live.logprobs.clear();
-    live.prompt_logprobs.clear();
-    live.is_touched = false;
+  for (Live* live : touched_) {
+    live->sink(update_of(*live));
+    live->tokens.clear();
+    live->logprobs.clear();
+    live->prompt_logprobs.clear();
+    live->is_touched = false;
   }
-  for (const Live& live : ended)
-    live.sink(update_of(live));
   if (!touched_.empty()) engine_.host_times().add(HostWork::kDeliver, start);
   touched_.clear();
 }
@@ -197,8 +193,8 @@ void ServingLoop::end_all(const Ending& ending) {
   }
   for (auto& [sequence, live] : live_) {
     engine_.abort(sequence);
-    if (!live.ending) live.ending = ending;
-    touch(sequence, live);
+    if (!live->ending) live->ending = ending;
+    touch(*live);
   }
 }
 

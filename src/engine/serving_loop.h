@@ -3,8 +3,11 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <unordered_map>
+
+#include <boost/unordered/unordered_flat_map.hpp>
 
 #include "engine/generator.h"
 
@@ -57,6 +60,7 @@ class ServingLoop final : public Generator {
   // A request on the engine's thread.
   struct Live {
     RequestId id = 0;
+    SequenceId sequence = 0;
     Sink sink;
     std::vector<int32_t> tokens;  // since the last call of the sink
     std::vector<LogprobRow> logprobs;
@@ -78,7 +82,7 @@ class ServingLoop final : public Generator {
   // What it has for its sink.
   [[nodiscard]] static Update update_of(const Live& live);
   // Marks a request as one that deliver() calls the sink of.
-  void touch(SequenceId sequence, Live& live);
+  void touch(Live& live);
   // Calls the sinks of those who got something, once statistics() shows it.
   void deliver(bool is_idle);
   // Everybody who lives gets this ending, those in the inbox included; nobody sleeps or wakes.
@@ -90,9 +94,9 @@ class ServingLoop final : public Generator {
   int64_t capacity_;
 
   // Of the engine's thread.
-  std::unordered_map<SequenceId, Live> live_;
+  boost::unordered_flat_map<SequenceId, std::unique_ptr<Live>> live_;
   std::unordered_map<RequestId, SequenceId> sequences_;
-  std::vector<SequenceId> touched_;
+  std::vector<Live*> touched_;
   GeneratorStatistics counts_;
   std::chrono::steady_clock::time_point steps_counted_at_;
 
