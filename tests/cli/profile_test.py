@@ -184,7 +184,7 @@ class LadderTest(CliTest):
         self.assertAlmostEqual(least_bytes[1] - least_bytes[0], kv_bytes, delta=kv_bytes * 1e-3)
 
     def test_the_token_ladder_is_timed_by_prompts_of_its_sizes(self):
-        prompts = ["--step", "prompt", "--token-ladder", "8,32,64", "--max-num-tokens", "64"]
+        prompts = ["--step", "prompt", "--dtype", "bf16", "--token-ladder", "8,32,64", "--max-num-tokens", "64"]
         output = json.loads(self.ladder(*prompts, "--json"))
         self.assertEqual((output["step"], output["max_num_tokens"]), ("prompt", 64))
         rows = output["buckets"]
@@ -203,8 +203,8 @@ class LadderTest(CliTest):
     def test_a_size_above_the_longest_sequence_is_several_prompts(self):
         least_bytes = []
         for longest in ("64", "20"):  # four prompts of 16
-            output = json.loads(self.ladder("--step", "prompt", "--token-ladder", "64", "--max-num-tokens", "64", "--max-seq-len",
-                                            longest, "--json"))
+            output = json.loads(self.ladder("--step", "prompt", "--dtype", "bf16", "--token-ladder", "64", "--max-num-tokens", "64",
+                                            "--max-seq-len", longest, "--json"))
             least_bytes.append(output["buckets"][0]["least_bytes"])
         self.assertGreater(least_bytes[1], least_bytes[0])  # three more rows of logits
 
