@@ -70,7 +70,12 @@ KeySet::Hash KeySet::hash_of(std::string_view key) {
 }
 
 void add_keys_of_file(KeySet& keys, const std::filesystem::path& file, std::string_view option) {
-  std::string text = read_text_file(file);
+  std::string text;
+  try {
+    text = read_text_file(file);
+  } catch (const Error& error) {
+    fail(error.kind(), "{} {}", option, error.what());
+  }
   const auto forget = [](std::string* keys_in_text) {
     OPENSSL_cleanse(keys_in_text->data(), keys_in_text->size());
   };

@@ -40,7 +40,7 @@ class UsageTest(CliTest):
         self.assertIn("/dev/zero: is not text", self.error_line(*base, "/dev/zero", code=2))
         self.assertIn("Is a directory", self.error_line(*base, self.work, code=2))
         keys = self.error_line("serve", "--device", "cpu", "--port", 0, "--api-key-file", "/dev/zero", code=2)
-        self.assertIn("/dev/zero: is not text", keys)
+        self.assertIn("--api-key-file /dev/zero: is not text", keys)
 
     def test_options_that_would_be_passed_over_are_refused(self):
         log = self.work / "steps.jsonl"
