@@ -2,6 +2,7 @@
 #include "backend/advance.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 
 #include "backend/cpu/kernels.h"
@@ -34,8 +35,6 @@ void become_padding(const Row& row) {
   row.slot = -1;
   row.kv_len = 0;
 }
-
-}  // namespace
 
 void advance(Pool& /*pool*/, const KernelArgs& args) {
   const auto ints = [&](std::string_view name) { return args.inputs[name].as<int32_t>(); };
@@ -87,6 +86,16 @@ void write_pages(Pool& /*pool*/, const KernelArgs& args) {
     const int32_t* const change = changes.row<int32_t>(m);
     std::copy_n(pages.row<int32_t>(m) + change[0], change[1], table.row<int32_t>(m) + change[0]);
   }
+}
+
+}  // namespace
+
+std::span<const Kernel> advance_kernels() {
+  static constexpr std::array kRows = {
+      row<"advance.cpu", advance>("advance"),
+      row<"write_pages.cpu", write_pages>("write_pages"),
+  };
+  return kRows;
 }
 
 }  // namespace encore::cpu

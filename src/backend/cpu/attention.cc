@@ -5,6 +5,7 @@
 // Gimelshein, "Online normalizer calculation for softmax", 2018), one page at a time, so a row's
 // bits depend on its own length and the page size alone.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -213,8 +214,6 @@ void run_task(const Attention& a, const Task& task, int64_t head) {
   }
 }
 
-}  // namespace
-
 void attention(Pool& pool, const KernelArgs& args) {
   const Attention a(args);
   const std::vector<Task> tasks = make_tasks(a, args.step.q.value_or(0));
@@ -225,6 +224,15 @@ void attention(Pool& pool, const KernelArgs& args) {
       run_task(a, tasks[static_cast<size_t>(i / a.num_kv_heads())], i % a.num_kv_heads());
     }
   });
+}
+
+}  // namespace
+
+std::span<const Kernel> attention_kernels() {
+  static constexpr std::array kRows = {
+      row<"attention.cpu", attention>("attention"),
+  };
+  return kRows;
 }
 
 }  // namespace encore::cpu

@@ -42,8 +42,6 @@ void silu_chunk(float* x, int64_t count) {
     x[i] = x[i] / (1.0F + power[static_cast<size_t>(i)]);
 }
 
-}  // namespace
-
 void add(Pool& pool, const KernelArgs& args) {
   const Views& in = args.inputs;
   for_each_chunk(pool, in["a"], &in["b"], args.outputs["y"],
@@ -75,6 +73,18 @@ void silu_mul(Pool& pool, const KernelArgs& args) {
                    for (int64_t i = 0; i < count; ++i)
                      gate[i] *= up[i];
                  });
+}
+
+}  // namespace
+
+std::span<const Kernel> elementwise_kernels() {
+  static constexpr std::array kRows = {
+      row<"add.cpu", add>("add"),
+      row<"mul.cpu", mul>("mul"),
+      row<"silu.cpu", silu>("silu"),
+      row<"silu_mul.cpu", silu_mul>("silu_mul"),
+  };
+  return kRows;
 }
 
 }  // namespace encore::cpu

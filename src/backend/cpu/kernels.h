@@ -1,8 +1,14 @@
-// The CPU's kernels: one file a family, one function a kernel, all dtypes by widening rows to f32.
+// The CPU's kernels: one file a family, with its rows of the kernel table; one function a kernel, all
+// dtypes by widening rows to f32.
 //
 // Every output element is computed whole by one thread, and a row's bits do not depend on the rows
 // beside it nor on how many there are.
 #pragma once
+
+#include <algorithm>
+#include <array>
+#include <span>
+#include <string_view>
 
 #include "backend/cpu/pool.h"
 #include "backend/kernel.h"
@@ -15,35 +21,33 @@ using Run = void (*)(Pool& pool, const KernelArgs& args);
 // A bound launch that runs `run` on the device's pool. `kernel` is what nodes() shows.
 BoundLaunch bind_run(Device& device, const KernelArgs& args, std::string_view kernel, Run run);
 
-// linear.cc
-void linear(Pool& pool, const KernelArgs& args);
-Workspace linear_workspace(const KernelArgs& args);
-// norm.cc
-void rms_norm(Pool& pool, const KernelArgs& args);
-void add_rms_norm(Pool& pool, const KernelArgs& args);
-// elementwise.cc
-void add(Pool& pool, const KernelArgs& args);
-void mul(Pool& pool, const KernelArgs& args);
-void silu(Pool& pool, const KernelArgs& args);
-void silu_mul(Pool& pool, const KernelArgs& args);
-// rows.cc
-void embedding(Pool& pool, const KernelArgs& args);
-void gather_rows(Pool& pool, const KernelArgs& args);
-void kv_write(Pool& pool, const KernelArgs& args);
-// rope.cc
-void rope(Pool& pool, const KernelArgs& args);
-void rope_kv_write(Pool& pool, const KernelArgs& args);
-// attention.cc
-void attention(Pool& pool, const KernelArgs& args);
-// advance.cc
-void advance(Pool& pool, const KernelArgs& args);
-void write_pages(Pool& pool, const KernelArgs& args);
-// logits.cc
-void adjust_logits(Pool& pool, const KernelArgs& args);
-void log_probs(Pool& pool, const KernelArgs& args);
-void write_token_state(Pool& pool, const KernelArgs& args);
-// sample.cc
-void sample(Pool& pool, const KernelArgs& args);
+// Text as a template's argument.
+template <size_t kSize>
+struct Literal {
+  // NOLINTNEXTLINE(google-explicit-constructor): rows read as text
+  consteval Literal(const char (&literal)[kSize]) { std::copy_n(literal, kSize, text); }
+  char text[kSize] = {};
+};
+
+template <Literal kName, Run kRun>
+BoundLaunch bind(Device& device, const KernelArgs& args) {
+  return bind_run(device, args, kName.text, kRun);
+}
+// One row of the table: a kernel of an op, with the optional operands that it knows.
+template <Literal kName, Run kRun>
+constexpr Kernel row(std::string_view op, std::array<std::string_view, 4> optional = {}) {
+  return {.op = op, .name = kName.text, .bind = bind<kName, kRun>, .optional = optional};
+}
+
+std::span<const Kernel> linear_kernels();       // linear.cc
+std::span<const Kernel> norm_kernels();         // norm.cc: rms_norm, add_rms_norm
+std::span<const Kernel> elementwise_kernels();  // elementwise.cc: add, mul, silu, silu_mul
+std::span<const Kernel> row_kernels();          // rows.cc: embedding, gather_rows, kv_write
+std::span<const Kernel> rope_kernels();         // rope.cc: rope, rope_kv_write
+std::span<const Kernel> attention_kernels();    // attention.cc
+std::span<const Kernel> advance_kernels();      // advance.cc: advance, write_pages
+std::span<const Kernel> logits_kernels();  // logits.cc: adjust_logits, log_probs, write_token_state
+std::span<const Kernel> sample_kernels();  // sample.cc
 
 // Float elements of a view's row from element `first` on, as bytes.
 inline std::byte* row_bytes(const TensorView& view, int64_t row, int64_t first = 0) {

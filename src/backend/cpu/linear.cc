@@ -81,8 +81,6 @@ void columns(const Linear& l, int64_t row, int64_t num_rows, int64_t first, int6
   }
 }
 
-}  // namespace
-
 Workspace linear_workspace(const KernelArgs& args) {
   const TensorView& x = args.inputs["x"];
   return {std::min(x.shape[0], kMaxPackedRows) * padded(x.shape[1]) * size_of(DType::kF32), 0};
@@ -105,6 +103,17 @@ void linear(Pool& pool, const KernelArgs& args) {
       columns(l, row, count, first * kOutsPerPanel, std::min(last * kOutsPerPanel, l.num_out()));
     });
   }
+}
+
+}  // namespace
+
+std::span<const Kernel> linear_kernels() {
+  static constexpr std::array kRows = {Kernel{.op = "linear",
+                                              .name = "linear.cpu",
+                                              .workspace = linear_workspace,
+                                              .bind = bind<"linear.cpu", linear>,
+                                              .optional = {"bias"}}};
+  return kRows;
 }
 
 }  // namespace encore::cpu

@@ -88,8 +88,6 @@ void write_logprobs(std::span<const float> logits, int32_t chosen, int32_t num_t
     row.top[i] = {tokens[i], log_softmax(logits[tokens[i]])};
 }
 
-}  // namespace
-
 void adjust_logits(Pool& pool, const KernelArgs& args) {
   const TensorView& given = args.inputs["logits"];
   const auto* const sampling = args.inputs["sampling"].as<SamplingRow>();
@@ -162,6 +160,17 @@ void write_token_state(Pool& pool, const KernelArgs& args) {
       if (change.num_bias < biases.shape[1]) row[change.num_bias] = {};
     }
   });
+}
+
+}  // namespace
+
+std::span<const Kernel> logits_kernels() {
+  static constexpr std::array kRows = {
+      row<"adjust_logits.cpu", adjust_logits>("adjust_logits"),
+      row<"log_probs.cpu", log_probs>("log_probs"),
+      row<"write_token_state.cpu", write_token_state>("write_token_state"),
+  };
+  return kRows;
 }
 
 }  // namespace encore::cpu

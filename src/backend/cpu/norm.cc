@@ -1,5 +1,6 @@
 // Root-mean-square normalization. Source: Zhang and Sennrich, 2019, equation 4.
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "backend/cpu/kernels.h"
@@ -27,6 +28,8 @@ void normalize(float* x, const float* weight, int64_t n, float eps) {
   for (int64_t i = 0; i < n; ++i)
     x[i] = x[i] * scale * weight[i];
 }
+
+namespace {
 
 void rms_norm(Pool& pool, const KernelArgs& args) {
   const TensorView& x = args.inputs["x"];
@@ -71,6 +74,16 @@ void add_rms_norm(Pool& pool, const KernelArgs& args) {
       simd().store(row, n, normed.dtype, row_bytes(normed, r));
     }
   });
+}
+
+}  // namespace
+
+std::span<const Kernel> norm_kernels() {
+  static constexpr std::array kRows = {
+      row<"rms_norm.cpu", rms_norm>("rms_norm"),
+      row<"add_rms_norm.cpu", add_rms_norm>("add_rms_norm"),
+  };
+  return kRows;
 }
 
 }  // namespace encore::cpu

@@ -1,5 +1,6 @@
 // Rotary position embedding, alone and fused with the norms before it and the KV write after it.
 // Source: Su et al., "RoFormer", 2021, section 3.2; halves paired as in GPT-NeoX.
+#include <array>
 #include <cmath>
 
 #include "backend/cpu/kernels.h"
@@ -60,8 +61,6 @@ void rope_head(const std::byte* from, DType dtype, const HeadNorm& norm, const A
   simd().store(head, n, dtype, to);
 }
 
-}  // namespace
-
 void rope(Pool& pool, const KernelArgs& args) {
   const TensorView& x = args.inputs["x"];
   const auto* positions = args.inputs["positions"].as<int32_t>();
@@ -115,6 +114,16 @@ void rope_kv_write(Pool& pool, const KernelArgs& args) {
       }
     }
   });
+}
+
+}  // namespace
+
+std::span<const Kernel> rope_kernels() {
+  static constexpr std::array kRows = {
+      row<"rope.cpu", rope>("rope"),
+      row<"rope_kv_write.cpu", rope_kv_write>("rope_kv_write", {"q_norm", "k_norm"}),
+  };
+  return kRows;
 }
 
 }  // namespace encore::cpu

@@ -1,5 +1,6 @@
 // Ops that move whole rows: embedding, gather_rows, kv_write.
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "backend/cpu/kernels.h"
@@ -25,6 +26,8 @@ void convert(const std::byte* from, DType from_dtype, int64_t n, std::byte* to, 
   simd().load(from, from_dtype, n, wide);
   simd().store(wide, n, to_dtype, to);
 }
+
+namespace {
 
 void embedding(Pool& pool, const KernelArgs& args) {
   const auto* ids = args.inputs["ids"].as<int32_t>();
@@ -85,6 +88,17 @@ void kv_write(Pool& pool, const KernelArgs& args) {
       }
     });
   }
+}
+
+}  // namespace
+
+std::span<const Kernel> row_kernels() {
+  static constexpr std::array kRows = {
+      row<"embedding.cpu", embedding>("embedding", {"last_tokens"}),
+      row<"gather_rows.cpu", gather_rows>("gather_rows"),
+      row<"kv_write.cpu", kv_write>("kv_write"),
+  };
+  return kRows;
 }
 
 }  // namespace encore::cpu

@@ -4,6 +4,7 @@
 // sum, the largest p belongs to z = 0, and nothing overflows. Each parameter that says which tokens
 // are kept bounds z further.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -149,8 +150,6 @@ int32_t sample_row(const float* logits, int64_t n, const SamplingParams& params,
   return winner < 0 ? first_index_of(logits, n, largest) : static_cast<int32_t>(winner);
 }
 
-}  // namespace
-
 void sample(Pool& pool, const KernelArgs& args) {
   const TensorView& given = args.inputs["logits"];
   const TensorView& adjusted = args.inputs["adjusted"];
@@ -166,6 +165,15 @@ void sample(Pool& pool, const KernelArgs& args) {
       if (row.state >= 0 && kv_lens[b] > 0) ++token_counts.row<int32_t>(row.state)[tokens[b]];
     }
   });
+}
+
+}  // namespace
+
+std::span<const Kernel> sample_kernels() {
+  static constexpr std::array kRows = {
+      row<"sample.cpu", sample>("sample"),
+  };
+  return kRows;
 }
 
 }  // namespace encore::cpu
