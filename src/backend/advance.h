@@ -1,4 +1,4 @@
-// What the devices' kernels of `advance` (ops.h) and the host's end of the ring agree on.
+// What the devices' kernels of `advance` (ops.cc) and the host's end of the ring agree on.
 #pragma once
 
 #include <cstddef>

@@ -35,7 +35,7 @@ class Builder {
     ValueId v;
   };
   Cache kv_write(Cache cache, ValueId k, ValueId v, ValueId slots);
-  // Where each sequence's queries and KV are; see `attention` in ops.h.
+  // Where each sequence's queries and KV are; see `attention` in ops.cc.
   struct Batch {
     ValueId page_table;
     ValueId kv_lens;

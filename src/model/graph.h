@@ -17,7 +17,7 @@
 // buffer page_table i32[M,N], of M sequences at most (runtime/page_table.h).
 //
 // At its end a step publishes its tokens and makes these inputs those of the next step (`advance`
-// in ops.h). The persistent buffers for it: last_tokens i32[M], step_clock i32[2],
+// in ops.cc). The persistent buffers for it: last_tokens i32[M], step_clock i32[2],
 // token_ring i32[128,M], logprob_ring i32[128,M,42], ring_marks i32[32]; and of those sequences
 // whose logits are adjusted, token_counts i32[M,V], token_bias i32[M,1024,2] and,
 // written by the host, token_masks i32[M,V/32]. Without logits of the last rows there is no such

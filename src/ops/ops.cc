@@ -76,18 +76,24 @@ void infer_advance(const Types& in, const Attrs& attrs, Types&) {
 
 std::vector<Op> rows() {
   return {
+      // Row ids[t] of the table; an id of -2 - m means last_tokens[m]; every element `fill` where
+      // that is outside [0, V).
       {.name = "embedding",
        .inputs = "ids i32[T], table float[V,D], fill f32[1], last_tokens? i32[M]",
        .outputs = "x float[T,D]"},
+      // x weight^T + bias, in the dtype that the attribute `out` says, or else x's.
       {.name = "linear",
        .inputs = "x float[R,I], weight float[O,I], bias? float[O]",
        .outputs = "y float[R,O]",
        .infer = infer_linear},
+      // Each group of G elements: x * rsqrt(mean(x^2) + eps) * weight. A layer norm has one group,
+      // a norm per head one a head. The product with weight is taken in float.
       {.name = "rms_norm",
        .inputs = "x float[R,H*G], weight float[G]",
        .outputs = "y = x",
        .attrs = {{"eps", 0.0}},
        .may_reuse = {{"y", "x"}}},
+      // a + b, and a * b.
       {.name = "add",
        .inputs = "a float[R,N], b float[R,N]",
        .outputs = "y = a",
@@ -96,32 +102,52 @@ std::vector<Op> rows() {
        .inputs = "a float[R,N], b float[R,N]",
        .outputs = "y = a",
        .may_reuse = {{"y", "a"}, {"y", "b"}}},
+      // x / (1 + exp(-x))
       {.name = "silu", .inputs = "x float[R,N]", .outputs = "y = x", .may_reuse = {{"y", "x"}}},
+      // Each head: (x1, x2) halves rotate by positions[t] * inv_freq[i] ("rotate half").
       {.name = "rope",
        .inputs = "x float[T,H*C], positions i32[T], inv_freq f32[C/2]",
        .outputs = "y = x",
        .may_reuse = {{"y", "x"}}},
+      // Slot s is page s / S, place s % S; a slot of -1 writes nothing. Caches may be of another
+      // float dtype, or fp8: values are rounded to it as they are written, without a scale, and
+      // whoever reads them widens them exactly. (Scales for fp8 are in the weights around a cache:
+      // model/kv_scales.h.)
       {.name = "kv_write",
        .inputs = "k_cache kv[P,K,S,C], v_cache kv[P,K,S,C], k float[T,K*C], v float[T,K*C], "
                  "slots i32[T]",
        .outputs = "k_cache, v_cache"},
+      // Sequence b has the pages of row b of page_table (M >= B), in order; entries behind its last
+      // token are not looked at. It owns query rows [query_starts[b], query_starts[b+1]); they are
+      // the last of its kv_lens[b] tokens, and each sees itself and what came before. Rows that no
+      // sequence owns, and rows of a sequence with kv_lens[b] = 0, are zero in a uniform step and
+      // untouched otherwise. In a uniform step sequence b owns rows [b*q, (b+1)*q) whatever
+      // query_starts says.
       {.name = "attention",
        .inputs = "q float[T,K*G*C], k_cache kv[P,K,S,C], v_cache kv[P,K,S,C], page_table i32[M,N], "
                  "kv_lens i32[B], query_starts i32[B+1]",
        .outputs = "o = q",
        .attrs = {{"scale", 0.0}},
        .may_reuse = {{"o", "q"}}},
+      // Rows of x.
       {.name = "gather_rows", .inputs = "x float[*,N], rows i32[B]", .outputs = "y float[B,N]"},
+      // One view per size in `sizes`: columns side by side.
       {.name = "split", .inputs = "x any[R,N]", .infer = infer_split, .is_view = true},
+
+      // Written by passes.
+      //
+      // sum = x + residual, rounded; y = rms_norm(sum).
       {.name = "add_rms_norm",
        .inputs = "x float[R,N], residual float[R,N], weight float[N]",
        .outputs = "sum = x, y = x",
        .attrs = {{"eps", 0.0}},
        .may_reuse = {{"sum", "x"}, {"y", "residual"}}},
+      // silu(gate) * up, rounded once.
       {.name = "silu_mul",
        .inputs = "gate float[R,N], up float[R,N]",
        .outputs = "y = gate",
        .may_reuse = {{"y", "gate"}, {"y", "up"}}},
+      // The norms per head (when given), rope on q and k, then kv_write.
       {.name = "rope_kv_write",
        .inputs = "q float[T,H*C], k float[T,K*C], v float[T,K*C], positions i32[T], "
                  "inv_freq f32[C/2], slots i32[T], k_cache kv[P,K,S,C], v_cache kv[P,K,S,C], "
@@ -129,6 +155,8 @@ std::vector<Op> rows() {
        .outputs = "y = q, k_cache, v_cache",
        .infer = infer_rope_kv_write,
        .may_reuse = {{"y", "q"}}},
+      // rope_kv_write, then attention over what it wrote. In a uniform step the slot of a
+      // sequence's token is where page_table has it, and -1 where no sequence owns the token.
       {.name = "fused_attention",
        .inputs = "q float[T,K*G*C], k float[T,K*C], v float[T,K*C], positions i32[T], "
                  "inv_freq f32[C/2], slots i32[T], k_cache kv[P,K,S,C], v_cache kv[P,K,S,C], "
@@ -138,25 +166,47 @@ std::vector<Op> rows() {
        .attrs = {{"scale", 0.0}},
        .infer = infer_rope_kv_write,
        .may_reuse = {{"o", "q"}}},
+      // linear behind rms_norm (where there is a norm) or add_rms_norm (of x and residual, whose
+      // sum is the first output), in front of silu_mul (`epilogue`; of the left and the right half
+      // of the columns, so that y is [R,O/2]), or both. Rounded where those ops would round.
       {.name = "fused_linear",
        .inputs = "x float[R,I], residual? float[R,I], norm? float[I], weight float[O,I], "
                  "bias? float[O]",
        .outputs = "sum? float[R,I], y float[R,O]",
        .infer = infer_fused_linear},
+      // sampling[b] is a SamplingRow (backend/sampling.h). A row with a `state` adds the biases of
+      // token_bias[state], then applies the penalties by token_counts[state]; in one with a `mask`,
+      // tokens whose bit in token_masks[mask] is 0 become -infinity; where kv_lens[b] < min_length,
+      // its stop tokens do. The other rows are not written.
       {.name = "adjust_logits",
        .inputs = "logits f32[B,V], sampling i32[B,W], kv_lens i32[B], stop_tokens i32[B,L], "
                  "token_counts i32[M,V], token_bias i32[M,K,2], token_masks i32[M,V/32]",
        .outputs = "adjusted = logits",
        .awaits_host = true},
+      // A row that adjust_logits writes is taken from there, and its token counts as generated once
+      // more if kv_lens[b] > 0. temperature 0, or below f32's least normal number: the first index
+      // of the largest logit. Else, among the tokens that the row's SamplingParams keep, the
+      // largest of logit / temperature + Gumbel noise, drawn by Philox4x32-10 from (seed,
+      // kv_lens[b], token). NaN logits never win; a row without a number gives token 0.
       {.name = "sample",
        .inputs = "logits f32[B,V], adjusted f32[B,V], sampling i32[B,W], kv_lens i32[B], "
                  "token_counts i32[M,V]",
        .outputs = "next i32[B], token_counts"},
+      // logprob_ring[step_clock[0] mod E][b] gets what sampling[b].num_logprobs asks for
+      // (LogprobRow), of logits as the model gives them: log softmax and rank of next[b], and that
+      // many of the likeliest tokens; of equal ones the first.
       {.name = "log_probs",
        .inputs = "logits f32[B,V], next i32[B], sampling i32[B,W], step_clock i32[2], "
                  "logprob_ring i32[E,M,L]",
        .outputs = "logprob_ring",
        .infer = infer_log_probs},
+      // Publishes a step's tokens and makes its inputs those of the next step: last_tokens[b] and
+      // token_ring[step_clock[0] mod E][b] become next[b]; the clock and, as a release to the host,
+      // ring_marks[0] count one more step. In a uniform step of q = 1, row b with kv_lens[b] > 0
+      // moves on to next[b] at position kv_lens[b]; where next[b] is one of its stop tokens, its
+      // length reaches max_lens[b], or page_table has -1 or no place for that position, it becomes
+      // a padding row. step_clock[1] is 1 if rows are left and the host's ring_marks[16] is ahead
+      // of the clock, else 0: does a burst go on? Counts wrap; E is a power of two.
       {.name = "advance",
        .inputs = "next i32[B], page_table i32[M,N], stop_tokens i32[B,L], max_lens i32[B], "
                  "ids i32[T], positions i32[T], slots i32[T], kv_lens i32[B], last_tokens i32[M], "
@@ -164,9 +214,16 @@ std::vector<Op> rows() {
        .outputs = "ids, positions, slots, kv_lens, last_tokens, step_clock, token_ring, ring_marks",
        .attrs = {{"page_size", int64_t{1}}},
        .infer = infer_advance},
+
+      // Launched between steps, by what the host has to say (runtime/page_table.h, token_state.h).
+      //
+      // Where changes[m] is (first, count): entries [first, first + count) of row m become those of
+      // pages.
       {.name = "write_pages",
        .inputs = "page_table i32[M,N], changes i32[M,2], pages i32[M,N]",
        .outputs = "page_table"},
+      // Where changes[m] (TokenStateChange) says so, row m of both becomes that of the tokens and
+      // biases among values.
       {.name = "write_token_state",
        .inputs = "token_counts i32[M,V], token_bias i32[M,K,2], changes i32[M,4], values i32[N]",
        .outputs = "token_counts, token_bias"},

@@ -41,7 +41,7 @@ HostTensors operands(Random& random, const StepKey& step) {
           {"ring_marks", tensor({32}, 90, 110)}};
 }
 
-// What ops.h says, one value at a time.
+// What ops.cc says, one value at a time.
 HostTensors advanced(HostTensors t, bool moves_rows) {
   const auto num_rows = static_cast<int64_t>(t["next"].values.size());
   const auto steps = static_cast<int64_t>(t["step_clock"].values[0]);

@@ -92,7 +92,7 @@ OpCase adjust_case(Random& random, int64_t vocabulary) {
           .may_skip = [](std::string_view, int64_t b) { return b == 0 || b == 3 || b == 5; }};
 }
 
-// As ops.h says, in floats: the same bits on every device.
+// As ops.cc says, in floats: the same bits on every device.
 std::vector<double> adjusted_row(const OpCase& c, int64_t b) {
   const int64_t vocabulary = c.inputs["logits"].shape[1];
   const auto row = take<SamplingRow>(c.inputs["sampling"].row(b));

@@ -1,4 +1,4 @@
-// What every op computes, in double precision and the plainest loops: written from ops.h alone, and
+// What every op computes, in double precision and the plainest loops: written from ops.cc alone, and
 // independent of every kernel.
 #pragma once
 
@@ -31,7 +31,7 @@ double round_to(DType dtype, double value);
 
 namespace reference {
 
-// Results are not rounded, except where ops.h says that the op itself rounds.
+// Results are not rounded, except where ops.cc says that the op itself rounds.
 HostTensor embedding(const HostTensor& ids, const HostTensor& table, double fill);
 HostTensor linear(const HostTensor& x, const HostTensor& weight, const HostTensor* bias);
 HostTensor rms_norm(const HostTensor& x, const HostTensor& weight, double eps);

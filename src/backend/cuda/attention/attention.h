@@ -37,7 +37,7 @@ struct NewTokens {
   float eps = 0;
 };
 
-// One launch of the attention op, see ops.h, over caches of KvType. Strides in elements.
+// One launch of the attention op, see ops.cc, over caches of KvType. Strides in elements.
 template <typename T, typename KvType = T>
 struct AttentionParams {
   using Element = T;

@@ -21,7 +21,7 @@ using namespace advance_op;  // NOLINT(google-build-using-namespace): names of t
 
 constexpr int kMaxThreads = 256;
 
-// The operands, as in ops.h.
+// The operands, as in ops.cc.
 struct Advance {
   const int32_t* next;
   const int32_t* page_table;
