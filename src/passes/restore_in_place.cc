@@ -58,6 +58,7 @@ std::vector<InPlace> choose(const Facts& facts, const MemoryMap& memory, int ind
   if (!facts.reuse_memory) return chosen;
   for (const InPlace& place : node.op->may_reuse) {
     if (node.inputs.find(place.input) == nullptr) continue;
+    if (node.outputs.find(place.output) == nullptr) continue;
     const bool taken = std::any_of(chosen.begin(), chosen.end(), [&](const InPlace& other) {
       return other.output == place.output || other.input == place.input;
     });

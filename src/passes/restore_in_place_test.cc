@@ -57,6 +57,27 @@ TEST(RestoreInPlace, GivesEachOutputAnInputOfItsOwn) {
 )");
 }
 
+TEST(RestoreInPlace, PassesOverAnOutputThatIsNotThere) {
+  static const ir::OpSet kOps = [] {
+    ir::OpSet ops;
+    ops.add(*ops::standard().find("silu"));
+    ops.add({.name = "maybe_sum",
+             .inputs = "x float[R,N], other? float[R,N]",
+             .outputs = "sum? = other, y = x",
+             .infer = [](const ir::Types& in, const ir::Attrs&, ir::Types& out) {
+               out = {{"sum", in.find("other")}, {"y", in["x"]}};
+             },
+             .may_reuse = {{"sum", "x"}, {"y", "other"}, {"y", "x"}}});
+    return ops;
+  }();
+  Program program(
+      listing::parse("graph g {\n  input %x: bf16[T,64]\n  %a: bf16[T,64] = silu(%x)\n"
+                     "  %y: bf16[T,64] = maybe_sum(%a)\n  output %y\n}\n",
+                     kOps));
+  restore_in_place(program, kOps);
+  EXPECT_EQ(program.graph.nodes()[1].in_place, (std::vector<ir::InPlace>{{"y", "x"}}));
+}
+
 TEST(RestoreInPlace, TakesTheOtherOperandWhenTheFirstIsStillNeeded) {
   expect_rewrite(restore_in_place, R"(
   input %x: bf16[T,64]
