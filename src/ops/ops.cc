@@ -19,6 +19,11 @@ void require(bool condition, std::string_view demand) {
   if (!condition) fail(ErrorKind::kCompile, "needs {}", demand);
 }
 
+// Where there is a residual, its sum with x is the first output.
+void infer_rms_norm(const Types& in, const Attrs&, Types& out) {
+  out = {{"sum", in.find("residual")}, {"y", in["x"]}};
+}
+
 void infer_linear(const Types&, const Attrs& attrs, Types& out) {
   if (attrs.find("out") == nullptr) return;
   const auto dtype = parse_dtype(attrs.get_string("out"));
@@ -87,12 +92,14 @@ std::vector<Op> rows() {
        .outputs = "y float[R,O]",
        .infer = infer_linear},
       // Each group of G elements: x * rsqrt(mean(x^2) + eps) * weight. A layer norm has one group,
-      // a norm per head one a head. The product with weight is taken in float.
+      // a norm per head one a head. The product with weight is taken in float. With a residual, of
+      // sum = x + residual, rounded, instead of x.
       {.name = "rms_norm",
-       .inputs = "x float[R,H*G], weight float[G]",
-       .outputs = "y = x",
+       .inputs = "x float[R,H*G], residual? float[R,H*G], weight float[G]",
+       .outputs = "sum? = residual, y = x",
        .attrs = {{"eps", 0.0}},
-       .may_reuse = {{"y", "x"}}},
+       .infer = infer_rms_norm,
+       .may_reuse = {{"sum", "x"}, {"y", "residual"}, {"y", "x"}}},
       // a + b, and a * b.
       {.name = "add",
        .inputs = "a float[R,N], b float[R,N]",

@@ -145,7 +145,7 @@ TEST_P(Conformance, FusedLinearOfSeveralRowsIsItsParts) {
       return tensor;
     };
     const std::vector<Output> normed =
-        run_op("add_rms_norm", {in["x"], in["residual"], in["norm"]}, {{"eps", 1e-5}});
+        run_op("rms_norm", {in["x"], in["norm"], {"residual", in["residual"]}}, {{"eps", 1e-5}});
     const Output product =
         run_op("linear",
                {{"x", input(normed[1], c.in)}, {"weight", in["weight"]}, {"bias", in["bias"]}})[0];

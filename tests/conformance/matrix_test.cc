@@ -108,7 +108,7 @@ TEST_P(Conformance, RmsNormOfSmallNumbersFeelsEpsilon) {
                 {reference::rms_norm(x, weight, 1e-2)});
 }
 
-TEST_P(Conformance, AddRmsNormAgrees) {
+TEST_P(Conformance, RmsNormOfASumAgrees) {
   for (const int64_t rows : cases(kRows, 3)) {
     for (const int64_t n : cases(kColumns, 3)) {
       SCOPED_TRACE(at(rows, n));
@@ -120,8 +120,8 @@ TEST_P(Conformance, AddRmsNormAgrees) {
       const HostTensor exact = sum;
       for (double& value : sum.values)
         value = round_to(dtype(), value);
-      OpCase c{.op = "add_rms_norm",
-               .inputs = {x, residual, weight},
+      OpCase c{.op = "rms_norm",
+               .inputs = {x, weight, {"residual", residual}},
                .attrs = {{"eps", 1e-5}},
                .step = step};
       expect_agrees(c, {exact, reference::rms_norm(sum, weight, 1e-5)},
@@ -135,17 +135,33 @@ TEST_P(Conformance, AddRmsNormAgrees) {
   }
 }
 
+TEST_P(Conformance, RmsNormOfASumAgreesByGroup) {
+  const StepKey step = tokens(5);
+  const HostTensor x = random_.tensor(tokens_by(3 * 64), step.sizes());
+  const HostTensor residual = random_.tensor(tokens_by(3 * 64), step.sizes(), 2);
+  const HostTensor weight = random_.tensor(type_of(dtype(), {64}), {});
+  HostTensor sum = reference::add(x, residual);
+  const HostTensor exact = sum;
+  for (double& value : sum.values)
+    value = round_to(dtype(), value);
+  expect_agrees({.op = "rms_norm",
+                 .inputs = {x, weight, {"residual", residual}},
+                 .attrs = {{"eps", 1e-5}},
+                 .step = step},
+                {exact, reference::rms_norm(sum, weight, 1e-5)}, {.ulps = 2, .floor_rms = 1});
+}
+
 // A long row's rounding errors average out: one rounding leaves 0.2 units in the last place, two
 // 0.28. So this tells whether the norm was taken of the rounded sum, as it must be.
-TEST_P(Conformance, AddRmsNormNormalizesTheRoundedSum) {
+TEST_P(Conformance, RmsNormOfASumIsOfTheRoundedSum) {
   if (dtype() == DType::kF32) GTEST_SKIP() << "f32 sums are rounded as finely as they are added";
   const StepKey step = tokens(4);
   const HostTensor x = random_.tensor(tokens_by(8192), step.sizes());
   const HostTensor residual = random_.tensor(tokens_by(8192), step.sizes());
   HostTensor weight = random_.tensor(type_of(dtype(), {8192}), {});
   std::fill(weight.values.begin(), weight.values.end(), 1.0);
-  const std::vector<Output> y = run(device(), {.op = "add_rms_norm",
-                                               .inputs = {x, residual, weight},
+  const std::vector<Output> y = run(device(), {.op = "rms_norm",
+                                               .inputs = {x, weight, {"residual", residual}},
                                                .attrs = {{"eps", 1e-5}},
                                                .step = step});
   expect_close(y[1].tensor, reference::rms_norm(y[0].tensor, weight, 1e-5), {.ulps = 0.235});
@@ -264,7 +280,8 @@ TEST_P(Conformance, RowsOfMatricesAreIndependent) {
     expect_row_independent({.op = "rms_norm", .inputs = {x, head_norm}, .attrs = eps, .step = step},
                            row);
     expect_row_independent(
-        {.op = "add_rms_norm", .inputs = {x, other, norm}, .attrs = eps, .step = step}, row);
+        {.op = "rms_norm", .inputs = {x, norm, {"residual", other}}, .attrs = eps, .step = step},
+        row);
     expect_row_independent({.op = "add", .inputs = {x, other}, .step = step}, row);
     expect_row_independent({.op = "silu_mul", .inputs = {x, other}, .step = step}, row);
     expect_row_independent({.op = "rope", .inputs = {x, positions, inv_freq}, .step = step}, row);

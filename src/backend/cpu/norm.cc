@@ -33,7 +33,9 @@ namespace {
 
 void rms_norm(Pool& pool, const KernelArgs& args) {
   const TensorView& x = args.inputs["x"];
+  const TensorView* residual = args.inputs.find("residual");
   const TensorView& weight = args.inputs["weight"];
+  const TensorView* sum = args.outputs.find("sum");
   const TensorView& y = args.outputs["y"];
   const auto eps = static_cast<float>(args.attrs.get_double("eps"));
   const int64_t n = x.shape[1];
@@ -41,37 +43,20 @@ void rms_norm(Pool& pool, const KernelArgs& args) {
   pool.parallel_for(x.shape[0], rows_per_piece(n), [&](int64_t first, int64_t last) {
     const float* wide = widened_weight(weight);
     float* row = thread_buffer(Buffer::kFirst, n);
-    for (int64_t r = first; r < last; ++r) {
-      simd().load(row_bytes(x, r), x.dtype, n, row);
-      for (int64_t g = 0; g < n; g += group)
-        normalize(row + g, wide, group, eps);
-      simd().store(row, n, y.dtype, row_bytes(y, r));
-    }
-  });
-}
-
-void add_rms_norm(Pool& pool, const KernelArgs& args) {
-  const TensorView& x = args.inputs["x"];
-  const TensorView& residual = args.inputs["residual"];
-  const TensorView& weight = args.inputs["weight"];
-  const TensorView& sum = args.outputs["sum"];
-  const TensorView& normed = args.outputs["y"];
-  const auto eps = static_cast<float>(args.attrs.get_double("eps"));
-  const int64_t n = x.shape[1];
-  pool.parallel_for(x.shape[0], rows_per_piece(n), [&](int64_t first, int64_t last) {
-    const float* wide = widened_weight(weight);
-    float* row = thread_buffer(Buffer::kFirst, n);
     float* other = thread_buffer(Buffer::kThird, n);
     for (int64_t r = first; r < last; ++r) {
       simd().load(row_bytes(x, r), x.dtype, n, row);
-      simd().load(row_bytes(residual, r), residual.dtype, n, other);
-      for (int64_t i = 0; i < n; ++i)
-        row[i] += other[i];
-      simd().store(row, n, sum.dtype, row_bytes(sum, r));
-      // The norm is of the rounded sum, as if the two ops were apart.
-      simd().load(row_bytes(sum, r), sum.dtype, n, row);
-      normalize(row, wide, n, eps);
-      simd().store(row, n, normed.dtype, row_bytes(normed, r));
+      if (residual != nullptr) {
+        simd().load(row_bytes(*residual, r), residual->dtype, n, other);
+        for (int64_t i = 0; i < n; ++i)
+          row[i] += other[i];
+        simd().store(row, n, sum->dtype, row_bytes(*sum, r));
+        // The norm is of the rounded sum, as if the two ops were apart.
+        simd().load(row_bytes(*sum, r), sum->dtype, n, row);
+      }
+      for (int64_t g = 0; g < n; g += group)
+        normalize(row + g, wide, group, eps);
+      simd().store(row, n, y.dtype, row_bytes(y, r));
     }
   });
 }
@@ -80,8 +65,8 @@ void add_rms_norm(Pool& pool, const KernelArgs& args) {
 
 std::span<const Kernel> norm_kernels() {
   static constexpr std::array kRows = {
-      row<"rms_norm.cpu", rms_norm>("rms_norm"),
-      row<"add_rms_norm.cpu", add_rms_norm>("add_rms_norm"),
+      row<"rms_norm.cpu", rms_norm>("rms_norm", {"residual"}),
+      row<"add_rms_norm.cpu", rms_norm>("add_rms_norm"),
   };
   return kRows;
 }

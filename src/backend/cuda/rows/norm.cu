@@ -17,9 +17,9 @@ template <typename T>
 struct NormArgs {
   const T* x;
   int64_t x_stride;
-  const T* residual;  // null: rms_norm
+  const T* residual;  // null: none
   int64_t residual_stride;
-  T* sum;  // null: rms_norm
+  T* sum;
   int64_t sum_stride;
   T* out;
   int64_t out_stride;
@@ -163,8 +163,6 @@ __global__ void __launch_bounds__(kMaxThreads)
   }
 }
 
-// rms_norm: (x, weight) -> out. add_rms_norm: (x, residual, weight) -> (sum, out).
-template <bool kAdd>
 bool is_packed(const KernelArgs& args) {
   const auto aligned = [](const TensorView& view) { return is_aligned(view); };
   const TensorView& weight = args.inputs["weight"];
@@ -174,7 +172,7 @@ bool is_packed(const KernelArgs& args) {
          group_bytes / 16 <= kMaxPacks * kMaxThreads;
 }
 
-template <typename T, bool kAdd>
+template <typename T>
 NormArgs<T> norm_args(const KernelArgs& args) {
   const TensorView& x = args.inputs["x"];
   const TensorView& out = args.outputs["y"];
@@ -182,11 +180,10 @@ NormArgs<T> norm_args(const KernelArgs& args) {
   NormArgs<T> result{};
   result.x = x.as<const T>();
   result.x_stride = x.row_stride;
-  if (kAdd) {
-    const TensorView& residual = args.inputs["residual"];
+  if (const TensorView* residual = args.inputs.find("residual")) {
     const TensorView& sum = args.outputs["sum"];
-    result.residual = residual.as<const T>();
-    result.residual_stride = residual.row_stride;
+    result.residual = residual->as<const T>();
+    result.residual_stride = residual->row_stride;
     result.sum = sum.as<T>();
     result.sum_stride = sum.row_stride;
   }
@@ -200,11 +197,11 @@ NormArgs<T> norm_args(const KernelArgs& args) {
   return result;
 }
 
-template <bool kAdd, bool kPacked>
-BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
+template <bool kPacked, bool kAdd>
+BoundLaunch bind_norm(const KernelArgs& args) {
   return visit_element(args.outputs["y"].dtype, [&](auto tag) -> BoundLaunch {
     using T = typename decltype(tag)::type;
-    const auto norm = norm_args<T, kAdd>(args);
+    const auto norm = norm_args<T>(args);
     const int64_t items = norm.group_size / (kPacked ? Pack<T>::kSize : 1);
     const Grid grid{
         .blocks = static_cast<unsigned>(args.outputs["y"].num_rows() * norm.groups_per_row),
@@ -218,14 +215,20 @@ BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
   });
 }
 
+template <bool kPacked>
+BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
+  const bool adds = args.inputs.find("residual") != nullptr;
+  return adds ? bind_norm<kPacked, true>(args) : bind_norm<kPacked, false>(args);
+}
+
 }  // namespace
 
 std::span<const Kernel> norm_kernels() {
   static constexpr std::array<Kernel, 4> kRows = {{
-      {"rms_norm", "rms_norm.packed", is_packed<false>, nullptr, bind<false, true>},
-      {"rms_norm", "rms_norm.scalar", nullptr, nullptr, bind<false, false>},
-      {"add_rms_norm", "add_rms_norm.packed", is_packed<true>, nullptr, bind<true, true>},
-      {"add_rms_norm", "add_rms_norm.scalar", nullptr, nullptr, bind<true, false>},
+      {"rms_norm", "rms_norm.packed", is_packed, nullptr, bind<true>, {"residual"}},
+      {"rms_norm", "rms_norm.scalar", nullptr, nullptr, bind<false>, {"residual"}},
+      {"add_rms_norm", "add_rms_norm.packed", is_packed, nullptr, bind<true>},
+      {"add_rms_norm", "add_rms_norm.scalar", nullptr, nullptr, bind<false>},
   }};
   return kRows;
 }
