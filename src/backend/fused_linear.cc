@@ -60,13 +60,10 @@ Parts linear_parts(const KernelArgs& args) {
   Views operands = args.inputs.without({"residual", "norm"});
   if (o.norm != nullptr) {
     const TensorView normed = scratch.take(o.x->dtype, rows, o.x->row_elements());
-    KernelArgs& norm =
-        o.residual != nullptr
-            ? result.add(args, "add_rms_norm",
-                         {{"x", *o.x}, {"residual", *o.residual}, {"weight", *o.norm}},
-                         {{"sum", *o.sum}, {"y", normed}})
-            : add("rms_norm", {{"x", *o.x}, {"weight", *o.norm}}, normed);
-    norm.attrs.set("eps", o.eps);
+    result
+        .add(args, "rms_norm", {{"x", *o.x}, {"residual", o.residual}, {"weight", *o.norm}},
+             {{"sum", o.sum}, {"y", normed}})
+        .attrs.set("eps", o.eps);
     operands["x"] = normed;
   }
   if (!o.silu_mul) {

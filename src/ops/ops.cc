@@ -143,12 +143,6 @@ std::vector<Op> rows() {
 
       // Written by passes.
       //
-      // sum = x + residual, rounded; y = rms_norm(sum).
-      {.name = "add_rms_norm",
-       .inputs = "x float[R,N], residual float[R,N], weight float[N]",
-       .outputs = "sum = x, y = x",
-       .attrs = {{"eps", 0.0}},
-       .may_reuse = {{"sum", "x"}, {"y", "residual"}}},
       // silu(gate) * up, rounded once.
       {.name = "silu_mul",
        .inputs = "gate float[R,N], up float[R,N]",
@@ -173,9 +167,9 @@ std::vector<Op> rows() {
        .attrs = {{"scale", 0.0}},
        .infer = infer_rope_kv_write,
        .may_reuse = {{"o", "q"}}},
-      // linear behind rms_norm (where there is a norm) or add_rms_norm (of x and residual, whose
-      // sum is the first output), in front of silu_mul (`epilogue`; of the left and the right half
-      // of the columns, so that y is [R,O/2]), or both. Rounded where those ops would round.
+      // linear behind rms_norm (where there is a norm; its residual and sum are those of the whole),
+      // in front of silu_mul (`epilogue`; of the left and the right half of the columns, so that y is
+      // [R,O/2]), or both. Rounded where those ops would round.
       {.name = "fused_linear",
        .inputs = "x float[R,I], residual? float[R,I], norm? float[I], weight float[O,I], "
                  "bias? float[O]",

@@ -17,7 +17,7 @@ TEST(FuseAddRmsNorm, KeepsTheSumAsTheResidualStream) {
   input %x: bf16[T,64]
   input %r: bf16[T,64]
   weight %w: bf16[64] = "w"
-  %s: bf16[T,64], %h: bf16[T,64] = add_rms_norm(%x, %r, %w) {eps=1e-05}
+  %s: bf16[T,64], %h: bf16[T,64] = rms_norm(%x, residual=%r, %w) {eps=1e-05}
   %y: bf16[T,64] = add(%s, %h)
   output %y
 )");
@@ -38,7 +38,7 @@ TEST(FuseAddRmsNorm, StandsBeforeTheSumsOtherReaders) {
   input %x: bf16[T,64]
   input %r: bf16[T,64]
   weight %w: bf16[64] = "w"
-  %s: bf16[T,64], %h: bf16[T,64] = add_rms_norm(%x, %r, %w) {eps=1e-06}
+  %s: bf16[T,64], %h: bf16[T,64] = rms_norm(%x, residual=%r, %w) {eps=1e-06}
   %early: bf16[T,64] = silu(%s)
   output %h
   output %early
@@ -62,20 +62,27 @@ TEST(FuseAddRmsNorm, GivesTheSumToTheFirstOfTwoNorms) {
   input %r: bf16[T,64]
   weight %w: bf16[64] = "w"
   weight %u: bf16[64] = "u"
-  %s: bf16[T,64], %h: bf16[T,64] = add_rms_norm(%x, %r, %w) {eps=1e-05}
+  %s: bf16[T,64], %h: bf16[T,64] = rms_norm(%x, residual=%r, %w) {eps=1e-05}
   %g: bf16[T,64] = rms_norm(%s, %u) {eps=1e-05}
   output %h
   output %g
 )");
 }
 
-TEST(FuseAddRmsNorm, LeavesANormNarrowerThanTheRow) {
-  expect_unchanged(fuse_add_rms_norm, R"(
+TEST(FuseAddRmsNorm, TakesANormNarrowerThanTheRow) {
+  expect_rewrite(fuse_add_rms_norm, R"(
   input %x: bf16[T,64]
   input %r: bf16[T,64]
   weight %w: bf16[32] = "w"
   %s: bf16[T,64] = add(%x, %r)
   %h: bf16[T,64] = rms_norm(%s, %w) {eps=1e-05}
+  output %h
+)",
+                 R"(
+  input %x: bf16[T,64]
+  input %r: bf16[T,64]
+  weight %w: bf16[32] = "w"
+  %s: bf16[T,64], %h: bf16[T,64] = rms_norm(%x, residual=%r, %w) {eps=1e-05}
   output %h
 )");
 }
@@ -107,11 +114,10 @@ TEST(FuseAddRmsNorm, LeavesANormOfGatheredRows) {
 )");
 }
 
-// A norm that takes a weight of another dtype has no fused form: its shape function refuses.
-TEST(FuseAddRmsNorm, LeavesWhatTheFusedOpsShapeFunctionRefuses) {
-  static const ir::OpSet kOps = ops_with("rms_norm", "x any[R,N], weight any[N]");
+TEST(FuseAddRmsNorm, LeavesANormThatTakesNoResidual) {
+  static const ir::OpSet kOps = ops_with("rms_norm", "x float[R,H*G], weight float[G]");
   const std::string text =
-      "graph g {\n  input %x: bf16[T,64]\n  weight %w: f32[64] = \"w\"\n"
+      "graph g {\n  input %x: bf16[T,64]\n  weight %w: bf16[64] = \"w\"\n"
       "  %s: bf16[T,64] = add(%x, %x)\n  %h: bf16[T,64] = rms_norm(%s, %w) {eps=1e-05}\n"
       "  output %h\n}\n";
   Program program(listing::parse(text, kOps));

@@ -29,7 +29,7 @@ TEST(FuseLinearPrologue, TakesTheAdditionAndKeepsItsSum) {
   input %r: bf16[T,64]
   weight %n: bf16[64] = "n"
   weight %w: bf16[64,64] = "w"
-  %s: bf16[T,64], %h: bf16[T,64] = add_rms_norm(%x, %r, %n) {eps=1e-05}
+  %s: bf16[T,64], %h: bf16[T,64] = rms_norm(%x, residual=%r, %n) {eps=1e-05}
   %y: bf16[T,64] = linear(%h, %w)
   %z: bf16[T,64] = add(%s, %y)
   output %z
@@ -106,7 +106,7 @@ TEST(FuseLinearPrologue, LeavesALinearOfTheSum) {
   input %r: bf16[T,64]
   weight %n: bf16[64] = "n"
   weight %w: bf16[64,64] = "w"
-  %s: bf16[T,64], %h: bf16[T,64] = add_rms_norm(%x, %r, %n) {eps=1e-05}
+  %s: bf16[T,64], %h: bf16[T,64] = rms_norm(%x, residual=%r, %n) {eps=1e-05}
   %y: bf16[T,64] = linear(%s, %w)
   %z: bf16[T,64] = add(%y, %h)
   output %z
@@ -154,7 +154,7 @@ TEST(FuseLinearPrologue, LeavesASumThatIsReadBeforeTheLinear) {
   input %r: bf16[T,64]
   weight %n: bf16[64] = "n"
   weight %w: bf16[64,64] = "w"
-  %s: bf16[T,64], %h: bf16[T,64] = add_rms_norm(%x, %r, %n) {eps=1e-05}
+  %s: bf16[T,64], %h: bf16[T,64] = rms_norm(%x, residual=%r, %n) {eps=1e-05}
   %early: bf16[T,64] = silu(%s)
   %y: bf16[T,64] = linear(%h, %w)
   output %y

@@ -24,7 +24,7 @@ void fuse_add_rms_norm(Program& program, const ir::OpSet& ops) {
             @ %s = add(%x, %r)
               %h = rms_norm(%s, %w)
             ->
-              %s, %h = add_rms_norm(%x, %r, %w))"});
+              %s, %h = rms_norm(%x, %w, residual=%r))"});
 }
 
 // The attention says which queries belong to the keys. Norms per head (Qwen3) come along; those
@@ -65,17 +65,11 @@ void fuse_attention_prologue(Program& program, const ir::OpSet& ops) {
 // then the parts of a launch of many rows are the launches that there were before: kernels that
 // can, take in what few rows would wait for; others run as parts.
 void fuse_linear_prologue(Program& program, const ir::OpSet& ops) {
-  rewrite(program, ops,
-          {R"(
+  rewrite(program, ops, {R"(
               %h = rms_norm(%x, %n)
             @ %y = linear(%h, %w)
             ->
-              %y = fused_linear(%x, %w, norm=%n))",
-           R"(
-              %s, %h = add_rms_norm(%x, %r, %n)
-            @ %y = linear(%h, %w)
-            ->
-              %s, %y = fused_linear(%x, %w, residual=%r, norm=%n))"});
+              %y = fused_linear(%x, %w, norm=%n))"});
 }
 
 // The two halves of a product that silu_mul alone reads never reach memory.

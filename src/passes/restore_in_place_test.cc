@@ -42,7 +42,7 @@ TEST(RestoreInPlace, GivesEachOutputAnInputOfItsOwn) {
   weight %w: bf16[64] = "w"
   %a: bf16[T,64] = silu(%x)
   %b: bf16[T,64] = silu(%x)
-  %s: bf16[T,64], %h: bf16[T,64] = add_rms_norm(%a, %b, %w) {eps=1e-05}
+  %s: bf16[T,64], %h: bf16[T,64] = rms_norm(%a, residual=%b, %w) {eps=1e-05}
   output %s
   output %h
 )",
@@ -51,7 +51,7 @@ TEST(RestoreInPlace, GivesEachOutputAnInputOfItsOwn) {
   weight %w: bf16[64] = "w"
   %a: bf16[T,64] = silu(%x)
   %b: bf16[T,64] = silu(%x)
-  %s: bf16[T,64] over %a, %h: bf16[T,64] over %b = add_rms_norm(%a, %b, %w) {eps=1e-05}
+  %s: bf16[T,64] over %a, %h: bf16[T,64] over %b = rms_norm(%a, residual=%b, %w) {eps=1e-05}
   output %s
   output %h
 )");
@@ -64,9 +64,10 @@ TEST(RestoreInPlace, PassesOverAnOutputThatIsNotThere) {
     ops.add({.name = "maybe_sum",
              .inputs = "x float[R,N], other? float[R,N]",
              .outputs = "sum? = other, y = x",
-             .infer = [](const ir::Types& in, const ir::Attrs&, ir::Types& out) {
-               out = {{"sum", in.find("other")}, {"y", in["x"]}};
-             },
+             .infer =
+                 [](const ir::Types& in, const ir::Attrs&, ir::Types& out) {
+                   out = {{"sum", in.find("other")}, {"y", in["x"]}};
+                 },
              .may_reuse = {{"sum", "x"}, {"y", "other"}, {"y", "x"}}});
     return ops;
   }();

@@ -133,7 +133,7 @@ bool same(const NodeText& a, const NodeText& b) {
   return a.op == b.op && a.inputs == b.inputs && a.outputs == b.outputs;
 }
 
-// Nothing: the set lacks one of the ops.
+// Nothing: the set lacks one of the ops, or an op an operand.
 std::optional<ParsedRule> read_rule(Rule rule, const ir::OpSet& ops) {
   ParsedRule parsed;
   bool below = false;
@@ -153,6 +153,10 @@ std::optional<ParsedRule> read_rule(Rule rule, const ir::OpSet& ops) {
     ParsedRule::Line read{read_node(line)};
     read.op = ops.find(read.text.op);
     if (read.op == nullptr) return std::nullopt;
+    for (size_t i = 0; i < read.text.inputs.size(); ++i) {
+      const std::string_view operand = read.text.inputs.name(i);
+      if (!operand.empty() && read.op->inputs.find(operand) == nullptr) return std::nullopt;
+    }
     read.text.inputs = named(*read.op, read.text.inputs);
     if (!below) {
       parsed.pattern.push_back(std::move(read));

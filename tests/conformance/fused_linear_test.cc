@@ -62,7 +62,7 @@ FusedData fused_data(const FusedCase& c, DType dtype, const StepKey& step, Rando
   FusedData data;
   HostTensor x = random.tensor(rows, step.sizes());
   data.inputs.add("x", x);
-  if (c.prologue == "add_rms_norm") {
+  if (c.prologue == "sum, rms_norm") {
     data.inputs.add("residual", random.tensor(rows, step.sizes(), 2));
     data.expected.push_back(reference::add(x, data.inputs["residual"]));
     x = rounded_to(dtype, data.expected[0]);
@@ -88,16 +88,16 @@ FusedData fused_data(const FusedCase& c, DType dtype, const StepKey& step, Rando
 const FusedCase kFusedCases[] = {
     {"rms_norm", false, false, 320, 130},
     {"rms_norm", false, true, 1000, 33},
-    {"add_rms_norm", false, false, 4096, 70},
-    {"add_rms_norm", true, false, 1024, 64},
-    {"add_rms_norm", true, true, 72, 50},
+    {"sum, rms_norm", false, false, 4096, 70},
+    {"sum, rms_norm", true, false, 1024, 64},
+    {"sum, rms_norm", true, true, 72, 50},
     {"", true, false, 2056, 600},
     {"", true, true, 65, 12},
     {"rms_norm", true, false, 8192, 18},
     {"rms_norm", false, false, 9216, 11},
-    {"add_rms_norm", false, true, 64, 3},
+    {"sum, rms_norm", false, true, 64, 3},
     {"rms_norm", false, false, 512, 77, "f32"},
-    {"add_rms_norm", true, false, 128, 2500},
+    {"sum, rms_norm", true, false, 128, 2500},
     {"", true, true, 1096, 1040},
     {"rms_norm", true, false, 2048, 2064},
 };
@@ -129,7 +129,7 @@ TEST_P(Conformance, FusedLinearAgrees) {
 // choices, as with 128 outputs on a GPU.
 TEST_P(Conformance, FusedLinearOfSeveralRowsIsItsParts) {
   const FusedCase c{
-      .prologue = "add_rms_norm", .silu_mul = true, .bias = true, .in = 320, .out = 128};
+      .prologue = "sum, rms_norm", .silu_mul = true, .bias = true, .in = 320, .out = 128};
   const int64_t fewest = device().kind() == DeviceKind::kCuda ? 5 : 2;
   for (const int64_t rows : {fewest, int64_t{33}, int64_t{130}}) {
     SCOPED_TRACE(at(rows, c.in));

@@ -40,7 +40,7 @@ constexpr Kernel row(std::string_view op, std::array<std::string_view, 4> option
 }
 
 std::span<const Kernel> linear_kernels();       // linear.cc
-std::span<const Kernel> norm_kernels();         // norm.cc: rms_norm, add_rms_norm
+std::span<const Kernel> norm_kernels();         // norm.cc
 std::span<const Kernel> elementwise_kernels();  // elementwise.cc: add, mul, silu, silu_mul
 std::span<const Kernel> row_kernels();          // rows.cc: embedding, gather_rows, kv_write
 std::span<const Kernel> rope_kernels();         // rope.cc: rope, rope_kv_write

@@ -66,7 +66,6 @@ void rms_norm(Pool& pool, const KernelArgs& args) {
 std::span<const Kernel> norm_kernels() {
   static constexpr std::array kRows = {
       row<"rms_norm.cpu", rms_norm>("rms_norm", {"residual"}),
-      row<"add_rms_norm.cpu", rms_norm>("add_rms_norm"),
   };
   return kRows;
 }

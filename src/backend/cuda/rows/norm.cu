@@ -1,5 +1,5 @@
-// rms_norm, add_rms_norm: a block takes one group of a row. The order of additions depends on the
-// group's length alone.
+// rms_norm: a block takes one group of a row. The order of additions depends on the group's length
+// alone.
 #include <algorithm>
 #include <array>
 
@@ -224,11 +224,9 @@ BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
 }  // namespace
 
 std::span<const Kernel> norm_kernels() {
-  static constexpr std::array<Kernel, 4> kRows = {{
+  static constexpr std::array<Kernel, 2> kRows = {{
       {"rms_norm", "rms_norm.packed", is_packed, nullptr, bind<true>, {"residual"}},
       {"rms_norm", "rms_norm.scalar", nullptr, nullptr, bind<false>, {"residual"}},
-      {"add_rms_norm", "add_rms_norm.packed", is_packed, nullptr, bind<true>},
-      {"add_rms_norm", "add_rms_norm.scalar", nullptr, nullptr, bind<false>},
   }};
   return kRows;
 }
