@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "passes/passes.h"
 #include "passes/rewrite.h"
@@ -12,7 +13,7 @@ using ir::ValueId;
 
 // A weight that can be cut out of its place: read once, and made of checkpoint tensors.
 bool is_own_weight(const Graph& graph, const Rewrite& rewrite, ValueId id) {
-  return rewrite.uses(id) == 1 && !graph.value(id).recipe.pieces.empty();
+  return rewrite.readers(id).size() == 1 && !graph.value(id).recipe.pieces.empty();
 }
 
 // Calls `f` with the name of each operand but x: those that are cut along their rows.
@@ -55,7 +56,7 @@ ValueId concat_weights(Graph& graph, const std::vector<const Node*>& siblings,
                          weight.recipe.pieces.end());
     names.push_back(weight.name);
   }
-  return graph.add_weight(join_names(names), type, std::move(recipe));
+  return graph.add_weight(join_names(std::move(names)), type, std::move(recipe));
 }
 
 // The product of all siblings, and the split that gives their outputs back.
@@ -80,7 +81,7 @@ std::vector<Node> merged(Graph& graph, const ir::Op& split,
     views.outputs.add("columns", node->outputs["y"]);
   }
   views.attrs.set("sizes", std::move(sizes));
-  const ValueId y = graph.add_value(join_names(names), type);
+  const ValueId y = graph.add_value(join_names(std::move(names)), type);
   product.outputs = {{"y", y}};
   views.inputs = {{"x", y}};
   return {std::move(product), std::move(views)};

@@ -4,6 +4,8 @@
 #include <map>
 #include <set>
 
+#include <fmt/ranges.h>
+
 #include "ir/words.h"
 
 namespace encore::passes {
@@ -15,15 +17,7 @@ Rewrite::Rewrite(Program& program)
     : graph_(program.graph),
       split_ops_(program.split_ops),
       readers_(graph_.readers()),
-      uses_(graph_.num_values()),
-      replacements_(graph_.num_nodes()) {
-  for (const Node& node : graph_.nodes()) {
-    for (const ValueId input : node.inputs)
-      ++uses_[input.index];
-  }
-  for (const ValueId output : graph_.outputs())
-    ++uses_[output.index];
-}
+      replacements_(graph_.num_nodes()) {}
 
 bool Rewrite::is(int index, std::string_view op) const {
   return !replacements_[index] && node(index).op->name == op && !split_ops_.contains(op);
@@ -47,32 +41,32 @@ void Rewrite::commit() {
   graph_.replace_nodes(std::move(nodes));
 }
 
-std::string join_names(const std::vector<std::string>& names) {
-  size_t prefix = names[0].size();
-  for (const std::string& name : names) {
-    const auto end =
-        std::mismatch(names[0].begin(), names[0].end(), name.begin(), name.end()).first;
-    prefix = std::min(prefix, static_cast<size_t>(end - names[0].begin()));
-  }
-  const size_t last_dot = names[0].substr(0, prefix).rfind('.');
-  prefix = last_dot == std::string::npos ? 0 : last_dot + 1;
+namespace {
 
-  const std::string first = names[0].substr(prefix);
-  size_t suffix = first.size();
-  for (const std::string& name : names) {
-    const std::string rest = name.substr(prefix);
-    const auto end = std::mismatch(first.rbegin(), first.rend(), rest.rbegin(), rest.rend()).first;
-    suffix = std::min(suffix, static_cast<size_t>(end - first.rbegin()));
-  }
-  const size_t first_dot = first.find('.', first.size() - suffix);
-  suffix = first_dot == std::string::npos ? 0 : first.size() - first_dot;
+// How many characters all of them begin with, up to a dot and with it.
+size_t shared_start(const std::vector<std::string>& names) {
+  std::string_view start = names[0];
+  for (const std::string_view name : names)
+    start = {start.begin(), std::ranges::mismatch(start, name).in1};
+  return start.rfind('.') + 1;
+}
 
-  std::string joined = names[0].substr(0, prefix);
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (i > 0) joined += '_';
-    joined += names[i].substr(prefix, names[i].size() - prefix - suffix);
+}  // namespace
+
+std::string join_names(std::vector<std::string> names) {
+  const std::string front = names[0].substr(0, shared_start(names));
+  for (std::string& name : names) {
+    name.erase(0, front.size());
+    std::ranges::reverse(name);
   }
-  return joined + first.substr(first.size() - suffix);
+  const size_t end_size = shared_start(names);
+  std::string back = names[0].substr(0, end_size);
+  std::ranges::reverse(back);
+  for (std::string& name : names) {
+    name.erase(0, end_size);
+    std::ranges::reverse(name);
+  }
+  return fmt::format("{}{}{}", front, fmt::join(names, "_"), back);
 }
 
 // Rules: reading them, finding what they match, putting the new node in its place.
@@ -289,14 +283,11 @@ class Match {
     for (const int node : removed_) {
       for (const ValueId output : rewrite_.node(node).outputs) {
         const bool stays = std::ranges::count(made_.outputs, output) > 0;
-        int uses = 0;
-        for (const ir::NodeId reader : rewrite_.readers(output)) {
-          if (stays && !is_removed(reader.index) && reader.index < place) return false;
-          if (is_removed(reader.index))
-            uses +=
-                static_cast<int>(std::ranges::count(rewrite_.node(reader.index).inputs, output));
-        }
-        if (!stays && uses != rewrite_.uses(output)) return false;
+        const auto misses_it = [&](ir::NodeId reader) {
+          return !is_removed(reader.index) && (!stays || reader.index < place);
+        };
+        if (std::ranges::any_of(rewrite_.readers(output), misses_it)) return false;
+        if (!stays && std::ranges::count(rewrite_.graph().outputs(), output) > 0) return false;
       }
     }
     return true;

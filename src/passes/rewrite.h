@@ -45,8 +45,6 @@ class Rewrite {
   [[nodiscard]] const ir::Node& node(int index) const { return graph_.nodes()[index]; }
   // Is this node an `op` that a match may take?
   [[nodiscard]] bool is(int index, std::string_view op) const;
-  // How often the value appears, as an input of nodes and as an output of the graph.
-  [[nodiscard]] int uses(ir::ValueId value) const { return uses_[value.index]; }
   // Nodes that read the value, in order.
   [[nodiscard]] const std::vector<ir::NodeId>& readers(ir::ValueId value) const {
     return readers_[value.index];
@@ -62,12 +60,11 @@ class Rewrite {
   ir::Graph& graph_;
   const SplitOps& split_ops_;
   std::vector<std::vector<ir::NodeId>> readers_;
-  std::vector<int> uses_;
   std::vector<std::optional<std::vector<ir::Node>>> replacements_;  // by node; absent: stays
 };
 
 // One name for several merged values: what they share in front, theirs joined by '_', what they
 // share behind. {"l0.q.weight", "l0.k.weight"} -> "l0.q_k.weight".
-std::string join_names(const std::vector<std::string>& names);
+std::string join_names(std::vector<std::string> names);
 
 }  // namespace encore::passes
