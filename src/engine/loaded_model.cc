@@ -89,7 +89,7 @@ LoadedModel::LoadedModel(Device& device, const model::ModelSource& source,
   stream_ = device.create_stream();
   executor_ = std::make_unique<runtime::Executor>(device, *stream_, compiled_.program,
                                                   weights_->views(), options);
-  runtime::Recorder(*executor_, options).record();
+  runtime::record(*executor_, options);
   if (options.scores_prompts) create_prompt_scorer(device, options);
   if (options.masks_tokens && recording_stats().num_full() > 0)
     half_bytes_ = recording_stats().bytes;

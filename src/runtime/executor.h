@@ -3,7 +3,7 @@
 // recording).
 //
 //   Executor executor(device, stream, program, weights, options);
-//   Recorder(executor, options).record();                  // once, before serving
+//   record(executor, options);                             // once, before serving
 //   executor.loaded().kv.map(num_pages);                   // KV takes what is left
 //   Choice choice = executor.begin(StepKey::uniform(sequences));
 //   executor.inputs().host<int32_t>("ids")[0] = ...;       // fill the real rows of every input
@@ -85,7 +85,7 @@ class Executor {
   [[nodiscard]] PageTable& page_table() { return page_table_; }
   [[nodiscard]] TokenState& token_state() { return token_state_; }
   // Row `row` of what a grammar lets a sequence have next, a bit a token: memory of the host that the
-  // device reads when it chooses tokens. See `adjust_logits` in ops.h. To be written while no launched
+  // device reads when it chooses tokens. See `adjust_logits` in ops.cc. To be written while no launched
   // step still has to choose the row's token. REQUIRES: the graph samples.
   [[nodiscard]] std::span<uint32_t> token_mask(int64_t row) const;
   // Copies the inputs and enqueues the step, or all of it that needs no token masks.

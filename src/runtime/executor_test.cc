@@ -119,7 +119,7 @@ class ExecutorTest : public ::testing::Test {
     kernel.reads_lengths = reads_lengths;
     device_->kernels().add_first(kernel);
   }
-  const RecordingStats& record() { return Recorder(*executor_, options_).record(); }
+  const RecordingStats& record() { return runtime::record(*executor_, options_); }
   // y of a step whose x counts from 1: three times the chosen rows.
   std::vector<float> run(const StepKey& step) {
     const auto [tokens, sequences, q] = step;

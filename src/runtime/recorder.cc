@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
+#include <string>
+#include <vector>
 
 #include <fmt/ranges.h>
 
@@ -26,230 +29,258 @@ std::string signature(const Launch& launch) {
   return text;
 }
 
-}  // namespace
+// Lifetime: refers to the executor and the options.
+class Recorder {
+ public:
+  Recorder(Executor& executor, const ExecutorOptions& options)
+      : executor_(executor),
+        loaded_(executor.loaded()),
+        coverage_(executor.coverage()),
+        options_(options),
+        uniform_(uniform_shapes(coverage_.sequences, options.limits)),
+        mixed_(mixed_shapes(coverage_.mixed_ladder(), coverage_.tokens)),
+        above_(above_shapes(coverage_.sequences, coverage_.tokens, options.limits)) {}
 
-Recorder::Recorder(Executor& executor, const ExecutorOptions& options)
-    : executor_(executor),
-      loaded_(executor.loaded()),
-      coverage_(executor.coverage()),
-      options_(options),
-      uniform_(uniform_shapes(coverage_.sequences, options.limits)),
-      mixed_(mixed_shapes(coverage_.mixed_ladder(), coverage_.tokens)),
-      above_(above_shapes(coverage_.sequences, coverage_.tokens, options.limits)) {}
-
-const RecordingStats& Recorder::record() {
-  const auto used_bytes = [&] { return loaded_.device.used_bytes().value_or(0); };
-  RecordingStats& stats = loaded_.recordings.stats();
-  loaded_.set_workspace(all_steps());
-  const int64_t at_start = used_bytes();
-  stats.lower_ms = elapsed_ms([&] { lower(); });
-  stats.segments = loaded_.tables.num_segments();
-  stats.sizes = static_cast<int>(uniform_.size() + mixed_.size());
-  stats.tables = loaded_.tables.num_tables();
-  plan_recordings();
-  stats.warm_up_ms = elapsed_ms([&] { warm_up(); });
-  const int64_t warm = used_bytes();
-  stats.library_bytes = warm - at_start;
-  if (executor_.on_demand() != nullptr && coverage_.uniform_full) {
-    record_for_demand();
-  } else {
-    record_steps(uniform_, coverage_.uniform_full, coverage_.uniform_pieces);
-  }
-  record_steps(mixed_, coverage_.mixed_full, coverage_.mixed_pieces);
-  weigh_pieces();
-  // The worst step as it is replayed.
-  run_on_padding(uniform_.front());
-  run_on_padding(mixed_.front());
-  executor_.recount();
-  stats.bytes = used_bytes() - warm;
-  return stats;
-}
-
-std::vector<StepKey> Recorder::all_steps() const {
-  std::vector<StepKey> steps;
-  for (const auto* some : {&uniform_, &mixed_, &above_})
-    steps.insert(steps.end(), some->begin(), some->end());
-  // Above the ladders, and where nothing is padded, steps run at any size.
-  const Limits& limits = options_.limits;
-  steps.push_back(StepKey::mixed(limits.max_num_tokens, limits.max_batch_size));
-  const int64_t first = coverage_.pad_uniform ? coverage_.sequences.sizes().back() + 1 : 1;
-  for (int64_t size = first; size <= limits.max_batch_size; ++size) {
-    for (int64_t q = 1; q <= limits.max_q && size * q <= limits.max_num_tokens; ++q)
-      steps.push_back(StepKey::uniform(size, q));
-  }
-  return steps;
-}
-
-void Recorder::lower() {
-  const Tuner::Phase tuning(loaded_.device.tuner());
-  log::Progress progress("choosing kernels for",
-                         static_cast<double>(uniform_.size() + mixed_.size() + above_.size()),
-                         "sizes", kWorthALine);
-  int done = 0;
-  for (const auto* steps : {&uniform_, &mixed_, &above_}) {
-    for (const StepKey& step : *steps) {
-      lower_size(step);
-      progress.update(++done);
+  const RecordingStats& record() {
+    const auto used_bytes = [&] { return loaded_.device.used_bytes().value_or(0); };
+    RecordingStats& stats = loaded_.recordings.stats();
+    loaded_.set_workspace(all_steps());
+    const int64_t at_start = used_bytes();
+    stats.lower_ms = elapsed_ms([&] { lower(); });
+    stats.segments = loaded_.tables.num_segments();
+    stats.sizes = static_cast<int>(uniform_.size() + mixed_.size());
+    stats.tables = loaded_.tables.num_tables();
+    plan_recordings();
+    stats.warm_up_ms = elapsed_ms([&] { warm_up(); });
+    const int64_t warm = used_bytes();
+    stats.library_bytes = warm - at_start;
+    if (executor_.on_demand() != nullptr && coverage_.uniform_full) {
+      record_for_demand();
+    } else {
+      record_steps(uniform_, coverage_.uniform_full, coverage_.uniform_pieces);
     }
+    record_steps(mixed_, coverage_.mixed_full, coverage_.mixed_pieces);
+    weigh_pieces();
+    // The worst step as it is replayed.
+    run_on_padding(uniform_.front());
+    run_on_padding(mixed_.front());
+    executor_.recount();
+    stats.bytes = used_bytes() - warm;
+    return stats;
   }
-}
 
-void Recorder::lower_size(const StepKey& step) {
-  const TuningStats before = loaded_.device.tuner().stats();
-  const int tables_before = loaded_.tables.num_tables();
-  const double ms = elapsed_ms([&] { loaded_.tables.lower_all(step); });
-  const TuningStats after = loaded_.device.tuner().stats();
-  const int tables = loaded_.tables.num_tables() - tables_before;
-  if (tables == 0) return;  // other sizes had them all
-  log::debug("compiled {}: {} tables, {} kernels measured, {} from the tuning cache, {:.1f} ms",
-             describe(step), tables, after.measured - before.measured, after.cached - before.cached,
-             ms);
-}
-
-void Recorder::warm_up() {
-  executor_.page_table().warm_up(loaded_.stream);
-  executor_.token_state().warm_up(loaded_.stream);
-  for (const auto* steps : {&uniform_, &mixed_, &above_}) {
-    if (steps->empty()) continue;
-    warm_up(*steps);
-    // The worst step, so that nothing is set up later.
-    loaded_.copy_padding(steps->front());
-    loaded_.enqueue({steps->front(), {}}, Mode::kEager);
-    loaded_.stream.synchronize();
+ private:
+  // Every step that may ask for memory to scribble on.
+  [[nodiscard]] std::vector<StepKey> all_steps() const {
+    std::vector<StepKey> steps;
+    for (const auto* some : {&uniform_, &mixed_, &above_})
+      steps.insert(steps.end(), some->begin(), some->end());
+    // Above the ladders, and where nothing is padded, steps run at any size.
+    const Limits& limits = options_.limits;
+    steps.push_back(StepKey::mixed(limits.max_num_tokens, limits.max_batch_size));
+    const int64_t first = coverage_.pad_uniform ? coverage_.sequences.sizes().back() + 1 : 1;
+    for (int64_t size = first; size <= limits.max_batch_size; ++size) {
+      for (int64_t q = 1; q <= limits.max_q && size * q <= limits.max_num_tokens; ++q)
+        steps.push_back(StepKey::uniform(size, q));
+    }
+    return steps;
   }
-}
 
-void Recorder::warm_up(const std::vector<StepKey>& steps) {
-  // Smallest first: launches that many sizes share have least to do there.
-  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    bool is_begun = false;
-    for (int segment = 0; segment < loaded_.tables.num_segments(); ++segment) {
-      for (const Launch& launch : loaded_.tables.at(segment, *step)) {
-        if (!warm_.insert(signature(launch)).second) continue;
-        if (!is_begun) loaded_.copy_padding(*step);
-        is_begun = true;
-        loaded_.stream.launch({launch.kernel->op, launch.id, std::nullopt}, launch.bound, {});
+  void lower() {
+    const Tuner::Phase tuning(loaded_.device.tuner());
+    log::Progress progress("choosing kernels for",
+                           static_cast<double>(uniform_.size() + mixed_.size() + above_.size()),
+                           "sizes", kWorthALine);
+    int done = 0;
+    for (const auto* steps : {&uniform_, &mixed_, &above_}) {
+      for (const StepKey& step : *steps) {
+        lower_size(step);
+        progress.update(++done);
       }
     }
   }
-  loaded_.stream.synchronize();
-}
 
-void Recorder::plan_recordings() {
-  const auto all = [&](const std::vector<StepKey>& steps) {
-    return std::ranges::all_of(
-        steps, [&](const StepKey& step) { return loaded_.tables.recordable(step); });
-  };
-  const Recordable recordable{all(uniform_), all(mixed_)};
-  runtime::plan_recordings(coverage_, recordable);
-  if (options_.record_all_modes) {
-    coverage_.uniform_full = recordable.uniform;
-    coverage_.mixed_full = recordable.mixed;
-    coverage_.uniform_pieces = true;
-    coverage_.mixed_pieces = true;
+  void lower_size(const StepKey& step) {
+    const TuningStats before = loaded_.device.tuner().stats();
+    const int tables_before = loaded_.tables.num_tables();
+    const double ms = elapsed_ms([&] { loaded_.tables.lower_all(step); });
+    const TuningStats after = loaded_.device.tuner().stats();
+    const int tables = loaded_.tables.num_tables() - tables_before;
+    if (tables == 0) return;  // other sizes had them all
+    log::debug("compiled {}: {} tables, {} kernels measured, {} from the tuning cache, {:.1f} ms",
+               describe(step), tables, after.measured - before.measured,
+               after.cached - before.cached, ms);
   }
-  if (executor_.on_demand() != nullptr && coverage_.uniform_pieces) {
-    fail(ErrorKind::kUsage,
-         "--decode-ladder lru:{} records whole decode steps when they come, and not their pieces: "
-         "take a list or another schedule",
-         executor_.on_demand()->capacity());
-  }
-}
 
-void Recorder::record_for_demand() {
-  OnDemandRecordings& on_demand = *executor_.on_demand();
-  const RecordingErrors policy = options_.recording_errors;
-  const auto count = std::min<int64_t>(on_demand.capacity(), std::ssize(uniform_));
-  for (auto step = uniform_.end() - count; step != uniform_.end(); ++step) {
-    if (!record_or_drop(policy, [&] { on_demand.require(*step); }))
-      coverage_.dropped_full.insert(*step);
-  }
-}
-
-void Recorder::record_steps(std::vector<StepKey> steps, bool full, bool pieces) {
-  Recordings& recordings = loaded_.recordings;
-  const RecordingErrors policy = options_.recording_errors;
-  if (options_.record_order == RecordOrder::kAscending) std::reverse(steps.begin(), steps.end());
-  log::Progress progress("recording", static_cast<double>(steps.size()), "sizes", kWorthALine);
-  int done = 0;
-  for (const StepKey& step : steps) {
-    progress.update(done++);
-    const RecordingStats before = recordings.stats();
-    if (full) {
-      if (!record_or_drop(policy, [&] { recordings.record_full(step); }))
-        coverage_.dropped_full.insert(step);
-      // Without its burst a size still has single steps.
-      if (options_.bursts && step.q == 1)
-        record_or_drop(policy, [&] { recordings.record_burst(step); });
-    }
-    for (int segment = 0; pieces && segment < loaded_.tables.num_segments(); ++segment) {
-      if (!loaded_.program.segments[segment].in_pieces ||
-          recordings.piece(segment, step) != nullptr)
-        continue;
-      if (!record_or_drop(policy, [&] { recordings.record_piece(segment, step); }))
-        drop_piece(segment, step);
-    }
-    const RecordingStats& after = recordings.stats();
-    const int num_full = after.num_full() - before.num_full();
-    const int num_pieces = after.pieces.recordings - before.pieces.recordings;
-    if (num_full + num_pieces == 0) continue;
-    log::debug("recorded {}: {} in full, {} pieces, {:.1f} ms", describe(step), num_full,
-               num_pieces, after.ms() - before.ms());
-  }
-}
-
-void Recorder::drop_piece(int segment, const StepKey& step) {
-  if (loaded_.program.segments[segment].rows == ir::Symbol::kTokens) {
-    coverage_.dropped_tokens.insert(step.tokens);
-  } else {
-    coverage_.dropped_tails.insert(step.sequences);
-  }
-}
-
-// On padding: attention, which has nothing to do there, is launched alike in both ways.
-void Recorder::weigh_pieces() {
-  if (coverage_.graphs != Graphs::kAuto || coverage_.eager_steps == EagerSteps::kForbid) return;
-  constexpr std::array kModes = {Mode::kPiecewise, Mode::kEager};
-  const std::array ways = {std::string(name(kModes[0])), std::string(name(kModes[1]))};
-  Tuner& tuner = loaded_.device.tuner();
-  const Tuner::Phase tuning(tuner);
-  std::set<int64_t> weighed;
-  for (const StepKey& key : mixed_) {
-    if (choose(key, coverage_).mode != Mode::kPiecewise) continue;
-    if (!weighed.insert(key.tokens).second) continue;
-    std::string table;
-    for (int segment = 0; segment < loaded_.tables.num_segments(); ++segment) {
-      for (const Launch& launch : loaded_.tables.at(segment, key))
-        table += signature(launch) + '\n';
-    }
-    loaded_.copy_padding(key);
-    const Step step{key, {.max_query_len = key.tokens}};
-    const auto time_us = [&](Mode mode) {
+  // Launches each kernel once for each shape of its operands, on padding rows only: what a device
+  // sets up at a first launch (a library's code is loaded then) must not be set up in a recording.
+  void warm_up() {
+    executor_.page_table().warm_up(loaded_.stream);
+    executor_.token_state().warm_up(loaded_.stream);
+    for (const auto* steps : {&uniform_, &mixed_, &above_}) {
+      if (steps->empty()) continue;
+      warm_up(*steps);
+      // The worst step, so that nothing is set up later.
+      loaded_.copy_padding(steps->front());
+      loaded_.enqueue({steps->front(), {}}, Mode::kEager);
       loaded_.stream.synchronize();
-      return 1e3 * elapsed_ms([&] {
-               loaded_.enqueue(step, mode);
-               loaded_.stream.synchronize();
-             });
-    };
-    const std::string way = tuner.choose(
-        fmt::format("mixed step {}, {} of {:016x}", key.tokens, key.sequences, hash(table)), ways,
-        // The better of two: one that the host was held up in must not end a mode's chances.
-        [&](size_t i) { return std::min(time_us(kModes[i]), time_us(kModes[i])); });
-    if (way == ways[1]) coverage_.faster_eager.insert(key.tokens);
+    }
   }
-}
 
-void Recorder::run_on_padding(const StepKey& step) {
-  const auto [mode, key, padding, reason, rule] = choose(step, coverage_);
-  if (mode == Mode::kEager) return;
-  if (executor_.on_demand() != nullptr && mode == Mode::kFull && key.is_uniform())
-    executor_.on_demand()->require(key, coverage_);
-  loaded_.copy_padding(key);
-  loaded_.enqueue({key, {}}, mode);
-  // A device may set up loops when it first runs one. This one ends at once: no row goes on.
-  const Recording* burst = key.q == 1 ? loaded_.recordings.burst(key.sequences) : nullptr;
-  if (burst != nullptr) loaded_.replay(*burst);
-  loaded_.stream.synchronize();
+  void warm_up(const std::vector<StepKey>& steps) {
+    // Smallest first: launches that many sizes share have least to do there.
+    for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+      bool is_begun = false;
+      for (int segment = 0; segment < loaded_.tables.num_segments(); ++segment) {
+        for (const Launch& launch : loaded_.tables.at(segment, *step)) {
+          if (!warm_.insert(signature(launch)).second) continue;
+          if (!is_begun) loaded_.copy_padding(*step);
+          is_begun = true;
+          loaded_.stream.launch({launch.kernel->op, launch.id, std::nullopt}, launch.bound, {});
+        }
+      }
+    }
+    loaded_.stream.synchronize();
+  }
+
+  // What to record, once all steps are lowered. Errors: kUsage.
+  void plan_recordings() {
+    const auto all = [&](const std::vector<StepKey>& steps) {
+      return std::ranges::all_of(
+          steps, [&](const StepKey& step) { return loaded_.tables.recordable(step); });
+    };
+    const Recordable recordable{all(uniform_), all(mixed_)};
+    runtime::plan_recordings(coverage_, recordable);
+    if (options_.record_all_modes) {
+      coverage_.uniform_full = recordable.uniform;
+      coverage_.mixed_full = recordable.mixed;
+      coverage_.uniform_pieces = true;
+      coverage_.mixed_pieces = true;
+    }
+    if (executor_.on_demand() != nullptr && coverage_.uniform_pieces) {
+      fail(
+          ErrorKind::kUsage,
+          "--decode-ladder lru:{} records whole decode steps when they come, and not their pieces: "
+          "take a list or another schedule",
+          executor_.on_demand()->capacity());
+    }
+  }
+
+  // Records as many of the smallest steps as an lru ladder will ever hold, so that their memory is
+  // taken before KV's.
+  void record_for_demand() {
+    OnDemandRecordings& on_demand = *executor_.on_demand();
+    const RecordingErrors policy = options_.recording_errors;
+    const auto count = std::min<int64_t>(on_demand.capacity(), std::ssize(uniform_));
+    for (auto step = uniform_.end() - count; step != uniform_.end(); ++step) {
+      if (!record_or_drop(policy, [&] { on_demand.require(*step); }))
+        coverage_.dropped_full.insert(*step);
+    }
+  }
+
+  void record_steps(std::vector<StepKey> steps, bool full, bool pieces) {
+    Recordings& recordings = loaded_.recordings;
+    const RecordingErrors policy = options_.recording_errors;
+    if (options_.record_order == RecordOrder::kAscending) std::reverse(steps.begin(), steps.end());
+    log::Progress progress("recording", static_cast<double>(steps.size()), "sizes", kWorthALine);
+    int done = 0;
+    for (const StepKey& step : steps) {
+      progress.update(done++);
+      const RecordingStats before = recordings.stats();
+      if (full) {
+        if (!record_or_drop(policy, [&] { recordings.record_full(step); }))
+          coverage_.dropped_full.insert(step);
+        // Without its burst a size still has single steps.
+        if (options_.bursts && step.q == 1)
+          record_or_drop(policy, [&] { recordings.record_burst(step); });
+      }
+      for (int segment = 0; pieces && segment < loaded_.tables.num_segments(); ++segment) {
+        if (!loaded_.program.segments[segment].in_pieces ||
+            recordings.piece(segment, step) != nullptr)
+          continue;
+        if (!record_or_drop(policy, [&] { recordings.record_piece(segment, step); }))
+          drop_piece(segment, step);
+      }
+      const RecordingStats& after = recordings.stats();
+      const int num_full = after.num_full() - before.num_full();
+      const int num_pieces = after.pieces.recordings - before.pieces.recordings;
+      if (num_full + num_pieces == 0) continue;
+      log::debug("recorded {}: {} in full, {} pieces, {:.1f} ms", describe(step), num_full,
+                 num_pieces, after.ms() - before.ms());
+    }
+  }
+
+  void drop_piece(int segment, const StepKey& step) {
+    if (loaded_.program.segments[segment].rows == ir::Symbol::kTokens) {
+      coverage_.dropped_tokens.insert(step.tokens);
+    } else {
+      coverage_.dropped_tails.insert(step.sequences);
+    }
+  }
+
+  // Finds, or remembers, which of the mixed steps that auto would replay in pieces are faster eager.
+  // On padding: attention, which has nothing to do there, is launched alike in both ways.
+  void weigh_pieces() {
+    if (coverage_.graphs != Graphs::kAuto || coverage_.eager_steps == EagerSteps::kForbid) return;
+    constexpr std::array kModes = {Mode::kPiecewise, Mode::kEager};
+    const std::array ways = {std::string(name(kModes[0])), std::string(name(kModes[1]))};
+    Tuner& tuner = loaded_.device.tuner();
+    const Tuner::Phase tuning(tuner);
+    std::set<int64_t> weighed;
+    for (const StepKey& key : mixed_) {
+      if (choose(key, coverage_).mode != Mode::kPiecewise) continue;
+      if (!weighed.insert(key.tokens).second) continue;
+      std::string table;
+      for (int segment = 0; segment < loaded_.tables.num_segments(); ++segment) {
+        for (const Launch& launch : loaded_.tables.at(segment, key))
+          table += signature(launch) + '\n';
+      }
+      loaded_.copy_padding(key);
+      const Step step{key, {.max_query_len = key.tokens}};
+      const auto time_us = [&](Mode mode) {
+        loaded_.stream.synchronize();
+        return 1e3 * elapsed_ms([&] {
+                 loaded_.enqueue(step, mode);
+                 loaded_.stream.synchronize();
+               });
+      };
+      const std::string way = tuner.choose(
+          fmt::format("mixed step {}, {} of {:016x}", key.tokens, key.sequences, hash(table)), ways,
+          // The better of two: one that the host was held up in must not end a mode's chances.
+          [&](size_t i) { return std::min(time_us(kModes[i]), time_us(kModes[i])); });
+      if (way == ways[1]) coverage_.faster_eager.insert(key.tokens);
+    }
+  }
+
+  // Runs a step on padding rows as it would be replayed; does nothing where it would run eager.
+  void run_on_padding(const StepKey& step) {
+    const auto [mode, key, padding, reason, rule] = choose(step, coverage_);
+    if (mode == Mode::kEager) return;
+    if (executor_.on_demand() != nullptr && mode == Mode::kFull && key.is_uniform())
+      executor_.on_demand()->require(key, coverage_);
+    loaded_.copy_padding(key);
+    loaded_.enqueue({key, {}}, mode);
+    // A device may set up loops when it first runs one. This one ends at once: no row goes on.
+    const Recording* burst = key.q == 1 ? loaded_.recordings.burst(key.sequences) : nullptr;
+    if (burst != nullptr) loaded_.replay(*burst);
+    loaded_.stream.synchronize();
+  }
+
+  Executor& executor_;
+  LoadedProgram& loaded_;
+  Coverage& coverage_;
+  const ExecutorOptions& options_;
+  // What ladders name, and what stands for the steps above them; the largest first.
+  std::vector<StepKey> uniform_;
+  std::vector<StepKey> mixed_;
+  std::vector<StepKey> above_;
+  std::set<std::string> warm_;  // signatures launched before
+};
+
+}  // namespace
+
+const RecordingStats& record(Executor& executor, const ExecutorOptions& options) {
+  return Recorder(executor, options).record();
 }
 
 }  // namespace encore::runtime

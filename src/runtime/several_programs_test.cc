@@ -42,7 +42,7 @@ struct Loaded {
         compiled(compile(columns)),
         executor(device, stream, compiled.program,
                  std::vector<TensorView>(compiled.program.graph.num_values()), kOptions) {
-    Recorder(executor, kOptions).record();
+    record(executor, kOptions);
   }
   // Two sequences get a token each, the second at slot `slot`, with values from 1 on.
   Mode run(int32_t slot) {

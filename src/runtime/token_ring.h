@@ -1,6 +1,6 @@
 // The host's end of what a step publishes: its tokens, in memory that both sides see. Nothing is
 // copied and nothing waits for the device: the device writes the tokens, then counts the step.
-// See `advance` in ops.h for the device's end.
+// See `advance` in ops.cc for the device's end.
 #pragma once
 
 #include <cstdint>
