@@ -173,6 +173,9 @@ class Device {
   virtual std::unique_ptr<Stream> create_stream() = 0;
   virtual std::unique_ptr<Event> create_event() = 0;
   [[nodiscard]] virtual KernelTable& kernels() = 0;
+  // May a kernel load code or take memory when it is first launched? Then each is launched once at
+  // start-up, before anything is recorded.
+  [[nodiscard]] virtual bool sets_up_late() const = 0;
   // Fills a dense tensor with normal(0, stddev) numbers, a function of (seed, index) alone.
   virtual void fill_random(Stream& stream, const TensorView& tensor, uint64_t seed,
                            float stddev) = 0;
@@ -220,6 +223,7 @@ struct CpuOptions {
   // Launches wait until someone looks at their results, then run in a random order that the given
   // dependencies allow: a missing edge fails a test. Replays too.
   std::optional<uint64_t> shuffle_seed;
+  bool sets_up_late = false;  // for kernels from outside that do: its own do not
 };
 std::unique_ptr<Device> create_cpu_device(const CpuOptions& options = {});
 

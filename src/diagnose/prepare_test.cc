@@ -76,7 +76,7 @@ TEST(Prepare, EveryModeBindsTheSameAndSetsNothingUpWhileItServes) {
   std::multiset<int64_t> bound;
   for (const Graphs graphs : {Graphs::kAuto, Graphs::kPiecewise, Graphs::kFull, Graphs::kNone}) {
     SCOPED_TRACE(static_cast<int>(graphs));
-    const auto device = create_cpu_device({.num_threads = 1});
+    const auto device = create_cpu_device({.num_threads = 1, .sets_up_late = true});
     const Counts counts(*device);
     engine::LoadedModel model(*device, engine::testing::tiny_model(engine::testing::Tiny::kLlama),
                               options_of(graphs));
@@ -94,7 +94,7 @@ TEST(Prepare, EveryModeBindsTheSameAndSetsNothingUpWhileItServes) {
 }
 
 TEST(Prepare, StepsAboveTheLaddersAreBoundBeforeKvTakesItsMemory) {
-  const auto device = create_cpu_device({.num_threads = 1});
+  const auto device = create_cpu_device({.num_threads = 1, .sets_up_late = true});
   const Counts counts(*device);
   engine::LoadOptions options = options_of(Graphs::kAuto);
   options.sequences = runtime::Ladder({1, 2});

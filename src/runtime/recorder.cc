@@ -51,7 +51,8 @@ class Recorder {
     stats.sizes = static_cast<int>(uniform_.size() + mixed_.size());
     stats.tables = loaded_.tables.num_tables();
     plan_recordings();
-    stats.warm_up_ms = elapsed_ms([&] { warm_up(); });
+    const bool sets_up_late = loaded_.device.sets_up_late();
+    if (sets_up_late) stats.warm_up_ms = elapsed_ms([&] { warm_up(); });
     const int64_t warm = used_bytes();
     stats.library_bytes = warm - at_start;
     if (executor_.on_demand() != nullptr && coverage_.uniform_full) {
@@ -61,9 +62,11 @@ class Recorder {
     }
     record_steps(mixed_, coverage_.mixed_full, coverage_.mixed_pieces);
     weigh_pieces();
-    // The worst step as it is replayed.
-    run_on_padding(uniform_.front());
-    run_on_padding(mixed_.front());
+    if (sets_up_late) {
+      // The worst step as it is replayed.
+      run_on_padding(uniform_.front());
+      run_on_padding(mixed_.front());
+    }
     executor_.recount();
     stats.bytes = used_bytes() - warm;
     return stats;

@@ -21,6 +21,7 @@ class CpuDevice : public Device {
   std::unique_ptr<Stream> create_stream() override;
   std::unique_ptr<Event> create_event() override;
   [[nodiscard]] KernelTable& kernels() override { return kernels_; }
+  [[nodiscard]] bool sets_up_late() const override { return options_.sets_up_late; }
   void fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev) override;
   double read_bandwidth() override;
   // The same of so many bytes, read again and again: what fits the caches is read from them.

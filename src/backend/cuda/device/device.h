@@ -40,6 +40,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<Stream> create_stream() override;
   std::unique_ptr<Event> create_event() override;
   [[nodiscard]] KernelTable& kernels() override { return kernels_; }
+  [[nodiscard]] bool sets_up_late() const override { return true; }
   void fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev) override;
   double read_bandwidth() override;
   std::unique_ptr<Tracer> create_tracer(TraceDetail detail) override;
