@@ -147,7 +147,7 @@ bool Engine::launch() {
   if (prompt_budget_) budget.max_prompt_tokens = prompt_budget_->tokens();
   sched::Plan plan = scheduler_.plan(budget);
   if (plan.rows.empty()) return false;
-  scheduler_.keep_rows(plan);
+  sched::Scheduler::keep_rows(plan);
   auto at = host_times_.add(HostWork::kPlan, start);
   runtime::Executor& executor = model_.executor();
   const int64_t max_burst_steps = grant_burst(plan);
@@ -327,7 +327,7 @@ void Engine::collect_step() {
   collect_scores(step);
   for (size_t b = 0; b < plan_.rows.size(); ++b) {
     const sched::ScheduledTokens& row = plan_.rows[b];
-    sched::Sequence* const sequence = scheduler_.find(row.sequence);
+    sched::Sequence* const sequence = sched::Scheduler::find(row);
     // It may have ended while this step ran.
     if (sequence == nullptr || !sequence->collect(row, next[b])) continue;
     Generated generated{row.sequence, next[b], take_last_token(*sequence),

@@ -126,7 +126,7 @@ class Simulation {
     if (prompt_budget_) measure(step);
     counts_.add(step.choice);
     for (const ScheduledTokens& row : step.plan.rows) {
-      sched::Sequence* const sequence = scheduler_.find(row.sequence);
+      sched::Sequence* const sequence = sched::Scheduler::find(row);
       // It may have ended while this step ran.
       if (sequence == nullptr || !sequence->collect(row, kSampled)) continue;
       RequestRecord& request = record_.requests[static_cast<size_t>(row.sequence)];

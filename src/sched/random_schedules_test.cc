@@ -173,7 +173,7 @@ class Schedule {
 
   void keep_rows(Plan& plan) {
     const Plan before = plan;
-    scheduler_.keep_rows(plan);
+    Scheduler::keep_rows(plan);
     ASSERT_TRUE(std::is_permutation(plan.rows.begin(), plan.rows.end(), before.rows.begin(),
                                     before.rows.end()));
     for (int64_t i = 0; i < std::ssize(plan.rows); ++i) {

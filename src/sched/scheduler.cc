@@ -8,6 +8,8 @@
 namespace encore::sched {
 namespace {
 
+constexpr SequenceId kNobody = -1;
+
 // Pages that a sequence gets ahead of its need at most, since a step that brings no new pages needs
 // no new inputs: of the free ones, half of what all that run could have.
 constexpr int64_t kMostPagesAhead = 8;
@@ -22,7 +24,10 @@ void Scheduler::add(Sequence sequence) {
   ENCORE_CHECK(can_fit(sequence.max_length));
   const SequenceId id = sequence.id;
   queue_.insert(order(sequence));
-  auto kept = std::make_unique<Sequence>(std::move(sequence));
+  if (vacant_.empty()) vacant_.push_back(std::make_unique<Sequence>());
+  auto kept = std::move(vacant_.back());
+  vacant_.pop_back();
+  *kept = std::move(sequence);
   ENCORE_CHECK(sequences_.emplace(id, std::move(kept)).second, "sequence {} added twice", id);
 }
 
@@ -102,12 +107,12 @@ Plan Scheduler::choose(const StepBudget& budget) const {
   wanted.rows.reserve(running_.size());
   bool is_by_priority = true;
   int32_t priority = std::numeric_limits<int32_t>::min();
-  for (const Sequence* sequence : running_) {
+  for (Sequence* const sequence : running_) {
     is_by_priority &= priority <= sequence->priority;
     priority = sequence->priority;
     const int64_t ready = sequence->num_ready();
     wanted.has_given_tokens |= ready > 0 && sequence->launched < sequence->given;
-    if (ready > 0) wanted.rows.push_back({sequence->id, sequence->launched, ready});
+    if (ready > 0) wanted.rows.push_back({sequence->id, sequence->launched, ready, sequence});
   }
   const auto is_generating = [&](const ScheduledTokens& row) { return generates(row, limits_); };
   if (!std::is_partitioned(wanted.rows.begin(), wanted.rows.end(), is_generating))
@@ -116,7 +121,7 @@ Plan Scheduler::choose(const StepBudget& budget) const {
     const auto prompts =
         std::partition_point(wanted.rows.begin(), wanted.rows.end(), is_generating);
     std::stable_sort(prompts, wanted.rows.end(), [&](const auto& a, const auto& b) {
-      return find(a.sequence)->priority < find(b.sequence)->priority;
+      return a.place->priority < b.place->priority;
     });
   }
   return cut_to_fit(std::move(wanted), limits_, budget);
@@ -127,7 +132,7 @@ void Scheduler::grant_pages(Plan& plan) {
   const auto is_preempted = [](const Sequence& sequence) { return sequence.pages.empty(); };
   const int64_t num_before = num_preemptions_;
   for (const ScheduledTokens& row : plan.rows) {
-    Sequence& sequence = *find(row.sequence);
+    Sequence& sequence = *row.place;
     const int64_t last = sequence.max_length - 1;  // the last token needs no page
     const int64_t needed = std::min(row.end() + 1, last);
     while (needed > std::ssize(sequence.pages) * pool_.page_size() && !is_preempted(sequence)) {
@@ -138,26 +143,23 @@ void Scheduler::grant_pages(Plan& plan) {
     }
   }
   if (num_preemptions_ == num_before) return;
-  std::erase_if(plan.rows,
-                [&](const ScheduledTokens& row) { return is_preempted(*find(row.sequence)); });
+  std::erase_if(plan.rows, [&](const ScheduledTokens& row) { return is_preempted(*row.place); });
 }
 
-void Scheduler::keep_rows(Plan& plan) const {
+void Scheduler::keep_rows(Plan& plan) {
   std::vector<ScheduledTokens> rows(plan.rows.size());
-  std::vector<bool> is_taken(plan.rows.size());
   std::vector<ScheduledTokens> movers;
   for (const ScheduledTokens& row : plan.rows) {
-    const int32_t kept = find(row.sequence)->row;
+    const int32_t kept = row.place->row;
     if (kept < 0 || kept >= std::ssize(rows)) {
       movers.push_back(row);
-      continue;
+    } else {
+      rows[kept] = row;
     }
-    rows[kept] = row;
-    is_taken[kept] = true;
   }
   auto mover = movers.begin();
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (!is_taken[i]) rows[i] = *mover++;
+  for (ScheduledTokens& row : rows) {
+    if (row.count == 0) row = *mover++;
   }
   plan.rows = std::move(rows);
 }
@@ -194,7 +196,7 @@ void Scheduler::commit(const Plan& plan) {
   for (Sequence* sequence : running_)
     sequence->row = -1;
   for (size_t i = 0; i < plan.rows.size(); ++i) {
-    Sequence* const sequence = find(plan.rows[i].sequence);
+    Sequence* const sequence = find(plan.rows[i]);
     if (sequence == nullptr) continue;
     sequence->row = static_cast<int32_t>(i);
     sequence->launch(plan.rows[i]);
@@ -215,6 +217,8 @@ void Scheduler::remove(SequenceId id) {
   pool_.release(sequence.pages);
   std::erase(running_, &sequence);
   queue_.erase(order(sequence));
+  sequence = Sequence{.id = kNobody};
+  vacant_.push_back(std::move(place->second));
   sequences_.erase(place);
 }
 

@@ -38,7 +38,7 @@ class Scheduler {
   Plan plan(const StepBudget& budget = {});
   // Puts the rows of a plan in an order in which a sequence keeps the row that it had in the step
   // before, if this one has as many: what the device holds by row is sent again for those that move.
-  void keep_rows(Plan& plan) const;
+  static void keep_rows(Plan& plan);
   // The step was launched. Offers the pages that it fills to the cache.
   void commit(const Plan& plan);
   // The sequence ends, wherever it is; its pages are free again, or kept in the cache. Unknown ids
@@ -49,11 +49,15 @@ class Scheduler {
 
   // Null when it has ended.
   [[nodiscard]] Sequence* find(SequenceId id) const;
+  // The same of a row that plan() gave, without a look-up.
+  [[nodiscard]] static Sequence* find(const ScheduledTokens& row) {
+    return row.place->id == row.sequence ? row.place : nullptr;
+  }
   // Calls `visit(row, sequence)` for each row whose sequence lives still. `visit` may not remove.
   template <typename Visit>
   void for_each(const Plan& plan, const Visit& visit) const {
     for (const ScheduledTokens& row : plan.rows) {
-      if (Sequence* const sequence = find(row.sequence)) visit(row, *sequence);
+      if (Sequence* const sequence = find(row)) visit(row, *sequence);
     }
   }
 
@@ -89,8 +93,10 @@ class Scheduler {
   kv::PrefixCache* cache_;
   SchedulerLimits limits_;
   boost::unordered_flat_map<SequenceId, std::unique_ptr<Sequence>> sequences_;  // all that live
-  std::set<Order> queue_;                                                       // who waits
-  std::vector<Sequence*> running_;                                              // by arrival
+  // The memory of those that have ended, for others: rows of steps in flight still point to it.
+  std::vector<std::unique_ptr<Sequence>> vacant_;
+  std::set<Order> queue_;           // who waits
+  std::vector<Sequence*> running_;  // by arrival
   int64_t num_preemptions_ = 0;
 };
 

@@ -84,6 +84,20 @@ TEST(Scheduler, NamesThePagesThatHoldWhatIsComputed) {
   EXPECT_EQ(scheduler.pages_in_use(), (std::vector<kv::Page>{page(1, 0), page(1, 1)}));
 }
 
+TEST(Scheduler, TheRowOfASequenceThatEndedIsNobodysThoughAnotherHasItsMemory) {
+  kv::PagePool pool(100, 16);
+  Scheduler scheduler(pool, {.max_num_tokens = 10, .max_batch_size = 4});
+  scheduler.add(sequence_of(1, 3, 20));
+  const Plan plan = scheduler.plan();
+  scheduler.commit(plan);
+  EXPECT_EQ(Scheduler::find(plan.rows[0]), scheduler.find(1));
+  scheduler.remove(1);
+  EXPECT_EQ(Scheduler::find(plan.rows[0]), nullptr);
+  scheduler.add(sequence_of(2, 3, 20));
+  EXPECT_EQ(Scheduler::find(plan.rows[0]), nullptr);
+  EXPECT_EQ(Scheduler::find(scheduler.plan().rows[0]), scheduler.find(2));
+}
+
 TEST(Scheduler, GrantsPagesAsSequencesGrowAndSaysSo) {
   kv::PagePool pool(6, 4);
   Scheduler scheduler(pool, {.max_num_tokens = 32, .max_batch_size = 4});

@@ -16,17 +16,22 @@ namespace encore::sched {
 
 using SequenceId = int64_t;
 
+struct Sequence;
+
 // `count` tokens of one sequence, from position `first`: its row of a step.
 struct ScheduledTokens {
   SequenceId sequence = 0;
   int64_t first = 0;
   int64_t count = 0;
+  Sequence* place = nullptr;  // where it lies while it lives; see Scheduler::find()
 
   [[nodiscard]] int64_t end() const { return first + count; }
-  friend bool operator==(const ScheduledTokens&, const ScheduledTokens&) = default;
+  // Are they the same tokens?
+  friend bool operator==(const ScheduledTokens& a, const ScheduledTokens& b) {
+    return a.sequence == b.sequence && a.first == b.first && a.count == b.count;
+  }
 };
 
-// What every step reads comes first.
 // Invariant: 0 <= collected <= launched <= known() + 1 and launched < max_length. The token at
 // known() is one that a step in flight samples: the device has it, the host does not.
 struct Sequence {
