@@ -43,7 +43,7 @@ void fill_mask(sched::Sequence& sequence, std::span<uint32_t> mask) {
 // Moves the grammar on by the last token of a sequence. Why that ends it; nothing: it goes on.
 std::optional<Finish> take_last_token(sched::Sequence& sequence) {
   const int32_t token = sequence.tokens.back();
-  if (is_grammar_slow(sequence)) return Finish::kSlowGrammar;
+  if (sequence.matcher && is_grammar_slow(sequence)) return Finish::kSlowGrammar;
   if (sequence.matcher && !sequence.matcher->accept(token)) return Finish::kDeadEnd;
   const auto& stops = sequence.stop_tokens;
   const bool is_stop = (sequence.matcher && sequence.matcher->has_ended()) ||
@@ -96,13 +96,13 @@ std::variant<SequenceId, Rejection> Engine::add(Request request) {
   sched::Sequence sequence{.id = id,
                            .priority = request.priority,
                            .tokens = std::move(request.prompt),
-                           .prompt_length = prompt_length,
                            .max_length = prompt_length + request.max_tokens,
-                           .sampling = request.sampling,
-                           .token_bias = std::move(request.token_bias),
                            .stop_tokens = std::move(request.stop_tokens),
                            .min_length = prompt_length + request.min_tokens,
-                           .num_prompt_logprobs = request.num_prompt_logprobs};
+                           .prompt_length = prompt_length,
+                           .sampling = request.sampling,
+                           .num_prompt_logprobs = request.num_prompt_logprobs,
+                           .token_bias = std::move(request.token_bias)};
   if (request.grammar) sequence.matcher = request.grammar->start();
   if (cache_) sequence.chain = cache_->chain(name(model_.kv_dtype()), request.cache_salt);
   scheduler_.add(std::move(sequence));
@@ -330,13 +330,20 @@ void Engine::collect_step() {
     sched::Sequence* const sequence = sched::Scheduler::find(row);
     // It may have ended while this step ran.
     if (sequence == nullptr || !sequence->collect(row, next[b])) continue;
-    Generated generated{row.sequence, next[b], take_last_token(*sequence),
-                        sequence->num_cached.value_or(0), *sequence->admitted};
-    if (sequence->sampling.num_logprobs >= 0)
-      generated.logprobs = ring.logprobs(number, static_cast<int64_t>(b));
-    generated.prompt_logprobs = std::exchange(sequence->prompt_logprobs, {});
+    Generated& generated = undelivered_.emplace_back();
+    generated.sequence = row.sequence;
+    generated.token = next[b];
+    generated.finish = take_last_token(*sequence);
+    if (sequence->sampling.num_logprobs >= 0) {
+      generated.logprobs =
+          std::make_unique<LogprobRow>(ring.logprobs(number, static_cast<int64_t>(b)));
+    }
+    if (sequence->known() == sequence->prompt_length + 1) {
+      generated.num_cached = sequence->num_cached.value_or(0);
+      generated.admitted = *sequence->admitted;
+      generated.prompt_logprobs = std::move(sequence->prompt_logprobs);
+    }
     if (generated.finish) scheduler_.remove(row.sequence);
-    undelivered_.push_back(std::move(generated));
   }
 }
 

@@ -55,12 +55,12 @@ std::string_view name(Finish finish);
 struct Generated {
   SequenceId sequence = 0;
   int32_t token = 0;
-  std::optional<Finish> finish;  // set on the last
-  int64_t num_cached = 0;        // tokens of the prompt that were found in the prefix cache
-  std::chrono::steady_clock::time_point admitted = {};  // when it first got pages
-  std::optional<LogprobRow> logprobs = {};              // where the request asks for some
-  // Of the prompt's tokens behind its first, with the first token that is generated.
-  std::vector<LogprobRow> prompt_logprobs = {};
+  std::optional<Finish> finish;          // set on the last
+  std::unique_ptr<LogprobRow> logprobs;  // where the request asks for some
+  // Set on the first token that is generated:
+  int64_t num_cached = 0;  // tokens of the prompt that were found in the prefix cache
+  std::chrono::steady_clock::time_point admitted = {};  // when the sequence first got pages
+  std::vector<LogprobRow> prompt_logprobs = {};         // of the prompt's tokens behind its first
 };
 
 enum class RejectionReason : uint8_t {

@@ -18,9 +18,9 @@ namespace encore::kv {
 
 // What one sequence knows of its full pages.
 struct PageChain {
-  PageHash root;                 // of the namespace
+  int64_t num_offered = 0;       // first pages that the cache has or has been offered
   std::vector<PageHash> hashes;  // of its first pages that are full of known tokens
-  int64_t num_offered = 0;       // of them, first pages that the cache has or has been offered
+  PageHash root;                 // of the namespace
 };
 
 // A change of what the cache holds, for those who route requests to where their prefix is.

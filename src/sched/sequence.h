@@ -32,14 +32,14 @@ struct ScheduledTokens {
   }
 };
 
+// What every step reads comes first, and begins with a cache line.
 // Invariant: 0 <= collected <= launched <= known() + 1 and launched < max_length. The token at
 // known() is one that a step in flight samples: the device has it, the host does not.
-struct Sequence {
+struct alignas(64) Sequence {
   SequenceId id = 0;            // ascending in the order of arrival
   int32_t priority = 0;         // lower numbers come first
   int32_t row = -1;             // in the step launched last; -1: it has none there
   std::vector<int32_t> tokens;  // the prompt, then what was generated and collected
-  int64_t prompt_length = 0;
   int64_t max_length = 0;       // prompt and generated tokens; the last is never computed
   int64_t given = 0;            // tokens known when it was admitted: the host packs these
   int64_t launched = 0;         // tokens whose K and V launched steps compute, its own or others
@@ -47,12 +47,11 @@ struct Sequence {
   std::vector<kv::Page> pages;  // of the first tokens, in order; none while it waits
   // Where it is behind the tokens that were collected, if a grammar says which may come.
   std::unique_ptr<sample::TokenMatcher> matcher = nullptr;
-
-  sample::SamplingParams sampling;
-  std::vector<TokenBias> token_bias;
   std::vector<int32_t> stop_tokens;
-  int64_t min_length = 0;                           // tokens before which none of those ends it
-  std::chrono::steady_clock::duration mask_time{};  // that its matcher took in all
+  int64_t min_length = 0;  // tokens before which none of those ends it
+  int64_t prompt_length = 0;
+  kv::PageChain chain;  // of its pages, where there is a prefix cache
+  sample::SamplingParams sampling;
 
   // Likeliest tokens to name beside each token of the prompt but the first, with log probabilities;
   // -1: not even its own.
@@ -60,8 +59,9 @@ struct Sequence {
   int64_t num_scored = 0;                   // tokens whose followers have theirs collected
   std::vector<LogprobRow> prompt_logprobs;  // collected and not handed on
 
-  kv::PageChain chain;                // of its pages, where there is a prefix cache
-  std::optional<int64_t> num_cached;  // tokens that it found there when it was first admitted
+  std::vector<TokenBias> token_bias;
+  std::chrono::steady_clock::duration mask_time{};  // that its matcher took in all
+  std::optional<int64_t> num_cached;  // tokens found in the prefix cache when it was first admitted
   std::optional<std::chrono::steady_clock::time_point> admitted;  // first
   int32_t token_state_row = -1;  // its row of what the device keeps to adjust its logits
 
