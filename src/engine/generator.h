@@ -46,6 +46,8 @@ struct Update {
   std::span<const LogprobRow> prompt_logprobs = {};
   // When it first took part in a step; with tokens, where that is known.
   std::optional<std::chrono::steady_clock::time_point> admitted = {};
+  // When the loop began to hand out this update and the others of the step.
+  std::chrono::steady_clock::time_point at = {};
 };
 
 // Gets the updates of one request. It must neither block nor throw. Calls for one request come in

@@ -75,8 +75,10 @@ void ServingLoop::run() {
     if (generated.finish) live.ending = ending_of(*generated.finish);
     if (live.ending && live.ending->reason == EndReason::kGrammar) return;
     live.tokens.push_back(generated.token);
-    live.num_cached = generated.num_cached;
-    live.admitted = generated.admitted;
+    if (!live.admitted) {
+      live.num_cached = generated.num_cached;
+      live.admitted = generated.admitted;
+    }
     if (generated.logprobs) live.logprobs.push_back(*generated.logprobs);
     if (!generated.prompt_logprobs.empty()) live.prompt_logprobs = generated.prompt_logprobs;
   };
@@ -120,8 +122,8 @@ void ServingLoop::receive(Submitted& submitted) {
   ENCORE_CHECK(std::holds_alternative<SequenceId>(added));
   const SequenceId sequence = std::get<SequenceId>(added);
   sequences_[submitted.id] = sequence;
-  live_[sequence] =
-      std::make_unique<Live>(Live{submitted.id, sequence, std::move(submitted.submission.sink)});
+  live_[sequence] = std::make_unique<Live>(
+      Live{.sink = std::move(submitted.submission.sink), .id = submitted.id, .sequence = sequence});
 }
 
 void ServingLoop::receive(const Aborted& aborted) {
@@ -167,7 +169,7 @@ void ServingLoop::deliver(bool is_idle) {
   }
   if (!touched_.empty() || is_idle) publish_statistics(std::ssize(ended), is_idle);
   for (Live* live : touched_) {
-    live->sink(update_of(*live));
+    live->sink(update_of(*live, start));
     live->tokens.clear();
     live->logprobs.clear();
     live->prompt_logprobs.clear();
@@ -177,13 +179,14 @@ void ServingLoop::deliver(bool is_idle) {
   touched_.clear();
 }
 
-Update ServingLoop::update_of(const Live& live) {
-  return {.tokens = live.tokens,
+Update ServingLoop::update_of(const Live& live, HostTimes::Clock::time_point now) {
+  return {.tokens = {live.tokens.data(), live.tokens.size()},
           .ending = live.ending,
           .num_cached = live.num_cached,
           .logprobs = live.logprobs,
           .prompt_logprobs = live.prompt_logprobs,
-          .admitted = live.admitted};
+          .admitted = live.admitted,
+          .at = now};
 }
 
 void ServingLoop::end_all(const Ending& ending) {

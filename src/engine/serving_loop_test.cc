@@ -1,5 +1,6 @@
 #include "engine/serving_loop.h"
 
+#include <array>
 #include <atomic>
 #include <future>
 #include <random>
@@ -125,6 +126,25 @@ class ServingLoopTest : public ::testing::Test {
   std::thread thread_;
   std::string failure_;  // what run() threw
 };
+
+TEST_F(ServingLoopTest, TheUpdatesOfAStepHaveOneTime) {
+  start();
+  std::array<std::vector<std::chrono::steady_clock::time_point>, 2> times;
+  std::promise<void> ended;
+  std::vector<Submission> both;
+  for (size_t i = 0; i < times.size(); ++i) {
+    both.push_back({{.prompt = {1, 2}, .max_tokens = 5}, [&, i](const Update& update) {
+                      times.at(i).push_back(update.at);
+                      if (i == 1 && update.ending) ended.set_value();
+                    }});
+  }
+  (void)loop_->submit(std::move(both));
+  ended.get_future().wait();
+  EXPECT_EQ(times[0].size(), 5U);
+  EXPECT_EQ(times[0], times[1]);
+  EXPECT_GT(times[0].front().time_since_epoch().count(), 0);
+  EXPECT_TRUE(std::ranges::is_sorted(times[0]));
+}
 
 TEST_F(ServingLoopTest, ARequestGetsTheSameTokensAsFromAnEngineOfItsOwn) {
   const auto expected = alone({.prompt = {3, 4, 5}, .max_tokens = 12});

@@ -167,7 +167,7 @@ class Clients {
   void receive(size_t request, const engine::Update& update) {
     replay::RequestRecord& record = record_.requests[request];
     if (!update.tokens.empty()) {
-      const double at_s = now_s();
+      const double at_s = Seconds(update.at - start_).count();
       record.deliveries.push_back({at_s, std::ssize(update.tokens)});
       record_.wall_s = at_s;
       options_.on_tokens(request, update.tokens);
