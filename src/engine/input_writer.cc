@@ -24,18 +24,19 @@ InputWriter::InputWriter(runtime::Executor& executor, int64_t page_size)
 }
 
 void InputWriter::add(const StepRows& rows) {
-  int64_t position = rows.first;
-  for (const int32_t id : rows.ids) {
-    ids_[row_] = id;
-    positions_[row_] = static_cast<int32_t>(position);
-    // Pages first, so that a token's slot is a division away.
-    slots_[row_] = static_cast<int32_t>(rows.pages[position / page_size_] * page_size_ +
-                                        position % page_size_);
-    ++row_;
-    ++position;
+  std::ranges::copy(rows.ids, &ids_[row_]);
+  const int64_t end = rows.first + std::ssize(rows.ids);
+  for (int64_t position = rows.first; position < end;) {
+    const int64_t page = position / page_size_;
+    const int64_t page_end = std::min(end, (page + 1) * page_size_);
+    const int64_t from_position_to_slot = (rows.pages[page] - page) * page_size_;
+    for (; position < page_end; ++position, ++row_) {
+      positions_[row_] = static_cast<int32_t>(position);
+      slots_[row_] = static_cast<int32_t>(position + from_position_to_slot);
+    }
   }
   page_table_.set(static_cast<int64_t>(sequence_), rows.pages);
-  kv_lens_[sequence_] = static_cast<int32_t>(position);
+  kv_lens_[sequence_] = static_cast<int32_t>(end);
   if (!last_rows_.empty()) add_end(rows);
   query_starts_[++sequence_] = row_;
 }
