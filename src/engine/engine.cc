@@ -238,13 +238,18 @@ void Engine::pack(const sched::Plan& plan) {
   executor.begin({plan.num_tokens(), static_cast<int64_t>(plan.rows.size()),
                   plan.uniform_q(model_.limits().max_q)});
   InputWriter writer(executor, model_.page_size());
+  const bool is_table_ours = executor.next_step() == after_launched_;
+  int32_t num_rows = 0;
   scheduler_.for_each(plan, [&](const sched::ScheduledTokens& row, sched::Sequence& sequence) {
+    const bool has_sent_pages = sequence.row == num_rows++ && is_table_ours &&
+                                sequence.num_sent_pages == std::ssize(sequence.pages);
     const int32_t in_flight = model::last_token_of(sequence.row);
     std::span<const int32_t> ids(&in_flight, 1);
     if (row.first < sequence.known())
       ids = std::span(sequence.tokens).subspan(row.first, row.count);
     writer.add({ids, row.first, sequence.pages, sampling_row(row, sequence), sequence.stop_tokens,
-                sequence.max_length});
+                sequence.max_length, has_sent_pages});
+    sequence.num_sent_pages = std::ssize(sequence.pages);
   });
 }
 
@@ -276,8 +281,10 @@ int32_t Engine::free_token_state() const {
 }
 
 void Engine::send_pages(const sched::Plan& plan) {
-  scheduler_.for_each(plan, [&](const sched::ScheduledTokens&, const sched::Sequence& sequence) {
+  scheduler_.for_each(plan, [&](const sched::ScheduledTokens&, sched::Sequence& sequence) {
+    if (sequence.num_sent_pages == std::ssize(sequence.pages)) return;
     model_.executor().page_table().set(sequence.row, sequence.pages);
+    sequence.num_sent_pages = std::ssize(sequence.pages);
   });
 }
 

@@ -35,7 +35,7 @@ void InputWriter::add(const StepRows& rows) {
       slots_[row_] = static_cast<int32_t>(position + from_position_to_slot);
     }
   }
-  page_table_.set(static_cast<int64_t>(sequence_), rows.pages);
+  if (!rows.has_sent_pages) page_table_.set(static_cast<int64_t>(sequence_), rows.pages);
   kv_lens_[sequence_] = static_cast<int32_t>(end);
   if (!last_rows_.empty()) add_end(rows);
   query_starts_[++sequence_] = row_;

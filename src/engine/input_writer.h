@@ -19,6 +19,8 @@ struct StepRows {
   SamplingRow sampling;
   std::span<const int32_t> stop_tokens = {};  // the step's end looks at model::kMaxStopTokens
   int64_t max_len = 0;                        // tokens at which the sequence ends
+
+  bool has_sent_pages = false;  // the device's page table has its pages in this row
 };
 
 // Lifetime: between Executor::begin() and run(); refers to the executor's inputs and page table.

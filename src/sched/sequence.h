@@ -45,6 +45,7 @@ struct alignas(64) Sequence {
   int64_t launched = 0;         // tokens whose K and V launched steps compute, its own or others
   int64_t collected = 0;        // those of them whose steps the host has collected
   std::vector<kv::Page> pages;  // of the first tokens, in order; none while it waits
+  int64_t num_sent_pages = 0;   // of them, those that the device's page table has in its row
   // Where it is behind the tokens that were collected, if a grammar says which may come.
   std::unique_ptr<sample::TokenMatcher> matcher = nullptr;
   std::vector<int32_t> stop_tokens;
