@@ -78,16 +78,18 @@ class Clients {
   Clients(engine::ServingLoop& loop, std::span<const replay::Request> requests,
           const ServingReplayOptions& options)
       : loop_(loop), requests_(requests), options_(options), start_(Clock::now()) {
+    int64_t num_tokens = 0;
     for (const replay::Request& request : requests) {
       record_.requests.push_back({.arrival_s = request.arrival_s,
                                   .submitted_s = request.arrival_s,
                                   .input_tokens = std::ssize(request.asked.prompt),
                                   .output_tokens = request.asked.max_tokens,
                                   .deliveries = {}});
-      // Written once, so that the replay's own memory is in use from the start.
-      record_.requests.back().deliveries.resize(request.asked.max_tokens);
-      record_.requests.back().deliveries.clear();
+      num_tokens += request.asked.max_tokens;
     }
+    // Written once, so that the replay's own memory is in use from the start.
+    deliveries_.resize(num_tokens);
+    deliveries_.clear();
   }
 
   // Submits, watches and drains, until the engine has ended or failed.
@@ -115,7 +117,13 @@ class Clients {
 
   // Once both threads have ended.
   [[nodiscard]] const std::string& refusal() const { return refusal_; }
-  [[nodiscard]] replay::ReplayRecord take_record() { return std::move(record_); }
+  [[nodiscard]] replay::ReplayRecord take_record() {
+    for (const auto& [request, delivery] : deliveries_) {
+      record_.requests[request].deliveries.push_back(delivery);
+      record_.wall_s = delivery.at_s;
+    }
+    return std::move(record_);
+  }
 
  private:
   [[nodiscard]] double now_s() const { return Seconds(Clock::now() - start_).count(); }
@@ -165,15 +173,13 @@ class Clients {
 
   // On the engine's thread.
   void receive(size_t request, const engine::Update& update) {
-    replay::RequestRecord& record = record_.requests[request];
     if (!update.tokens.empty()) {
       const double at_s = Seconds(update.at - start_).count();
-      record.deliveries.push_back({at_s, std::ssize(update.tokens)});
-      record_.wall_s = at_s;
+      deliveries_.push_back({request, {at_s, std::ssize(update.tokens)}});
       options_.on_tokens(request, update.tokens);
     }
     if (!update.ending) return;
-    record.ended = update.ending->reason;
+    record_.requests[request].ended = update.ending->reason;
     ++num_ended_;
   }
 
@@ -225,6 +231,8 @@ class Clients {
   // A request's record is written by this thread before it is submitted, and by the engine's then,
   // but for `has_left`.
   replay::ReplayRecord record_;
+  // What all of them got and when, in one place: many get something at a time.
+  std::vector<std::pair<size_t, replay::Delivery>> deliveries_;
   std::string refusal_;
   std::atomic<int64_t> num_ended_ = 0;
   std::mutex mutex_;
