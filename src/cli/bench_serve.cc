@@ -43,6 +43,7 @@ struct Options {
   WorkloadOptions workload;
   ReplayOutputOptions output;
   std::string step_times = "on";
+  std::string idle_times = "off";
   std::string token_masks = "off";
   int64_t compare_alone = 0;
 };
@@ -76,9 +77,10 @@ std::vector<std::string> what_lines(const Options& options, const Workload& work
                               options.settings.serving.engine)};
 }
 
-// Bursts have no times of their steps.
+// Bursts have no times of their steps, and the events of step times lie where the device is idle.
 bool measures_steps(const Options& options) {
-  return options.step_times == "on" && options.settings.serving.engine.burst_steps == 1;
+  return options.step_times == "on" && options.idle_times == "off" &&
+         options.settings.serving.engine.burst_steps == 1;
 }
 
 // Errors: what went wrong that the report says.
@@ -119,6 +121,12 @@ void bench_serve(const Options& options) {
       if (step_log) step_log->write(step);
     };
   }
+  std::unique_ptr<Tracer> tracer;
+  if (options.idle_times == "on") {
+    tracer = device->create_tracer(TraceDetail::kReplays);
+    model.executor().hooks().before = [&](runtime::Executor&) { tracer->next_step(); };
+    tracer->start();
+  }
   engine::ServingLoop loop(model, serving);
   const InterruptScope interrupt;
   measure::ReplayReport report;
@@ -136,6 +144,10 @@ void bench_serve(const Options& options) {
          .on_tokens = [&](size_t request,
                           std::span<const int32_t> tokens) { answers.add(request, tokens); }});
     progress.update(static_cast<double>(replay::figures(report.record).num_complete));
+  }
+  if (tracer) {
+    model.executor().hooks().before = nullptr;
+    report.record.device_idle = measure::device_idle(tracer->stop());
   }
   if (step_log) step_log->flush();
   if (measures_steps(options)) {
@@ -180,6 +192,12 @@ void add_bench_serve(Command& bench) {
                    "Measure the device's time of each step, at the cost of two events a step")
       ->one_of({"on", "off"})
       ->capture_default_str();
+  verb->add_option(
+          "--idle-times", options->idle_times,
+          "Measure how long the device is idle between two steps, by stamps at both ends of "
+          "each recording; up to 65,000 steps, and no --step-times")
+      ->one_of({"on", "off"})
+      ->capture_default_str();
   verb->add_option("--token-masks", options->token_masks,
                    "Hold every answer to a grammar that lets half of the vocabulary come, another "
                    "half after each token: what the masks of structured output cost the engine")
@@ -197,8 +215,9 @@ void add_bench_serve(Command& bench) {
   taken.groups.push_back(config::Group::kServing);
   taken.but = {"trace"};  // of values; here it names a trace of requests
   take_options(*verb, options->settings, taken);
-  verb->group("Measurement: what is timed, and how often",
-              {"--mixed-seconds", "--step-times", "--token-masks", "--compare-alone"});
+  verb->group(
+      "Measurement: what is timed, and how often",
+      {"--mixed-seconds", "--step-times", "--idle-times", "--token-masks", "--compare-alone"});
   verb->footer(kFooter);
   verb->callback([options] { bench_serve(*options); });
 }

@@ -221,6 +221,21 @@ json::object host_json(const ReplayRecord& record) {
   return out;
 }
 
+// Each sort of steps by the name it has here and in JSON.
+std::vector<std::pair<std::string_view, Distribution>> idle_times(const replay::DeviceIdle& idle) {
+  return {{"same", replay::distribution(idle.same_us)},
+          {"changed", replay::distribution(idle.changed_us)}};
+}
+
+std::string idle_text(const replay::DeviceIdle& idle) {
+  std::vector<std::string> parts;
+  for (const auto& [batch, us] : idle_times(idle)) {
+    parts.push_back(
+        fmt::format("{} batch p50 {:.1f}, p90 {:.1f} ({} times)", batch, us.p50, us.p90, us.count));
+  }
+  return fmt::format("device idle between steps, us: {}\n", fmt::join(parts, "; "));
+}
+
 std::string alone_text(const replay::AloneComparison& alone) {
   const int64_t num_equal = alone.num_compared - std::ssize(alone.different);
   std::string text =
@@ -274,6 +289,7 @@ std::string replay_text(const ReplayReport& report) {
                     record.decode->seconds, record.mixed->seconds);
   }
   if (record.host_times) text += host_text(record);
+  if (record.device_idle) text += idle_text(*record.device_idle);
   text += endings_text(figures);
   if (figures.host_memory) text += '\n' + memory_text(figures);
   if (record.alone) text += alone_text(*record.alone);
@@ -329,6 +345,12 @@ json::object replay_json(const ReplayReport& report) {
   }
   out["host_us_per_step"] = nullptr;
   if (record.host_times) out["host_us_per_step"] = host_json(record);
+  out["device_idle_us"] = nullptr;
+  if (record.device_idle) {
+    json::object& idle = out["device_idle_us"].emplace_object();
+    for (const auto& [batch, us] : idle_times(*record.device_idle))
+      idle[batch] = distribution_json(us);
+  }
   out["memory_use"] = nullptr;
   if (figures.host_memory) {
     out["memory_use"] = {{"settled_s", figures.settled_s},

@@ -42,6 +42,7 @@ ReplayReport some_report() {
   record.host_times.emplace();
   record.host_times->by_work.front() = std::chrono::microseconds(42);
   record.host_times->gap = std::chrono::microseconds(63);
+  record.device_idle = {.same_us = {2, 3, 4}, .changed_us = {9}};
   record.memory = {{0, 1 << 20, 5 << 20}, {0.9, 3 << 20, 5 << 20}, {1.9, 2 << 20, 6 << 20}};
   return {.title = "bench serve",
           .what = {"1 request of <a trace>"},
@@ -78,6 +79,8 @@ TEST(ReplayJson, HasTheFiguresAndTheSteps) {
   EXPECT_DOUBLE_EQ(host_us("all").as_double(), 2);
   EXPECT_DOUBLE_EQ(host_us("device_waited").as_double(), 3);
   EXPECT_DOUBLE_EQ(host_us("cpu").as_double(), 1000);
+  EXPECT_DOUBLE_EQ(out.at("device_idle_us").at("same").at("p50").as_double(), 3);
+  EXPECT_DOUBLE_EQ(out.at("device_idle_us").at("changed").at("p50").as_double(), 9);
   EXPECT_TRUE(out.at("prefix_cache").is_null());
   EXPECT_EQ(out.at("goodput").at("requests"), 0);  // a second lies between two deliveries
   EXPECT_EQ(out.at("steps").as_array().size(), 5U);
@@ -95,6 +98,7 @@ TEST(ReplayText, SaysWhatWasReplayedAndHowItKeptToTheLimits) {
         "0 of 1 requests kept to time to first token up to 600 ms", "GPU busy: 75.00 %",
         "21 steps, 1 eager, 11.55 % padding", "64 tokens  piecewise",
         "host, us a step: plan 2.0, pack 0.0", "all 2.0; the device waited for 3.0; 1000.0 of CPU",
+        "device idle between steps, us: same batch p50 3.0", "; changed batch p50 9.0",
         "ended: 1 length; 0 were aborted by their clients, 0 failed", "until 1 s"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
 }

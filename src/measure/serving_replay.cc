@@ -249,6 +249,26 @@ void StepTotals::add(const planning::LoggedStep& step) {
   time.seconds += step.gpu_us.value_or(0) * 1e-6;
 }
 
+replay::DeviceIdle device_idle(const Trace& trace) {
+  std::vector<int> num_sent(trace.step_starts_ns.size());  // behind the replay of each step
+  for (const TraceSpan& span : trace.spans) {
+    const bool sends = span.kind == TraceKind::kCopyCall || span.kind == TraceKind::kLaunchCall;
+    if (sends && span.step >= 0) ++num_sent.at(static_cast<size_t>(span.step));
+  }
+  replay::DeviceIdle idle;
+  const TraceSpan* last = nullptr;
+  for (const TraceSpan& span : trace.spans) {
+    if (span.kind != TraceKind::kReplay) continue;
+    if (last != nullptr && last->step >= 0 && last->step + 1 == span.step) {
+      const bool is_alone = num_sent.at(static_cast<size_t>(last->step)) == 1;
+      const int64_t idle_ns = std::max<int64_t>(0, span.start_ns - last->end_ns);
+      (is_alone ? idle.same_us : idle.changed_us).push_back(static_cast<double>(idle_ns) * 1e-3);
+    }
+    last = &span;
+  }
+  return idle;
+}
+
 std::shared_ptr<const sample::TokenGrammar> half_of_vocabulary(int64_t vocab_size, uint64_t seed) {
   return std::make_shared<HalfOfVocabulary>(vocab_size, seed);
 }

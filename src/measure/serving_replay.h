@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 
+#include "backend/tracer.h"
 #include "engine/serving_loop.h"
 #include "planning/step_log.h"
 #include "replay/record.h"
@@ -28,6 +29,10 @@ class StepTotals {
   replay::DeviceTime decode_;
   replay::DeviceTime mixed_;
 };
+
+// The idle times between replays of whole steps. REQUIRES: a trace of replays, whose steps begin
+// when what the host sends for them is enqueued and their launches are not: StepHooks::before.
+replay::DeviceIdle device_idle(const Trace& trace);
 
 struct ServingReplayOptions {
   // Called a few times a second with how many requests have ended and the seconds since the start.

@@ -80,6 +80,42 @@ TEST_F(ServingReplayTest, GivesEveryRequestExactlyItsTokens) {
   EXPECT_FALSE(record.prefix_cache.has_value());
 }
 
+TEST(DeviceIdle, LiesBetweenStepsThatFollowEachOtherByWhetherTheHostSentSomething) {
+  Trace trace;
+  const auto add = [&](TraceKind kind, int step, int64_t start_us, int64_t end_us) {
+    trace.spans.push_back(
+        {.kind = kind, .step = step, .start_ns = start_us * 1000, .end_ns = end_us * 1000});
+  };
+  trace.step_starts_ns = {0, 1, 2, 3, 4, 5, 6};
+  add(TraceKind::kCopyCall, -1, 1, 2);  // the first step's inputs
+  for (const int step : {0, 1, 2, 3, 5})
+    add(TraceKind::kLaunchCall, step, 3 + step, 4 + step);
+  add(TraceKind::kCopyCall, 1, 10, 11);    // the third's
+  add(TraceKind::kLaunchCall, 2, 12, 13);  // pages for the fourth
+  add(TraceKind::kReplay, 0, 100, 200);
+  add(TraceKind::kReplay, 1, 202, 300);
+  add(TraceKind::kReplay, 2, 309, 400);
+  add(TraceKind::kReplay, 3, 404, 500);
+  add(TraceKind::kReplay, 5, 700, 800);  // step 4 was not replayed
+  const replay::DeviceIdle idle = device_idle(trace);
+  EXPECT_EQ(idle.same_us, std::vector<double>{2});
+  EXPECT_EQ(idle.changed_us, (std::vector<double>{9, 4}));
+}
+
+TEST_F(ServingReplayTest, SeesHowLongTheDeviceIsIdleBetweenSteps) {
+  const auto tracer = device_->create_tracer(TraceDetail::kReplays);
+  model_.executor().hooks().before = [&](runtime::Executor&) { tracer->next_step(); };
+  tracer->start();
+  std::vector<replay::Request> requests = some_requests();
+  requests.resize(1);
+  requests[0].asked.max_tokens = 9;
+  (void)replay(requests);
+  const replay::DeviceIdle idle = device_idle(tracer->stop());
+  model_.executor().hooks().before = nullptr;
+  EXPECT_LE(idle.changed_us.size(), 1U);  // behind the prompt, where that is replayed whole
+  EXPECT_EQ(idle.same_us.size(), 7U);
+}
+
 TEST_F(ServingReplayTest, FindsTheRequestsThatGetOtherTokensAlone) {
   const auto requests = some_requests();
   SampledAnswers answers(requests, 5, /*seed=*/1);

@@ -61,6 +61,12 @@ struct DeviceTime {
   double seconds = 0;
 };
 
+// How long the device was idle between two steps that follow each other. Units: microseconds
+struct DeviceIdle {
+  std::vector<double> same_us;     // the second goes on with what the first left
+  std::vector<double> changed_us;  // the host sent it inputs or pages
+};
+
 // Requests that were answered once more, each with the engine to itself.
 struct AloneComparison {
   int64_t num_compared = 0;
@@ -78,6 +84,7 @@ struct ReplayRecord {
   // Of steps in which every sequence generates, and of those with prompts. Absent: not measured.
   std::optional<DeviceTime> decode;
   std::optional<DeviceTime> mixed;
+  std::optional<DeviceIdle> device_idle;  // absent: not measured
   std::optional<engine::HostTimes> host_times;
   std::optional<double>
       host_cpu_s;  // of the engine's thread: its work, and what of its waits spins

@@ -126,6 +126,12 @@ class ReplayTest(CliTest):
         self.assertGreaterEqual(out["wall_s"], 0.15)
         self.assertIsNone(out["device_busy"])
 
+    def test_idle_times_of_the_device_are_told_by_whether_the_batch_changed(self):
+        out = self.serve_json("--requests", 3, "--input-tokens", 9, "--output-tokens", 8, "--idle-times", "on")
+        self.assertGreater(out["device_idle_us"]["same"]["count"], 3)
+        self.assertIsNone(out["device_busy"])
+        self.assertIsNone(self.serve_json("--trace", self.trace, "--limit", 1)["device_idle_us"])
+
     def test_some_requests_are_answered_again_alone(self):
         out = self.serve_json("--trace", self.trace, "--compare-alone", 6, "--batch-invariant", "on")
         self.assertEqual(out["alone"], {"compared": 6, "different": []})
