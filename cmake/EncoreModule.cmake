@@ -49,8 +49,12 @@ endfunction()
 # The tests of an executable that match the pattern `gpu` need a GPU.
 function(encore_discover_tests name gpu)
   add_dependencies(all_tests ${name})
+  set(environment "")
+  if(ENCORE_SANITIZE)
+    set(environment ENVIRONMENT ENCORE_CONFORMANCE=quick)
+  endif()
   gtest_discover_tests(${name} TEST_FILTER "-${gpu}" DISCOVERY_TIMEOUT 60
-    PROPERTIES LABELS cpu TIMEOUT ${ENCORE_TEST_TIMEOUT})
+    PROPERTIES LABELS cpu TIMEOUT ${ENCORE_TEST_TIMEOUT} ${environment})
   gtest_discover_tests(${name} TEST_FILTER "${gpu}" TEST_LIST ${name}_gpu_tests DISCOVERY_TIMEOUT 60
     PROPERTIES LABELS gpu TIMEOUT ${ENCORE_TEST_TIMEOUT})
 endfunction()
