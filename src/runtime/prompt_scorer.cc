@@ -32,8 +32,7 @@ void PromptScorer::warm_up() {
     const Tuner::Phase tuning(loaded_.device.tuner());
     loaded_.tables.lower_all(key_);
   }
-  run({});
-  loaded_.stream.synchronize();
+  run_on_padding();
 }
 
 void PromptScorer::record(RecordingErrors policy) {
@@ -41,6 +40,11 @@ void PromptScorer::record(RecordingErrors policy) {
   const auto record_full = [&] { loaded_.recordings.record_full(key_); };
   if (!record_or_drop(policy, record_full, "scores of prompts: ")) return;
   mode_ = Mode::kFull;
+  run_on_padding();
+}
+
+void PromptScorer::run_on_padding() {
+  if (!loaded_.device.sets_up_late()) return;
   run({});
   loaded_.stream.synchronize();
 }

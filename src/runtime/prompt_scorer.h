@@ -35,10 +35,10 @@ class PromptScorer {
   PromptScorer(Device& device, Stream& stream, const passes::Program& program,
                std::vector<TensorView> weights);
 
-  // Lowers, runs once on padding, and records. Errors: as the device's; by policy, one while
+  // Lowers, warms up, and records. Errors: as the device's; by policy, one while
   // recording leaves the recording out, and the scores are launched.
   void record(RecordingErrors policy);
-  // Lowers and runs once: the scores are launched.
+  // Lowers and warms up: the scores are launched.
   void warm_up();
 
   // Enqueues the scores of rows of the step launched last: as many as that may have tokens, at most.
@@ -53,6 +53,8 @@ class PromptScorer {
 
  private:
   void run(std::span<const Row> rows);
+  // Runs once on padding rows, where the device sets something up at that.
+  void run_on_padding();
 
   LoadedProgram loaded_;
   StepKey key_;  // of a run

@@ -1,5 +1,5 @@
-// Start-up: everything that a step launches is lowered, warm and, as far as it is wanted, recorded
-// before the first step comes.
+// Start-up: everything that a step launches is lowered, warm where the device sets something up late
+// (Device::sets_up_late) and, as far as it is wanted, recorded before the first step comes.
 #pragma once
 
 #include "runtime/executor.h"
