@@ -221,11 +221,14 @@ void Engine::finish_masked() {
   after_launched_ = executor.next_step();
 }
 
+bool Engine::launched_last() const {
+  return model_.executor().next_step() == after_launched_;
+}
+
 bool Engine::continues(const sched::Plan& plan) const {
   runtime::Executor& executor = model_.executor();
   using sched::ScheduledTokens;
-  return !plan.has_given_tokens && executor.next_step() == after_launched_ &&
-         executor.choice().key.q == 1 &&
+  return !plan.has_given_tokens && launched_last() && executor.choice().key.q == 1 &&
          std::equal(
              plan.rows.begin(), plan.rows.end(), launched_.rows.begin(), launched_.rows.end(),
              [](const ScheduledTokens& now, const ScheduledTokens& before) {
@@ -238,10 +241,9 @@ void Engine::pack(const sched::Plan& plan) {
   executor.begin({plan.num_tokens(), static_cast<int64_t>(plan.rows.size()),
                   plan.uniform_q(model_.limits().max_q)});
   InputWriter writer(executor, model_.page_size());
-  const bool is_table_ours = executor.next_step() == after_launched_;
   int32_t num_rows = 0;
   scheduler_.for_each(plan, [&](const sched::ScheduledTokens& row, sched::Sequence& sequence) {
-    const bool has_sent_pages = sequence.row == num_rows++ && is_table_ours &&
+    const bool has_sent_pages = sequence.row == num_rows++ && launched_last() &&
                                 sequence.num_sent_pages == std::ssize(sequence.pages);
     const int32_t in_flight = model::last_token_of(sequence.row);
     std::span<const int32_t> ids(&in_flight, 1);

@@ -178,6 +178,8 @@ class Engine {
 
   // False when there is nothing to launch, or a burst must end first.
   bool launch();
+  // Was the step launched last this engine's? Then inputs and page table are as it left them.
+  [[nodiscard]] bool launched_last() const;
   // Are the rows of `plan` those of the last launch, each with the token that it sampled?
   [[nodiscard]] bool continues(const sched::Plan& plan) const;
   // Writes the inputs of `plan`.
