@@ -12,10 +12,10 @@ namespace {
 
 // Complements of each other: an element that a kernel did not write differs between the two runs.
 constexpr std::byte kPoisons[2] = {std::byte{0xa5}, std::byte{0x5a}};
-constexpr int64_t kAlignment = 256;
+constexpr int64_t kPlaceAlignment = 256;
 
 int64_t round_up(int64_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return (bytes + kPlaceAlignment - 1) / kPlaceAlignment * kPlaceAlignment;
 }
 
 // A piece of the one buffer that holds everything a launch may write.

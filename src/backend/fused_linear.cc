@@ -3,7 +3,7 @@
 namespace encore {
 namespace {
 
-constexpr int64_t kAlignment = 256;
+constexpr int64_t kPartAlignment = 256;
 
 // Cuts the scratch into tensors. Addresses count from zero where there is no scratch yet.
 class Scratch {
@@ -12,7 +12,7 @@ class Scratch {
 
   TensorView take(DType dtype, int64_t rows, int64_t columns) {
     const TensorView view(end(), dtype, {rows, columns});
-    bytes_ += (view.num_bytes() + kAlignment - 1) / kAlignment * kAlignment;
+    bytes_ += (view.num_bytes() + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
     return view;
   }
   [[nodiscard]] void* end() const {

@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kRotation = 4;
 constexpr int64_t kMostSets = 32;
 // Operands keep their addresses' remainder by this, and so their alignment.
-constexpr int64_t kAlignment = 256;
+constexpr int64_t kCopyAlignment = 256;
 
 // From a view's first element to behind its last.
 int64_t extent(const TensorView& view) {
@@ -22,12 +22,12 @@ int64_t extent(const TensorView& view) {
 }
 
 int64_t remainder(const TensorView& view) {
-  return static_cast<int64_t>(reinterpret_cast<uintptr_t>(view.data) % kAlignment);
+  return static_cast<int64_t>(reinterpret_cast<uintptr_t>(view.data) % kCopyAlignment);
 }
 
 // Bytes from one copy of an operand to the next.
 int64_t pitch(const TensorView& view) {
-  return (extent(view) + 2 * kAlignment - 1) / kAlignment * kAlignment;
+  return (extent(view) + 2 * kCopyAlignment - 1) / kCopyAlignment * kCopyAlignment;
 }
 
 class DeviceTimer final : public LaunchTimer {
@@ -114,7 +114,7 @@ class DeviceTimer final : public LaunchTimer {
   bool grow(Memory& memory, int64_t bytes) {
     if (memory.bytes() >= bytes) return false;
     memory = Memory();  // first, so that both need not fit
-    memory = device_.allocate((bytes + kAlignment - 1) / kAlignment * kAlignment);
+    memory = device_.allocate((bytes + kCopyAlignment - 1) / kCopyAlignment * kCopyAlignment);
     return true;
   }
 

@@ -12,14 +12,14 @@ namespace {
 // The device needs a fraction of a millisecond for it: long enough to hide what a copy costs beside
 // its bytes, short enough that pinning two of them is quick.
 constexpr int64_t kBufferBytes = int64_t{8} << 20;
-constexpr int64_t kAlignment = 64;
-static_assert(kBufferBytes % kAlignment == 0);
+constexpr int64_t kStagedAlignment = 64;
+static_assert(kBufferBytes % kStagedAlignment == 0);
 
 // One thread copies 10 GB a second out of the page cache, a device takes five times as much. What a
 // thread takes at once is long enough to be worth waking it.
 constexpr int kMostThreads = 8;
 constexpr int64_t kGrain = int64_t{256} << 10;
-static_assert(kGrain % kAlignment == 0);
+static_assert(kGrain % kStagedAlignment == 0);
 
 }  // namespace
 
@@ -60,7 +60,7 @@ std::span<std::byte> StagedCopy::take(int64_t bytes) {
   Buffer& buffer = buffers_[current_];
   const int64_t taken = std::min(bytes, kBufferBytes - buffer.used);
   std::byte* room = buffer.memory.data() + buffer.used;
-  buffer.used += (taken + kAlignment - 1) / kAlignment * kAlignment;
+  buffer.used += (taken + kStagedAlignment - 1) / kStagedAlignment * kStagedAlignment;
   return {room, static_cast<size_t>(taken)};
 }
 

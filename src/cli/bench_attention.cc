@@ -17,7 +17,7 @@
 namespace encore::cli {
 namespace {
 
-struct Options {
+struct BenchAttentionOptions {
   config::Settings settings;
   int64_t page_size = 32;
   measure::AttentionShape shape;
@@ -28,7 +28,7 @@ struct Options {
   bool json = false;
 };
 
-constexpr const char* kFooter =
+constexpr const char* kBenchAttentionFooter =
     R"(One launch of attention for a uniform step: every sequence has QUERY-TOKENS new tokens, the last of its KV. With --rope, of
 fused_attention, as a step has it: it rotates the new tokens' queries and keys and writes keys and values to the cache. Launches are
 recorded and replayed, over several copies of the KV in turn so that caches hold none of it, pages in random order.
@@ -65,7 +65,7 @@ measure::AttentionCase parse_case(const std::string& text) {
 
 // What was asked for; else the cases by which decode attention is judged, or less of the same for a
 // CPU.
-std::vector<measure::AttentionCase> cases(const Options& options, DeviceKind device) {
+std::vector<measure::AttentionCase> cases(const BenchAttentionOptions& options, DeviceKind device) {
   std::vector<std::string> texts = options.lengths;
   if (options.batch || options.context) {
     texts.push_back(
@@ -95,7 +95,7 @@ json::object json_of(double us, double kv_bytes, double read_bandwidth) {
           {"of_read", read_bandwidth > 0 ? json::value(rate / read_bandwidth) : json::value()}};
 }
 
-void bench_attention(const Options& options) {
+void bench_attention(const BenchAttentionOptions& options) {
   if (options.shape.heads % options.shape.kv_heads != 0) {
     fail(ErrorKind::kUsage, "--heads {} is not a multiple of --kv-heads {}", options.shape.heads,
          options.shape.kv_heads);
@@ -159,8 +159,9 @@ void bench_attention(const Options& options) {
 
 void add_bench_attention(Command& bench) {
   Command* verb = bench.add_subcommand("attention", "Decode attention against the rate of memory");
-  verb->footer(kFooter);
-  auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
+  verb->footer(kBenchAttentionFooter);
+  auto options =
+      std::make_shared<BenchAttentionOptions>();  // shared by the parser's options and the callback
   const auto count = [&](const char* flag, auto& value, int64_t most, const char* doc) {
     return verb->add_option(flag, value, doc)->range(int64_t{1}, most);
   };

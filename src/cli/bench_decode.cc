@@ -20,7 +20,7 @@
 namespace encore::cli {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kBenchDecodeFooter =
     R"(How a step is timed: BATCH distinct random prompts of CONTEXT tokens, greedy, nothing shared, pages shuffled. The
 wall time from token WARMUP of the sequence that started last to token WARMUP + STEPS, with the tokens on the host, over
 STEPS (in bursts, where some tokens come together, from and to the next that is the last of those, so give or take a
@@ -32,7 +32,7 @@ Of the host, in us a step: `enqueue` until a step is enqueued; `cpu` the thread'
 until a step is due. `idle` is the device's, from a step's last kernel to the next step's first, in traced steps after
 the timed ones: half of all are below p50.)";
 
-struct Options {
+struct BenchDecodeOptions {
   BenchOptions bench;
   std::optional<int64_t> steps;
   std::optional<int64_t> warmup_tokens;
@@ -51,7 +51,7 @@ struct Run {
   double kv_tokens = 0;  // read by attention, a step
 };
 
-struct ModeResult {
+struct DecodeModeResult {
   runtime::Graphs graphs = runtime::Graphs::kNone;
   std::string mode;
   std::string ran_as;
@@ -70,7 +70,7 @@ struct ModeResult {
   [[nodiscard]] double step_ms() const { return median(runs_ms); }
 };
 
-Protocol protocol(const Options& options, DeviceKind device) {
+Protocol protocol(const BenchDecodeOptions& options, DeviceKind device) {
   const bool is_cpu = device == DeviceKind::kCpu;
   Protocol protocol;
   protocol.runs = options.bench.runs.value_or(is_cpu ? 3 : 5);
@@ -114,9 +114,9 @@ Run run_once(engine::Engine& engine, const measure::DecodingOptions& options) {
   return run;
 }
 
-ModeResult run_mode(Bench& bench, const Protocol& protocol, runtime::Graphs graphs) {
+DecodeModeResult run_mode(Bench& bench, const Protocol& protocol, runtime::Graphs graphs) {
   bench.model->executor().set_graphs(graphs);
-  ModeResult result;
+  DecodeModeResult result;
   result.graphs = graphs;
   result.mode = mode_name(graphs);
   std::vector<double> singles;
@@ -144,7 +144,7 @@ ModeResult run_mode(Bench& bench, const Protocol& protocol, runtime::Graphs grap
 
 // After everything is timed, because a tracer slows down what it watches.
 void trace_mode(Bench& bench, Tracer& tracer, const measure::DecodingOptions& options,
-                ModeResult& result) {
+                DecodeModeResult& result) {
   engine::Engine engine(*bench.model, bench.step_by_step());
   measure::Decoding decoding(engine, options);
   const int64_t steps = options.steps - measure::kTracerWarmUpSteps;
@@ -156,7 +156,7 @@ void trace_mode(Bench& bench, Tracer& tracer, const measure::DecodingOptions& op
 }
 
 // A mode's figures derived from its time.
-struct Speed {
+struct DecodeSpeed {
   double tokens_per_s = 0;
   double gb_per_s = 0;
   double fraction = 0;             // of the read bandwidth
@@ -164,15 +164,15 @@ struct Speed {
   std::optional<double> speed_up;  // over eager steps; absent: these were not timed
 };
 
-Speed speed_of(const ModeResult& result, const std::vector<ModeResult>& all, const Bench& bench,
-               const BenchOptions& options) {
+DecodeSpeed speed_of(const DecodeModeResult& result, const std::vector<DecodeModeResult>& all,
+                     const Bench& bench, const BenchOptions& options) {
   const auto& program = bench.model->compiled().program;
   const measure::StepCost cost = measure::step_cost(program.graph, {options.batch, options.batch});
   const double kv_bytes =
       result.kv_tokens_per_step * static_cast<double>(model::kv_bytes_per_token(
                                       bench.model->config(), bench.model->kv_dtype()));
   const double seconds = result.step_ms() / 1e3;
-  Speed speed;
+  DecodeSpeed speed;
   speed.tokens_per_s = static_cast<double>(options.batch) / seconds;
   speed.gb_per_s = (static_cast<double>(cost.bytes) + kv_bytes) / seconds / 1e9;
   if (bench.read_bandwidth > 0) {
@@ -184,7 +184,7 @@ Speed speed_of(const ModeResult& result, const std::vector<ModeResult>& all, con
   return speed;
 }
 
-json::object result_json(const ModeResult& result, const Speed& speed) {
+json::object result_json(const DecodeModeResult& result, const DecodeSpeed& speed) {
   json::array runs(result.runs_ms.begin(), result.runs_ms.end());
   return {{"mode", result.mode},
           {"ran", result.ran_as},
@@ -204,12 +204,12 @@ json::object result_json(const ModeResult& result, const Speed& speed) {
           {"device_idle_p95_us", json::optional_number(result.idle_p95_us)}};
 }
 
-std::string speed_table(const std::vector<ModeResult>& results, const Bench& bench,
+std::string speed_table(const std::vector<DecodeModeResult>& results, const Bench& bench,
                         const BenchOptions& options) {
   Table table({"mode", "ran", "step ms", "speed-up", "best", "worst", "top-p ms", "device ms",
                "tokens/s", "GB/s", "of read", "weights"});
-  for (const ModeResult& result : results) {
-    const Speed speed = speed_of(result, results, bench, options);
+  for (const DecodeModeResult& result : results) {
+    const DecodeSpeed speed = speed_of(result, results, bench, options);
     const auto [best, worst] = std::minmax_element(result.runs_ms.begin(), result.runs_ms.end());
     table.add({result.mode, result.ran_as, fmt::format("{:.3f}", result.step_ms()),
                speed.speed_up ? fmt::format("{:.2f}x", *speed.speed_up) : "-",
@@ -222,16 +222,16 @@ std::string speed_table(const std::vector<ModeResult>& results, const Bench& ben
   return table.text();
 }
 
-std::string host_table(const std::vector<ModeResult>& results) {
+std::string host_table(const std::vector<DecodeModeResult>& results) {
   Table table({"mode", "enqueue us", "cpu us", "idle p50 us", "idle p95 us"});
-  for (const ModeResult& result : results) {
+  for (const DecodeModeResult& result : results) {
     table.add({result.mode, optional_text(result.enqueue_us, 1), optional_text(result.cpu_us, 1),
                optional_text(result.idle_p50_us, 2), optional_text(result.idle_p95_us, 2)});
   }
   return table.text();
 }
 
-void bench_decode(const Options& options) {
+void bench_decode(const BenchDecodeOptions& options) {
   using runtime::Graphs;
   const engine::LoadOptions load = decode_load_options(options.bench);
   // The device decides the defaults, so ask as for the longest protocol.
@@ -246,7 +246,7 @@ void bench_decode(const Options& options) {
          "--burst-steps out, or take --device cuda");
   }
 
-  std::vector<ModeResult> results;
+  std::vector<DecodeModeResult> results;
   for (const Graphs graphs :
        bench_modes(options.bench, {Graphs::kNone, Graphs::kPiecewise, Graphs::kFull})) {
     results.push_back(run_mode(bench, plan, graphs));
@@ -256,7 +256,7 @@ void bench_decode(const Options& options) {
   measure::FilledKv kv(*bench.model);
   // The last first: only the first, eager, needs a profiler, which stays in the process.
   for (auto place = results.rbegin(); place != results.rend(); ++place) {
-    ModeResult& result = *place;
+    DecodeModeResult& result = *place;
     bench.model->executor().set_graphs(result.graphs);
     const measure::SingleStep single =
         measure::time_single_steps(kv, kv.step(plan.decoding.batch, plan.decoding.middle()));
@@ -277,7 +277,7 @@ void bench_decode(const Options& options) {
     out["warmup_tokens"] = plan.decoding.warmup_tokens;
     out["weight_bytes"] = cost.weight_bytes;
     json::array rows;
-    for (const ModeResult& result : results)
+    for (const DecodeModeResult& result : results)
       rows.push_back(result_json(result, speed_of(result, results, bench, options.bench)));
     out["modes"] = std::move(rows);
     out["no_tracer"] = no_tracer.empty() ? json::value(nullptr) : json::value(no_tracer);
@@ -295,7 +295,8 @@ void bench_decode(const Options& options) {
 
 void add_bench_decode(Command& bench) {
   Command* verb = bench.add_subcommand("decode", "The time of one decode step, in every mode");
-  auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
+  auto options =
+      std::make_shared<BenchDecodeOptions>();  // shared by the parser's options and the callback
   add_bench_options(*verb, options->bench);
   verb->add_option("--steps", options->steps,
                    "Steps that are timed in a run. Default: 128, on the CPU 16")
@@ -306,7 +307,7 @@ void add_bench_decode(Command& bench) {
       ->range(int64_t{1}, int64_t{1} << 20)
       ->type_name("N");
   verb->group("Measurement: what is timed, and how often", {"--runs", "--warmup-tokens"});
-  verb->footer(kFooter);
+  verb->footer(kBenchDecodeFooter);
   verb->callback([options] { bench_decode(*options); });
 }
 

@@ -21,10 +21,10 @@
 namespace encore::cli {
 namespace {
 
-constexpr int64_t kDefaultMaxBatchSize = 256;
-constexpr int64_t kDefaultMaxNumTokens = 2048;
+constexpr int64_t kBenchLadderMaxBatchSize = 256;
+constexpr int64_t kBenchLadderMaxNumTokens = 2048;
 
-constexpr const char* kFooter =
+constexpr const char* kBenchLadderFooter =
     R"(Every bucket of the decode ladder up to --max-batch-size, or of the token ladder up to --max-num-tokens, its recording
 replayed back to back: the device's time a step, the median of RUNS samples of several replays (of long prompts of one),
 taken of all buckets in turn. The KV is full of random numbers and the pages lie anywhere. In a decode step each sequence
@@ -36,7 +36,7 @@ measured in the same run, and FLOPs / what it computes at best, on the CPU measu
   encore bench ladder --model synthetic:llama-3.1-8b --context 1024
   encore bench ladder --model synthetic:llama-3.1-8b --step prompt --max-num-tokens 16384)";
 
-struct Options {
+struct BenchLadderOptions {
   BenchOptions bench;
   std::string step = "decode";
   std::string html;
@@ -45,7 +45,7 @@ struct Options {
 };
 
 // Replays of one sample: enough that the events around them do not count.
-int replays_per_sample(const Options& options, DeviceKind device, int64_t bucket) {
+int replays_per_sample(const BenchLadderOptions& options, DeviceKind device, int64_t bucket) {
   constexpr int64_t kMost = 8;
   constexpr int64_t kPromptTokens = 4096;
   if (device == DeviceKind::kCpu) return 1;
@@ -53,7 +53,7 @@ int replays_per_sample(const Options& options, DeviceKind device, int64_t bucket
       options.reads_prompts() ? std::clamp<int64_t>(kPromptTokens / bucket, 1, kMost) : kMost);
 }
 
-int num_runs(const Options& options, DeviceKind device) {
+int num_runs(const BenchLadderOptions& options, DeviceKind device) {
   return options.bench.runs.value_or(device == DeviceKind::kCpu ? 3 : 7);
 }
 
@@ -63,12 +63,12 @@ struct Load {
   int64_t longest = 0;
 };
 
-Load decode_load(const Options& options) {
+Load decode_load(const BenchLadderOptions& options) {
   const config::Settings& settings = options.bench.settings;
   Load load{setup::load_options(settings)};
   load.options.graphs = runtime::Graphs::kFullDecodeOnly;
   runtime::Limits& limits = load.options.limits;
-  limits.max_batch_size = settings.max_batch_size.value_or(kDefaultMaxBatchSize);
+  limits.max_batch_size = settings.max_batch_size.value_or(kBenchLadderMaxBatchSize);
   limits.max_num_tokens = settings.max_num_tokens.value_or(limits.max_batch_size);
   // Replays advance the sequences: those of a sample, and a page to spare.
   load.longest =
@@ -76,12 +76,12 @@ Load decode_load(const Options& options) {
   return load;
 }
 
-Load prompt_load(const Options& options) {
+Load prompt_load(const BenchLadderOptions& options) {
   const config::Settings& settings = options.bench.settings;
   Load load{setup::load_options(settings)};
   load.options.graphs = runtime::Graphs::kFull;
   runtime::Limits& limits = load.options.limits;
-  limits.max_num_tokens = settings.max_num_tokens.value_or(kDefaultMaxNumTokens);
+  limits.max_num_tokens = settings.max_num_tokens.value_or(kBenchLadderMaxNumTokens);
   const int64_t most =
       settings.max_seq_len.value_or(model::longest_sequence(setup::open_source(settings).config));
   load.longest = std::min(limits.max_num_tokens, most);
@@ -95,15 +95,16 @@ Load prompt_load(const Options& options) {
 }
 
 // A step of a bucket's size, with pages for `steps` such steps.
-diagnose::TrialStep step_of(const Options& options, const measure::FilledKv& kv, int64_t bucket,
-                            int64_t steps) {
+diagnose::TrialStep step_of(const BenchLadderOptions& options, const measure::FilledKv& kv,
+                            int64_t bucket, int64_t steps) {
   if (options.reads_prompts()) return kv.prompts(bucket);
   // Each replay is the next step of the same sequences: their mean context is CONTEXT.
   return kv.step(bucket, std::max<int64_t>(1, options.bench.context - steps / 2), 0, steps);
 }
 
 // One sample: of the steps after the one that copies the inputs. Units: microseconds a step.
-double sample_bucket(Bench& bench, const Options& options, measure::FilledKv& kv, int64_t bucket) {
+double sample_bucket(Bench& bench, const BenchLadderOptions& options, measure::FilledKv& kv,
+                     int64_t bucket) {
   runtime::Executor& executor = bench.model->executor();
   const int replays = replays_per_sample(options, bench.device->kind(), bucket);
   const diagnose::TrialStep step = step_of(options, kv, bucket, 1 + replays);
@@ -124,7 +125,7 @@ double sample_bucket(Bench& bench, const Options& options, measure::FilledKv& kv
   return ended->milliseconds_since(*began) * 1e3 / replays;
 }
 
-std::vector<measure::NodeFloor> bucket_floors(Bench& bench, const Options& options,
+std::vector<measure::NodeFloor> bucket_floors(Bench& bench, const BenchLadderOptions& options,
                                               const measure::FilledKv& kv, int64_t bucket,
                                               const measure::Rates& best) {
   const diagnose::TrialStep step = step_of(options, kv, bucket, 1);
@@ -135,14 +136,14 @@ std::vector<measure::NodeFloor> bucket_floors(Bench& bench, const Options& optio
                               step.key(bench.model->limits()).sizes(), work, best);
 }
 
-const std::vector<int64_t>& buckets(Bench& bench, const Options& options) {
+const std::vector<int64_t>& buckets(Bench& bench, const BenchLadderOptions& options) {
   const runtime::Coverage& coverage = bench.model->executor().coverage();
   return (options.reads_prompts() ? coverage.tokens : coverage.sequences).sizes();
 }
 
 // All buckets in turn, once for each run: what changes meanwhile, such as a clock that follows the
 // power, then shows in all of them alike, and not as a step from one to the next.
-std::vector<measure::BucketTime> time_buckets(Bench& bench, const Options& options,
+std::vector<measure::BucketTime> time_buckets(Bench& bench, const BenchLadderOptions& options,
                                               measure::FilledKv& kv, const measure::Rates& best) {
   const std::vector<int64_t>& sizes = buckets(bench, options);
   std::vector<std::vector<double>> samples(sizes.size());
@@ -160,7 +161,7 @@ std::vector<measure::BucketTime> time_buckets(Bench& bench, const Options& optio
   return times;
 }
 
-measure::LadderText ladder_text(const Options& options, const Bench& bench,
+measure::LadderText ladder_text(const BenchLadderOptions& options, const Bench& bench,
                                 const measure::Rates& best) {
   const bool prompts = options.reads_prompts();
   return {prompts ? "token ladder" : "decode ladder", prompts ? "tokens" : "sequences",
@@ -171,7 +172,7 @@ measure::LadderText ladder_text(const Options& options, const Bench& bench,
           measure::rates_text(best)};
 }
 
-void bench_ladder(Options options) {
+void bench_ladder(BenchLadderOptions options) {
   Load load = options.reads_prompts() ? prompt_load(options) : decode_load(options);
   options.bench.batch = load.options.limits.max_batch_size;
   Bench bench = open_bench(options.bench, load.options, load.longest);
@@ -204,7 +205,8 @@ void bench_ladder(Options options) {
 
 void add_bench_ladder(Command& bench) {
   Command* verb = bench.add_subcommand("ladder", "Every bucket of a ladder beside its floor");
-  auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
+  auto options =
+      std::make_shared<BenchLadderOptions>();  // shared by the parser's options and the callback
   add_bench_model_options(*verb, options->bench);
   add_runs_option(*verb, options->bench);
   verb->add_option(
@@ -217,7 +219,7 @@ void add_bench_ladder(Command& bench) {
       ->type_name("FILE");
   verb->group("Measurement: what is timed, and how often", {"--runs"});
   verb->group("Output: how results are printed", {"--json"});
-  verb->footer(kFooter);
+  verb->footer(kBenchLadderFooter);
   verb->callback([options] { bench_ladder(*options); });
 }
 

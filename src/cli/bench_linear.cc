@@ -24,7 +24,7 @@
 namespace encore::cli {
 namespace {
 
-struct Options {
+struct BenchLinearOptions {
   config::Settings settings;
   std::vector<int64_t> rows;
   std::optional<int64_t> rotation_mb;
@@ -32,7 +32,7 @@ struct Options {
   bool json = false;
 };
 
-constexpr const char* kFooter =
+constexpr const char* kBenchLinearFooter =
     R"(The products of a decoder layer of the model, in the order of a step and with what passes fused to them (norm, addition, SiLU),
 recorded one after the other and replayed over several copies of the weights in turn, so that caches hold none of them. What a launch
 reads beside weights lies, as in a step, where the launch before has just written it; attention is left out. Beside them the product
@@ -70,7 +70,7 @@ constexpr float kWeightStddev = 0.02F;
 // Times chains in memory of its own.
 class ChainTimer {
  public:
-  ChainTimer(Device& device, const ir::Graph& graph, const Options& options)
+  ChainTimer(Device& device, const ir::Graph& graph, const BenchLinearOptions& options)
       : device_(device),
         graph_(graph),
         rotation_mb_(options.rotation_mb.value_or(on_cpu() ? 256 : 2048)),
@@ -181,7 +181,7 @@ double floor_of(const ir::Graph& graph, const Chain& chain, int64_t rows,
   return us;
 }
 
-void bench_linear(Options options) {
+void bench_linear(BenchLinearOptions options) {
   const model::ModelConfig config = setup::open_source(options.settings).config;
   const std::unique_ptr<Device> device = setup::open_device(options.settings);
   if (options.rows.empty()) {
@@ -232,8 +232,9 @@ void bench_linear(Options options) {
 
 void add_bench_linear(Command& bench) {
   Command* verb = bench.add_subcommand("linear", "A layer's products against the rate of memory");
-  verb->footer(kFooter);
-  auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
+  verb->footer(kBenchLinearFooter);
+  auto options =
+      std::make_shared<BenchLinearOptions>();  // shared by the parser's options and the callback
   verb->add_option("--rows", options->rows, "Tokens of the step, such as 1,16,64")
       ->delimiter(',')
       ->range(int64_t{1}, int64_t{65536});

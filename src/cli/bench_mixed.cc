@@ -20,7 +20,7 @@
 namespace encore::cli {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kBenchMixedFooter =
     R"(One step that reads N tokens of a prompt while DECODES sequences take a token each after CONTEXT others, again and
 again, by turns with its parts and with the other modes: `prompt`, a step with a prompt of as many tokens as the mixed
 step has, and `decode`, one without the prompt. Medians over the turns, by the host's clock; `of eager` is the mixed
@@ -31,7 +31,7 @@ the reading of their KV, and `delay` is what a token of theirs waits for the pro
   encore bench mixed --model synthetic:llama-3.1-8b --prompt-tokens 480 --decodes 31 --context 4096
   encore bench mixed --model synthetic:llama-3.1-8b --prompt-tokens 256,512,1024,2048 --decodes 8 --context 1024)";
 
-struct Options {
+struct BenchMixedOptions {
   BenchOptions bench;  // batch: sequences that decode
   std::vector<int64_t> prompt_tokens{480};
 
@@ -42,7 +42,7 @@ struct Options {
   }
 };
 
-engine::LoadOptions load_options(const Options& options) {
+engine::LoadOptions load_options(const BenchMixedOptions& options) {
   engine::LoadOptions load = setup::load_options(options.bench.settings);
   load.record_all_modes = !options.bench.settings.graphs;
   const int64_t sequences = options.decodes() + 1;
@@ -86,7 +86,7 @@ struct Timed {
 };
 
 // A size's steps in one mode.
-struct Result {
+struct MixedResult {
   int64_t prompt_tokens;
   runtime::Graphs graphs;
   Timed mixed;
@@ -95,11 +95,12 @@ struct Result {
 };
 
 // Size by size, all modes and parts by turns.
-std::vector<Result> run_all(Bench& bench, measure::FilledKv& kv, const Options& options,
-                            const std::vector<runtime::Graphs>& modes) {
+std::vector<MixedResult> run_all(Bench& bench, measure::FilledKv& kv,
+                                 const BenchMixedOptions& options,
+                                 const std::vector<runtime::Graphs>& modes) {
   const int64_t context = options.bench.context;
   const int runs = options.bench.runs.value_or(bench.device->kind() == DeviceKind::kCpu ? 3 : 5);
-  std::vector<Result> results;
+  std::vector<MixedResult> results;
   for (const int64_t prompt_tokens : options.prompt_tokens) {
     const size_t first = results.size();
     for (const runtime::Graphs graphs : modes) {
@@ -111,7 +112,7 @@ std::vector<Result> run_all(Bench& bench, measure::FilledKv& kv, const Options& 
     }
     for (int i = 0; i < runs; ++i) {
       for (size_t mode = first; mode < results.size(); ++mode) {
-        Result& result = results[mode];
+        MixedResult& result = results[mode];
         bench.model->executor().set_graphs(result.graphs);
         for (Timed* timed : {&result.mixed, &result.prompt, &result.decode})
           timed->take_turn(kv);
@@ -122,7 +123,7 @@ std::vector<Result> run_all(Bench& bench, measure::FilledKv& kv, const Options& 
 }
 
 // Of the decodes, in all layers. Units: microseconds.
-double attention_us(Bench& bench, const Options& options) {
+double attention_us(Bench& bench, const BenchMixedOptions& options) {
   const engine::LoadedModel& model = *bench.model;
   const model::ModelConfig& config = model.config();
   const int64_t tokens = options.bench.context + 1;
@@ -142,7 +143,7 @@ double attention_us(Bench& bench, const Options& options) {
   return timer.time(c, runs).chain_us * static_cast<double>(config.num_layers);
 }
 
-void bench_mixed(const Options& options) {
+void bench_mixed(const BenchMixedOptions& options) {
   using runtime::Graphs;
   const int64_t longest = std::max(options.bench.context + 2, options.most_tokens());
   Bench bench = open_bench(options.bench, load_options(options), longest);
@@ -154,10 +155,10 @@ void bench_mixed(const Options& options) {
   json::array rows;
   const std::vector<Graphs> modes =
       bench_modes(options.bench, {Graphs::kNone, Graphs::kPiecewise, Graphs::kFull});
-  const std::vector<Result> results = run_all(bench, kv, options, modes);
+  const std::vector<MixedResult> results = run_all(bench, kv, options, modes);
   for (size_t i = 0; i < results.size(); ++i) {
-    const Result& result = results[i];
-    const Result& of_first_mode = results[i - i % modes.size()];
+    const MixedResult& result = results[i];
+    const MixedResult& of_first_mode = results[i - i % modes.size()];
     const double mixed = result.mixed.us();
     std::optional<double> of_eager;
     if (of_first_mode.graphs == Graphs::kNone) of_eager = mixed / of_first_mode.mixed.us();
@@ -192,7 +193,8 @@ void bench_mixed(const Options& options) {
 void add_bench_mixed(Command& bench) {
   Command* verb =
       bench.add_subcommand("mixed", "What a prompt's chunk costs sequences that decode beside it");
-  auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
+  auto options =
+      std::make_shared<BenchMixedOptions>();  // shared by the parser's options and the callback
   verb->add_option("--prompt-tokens", options->prompt_tokens,
                    "Tokens of the prompt in the step, or several sizes, such as 256,512")
       ->delimiter(',')
@@ -216,7 +218,7 @@ void add_bench_mixed(Command& bench) {
   take_options(*verb, options->bench.settings,
                {.groups = {Group::kModel, Group::kDevice, Group::kGraphs, Group::kRecording,
                            Group::kCompiler, Group::kDiagnosis}});
-  verb->footer(kFooter);
+  verb->footer(kBenchMixedFooter);
   verb->callback([options] { bench_mixed(*options); });
 }
 

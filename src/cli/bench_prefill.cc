@@ -19,9 +19,9 @@
 namespace encore::cli {
 namespace {
 
-constexpr int64_t kDefaultMaxNumTokens = 2048;
+constexpr int64_t kBenchPrefillMaxNumTokens = 2048;
 
-constexpr const char* kFooter =
+constexpr const char* kBenchPrefillFooter =
     R"(BATCH distinct random prompts of CONTEXT tokens, from the moment they are all queued until the last has its first
 token on the host; the median of RUNS, which the modes take by turns. TFLOP/s counts the matrix products, without
 attention and without padding.)";
@@ -30,7 +30,7 @@ engine::LoadOptions prefill_load_options(const BenchOptions& options) {
   engine::LoadOptions load = setup::load_options(options.settings);
   load.record_all_modes = !options.settings.graphs;
   const int64_t all_tokens = options.batch * options.context;
-  const int64_t most = options.settings.max_num_tokens.value_or(kDefaultMaxNumTokens);
+  const int64_t most = options.settings.max_num_tokens.value_or(kBenchPrefillMaxNumTokens);
   const runtime::Ladder ladder = runtime::Ladder::tokens(most);
   std::vector<int64_t> sizes{*ladder.bucket(std::min(all_tokens, most))};
   if (all_tokens > most && all_tokens % most > 0)
@@ -58,21 +58,21 @@ double run_once(engine::Engine& engine, const BenchOptions& options, uint64_t se
   return measure::now_seconds() - start;
 }
 
-struct ModeResult {
+struct PrefillModeResult {
   runtime::Graphs graphs;
   std::string ran_as;
   std::vector<double> runs_s;
 };
 
 // By turns, for a device's clocks follow its heat: the modes one after the other, for each run.
-std::vector<ModeResult> run_modes(Bench& bench, const BenchOptions& options,
-                                  const std::vector<runtime::Graphs>& modes) {
-  std::vector<ModeResult> results;
+std::vector<PrefillModeResult> run_modes(Bench& bench, const BenchOptions& options,
+                                         const std::vector<runtime::Graphs>& modes) {
+  std::vector<PrefillModeResult> results;
   for (const runtime::Graphs graphs : modes)
     results.push_back({graphs, {}, {}});
   const int runs = options.runs.value_or(bench.device->kind() == DeviceKind::kCpu ? 3 : 5);
   for (int i = 0; i <= runs; ++i) {
-    for (ModeResult& result : results) {
+    for (PrefillModeResult& result : results) {
       bench.model->executor().set_graphs(result.graphs);
       engine::Engine engine(*bench.model, bench.loop);
       const double seconds = run_once(engine, options, static_cast<uint64_t>(i) + 1);
@@ -92,7 +92,7 @@ void bench_prefill(const BenchOptions& options) {
 
   Table table({"mode", "ran", "ms", "best", "worst", "tokens/s", "TFLOP/s"});
   json::array rows;
-  for (const ModeResult& result :
+  for (const PrefillModeResult& result :
        run_modes(bench, options,
                  bench_modes(options, {Graphs::kNone, Graphs::kPiecewise, Graphs::kFull}))) {
     const std::string mode(mode_name(result.graphs));
@@ -129,7 +129,7 @@ void add_bench_prefill(Command& bench) {
   auto options =
       std::make_shared<BenchOptions>();  // shared by the parser's options and the callback
   add_bench_options(*verb, *options);
-  verb->footer(kFooter);
+  verb->footer(kBenchPrefillFooter);
   verb->callback([options] { bench_prefill(*options); });
 }
 

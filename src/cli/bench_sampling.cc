@@ -21,7 +21,7 @@ namespace {
 
 using sample::SamplingParams;
 
-struct Options {
+struct BenchSamplingOptions {
   config::Settings settings;
   SamplingParams params{.temperature = 1};
   bool has_params = false;  // was one of them given?
@@ -32,7 +32,7 @@ struct Options {
   bool json = false;
 };
 
-constexpr const char* kFooter =
+constexpr const char* kBenchSamplingFooter =
     R"(Microseconds of one launch of `sample` for rows of VOCABULARY logits, recorded one after the other and replayed, over several
 copies of the logits in turn so that caches hold none of them. normal: logits are normal(0, 1), so that a nucleus holds tens of
 thousands of tokens; peaked: normal(0, 2) and 64 tokens that stand out, up to 24, as a trained model's do. read us: what reading
@@ -54,7 +54,7 @@ std::string name_of(const SamplingParams& params) {
   return name;
 }
 
-std::vector<Setting> settings(const Options& options) {
+std::vector<Setting> settings(const BenchSamplingOptions& options) {
   std::vector<SamplingParams> params = {options.params};
   if (!options.has_params) {
     params = {{.temperature = 0},
@@ -92,7 +92,7 @@ std::vector<float> make_logits(Logits kind, int64_t vocabulary) {
 // Logits on the device, and what times a setting over them.
 class SampleTimer {
  public:
-  SampleTimer(const Options& options, Device& device)
+  SampleTimer(const BenchSamplingOptions& options, Device& device)
       : options_(options), device_(device), stream_(device.create_stream()) {}
 
   void set_logits(Logits kind, int64_t batch) {
@@ -170,7 +170,7 @@ class SampleTimer {
     return args;
   }
 
-  const Options& options_;
+  const BenchSamplingOptions& options_;
   Device& device_;
   std::unique_ptr<Stream> stream_;
   int64_t batch_ = 1;
@@ -181,7 +181,7 @@ class SampleTimer {
   Memory counts_;
 };
 
-void bench_sampling(Options options) {
+void bench_sampling(BenchSamplingOptions options) {
   if (const auto problem = sample::problem(options.params)) fail(ErrorKind::kUsage, "{}", *problem);
   const std::unique_ptr<Device> device = setup::open_device(options.settings);
   const bool on_cpu = device->kind() == DeviceKind::kCpu;
@@ -236,8 +236,9 @@ void bench_sampling(Options options) {
 
 void add_bench_sampling(Command& bench) {
   Command* verb = bench.add_subcommand("sampling", "Choosing tokens, in a recording");
-  verb->footer(kFooter);
-  auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
+  verb->footer(kBenchSamplingFooter);
+  auto options =
+      std::make_shared<BenchSamplingOptions>();  // shared by the parser's options and the callback
   verb->add_option("--batch", options->batches, "Rows of logits, such as 1,128")
       ->delimiter(',')
       ->range(int64_t{1}, int64_t{4096});

@@ -19,7 +19,7 @@
 namespace encore::cli {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kBenchServeFooter =
     R"(Replays requests on the engine as `encore serve` runs it: the same loop, limits and defaults. The clients are
 simulated in this process, so HTTP, text and sockets are left out; they submit on a thread of their own, each request at
 its time. Prompts are random tokens of the given length, equal where a Mooncake trace has equal block ids; sampling is
@@ -38,7 +38,7 @@ and reports what there was until then.
 The last is a test of endurance: it ends with an error where a request failed or got other tokens alone, and shows
 whether memory grew after the first minute.)";
 
-struct Options {
+struct BenchServeOptions {
   config::Settings settings;
   WorkloadOptions workload;
   ReplayOutputOptions output;
@@ -48,7 +48,7 @@ struct Options {
   int64_t compare_alone = 0;
 };
 
-json::object head_json(const Options& options, const Workload& workload, Device& device,
+json::object head_json(const BenchServeOptions& options, const Workload& workload, Device& device,
                        engine::LoadedModel& model) {
   const runtime::Limits& limits = model.limits();
   return {{"verb", "bench serve"},
@@ -68,7 +68,7 @@ json::object head_json(const Options& options, const Workload& workload, Device&
           {"recordings", measure::recordings_json(model.recording_stats())}};
 }
 
-std::vector<std::string> what_lines(const Options& options, const Workload& workload,
+std::vector<std::string> what_lines(const BenchServeOptions& options, const Workload& workload,
                                     Device& device, engine::LoadedModel& model) {
   return {fmt::format("bench serve: {}, {}, on {}", model_text(options.settings),
                       dtype_text(model.dtype(), model.kv_dtype()), device.info().name),
@@ -78,7 +78,7 @@ std::vector<std::string> what_lines(const Options& options, const Workload& work
 }
 
 // Bursts have no times of their steps, and the events of step times lie where the device is idle.
-bool measures_steps(const Options& options) {
+bool measures_steps(const BenchServeOptions& options) {
   return options.step_times == "on" && options.idle_times == "off" &&
          options.settings.serving.engine.burst_steps == 1;
 }
@@ -92,7 +92,7 @@ void check_answers(const measure::ReplayReport& report, bool are_equal_alone) {
        report.record.alone->different.size());
 }
 
-void bench_serve(const Options& options) {
+void bench_serve(const BenchServeOptions& options) {
   const model::ModelSource source = setup::open_source(options.settings);
   const engine::LoadOptions load = setup::serving_load_options(options.settings, source.config);
   Workload workload =
@@ -179,7 +179,8 @@ void bench_serve(const Options& options) {
 
 void add_bench_serve(Command& bench) {
   Command* verb = bench.add_subcommand("serve", "Requests of a trace, as a server runs them");
-  auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
+  auto options =
+      std::make_shared<BenchServeOptions>();  // shared by the parser's options and the callback
   add_workload_options(*verb, options->workload);
   verb->add_option("--mixed-seconds", options->workload.mixed_seconds,
                    "Or requests of every kind for so long, as many a second as --rate says: of "
@@ -218,7 +219,7 @@ void add_bench_serve(Command& bench) {
   verb->group(
       "Measurement: what is timed, and how often",
       {"--mixed-seconds", "--step-times", "--idle-times", "--token-masks", "--compare-alone"});
-  verb->footer(kFooter);
+  verb->footer(kBenchServeFooter);
   verb->callback([options] { bench_serve(*options); });
 }
 

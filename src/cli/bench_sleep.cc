@@ -21,21 +21,21 @@
 namespace encore::cli {
 namespace {
 
-constexpr int64_t kDefaultMaxNumTokens = 2048;
+constexpr int64_t kBenchSleepMaxNumTokens = 2048;
 
-constexpr const char* kFooter =
+constexpr const char* kBenchSleepFooter =
     R"(BATCH distinct random prompts of CONTEXT tokens, greedy. Once all decode, the model sleeps and wakes after each of
 TIMES steps; an uninterrupted run must have given the same tokens, else the exit code is not 0. Free memory is as the
 device's driver counts it, around the first sleep; on the CPU it is the host's, others use it too, and what is saved lies
 in it. GB/s counts the bytes of the pages in use, and on waking those of the weights that were loaded again.)";
 
-struct Options {
+struct BenchSleepOptions {
   BenchOptions bench;
   std::string depth;  // empty: each, side by side
   int times = 20;
 };
 
-struct Result {
+struct SleepResult {
   std::string depth;
   std::vector<double> sleep_ms;
   std::vector<double> wake_ms;
@@ -60,7 +60,7 @@ struct Result {
 using Tokens = std::vector<std::vector<int32_t>>;
 
 // BATCH sequences; `between` is called after each step from the first on that all of them were in.
-Tokens decode(engine::Engine& engine, const Options& options, int64_t max_tokens,
+Tokens decode(engine::Engine& engine, const BenchSleepOptions& options, int64_t max_tokens,
               const std::function<void()>& between) {
   const BenchOptions& bench = options.bench;
   std::map<engine::SequenceId, size_t> index;
@@ -86,11 +86,11 @@ int64_t num_recordings(engine::LoadedModel& model) {
   return stats.full.recordings + stats.pieces.recordings;
 }
 
-Result run(Bench& bench, const Options& options, engine::SleepDepth depth, int64_t max_tokens,
-           const Tokens& expected) {
+SleepResult run(Bench& bench, const BenchSleepOptions& options, engine::SleepDepth depth,
+                int64_t max_tokens, const Tokens& expected) {
   engine::LoadedModel& model = *bench.model;
   engine::Engine engine(model, bench.loop);
-  Result result;
+  SleepResult result;
   result.depth = depth == engine::SleepDepth::kKv ? "kv" : "weights";
   const diagnose::MemoryPlan plan = diagnose::memory_plan(model);
   if (depth == engine::SleepDepth::kKvAndWeights) result.loaded_bytes = plan.weights;
@@ -116,7 +116,7 @@ Result run(Bench& bench, const Options& options, engine::SleepDepth depth, int64
   return result;
 }
 
-json::object to_json(const Result& result) {
+json::object to_json(const SleepResult& result) {
   const auto numbers = [](const std::vector<double>& values) {
     return json::array(values.begin(), values.end());
   };
@@ -140,14 +140,14 @@ json::object to_json(const Result& result) {
 engine::LoadOptions sleep_load_options(const BenchOptions& options) {
   engine::LoadOptions load = setup::load_options(options.settings);
   load.limits.max_batch_size = options.settings.max_batch_size.value_or(options.batch);
-  load.limits.max_num_tokens = options.settings.max_num_tokens.value_or(
-      std::max(std::min(options.batch * options.context, kDefaultMaxNumTokens), 2 * options.batch));
+  load.limits.max_num_tokens = options.settings.max_num_tokens.value_or(std::max(
+      std::min(options.batch * options.context, kBenchSleepMaxNumTokens), 2 * options.batch));
   load.sequences = runtime::Ladder({load.limits.max_batch_size});
   load.tokens = runtime::Ladder({load.limits.max_num_tokens});
   return load;
 }
 
-void bench_sleep(const Options& options) {
+void bench_sleep(const BenchSleepOptions& options) {
   using engine::SleepDepth;
   const BenchOptions& bench_options = options.bench;
   const engine::LoadOptions load = sleep_load_options(bench_options);
@@ -161,7 +161,7 @@ void bench_sleep(const Options& options) {
 
   engine::Engine awake(*bench.model, bench.loop);
   const Tokens expected = decode(awake, options, max_tokens, [] {});
-  std::vector<Result> results;
+  std::vector<SleepResult> results;
   if (options.depth != "weights")
     results.push_back(run(bench, options, SleepDepth::kKv, max_tokens, expected));
   if (options.depth != "kv")
@@ -172,7 +172,7 @@ void bench_sleep(const Options& options) {
   Table table({"depth", "times", "released", "free before", "asleep", "after", "saved", "sleep ms",
                "GB/s", "wake ms", "GB/s", "tokens"});
   json::array rows;
-  for (const Result& result : results) {
+  for (const SleepResult& result : results) {
     table.add({result.depth, std::to_string(options.times), bytes_text(result.released_bytes),
                bytes_text(result.free_before), bytes_text(result.free_asleep),
                bytes_text(result.free_after), bytes_text(result.saved_bytes),
@@ -191,7 +191,7 @@ void bench_sleep(const Options& options) {
   } else {
     print(bench_title("sleep", bench_options, bench) + table.text());
   }
-  for (const Result& result : results) {
+  for (const SleepResult& result : results) {
     if (result.same_tokens && result.recordings_made == 0) continue;
     fail(ErrorKind::kDevice,
          "a run that slept gave other tokens, or made recordings anew: report this with the "
@@ -204,7 +204,8 @@ void bench_sleep(const Options& options) {
 void add_bench_sleep(Command& bench) {
   Command* verb = bench.add_subcommand(
       "sleep", "Device memory given back between the steps of a decode, and taken again");
-  auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
+  auto options =
+      std::make_shared<BenchSleepOptions>();  // shared by the parser's options and the callback
   options->bench.batch = 32;
   add_bench_options(*verb, options->bench);
   verb->remove_option("--runs");  // each sleep is a run
@@ -216,7 +217,7 @@ void add_bench_sleep(Command& bench) {
       ->type_name("N")
       ->capture_default_str();
   verb->group("Measurement: what is timed, and how often", {"--times"});
-  verb->footer(kFooter);
+  verb->footer(kBenchSleepFooter);
   verb->callback([options] { bench_sleep(*options); });
 }
 

@@ -29,7 +29,7 @@ namespace {
 
 constexpr size_t kSampleBytes = 4 << 20;
 
-struct Options {
+struct BenchTokenizeOptions {
   std::string model;
   std::string file;
   std::string peer;
@@ -38,7 +38,7 @@ struct Options {
   bool json = false;
 };
 
-struct Speed {
+struct TokenizeSpeed {
   int64_t num_tokens = 0;
   double seconds = 0;  // the median
 };
@@ -84,9 +84,9 @@ std::vector<std::string_view> split_lines(std::string_view text) {
   return lines;
 }
 
-Speed time_encore(const text::Tokenizer& tokenizer, const std::vector<std::string_view>& lines,
-                  int repeats) {
-  Speed speed;
+TokenizeSpeed time_encore(const text::Tokenizer& tokenizer,
+                          const std::vector<std::string_view>& lines, int repeats) {
+  TokenizeSpeed speed;
   std::vector<double> seconds;
   for (int i = 0; i <= repeats; ++i) {
     const auto start = std::chrono::steady_clock::now();
@@ -108,8 +108,9 @@ std::string quoted(const std::string& argument) {
   return out + "'";
 }
 
-Speed time_peer(const Options& options, const std::filesystem::path& tokenizer_json,
-                const std::filesystem::path& text_path) {
+TokenizeSpeed time_peer(const BenchTokenizeOptions& options,
+                        const std::filesystem::path& tokenizer_json,
+                        const std::filesystem::path& text_path) {
   const std::string command =
       fmt::format("{} {} {} {} {}", quoted(options.peer), quoted(options.peer_script),
                   quoted(tokenizer_json.string()), quoted(text_path.string()), options.repeats);
@@ -155,20 +156,20 @@ class TemporaryFile {
   std::filesystem::path path_;
 };
 
-void print_speed(std::string_view name, const Speed& speed, size_t num_bytes) {
+void print_speed(std::string_view name, const TokenizeSpeed& speed, size_t num_bytes) {
   fmt::print("{:<12} {:8.2f} MB/s {:8.3f} million tokens/s   {} tokens\n", name,
              static_cast<double>(num_bytes) / speed.seconds / 1e6,
              static_cast<double>(speed.num_tokens) / speed.seconds / 1e6, speed.num_tokens);
 }
 
-json::object to_json(const Speed& speed, size_t num_bytes) {
+json::object to_json(const TokenizeSpeed& speed, size_t num_bytes) {
   return {{"mb_per_s", static_cast<double>(num_bytes) / speed.seconds / 1e6},
           {"tokens_per_s", static_cast<double>(speed.num_tokens) / speed.seconds},
           {"tokens", speed.num_tokens},
           {"seconds", speed.seconds}};
 }
 
-void bench_tokenize(const Options& options) {
+void bench_tokenize(const BenchTokenizeOptions& options) {
   const std::filesystem::path given(options.model);
   const std::filesystem::path model =
       std::filesystem::exists(given) ? given : setup::model_directory(options.model);
@@ -179,8 +180,8 @@ void bench_tokenize(const Options& options) {
   const std::vector<std::string_view> lines = split_lines(text);
   if (lines.empty()) fail(ErrorKind::kUsage, "{} is empty", options.file);
 
-  const Speed encore = time_encore(tokenizer, lines, options.repeats);
-  std::optional<Speed> peer;
+  const TokenizeSpeed encore = time_encore(tokenizer, lines, options.repeats);
+  std::optional<TokenizeSpeed> peer;
   if (!options.peer.empty()) {
     const TemporaryFile file(text);
     peer = time_peer(options, tokenizer_json, file.path());
@@ -215,7 +216,8 @@ void bench_tokenize(const Options& options) {
 
 void add_bench_tokenize(Command& bench) {
   Command* verb = bench.add_subcommand("tokenize", "Tokenizer speed, line by line on one thread");
-  auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
+  auto options =
+      std::make_shared<BenchTokenizeOptions>();  // shared by the parser's options and the callback
   verb->add_option(
       "--model", options->model,
       "A directory with tokenizer.json, that file itself, or the name of a bundled model");

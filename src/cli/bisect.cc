@@ -17,13 +17,13 @@ namespace {
 
 using runtime::Mode;
 
-constexpr const char* kFooter =
+constexpr const char* kBisectFooter =
     R"(When replayed steps give other results than eager ones (--graphs none): a recording is first compared as it
 serves, all outputs; then longer and longer prefixes of the step are run both ways until the result of a launch
 differs. Its kernel depends on something that a recording froze: a host value, an address, a launch that another
 stream made. Exit code 5 when something differs.)";
 
-struct Options {
+struct BisectOptions {
   config::Settings settings;
   int64_t batch = 4;
   int64_t tokens = 0;  // 0: a decode step
@@ -32,13 +32,13 @@ struct Options {
   bool json = false;
 };
 
-struct Part {
+struct BisectPart {
   Mode mode;
   std::optional<diagnose::Difference> served;  // of the outputs, as recorded at start-up
   diagnose::Bisection bisection;
 };
 
-std::vector<Mode> modes(const Options& options, const runtime::Coverage& coverage) {
+std::vector<Mode> modes(const BisectOptions& options, const runtime::Coverage& coverage) {
   const bool has_full = options.tokens > 0 ? coverage.mixed_full : coverage.uniform_full;
   if (options.mode == "piecewise" || (options.mode == "both" && !has_full))
     return {Mode::kPiecewise};
@@ -67,7 +67,7 @@ void check_covered(const char* flag, int64_t size, const char* ladder_flag,
        ladder.sizes().back());
 }
 
-std::string text(const Part& part) {
+std::string text(const BisectPart& part) {
   const std::string mode(name(part.mode));
   if (!part.bisection.first && !part.served) {
     return fmt::format("{}: the same bits as eager after each of {} launches\n", mode,
@@ -96,7 +96,7 @@ json::object to_json(const diagnose::Difference& difference) {
           {"other", difference.other},   {"elements", difference.elements}};
 }
 
-json::object to_json(const Part& part) {
+json::object to_json(const BisectPart& part) {
   json::object object{{"mode", std::string(name(part.mode))},
                       {"launches", part.bisection.launches},
                       {"outputs", nullptr},
@@ -111,7 +111,7 @@ json::object to_json(const Part& part) {
   return object;
 }
 
-void run(const Options& options) {
+void run(const BisectOptions& options) {
   const model::ModelSource source = setup::open_source(options.settings);
   const auto device = setup::open_device(options.settings);
   engine::LoadOptions load = setup::load_options(options.settings);
@@ -140,12 +140,12 @@ void run(const Options& options) {
          "{} does not fit sequences of {} tokens and KV for {}: raise --max-seq-len or --kv-tokens",
          runtime::describe(key), model.limits().max_seq_len, model.num_pages() * model.page_size());
   }
-  std::vector<Part> parts;
+  std::vector<BisectPart> parts;
   for (const Mode mode : modes(options, model.executor().coverage())) {
     model.executor().set_graphs(mode == Mode::kFull ? runtime::Graphs::kFull
                                                     : runtime::Graphs::kPiecewise);
     diagnose::fill_kv(model, options.seed);
-    Part part{mode, diagnose::compare_outputs(model, *step, options.seed), {}};
+    BisectPart part{mode, diagnose::compare_outputs(model, *step, options.seed), {}};
     part.bisection = diagnose::bisect(model, *step, mode, options.seed);
     parts.push_back(std::move(part));
   }
@@ -153,7 +153,7 @@ void run(const Options& options) {
   bool differs = false;
   json::array array;
   std::string report = runtime::describe(key) + ", compared bit for bit with the eager run\n";
-  for (const Part& part : parts) {
+  for (const BisectPart& part : parts) {
     differs |= part.served || part.bisection.first;
     array.push_back(to_json(part));
     report += text(part);
@@ -168,8 +168,8 @@ void run(const Options& options) {
 
 void add_bisect(Command& app) {
   Command* verb = app.add_subcommand("bisect", "Find the first launch where two modes differ");
-  verb->footer(kFooter);
-  const auto options = std::make_shared<Options>();
+  verb->footer(kBisectFooter);
+  const auto options = std::make_shared<BisectOptions>();
   verb->add_option("--batch", options->batch, "Sequences in the step. Default: 4")
       ->range(1, 4096)
       ->type_name("N");

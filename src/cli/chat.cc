@@ -34,7 +34,7 @@ constexpr const char* kCommands =
     "Ctrl-D;\na line that ends with \\ goes on in the next, as with Alt-Enter; up and down show "
     "earlier messages;\nCtrl-C stops an answer.\n";
 
-constexpr const char* kFooter =
+constexpr const char* kChatFooter =
     R"(Write a message and press Enter. /retry answers the last message anew, /clear begins a new conversation,
 /quit ends, as does Ctrl-D. A line that ends with \ goes on in the next, and so does one that ends with
 Alt-Enter; what is pasted may have several lines. Up and down show the messages before, which may be changed and
@@ -42,7 +42,7 @@ sent again. Ctrl-C stops an answer and keeps what came, takes back what is writt
 a message; stdout has the answers, one after the other. Reasoning of a model that marks it is shown dimmed, on
 stderr where stdout is no terminal, and is no part of the conversation that follows.)";
 
-struct Options {
+struct ChatOptions {
   config::Settings settings;
   std::string system;
   std::optional<int64_t> max_tokens;
@@ -55,7 +55,7 @@ json::object message(std::string_view role, std::string content) {
 
 class Chat {
  public:
-  explicit Chat(const Options& options)
+  explicit Chat(const ChatOptions& options)
       : options_(options),
         source_(setup::open_source(options.settings)),
         tokenizer_(setup::open_tokenizer(source_)) {
@@ -194,7 +194,7 @@ class Chat {
     messages_.pop_back();
   }
 
-  const Options& options_;
+  const ChatOptions& options_;
   model::ModelSource source_;
   std::optional<text::Tokenizer> tokenizer_;
   std::optional<text::ChatTemplate> template_;
@@ -213,7 +213,8 @@ class Chat {
 
 void add_chat(Command& app) {
   Command* verb = app.add_subcommand("chat", "A conversation in the terminal");
-  auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
+  auto options =
+      std::make_shared<ChatOptions>();  // shared by the parser's options and the callback
   verb->add_option("--system", options->system, "What the model is told before the conversation")
       ->type_name("TEXT");
   verb->add_option("--max-tokens", options->max_tokens,
@@ -225,7 +226,7 @@ void add_chat(Command& app) {
   taken.also = {"chat_template"};
   taken.but = {"step_log"};
   take_options(*verb, options->settings, taken);
-  verb->footer(kFooter);
+  verb->footer(kChatFooter);
   verb->callback([options] { Chat(*options).run(); });
 }
 

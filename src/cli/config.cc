@@ -21,7 +21,7 @@
 namespace encore::cli {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kConfigFooter =
     R"(FILE is YAML, or flags as on a command line, in Encore's keys, TensorRT-LLM's, SGLang's or vLLM's;
 another system's defaults hold where it says nothing. Printed is the native file; comments in it say
 where each value comes from, which keys are refused, what means something else here, and, where the file
@@ -231,7 +231,7 @@ void add_config(Command& app) {
   inner->add_option("FILE", options->file, "YAML, or a file of flags")->required();
   add_dialect_option(*inner, options->dialect);
   add_json_flag(*inner, options->json);
-  inner->footer(kFooter + option_rows());
+  inner->footer(kConfigFooter + option_rows());
   inner->callback([options] { explain(*options); });
 }
 

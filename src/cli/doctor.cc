@@ -19,7 +19,7 @@
 namespace encore::cli {
 namespace {
 
-struct Options {
+struct DoctorOptions {
   bool json = false;
   config::Settings settings;
 };
@@ -41,7 +41,7 @@ Attempt try_cuda() {
 }
 
 // The tuning cache: what it holds for this device and build, and what else lies there.
-Finding tuning_cache(const Options& options, const TuningKey& key) {
+Finding tuning_cache(const DoctorOptions& options, const TuningKey& key) {
   Finding finding{"tuning cache", "off", ""};
   const auto directory = setup::tuning_directory(options.settings.tuning_cache);
   if (!directory) return finding;
@@ -102,7 +102,7 @@ std::string device_line(const DeviceInfo& info) {
                      bytes_text(info.free_bytes), bytes_text(info.total_bytes));
 }
 
-void doctor(const Options& options) {
+void doctor(const DoctorOptions& options) {
   const DeviceInfo cpu = create_cpu_device()->info();
   const Attempt cuda = try_cuda();
   std::vector<Finding> findings = cuda_findings();
@@ -133,7 +133,8 @@ void doctor(const Options& options) {
 void add_doctor(Command& app) {
   Command* verb = app.add_subcommand(
       "doctor", "Hardware, driver and libraries found, and what to do about them");
-  auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
+  auto options =
+      std::make_shared<DoctorOptions>();  // shared by the parser's options and the callback
   add_json_flag(*verb, options->json);
   take_options(*verb, options->settings, {.groups = {}, .also = {"tuning_cache"}});
   verb->callback([options] { doctor(*options); });

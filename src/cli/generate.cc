@@ -30,10 +30,10 @@ namespace encore::cli {
 namespace {
 
 constexpr const char* kDefaultPrompt = "Once upon a time";
-constexpr int64_t kDefaultMaxNumTokens = 2048;
+constexpr int64_t kGenerateMaxNumTokens = 2048;
 constexpr int64_t kRandomPromptTokens = 16;
 
-constexpr const char* kFooter =
+constexpr const char* kGenerateFooter =
     R"(--prompts takes many prompts, one a line, or JSON objects {"prompt": ..., "temperature": ..., ...} with
 parameters of their own (prompt or prompt_ids, id, n, max_tokens, stop, ignore_eos, and those of sampling as the
 flags below name them, with _ for -), generates them together, and prints a JSON line a text, in their order:
@@ -49,7 +49,7 @@ Else stdout has the generated text alone; without a tokenizer, the ids. --json p
                      lower_ms}}
 tokens_per_s counts from the first token to the last; first_token_ms is what the prompt took.)";
 
-struct Options {
+struct GenerateOptions {
   config::Settings settings;
   std::string prompt;
   std::string prompt_ids;
@@ -73,7 +73,7 @@ struct Prompt {
   std::vector<int32_t> ids;
 };
 
-Prompt read_prompt(const Options& options, const model::ModelConfig& config,
+Prompt read_prompt(const GenerateOptions& options, const model::ModelConfig& config,
                    const std::optional<text::Tokenizer>& tokenizer) {
   if (!options.prompt_ids.empty()) {
     Prompt prompt{"", parse_ids(options.prompt_ids, "--prompt-ids")};
@@ -97,7 +97,7 @@ Prompt read_prompt(const Options& options, const model::ModelConfig& config,
 }
 
 // A prompt needs its ids only; a tokenizer that cannot be read is then no reason to stop.
-std::optional<text::Tokenizer> read_tokenizer(const Options& options,
+std::optional<text::Tokenizer> read_tokenizer(const GenerateOptions& options,
                                               const model::ModelSource& source) {
   try {
     return setup::open_tokenizer(source);
@@ -126,19 +126,19 @@ void check_request(const engine::Request& request, const model::ModelConfig& con
 
 // Ladders of just the sizes that this one request passes through, so that starting is quick. They
 // are sizes of the default ladders, and so the tokens are those that a server would give.
-void set_sizes(const Options& options, int64_t prompt_tokens, engine::LoadOptions& load) {
-  load.tokens = setup::prompt_sizes(std::array{prompt_tokens},
-                                    options.settings.max_num_tokens.value_or(kDefaultMaxNumTokens));
+void set_sizes(const GenerateOptions& options, int64_t prompt_tokens, engine::LoadOptions& load) {
+  load.tokens = setup::prompt_sizes(
+      std::array{prompt_tokens}, options.settings.max_num_tokens.value_or(kGenerateMaxNumTokens));
   load.limits.max_batch_size = options.settings.max_batch_size.value_or(1);
   load.limits.max_num_tokens = options.settings.max_num_tokens.value_or(
       options.settings.token_ladder.empty()
           ? std::max(load.tokens.sizes().back(), load.limits.max_batch_size)
-          : std::max(kDefaultMaxNumTokens, load.limits.max_batch_size));
+          : std::max(kGenerateMaxNumTokens, load.limits.max_batch_size));
   setup::set_ladders(options.settings, load);
 }
 
 // What came out of it.
-struct Result {
+struct GenerateResult {
   std::vector<int32_t> ids;
   std::string text;
   std::string finish = "interrupted";
@@ -160,7 +160,7 @@ class Writer {
     if (tokenizer)
       output_.emplace(*tokenizer, prompt.ids, text::StopRules{.strings = std::move(stop)});
   }
-  void write(int32_t id, Result& result) {
+  void write(int32_t id, GenerateResult& result) {
     if (output_) {
       emit(output_->push(std::span(&id, 1)), result);
     } else if (streams_) {
@@ -168,13 +168,13 @@ class Writer {
     }
   }
   [[nodiscard]] bool is_stopped() const { return output_ && output_->is_stopped(); }
-  void finish(Result& result) {
+  void finish(GenerateResult& result) {
     if (output_) emit(output_->finish(), result);
     if (streams_) print("\n");
   }
 
  private:
-  void emit(const std::string& piece, Result& result) const {
+  void emit(const std::string& piece, GenerateResult& result) const {
     result.text += piece;
     if (streams_ && !piece.empty()) print(piece);
   }
@@ -183,8 +183,8 @@ class Writer {
   std::optional<text::OutputText> output_;
 };
 
-Result run(engine::Engine& engine, Writer& writer) {
-  Result result;
+GenerateResult run(engine::Engine& engine, Writer& writer) {
+  GenerateResult result;
   const InterruptScope interrupt;
   const double start = now();
   const auto on_token = [&](const engine::Generated& generated) {
@@ -208,7 +208,7 @@ json::array ids_json(const std::vector<int32_t>& ids) {
   return json::array(ids.begin(), ids.end());
 }
 
-void print_json(const Prompt& prompt, const Result& result, bool has_text,
+void print_json(const Prompt& prompt, const GenerateResult& result, bool has_text,
                 const engine::Engine& engine, engine::LoadedModel& model) {
   print(json::to_text(json::object{
             {"prompt_ids", ids_json(prompt.ids)},
@@ -226,7 +226,7 @@ void print_json(const Prompt& prompt, const Result& result, bool has_text,
         "\n");
 }
 
-void print_stats(const Prompt& prompt, const Result& result, const engine::Engine& engine,
+void print_stats(const Prompt& prompt, const GenerateResult& result, const engine::Engine& engine,
                  engine::LoadedModel& model) {
   fmt::print(stderr, "\n{}\n{}\n", measure::step_table(engine.step_counts()),
              measure::memory_table(diagnose::memory_plan(model)));
@@ -244,7 +244,7 @@ std::string without_line_end(std::string text) {
 }
 
 // Many prompts, or many texts of one.
-void generate_all(const Options& options, std::string path) {
+void generate_all(const GenerateOptions& options, std::string path) {
   PromptDefaults defaults{.n = options.n,
                           .max_tokens = options.max_tokens,
                           .sampling = options.sampling,
@@ -260,7 +260,7 @@ void generate_all(const Options& options, std::string path) {
                     .stats = options.stats});
 }
 
-void generate(Options options) {
+void generate(GenerateOptions options) {
   if (const auto problem = sample::problem(options.sampling))
     fail(ErrorKind::kUsage, "{}", *problem);
   if (!options.prompts.empty() || options.n > 1) return generate_all(options, options.prompts);
@@ -302,7 +302,7 @@ void generate(Options options) {
   const bool is_default = options.prompt.empty() && options.prompt_ids.empty();
   if (!options.json && tokenizer && (options.echo || is_default)) print(prompt.text);
   Writer writer(tokenizer, prompt, options.stop, !options.json);
-  const Result result = run(engine, writer);
+  const GenerateResult result = run(engine, writer);
   if (step_log) step_log->flush();
   if (options.json) print_json(prompt, result, tokenizer.has_value(), engine, model);
   if (options.stats) print_stats(prompt, result, engine, model);
@@ -313,7 +313,8 @@ void generate(Options options) {
 
 void add_generate(Command& app) {
   Command* verb = app.add_subcommand("generate", "Text from a prompt, streamed as it comes");
-  auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
+  auto options =
+      std::make_shared<GenerateOptions>();  // shared by the parser's options and the callback
   auto* prompt =
       verb->add_option("--prompt", options->prompt,
                        "What to continue. Default: what is piped in, else \"Once upon a time\"");
@@ -347,7 +348,7 @@ void add_generate(Command& app) {
               {"--prompt-ids", "--prompts", "-n", "--stop", "--ignore-eos"});
   verb->group("Output: what is printed besides the text", {"--echo", "--stats"});
   take_options(*verb, options->settings, running_options());
-  verb->footer(kFooter);
+  verb->footer(kGenerateFooter);
   verb->callback([options] { generate(*options); });
 }
 

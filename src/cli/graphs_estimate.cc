@@ -18,7 +18,7 @@ namespace encore::cli {
 namespace {
 
 // As many sequences as vLLM's schedule has sizes for.
-constexpr int64_t kDefaultMaxBatchSize = 512;
+constexpr int64_t kGraphsEstimateMaxBatchSize = 512;
 
 struct Estimated {
   planning::PlannedCoverage planned;
@@ -59,13 +59,13 @@ Estimated estimate(const GraphsOptions& options) {
   return estimated;
 }
 
-struct Part {
+struct GraphsEstimatePart {
   const char* key;
   const char* what;
   const std::vector<planning::BucketCost>* buckets;
 };
 
-std::vector<Part> parts(const planning::RecordingEstimate& estimate) {
+std::vector<GraphsEstimatePart> parts(const planning::RecordingEstimate& estimate) {
   return {{"full", "full step, sequences", &estimate.full},
           {"mixed", "mixed step, tokens", &estimate.mixed},
           {"tokens", "pieces, tokens", &estimate.tokens},
@@ -86,7 +86,7 @@ json::object cost_json(const Estimated& estimated, const planning::BucketCost& c
 
 json::object estimate_json(const Estimated& estimated) {
   json::object out;
-  for (const Part& part : parts(estimated.estimate)) {
+  for (const GraphsEstimatePart& part : parts(estimated.estimate)) {
     json::array buckets;
     for (const planning::BucketCost& cost : *part.buckets) {
       json::object row = cost_json(estimated, cost);
@@ -119,7 +119,7 @@ std::string estimate_text(const GraphsOptions& options, const Estimated& estimat
       {"recording", "size", "recordings", "nodes", "executables", "ms", "memory", "KV tokens"});
   Table totals(
       {"recordings", "sizes", "recordings", "nodes", "executables", "ms", "memory", "KV tokens"});
-  for (const Part& part : parts(estimated.estimate)) {
+  for (const GraphsEstimatePart& part : parts(estimated.estimate)) {
     for (const planning::BucketCost& cost : *part.buckets)
       sizes.add(row(estimated, part.what, std::to_string(cost.size), cost));
     totals.add(row(estimated, part.what, std::to_string(part.buckets->size()), sum(*part.buckets)));
@@ -138,7 +138,8 @@ std::string estimate_text(const GraphsOptions& options, const Estimated& estimat
 
 engine::LoadOptions graphs_load_options(const GraphsOptions& options) {
   engine::LoadOptions load = setup::load_options(options.settings);
-  load.limits.max_batch_size = options.settings.max_batch_size.value_or(kDefaultMaxBatchSize);
+  load.limits.max_batch_size =
+      options.settings.max_batch_size.value_or(kGraphsEstimateMaxBatchSize);
   load.limits.max_num_tokens = options.settings.max_num_tokens.value_or(
       std::max(load.limits.max_num_tokens, load.limits.max_batch_size));
   if (options.settings.max_seq_len) load.limits.max_seq_len = *options.settings.max_seq_len;

@@ -26,11 +26,11 @@ namespace {
 
 constexpr std::string_view kTrace = "trace";
 
-constexpr const char* kFooter =
+constexpr const char* kInspectFooter =
     R"(Without a flag that names a section: the overview, which is passes, ops and arena.
 Only --bucket and --mixed open a device; no weights are read by any of them.)";
 
-struct Options {
+struct InspectOptions {
   config::Settings settings;
   std::string after;
   bool dot = false;
@@ -60,7 +60,7 @@ void check_pass(const std::string& wanted) {
   if (!found) fail(ErrorKind::kUsage, "--after {}: no such pass; there are {}", wanted, names);
 }
 
-Inspected compile(const Options& options) {
+Inspected compile(const InspectOptions& options) {
   if (!options.after.empty()) check_pass(options.after);
   const model::ModelConfig config = setup::open_source(options.settings).config;
   engine::LoadOptions load = setup::load_options(options.settings);
@@ -198,7 +198,7 @@ json::object overview_json(const Inspected& inspected) {
                              {"max_sequences", program.max_sizes.sequences}}}};
 }
 
-void inspect(Options options) {
+void inspect(InspectOptions options) {
   if (options.dot && !options.recording && options.after.empty())
     options.after = passes::all().back().name;
   const Inspected inspected = compile(options);
@@ -232,7 +232,8 @@ void inspect(Options options) {
 void add_inspect(Command& app) {
   Command* verb = app.add_subcommand(
       "inspect", "What the compiler makes of a model: IR, segments, kernels, memory");
-  auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
+  auto options =
+      std::make_shared<InspectOptions>();  // shared by the parser's options and the callback
   verb->add_option("--after", options->after,
                    "The IR after a pass, or `trace` for the IR before the first")
       ->type_name("PASS");
@@ -261,7 +262,7 @@ void add_inspect(Command& app) {
   take_options(*verb, options->settings,
                {.groups = {Group::kModel, Group::kDevice, Group::kSizes, Group::kCompiler},
                 .but = {"free_gpu_memory_fraction", "memory_reserve"}});
-  verb->footer(kFooter);
+  verb->footer(kInspectFooter);
   verb->callback([options] { inspect(*options); });
 }
 

@@ -56,7 +56,7 @@ Examples:
 
 Exit code 7 when a correct form was violated, or there is no GPU to run on.)";
 
-struct Options {
+struct LitmusOptions {
   std::vector<std::string> forms;
   std::string scope;
   double rounds = 1e7;
@@ -65,7 +65,7 @@ struct Options {
   bool json = false;
 };
 
-struct Result {
+struct LitmusResult {
   const Form* form;
   litmus::Counts counts;
   std::optional<litmus::Price> price;
@@ -73,7 +73,7 @@ struct Result {
 };
 
 // Errors: kUsage when a name is unknown, or known in other scopes only.
-std::vector<const Form*> choose_forms(const Options& options) {
+std::vector<const Form*> choose_forms(const LitmusOptions& options) {
   const auto in_scope = [&](const Form& form) {
     return options.scope.empty() || name(form.scope) == options.scope;
   };
@@ -102,7 +102,7 @@ std::vector<const Form*> choose_forms(const Options& options) {
   return chosen;
 }
 
-std::string_view verdict(const Result& result) {
+std::string_view verdict(const LitmusResult& result) {
   const bool is_clean = result.counts.violations() == 0;
   if (result.form->is_correct()) return is_clean ? "holds" : "VIOLATED";
   return is_clean ? "not caught" : "caught";
@@ -160,19 +160,21 @@ class Prices {
   std::map<const Form*, litmus::Price> prices_;
 };
 
-Result measure(litmus::Suite& suite, Prices& prices, const Form& form, const Options& options) {
-  Result result{&form, suite.stress(form, static_cast<int64_t>(options.rounds), options.seconds),
-                std::nullopt, std::nullopt};
+LitmusResult measure(litmus::Suite& suite, Prices& prices, const Form& form,
+                     const LitmusOptions& options) {
+  LitmusResult result{&form,
+                      suite.stress(form, static_cast<int64_t>(options.rounds), options.seconds),
+                      std::nullopt, std::nullopt};
   if (!form.is_correct()) return result;
   result.price = prices.of(form);
   result.order_ns = result.price->ns - prices.of(*litmus::find_form(form.scope, form.baseline)).ns;
   return result;
 }
 
-void print_scope(const std::vector<Result>& results, Scope scope) {
+void print_scope(const std::vector<LitmusResult>& results, Scope scope) {
   Table table(
       {"form", "twin of", "verdict", "rounds", "stale", "unseen", "ns", "cycles", "order ns"});
-  for (const Result& result : results) {
+  for (const LitmusResult& result : results) {
     if (result.form->scope != scope) continue;
     const auto number = [](bool is_there, double value) {
       return is_there ? fmt::format("{:.0f}", value) : std::string("-");
@@ -196,9 +198,9 @@ struct Summary {
   int caught = 0;
 };
 
-Summary summarize(const std::vector<Result>& results) {
+Summary summarize(const std::vector<LitmusResult>& results) {
   Summary summary;
-  for (const Result& result : results) {
+  for (const LitmusResult& result : results) {
     const bool is_clean = result.counts.violations() == 0;
     ++(result.form->is_correct() ? summary.correct : summary.twins);
     if (!is_clean) ++(result.form->is_correct() ? summary.violated : summary.caught);
@@ -206,7 +208,7 @@ Summary summarize(const std::vector<Result>& results) {
   return summary;
 }
 
-json::object result_json(const Result& result) {
+json::object result_json(const LitmusResult& result) {
   json::object row = form_json(*result.form);
   row["verdict"] = verdict(result);
   row["rounds"] = result.counts.rounds;
@@ -218,10 +220,10 @@ json::object result_json(const Result& result) {
   return row;
 }
 
-void print_json(const litmus::Suite& suite, const std::vector<Result>& results,
+void print_json(const litmus::Suite& suite, const std::vector<LitmusResult>& results,
                 const Summary& summary) {
   json::array rows;
-  for (const Result& result : results)
+  for (const LitmusResult& result : results)
     rows.push_back(result_json(result));
   print(json::to_text(json::object{{"chip", suite.chip()},
                                    {"forms", std::move(rows)},
@@ -232,14 +234,14 @@ void print_json(const litmus::Suite& suite, const std::vector<Result>& results,
         "\n");
 }
 
-void run(const Options& options) {
+void run(const LitmusOptions& options) {
   const std::vector<const Form*> forms = choose_forms(options);
   if (options.list) return list(forms, options.json);
 
   const std::unique_ptr<litmus::Suite> suite = litmus::open_suite();
   const InterruptScope interrupt;
   Prices prices(*suite);
-  std::vector<Result> results;
+  std::vector<LitmusResult> results;
   if (!options.json) {
     print(fmt::format("{}: at least {:.0f} rounds a form, or {:.0f} s\n", suite->chip(),
                       options.rounds, options.seconds));
@@ -272,7 +274,8 @@ void run(const Options& options) {
 void add_litmus(Command& app) {
   Command* verb = app.add_subcommand(
       "litmus", "The GPU's memory model in practice: correct handoffs beside their broken twins");
-  auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
+  auto options =
+      std::make_shared<LitmusOptions>();  // shared by the parser's options and the callback
   verb->add_option("--form", options->forms, "Only this form or twin; may be repeated")
       ->type_name("NAME");
   verb->add_option("--scope", options->scope, "Only this scope: block, cluster, device, system")

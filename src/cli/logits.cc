@@ -27,10 +27,10 @@
 namespace encore::cli {
 namespace {
 
-constexpr int64_t kDefaultMaxNumTokens = 512;  // bounds the logits in memory
+constexpr int64_t kLogitsMaxNumTokens = 512;  // bounds the logits in memory
 constexpr std::string_view kPlaceholder = "{}";
 
-constexpr const char* kFooter =
+constexpr const char* kLogitsFooter =
     R"(The file holds float32 [tokens, vocabulary]: row t has the logits of the token after ids 0 to t.
 With --ids-file, each line that is not empty is a prompt (1,2,3 or [1, 2, 3]), the model is loaded once, and
 {} in --out becomes the number of the prompt, from 0.
@@ -39,7 +39,7 @@ With --decode all prompts run side by side as a server decodes, one token of eac
 unless --graphs says otherwise. They end together: in each step every sequence has a length of its own, and
 the longest begins alone. Add --eager-steps forbid to be told of a size without a recording.)";
 
-struct Options {
+struct LogitsOptions {
   config::Settings settings;
   std::string ids;
   std::string ids_file;
@@ -57,7 +57,7 @@ std::string read_ids_file(const std::string& path) {
   }
 }
 
-std::vector<Prompt> read_prompts(const Options& options) {
+std::vector<Prompt> read_prompts(const LogitsOptions& options) {
   if (options.ids.empty() == options.ids_file.empty())
     fail(ErrorKind::kUsage, "give either --ids or --ids-file");
   std::vector<Prompt> prompts;
@@ -173,7 +173,7 @@ void write_decoded(engine::LoadedModel& model, const std::vector<Prompt>& prompt
     sequence.file.finish();
 }
 
-void logits(Options options) {
+void logits(LogitsOptions options) {
   const std::vector<Prompt> prompts = read_prompts(options);
   const model::ModelSource source = setup::open_source(options.settings);
   check_ids(prompts, source.config.vocab_size);
@@ -199,7 +199,7 @@ void logits(Options options) {
   load.limits.max_num_tokens =
       options.decode
           ? num_prompts
-          : options.settings.max_num_tokens.value_or(std::min(longest, kDefaultMaxNumTokens));
+          : options.settings.max_num_tokens.value_or(std::min(longest, kLogitsMaxNumTokens));
   load.limits.max_seq_len = setup::sequence_limit(options.settings, source.config, longest);
   if (!options.decode) load.tokens = setup::prompt_sizes(lengths, load.limits.max_num_tokens);
   if (load.kv_tokens && *load.kv_tokens < kv_tokens) {
@@ -229,7 +229,8 @@ void logits(Options options) {
 void add_logits(Command& app) {
   Command* verb =
       app.add_subcommand("logits", "Logits of every token of a prompt, as a NumPy file");
-  auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
+  auto options =
+      std::make_shared<LogitsOptions>();  // shared by the parser's options and the callback
   verb->add_option("--ids", options->ids, "The prompt as token ids: 1,2,3")->type_name("IDS");
   verb->add_option("--ids-file", options->ids_file, "A file with a prompt a line")
       ->type_name("FILE");
@@ -242,7 +243,7 @@ void add_logits(Command& app) {
       *verb, options->settings,
       {.groups = {Group::kModel, Group::kDevice, Group::kGraphs, Group::kSizes, Group::kCompiler},
        .but = {"max_batch_size", "free_gpu_memory_fraction", "memory_reserve"}});
-  verb->footer(kFooter);
+  verb->footer(kLogitsFooter);
   verb->callback([options] { logits(*options); });
 }
 

@@ -17,7 +17,7 @@ namespace {
 
 using encore::ErrorKind;
 
-constexpr const char* kFooter = R"(Examples:
+constexpr const char* kMainFooter = R"(Examples:
   encore generate --prompt "Once upon a time"          text from the bundled model
   encore chat                                          a conversation in the terminal
   encore serve                                         the OpenAI protocol at http://127.0.0.1:8000
@@ -77,7 +77,7 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape)
       "encore",
       "Encore, an LLM inference engine: traces a model once, compiles it, records it, replays it.",
       "encore " ENCORE_VERSION);
-  app.footer(kFooter);
+  app.footer(kMainFooter);
   app.require_subcommand();
   encore::cli::add_generate(app);
   encore::cli::add_chat(app);

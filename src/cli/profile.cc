@@ -22,7 +22,7 @@ namespace {
 
 constexpr int64_t kWarmUpTokens = 8;
 
-constexpr const char* kFooter =
+constexpr const char* kProfileFooter =
     R"(BATCH distinct random prompts of CONTEXT tokens decode, greedily; with --step mixed or prompt, one step with a prompt
 in it, again and again, each enqueued before the host waits for the one before it: its `gaps` are the bubbles that
 launching attention between pieces leaves. Timed by the host's clock: `step`, as users see it.
@@ -38,7 +38,7 @@ them, its calls and `rest` do not. Without CUPTI (./dev setup fetches it) a GPU'
 
 constexpr int64_t kDefaultPromptTokens = 512;
 
-struct Options {
+struct ProfileOptions {
   BenchOptions bench;
   std::string step = "decode";
   std::optional<int64_t> prompt_tokens;
@@ -64,7 +64,8 @@ struct ProfiledStep {
   }
 };
 
-ProfiledStep profiled_step(const Options& options, const measure::DecodingOptions& decoding) {
+ProfiledStep profiled_step(const ProfileOptions& options,
+                           const measure::DecodingOptions& decoding) {
   if (options.step == "decode") {
     if (options.prompt_tokens) {
       fail(ErrorKind::kUsage,
@@ -77,7 +78,7 @@ ProfiledStep profiled_step(const Options& options, const measure::DecodingOption
 }
 
 // Of a step with a prompt: its size is recorded beside what decodes.
-engine::LoadOptions profile_load_options(const Options& options) {
+engine::LoadOptions profile_load_options(const ProfileOptions& options) {
   engine::LoadOptions load = decode_load_options(options.bench);
   const ProfiledStep step = profiled_step(options, {.batch = options.bench.batch});
   if (step.prompt_tokens == 0) return load;
@@ -98,7 +99,7 @@ engine::LoadOptions profile_load_options(const Options& options) {
   return load;
 }
 
-measure::DecodingOptions decoding_options(const Options& options, int64_t steps) {
+measure::DecodingOptions decoding_options(const ProfileOptions& options, int64_t steps) {
   measure::DecodingOptions decoding;
   decoding.batch = options.bench.batch;
   decoding.context = options.bench.context;
@@ -204,7 +205,7 @@ std::string step_text(const ProfiledStep& step, int64_t context) {
   return text;
 }
 
-measure::Profile run_profile(const Options& options, Bench& bench) {
+measure::Profile run_profile(const ProfileOptions& options, Bench& bench) {
   const int64_t steps = options.steps.value_or(bench.device->kind() == DeviceKind::kCpu ? 8 : 32);
   const measure::DecodingOptions decoding = decoding_options(options, steps);
   const ir::Graph& graph = bench.model->compiled().program.graph;
@@ -249,7 +250,7 @@ measure::Profile run_profile(const Options& options, Bench& bench) {
   return profile;
 }
 
-void profile_verb(const Options& options) {
+void profile_verb(const ProfileOptions& options) {
   // The device decides how many steps there are, so ask as for the most.
   engine::LoadOptions load = profile_load_options(options);
   const measure::DecodingOptions decoding = decoding_options(options, options.steps.value_or(32));
@@ -278,7 +279,8 @@ void profile_verb(const Options& options) {
 
 void add_profile(Command& app) {
   Command* verb = app.add_subcommand("profile", "Where a step's time goes, in every mode");
-  auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
+  auto options =
+      std::make_shared<ProfileOptions>();  // shared by the parser's options and the callback
   add_batch_option(*verb, options->bench);
   add_bench_model_options(*verb, options->bench, {config::Group::kGraphs});
   verb->add_option("--step", options->step,
@@ -298,7 +300,7 @@ void add_profile(Command& app) {
       ->type_name("FILE");
   verb->group("Measurement: what is timed, and how often", {"--prompt-tokens", "--steps"});
   verb->group("Output: how results are printed", {"--json"});
-  verb->footer(kFooter);
+  verb->footer(kProfileFooter);
   verb->callback([options] { profile_verb(*options); });
 }
 

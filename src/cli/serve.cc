@@ -35,7 +35,7 @@ constexpr int64_t kScriptedMaxSeqLen = 1 << 20;
 constexpr auto kLastAnswers = std::chrono::milliseconds(2000);
 constexpr auto kBetweenLooks = std::chrono::milliseconds(1000);  // at files that may change
 
-constexpr const char* kFooter =
+constexpr const char* kServeFooter =
     R"(Prints "serving NAME at http://HOST:PORT" on stdout once it takes requests. While the model is being
 loaded, GET /live is 200 and all else 503 with how far that is. Try it:
   curl http://127.0.0.1:8000/v1/completions -d '{"prompt": "Once upon a time", "max_tokens": 60}'
@@ -330,7 +330,7 @@ void add_serve(Command& app) {
   Taken taken = running_options();
   taken.groups.insert(taken.groups.end(), {config::Group::kServing, config::Group::kServer});
   take_options(*verb, *settings, taken);
-  verb->footer(kFooter);
+  verb->footer(kServeFooter);
   verb->callback([settings] { serve(*settings); });
 }
 

@@ -20,7 +20,7 @@
 namespace encore::cli {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kSimFooter =
     R"(Forms the steps that `encore bench serve` would form, with the same options, and asks a cost how long each takes: no
 weights, no GPU, a small part of the time. A cost is a file, or is fitted to the steps of a log; it is a function of the
 padded tokens of a step, its sequences, and the tokens of KV that they have. --save-cost writes it:
@@ -39,7 +39,7 @@ longest.
   encore sim --fit steps.jsonl --save-cost cost.json --trace azure.csv --arrivals trace --kv-tokens 500000
   encore sim --cost cost.json --trace azure.csv --rate 12 --max-batch-size 128 --ttft-ms 500 --tbt-ms 40)";
 
-struct Options {
+struct SimOptions {
   config::Settings settings;
   WorkloadOptions workload;
   ReplayOutputOptions output;
@@ -54,7 +54,7 @@ struct Cost {
   std::optional<replay::FitQuality> quality;
 };
 
-Cost open_cost(const Options& options) {
+Cost open_cost(const SimOptions& options) {
   if (options.fit.empty() == options.cost.empty()) {
     fail(ErrorKind::kUsage,
          "say how long steps take: --fit LOG, a log of `encore bench serve --step-log`, or --cost "
@@ -71,7 +71,7 @@ Cost open_cost(const Options& options) {
           quality};
 }
 
-replay::SimulationOptions simulation_options(const Options& options,
+replay::SimulationOptions simulation_options(const SimOptions& options,
                                              const engine::LoadOptions& load) {
   const engine::EngineOptions& loop = options.settings.serving.engine;
   const planning::PlannedCoverage planned = planning::plan_coverage(load);
@@ -87,7 +87,7 @@ replay::SimulationOptions simulation_options(const Options& options,
   return simulation;
 }
 
-json::object head_json(const Options& options, const Workload& workload,
+json::object head_json(const SimOptions& options, const Workload& workload,
                        const replay::SimulationOptions& simulation, const Cost& cost) {
   json::object out{{"verb", "sim"},
                    {"model", model_text(options.settings)},
@@ -107,7 +107,7 @@ json::object head_json(const Options& options, const Workload& workload,
   return out;
 }
 
-void simulate(const Options& options) {
+void simulate(const SimOptions& options) {
   if (options.settings.serving.engine.burst_steps > 1)
     fail(ErrorKind::kUsage, "--burst-steps {}: a simulation has no bursts",
          options.settings.serving.engine.burst_steps);
@@ -141,7 +141,7 @@ void simulate(const Options& options) {
 
 void add_sim(Command& app) {
   Command* verb = app.add_subcommand("sim", "Simulate a server: its scheduler, without its device");
-  auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
+  auto options = std::make_shared<SimOptions>();  // shared by the parser's options and the callback
   verb->add_option("--fit", options->fit,
                    "A step's time as a step log has it, of `encore bench serve --step-log`")
       ->type_name("LOG");
@@ -157,7 +157,7 @@ void add_sim(Command& app) {
        .also = {"model"},
        .but = {"free_gpu_memory_fraction", "memory_reserve"}});
   verb->group("Cost: how long a step takes", {"--save-cost"});
-  verb->footer(kFooter);
+  verb->footer(kSimFooter);
   verb->callback([options] { simulate(*options); });
 }
 

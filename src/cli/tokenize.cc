@@ -25,7 +25,7 @@ namespace {
 constexpr size_t kFlushBytes = 1 << 16;
 constexpr size_t kLongestLine = size_t{1} << 28;
 
-struct Options {
+struct TokenizeOptions {
   std::string model;
   bool no_special = false;
   bool special = false;
@@ -80,7 +80,7 @@ std::string parse_text(const std::string& line, int64_t number) {
   return {value.get_string().data(), value.get_string().size()};
 }
 
-void tokenize(const Options& options) {
+void tokenize(const TokenizeOptions& options) {
   const text::Tokenizer tokenizer = load_tokenizer(options.model);
   for_each_line([&](const std::string& line, int64_t number, std::string& out) {
     const std::vector<int32_t> ids =
@@ -89,7 +89,7 @@ void tokenize(const Options& options) {
   });
 }
 
-void detokenize(const Options& options) {
+void detokenize(const TokenizeOptions& options) {
   const text::Tokenizer tokenizer = load_tokenizer(options.model);
   for_each_line([&](const std::string& line, int64_t number, std::string& out) {
     const std::string text =
@@ -102,7 +102,7 @@ void detokenize(const Options& options) {
   });
 }
 
-void add_model(Command& verb, Options& options) {
+void add_model(Command& verb, TokenizeOptions& options) {
   verb.add_option(
       "--model", options.model,
       "A directory with tokenizer.json, that file itself, or the name of a bundled model");
@@ -113,7 +113,8 @@ void add_model(Command& verb, Options& options) {
 void add_tokenize(Command& app) {
   Command* verb =
       app.add_subcommand("tokenize", "Token ids of each line of stdin, as a JSON array");
-  auto options = std::make_shared<Options>();  // shared by the parser's option and the callback
+  auto options =
+      std::make_shared<TokenizeOptions>();  // shared by the parser's option and the callback
   add_model(*verb, *options);
   verb->add_flag(
       "--no-special", options->no_special,
@@ -126,7 +127,8 @@ void add_tokenize(Command& app) {
 void add_detokenize(Command& app) {
   Command* verb =
       app.add_subcommand("detokenize", "The text of each line of stdin, a JSON array of token ids");
-  auto options = std::make_shared<Options>();  // shared by the parser's option and the callback
+  auto options =
+      std::make_shared<TokenizeOptions>();  // shared by the parser's option and the callback
   add_model(*verb, *options);
   verb->add_flag("--special", options->special, "Keep special tokens in the text");
   verb->add_flag("--json", options->json,

@@ -21,7 +21,7 @@
 namespace encore::cli {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kTuneFooter =
     R"(LOG is a step log (--step-log of `encore generate` and `encore bench`), any JSON lines with
 context_tokens and generation_requests, or TensorRT-LLM's iteration log. A step without context tokens is
 matched on its requests, any other on the sum. The sizes are the best there are, by dynamic programming, with
@@ -40,7 +40,7 @@ sizes and that largest size. Other engines' schedules go up to --max-batch-size 
 own size that holds the log's largest step. A start whose limit is below the ladder's largest size leaves out what is
 above, and says so.)";
 
-struct Options {
+struct TuneOptions {
   std::string log;
   int64_t budget = 0;
   std::string by = "auto";
@@ -58,7 +58,7 @@ struct Tuned {
   std::vector<planning::PricedLadder> schedules;
 };
 
-Tuned tune(const Options& options, planning::Workload workload) {
+Tuned tune(const TuneOptions& options, planning::Workload workload) {
   Tuned tuned;
   if (options.by == "time" && !workload.times && !workload.histogram.empty()) {
     fail(ErrorKind::kUsage, "--by time: {} has no times of {} at two sizes or more", options.log,
@@ -146,7 +146,7 @@ json::object tuned_json(const Tuned& tuned) {
   return out;
 }
 
-void run_tune(const Options& options) {
+void run_tune(const TuneOptions& options) {
   const auto steps = planning::read_step_log(options.log);
   auto [decode_work, token_work] =
       planning::workloads(steps, options.settings.max_batch_size, options.settings.max_num_tokens);
@@ -170,7 +170,8 @@ void run_tune(const Options& options) {
 
 void add_tune(Command& app) {
   Command* verb = app.add_subcommand("tune", "The ladders that pad the steps of a log least");
-  auto options = std::make_shared<Options>();  // shared by the parser's options and the callback
+  auto options =
+      std::make_shared<TuneOptions>();  // shared by the parser's options and the callback
   verb->add_option("log", options->log, "The step log")->type_name("LOG")->required();
   verb->add_option("--budget", options->budget, "Sizes of each ladder at most, 1 to 4096")
       ->range(int64_t{1}, int64_t{4096})
@@ -187,7 +188,7 @@ void add_tune(Command& app) {
   add_json_flag(*verb, options->json);
   take_options(*verb, options->settings,
                {.groups = {}, .also = {"max_batch_size", "max_num_tokens"}});
-  verb->footer(kFooter);
+  verb->footer(kTuneFooter);
   verb->callback([options] { run_tune(*options); });
 }
 

@@ -2,26 +2,15 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "config/dialect.h"
 #include "config/settings.h"
+#include "config/testing/read_text.h"
 
 namespace encore::config {
 namespace {
 
-Config read(const std::string& text, std::optional<Dialect> dialect = {}) {
-  return resolve(parse_document(text, "c.yml"), dialect);
-}
-
-// The message of the error that reading ends in; empty when there is none.
-std::string problem(const std::string& text, std::optional<Dialect> dialect = {}) {
-  try {
-    (void)read(text, dialect);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
-    return error.what();
-  }
-  return "";
-}
+using testing::problem;
+using testing::read;
+using Keys = std::vector<std::string>;
 
 TEST(Config, ReadsNativeKeys) {
   const Config config = read(R"(

@@ -5,15 +5,11 @@
 #include "config/read.h"
 
 namespace encore::config {
-namespace {
 
-// The text of a key or flag as tables spell it.
 std::string canonical(std::string key) {
   std::replace(key.begin(), key.end(), '-', '_');
   return key;
 }
-
-}  // namespace
 
 std::vector<int64_t> capped(std::vector<int64_t> sizes, int64_t max) {
   const auto above = std::upper_bound(sizes.begin(), sizes.end(), max);

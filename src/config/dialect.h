@@ -65,6 +65,13 @@ Config resolve(const Document& document, std::optional<Dialect> dialect = {});
 
 enum class Type : uint8_t { kBool, kInt, kNumber, kText, kTexts, kNames, kSizes, kSection, kAny };
 
+// Reasons that more than one dialect gives.
+constexpr std::string_view kOwnKernels = "there are only Encore's own kernels";
+constexpr std::string_view kOneDevice = "a model runs on one device";
+
+// The text of a key or flag as tables spell it.
+std::string canonical(std::string key);
+
 // A key of another system, as data.
 struct ForeignKey {
   std::string_view name;  // dotted: "kv_cache_config.tokens_per_block"

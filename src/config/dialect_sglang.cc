@@ -10,10 +10,7 @@
 namespace encore::config {
 namespace {
 
-constexpr std::string_view kOwnKernels = "there are only Encore's own kernels";
-constexpr std::string_view kOneDevice = "a model runs on one device";
-
-constexpr ForeignKey kKeys[] = {
+constexpr ForeignKey kSglangKeys[] = {
     {.name = "model_path", .type = Type::kText, .native = "model"},
     {.name = "device", .type = Type::kText, .native = "device", .choices = "cuda|cpu"},
     {.name = "dtype",
@@ -116,7 +113,7 @@ constexpr ForeignKey kKeys[] = {
      .why = "sequences are served in the order they came"},
 };
 
-constexpr Alias kAliases[] = {
+constexpr Alias kSglangAliases[] = {
     {"model", "model_path"},
     {"tensor_parallel_size", "tp_size"},
     {"tp", "tp_size"},
@@ -135,7 +132,7 @@ constexpr std::string_view kTokens = "piecewise_cuda_graph_tokens";
 constexpr std::string_view kMaxTokens = "piecewise_cuda_graph_max_tokens";
 constexpr std::string_view kMaxBs = "cuda_graph_max_bs";
 
-std::vector<int64_t> default_batch_sizes(int64_t max, bool padding) {
+std::vector<int64_t> sglang_batch_sizes(int64_t max, bool padding) {
   std::vector<int64_t> sizes;
   if (!padding) {
     append(sizes, 1, max, 1);
@@ -156,7 +153,7 @@ void derive_decode_ladder(Draft& draft, int64_t max_batch) {
               {"cuda_graph_bs", "max_running_requests"});
     return;
   }
-  std::vector<int64_t> sizes = default_batch_sizes(draft.count(kMaxBs), padding);
+  std::vector<int64_t> sizes = sglang_batch_sizes(draft.count(kMaxBs), padding);
   draft.put("decode_ladder", draft.cut(std::move(sizes), max_batch, kMaxBs, "the largest batch"),
             {kMaxBs, "disable_cuda_graph_padding", "max_running_requests"});
 }
@@ -178,7 +175,7 @@ void derive_token_ladder(Draft& draft, int64_t max_tokens) {
             {kMaxTokens, kChunk});
 }
 
-std::string derive_mode(Draft& draft) {
+std::string sglang_mode(Draft& draft) {
   const bool decode = !draft.flag("disable_cuda_graph");
   const bool pieces = draft.flag(kPieces) && !draft.flag("disable_piecewise_cuda_graph");
   if (draft.flag(kPieces) && draft.flag("disable_piecewise_cuda_graph"))
@@ -191,8 +188,8 @@ std::string derive_mode(Draft& draft) {
   return decode ? (pieces ? "full-and-piecewise" : "full-decode-only") : "none";
 }
 
-void derive(Draft& draft) {
-  const std::string mode = derive_mode(draft);
+void derive_sglang(Draft& draft) {
+  const std::string mode = sglang_mode(draft);
   draft.put("graphs", mode, {"disable_cuda_graph", kPieces, "disable_piecewise_cuda_graph"});
   if (draft.count(kChunk) < 1) {
     draft.fail_key(kChunk,
@@ -235,6 +232,6 @@ void derive(Draft& draft) {
 
 }  // namespace
 
-const DialectTable kSglang{Dialect::kSglang, "SGLang", kKeys, kAliases, derive};
+const DialectTable kSglang{Dialect::kSglang, "SGLang", kSglangKeys, kSglangAliases, derive_sglang};
 
 }  // namespace encore::config

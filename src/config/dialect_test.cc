@@ -1,37 +1,19 @@
 // Each system's documented configurations, as the native options they stand for.
-#include "config/dialect.h"
-
 #include <algorithm>
 
 #include <gtest/gtest.h>
 
 #include "base/error.h"
 #include "base/temp_dir.h"
+#include "config/testing/read_text.h"
 #include "planning/schedules.h"
 
 namespace encore::config {
 namespace {
 
-Config read(const std::string& text, std::optional<Dialect> dialect = {}) {
-  return resolve(parse_document(text, "c.yml"), dialect);
-}
-
-std::string problem(const std::string& text) {
-  try {
-    (void)read(text);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
-std::vector<std::string> refused(const Config& config) {
-  std::vector<std::string> keys;
-  for (const Refused& row : config.refused)
-    keys.push_back(row.key);
-  return keys;
-}
-
+using testing::problem;
+using testing::read;
+using testing::refused;
 using Keys = std::vector<std::string>;
 
 // --- TensorRT-LLM ---

@@ -11,7 +11,7 @@ namespace {
 constexpr double kMaxBatch = 4096;
 constexpr int64_t kLastSize = 3072;  // of the default capture_num_tokens
 
-constexpr ForeignKey kKeys[] = {
+constexpr ForeignKey kTrtllmKeys[] = {
     {.name = "model", .type = Type::kText, .native = "model"},
     {.name = "dtype",
      .type = Type::kText,
@@ -158,7 +158,7 @@ constexpr ForeignKey kKeys[] = {
      .why = "grammars are compiled by xgrammar"},
 };
 
-constexpr Alias kAliases[] = {
+constexpr Alias kTrtllmAliases[] = {
     {"prefill_capture_num_tokens", "torch_compile_config.capture_num_tokens"},
     {"cuda_graph_batch_sizes", "cuda_graph_config.batch_sizes"},
     {"cuda_graph_max_batch_size", "cuda_graph_config.max_batch_size"},
@@ -186,7 +186,7 @@ constexpr std::string_view kNumTokens = "torch_compile_config.capture_num_tokens
 constexpr std::string_view kBackend = "prefill_cuda_graph_backend";
 
 // Dense where padding is off, for then only exact sizes are replayed; above 128 by doubling.
-std::vector<int64_t> default_batch_sizes(int64_t max, bool padding) {
+std::vector<int64_t> trtllm_batch_sizes(int64_t max, bool padding) {
   std::vector<int64_t> sizes;
   if (padding) {
     sizes = {1, 2, 4};
@@ -218,7 +218,7 @@ void derive_decode_ladder(Draft& draft) {
     return;
   }
   const int64_t max = draft.count(kGraphMax) == 0 ? 128 : draft.count(kGraphMax);
-  draft.put("decode_ladder", draft.cut(default_batch_sizes(max, padding), most, kGraphMax, limit),
+  draft.put("decode_ladder", draft.cut(trtllm_batch_sizes(max, padding), most, kGraphMax, limit),
             {kGraphMax, kPadding, limit});
 }
 
@@ -236,7 +236,7 @@ void derive_token_ladder(Draft& draft) {
             {kNumTokens, "max_num_tokens"});
 }
 
-void derive(Draft& draft) {
+void derive_trtllm(Draft& draft) {
   const bool decode = !draft.is_null("cuda_graph_config") && draft.flag("use_cuda_graph");
   bool pieces = !draft.is_null("torch_compile_config") && draft.flag(kPiecewise);
   if (draft.given(kBackend)) {
@@ -270,6 +270,7 @@ void derive(Draft& draft) {
 
 }  // namespace
 
-const DialectTable kTrtllm{Dialect::kTrtllm, "TensorRT-LLM", kKeys, kAliases, derive};
+const DialectTable kTrtllm{Dialect::kTrtllm, "TensorRT-LLM", kTrtllmKeys, kTrtllmAliases,
+                           derive_trtllm};
 
 }  // namespace encore::config

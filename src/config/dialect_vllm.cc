@@ -10,11 +10,9 @@
 namespace encore::config {
 namespace {
 
-constexpr std::string_view kOwnKernels = "there are only Encore's own kernels";
 constexpr std::string_view kOwnCompiler = "Encore compiles by itself, without torch.compile";
-constexpr std::string_view kOneDevice = "a model runs on one device";
 
-constexpr ForeignKey kKeys[] = {
+constexpr ForeignKey kVllmKeys[] = {
     {.name = "model", .type = Type::kText, .native = "model"},
     {.name = "dtype",
      .type = Type::kText,
@@ -142,7 +140,7 @@ constexpr ForeignKey kKeys[] = {
     {.name = "chat_template", .type = Type::kText, .native = "chat_template"},
 };
 
-constexpr Alias kAliases[] = {
+constexpr Alias kVllmAliases[] = {
     {"cudagraph_capture_sizes", "compilation_config.cudagraph_capture_sizes"},
     {"cuda_graph_sizes", "compilation_config.cudagraph_capture_sizes"},
     {"max_cudagraph_capture_size", "compilation_config.max_cudagraph_capture_size"},
@@ -159,7 +157,7 @@ constexpr std::string_view kMaxSize = "compilation_config.max_cudagraph_capture_
 constexpr std::string_view kFullGraph = "compilation_config.full_cuda_graph";
 constexpr std::string_view kUseGraphs = "compilation_config.use_cudagraph";
 
-std::string derive_mode(Draft& draft) {
+std::string vllm_mode(Draft& draft) {
   std::string mode = draft.text(kMode);
   if (draft.given(kLevel) && !draft.given(kMode) && draft.count(kLevel) < 2)
     mode = draft.count(kLevel) == 0 ? "NONE" : "PIECEWISE";
@@ -201,8 +199,8 @@ std::vector<int64_t> capture_sizes(Draft& draft) {
   return runtime::Ladder::sequences(max).sizes();
 }
 
-void derive(Draft& draft) {
-  std::string mode = derive_mode(draft);
+void derive_vllm(Draft& draft) {
+  std::string mode = vllm_mode(draft);
   const std::vector<int64_t> sizes = capture_sizes(draft);
   if (sizes.empty()) mode = "none";
   draft.put("graphs", mode, {kMode, kLevel, "enforce_eager", kUseGraphs, kFullGraph, kMaxSize});
@@ -247,6 +245,6 @@ void derive(Draft& draft) {
 
 }  // namespace
 
-const DialectTable kVllm{Dialect::kVllm, "vLLM", kKeys, kAliases, derive};
+const DialectTable kVllm{Dialect::kVllm, "vLLM", kVllmKeys, kVllmAliases, derive_vllm};
 
 }  // namespace encore::config

@@ -3,22 +3,13 @@
 
 #include <gtest/gtest.h>
 
-#include "config/dialect.h"
+#include "config/testing/read_text.h"
 
 namespace encore::config {
 namespace {
 
-Config read(const std::string& text, std::optional<Dialect> dialect = {}) {
-  return resolve(parse_document(text, "c.yml"), dialect);
-}
-
-std::vector<std::string> refused(const Config& config) {
-  std::vector<std::string> keys;
-  for (const Refused& row : config.refused)
-    keys.push_back(row.key);
-  return keys;
-}
-
+using testing::read;
+using testing::refused;
 using Keys = std::vector<std::string>;
 
 std::string notes(const Config& config) {
@@ -69,7 +60,7 @@ TEST(Dialects, KnowEveryKeyThatTheirDocumentsName) {
   for (const auto& [text, keys] : rows) {
     Keys found = refused(read(text));
     EXPECT_TRUE(std::is_permutation(found.begin(), found.end(), keys.begin(), keys.end()))
-        << text << testing::PrintToString(found);
+        << text << ::testing::PrintToString(found);
   }
   EXPECT_EQ(read("--enable-debug-mode --cuda-graph-max-bs 4").options.get<bool>("graphs_debug"),
             true);

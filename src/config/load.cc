@@ -18,11 +18,6 @@ const DialectTable* table_of(Dialect dialect) {
   return nullptr;
 }
 
-std::string canonical(std::string key) {
-  std::replace(key.begin(), key.end(), '-', '_');
-  return key;
-}
-
 bool knows(Dialect dialect, const std::string& key) {
   if (dialect == Dialect::kNative) return key == kProfile || find_option(key) != nullptr;
   const DialectTable& table = *table_of(dialect);

@@ -35,11 +35,11 @@ void fuse_swiglu(passes::Program& program, const ir::OpSet& ops) {
       %y = swiglu(%gate, %up))"});
 }
 
-int g_enqueued = 0;  // launches, as the host made them: none while a recording is replayed
+int g_launched = 0;  // launches, as the host made them: none while a recording is replayed
 
 BoundLaunch bind_swiglu(Device&, const KernelArgs& args) {
   return [args](Stream& stream, const StepLengths&) {
-    ++g_enqueued;
+    ++g_launched;
     cpu::enqueue(stream, "swiglu.test", [args] {
       const TensorView& y = args.outputs["y"];
       for (int64_t row = 0; row < y.num_rows(); ++row) {
@@ -52,7 +52,7 @@ BoundLaunch bind_swiglu(Device&, const KernelArgs& args) {
   };
 }
 
-engine::LoadOptions options() {
+engine::LoadOptions extension_options() {
   engine::LoadOptions options;
   options.limits = {.max_num_tokens = 16, .max_batch_size = 4, .max_q = 1, .max_seq_len = 64};
   options.kv_tokens = 1024;
@@ -62,7 +62,7 @@ engine::LoadOptions options() {
 }
 
 engine::LoadOptions extended() {
-  engine::LoadOptions extended = options();
+  engine::LoadOptions extended = extension_options();
   extended.ops = &ops_with_swiglu();
   extended.compile.add_pass({.name = "fuse_swiglu",
                              .what = "silu(gate) * up as one launch of ours",
@@ -83,9 +83,9 @@ class Extension : public ::testing::Test {
     fill_kv(model, 7);
     const TrialStep step = *trial_step(model, key);
     choice_ = begin(model, step, 7);
-    const int before = g_enqueued;
+    const int before = g_launched;
     model.executor().run(step.lengths());
-    enqueued_ = g_enqueued - before;
+    enqueued_ = g_launched - before;
     std::vector<float> logits(key.sequences * model.config().vocab_size);
     read_output(model.executor(), 1, logits.data(), static_cast<int64_t>(logits.size() * 4));
     return logits;
@@ -102,7 +102,7 @@ constexpr StepKey kMixed{11, 2};
 TEST_F(Extension, RunsInEveryMode) {
   // Random weights would depend on how a program numbers its values.
   const model::ModelSource source = model::find_model(ENCORE_SOURCE_DIR "/models/stories");
-  engine::LoadedModel plain(*device_, source, options());
+  engine::LoadedModel plain(*device_, source, extension_options());
   engine::LoadedModel model(*device_, source, extended());
   for (const StepKey& key : {kDecode, kMixed}) {
     const std::vector<float> expected = logits(plain, key, Graphs::kNone);
@@ -138,10 +138,10 @@ TEST_F(Extension, IsLaunchedBetweenPiecesWhereTheProgramIsSplitAtIt) {
 }
 
 TEST_F(Extension, GivesTheSameBitsWithEachValueInMemoryOfItsOwn) {
-  engine::LoadOptions apart = options();
+  engine::LoadOptions apart = extension_options();
   apart.compile.reuse_memory = false;
   engine::LoadedModel shared(*device_, engine::testing::tiny_model(engine::testing::Tiny::kQwen3),
-                             options());
+                             extension_options());
   engine::LoadedModel model(*device_, engine::testing::tiny_model(engine::testing::Tiny::kQwen3),
                             apart);
   EXPECT_GT(diagnose::memory_plan(model).arena, diagnose::memory_plan(shared).arena);

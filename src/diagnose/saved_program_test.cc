@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-engine::LoadOptions options() {
+engine::LoadOptions saved_options() {
   engine::LoadOptions options;
   options.limits = {.max_num_tokens = 16, .max_batch_size = 4, .max_q = 1, .max_seq_len = 64};
   options.kv_tokens = 1024;
@@ -36,8 +36,8 @@ TEST(SavedProgram, HoldsTheProgramAndItsRecordings) {
   const fs::path directory = dir.path() / "programs";
   const auto device = create_cpu_device({.num_threads = 1});
   const model::ModelSource source = engine::testing::tiny_model(engine::testing::Tiny::kLlama);
-  const auto model = load_model(*device, source, options(), {.save_programs = directory});
-  const auto again = load_model(*device, source, options(), {.save_programs = directory});
+  const auto model = load_model(*device, source, saved_options(), {.save_programs = directory});
+  const auto again = load_model(*device, source, saved_options(), {.save_programs = directory});
   ASSERT_EQ(files_in(directory).size(), 1U);
   std::ostringstream text;
   text << std::ifstream(files_in(directory).front()).rdbuf();
@@ -48,7 +48,7 @@ TEST(SavedProgram, HoldsTheProgramAndItsRecordings) {
     EXPECT_NE(text.str().find(line), std::string::npos) << line << text.str();
   }
 
-  engine::LoadOptions split = options();
+  engine::LoadOptions split = saved_options();
   split.compile.add_split_op("gather_rows");
   const auto other = load_model(*device, source, split, {.save_programs = directory});
   EXPECT_EQ(files_in(directory).size(), 2U);
@@ -57,8 +57,8 @@ TEST(SavedProgram, HoldsTheProgramAndItsRecordings) {
 TEST(SavedProgram, SaysWhyItCannotBeWritten) {
   const auto device = create_cpu_device({.num_threads = 1});
   try {
-    (void)load_model(*device, engine::testing::tiny_model(engine::testing::Tiny::kLlama), options(),
-                     {.save_programs = "/dev/null/programs"});
+    (void)load_model(*device, engine::testing::tiny_model(engine::testing::Tiny::kLlama),
+                     saved_options(), {.save_programs = "/dev/null/programs"});
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kUsage);

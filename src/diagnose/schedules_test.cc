@@ -25,8 +25,8 @@ runtime::Ladder all_sizes(int64_t max, planning::Counts others) {
   return runtime::Ladder(std::vector<int64_t>(sizes.begin(), sizes.end()));
 }
 
-// As small as a model can be: there are some hundred sizes, up to thousands of tokens.
-model::ModelSource smallest_model() {
+// Small: there are some hundred sizes, up to thousands of tokens.
+model::ModelSource narrow_model() {
   model::ModelSource source = engine::testing::tiny_model(engine::testing::Tiny::kLlama);
   source.config.num_layers = 1;
   source.config.hidden_size = 64;
@@ -51,7 +51,7 @@ class SchedulesTest : public engine::testing::DeviceTest {
     options.record_all_modes = true;
     options.sequences = all_sizes(kMaxBatchSize, planning::Counts::kTokens);
     options.tokens = all_sizes(kMaxNumTokens, planning::Counts::kSequences);
-    model_.emplace(*device_, smallest_model(), options);
+    model_.emplace(*device_, narrow_model(), options);
     fill_kv(*model_, 3);
   }
 

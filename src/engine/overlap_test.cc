@@ -11,7 +11,7 @@ namespace {
 
 using testing::Tiny;
 
-LoadOptions options() {
+LoadOptions bursting_options() {
   LoadOptions options;
   options.limits = {.max_num_tokens = 32, .max_batch_size = 4, .max_q = 1, .max_seq_len = 128};
   options.kv_tokens = 512;
@@ -31,7 +31,7 @@ class OverlapTest : public testing::DeviceTest {
   void SetUp() override {
     DeviceTest::SetUp();
     if (IsSkipped()) return;
-    load(options());
+    load(bursting_options());
   }
   void load(const LoadOptions& options) {
     model_.reset();
@@ -107,7 +107,7 @@ TEST_P(OverlapTest, ASequenceThatLosesItsPagesGetsTheSameTokensLater) {
   };
   const auto plenty = run({.overlap = false});
   EXPECT_EQ(num_preemptions, 0);
-  LoadOptions few = options();
+  LoadOptions few = bursting_options();
   few.page_size = 16;
   few.kv_tokens = 96;  // one and a half times what a sequence takes
   load(few);
@@ -120,7 +120,7 @@ TEST_P(OverlapTest, ASequenceThatLosesItsPagesGetsTheSameTokensLater) {
 
 // A step of one token each looks like the one before it, but its token of the prompt is the host's.
 TEST_P(OverlapTest, APromptThatRunsATokenAStepIsNotTakenForOneThatGenerates) {
-  LoadOptions narrow = options();
+  LoadOptions narrow = bursting_options();
   narrow.limits.max_num_tokens = 4;
   load(narrow);
   const auto run = [&](const EngineOptions& how) {

@@ -21,7 +21,7 @@ using testing::Tiny;
 using Tokens = std::vector<int32_t>;
 using Scores = std::vector<LogprobRow>;
 
-constexpr int32_t kNumTop = 3;
+constexpr int32_t kNumLikely = 3;
 
 Tokens random_prompt(int seed, int64_t length) {
   std::mt19937 random(seed);
@@ -31,7 +31,7 @@ Tokens random_prompt(int seed, int64_t length) {
   return prompt;
 }
 
-LoadOptions options() {
+LoadOptions scoring_options() {
   LoadOptions options;
   options.limits = {.max_num_tokens = 80, .max_batch_size = 4, .max_q = 1, .max_seq_len = 256};
   options.kv_tokens = 1024;
@@ -46,7 +46,7 @@ LoadOptions options() {
 std::vector<uint32_t> bits(const Scores& scores) {
   std::vector<uint32_t> bits;
   for (const LogprobRow& row : scores) {
-    std::vector<uint32_t> words(2 + 2 * kNumTop);
+    std::vector<uint32_t> words(2 + 2 * kNumLikely);
     std::memcpy(words.data(), &row, words.size() * sizeof(uint32_t));
     bits.insert(bits.end(), words.begin(), words.end());
   }
@@ -65,7 +65,7 @@ class PromptLogprobsTest : public testing::DeviceTest {
  protected:
   void SetUp() override {
     DeviceTest::SetUp();
-    if (!IsSkipped()) load(options());
+    if (!IsSkipped()) load(scoring_options());
   }
   void load(const LoadOptions& options) {
     model_.reset();
@@ -101,7 +101,7 @@ class PromptLogprobsTest : public testing::DeviceTest {
     return score(engine, {asking(prompt)}).front();
   }
   static Request asking(const Tokens& prompt, int64_t max_tokens = 4) {
-    return {.prompt = prompt, .max_tokens = max_tokens, .num_prompt_logprobs = kNumTop};
+    return {.prompt = prompt, .max_tokens = max_tokens, .num_prompt_logprobs = kNumLikely};
   }
   // The logits behind each token of a prompt, as steps that sample there have them.
   std::vector<std::vector<double>> all_logits(const Tokens& prompt) {
@@ -151,7 +151,7 @@ TEST_P(PromptLogprobsTest, EveryTokenBehindTheFirstHasThatOfTheModel) {
       const auto num_likelier = std::count_if(of_token.begin(), of_token.end(),
                                               [&](double other) { return other > logit; });
       EXPECT_NEAR(row.rank, 1 + num_likelier, 2) << i;
-      for (const LogprobRow::Entry& likely : std::span(row.top, kNumTop))
+      for (const LogprobRow::Entry& likely : std::span(row.top, kNumLikely))
         EXPECT_NEAR(likely.logprob, log_softmax(of_token, likely.token), 2e-5) << i;
       EXPECT_NEAR(row.top[0].logprob - row.logprob,
                   *std::max_element(of_token.begin(), of_token.end()) - logit, 2e-5);
@@ -165,7 +165,7 @@ TEST_P(PromptLogprobsTest, TheWaysToRunAStepAgreeBitForBit) {
   for (const runtime::Graphs graphs :
        {runtime::Graphs::kNone, runtime::Graphs::kPiecewise, runtime::Graphs::kFull}) {
     for (const auto poison : {diagnose::Poison::kNone, diagnose::Poison::kNaN}) {
-      LoadOptions how = options();
+      LoadOptions how = scoring_options();
       how.graphs = graphs;
       load(how);
       diagnose::poison_steps(model_->executor(), poison);
@@ -186,7 +186,7 @@ TEST_P(PromptLogprobsTest, APromptHasTheSameOnesWhoeverRunsBesideIt) {
     if (i == 3) requests.back().num_prompt_logprobs = -1;
     alone.push_back(i == 3 ? Scores() : score(requests.back().prompt));
   }
-  LoadOptions narrow = options();
+  LoadOptions narrow = scoring_options();
   narrow.limits.max_num_tokens = 16;
   narrow.kv_tokens = 256;
   load(narrow);
@@ -248,7 +248,7 @@ TEST_P(PromptLogprobsTest, OneThatIsAbortedLeavesNothing) {
 }
 
 TEST_P(PromptLogprobsTest, AModelLoadedWithoutThemTakesNoMemoryForThemAndRefuses) {
-  LoadOptions without = options();
+  LoadOptions without = scoring_options();
   without.scores_prompts = false;
   load(without);
   EXPECT_EQ(diagnose::memory_plan(*model_).prompt_scores, 0);

@@ -23,7 +23,7 @@ using testing::Tiny;
 
 constexpr int kSequences = 32;
 
-LoadOptions options(Graphs graphs = Graphs::kAuto) {
+LoadOptions sleepy_options(Graphs graphs = Graphs::kAuto) {
   LoadOptions options;
   options.limits = {
       .max_num_tokens = 256, .max_batch_size = kSequences, .max_q = 1, .max_seq_len = 128};
@@ -113,7 +113,7 @@ class SleepTest : public testing::DeviceTest {};
 
 TEST_P(SleepTest, TwentySleepsBetweenTheStepsOf32SequencesChangeNoToken) {
   for (const Graphs graphs : {Graphs::kFull, Graphs::kPiecewise, Graphs::kNone}) {
-    LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), options(graphs));
+    LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), sleepy_options(graphs));
     const int recordings =
         model.recording_stats().full.recordings + model.recording_stats().pieces.recordings;
     EXPECT_EQ(recordings > 0, graphs != Graphs::kNone);
@@ -140,7 +140,7 @@ TEST_P(SleepTest, TwentySleepsBetweenTheStepsOf32SequencesChangeNoToken) {
 }
 
 TEST_P(SleepTest, KvInFp8ComesBackToo) {
-  LoadOptions narrow = options();
+  LoadOptions narrow = sleepy_options();
   narrow.kv_dtype = DType::kFP8;
   LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), narrow);
   EXPECT_EQ(model.kv_dtype(), DType::kFP8);
@@ -160,7 +160,7 @@ TEST_P(SleepTest, WeightsOfACheckpointComeBackFromTheFileAsLongAsItIsTheSame) {
   const TempDir temporary;
   const fs::path dir = temporary.path() / "model";
   fs::copy(ENCORE_SOURCE_DIR "/models/stories", dir);
-  LoadOptions wanted = options();
+  LoadOptions wanted = sleepy_options();
   wanted.dtype = DType::kF32;
   LoadedModel model(*device_, model::find_model(dir.string()), wanted);
   Decode awake(model, 8);
@@ -191,7 +191,7 @@ TEST_P(SleepTest, WeightsOfACheckpointComeBackFromTheFileAsLongAsItIsTheSame) {
 }
 
 TEST_P(SleepTest, ASleepingModelRefusesStepsAndKeepsItsSequences) {
-  LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), options());
+  LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), sleepy_options());
   Decode awake(model);
   awake.finish();
   Decode sleeper(model);
@@ -225,7 +225,7 @@ TEST_P(SleepTest, ASleepingModelRefusesStepsAndKeepsItsSequences) {
 }
 
 TEST_P(SleepTest, WhateverFailsItSleepsOnAndCanBeWokenLater) {
-  LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), options());
+  LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), sleepy_options());
   Decode awake(model);
   awake.finish();
   Decode sleeper(model);
@@ -251,7 +251,7 @@ TEST_P(SleepTest, WhateverFailsItSleepsOnAndCanBeWokenLater) {
 }
 
 TEST_P(SleepTest, WhateverFailsWhileItFallsAsleepItStaysAwake) {
-  LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), options());
+  LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), sleepy_options());
   Decode awake(model);
   awake.finish();
   Decode sleeper(model);
@@ -277,7 +277,7 @@ TEST_P(SleepTest, WhateverFailsWhileItFallsAsleepItStaysAwake) {
 
 TEST_P(SleepTest, IsNotWokenWhileSomebodyElseHasTheMemory) {
   if (!device_->used_bytes()) GTEST_SKIP() << "the device's memory is the host's";
-  LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), options());
+  LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), sleepy_options());
   Decode awake(model);
   awake.finish();
   Decode sleeper(model);
@@ -308,7 +308,7 @@ TEST_P(SleepTest, IsNotWokenWhileSomebodyElseHasTheMemory) {
 
 TEST_P(SleepTest, AThousandReplaysTakeNoMemory) {
   for (const Graphs graphs : {Graphs::kFull, Graphs::kPiecewise}) {
-    LoadOptions wanted = options(graphs);
+    LoadOptions wanted = sleepy_options(graphs);
     wanted.limits.max_seq_len = 1200;
     LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), wanted);
     Engine engine(model);

@@ -59,7 +59,7 @@ class SizeAxis {
 };
 
 // The bars of ladders: a row the step has, a row of padding, a row that no recording holds.
-constexpr const char* kStyle = R"(
+constexpr const char* kGraphsStyle = R"(
 .pad { fill: var(--mark); } .tick { stroke: var(--text); stroke-width: 1.5; }
 .over { color: var(--miss); }
 )";
@@ -301,7 +301,7 @@ std::string graphs_html(const GraphsPage& page) {
   html += shares_section("Admissible steps",
                          "Every step that the scheduler may form, by how it would be run.",
                          page.admissible, num_admissible, "bar");
-  return html_page("encore graphs", "Coverage by recordings", page.log, html, kStyle);
+  return html_page("encore graphs", "Coverage by recordings", page.log, html, kGraphsStyle);
 }
 
 }  // namespace encore::measure

@@ -7,7 +7,7 @@
 namespace encore::measure {
 namespace {
 
-constexpr const char* kStyle = R"(
+constexpr const char* kPageStyle = R"(
 :root { color-scheme: light dark; --back: #fbfbf9; --card: #ffffff; --text: #1d1d1b; --soft: #65655f;
   --line: #e3e3dd; --bar: #2f6fde; --mark: #d97706; --miss: #b4232c; --other: #9db7e8; }
 @media (prefers-color-scheme: dark) {
@@ -49,7 +49,7 @@ std::string html_page(std::string_view title, std::string_view heading, std::str
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"
       "<title>{}</title><style>{}{}</style></head><body><main>"
       "<h1>{}</h1><p>{}</p>{}</main></body></html>\n",
-      title, kStyle, style, heading, html_escaped(what), body);
+      title, kPageStyle, style, heading, html_escaped(what), body);
 }
 
 std::string html_escaped(std::string_view text) {

@@ -10,7 +10,7 @@
 namespace encore::measure {
 namespace {
 
-constexpr const char* kStyle = R"(
+constexpr const char* kLadderTimesStyle = R"(
 .time { stroke: var(--bar); fill: none; stroke-width: 2; } .dot { fill: var(--bar); }
 .floor { stroke: var(--mark); fill: none; stroke-width: 2; stroke-dasharray: 5 4; }
 )";
@@ -157,7 +157,7 @@ std::string ladder_html(const std::vector<BucketTime>& times, const LadderText& 
   body += fmt::format("<section><h2>Time over floor</h2><p>1 is the floor.</p>{}{}</section>",
                       ratio_plot.svg(), rows(times, text.unit));
   return html_page("encore bench ladder", fmt::format("The {} and its floor", text.ladder),
-                   text.what, body, kStyle);
+                   text.what, body, kLadderTimesStyle);
 }
 
 }  // namespace encore::measure

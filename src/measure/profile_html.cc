@@ -11,7 +11,7 @@
 namespace encore::measure {
 namespace {
 
-constexpr const char* kStyle = R"(
+constexpr const char* kProfileStyle = R"(
 .c0 { fill: #2f6fde; } .c1 { fill: #d97706; } .c2 { fill: #2a9d6f; } .c3 { fill: #a855c7; }
 .c4 { fill: #c2415b; } .c5 { fill: #0e9bb5; } .c6 { fill: #8a6d1f; } .c7 { fill: #6b7fd7; }
 .c8 { fill: #7a9a2e; } .c9 { fill: #b5653a; } .c10 { fill: #5e6b78; } .c11 { fill: #d06fb0; }
@@ -267,7 +267,7 @@ std::string profile_html(const Profile& profile) {
   body += fmt::format(
       "<section><h2>By op</h2><p>Own time a step; the last two columns are of {}.</p>{}</section>",
       last.mode, group_rows(profile));
-  return html_page("encore profile", "Where a step's time goes", profile.what, body, kStyle);
+  return html_page("encore profile", "Where a step's time goes", profile.what, body, kProfileStyle);
 }
 
 }  // namespace encore::measure

@@ -12,7 +12,7 @@
 namespace encore::measure {
 namespace {
 
-constexpr const char* kStyle = R"(
+constexpr const char* kReplayStyle = R"(
 .line { stroke: var(--bar); fill: none; stroke-width: 1.8; }
 .line.second { stroke: var(--mark); } .line.third { stroke: var(--soft); }
 .limit { stroke: var(--miss); stroke-dasharray: 5 4; }
@@ -274,7 +274,7 @@ std::string replay_html(const ReplayReport& report) {
   std::string what;
   for (const std::string& line : report.what)
     what += (what.empty() ? "" : "; ") + line;
-  return html_page("encore " + report.title, "A replay of requests", what, body, kStyle);
+  return html_page("encore " + report.title, "A replay of requests", what, body, kReplayStyle);
 }
 
 }  // namespace encore::measure

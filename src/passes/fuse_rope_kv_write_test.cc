@@ -4,7 +4,7 @@ namespace encore::passes {
 namespace {
 
 // Two query heads and one KV head of 32.
-const std::string kInputs = R"(
+const std::string kUnfused = R"(
   input %q: bf16[T,64]
   input %k: bf16[T,32]
   input %v: bf16[T,32]
@@ -18,9 +18,9 @@ const std::string kInputs = R"(
   state %vc: bf16[4,1,16,32]
 )";
 const std::string kNorms = "  weight %qn: bf16[32] = \"qn\"\n  weight %kn: bf16[32] = \"kn\"\n";
-const std::string kWrite =
+const std::string kKvWrite =
     "  %kc1: bf16[4,1,16,32], %vc1: bf16[4,1,16,32] = kv_write(%kc, %vc, %k1, %v, %slots)\n";
-const std::string kAttention =
+const std::string kAttentionOutput =
     "  %o: bf16[T,64] = attention(%q1, %kc1, %vc1, %pages, %lens, %starts) {scale=0.125}\n"
     "  output %o\n";
 const std::string kFusedOutputs =
@@ -29,58 +29,59 @@ const std::string kRopes =
     "  %q1: bf16[T,64] = rope(%q, %pos, %f)\n  %k1: bf16[T,32] = rope(%k, %pos, %f)\n";
 
 TEST(FuseRopeKvWrite, RotatesAndWritesInOneNode) {
-  expect_rewrite(fuse_rope_kv_write, kInputs + kRopes + kWrite + kAttention,
-                 kInputs + kFusedOutputs +
-                     "rope_kv_write(%q, %k, %v, %pos, %f, %slots, %kc, %vc)\n" + kAttention);
+  expect_rewrite(fuse_rope_kv_write, kUnfused + kRopes + kKvWrite + kAttentionOutput,
+                 kUnfused + kFusedOutputs +
+                     "rope_kv_write(%q, %k, %v, %pos, %f, %slots, %kc, %vc)\n" + kAttentionOutput);
 }
 
 TEST(FuseRopeKvWrite, TakesANormPerHeadIn) {
-  expect_rewrite(fuse_rope_kv_write, kInputs + kNorms + R"(
+  expect_rewrite(fuse_rope_kv_write, kUnfused + kNorms + R"(
   %qh: bf16[T,64] = rms_norm(%q, %qn) {eps=1e-06}
   %q1: bf16[T,64] = rope(%qh, %pos, %f)
   %kh: bf16[T,32] = rms_norm(%k, %kn) {eps=1e-06}
   %k1: bf16[T,32] = rope(%kh, %pos, %f)
-)" + kWrite + kAttention,
-                 kInputs + kNorms + kFusedOutputs +
+)" + kKvWrite + kAttentionOutput,
+                 kUnfused + kNorms + kFusedOutputs +
                      "rope_kv_write(%q, %k, %v, %pos, %f, %slots, %kc, %vc, q_norm=%qn, "
                      "k_norm=%kn) {eps=1e-06}\n" +
-                     kAttention);
+                     kAttentionOutput);
 }
 
 TEST(FuseRopeKvWrite, LeavesTheNormOfOneOfTwoInFront) {
   const std::string norm = "  %qh: bf16[T,64] = rms_norm(%q, %qn) {eps=1e-06}\n";
   const std::string weight = "  weight %qn: bf16[32] = \"qn\"\n";
-  expect_rewrite(fuse_rope_kv_write, kInputs + weight + norm + R"(
+  expect_rewrite(fuse_rope_kv_write, kUnfused + weight + norm + R"(
   %q1: bf16[T,64] = rope(%qh, %pos, %f)
   %k1: bf16[T,32] = rope(%k, %pos, %f)
-)" + kWrite + kAttention,
-                 kInputs + weight + norm + kFusedOutputs +
-                     "rope_kv_write(%qh, %k, %v, %pos, %f, %slots, %kc, %vc)\n" + kAttention);
+)" + kKvWrite + kAttentionOutput,
+                 kUnfused + weight + norm + kFusedOutputs +
+                     "rope_kv_write(%qh, %k, %v, %pos, %f, %slots, %kc, %vc)\n" + kAttentionOutput);
 }
 
 TEST(FuseRopeKvWrite, LeavesNormsOfDifferentEpsInFront) {
   const std::string norms =
       "  %qh: bf16[T,64] = rms_norm(%q, %qn) {eps=1e-06}\n"
       "  %kh: bf16[T,32] = rms_norm(%k, %kn) {eps=1e-05}\n";
-  expect_rewrite(fuse_rope_kv_write, kInputs + kNorms + norms + R"(
+  expect_rewrite(fuse_rope_kv_write, kUnfused + kNorms + norms + R"(
   %q1: bf16[T,64] = rope(%qh, %pos, %f)
   %k1: bf16[T,32] = rope(%kh, %pos, %f)
-)" + kWrite + kAttention,
-                 kInputs + kNorms + norms + kFusedOutputs +
-                     "rope_kv_write(%qh, %kh, %v, %pos, %f, %slots, %kc, %vc)\n" + kAttention);
+)" + kKvWrite + kAttentionOutput,
+                 kUnfused + kNorms + norms + kFusedOutputs +
+                     "rope_kv_write(%qh, %kh, %v, %pos, %f, %slots, %kc, %vc)\n" +
+                     kAttentionOutput);
 }
 
 TEST(FuseRopeKvWrite, LeavesANormThatAnotherNodeReadsInFront) {
   const std::string norms =
       "  %qh: bf16[T,64] = rms_norm(%q, %qn) {eps=1e-06}\n"
       "  %kh: bf16[T,32] = rms_norm(%k, %kn) {eps=1e-06}\n";
-  expect_rewrite(fuse_rope_kv_write, kInputs + kNorms + norms + R"(
+  expect_rewrite(fuse_rope_kv_write, kUnfused + kNorms + norms + R"(
   %q1: bf16[T,64] = rope(%qh, %pos, %f)
   %k1: bf16[T,32] = rope(%kh, %pos, %f)
-)" + kWrite + kAttention + "  output %kh\n",
-                 kInputs + kNorms + norms + kFusedOutputs +
-                     "rope_kv_write(%qh, %kh, %v, %pos, %f, %slots, %kc, %vc)\n" + kAttention +
-                     "  output %kh\n");
+)" + kKvWrite + kAttentionOutput + "  output %kh\n",
+                 kUnfused + kNorms + norms + kFusedOutputs +
+                     "rope_kv_write(%qh, %kh, %v, %pos, %f, %slots, %kc, %vc)\n" +
+                     kAttentionOutput + "  output %kh\n");
 }
 
 // OLMo 2 norms the whole row, not each head: weights of 64 and 32 where a head has 32.
@@ -89,90 +90,92 @@ TEST(FuseRopeKvWrite, LeavesANormOfTheWholeRowInFront) {
   const std::string norms =
       "  %qh: bf16[T,64] = rms_norm(%q, %qn) {eps=1e-06}\n"
       "  %kh: bf16[T,32] = rms_norm(%k, %kn) {eps=1e-06}\n";
-  expect_rewrite(fuse_rope_kv_write, kInputs + weights + norms + R"(
+  expect_rewrite(fuse_rope_kv_write, kUnfused + weights + norms + R"(
   %q1: bf16[T,64] = rope(%qh, %pos, %f)
   %k1: bf16[T,32] = rope(%kh, %pos, %f)
-)" + kWrite + kAttention,
-                 kInputs + weights + norms + kFusedOutputs +
-                     "rope_kv_write(%qh, %kh, %v, %pos, %f, %slots, %kc, %vc)\n" + kAttention);
+)" + kKvWrite + kAttentionOutput,
+                 kUnfused + weights + norms + kFusedOutputs +
+                     "rope_kv_write(%qh, %kh, %v, %pos, %f, %slots, %kc, %vc)\n" +
+                     kAttentionOutput);
 }
 
 TEST(FuseRopeKvWrite, LeavesRotatedKeysThatAnotherNodeReads) {
-  expect_unchanged(fuse_rope_kv_write, kInputs + kRopes + kWrite + R"(
+  expect_unchanged(fuse_rope_kv_write, kUnfused + kRopes + kKvWrite + R"(
   %x: bf16[T,32] = silu(%k1)
   output %x
-)" + kAttention);
+)" + kAttentionOutput);
 }
 
 TEST(FuseRopeKvWrite, LeavesRotatedKeysThatAreAGraphOutput) {
-  expect_unchanged(fuse_rope_kv_write, kInputs + kRopes + kWrite + kAttention + "  output %k1\n");
+  expect_unchanged(fuse_rope_kv_write,
+                   kUnfused + kRopes + kKvWrite + kAttentionOutput + "  output %k1\n");
 }
 
 TEST(FuseRopeKvWrite, LeavesKeysThatAreNotRotated) {
-  expect_unchanged(fuse_rope_kv_write, kInputs + R"(
+  expect_unchanged(fuse_rope_kv_write, kUnfused + R"(
   %q1: bf16[T,64] = rope(%q, %pos, %f)
   %k1: bf16[T,32] = silu(%k)
-)" + kWrite + kAttention);
+)" + kKvWrite + kAttentionOutput);
 }
 
 TEST(FuseRopeKvWrite, LeavesQueriesThatAreNotRotated) {
-  expect_unchanged(fuse_rope_kv_write, kInputs + R"(
+  expect_unchanged(fuse_rope_kv_write, kUnfused + R"(
   %q1: bf16[T,64] = silu(%q)
   %k1: bf16[T,32] = rope(%k, %pos, %f)
-)" + kWrite + kAttention);
+)" + kKvWrite + kAttentionOutput);
 }
 
 TEST(FuseRopeKvWrite, LeavesRopesWithDifferentPositions) {
-  expect_unchanged(fuse_rope_kv_write, kInputs + R"(
+  expect_unchanged(fuse_rope_kv_write, kUnfused + R"(
   input %pos2: i32[T]
   %q1: bf16[T,64] = rope(%q, %pos, %f)
   %k1: bf16[T,32] = rope(%k, %pos2, %f)
-)" + kWrite + kAttention);
+)" + kKvWrite + kAttentionOutput);
 }
 
 TEST(FuseRopeKvWrite, LeavesRopesWithDifferentFrequencies) {
-  expect_unchanged(fuse_rope_kv_write, kInputs + R"(
+  expect_unchanged(fuse_rope_kv_write, kUnfused + R"(
   weight %f2: f32[16] = "f2"
   %q1: bf16[T,64] = rope(%q, %pos, %f2)
   %k1: bf16[T,32] = rope(%k, %pos, %f)
-)" + kWrite + kAttention);
+)" + kKvWrite + kAttentionOutput);
 }
 
 // Rope over half a head: the fused op rotates whole heads of the cache.
 TEST(FuseRopeKvWrite, LeavesARopeThatIsNarrowerThanAHead) {
-  std::string inputs = kInputs;
+  std::string inputs = kUnfused;
   inputs.replace(inputs.find("f32[16]"), 7, "f32[8]");
-  expect_unchanged(fuse_rope_kv_write, inputs + kRopes + kWrite + kAttention);
+  expect_unchanged(fuse_rope_kv_write, inputs + kRopes + kKvWrite + kAttentionOutput);
 }
 
 TEST(FuseRopeKvWrite, LeavesACacheThatNoAttentionReads) {
-  expect_unchanged(fuse_rope_kv_write, kInputs + kRopes + kWrite + "  output %q1\n");
+  expect_unchanged(fuse_rope_kv_write, kUnfused + kRopes + kKvWrite + "  output %q1\n");
 }
 
 // The fused node would stand at the cache write, after a reader of the queries.
 TEST(FuseRopeKvWrite, LeavesQueriesThatAreReadBeforeTheCacheIsWritten) {
-  expect_unchanged(fuse_rope_kv_write, kInputs + R"(
+  expect_unchanged(fuse_rope_kv_write, kUnfused + R"(
   %q1: bf16[T,64] = rope(%q, %pos, %f)
   %early: bf16[T,64] = silu(%q1)
   %k1: bf16[T,32] = rope(%k, %pos, %f)
-)" + kWrite + kAttention + "  output %early\n");
+)" + kKvWrite + kAttentionOutput + "  output %early\n");
 }
 
 // Queries made after the cache write: there is no place for the fused node.
 TEST(FuseRopeKvWrite, LeavesQueriesThatAreMadeAfterTheCacheIsWritten) {
   expect_unchanged(fuse_rope_kv_write,
-                   kInputs + "  %k1: bf16[T,32] = rope(%k, %pos, %f)\n" + kWrite + R"(
+                   kUnfused + "  %k1: bf16[T,32] = rope(%k, %pos, %f)\n" + kKvWrite + R"(
   %late: bf16[T,64] = silu(%q)
   %q1: bf16[T,64] = rope(%late, %pos, %f)
-)" + kAttention);
+)" + kAttentionOutput);
 }
 
 TEST(FuseRopeKvWrite, FusesARopeOfQueriesThatComesAfterTheCacheWrite) {
   expect_rewrite(fuse_rope_kv_write,
-                 kInputs + "  %k1: bf16[T,32] = rope(%k, %pos, %f)\n" + kWrite +
-                     "  %q1: bf16[T,64] = rope(%q, %pos, %f)\n" + kAttention,
-                 kInputs + kFusedOutputs +
-                     "rope_kv_write(%q, %k, %v, %pos, %f, %slots, %kc, %vc)\n" + kAttention);
+                 kUnfused + "  %k1: bf16[T,32] = rope(%k, %pos, %f)\n" + kKvWrite +
+                     "  %q1: bf16[T,64] = rope(%q, %pos, %f)\n" + kAttentionOutput,
+                 kUnfused + kFusedOutputs +
+                     "rope_kv_write(%q, %k, %v, %pos, %f, %slots, %kc, %vc)\n" + kAttentionOutput);
 }
 
 }  // namespace

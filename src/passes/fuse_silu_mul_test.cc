@@ -3,7 +3,7 @@
 namespace encore::passes {
 namespace {
 
-constexpr const char* kFused = R"(
+constexpr const char* kFusedSiluMul = R"(
   input %gate: bf16[T,64]
   input %up: bf16[T,64]
   %y: bf16[T,64] = silu_mul(%gate, %up)
@@ -18,7 +18,7 @@ TEST(FuseSiluMul, FusesAnActivationIntoItsProduct) {
   %y: bf16[T,64] = mul(%s, %up)
   output %y
 )",
-                 kFused);
+                 kFusedSiluMul);
 }
 
 TEST(FuseSiluMul, TakesTheProductEitherWayRound) {
@@ -29,7 +29,7 @@ TEST(FuseSiluMul, TakesTheProductEitherWayRound) {
   %y: bf16[T,64] = mul(%up, %s)
   output %y
 )",
-                 kFused);
+                 kFusedSiluMul);
 }
 
 TEST(FuseSiluMul, StandsWhereTheProductStoodForUpMayBeMadeInBetween) {

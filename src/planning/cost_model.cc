@@ -40,9 +40,9 @@ class NoMemory final : public runtime::Addresses {
 };
 
 // Counts what a program launches on a device with these kernels.
-class Counter {
+class LaunchCounter {
  public:
-  Counter(const passes::Program& program, const KernelTable& kernels)
+  LaunchCounter(const passes::Program& program, const KernelTable& kernels)
       : program_(program), kernels_(kernels), addresses_(program) {}
 
   [[nodiscard]] const std::vector<passes::Segment>& segments() const { return program_.segments; }
@@ -84,7 +84,8 @@ void add_recording(BucketCost& cost, const Launches& launches, bool shares_execu
 }
 
 // The pieces that count `rows`, at one bucket, of steps like that.
-BucketCost pieces(const Counter& counter, ir::Symbol rows, int64_t size, const StepKey& step) {
+BucketCost pieces(const LaunchCounter& counter, ir::Symbol rows, int64_t size,
+                  const StepKey& step) {
   BucketCost cost{size};
   Launches before;
   for (int i = 0; i < std::ssize(counter.segments()); ++i) {
@@ -127,7 +128,7 @@ RecordingEstimate estimate_recordings(const passes::Program& program,
                                       const runtime::Coverage& coverage,
                                       const KernelTable& kernels) {
   RecordingEstimate estimate;
-  const Counter counter(program, kernels);
+  const LaunchCounter counter(program, kernels);
   std::map<int64_t, StepKey> pieces_of_tokens;
   std::map<int64_t, StepKey> pieces_of_sequences;
   for (const int64_t size : coverage.sequences.sizes()) {

@@ -60,9 +60,9 @@ std::tuple<bool, int64_t, int64_t> place(const StepKey& step) {
   return {!step.is_uniform(), step.sequences, step.tokens};
 }
 
-class Counter {
+class CoverageCounter {
  public:
-  explicit Counter(const Coverage& coverage) : coverage_(coverage) {}
+  explicit CoverageCounter(const Coverage& coverage) : coverage_(coverage) {}
 
   void add(const StepKey& step) {
     const Choice choice = choose(step, coverage_);
@@ -135,7 +135,7 @@ double CoverageReport::share() const {
 }
 
 CoverageReport cover(const Limits& limits, const Coverage& coverage) {
-  Counter counter(coverage);
+  CoverageCounter counter(coverage);
   const int64_t max_q = std::min(limits.max_q, limits.max_seq_len);
   for (int64_t b = 1; b <= limits.max_batch_size; ++b) {
     for (int64_t q = 1; q <= max_q && b * q <= limits.max_num_tokens; ++q)

@@ -9,7 +9,7 @@
 namespace encore::replay {
 namespace {
 
-std::string refusal(const std::string& text) {
+std::string arrivals_refusal(const std::string& text) {
   try {
     (void)parse_arrivals(text, "arrivals");
   } catch (const Error& error) {
@@ -60,14 +60,16 @@ TEST(ArrivalsFile, HasATimeALineBelowAHeaderOrNone) {
 }
 
 TEST(ArrivalsFile, RefusesWhatIsNoTimeByLine) {
-  EXPECT_EQ(refusal("seconds\n"), "arrivals: no times in it: give seconds, one a line");
-  EXPECT_EQ(refusal("seconds\n1\n-1\n"), "arrivals:3: is not a time in seconds, 0 to 31622400");
-  EXPECT_EQ(refusal("seconds\n1\nsoon\n").substr(0, 12), "arrivals:3: ");
-  EXPECT_EQ(refusal("-5\n").substr(0, 12), "arrivals:1: ");
-  EXPECT_EQ(refusal("1\nnan\n").substr(0, 12), "arrivals:2: ");
-  EXPECT_EQ(refusal("1\n1e300\n").substr(0, 12), "arrivals:2: ");
-  EXPECT_EQ(refusal("1,2\n").substr(0, 12), "arrivals:1: ");
-  EXPECT_EQ(refusal("2\n1.5\n"), "arrivals:2: 1.5 s is before the line above: sort the file");
+  EXPECT_EQ(arrivals_refusal("seconds\n"), "arrivals: no times in it: give seconds, one a line");
+  EXPECT_EQ(arrivals_refusal("seconds\n1\n-1\n"),
+            "arrivals:3: is not a time in seconds, 0 to 31622400");
+  EXPECT_EQ(arrivals_refusal("seconds\n1\nsoon\n").substr(0, 12), "arrivals:3: ");
+  EXPECT_EQ(arrivals_refusal("-5\n").substr(0, 12), "arrivals:1: ");
+  EXPECT_EQ(arrivals_refusal("1\nnan\n").substr(0, 12), "arrivals:2: ");
+  EXPECT_EQ(arrivals_refusal("1\n1e300\n").substr(0, 12), "arrivals:2: ");
+  EXPECT_EQ(arrivals_refusal("1,2\n").substr(0, 12), "arrivals:1: ");
+  EXPECT_EQ(arrivals_refusal("2\n1.5\n"),
+            "arrivals:2: 1.5 s is before the line above: sort the file");
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 namespace encore::replay {
 namespace {
 
-std::string refusal(const std::string& text) {
+std::string trace_refusal(const std::string& text) {
   try {
     (void)parse_trace(text, "trace");
   } catch (const Error& error) {
@@ -18,7 +18,7 @@ std::string refusal(const std::string& text) {
 }
 
 void expect_refused(const std::string& text, const std::string& why) {
-  EXPECT_EQ(refusal(text).substr(0, why.size()), why);
+  EXPECT_EQ(trace_refusal(text).substr(0, why.size()), why);
 }
 
 constexpr const char* kHeader = "TIMESTAMP,ContextTokens,GeneratedTokens\n";

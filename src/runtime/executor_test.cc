@@ -61,14 +61,14 @@ bool always(const KernelArgs&) {
 }
 
 // Longer than other work on this machine may hold up a step.
-constexpr auto kLong = std::chrono::milliseconds(20);
+constexpr auto kWait = std::chrono::milliseconds(20);
 
 // Takes long in every replay, and not where it is launched.
 BoundLaunch bind_slow_to_replay(Device&, const KernelArgs& args) {
   return [args](Stream& stream, const StepLengths&) {
     const auto is_launching = std::make_shared<bool>(true);
     cpu::enqueue(stream, "double.test", [args, is_launching] {
-      if (!*is_launching) std::this_thread::sleep_for(kLong);
+      if (!*is_launching) std::this_thread::sleep_for(kWait);
       double_rows(args);
     });
     *is_launching = false;  // what has only been recorded runs later
@@ -77,7 +77,7 @@ BoundLaunch bind_slow_to_replay(Device&, const KernelArgs& args) {
 // Takes long to launch.
 BoundLaunch bind_slow_to_launch(Device& device, const KernelArgs& args) {
   return [launch = bind_double(device, args)](Stream& stream, const StepLengths& lengths) {
-    std::this_thread::sleep_for(kLong);
+    std::this_thread::sleep_for(kWait);
     launch(stream, lengths);
   };
 }

@@ -4,20 +4,15 @@
 #include <gtest/gtest.h>
 
 #include "sched/scheduler.h"
+#include "sched/testing/run_step.h"
 
 namespace encore::sched {
 namespace {
 
 using Rows = std::vector<ScheduledTokens>;
+using testing::run_step;
 
 constexpr int64_t kPageSize = 4;
-
-// As an engine that has collected a step before it plans the next.
-void run(Scheduler& scheduler, const Plan& plan) {
-  scheduler.commit(plan);
-  scheduler.for_each(
-      plan, [](const ScheduledTokens& row, Sequence& sequence) { (void)sequence.collect(row, 7); });
-}
 
 bool runs(const Scheduler& scheduler, SequenceId id) {
   return std::ranges::count(scheduler.running(), scheduler.find(id)) > 0;
@@ -56,7 +51,7 @@ TEST_F(SchedulerOrderTest, AdmitsByPriorityAndThenByArrival) {
 TEST_F(SchedulerOrderTest, GivesRoomOfAStepToTheFirstPriority) {
   Scheduler scheduler(pool_, {.max_num_tokens = 8, .max_batch_size = 4});
   scheduler.add(sequence(1, tokens(10, 1), 2, 1));
-  run(scheduler, scheduler.plan());
+  run_step(scheduler, scheduler.plan());
   scheduler.add(sequence(2, tokens(7, 2), 2, 0));
   EXPECT_EQ(scheduler.plan().rows, (Rows{{2, 0, 7}, {1, 8, 1}}));
 }
@@ -64,12 +59,12 @@ TEST_F(SchedulerOrderTest, GivesRoomOfAStepToTheFirstPriority) {
 TEST_F(SchedulerOrderTest, ASequenceKeepsItsRowAndTheLastFillsAGap) {
   for (SequenceId id = 1; id <= 4; ++id)
     scheduler_.add(sequence(id, tokens(1, static_cast<int32_t>(id)), 9));
-  run(scheduler_, scheduler_.plan());
+  run_step(scheduler_, scheduler_.plan());
   scheduler_.remove(2);
   Plan plan = scheduler_.plan();
   Scheduler::keep_rows(plan);
   EXPECT_EQ(plan.rows, (Rows{{1, 1, 1}, {4, 1, 1}, {3, 1, 1}}));
-  run(scheduler_, plan);
+  run_step(scheduler_, plan);
   scheduler_.add(sequence(5, tokens(2, 5), 9));
   plan = scheduler_.plan();
   EXPECT_EQ(plan.rows.back(), (ScheduledTokens{5, 0, 2}));
@@ -85,10 +80,10 @@ TEST_F(SchedulerOrderTest, PreemptsTheYoungestOfTheLastPriority) {
   scheduler.add(sequence(3, tokens(2, 3), 20, 2));
   scheduler.add(sequence(4, tokens(2, 4), 20, 0));
   while (scheduler.num_preemptions() == 0)
-    run(scheduler, scheduler.plan());
+    run_step(scheduler, scheduler.plan());
   EXPECT_FALSE(runs(scheduler, 3));
   while (scheduler.num_preemptions() == 1)
-    run(scheduler, scheduler.plan());
+    run_step(scheduler, scheduler.plan());
   EXPECT_FALSE(runs(scheduler, 2));
   EXPECT_TRUE(runs(scheduler, 4));
 }
@@ -97,7 +92,7 @@ TEST_F(SchedulerOrderTest, StartsBehindTheTokensThatAreCached) {
   scheduler_.add(sequence(1, tokens(10, 1)));
   Plan plan = scheduler_.plan();
   EXPECT_EQ(cache_.num_stored(), 0);
-  run(scheduler_, plan);
+  run_step(scheduler_, plan);
   EXPECT_EQ(cache_.num_stored(), 2);
   scheduler_.add(sequence(2, tokens(10, 1)));
   plan = scheduler_.plan();
@@ -114,7 +109,7 @@ TEST_F(SchedulerOrderTest, StartsBehindTheTokensThatAreCached) {
 
 TEST_F(SchedulerOrderTest, ComputesTheLastTokenOfAPromptThatIsCached) {
   scheduler_.add(sequence(1, tokens(8, 1)));
-  run(scheduler_, scheduler_.plan());
+  run_step(scheduler_, scheduler_.plan());
   scheduler_.remove(1);
   scheduler_.add(sequence(2, tokens(8, 1)));
   EXPECT_EQ(scheduler_.plan().rows, (Rows{{2, 4, 4}}));
@@ -129,14 +124,14 @@ TEST_F(SchedulerOrderTest, WaitsForOneThatIsAboutToComputeItsPrefixAndLetsOthers
   EXPECT_EQ(first.rows, (Rows{{1, 0, 16}}));
   EXPECT_EQ(scheduler_.num_running(), 2);
   EXPECT_FALSE(runs(scheduler_, 2));
-  run(scheduler_, first);
+  run_step(scheduler_, first);
   // What the second has in common with the first is computed now.
   EXPECT_EQ(scheduler_.plan().rows, (Rows{{1, 16, 5}, {2, 16, 2}, {3, 0, 3}}));
 }
 
 TEST_F(SchedulerOrderTest, WaitsForNoneThatComesLater) {
   scheduler_.add(sequence(1, tokens(21, 1), 2, 1));
-  run(scheduler_, scheduler_.plan());
+  run_step(scheduler_, scheduler_.plan());
   scheduler_.add(sequence(2, tokens(21, 1), 2, 0));
   EXPECT_EQ(scheduler_.plan().rows, (Rows{{2, 16, 5}, {1, 16, 5}}));
 }
@@ -151,7 +146,7 @@ TEST_F(SchedulerOrderTest, ComputesItselfWhatAnAbortedSequenceWasAboutTo) {
 
 TEST_F(SchedulerOrderTest, StoresGeneratedPagesWhenTheyAreCollected) {
   scheduler_.add(sequence(1, tokens(3, 1)));
-  run(scheduler_, scheduler_.plan());
+  run_step(scheduler_, scheduler_.plan());
   const Plan first = scheduler_.plan();
   scheduler_.commit(first);  // the fourth token fills a page
   const Plan second = scheduler_.plan();
@@ -181,7 +176,7 @@ TEST_F(SchedulerOrderTest, APreemptedSequenceFindsItsPagesAgain) {
   scheduler.add(sequence(1, tokens(5, 1), 5));
   scheduler.add(sequence(2, tokens(5, 2), 8));
   while (scheduler.num_preemptions() == 0)
-    run(scheduler, scheduler.plan());
+    run_step(scheduler, scheduler.plan());
   EXPECT_TRUE(scheduler.find(2)->pages.empty());
   scheduler.remove(1);
   EXPECT_EQ(scheduler.plan().rows.at(0).first, 4);

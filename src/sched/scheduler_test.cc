@@ -7,20 +7,16 @@
 
 #include <gtest/gtest.h>
 
+#include "sched/testing/run_step.h"
+
 namespace encore::sched {
 namespace {
 
 using Rows = std::vector<ScheduledTokens>;
+using testing::run_step;
 
 Sequence sequence_of(SequenceId id, int64_t prompt, int64_t max_length) {
   return {.id = id, .tokens = std::vector<int32_t>(prompt, 7), .max_length = max_length};
-}
-
-// As an engine that has collected a step before it plans the next: the tokens it sampled are known.
-void run(Scheduler& scheduler, const Plan& plan) {
-  scheduler.commit(plan);
-  scheduler.for_each(
-      plan, [](const ScheduledTokens& row, Sequence& sequence) { (void)sequence.collect(row, 7); });
 }
 
 TEST(Scheduler, RunsAPromptInChunksBesideThoseThatGenerate) {
@@ -29,13 +25,13 @@ TEST(Scheduler, RunsAPromptInChunksBesideThoseThatGenerate) {
   scheduler.add(sequence_of(1, 3, 20));
   Plan plan = scheduler.plan();
   EXPECT_EQ(plan.rows, (Rows{{1, 0, 3}}));
-  run(scheduler, plan);
+  run_step(scheduler, plan);
   scheduler.add(sequence_of(2, 25, 30));
   for (int chunk = 0; chunk < 2; ++chunk) {
     plan = scheduler.plan();
     EXPECT_EQ(plan.rows, (Rows{{1, 3 + chunk, 1}, {2, 9 * chunk, 9}}));
     EXPECT_EQ(plan.uniform_q(1), std::nullopt);
-    run(scheduler, plan);
+    run_step(scheduler, plan);
   }
   plan = scheduler.plan();
   EXPECT_EQ(plan.rows, (Rows{{1, 5, 1}, {2, 18, 7}}));
@@ -61,8 +57,8 @@ TEST(Scheduler, LetsALongPromptWaitForNoneThatCameLater) {
   scheduler.add(sequence_of(2, 4, 40));
   Plan plan = scheduler.plan();
   EXPECT_EQ(plan.rows, (Rows{{1, 0, 10}}));
-  run(scheduler, plan);
-  run(scheduler, scheduler.plan());
+  run_step(scheduler, plan);
+  run_step(scheduler, scheduler.plan());
   plan = scheduler.plan();
   EXPECT_EQ(plan.rows, (Rows{{1, 20, 5}, {2, 0, 4}}));
 }
@@ -73,11 +69,11 @@ TEST(Scheduler, NamesThePagesThatHoldWhatIsComputed) {
   scheduler.add(sequence_of(1, 16, 64));
   scheduler.add(sequence_of(2, 40, 48));  // in chunks
   EXPECT_TRUE(scheduler.pages_in_use().empty());
-  run(scheduler, scheduler.plan());
+  run_step(scheduler, scheduler.plan());
   // All 16 tokens of the first fill a page; 16 of the second do too.
   const auto page = [&](SequenceId id, size_t i) { return scheduler.find(id)->pages[i]; };
   EXPECT_EQ(scheduler.pages_in_use(), (std::vector<kv::Page>{page(1, 0), page(2, 0)}));
-  run(scheduler, scheduler.plan());
+  run_step(scheduler, scheduler.plan());
   EXPECT_EQ(scheduler.pages_in_use(),
             (std::vector<kv::Page>{page(1, 0), page(1, 1), page(2, 0), page(2, 1), page(2, 2)}));
   scheduler.remove(2);
@@ -104,7 +100,7 @@ TEST(Scheduler, GrantsPagesAsSequencesGrowAndSaysSo) {
   scheduler.add(sequence_of(1, 3, 20));
   Plan plan = scheduler.plan();
   EXPECT_EQ(scheduler.find(1)->pages.size(), 1U);
-  run(scheduler, plan);
+  run_step(scheduler, plan);
   int num_grants = 0;
   for (int64_t first = 3; first < 18; ++first) {
     const size_t num_before = scheduler.find(1)->pages.size();
@@ -114,7 +110,7 @@ TEST(Scheduler, GrantsPagesAsSequencesGrowAndSaysSo) {
     EXPECT_GE(std::ssize(scheduler.find(1)->pages) * 4, std::min<int64_t>(first + 2, 19));
     EXPECT_EQ(plan.has_new_pages, scheduler.find(1)->pages.size() > num_before) << first;
     num_grants += plan.has_new_pages ? 1 : 0;
-    run(scheduler, plan);
+    run_step(scheduler, plan);
   }
   EXPECT_EQ(scheduler.find(1)->pages.size(), 5U);  // 19 tokens: the last needs none
   EXPECT_EQ(num_grants, 2);  // three pages at once while more are free, then the last
@@ -125,14 +121,14 @@ TEST(Scheduler, TakesThePagesOfTheYoungestWhenNoneIsLeftAndRunsItAgainLater) {
   Scheduler scheduler(pool, {.max_num_tokens = 32, .max_batch_size = 4});
   scheduler.add(sequence_of(1, 3, 16));
   scheduler.add(sequence_of(2, 3, 12));
-  run(scheduler, scheduler.plan());
+  run_step(scheduler, scheduler.plan());
   std::vector<size_t> rows;
   while (scheduler.find(1) != nullptr && scheduler.find(1)->known() < 16) {
     const Plan plan = scheduler.plan();
     ASSERT_FALSE(plan.rows.empty());
     EXPECT_EQ(plan.rows[0].sequence, 1);
     rows.push_back(plan.rows.size());
-    run(scheduler, plan);
+    run_step(scheduler, plan);
     if (scheduler.find(2) != nullptr && scheduler.find(2)->known() == 12) scheduler.remove(2);
   }
   EXPECT_GT(scheduler.num_preemptions(), 0);
@@ -224,7 +220,7 @@ TEST(Scheduler, RunsOneTokenOfEachWhereThoseWhoGenerateFillAMixedStep) {
   for (SequenceId id = 1; id <= 3; ++id) {
     scheduler.add(sequence_of(id, 1, 20));
   }
-  run(scheduler, scheduler.plan());
+  run_step(scheduler, scheduler.plan());
   scheduler.add(sequence_of(4, 9, 20));
   const Plan plan = scheduler.plan();
   EXPECT_EQ(plan.rows, (Rows{{1, 1, 1}, {2, 1, 1}, {3, 1, 1}, {4, 0, 1}}));
@@ -254,7 +250,7 @@ TEST(Scheduler, FormsNoMixedStepAboveItsLimitAndLeavesNobodyOutWhoGenerates) {
         for (const ScheduledTokens& row : plan.rows)
           left_out.erase(row.sequence);
         ASSERT_TRUE(left_out.empty());
-        run(scheduler, plan);
+        run_step(scheduler, plan);
         for (const ScheduledTokens& row : plan.rows) {
           const Sequence& sequence = *scheduler.find(row.sequence);
           if (sequence.known() == sequence.max_length) {

@@ -6,12 +6,12 @@
 namespace encore::server {
 namespace {
 
-constexpr const char* kTools = R"("tools": [
+constexpr const char* kChatTools = R"("tools": [
     {"type": "function", "function": {"name": "get_weather", "description": "Says it", "strict": true,
      "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}},
     {"type": "function", "function": {"name": "now"}}])";
-constexpr const char* kMessages = R"("messages": [{"role": "user", "content": "Rain in Paris?"}])";
-constexpr const char* kAnswer =
+constexpr const char* kQuestion = R"("messages": [{"role": "user", "content": "Rain in Paris?"}])";
+constexpr const char* kChatAnswer =
     "<think>\nI must look.\n</think>\n\nOne moment.\n<tool_call>\n"
     "{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>\n<tool_call>\n"
     "{\"name\": \"now\", \"arguments\": {}}\n</tool_call>";
@@ -21,7 +21,7 @@ class ChatToolsTest : public testing::ApiTest {
   void SetUp() override { start_with_tools(); }
   std::shared_ptr<testing::Exchange> chat(const std::string& more = "") {
     return send("POST", "/v1/chat/completions",
-                fmt::format("{{{}, {}{}}}", kMessages, kTools, more));
+                fmt::format("{{{}, {}{}}}", kQuestion, kChatTools, more));
   }
   std::string prompt(size_t request = 0) {
     return tokenizer_.decode(generator_.requests.at(request).prompt, false);
@@ -41,7 +41,7 @@ TEST_F(ChatToolsTest, AWholeAnswerHasReasoningContentAndCalls) {
             std::string::npos)
       << prompt();
   EXPECT_EQ(prompt().find("strict"), std::string::npos);
-  answer(1, kAnswer);
+  answer(1, kChatAnswer);
   const json::value body = parsed(*exchange);
   const json::value& choice = body.at("choices").at(0);
   EXPECT_EQ(choice.at("finish_reason"), "tool_calls");
@@ -68,7 +68,7 @@ TEST_F(ChatToolsTest, LogProbabilitiesAreOfTheContentsTokensAndNoOthers) {
     for (const char* streams : {"false", "true"}) {
       const auto exchange =
           send("POST", "/v1/chat/completions",
-               fmt::format(R"({{{}, "logprobs": true, "stream": {}}})", kMessages, streams));
+               fmt::format(R"({{{}, "logprobs": true, "stream": {}}})", kQuestion, streams));
       const auto id = static_cast<engine::RequestId>(generator_.requests.size());
       for (const int32_t token : ids(answer))
         generator_.give(id, {token}, {LogprobRow{.logprob = -1, .rank = 1, .top = {}}});
@@ -98,7 +98,7 @@ TEST_F(ChatToolsTest, LogProbabilitiesAreOfTheContentsTokensAndNoOthers) {
 
 TEST_F(ChatToolsTest, TheDeltasOfAStreamJoinToTheWholeAnswer) {
   const auto exchange = chat(R"(, "stream": true)");
-  answer(1, kAnswer);
+  answer(1, kChatAnswer);
   std::string reasoning;
   std::string content;
   std::vector<std::pair<std::string, std::string>> calls;
@@ -152,7 +152,7 @@ TEST_F(ChatToolsTest, WithoutToolsOrWithChoiceNoneACallIsText) {
 
 TEST_F(ChatToolsTest, OneCallEndsTheAnswerUnlessCallsMayBeParallel) {
   const auto exchange = chat(R"(, "parallel_tool_calls": false)");
-  for (const int32_t token : ids(kAnswer))
+  for (const int32_t token : ids(kChatAnswer))
     generator_.give(1, {token});
   pump();
   EXPECT_EQ(generator_.aborted, std::vector<engine::RequestId>{1});
@@ -160,7 +160,7 @@ TEST_F(ChatToolsTest, OneCallEndsTheAnswerUnlessCallsMayBeParallel) {
   EXPECT_EQ(choice.at("message").at("tool_calls").as_array().size(), 1U);
   EXPECT_EQ(choice.at("finish_reason"), "tool_calls");
   EXPECT_LT(parsed(*exchange).at("usage").at("completion_tokens").to_number<int64_t>(),
-            std::ssize(ids(kAnswer)));
+            std::ssize(ids(kChatAnswer)));
 }
 
 TEST_F(ChatToolsTest, EarlierCallsReachTheTemplateAsObjects) {
@@ -185,7 +185,7 @@ TEST_F(ChatToolsTest, APromptThatOpensTheReasoningPutsTheAnswerWithinIt) {
   start_with_tools("Qwen-QwQ-32B");
   const auto exchange = send(
       "POST", "/v1/chat/completions",
-      fmt::format(R"({{{}, "chat_template_kwargs": {{"enable_thinking": true}}}})", kMessages));
+      fmt::format(R"({{{}, "chat_template_kwargs": {{"enable_thinking": true}}}})", kQuestion));
   ASSERT_TRUE(prompt().ends_with("<think>\n")) << prompt();
   answer(1, "Hm.\n</think>\n\nYes.");
   const json::value message = parsed(*exchange).at("choices").at(0).at("message");
@@ -218,7 +218,7 @@ TEST_F(ChatToolsTest, MistralTemplatesGetTheirShortIdsOfCalls) {
       "POST", "/v1/chat/completions",
       fmt::format(R"({{"messages": [{{"role": "user", "content": "Rain?"}}, {}, {{"role": "tool",
                        "content": "12:00", "tool_call_id": {}}}], {}}})",
-                  boost::json::serialize(message), boost::json::serialize(id), kTools));
+                  boost::json::serialize(message), boost::json::serialize(id), kChatTools));
   ASSERT_EQ(generator_.requests.size(), 2U) << second->body;
   const std::string text = prompt(1);
   const size_t at = text.find(R"(, "id": ")");
@@ -279,7 +279,7 @@ TEST_F(ChatToolsTest, RefusesToolsAndCallsThatAreNone) {
        R"([{"type": "function", "function": {"name": "a", "parameters": []}}])",
        R"([{"type": "function", "function": {"name": "a", "description": 5}}])",
        R"([{"type": "function", "function": {"name": "a"}}, {"type": "function", "function": {"name": "a"}}])"})
-    refused(fmt::format(R"({{{}, "tools": {}}})", kMessages, tools), "tools");
+    refused(fmt::format(R"({{{}, "tools": {}}})", kQuestion, tools), "tools");
   for (const char* calls : {"5", "[5]", "[{}]", R"([{"function": {"name": 5}}])",
                             R"([{"function": {"name": "a", "arguments": 5}}])"})
     refused(fmt::format(R"({{"messages": [{{"role": "assistant", "tool_calls": {}}}]}})", calls),

@@ -53,7 +53,7 @@ const std::pair<std::string_view, std::string_view> kRequests[] = {
     {"/detokenize", R"({"tokens": [1, 22, 333]})"},
 };
 
-constexpr const char* kAnswer =
+constexpr const char* kUndamagedAnswer =
     "<think>Hm</think>So <tool_call>{\"name\": \"now\", \"arguments\": {\"a\": [1]}}</tool_call> "
     "it";
 
@@ -242,7 +242,7 @@ class DamageTest : public testing::ApiTest {
     return exchange->status;
   }
 
-  std::string answer_ = kAnswer;  // of the model
+  std::string answer_ = kUndamagedAnswer;  // of the model
 };
 
 TEST_F(DamageTest, EveryRequestGetsOneAnswer) {
@@ -284,7 +284,7 @@ TEST_F(DamageTest, WhateverTheModelSaysTheAnswerIsWellFormed) {
       if (const size_t at = request.find(", \"stream\": true"); at != std::string::npos)
         request.erase(at, 16);
     }
-    answer_ = damaged(kAnswer, random);
+    answer_ = damaged(kUndamagedAnswer, random);
     EXPECT_EQ(answered(path, request), 200) << request << answer_;
   }
 }

@@ -7,13 +7,13 @@
 namespace encore::server {
 namespace {
 
-constexpr const char* kMessages =
+constexpr const char* kConversation =
     R"("messages": [{"role": "user", "content": "Rain in Paris?"}], "max_tokens": 2000)";
-constexpr const char* kTools = R"("tools": [
+constexpr const char* kMessageTools = R"("tools": [
     {"name": "get_weather", "description": "Says it", "input_schema":
       {"type": "object", "properties": {"city": {"type": "string"}}}},
     {"type": "custom", "name": "now", "input_schema": {"type": "object"}}])";
-constexpr const char* kAnswer =
+constexpr const char* kMessageAnswer =
     "<think>\nI must look.\n</think>\n\nOne moment.\n<tool_call>\n"
     "{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>\n<tool_call>\n"
     "{\"name\": \"now\", \"arguments\": {}}\n</tool_call>";
@@ -22,7 +22,8 @@ class MessagesTest : public testing::ApiTest {
  protected:
   void SetUp() override { start_with_tools(); }
   std::shared_ptr<testing::Exchange> ask(const std::string& more = "", Headers headers = {}) {
-    return send("POST", "/v1/messages", fmt::format("{{{}, {}{}}}", kMessages, kTools, more),
+    return send("POST", "/v1/messages",
+                fmt::format("{{{}, {}{}}}", kConversation, kMessageTools, more),
                 std::move(headers));
   }
   std::string prompt(size_t request = 0) {
@@ -46,7 +47,7 @@ TEST_F(MessagesTest, AWholeAnswerIsAMessageOfBlocks) {
   EXPECT_NE(prompt().find(R"({"name": "get_weather", "description": "Says it", "parameters")"),
             std::string::npos);
   EXPECT_EQ(generator_.requests[0].max_tokens, 2000);
-  answer(1, kAnswer);
+  answer(1, kMessageAnswer);
   const json::value body = parsed(*exchange);
   EXPECT_EQ(body.at("type"), "message");
   EXPECT_EQ(body.at("role"), "assistant");
@@ -63,12 +64,12 @@ TEST_F(MessagesTest, AWholeAnswerIsAMessageOfBlocks) {
   EXPECT_EQ(blocks[3].at("input"), json::object());
   EXPECT_NE(blocks[2].at("id"), blocks[3].at("id"));
   EXPECT_EQ(body.at("usage").at("input_tokens"), generator_.requests[0].prompt.size());
-  EXPECT_EQ(body.at("usage").at("output_tokens"), ids(kAnswer).size() + 1);
+  EXPECT_EQ(body.at("usage").at("output_tokens"), ids(kMessageAnswer).size() + 1);
 }
 
 TEST_F(MessagesTest, AStreamOpensAndClosesEachBlockInTurn) {
   const auto exchange = ask(R"(, "stream": true)");
-  answer(1, kAnswer);
+  answer(1, kMessageAnswer);
   const auto all = typed_events(*exchange);
   std::string order;  // of the events, a letter each, without repeated deltas
   std::vector<std::string> blocks;
@@ -101,7 +102,7 @@ TEST_F(MessagesTest, AStreamOpensAndClosesEachBlockInTurn) {
   EXPECT_EQ(message.at("usage").at("input_tokens"), generator_.requests[0].prompt.size());
   const json::value& delta = all.at(all.size() - 2);
   EXPECT_EQ(delta.at("delta").at("stop_reason"), "tool_use");
-  EXPECT_EQ(delta.at("usage").at("output_tokens"), ids(kAnswer).size() + 1);
+  EXPECT_EQ(delta.at("usage").at("output_tokens"), ids(kMessageAnswer).size() + 1);
 }
 
 TEST_F(MessagesTest, SaysWhyTheAnswerEnded) {
@@ -156,7 +157,7 @@ TEST_F(MessagesTest, TheAnswerGoesOnFromALastMessageOfTheAssistant) {
 TEST_F(MessagesTest, OneCallEndsTheAnswerWhereParallelOnesAreDisabled) {
   const auto exchange =
       ask(R"(, "tool_choice": {"type": "auto", "disable_parallel_tool_use": true})");
-  for (const int32_t token : ids(kAnswer))
+  for (const int32_t token : ids(kMessageAnswer))
     generator_.give(1, {token});
   pump();
   EXPECT_EQ(parsed(*exchange).at("content").as_array().size(), 3U);
@@ -176,7 +177,7 @@ TEST_F(MessagesTest, CountsTheTokensOfThePrompt) {
   const auto exchange =
       send("POST", "/v1/messages/count_tokens",
            fmt::format(R"({{"messages": [{{"role": "user", "content": "Rain in Paris?"}}], {}}})",
-                       kTools));
+                       kMessageTools));
   EXPECT_EQ(parsed(*exchange).at("input_tokens"), generator_.requests.at(0).prompt.size());
   EXPECT_EQ(generator_.requests.size(), 1U);
 }

@@ -7,11 +7,11 @@
 namespace encore::server {
 namespace {
 
-constexpr const char* kTools = R"("tools": [
+constexpr const char* kResponseTools = R"("tools": [
     {"type": "function", "name": "get_weather", "description": "Says it", "strict": true,
      "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}},
     {"type": "function", "name": "now", "parameters": null}])";
-constexpr const char* kAnswer =
+constexpr const char* kResponseAnswer =
     "<think>\nI must look.\n</think>\n\nOne moment.\n<tool_call>\n"
     "{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>\n<tool_call>\n"
     "{\"name\": \"now\", \"arguments\": {}}\n</tool_call>";
@@ -21,7 +21,7 @@ class ResponsesTest : public testing::ApiTest {
   void SetUp() override { start_with_tools(); }
   std::shared_ptr<testing::Exchange> ask(const std::string& more = "") {
     return send("POST", "/v1/responses",
-                fmt::format(R"({{"input": "Rain in Paris?", {}{}}})", kTools, more));
+                fmt::format(R"({{"input": "Rain in Paris?", {}{}}})", kResponseTools, more));
   }
   std::string prompt(size_t request = 0) {
     return tokenizer_.decode(generator_.requests.at(request).prompt, false);
@@ -52,7 +52,7 @@ TEST_F(ResponsesTest, AWholeAnswerIsAListOfItems) {
                                "metadata": {"a": "b"}, "store": true)");
   EXPECT_TRUE(prompt().starts_with("<|im_start|>system\nBe brief.\n\n# Tools")) << prompt();
   EXPECT_EQ(generator_.requests[0].max_tokens, 900);
-  answer(1, kAnswer);
+  answer(1, kResponseAnswer);
   const json::value body = parsed(*exchange);
   EXPECT_EQ(body.at("object"), "response");
   EXPECT_EQ(body.at("status"), "completed");
@@ -76,15 +76,15 @@ TEST_F(ResponsesTest, AWholeAnswerIsAListOfItems) {
     EXPECT_EQ(item.at("status"), "completed");
   const json::value& usage = body.at("usage");
   EXPECT_EQ(usage.at("input_tokens"), generator_.requests[0].prompt.size());
-  EXPECT_EQ(usage.at("output_tokens"), ids(kAnswer).size() + 1);
+  EXPECT_EQ(usage.at("output_tokens"), ids(kResponseAnswer).size() + 1);
   EXPECT_GT(usage.at("output_tokens_details").at("reasoning_tokens").to_number<int64_t>(), 0);
 }
 
 TEST_F(ResponsesTest, AStreamTellsOfEachItemInNumberedEvents) {
   const auto whole = ask();
-  answer(1, kAnswer);
+  answer(1, kResponseAnswer);
   const auto exchange = ask(R"(, "stream": true)");
-  answer(2, kAnswer);
+  answer(2, kResponseAnswer);
   const auto all = typed_events(*exchange);
   std::vector<std::string> order;  // without repeated deltas
   std::vector<std::string> texts;  // of the deltas
@@ -236,7 +236,7 @@ TEST_F(ResponsesTest, ReasoningGoesToTheMessageOrCallThatFollowsIt) {
 
 TEST_F(ResponsesTest, ParallelCallsAndChoiceNoneWorkAsInTheChatApi) {
   const auto exchange = ask(R"(, "parallel_tool_calls": false)");
-  for (const int32_t token : ids(kAnswer))
+  for (const int32_t token : ids(kResponseAnswer))
     generator_.give(1, {token});
   pump();
   EXPECT_EQ(parsed(*exchange).at("output").as_array().size(), 3U);

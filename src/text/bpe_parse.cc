@@ -15,7 +15,7 @@ namespace {
 
 std::atomic<uint32_t> next_owner{2};  // 0 marks an empty cache entry
 
-std::string_view view(const json::value& value) {
+std::string_view text_of(const json::value& value) {
   const auto& text = value.get_string();
   return {text.data(), text.size()};
 }
@@ -81,7 +81,7 @@ void BpeModel::read_merges(const boost::json::value& json, const std::string& wh
   uint32_t rank = 0;
   for (const json::value& entry : json.get_array()) {
     if (entry.is_string()) {
-      const std::string_view text = view(entry);
+      const std::string_view text = text_of(entry);
       if (text.starts_with("#version")) continue;
       const size_t space = text.find(' ');
       if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos) {
@@ -95,7 +95,7 @@ void BpeModel::read_merges(const boost::json::value& json, const std::string& wh
         !(*pair)[1].is_string()) {
       fail(ErrorKind::kModel, "{}: merge {} is not two tokens", where, rank);
     }
-    add_merge(view((*pair)[0]), view((*pair)[1]), rank++, where);
+    add_merge(text_of((*pair)[0]), text_of((*pair)[1]), rank++, where);
   }
 }
 

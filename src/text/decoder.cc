@@ -68,9 +68,9 @@ class Fuse final : public DecoderStage {
 };
 
 // The replacement of Metaspace back to a space; none at the start of the text.
-class Metaspace final : public DecoderStage {
+class MetaspaceDecoder final : public DecoderStage {
  public:
-  Metaspace(std::string replacement, bool drops_first)
+  MetaspaceDecoder(std::string replacement, bool drops_first)
       : replacement_(std::move(replacement)), is_first_(drops_first) {}
   void push(std::string_view token, const Emit& emit) override {
     text_.clear();
@@ -97,7 +97,7 @@ class Metaspace final : public DecoderStage {
   std::string text_;
 };
 
-class ByteLevel final : public DecoderStage {
+class ByteLevelDecoder final : public DecoderStage {
  public:
   void push(std::string_view token, const Emit& emit) override {
     bytes_.clear();
@@ -238,7 +238,7 @@ std::function<std::unique_ptr<DecoderStage>()> parse_metaspace(const json::Objec
   if (replacement.empty()) fail(ErrorKind::kModel, "{}: an empty replacement", object.where());
   const bool drops_first = object.bool_or("add_prefix_space", true) &&
                            object.string_or("prepend_scheme", "always") != "never";
-  return [=] { return std::make_unique<Metaspace>(replacement, drops_first); };
+  return [=] { return std::make_unique<MetaspaceDecoder>(replacement, drops_first); };
 }
 
 template <typename Stage>
@@ -260,7 +260,7 @@ Decoder Decoder::parse(const boost::json::value& json, const std::string& where)
     MakeStage make;
     bool needs_whole = is_fused;
     if (step.type == "ByteLevel") {
-      make = make_stage<ByteLevel>;
+      make = make_stage<ByteLevelDecoder>;
     } else if (step.type == "ByteFallback") {
       make = make_stage<ByteFallback>;
     } else if (step.type == "Replace") {

@@ -15,9 +15,9 @@ namespace {
 enum class PrependScheme { kAlways, kFirst, kNever };
 
 // Writes spaces as `replacement`, puts one in front, and cuts before each.
-class Metaspace final : public PreTokenizerStep {
+class MetaspaceStep final : public PreTokenizerStep {
  public:
-  explicit Metaspace(const json::Object& object)
+  explicit MetaspaceStep(const json::Object& object)
       : replacement_(object.string_at("replacement")), split_(object.bool_or("split", true)) {
     const std::string scheme = object.string_or("prepend_scheme", "always");
     if (scheme == "first") {
@@ -67,10 +67,10 @@ class Metaspace final : public PreTokenizerStep {
   bool split_;
 };
 
-class ByteLevel final : public PreTokenizerStep {
+class ByteLevelStep final : public PreTokenizerStep {
  public:
   // `is_last`: the words stay raw bytes (PreTokenizer::yields_bytes).
-  ByteLevel(const json::Object& object, bool is_last)
+  ByteLevelStep(const json::Object& object, bool is_last)
       : add_prefix_space_(object.bool_at("add_prefix_space")),
         use_regex_(object.bool_or("use_regex", true)),
         writes_text_(!is_last) {}
@@ -115,10 +115,10 @@ PreTokenizer PreTokenizer::parse(const boost::json::value& json, const std::stri
     const bool is_last = &step == &steps.back();
     const json::Object object(*step.json, where);
     if (step.type == "ByteLevel") {
-      pre_tokenizer.steps_.push_back(std::make_unique<ByteLevel>(object, is_last));
+      pre_tokenizer.steps_.push_back(std::make_unique<ByteLevelStep>(object, is_last));
       pre_tokenizer.yields_bytes_ = is_last;
     } else if (step.type == "Metaspace") {
-      pre_tokenizer.steps_.push_back(std::make_unique<Metaspace>(object));
+      pre_tokenizer.steps_.push_back(std::make_unique<MetaspaceStep>(object));
     } else if (auto split = parse_split_step(*step.json, where)) {
       pre_tokenizer.steps_.push_back(std::move(split));
     } else {

@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kPageSize = 16;
 constexpr int64_t kMaxPages = 4;
 constexpr int64_t kMaxSequences = 40;  // M
-constexpr int64_t kRingSteps = 8;
+constexpr int64_t kTokenRingSteps = 8;
 
 using namespace advance_op;  // NOLINT(google-build-using-namespace): where marks lie
 
@@ -37,7 +37,7 @@ HostTensors operands(Random& random, const StepKey& step) {
           {"kv_lens", tensor({rows}, 0, kMaxPages * kPageSize)},
           {"last_tokens", tensor({kMaxSequences}, 0, 30)},
           {"step_clock", tensor({2}, 0, 100)},
-          {"token_ring", tensor({kRingSteps, kMaxSequences}, 0, 30)},
+          {"token_ring", tensor({kTokenRingSteps, kMaxSequences}, 0, 30)},
           {"ring_marks", tensor({32}, 90, 110)}};
 }
 
@@ -49,7 +49,7 @@ HostTensors advanced(HostTensors t, bool moves_rows) {
   for (int64_t b = 0; b < num_rows; ++b) {
     const double token = t["next"].values[b];
     t["last_tokens"].values[b] = token;
-    t["token_ring"].values[steps % kRingSteps * kMaxSequences + b] = token;
+    t["token_ring"].values[steps % kTokenRingSteps * kMaxSequences + b] = token;
     const auto length = static_cast<int64_t>(t["kv_lens"].values[b]);
     if (!moves_rows || length == 0) continue;
     const double page = length == kMaxPages * kPageSize

@@ -10,8 +10,6 @@ namespace {
 
 using ir::Dim;
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
 // Puts a sequence's tokens into pages drawn from `free_pages`; whatever is not written stays NaN.
 class CacheFiller {
  public:

@@ -7,8 +7,6 @@
 namespace encore::conformance {
 namespace {
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
 // Runs the case apart and over its queries, dense and as column slices, and compares.
 void expect_attention(Device& device, OpCase c) {
   const Rows expected = expected_rows(c);

@@ -10,8 +10,6 @@ namespace {
 
 using ir::Dim;
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
 HostTensor random_frequencies(Random& random, int64_t head_size) {
   HostTensor inv_freq = random.tensor(type_of(DType::kF32, {head_size / 2}), {});
   for (double& frequency : inv_freq.values)
@@ -149,9 +147,9 @@ void expect_its_parts(Device& device, OpCase c) {
   }
 }
 
-const Heads kHeads[] = {{8, 2, 128, 32}, {14, 2, 64, 64}, {8, 1, 96, 16},   {2, 2, 32, 32},
-                        {6, 3, 80, 16},  {3, 3, 96, 64},  {4, 2, 256, 32},  {16, 1, 256, 16},
-                        {16, 1, 64, 16}, {4, 4, 64, 16},  {32, 2, 128, 16}, {4, 2, 128, 64}};
+const Heads kFusedHeads[] = {{8, 2, 128, 32}, {14, 2, 64, 64}, {8, 1, 96, 16},   {2, 2, 32, 32},
+                             {6, 3, 80, 16},  {3, 3, 96, 64},  {4, 2, 256, 32},  {16, 1, 256, 16},
+                             {16, 1, 64, 16}, {4, 4, 64, 16},  {32, 2, 128, 16}, {4, 2, 128, 64}};
 
 Batch uniform_batch(int q) {
   Batch batch{.sequences = {}, .uniform_q = q, .padding_sequences = 2, .padding_tokens = 0};
@@ -161,7 +159,7 @@ Batch uniform_batch(int q) {
 }
 
 TEST_P(Conformance, FusedAttentionOfUniformStepsIsItsParts) {
-  for (const Heads& heads : with_fp8(cases(kHeads, 3))) {
+  for (const Heads& heads : with_fp8(cases(kFusedHeads, 3))) {
     for (const int q : {1, 2, 4, 8, 9}) {
       if (heads.size != 128 && q % 4 != 1) continue;
       const Batch batch = uniform_batch(q);
@@ -182,7 +180,7 @@ TEST_P(Conformance, FusedAttentionOfMixedStepsIsItsParts) {
       {.sequences = {{3, 0}, {2, 9}}, .padding_tokens = 2},
       {},
   };
-  for (const Heads& heads : with_fp8({kHeads[0], kHeads[3], kHeads[6]})) {
+  for (const Heads& heads : with_fp8({kFusedHeads[0], kFusedHeads[3], kFusedHeads[6]})) {
     for (const Batch& batch : batches) {
       SCOPED_TRACE(describe(heads, batch));
       const OpCase attention = attention_case(random_, dtype(), heads, batch);
@@ -193,7 +191,7 @@ TEST_P(Conformance, FusedAttentionOfMixedStepsIsItsParts) {
 }
 
 TEST_P(Conformance, FusedAttentionAgrees) {
-  for (const Heads& heads : with_fp8({kHeads[0], kHeads[1], kHeads[6]})) {
+  for (const Heads& heads : with_fp8({kFusedHeads[0], kFusedHeads[1], kFusedHeads[6]})) {
     for (const int q : {1, 4}) {
       const OpCase attention = attention_case(random_, dtype(), heads, uniform_batch(q));
       OpCase c = fused_case(random_, heads, attention, q == 4);

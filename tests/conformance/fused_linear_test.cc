@@ -8,14 +8,6 @@ namespace {
 
 using ir::Dim;
 
-std::string at(int64_t rows, int64_t columns) {
-  return "rows " + std::to_string(rows) + ", columns " + std::to_string(columns);
-}
-
-StepKey tokens(int64_t count) {
-  return StepKey::mixed(count, 0);
-}
-
 // What is fused around a product of `out` outputs of `in` columns.
 struct FusedCase {
   std::string prologue;  // empty: none

@@ -122,6 +122,14 @@ bool varies(const HostTensor& tensor) {
 
 }  // namespace
 
+StepKey tokens(int64_t count, int64_t sequences) {
+  return StepKey::mixed(count, sequences);
+}
+
+std::string at(int64_t rows, int64_t columns) {
+  return "rows " + std::to_string(rows) + ", columns " + std::to_string(columns);
+}
+
 bool is_thorough() {
   const char* wanted = std::getenv("ENCORE_CONFORMANCE");
   return wanted == nullptr || std::string_view(wanted) != "quick";
@@ -304,8 +312,7 @@ void Conformance::expect_row_independent(OpCase c, int64_t row) {
       if (other == row) continue;
       const bool poison = other % 2 == 0;
       for (int64_t i = 0; i < input.row_elements(); ++i) {
-        input.row(other)[i] = poison ? std::numeric_limits<double>::quiet_NaN()
-                                     : round_to(input.type.dtype, 100 * random_.normal());
+        input.row(other)[i] = poison ? kNaN : round_to(input.type.dtype, 100 * random_.normal());
       }
     }
   }

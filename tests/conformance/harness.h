@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <random>
 #include <string>
 #include <tuple>
@@ -54,6 +55,13 @@ class Random {
 HostTensor tensor_of(const ir::Type& type, const ir::Sizes& sizes, std::vector<double> values);
 // A weight-like tensor: no dim depends on the step.
 ir::Type type_of(DType dtype, std::initializer_list<ir::Dim> dims);
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+// A step of so many tokens, of any sequences.
+StepKey tokens(int64_t count, int64_t sequences = 0);
+// "rows 3, columns 64", for messages.
+std::string at(int64_t rows, int64_t columns);
 
 using HostTensors = ir::Operands<HostTensor>;
 

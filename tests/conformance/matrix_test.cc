@@ -12,14 +12,6 @@ using ir::Dim;
 const int64_t kRows[] = {0, 1, 2, 3, 7, 33, 130};
 const int64_t kColumns[] = {1, 5, 64, 72, 320, 1000, 4097};
 
-std::string at(int64_t rows, int64_t columns) {
-  return "rows " + std::to_string(rows) + ", columns " + std::to_string(columns);
-}
-
-StepKey tokens(int64_t count) {
-  return StepKey::mixed(count, 0);
-}
-
 TEST_P(Conformance, AddAndMulAgree) {
   for (const int64_t rows : cases(kRows, 3)) {
     for (const int64_t n : cases(kColumns, 3)) {

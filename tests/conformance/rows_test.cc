@@ -11,12 +11,6 @@ namespace {
 
 using ir::Dim;
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
-StepKey tokens(int64_t count, int64_t sequences = 0) {
-  return StepKey::mixed(count, sequences);
-}
-
 HostTensor integers(Random& random, Dim dim, const ir::Sizes& sizes, int64_t first, int64_t last) {
   HostTensor tensor = random.tensor(type_of(DType::kI32, {dim}), sizes);
   for (double& value : tensor.values)

@@ -14,7 +14,6 @@ namespace {
 
 using ir::Dim;
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct Params {

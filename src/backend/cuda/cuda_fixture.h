@@ -14,6 +14,10 @@
 
 namespace encore {
 
+// Numbers of multiprocessors: an H200's, an H100 PCIe's, an H20's.
+constexpr int kH200 = 132;
+constexpr int kChips[] = {kH200, 114, 78};
+
 inline float of_bf16(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16U);
 }

@@ -11,8 +11,6 @@
 namespace encore {
 namespace {
 
-constexpr int kH200 = 132;                  // multiprocessors
-constexpr int kChips[] = {kH200, 114, 78};  // H100 PCIe, H20
 constexpr uint32_t kNans = 0x7fc07fc0;
 
 class CudaGemm : public CudaTest {

@@ -17,9 +17,6 @@ namespace {
 
 using Case = ProductShape;
 
-constexpr int kH200 = 132;                  // multiprocessors
-constexpr int kChips[] = {kH200, 114, 78};  // H100 PCIe, H20
-
 TEST_F(CudaTest, SkinnyGemmAgreesWithThePlainKernelAndGivesTheSameBitsEveryTime) {
   for (const Case& c :
        {Case{1, 1, 8},         Case{2, 5, 1032},      Case{3, 1000, 896},    Case{7, 6144, 4096},

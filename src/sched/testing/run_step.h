@@ -1,0 +1,14 @@
+#pragma once
+
+#include "sched/scheduler.h"
+
+namespace encore::sched::testing {
+
+// As an engine that has collected a step before it plans the next: the tokens it sampled are known.
+inline void run_step(Scheduler& scheduler, const Plan& plan) {
+  scheduler.commit(plan);
+  scheduler.for_each(
+      plan, [](const ScheduledTokens& row, Sequence& sequence) { (void)sequence.collect(row, 7); });
+}
+
+}  // namespace encore::sched::testing
