@@ -67,7 +67,7 @@ function(encore_compile_options target)
     $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers -Werror=all-warnings>)
   # g++ takes what the files of a unity build define for what headers define.
   if(CMAKE_UNITY_BUILD)
-    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
   endif()
   if(ENCORE_SANITIZE)
     # Checks of every pointer take as long to compile as all others; the address sanitizer stops where a null one is used.
