@@ -130,11 +130,6 @@ std::string at(int64_t rows, int64_t columns) {
   return "rows " + std::to_string(rows) + ", columns " + std::to_string(columns);
 }
 
-bool is_thorough() {
-  const char* wanted = std::getenv("ENCORE_CONFORMANCE");
-  return wanted == nullptr || std::string_view(wanted) != "quick";
-}
-
 Device* device_of(Target target, std::string& reason) {
   struct Made {
     std::unique_ptr<Device> device;

@@ -12,6 +12,7 @@
 
 #include "backend/check.h"
 #include "backend/device.h"
+#include "base/testing/thorough.h"
 #include "reference.h"
 
 namespace encore::conformance {
@@ -23,9 +24,6 @@ enum class Target : uint8_t { kCpu, kShuffledCpu, kCuda };
 // That device, made once; null, with the reason, when this machine has none.
 Device* device_of(Target target, std::string& reason);
 
-// Off with ENCORE_CONFORMANCE=quick, for tools that slow a kernel down a thousandfold: tests that
-// try many cases of one kind then try a few small ones.
-bool is_thorough();
 // The cases to try: all, or of a quick run the first and every `step`-th after it.
 template <typename T, size_t N>
 std::vector<T> cases(const T (&all)[N], size_t step) {
