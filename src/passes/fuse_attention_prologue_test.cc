@@ -1,22 +1,9 @@
+#include "passes/testing/attention_inputs.h"
 #include "passes/testing/text_in_text_out.h"
 
 namespace encore::passes {
 namespace {
 
-// Two query heads and one KV head of 32.
-const std::string kInputs = R"(
-  input %q: bf16[T,64]
-  input %k: bf16[T,32]
-  input %v: bf16[T,32]
-  input %pos: i32[T]
-  input %slots: i32[T] pad -1
-  persistent %pages: i32[8,4]
-  input %lens: i32[B]
-  input %starts: i32[B+1] pad last
-  weight %f: f32[16] = "f"
-  state %kc: bf16[4,1,16,32]
-  state %vc: bf16[4,1,16,32]
-)";
 const std::string kCaches = "%kc1: bf16[4,1,16,32], %vc1: bf16[4,1,16,32]";
 const std::string kWrite =
     "  %q1: bf16[T,64], " + kCaches + " = rope_kv_write(%q, %k, %v, %pos, %f, %slots, %kc, %vc)\n";

@@ -1,22 +1,9 @@
+#include "passes/testing/attention_inputs.h"
 #include "passes/testing/text_in_text_out.h"
 
 namespace encore::passes {
 namespace {
 
-// Two query heads and one KV head of 32.
-const std::string kUnfused = R"(
-  input %q: bf16[T,64]
-  input %k: bf16[T,32]
-  input %v: bf16[T,32]
-  input %pos: i32[T]
-  input %slots: i32[T] pad -1
-  persistent %pages: i32[8,4]
-  input %lens: i32[B]
-  input %starts: i32[B+1] pad last
-  weight %f: f32[16] = "f"
-  state %kc: bf16[4,1,16,32]
-  state %vc: bf16[4,1,16,32]
-)";
 const std::string kNorms = "  weight %qn: bf16[32] = \"qn\"\n  weight %kn: bf16[32] = \"kn\"\n";
 const std::string kKvWrite =
     "  %kc1: bf16[4,1,16,32], %vc1: bf16[4,1,16,32] = kv_write(%kc, %vc, %k1, %v, %slots)\n";
@@ -29,19 +16,19 @@ const std::string kRopes =
     "  %q1: bf16[T,64] = rope(%q, %pos, %f)\n  %k1: bf16[T,32] = rope(%k, %pos, %f)\n";
 
 TEST(FuseRopeKvWrite, RotatesAndWritesInOneNode) {
-  expect_rewrite(fuse_rope_kv_write, kUnfused + kRopes + kKvWrite + kAttentionOutput,
-                 kUnfused + kFusedOutputs +
+  expect_rewrite(fuse_rope_kv_write, kInputs + kRopes + kKvWrite + kAttentionOutput,
+                 kInputs + kFusedOutputs +
                      "rope_kv_write(%q, %k, %v, %pos, %f, %slots, %kc, %vc)\n" + kAttentionOutput);
 }
 
 TEST(FuseRopeKvWrite, TakesANormPerHeadIn) {
-  expect_rewrite(fuse_rope_kv_write, kUnfused + kNorms + R"(
+  expect_rewrite(fuse_rope_kv_write, kInputs + kNorms + R"(
   %qh: bf16[T,64] = rms_norm(%q, %qn) {eps=1e-06}
   %q1: bf16[T,64] = rope(%qh, %pos, %f)
   %kh: bf16[T,32] = rms_norm(%k, %kn) {eps=1e-06}
   %k1: bf16[T,32] = rope(%kh, %pos, %f)
 )" + kKvWrite + kAttentionOutput,
-                 kUnfused + kNorms + kFusedOutputs +
+                 kInputs + kNorms + kFusedOutputs +
                      "rope_kv_write(%q, %k, %v, %pos, %f, %slots, %kc, %vc, q_norm=%qn, "
                      "k_norm=%kn) {eps=1e-06}\n" +
                      kAttentionOutput);
@@ -50,11 +37,11 @@ TEST(FuseRopeKvWrite, TakesANormPerHeadIn) {
 TEST(FuseRopeKvWrite, LeavesTheNormOfOneOfTwoInFront) {
   const std::string norm = "  %qh: bf16[T,64] = rms_norm(%q, %qn) {eps=1e-06}\n";
   const std::string weight = "  weight %qn: bf16[32] = \"qn\"\n";
-  expect_rewrite(fuse_rope_kv_write, kUnfused + weight + norm + R"(
+  expect_rewrite(fuse_rope_kv_write, kInputs + weight + norm + R"(
   %q1: bf16[T,64] = rope(%qh, %pos, %f)
   %k1: bf16[T,32] = rope(%k, %pos, %f)
 )" + kKvWrite + kAttentionOutput,
-                 kUnfused + weight + norm + kFusedOutputs +
+                 kInputs + weight + norm + kFusedOutputs +
                      "rope_kv_write(%qh, %k, %v, %pos, %f, %slots, %kc, %vc)\n" + kAttentionOutput);
 }
 
@@ -62,11 +49,11 @@ TEST(FuseRopeKvWrite, LeavesNormsOfDifferentEpsInFront) {
   const std::string norms =
       "  %qh: bf16[T,64] = rms_norm(%q, %qn) {eps=1e-06}\n"
       "  %kh: bf16[T,32] = rms_norm(%k, %kn) {eps=1e-05}\n";
-  expect_rewrite(fuse_rope_kv_write, kUnfused + kNorms + norms + R"(
+  expect_rewrite(fuse_rope_kv_write, kInputs + kNorms + norms + R"(
   %q1: bf16[T,64] = rope(%qh, %pos, %f)
   %k1: bf16[T,32] = rope(%kh, %pos, %f)
 )" + kKvWrite + kAttentionOutput,
-                 kUnfused + kNorms + norms + kFusedOutputs +
+                 kInputs + kNorms + norms + kFusedOutputs +
                      "rope_kv_write(%qh, %kh, %v, %pos, %f, %slots, %kc, %vc)\n" +
                      kAttentionOutput);
 }
@@ -75,11 +62,11 @@ TEST(FuseRopeKvWrite, LeavesANormThatAnotherNodeReadsInFront) {
   const std::string norms =
       "  %qh: bf16[T,64] = rms_norm(%q, %qn) {eps=1e-06}\n"
       "  %kh: bf16[T,32] = rms_norm(%k, %kn) {eps=1e-06}\n";
-  expect_rewrite(fuse_rope_kv_write, kUnfused + kNorms + norms + R"(
+  expect_rewrite(fuse_rope_kv_write, kInputs + kNorms + norms + R"(
   %q1: bf16[T,64] = rope(%qh, %pos, %f)
   %k1: bf16[T,32] = rope(%kh, %pos, %f)
 )" + kKvWrite + kAttentionOutput + "  output %kh\n",
-                 kUnfused + kNorms + norms + kFusedOutputs +
+                 kInputs + kNorms + norms + kFusedOutputs +
                      "rope_kv_write(%qh, %kh, %v, %pos, %f, %slots, %kc, %vc)\n" +
                      kAttentionOutput + "  output %kh\n");
 }
@@ -90,17 +77,17 @@ TEST(FuseRopeKvWrite, LeavesANormOfTheWholeRowInFront) {
   const std::string norms =
       "  %qh: bf16[T,64] = rms_norm(%q, %qn) {eps=1e-06}\n"
       "  %kh: bf16[T,32] = rms_norm(%k, %kn) {eps=1e-06}\n";
-  expect_rewrite(fuse_rope_kv_write, kUnfused + weights + norms + R"(
+  expect_rewrite(fuse_rope_kv_write, kInputs + weights + norms + R"(
   %q1: bf16[T,64] = rope(%qh, %pos, %f)
   %k1: bf16[T,32] = rope(%kh, %pos, %f)
 )" + kKvWrite + kAttentionOutput,
-                 kUnfused + weights + norms + kFusedOutputs +
+                 kInputs + weights + norms + kFusedOutputs +
                      "rope_kv_write(%qh, %kh, %v, %pos, %f, %slots, %kc, %vc)\n" +
                      kAttentionOutput);
 }
 
 TEST(FuseRopeKvWrite, LeavesRotatedKeysThatAnotherNodeReads) {
-  expect_unchanged(fuse_rope_kv_write, kUnfused + kRopes + kKvWrite + R"(
+  expect_unchanged(fuse_rope_kv_write, kInputs + kRopes + kKvWrite + R"(
   %x: bf16[T,32] = silu(%k1)
   output %x
 )" + kAttentionOutput);
@@ -108,25 +95,25 @@ TEST(FuseRopeKvWrite, LeavesRotatedKeysThatAnotherNodeReads) {
 
 TEST(FuseRopeKvWrite, LeavesRotatedKeysThatAreAGraphOutput) {
   expect_unchanged(fuse_rope_kv_write,
-                   kUnfused + kRopes + kKvWrite + kAttentionOutput + "  output %k1\n");
+                   kInputs + kRopes + kKvWrite + kAttentionOutput + "  output %k1\n");
 }
 
 TEST(FuseRopeKvWrite, LeavesKeysThatAreNotRotated) {
-  expect_unchanged(fuse_rope_kv_write, kUnfused + R"(
+  expect_unchanged(fuse_rope_kv_write, kInputs + R"(
   %q1: bf16[T,64] = rope(%q, %pos, %f)
   %k1: bf16[T,32] = silu(%k)
 )" + kKvWrite + kAttentionOutput);
 }
 
 TEST(FuseRopeKvWrite, LeavesQueriesThatAreNotRotated) {
-  expect_unchanged(fuse_rope_kv_write, kUnfused + R"(
+  expect_unchanged(fuse_rope_kv_write, kInputs + R"(
   %q1: bf16[T,64] = silu(%q)
   %k1: bf16[T,32] = rope(%k, %pos, %f)
 )" + kKvWrite + kAttentionOutput);
 }
 
 TEST(FuseRopeKvWrite, LeavesRopesWithDifferentPositions) {
-  expect_unchanged(fuse_rope_kv_write, kUnfused + R"(
+  expect_unchanged(fuse_rope_kv_write, kInputs + R"(
   input %pos2: i32[T]
   %q1: bf16[T,64] = rope(%q, %pos, %f)
   %k1: bf16[T,32] = rope(%k, %pos2, %f)
@@ -134,7 +121,7 @@ TEST(FuseRopeKvWrite, LeavesRopesWithDifferentPositions) {
 }
 
 TEST(FuseRopeKvWrite, LeavesRopesWithDifferentFrequencies) {
-  expect_unchanged(fuse_rope_kv_write, kUnfused + R"(
+  expect_unchanged(fuse_rope_kv_write, kInputs + R"(
   weight %f2: f32[16] = "f2"
   %q1: bf16[T,64] = rope(%q, %pos, %f2)
   %k1: bf16[T,32] = rope(%k, %pos, %f)
@@ -143,18 +130,18 @@ TEST(FuseRopeKvWrite, LeavesRopesWithDifferentFrequencies) {
 
 // Rope over half a head: the fused op rotates whole heads of the cache.
 TEST(FuseRopeKvWrite, LeavesARopeThatIsNarrowerThanAHead) {
-  std::string inputs = kUnfused;
+  std::string inputs = kInputs;
   inputs.replace(inputs.find("f32[16]"), 7, "f32[8]");
   expect_unchanged(fuse_rope_kv_write, inputs + kRopes + kKvWrite + kAttentionOutput);
 }
 
 TEST(FuseRopeKvWrite, LeavesACacheThatNoAttentionReads) {
-  expect_unchanged(fuse_rope_kv_write, kUnfused + kRopes + kKvWrite + "  output %q1\n");
+  expect_unchanged(fuse_rope_kv_write, kInputs + kRopes + kKvWrite + "  output %q1\n");
 }
 
 // The fused node would stand at the cache write, after a reader of the queries.
 TEST(FuseRopeKvWrite, LeavesQueriesThatAreReadBeforeTheCacheIsWritten) {
-  expect_unchanged(fuse_rope_kv_write, kUnfused + R"(
+  expect_unchanged(fuse_rope_kv_write, kInputs + R"(
   %q1: bf16[T,64] = rope(%q, %pos, %f)
   %early: bf16[T,64] = silu(%q1)
   %k1: bf16[T,32] = rope(%k, %pos, %f)
@@ -164,7 +151,7 @@ TEST(FuseRopeKvWrite, LeavesQueriesThatAreReadBeforeTheCacheIsWritten) {
 // Queries made after the cache write: there is no place for the fused node.
 TEST(FuseRopeKvWrite, LeavesQueriesThatAreMadeAfterTheCacheIsWritten) {
   expect_unchanged(fuse_rope_kv_write,
-                   kUnfused + "  %k1: bf16[T,32] = rope(%k, %pos, %f)\n" + kKvWrite + R"(
+                   kInputs + "  %k1: bf16[T,32] = rope(%k, %pos, %f)\n" + kKvWrite + R"(
   %late: bf16[T,64] = silu(%q)
   %q1: bf16[T,64] = rope(%late, %pos, %f)
 )" + kAttentionOutput);
@@ -172,9 +159,9 @@ TEST(FuseRopeKvWrite, LeavesQueriesThatAreMadeAfterTheCacheIsWritten) {
 
 TEST(FuseRopeKvWrite, FusesARopeOfQueriesThatComesAfterTheCacheWrite) {
   expect_rewrite(fuse_rope_kv_write,
-                 kUnfused + "  %k1: bf16[T,32] = rope(%k, %pos, %f)\n" + kKvWrite +
+                 kInputs + "  %k1: bf16[T,32] = rope(%k, %pos, %f)\n" + kKvWrite +
                      "  %q1: bf16[T,64] = rope(%q, %pos, %f)\n" + kAttentionOutput,
-                 kUnfused + kFusedOutputs +
+                 kInputs + kFusedOutputs +
                      "rope_kv_write(%q, %k, %v, %pos, %f, %slots, %kc, %vc)\n" + kAttentionOutput);
 }
 

@@ -1,0 +1,23 @@
+// What tests of fusions around attention begin with.
+#pragma once
+
+#include <string>
+
+namespace encore::passes {
+
+// Two query heads and one KV head of 32.
+inline const std::string kInputs = R"(
+  input %q: bf16[T,64]
+  input %k: bf16[T,32]
+  input %v: bf16[T,32]
+  input %pos: i32[T]
+  input %slots: i32[T] pad -1
+  persistent %pages: i32[8,4]
+  input %lens: i32[B]
+  input %starts: i32[B+1] pad last
+  weight %f: f32[16] = "f"
+  state %kc: bf16[4,1,16,32]
+  state %vc: bf16[4,1,16,32]
+)";
+
+}  // namespace encore::passes
