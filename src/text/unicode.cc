@@ -8,8 +8,6 @@ namespace encore::text {
 
 namespace {
 
-constexpr uint32_t kNumCodePoints = 0x110000;
-
 std::unique_ptr<uint8_t[]> build_char_classes() {
   auto table = std::make_unique<uint8_t[]>(kNumCodePoints);
   for (int i = 0; i < kNumCharClassRanges; ++i) {

@@ -7,6 +7,8 @@
 
 namespace encore::text {
 
+constexpr uint32_t kNumCodePoints = 0x110000;
+
 // Bits of a code point's class. Letters, numbers, spaces and words are those of regular
 // expressions, in Unicode 16; \w means letters, marks, decimal and letter numbers, connectors and
 // joiners. The package's other components have tables of other versions.

@@ -14,7 +14,6 @@ namespace encore::text {
 
 namespace {
 
-constexpr uint32_t kNumCodePoints = 0x110000;
 constexpr int kNumForms = 4;
 
 bool composes(UnicodeForm form) {
