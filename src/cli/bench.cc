@@ -19,12 +19,6 @@
 #include "setup/options.h"
 
 namespace encore::cli {
-namespace {
-
-constexpr int64_t kBenchMaxNumTokens = 2048;
-
-}  // namespace
-
 void add_bench_options(Command& verb, BenchOptions& options) {
   add_batch_option(verb, options);
   add_runs_option(verb, options);
@@ -73,7 +67,7 @@ engine::LoadOptions decode_load_options(const BenchOptions& options) {
   load.limits.max_batch_size =
       std::max(options.batch, options.settings.max_batch_size.value_or(options.batch));
   load.limits.max_num_tokens = options.settings.max_num_tokens.value_or(
-      std::max(std::min(options.batch * options.context, kBenchMaxNumTokens), 2 * options.batch));
+      std::max(std::min(options.batch * options.context, kDefaultMaxNumTokens), 2 * options.batch));
   if (!options.settings.max_batch_size) load.sequences = runtime::Ladder({options.batch});
   load.tokens = runtime::Ladder({load.limits.max_num_tokens});
   return load;

@@ -18,6 +18,9 @@
 
 namespace encore::cli {
 
+// Tokens a step of a benchmark, where nothing says how many.
+constexpr int64_t kDefaultMaxNumTokens = 2048;
+
 struct BenchOptions {
   config::Settings settings;  // without graphs: every mode, side by side
   int64_t batch = 1;

@@ -21,8 +21,7 @@
 namespace encore::cli {
 namespace {
 
-constexpr int64_t kBenchLadderMaxBatchSize = 256;
-constexpr int64_t kBenchLadderMaxNumTokens = 2048;
+constexpr int64_t kLadderDefaultMaxBatchSize = 256;
 
 constexpr const char* kBenchLadderFooter =
     R"(Every bucket of the decode ladder up to --max-batch-size, or of the token ladder up to --max-num-tokens, its recording
@@ -68,7 +67,7 @@ Load decode_load(const BenchLadderOptions& options) {
   Load load{setup::load_options(settings)};
   load.options.graphs = runtime::Graphs::kFullDecodeOnly;
   runtime::Limits& limits = load.options.limits;
-  limits.max_batch_size = settings.max_batch_size.value_or(kBenchLadderMaxBatchSize);
+  limits.max_batch_size = settings.max_batch_size.value_or(kLadderDefaultMaxBatchSize);
   limits.max_num_tokens = settings.max_num_tokens.value_or(limits.max_batch_size);
   // Replays advance the sequences: those of a sample, and a page to spare.
   load.longest =
@@ -81,7 +80,7 @@ Load prompt_load(const BenchLadderOptions& options) {
   Load load{setup::load_options(settings)};
   load.options.graphs = runtime::Graphs::kFull;
   runtime::Limits& limits = load.options.limits;
-  limits.max_num_tokens = settings.max_num_tokens.value_or(kBenchLadderMaxNumTokens);
+  limits.max_num_tokens = settings.max_num_tokens.value_or(kDefaultMaxNumTokens);
   const int64_t most =
       settings.max_seq_len.value_or(model::longest_sequence(setup::open_source(settings).config));
   load.longest = std::min(limits.max_num_tokens, most);

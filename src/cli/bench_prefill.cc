@@ -19,8 +19,6 @@
 namespace encore::cli {
 namespace {
 
-constexpr int64_t kBenchPrefillMaxNumTokens = 2048;
-
 constexpr const char* kBenchPrefillFooter =
     R"(BATCH distinct random prompts of CONTEXT tokens, from the moment they are all queued until the last has its first
 token on the host; the median of RUNS, which the modes take by turns. TFLOP/s counts the matrix products, without
@@ -30,7 +28,7 @@ engine::LoadOptions prefill_load_options(const BenchOptions& options) {
   engine::LoadOptions load = setup::load_options(options.settings);
   load.record_all_modes = !options.settings.graphs;
   const int64_t all_tokens = options.batch * options.context;
-  const int64_t most = options.settings.max_num_tokens.value_or(kBenchPrefillMaxNumTokens);
+  const int64_t most = options.settings.max_num_tokens.value_or(kDefaultMaxNumTokens);
   const runtime::Ladder ladder = runtime::Ladder::tokens(most);
   std::vector<int64_t> sizes{*ladder.bucket(std::min(all_tokens, most))};
   if (all_tokens > most && all_tokens % most > 0)

@@ -21,8 +21,6 @@
 namespace encore::cli {
 namespace {
 
-constexpr int64_t kBenchSleepMaxNumTokens = 2048;
-
 constexpr const char* kBenchSleepFooter =
     R"(BATCH distinct random prompts of CONTEXT tokens, greedy. Once all decode, the model sleeps and wakes after each of
 TIMES steps; an uninterrupted run must have given the same tokens, else the exit code is not 0. Free memory is as the
@@ -140,8 +138,8 @@ json::object to_json(const SleepResult& result) {
 engine::LoadOptions sleep_load_options(const BenchOptions& options) {
   engine::LoadOptions load = setup::load_options(options.settings);
   load.limits.max_batch_size = options.settings.max_batch_size.value_or(options.batch);
-  load.limits.max_num_tokens = options.settings.max_num_tokens.value_or(std::max(
-      std::min(options.batch * options.context, kBenchSleepMaxNumTokens), 2 * options.batch));
+  load.limits.max_num_tokens = options.settings.max_num_tokens.value_or(
+      std::max(std::min(options.batch * options.context, kDefaultMaxNumTokens), 2 * options.batch));
   load.sequences = runtime::Ladder({load.limits.max_batch_size});
   load.tokens = runtime::Ladder({load.limits.max_num_tokens});
   return load;

@@ -39,17 +39,6 @@ struct ExplainOptions {
   bool json = false;
 };
 
-// Each line as a YAML comment.
-std::string commented(const std::string& text) {
-  std::string comments;
-  for (size_t start = 0; start < text.size();) {
-    const size_t end = std::min(text.find('\n', start), text.size() - 1) + 1;
-    comments += (start + 1 == end ? "#" : "# ") + text.substr(start, end - start);
-    start = end;
-  }
-  return comments;
-}
-
 json::value line_json(int line) {
   return line == 0 ? json::value(nullptr) : json::value(line);
 }

@@ -30,7 +30,7 @@ namespace encore::cli {
 namespace {
 
 constexpr const char* kDefaultPrompt = "Once upon a time";
-constexpr int64_t kGenerateMaxNumTokens = 2048;
+constexpr int64_t kGenerateDefaultMaxNumTokens = 2048;
 constexpr int64_t kRandomPromptTokens = 16;
 
 constexpr const char* kGenerateFooter =
@@ -127,13 +127,14 @@ void check_request(const engine::Request& request, const model::ModelConfig& con
 // Ladders of just the sizes that this one request passes through, so that starting is quick. They
 // are sizes of the default ladders, and so the tokens are those that a server would give.
 void set_sizes(const GenerateOptions& options, int64_t prompt_tokens, engine::LoadOptions& load) {
-  load.tokens = setup::prompt_sizes(
-      std::array{prompt_tokens}, options.settings.max_num_tokens.value_or(kGenerateMaxNumTokens));
+  load.tokens =
+      setup::prompt_sizes(std::array{prompt_tokens},
+                          options.settings.max_num_tokens.value_or(kGenerateDefaultMaxNumTokens));
   load.limits.max_batch_size = options.settings.max_batch_size.value_or(1);
   load.limits.max_num_tokens = options.settings.max_num_tokens.value_or(
       options.settings.token_ladder.empty()
           ? std::max(load.tokens.sizes().back(), load.limits.max_batch_size)
-          : std::max(kGenerateMaxNumTokens, load.limits.max_batch_size));
+          : std::max(kGenerateDefaultMaxNumTokens, load.limits.max_batch_size));
   setup::set_ladders(options.settings, load);
 }
 

@@ -18,7 +18,7 @@ namespace encore::cli {
 namespace {
 
 // As many sequences as vLLM's schedule has sizes for.
-constexpr int64_t kGraphsEstimateMaxBatchSize = 512;
+constexpr int64_t kEstimateDefaultMaxBatchSize = 512;
 
 struct Estimated {
   planning::PlannedCoverage planned;
@@ -139,7 +139,7 @@ std::string estimate_text(const GraphsOptions& options, const Estimated& estimat
 engine::LoadOptions graphs_load_options(const GraphsOptions& options) {
   engine::LoadOptions load = setup::load_options(options.settings);
   load.limits.max_batch_size =
-      options.settings.max_batch_size.value_or(kGraphsEstimateMaxBatchSize);
+      options.settings.max_batch_size.value_or(kEstimateDefaultMaxBatchSize);
   load.limits.max_num_tokens = options.settings.max_num_tokens.value_or(
       std::max(load.limits.max_num_tokens, load.limits.max_batch_size));
   if (options.settings.max_seq_len) load.limits.max_seq_len = *options.settings.max_seq_len;

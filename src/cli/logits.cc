@@ -27,7 +27,7 @@
 namespace encore::cli {
 namespace {
 
-constexpr int64_t kLogitsMaxNumTokens = 512;  // bounds the logits in memory
+constexpr int64_t kLogitsDefaultMaxNumTokens = 512;  // bounds the logits in memory
 constexpr std::string_view kPlaceholder = "{}";
 
 constexpr const char* kLogitsFooter =
@@ -47,7 +47,7 @@ struct LogitsOptions {
   bool decode = false;
 };
 
-using Prompt = std::vector<int32_t>;
+using TokenIds = std::vector<int32_t>;
 
 std::string read_ids_file(const std::string& path) {
   try {
@@ -57,17 +57,17 @@ std::string read_ids_file(const std::string& path) {
   }
 }
 
-std::vector<Prompt> read_prompts(const LogitsOptions& options) {
+std::vector<TokenIds> read_prompts(const LogitsOptions& options) {
   if (options.ids.empty() == options.ids_file.empty())
     fail(ErrorKind::kUsage, "give either --ids or --ids-file");
-  std::vector<Prompt> prompts;
+  std::vector<TokenIds> prompts;
   if (!options.ids.empty()) {
     prompts.push_back(parse_ids(options.ids, "--ids"));
   } else {
     std::istringstream file(read_ids_file(options.ids_file));
     int64_t number = 1;
     for (std::string line; std::getline(file, line); ++number) {
-      Prompt prompt = parse_ids(line, fmt::format("{}:{}", options.ids_file, number));
+      TokenIds prompt = parse_ids(line, fmt::format("{}:{}", options.ids_file, number));
       if (!prompt.empty()) prompts.push_back(std::move(prompt));
     }
   }
@@ -79,8 +79,8 @@ std::vector<Prompt> read_prompts(const LogitsOptions& options) {
   return prompts;
 }
 
-void check_ids(const std::vector<Prompt>& prompts, int64_t vocab_size) {
-  for (const Prompt& prompt : prompts) {
+void check_ids(const std::vector<TokenIds>& prompts, int64_t vocab_size) {
+  for (const TokenIds& prompt : prompts) {
     for (const int32_t id : prompt) {
       if (id >= vocab_size)
         fail(ErrorKind::kUsage, "token {} is outside the vocabulary of {}", id, vocab_size);
@@ -96,7 +96,7 @@ std::string path_of(const std::string& out, size_t number) {
 
 // Tokens [first, first + count) of the prompt as one step of one sequence, whose pages are 0, 1, 2,
 // ...
-void run_step(engine::LoadedModel& model, const Prompt& prompt, int64_t first, int64_t count) {
+void run_step(engine::LoadedModel& model, const TokenIds& prompt, int64_t first, int64_t count) {
   runtime::Executor& executor = model.executor();
   executor.begin(count <= model.limits().max_q ? StepKey::uniform(1, count)
                                                : StepKey::mixed(count, 1));
@@ -107,7 +107,7 @@ void run_step(engine::LoadedModel& model, const Prompt& prompt, int64_t first, i
   executor.run({.max_query_len = count, .max_kv_len = first + count});
 }
 
-void write_logits(engine::LoadedModel& model, const Prompt& prompt, const std::string& path) {
+void write_logits(engine::LoadedModel& model, const TokenIds& prompt, const std::string& path) {
   const int64_t vocab_size = model.config().vocab_size;
   const int64_t chunk = model.limits().max_num_tokens;
   const auto length = static_cast<int64_t>(prompt.size());
@@ -126,19 +126,19 @@ void write_logits(engine::LoadedModel& model, const Prompt& prompt, const std::s
 
 // One of the prompts that are decoded side by side.
 struct Decoding {
-  Decoding(const Prompt& prompt, int64_t first_step, const std::string& path, int64_t vocab_size)
+  Decoding(const TokenIds& prompt, int64_t first_step, const std::string& path, int64_t vocab_size)
       : prompt(prompt),
         first_step(first_step),
         file(path, static_cast<int64_t>(prompt.size()), vocab_size) {}
 
-  const Prompt& prompt;
+  const TokenIds& prompt;
   int64_t first_step;  // in which its first token is fed
   std::vector<int32_t> pages;
   NpyWriter file;
 };
 
-void write_decoded(engine::LoadedModel& model, const std::vector<Prompt>& prompts, int64_t longest,
-                   const std::string& out) {
+void write_decoded(engine::LoadedModel& model, const std::vector<TokenIds>& prompts,
+                   int64_t longest, const std::string& out) {
   const int64_t vocab_size = model.config().vocab_size;
   runtime::Executor& executor = model.executor();
   std::list<Decoding> sequences;
@@ -174,7 +174,7 @@ void write_decoded(engine::LoadedModel& model, const std::vector<Prompt>& prompt
 }
 
 void logits(LogitsOptions options) {
-  const std::vector<Prompt> prompts = read_prompts(options);
+  const std::vector<TokenIds> prompts = read_prompts(options);
   const model::ModelSource source = setup::open_source(options.settings);
   check_ids(prompts, source.config.vocab_size);
   // Recording takes longer than one run.
@@ -184,7 +184,7 @@ void logits(LogitsOptions options) {
   int64_t longest = 0;
   int64_t kv_tokens = 0;  // that are in the cache at once
   std::vector<int64_t> lengths;
-  for (const Prompt& prompt : prompts) {
+  for (const TokenIds& prompt : prompts) {
     const auto length = static_cast<int64_t>(prompt.size());
     const int64_t page = options.settings.load.page_size;
     const int64_t kept = (length + page - 1) / page * page;
@@ -199,7 +199,7 @@ void logits(LogitsOptions options) {
   load.limits.max_num_tokens =
       options.decode
           ? num_prompts
-          : options.settings.max_num_tokens.value_or(std::min(longest, kLogitsMaxNumTokens));
+          : options.settings.max_num_tokens.value_or(std::min(longest, kLogitsDefaultMaxNumTokens));
   load.limits.max_seq_len = setup::sequence_limit(options.settings, source.config, longest);
   if (!options.decode) load.tokens = setup::prompt_sizes(lengths, load.limits.max_num_tokens);
   if (load.kv_tokens && *load.kv_tokens < kv_tokens) {

@@ -1,5 +1,6 @@
 #include "cli/output.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -21,6 +22,16 @@ void write_file(const std::string& path, std::string_view text) {
   if (!written || !closed) {
     fail(ErrorKind::kUsage, "cannot write {}: {}", path, std::strerror(errno));
   }
+}
+
+std::string commented(const std::string& text) {
+  std::string comments;
+  for (size_t start = 0; start < text.size();) {
+    const size_t end = std::min(text.find('\n', start), text.size() - 1) + 1;
+    comments += (start + 1 == end ? "#" : "# ") + text.substr(start, end - start);
+    start = end;
+  }
+  return comments;
 }
 
 }  // namespace encore::cli

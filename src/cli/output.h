@@ -14,4 +14,7 @@ void print(std::string_view text);
 // A whole file. Errors: kUsage, naming it, when it cannot be written.
 void write_file(const std::string& path, std::string_view text);
 
+// Each line as a YAML comment.
+std::string commented(const std::string& text);
+
 }  // namespace encore::cli

@@ -119,17 +119,6 @@ std::string report(const Tuned& tuned) {
                      planning::ladder_table(rows).text());
 }
 
-// Every line behind a '#'.
-std::string commented(const std::string& text) {
-  std::string out;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = text.find('\n', at);
-    out += (end == at ? "#" : "# ") + text.substr(at, end - at) + '\n';
-    at = end + 1;
-  }
-  return out;
-}
-
 json::object tuned_json(const Tuned& tuned) {
   json::array schedules;
   for (const planning::PricedLadder& ladder : tuned.schedules)
