@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "cli/command.h"
 #include "cli/generate_prompts.h"
+#include "cli/input.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/verbs.h"

@@ -2,13 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <unistd.h>
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include "base/error.h"
-#include "base/file.h"
 
 namespace encore::cli {
 namespace {
@@ -132,15 +129,6 @@ std::vector<PromptLine> parse_prompts(std::string_view text, const PromptDefault
   }
   if (prompts.empty()) fail(ErrorKind::kUsage, "{}: there is no prompt in it", where);
   return prompts;
-}
-
-std::string read_input(const std::string& path) {
-  return read_text_file(path == "-" ? "/dev/stdin" : path);
-}
-
-bool is_input_piped() {
-  struct stat status {};
-  return fstat(STDIN_FILENO, &status) == 0 && (S_ISFIFO(status.st_mode) || S_ISREG(status.st_mode));
 }
 
 }  // namespace encore::cli

@@ -36,9 +36,4 @@ using PromptDefaults = PromptLine;
 std::vector<PromptLine> parse_prompts(std::string_view text, const PromptDefaults& defaults,
                                       const std::string& where);
 
-// A whole file; "-" is standard input. Errors: those of read_text_file().
-std::string read_input(const std::string& path);
-// Does standard input hold something for this process: a pipe or a file?
-bool is_input_piped();
-
 }  // namespace encore::cli

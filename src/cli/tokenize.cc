@@ -1,6 +1,5 @@
 // encore tokenize, encore detokenize: lines on stdin to lines on stdout.
 #include <filesystem>
-#include <iostream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/command.h"
+#include "cli/input.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
@@ -23,7 +23,6 @@ namespace {
 
 // Written in pieces of about this size.
 constexpr size_t kFlushBytes = 1 << 16;
-constexpr size_t kLongestLine = size_t{1} << 28;
 
 struct TokenizeOptions {
   std::string model;
@@ -38,33 +37,14 @@ text::Tokenizer load_tokenizer(const std::string& model) {
                                                              : setup::model_directory(model));
 }
 
-// The next line of stdin, without its end; false behind the last.
-bool next_line(std::string& line, int64_t number) {
-  char part[1 << 16];
-  for (line.clear();;) {
-    std::cin.getline(part, sizeof part);
-    const auto count = static_cast<size_t>(std::cin.gcount());
-    const bool is_end = std::cin.eof();
-    if (is_end || !std::cin.fail()) {
-      line.append(part, is_end ? count : count - 1);
-      return !is_end || !line.empty();
-    }
-    if (count == 0) return false;
-    line.append(part, count);
-    if (line.size() > kLongestLine)
-      fail(ErrorKind::kUsage, "line {} has no end within 256 MiB; give shorter texts", number);
-    std::cin.clear();
-  }
-}
-
 // Calls `convert(line, number, out)` for each line of stdin and writes `out` with a line end.
 template <typename Convert>
 void for_each_line(Convert convert) {
-  std::ios::sync_with_stdio(false);
+  LineReader lines;
   std::string line;
   std::string out;
-  for (int64_t number = 1; next_line(line, number); ++number) {
-    convert(line, number, out);
+  for (; lines.append(line); line.clear()) {
+    convert(line, lines.number(), out);
     out.push_back('\n');
     if (out.size() < kFlushBytes) continue;
     print(out);
