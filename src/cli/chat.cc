@@ -1,5 +1,4 @@
 // encore chat: a conversation in the terminal.
-#include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +11,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "cli/command.h"
+#include "cli/input.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
 #include "cli/output.h"
@@ -97,13 +97,11 @@ class Chat {
   // Nothing at the end of the input.
   std::optional<std::string> read_message() {
     if (prompt_) return prompt_->read();
-    std::string text;
-    for (std::string line;;) {
+    for (std::string text;;) {
       if (is_terminal_) print(text.empty() ? "> " : ". ");
-      if (!std::getline(std::cin, line)) return std::nullopt;
-      if (!line.ends_with('\\')) return text + line;
-      line.back() = '\n';
-      text += line;
+      if (!lines_.append(text)) return std::nullopt;
+      if (!text.ends_with('\\')) return text;
+      text.back() = '\n';
     }
   }
 
@@ -205,6 +203,7 @@ class Chat {
   json::array messages_;
   int64_t num_answers_ = 0;
   std::optional<TerminalPrompt> prompt_;
+  LineReader lines_;  // without a prompt
   bool is_terminal_ = isatty(STDIN_FILENO) == 1;
   bool dims_ = isatty(STDOUT_FILENO) == 1;
 };

@@ -49,6 +49,13 @@ class ChatTest(CliTest):
     def test_a_line_goes_on_behind_a_backslash(self):
         self.assertEqual(self.chat("Once upon\\\na time\n").stdout, self.continued("Once upon\na time") + "\n")
 
+    def test_a_message_without_an_end_is_refused(self):
+        chat = ["chat", "--device", DEVICE]
+        with open("/dev/zero", "rb") as zero:
+            self.assertIn("error (usage): line 1 has no end within 256 MiB", self.run_encore(*chat, code=2, stdin=zero).stderr)
+        with subprocess.Popen(["yes", 100_000 * "x" + "\\"], stdout=subprocess.PIPE) as lines:
+            self.assertIn("has no end within 256 MiB", self.run_encore(*chat, code=2, stdin=lines.stdout).stderr)
+
     def test_what_has_no_room_is_taken_back(self):
         result = self.chat("word " * 2000 + "\nOnce upon a time\n")
         self.assertIn("/clear begins anew", result.stderr)
