@@ -187,15 +187,6 @@ template Option* Option::range(int, int);
 template Option* Option::range(int64_t, int64_t);
 template Option* Option::range(double, double);
 
-Option* Option::non_negative() {
-  return check([](const std::string& text) -> std::string {
-    char* end = nullptr;
-    const double value = std::strtod(text.c_str(), &end);
-    if (end == text.data() + text.size() && value >= 0) return "";
-    return fmt::format("a number of 0 or more, not '{}'", text);
-  });
-}
-
 Option* Option::one_of(const std::vector<std::string>& words) {
   option_->check(CLI::IsMember(words));
   return this;

@@ -37,7 +37,6 @@ class Option {
   // Of int, int64_t or double.
   template <typename T>
   Option* range(T low, T high);
-  Option* non_negative();
   Option* one_of(const std::vector<std::string>& words);
 
   // How many values the command line has for it.
