@@ -3,6 +3,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -61,6 +62,21 @@ TEST(LitmusForms, NameTheirScopeInTheirInstructions) {
   EXPECT_EQ(find_form(Scope::kCluster, "exchange")->ptx, "atom.acq_rel.cluster.exch");
   EXPECT_EQ(find_form(Scope::kCluster, "narrow_wait")->ptx,
             "mbarrier.arrive.release.cluster / spin mbarrier.try_wait.acquire.cta");
+}
+
+TEST(LitmusForms, AskWhatHalfAnAtomicAndOneThreadsOwnAccessesOrder) {
+  for (const Scope scope : {Scope::kBlock, Scope::kCluster, Scope::kDevice}) {
+    for (const auto& [broken, correct] : {std::pair{"acquire_only_queue", "work_queue"},
+                                          {"release_only_queue", "work_queue"},
+                                          {"two_addresses", "same_address"}}) {
+      const Form* twin = find_form(scope, broken);
+      ASSERT_NE(twin, nullptr) << name(scope) << "." << broken;
+      EXPECT_EQ(twin->twin_of, correct);
+    }
+  }
+  EXPECT_EQ(find_form(Scope::kDevice, "acquire_only_queue")->ptx, "atom.acquire.gpu.add");
+  EXPECT_EQ(find_form(Scope::kBlock, "two_addresses")->ptx,
+            "st.relaxed.cta a; st.relaxed.cta b / ld.relaxed.cta b; ld.relaxed.cta a");
 }
 
 class LitmusSuiteCuda : public testing::Test {
