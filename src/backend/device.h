@@ -150,7 +150,7 @@ struct DeviceInfo {
   std::string detail;  // driver, libraries
   int64_t total_bytes = 0;
   int64_t free_bytes = 0;
-  std::string choice;  // "cuda:1 of 2", where it is one of several; empty: it is the only one
+  std::string choice;  // "cuda:1 of 2, NVIDIA H200", of several; empty: it is the only one
 };
 
 enum class DeviceKind : uint8_t { kCpu, kCuda };

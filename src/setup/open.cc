@@ -132,8 +132,8 @@ std::unique_ptr<Device> open_device(const config::Settings& settings) {
       std::optional<int> ordinal;
       if (colon != std::string::npos) ordinal = std::stoi(settings.device.substr(colon + 1));
       auto device = create_cuda_device(ordinal);
-      const DeviceInfo info = device->info();
-      if (!ordinal && !info.choice.empty()) log::info("running on {}, {}", info.choice, info.name);
+      const std::string choice = device->info().choice;
+      if (!ordinal && !choice.empty()) log::info("running on {}", choice);
       device->tuner().configure({settings.tune, tuning_directory(settings.tuning_cache)});
       return device;
     } catch (const Error& error) {

@@ -247,5 +247,11 @@ TEST(ChooseDevice, TakesTheFirstThatCanRunUnlessOneIsNamed) {
   EXPECT_NE(error({a100, a100}, std::nullopt).find("use such a GPU"), std::string::npos);
 }
 
+TEST(ChooseDevice, SaysWhichOfSeveralItIs) {
+  const std::vector<cuda::Candidate> both{{"A100", 8, 0}, {"H100", 9, 0}};
+  EXPECT_EQ(cuda::choice_text(both, 1), "cuda:1 of 2, H100");
+  EXPECT_EQ(cuda::choice_text(std::span(both).last(1), 0), "");
+}
+
 }  // namespace
 }  // namespace encore

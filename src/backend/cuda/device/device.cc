@@ -89,16 +89,23 @@ int choose_device(std::span<const Candidate> candidates, std::optional<int> ordi
   return chosen;
 }
 
-CudaDevice::CudaDevice(std::optional<int> ordinal) : num_devices_(count_devices()) {
-  std::vector<cudaDeviceProp> all(num_devices_);
+std::string choice_text(std::span<const Candidate> candidates, int chosen) {
+  if (candidates.size() == 1) return "";
+  return fmt::format("cuda:{} of {}, {}", chosen, candidates.size(), candidates[chosen].name);
+}
+
+CudaDevice::CudaDevice(std::optional<int> ordinal) {
+  const int count = count_devices();
+  std::vector<cudaDeviceProp> all(count);
   std::vector<Candidate> candidates;
-  for (int i = 0; i < num_devices_; ++i) {
+  for (int i = 0; i < count; ++i) {
     check(cudaGetDeviceProperties(&all[i], i), "cudaGetDeviceProperties");
     candidates.push_back({all[i].name, all[i].major, all[i].minor});
   }
   ordinal_ = choose_device(candidates, ordinal);
   const cudaDeviceProp& properties = all[ordinal_];
   name_ = properties.name;
+  choice_ = choice_text(candidates, ordinal_);
   use_device(ordinal_);
   check(cudaFree(nullptr), "starting CUDA");  // creates the context
   chip_.num_multiprocessors = properties.multiProcessorCount;
@@ -121,6 +128,7 @@ DeviceInfo CudaDevice::info() const {
   check(cudaRuntimeGetVersion(&runtime_version), "cudaRuntimeGetVersion");
   DeviceInfo info;
   info.name = name_;
+  info.choice = choice_;
   info.detail =
       fmt::format("{} multiprocessors, driver for CUDA {}, runtime {}", chip_.num_multiprocessors,
                   version_text(driver_version), version_text(runtime_version));
@@ -128,7 +136,6 @@ DeviceInfo CudaDevice::info() const {
   if (cublaslt_) {
     info.detail += fmt::format(", cuBLASLt {} ({})", cublaslt_->version(), cublaslt_->path());
   }
-  if (num_devices_ > 1) info.choice = fmt::format("cuda:{} of {}", ordinal_, num_devices_);
   info.total_bytes = static_cast<int64_t>(total_bytes);
   info.free_bytes = static_cast<int64_t>(free_bytes);
   return info;

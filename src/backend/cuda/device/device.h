@@ -25,6 +25,8 @@ struct Candidate {
 // The one to use: that of the ordinal, or without one the first that can run Encore's kernels.
 // Errors: kDevice, with the remedy.
 int choose_device(std::span<const Candidate> candidates, std::optional<int> ordinal);
+// "cuda:1 of 2, H100"; empty where there was no choice.
+std::string choice_text(std::span<const Candidate> candidates, int chosen);
 
 class CudaDevice final : public Device {
  public:
@@ -52,10 +54,10 @@ class CudaDevice final : public Device {
   [[nodiscard]] CublasLt& cublaslt();
 
  private:
-  int num_devices_;
   int ordinal_;
   Chip chip_;
   std::string name_;
+  std::string choice_;
   KernelTable kernels_;
   std::unique_ptr<Tuner> tuner_;
   mutable std::mutex mutex_;  // guards the pointer cublaslt_
