@@ -177,6 +177,9 @@ class ConfigTest(CliTest):
         for word in ("max_num_tokens", "1 to 65536", "decode_ladder", "free_gpu_memory_fraction"):
             self.assertIn(word, text)
 
+    def test_the_help_says_which_gpus_have_numbers(self):
+        self.assertIn("CUDA_VISIBLE_DEVICES", self.run_encore("generate", "--help").stdout)
+
     def test_help_shows_ten_options_and_help_all_the_rest(self):
         for verb in VERBS:
             with self.subTest(verb):
