@@ -8,7 +8,8 @@ A fault is tests/faults/NAME.patch: a diff below a header that says what is wron
     Test: cli.generate GenerateTest.test_it            or a suite of tests/cli and the name of a test
     GPU: backend_test Tracer.CudaSeesIt                instead of Test: only a GPU shows it, so it is not run
 
-A test that passes although its fault is planted is a test that is missing.
+A test that passes although its fault is planted is a test that is missing. A fault that takes longer than --limit to
+build and test fails as well: those who change the code plant them while they wait.
 """
 
 import argparse
@@ -24,7 +25,6 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FAULTS = ROOT / "tests" / "faults"
 COPY = ROOT / "build" / "faults"  # of the tree; its own build lies in build/cpu below it
-TEST_SECONDS = 60  # a test that hangs has failed, too
 
 
 @dataclasses.dataclass
@@ -93,8 +93,8 @@ def build(*targets):
     return result.stdout if result.returncode else None
 
 
-def passes(fault):
-    """Whether the fault's test passes; it must be there."""
+def passes(fault, limit):
+    """Whether the fault's test passes; it must be there. One that hangs has failed, too."""
     if fault.target == "encore":
         suite = fault.binary.removeprefix("cli.")
         command = [sys.executable, "-B", f"tests/cli/{suite}_test.py", "--encore", "build/cpu/encore", fault.filter]
@@ -102,7 +102,7 @@ def passes(fault):
         [binary] = (COPY / "build" / "cpu").glob(f"*/*/{fault.binary}")
         command = [binary, f"--gtest_filter={fault.filter}"]
     try:
-        result = subprocess.run(command, cwd=COPY, capture_output=True, text=True, timeout=TEST_SECONDS, check=False)
+        result = subprocess.run(command, cwd=COPY, capture_output=True, text=True, timeout=limit / 2, check=False)
     except subprocess.TimeoutExpired:
         return False
     if "Running 0 tests" in result.stdout:
@@ -110,7 +110,7 @@ def passes(fault):
     return result.returncode == 0
 
 
-def plant(fault):
+def plant(fault, limit):
     """What became of the fault."""
     if problem_of_applying(fault):
         return "does not apply"
@@ -118,7 +118,7 @@ def plant(fault):
         if (output := build(fault.target)) is not None:
             print(output[-3000:], file=sys.stderr)
             return "does not build"
-        return "SURVIVES" if passes(fault) else "caught"
+        return "SURVIVES" if passes(fault, limit) else "caught"
     finally:
         problem_of_applying(fault, "--reverse")
 
@@ -149,19 +149,22 @@ def check(faults):
     return good
 
 
-def run(faults):
+def run(faults, limit):
     on_gpu = [fault for fault in faults if fault.on_gpu]
     faults = [fault for fault in faults if not fault.on_gpu]
     if (output := build(*sorted({fault.target for fault in faults}))) is not None:
         sys.exit(output[-3000:] + "\nfaults: the tree itself does not build")
     for fault in {fault.test: fault for fault in faults}.values():
-        if not passes(fault):
-            sys.exit(f"faults: {fault.test} fails without any fault")
+        if not passes(fault, limit):
+            sys.exit(f"faults: {fault.test} fails without any fault, or takes longer than {limit / 2:g} s")
     rows = []
     for number, fault in enumerate(faults, 1):
         start = time.monotonic()
-        outcome = plant(fault)
-        rows.append((fault, outcome, time.monotonic() - start))
+        outcome = plant(fault, limit)
+        seconds = time.monotonic() - start
+        if seconds > limit:
+            outcome += f", but only after the limit of {limit:g} s"
+        rows.append((fault, outcome, seconds))
         print(f"[{number}/{len(faults)}] {fault.name}: {outcome}, {rows[-1][2]:.0f} s", file=sys.stderr, flush=True)
     print("| fault | what is wrong | test | | s |\n|---|---|---|---|---|")
     for fault, outcome, seconds in rows:
@@ -169,13 +172,15 @@ def run(faults):
     for fault in on_gpu:
         print(f"| {fault.name} | {fault.wrong} | {fault.test} | on a GPU only, not run | |")
     num_caught = sum(outcome == "caught" for _, outcome, _ in rows)
-    print(f"{num_caught} of {len(rows)} faults caught")
+    print(f"{num_caught} of {len(rows)} faults caught within {limit:g} s each")
     return num_caught == len(rows)
 
 
 def main():
     parser = argparse.ArgumentParser(prog="./dev faults", description="Plants faults and sees a test fail for each.")
     parser.add_argument("--check", action="store_true", help="only see that every patch applies")
+    parser.add_argument("--limit", type=float, default=60, metavar="SECONDS",
+                        help="to build and test each; half of it for the test alone (default: %(default)s)")
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these, of tests/faults/NAME.patch")
     arguments = parser.parse_args()
     faults = {patch.stem: parse(patch) for patch in sorted(FAULTS.glob("*.patch"))}
@@ -183,7 +188,7 @@ def main():
         sys.exit(f"faults: no fault {unknown[0]} in {FAULTS.relative_to(ROOT)}/")
     chosen = [faults[name] for name in arguments.names] or list(faults.values())
     copy_tree()
-    sys.exit(0 if (check if arguments.check else run)(chosen) else 1)
+    sys.exit(0 if (check(chosen) if arguments.check else run(chosen, arguments.limit)) else 1)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """Tests of tools/faults.py; run by `./dev faults`."""
 
+import contextlib
+import io
 import pathlib
 import tempfile
 import unittest
+from unittest import mock
 
 import faults
 
@@ -45,6 +48,17 @@ class FaultsTest(unittest.TestCase):
         self.assertEqual(file.read_text(), "one\ntwo\n")
         file.write_text("another\n")
         self.assertIn("x.txt", faults.problem_of_applying(fault))
+
+    def test_a_fault_that_takes_longer_than_the_limit_fails(self):
+        fault = self.fault("Wrong: a line is lost\nTest: a_test A.B\n")
+        for seconds, is_good in ((59, True), (61, False)):
+            output = io.StringIO()
+            with mock.patch.multiple(faults, build=lambda *_: None, passes=lambda *_: True, plant=lambda *_: "caught"), \
+                    mock.patch.object(faults.time, "monotonic", side_effect=[100, 100 + seconds]), \
+                    contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+                self.assertEqual(faults.run([fault], 60), is_good)
+            self.assertEqual("lost_line: caught, but only after the limit of 60 s" in output.getvalue(), not is_good)
+            self.assertIn(f"{int(is_good)} of 1 faults caught within 60 s each", output.getvalue())
 
 
 if __name__ == "__main__":
