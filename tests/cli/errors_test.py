@@ -27,19 +27,19 @@ class UsageTest(CliTest):
 
     def test_an_empty_value_is_not_the_default(self):
         for flag in ("--prompt", "--prompt-ids", "--model", "--step-log", "--decode-ladder", "--stop"):
-            line = self.error_line("generate", "--device", "cpu", flag, "", code=2)
+            line = self.error_line("generate", "--device", DEVICE, flag, "", code=2)
             self.assertIn(f"{flag}: its value is empty; leave the option out for its default", line)
         self.assertIn("--model", self.error_line("tokenize", "--model", "", code=2))
-        self.assertIn("piped in", self.error_line("generate", "--device", "cpu", code=2, input=""))
+        self.assertIn("piped in", self.error_line("generate", "--device", DEVICE, code=2, input=""))
 
     def test_a_file_without_an_end_is_refused(self):
         with open("/dev/zero", "rb") as zero:
             line = self.error_line("tokenize", code=2, stdin=zero)
         self.assertIn("line 1 has no end within 256 MiB", line)
-        base = ["logits", "--model", self.model, "--device", "cpu", "--out", self.work / "endless.npy", "--ids-file"]
+        base = ["logits", "--model", self.model, "--device", DEVICE, "--out", self.work / "endless.npy", "--ids-file"]
         self.assertIn("/dev/zero: is not text", self.error_line(*base, "/dev/zero", code=2))
         self.assertIn("Is a directory", self.error_line(*base, self.work, code=2))
-        keys = self.error_line("serve", "--device", "cpu", "--port", 0, "--api-key-file", "/dev/zero", code=2)
+        keys = self.error_line("serve", "--device", DEVICE, "--port", 0, "--api-key-file", "/dev/zero", code=2)
         self.assertIn("--api-key-file /dev/zero: is not text", keys)
 
     def test_options_that_would_be_passed_over_are_refused(self):
@@ -53,7 +53,7 @@ class UsageTest(CliTest):
                                  "--max-batch-size")):
             with self.subTest(arguments):
                 self.assertIn(says, self.error_line(*arguments, code=2))
-        note = self.run_encore("generate", "--model", self.model, "--device", "cpu", "--prompt-ids", "1", "--max-tokens", "1",
+        note = self.run_encore("generate", "--model", self.model, "--device", DEVICE, "--prompt-ids", "1", "--max-tokens", "1",
                                "--top-k", "5").stderr
         self.assertIn("no effect at --temperature 0", note)
 
@@ -96,11 +96,11 @@ class UsageTest(CliTest):
             self.assertIn(message, result.stderr.splitlines()[-1])
 
     def test_a_decode_step_has_room_for_all_sequences(self):
-        line = self.error_line("generate", "--model", self.model, "--device", "cpu", "--prompt-ids", "1,2,3",
+        line = self.error_line("generate", "--model", self.model, "--device", DEVICE, "--prompt-ids", "1,2,3",
                                "--max-tokens", "4", "--max-batch-size", "64", "--max-num-tokens", "8",
                                "--decode-ladder", "64", "--above-ladder", "eager", code=2)
         self.assertIn("raise the first to 64", line)
-        self.run_encore("generate", "--model", self.model, "--device", "cpu", "--prompt-ids", "1,2,3",
+        self.run_encore("generate", "--model", self.model, "--device", DEVICE, "--prompt-ids", "1,2,3",
                         "--max-tokens", "4", "--max-batch-size", "64", "--max-num-tokens", "8",
                         "--decode-ladder", "1,2,64")
 
@@ -117,7 +117,7 @@ class UsageTest(CliTest):
         self.assertIn(str(path), result.stderr.splitlines()[-1])
 
     def test_what_is_no_regular_file_is_written_in_place(self):
-        base = ["logits", "--model", self.model, "--device", "cpu", "--ids", "1,2", "--out"]
+        base = ["logits", "--model", self.model, "--device", DEVICE, "--ids", "1,2", "--out"]
         plain = self.work / "plain.npy"
         self.run_encore(*base, plain)
         target, link, fifo = (self.work / name for name in ("target.npy", "link.npy", "fifo"))

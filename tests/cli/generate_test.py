@@ -49,7 +49,7 @@ class GenerateTest(CliTest):
 
     def test_what_helps_to_debug(self):
         programs = self.work / "programs"
-        result = self.run_encore("generate", "--device", "cpu", "--model", self.model, "--prompt-ids", "5,6", "--stats",
+        result = self.run_encore("generate", "--device", DEVICE, "--model", self.model, "--prompt-ids", "5,6", "--stats",
                                  "--max-tokens", "2", "--trace", "sample", "--save-programs", programs, "--verbose")
         self.assertRegex(result.stderr, r"step \d+, full: %\w+ = sample: \d+ to \d+, mean \d+, 0 of 1 not finite")
         self.assertRegex(result.stderr, r"compiled a decode step of 1 sequence: \d+ tables, .* ms")
@@ -58,10 +58,10 @@ class GenerateTest(CliTest):
         saved = list(programs.iterdir())
         self.assertEqual(len(saved), 1)
         self.assertIn("full step of 1 sequences", saved[0].read_text())
-        quiet = self.run_encore("generate", "--device", "cpu", "--model", self.model, "--prompt-ids", "5,6",
+        quiet = self.run_encore("generate", "--device", DEVICE, "--model", self.model, "--prompt-ids", "5,6",
                                 "--max-tokens", "2")
         self.assertNotIn("compiled a", quiet.stderr)
-        error = self.run_encore("generate", "--device", "cpu", "--model", self.model, "--prompt-ids", "5,6",
+        error = self.run_encore("generate", "--device", DEVICE, "--model", self.model, "--prompt-ids", "5,6",
                                 "--trace", "no_such_word", code=2)
         self.assertIn("'no_such_word'", error.stderr)
 
@@ -245,7 +245,7 @@ class LogitsTest(CliTest):
         prompts = [[7 * i % 320 for i in range(40)], [3, 1, 4], [5 * i % 319 for i in range(17)], [9]]
         ids = self.work / "prompts.txt"
         ids.write_text("".join(f"{prompt}\n" for prompt in prompts))
-        base = ["logits", "--device", "cpu", "--model", self.model, "--ids-file", ids, "--page-size", "16", "--out"]
+        base = ["logits", "--device", DEVICE, "--model", self.model, "--ids-file", ids, "--page-size", "16", "--out"]
         self.run_encore(*base, self.work / "prompt-{}.npy")
         self.run_encore(*base, self.work / "decode-{}.npy", "--decode", "--eager-steps", "forbid")
         for number, prompt in enumerate(prompts):

@@ -64,7 +64,7 @@ class InspectTest(CliTest):
                            self.inspect("--segments").count("in full recordings"))
         text = self.inspect("--split-at", "silu_mul")
         self.assertRegex(text, r"silu_mul +2 +full recordings +pieces leave out")
-        error = self.run_encore("inspect", "--device", "cpu", "--model", self.model, "--split-at", "silu_mull", code=2)
+        error = self.run_encore("inspect", "--device", DEVICE, "--model", self.model, "--split-at", "silu_mull", code=2)
         self.assertRegex(error.stderr, "no launch of op 'silu_mull' to split at; the program's ops: .*fused_linear")
 
     def test_memory_that_is_not_reused_saves_nothing(self):
@@ -104,7 +104,7 @@ class BisectTest(CliTest):
     def test_it_takes_what_the_run_that_went_wrong_took(self):
         config = self.work / "run.yaml"
         config.write_text("decode_ladder: [1, 2, 8]\npage_size: 64\n")
-        base = ["bisect", "--device", "cpu", "--model", self.model, "--batch", "3"]
+        base = ["bisect", "--device", DEVICE, "--model", self.model, "--batch", "3"]
         for arguments in (["--config", config], ["--decode-ladder", "1,2,8", "--page-size", "64"],
                           ["--decode-ladder", "pow2", "--max-batch-size", "4"]):
             result = self.run_encore(*base, *arguments, "--token-ladder", "16,32", "--verbose")
