@@ -79,15 +79,15 @@ def stream_all(address, options, seed):
 
 def in_process(options):
     """Tokens a second of the same requests without a server."""
-    command = [options.encore, "bench", "serve", "--model", options.model, "--requests", options.streams, "--input-tokens",
-               options.input_tokens, "--output-tokens", options.output_tokens, "--step-times", "off", "--json"]
+    command = [options.encore, "bench", "serve", "--device", options.device, "--model", options.model, "--requests", options.streams,
+               "--input-tokens", options.input_tokens, "--output-tokens", options.output_tokens, "--step-times", "off", "--json"]
     output = subprocess.run(list(map(str, command)), check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
     return json.loads(output)["output_tokens_per_s"]
 
 
 def through_http(options, seed):
     """Tokens a second through a new server, and the times to first events in ms."""
-    command = [options.encore, "serve", "--model", options.model, "--port", "0"]
+    command = [options.encore, "serve", "--device", options.device, "--model", options.model, "--port", "0"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         line = server.stdout.readline()
@@ -103,6 +103,7 @@ def through_http(options, seed):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--encore", default="build/cuda/encore", help="the executable (default: %(default)s)")
+    parser.add_argument("--device", default="auto", help="as for `encore serve` (default: %(default)s)")
     parser.add_argument("--model", default="stories", help="as for `encore serve` (default: %(default)s)")
     parser.add_argument("--streams", type=int, default=256, help="at one time (default: %(default)s)")
     parser.add_argument("--input-tokens", type=int, default=128, help="of each prompt (default: %(default)s)")

@@ -5,13 +5,13 @@ import subprocess
 import sys
 
 import harness
-from harness import ENCORE, CliTest
+from harness import DEVICE, ENCORE, CliTest
 
 
 class ServeLoadTest(CliTest):
     def test_it_reports_both_rates_and_their_ratio(self):
-        command = [sys.executable, "-B", harness.SOURCE / "tools/serve_load.py", "--encore", ENCORE, "--streams", 3,
-                   "--input-tokens", 8, "--output-tokens", 6, "--rounds", 1, "--json"]
+        command = [sys.executable, "-B", harness.SOURCE / "tools/serve_load.py", "--encore", ENCORE, "--device", DEVICE,
+                   "--streams", 3, "--input-tokens", 8, "--output-tokens", 6, "--rounds", 1, "--json"]
         output = subprocess.run(list(map(str, command)), check=True, stdout=subprocess.PIPE).stdout
         result = json.loads(output)
         self.assertAlmostEqual(result["ratio"], result["through_http"][0] / result["in_process"][0])
@@ -23,7 +23,8 @@ class ServeLoadTest(CliTest):
                           ("disconnects", "--disconnects", 50, "--width", 25), ("drain", "--streams", 10, "--rounds", 1),
                           ("restarts", "--rounds", 1)):
             with self.subTest(arguments[0]):
-                command = [sys.executable, "-B", harness.SOURCE / "tools/serve_stress.py", *arguments, "--encore", ENCORE]
+                command = [sys.executable, "-B", harness.SOURCE / "tools/serve_stress.py", *arguments, "--encore", ENCORE,
+                           "--device", DEVICE]
                 process = subprocess.run(list(map(str, command)), check=False, capture_output=True, text=True)
                 self.assertTrue(process.stdout, process.stderr)
                 result = json.loads(process.stdout)
