@@ -139,6 +139,7 @@ class MeasureTest(CliTest):
         self.assertEqual((covered["pow2"], covered["every 16"], covered["every 8"], covered["every 4"]),
                          ("1 to 8 doubling, 12", "12", "8, 12", "4 to 12 by 4"))
         tokens = {row["ladder"]: row for row in report["token_strategies"]}
+        self.assertEqual(list(tokens), ["pow2", "trtllm", "sglang", "no recordings"])
         self.assertEqual(tokens["sglang"]["sizes_covered"], "4 to 32 by 4, 40")
         self.assertEqual((tokens["no recordings"]["recordings"], tokens["no recordings"]["padding_waste"]), (0, 0))
         self.assertGreater(tokens["sglang"]["recordings"], tokens["pow2"]["recordings"])
