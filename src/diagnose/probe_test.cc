@@ -1,0 +1,62 @@
+#include "diagnose/probe.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "diagnose/compare.h"
+#include "engine/testing/tiny_model.h"
+
+namespace encore::diagnose {
+namespace {
+
+class ProbeTest : public ::testing::Test {
+ protected:
+  // Each value in memory of its own, so that it can be read when the step is done.
+  static engine::LoadOptions options() {
+    engine::LoadOptions options;
+    options.limits = {.max_num_tokens = 16, .max_batch_size = 4, .max_q = 1, .max_seq_len = 64};
+    options.kv_tokens = 256;
+    options.compile.reuse_memory = false;
+    return options;
+  }
+
+  std::unique_ptr<Device> device_ = create_cpu_device({.num_threads = 1});
+  engine::LoadedModel model_{*device_, engine::testing::tiny_model(engine::testing::Tiny::kLlama),
+                             options()};
+  runtime::Executor& executor_ = model_.executor();
+};
+
+TEST_F(ProbeTest, PoisonIsInAllIntermediateMemory) {
+  poison(executor_, Poison::kNaN);
+  executor_.synchronize();
+  const runtime::AddressMap& addresses = executor_.loaded().addresses;
+  for (const Memory* memory : {&addresses.arena(), &addresses.scratch()}) {
+    EXPECT_EQ(std::count(memory->data(), memory->data() + memory->bytes(), std::byte{0xff}),
+              memory->bytes());
+  }
+}
+
+TEST_F(ProbeTest, PoisonIsInTheEmbeddingsOfPaddingAlone) {
+  poison_steps(executor_, Poison::kNaN);
+  const TrialStep step = *trial_step(model_, StepKey::uniform(3));
+  ASSERT_EQ(begin(model_, step, 1).key.tokens, 4);
+  executor_.run(step.lengths());
+  const ir::Graph& graph = executor_.loaded().program.graph;
+  const auto embedding =
+      std::find_if(graph.nodes().begin(), graph.nodes().end(),
+                   [](const ir::Node& node) { return node.op->name == "embedding"; });
+  ASSERT_NE(embedding, graph.nodes().end());
+  const ir::ValueId value = *embedding->outputs.begin();
+  const std::vector<std::byte> content = read_value(executor_, value);
+  const DType dtype = graph.value(value).type.dtype;
+  const int64_t count = std::ssize(content) / size_of(dtype);
+  for (int64_t i = 0; i < count; ++i) {
+    const bool is_padding = i >= count / 4 * 3;
+    ASSERT_EQ(std::isnan(element(content.data() + i * size_of(dtype), dtype)), is_padding) << i;
+  }
+}
+
+}  // namespace
+}  // namespace encore::diagnose
