@@ -65,6 +65,20 @@ class GenerateTest(CliTest):
                                 "--trace", "no_such_word", code=2)
         self.assertIn("'no_such_word'", error.stderr)
 
+    def test_the_json_counts_sizes_tables_and_replays(self):
+        replays = {}
+        for mode in MODES:
+            stats = self.ids("--model", self.model, "--prompt-ids", "5,6,7", "--max-tokens", "6", "--graphs", mode)["stats"]
+            counted = stats["recordings"]
+            shapes = {(step["bucket_tokens"], step["bucket_sequences"], step["q"]) for step in stats["steps"]}
+            self.assertGreaterEqual(counted["sizes"], len(shapes))
+            self.assertGreater(counted["tables"], counted["sizes"])
+            replays[mode] = counted["replays"]
+        self.assertEqual(replays["none"], 0)
+        self.assertGreater(replays["piecewise"], replays["full"])
+        if DEVICE == "cpu":  # elsewhere several steps may be one replay, and a prompt several
+            self.assertEqual((replays["full"], replays["auto"]), (6, 6))
+
     def test_kv_in_fp8_gives_the_same_ids_in_every_mode(self):
         base = ["--model", self.model, "--prompt-ids", "5,6,7,8,9,10,11", "--max-tokens", "16", "--kv-dtype", "fp8"]
         outputs = [self.ids(*base, "--graphs", mode) for mode in MODES]
@@ -254,6 +268,12 @@ class LogitsTest(CliTest):
             self.assertEqual(shape, (len(prompt), 320))
             for row, wanted in zip(rows, expected):
                 self.assertLess(max(abs(a - b) for a, b in zip(row, wanted)), 1e-4)
+
+    @unittest.skipIf(DEVICE == "cpu", "the CPU has one way to run a launch")
+    def test_kernels_are_tuned(self):
+        lines = self.run_encore("logits", "--device", DEVICE, "--model", self.model, "--dtype", "bf16", "--ids", "1,2,3", "--out",
+                                self.work / "tuned.npy", "--tuning-cache", self.work / "cache", "--verbose").stderr
+        self.assertRegex(lines, r"tuned [1-9]\d* launches in")
 
     def test_several_prompts_share_one_load(self):
         ids = self.work / "prompts.txt"
