@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/cuda/attention/fixture.h"
+#include "backend/cuda/attention/gather_test.h"
 
 namespace encore {
 namespace {
@@ -145,6 +146,27 @@ TEST_F(AttentionCudaTest, TheLongestSequenceThereMayBeAgreesWithThePlainKernel) 
   set_lengths(args, lengths);
   const auto want = run(args, bind("attention", args, "attention.plain"));
   expect_close(run(args, bind("attention", args, "attention.decode")), want, heads.size);
+}
+
+// Nothing holds a cluster's blocks together where only the first has a part, however often.
+TEST_F(AttentionCudaTest, BlocksOfAClusterThatDriftApartAreGathered) {
+  for (const int ranks : {2, 4}) {
+    const std::vector<int> active = {1, 1, 1, ranks, 1, 1, 2, 1, ranks, ranks, 2, 2, 1, 1, 1, 1};
+    const auto count = static_cast<int64_t>(active.size());
+    for (int late = 0; late < ranks; ++late) {
+      SCOPED_TRACE(late);
+      const TensorView sums = allocate({count});
+      fill(sums, 0.0F);
+      cuda::gather_from_drifting_blocks(*stream_, ranks, active, late, sums.as<float>());
+      const std::vector<float> got = read(sums);
+      for (size_t i = 0; i < active.size(); ++i) {
+        float parts = 0;
+        for (int rank = 0; rank < active[i]; ++rank)
+          parts = 10 * parts + 1;
+        EXPECT_EQ(got[i], 64 * 4 * static_cast<float>(i + 1) * parts) << "gathering " << i;
+      }
+    }
+  }
 }
 
 // K and V of a step's new tokens come from the launch before, which the launch of attention does

@@ -293,6 +293,11 @@ struct WarpState {
 // The blocks of a cluster send what they have of a chunk into the first one's shared memory, where
 // a barrier counts the bytes; so nothing of it goes through memory, and no fence is needed, which
 // would wait for all copies that a multiprocessor has under way.
+//
+// Between two gatherings nothing holds the blocks together, and one may be far ahead of another. A
+// wait tells a phase from the next by its parity alone, so no barrier may end two phases while a
+// thread waits for the first: the first block tells others that they may send only where it then
+// waits for what they send, and a thread that sends nothing does not wait.
 class ClusterGather {
  public:
   // Before the first chunk; by all threads of all blocks of a worker.
@@ -312,13 +317,14 @@ class ClusterGather {
   template <int C>
   __device__ __forceinline__ void gather(const Exchange<C>& exchange, const Worker& worker,
                                          const Gathering& parts, float scale) {
+    if (parts.active == 1) return;  // the first block has them
     const int before = num_gathered_++;
     const uint32_t full = barrier_of(exchange, worker);
     const uint32_t free = free_behind(full);
     if (worker.leads()) {
       if (threadIdx.x == 0) {
         // The parts of the time before have been read.
-        for (int rank = 1; before > 0 && rank < worker.ranks; ++rank)
+        for (int rank = 1; before > 0 && rank < parts.active; ++rank)
           arrive_remote(address_at(free, static_cast<uint32_t>(rank)));
         const int bytes = (parts.active - 1) * parts.rows * (C + 2) * 4;
         arrive_expecting(full, static_cast<uint32_t>(bytes));
@@ -326,8 +332,11 @@ class ClusterGather {
       wait_for_phase_of_cluster(full, before & 1);
       return;
     }
-    if (before > 0) wait_for_phase_of_cluster(free, (before - 1) & 1);
     if (worker.rank >= parts.active) return;
+    const int waits_before = num_waits_;
+    if (before > 0) ++num_waits_;
+    if (static_cast<int>(threadIdx.x) >= parts.rows * (C / 4)) return;  // has nothing to send
+    if (before > 0) wait_for_phase_of_cluster(free, waits_before & 1);
     const int first_row = exchange.first_row_of(worker.rank);
     const uint32_t arrived = address_at(full, 0);
     const auto in_first = [](const void* shared) { return address_at(shared_address(shared), 0); };
@@ -349,7 +358,8 @@ class ClusterGather {
   }
   static __device__ __forceinline__ uint32_t free_behind(uint32_t full) { return full + 8; }
 
-  int num_gathered_ = 0;
+  int num_gathered_ = 0;  // from several blocks
+  int num_waits_ = 0;     // until this block might send
 };
 
 // Does this block of its worker have any key of the place?
