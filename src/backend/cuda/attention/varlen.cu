@@ -141,6 +141,7 @@ struct Consumer {
   __device__ __forceinline__ void pass(const Tile& tile, Slot& next) const {
     for (int i = 2 * (tile.end_keys - tile.first_keys); i > 0; --i) {
       wait_for_phase(layout.full(next.number), next.parity);
+      __syncwarp();  // a lane that has not seen this phase might miss it behind the next
       release(layout.free(next.number));
       next.advance(L::kSlots);
     }
