@@ -1,6 +1,7 @@
 #include "model/weights.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "base/log.h"
@@ -13,6 +14,7 @@ namespace {
 constexpr int64_t kAlignment = 256;
 constexpr float kRandomStddev = 0.02F;
 constexpr double kMegabyte = 1e6;
+constexpr double kWorthALine = 1;  // seconds
 
 // One checkpoint tensor, or rows of it, as a recipe asks for it.
 struct Piece {
@@ -174,14 +176,22 @@ void Weights::fill_from(const std::filesystem::path& dir, StagedCopy& copy) {
 }
 
 void Weights::fill_from(const RandomWeights& random, StagedCopy& copy) {
-  // A weight is enqueued at once; to know that it is made, the stream is waited for.
+  // A weight is enqueued at once; to know that it is made, the stream is waited for. Where the first
+  // ones show that all are made within a second, that is left to whoever needs them.
   constexpr int64_t kBetweenReports = 256 << 20;
-  log::Progress progress("making random weights", static_cast<double>(bytes_) / kMegabyte, "MB");
+  log::Progress progress("making random weights", static_cast<double>(bytes_) / kMegabyte, "MB",
+                         kWorthALine);
   int64_t enqueued = 0;
   int64_t done = 0;
+  double seconds = 0;  // until those were done
+  const auto start = std::chrono::steady_clock::now();
+  const auto takes_long = [&] {
+    return seconds * static_cast<double>(bytes_) >= kWorthALine * static_cast<double>(done);
+  };
   const auto report = [&] {
     copy.stream().synchronize();
     done = enqueued;
+    seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     progress.update(static_cast<double>(done) / kMegabyte);
   };
   for (const ir::ValueId id : graph_.values_of_kind(ir::ValueKind::kWeight)) {
@@ -196,9 +206,9 @@ void Weights::fill_from(const RandomWeights& random, StagedCopy& copy) {
                           kRandomStddev);
     }
     enqueued += view.num_bytes();
-    if (enqueued - done >= kBetweenReports) report();
+    if (enqueued - done >= kBetweenReports && takes_long()) report();
   }
-  report();
+  if (takes_long()) report();
 }
 
 }  // namespace encore::model
