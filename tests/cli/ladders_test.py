@@ -56,7 +56,7 @@ class LadderFlagsTest(LadderTest):
         self.assertEqual([step["reason"] for step in output["stats"]["steps"] if step["q"] == 0], ["above_ladder"])
 
     def test_steps_above_the_ladder_are_split(self):
-        _, output = self.buckets("--token-ladder", "1,4")
+        _, output = self.buckets("--token-ladder", "1,4", "--graphs", "piecewise")
         steps = output["stats"]["steps"]
         self.assertEqual([step["reason"] for step in steps], [""] * len(steps))
         self.assertEqual(sum(step["tokens"] for step in steps), 5 + 5)
