@@ -320,4 +320,9 @@ value optional_number(const std::optional<double>& number) {
   return number ? value(*number) : value(nullptr);
 }
 
+bool is_same(const value& a, const value& b) {
+  if (a.is_number() && b.is_number()) return a.to_number<double>() == b.to_number<double>();
+  return a == b;
+}
+
 }  // namespace encore::json

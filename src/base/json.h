@@ -30,6 +30,8 @@ value parse_file(const std::filesystem::path& path);
 std::string to_text(const value& value);
 // A number, or null.
 value optional_number(const std::optional<double>& number);
+// Are they the same? 1 is 1.0.
+bool is_same(const value& a, const value& b);
 
 // An object whose accessors throw kModel with "<where>: key 'x' ..." on a missing key or wrong
 // type.

@@ -129,7 +129,7 @@ constexpr Alias kSglangAliases[] = {
 constexpr std::string_view kChunk = "chunked_prefill_size";
 constexpr std::string_view kPieces = "enable_piecewise_cuda_graph";
 constexpr std::string_view kTokens = "piecewise_cuda_graph_tokens";
-constexpr std::string_view kMaxTokens = "piecewise_cuda_graph_max_tokens";
+constexpr std::string_view kMaxPiecewiseTokens = "piecewise_cuda_graph_max_tokens";
 constexpr std::string_view kMaxBs = "cuda_graph_max_bs";
 
 std::vector<int64_t> sglang_batch_sizes(int64_t max, bool padding) {
@@ -160,7 +160,8 @@ void derive_decode_ladder(Draft& draft, int64_t max_batch) {
 
 void derive_token_ladder(Draft& draft, int64_t max_tokens) {
   if (const auto sizes = draft.sizes(kTokens)) {
-    const int64_t max = draft.given(kMaxTokens) ? draft.count(kMaxTokens) : sizes->back();
+    const int64_t max =
+        draft.given(kMaxPiecewiseTokens) ? draft.count(kMaxPiecewiseTokens) : sizes->back();
     if (max < sizes->back()) {
       draft.fail_key(kTokens, fmt::format("piecewise_cuda_graph_tokens: {} is more than "
                                           "piecewise_cuda_graph_max_tokens {}",
@@ -169,10 +170,11 @@ void derive_token_ladder(Draft& draft, int64_t max_tokens) {
     draft.put("token_ladder", draft.cut(*sizes, max_tokens, kTokens, kChunk), {kTokens, kChunk});
     return;
   }
-  const int64_t max = draft.given(kMaxTokens) ? draft.count(kMaxTokens) : max_tokens;
+  const int64_t max =
+      draft.given(kMaxPiecewiseTokens) ? draft.count(kMaxPiecewiseTokens) : max_tokens;
   std::vector<int64_t> sizes = planning::named_or_list("sglang", max).sizes();
-  draft.put("token_ladder", draft.cut(std::move(sizes), max_tokens, kMaxTokens, kChunk),
-            {kMaxTokens, kChunk});
+  draft.put("token_ladder", draft.cut(std::move(sizes), max_tokens, kMaxPiecewiseTokens, kChunk),
+            {kMaxPiecewiseTokens, kChunk});
 }
 
 std::string sglang_mode(Draft& draft) {
@@ -212,7 +214,7 @@ void derive_sglang(Draft& draft) {
   if (mode == "full-and-piecewise") {
     derive_token_ladder(draft, max_tokens);
   } else {
-    for (const std::string_view key : {kTokens, kMaxTokens}) {
+    for (const std::string_view key : {kTokens, kMaxPiecewiseTokens}) {
       if (draft.given(key))
         draft.note(key, fmt::format("{} has no effect: piecewise graphs are off", key));
     }

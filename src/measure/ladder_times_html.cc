@@ -16,7 +16,7 @@ constexpr const char* kLadderTimesStyle = R"(
 )";
 
 // One curve or two over the buckets on a logarithmic axis, with one of `unit` at the left.
-class Plot {
+class TimesPlot {
  public:
   static constexpr double kLeft = 62;
   static constexpr double kRight = kHtmlWidth - 12;
@@ -26,8 +26,8 @@ class Plot {
   using Value = std::function<double(const BucketTime&)>;
 
   // `counted`: what the sizes count.
-  Plot(const std::vector<BucketTime>& times, const std::string& counted, const char* unit,
-       double low, double high)
+  TimesPlot(const std::vector<BucketTime>& times, const std::string& counted, const char* unit,
+            double low, double high)
       : times_(times), counted_(counted), low_(low), high_(high) {
     svg_ = fmt::format(
         R"(<svg viewBox="0 0 {} {}" role="img" aria-label="{} by {}"><text x="0" y="12">{}</text>)",
@@ -138,7 +138,7 @@ std::string ladder_html(const std::vector<BucketTime>& times, const LadderText& 
   }
   body += "</div>";
 
-  Plot time_plot(times, text.unit, "us a step", 0, longest * 1.05);
+  TimesPlot time_plot(times, text.unit, "us a step", 0, longest * 1.05);
   time_plot.curve("floor", [](const BucketTime& time) { return time.floor_us; });
   time_plot.curve("time", [](const BucketTime& time) { return time.us; });
   time_plot.dots([](const BucketTime& time) { return time.us; });
@@ -149,8 +149,8 @@ std::string ladder_html(const std::vector<BucketTime>& times, const LadderText& 
       html_escaped(text.floor), time_plot.svg());
 
   const double margin = (highest_ratio - lowest_ratio) * 0.08 + 0.01;
-  Plot ratio_plot(times, text.unit, "time over floor", lowest_ratio - margin,
-                  highest_ratio + margin);
+  TimesPlot ratio_plot(times, text.unit, "time over floor", lowest_ratio - margin,
+                       highest_ratio + margin);
   ratio_plot.level(1);
   ratio_plot.curve("time", [](const BucketTime& time) { return time.ratio(); });
   ratio_plot.dots([](const BucketTime& time) { return time.ratio(); });

@@ -58,9 +58,9 @@ struct Axis {
 };
 
 // Curves over one axis, with what they count above them and the unit of x below.
-class Plot {
+class ReplayPlot {
  public:
-  Plot(std::string_view above, std::string_view below, const Axis& x, const Axis& y)
+  ReplayPlot(std::string_view above, std::string_view below, const Axis& x, const Axis& y)
       : x_(x), y_(y) {
     svg_ = fmt::format(
         R"(<svg viewBox="0 0 {} {}" role="img" aria-label="{}"><text x="0" y="12">{}</text>)",
@@ -164,7 +164,8 @@ std::string key(const std::vector<const char*>& names) {
 }
 
 std::string timeline(std::string_view above, double wall_s, const std::vector<Curve>& curves) {
-  Plot plot(above, "seconds since the start", {0, std::max(wall_s, 1e-6)}, {0, highest(curves)});
+  ReplayPlot plot(above, "seconds since the start", {0, std::max(wall_s, 1e-6)},
+                  {0, highest(curves)});
   for (size_t i = 0; i < curves.size(); ++i)
     plot.curve(kLines.at(i), curves[i]);
   return plot.svg();
@@ -218,8 +219,8 @@ std::string distribution_plot(std::string_view title, std::vector<double> values
   std::sort(values.begin(), values.end());
   const double least = std::max(values.front(), 1e-3);
   const double most = std::max({values.back(), least * 1.01, limit.value_or(0)});
-  Plot plot(fmt::format("% of {}, up to so many ms", title), "ms", {least, most, most > 20 * least},
-            {0, 100});
+  ReplayPlot plot(fmt::format("% of {}, up to so many ms", title), "ms",
+                  {least, most, most > 20 * least}, {0, 100});
   plot.curve("line", shares(values, least));
   if (limit) plot.limit(*limit);
   return plot.svg();

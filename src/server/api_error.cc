@@ -6,7 +6,7 @@
 namespace encore::server {
 namespace {
 
-std::string_view type_of(int status) {
+std::string_view openai_type_of(int status) {
   if (status == 401) return "authentication_error";
   if (status == 403) return "permission_error";
   if (status == 404) return "not_found_error";
@@ -56,7 +56,7 @@ ApiError to_error(const engine::Refusal& refusal) {
 
 json::object error_object(const ApiError& error) {
   return {{"message", error.message},
-          {"type", type_of(error.status)},
+          {"type", openai_type_of(error.status)},
           {"param", text_or_null(error.param)},
           {"code", text_or_null(error.code)}};
 }

@@ -119,8 +119,8 @@ class ChatFormat final : public OpenAiFormat {
   std::vector<int64_t> num_calls_;  // of each choice, so far
 };
 
-std::variant<ApiError, HttpResponse, GenerationJob> read(const Parameters& parameters,
-                                                         const ApiContext& context) {
+std::variant<ApiError, HttpResponse, GenerationJob> read_chat(const Parameters& parameters,
+                                                              const ApiContext& context) {
   const ServedModel& model = context.model;
   if (auto error = check_model(parameters, model)) return *error;
   GenerationPlan plan;
@@ -183,8 +183,9 @@ const ParameterTable& chat_parameters() {
 }
 
 Prepared prepare_chat(const HttpRequest& request, const ApiContext& context) {
-  return with_parameters(request, context, chat_parameters(),
-                         [&](const Parameters& parameters) { return read(parameters, context); });
+  return with_parameters(request, context, chat_parameters(), [&](const Parameters& parameters) {
+    return read_chat(parameters, context);
+  });
 }
 
 }  // namespace encore::server

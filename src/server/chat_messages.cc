@@ -9,10 +9,7 @@
 namespace encore::server {
 namespace {
 
-constexpr double kMaxMessages = 1 << 16;
-constexpr double kMaxTools = 1024;
-
-const Parameter kPromptParameters[] = {
+const Parameter kChatParameters[] = {
     {"messages", Support::kHonoured, ParameterKind::kArray, "",
      "The conversation: objects with a role and a content, a text or a list of texts; answers may "
      "have tool_calls and reasoning_content",
@@ -43,9 +40,9 @@ const Parameter kPromptParameters[] = {
 
 // Checks and rewrites messages for the template: what it cannot be expected to check it would
 // print, or leave out.
-class MessageReader {
+class ChatMessageReader {
  public:
-  explicit MessageReader(const text::AnswerMarkup& markup) : markup_(markup) {}
+  explicit ChatMessageReader(const text::AnswerMarkup& markup) : markup_(markup) {}
 
   std::optional<ApiError> read(json::value& message, size_t index) const {
     json::object* object = message.if_object();
@@ -120,7 +117,7 @@ std::optional<ApiError> read_tools(const Parameters& parameters, ToolUse& use) {
 }  // namespace
 
 ParameterTable with_chat_prompt_parameters(ParameterTable own) {
-  own.insert(own.end(), std::begin(kPromptParameters), std::end(kPromptParameters));
+  own.insert(own.end(), std::begin(kChatParameters), std::end(kChatParameters));
   return own;
 }
 
@@ -133,7 +130,8 @@ std::variant<ApiError, ChatRequest> read_chat_request(const Parameters& paramete
   text::Conversation& conversation = request.conversation;
   conversation.messages = messages->as_array();
   for (size_t i = 0; i < conversation.messages.size(); ++i) {
-    if (auto error = MessageReader(model.markup).read(conversation.messages[i], i)) return *error;
+    if (auto error = ChatMessageReader(model.markup).read(conversation.messages[i], i))
+      return *error;
   }
   if (auto error = read_tools(parameters, request.tools)) return *error;
   conversation.continue_final_message = parameters.boolean("continue_final_message");

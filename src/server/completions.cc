@@ -118,8 +118,8 @@ class CompletionFormat final : public OpenAiFormat {
   std::map<int64_t, int64_t> offsets_;  // of each choice's next token in its text
 };
 
-std::variant<ApiError, HttpResponse, GenerationJob> read(const Parameters& parameters,
-                                                         const ApiContext& context) {
+std::variant<ApiError, HttpResponse, GenerationJob> read_completion(const Parameters& parameters,
+                                                                    const ApiContext& context) {
   const ServedModel& model = context.model;
   if (auto error = check_model(parameters, model)) return *error;
   GenerationPlan plan;
@@ -174,8 +174,9 @@ const ParameterTable& completion_parameters() {
 }
 
 Prepared prepare_completion(const HttpRequest& request, const ApiContext& context) {
-  return with_parameters(request, context, completion_parameters(),
-                         [&](const Parameters& parameters) { return read(parameters, context); });
+  return with_parameters(
+      request, context, completion_parameters(),
+      [&](const Parameters& parameters) { return read_completion(parameters, context); });
 }
 
 Prepared prepare_health_check(const HttpRequest& /*request*/, const ApiContext& context) {

@@ -1,6 +1,7 @@
 // What the protocols' ways of writing a conversation have in common.
 #pragma once
 
+#include <cstdint>
 #include <initializer_list>
 #include <optional>
 #include <string>
@@ -12,6 +13,10 @@
 #include "server/parameters.h"
 
 namespace encore::server {
+
+// Of a request, at most.
+inline constexpr int64_t kMaxMessages = 1 << 16;
+inline constexpr int64_t kMaxTools = 1024;
 
 // An error in a message: "messages[3].role must be a string".
 ApiError wrong_message(const std::string& param, size_t index, std::string_view what);

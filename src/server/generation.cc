@@ -44,7 +44,7 @@ ApiError timeout_error() {
       .code = "request_timeout"};
 }
 
-ApiError to_error(const engine::Ending& ending) {
+ApiError ending_error(const engine::Ending& ending) {
   if (ending.reason == engine::EndReason::kError)
     return {.status = 500, .message = ending.message, .code = "device_error"};
   if (ending.reason == engine::EndReason::kGrammar)
@@ -248,7 +248,7 @@ void GenerationService::receive(Delivery& delivery) {
   ChoiceState& choice = generation.choices[delivery.choice];
   if (choice.has_ended) return;
   if (delivery.ending && delivery.ending->reason >= engine::EndReason::kAborted) {
-    return fail(delivery.generation, to_error(*delivery.ending), "error");
+    return fail(delivery.generation, ending_error(*delivery.ending), "error");
   }
   if (choice.omits_tokens) {
     delivery.tokens.clear();

@@ -12,7 +12,6 @@ namespace encore::server {
 namespace {
 
 constexpr double kMaxChoices = 128;
-constexpr double kMaxStops = 64;
 constexpr size_t kMaxStopBytes = 1024;
 constexpr double kMostBias = 100;
 constexpr double kMostSeconds = 86400;
@@ -182,7 +181,7 @@ std::optional<ApiError> read_stops(const Parameters& parameters, const ServedMod
   return std::nullopt;
 }
 
-std::optional<ApiError> read_format(const Parameters& parameters, GenerationPlan& plan) {
+std::optional<ApiError> read_answer_format(const Parameters& parameters, GenerationPlan& plan) {
   const json::value* const format = parameters.find("response_format");
   if (format != nullptr) {
     if (auto error =
@@ -294,7 +293,7 @@ std::optional<ApiError> read_choice_parameters(const Parameters& parameters,
   }
   if (auto error = read_logit_bias(parameters, model, plan.token_bias)) return error;
   if (auto error = set_stop_strings(parameters.strings("stop"), "stop", model, plan)) return error;
-  if (auto error = read_format(parameters, plan)) return error;
+  if (auto error = read_answer_format(parameters, plan)) return error;
   return read_stream_options(parameters, plan.reply);
 }
 

@@ -6,6 +6,8 @@
 
 namespace encore::server {
 
+inline constexpr int64_t kMaxStops = 64;  // of each kind
+
 // Rows of those that every protocol has, `own` in front.
 ParameterTable with_generation_parameters(ParameterTable own);
 // Rows of those and of what the protocols with several choices have besides.

@@ -7,8 +7,6 @@
 namespace encore::server {
 namespace {
 
-constexpr double kMaxStops = 64;
-
 using Answer = std::variant<ApiError, HttpResponse, GenerationJob>;
 
 std::variant<ApiError, ChatPrompt> read_prompt(const Parameters& parameters,
@@ -18,7 +16,7 @@ std::variant<ApiError, ChatPrompt> read_prompt(const Parameters& parameters,
   return chat_prompt(std::move(std::get<ChatRequest>(request)), model);
 }
 
-std::optional<ApiError> read_format(const Parameters& parameters, GenerationPlan& plan) {
+std::optional<ApiError> read_output_format(const Parameters& parameters, GenerationPlan& plan) {
   const json::value* const config = parameters.find("output_config");
   const json::value* format = parameters.find("output_format");
   std::string param = "output_format";
@@ -43,7 +41,7 @@ Answer message(const Parameters& parameters, const ServedModel& model) {
           set_stop_strings(parameters.strings("stop_sequences"), "stop_sequences", model, plan)) {
     return *error;
   }
-  if (auto error = read_format(parameters, plan)) return *error;
+  if (auto error = read_output_format(parameters, plan)) return *error;
   const json::value* max_tokens = parameters.find("max_tokens");
   if (max_tokens == nullptr)
     return bad_request("max_tokens is missing", "max_tokens", "missing_parameter");

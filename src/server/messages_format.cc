@@ -9,7 +9,7 @@ namespace {
 
 using Kind = text::AnswerPart::Kind;
 
-std::string_view type_of(int status) {
+std::string_view anthropic_type_of(int status) {
   if (status == 401) return "authentication_error";
   if (status == 403) return "permission_error";
   if (status == 404) return "not_found_error";
@@ -23,7 +23,8 @@ std::string_view type_of(int status) {
 
 json::object error_json(const ApiError& error) {
   return {{"type", "error"},
-          {"error", json::object{{"type", type_of(error.status)}, {"message", error.message}}}};
+          {"error",
+           json::object{{"type", anthropic_type_of(error.status)}, {"message", error.message}}}};
 }
 
 // A block as it begins.
@@ -78,7 +79,7 @@ json::array blocks_of(const text::AnswerParts& parts) {
   return blocks;
 }
 
-json::object usage_json(const Usage& usage) {
+json::object message_usage(const Usage& usage) {
   return {{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
           {"cache_creation_input_tokens", 0},
           {"cache_read_input_tokens", usage.cached_tokens},
@@ -104,7 +105,7 @@ json::object MessagesFormat::message(json::array content, const Usage& usage) co
           {"content", std::move(content)},
           {"stop_reason", stop_reason_},
           {"stop_sequence", stop_sequence_},
-          {"usage", usage_json(usage)}};
+          {"usage", message_usage(usage)}};
 }
 
 json::object MessagesFormat::reply(const std::vector<Choice>& choices, const Usage& usage) {
@@ -170,7 +171,7 @@ void MessagesFormat::end(const Usage& usage, Events& events) {
       "message_delta",
       {{"type", "message_delta"},
        {"delta", json::object{{"stop_reason", stop_reason_}, {"stop_sequence", stop_sequence_}}},
-       {"usage", usage_json(usage)}});
+       {"usage", message_usage(usage)}});
   events.add("message_stop", {{"type", "message_stop"}});
 }
 

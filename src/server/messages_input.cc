@@ -10,10 +10,7 @@
 namespace encore::server {
 namespace {
 
-constexpr double kMaxMessages = 1 << 16;
-constexpr double kMaxTools = 1024;
-
-const Parameter kPromptParameters[] = {
+const Parameter kMessageParameters[] = {
     {"messages", Support::kHonoured, ParameterKind::kArray, "",
      "The conversation: objects with a role, user or assistant, and a content, a text or a list of "
      "blocks: text, tool_use, tool_result, thinking. The answer goes on from a last message of the "
@@ -179,7 +176,7 @@ class MessageReader {
   std::map<std::string, std::string> names_;  // of tools, by the calls' ids
 };
 
-std::optional<ApiError> read_tools(const json::array& tools, ToolUse& use) {
+std::optional<ApiError> read_message_tools(const json::array& tools, ToolUse& use) {
   for (size_t i = 0; i < tools.size(); ++i) {
     const std::string where = fmt::format("tools[{}]", i);
     const json::object* tool = tools[i].if_object();
@@ -248,7 +245,7 @@ std::optional<ApiError> read_output_config(const json::object& config, json::obj
 
 std::optional<ApiError> read_settings(const Parameters& parameters, ChatRequest& request) {
   if (const json::value* tools = parameters.find("tools")) {
-    if (auto error = read_tools(tools->get_array(), request.tools)) return error;
+    if (auto error = read_message_tools(tools->get_array(), request.tools)) return error;
   }
   if (const json::value* choice = parameters.find("tool_choice")) {
     if (auto error = read_tool_choice(choice->get_object(), request.tools)) return error;
@@ -267,7 +264,7 @@ std::optional<ApiError> read_settings(const Parameters& parameters, ChatRequest&
 }  // namespace
 
 ParameterTable with_message_prompt_parameters(ParameterTable own) {
-  own.insert(own.end(), std::begin(kPromptParameters), std::end(kPromptParameters));
+  own.insert(own.end(), std::begin(kMessageParameters), std::end(kMessageParameters));
   return own;
 }
 

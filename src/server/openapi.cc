@@ -6,7 +6,7 @@
 namespace encore::server {
 namespace {
 
-json::object type_of(ParameterKind kind) {
+json::object schema_of(ParameterKind kind) {
   switch (kind) {
     case ParameterKind::kAny:
       return {};
@@ -43,7 +43,7 @@ std::string_view name(Support support) {
 }
 
 json::object schema_of(const Parameter& row) {
-  json::object schema = type_of(row.kind);
+  json::object schema = schema_of(row.kind);
   const bool is_number = row.kind == ParameterKind::kInteger || row.kind == ParameterKind::kNumber;
   if (std::isfinite(row.min)) schema[is_number ? "minimum" : "minItems"] = row.min;
   if (std::isfinite(row.max)) schema[is_number ? "maximum" : "maxItems"] = row.max;

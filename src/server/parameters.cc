@@ -9,8 +9,8 @@ namespace {
 
 // Beyond it, neighbouring integers are one double.
 constexpr double kLargestExact = 9007199254740992.0;
-constexpr size_t kLongestName = 80;
-constexpr size_t kLongestMessage = 300;
+constexpr size_t kLongestShownName = 80;
+constexpr size_t kLongestShownError = 300;
 
 std::string_view kind_text(ParameterKind kind) {
   switch (kind) {
@@ -92,15 +92,10 @@ std::optional<ApiError> check_range(const Parameter& row, const json::value& val
                      std::string(row.name), "out_of_range");
 }
 
-bool is_same(const json::value& a, const json::value& b) {
-  if (a.is_number() && b.is_number()) return a.to_number<double>() == b.to_number<double>();
-  return a == b;
-}
-
 std::optional<ApiError> check(const Parameter& row, const json::value& value) {
   const std::string name(row.name);
   if (row.support == Support::kRefused) {
-    if (!row.fallback.empty() && is_same(value, json::parse(row.fallback, name)))
+    if (!row.fallback.empty() && json::is_same(value, json::parse(row.fallback, name)))
       return std::nullopt;
     return bad_request(fmt::format("{} is not supported: {}", name, row.doc), name,
                        "unsupported_parameter");
@@ -140,7 +135,7 @@ std::variant<Parameters, ApiError> Parameters::parse(std::string_view body,
     parameters.values_ = std::move(value.get_object());
   } catch (const Error& error) {
     // It may quote a number of any length.
-    return bad_request(std::string(error.what()).substr(0, kLongestMessage), "", "invalid_json");
+    return bad_request(std::string(error.what()).substr(0, kLongestShownError), "", "invalid_json");
   }
   for (const auto& [key, value] : parameters.values_) {
     const std::string_view name(key.data(), key.size());
@@ -148,7 +143,7 @@ std::variant<Parameters, ApiError> Parameters::parse(std::string_view body,
     if (row == nullptr) {
       if (unknown == UnknownParameters::kRefuse) {
         return bad_request(fmt::format("there is no parameter {}", escaped(name)),
-                           name.size() <= kLongestName ? std::string(name) : "",
+                           name.size() <= kLongestShownName ? std::string(name) : "",
                            "unknown_parameter");
       }
       parameters.unknown_.emplace_back(name);

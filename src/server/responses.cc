@@ -77,7 +77,7 @@ std::optional<ApiError> read_logprobs(const Parameters& parameters, GenerationPl
   return std::nullopt;
 }
 
-Answer read(const Parameters& parameters, const ServedModel& model) {
+Answer read_response(const Parameters& parameters, const ServedModel& model) {
   if (auto error = check_model(parameters, model)) return *error;
   GenerationPlan plan;
   if (auto error = read_generation_parameters(parameters, model, plan)) return *error;
@@ -149,8 +149,9 @@ const ParameterTable& response_parameters() {
 }
 
 Prepared prepare_response(const HttpRequest& request, const ApiContext& context) {
-  return with_parameters(request, context, response_parameters(),
-                         [&](const Parameters& given) { return read(given, context.model); });
+  return with_parameters(request, context, response_parameters(), [&](const Parameters& given) {
+    return read_response(given, context.model);
+  });
 }
 
 }  // namespace encore::server

@@ -7,7 +7,7 @@ namespace {
 
 using Kind = text::AnswerPart::Kind;
 
-json::object usage_json(const Usage& usage) {
+json::object response_usage(const Usage& usage) {
   return {{"input_tokens", usage.prompt_tokens},
           {"input_tokens_details",
            json::object{{"cached_tokens", usage.cached_tokens}, {"cache_write_tokens", 0}}},
@@ -79,7 +79,7 @@ json::object ResponsesFormat::response(std::string_view status, const json::valu
 json::object ResponsesFormat::reply(const std::vector<Choice>& choices, const Usage& usage) {
   Events unsent;
   add(choices.at(0), unsent);
-  return response(is_cut_ ? "incomplete" : "completed", usage_json(usage));
+  return response(is_cut_ ? "incomplete" : "completed", response_usage(usage));
 }
 
 void ResponsesFormat::send(std::string_view type, json::object data, Events& events) {
@@ -180,7 +180,7 @@ void ResponsesFormat::add(const Choice& piece, Events& events) {
 
 void ResponsesFormat::end(const Usage& usage, Events& events) {
   const std::string_view status = is_cut_ ? "incomplete" : "completed";
-  send(fmt::format("response.{}", status), {{"response", response(status, usage_json(usage))}},
+  send(fmt::format("response.{}", status), {{"response", response(status, response_usage(usage))}},
        events);
 }
 

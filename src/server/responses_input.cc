@@ -10,10 +10,7 @@
 namespace encore::server {
 namespace {
 
-constexpr double kMaxTools = 1024;
-constexpr size_t kMaxItems = 1 << 16;
-
-const Parameter kPromptParameters[] = {
+const Parameter kResponseParameters[] = {
     {"input", Support::kHonoured, ParameterKind::kAny, "",
      "What the user says, a text, or a list of items: messages, function_call, "
      "function_call_output and reasoning"},
@@ -181,14 +178,15 @@ std::optional<ApiError> read_input(const Parameters& parameters, const text::Ans
     return std::nullopt;
   }
   const json::array* items = input->if_array();
-  if (items == nullptr || items->empty() || items->size() > kMaxItems) {
-    return bad_request(fmt::format("input must be a string, or a list of 1 to {} items", kMaxItems),
-                       "input", "invalid_type");
+  if (items == nullptr || items->empty() || std::ssize(*items) > kMaxMessages) {
+    return bad_request(
+        fmt::format("input must be a string, or a list of 1 to {} items", kMaxMessages), "input",
+        "invalid_type");
   }
   return ItemReader(markup, messages).read(*items);
 }
 
-std::optional<ApiError> read_tools(const json::array& tools, ToolUse& use) {
+std::optional<ApiError> read_response_tools(const json::array& tools, ToolUse& use) {
   for (size_t i = 0; i < tools.size(); ++i) {
     const std::string where = fmt::format("tools[{}]", i);
     const auto* type = string_at(tools[i], "type");
@@ -223,7 +221,7 @@ std::optional<ApiError> read_reasoning(const json::object& reasoning, json::obje
 }  // namespace
 
 ParameterTable with_response_prompt_parameters(ParameterTable own) {
-  own.insert(own.end(), std::begin(kPromptParameters), std::end(kPromptParameters));
+  own.insert(own.end(), std::begin(kResponseParameters), std::end(kResponseParameters));
   return own;
 }
 
@@ -234,7 +232,7 @@ std::variant<ApiError, ChatRequest> read_response_request(const Parameters& para
   if (auto error = read_input(parameters, model.markup, request.conversation.messages))
     return *error;
   if (const json::value* tools = parameters.find("tools")) {
-    if (auto error = read_tools(tools->get_array(), request.tools)) return *error;
+    if (auto error = read_response_tools(tools->get_array(), request.tools)) return *error;
   }
   if (const json::value* choice = parameters.find("tool_choice")) {
     if (auto error = read_tool_choice(*choice, request.tools)) return *error;

@@ -7,11 +7,6 @@ namespace {
 
 constexpr size_t kLongestValue = 40;
 
-bool is_same(const json::value& a, const json::value& b) {
-  if (a.is_number() && b.is_number()) return a.to_number<double>() == b.to_number<double>();
-  return a == b;
-}
-
 }  // namespace
 
 SamplingDefaults parse_sampling_defaults(const json::Object& config) {
@@ -35,7 +30,7 @@ SamplingDefaults parse_sampling_defaults(const json::Object& config) {
            *defaults.max_tokens);
   }
   for (const auto& [key, neutral] : sample::foreign_parameters()) {
-    if (!config.has(key) || is_same(config.at(key), json::parse(neutral, key))) continue;
+    if (!config.has(key) || json::is_same(config.at(key), json::parse(neutral, key))) continue;
     defaults.ignored.push_back(
         fmt::format("{} {}", key, json::to_text(config.at(key)).substr(0, kLongestValue)));
   }

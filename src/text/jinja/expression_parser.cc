@@ -11,7 +11,7 @@ namespace {
 using ast::ExpressionPtr;
 
 // What is read and evaluated recursively nests no deeper, so that no template overflows the stack.
-constexpr int kMaxNesting = 200;
+constexpr int kMaxNestedExpressions = 200;
 constexpr int kMaxDepth = 400;
 
 constexpr std::pair<std::string_view, ast::CompareOp> kComparisons[] = {
@@ -33,8 +33,8 @@ Value constant_text(std::string bytes) {
 class ExpressionParser::Nesting {
  public:
   explicit Nesting(ExpressionParser& parser) : parser_(parser) {
-    if (++parser_.nesting_ > kMaxNesting) {
-      parser_.tokens_.fail(fmt::format("nests more than {} expressions", kMaxNesting));
+    if (++parser_.nesting_ > kMaxNestedExpressions) {
+      parser_.tokens_.fail(fmt::format("nests more than {} expressions", kMaxNestedExpressions));
     }
   }
   ~Nesting() { --parser_.nesting_; }

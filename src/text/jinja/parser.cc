@@ -10,7 +10,7 @@
 namespace encore::text::jinja {
 namespace {
 
-constexpr int kMaxNesting = 100;
+constexpr int kMaxNestedTags = 100;
 
 class Parser {
  public:
@@ -48,7 +48,8 @@ class Parser {
 };
 
 ast::Body Parser::parse_body(Names ends) {
-  if (++nesting_ > kMaxNesting) tokens_.fail(fmt::format("nests more than {} tags", kMaxNesting));
+  if (++nesting_ > kMaxNestedTags)
+    tokens_.fail(fmt::format("nests more than {} tags", kMaxNestedTags));
   ast::Body body;
   for (;;) {
     const int line = tokens_.current().line;

@@ -365,7 +365,7 @@ Value attr_filter(Evaluator& evaluator, const Value& self, Arguments& arguments)
   return member(self, bound.text(0), evaluator.heap());
 }
 
-constexpr NamedBuiltin kFilters[] = {
+constexpr NamedBuiltin kSequenceFilters[] = {
     {"attr", attr_filter},
     {"batch", batch_filter},
     {"count", length_filter},
@@ -394,7 +394,7 @@ constexpr NamedBuiltin kFilters[] = {
 }  // namespace
 
 Builtin find_sequence_filter(std::string_view name) {
-  return find_in(kFilters, name);
+  return find_in(kSequenceFilters, name);
 }
 
 }  // namespace encore::text::jinja
