@@ -222,7 +222,7 @@ class AttacksTest(CliTest):
         statuses = []
 
         def ask():
-            body = {"prompt": PROMPT, "max_tokens": 10, "n": 40}
+            body = {"prompt": PROMPT, "max_tokens": 4, "n": 40}
             statuses.append(self.server.request("POST", PATH, body)[0])
 
         threads = [threading.Thread(target=ask) for _ in range(20)]
