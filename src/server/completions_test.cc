@@ -216,6 +216,16 @@ TEST_F(CompletionsTest, RefusesWhatIsWrongNamingIt) {
   EXPECT_TRUE(generator_.requests.empty());
 }
 
+TEST_F(CompletionsTest, RefusesWhatIsNotSupportedUnlessItAsksForNothing) {
+  expect_refused(R"({"prompt": "x", "best_of": 2})", "best_of", "unsupported_parameter");
+  expect_refused(R"({"prompt": "x", "suffix": "y"})", "suffix", "unsupported_parameter");
+  expect_refused(R"({"prompt": "x", "use_beam_search": true})", "use_beam_search",
+                 "unsupported_parameter");
+  EXPECT_TRUE(generator_.requests.empty());
+  complete(R"({"prompt": "x", "best_of": 1.0, "suffix": "", "use_beam_search": false})");
+  EXPECT_EQ(generator_.requests.size(), 1U);
+}
+
 // Twice the same tokens, whole and as a stream.
 TEST_F(CompletionsTest, GivesLogProbabilitiesOfTokensAndOfTheLikeliest) {
   const std::vector<int32_t> tokens = ids("One day");
