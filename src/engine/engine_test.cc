@@ -137,13 +137,7 @@ TEST_F(EngineTest, AnAbortedSequenceGivesItsPagesBack) {
 TEST_F(EngineTest, SaysWhyDecodeStepsAreSlowWhereAKernelDoes) {
   EXPECT_TRUE(diagnose::slow_reasons(model_.executor()).empty());
   const auto device = create_cpu_device({.num_threads = 1});
-  const auto rows = device->kernels().rows();
-  const auto attention = std::find_if(rows.begin(), rows.end(),
-                                      [](const Kernel& row) { return row.op == "attention"; });
-  ASSERT_NE(attention, rows.end());
-  Kernel slow = *attention;
-  slow.slow = "heads of 80";
-  device->kernels().add_first(slow);
+  testing::slow_down_attention(*device, "heads of 80");
   LoadedModel model(*device, testing::tiny_model(testing::Tiny::kLlama), small_options());
   EXPECT_EQ(diagnose::slow_reasons(model.executor()), std::set<std::string_view>{"heads of 80"});
 }

@@ -1,7 +1,5 @@
 #include "setup/open.h"
 
-#include <algorithm>
-
 #include <gtest/gtest.h>
 
 #include "engine/testing/tiny_model.h"
@@ -22,13 +20,7 @@ std::string lines_of_a_start(Device& device) {
 TEST(OpenModel, WarnsOfSlowDecodeStepsAndSaysWhy) {
   const auto device = create_cpu_device({.num_threads = 1});
   EXPECT_EQ(lines_of_a_start(*device).find("warning"), std::string::npos);
-  const auto rows = device->kernels().rows();
-  const auto attention = std::find_if(rows.begin(), rows.end(),
-                                      [](const Kernel& row) { return row.op == "attention"; });
-  ASSERT_NE(attention, rows.end());
-  Kernel slow = *attention;
-  slow.slow = "heads of 80";
-  device->kernels().add_first(slow);
+  engine::testing::slow_down_attention(*device, "heads of 80");
   const std::string lines = lines_of_a_start(*device);
   EXPECT_NE(lines.find("warning: decode steps are slow: heads of 80\n"), std::string::npos)
       << lines;

@@ -1,8 +1,10 @@
 // Small models with random weights, and the devices to run them on: for tests.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -32,6 +34,16 @@ inline model::ModelSource tiny_model(Tiny kind) {
   config.tie_word_embeddings = kind == Tiny::kQwen3;
   config.qkv_bias = kind == Tiny::kQwen2;
   return {config, std::nullopt};
+}
+
+// Has the device's attention say that its decode steps are slow, and why.
+inline void slow_down_attention(Device& device, std::string_view why) {
+  const auto rows = device.kernels().rows();
+  const auto attention = std::ranges::find(rows, "attention", &Kernel::op);
+  ASSERT_NE(attention, rows.end());
+  Kernel slow = *attention;
+  slow.slow = why;
+  device.kernels().add_first(slow);
 }
 
 // A test that runs on each device it is instantiated for: "Cpu", "CpuShuffled" (launches in random
