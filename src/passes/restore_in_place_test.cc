@@ -1,3 +1,4 @@
+#include "passes/testing/attention_inputs.h"
 #include "passes/testing/text_in_text_out.h"
 
 namespace encore::passes {
@@ -284,17 +285,9 @@ TEST(RestoreInPlace, LeavesAViewOfAStepInput) {
 }
 
 TEST(RestoreInPlace, LetsAttentionWriteOverTheQueriesInTheirProjection) {
-  const Program program = run(restore_in_place, R"(
+  const Program program = run(restore_in_place, kPlaces + R"(
   input %x: bf16[T,64]
-  input %pos: i32[T]
-  input %slots: i32[T] pad -1
-  persistent %pages: i32[8,4]
-  input %lens: i32[B]
-  input %starts: i32[B+1] pad last
-  weight %f: f32[16] = "f"
   weight %w: bf16[128,64] = "w"
-  state %kc: bf16[4,1,16,32]
-  state %vc: bf16[4,1,16,32]
   %qkv: bf16[T,128] = linear(%x, %w)
   %q: bf16[T,64], %k: bf16[T,32], %v: bf16[T,32] = split(%qkv) {sizes=[64,32,32]}
   %q1: bf16[T,64], %kc1: bf16[4,1,16,32], %vc1: bf16[4,1,16,32] = rope_kv_write(%q, %k, %v, %pos, %f, %slots, %kc, %vc)

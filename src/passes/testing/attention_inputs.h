@@ -5,11 +5,8 @@
 
 namespace encore::passes {
 
-// Two query heads and one KV head of 32.
-inline const std::string kInputs = R"(
-  input %q: bf16[T,64]
-  input %k: bf16[T,32]
-  input %v: bf16[T,32]
+// Where tokens are, of one KV head of 32.
+inline const std::string kPlaces = R"(
   input %pos: i32[T]
   input %slots: i32[T] pad -1
   persistent %pages: i32[8,4]
@@ -19,5 +16,10 @@ inline const std::string kInputs = R"(
   state %kc: bf16[4,1,16,32]
   state %vc: bf16[4,1,16,32]
 )";
+// And two query heads.
+inline const std::string kInputs = R"(
+  input %q: bf16[T,64]
+  input %k: bf16[T,32]
+  input %v: bf16[T,32])" + kPlaces;
 
 }  // namespace encore::passes
