@@ -226,13 +226,13 @@ class DamageTest : public testing::ApiTest {
   // The answer's status, once it is whole and well formed.
   int answered(std::string_view path, std::string body) {
     const auto exchange = send("POST", std::string(path), std::move(body));
-    // What is waited for may be the end of work for the request before.
-    while (!exchange->has_ended) {
-      if (generator_.live.empty()) wait_and_pump();
-      while (!generator_.live.empty())
-        generator_.end(generator_.live.begin()->first, engine::EndReason::kLength, ids(answer_));
-      pump();
-    }
+    // What is posted next may be the end of work for the request before.
+    while (!exchange->has_ended && generator_.live.empty())
+      wait_and_pump();
+    while (!generator_.live.empty())
+      generator_.end(generator_.live.begin()->first, engine::EndReason::kLength, ids(answer_));
+    pump();
+    EXPECT_TRUE(exchange->has_ended);
     EXPECT_TRUE(exchange->status == 200 || exchange->status == 400 || exchange->status == 404)
         << exchange->status << exchange->body;
     if (exchange->header("Content-Type") == "application/json") {
