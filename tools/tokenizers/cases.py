@@ -53,8 +53,11 @@ def load(path):
     config = path.with_name("tokenizer_config.json")
     if not config.exists():
         return Tokenizer.from_file(str(path))
-    from transformers import PreTrainedTokenizerFast
-    return PreTrainedTokenizerFast(tokenizer_file=str(path), **json.loads(config.read_text())).backend_tokenizer
+    from transformers import AddedToken, PreTrainedTokenizerFast
+    settings = json.loads(config.read_text(encoding="utf-8"))
+    # from_pretrained would leave out add_bos_token and add_eos_token; what it makes of this key is made here.
+    added = {int(number): AddedToken(**token) for number, token in settings.pop("added_tokens_decoder", {}).items()}
+    return PreTrainedTokenizerFast(tokenizer_file=str(path), added_tokens_decoder=added, **settings).backend_tokenizer
 
 
 def expect(name, path, work, lines_name):
@@ -63,7 +66,7 @@ def expect(name, path, work, lines_name):
     directory = work / name
     directory.mkdir(parents=True, exist_ok=True)
     if path.parent != directory:
-        shutil.copy(path, directory / "tokenizer.json")
+        shutil.copytree(path.parent, directory, dirs_exist_ok=True)
     draw = random.Random(3)
     with open(work / lines_name, encoding="utf-8") as source:
         lines = [json.loads(line) for line in source]
