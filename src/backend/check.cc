@@ -6,6 +6,7 @@
 #include <string>
 
 #include "backend/expand.h"
+#include "base/rounding.h"
 
 namespace encore {
 namespace {
@@ -13,10 +14,6 @@ namespace {
 // Complements of each other: an element that a kernel did not write differs between the two runs.
 constexpr std::byte kPoisons[2] = {std::byte{0xa5}, std::byte{0x5a}};
 constexpr int64_t kPlaceAlignment = 256;
-
-int64_t round_up(int64_t bytes) {
-  return (bytes + kPlaceAlignment - 1) / kPlaceAlignment * kPlaceAlignment;
-}
 
 // A piece of the one buffer that holds everything a launch may write.
 struct Region {
@@ -102,11 +99,11 @@ std::optional<std::string_view> Bench::input_under(std::string_view output) cons
 
 // Wide guards: a kernel that is a few rows off must not reach other memory.
 Region Bench::place(int64_t bytes) {
-  const int64_t guard = round_up(std::clamp<int64_t>(bytes, 4096, 1 << 20));
+  const int64_t guard = round_up(std::clamp<int64_t>(bytes, 4096, 1 << 20), kPlaceAlignment);
   Region region;
-  region.begin = round_up(bytes_) + guard;
+  region.begin = round_up(bytes_, kPlaceAlignment) + guard;
   region.end = region.begin + bytes;
-  bytes_ = round_up(region.end) + guard;
+  bytes_ = round_up(region.end, kPlaceAlignment) + guard;
   return region;
 }
 

@@ -1,5 +1,7 @@
 #include "backend/fused_linear.h"
 
+#include "base/rounding.h"
+
 namespace encore {
 namespace {
 
@@ -12,7 +14,7 @@ class Scratch {
 
   TensorView take(DType dtype, int64_t rows, int64_t columns) {
     const TensorView view(end(), dtype, {rows, columns});
-    bytes_ += (view.num_bytes() + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
+    bytes_ += round_up(view.num_bytes(), kPartAlignment);
     return view;
   }
   [[nodiscard]] void* end() const {

@@ -4,6 +4,7 @@
 
 #include "backend/device.h"
 #include "backend/tuning.h"
+#include "base/rounding.h"
 
 namespace encore {
 namespace {
@@ -27,7 +28,7 @@ int64_t remainder(const TensorView& view) {
 
 // Bytes from one copy of an operand to the next.
 int64_t pitch(const TensorView& view) {
-  return (extent(view) + 2 * kCopyAlignment - 1) / kCopyAlignment * kCopyAlignment;
+  return round_up(extent(view) + kCopyAlignment, kCopyAlignment);
 }
 
 class DeviceTimer final : public LaunchTimer {
@@ -42,8 +43,8 @@ class DeviceTimer final : public LaunchTimer {
         std::max_element(args.inputs.begin(), args.inputs.end(),
                          [](const auto& a, const auto& b) { return extent(a) < extent(b); });
     const int64_t largest_bytes = std::max<int64_t>(extent(*largest), 1);
-    const int64_t num_sets = std::clamp(
-        (kRotation * cache_bytes_ + largest_bytes - 1) / largest_bytes, int64_t{1}, kMostSets);
+    const int64_t num_sets =
+        std::clamp(div_up(kRotation * cache_bytes_, largest_bytes), int64_t{1}, kMostSets);
     std::vector<KernelArgs> sets(num_sets, args);
     inputs_.resize(std::max(inputs_.size(), args.inputs.size()));
     outputs_.resize(std::max(outputs_.size(), args.outputs.size()));
@@ -114,7 +115,7 @@ class DeviceTimer final : public LaunchTimer {
   bool grow(Memory& memory, int64_t bytes) {
     if (memory.bytes() >= bytes) return false;
     memory = Memory();  // first, so that both need not fit
-    memory = device_.allocate((bytes + kCopyAlignment - 1) / kCopyAlignment * kCopyAlignment);
+    memory = device_.allocate(round_up(bytes, kCopyAlignment));
     return true;
   }
 

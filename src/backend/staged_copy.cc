@@ -5,6 +5,7 @@
 
 #include "backend/cpu/memory.h"
 #include "backend/fault.h"
+#include "base/rounding.h"
 
 namespace encore {
 namespace {
@@ -60,7 +61,7 @@ std::span<std::byte> StagedCopy::take(int64_t bytes) {
   Buffer& buffer = buffers_[current_];
   const int64_t taken = std::min(bytes, kBufferBytes - buffer.used);
   std::byte* room = buffer.memory.data() + buffer.used;
-  buffer.used += (taken + kStagedAlignment - 1) / kStagedAlignment * kStagedAlignment;
+  buffer.used += round_up(taken, kStagedAlignment);
   return {room, static_cast<size_t>(taken)};
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/rounding.h"
 #include "base/statistics.h"
 #include "base/table.h"
 #include "cli/bench.h"
@@ -84,7 +85,7 @@ Load prompt_load(const BenchLadderOptions& options) {
   const int64_t most =
       settings.max_seq_len.value_or(model::longest_sequence(setup::open_source(settings).config));
   load.longest = std::min(limits.max_num_tokens, most);
-  const int64_t prompts = (limits.max_num_tokens + load.longest - 1) / load.longest;
+  const int64_t prompts = div_up(limits.max_num_tokens, load.longest);
   limits.max_batch_size = std::max(prompts, settings.max_batch_size.value_or(1));
   if (settings.decode_ladder.empty())
     load.options.sequences = runtime::Ladder({limits.max_batch_size});

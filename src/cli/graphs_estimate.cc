@@ -6,6 +6,7 @@
 
 #include "backend/device.h"
 #include "base/json.h"
+#include "base/rounding.h"
 #include "base/table.h"
 #include "cli/output.h"
 #include "model/graph.h"
@@ -28,7 +29,7 @@ struct Estimated {
 
   // How many tokens' K and V would lie in the memory of recordings.
   [[nodiscard]] int64_t kv_tokens(const planning::BucketCost& cost) const {
-    return (cost.bytes() + kv_bytes_per_token - 1) / kv_bytes_per_token;
+    return div_up(cost.bytes(), kv_bytes_per_token);
   }
 };
 
@@ -165,9 +166,9 @@ std::function<int64_t(bool is_decode, const runtime::Ladder& ladder)> kv_tokens_
           coverage.mixed_sequences = runtime::Ladder::mixed_sequences(max_batch_size);
         }
         runtime::plan_recordings(coverage, {});
-        const int64_t bytes =
-            planning::estimate_recordings(compiled->program, coverage, kernels).total().bytes();
-        return (bytes + bytes_per_token - 1) / bytes_per_token;
+        return div_up(
+            planning::estimate_recordings(compiled->program, coverage, kernels).total().bytes(),
+            bytes_per_token);
       };
 }
 

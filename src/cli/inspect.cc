@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/rounding.h"
 #include "base/table.h"
 #include "cli/command.h"
 #include "cli/options.h"
@@ -84,7 +85,7 @@ Inspected compile(const InspectOptions& options) {
     after = options.dot ? listing::print_dot(program.graph) : listing::print(program);
   };
   passes::Compiled compiled =
-      engine::compile_model(config, dumping, (kv_tokens + load.page_size - 1) / load.page_size);
+      engine::compile_model(config, dumping, div_up(kv_tokens, load.page_size));
   if (!options.after.empty() && after.empty())
     fail(ErrorKind::kUsage, "--after {}: the pass is switched off", options.after);
   return {config, load, std::move(compiled), std::move(after)};

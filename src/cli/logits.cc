@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/rounding.h"
 #include "cli/command.h"
 #include "cli/npy.h"
 #include "cli/options.h"
@@ -100,7 +101,7 @@ void run_step(engine::LoadedModel& model, const TokenIds& prompt, int64_t first,
   runtime::Executor& executor = model.executor();
   executor.begin(count <= model.limits().max_q ? StepKey::uniform(1, count)
                                                : StepKey::mixed(count, 1));
-  std::vector<int32_t> pages((first + count + model.page_size() - 1) / model.page_size());
+  std::vector<int32_t> pages(div_up(first + count, model.page_size()));
   std::iota(pages.begin(), pages.end(), 0);
   engine::InputWriter(executor, model.page_size())
       .add({std::span(prompt).subspan(first, count), first, pages, {}});
@@ -187,7 +188,7 @@ void logits(LogitsOptions options) {
   for (const TokenIds& prompt : prompts) {
     const auto length = static_cast<int64_t>(prompt.size());
     const int64_t page = options.settings.load.page_size;
-    const int64_t kept = (length + page - 1) / page * page;
+    const int64_t kept = round_up(length, page);
     lengths.push_back(length);
     longest = std::max(longest, length);
     kv_tokens = options.decode ? kv_tokens + kept : std::max(kv_tokens, length);

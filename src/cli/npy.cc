@@ -7,17 +7,18 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/rounding.h"
 
 namespace encore::cli {
 namespace {
 
-constexpr size_t kAlignment = 64;  // of the numbers
+constexpr int64_t kAlignment = 64;  // of the numbers
 
 std::string header(int64_t num_rows, int64_t num_columns) {
-  constexpr size_t kPrefixBytes = 10;  // magic, version, length
+  constexpr int64_t kPrefixBytes = 10;  // magic, version, length
   std::string text = fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}), }}",
                                  num_rows, num_columns);
-  const size_t bytes = (kPrefixBytes + text.size() + 1 + kAlignment - 1) / kAlignment * kAlignment;
+  const int64_t bytes = round_up(kPrefixBytes + std::ssize(text) + 1, kAlignment);
   text.resize(bytes - kPrefixBytes - 1, ' ');
   text += '\n';
   const char prefix[] = {'\x93',

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/rounding.h"
 #include "base/table.h"
 #include "cli/command.h"
 #include "cli/options.h"
@@ -83,7 +84,7 @@ replay::SimulationOptions simulation_options(const SimOptions& options,
   const int64_t kv_tokens =
       load.kv_tokens.value_or(planned.limits.max_batch_size * planned.limits.max_seq_len);
   simulation.target_step_ms = loop.target_step_ms;
-  simulation.num_pages = (kv_tokens + load.page_size - 1) / load.page_size;
+  simulation.num_pages = div_up(kv_tokens, load.page_size);
   return simulation;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/rounding.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "measure/serving_replay.h"
@@ -48,7 +49,7 @@ void cap_lengths(std::vector<replay::TracedRequest>& requests, const WorkloadOpt
         std::clamp<int64_t>(request.input_tokens, 1, options.max_input_tokens.value_or(kMaxTokens));
     request.output_tokens = std::clamp<int64_t>(request.output_tokens, 1,
                                                 options.max_output_tokens.value_or(kMaxTokens));
-    const int64_t blocks = (request.input_tokens + replay::kBlockTokens - 1) / replay::kBlockTokens;
+    const int64_t blocks = div_up(request.input_tokens, replay::kBlockTokens);
     if (std::ssize(request.blocks) > blocks) request.blocks.resize(blocks);
   }
   if (num_raised > 0) log::info("{} requests without tokens in or out get one", num_raised);
@@ -105,7 +106,7 @@ Workload mixed_workload(const WorkloadOptions& options, int64_t max_seq_len, int
          "--arrivals");
   }
   const int64_t max_output =
-      std::min(options.max_output_tokens.value_or(kLongestOutput), (max_seq_len + 3) / 4);
+      std::min(options.max_output_tokens.value_or(kLongestOutput), div_up(max_seq_len, 4));
   const int64_t max_input =
       std::min(options.max_input_tokens.value_or(kLongestInput), max_seq_len - max_output);
   Workload workload;

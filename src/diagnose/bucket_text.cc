@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/hash.h"
+#include "base/rounding.h"
 #include "diagnose/launches.h"
 #include "runtime/addresses.h"
 #include "runtime/step_inputs.h"
@@ -28,7 +29,7 @@ class ReservedAddresses : public runtime::Addresses {
     int64_t bytes = 0;
     const auto add = [&](int64_t size) {
       const int64_t offset = bytes;
-      bytes += (size + kAlignment - 1) / kAlignment * kAlignment;
+      bytes += round_up(size, kAlignment);
       return offset;
     };
     for (const ir::ValueKind kind : {ir::ValueKind::kWeight, ir::ValueKind::kState,

@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/rounding.h"
 #include "base/testing/thorough.h"
 #include "diagnose/compare.h"
 #include "planning/cost_model.h"
@@ -99,7 +100,7 @@ TrialStep random_step(std::mt19937& random, const engine::LoadedModel& model) {
     sequence.count = below(2) == 0 ? 1 : 1 + below(room);
     sequence.past = below(limits.max_seq_len - sequence.count);
     const int64_t length = sequence.past + sequence.count;
-    const int64_t num_pages = (length + model.page_size() - 1) / model.page_size();
+    const int64_t num_pages = div_up(length, model.page_size());
     if (num_pages > std::ssize(pages)) break;
     sequence.pages.assign(pages.end() - num_pages, pages.end());
     pages.resize(pages.size() - num_pages);

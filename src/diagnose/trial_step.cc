@@ -4,6 +4,7 @@
 #include <limits>
 #include <random>
 
+#include "base/rounding.h"
 #include "engine/input_writer.h"
 
 namespace encore::diagnose {
@@ -49,7 +50,7 @@ StepLengths TrialStep::lengths() const {
 std::optional<TrialStep> trial_step(const engine::LoadedModel& model, const StepKey& key) {
   const int64_t sequences = key.sequences;
   const int64_t page_size = model.page_size();
-  const int64_t most_pages = (model.limits().max_seq_len + page_size - 1) / page_size;
+  const int64_t most_pages = div_up(model.limits().max_seq_len, page_size);
   const int64_t pages_each = std::min(model.num_pages() / sequences, most_pages);
   const int64_t room = std::min(pages_each * page_size, model.limits().max_seq_len);
   TrialStep step;

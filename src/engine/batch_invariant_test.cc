@@ -10,6 +10,7 @@
 #include "backend/device.h"
 #include "backend/expand.h"
 #include "backend/tuning.h"
+#include "base/rounding.h"
 #include "engine/testing/tiny_model.h"
 #include "model/config.h"
 #include "runtime/addresses.h"
@@ -167,7 +168,7 @@ TEST_P(BatchInvariantTest, ASequenceThatLosesItsPagesGoesOnWithTheSameBits) {
   int64_t kv_tokens = 4 * kPageSize;
   for (int i = 0; i < 2; ++i) {
     const int64_t length = std::ssize(longest_first[i].prompt);
-    kv_tokens += (length + kPageSize - 1) / kPageSize * kPageSize;
+    kv_tokens += round_up(length, kPageSize);
   }
   load(longest_prompt() / 2, 10, kv_tokens);
   EXPECT_EQ(first_difference(answer(longest_first), alone), "");

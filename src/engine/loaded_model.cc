@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 
+#include "base/rounding.h"
 #include "model/kv_scales.h"
 #include "ops/ops.h"
 #include "runtime/recorder.h"
@@ -78,7 +79,7 @@ LoadedModel::LoadedModel(Device& device, const model::ModelSource& source,
   context_bytes_ = device.used_bytes().value_or(0);
   check_limits(config_, options);
   const int64_t wanted = options.kv_tokens.value_or(limits_.max_batch_size * limits_.max_seq_len);
-  const int64_t wanted_pages = std::max<int64_t>(1, (wanted + page_size_ - 1) / page_size_);
+  const int64_t wanted_pages = std::max<int64_t>(1, div_up(wanted, page_size_));
   std::vector<model::KvScale> kv_scales;
   if (kv_dtype_ == DType::kFP8 && source.checkpoint)
     kv_scales = model::read_kv_scales(model::Checkpoint(*source.checkpoint));

@@ -5,6 +5,7 @@
 
 #include <fmt/ranges.h>
 
+#include "base/rounding.h"
 #include "ir/words.h"
 
 namespace encore::ir {
@@ -76,7 +77,7 @@ class Fitting {
       if (known == nullptr) return std::nullopt;
       product = dim.is_product() ? Dim(product.value * known->value) : *known;
     }
-    product.value = (product.value + dim.plus + dim.over - 1) / dim.over;
+    product.value = div_up(product.value + dim.plus, dim.over);
     return product;
   }
   bool fits(std::string_view text, const Dim& dim) {

@@ -7,6 +7,8 @@
 #include <optional>
 #include <vector>
 
+#include "base/rounding.h"
+
 namespace encore::kv {
 
 using Page = int32_t;
@@ -49,7 +51,7 @@ class PagePool {
   [[nodiscard]] int64_t page_size() const { return page_size_; }
   // Pages that `num_tokens` need.
   [[nodiscard]] int64_t pages_for(int64_t num_tokens) const {
-    return (num_tokens + page_size_ - 1) / page_size_;
+    return div_up(num_tokens, page_size_);
   }
 
  private:

@@ -8,6 +8,7 @@
 
 #include "backend/expand.h"
 #include "backend/replay_time.h"
+#include "base/rounding.h"
 #include "measure/timing.h"
 
 namespace encore::measure {
@@ -60,7 +61,7 @@ AttentionTiming AttentionTimer::time(const AttentionCase& c, int runs) {
 }
 
 int64_t AttentionTimer::num_pages(int64_t length) const {
-  return (length + shape_.page_size - 1) / shape_.page_size;
+  return div_up(length, shape_.page_size);
 }
 int64_t AttentionTimer::num_pages(const AttentionCase& c) const {
   int64_t pages = 1;
@@ -92,7 +93,7 @@ AttentionTimer::Inputs AttentionTimer::inputs(const AttentionCase& c) const {
   Inputs in;
   const auto take = [&](int64_t count) {
     const int64_t offset = in.count;
-    in.count += (count + 3) / 4 * 4;
+    in.count += round_up(count, 4);
     return offset;
   };
   in.page_table = take(batch * num_pages(shape_.max_context));

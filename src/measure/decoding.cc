@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/rounding.h"
 #include "base/statistics.h"
 #include "measure/timing.h"
 
@@ -106,7 +107,7 @@ diagnose::TrialStep FilledKv::step(int64_t batch, int64_t context, int64_t promp
                                    int64_t steps) const {
   const int64_t page_size = model_.page_size();
   const int64_t pages_each = (context + steps) / page_size + 1;
-  const int64_t prompt_pages = (prompt_tokens + page_size - 1) / page_size;
+  const int64_t prompt_pages = div_up(prompt_tokens, page_size);
   if (batch * pages_each + prompt_pages > std::ssize(pages_)) {
     fail(ErrorKind::kUsage, "{} sequences of {} tokens{} do not fit the KV pool of {} pages", batch,
          context + 1,
@@ -125,7 +126,7 @@ diagnose::TrialStep FilledKv::step(int64_t batch, int64_t context, int64_t promp
 
 diagnose::TrialStep FilledKv::prompts(int64_t tokens) const {
   const int64_t longest = model_.limits().max_seq_len;
-  const int64_t count = (tokens + longest - 1) / longest;
+  const int64_t count = div_up(tokens, longest);
   const int64_t pages_each = std::ssize(pages_) / count;
   diagnose::TrialStep step;
   for (int64_t i = 0; i < count; ++i) {
@@ -135,7 +136,7 @@ diagnose::TrialStep FilledKv::prompts(int64_t tokens) const {
            pages_.size());
     }
     const auto pages = pages_.begin() + i * pages_each;
-    const int64_t num_pages = (length + model_.page_size() - 1) / model_.page_size();
+    const int64_t num_pages = div_up(length, model_.page_size());
     step.sequences.push_back({0, length, {pages, pages + num_pages}, {}});
   }
   return step;

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 
 #include "base/log.h"
+#include "base/rounding.h"
 #include "base/statistics.h"
 #include "diagnose/trial_step.h"
 #include "measure/timing.h"
@@ -41,7 +42,7 @@ const runtime::RecordingStats& stats_now(engine::LoadedModel& model) {
 
 // The sequences of a mixed step: as few prompts as hold its tokens, and one less that decode.
 int64_t mixed_sequences(const runtime::Limits& limits, int64_t tokens) {
-  return 2 * ((tokens + limits.max_seq_len - 1) / limits.max_seq_len) - 1;
+  return 2 * div_up(tokens, limits.max_seq_len) - 1;
 }
 
 StepKey step_of(const runtime::Limits& limits, LadderOf of, int64_t size) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/rounding.h"
 #include "diagnose/memory_plan.h"
 #include "engine/loaded_model.h"
 #include "planning/tune.h"
@@ -45,9 +46,7 @@ struct Measured {
   // What the reference documents compute: twice 64 bytes and 8 arguments of 8 for each kernel.
   [[nodiscard]] int64_t formula_bytes() const { return nodes * 2 * (64 + 8 * 8); }
   // How many tokens' K and V would lie in the recordings' memory.
-  [[nodiscard]] int64_t kv_tokens() const {
-    return (plan.recordings + kv_bytes_per_token - 1) / kv_bytes_per_token;
-  }
+  [[nodiscard]] int64_t kv_tokens() const { return div_up(plan.recordings, kv_bytes_per_token); }
 };
 
 // Sizes that no schedule was made for, a factor of two apart.

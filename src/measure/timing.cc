@@ -5,6 +5,7 @@
 #include <ctime>
 
 #include "base/error.h"
+#include "base/rounding.h"
 
 namespace encore::measure {
 
@@ -23,7 +24,7 @@ int num_replays(std::optional<int> runs, const Device& device) {
 }
 
 int64_t num_copies(int64_t rotation_mb, int64_t bytes) {
-  return std::clamp<int64_t>(((rotation_mb << 20) + bytes - 1) / bytes, 2, 256);
+  return std::clamp<int64_t>(div_up(rotation_mb << 20, bytes), 2, 256);
 }
 
 }  // namespace encore::measure

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "backend/sampling.h"
+#include "base/rounding.h"
 #include "model/kv_scales.h"
 #include "model/trace.h"
 #include "ops/ops.h"
@@ -113,7 +114,7 @@ ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
   const ValueId ids = per_token("ids", Pad::kMinusOne);
   const ValueId positions = per_token("positions", Pad::kZero);
   const ValueId slots = per_token("slots", Pad::kMinusOne);
-  const int64_t max_pages = (options.max_seq_len + options.page_size - 1) / options.page_size;
+  const int64_t max_pages = div_up(options.max_seq_len, options.page_size);
   const Builder::Batch batch{
       graph.add_persistent("page_table", {DType::kI32, {options.max_batch_size, max_pages}}),
       graph.add_input("kv_lens", {DType::kI32, {Dim::sequences()}}),
@@ -186,7 +187,7 @@ ir::Graph build_score_graph(const ModelConfig& config, DType dtype, int64_t max_
   const ValueId x = weight("x", max_num_tokens);
   const ValueId head = weight(head_name(config), config.vocab_size);
   const ValueId logits = b.linear_as(DType::kF32, b.gather_rows(x, per_row("rows", {})), head);
-  const auto runs = static_cast<uint64_t>((max_num_tokens + kScoredRows - 1) / kScoredRows);
+  const auto runs = static_cast<uint64_t>(div_up(max_num_tokens, kScoredRows));
   const auto entries = static_cast<int64_t>(std::bit_ceil(2 * runs));
   const ValueId tokens = per_row("tokens", {});
   const ValueId sampling = per_row("sampling", {kSamplingWords});

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "base/rounding.h"
 #include "model/checkpoint.h"
 #include "model/read_ahead.h"
 
@@ -120,7 +121,7 @@ Weights::Weights(const ir::Graph& graph, WeightSource source, Device& device)
   for (const ir::ValueId id : ids) {
     offsets[id.index] = bytes_;
     const int64_t size = graph.value(id).type.num_bytes({});
-    bytes_ += (size + kAlignment - 1) / kAlignment * kAlignment;
+    bytes_ += round_up(size, kAlignment);
   }
   range_ = device.reserve(bytes_);
   for (const ir::ValueId id : ids) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "base/rounding.h"
 #include "passes/memory_map.h"
 #include "passes/order.h"
 #include "passes/passes.h"
@@ -23,10 +24,6 @@ struct Buffer {
   bool is_output = false;     // still needed when the last node has run
 };
 
-int64_t align(int64_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
 std::vector<Buffer> collect_buffers(const Program& program, const MemoryMap& memory) {
   const Graph& graph = program.graph;
   std::vector<int> by_root(graph.num_values(), -1);
@@ -41,7 +38,8 @@ std::vector<Buffer> collect_buffers(const Program& program, const MemoryMap& mem
     for (const ValueId output : node.outputs) {
       if (memory.region(output).root != output) continue;
       by_root[output.index] = static_cast<int>(buffers.size());
-      const int64_t bytes = align(graph.value(output).type.num_bytes(program.max_sizes));
+      const int64_t bytes =
+          round_up(graph.value(output).type.num_bytes(program.max_sizes), kAlignment);
       buffers.push_back({output, bytes, 0, i, {}, false});
     }
     for (const auto* values : {&node.inputs, &node.outputs}) {

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/rounding.h"
 
 namespace encore::planning {
 namespace {
@@ -141,7 +142,7 @@ int64_t Schedule::bucket(int64_t step, int64_t size) const {
     int64_t bucket = part.first;
     while (bucket < size && part.step == 0)
       bucket *= 2;
-    if (bucket < size) bucket += (size - bucket + part.step - 1) / part.step * part.step;
+    if (bucket < size) bucket += round_up(size - bucket, part.step);
     return bucket;
   }
   return size;

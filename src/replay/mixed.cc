@@ -4,6 +4,7 @@
 #include <cmath>
 #include <random>
 
+#include "base/rounding.h"
 #include "replay/arrivals.h"
 #include "replay/prompts.h"
 
@@ -38,7 +39,7 @@ std::vector<int32_t> prompt(const MixedTraffic& traffic, int64_t number, Draws& 
   TracedRequest traced{.input_tokens = draws.length(traffic.max_input_tokens)};
   if (draws.one_in(4)) {
     const int64_t beginning = draws.between(1, kNumBeginnings);
-    const int64_t most = (traced.input_tokens + kBlockTokens - 1) / kBlockTokens;
+    const int64_t most = div_up(traced.input_tokens, kBlockTokens);
     for (int64_t block = 0; block < std::min(beginning, most); ++block)
       traced.blocks.push_back(beginning * kNumBeginnings + block);
   }

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/rounding.h"
 #include "replay/lines.h"
 
 namespace encore::replay {
@@ -168,7 +169,7 @@ TracedRequest read_object(const json::value& value, const std::string& where) {
     }
     request.blocks.push_back(id.as_int64());
   }
-  const int64_t most = (request.input_tokens + kBlockTokens - 1) / kBlockTokens;
+  const int64_t most = div_up(request.input_tokens, kBlockTokens);
   if (std::ssize(request.blocks) > most) {
     fail(ErrorKind::kUsage, "{}: {} hash_ids for {} tokens; an id stands for {} of them", where,
          request.blocks.size(), request.input_tokens, kBlockTokens);

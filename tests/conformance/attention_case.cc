@@ -5,6 +5,8 @@
 #include <limits>
 #include <numeric>
 
+#include "base/rounding.h"
+
 namespace encore::conformance {
 namespace {
 
@@ -78,7 +80,7 @@ OpCase attention_case(Random& random, DType dtype, const Heads& heads, const Bat
   int64_t max_pages = 1;
   StepLengths lengths;
   for (const Sequence& s : batch.sequences) {
-    const int64_t pages = (s.kv_len + heads.page_size - 1) / heads.page_size;
+    const int64_t pages = div_up(s.kv_len, heads.page_size);
     num_tokens += s.query_len;
     num_pages += pages;
     max_pages = std::max(max_pages, pages);

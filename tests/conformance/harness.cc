@@ -5,16 +5,13 @@
 #include <cstring>
 #include <limits>
 
+#include "base/rounding.h"
 #include "ops/ops.h"
 
 namespace encore::conformance {
 namespace {
 
 constexpr int64_t kAlignment = 256;
-
-int64_t round_up(int64_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
 
 void encode(DType dtype, double value, std::byte* to) {
   const auto put = [&](auto number) { std::memcpy(to, &number, sizeof(number)); };
@@ -68,7 +65,8 @@ Uploaded upload(Device& device, const HostTensors& inputs) {
   for (const HostTensor& input : inputs) {
     offsets.push_back(bytes);
     const int64_t row = input.row_elements() + input.row_gap;
-    bytes = round_up(bytes + input.num_rows() * row * size_of(input.type.dtype)) + kAlignment;
+    bytes = round_up(bytes + input.num_rows() * row * size_of(input.type.dtype), kAlignment) +
+            kAlignment;
   }
   std::vector<std::byte> image(static_cast<size_t>(bytes), std::byte{0xff});
   Uploaded uploaded{device.allocate(bytes), {}};

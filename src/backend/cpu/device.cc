@@ -10,6 +10,7 @@
 #include "backend/cpu/simd.h"
 #include "backend/cpu/stream.h"
 #include "backend/fault.h"
+#include "base/rounding.h"
 
 namespace encore {
 namespace cpu {
@@ -75,7 +76,7 @@ void CpuDevice::fill_random(Stream& stream, const TensorView& tensor, uint64_t s
   constexpr int64_t kBlocks = 256;  // of four numbers
   const auto run = [this, tensor, seed, stddev] {
     const int64_t count = tensor.shape.num_elements();
-    const int64_t pieces = (count + 4 * kBlocks - 1) / (4 * kBlocks);
+    const int64_t pieces = div_up(count, 4 * kBlocks);
     pool_.parallel_for(pieces, 16, [&](int64_t first, int64_t last) {
       std::array<float, 4 * kBlocks> numbers;
       for (int64_t piece = first; piece < last; ++piece) {

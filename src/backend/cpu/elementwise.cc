@@ -4,6 +4,7 @@
 
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/simd.h"
+#include "base/rounding.h"
 
 namespace encore::cpu {
 namespace {
@@ -16,7 +17,7 @@ template <typename F>
 void for_each_chunk(Pool& pool, const TensorView& a, const TensorView* b, const TensorView& y,
                     const F& f) {
   const int64_t n = y.row_elements();
-  const int64_t chunks_per_row = (n + kChunk - 1) / kChunk;
+  const int64_t chunks_per_row = div_up(n, kChunk);
   pool.parallel_for(y.num_rows() * chunks_per_row, 32, [&](int64_t first, int64_t last) {
     Chunk left;
     Chunk right;

@@ -8,6 +8,7 @@
 
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/simd.h"
+#include "base/rounding.h"
 
 namespace encore::cpu {
 namespace {
@@ -90,7 +91,7 @@ void linear(Pool& pool, const KernelArgs& args) {
   const Linear l{args.inputs["x"], args.inputs["weight"], args.inputs.find("bias"),
                  args.outputs["y"], static_cast<float*>(args.scratch)};
   const int64_t num_rows = l.x.shape[0];
-  const int64_t panels = (l.num_out() + kOutsPerPanel - 1) / kOutsPerPanel;
+  const int64_t panels = div_up(l.num_out(), kOutsPerPanel);
   for (int64_t row = 0; row < num_rows; row += kMaxPackedRows) {
     const int64_t count = std::min(kMaxPackedRows, num_rows - row);
     pool.parallel_for(count, 16, [&](int64_t first, int64_t last) {

@@ -10,6 +10,7 @@
 
 #include "backend/cpu/stream.h"
 #include "backend/fault.h"
+#include "base/rounding.h"
 
 namespace encore::cpu {
 namespace {
@@ -19,10 +20,6 @@ constexpr int64_t kAlignment = 64;
 // at each step, and small pages cost a fifth of the bandwidth in look-ups.
 constexpr int64_t kHugePage = int64_t{2} << 20;
 constexpr int64_t kLarge = 2 * kHugePage;
-
-int64_t round_up(int64_t bytes, int64_t multiple) {
-  return (bytes + multiple - 1) / multiple * multiple;
-}
 
 // The single number in a control group's file; nothing when there is no file or it says "max".
 std::optional<int64_t> read_number(const char* path) {

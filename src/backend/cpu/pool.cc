@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "base/log.h"
+#include "base/rounding.h"
 
 namespace encore::cpu {
 namespace {
@@ -52,8 +53,7 @@ Pool::~Pool() {
 
 int64_t Pool::grain(int64_t count, int64_t multiple) const {
   const int64_t pieces = num_threads() * int64_t{4};
-  const int64_t even = (count + pieces - 1) / pieces;
-  return std::max<int64_t>(1, (even + multiple - 1) / multiple) * multiple;
+  return std::max(multiple, round_up(div_up(count, pieces), multiple));
 }
 
 void Pool::parallel_for(int64_t count, int64_t grain,

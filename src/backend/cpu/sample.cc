@@ -13,6 +13,7 @@
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/simd.h"
 #include "backend/sampling.h"
+#include "base/rounding.h"
 
 namespace encore::cpu {
 namespace {
@@ -135,7 +136,7 @@ int32_t sample_row(const float* logits, int64_t n, const SamplingParams& params,
     z[i] = scaled <= 0 ? scaled : kLowest;  // NaN to -infinity
   }
   const Kept kept = find_kept(z, n, params);
-  const int64_t num_blocks = (n + 3) / 4;
+  const int64_t num_blocks = div_up(n, 4);
   float* noise = thread_buffer(Buffer::kThird, 4 * num_blocks);
   simd().gumbels(params.seed, kv_len, num_blocks, noise);
   float best = kLowest;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/cuda/cuda_fixture.h"
+#include "base/rounding.h"
 
 namespace encore {
 
@@ -34,9 +35,9 @@ class AttentionCudaTest : public CudaTest {
   KernelArgs attention_args(const Heads& heads, int q, const std::vector<int64_t>& room) {
     const auto batch = static_cast<int64_t>(room.size());
     const int64_t width = max_len_ / kPageSize;
-    const int64_t num_pages = std::accumulate(
-        room.begin(), room.end(), int64_t{0},
-        [](int64_t sum, int64_t r) { return sum + (r + kPageSize - 1) / kPageSize; });
+    const int64_t num_pages =
+        std::accumulate(room.begin(), room.end(), int64_t{0},
+                        [](int64_t sum, int64_t r) { return sum + div_up(r, kPageSize); });
     std::vector<int32_t> pages(static_cast<size_t>(num_pages));
     std::iota(pages.begin(), pages.end(), 0);
     std::shuffle(pages.begin(), pages.end(), std::mt19937(7));

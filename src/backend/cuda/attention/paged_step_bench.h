@@ -13,6 +13,7 @@
 
 #include "backend/device.h"
 #include "base/dtype.h"
+#include "base/rounding.h"
 
 namespace encore::bench {
 
@@ -43,9 +44,7 @@ struct Case {
     return tokens;
   }
   [[nodiscard]] int64_t num_columns() const { return heads * head_size; }
-  [[nodiscard]] int64_t num_pages(const Sequence& s) const {
-    return (s.length + page_size - 1) / page_size;
-  }
+  [[nodiscard]] int64_t num_pages(const Sequence& s) const { return div_up(s.length, page_size); }
   [[nodiscard]] StepLengths lengths() const {
     StepLengths longest;
     for (const Sequence& s : sequences) {

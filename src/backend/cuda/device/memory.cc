@@ -8,6 +8,7 @@
 #include "backend/cuda/device/context.h"
 #include "backend/cuda/device/driver.h"
 #include "backend/fault.h"
+#include "base/rounding.h"
 
 namespace encore::cuda {
 namespace {
@@ -99,9 +100,7 @@ class CudaAddressRange final : public AddressRange {
   }
 
  private:
-  [[nodiscard]] int64_t rounded(int64_t bytes) const {
-    return (bytes + granularity_ - 1) / granularity_ * granularity_;
-  }
+  [[nodiscard]] int64_t rounded(int64_t bytes) const { return round_up(bytes, granularity_); }
 
   static CUresult unmap_chunks(CUdeviceptr base, const std::vector<int64_t>& chunks) {
     CUresult first_failure = CUDA_SUCCESS;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "backend/cuda/device/context.h"
+#include "base/rounding.h"
 
 namespace encore::cuda {
 namespace {
@@ -84,7 +85,7 @@ int64_t CublasLt::workspace_bytes(int64_t rows, int64_t outputs) {
   constexpr int64_t kLeast = 64LL << 10;
   constexpr int64_t kMost = 32LL << 20;
   const int64_t partial_sums = rows * outputs * 16 * int64_t{sizeof(float)};
-  return std::clamp((partial_sums + kLeast - 1) / kLeast * kLeast, kLeast, kMost);
+  return std::clamp(round_up(partial_sums, kLeast), kLeast, kMost);
 }
 
 // cuBLASLt thinks in columns: a row-major [R, N] is its column-major [N, R]. So it is asked for

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/cuda/cuda_fixture.h"
+#include "base/rounding.h"
 
 namespace encore {
 namespace {
@@ -119,8 +120,8 @@ TEST(Gemm, IsCutForTheMultiprocessorsThatThereAre) {
     for (const int64_t outputs : {4096, 6144, 28672}) {
       for (int64_t rows = 512; rows <= 2048; rows += 64) {
         const int64_t tile_rows = cuda::gemm_tile_rows(rows, outputs, chip).front();
-        const int64_t tiles = (rows + tile_rows - 1) / tile_rows * (outputs / kPairOutputs);
-        const int64_t rounds = (tiles + chip / 2 - 1) / (chip / 2);
+        const int64_t tiles = div_up(rows, tile_rows) * (outputs / kPairOutputs);
+        const int64_t rounds = div_up(tiles, chip / 2);
         const double used = static_cast<double>(rows * outputs) /
                             static_cast<double>(rounds * (chip / 2) * tile_rows * kPairOutputs);
         EXPECT_GE(used, outputs < 8192 ? 0.6 : 0.8)

@@ -11,6 +11,7 @@
 #include "backend/cuda/cuda_fixture.h"
 #include "backend/cuda/kernels.h"
 #include "backend/tuning.h"
+#include "base/rounding.h"
 
 namespace encore {
 namespace {
@@ -363,9 +364,9 @@ TEST(SkinnyGemm, IsCutForTheMultiprocessorsThatThereAre) {
       for (const int64_t rows : {8, 32, 64}) {
         const cuda::SkinnyGemmTiling best =
             cuda::skinny_gemm_tilings(rows, outputs, 4096, chip).front();
-        const int64_t blocks = (outputs + best.tile_outputs - 1) / best.tile_outputs *
-                               best.row_tiles * (best.split ? 2 : 1);
-        const int64_t rounds = (blocks + chip - 1) / chip;
+        const int64_t blocks =
+            div_up(outputs, best.tile_outputs) * best.row_tiles * (best.split ? 2 : 1);
+        const int64_t rounds = div_up(blocks, chip);
         EXPECT_GE(static_cast<double>(blocks), 0.8 * static_cast<double>(rounds * chip))
             << outputs << " outputs, " << rows << " rows on " << chip << " multiprocessors, cut "
             << to_text(best);
