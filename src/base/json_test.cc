@@ -5,30 +5,19 @@
 #include <gtest/gtest.h>
 
 #include "base/temp_dir.h"
+#include "base/testing/message_of.h"
 
 namespace encore::json {
 namespace {
 
 // The message of the kModel error that `text` gives; "" when it parses.
 std::string parse_error(std::string_view text) {
-  try {
-    parse(text, "x.json");
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kModel);
-    return error.what();
-  }
-  return "";
+  return message_of(ErrorKind::kModel, [&] { parse(text, "x.json"); });
 }
 
 template <typename Function>
-std::string error_of(Function&& function) {
-  try {
-    (void)function();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kModel);
-    return error.what();
-  }
-  return "";
+std::string error_of(const Function& function) {
+  return message_of(ErrorKind::kModel, function);
 }
 
 TEST(Json, ParsesEveryKindOfValue) {

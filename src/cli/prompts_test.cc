@@ -3,18 +3,13 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/testing/message_of.h"
 
 namespace encore::cli {
 namespace {
 
 std::string refusal(std::string_view text) {
-  try {
-    (void)parse_prompts(text, {}, "prompts");
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
-    return error.what();
-  }
-  return "";
+  return message_of(ErrorKind::kUsage, [&] { (void)parse_prompts(text, {}, "prompts"); });
 }
 
 TEST(Prompts, AreLinesOfTextOrObjects) {

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/temp_dir.h"
+#include "base/testing/message_of.h"
 #include "cli/options.h"
 
 namespace encore::cli {
@@ -29,13 +30,7 @@ Settings parse(const Taken& taken, std::vector<std::string> arguments) {
 }
 
 std::string problem(const Taken& taken, const std::vector<std::string>& arguments) {
-  try {
-    (void)parse(taken, arguments);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
-    return error.what();
-  }
-  return "";
+  return message_of(ErrorKind::kUsage, [&] { (void)parse(taken, arguments); });
 }
 
 TEST(TakeOptions, LetFlagsWinOverTheFileAndTheFileOverTheTable) {

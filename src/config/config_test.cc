@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/testing/message_of.h"
 #include "config/settings.h"
 #include "config/testing/read_text.h"
 
@@ -274,13 +275,8 @@ TEST(Config, BoundsDepthSizeAndAliases) {
 }
 
 TEST(Config, SaysWhyAFileCannotBeRead) {
-  const auto message = [](const char* path) -> std::string {
-    try {
-      (void)load(path);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
+  const auto message = [](const char* path) {
+    return message_of(ErrorKind::kUsage, [&] { (void)load(path); });
   };
   EXPECT_EQ(message("/nowhere/c.yml"),
             "/nowhere/c.yml: the configuration cannot be read: No such file or directory");

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/testing/message_of.h"
 #include "engine/testing/tiny_model.h"
 #include "planning/coverage.h"
 #include "planning/schedules.h"
@@ -25,15 +26,10 @@ model::ModelSource smallest_model() {
   return source;
 }
 
-std::string message_of(const engine::LoadOptions& options) {
+std::string refusal(const engine::LoadOptions& options) {
   const auto device = create_cpu_device({.num_threads = 1});
-  try {
-    const engine::LoadedModel model(*device, smallest_model(), options);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kUsage) << error.what();
-    return error.what();
-  }
-  return "";
+  return message_of(ErrorKind::kUsage,
+                    [&] { const engine::LoadedModel model(*device, smallest_model(), options); });
 }
 
 engine::LoadOptions with_limits(int64_t max_num_tokens, int64_t max_batch_size) {
@@ -47,16 +43,16 @@ engine::LoadOptions with_limits(int64_t max_num_tokens, int64_t max_batch_size) 
 }
 
 TEST(Limits, AStepHasATokenForEachSequence) {
-  EXPECT_NE(message_of(with_limits(8, 64)).find("raise the first to 64"), std::string::npos);
-  EXPECT_EQ(message_of(with_limits(8, 8)), "");
+  EXPECT_NE(refusal(with_limits(8, 64)).find("raise the first to 64"), std::string::npos);
+  EXPECT_EQ(refusal(with_limits(8, 8)), "");
 }
 
 TEST(Limits, AreAtLeastOne) {
-  EXPECT_NE(message_of(with_limits(8, 0)), "");
-  EXPECT_NE(message_of(with_limits(0, 0)), "");
+  EXPECT_NE(refusal(with_limits(8, 0)), "");
+  EXPECT_NE(refusal(with_limits(0, 0)), "");
   engine::LoadOptions options = with_limits(8, 8);
   options.limits.max_mixed_tokens = 0;
-  EXPECT_NE(message_of(options), "");
+  EXPECT_NE(refusal(options), "");
 }
 
 TEST(Limits, EndTheLadders) {
@@ -68,7 +64,7 @@ TEST(Limits, EndTheLadders) {
   EXPECT_EQ(model.executor().coverage().sequences.sizes(), (std::vector<int64_t>{2, 4}));
   EXPECT_EQ(model.executor().coverage().tokens.sizes(), (std::vector<int64_t>{8}));
   options.sequences = Ladder({64});
-  EXPECT_EQ(message_of(options), "");
+  EXPECT_EQ(refusal(options), "");
 }
 
 class Choices {

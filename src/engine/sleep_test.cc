@@ -11,6 +11,7 @@
 #include "backend/fault.h"
 #include "base/source_dir.h"
 #include "base/temp_dir.h"
+#include "base/testing/message_of.h"
 #include "diagnose/memory_plan.h"
 #include "diagnose/probe.h"
 #include "engine/testing/tiny_model.h"
@@ -176,13 +177,8 @@ TEST_P(SleepTest, WeightsOfACheckpointComeBackFromTheFileAsLongAsItIsTheSame) {
   const fs::path file = dir / "model.safetensors";
   const auto loaded_at = fs::last_write_time(file);
   fs::last_write_time(file, loaded_at + std::chrono::seconds(1));
-  try {
-    engine.wake();
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kModel);
-    EXPECT_NE(std::string(error.what()).find("changed on disk"), std::string::npos) << error.what();
-  }
+  const std::string message = message_of(ErrorKind::kModel, [&] { engine.wake(); });
+  EXPECT_NE(message.find("changed on disk"), std::string::npos) << message;
   EXPECT_TRUE(model.asleep());
   EXPECT_EQ(model.executor().loaded().kv.mapped_bytes(), 0);
   fs::last_write_time(file, loaded_at);
@@ -204,13 +200,8 @@ TEST_P(SleepTest, ASleepingModelRefusesStepsAndKeepsItsSequences) {
   EXPECT_GT(model.saved_bytes(), 0);
   EXPECT_LT(model.saved_bytes(), model.executor().loaded().kv.bytes_for(model.num_pages()) / 2);
   EXPECT_EQ(model.executor().loaded().kv.mapped_bytes(), 0);
-  try {
-    sleeper.step();
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
-    EXPECT_NE(std::string(error.what()).find("wake it first"), std::string::npos);
-  }
+  const std::string message = message_of(ErrorKind::kUsage, [&] { sleeper.step(); });
+  EXPECT_NE(message.find("wake it first"), std::string::npos) << message;
   const int64_t saved = model.saved_bytes();
   engine.sleep(SleepDepth::kKv);            // again: nothing
   engine.sleep(SleepDepth::kKvAndWeights);  // deeper
@@ -293,13 +284,8 @@ TEST_P(SleepTest, IsNotWokenWhileSomebodyElseHasTheMemory) {
         bytes /= 2;
       }
     }
-    try {
-      sleeper.engine().wake();
-      FAIL();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::kMemory);
-      EXPECT_NE(std::string(error.what()).find("GB are needed"), std::string::npos) << error.what();
-    }
+    const std::string message = message_of(ErrorKind::kMemory, [&] { sleeper.engine().wake(); });
+    EXPECT_NE(message.find("GB are needed"), std::string::npos) << message;
     EXPECT_TRUE(model.asleep());
   }
   sleeper.engine().wake();

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "base/log.h"
+#include "base/testing/message_of.h"
 #include "listing/listing.h"
 #include "model/checkpoint.h"
 #include "model/checkpoint_fixture.h"
@@ -25,13 +26,7 @@ class WeightsTest : public ::testing::Test {
     return Weights(*graph_, dir_.path(), *device_);
   }
   std::string error_of(const std::string& recipes) {
-    try {
-      load(recipes);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::kModel);
-      return error.what();
-    }
-    return "";
+    return message_of(ErrorKind::kModel, [&] { load(recipes); });
   }
   const TensorView& view(const Weights& weights, const char* name) const {
     return weights.views()[graph_->find_value(name)->index];
@@ -119,14 +114,9 @@ TEST_F(WeightsTest, NamesATensorThatIsMissingOrHasAnotherShape) {
 TEST_F(WeightsTest, RefusesATensorOfIntegers) {
   const char* const kHeader = R"({"packed":{"dtype":"I32","shape":[2,2],"data_offsets":[0,16]}})";
   (void)dir_.write("model.safetensors", safetensors(kHeader, std::string(16, '\1')));
-  try {
-    load("  weight %w: bf16[2,2] = \"packed\"\n");
-    FAIL() << "read integers as floats";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
-    EXPECT_NE(std::string(error.what()).find("'packed' holds integers (i32)"), std::string::npos)
-        << error.what();
-  }
+  const std::string message =
+      message_of(ErrorKind::kUnsupported, [&] { load("  weight %w: bf16[2,2] = \"packed\"\n"); });
+  EXPECT_NE(message.find("'packed' holds integers (i32)"), std::string::npos) << message;
 }
 
 TEST_F(WeightsTest, MakesTheSameRandomWeightsFromTheSameSeed) {

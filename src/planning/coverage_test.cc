@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/testing/message_of.h"
 
 namespace encore::planning {
 namespace {
@@ -102,13 +103,7 @@ Coverage everything(Ladder sequences, Ladder tokens, int64_t max_num_tokens) {
 }
 
 std::string refusal(const Limits& limits, const Coverage& coverage) {
-  try {
-    require_coverage(limits, coverage);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
-    return error.what();
-  }
-  return "";
+  return message_of(ErrorKind::kUsage, [&] { require_coverage(limits, coverage); });
 }
 
 TEST(Coverage, IsCompleteUnderTheDefaultLadders) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/testing/message_of.h"
 
 namespace encore::planning {
 namespace {
@@ -14,13 +15,7 @@ std::vector<int64_t> named(const std::string& text, int64_t max) {
 }
 
 std::string refusal(const std::string& text, int64_t max) {
-  try {
-    (void)named(text, max);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
-    return error.what();
-  }
-  return "";
+  return message_of(ErrorKind::kUsage, [&] { (void)named(text, max); });
 }
 
 TEST(Schedules, KnowsTheSchedulesOfOtherEnginesByTheirNumberOfSizes) {

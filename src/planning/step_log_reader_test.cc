@@ -6,19 +6,14 @@
 
 #include "base/error.h"
 #include "base/temp_dir.h"
+#include "base/testing/message_of.h"
 #include "planning/step_log_writer.h"
 
 namespace encore::planning {
 namespace {
 
 std::string refusal(const std::string& text) {
-  try {
-    (void)parse_step_log(text, "log");
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
-    return error.what();
-  }
-  return "";
+  return message_of(ErrorKind::kUsage, [&] { (void)parse_step_log(text, "log"); });
 }
 
 TEST(StepLog, ReadsWhatItWrote) {

@@ -5,18 +5,13 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/testing/message_of.h"
 
 namespace encore::replay {
 namespace {
 
 std::string arrivals_refusal(const std::string& text) {
-  try {
-    (void)parse_arrivals(text, "arrivals");
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
-    return error.what();
-  }
-  return "";
+  return message_of(ErrorKind::kUsage, [&] { (void)parse_arrivals(text, "arrivals"); });
 }
 
 TEST(PoissonArrivals, AreTheSameForASeedAnywhere) {

@@ -3,18 +3,13 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/testing/message_of.h"
 
 namespace encore::replay {
 namespace {
 
 std::string trace_refusal(const std::string& text) {
-  try {
-    (void)parse_trace(text, "trace");
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
-    return error.what();
-  }
-  return "";
+  return message_of(ErrorKind::kUsage, [&] { (void)parse_trace(text, "trace"); });
 }
 
 void expect_refused(const std::string& text, const std::string& why) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/testing/message_of.h"
 
 namespace encore::runtime {
 namespace {
@@ -178,13 +179,8 @@ TEST(Dispatch, PadsMixedStepsByALadderOfTheirOwn) {
 TEST(Dispatch, ForbidsEagerStepsByName) {
   Coverage coverage = everything(Graphs::kAuto);
   const auto refusal = [&](StepKey step) -> std::string {
-    try {
-      require_replay(step, choose(step, coverage), coverage);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
-      return error.what();
-    }
-    return "";
+    return message_of(ErrorKind::kUnsupported,
+                      [&] { require_replay(step, choose(step, coverage), coverage); });
   };
   EXPECT_EQ(refusal(kWide), "");
   coverage.eager_steps = EagerSteps::kForbid;

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/temp_dir.h"
+#include "base/testing/message_of.h"
 
 namespace encore::server {
 namespace {
@@ -12,16 +13,11 @@ namespace {
 constexpr std::string_view kHashOfOne =
     "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed";
 
-std::string message_of(const std::string& content) {
+std::string refusal(const std::string& content) {
   const TempDir dir;
   KeySet keys;
-  try {
-    add_keys_of_file(keys, dir.write("keys", content), "--api-key-file");
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
-    return error.what();
-  }
-  return "";
+  return message_of(ErrorKind::kUsage,
+                    [&] { add_keys_of_file(keys, dir.write("keys", content), "--api-key-file"); });
 }
 
 TEST(KeySet, KnowsAKeyByItselfOrByItsHash) {
@@ -70,12 +66,12 @@ TEST(KeySet, AKeyHasTheNameInFrontOfItOrTheFirstDigitsOfItsHash) {
 
 TEST(KeySet, SaysWhichLineOfAFileIsNoHashAndNotWhatItSays) {
   for (const std::string digits : {"", "12", "7692c3", "zz"}) {
-    const std::string message = message_of("one\nsha256:" + digits + std::string(60, 'x') + "\n");
+    const std::string message = refusal("one\nsha256:" + digits + std::string(60, 'x') + "\n");
     EXPECT_NE(message.find("keys:2: "), std::string::npos) << message;
     EXPECT_EQ(message.find("xxx"), std::string::npos) << message;
   }
-  EXPECT_NE(message_of(" \n\n").find("has no key"), std::string::npos);
-  const std::string of_three = message_of("one\nalice two xxx\n");
+  EXPECT_NE(refusal(" \n\n").find("has no key"), std::string::npos);
+  const std::string of_three = refusal("one\nalice two xxx\n");
   EXPECT_NE(of_three.find("keys:2: a line is a key, or a name and a key"), std::string::npos);
   EXPECT_EQ(of_three.find("xxx"), std::string::npos);
 }

@@ -6,18 +6,14 @@
 
 #include "base/error.h"
 #include "base/temp_dir.h"
+#include "base/testing/message_of.h"
 
 namespace encore::server {
 namespace {
 
 std::string error_of(TlsOptions options) {
-  try {
-    const HttpServer server({.port = 0, .tls = std::move(options)});
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
-    return error.what();
-  }
-  return "";
+  return message_of(ErrorKind::kUsage,
+                    [&] { const HttpServer server({.port = 0, .tls = std::move(options)}); });
 }
 
 // tests/cli/serve_tls_test.py has what it does with files that can be used.

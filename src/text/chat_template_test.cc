@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/source_dir.h"
 #include "base/temp_dir.h"
+#include "base/testing/message_of.h"
 #include "text/tokenizer.h"
 
 namespace encore::text {
@@ -107,12 +108,7 @@ std::string text_of(const ChatPrompt& prompt) {
 }
 
 std::string load_error(const TempDir& checkpoint) {
-  try {
-    ChatTemplate::load(checkpoint.path());
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return message_of(ErrorKind::kModel, [&] { ChatTemplate::load(checkpoint.path()); });
 }
 
 ChatError error_of(const ChatPrompt& prompt) {

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/testing/message_of.h"
 
 namespace encore::text {
 namespace {
@@ -81,13 +82,8 @@ TEST(Decoder, ReadsMetaspaceAndJoinsBySpacesWithoutADecoder) {
 }
 
 TEST(Decoder, NamesWhatItDoesNotHave) {
-  try {
-    pieces(R"({"type":"WordPiece"})", {});
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
-    EXPECT_STREQ(error.what(), "test: decoder 'WordPiece'");
-  }
+  EXPECT_EQ(message_of(ErrorKind::kUnsupported, [&] { pieces(R"({"type":"WordPiece"})", {}); }),
+            "test: decoder 'WordPiece'");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "backend/expand.h"
+#include "base/testing/message_of.h"
 #include "device_work.h"
 #include "ops/ops.h"
 
@@ -29,9 +30,8 @@ TEST_P(OnDevice, HasAKernelForEveryOpThatNeedsOne) {
 }
 
 TEST_P(OnDevice, NamesAnOpItHasNoKernelFor) {
-  std::string message;
-  EXPECT_EQ(kind_of([&] { (void)device().kernels().choose("no_such_op", {}); }, &message),
-            ErrorKind::kUnsupported);
+  const std::string message = message_of(
+      ErrorKind::kUnsupported, [&] { (void)device().kernels().choose("no_such_op", {}); });
   EXPECT_NE(message.find("no_such_op"), std::string::npos) << message;
 }
 
@@ -76,9 +76,8 @@ TEST_P(OnDevice, FillsWithAPattern) {
 }
 
 TEST_P(OnDevice, RefusesMoreMemoryThanThereIsWithTheFigures) {
-  std::string message;
-  EXPECT_EQ(kind_of([&] { (void)device().allocate(int64_t{1} << 46); }, &message),
-            ErrorKind::kMemory);
+  const std::string message =
+      message_of(ErrorKind::kMemory, [&] { (void)device().allocate(int64_t{1} << 46); });
   EXPECT_NE(message.find_first_of("0123456789"), std::string::npos) << message;
   EXPECT_EQ(device().allocate(64).bytes(), 64);
 }
@@ -114,7 +113,7 @@ TEST_P(OnDevice, KeepsTheContentOfARangeThatGrows) {
 
 TEST_P(OnDevice, RefusesToMapBeyondItsRange) {
   const auto range = device().reserve(1 << 20);
-  EXPECT_EQ(kind_of([&] { range->map(range->bytes() + 1); }), ErrorKind::kMemory);
+  EXPECT_NE(message_of(ErrorKind::kMemory, [&] { range->map(range->bytes() + 1); }), "");
   range->map(range->granularity());
 }
 

@@ -1,7 +1,6 @@
 // Small work for the device tests.
 #pragma once
 
-#include <functional>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -27,18 +26,6 @@ inline std::vector<float> read(Stream& stream, const void* device, int64_t count
   stream.copy_to_host(values.data(), device, bytes_of(values));
   stream.synchronize();
   return values;
-}
-
-// The kind, and message, of the error that `f` throws; fails the test when it throws none.
-inline ErrorKind kind_of(const std::function<void()>& f, std::string* message = nullptr) {
-  try {
-    f();
-  } catch (const Error& error) {
-    if (message != nullptr) *message = error.what();
-    return error.kind();
-  }
-  ADD_FAILURE() << "no error";
-  return ErrorKind::kUsage;
 }
 
 // z = x + y, then w = z * y: two launches, the second after the first.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/testing/message_of.h"
 #include "config/dialect.h"
 
 namespace encore::config::testing {
@@ -14,13 +15,7 @@ inline Config read(const std::string& text, std::optional<Dialect> dialect = {})
 
 // The message of the error that reading ends in; empty when there is none.
 inline std::string problem(const std::string& text, std::optional<Dialect> dialect = {}) {
-  try {
-    (void)read(text, dialect);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
-    return error.what();
-  }
-  return "";
+  return message_of(ErrorKind::kUsage, [&] { (void)read(text, dialect); });
 }
 
 // The keys that were refused, in the order of the text.
