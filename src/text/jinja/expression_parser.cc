@@ -372,33 +372,4 @@ void ExpressionParser::parse_call_argument(ast::CallArguments& arguments) {
   }
 }
 
-ast::Target ExpressionParser::parse_target(bool members) {
-  const Nesting nesting(*this);
-  ast::Target first = parse_single_target(members);
-  if (!tokens_.is_operator(",")) return first;
-  ast::Target tuple;
-  tuple.is_tuple = true;
-  tuple.parts.push_back(std::move(first));
-  while (tokens_.skip_operator(",") &&
-         (tokens_.is_operator("(") || (tokens_.is(TokenKind::kName) && !tokens_.is_name("in"))))
-    tuple.parts.push_back(parse_single_target(members));
-  return tuple;
-}
-
-ast::Target ExpressionParser::parse_single_target(bool members) {
-  if (tokens_.skip_operator("(")) {
-    ast::Target inner = parse_target(members);
-    tokens_.expect_operator(")");
-    return inner;
-  }
-  ast::Target target;
-  target.name = tokens_.expect_any_name();
-  static constexpr std::string_view kReserved[] = {"true", "false", "none",
-                                                   "True", "False", "None"};
-  if (std::find(std::begin(kReserved), std::end(kReserved), target.name) != std::end(kReserved))
-    tokens_.fail(fmt::format("cannot assign to '{}'", target.name));
-  if (members && tokens_.skip_operator(".")) target.member = tokens_.expect_any_name();
-  return target;
-}
-
 }  // namespace encore::text::jinja

@@ -18,8 +18,6 @@ class ExpressionParser {
   ast::ExpressionPtr parse_tuple();
   // An expression that takes in no `if` behind it.
   ast::ExpressionPtr parse_tuple_before_if();
-  // What can be assigned to. `members`: also a namespace's members.
-  ast::Target parse_target(bool members);
   // name, name(arguments), name | name: filters, the first on a missing input.
   ast::ExpressionPtr parse_filters_without_input();
 
@@ -54,7 +52,6 @@ class ExpressionParser {
   ast::ExpressionPtr parse_subscript(ast::ExpressionPtr object);
   ast::CallArguments parse_call_arguments();
   void parse_call_argument(ast::CallArguments& arguments);
-  ast::Target parse_single_target(bool members);
 
   TokenStream& tokens_;
   ast::Macro* macro_ = nullptr;

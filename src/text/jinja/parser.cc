@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "text/jinja/expression_parser.h"
+#include "text/jinja/target_parser.h"
 
 namespace encore::text::jinja {
 namespace {
@@ -142,7 +143,7 @@ ast::If Parser::parse_if() {
 
 ast::For Parser::parse_for() {
   ast::For loop;
-  loop.target = expressions_.parse_target(false);
+  loop.target = parse_target(tokens_, false);
   tokens_.expect_name("in");
   loop.iterable = expressions_.parse_tuple_before_if();
   if (tokens_.skip_name("if")) loop.condition = expressions_.parse_expression();
@@ -163,7 +164,7 @@ ast::For Parser::parse_for() {
 }
 
 ast::Statement Parser::parse_set(int line) {
-  ast::Target target = expressions_.parse_target(true);
+  ast::Target target = parse_target(tokens_, true);
   if (tokens_.skip_operator("="))
     return {line, ast::Set{std::move(target), expressions_.parse_tuple()}};
   ast::ExpressionPtr filter;
@@ -222,7 +223,7 @@ ast::Scoped Parser::parse_with() {
   ast::Scoped with;
   while (!tokens_.is(TokenKind::kBlockEnd)) {
     if (!with.variables.empty()) tokens_.expect_operator(",");
-    ast::Target target = expressions_.parse_target(false);
+    ast::Target target = parse_target(tokens_, false);
     tokens_.expect_operator("=");
     with.variables.emplace_back(std::move(target), expressions_.parse_expression());
   }
