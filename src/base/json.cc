@@ -1,10 +1,7 @@
 #include "base/json.h"
 
-#include <cerrno>
 #include <charconv>
 #include <cmath>
-#include <cstring>
-#include <fstream>
 #include <limits>
 #include <unordered_set>
 #include <vector>
@@ -13,12 +10,13 @@
 #include <boost/json/serialize.hpp>
 #include <boost/json/value_stack.hpp>
 
+#include "base/file.h"
+
 namespace encore::json {
 namespace {
 
 namespace bj = boost::json;
 
-constexpr size_t kMaxFileBytes = size_t{1} << 30;
 constexpr size_t kMaxDepth = 64;
 
 // Builds a value from the parser's events. Boost's own handler keeps the last of two equal keys and
@@ -172,24 +170,7 @@ value parse(std::string_view text, std::string_view where) {
 }
 
 std::string read_file(const std::filesystem::path& path) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::string text;
-  if (file) {
-    char buffer[65536];
-    while (file.read(buffer, sizeof buffer) || file.gcount() > 0) {
-      const std::string_view part(buffer, static_cast<size_t>(file.gcount()));
-      if (part.find('\0') != std::string_view::npos)
-        fail(ErrorKind::kModel, "{}: is not text: it has zero bytes", path.string());
-      text.append(part);
-      if (text.size() > kMaxFileBytes)
-        fail(ErrorKind::kModel, "{}: has no end within 1 GiB", path.string());
-    }
-  }
-  if (!file.eof()) {
-    fail(ErrorKind::kModel, "{}: cannot be read: {}", path.string(), std::strerror(errno));
-  }
-  return text;
+  return read_text_file(path, ErrorKind::kModel);
 }
 
 value parse_file(const std::filesystem::path& path) {
