@@ -1,7 +1,6 @@
 #include "text/chat_template.h"
 
 #include <algorithm>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -14,25 +13,13 @@
 #include "base/source_dir.h"
 #include "base/temp_dir.h"
 #include "base/testing/message_of.h"
+#include "text/testing/fixed_time.h"
 #include "text/tokenizer.h"
 
 namespace encore::text {
 namespace {
 
 const std::filesystem::path kData = ENCORE_SOURCE_DIR "/src/text/testdata/chat_templates";
-
-// 2026-01-02 03:04:05.678901, as in tools/chat_templates.py.
-std::chrono::system_clock::time_point fixed_time() {
-  std::tm local{};
-  local.tm_year = 126;
-  local.tm_mday = 2;
-  local.tm_hour = 3;
-  local.tm_min = 4;
-  local.tm_sec = 5;
-  local.tm_isdst = -1;
-  return std::chrono::system_clock::from_time_t(std::mktime(&local)) +
-         std::chrono::microseconds(678901);
-}
 
 Conversation conversation_of(const json::value& json) {
   const json::Object row(json, "conversation");

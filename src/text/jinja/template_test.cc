@@ -1,7 +1,5 @@
 #include "text/jinja/template.h"
 
-#include <chrono>
-#include <ctime>
 #include <fstream>
 #include <string>
 #include <string_view>
@@ -11,6 +9,7 @@
 #include "base/error.h"
 #include "base/source_dir.h"
 #include "base/testing/message_of.h"
+#include "text/testing/fixed_time.h"
 
 namespace encore::text::jinja {
 namespace {
@@ -36,19 +35,6 @@ Failure failure_of(std::string_view source, const Limits& limits = Limits()) {
   Result result = render(source, {}, limits);
   EXPECT_TRUE(std::holds_alternative<Failure>(result)) << source;
   return std::holds_alternative<Failure>(result) ? std::get<Failure>(result) : Failure();
-}
-
-// 2026-01-02 03:04:05.678901, as in tools/chat_templates.py.
-std::chrono::system_clock::time_point fixed_time() {
-  std::tm local{};
-  local.tm_year = 126;
-  local.tm_mday = 2;
-  local.tm_hour = 3;
-  local.tm_min = 4;
-  local.tm_sec = 5;
-  local.tm_isdst = -1;
-  return std::chrono::system_clock::from_time_t(std::mktime(&local)) +
-         std::chrono::microseconds(678901);
 }
 
 TEST(JinjaTemplate, PrintsWhatJinjaPrints) {
