@@ -13,7 +13,7 @@
 #include "base/rounding.h"
 #include "engine/testing/tiny_model.h"
 #include "model/config.h"
-#include "runtime/addresses.h"
+#include "planning/no_memory.h"
 #include "runtime/lower.h"
 
 namespace encore::engine {
@@ -181,28 +181,11 @@ TEST_P(BatchInvariantTest, KvInFp8IsNoException) {
   EXPECT_EQ(first_difference(answer(requests()), alone), "");
 }
 
-// Where a program's values would lie, were there memory.
-class NoMemory final : public runtime::Addresses {
- public:
-  explicit NoMemory(const passes::Program& program) : program_(program) {}
-  [[nodiscard]] TensorView view(ir::ValueId id, const ir::Sizes& sizes) const override {
-    const ir::Value& value = program_.graph.value(id);
-    if (value.kind == ir::ValueKind::kNode)
-      return runtime::node_view(program_, id, sizes, nullptr, *this);
-    return {nullptr, value.type.dtype, value.type.resolve(sizes)};
-  }
-  [[nodiscard]] void* scratch(int64_t /*bytes*/) const override { return nullptr; }
-  [[nodiscard]] uint32_t* counters(int64_t /*count*/) const override { return nullptr; }
-
- private:
-  const passes::Program& program_;
-};
-
 // The kernels that a step takes, a line a node. The two GEMMs, of few rows and of many, have the same
 // bits, which is a test of theirs.
 std::string kernels_of(const passes::Program& program, const KernelTable& kernels,
                        const StepKey& step) {
-  const NoMemory addresses(program);
+  const planning::NoMemory addresses(program);
   std::string text;
   for (const ir::Node& node : program.graph.nodes()) {
     if (node.op->is_view) continue;

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <map>
 
-#include "runtime/addresses.h"
+#include "planning/no_memory.h"
 #include "runtime/ladder.h"
 #include "runtime/lower.h"
 
@@ -20,24 +20,6 @@ struct LaunchForm {
   friend bool operator==(const LaunchForm&, const LaunchForm&) = default;
 };
 using Launches = std::vector<LaunchForm>;
-
-// Where a program's values would lie, counted from zero: shapes, strides and alignments as they
-// will be, nothing behind them.
-class NoMemory final : public runtime::Addresses {
- public:
-  explicit NoMemory(const passes::Program& program) : program_(program) {}
-  [[nodiscard]] TensorView view(ir::ValueId id, const ir::Sizes& sizes) const override {
-    const ir::Value& value = program_.graph.value(id);
-    if (value.kind == ir::ValueKind::kNode)
-      return runtime::node_view(program_, id, sizes, nullptr, *this);
-    return {nullptr, value.type.dtype, value.type.resolve(sizes)};
-  }
-  [[nodiscard]] void* scratch(int64_t /*bytes*/) const override { return nullptr; }
-  [[nodiscard]] uint32_t* counters(int64_t /*count*/) const override { return nullptr; }
-
- private:
-  const passes::Program& program_;
-};
 
 // Counts what a program launches on a device with these kernels.
 class LaunchCounter {
