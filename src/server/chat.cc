@@ -134,9 +134,7 @@ std::variant<ApiError, HttpResponse, GenerationJob> read_chat(const Parameters& 
   if (auto error = set_prompt(std::move(std::get<ChatPrompt>(prompt)), model, plan)) return *error;
   const std::string limit =
       parameters.has("max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
-  std::optional<int64_t> asked;
-  if (parameters.has(limit)) asked = parameters.integer(limit);
-  if (auto error = set_max_tokens(asked, model.sampling.max_tokens, model, plan, limit))
+  if (auto error = set_max_tokens(parameters, limit, model.sampling.max_tokens, model, plan))
     return *error;
   const bool has_logprobs = parameters.boolean("logprobs");
   const int64_t num_top = parameters.integer("top_logprobs");

@@ -134,9 +134,8 @@ std::variant<ApiError, HttpResponse, GenerationJob> read_completion(const Parame
         "prompt", "out_of_range");
   }
   if (auto error = PromptReader(parameters, model).read(*prompt, plan.prompts)) return *error;
-  std::optional<int64_t> asked;
-  if (parameters.has("max_tokens")) asked = parameters.integer("max_tokens");
-  if (auto error = set_max_tokens(asked, kDefaultMaxTokens, model, plan)) return *error;
+  if (auto error = set_max_tokens(parameters, "max_tokens", kDefaultMaxTokens, model, plan))
+    return *error;
   ShownLogprobs shown{.echoes = parameters.boolean("echo")};
   if (plan.num_prompt_logprobs >= 0) shown.prompt = plan.num_prompt_logprobs;
   if (parameters.has("logprobs")) {

@@ -312,9 +312,11 @@ std::string answering_name(const Parameters& parameters, const ServedModel& mode
   return parameters.has("model") ? parameters.string("model") : model.names.front();
 }
 
-std::optional<ApiError> set_max_tokens(std::optional<int64_t> asked,
+std::optional<ApiError> set_max_tokens(const Parameters& parameters, const std::string& param,
                                        std::optional<int64_t> fallback, const ServedModel& model,
-                                       GenerationPlan& plan, const std::string& param) {
+                                       GenerationPlan& plan) {
+  std::optional<int64_t> asked;
+  if (parameters.has(param)) asked = parameters.integer(param);
   int64_t longest = 0;
   for (const GenerationPlan::Prompt& prompt : plan.prompts)
     longest = std::max<int64_t>(longest, std::ssize(prompt.ids));

@@ -31,12 +31,11 @@ std::optional<ApiError> check_model(const Parameters& parameters, const ServedMo
 // What the answer calls the model: as the request does.
 std::string answering_name(const Parameters& parameters, const ServedModel& model);
 
-// Sets the plan's max_tokens: as asked, else `fallback`, or what the longest prompt leaves where
-// that is less or there is no fallback. `param` is the parameter that asks. Returns what is wrong:
-// too long a prompt, or too much asked.
-std::optional<ApiError> set_max_tokens(std::optional<int64_t> asked,
+// Sets the plan's max_tokens: as the parameter `param` asks, else `fallback`, or what the longest
+// prompt leaves where that is less or there is no fallback. Returns what is wrong: too long a prompt,
+// or too much asked.
+std::optional<ApiError> set_max_tokens(const Parameters& parameters, const std::string& param,
                                        std::optional<int64_t> fallback, const ServedModel& model,
-                                       GenerationPlan& plan,
-                                       const std::string& param = "max_tokens");
+                                       GenerationPlan& plan);
 
 }  // namespace encore::server

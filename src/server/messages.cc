@@ -42,13 +42,12 @@ Answer message(const Parameters& parameters, const ServedModel& model) {
     return *error;
   }
   if (auto error = read_output_format(parameters, plan)) return *error;
-  const json::value* max_tokens = parameters.find("max_tokens");
-  if (max_tokens == nullptr)
+  if (!parameters.has("max_tokens"))
     return bad_request("max_tokens is missing", "max_tokens", "missing_parameter");
   auto prompt = read_prompt(parameters, model);
   if (auto* error = std::get_if<ApiError>(&prompt)) return *error;
   if (auto error = set_prompt(std::move(std::get<ChatPrompt>(prompt)), model, plan)) return *error;
-  if (auto error = set_max_tokens(as_integer(*max_tokens), std::nullopt, model, plan))
+  if (auto error = set_max_tokens(parameters, "max_tokens", std::nullopt, model, plan))
     return *error;
   return GenerationJob{std::move(plan),
                        std::make_unique<MessagesFormat>(answering_name(parameters, model))};

@@ -88,10 +88,8 @@ Answer read_response(const Parameters& parameters, const ServedModel& model) {
   auto prompt = chat_prompt(std::move(std::get<ChatRequest>(request)), model);
   if (auto* error = std::get_if<ApiError>(&prompt)) return *error;
   if (auto error = set_prompt(std::move(std::get<ChatPrompt>(prompt)), model, plan)) return *error;
-  std::optional<int64_t> asked;
-  if (parameters.has("max_output_tokens")) asked = parameters.integer("max_output_tokens");
   if (auto error =
-          set_max_tokens(asked, model.sampling.max_tokens, model, plan, "max_output_tokens"))
+          set_max_tokens(parameters, "max_output_tokens", model.sampling.max_tokens, model, plan))
     return *error;
   auto format = std::make_unique<ResponsesFormat>(answering_name(parameters, model),
                                                   settings_of(parameters, plan));
