@@ -101,9 +101,9 @@ inline constexpr int64_t kLogprobWords = sizeof(LogprobRow) / sizeof(int32_t);
 
 // What `write_token_state` does to a row: values [first, first + num_prompt) are tokens of the
 // prompt, as many as num_generated behind them were generated, then come num_bias pairs. Nothing
-// where `first` is -1.
+// where there are no tokens.
 struct TokenStateChange {
-  int32_t first = -1;
+  int32_t first = 0;
   int32_t num_prompt = 0;
   int32_t num_generated = 0;
   int32_t num_bias = 0;

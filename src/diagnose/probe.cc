@@ -106,8 +106,7 @@ void run_prefix(runtime::Executor& executor, const StepLengths& lengths, Mode mo
   LoadedProgram& loaded = executor.loaded();
   runtime::Tables& tables = loaded.tables;
   Stream& stream = loaded.stream;
-  loaded.inputs.copy(stream);
-  executor.page_table().write(stream);
+  loaded.inputs.send(stream);
   executor.token_state().write(stream);
   const Step step{executor.choice().key, lengths};
   std::vector<std::unique_ptr<Recording>> made;

@@ -83,7 +83,7 @@ struct MeasuredStep {
   const runtime::Choice& choice;
   const runtime::Coverage& coverage;  // what the choice was made from
   double host_us = 0;                 // from planning the step to the end of its launch
-  double gpu_us = 0;  // on the device, from the copy of the inputs to the last kernel
+  double gpu_us = 0;  // on the device, from the launch that writes the inputs to the last kernel
 };
 
 struct EngineOptions {

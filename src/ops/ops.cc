@@ -216,13 +216,15 @@ std::vector<Op> rows() {
        .attrs = {{"page_size", int64_t{1}}},
        .infer = infer_advance},
 
-      // Launched between steps, by what the host has to say (runtime/page_table.h, token_state.h).
+      // Launched between steps, by what the host has to say (runtime/step_inputs.h, token_state.h).
       //
-      // Where changes[m] is (first, count): entries [first, first + count) of row m become those of
-      // pages.
-      {.name = "write_pages",
-       .inputs = "page_table i32[M,N], changes i32[M,2], pages i32[M,N]",
-       .outputs = "page_table"},
+      // Where changes[m] is (first, count): entries [first, first + count) of row m of page_table
+      // become those of pages; where changes[M] is, those of step_inputs become host_inputs' (both
+      // numbers are multiples of 4).
+      {.name = "write_inputs",
+       .inputs = "step_inputs i32[N], page_table i32[M,P], changes i32[M+1,2], host_inputs i32[N], "
+                 "pages i32[M,P]",
+       .outputs = "step_inputs, page_table"},
       // Where changes[m] (TokenStateChange) says so, row m of both becomes that of the tokens and
       // biases among values.
       {.name = "write_token_state",

@@ -18,7 +18,7 @@
 //   reason               why not the wanted mode; absent when it was
 //   host_us              from planning the step to the end of its launch, on the host; the CPU
 //                        device computes within it
-//   gpu_us               from the copy of the inputs to the last kernel, on the device
+//   gpu_us               from the launch that writes the inputs to the last kernel, on the device
 //
 // A step is matched on its sequences when it has no context tokens, on its tokens otherwise.
 #pragma once

@@ -29,7 +29,6 @@ Executor::Executor(Device& device, Stream& stream, const passes::Program& progra
                    std::vector<TensorView> weights, const ExecutorOptions& options)
     : loaded_(device, stream, program, std::move(weights)),
       coverage_(wanted_coverage(options)),
-      page_table_(device, program.graph, loaded_.persistent),
       token_state_(device, program.graph, loaded_.persistent, options.limits.max_seq_len),
       output_(loaded_) {
   if (const auto masks = program.graph.find_value("token_masks"))
@@ -55,7 +54,7 @@ std::span<uint32_t> Executor::token_mask(int64_t row) const {
 }
 
 void Executor::run(const StepLengths& lengths, Until until) {
-  loaded_.inputs.copy(loaded_.stream);
+  loaded_.inputs.send(loaded_.stream);
   run_next(lengths, until);
 }
 
@@ -77,7 +76,7 @@ void Executor::finish() {
 
 void Executor::prepare() {
   ENCORE_CHECK(!rest_, "a step begins before the last is finished");
-  page_table_.write(loaded_.stream);
+  loaded_.inputs.send_pages(loaded_.stream);
   token_state_.write(loaded_.stream);
   if (hooks_.before) hooks_.before(*this);
 }
@@ -102,7 +101,7 @@ bool Executor::has_burst() const {
 }
 
 void Executor::run_burst(StepNumber end) {
-  loaded_.inputs.copy(loaded_.stream);
+  loaded_.inputs.send(loaded_.stream);
   run_next_burst(end);
 }
 

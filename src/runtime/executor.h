@@ -31,7 +31,6 @@
 #include "runtime/limits.h"
 #include "runtime/loaded_program.h"
 #include "runtime/on_demand.h"
-#include "runtime/page_table.h"
 #include "runtime/step_output.h"
 #include "runtime/token_state.h"
 
@@ -82,13 +81,13 @@ class Executor {
   [[nodiscard]] const Choice& choice() const { return choice_; }
   [[nodiscard]] StepInputs& inputs() { return loaded_.inputs; }
   // What has changed in these is written in front of the next launch of steps.
-  [[nodiscard]] PageTable& page_table() { return page_table_; }
+  [[nodiscard]] PageTable& page_table() { return loaded_.inputs.page_table(); }
   [[nodiscard]] TokenState& token_state() { return token_state_; }
   // Row `row` of what a grammar lets a sequence have next, a bit a token: memory of the host that the
   // device reads when it chooses tokens. See `adjust_logits` in ops.cc. To be written while no launched
   // step still has to choose the row's token. REQUIRES: the graph samples.
   [[nodiscard]] std::span<uint32_t> token_mask(int64_t row) const;
-  // Copies the inputs and enqueues the step, or all of it that needs no token masks.
+  // Sends the inputs and enqueues the step, or all of it that needs no token masks.
   void run(const StepLengths& lengths, Until until = Until::kEnd);
   // Enqueues the next step of the same rows, on the inputs that the last one left.
   // REQUIRES: the last launch was of one token per sequence, and nothing has begun since.
@@ -141,7 +140,6 @@ class Executor {
   LoadedProgram loaded_;
   Coverage coverage_;
   std::optional<OnDemandRecordings> on_demand_;
-  PageTable page_table_;
   TokenState token_state_;
   TensorView token_masks_;  // i32[M,V/32]
   Choice choice_;

@@ -1,7 +1,6 @@
 // A launch between two steps by which the host tells the device something.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -11,40 +10,42 @@
 
 namespace encore::runtime {
 
-// Some of its operands are host memory that the device reads when the launch runs. There are two of
-// each: the host fills one while the device may still read the other.
+// Some of its operands are host memory that the device reads when the launch runs: `changes`, which
+// says what is to be written, where zeros say nothing, and what it takes from. There are two of each
+// or more: the host fills one while the device may still read the others.
 // Threads: one. Lifetime: refers to the memory of the other operands.
 class HostLaunch {
  public:
   HostLaunch() = default;
-  // `args` lacks the memory of two inputs: those that the host fills. Names are literals.
+  // `args` lacks the memory of `changes` and of the inputs `sources`, whose names are literals.
+  // `num_twins`: launches that the device may not have run yet, and one.
   // Errors: kMemory; kUnsupported when the device has no kernel for the op.
   HostLaunch(Device& device, std::string_view op, KernelArgs args,
-             const std::array<std::string_view, 2>& filled);
+             std::vector<std::string_view> sources, int64_t num_twins = 2);
 
-  // Readies the operands to be filled for the next launch; may wait for the launch before the last.
-  // False when they are being filled already.
-  bool begin();
-  // The memory of one of `filled`. REQUIRES: begin().
+  // Readies the next operands to be filled, unless some are being filled already; may wait for an
+  // earlier launch. Nothing is to be written then.
+  void begin();
+  // The memory of `changes` or of one of `sources`, of the last begin().
   template <typename T>
   [[nodiscard]] std::span<T> operand(std::string_view name) const {
-    const Memory& memory = twins_[current_].memory[name == filled_[0] ? 0 : 1];
-    return {reinterpret_cast<T*>(memory.data()), static_cast<size_t>(memory.bytes()) / sizeof(T)};
+    const TensorView& view = twins_[current_].operands[name];
+    return {view.as<T>(), static_cast<size_t>(view.num_bytes()) / sizeof(T)};
   }
   // Enqueues the launch, if there has been a begin() since the last.
   void launch(Stream& stream);
 
  private:
   struct Twin {
-    std::array<Memory, 2> memory;
+    std::vector<Memory> memory;
+    Views operands;
     std::unique_ptr<Event> done;
     bool in_flight = false;
     BoundLaunch launch;
   };
 
   std::string_view op_;
-  std::array<std::string_view, 2> filled_;
-  std::array<Twin, 2> twins_;
+  std::vector<Twin> twins_;
   size_t current_ = 0;
   bool is_filling_ = false;
 };

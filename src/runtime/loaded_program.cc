@@ -18,7 +18,7 @@ LoadedProgram::LoadedProgram(Device& device, Stream& stream, const passes::Progr
       program(program),
       kv(device, program.graph),
       persistent(device, stream, program.graph),
-      inputs(device, program.graph, program.max_sizes, num_input_twins),
+      inputs(device, program.graph, program.max_sizes, persistent, num_input_twins),
       addresses(device, program, weights, inputs, kv, persistent),
       tables(device, program, addresses),
       recordings(program, tables, stream, burst_goes_on(program.graph, persistent)) {
@@ -30,9 +30,9 @@ void LoadedProgram::set_workspace(const std::vector<StepKey>& steps) {
   addresses.set_workspace(device, stream, workspace_of(program, steps, device, addresses));
 }
 
-void LoadedProgram::copy_padding(const StepKey& step) {
+void LoadedProgram::send_padding(const StepKey& step) {
   inputs.begin({0, 0}, step.sizes());
-  inputs.copy(stream);
+  inputs.send(stream);
 }
 
 void LoadedProgram::enqueue(const Step& step, Mode mode, StepPart part) {

@@ -30,8 +30,8 @@ struct LoadedProgram {
   // Sets memory aside for whatever launches of these steps ask for. Once, before one is lowered.
   // Errors: kMemory; kUnsupported naming an op that no kernel takes.
   void set_workspace(const std::vector<StepKey>& steps);
-  // Copies the inputs of a step without real rows.
-  void copy_padding(const StepKey& step);
+  // Sends the inputs of a step without real rows.
+  void send_padding(const StepKey& step);
   // Enqueues a step, or a half of one, whose inputs are on the device.
   // REQUIRES: what `mode` replays is recorded.
   void enqueue(const Step& step, Mode mode, StepPart part = StepPart::kWhole);

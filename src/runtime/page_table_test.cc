@@ -4,6 +4,7 @@
 
 #include "listing/listing.h"
 #include "ops/ops.h"
+#include "runtime/step_inputs.h"
 
 namespace encore::runtime {
 namespace {
@@ -13,7 +14,7 @@ using Pages = std::vector<int32_t>;
 class PageTableTest : public ::testing::TestWithParam<bool> {
  protected:
   void set(int64_t row, const Pages& pages) { table_.set(row, pages); }
-  void write() { table_.write(*stream_); }
+  void write() { inputs_.send_pages(*stream_); }
   // The first entries of a row on the device.
   Pages row(int64_t row, size_t count) {
     stream_->synchronize();
@@ -27,7 +28,8 @@ class PageTableTest : public ::testing::TestWithParam<bool> {
       {.num_threads = 1, .shuffle_seed = GetParam() ? std::optional<uint64_t>(7) : std::nullopt});
   std::unique_ptr<Stream> stream_ = device_->create_stream();
   PersistentBuffers persistent_{*device_, *stream_, graph_};
-  PageTable table_{*device_, graph_, persistent_};
+  StepInputs inputs_{*device_, graph_, {8, 3}, persistent_};
+  PageTable& table_ = inputs_.page_table();
 };
 INSTANTIATE_TEST_SUITE_P(Streams, PageTableTest, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "Shuffled" : "InOrder"; });

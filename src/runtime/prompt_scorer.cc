@@ -74,7 +74,7 @@ void PromptScorer::run(std::span<const Row> rows) {
     std::memcpy(&sampling[i * kSamplingWords], &row, sizeof(row));
   }
   inputs.host<int32_t>("clock")[0] = static_cast<int32_t>(next_run_++);
-  inputs.copy(loaded_.stream);
+  inputs.send(loaded_.stream);
   loaded_.enqueue({key_, {}}, mode_);
 }
 

@@ -118,13 +118,12 @@ class Recorder {
   // Launches each kernel once for each shape of its operands, on padding rows only: what a device
   // sets up at a first launch (a library's code is loaded then) must not be set up in a recording.
   void warm_up() {
-    executor_.page_table().warm_up(loaded_.stream);
     executor_.token_state().warm_up(loaded_.stream);
     for (const auto* steps : {&uniform_, &mixed_, &above_}) {
       if (steps->empty()) continue;
       warm_up(*steps);
       // The worst step, so that nothing is set up later.
-      loaded_.copy_padding(steps->front());
+      loaded_.send_padding(steps->front());
       loaded_.enqueue({steps->front(), {}}, Mode::kEager);
       loaded_.stream.synchronize();
     }
@@ -137,7 +136,7 @@ class Recorder {
       for (int segment = 0; segment < loaded_.tables.num_segments(); ++segment) {
         for (const Launch& launch : loaded_.tables.at(segment, *step)) {
           if (!warm_.insert(signature(launch)).second) continue;
-          if (!is_begun) loaded_.copy_padding(*step);
+          if (!is_begun) loaded_.send_padding(*step);
           is_begun = true;
           loaded_.stream.launch({launch.kernel->op, launch.id, std::nullopt}, launch.bound, {});
         }
@@ -238,7 +237,7 @@ class Recorder {
         for (const Launch& launch : loaded_.tables.at(segment, key))
           table += signature(launch) + '\n';
       }
-      loaded_.copy_padding(key);
+      loaded_.send_padding(key);
       const Step step{key, {.max_query_len = key.tokens}};
       const auto time_us = [&](Mode mode) {
         loaded_.stream.synchronize();
@@ -261,7 +260,7 @@ class Recorder {
     if (mode == Mode::kEager) return;
     if (executor_.on_demand() != nullptr && mode == Mode::kFull && key.is_uniform())
       executor_.on_demand()->require(key, coverage_);
-    loaded_.copy_padding(key);
+    loaded_.send_padding(key);
     loaded_.enqueue({key, {}}, mode);
     // A device may set up loops when it first runs one. This one ends at once: no row goes on.
     const Recording* burst = key.q == 1 ? loaded_.recordings.burst(key.sequences) : nullptr;

@@ -7,6 +7,7 @@ namespace encore::runtime {
 namespace {
 
 constexpr int64_t kAlignment = 16;
+constexpr int64_t kWord = sizeof(int32_t);
 
 int64_t aligned_bytes(const ir::Type& type, const ir::Sizes& sizes) {
   const int64_t bytes = type.num_bytes(sizes);
@@ -19,6 +20,26 @@ bool over_tokens(const ir::Type& type) {
 
 int64_t rows_of(const ir::Type& type, const ir::Sizes& sizes) {
   return type.dims.empty() ? 1 : type.dims[0].resolve(sizes);
+}
+
+// One without rows where the graph has none that stays from step to step.
+TensorView page_table_of(const ir::Graph& graph, const PersistentBuffers& persistent) {
+  const auto id = graph.find_value("page_table");
+  if (id && graph.value(*id).kind == ir::ValueKind::kPersistent) return persistent.view(*id);
+  return {nullptr, DType::kI32, {0, 0}};
+}
+
+KernelArgs write_args(const Memory& region, const TensorView& page_table) {
+  const TensorView inputs(region.data(), DType::kI32, {region.bytes() / kWord});
+  const TensorView on_host(nullptr, DType::kI32, inputs.shape);
+  KernelArgs args;
+  args.outputs = {{"step_inputs", inputs}, {"page_table", page_table}};
+  args.inputs = {{"step_inputs", inputs},
+                 {"page_table", page_table},
+                 {"changes", TensorView(nullptr, DType::kI32, {page_table.num_rows() + 1, 2})},
+                 {"host_inputs", on_host},
+                 {"pages", TensorView(nullptr, DType::kI32, page_table.shape)}};
+  return args;
 }
 
 }  // namespace
@@ -63,21 +84,23 @@ StepLayout::Range StepLayout::range(const ir::Sizes& sizes) const {
 }
 
 StepInputs::StepInputs(Device& device, const ir::Graph& graph, const ir::Sizes& max_sizes,
-                       int64_t num_twins)
-    : graph_(graph), layout_(graph, max_sizes), device_(device.allocate(layout_.bytes())) {
-  for (int64_t i = 0; i < num_twins; ++i) {
-    twins_.push_back({device.allocate_host(layout_.bytes()), device.create_event(), false});
-    std::memset(twins_.back().memory.data(), 0, layout_.bytes());
-  }
-}
+                       const PersistentBuffers& persistent, int64_t num_twins)
+    : graph_(graph),
+      layout_(graph, max_sizes),
+      device_(device.allocate(layout_.bytes())),
+      launch_(device, "write_inputs", write_args(device_, page_table_of(graph, persistent)),
+              {"host_inputs", "pages"}, num_twins),
+      page_table_(launch_, page_table_of(graph, persistent)) {}
 
 void StepInputs::begin(const ir::Sizes& real, const ir::Sizes& padded) {
-  current_ = (current_ + 1) % twins_.size();
-  Twin& twin = twins_[current_];
-  if (twin.in_flight) twin.copied->synchronize();
-  twin.in_flight = false;
+  launch_.begin();
+  host_ = launch_.operand<std::byte>("host_inputs").data();
   real_ = real;
   padded_ = padded;
+  for (const ir::ValueId input : layout_.inputs()) {
+    const ir::Type& type = graph_.value(input).type;
+    if (type.rows() == ir::Symbol::kNone) std::memset(host_rows(input), 0, type.num_bytes({}));
+  }
 }
 
 std::optional<ir::ValueId> StepInputs::find(std::string_view name) const {
@@ -92,8 +115,7 @@ std::span<std::byte> StepInputs::host_bytes(std::string_view name, DType dtype) 
   ENCORE_CHECK(input.has_value(), "no step input %{}", name);
   const ir::Type& type = graph_.value(*input).type;
   ENCORE_CHECK(type.dtype == dtype, "step input %{} is {}", name, encore::name(type.dtype));
-  return {twins_[current_].memory.data() + layout_.offset(*input, padded_),
-          static_cast<size_t>(type.num_bytes(padded_))};
+  return {host_rows(*input), static_cast<size_t>(type.num_bytes(padded_))};
 }
 
 void StepInputs::fill_padding() {
@@ -103,7 +125,7 @@ void StepInputs::fill_padding() {
     const int64_t last = rows_of(value.type, padded_);
     if (first == last) continue;
     const int64_t row_bytes = value.type.num_bytes(padded_) / last;
-    std::byte* rows = twins_[current_].memory.data() + layout_.offset(input, padded_);
+    std::byte* rows = host_rows(input);
     for (int64_t row = first; row < last; ++row) {
       std::byte* to = rows + row * row_bytes;
       if (value.pad == ir::Pad::kRepeatLast && row > 0) {
@@ -115,13 +137,16 @@ void StepInputs::fill_padding() {
   }
 }
 
-void StepInputs::copy(Stream& stream) {
-  fill_padding();
-  Twin& twin = twins_[current_];
+void StepInputs::send(Stream& stream) {
+  launch_.begin();
   const auto [begin, end] = layout_.range(padded_);
-  stream.copy_to_device(device_.data() + begin, twin.memory.data() + begin, end - begin);
-  stream.record(*twin.copied);
-  twin.in_flight = true;
+  std::byte* const host = launch_.operand<std::byte>("host_inputs").data();
+  if (host != host_) std::memcpy(host + begin, host_ + begin, static_cast<size_t>(end - begin));
+  host_ = host;
+  fill_padding();
+  launch_.operand<WrittenRange>("changes").back() = {static_cast<int32_t>(begin / kWord),
+                                                     static_cast<int32_t>((end - begin) / kWord)};
+  launch_.launch(stream);
 }
 
 TensorView StepInputs::device_view(ir::ValueId input, const ir::Sizes& sizes) const {

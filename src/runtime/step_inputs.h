@@ -1,14 +1,14 @@
-// All inputs of a step in one packed struct: one copy a step, fixed addresses per bucket.
+// What the host sends in front of a step, in one launch: all inputs of the step in one packed
+// struct, at fixed addresses per bucket, and pages that are new to the device (page_table.h).
 //
 // Inputs over sequences lie below the middle of the region and those over tokens above it, each
 // packed for the step's padded sizes. So an address depends on B alone or on T alone, and what a
-// step must copy is one contiguous range, no larger than the step.
+// step sends is one contiguous range, no larger than the step.
 //
 //            <-- inputs over B ---|--- inputs over T -->
 //   [ ......... max_lens | kv_lens | ids | positions | slots ........ ]
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -17,6 +17,9 @@
 
 #include "backend/device.h"
 #include "ir/graph.h"
+#include "runtime/host_launch.h"
+#include "runtime/page_table.h"
+#include "runtime/persistent_buffers.h"
 
 namespace encore::runtime {
 
@@ -32,7 +35,7 @@ class StepLayout {
     int64_t begin = 0;
     int64_t end = 0;
   };
-  // The bytes a step of these sizes copies.
+  // The bytes that a step of these sizes sends.
   [[nodiscard]] Range range(const ir::Sizes& sizes) const;
   [[nodiscard]] const std::vector<ir::ValueId>& inputs() const { return inputs_; }
 
@@ -43,15 +46,17 @@ class StepLayout {
   int64_t bytes_ = 0;
 };
 
-// The region on the device and its pinned twins.
+// The region on the device and its twins in memory of the host.
+// Threads: one. Lifetime: refers to the graph and to the memory of `persistent`.
 class StepInputs {
  public:
   // `num_twins`: steps whose inputs may be on their way to the device, and one.
+  // Errors: kMemory; kUnsupported when the device has no kernel for `write_inputs`.
   StepInputs(Device& device, const ir::Graph& graph, const ir::Sizes& max_sizes,
-             int64_t num_twins = 2);
+             const PersistentBuffers& persistent, int64_t num_twins = 2);
 
-  // Starts a step: waits until the next twin's last copy has left it.
-  // `real` are the sizes before padding.
+  // Starts a step: waits until what was sent last from the next twin has left it. Inputs of fixed
+  // size are zero unless they are written. `real` are the sizes before padding.
   void begin(const ir::Sizes& real, const ir::Sizes& padded);
   // The step's sizes before padding.
   [[nodiscard]] const ir::Sizes& real() const { return real_; }
@@ -63,8 +68,14 @@ class StepInputs {
     return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
   }
   [[nodiscard]] bool has(std::string_view name) const { return find(name).has_value(); }
-  // Fills the padding rows and enqueues the step's one copy.
-  void copy(Stream& stream);
+  // Which pages the sequences of a step have. What has changed is sent with the next inputs, or
+  // without any.
+  [[nodiscard]] PageTable& page_table() { return page_table_; }
+  // Fills the padding rows and enqueues the launch that writes the inputs, and pages that changed.
+  // Without a begin() since the last, the same inputs once more.
+  void send(Stream& stream);
+  // Enqueues the launch for pages alone, if any changed and have not been sent.
+  void send_pages(Stream& stream) { launch_.launch(stream); }
 
   [[nodiscard]] TensorView device_view(ir::ValueId input, const ir::Sizes& sizes) const;
   [[nodiscard]] int64_t bytes() const { return layout_.bytes(); }
@@ -78,18 +89,17 @@ class StepInputs {
   }
   [[nodiscard]] std::optional<ir::ValueId> find(std::string_view name) const;
   [[nodiscard]] std::span<std::byte> host_bytes(std::string_view name, DType dtype);
+  [[nodiscard]] std::byte* host_rows(ir::ValueId input) const {
+    return host_ + layout_.offset(input, padded_);
+  }
   void fill_padding();
 
   const ir::Graph& graph_;
   StepLayout layout_;
   Memory device_;
-  struct Twin {
-    Memory memory;
-    std::unique_ptr<Event> copied;
-    bool in_flight = false;
-  };
-  std::vector<Twin> twins_;
-  size_t current_ = 0;
+  HostLaunch launch_;
+  PageTable page_table_;
+  std::byte* host_ = nullptr;  // the twin of the region that holds the step's inputs
   ir::Sizes real_;
   ir::Sizes padded_;
 };

@@ -1,7 +1,6 @@
 #include "runtime/token_state.h"
 
 #include <algorithm>
-#include <array>
 
 namespace encore::runtime {
 namespace {
@@ -26,18 +25,17 @@ TokenState::TokenState(Device& device, const ir::Graph& graph, const PersistentB
   args.inputs = args.outputs;
   args.inputs.add("changes", TensorView(nullptr, DType::kI32, {num_rows_, 4}));
   args.inputs.add("values", TensorView(nullptr, DType::kI32, {num_values(max_seq_len)}));
-  launch_ = HostLaunch(device, "write_token_state", std::move(args), {"changes", "values"});
+  launch_ = HostLaunch(device, "write_token_state", std::move(args), {"values"});
 }
 
-void TokenState::begin() {
-  if (!launch_.begin()) return;
-  std::ranges::fill(launch_.operand<TokenStateChange>("changes"), TokenStateChange{});
+void TokenState::write(Stream& stream) {
+  launch_.launch(stream);
   num_used_ = 0;
 }
 
 void TokenState::warm_up(Stream& stream) {
   if (num_rows_ == 0) return;
-  begin();
+  launch_.begin();
   write(stream);
 }
 
@@ -46,10 +44,10 @@ void TokenState::set(int32_t row, std::span<const int32_t> prompt,
                      Stream& stream) {
   ENCORE_CHECK(row >= 0 && row < num_rows_ && std::ssize(biases) <= kMaxTokenBias);
   const size_t needed = prompt.size() + generated.size() + 2 * biases.size();
-  begin();
+  launch_.begin();
   if (num_used_ + needed > launch_.operand<int32_t>("values").size()) {
     write(stream);
-    begin();
+    launch_.begin();
   }
   ENCORE_CHECK(num_used_ + needed <= launch_.operand<int32_t>("values").size());
   launch_.operand<TokenStateChange>("changes")[static_cast<size_t>(row)] = {

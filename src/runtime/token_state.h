@@ -28,13 +28,11 @@ class TokenState {
   void set(int32_t row, std::span<const int32_t> prompt, std::span<const int32_t> generated,
            std::span<const TokenBias> biases, Stream& stream);
   // Enqueues what was set, if anything was.
-  void write(Stream& stream) { launch_.launch(stream); }
-  // Enqueues a write that changes nothing, as PageTable's.
+  void write(Stream& stream);
+  // Enqueues a write that changes nothing: what a device sets up at a first launch is set up.
   void warm_up(Stream& stream);
 
  private:
-  void begin();
-
   int64_t num_rows_ = 0;
   HostLaunch launch_;
   size_t num_used_ = 0;  // of the memory for values

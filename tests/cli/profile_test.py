@@ -9,8 +9,8 @@ from harness import DEVICE, CliTest
 
 
 def kernels_of_steps(mode):
-    """Without what is launched between steps, where a sequence has got a page."""
-    return {group: kernel for group, kernel in mode["traced"]["kernels"].items() if group != "write_pages"}
+    """Without what is launched between steps, for inputs and pages."""
+    return {group: kernel for group, kernel in mode["traced"]["kernels"].items() if group != "write_inputs"}
 
 
 class PageReader(html.parser.HTMLParser):
@@ -115,8 +115,8 @@ class ProfileTest(CliTest):
         kernels = sum(kernel["count"] for kernel in modes["eager"]["traced"]["kernels"].values())
         launches = {name: mode["traced"]["host_calls"]["launch call"] for name, mode in modes.items()}
         self.assertEqual(launches["eager"]["count"], kernels)
-        pages = modes["full"]["traced"]["kernels"].get("write_pages", {"count": 0})["count"]
-        self.assertEqual(launches["full"]["count"], 1 + pages)
+        inputs = modes["full"]["traced"]["kernels"].get("write_inputs", {"count": 0})["count"]
+        self.assertEqual(launches["full"]["count"], 1 + inputs)
         for mode in modes.values():
             self.assertGreater(mode["host_enqueue_us"], 0)
             self.assertGreater(mode["host_cpu_us"], 0)

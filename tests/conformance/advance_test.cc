@@ -101,26 +101,41 @@ TEST_P(OnDevice, AdvanceOnlyPublishesTheTokensOfAMixedStep) {
   expect_advances(device(), step, false, operands(random_, step));
 }
 
-TEST_P(OnDevice, WritePagesChangesTheEntriesThatItIsGivenAndNoOthers) {
-  HostTensor table = random_.tensor(type_of(DType::kI32, {kMaxSequences, 70}), {});
-  HostTensor pages = table;
-  HostTensor changes = random_.tensor(type_of(DType::kI32, {kMaxSequences, 2}), {});
-  for (double& page : table.values)
-    page = static_cast<double>(random_.integer(-1, 99));
-  for (double& page : pages.values)
-    page = static_cast<double>(random_.integer(100, 999));
-  std::vector<double> expected = table.values;
-  for (int64_t m = 0; m < kMaxSequences; ++m) {
-    const int64_t first = m == 0 ? 0 : random_.integer(0, 70);
-    const int64_t count = m == 0 ? 70 : random_.integer(0, 70 - first);
-    changes.row(m)[0] = static_cast<double>(first);
-    changes.row(m)[1] = static_cast<double>(m % 3 == 1 ? 0 : count);
-    std::copy_n(pages.row(m) + first, static_cast<int64_t>(changes.row(m)[1]),
-                expected.begin() + m * 70 + first);
+TEST_P(OnDevice, WriteInputsChangesTheEntriesThatItIsGivenAndNoOthers) {
+  constexpr int64_t kInputs = 40'000;
+  const auto integers = [&](std::initializer_list<ir::Dim> dims, int first, int last) {
+    HostTensor tensor = random_.tensor(type_of(DType::kI32, dims), {});
+    for (double& value : tensor.values)
+      value = static_cast<double>(random_.integer(first, last));
+    return tensor;
+  };
+  for (const int64_t num_inputs : {int64_t{0}, int64_t{4}, int64_t{3'000}, kInputs}) {
+    const HostTensor table = integers({kMaxSequences, 70}, -1, 99);
+    const HostTensor pages = integers({kMaxSequences, 70}, 100, 999);
+    const HostTensor step_inputs = integers({kInputs}, 0, 999);
+    const HostTensor host_inputs = integers({kInputs}, 1000, 1999);
+    HostTensor changes = integers({kMaxSequences + 1, 2}, 0, 0);
+    std::vector<double> expected_table = table.values;
+    std::vector<double> expected_inputs = step_inputs.values;
+    for (int64_t m = 0; m < kMaxSequences; ++m) {
+      const int64_t first = m == 0 ? 0 : random_.integer(0, 70);
+      const int64_t count = m == 0 ? 70 : random_.integer(0, 70 - first);
+      changes.row(m)[0] = static_cast<double>(first);
+      changes.row(m)[1] = static_cast<double>(m % 3 == 1 ? 0 : count);
+      std::copy_n(pages.row(m) + first, static_cast<int64_t>(changes.row(m)[1]),
+                  expected_table.begin() + m * 70 + first);
+    }
+    const int64_t first = 4 * random_.integer(0, (kInputs - num_inputs) / 4);
+    changes.row(kMaxSequences)[0] = static_cast<double>(first);
+    changes.row(kMaxSequences)[1] = static_cast<double>(num_inputs);
+    std::copy_n(host_inputs.values.begin() + first, num_inputs, expected_inputs.begin() + first);
+    const auto actual =
+        run(device(),
+            {.op = "write_inputs", .inputs = {step_inputs, table, changes, host_inputs, pages}});
+    ASSERT_EQ(actual.size(), 2U);
+    EXPECT_EQ(actual[0].tensor.values, expected_inputs);
+    EXPECT_EQ(actual[1].tensor.values, expected_table);
   }
-  const auto actual = run(device(), {.op = "write_pages", .inputs = {table, changes, pages}});
-  ASSERT_EQ(actual.size(), 1U);
-  EXPECT_EQ(actual[0].tensor.values, expected);
 }
 
 }  // namespace

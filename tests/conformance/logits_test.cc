@@ -236,7 +236,7 @@ TEST_P(OnDevice, WriteTokenStateCountsTheTokensOfARowAnew) {
   constexpr int64_t kVocabulary = 3000;
   const HostTensor counts = integers({kStates, kVocabulary}, {}, 9);
   const HostTensor biases = integers({kStates, kMostBiases, 2}, {}, 3);
-  HostTensor changes = integers({kStates, 4}, {}, -1);
+  HostTensor changes = integers({kStates, 4}, {});
   HostTensor values = integers({5000}, {});
   std::vector<double> expected_counts = counts.values;
   std::vector<double> expected_biases = biases.values;

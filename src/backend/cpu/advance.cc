@@ -78,14 +78,16 @@ void advance(Pool& /*pool*/, const KernelArgs& args) {
   std::atomic_ref(marks[kPublished]).store(clock[0], std::memory_order_release);
 }
 
-void write_pages(Pool& /*pool*/, const KernelArgs& args) {
+void write_inputs(Pool& /*pool*/, const KernelArgs& args) {
   const TensorView& table = args.inputs["page_table"];
-  const TensorView& changes = args.inputs["changes"];
-  const TensorView& pages = args.inputs["pages"];
-  for (int64_t m = 0; m < table.num_rows(); ++m) {
-    const int32_t* const change = changes.row<int32_t>(m);
-    std::copy_n(pages.row<int32_t>(m) + change[0], change[1], table.row<int32_t>(m) + change[0]);
-  }
+  const auto write = [&](int64_t m, const int32_t* from, int32_t* to) {
+    const int32_t* const change = args.inputs["changes"].row<int32_t>(m);
+    std::copy_n(from + change[0], change[1], to + change[0]);
+  };
+  for (int64_t m = 0; m < table.num_rows(); ++m)
+    write(m, args.inputs["pages"].row<int32_t>(m), table.row<int32_t>(m));
+  write(table.num_rows(), args.inputs["host_inputs"].as<int32_t>(),
+        args.inputs["step_inputs"].as<int32_t>());
 }
 
 }  // namespace
@@ -93,7 +95,7 @@ void write_pages(Pool& /*pool*/, const KernelArgs& args) {
 std::span<const Kernel> advance_kernels() {
   static constexpr std::array kRows = {
       row<"advance.cpu", advance>("advance"),
-      row<"write_pages.cpu", write_pages>("write_pages"),
+      row<"write_inputs.cpu", write_inputs>("write_inputs"),
   };
   return kRows;
 }

@@ -45,7 +45,7 @@ std::span<const Kernel> elementwise_kernels();  // elementwise.cc: add, mul, sil
 std::span<const Kernel> row_kernels();          // rows.cc: embedding, gather_rows, kv_write
 std::span<const Kernel> rope_kernels();         // rope.cc: rope, rope_kv_write
 std::span<const Kernel> attention_kernels();    // attention.cc
-std::span<const Kernel> advance_kernels();      // advance.cc: advance, write_pages
+std::span<const Kernel> advance_kernels();      // advance.cc: advance, write_inputs
 std::span<const Kernel> logits_kernels();  // logits.cc: adjust_logits, log_probs, write_token_state
 std::span<const Kernel> sample_kernels();  // sample.cc
 

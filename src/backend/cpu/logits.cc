@@ -146,7 +146,7 @@ void write_token_state(Pool& pool, const KernelArgs& args) {
   pool.parallel_for(token_counts.num_rows(), 1, [&](int64_t first, int64_t last) {
     for (int64_t m = first; m < last; ++m) {
       const TokenStateChange& change = changes[m];
-      if (change.first < 0) continue;
+      if (change.num_prompt + change.num_generated == 0) continue;
       auto* const counts = token_counts.row<int32_t>(m);
       std::fill_n(counts, token_counts.row_elements(), 0);
       const int32_t* value = values + change.first;

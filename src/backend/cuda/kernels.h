@@ -18,7 +18,7 @@ std::span<const Kernel> rope_kernels();          // rows/rope.cu: rope, kv_write
 std::span<const Kernel> attention_kernels();     // attention/attention.cc: attention, ...
 std::span<const Kernel> logits_kernels();   // sampling/logits.cu: adjust_logits, log_probs, ...
 std::span<const Kernel> sample_kernels();   // sampling/sample.cu: sample
-std::span<const Kernel> advance_kernels();  // sampling/advance.cu: advance, write_pages
+std::span<const Kernel> advance_kernels();  // sampling/advance.cu: advance, write_inputs
 
 // All of the above.
 std::vector<Kernel> all_kernels();

@@ -1,5 +1,5 @@
-// The ends of a step. write_pages: the pages that the host granted go to the device's table, before
-// the step. advance: its end, in one block. It publishes the step's tokens to the host and makes
+// The ends of a step. write_inputs: what the host says in front of it, its inputs and the pages that
+// it granted, goes to the device. advance: its end, in one block. It publishes the step's tokens to the host and makes
 // the step's inputs those of the next step.
 //
 // The hand-over to the host is message passing: every thread writes its tokens into host memory, a
@@ -141,27 +141,63 @@ BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
   };
 }
 
-// A block a row of the table. `changes` and `pages` are the host's memory.
-__global__ void write_pages_kernel(int32_t* table, const int2* changes, const int32_t* pages,
-                                   int64_t row_entries) {
-  const int2 change = changes[blockIdx.x];
-  const int64_t first = blockIdx.x * row_entries + change.x;
-  for (int i = static_cast<int>(threadIdx.x); i < change.y; i += static_cast<int>(blockDim.x))
-    table[first + i] = pages[first + i];
-  // Launches of the next step may start when this one ends, and attention reads the table before it
-  // waits for the launch in front of it.
+constexpr int kWriteThreads = 256;
+constexpr int kRowsPerBlock = kWriteThreads / 32;
+constexpr int kInputBlocks = 16;
+
+// The operands, as in ops.cc. The last three are the host's memory.
+struct WriteInputs {
+  int32_t* step_inputs;
+  int32_t* page_table;
+  const int2* changes;
+  const int32_t* host_inputs;
+  const int32_t* pages;
+  int num_rows;
+  int num_row_blocks;
+  int64_t row_entries;
+};
+
+// Reads over the bus take a microsecond each way, so all of them are under way together: a warp has
+// a row of the table, and the last blocks have the inputs.
+__global__ void __launch_bounds__(kWriteThreads)
+    write_inputs_kernel(const __grid_constant__ WriteInputs w) {
+  const int block = static_cast<int>(blockIdx.x);
+  const int thread = static_cast<int>(threadIdx.x);
+  if (block < w.num_row_blocks) {
+    const int row = block * kRowsPerBlock + thread / 32;
+    if (row >= w.num_rows) return;
+    const int2 change = w.changes[row];
+    const int64_t first = row * w.row_entries + change.x;
+    for (int i = thread % 32; i < change.y; i += 32)
+      w.page_table[first + i] = w.pages[first + i];
+  } else {
+    const int2 change = w.changes[w.num_rows];
+    const auto* const from = reinterpret_cast<const int4*>(w.host_inputs + change.x);
+    auto* const to = reinterpret_cast<int4*>(w.step_inputs + change.x);
+    for (int i = (block - w.num_row_blocks) * kWriteThreads + thread; i < change.y / 4;
+         i += kInputBlocks * kWriteThreads)
+      to[i] = from[i];
+  }
+  // Launches of the next step may start when this one ends, and attention reads lengths and table
+  // before it waits for the launch in front of it.
   __threadfence();
 }
 
-BoundLaunch bind_write_pages(Device& /*device*/, const KernelArgs& args) {
+BoundLaunch bind_write_inputs(Device& /*device*/, const KernelArgs& args) {
   const TensorView& table = args.inputs["page_table"];
-  const Grid grid{
-      .blocks = dim3(static_cast<unsigned>(table.num_rows())), .threads = 64, .overlap = false};
-  return [=, to = table.as<int32_t>(), changes = args.inputs["changes"].as<const int2>(),
-          pages = args.inputs["pages"].as<const int32_t>(),
-          row_entries = table.row_elements()](Stream& stream, const StepLengths&) {
-    launch(stream, grid, write_pages_kernel, to, changes, pages, row_entries);
-  };
+  WriteInputs write{.step_inputs = args.inputs["step_inputs"].as<int32_t>(),
+                    .page_table = table.as<int32_t>(),
+                    .changes = args.inputs["changes"].as<const int2>(),
+                    .host_inputs = args.inputs["host_inputs"].as<const int32_t>(),
+                    .pages = args.inputs["pages"].as<const int32_t>(),
+                    .num_rows = static_cast<int>(table.num_rows()),
+                    .num_row_blocks = static_cast<int>(div_up(table.num_rows(), kRowsPerBlock)),
+                    .row_entries = table.row_elements()};
+  const Grid grid{.blocks = dim3(static_cast<unsigned>(write.num_row_blocks + kInputBlocks)),
+                  .threads = kWriteThreads,
+                  .overlap = false};
+  return
+      [=](Stream& stream, const StepLengths&) { launch(stream, grid, write_inputs_kernel, write); };
 }
 
 }  // namespace
@@ -169,7 +205,7 @@ BoundLaunch bind_write_pages(Device& /*device*/, const KernelArgs& args) {
 std::span<const Kernel> advance_kernels() {
   static constexpr std::array<Kernel, 2> kRows = {{
       {"advance", "advance.block", nullptr, nullptr, bind},
-      {"write_pages", "write_pages.rows", nullptr, nullptr, bind_write_pages},
+      {"write_inputs", "write_inputs.rows", nullptr, nullptr, bind_write_inputs},
   }};
   return kRows;
 }

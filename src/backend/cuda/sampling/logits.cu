@@ -303,7 +303,7 @@ struct TokenStateParams {
 __global__ void __launch_bounds__(kStateThreads)
     write_token_state_kernel(const __grid_constant__ TokenStateParams params) {
   const TokenStateChange change = params.changes[blockIdx.x];
-  if (change.first < 0) return;
+  if (change.num_prompt + change.num_generated == 0) return;
   int32_t* const counts = params.counts + static_cast<int64_t>(blockIdx.x) * params.vocabulary;
   const int thread = static_cast<int>(threadIdx.x);
   for (int i = thread; i < params.vocabulary; i += kStateThreads)
