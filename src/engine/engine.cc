@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <array>
 #include <span>
 #include <utility>
 
@@ -56,17 +57,8 @@ std::optional<Finish> take_last_token(sched::Sequence& sequence) {
 }  // namespace
 
 std::string_view name(Finish finish) {
-  switch (finish) {
-    case Finish::kLength:
-      return "length";
-    case Finish::kStop:
-      return "stop";
-    case Finish::kDeadEnd:
-      return "dead_end";
-    case Finish::kSlowGrammar:
-      return "slow_grammar";
-  }
-  return "";
+  constexpr std::array<std::string_view, 4> kNames = {"length", "stop", "dead_end", "slow_grammar"};
+  return kNames.at(static_cast<size_t>(finish));
 }
 
 Engine::Engine(LoadedModel& model, const EngineOptions& options)

@@ -166,9 +166,9 @@ TEST_F(EngineTest, TellsWhereItsTimeGoes) {
   };
   for (const HostWork work :
        {HostWork::kPlan, HostWork::kPack, HostWork::kLaunch, HostWork::kCollect})
-    EXPECT_GT(spent(work), 0) << name(work);
+    EXPECT_GT(spent(work), 0) << kHostWorkNames.at(static_cast<size_t>(work));
   for (const HostWork work : {HostWork::kMask, HostWork::kDeliver})
-    EXPECT_EQ(spent(work), 0) << name(work);
+    EXPECT_EQ(spent(work), 0) << kHostWorkNames.at(static_cast<size_t>(work));
   EXPECT_GT(times.gap.count(), 0);
   EXPECT_EQ(times.num_late_steps, 0);
 }

@@ -25,11 +25,12 @@ enum class EndReason : uint8_t {
   kError,
   kGrammar,  // the request's grammar let no token come, or took too long
 };
-inline constexpr std::array kEndReasons = {EndReason::kStop, EndReason::kLength,
-                                           EndReason::kAborted, EndReason::kError,
-                                           EndReason::kGrammar};
-// "stop", "length", "aborted", "error" or "grammar".
-std::string_view name(EndReason reason);
+// By EndReason.
+inline constexpr std::array<std::string_view, 5> kEndReasonNames = {"stop", "length", "aborted",
+                                                                    "error", "grammar"};
+inline std::string_view name(EndReason reason) {
+  return kEndReasonNames.at(static_cast<size_t>(reason));
+}
 
 struct Ending {
   EndReason reason = EndReason::kStop;
@@ -87,8 +88,8 @@ struct GeneratorStatistics {
   int64_t num_preemptions = 0;
   int64_t prompt_tokens = 0;
   int64_t generated_tokens = 0;
-  kv::PrefixCacheStats prefix_cache;                   // zeros without one
-  std::array<int64_t, kEndReasons.size()> ended = {};  // by EndReason
+  kv::PrefixCacheStats prefix_cache;                       // zeros without one
+  std::array<int64_t, kEndReasonNames.size()> ended = {};  // by EndReason
   // A quarter of a second old at most:
   std::vector<StepCount> steps;
   HostTimes host_times;

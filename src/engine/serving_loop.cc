@@ -29,40 +29,6 @@ Ending ending_of(Finish finish) {
 
 }  // namespace
 
-std::string_view name(EndReason reason) {
-  switch (reason) {
-    case EndReason::kStop:
-      return "stop";
-    case EndReason::kLength:
-      return "length";
-    case EndReason::kAborted:
-      return "aborted";
-    case EndReason::kError:
-      return "error";
-    case EndReason::kGrammar:
-      return "grammar";
-  }
-  return "";
-}
-
-std::string_view name(HostWork work) {
-  switch (work) {
-    case HostWork::kPlan:
-      return "plan";
-    case HostWork::kPack:
-      return "pack";
-    case HostWork::kLaunch:
-      return "launch";
-    case HostWork::kMask:
-      return "mask";
-    case HostWork::kCollect:
-      return "collect";
-    case HostWork::kDeliver:
-      return "deliver";
-  }
-  return "";
-}
-
 ServingLoop::ServingLoop(LoadedModel& model, const ServingOptions& options)
     : engine_(model, options.engine), capacity_(model.limits().max_batch_size + options.max_queue) {
   publish_statistics(0, true);

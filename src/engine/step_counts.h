@@ -53,10 +53,9 @@ enum class HostWork : uint8_t {
   kCollect,  // reads tokens, and ends sequences
   kDeliver,  // hands tokens to those who asked for them
 };
-inline constexpr std::array kHostWorks = {HostWork::kPlan, HostWork::kPack,    HostWork::kLaunch,
-                                          HostWork::kMask, HostWork::kCollect, HostWork::kDeliver};
-// "plan", "pack", "launch", "mask", "collect" or "deliver".
-std::string_view name(HostWork work);
+// By HostWork.
+inline constexpr std::array<std::string_view, 6> kHostWorkNames = {"plan", "pack",    "launch",
+                                                                   "mask", "collect", "deliver"};
 
 // Where the host's time went, and what of it the device waited for.
 struct HostTimes {
@@ -69,7 +68,7 @@ struct HostTimes {
     return now;
   }
 
-  std::array<Clock::duration, kHostWorks.size()> by_work = {};
+  std::array<Clock::duration, kHostWorkNames.size()> by_work = {};
   // While there was work, and no step on the device: from the end of a step's wait to the next launch.
   Clock::duration gap = {};
   // Steps that were to be launched ahead of the end of the one before them, and came behind it.

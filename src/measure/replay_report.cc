@@ -144,9 +144,9 @@ std::string bucket_text(const std::vector<engine::StepCount>& steps) {
 // "ended: 90 length, 8 stop, 2 aborted; 2 were aborted by their clients, 0 failed".
 std::string endings_text(const replay::Figures& figures) {
   std::vector<std::string> counts;
-  for (const engine::EndReason reason : engine::kEndReasons) {
-    const int64_t count = figures.ended.at(static_cast<size_t>(reason));
-    if (count > 0) counts.push_back(fmt::format("{} {}", count, name(reason)));
+  for (size_t i = 0; i < figures.ended.size(); ++i) {
+    const int64_t count = figures.ended[i];
+    if (count > 0) counts.push_back(fmt::format("{} {}", count, engine::kEndReasonNames[i]));
   }
   return fmt::format("ended: {}; {} were aborted by their clients, {} failed\n",
                      fmt::join(counts, ", "), figures.num_left, figures.num_failed());
@@ -154,8 +154,8 @@ std::string endings_text(const replay::Figures& figures) {
 
 json::object endings_json(const replay::Figures& figures) {
   json::object out;
-  for (const engine::EndReason reason : engine::kEndReasons)
-    out[name(reason)] = figures.ended.at(static_cast<size_t>(reason));
+  for (size_t i = 0; i < figures.ended.size(); ++i)
+    out[engine::kEndReasonNames[i]] = figures.ended[i];
   return out;
 }
 
@@ -192,9 +192,9 @@ double seconds(engine::HostTimes::Clock::duration time) {
 std::vector<std::pair<std::string_view, double>> host_us(const ReplayRecord& record) {
   std::vector<std::pair<std::string_view, double>> times;
   double all = 0;
-  for (const engine::HostWork work : engine::kHostWorks) {
-    const auto time = record.host_times->by_work.at(static_cast<size_t>(work));
-    times.emplace_back(name(work), per_step_us(record, seconds(time)));
+  for (size_t i = 0; i < engine::kHostWorkNames.size(); ++i) {
+    const double time = seconds(record.host_times->by_work[i]);
+    times.emplace_back(engine::kHostWorkNames[i], per_step_us(record, time));
     all += times.back().second;
   }
   times.emplace_back("all", all);

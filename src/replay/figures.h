@@ -40,10 +40,10 @@ struct MemoryUse {
 struct Figures {
   int64_t num_requests = 0;
   int64_t num_complete = 0;
-  int64_t num_left = 0;                                        // aborted by their clients
-  std::array<int64_t, engine::kEndReasons.size()> ended = {};  // by EndReason
-  int64_t input_tokens = 0;                                    // of complete requests
-  int64_t output_tokens = 0;                                   // delivered, to all
+  int64_t num_left = 0;                                            // aborted by their clients
+  std::array<int64_t, engine::kEndReasonNames.size()> ended = {};  // by EndReason
+  int64_t input_tokens = 0;                                        // of complete requests
+  int64_t output_tokens = 0;                                       // delivered, to all
   double requests_per_s = 0;
   double output_tokens_per_s = 0;
   double total_tokens_per_s = 0;  // of prompts as well

@@ -34,10 +34,10 @@ void write_sequences(const engine::GeneratorStatistics& now, Metrics& metrics) {
           now.prefix_cache.evicted_pages);
   counter("encore_prompt_tokens_total", "Tokens of prompts that were taken", now.prompt_tokens);
   counter("encore_generated_tokens_total", "Tokens that were generated", now.generated_tokens);
-  for (const engine::EndReason reason : engine::kEndReasons) {
+  for (size_t i = 0; i < engine::kEndReasonNames.size(); ++i) {
     metrics.counter("encore_sequences_ended_total", "Sequences that ended, by the reason",
-                    {{"reason", std::string(name(reason))}}) =
-        static_cast<double>(now.ended.at(static_cast<size_t>(reason)));
+                    {{"reason", std::string(engine::kEndReasonNames[i])}}) =
+        static_cast<double>(now.ended[i]);
   }
 }
 
@@ -76,11 +76,10 @@ void write_times(const engine::GeneratorStatistics& now, Metrics& metrics) {
     return std::chrono::duration<double>(time).count();
   };
   const engine::HostTimes& host = now.host_times;
-  for (const engine::HostWork work : engine::kHostWorks) {
+  for (size_t i = 0; i < engine::kHostWorkNames.size(); ++i) {
     metrics.counter("encore_host_seconds_total",
                     "Time of the host for steps, by what it did; it waits for the device besides",
-                    {{"work", std::string(name(work))}}) =
-        seconds(host.by_work.at(static_cast<size_t>(work)));
+                    {{"work", std::string(engine::kHostWorkNames[i])}}) = seconds(host.by_work[i]);
   }
   metrics.counter("encore_host_gap_seconds_total",
                   "Time in which the host had steps to launch, and the device none to run") =
