@@ -135,7 +135,13 @@ void ServingLoop::deliver(bool is_idle) {
   }
   if (!touched_.empty() || is_idle) publish_statistics(std::ssize(ended), is_idle);
   for (Live* live : touched_) {
-    live->sink(update_of(*live, start));
+    live->sink({.tokens = {live->tokens.data(), live->tokens.size()},
+                .ending = live->ending,
+                .num_cached = live->num_cached,
+                .logprobs = live->logprobs,
+                .prompt_logprobs = live->prompt_logprobs,
+                .admitted = live->admitted,
+                .at = start});
     live->tokens.clear();
     live->logprobs.clear();
     live->prompt_logprobs.clear();
@@ -143,16 +149,6 @@ void ServingLoop::deliver(bool is_idle) {
   }
   if (!touched_.empty()) engine_.host_times().add(HostWork::kDeliver, start);
   touched_.clear();
-}
-
-Update ServingLoop::update_of(const Live& live, HostTimes::Clock::time_point now) {
-  return {.tokens = {live.tokens.data(), live.tokens.size()},
-          .ending = live.ending,
-          .num_cached = live.num_cached,
-          .logprobs = live.logprobs,
-          .prompt_logprobs = live.prompt_logprobs,
-          .admitted = live.admitted,
-          .at = now};
 }
 
 void ServingLoop::end_all(const Ending& ending) {
@@ -188,18 +184,14 @@ void ServingLoop::publish_statistics(int64_t num_ended, bool is_idle) {
 }
 
 void ServingLoop::drain() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (state_ == State::kOpen) state_ = State::kDraining;
-  }
+  const std::lock_guard lock(mutex_);
+  if (state_ == State::kOpen) state_ = State::kDraining;
   wakes_.notify_one();
 }
 
 void ServingLoop::stop() {
-  {
-    const std::lock_guard lock(mutex_);
-    state_ = State::kStopped;
-  }
+  const std::lock_guard lock(mutex_);
+  state_ = State::kStopped;
   wakes_.notify_one();
 }
 
@@ -211,29 +203,25 @@ std::variant<std::vector<RequestId>, Refusal> ServingLoop::submit(
   }
   const auto count = std::ssize(submissions);
   std::vector<RequestId> ids;
-  {
-    const std::lock_guard lock(mutex_);
-    if (auto refused = refusal()) return *std::move(refused);
-    if (num_live_ + count > capacity_) {
-      return Refusal{
-          RefusalKind::kQueueFull,
-          fmt::format("{} of {} places are taken by other requests", num_live_, capacity_)};
-    }
-    num_live_ += count;
-    for (Submission& submission : submissions) {
-      ids.push_back(next_id_++);
-      inbox_.emplace_back(Submitted{ids.back(), std::move(submission)});
-    }
+  const std::lock_guard lock(mutex_);
+  if (auto refused = refusal()) return *std::move(refused);
+  if (num_live_ + count > capacity_) {
+    return Refusal{
+        RefusalKind::kQueueFull,
+        fmt::format("{} of {} places are taken by other requests", num_live_, capacity_)};
+  }
+  num_live_ += count;
+  for (Submission& submission : submissions) {
+    ids.push_back(next_id_++);
+    inbox_.emplace_back(Submitted{ids.back(), std::move(submission)});
   }
   wakes_.notify_one();
   return ids;
 }
 
 void ServingLoop::abort(RequestId id) {
-  {
-    const std::lock_guard lock(mutex_);
-    inbox_.emplace_back(Aborted{id});
-  }
+  const std::lock_guard lock(mutex_);
+  inbox_.emplace_back(Aborted{id});
   wakes_.notify_one();
 }
 
@@ -269,17 +257,15 @@ void ServingLoop::wake(Done done) {
 }
 
 void ServingLoop::post(SleepOrWake change) {
-  std::optional<Refusal> refused;
-  {
-    const std::lock_guard lock(mutex_);
-    if (state_ != State::kOpen) {
-      refused = refusal();
-    } else {
-      inbox_.emplace_back(std::move(change));
-    }
+  std::unique_lock lock(mutex_);
+  if (state_ == State::kOpen) {
+    inbox_.emplace_back(std::move(change));
+    wakes_.notify_one();
+    return;
   }
-  if (refused) return change.done(refused);
-  wakes_.notify_one();
+  const std::optional<Refusal> refused = refusal();
+  lock.unlock();  // before a stranger is called
+  change.done(refused);
 }
 
 }  // namespace encore::engine

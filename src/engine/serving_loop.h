@@ -80,8 +80,6 @@ class ServingLoop final : public Generator {
   void post(SleepOrWake change);
   // What closed() says, with the mutex held.
   [[nodiscard]] std::optional<Refusal> refusal() const;
-  // What it has for its sink at that time.
-  [[nodiscard]] static Update update_of(const Live& live, HostTimes::Clock::time_point now);
   // Marks a request as one that deliver() calls the sink of.
   void touch(Live& live);
   // Calls the sinks of those who got something, once statistics() shows it.
