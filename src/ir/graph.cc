@@ -22,20 +22,8 @@ ValueId Graph::add_weight(std::string name, Type type, WeightRecipe recipe) {
       {std::move(name), std::move(type), ValueKind::kWeight, Pad::kZero, std::move(recipe), {}});
 }
 
-ValueId Graph::add_state(std::string name, Type type) {
-  return add_named({std::move(name), std::move(type), ValueKind::kState, Pad::kZero, {}, {}});
-}
-
-ValueId Graph::add_persistent(std::string name, Type type) {
-  return add_named({std::move(name), std::move(type), ValueKind::kPersistent, Pad::kZero, {}, {}});
-}
-
-ValueId Graph::add_host_visible(std::string name, Type type) {
-  return add_named({std::move(name), std::move(type), ValueKind::kHostVisible, Pad::kZero, {}, {}});
-}
-
-ValueId Graph::add_value(const std::string& name, Type type) {
-  return add_named({name, std::move(type), ValueKind::kNode, Pad::kZero, {}, {}});
+ValueId Graph::add_value(ValueKind kind, std::string name, Type type) {
+  return add_named({std::move(name), std::move(type), kind, Pad::kZero, {}, {}});
 }
 
 const Node& Graph::add_node(const Op& op, const Operands<ValueId>& inputs, Attrs attrs,
@@ -43,7 +31,7 @@ const Node& Graph::add_node(const Op& op, const Operands<ValueId>& inputs, Attrs
   Node node{&op, named(op, inputs), {}, std::move(attrs), {}};
   const NodeId id{num_nodes()};
   node.outputs = infer(op, types(*this, node.inputs), node.attrs).map([&](const Type& type) {
-    const ValueId output = add_value(name, type);
+    const ValueId output = add_value(ValueKind::kNode, name, type);
     value(output).producer = id;
     return output;
   });
@@ -87,10 +75,10 @@ void Graph::rename(ValueId id, const std::string& name) {
 void Graph::replace_nodes(std::vector<Node> nodes) {
   std::vector<bool> used(values_.size(), false);
   for (const Node& node : nodes) {
-    for (const ValueId id : node.inputs)
-      used[id.index] = true;
-    for (const ValueId id : node.outputs)
-      used[id.index] = true;
+    for (const auto* ids : {&node.inputs, &node.outputs}) {
+      for (const ValueId id : *ids)
+        used[id.index] = true;
+    }
   }
   for (const ValueId id : outputs_)
     used[id.index] = true;

@@ -70,9 +70,8 @@ class Graph {
 
   ValueId add_input(std::string name, Type type, Pad pad = Pad::kZero);
   ValueId add_weight(std::string name, Type type, WeightRecipe recipe);
-  ValueId add_state(std::string name, Type type);
-  ValueId add_persistent(std::string name, Type type);
-  ValueId add_host_visible(std::string name, Type type);
+  // Of any other kind. A value of a node that a pass writes itself is set as its output by the pass.
+  ValueId add_value(ValueKind kind, std::string name, Type type);
 
   // Appends a node; the op's row gives the output types.
   // Names: outputs take `name`, made unique; a second output `name.1`, and so on.
@@ -101,8 +100,6 @@ class Graph {
   void replace_nodes(std::vector<Node> nodes);
   // Errors: kCompile when the name is taken.
   void rename(ValueId id, const std::string& name);
-  // A fresh value for a node that a pass writes itself; the caller sets it as an output of a node.
-  ValueId add_value(const std::string& name, Type type);
 
  private:
   ValueId add_named(Value value);

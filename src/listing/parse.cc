@@ -18,6 +18,7 @@ using ir::OpSet;
 using ir::Pad;
 using ir::Type;
 using ir::ValueId;
+using ir::ValueKind;
 using ir::WeightPiece;
 using ir::WeightRecipe;
 
@@ -245,11 +246,11 @@ class Parser {
       line.expect("=");
       define(line, name, graph_.add_weight(name, std::move(type), recipe(line)));
     } else if (line.accept("state ")) {
-      parse_lasting(line, &Graph::add_state);
+      parse_lasting(line, ValueKind::kState);
     } else if (line.accept("persistent ")) {
-      parse_lasting(line, &Graph::add_persistent);
+      parse_lasting(line, ValueKind::kPersistent);
     } else if (line.accept("host_visible ")) {
-      parse_lasting(line, &Graph::add_host_visible);
+      parse_lasting(line, ValueKind::kHostVisible);
     } else if (line.accept("output ")) {
       graph_.add_output(use(line, std::string(line.value_name())));
     } else {
@@ -269,10 +270,10 @@ class Parser {
   }
 
   // A state, persistent or host-visible buffer: "%name: type".
-  void parse_lasting(Line& line, ValueId (Graph::*add)(std::string, Type)) {
+  void parse_lasting(Line& line, ValueKind kind) {
     const std::string name(line.value_name());
     line.expect(":");
-    define(line, name, (graph_.*add)(name, line.type()));
+    define(line, name, graph_.add_value(kind, name, line.type()));
   }
 
   static WeightRecipe recipe(Line& line) {

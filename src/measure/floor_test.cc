@@ -54,9 +54,10 @@ TEST(StepFloor, IsReadingOrComputingOpByOp) {
 TEST(Floor, OfAttentionCountsTheKvThatIsThere) {
   ir::Graph graph("attention");
   const auto q = graph.add_input("q", {DType::kBF16, {Dim::tokens(), 8 * 64}});
-  const auto k = graph.add_state("k", {DType::kBF16, {16, 2, 32, 64}});
-  const auto v = graph.add_state("v", {DType::kBF16, {16, 2, 32, 64}});
-  const auto table = graph.add_persistent("page_table", {DType::kI32, {8, 4}});
+  const auto k = graph.add_value(ir::ValueKind::kState, "k", {DType::kBF16, {16, 2, 32, 64}});
+  const auto v = graph.add_value(ir::ValueKind::kState, "v", {DType::kBF16, {16, 2, 32, 64}});
+  const auto table =
+      graph.add_value(ir::ValueKind::kPersistent, "page_table", {DType::kI32, {8, 4}});
   const auto lens = graph.add_input("kv_lens", {DType::kI32, {Dim::sequences()}});
   const auto starts = graph.add_input("query_starts", {DType::kI32, {Dim::sequences(1)}});
   graph.add_output(graph

@@ -32,8 +32,8 @@ TEST(OpCost, CountsKvAsItsCacheKeepsIt) {
   const auto slots = graph.add_input("slots", {DType::kI32, {Dim::tokens()}}, ir::Pad::kMinusOne);
   const auto bytes = [&](DType dtype) {
     const Type type{dtype, {16, 2, 32, 16}};
-    const model::Builder::Cache cache{graph.add_state("k_cache", type),
-                                      graph.add_state("v_cache", type)};
+    const model::Builder::Cache cache{graph.add_value(ir::ValueKind::kState, "k_cache", type),
+                                      graph.add_value(ir::ValueKind::kState, "v_cache", type)};
     return cost_of(graph, b.kv_write(cache, k, k, slots).k).bytes;
   };
   constexpr int64_t kElements = 2 * 3 * 32;

@@ -15,7 +15,8 @@ TEST(Builder, TracesAnAttentionLayerIntoTypedNodes) {
   const auto x = graph.add_input("x", {DType::kBF16, {Dim::tokens(), 64}});
   const auto positions = graph.add_input("positions", {DType::kI32, {Dim::tokens()}});
   const auto slots = graph.add_input("slots", {DType::kI32, {Dim::tokens()}}, ir::Pad::kMinusOne);
-  const auto pages = graph.add_persistent("page_table", {DType::kI32, {8, 4}});
+  const auto pages =
+      graph.add_value(ir::ValueKind::kPersistent, "page_table", {DType::kI32, {8, 4}});
   const auto lens = graph.add_input("kv_lens", {DType::kI32, {Dim::sequences()}});
   const auto starts =
       graph.add_input("query_starts", {DType::kI32, {Dim::sequences(1)}}, ir::Pad::kRepeatLast);
@@ -23,8 +24,9 @@ TEST(Builder, TracesAnAttentionLayerIntoTypedNodes) {
   const auto wk = graph.add_weight("wk", {DType::kBF16, {32, 64}}, ir::WeightRecipe::tensor("k"));
   const auto freq =
       graph.add_weight("f", {DType::kF32, {8}}, ir::WeightRecipe::of({1, 1, 1, 1, 1, 1, 1, 1}));
-  const Builder::Cache cache{graph.add_state("k0", {DType::kBF16, {16, 2, 32, 16}}),
-                             graph.add_state("v0", {DType::kBF16, {16, 2, 32, 16}})};
+  const Builder::Cache cache{
+      graph.add_value(ir::ValueKind::kState, "k0", {DType::kBF16, {16, 2, 32, 16}}),
+      graph.add_value(ir::ValueKind::kState, "v0", {DType::kBF16, {16, 2, 32, 16}})};
   const auto k = b.linear(x, wk);
   const auto written = b.kv_write(cache, b.rope(k, positions, freq), k, slots);
   const auto o = b.attention(b.linear(x, wq), written, {pages, lens, starts}, 0.25);

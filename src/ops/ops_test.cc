@@ -33,8 +33,8 @@ TEST(Ops, WriteKvInTheCachesDtype) {
   const auto slots = graph.add_input("slots", {DType::kI32, {Dim::tokens()}}, ir::Pad::kMinusOne);
   const auto written = [&](DType dtype) {
     const ir::Type type{dtype, {16, 2, 32, 16}};
-    const auto k_cache = graph.add_state("k_cache", type);
-    const auto v_cache = graph.add_state("v_cache", type);
+    const auto k_cache = graph.add_value(ir::ValueKind::kState, "k_cache", type);
+    const auto v_cache = graph.add_value(ir::ValueKind::kState, "v_cache", type);
     const ir::Node& node = graph.add_node(op("kv_write"), {k_cache, v_cache, k, k, slots});
     return graph.value(node.outputs["k_cache"]).type.dtype;
   };

@@ -81,7 +81,7 @@ std::vector<Node> merged(Graph& graph, const ir::Op& split,
     views.outputs.add("columns", node->outputs["y"]);
   }
   views.attrs.set("sizes", std::move(sizes));
-  const ValueId y = graph.add_value(join_names(std::move(names)), type);
+  const ValueId y = graph.add_value(ir::ValueKind::kNode, join_names(std::move(names)), type);
   product.outputs = {{"y", y}};
   views.inputs = {{"x", y}};
   return {std::move(product), std::move(views)};

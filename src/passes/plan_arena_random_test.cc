@@ -42,7 +42,7 @@ class RandomGraph {
  public:
   explicit RandomGraph(uint64_t seed) : random_(seed), graph_("random") {
     values_ = {graph_.add_input("x", {DType::kF32, {ir::Dim::tokens(), 128}})};
-    state_ = graph_.add_state("s", {DType::kF32, {1, 64}});
+    state_ = graph_.add_value(ir::ValueKind::kState, "s", {DType::kF32, {1, 64}});
   }
 
   ir::Graph build(int num_nodes) {

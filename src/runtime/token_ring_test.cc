@@ -7,8 +7,10 @@ namespace {
 
 TEST(TokenRing, ReadsWhatIsPublishedAlsoWhereCountsWrap) {
   ir::Graph graph("ring");
-  const ir::ValueId ring = graph.add_host_visible("token_ring", {DType::kI32, {4, 3}});
-  const ir::ValueId marks = graph.add_host_visible("ring_marks", {DType::kI32, {32}});
+  const ir::ValueId ring =
+      graph.add_value(ir::ValueKind::kHostVisible, "token_ring", {DType::kI32, {4, 3}});
+  const ir::ValueId marks =
+      graph.add_value(ir::ValueKind::kHostVisible, "ring_marks", {DType::kI32, {32}});
   const auto device = create_cpu_device({.num_threads = 1});
   const auto stream = device->create_stream();
   const PersistentBuffers persistent(*device, *stream, graph);
