@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <ranges>
 
 #include <fmt/ranges.h>
 
@@ -132,9 +133,9 @@ class Fitting {
 };
 
 std::string names_of(const Signature& row) {
-  std::vector<std::string> names;
-  for (const Operand& operand : row)
-    names.push_back(fmt::format("{}{}", operand.name, operand.optional ? "?" : ""));
+  const auto names = row | std::views::transform([](const Operand& operand) {
+                       return fmt::format("{}{}", operand.name, operand.optional ? "?" : "");
+                     });
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
@@ -236,13 +237,6 @@ const Op& OpSet::add(Op op) {
 const Op* OpSet::find(std::string_view name) const {
   const auto place = rows_.find(name);
   return place == rows_.end() ? nullptr : &place->second;
-}
-
-std::vector<std::string> OpSet::names() const {
-  std::vector<std::string> names;
-  for (const auto& [name, row] : rows_)
-    names.push_back(name);
-  return names;
 }
 
 }  // namespace encore::ir

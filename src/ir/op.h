@@ -102,7 +102,7 @@ class OpSet {
   // Errors: kCompile when the name is taken or the row says nothing of its outputs.
   const Op& add(Op op);
   [[nodiscard]] const Op* find(std::string_view name) const;
-  [[nodiscard]] std::vector<std::string> names() const;
+  [[nodiscard]] const auto& rows() const { return rows_; }  // by name
 
  private:
   std::map<std::string, Op, std::less<>> rows_;

@@ -1,6 +1,8 @@
 #include "ir/type.h"
 
-#include <fmt/format.h>
+#include <ranges>
+
+#include <fmt/ranges.h>
 
 namespace encore::ir {
 
@@ -36,13 +38,8 @@ int64_t Type::num_bytes(const Sizes& sizes) const {
 }
 
 std::string Type::to_string() const {
-  std::string text(name(dtype));
-  text += '[';
-  for (size_t i = 0; i < dims.size(); ++i) {
-    if (i > 0) text += ',';
-    text += dims[i].to_string();
-  }
-  return text + ']';
+  const auto texts = dims | std::views::transform(&Dim::to_string);
+  return fmt::format("{}[{}]", name(dtype), fmt::join(texts, ","));
 }
 
 }  // namespace encore::ir

@@ -89,22 +89,16 @@ void check_memory(const Graph& graph, int index, const std::vector<std::vector<N
   }
 }
 
-void check_inputs(const Graph& graph) {
-  for (const ValueId id : graph.values_of_kind(ValueKind::kInput)) {
-    const Value& input = graph.value(id);
-    for (size_t i = 1; i < input.type.dims.size(); ++i) {
-      if (!input.type.dims[i].is_number()) {
-        fail(ErrorKind::kCompile, "input %{}: only its first dim may vary", input.name);
-      }
-    }
-  }
+void check_dims(const Graph& graph) {
   for (const Value& value : graph.values()) {
-    if (value.kind == ValueKind::kInput || value.kind == ValueKind::kNode) continue;
-    for (const Dim& dim : value.type.dims) {
-      if (!dim.is_number()) {
+    if (value.kind == ValueKind::kNode) continue;
+    for (size_t i = 0; i < value.type.dims.size(); ++i) {
+      if (value.type.dims[i].is_number()) continue;
+      if (value.kind != ValueKind::kInput) {
         fail(ErrorKind::kCompile, "%{}: only step inputs and what nodes make vary in size",
              value.name);
       }
+      if (i > 0) fail(ErrorKind::kCompile, "input %{}: only its first dim may vary", value.name);
     }
   }
 }
@@ -112,7 +106,7 @@ void check_inputs(const Graph& graph) {
 }  // namespace
 
 void verify(const Graph& graph) {
-  check_inputs(graph);
+  check_dims(graph);
   const auto readers = graph.readers();
   std::vector<bool> defined(graph.num_values());
   for (int i = 0; i < graph.num_values(); ++i) {

@@ -129,8 +129,8 @@ TEST(FuseAddRmsNorm, LeavesANormThatTakesNoResidual) {
 TEST(FuseAddRmsNorm, LeavesANormWhoseWeightIsMadeAfterTheSum) {
   static const ir::OpSet kOps = [] {
     ir::OpSet ops;
-    for (const std::string& name : ops::standard().names())
-      ops.add(*ops::standard().find(name));
+    for (const auto& [name, row] : ops::standard().rows())
+      ops.add(row);
     ops.add({.name = "copy", .inputs = "x any[...]", .outputs = "y = x"});
     return ops;
   }();

@@ -262,8 +262,8 @@ TEST(Pipeline, RefusesAPassFromOutsideThatHasNoNameOrPlaceOfItsOwn) {
 TEST(Pipeline, NamesThePassThatBrokeTheGraph) {
   static const ir::OpSet kOps = [] {
     ir::OpSet ops;
-    for (const std::string& name : ops::standard().names()) {
-      ir::Op op = *ops::standard().find(name);
+    for (const auto& [name, row] : ops::standard().rows()) {
+      ir::Op op = row;
       if (name == "split") {
         op.infer = nullptr;
         op.outputs = "y = x";

@@ -23,8 +23,8 @@ inline ir::Graph graph_of(std::string_view lines) {
 // The library's ops, one with other inputs.
 inline ir::OpSet ops_with(std::string_view changed, ir::Signature inputs) {
   ir::OpSet ops;
-  for (const std::string& name : ops::standard().names()) {
-    ir::Op op = *ops::standard().find(name);
+  for (const auto& [name, row] : ops::standard().rows()) {
+    ir::Op op = row;
     if (name == changed) op.inputs = inputs;
     ops.add(std::move(op));
   }
