@@ -58,9 +58,6 @@ std::vector<std::vector<int>> dependencies(const ir::Graph& graph) {
   return after;
 }
 
-HappensBefore::HappensBefore(int num_nodes)
-    : words_((static_cast<size_t>(num_nodes) + 63) / 64), bits_(words_ * num_nodes) {}
-
 HappensBefore::HappensBefore(const std::vector<std::vector<int>>& after)
     : HappensBefore(static_cast<int>(after.size())) {
   for (const auto& earlier : after)
@@ -68,18 +65,14 @@ HappensBefore::HappensBefore(const std::vector<std::vector<int>>& after)
 }
 
 void HappensBefore::add(const std::vector<int>& after) {
-  uint64_t* row = bits_.data() + static_cast<size_t>(num_added_) * words_;
+  boost::dynamic_bitset<> ancestors(num_nodes_);
   for (const int earlier : after) {
-    ENCORE_CHECK(earlier >= 0 && earlier < num_added_, "node {} waits for node {}", num_added_,
-                 earlier);
-    const uint64_t* other = bits_.data() + static_cast<size_t>(earlier) * words_;
-    // Ancestors of `earlier` have lower numbers: no bit beyond its own word.
-    const size_t last = static_cast<size_t>(earlier) / 64;
-    for (size_t word = 0; word <= last; ++word)
-      row[word] |= other[word];
-    row[last] |= uint64_t{1} << (static_cast<unsigned>(earlier) % 64U);
+    ENCORE_CHECK(earlier >= 0 && earlier < std::ssize(ancestors_), "node {} waits for node {}",
+                 ancestors_.size(), earlier);
+    ancestors |= ancestors_[earlier];
+    ancestors.set(earlier);
   }
-  ++num_added_;
+  ancestors_.push_back(std::move(ancestors));
 }
 
 }  // namespace encore::passes

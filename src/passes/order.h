@@ -1,9 +1,9 @@
 // Which nodes must wait for which.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <vector>
+
+#include <boost/dynamic_bitset.hpp>
 
 #include "ir/graph.h"
 
@@ -15,27 +15,22 @@ namespace encore::passes {
 // wrote its memory.
 std::vector<std::vector<int>> dependencies(const ir::Graph& graph);
 
-// The transitive closure of those. One bit a pair of nodes: 1600 nodes take 0.3 MB, and a question
-// takes one load.
+// The transitive closure of those: one bit a pair of nodes.
 class HappensBefore {
  public:
   // Room for `num_nodes`; nodes are then added in order.
-  explicit HappensBefore(int num_nodes);
+  explicit HappensBefore(int num_nodes) : num_nodes_(num_nodes) {}
   // The closure of a whole graph: Program::after.
   explicit HappensBefore(const std::vector<std::vector<int>>& after);
 
   // The next node, which waits for these earlier ones.
   void add(const std::vector<int>& after);
   // Has `earlier` always finished when `later` starts? A node does not happen before itself.
-  [[nodiscard]] bool before(int earlier, int later) const {
-    const uint64_t word = bits_[static_cast<size_t>(later) * words_ + earlier / 64];
-    return ((word >> (static_cast<unsigned>(earlier) % 64U)) & 1U) != 0;
-  }
+  [[nodiscard]] bool before(int earlier, int later) const { return ancestors_[later][earlier]; }
 
  private:
-  size_t words_ = 0;  // 64-bit words of one row
-  int num_added_ = 0;
-  std::vector<uint64_t> bits_;  // row `later`, bit `earlier`
+  int num_nodes_;
+  std::vector<boost::dynamic_bitset<>> ancestors_;  // by node
 };
 
 }  // namespace encore::passes

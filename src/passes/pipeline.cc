@@ -32,18 +32,13 @@ constexpr Pass kPasses[] = {
 
 constexpr std::string_view kAllPasses = "all";
 
-auto find(const std::vector<Pass>& passes, std::string_view name) {
-  return std::find_if(passes.begin(), passes.end(),
-                      [&](const Pass& pass) { return pass.name == name; });
-}
-
 // The library's passes, and in their places those from outside.
 std::vector<Pass> list_passes(const std::vector<Pass>& from_outside) {
   std::vector<Pass> passes(std::begin(kPasses), std::end(kPasses));
   for (const Pass& pass : from_outside) {
-    if (find(passes, pass.name) != passes.end())
+    if (std::ranges::count(passes, pass.name, &Pass::name) > 0)
       fail(ErrorKind::kUsage, "there is a pass '{}' already: give yours another name", pass.name);
-    const auto place = find(passes, pass.before);
+    const auto place = std::ranges::find(passes, pass.before, &Pass::name);
     if (place == passes.end()) {
       fail(ErrorKind::kUsage, "pass '{}' is to run before '{}', which there is not", pass.name,
            pass.before);
@@ -56,7 +51,7 @@ std::vector<Pass> list_passes(const std::vector<Pass>& from_outside) {
 void check_disabled(const std::vector<Pass>& passes, const std::vector<std::string>& disabled) {
   for (const std::string& name : disabled) {
     if (name == kAllPasses) continue;
-    const auto pass = find(passes, name);
+    const auto pass = std::ranges::find(passes, name, &Pass::name);
     if (pass != passes.end() && !pass->required) continue;
     std::string choices;
     for (const Pass& other : passes) {

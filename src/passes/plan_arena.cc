@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <functional>
+#include <ranges>
 
 #include "base/rounding.h"
 #include "passes/memory_map.h"
@@ -20,7 +21,7 @@ struct Buffer {
   int64_t bytes = 0;
   int64_t offset = 0;
   int first_write = 0;        // the node that makes the root; every other access comes after it
-  std::vector<int> accesses;  // nodes that read or write it, through any of its values
+  std::vector<int> accesses;  // nodes that read or write it, through any of its values; ascending
   bool is_output = false;     // still needed when the last node has run
 };
 
@@ -51,29 +52,23 @@ std::vector<Buffer> collect_buffers(const Program& program, const MemoryMap& mem
   for (const ValueId output : graph.outputs()) {
     if (Buffer* buffer = buffer_of(output)) buffer->is_output = true;
   }
-  for (Buffer& buffer : buffers) {
-    // Latest first: the question "all before?" mostly ends at its first answer.
-    auto& accesses = buffer.accesses;
-    std::sort(accesses.begin(), accesses.end(), std::greater<>());
-    accesses.erase(std::unique(accesses.begin(), accesses.end()), accesses.end());
-  }
   return buffers;
 }
 
-// Is `a` done with before anything touches `b`?
+// Is `a` done with before anything touches `b`? Asks for the latest access first, which mostly tells.
 bool dies_before(const Buffer& a, const Buffer& b, const HappensBefore& order) {
-  return !a.is_output && std::all_of(a.accesses.begin(), a.accesses.end(), [&](int access) {
+  return !a.is_output && std::ranges::all_of(a.accesses | std::views::reverse, [&](int access) {
     return order.before(access, b.first_write);
   });
 }
 
-// Largest first, each at the lowest offset that no buffer alive at the same time covers.
-int64_t share_memory(std::vector<Buffer>& buffers, const HappensBefore& order) {
+// Largest first, each at the lowest offset where it covers no buffer but those that it can share with.
+template <typename CanShare>
+int64_t place(std::vector<Buffer>& buffers, const CanShare& can_share) {
   std::vector<Buffer*> by_size;
   for (Buffer& buffer : buffers)
     by_size.push_back(&buffer);
-  std::stable_sort(by_size.begin(), by_size.end(),
-                   [](const Buffer* a, const Buffer* b) { return a->bytes > b->bytes; });
+  std::ranges::stable_sort(by_size, std::greater(), &Buffer::bytes);
   int64_t total = 0;
   std::vector<const Buffer*> placed;  // by offset
   for (Buffer* buffer : by_size) {
@@ -81,27 +76,12 @@ int64_t share_memory(std::vector<Buffer>& buffers, const HappensBefore& order) {
     for (const Buffer* other : placed) {
       const bool clear = other->offset >= offset + buffer->bytes ||  //
                          other->offset + other->bytes <= offset;
-      if (clear || dies_before(*other, *buffer, order) || dies_before(*buffer, *other, order)) {
-        continue;
-      }
+      if (clear || can_share(*other, *buffer)) continue;
       offset = other->offset + other->bytes;
     }
     buffer->offset = offset;
-    const auto place =
-        std::upper_bound(placed.begin(), placed.end(), buffer,
-                         [](const Buffer* a, const Buffer* b) { return a->offset < b->offset; });
-    placed.insert(place, buffer);
+    placed.insert(std::ranges::upper_bound(placed, buffer->offset, {}, &Buffer::offset), buffer);
     total = std::max(total, offset + buffer->bytes);
-  }
-  return total;
-}
-
-// One behind the other.
-int64_t lay_out(std::vector<Buffer>& buffers) {
-  int64_t total = 0;
-  for (Buffer& buffer : buffers) {
-    buffer.offset = total;
-    total += buffer.bytes;
   }
   return total;
 }
@@ -117,9 +97,12 @@ void plan_arena(Program& program, const ir::OpSet&) {
     memory.define(node);
   std::vector<Buffer> buffers = collect_buffers(program, memory);
 
+  const HappensBefore order(program.after);
+  const auto can_share = [&](const Buffer& a, const Buffer& b) {
+    return program.reuse_memory && (dies_before(a, b, order) || dies_before(b, a, order));
+  };
   ArenaPlan plan;
-  plan.bytes =
-      program.reuse_memory ? share_memory(buffers, HappensBefore(program.after)) : lay_out(buffers);
+  plan.bytes = place(buffers, can_share);
   plan.placements.resize(graph.num_values());
   for (int i = 0; i < graph.num_values(); ++i) {
     const Region& region = memory.region(ValueId{i});

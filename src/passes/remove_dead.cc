@@ -16,8 +16,8 @@ void remove_dead(Program& program, const ir::OpSet&) {
   std::vector<Node> kept;
   for (int i = graph.num_nodes() - 1; i >= 0; --i) {
     const Node& node = graph.nodes()[i];
-    const bool is_used = std::any_of(node.outputs.begin(), node.outputs.end(),
-                                     [&](ValueId id) { return needed[id.index]; });
+    const bool is_used =
+        std::ranges::any_of(node.outputs, [&](ValueId id) { return needed[id.index]; });
     if (!is_used && node.op->mutations().empty()) continue;
     for (const ValueId input : node.inputs)
       needed[input.index] = true;

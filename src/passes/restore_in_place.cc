@@ -18,18 +18,16 @@ struct Facts {
   bool reuse_memory;
   std::vector<std::vector<ir::NodeId>> readers;
   HappensBefore order;
-  std::vector<bool> is_output;  // by ValueId::index
 };
 
 // Has everybody else read `value` when node `index` starts? A view reads nothing itself, but must
 // have been taken before.
 bool read_before(const Facts& facts, ValueId value, int index) {
-  return std::all_of(facts.readers[value.index].begin(), facts.readers[value.index].end(),
-                     [&](ir::NodeId reader) {
-                       if (reader.index == index) return true;
-                       if (facts.graph.node(reader).op->is_view) return reader.index < index;
-                       return facts.order.before(reader.index, index);
-                     });
+  return std::ranges::all_of(facts.readers[value.index], [&](ir::NodeId reader) {
+    if (reader.index == index) return true;
+    if (facts.graph.node(reader).op->is_view) return reader.index < index;
+    return facts.order.before(reader.index, index);
+  });
 }
 
 // May output `place.output` of node `index` overwrite its input: memory that a node made, of the
@@ -48,7 +46,8 @@ bool dies_here(const Facts& facts, const MemoryMap& memory, int index, const InP
   }
   const auto living = memory.living_in(region);
   return std::all_of(living.begin(), living.end(), [&](ValueId value) {
-    return !facts.is_output[value.index] && read_before(facts, value, index);
+    const bool is_output = std::ranges::count(facts.graph.outputs(), value) > 0;
+    return !is_output && read_before(facts, value, index);
   });
 }
 
@@ -73,10 +72,8 @@ void restore_in_place(Program& program, const ir::OpSet&) {
   Graph& graph = program.graph;
   for (int i = 0; i < graph.num_nodes(); ++i)
     graph.node(ir::NodeId{i}).in_place.clear();
-  Facts facts{graph, program.reuse_memory, graph.readers(), HappensBefore(dependencies(graph)),
-              std::vector<bool>(graph.num_values())};
-  for (const ValueId output : graph.outputs())
-    facts.is_output[output.index] = true;
+  const Facts facts{graph, program.reuse_memory, graph.readers(),
+                    HappensBefore(dependencies(graph))};
   MemoryMap memory(graph);
   for (int i = 0; i < graph.num_nodes(); ++i) {
     Node& node = graph.node(ir::NodeId{i});

@@ -41,31 +41,22 @@ void Rewrite::commit() {
   graph_.replace_nodes(std::move(nodes));
 }
 
-namespace {
-
-// How many characters all of them begin with, up to a dot and with it.
-size_t shared_start(const std::vector<std::string>& names) {
-  std::string_view start = names[0];
-  for (const std::string_view name : names)
-    start = {start.begin(), std::ranges::mismatch(start, name).in1};
-  return start.rfind('.') + 1;
-}
-
-}  // namespace
-
 std::string join_names(std::vector<std::string> names) {
-  const std::string front = names[0].substr(0, shared_start(names));
-  for (std::string& name : names) {
-    name.erase(0, front.size());
-    std::ranges::reverse(name);
-  }
-  const size_t end_size = shared_start(names);
-  std::string back = names[0].substr(0, end_size);
+  // What all begin with, up to a dot and with it; the rest of each is turned round.
+  const auto take_shared = [&] {
+    std::string_view start = names[0];
+    for (const std::string_view name : names)
+      start = {start.begin(), std::ranges::mismatch(start, name).in1};
+    const std::string shared(start.substr(0, start.rfind('.') + 1));
+    for (std::string& name : names) {
+      name.erase(0, shared.size());
+      std::ranges::reverse(name);
+    }
+    return shared;
+  };
+  const std::string front = take_shared();
+  std::string back = take_shared();
   std::ranges::reverse(back);
-  for (std::string& name : names) {
-    name.erase(0, end_size);
-    std::ranges::reverse(name);
-  }
   return fmt::format("{}{}{}", front, fmt::join(names, "_"), back);
 }
 
