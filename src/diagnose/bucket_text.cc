@@ -8,7 +8,7 @@
 #include "base/hash.h"
 #include "base/rounding.h"
 #include "diagnose/launches.h"
-#include "runtime/addresses.h"
+#include "runtime/lower.h"
 #include "runtime/step_inputs.h"
 
 namespace encore::diagnose {

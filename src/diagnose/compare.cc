@@ -65,7 +65,7 @@ std::vector<ir::ValueId> results(const runtime::LoadedProgram& loaded,
   const ir::Node& node = program.graph.nodes()[launch.node];
   std::vector<ir::ValueId> values;
   for (const std::optional<ir::ValueId>& value :
-       operands(program, node, launch.args, step, loaded.addresses).outputs) {
+       operands(program, node, launch.args, step, loaded).outputs) {
     for (const ir::ValueKind kind : {ir::ValueKind::kNode, ir::ValueKind::kInput}) {
       if (value && lies_in(program, *value, kind)) values.push_back(*value);
     }

@@ -174,10 +174,9 @@ Launched launched_ops(const engine::LoadOptions& options) {
       if (launched.ops.insert(op).second) unseen.insert(op);
       if (in_pieces) launched.in_pieces.insert(op);
       const runtime::LoadedProgram& loaded = model.executor().loaded();
-      const auto outputs =
-          operands(loaded.program, loaded.program.graph.nodes()[launch.node], launch.args,
-                   tables.key(segment, choice.key).second, loaded.addresses)
-              .outputs;
+      const auto outputs = operands(loaded.program, loaded.program.graph.nodes()[launch.node],
+                                    launch.args, tables.key(segment, choice.key).second, loaded)
+                               .outputs;
       if (std::none_of(outputs.begin(), outputs.end(), [](const auto& value) { return value; }))
         continue;
       for (const std::string& earlier : std::exchange(unseen, {}))

@@ -55,14 +55,14 @@ TEST(Launches, TellWhichOperandHasMoved) {
   engine::LoadedModel model(*device, engine::testing::tiny_model(engine::testing::Tiny::kQwen3),
                             options);
   runtime::LoadedProgram& loaded = model.executor().loaded();
-  const MovedAddresses moved(loaded.addresses);
+  const MovedAddresses moved(loaded);
   const auto key = StepKey::uniform(2);
   int num_launches = 0;
   for (int segment = 0; segment < loaded.tables.num_segments(); ++segment) {
     const StepKey step = loaded.tables.key(segment, key).second;
     for (const runtime::Launch& launch : loaded.tables.at(segment, key)) {
       ++num_launches;
-      EXPECT_EQ(moved_operand(loaded.program, launch, step, *device, loaded.addresses), "");
+      EXPECT_EQ(moved_operand(loaded.program, launch, step, *device, loaded), "");
       const std::string text = moved_operand(loaded.program, launch, step, *device, moved);
       EXPECT_EQ(text.find(fmt::format("op '{}': %", launch.kernel->op)), 0U) << launch.kernel->op;
     }

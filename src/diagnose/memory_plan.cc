@@ -12,7 +12,7 @@ MemoryPlan memory_plan(engine::LoadedModel& model) {
   plan.arena = program.arena.bytes;
   plan.arena_without_reuse = program.arena.unshared_bytes;
   plan.step_inputs = loaded.inputs.bytes() + loaded.persistent.bytes();
-  plan.scratch = loaded.addresses.workspace_bytes();
+  plan.scratch = loaded.workspace_bytes();
   plan.libraries = loaded.recordings.stats().library_bytes;
   plan.recordings = loaded.recordings.stats().bytes;
   plan.prompt_scores = model.prompt_score_bytes();

@@ -31,8 +31,8 @@ uint32_t embedding_pattern(Poison poison) {
 
 void poison(runtime::Executor& executor, Poison poison) {
   if (poison == Poison::kNone) return;
-  const runtime::AddressMap& addresses = executor.loaded().addresses;
-  for (const Memory* memory : {&addresses.arena(), &addresses.scratch()}) {
+  const LoadedProgram& loaded = executor.loaded();
+  for (const Memory* memory : {&loaded.arena, &loaded.scratch_memory}) {
     const int64_t bytes = memory->bytes() / 4 * 4;  // of scratch, all that is used as words
     if (bytes > 0) executor.stream().fill(memory->data(), pattern(poison), bytes);
   }
@@ -45,7 +45,7 @@ void poison_steps(runtime::Executor& executor, Poison poison) {
     const LoadedProgram& loaded = executor.loaded();
     const auto fill = loaded.program.graph.find_value("fill");
     if (poison == Poison::kNone || !fill) return;
-    const TensorView view = loaded.addresses.view(*fill, executor.choice().key.sizes());
+    const TensorView view = loaded.view(*fill, executor.choice().key.sizes());
     executor.stream().fill(view.data, embedding_pattern(poison), view.num_bytes());
   };
 }
@@ -69,7 +69,7 @@ void check_addresses(runtime::Executor& executor) {
     const StepKey lowered = loaded.tables.key(segment, step).second;
     for (const runtime::Launch& launch : loaded.tables.at(segment, step)) {
       const std::string moved =
-          moved_operand(loaded.program, launch, lowered, loaded.device, loaded.addresses);
+          moved_operand(loaded.program, launch, lowered, loaded.device, loaded);
       if (moved.empty()) continue;
       fail(ErrorKind::kCompile,
            "segment {} at {} tokens, {} sequences: {}; a recording made before would use the old "
@@ -80,7 +80,7 @@ void check_addresses(runtime::Executor& executor) {
 }
 
 std::vector<std::byte> read_value(runtime::Executor& executor, ir::ValueId value) {
-  const TensorView view = executor.loaded().addresses.view(value, executor.choice().key.sizes());
+  const TensorView view = executor.loaded().view(value, executor.choice().key.sizes());
   const int64_t row_bytes = view.row_elements() * size_of(view.dtype);
   std::vector<std::byte> bytes(view.num_rows() * row_bytes);
   for (int64_t row = 0; row < view.num_rows(); ++row) {
@@ -94,7 +94,7 @@ std::vector<std::byte> read_value(runtime::Executor& executor, ir::ValueId value
 void read_output(runtime::Executor& executor, int index, void* host, int64_t bytes) {
   const LoadedProgram& loaded = executor.loaded();
   const TensorView output =
-      loaded.addresses.view(loaded.program.graph.outputs()[index], executor.choice().key.sizes());
+      loaded.view(loaded.program.graph.outputs()[index], executor.choice().key.sizes());
   ENCORE_CHECK(bytes <= output.num_bytes());
   runtime::in_step(executor.choice(), [&] {
     loaded.stream.copy_to_host(host, output.data, bytes);

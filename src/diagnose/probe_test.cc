@@ -31,8 +31,8 @@ class ProbeTest : public ::testing::Test {
 TEST_F(ProbeTest, PoisonIsInAllIntermediateMemory) {
   poison(executor_, Poison::kNaN);
   executor_.synchronize();
-  const runtime::AddressMap& addresses = executor_.loaded().addresses;
-  for (const Memory* memory : {&addresses.arena(), &addresses.scratch()}) {
+  const runtime::LoadedProgram& loaded = executor_.loaded();
+  for (const Memory* memory : {&loaded.arena, &loaded.scratch_memory}) {
     EXPECT_EQ(std::count(memory->data(), memory->data() + memory->bytes(), std::byte{0xff}),
               memory->bytes());
   }

@@ -114,8 +114,8 @@ void LoadedModel::create_prompt_scorer(Device& device, const LoadOptions& option
        .batch_invariant = options.compile.batch_invariant});
   const ir::Graph& graph = score_program_.program.graph;
   const passes::Program& scored = compiled_.program;
-  const TensorView hidden = executor_->loaded().addresses.view(
-      scored.graph.outputs()[model::kHiddenOutput], scored.max_sizes);
+  const TensorView hidden =
+      executor_->loaded().view(scored.graph.outputs()[model::kHiddenOutput], scored.max_sizes);
   std::vector<TensorView> weights(graph.num_values());
   for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kWeight)) {
     const auto of_model = scored.graph.find_value(graph.value(id).name);

@@ -1,7 +1,7 @@
 // Where a program's values would lie, were there memory.
 #pragma once
 
-#include "runtime/addresses.h"
+#include "runtime/lower.h"
 
 namespace encore::planning {
 

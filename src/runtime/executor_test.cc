@@ -132,8 +132,8 @@ class ExecutorTest : public ::testing::Test {
       rows[b] = static_cast<int32_t>(tokens - 1 - b);
     executor_->run({});
     std::vector<float> y(sequences * 4);
-    const TensorView output = executor_->loaded().addresses.view(
-        compiled_->program.graph.outputs()[0], executor_->choice().key.sizes());
+    const TensorView output = executor_->loaded().view(compiled_->program.graph.outputs()[0],
+                                                       executor_->choice().key.sizes());
     executor_->stream().copy_to_host(y.data(), output.data,
                                      static_cast<int64_t>(y.size() * sizeof(float)));
     executor_->synchronize();
@@ -168,7 +168,7 @@ TEST_F(ExecutorTest, RunsAnOpFromOutsideInEveryMode) {
 TEST_F(ExecutorTest, LetsItsHooksInBeforeAndBehindEveryStepInEveryMode) {
   make(bind_idle);
   record();
-  const Memory& arena = executor_->loaded().addresses.arena();
+  const Memory& arena = executor_->loaded().arena;
   int num_after = 0;
   executor_->hooks().before = [&](Executor& executor) {
     executor.stream().fill(arena.data(), 0xffffffffU, arena.bytes() / 4 * 4);  // NaN

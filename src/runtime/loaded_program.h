@@ -7,9 +7,9 @@
 
 #include "backend/device.h"
 #include "passes/program.h"
-#include "runtime/addresses.h"
 #include "runtime/dispatch.h"
 #include "runtime/kv_memory.h"
+#include "runtime/lower.h"
 #include "runtime/persistent_buffers.h"
 #include "runtime/recordings.h"
 #include "runtime/step_inputs.h"
@@ -19,11 +19,11 @@ namespace encore::runtime {
 
 // Immovable: its parts refer to each other. Lifetime: refers to the device, the stream and the
 // program. Threads: one.
-struct LoadedProgram {
-  // `weights` by ValueId::index of the program's graph; the caller owns their memory.
+struct LoadedProgram final : Addresses {
+  // `weight_views` by ValueId::index of the program's graph; the caller owns their memory.
   // `num_input_twins` as of StepInputs. Errors: kMemory.
   LoadedProgram(Device& device, Stream& stream, const passes::Program& program,
-                std::vector<TensorView> weights, int64_t num_input_twins = 2);
+                std::vector<TensorView> weight_views, int64_t num_input_twins = 2);
   LoadedProgram(const LoadedProgram&) = delete;
   LoadedProgram& operator=(const LoadedProgram&) = delete;
 
@@ -37,14 +37,25 @@ struct LoadedProgram {
   void enqueue(const Step& step, Mode mode, StepPart part = StepPart::kWhole);
   void replay(const Recording& recording);
 
+  [[nodiscard]] TensorView view(ir::ValueId id, const ir::Sizes& sizes) const override;
+  [[nodiscard]] void* scratch(int64_t bytes) const override;
+  [[nodiscard]] uint32_t* counters(int64_t count) const override;
+  [[nodiscard]] int64_t workspace_bytes() const {
+    return scratch_memory.bytes() + counter_memory.bytes();
+  }
+
   Device& device;
   Stream& stream;
   const passes::Program& program;
+  std::vector<TensorView> weights;
   // Nothing is mapped until the caller does so, once all programs are recorded.
   KvMemory kv;
   PersistentBuffers persistent;
   StepInputs inputs;
-  AddressMap addresses;
+  Memory arena;
+  // What launches share, once set_workspace() has set it aside; counters at zero.
+  Memory scratch_memory;
+  Memory counter_memory;
   Tables tables;
   Recordings recordings;
 };

@@ -13,22 +13,21 @@ std::vector<Launch> lower_node(const Program& program, int index, const StepKey&
   const ir::Node& node = program.graph.nodes()[index];
   std::vector<OpLaunch> parts = expand_node(program, node, step, device, addresses);
   const Workspace workspace = total_workspace(parts);
+  const int count = static_cast<int>(parts.size());
   std::vector<Launch> launches;
-  for (OpLaunch& part : parts) {
-    Launch launch{.node = index, .kernel = part.kernel, .workspace = workspace};
-    launch.reads_lengths = part.reads_lengths();
-    try {
-      launch.bound = part.kernel->bind(device, part.args);
-    } catch (const Error& error) {
-      fail(error.kind(), "op '{}', kernel {}: {}", node.op->name, part.kernel->name, error.what());
-    }
-    launch.args = std::move(part.args);
-    launches.push_back(std::move(launch));
-  }
-  const int count = static_cast<int>(launches.size());
   for (int i = 0; i < count; ++i) {
-    launches[i].id = index + (count - 1 - i) * program.graph.num_nodes();
-    launches[i].after = i == 0 ? program.after[index] : std::vector<int>{launches[i - 1].id};
+    Launch launch{std::move(parts[i])};
+    launch.node = index;
+    launch.id = index + (count - 1 - i) * program.graph.num_nodes();
+    launch.workspace = workspace;
+    launch.after = i == 0 ? program.after[index] : std::vector<int>{launches.back().id};
+    try {
+      launch.bound = launch.kernel->bind(device, launch.args);
+    } catch (const Error& error) {
+      fail(error.kind(), "op '{}', kernel {}: {}", node.op->name, launch.kernel->name,
+           error.what());
+    }
+    launches.push_back(std::move(launch));
   }
   return launches;
 }
@@ -38,6 +37,19 @@ bool has_workspace(const Launch& launch) {
 }
 
 }  // namespace
+
+TensorView node_view(const passes::Program& program, ir::ValueId id, const ir::Sizes& sizes,
+                     std::byte* arena, const Addresses& others) {
+  const ir::Type& type = program.graph.value(id).type;
+  const passes::Placement& place = program.arena.placements[id.index];
+  const ir::Value& root = program.graph.value(place.root);
+  if (root.kind != ir::ValueKind::kNode) return others.view(place.root, sizes);
+  const int64_t offset = program.arena.placements[place.root.index].offset;
+  TensorView view(arena + offset + place.column * size_of(type.dtype), type.dtype,
+                  type.resolve(sizes));
+  view.row_stride = root.type.resolve(sizes).num_elements_from(1);
+  return view;
+}
 
 KernelArgs make_args(const Program& program, const ir::Node& node, const StepKey& step,
                      const Addresses& addresses) {

@@ -9,17 +9,14 @@
 
 namespace encore::runtime {
 
-// One launch of a bucket's table: which kernel, with which parameters. A fused op that no kernel
-// takes has several.
-struct Launch {
-  int node = 0;  // index in the program's graph
-  int id = 0;    // unique within a step: that of a node's last launch is the node's index
-  const Kernel* kernel = nullptr;
-  KernelArgs args;
+// One launch of a bucket's table: which kernel, with which parameters, where among the others. A fused
+// op that no kernel takes has several. No recording may hold one that reads lengths.
+struct Launch : OpLaunch {
+  int node = 0;         // index in the program's graph
+  int id = 0;           // unique within a step: that of a node's last launch is the node's index
   Workspace workspace;  // of its node
   std::vector<int> after;
   BoundLaunch bound;
-  bool reads_lengths = false;  // so no recording may hold it
 };
 
 // Turns a value into addresses at given sizes.
@@ -31,6 +28,11 @@ class Addresses {
   [[nodiscard]] virtual void* scratch(int64_t bytes) const = 0;
   [[nodiscard]] virtual uint32_t* counters(int64_t count) const = 0;
 };
+
+// Where a value that a node makes lies: in the arena as planned, or in the input, weight or state
+// that it is a view of or written over, for which `others` is asked.
+TensorView node_view(const passes::Program& program, ir::ValueId id, const ir::Sizes& sizes,
+                     std::byte* arena, const Addresses& others);
 
 // What a node's kernel is given at that shape, without workspace.
 KernelArgs make_args(const passes::Program& program, const ir::Node& node, const StepKey& step,

@@ -86,7 +86,7 @@ const LogprobRow& PromptScorer::score(const InFlight& scores, int64_t i) const {
 
 int64_t PromptScorer::bytes() const {
   return loaded_.program.arena.bytes + loaded_.inputs.bytes() + loaded_.persistent.bytes() +
-         loaded_.addresses.workspace_bytes();
+         loaded_.workspace_bytes();
 }
 
 }  // namespace encore::runtime

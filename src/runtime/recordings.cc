@@ -3,6 +3,7 @@
 #include "base/elapsed.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "runtime/dispatch.h"
 
 namespace encore::runtime {
 namespace {
@@ -58,32 +59,29 @@ std::unique_ptr<Recording> Recordings::record(const std::string& what, Recording
 }
 
 void Recordings::record_full(const StepKey& step) {
-  const std::string what =
-      step.is_uniform()
-          ? fmt::format("a full step of {} sequences", step.sequences)
-          : fmt::format("a mixed step of {} tokens and {} sequences", step.tokens, step.sequences);
-  full_[{step, StepPart::kWhole}] =
-      record(what, step.is_uniform() ? stats_.full : stats_.mixed, [&] {
-        tables_.launch(stream_, 0, tables_.num_segments(), {step, {}});
-      });
+  RecordingStats::Part& part = step.is_uniform() ? stats_.full : stats_.mixed;
+  full_[{step, StepPart::kWhole}] = record(describe(step) + " in full", part, [&] {
+    tables_.launch(stream_, 0, tables_.num_segments(), {step, {}});
+  });
 }
 
 void Recordings::record_burst(const StepKey& step) {
-  ENCORE_CHECK(burst_goes_on_ != nullptr, "a program without `advance` has no bursts");
+  const auto clock = program_.graph.find_value("step_clock");
+  ENCORE_CHECK(clock, "a program without `advance` has no bursts");
+  const auto* goes_on = addresses_.view(*clock, {}).as<const int32_t>() + 1;
   const auto work = [&] {
     for (int i = 0; i < kStepsPerIteration; ++i)
       tables_.launch(stream_, 0, tables_.num_segments(), {step, {}});
   };
-  bursts_[step.sequences] = record(fmt::format("a burst of {} sequences", step.sequences),
-                                   stats_.bursts, work, burst_goes_on_);
+  bursts_[step.sequences] =
+      record(fmt::format("a burst of {} sequences", step.sequences), stats_.bursts, work, goes_on);
 }
 
 void Recordings::require_halves(const StepKey& step) {
   for (const StepPart part : {StepPart::kToLogits, StepPart::kFromLogits}) {
     if (full(step, part) != nullptr) continue;
     const auto [first, last] = segments(part);
-    const std::string what = fmt::format("segments {} to {} of a step of {} tokens, {} sequences",
-                                         first, last - 1, step.tokens, step.sequences);
+    const auto what = fmt::format("segments {} to {} of {}", first, last - 1, describe(step));
     full_[{step, part}] = record(what, stats_.halves, [&, first = first, last = last] {
       tables_.launch(stream_, first, last, {step, {}});
     });

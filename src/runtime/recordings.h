@@ -61,13 +61,12 @@ enum class RecordingErrors : uint8_t {
 bool record_or_drop(RecordingErrors policy, const std::function<void()>& record,
                     std::string_view what = "");
 
-// Lifetime: refers to the program, the tables and the stream. Threads: one.
+// Lifetime: refers to the program, the addresses, the tables and the stream. Threads: one.
 class Recordings {
  public:
-  // `burst_goes_on`: where on the device a step says so; null: there are no bursts.
-  Recordings(const passes::Program& program, Tables& tables, Stream& stream,
-             const int32_t* burst_goes_on)
-      : program_(program), tables_(tables), stream_(stream), burst_goes_on_(burst_goes_on) {}
+  Recordings(const passes::Program& program, const Addresses& addresses, Tables& tables,
+             Stream& stream)
+      : program_(program), addresses_(addresses), tables_(tables), stream_(stream) {}
 
   // Records a whole step. Errors: the device's, naming op and size; nothing is kept then.
   void record_full(const StepKey& step);
@@ -106,9 +105,9 @@ class Recordings {
                                     const Recording* like = nullptr);
 
   const passes::Program& program_;
+  const Addresses& addresses_;
   Tables& tables_;
   Stream& stream_;
-  const int32_t* burst_goes_on_;
   std::map<std::pair<StepKey, StepPart>, std::unique_ptr<Recording>> full_;
   std::map<int64_t, std::unique_ptr<Recording>> bursts_;  // by B
   std::map<Tables::Key, std::unique_ptr<Recording>> pieces_;

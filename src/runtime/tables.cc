@@ -1,6 +1,7 @@
 #include "runtime/tables.h"
 
 #include <algorithm>
+#include <ranges>
 
 namespace encore::runtime {
 
@@ -26,7 +27,6 @@ Tables::Dependence Tables::dependence(const passes::Segment& segment) const {
       if (program_.graph.value(id).kind == ir::ValueKind::kInput) note(id);
     }
   }
-  found.on_q = !segment.in_pieces;
   return found;
 }
 
@@ -36,7 +36,7 @@ Tables::Key Tables::key(int segment, const StepKey& step) const {
   return {segment,
           {.tokens = on.on_tokens ? step.tokens : most.tokens,
            .sequences = on.on_sequences ? step.sequences : most.sequences,
-           .q = on.on_q ? step.q : std::nullopt}};
+           .q = program_.segments[segment].in_pieces ? std::nullopt : step.q}};
 }
 
 const std::vector<Launch>& Tables::at(int segment, const StepKey& step) {
@@ -55,10 +55,8 @@ void Tables::lower_all(const StepKey& step) {
 }
 
 bool Tables::recordable(const StepKey& step) {
-  for (int segment = 0; segment < num_segments(); ++segment) {
-    if (!recordable(segment, step)) return false;
-  }
-  return true;
+  return std::ranges::all_of(std::views::iota(0, num_segments()),
+                             [&](int segment) { return recordable(segment, step); });
 }
 
 bool Tables::recordable(int segment, const StepKey& step) {

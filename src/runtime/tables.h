@@ -37,11 +37,10 @@ class Tables {
   [[nodiscard]] int num_segments() const { return static_cast<int>(program_.segments.size()); }
 
  private:
-  // What a segment's launches depend on.
+  // Which sizes a segment's launches depend on.
   struct Dependence {
     bool on_tokens = false;
     bool on_sequences = false;
-    bool on_q = false;
   };
   [[nodiscard]] Dependence dependence(const passes::Segment& segment) const;
 
