@@ -40,7 +40,7 @@ Executor::Executor(Device& device, Stream& stream, const passes::Program& progra
 Choice Executor::begin(const StepKey& step) {
   choice_ = choose(step, coverage_);
   if (on_demand_ && choice_.mode == Mode::kFull && step.is_uniform()) {
-    on_demand_->require(choice_.key, coverage_);
+    on_demand_->require(choice_.key, RecordingErrors::kDrop, coverage_);
     choice_ = choose(step, coverage_);  // not full where the recording failed
   }
   require_replay(step, choice_, coverage_);

@@ -3,8 +3,6 @@
 
 #include <list>
 
-#include "base/error.h"
-#include "base/log.h"
 #include "runtime/dispatch.h"
 #include "runtime/recordings.h"
 
@@ -18,9 +16,9 @@ class OnDemandRecordings {
       : recordings_(recordings), stream_(stream), capacity_(capacity) {}
 
   [[nodiscard]] int capacity() const { return capacity_; }
-  // Records a full step unless that is done. REQUIRES: its size is lowered and warm.
-  // Errors: those of Recordings::record_full().
-  void require(const StepKey& step) {
+  // Records a full step unless that is done. By policy, a failure ends the start-up, or such steps
+  // run eager from now on. REQUIRES: its size is lowered and warm.
+  void require(const StepKey& step, RecordingErrors policy, Coverage& coverage) {
     recent_.remove(step);
     if (recordings_.full(step) == nullptr) {
       if (std::ssize(recent_) == capacity_) {
@@ -28,18 +26,12 @@ class OnDemandRecordings {
         recordings_.erase_full(recent_.back());
         recent_.pop_back();
       }
-      recordings_.record_full(step);
+      if (!record_or_drop(policy, [&] { recordings_.record_full(step); })) {
+        coverage.dropped_full.insert(step);
+        return;
+      }
     }
     recent_.push_front(step);
-  }
-  // As require(step); where recording fails, such steps run eager from now on.
-  void require(const StepKey& step, Coverage& coverage) {
-    try {
-      require(step);
-    } catch (const Error& error) {
-      log::warning("{}; its steps run eager", error.what());
-      coverage.dropped_full.insert(step);
-    }
   }
 
  private:

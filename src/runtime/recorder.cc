@@ -172,12 +172,9 @@ class Recorder {
   // taken before KV's.
   void record_for_demand() {
     OnDemandRecordings& on_demand = *executor_.on_demand();
-    const RecordingErrors policy = options_.recording_errors;
     const auto count = std::min<int64_t>(on_demand.capacity(), std::ssize(uniform_));
-    for (auto step = uniform_.end() - count; step != uniform_.end(); ++step) {
-      if (!record_or_drop(policy, [&] { on_demand.require(*step); }))
-        coverage_.dropped_full.insert(*step);
-    }
+    for (auto step = uniform_.end() - count; step != uniform_.end(); ++step)
+      on_demand.require(*step, options_.recording_errors, coverage_);
   }
 
   void record_steps(std::vector<StepKey> steps, bool full, bool pieces) {
@@ -197,11 +194,11 @@ class Recorder {
           record_or_drop(policy, [&] { recordings.record_burst(step); });
       }
       for (int segment = 0; pieces && segment < loaded_.tables.num_segments(); ++segment) {
-        if (!loaded_.program.segments[segment].in_pieces ||
-            recordings.piece(segment, step) != nullptr)
-          continue;
-        if (!record_or_drop(policy, [&] { recordings.record_piece(segment, step); }))
-          drop_piece(segment, step);
+        const auto& [first, last, in_pieces, rows] = loaded_.program.segments[segment];
+        if (!in_pieces || recordings.piece(segment, step) != nullptr) continue;
+        if (record_or_drop(policy, [&] { recordings.record_piece(segment, step); })) continue;
+        if (rows == ir::Symbol::kTokens) coverage_.dropped_tokens.insert(step.tokens);
+        if (rows == ir::Symbol::kSequences) coverage_.dropped_tails.insert(step.sequences);
       }
       const RecordingStats& after = recordings.stats();
       const int num_full = after.num_full() - before.num_full();
@@ -209,14 +206,6 @@ class Recorder {
       if (num_full + num_pieces == 0) continue;
       log::debug("recorded {}: {} in full, {} pieces, {:.1f} ms", describe(step), num_full,
                  num_pieces, after.ms() - before.ms());
-    }
-  }
-
-  void drop_piece(int segment, const StepKey& step) {
-    if (loaded_.program.segments[segment].rows == ir::Symbol::kTokens) {
-      coverage_.dropped_tokens.insert(step.tokens);
-    } else {
-      coverage_.dropped_tails.insert(step.sequences);
     }
   }
 
@@ -259,7 +248,7 @@ class Recorder {
     const auto [mode, key, padding, reason, rule] = choose(step, coverage_);
     if (mode == Mode::kEager) return;
     if (executor_.on_demand() != nullptr && mode == Mode::kFull && key.is_uniform())
-      executor_.on_demand()->require(key, coverage_);
+      executor_.on_demand()->require(key, RecordingErrors::kDrop, coverage_);
     loaded_.send_padding(key);
     loaded_.enqueue({key, {}}, mode);
     // A device may set up loops when it first runs one. This one ends at once: no row goes on.
