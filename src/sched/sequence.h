@@ -1,12 +1,14 @@
 // A request while it lives: its tokens and how far they have come. Scheduler and engine share it.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "base/error.h"
 #include "kv/page_pool.h"
 #include "kv/prefix_cache.h"
 #include "sample/params.h"
@@ -68,25 +70,47 @@ struct alignas(64) Sequence {
 
   [[nodiscard]] int64_t known() const { return static_cast<int64_t>(tokens.size()); }
   // Tokens that the next step can compute.
-  [[nodiscard]] int64_t num_ready() const;
+  [[nodiscard]] int64_t num_ready() const {
+    if (launched < known()) return known() - launched;
+    const bool is_sampled_in_flight = launched == known() && launched + 1 < max_length;
+    return is_sampled_in_flight ? 1 : 0;
+  }
   // Tokens whose K and V every later step may read. Of those not packed by the host, a step in
   // flight computes none behind a stop token, so they count when they are collected.
-  [[nodiscard]] int64_t num_readable() const;
+  [[nodiscard]] int64_t num_readable() const {
+    return std::min(known(), std::max(std::min(launched, given), collected));
+  }
   // Its first tokens that need not be computed where somebody else has their K and V. The last one
   // is computed, as its step samples the next, and so are those whose followers must be scored.
-  [[nodiscard]] int64_t num_findable() const;
+  [[nodiscard]] int64_t num_findable() const {
+    return is_to_be_scored(num_scored) ? num_scored : known() - 1;
+  }
   // Must the token behind `position` be scored by the step that computes that position?
   [[nodiscard]] bool is_to_be_scored(int64_t position) const {
     return num_prompt_logprobs >= 0 && position >= num_scored && position + 1 < prompt_length;
   }
   // A step that computes these tokens was launched.
-  void launch(const ScheduledTokens& tokens);
+  void launch(const ScheduledTokens& computed) {
+    ENCORE_CHECK(computed.first == launched && computed.count <= num_ready());
+    launched += computed.count;
+  }
   // A step that computed these tokens was collected, and sampled `token` behind them. Is that the
   // next token of the sequence? It is not where more of the prompt follows.
-  bool collect(const ScheduledTokens& computed, int32_t token);
+  bool collect(const ScheduledTokens& computed, int32_t token) {
+    if (computed.end() <= launched) collected = std::max(collected, computed.end());
+    if (computed.end() != known()) return false;
+    tokens.push_back(token);
+    return true;
+  }
   // The pages are gone: all tokens are given to steps again, but for those whose pages are found in
   // the prefix cache by then. Tokens of steps in flight still count.
-  void preempt();
+  void preempt() {
+    launched = 0;
+    collected = 0;
+    pages.clear();
+    row = -1;
+    token_state_row = -1;
+  }
 };
 
 }  // namespace encore::sched
