@@ -58,34 +58,25 @@ void check_memory(const Graph& graph, int index, const std::vector<std::vector<N
   };
   const auto mutations = node.op->mutations();
   for (const InPlace& mutation : mutations) {
-    const ValueId input = node.inputs[mutation.input];
-    if (!is_mutable_version(graph, input)) {
-      fail_at(node, "mutates %{}, which is neither a state nor a step input",
-              graph.value(input).name);
-    }
-    if (read_after(input)) {
-      fail_at(node, "%{} is read after it was mutated: use the new version",
-              graph.value(input).name);
-    }
+    const ValueId id = node.inputs[mutation.input];
+    const std::string& name = graph.value(id).name;
+    if (!is_mutable_version(graph, id))
+      fail_at(node, "mutates %{}, which is neither a state nor a step input", name);
+    if (read_after(id))
+      fail_at(node, "%{} is read after it was mutated: use the new version", name);
   }
   for (const InPlace& place : node.in_place) {
-    const auto allowed = [&](const std::vector<InPlace>& row) {
-      return std::ranges::count(row, place) > 0;
-    };
-    const ValueId input = node.inputs[place.input];
-    const bool mutation = allowed(mutations);
-    if (!mutation && !allowed(node.op->may_reuse)) {
+    const ValueId id = node.inputs[place.input];
+    const Value& input = graph.value(id);
+    const bool is_mutation = std::ranges::count(mutations, place) > 0;
+    if (!is_mutation && std::ranges::count(node.op->may_reuse, place) == 0)
       fail_at(node, "its row does not allow {} over {}", place.output, place.input);
-    }
-    if (!mutation && graph.value(input).kind != ValueKind::kNode) {
-      fail_at(node, "would overwrite %{}, which no node made", graph.value(input).name);
-    }
-    if (read_after(input) || std::ranges::count(graph.outputs(), input) > 0) {
-      fail_at(node, "overwrites %{}, which is still needed", graph.value(input).name);
-    }
-    if (graph.value(input).type != graph.value(node.outputs[place.output]).type) {
-      fail_at(node, "%{} has another type than what is written over it", graph.value(input).name);
-    }
+    if (!is_mutation && input.kind != ValueKind::kNode)
+      fail_at(node, "would overwrite %{}, which no node made", input.name);
+    if (read_after(id) || std::ranges::count(graph.outputs(), id) > 0)
+      fail_at(node, "overwrites %{}, which is still needed", input.name);
+    if (input.type != graph.value(node.outputs[place.output]).type)
+      fail_at(node, "%{} has another type than what is written over it", input.name);
   }
 }
 

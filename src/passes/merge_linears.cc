@@ -11,23 +11,20 @@ using ir::Graph;
 using ir::Node;
 using ir::ValueId;
 
-// A weight that can be cut out of its place: read once, and made of checkpoint tensors.
-bool is_own_weight(const Graph& graph, const Rewrite& rewrite, ValueId id) {
-  return rewrite.readers(id).size() == 1 && !graph.value(id).recipe.pieces.empty();
+// The operands but x: those that are cut along their rows.
+std::vector<std::string_view> weights_of(const Node& node) {
+  std::vector<std::string_view> names;
+  for (size_t i = 0; i < node.inputs.size(); ++i)
+    names.push_back(node.inputs.name(i));
+  std::erase(names, "x");
+  return names;
 }
 
-// Calls `f` with the name of each operand but x: those that are cut along their rows.
-template <typename F>
-bool all_weights(const Node& node, const F& f) {
-  for (size_t i = 0; i < node.inputs.size(); ++i) {
-    if (node.inputs.name(i) != "x" && !f(node.inputs.name(i))) return false;
-  }
-  return true;
-}
-
+// Can its weights be cut out of their places: each read once, and made of checkpoint tensors?
 bool can_merge(const Graph& graph, const Rewrite& rewrite, const Node& node) {
-  return all_weights(node, [&](std::string_view name) {
-    return is_own_weight(graph, rewrite, node.inputs[name]);
+  return std::ranges::all_of(weights_of(node), [&](std::string_view name) {
+    const ValueId id = node.inputs[name];
+    return rewrite.readers(id).size() == 1 && !graph.value(id).recipe.pieces.empty();
   });
 }
 
@@ -36,7 +33,7 @@ bool are_siblings(const Graph& graph, const Node& a, const Node& b) {
   const auto dtype = [&](ValueId id) { return graph.value(id).type.dtype; };
   return a.inputs["x"] == b.inputs["x"] && a.inputs.size() == b.inputs.size() &&
          a.attrs == b.attrs && dtype(a.outputs["y"]) == dtype(b.outputs["y"]) &&
-         all_weights(a, [&](std::string_view name) {
+         std::ranges::all_of(weights_of(a), [&](std::string_view name) {
            const ValueId* other = b.inputs.find(name);
            return other != nullptr && dtype(*other) == dtype(a.inputs[name]);
          });
@@ -64,10 +61,8 @@ std::vector<Node> merged(Graph& graph, const ir::Op& split,
                          const std::vector<const Node*>& siblings) {
   const Node& first = *siblings[0];
   Node product{first.op, first.inputs, {}, first.attrs, {}};
-  all_weights(first, [&](std::string_view name) {
+  for (const std::string_view name : weights_of(first))
     product.inputs[name] = concat_weights(graph, siblings, name);
-    return true;
-  });
   Node views{&split, {}, {}, {}, {}};
   std::vector<int64_t> sizes;
   std::vector<std::string> names;
