@@ -1,8 +1,8 @@
 #include "runtime/kv_memory.h"
 
 #include <algorithm>
-#include <bit>
 #include <optional>
+#include <ranges>
 
 #include "base/log.h"
 
@@ -116,12 +116,8 @@ int64_t rows_that_fit(std::span<KvMemory* const> programs, int64_t wanted, int64
       needed += kv->bytes_for(rows);
     return needed <= bytes;
   };
-  int64_t fitting = 0;
-  for (auto step = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(wanted))); step > 0;
-       step /= 2) {
-    if (fitting + step <= wanted && fits(fitting + step)) fitting += step;
-  }
-  return fitting;
+  const auto counts = std::views::iota(int64_t{1}, wanted + 1);
+  return static_cast<int64_t>(std::ranges::partition_point(counts, fits) - counts.begin());
 }
 
 }  // namespace encore::runtime

@@ -4,6 +4,7 @@
 #include <array>
 #include <iterator>
 #include <limits>
+#include <ranges>
 
 #include "base/error.h"
 
@@ -88,25 +89,22 @@ std::optional<int64_t> Ladder::bucket(int64_t size) const {
 
 std::vector<StepKey> uniform_shapes(const Ladder& sequences, const Limits& limits) {
   std::vector<StepKey> shapes;
-  const auto& sizes = sequences.sizes();
-  for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) {
-    for (int64_t q = limits.max_q; q >= 1; --q) {
-      if (*size * q > limits.max_num_tokens) continue;
-      shapes.push_back(StepKey::uniform(*size, q));
-    }
+  for (const int64_t size : sequences.sizes() | std::views::reverse) {
+    for (int64_t q = std::min(limits.max_q, limits.max_num_tokens / size); q >= 1; --q)
+      shapes.push_back(StepKey::uniform(size, q));
   }
   return shapes;
 }
 
 std::vector<StepKey> mixed_shapes(const Ladder& sequences, const Ladder& tokens) {
   std::vector<StepKey> shapes;
-  for (auto size = tokens.sizes().rbegin(); size != tokens.sizes().rend(); ++size) {
+  for (const int64_t size : tokens.sizes() | std::views::reverse) {
     // A mixed step has fewer sequences than tokens.
-    const int64_t most = std::max<int64_t>(*size - 1, 1);
+    const int64_t most = std::max<int64_t>(size - 1, 1);
     auto last = std::lower_bound(sequences.sizes().begin(), sequences.sizes().end(), most);
     if (last != sequences.sizes().end()) ++last;
     for (auto count = std::reverse_iterator(last); count != sequences.sizes().rend(); ++count)
-      shapes.push_back(StepKey::mixed(*size, *count));
+      shapes.push_back(StepKey::mixed(size, *count));
   }
   return shapes;
 }
