@@ -1,7 +1,7 @@
 // Which requests the engine takes.
-#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "engine/engine.h"
 
@@ -14,7 +14,7 @@ std::optional<Rejection> check_token_bias(const std::vector<TokenBias>& biases, 
     return Rejection{kBadParameter, fmt::format("at most {} tokens have a bias, not {}",
                                                 kMaxTokenBias, biases.size())};
   }
-  std::vector<int32_t> tokens;
+  std::set<int32_t> seen;
   for (const auto& [token, bias] : biases) {
     if (token < 0 || token >= vocab) {
       return Rejection{kUnknownToken, fmt::format("token {}, which has a bias, is outside the "
@@ -23,12 +23,9 @@ std::optional<Rejection> check_token_bias(const std::vector<TokenBias>& biases, 
     }
     if (std::isnan(bias) || bias == std::numeric_limits<float>::infinity())
       return Rejection{kBadParameter, fmt::format("the bias of token {} is {}", token, bias)};
-    tokens.push_back(token);
+    if (!seen.insert(token).second)
+      return Rejection{kBadParameter, fmt::format("token {} has two biases", token)};
   }
-  std::sort(tokens.begin(), tokens.end());
-  const auto twice = std::adjacent_find(tokens.begin(), tokens.end());
-  if (twice != tokens.end())
-    return Rejection{kBadParameter, fmt::format("token {} has two biases", *twice)};
   return std::nullopt;
 }
 

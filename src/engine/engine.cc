@@ -24,8 +24,8 @@ std::unique_ptr<kv::PrefixCache> create_cache(kv::PagePool& pool, const EngineOp
 }
 
 // Is a token chosen behind the row's, and does a grammar say which may be?
-bool is_masked_row(const sched::ScheduledTokens& row, const sched::Sequence& sequence) {
-  return sequence.matcher != nullptr && row.end() >= sequence.known();
+bool is_masked_row(const sched::ScheduledTokens& row) {
+  return row.place->matcher != nullptr && row.end() >= row.place->known();
 }
 
 bool is_grammar_slow(const sched::Sequence& sequence) {
@@ -105,10 +105,8 @@ std::variant<SequenceId, Rejection> Engine::add(Request request) {
 void Engine::abort(SequenceId id) {
   scheduler_.remove(id);
   const auto rest = undelivered_.begin() + static_cast<std::ptrdiff_t>(num_delivered_);
-  undelivered_.erase(
-      std::remove_if(rest, undelivered_.end(),
-                     [&](const Generated& generated) { return generated.sequence == id; }),
-      undelivered_.end());
+  const auto aborted = std::ranges::remove(rest, undelivered_.end(), id, &Generated::sequence);
+  undelivered_.erase(aborted.begin(), aborted.end());
 }
 
 bool Engine::step(const std::function<void(const Generated&)>& on_token) {
@@ -155,7 +153,7 @@ bool Engine::launch() {
                        !runtime::is_before(executor.output().ring().published(), after_launched_);
   host_times_.num_late_steps += is_late ? 1 : 0;
   InFlightStep step{plan, executor.choice(), executor.next_step()};
-  step.is_masked = is_masked(plan);
+  step.is_masked = std::ranges::any_of(plan.rows, is_masked_row);
   if (executor.has_burst()) step.max_burst_steps = max_burst_steps;
   if (options_.on_step) {
     step.began = executor.device().create_event();
@@ -171,8 +169,8 @@ bool Engine::launch() {
       lengths.max_query_len = std::max(lengths.max_query_len, row.count);
       lengths.max_kv_len = std::max(lengths.max_kv_len, row.end());
     }
-    const auto until = step.is_masked ? runtime::Until::kLogits : runtime::Until::kEnd;
-    goes_on ? executor.run_next(lengths, until) : executor.run(lengths, until);
+    const auto part = step.is_masked ? runtime::StepPart::kToLogits : runtime::StepPart::kWhole;
+    goes_on ? executor.run_next(lengths, part) : executor.run(lengths, part);
     if (!step.is_masked && plan.has_given_tokens) launch_scores(step);
   }
   if (options_.on_step || step.is_burst()) step.ended = executor.device().create_event();
@@ -187,15 +185,6 @@ bool Engine::launch() {
   return true;
 }
 
-bool Engine::is_masked(const sched::Plan& plan) {
-  bool is_masked = false;
-  scheduler_.for_each(plan,
-                      [&](const sched::ScheduledTokens& row, const sched::Sequence& sequence) {
-                        is_masked |= is_masked_row(row, sequence);
-                      });
-  return is_masked;
-}
-
 void Engine::finish_masked() {
   while (in_flight_.size() > 1)
     collect();
@@ -203,8 +192,7 @@ void Engine::finish_masked() {
   InFlightStep& step = in_flight_.back();
   const auto start = HostTimes::Clock::now();
   scheduler_.for_each(step.plan, [&](const sched::ScheduledTokens& row, sched::Sequence& sequence) {
-    if (is_masked_row(row, sequence))
-      fill_mask(sequence, executor.token_mask(sequence.token_state_row));
+    if (is_masked_row(row)) fill_mask(sequence, executor.token_mask(sequence.token_state_row));
   });
   host_times_.add(HostWork::kMask, start);
   executor.finish();
@@ -251,7 +239,7 @@ void Engine::pack(const sched::Plan& plan) {
 SamplingRow Engine::sampling_row(const sched::ScheduledTokens& row, sched::Sequence& sequence) {
   if (row.end() < sequence.known()) return {};
   const bool needs_state = sequence.sampling.has_penalties() || !sequence.token_bias.empty();
-  const bool is_masked = is_masked_row(row, sequence);
+  const bool is_masked = is_masked_row(row);
   const bool is_new = sequence.token_state_row < 0;
   if (is_new && (needs_state || is_masked)) sequence.token_state_row = free_token_state();
   if (is_new && needs_state) {

@@ -184,7 +184,6 @@ class Engine {
   [[nodiscard]] bool continues(const sched::Plan& plan) const;
   // Writes the inputs of `plan`.
   void pack(const sched::Plan& plan);
-  [[nodiscard]] bool is_masked(const sched::Plan& plan);
   // Enqueues the rest of a step that was launched up to its logits: collects the one before it, so
   // that grammars know which tokens may come.
   void finish_masked();

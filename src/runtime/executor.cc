@@ -53,15 +53,15 @@ std::span<uint32_t> Executor::token_mask(int64_t row) const {
   return {token_masks_.row<uint32_t>(row), static_cast<size_t>(token_masks_.shape[1])};
 }
 
-void Executor::run(const StepLengths& lengths, Until until) {
+void Executor::run(const StepLengths& lengths, StepPart part) {
   loaded_.inputs.send(loaded_.stream);
-  run_next(lengths, until);
+  run_next(lengths, part);
 }
 
-void Executor::run_next(const StepLengths& lengths, Until until) {
+void Executor::run_next(const StepLengths& lengths, StepPart part) {
   prepare();
   rest_ = {{choice_.key, lengths}};
-  if (until == Until::kEnd) return finish();
+  if (part == StepPart::kWhole) return finish();
   if (!has_halves()) return;
   in_step(choice_, [&] { loaded_.enqueue(rest_->step, choice_.mode, StepPart::kToLogits); });
   rest_->part = StepPart::kFromLogits;

@@ -18,7 +18,7 @@
 //
 // Where the host has to see the tokens of the step before to say which may come next:
 //
-//   executor.run(lengths, Until::kLogits);                 // or run_next()
+//   executor.run(lengths, StepPart::kToLogits);            // or run_next()
 //   executor.token_mask(row)[0] = ...;                     // while the device is busy
 //   executor.finish();
 #pragma once
@@ -54,9 +54,6 @@ struct ExecutorOptions {
 // The ladders and what is wanted of them, before anything is recorded.
 Coverage wanted_coverage(const ExecutorOptions& options);
 
-// How much of a step to enqueue.
-enum class Until : uint8_t { kEnd, kLogits };
-
 class Executor;
 
 // What diagnose/ calls to look at steps as they run. Null: nobody looks.
@@ -88,10 +85,10 @@ class Executor {
   // step still has to choose the row's token. REQUIRES: the graph samples.
   [[nodiscard]] std::span<uint32_t> token_mask(int64_t row) const;
   // Sends the inputs and enqueues the step, or all of it that needs no token masks.
-  void run(const StepLengths& lengths, Until until = Until::kEnd);
+  void run(const StepLengths& lengths, StepPart part = StepPart::kWhole);
   // Enqueues the next step of the same rows, on the inputs that the last one left.
   // REQUIRES: the last launch was of one token per sequence, and nothing has begun since.
-  void run_next(const StepLengths& lengths, Until until = Until::kEnd);
+  void run_next(const StepLengths& lengths, StepPart part = StepPart::kWhole);
   // Enqueues the rest of a step that ran until its logits. Nothing else may run in between.
   void finish();
   // As run() and run_next(), but one launch for as many steps of the same rows as it takes for

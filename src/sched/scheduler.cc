@@ -166,8 +166,7 @@ void Scheduler::keep_rows(Plan& plan) {
 
 void Scheduler::preempt_last() {
   const auto place =
-      std::max_element(running_.begin(), running_.end(),
-                       [](const auto* a, const auto* b) { return order(*a) < order(*b); });
+      std::ranges::max_element(running_, {}, [](const auto* sequence) { return order(*sequence); });
   Sequence& last = **place;
   running_.erase(place);
   offer_pages(last);
