@@ -38,9 +38,9 @@ void merge_linears(Program& program, const ir::OpSet& ops);
 //     %y = silu_mul(%g, %u)  ->    %y over %g = silu_mul(%g, %u)
 void restore_in_place(Program& program, const ir::OpSet& ops);
 
-// Cuts the node list into segments: where rows change between tokens and sequences, and around each
-// launch that counts both (attention, `advance`) or that is one of Program::split_ops. Also fills
-// Program::after. Required.
+// Cuts the node list into segments: where rows change between tokens and sequences, in front of what
+// awaits the host, and around each launch that counts both (attention, `advance`) or that is one of
+// Program::split_ops. Also fills Program::after. Required.
 //     0 embedding  1 rope_kv_write  2 attention  3 linear  4 gather_rows  5 linear
 //   ->
 //     [0,2) rows T | [2,3) rows T, uniform steps only | [3,4) rows T | [4,6) rows B

@@ -12,9 +12,20 @@ namespace encore::passes {
 // Names of ops at which a program is split.
 using SplitOps = std::set<std::string, std::less<>>;
 
-// A run of consecutive nodes [first, last) between splits. Its rows are all tokens or all
-// sequences, so one size says how to record it. A launch that counts both, as attention, is a segment
-// of its own. One begins where the host may still have something to say.
+// Which of a step's sizes something depends on.
+struct UsedSizes {
+  bool tokens = false;
+  bool sequences = false;
+
+  // By the rows of a value that it touches.
+  void add(const ir::Type& type) {
+    tokens |= type.rows() == ir::Symbol::kTokens;
+    sequences |= type.rows() == ir::Symbol::kSequences;
+  }
+};
+
+// A run of consecutive nodes [first, last) between splits (split_segments says where). Its rows are
+// all tokens or all sequences, so one size says how to record it.
 struct Segment {
   int first = 0;
   int last = 0;

@@ -9,24 +9,15 @@ namespace {
 using ir::Symbol;
 
 // What a launch depends on: the rows of its operands, but for those that its op knows nothing of.
-struct Rows {
-  bool tokens = false;
-  bool sequences = false;
-};
-
-Rows rows_of(const ir::Graph& graph, const ir::Node& node) {
-  Rows found;
-  const auto note = [&](ir::ValueId id) {
-    const Symbol rows = graph.value(id).type.rows();
-    found.tokens |= rows == Symbol::kTokens;
-    found.sequences |= rows == Symbol::kSequences;
-  };
-  std::ranges::for_each(node.outputs, note);
+UsedSizes used_sizes(const ir::Graph& graph, const ir::Node& node) {
+  UsedSizes used;
+  for (const ir::ValueId output : node.outputs)
+    used.add(graph.value(output).type);
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     const std::vector<std::string_view>& dims = node.op->inputs.find(node.inputs.name(i))->dims;
-    if (dims.empty() || dims[0] != "*") note(node.inputs.values()[i]);
+    if (dims.empty() || dims[0] != "*") used.add(graph.value(node.inputs.values()[i]).type);
   }
-  return found;
+  return used;
 }
 
 // Collects nodes in order; views launch nothing and stay where they are.
@@ -37,15 +28,16 @@ class Cutter {
   void add(int index) {
     const ir::Node& node = program_.graph.nodes()[index];
     if (!node.op->is_view) {
-      const auto [tokens, sequences] = rows_of(program_.graph, node);
+      const auto [tokens, sequences] = used_sizes(program_.graph, node);
       const Symbol rows = tokens ? Symbol::kTokens : sequences ? Symbol::kSequences : Symbol::kNone;
       const bool in_pieces = !(tokens && sequences) && !program_.split_ops.contains(node.op->name);
-      const bool rows_change = rows != Symbol::kNone && rows_ != Symbol::kNone && rows != rows_;
+      const bool rows_change =
+          rows != Symbol::kNone && segment_.rows != Symbol::kNone && rows != segment_.rows;
       const bool must_cut =
           node.op->awaits_host || rows_change || !in_pieces || !segment_.in_pieces;
       if (has_launch_ && must_cut) cut(index);
       segment_.in_pieces = in_pieces;  // what is not is the only launch
-      if (rows_ == Symbol::kNone) rows_ = rows;
+      if (segment_.rows == Symbol::kNone) segment_.rows = rows;
       has_launch_ = true;
     }
     segment_.last = index + 1;
@@ -59,17 +51,15 @@ class Cutter {
  private:
   void cut(int index) {
     // A launch whose operands all have fixed sizes goes with either.
-    segment_.rows = rows_ == Symbol::kNone ? Symbol::kTokens : rows_;
+    if (segment_.rows == Symbol::kNone) segment_.rows = Symbol::kTokens;
     segments_.push_back(segment_);
-    segment_ = {index, index};
-    rows_ = Symbol::kNone;
+    segment_ = {.first = index, .last = index, .rows = Symbol::kNone};
     has_launch_ = false;
   }
 
   const Program& program_;
   std::vector<Segment> segments_;
-  Segment segment_;
-  Symbol rows_ = Symbol::kNone;
+  Segment segment_{.rows = Symbol::kNone};
   bool has_launch_ = false;
 };
 

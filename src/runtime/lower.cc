@@ -32,10 +32,6 @@ std::vector<Launch> lower_node(const Program& program, int index, const StepKey&
   return launches;
 }
 
-bool has_workspace(const Launch& launch) {
-  return launch.workspace.scratch_bytes > 0 || launch.workspace.num_counters > 0;
-}
-
 }  // namespace
 
 TensorView node_view(const passes::Program& program, ir::ValueId id, const ir::Sizes& sizes,
@@ -86,7 +82,8 @@ std::vector<Launch> lower(const Program& program, int first, int last, const Ste
   for (int index = first; index < last; ++index) {
     if (program.graph.nodes()[index].op->is_view) continue;
     std::vector<Launch> launches = lower_node(program, index, step, device, addresses);
-    if (has_workspace(launches.front())) {
+    const Workspace& workspace = launches.front().workspace;
+    if (workspace.scratch_bytes > 0 || workspace.num_counters > 0) {
       if (last_user >= 0) launches.front().after.push_back(last_user);
       last_user = index;
     }

@@ -8,34 +8,30 @@ namespace encore::runtime {
 Tables::Tables(Device& device, const passes::Program& program, const Addresses& addresses)
     : device_(device), program_(program), addresses_(addresses) {
   for (const passes::Segment& segment : program.segments)
-    dependences_.push_back(dependence(segment));
+    used_sizes_.push_back(used_sizes(segment));
 }
 
-Tables::Dependence Tables::dependence(const passes::Segment& segment) const {
-  Dependence found;
-  const auto note = [&](ir::ValueId id) {
-    const ir::Symbol rows = program_.graph.value(id).type.rows();
-    found.on_tokens |= rows == ir::Symbol::kTokens;
-    found.on_sequences |= rows == ir::Symbol::kSequences;
-  };
+passes::UsedSizes Tables::used_sizes(const passes::Segment& segment) const {
+  passes::UsedSizes used;
   for (int i = segment.first; i < segment.last; ++i) {
     const ir::Node& node = program_.graph.nodes()[i];
     for (const ir::ValueId id : node.outputs)
-      note(id);
+      used.add(program_.graph.value(id).type);
     for (const ir::ValueId id : node.inputs) {
       // A value in the arena lies where it lies, whatever its number of rows.
-      if (program_.graph.value(id).kind == ir::ValueKind::kInput) note(id);
+      const ir::Value& input = program_.graph.value(id);
+      if (input.kind == ir::ValueKind::kInput) used.add(input.type);
     }
   }
-  return found;
+  return used;
 }
 
 Tables::Key Tables::key(int segment, const StepKey& step) const {
-  const Dependence& on = dependences_[segment];
+  const auto [by_tokens, by_sequences] = used_sizes_[segment];
   const ir::Sizes& most = program_.max_sizes;
   return {segment,
-          {.tokens = on.on_tokens ? step.tokens : most.tokens,
-           .sequences = on.on_sequences ? step.sequences : most.sequences,
+          {.tokens = by_tokens ? step.tokens : most.tokens,
+           .sequences = by_sequences ? step.sequences : most.sequences,
            .q = program_.segments[segment].in_pieces ? std::nullopt : step.q}};
 }
 

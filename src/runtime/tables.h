@@ -37,17 +37,13 @@ class Tables {
   [[nodiscard]] int num_segments() const { return static_cast<int>(program_.segments.size()); }
 
  private:
-  // Which sizes a segment's launches depend on.
-  struct Dependence {
-    bool on_tokens = false;
-    bool on_sequences = false;
-  };
-  [[nodiscard]] Dependence dependence(const passes::Segment& segment) const;
+  // Of a segment's launches.
+  [[nodiscard]] passes::UsedSizes used_sizes(const passes::Segment& segment) const;
 
   Device& device_;
   const passes::Program& program_;
   const Addresses& addresses_;
-  std::vector<Dependence> dependences_;  // by segment
+  std::vector<passes::UsedSizes> used_sizes_;  // by segment
   std::map<Key, std::vector<Launch>> tables_;
 };
 
