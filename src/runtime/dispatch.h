@@ -114,26 +114,6 @@ struct Recordable {
 // Sets what `graphs` wants recorded.
 void plan_recordings(Coverage& coverage, const Recordable& recordable);
 
-struct Rule;
-
-struct Choice {
-  Mode mode = Mode::kEager;
-  StepKey key;          // of the step as launched
-  int64_t padding = 0;  // tokens launched for nothing
-  Reason reason = Reason::kNone;
-  const Rule* rule = nullptr;  // the row that gave the reason
-
-  friend bool operator==(const Choice&, const Choice&) = default;
-};
-
-// Of a step before padding.
-Choice choose(const StepKey& step, const Coverage& coverage);
-
-// Lets pass what is replayed, and everything unless eager steps are forbidden. Steps that run eager
-// because that is the mode just set, to compare modes, pass too: start-up refuses --graphs none.
-// Errors: kUnsupported, naming the step, the reason and the remedy.
-void require_replay(const StepKey& step, const Choice& choice, const Coverage& coverage);
-
 // What the rules look at.
 struct Case {
   StepKey key;  // as launched: padded to its bucket, where there is one
@@ -154,6 +134,24 @@ struct Rule {
   std::string_view why;
   std::string_view remedy;  // empty where the mode is as wanted
 };
+
+struct Choice {
+  Mode mode = Mode::kEager;
+  StepKey key;          // of the step as launched
+  int64_t padding = 0;  // tokens launched for nothing
+  Reason reason = Reason::kNone;
+  const Rule* rule = nullptr;  // the row that gave the reason
+
+  friend bool operator==(const Choice&, const Choice&) = default;
+};
+
+// Of a step before padding.
+Choice choose(const StepKey& step, const Coverage& coverage);
+
+// Lets pass what is replayed, and everything unless eager steps are forbidden. Steps that run eager
+// because that is the mode just set, to compare modes, pass too: start-up refuses --graphs none.
+// Errors: kUnsupported, naming the step, the reason and the remedy.
+void require_replay(const StepKey& step, const Choice& choice, const Coverage& coverage);
 
 // Of the rules that stand in a step's way the first gives the reason.
 std::span<const Rule> rules();

@@ -1,6 +1,7 @@
 // Memory of the small values that a step leaves for the next: zero at the start, never moved.
 #pragma once
 
+#include <cstring>
 #include <vector>
 
 #include "backend/device.h"
@@ -11,7 +12,25 @@ namespace encore::runtime {
 class PersistentBuffers {
  public:
   // Errors: kMemory.
-  PersistentBuffers(Device& device, Stream& stream, const ir::Graph& graph);
+  PersistentBuffers(Device& device, Stream& stream, const ir::Graph& graph)
+      : views_(graph.num_values()) {
+    const auto add = [&](ir::ValueId id, Memory memory) {
+      const ir::Type& type = graph.value(id).type;
+      views_[id.index] = TensorView(memory.data(), type.dtype, type.resolve({}));
+      memory_.push_back(std::move(memory));
+    };
+    for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kPersistent)) {
+      Memory memory = device.allocate(graph.value(id).type.num_bytes({}));
+      stream.fill(memory.data(), 0, memory.bytes());
+      bytes_ += memory.bytes();
+      add(id, std::move(memory));
+    }
+    for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kHostVisible)) {
+      Memory memory = device.allocate_host(graph.value(id).type.num_bytes({}));
+      std::memset(memory.data(), 0, static_cast<size_t>(memory.bytes()));
+      add(id, std::move(memory));
+    }
+  }
 
   // A persistent or a host-visible buffer; the latter is host memory.
   [[nodiscard]] TensorView view(ir::ValueId id) const { return views_[id.index]; }

@@ -3,9 +3,11 @@
 // See `advance` in ops.cc for the device's end.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <span>
 
+#include "backend/advance.h"
 #include "backend/sampling.h"
 #include "ir/graph.h"
 #include "runtime/persistent_buffers.h"
@@ -22,17 +24,40 @@ constexpr bool is_before(StepNumber a, StepNumber b) {
 class TokenRing {
  public:
   // Of a graph that ends with `advance`; of any other, nothing is ever published.
-  TokenRing(const ir::Graph& graph, const PersistentBuffers& persistent);
+  TokenRing(const ir::Graph& graph, const PersistentBuffers& persistent) {
+    const auto ring = graph.find_value("token_ring");
+    const auto marks = graph.find_value("ring_marks");
+    if (!ring || !marks) return;
+    ring_ = persistent.view(*ring);
+    marks_ = persistent.view(*marks).as<int32_t>();
+    if (const auto logprobs = graph.find_value("logprob_ring"))
+      logprobs_ = persistent.view(*logprobs);
+  }
 
   // The first step that is not published.
-  [[nodiscard]] StepNumber published() const;
+  [[nodiscard]] StepNumber published() const {
+    if (marks_ == nullptr) return 0;
+    return static_cast<StepNumber>(
+        std::atomic_ref(marks_[advance_op::kPublished]).load(std::memory_order_acquire));
+  }
   // A token a row of a published step, padding rows included. Stays readable until `capacity()`
   // later steps have been launched.
-  [[nodiscard]] std::span<const int32_t> tokens(StepNumber step) const;
+  [[nodiscard]] std::span<const int32_t> tokens(StepNumber step) const {
+    ENCORE_CHECK(is_before(step, published()), "step {} is not published", step);
+    const int64_t rows = ring_.shape[1];
+    return {ring_.as<int32_t>() + step % ring_.shape[0] * rows, static_cast<size_t>(rows)};
+  }
   // The log probabilities that a row of a published step asked for; readable as long as its tokens.
-  [[nodiscard]] const LogprobRow& logprobs(StepNumber step, int64_t row) const;
+  [[nodiscard]] const LogprobRow& logprobs(StepNumber step, int64_t row) const {
+    ENCORE_CHECK(logprobs_.data != nullptr && is_before(step, published()));
+    return logprobs_.as<const LogprobRow>()[step % logprobs_.shape[0] * logprobs_.shape[1] + row];
+  }
   // Bursts go on until this step is the next, or no sequence is left.
-  void run_until(StepNumber step);
+  void run_until(StepNumber step) {
+    ENCORE_CHECK(marks_ != nullptr, "a program that publishes nothing has no bursts");
+    std::atomic_ref(marks_[advance_op::kRunUntil])
+        .store(static_cast<int32_t>(step), std::memory_order_release);
+  }
   [[nodiscard]] int64_t capacity() const { return ring_.shape.rank() == 0 ? 0 : ring_.shape[0]; }
 
  private:
