@@ -65,24 +65,19 @@ void PrefixCache::store(PageChain& chain, std::span<const int32_t> tokens,
   for (int64_t i = first; i < num_pages; ++i) {
     const auto [stored, is_new] = pages_.try_emplace(chain.hashes[i], pages[i]);
     if (is_new) {
-      hold(pages[i], chain.hashes[i]);
       ++stats_.stored_pages;
-      continue;
+    } else {
+      report_stored(chain, tokens, first, i);
+      first = i + 1;
+      // Of two pages with the same content, one in use is kept.
+      if (pool_.num_references(stored->second) > 0) continue;
+      pool_.forget(std::exchange(stored->second, pages[i]));
     }
-    report_stored(chain, tokens, first, i);
-    first = i + 1;
-    // Of two pages with the same content, one in use is kept.
-    if (pool_.num_references(stored->second) > 0) continue;
-    pool_.forget(std::exchange(stored->second, pages[i]));
-    hold(pages[i], chain.hashes[i]);
+    pool_.keep(pages[i]);
+    hashes_[pages[i]] = chain.hashes[i];
   }
   report_stored(chain, tokens, first, num_pages);
   chain.num_offered = num_pages;
-}
-
-void PrefixCache::hold(Page page, const PageHash& hash) {
-  pool_.keep(page);
-  hashes_[page] = hash;
 }
 
 void PrefixCache::forget_idle() {

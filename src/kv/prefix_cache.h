@@ -91,7 +91,6 @@ class PrefixCache {
     size_t operator()(const PageHash& hash) const { return hash.words[0]; }
   };
 
-  void hold(Page page, const PageHash& hash);
   void report_stored(const PageChain& chain, std::span<const int32_t> tokens, int64_t first,
                      int64_t end) const;
   void report_removed(std::vector<PageHash> hashes) const;
