@@ -18,11 +18,6 @@ sched::SchedulerLimits scheduler_limits(LoadedModel& model) {
           tokens.sizes()};
 }
 
-std::unique_ptr<kv::PrefixCache> create_cache(kv::PagePool& pool, const EngineOptions& options) {
-  if (!options.prefix_cache) return nullptr;
-  return std::make_unique<kv::PrefixCache>(pool, *options.prefix_cache);
-}
-
 // Is a token chosen behind the row's, and does a grammar say which may be?
 bool is_masked_row(const sched::ScheduledTokens& row) {
   return row.place->matcher != nullptr && row.end() >= row.place->known();
@@ -66,7 +61,8 @@ Engine::Engine(LoadedModel& model, const EngineOptions& options)
       options_(options),
       overlaps_(options.overlap.value_or(model.executor().device().kind() != DeviceKind::kCpu)),
       pool_(model.num_pages(), model.page_size()),
-      cache_(create_cache(pool_, options)),
+      cache_(options.prefix_cache ? std::make_unique<kv::PrefixCache>(pool_, *options.prefix_cache)
+                                  : nullptr),
       scheduler_(pool_, scheduler_limits(model), cache_.get()) {
   if (options.target_step_ms)
     prompt_budget_.emplace(*options.target_step_ms, model.limits().max_num_tokens);

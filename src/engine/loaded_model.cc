@@ -72,9 +72,7 @@ LoadedModel::LoadedModel(Device& device, const model::ModelSource& source,
       dtype_(options.dtype.value_or(config_.dtype)),
       kv_dtype_(options.kv_dtype.value_or(dtype_)),
       limits_(options.limits),
-      page_size_(options.page_size),
-      compiled_{passes::Program(ir::Graph("")), {}},
-      score_program_{passes::Program(ir::Graph("")), {}} {
+      page_size_(options.page_size) {
   const auto start = std::chrono::steady_clock::now();
   context_bytes_ = device.used_bytes().value_or(0);
   check_limits(config_, options);
@@ -86,9 +84,9 @@ LoadedModel::LoadedModel(Device& device, const model::ModelSource& source,
   compiled_ = compile_model(config_, options, wanted_pages, std::move(kv_scales));
   model::WeightSource weights = model::RandomWeights{};
   if (source.checkpoint) weights = *source.checkpoint;
-  weights_.emplace(compiled_.program.graph, weights, device);
+  weights_.emplace(compiled_->program.graph, weights, device);
   stream_ = device.create_stream();
-  executor_ = std::make_unique<runtime::Executor>(device, *stream_, compiled_.program,
+  executor_ = std::make_unique<runtime::Executor>(device, *stream_, compiled_->program,
                                                   weights_->views(), options);
   runtime::record(*executor_, options);
   if (options.scores_prompts) create_prompt_scorer(device, options);
@@ -112,8 +110,8 @@ void LoadedModel::create_prompt_scorer(Device& device, const LoadOptions& option
       model::build_score_graph(config_, dtype_, limits_.max_num_tokens), ops::standard(),
       {.max_sizes = {model::kScoredRows, model::kScoredRows},
        .batch_invariant = options.compile.batch_invariant});
-  const ir::Graph& graph = score_program_.program.graph;
-  const passes::Program& scored = compiled_.program;
+  const ir::Graph& graph = score_program_->program.graph;
+  const passes::Program& scored = compiled_->program;
   const TensorView hidden =
       executor_->loaded().view(scored.graph.outputs()[model::kHiddenOutput], scored.max_sizes);
   std::vector<TensorView> weights(graph.num_values());
@@ -121,8 +119,8 @@ void LoadedModel::create_prompt_scorer(Device& device, const LoadOptions& option
     const auto of_model = scored.graph.find_value(graph.value(id).name);
     weights[id.index] = graph.value(id).name == "x" ? hidden : weights_->views()[of_model->index];
   }
-  prompt_scorer_ = std::make_unique<runtime::PromptScorer>(device, *stream_, score_program_.program,
-                                                           std::move(weights));
+  prompt_scorer_ = std::make_unique<runtime::PromptScorer>(
+      device, *stream_, score_program_->program, std::move(weights));
   if (options.graphs == runtime::Graphs::kNone) {
     prompt_scorer_->warm_up();
   } else {

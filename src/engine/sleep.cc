@@ -2,13 +2,6 @@
 #include "engine/engine.h"
 
 namespace encore::engine {
-namespace {
-
-double gigabytes(int64_t bytes) {
-  return static_cast<double>(bytes) * 1e-9;
-}
-
-}  // namespace
 
 void LoadedModel::sleep(SleepDepth depth, std::vector<int32_t> pages_in_use) {
   runtime::KvMemory& kv = executor_->loaded().kv;
@@ -40,7 +33,8 @@ void LoadedModel::wake() {
     fail(ErrorKind::kMemory,
          "cannot wake: {:.2f} GB are needed and {:.2f} GB of the device are free ({}); the model "
          "stays asleep: end what took the memory, and wake it again",
-         gigabytes(needed), gigabytes(executor_->device().info().free_bytes), error.what());
+         static_cast<double>(needed) * 1e-9,
+         static_cast<double>(executor_->device().info().free_bytes) * 1e-9, error.what());
   }
   saved_.reset();
 }

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <ranges>
 #include <string_view>
 #include <tuple>
 #include <vector>
@@ -34,10 +35,8 @@ class StepCounts {
     count.padding += padding;
   }
   [[nodiscard]] std::vector<StepCount> all() const {
-    std::vector<StepCount> all;
-    for (const auto& [kind, count] : counts_)
-      all.push_back(count);
-    return all;
+    const auto counts = counts_ | std::views::values;
+    return {counts.begin(), counts.end()};
   }
 
  private:
