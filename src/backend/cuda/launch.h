@@ -1,4 +1,4 @@
-// What every .cu file needs: checked calls, launches; and with it elements (element.cuh).
+// What every .cu file needs: checked calls, launches; and with it elements (element.cuh), rounding.
 //
 // A kernel of ours may start while the one before it on the stream still runs (programmatic
 // dependent launch). So it calls begin_kernel() before it touches memory that another launch writes
@@ -49,6 +49,7 @@
 #include "backend/kernel.h"
 #include "base/dtype.h"
 #include "base/error.h"
+#include "base/rounding.h"
 #include "base/tensor.h"
 
 #ifdef __CUDACC__
@@ -182,13 +183,6 @@ inline bool is_aligned(const TensorView& view, int64_t bytes = 16) {
   const bool one_row = view.shape.rank() <= 1 || view.num_rows() <= 1;
   return reinterpret_cast<uintptr_t>(view.data) % static_cast<uintptr_t>(bytes) == 0 &&
          (one_row || view.row_stride * size_of(view.dtype) % bytes == 0);
-}
-
-constexpr int64_t div_up(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
-constexpr int64_t round_up(int64_t a, int64_t b) {
-  return div_up(a, b) * b;
 }
 
 #ifdef __CUDACC__
