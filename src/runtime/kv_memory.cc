@@ -5,6 +5,7 @@
 #include <ranges>
 
 #include "base/log.h"
+#include "base/rounding.h"
 
 namespace encore::runtime {
 namespace {
@@ -96,8 +97,7 @@ void KvMemory::restore(StagedCopy& copy, const SavedRows& saved) const {
 int64_t KvMemory::bytes_for(int64_t rows) const {
   int64_t bytes = 0;
   for (const State& state : states_) {
-    const int64_t granularity = state.range->granularity();
-    bytes += (state.bytes_for(rows) + granularity - 1) / granularity * granularity;
+    bytes += round_up(state.bytes_for(rows), state.range->granularity());
   }
   return bytes;
 }

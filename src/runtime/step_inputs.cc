@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/rounding.h"
+
 namespace encore::runtime {
 namespace {
 
@@ -10,8 +12,7 @@ constexpr int64_t kAlignment = 16;
 constexpr int64_t kWord = sizeof(int32_t);
 
 int64_t aligned_bytes(const ir::Type& type, const ir::Sizes& sizes) {
-  const int64_t bytes = type.num_bytes(sizes);
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return round_up(type.num_bytes(sizes), kAlignment);
 }
 
 bool over_tokens(const ir::Type& type) {
