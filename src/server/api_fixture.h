@@ -74,6 +74,9 @@ class ApiTest : public ::testing::Test {
                  std::make_unique<FakeResponder>(exchange));
     return exchange;
   }
+  std::shared_ptr<Exchange> complete(std::string body) {
+    return send("POST", "/v1/completions", std::move(body));
+  }
   // Runs what was posted.
   void pump() {
     while (const auto call = take_posted(false))

@@ -7,12 +7,7 @@ namespace {
 
 using engine::EndReason;
 
-class CompletionLogprobsTest : public testing::ApiTest {
- protected:
-  std::shared_ptr<testing::Exchange> complete(std::string body) {
-    return send("POST", "/v1/completions", std::move(body));
-  }
-};
+class CompletionLogprobsTest : public testing::ApiTest {};
 
 // Twice the same tokens, whole and as a stream.
 TEST_F(CompletionLogprobsTest, GivesLogProbabilitiesOfTokensAndOfTheLikeliest) {

@@ -9,9 +9,6 @@ using engine::EndReason;
 
 class CompletionsTest : public testing::ApiTest {
  protected:
-  std::shared_ptr<testing::Exchange> complete(std::string body) {
-    return send("POST", "/v1/completions", std::move(body));
-  }
   void expect_refused(std::string body, std::string_view param, std::string_view code) {
     const auto exchange = complete(body);
     EXPECT_EQ(exchange->status, 400) << body;
