@@ -15,6 +15,7 @@ namespace {
 using ir::Dim;
 using ir::Pad;
 using ir::Symbol;
+using ir::ValueKind;
 
 // One row an architecture.
 constexpr Architecture kArchitectures[] = {
@@ -39,8 +40,8 @@ std::vector<Builder::Cache> add_caches(ir::Graph& graph, const ModelConfig& conf
                       {options.num_pages, config.num_kv_heads, options.page_size, config.head_dim}};
   std::vector<Builder::Cache> caches;
   for (int64_t i = 0; i < config.num_layers; ++i) {
-    caches.push_back({graph.add_value(ir::ValueKind::kState, fmt::format("k_cache.{}", i), type),
-                      graph.add_value(ir::ValueKind::kState, fmt::format("v_cache.{}", i), type)});
+    caches.push_back({graph.add_value(ValueKind::kState, fmt::format("k_cache.{}", i), type),
+                      graph.add_value(ValueKind::kState, fmt::format("v_cache.{}", i), type)});
   }
   return caches;
 }
@@ -52,10 +53,10 @@ Values add_sampling(ir::Graph& graph, const ModelConfig& config, int64_t num_row
     return graph.add_input(name, {DType::kI32, {Dim::sequences(), words}}, Pad::kMinusOne);
   };
   const auto persistent = [&](const char* name, std::vector<Dim> dims) {
-    return graph.add_value(ir::ValueKind::kPersistent, name, {DType::kI32, std::move(dims)});
+    return graph.add_value(ValueKind::kPersistent, name, {DType::kI32, std::move(dims)});
   };
   const auto host_visible = [&](const char* name, std::vector<Dim> dims) {
-    return graph.add_value(ir::ValueKind::kHostVisible, name, {DType::kI32, std::move(dims)});
+    return graph.add_value(ValueKind::kHostVisible, name, {DType::kI32, std::move(dims)});
   };
   return {
       {"sampling", per_sequence("sampling", kSamplingWords)},
@@ -116,7 +117,7 @@ ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
   const ValueId slots = per_token("slots", Pad::kMinusOne);
   const int64_t max_pages = div_up(options.max_seq_len, options.page_size);
   const Builder::Batch batch{
-      graph.add_value(ir::ValueKind::kPersistent, "page_table",
+      graph.add_value(ValueKind::kPersistent, "page_table",
                       {DType::kI32, {options.max_batch_size, max_pages}}),
       graph.add_input("kv_lens", {DType::kI32, {Dim::sequences()}}),
       graph.add_input("query_starts", {DType::kI32, {Dim::sequences(1)}}, Pad::kRepeatLast)};
@@ -130,7 +131,7 @@ ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
   const bool samples = options.logits == LogitsRows::kLast;
   std::optional<ValueId> last_tokens;
   if (samples) {
-    last_tokens = graph.add_value(ir::ValueKind::kPersistent, "last_tokens",
+    last_tokens = graph.add_value(ValueKind::kPersistent, "last_tokens",
                                   {DType::kI32, {options.max_batch_size}});
   }
   ValueId x = b.embedding(ids, embed, fill, last_tokens);
@@ -156,10 +157,10 @@ ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
   graph.add_output(x);
   const ValueId max_lens = graph.add_input("max_lens", {DType::kI32, {Dim::sequences()}});
   const ValueId token_ring =
-      graph.add_value(ir::ValueKind::kHostVisible, "token_ring",
+      graph.add_value(ValueKind::kHostVisible, "token_ring",
                       {DType::kI32, {kTokenRingSteps, options.max_batch_size}});
   const ValueId ring_marks =
-      graph.add_value(ir::ValueKind::kHostVisible, "ring_marks", {DType::kI32, {32}});
+      graph.add_value(ValueKind::kHostVisible, "ring_marks", {DType::kI32, {32}});
   b.call("advance",
          {{"next", next},
           {"page_table", batch.page_table},
@@ -200,7 +201,7 @@ ir::Graph build_score_graph(const ModelConfig& config, DType dtype, int64_t max_
           {"next", tokens},
           {"sampling", sampling},
           {"step_clock", graph.add_input("clock", {DType::kI32, {2}})},
-          {"logprob_ring", graph.add_value(ir::ValueKind::kHostVisible, "logprob_ring",
+          {"logprob_ring", graph.add_value(ValueKind::kHostVisible, "logprob_ring",
                                            {DType::kI32, {entries, kScoredRows, kLogprobWords}})}},
          {}, "logprobs");
   return graph;

@@ -1,6 +1,6 @@
-// The ends of a step. write_inputs: what the host says in front of it, its inputs and the pages that
-// it granted, goes to the device. advance: its end, in one block. It publishes the step's tokens to the host and makes
-// the step's inputs those of the next step.
+// The ends of a step. write_inputs, in front of it: its inputs and the pages that the host granted
+// go to the device. advance, its end, in one block: it publishes the step's tokens to the host and
+// makes the step's inputs those of the next step.
 //
 // The hand-over to the host is message passing: every thread writes its tokens into host memory, a
 // barrier orders them before thread 0, and thread 0's release at system scope publishes them all
@@ -145,7 +145,7 @@ constexpr int kWriteThreads = 256;
 constexpr int kRowsPerBlock = kWriteThreads / 32;
 constexpr int kInputBlocks = 16;
 
-// The operands, as in ops.cc. The last three are the host's memory.
+// The operands, as in ops.cc: changes, host_inputs and pages are the host's memory.
 struct WriteInputs {
   int32_t* step_inputs;
   int32_t* page_table;
