@@ -14,6 +14,7 @@ namespace encore::cpu {
 namespace {
 
 constexpr int64_t kBufferBytes = int64_t{1} << 30;
+constexpr int64_t kThreadBytes = int64_t{1} << 27;  // several times a core's share of the caches
 constexpr int64_t kPieceBytes = int64_t{1} << 16;
 constexpr int64_t kRepeats = 5;
 constexpr int64_t kMostRepeats = 50;
@@ -28,7 +29,7 @@ uint64_t sum(const uint64_t* words, int64_t count) {
 }  // namespace
 
 double CpuDevice::read_bandwidth() {
-  return read_bandwidth(kBufferBytes);
+  return read_bandwidth(pool_.num_threads() * kThreadBytes);
 }
 
 double CpuDevice::read_bandwidth(int64_t bytes) {
