@@ -5,7 +5,9 @@ A suite takes --encore PATH and --device cpu or cuda; on cuda it exits with 77 w
 
 import array
 import ast
+import functools
 import json
+import math
 import pathlib
 import random
 import struct
@@ -64,14 +66,24 @@ def tensor_shapes(config):
     return shapes
 
 
-def random_checkpoint(config, seed=1):
+@functools.cache
+def normal_numbers(count):
+    """Drawn once a suite: that takes longer than most runs of encore."""
+    draw = random.Random(1)
+    return array.array("f", [draw.gauss(0, 0.1) for _ in range(count)])
+
+
+def random_checkpoint(config):
     """The header and the data of a safetensors file with random f32 weights."""
-    draw = random.Random(seed)
+    shapes = tensor_shapes(config)
+    numbers, used = normal_numbers(sum(math.prod(shape) for shape in shapes.values())), 0
     header, data = {}, bytearray()
-    for name, shape in tensor_shapes(config).items():
-        count = shape[0] * (shape[1] if len(shape) > 1 else 1)
-        is_norm = len(shape) == 1
-        values = array.array("f", [1.0 if is_norm else draw.gauss(0, 0.1) for _ in range(count)])
+    for name, shape in shapes.items():
+        count = math.prod(shape)
+        if len(shape) == 1:  # of a norm
+            values = array.array("f", [1.0]) * count
+        else:
+            values, used = numbers[used:used + count], used + count
         header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + 4 * count]}
         data += values.tobytes()
     return header, bytes(data)
