@@ -73,6 +73,8 @@ struct CacheShape {
 };
 
 const CacheShape kCaches[] = {{1, 16, 64}, {8, 32, 128}, {3, 64, 96}, {2, 16, 80}};
+// Tokens that are written to them.
+constexpr int64_t kCounts[] = {0, 1, 2, 7, 33, 130};
 
 // The caches that tokens of a dtype are written to.
 std::vector<DType> kv_dtypes(DType dtype) {
@@ -118,8 +120,8 @@ void expect_cache(const HostTensor& actual, const HostTensor& expected, int64_t 
 }
 
 TEST_P(Conformance, KvWriteAgrees) {
-  for (const CacheShape& shape : kCaches) {
-    for (const int64_t count : {0, 1, 2, 7, 33, 130}) {
+  for (const CacheShape& shape : cases(kCaches, 2)) {
+    for (const int64_t count : cases(kCounts, 2)) {
       for (const DType kv_dtype : kv_dtypes(dtype())) {
         for (const int64_t gap : {0, 8}) {
           SCOPED_TRACE(std::string(name(kv_dtype)));
@@ -159,14 +161,14 @@ TEST_P(Conformance, KvWriteToFp8SaturatesAndKeepsNaN) {
 }
 
 TEST_P(Conformance, RopeKvWriteAgreesWithAndWithoutNorms) {
-  for (const CacheShape& shape : kCaches) {
+  for (const CacheShape& shape : cases(kCaches, 2)) {
     const HostTensor q_norm = random_.tensor(type_of(dtype(), {shape.head_size}), {});
     const HostTensor k_norm = random_.tensor(type_of(dtype(), {shape.head_size}), {});
     HostTensor inv_freq = random_.tensor(type_of(DType::kF32, {shape.head_size / 2}), {});
     for (double& frequency : inv_freq.values) {
       frequency = round_to(DType::kF32, std::exp(-std::fabs(4 * frequency)));
     }
-    for (const int64_t count : {0, 1, 2, 7, 33, 130}) {
+    for (const int64_t count : cases(kCounts, 2)) {
       for (const bool with_norms : {false, true}) {
         for (const DType kv_dtype : {dtype(), DType::kFP8}) {
           SCOPED_TRACE(std::to_string(count) + " tokens, head size " +
