@@ -81,6 +81,7 @@ class RandomEngineTest : public testing::DeviceTest {
  protected:
   void SetUp() override {
     DeviceTest::SetUp();
+    if (IsSkipped()) return;
     model::ModelSource source = testing::tiny_model(testing::Tiny::kLlama);
     source.config.num_layers = 1;
     source.config.vocab_size = kVocab;
