@@ -39,7 +39,7 @@ class Random {
   Random();
   static uint64_t seed();
   int64_t integer(int64_t first, int64_t last);  // both included
-  double normal() { return std::normal_distribution<double>()(engine_); }
+  double normal() { return normal_(engine_); }
   std::mt19937_64& engine() { return engine_; }
 
   // A tensor of that type at those sizes: floats normal(0, stddev), rounded to the dtype.
@@ -47,6 +47,7 @@ class Random {
 
  private:
   std::mt19937_64 engine_;
+  std::normal_distribution<double> normal_;  // each draw makes two
 };
 
 // A tensor with these values.
