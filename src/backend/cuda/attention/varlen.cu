@@ -134,7 +134,7 @@ struct Consumer {
   }
 
   __device__ __forceinline__ void release(uint32_t barrier) const {
-    if (lane() == 0) arrive(barrier);
+    if (L::kWidens || lane() == 0) arrive(barrier);
   }
 
   // Lets a tile pass of which only the other consumer has rows.
@@ -337,8 +337,8 @@ struct Consumer {
           write(tile, layout.queries(queries.number));
         }
       }
-      __syncwarp();
-      release(layout.queries_free(queries.number));
+      meet_at<kGroupThreads>(kOfGroup + group);
+      arrive(layout.queries_free(queries.number));
       queries.advance(L::kQuerySlots);
     }
   }

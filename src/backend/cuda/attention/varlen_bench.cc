@@ -50,6 +50,9 @@ std::vector<Case> cases() {
   cases.push_back(prompt(4096));
   cases.back().name = "prompt 4096, pages of 64";
   cases.back().page_size = 64;
+  cases.push_back(prompt(4096));
+  cases.back().name = "prompt 4096, KV in FP8";
+  cases.back().kv_dtype = DType::kFP8;
   cases.push_back({.name = "uneven 64", .sequences = uneven(64)});
   cases.push_back({.name = "4 prompts of 2048", .sequences = {4, Sequence{2048, 2048}}});
   cases.push_back({.name = "512 after 7680", .sequences = {{512, 8192}}});

@@ -13,7 +13,7 @@ inline constexpr int kConsumerThreads = kConsumers * kGroupThreads;
 inline constexpr int kThreads = kConsumerThreads + kGroupThreads;
 inline constexpr int kGroupRows = kTileRows / kConsumers;
 // Of the warpgroup that does not multiply one warp copies, the others widen.
-inline constexpr int kWideningWarps = kGroupThreads / kWarpSize - 1;
+inline constexpr int kWideningThreads = kGroupThreads - kWarpSize;
 
 // Shared memory of a block, in bytes: queries, the ring of tiles of keys or values, what follows.
 // Where caches keep fp8, tiles come as they lie there, into a ring of their own, and are widened
@@ -56,7 +56,9 @@ struct Layout {
   [[nodiscard]] __device__ TileList& list() const {
     return *reinterpret_cast<TileList*>(shared + kListAt);
   }
-  // Of queries, then of the ring, then of what is to be widened: filled, and free again.
+  // Of queries, then of the ring, then of what is to be widened: filled, and free again. Threads
+  // that read or write shared memory themselves arrive each for itself: racecheck does not follow
+  // one that arrives for its warp. Where only the tensor cores have read, one does.
   [[nodiscard]] __device__ uint32_t queries_full(uint32_t slot) const {
     return base + kBarriersAt + slot * 8;
   }
@@ -83,19 +85,18 @@ struct Layout {
   }
 
   __device__ __forceinline__ void init() const {
-    constexpr int kWarps = kConsumerThreads / kWarpSize;
     for (uint32_t i = 0; i < kQuerySlots; ++i) {
       init_barrier(queries_full(i), 1);
-      init_barrier(queries_free(i), kWarps);
+      init_barrier(queries_free(i), kConsumerThreads);
     }
     for (uint32_t i = 0; i < kSlots; ++i) {
-      init_barrier(full(i), kWidens ? kWideningWarps : 1);
-      init_barrier(free(i), kWarps);
+      init_barrier(full(i), kWidens ? kWideningThreads : 1);
+      init_barrier(free(i), kWidens ? kConsumerThreads : kConsumerThreads / kWarpSize);
     }
     if constexpr (kWidens) {
       for (uint32_t i = 0; i < kNarrowSlots; ++i) {
         init_barrier(incoming_full(i), 1);
-        init_barrier(incoming_free(i), kWideningWarps);
+        init_barrier(incoming_free(i), kWideningThreads);
       }
     }
     publish_barriers();
@@ -262,7 +263,7 @@ struct Widener {
   __device__ __forceinline__ void widen_tile(uint32_t narrow, uint32_t wide, int rows) const {
     constexpr int kPieces = C / 16;
 #pragma unroll 2
-    for (int i = thread; i < rows * kPieces; i += kWideningWarps * kWarpSize) {
+    for (int i = thread; i < rows * kPieces; i += kWideningThreads) {
       const int row = i / kPieces;
       const int piece = 2 * (i % kPieces);
       const uint4 numbers = load_shared(narrow + i * 16);
@@ -287,11 +288,8 @@ struct Widener {
       wait_for_phase(layout.free(wide.number), wide.parity ^ 1U);
       widen_tile(layout.incoming(narrow.number), layout.tile(wide.number), rows);
       publish_to_copies();
-      __syncwarp();
-      if (thread % kWarpSize == 0) {
-        arrive(layout.full(wide.number));
-        arrive(layout.incoming_free(narrow.number));
-      }
+      arrive(layout.full(wide.number));
+      arrive(layout.incoming_free(narrow.number));
       narrow.advance(L::kNarrowSlots);
       wide.advance(L::kSlots);
     }
