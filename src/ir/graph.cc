@@ -6,9 +6,8 @@ namespace encore::ir {
 
 ValueId Graph::add_named(Value value) {
   const std::string wanted = value.name;
-  for (int suffix = 1; !names_.insert(value.name).second; ++suffix) {
-    value.name = fmt::format("{}.{}", wanted, suffix);
-  }
+  while (!names_.emplace(value.name, 1).second)
+    value.name = fmt::format("{}.{}", wanted, names_[wanted]++);
   values_.push_back(std::move(value));
   return ValueId{num_values() - 1};
 }
@@ -67,7 +66,7 @@ std::vector<std::vector<NodeId>> Graph::readers() const {
 void Graph::rename(ValueId id, const std::string& name) {
   Value& renamed = value(id);
   if (renamed.name == name) return;
-  if (!names_.insert(name).second) fail(ErrorKind::kCompile, "the name %{} is taken", name);
+  if (!names_.emplace(name, 1).second) fail(ErrorKind::kCompile, "the name %{} is taken", name);
   names_.erase(renamed.name);
   renamed.name = name;
 }
@@ -89,7 +88,7 @@ void Graph::replace_nodes(std::vector<Node> nodes) {
   for (size_t i = 0; i < values_.size(); ++i) {
     if (!used[i] && !is_mutable(values_[i].kind)) continue;
     renumbered[i] = ValueId{static_cast<int32_t>(kept.size())};
-    names_.insert(values_[i].name);
+    names_.emplace(values_[i].name, 1);
     kept.push_back(std::move(values_[i]));
   }
   values_ = std::move(kept);

@@ -15,7 +15,7 @@
 
 #include <optional>
 #include <string>
-#include <unordered_set>
+#include <unordered_map>
 #include <vector>
 
 #include "base/id.h"
@@ -105,7 +105,7 @@ class Graph {
   ValueId add_named(Value value);
 
   std::string name_;
-  std::unordered_set<std::string> names_;
+  std::unordered_map<std::string, int> names_;  // with the suffix that the next of this name tries
   std::vector<Value> values_;
   std::vector<Node> nodes_;
   std::vector<ValueId> outputs_;

@@ -12,26 +12,18 @@
 namespace encore::ir {
 namespace {
 
-// A dim as a row writes it: factor * the letters, then + plus or / over.
-struct DimText {
-  std::vector<std::string_view> letters;
-  int64_t factor = 1;
-  int64_t plus = 0;
-  int64_t over = 1;
-
-  explicit DimText(std::string_view text) {
-    for (char before = '*'; !text.empty(); text.remove_prefix(text.empty() ? 0 : 1)) {
-      const std::string_view word = take_word(text);
-      int64_t& number = before == '*' ? factor : before == '+' ? plus : over;
-      const bool is_number =
-          std::from_chars(word.data(), word.data() + word.size(), number).ec == std::errc();
-      if (!is_number) letters.push_back(word);
-      if (!text.empty()) before = text[0];
-    }
+Operand::Dim parse_dim(std::string_view text) {
+  Operand::Dim dim{text};
+  for (char before = '*'; !text.empty(); text.remove_prefix(text.empty() ? 0 : 1)) {
+    const std::string_view word = take_word(text);
+    int64_t& number = before == '*' ? dim.factor : before == '+' ? dim.plus : dim.over;
+    const bool is_number =
+        std::from_chars(word.data(), word.data() + word.size(), number).ec == std::errc();
+    if (!is_number) dim.letters.push_back(word);
+    if (!text.empty()) before = text[0];
   }
-  // One letter stands for a dim as it is, which may vary.
-  [[nodiscard]] bool is_product() const { return letters.size() != 1 || factor != 1; }
-};
+  return dim;
+}
 
 // Operands against a row: what its letters and dtypes stand for, as far as that is known.
 class Fitting {
@@ -39,25 +31,26 @@ class Fitting {
   // Errors: kCompile naming an operand that does not fit.
   void fit(const Signature& row, const Types& given) {
     // A dim with several letters that are not known yet waits for operands that say one of them.
-    for (size_t known = 0, before = 1; known != before;) {
-      before = known;
+    size_t known = 0;
+    do {
+      known = letters_.size();
+      waits_ = false;
       for (const Operand& operand : row) {
         const Type* type = given.find(operand.name);
         if (type != nullptr && !fits(operand, *type)) complain(operand, *type);
       }
-      known = letters_.size() + 1;
-    }
+    } while (waits_ && letters_.size() > known);
   }
   [[nodiscard]] Type type(const Operand& output, const Types& inputs) const {
-    if (output.dtype.empty()) return inputs[output.dims[0]];
+    if (output.dtype.empty()) return inputs[output.dims[0].text];
     const auto require = [&](const auto& found, std::string_view what) {
       if (!found) fail(ErrorKind::kCompile, "no input says what {} of {} is", what, output.name);
       return *found;
     };
     const DType* shared = find(dtypes_, output.dtype);
     Type made{shared != nullptr ? *shared : require(parse_dtype(output.dtype), output.dtype), {}};
-    for (const std::string_view dim : output.dims)
-      made.dims.push_back(require(value(DimText(dim)), dim));
+    for (const Operand::Dim& dim : output.dims)
+      made.dims.push_back(require(value(dim), dim.text));
     return made;
   }
 
@@ -71,7 +64,7 @@ class Fitting {
   }
 
   // Nothing: a letter is not known.
-  [[nodiscard]] std::optional<Dim> value(const DimText& dim) const {
+  [[nodiscard]] std::optional<Dim> value(const Operand::Dim& dim) const {
     Dim product = dim.factor;
     for (const std::string_view letter : dim.letters) {
       const Dim* known = find(letters_, letter);
@@ -81,21 +74,24 @@ class Fitting {
     product.value = div_up(product.value + dim.plus, dim.over);
     return product;
   }
-  bool fits(std::string_view text, const Dim& dim) {
-    if (text == "*") return true;
-    DimText wanted(text);
-    if (const auto known = value(wanted)) return *known == dim;
-    const bool is_product = wanted.is_product();
-    const auto unknown = std::partition(wanted.letters.begin(), wanted.letters.end(),
-                                        [&](auto letter) { return find(letters_, letter); });
-    if (wanted.letters.end() - unknown > 1) return true;
-    const std::string_view letter = *unknown;
-    if (!is_product) {
+  bool fits(const Operand::Dim& wanted, const Dim& dim) {
+    if (wanted.text == "*") return true;
+    int64_t others = wanted.factor;  // the product of what is known
+    std::string_view letter;         // what is not
+    for (const std::string_view candidate : wanted.letters) {
+      if (const Dim* known = find(letters_, candidate)) {
+        others *= known->value;
+      } else if (letter.empty()) {
+        letter = candidate;
+      } else {
+        return waits_ = true;
+      }
+    }
+    if (letter.empty()) return *value(wanted) == dim;
+    if (!wanted.is_product()) {
       letters_.emplace_back(letter, Dim(dim.symbol, (dim.value - wanted.plus) * wanted.over));
       return dim.is_number() || letter == "R" || letter == "T" || letter == "B";
     }
-    wanted.letters.erase(unknown);
-    const int64_t others = value(wanted)->value;
     if (!dim.is_number() || others == 0 || dim.value % others != 0) return false;
     letters_.emplace_back(letter, dim.value / others);
     return true;
@@ -110,9 +106,10 @@ class Fitting {
   }
   bool fits(const Operand& operand, const Type& type) {
     if (!fits(operand.dtype, type.dtype)) return false;
-    if (!operand.dims.empty() && operand.dims[0] == "...") return true;
-    return std::ranges::equal(operand.dims, type.dims,
-                              [&](auto text, const Dim& dim) { return fits(text, dim); });
+    if (!operand.dims.empty() && operand.dims[0].text == "...") return true;
+    return std::ranges::equal(operand.dims, type.dims, [&](const auto& wanted, const Dim& dim) {
+      return fits(wanted, dim);
+    });
   }
   [[noreturn]] void complain(const Operand& operand, const Type& type) const {
     std::vector<std::string> known;
@@ -120,7 +117,7 @@ class Fitting {
       if (operand.dtype == word) known.push_back(fmt::format("{} = {}", word, name(dtype)));
     }
     for (const auto& [letter, dim] : letters_) {
-      const auto has = [&](auto text) { return std::ranges::count(DimText(text).letters, letter); };
+      const auto has = [&](const auto& dim) { return std::ranges::count(dim.letters, letter); };
       if (std::ranges::any_of(operand.dims, has))
         known.push_back(fmt::format("{} = {}", letter, dim.to_string()));
     }
@@ -130,6 +127,7 @@ class Fitting {
 
   Named<Dim> letters_;
   Named<DType> dtypes_;
+  bool waits_ = false;
 };
 
 std::string names_of(const Signature& row) {
@@ -146,15 +144,15 @@ Signature::Signature(const char* text) {
     Operand operand{take_word(rest)};
     operand.optional = accept(rest, "?");
     if (accept(rest, " = ")) {
-      operand.dims = {take_word(rest)};
+      operand.dims = {{take_word(rest)}};
     } else if (accept(rest, " ")) {
       operand.dtype = take_word(rest);
       for (accept(rest, "["); !accept(rest, "]"); accept(rest, ",")) {
-        operand.dims.push_back(rest.substr(0, rest.find_first_of(",]")));
-        rest.remove_prefix(operand.dims.back().size());
+        operand.dims.push_back(parse_dim(rest.substr(0, rest.find_first_of(",]"))));
+        rest.remove_prefix(operand.dims.back().text.size());
       }
     } else {
-      operand.dims = {operand.name};
+      operand.dims = {{operand.name}};
     }
     ENCORE_CHECK(!operand.name.empty() && (rest.empty() || rest[0] == ','), "operands '{}'", text);
     push_back(std::move(operand));
@@ -162,7 +160,7 @@ Signature::Signature(const char* text) {
 }
 
 std::string Operand::type_text() const {
-  return fmt::format("{}[{}]", dtype, fmt::join(dims, ","));
+  return fmt::format("{}[{}]", dtype, fmt::join(dims | std::views::transform(&Dim::text), ","));
 }
 
 const Operand* Signature::find(std::string_view name) const {
@@ -173,7 +171,7 @@ const Operand* Signature::find(std::string_view name) const {
 std::vector<InPlace> Op::mutations() const {
   std::vector<InPlace> mutations;
   for (const Operand& output : outputs) {
-    if (output.dtype.empty() && output.dims[0] == output.name)
+    if (output.dtype.empty() && output.dims[0].text == output.name)
       mutations.push_back({output.name, output.name});
   }
   return mutations;

@@ -24,10 +24,21 @@ namespace encore::ir {
 // input, without a type, is its new version: it has the input's memory.
 // Lifetime: refers to the text, which is a literal.
 struct Operand {
+  // factor * the letters, then + plus or / over.
+  struct Dim {
+    std::string_view text;
+    std::vector<std::string_view> letters;
+    int64_t factor = 1;
+    int64_t plus = 0;
+    int64_t over = 1;
+    // One letter stands for a dim as it is, which may vary.
+    [[nodiscard]] bool is_product() const { return letters.size() != 1 || factor != 1; }
+  };
+
   std::string_view name;
   bool optional = false;
-  std::string_view dtype;              // of an output "y = x": empty
-  std::vector<std::string_view> dims;  // there: x
+  std::string_view dtype;  // of an output "y = x": empty
+  std::vector<Dim> dims;   // there: x
   [[nodiscard]] std::string type_text() const;
 };
 struct Signature : std::vector<Operand> {
@@ -83,11 +94,12 @@ std::vector<int> places(const Op& op, const std::vector<std::string_view>& names
 // The inputs of an op, by the names and in the order of its row. Errors: those of places().
 template <typename T>
 Operands<T> named(const Op& op, const Operands<T>& given) {
-  std::vector<std::string_view> names;
+  std::vector<std::string_view> names(given.size());
   for (size_t i = 0; i < given.size(); ++i)
-    names.push_back(given.name(i));
+    names[i] = given.name(i);
   const std::vector<int> found = places(op, names);
   Operands<T> inputs;
+  inputs.reserve(given.size());
   for (size_t i = 0; i < found.size(); ++i) {
     if (found[i] < 0) continue;
     inputs.add(op.inputs[i].name, given.values()[found[i]], op.inputs[i].optional);

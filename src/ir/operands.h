@@ -41,6 +41,10 @@ class Operands {
     }
   }
 
+  void reserve(size_t size) {
+    names_.reserve(size);
+    values_.reserve(size);
+  }
   void add(std::string_view name, T value, bool optional = false) {
     names_.push_back({name, optional});
     values_.push_back(std::move(value));
@@ -88,6 +92,7 @@ class Operands {
   template <typename F>
   [[nodiscard]] auto map(const F& f) const {
     Operands<decltype(f(values_[0]))> made;
+    made.reserve(size());
     for (size_t i = 0; i < size(); ++i)
       made.add(names_[i].name, f(values_[i]), names_[i].optional);
     return made;

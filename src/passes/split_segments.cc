@@ -14,8 +14,8 @@ UsedSizes used_sizes(const ir::Graph& graph, const ir::Node& node) {
   for (const ir::ValueId output : node.outputs)
     used.add(graph.value(output).type);
   for (size_t i = 0; i < node.inputs.size(); ++i) {
-    const std::vector<std::string_view>& dims = node.op->inputs.find(node.inputs.name(i))->dims;
-    if (dims.empty() || dims[0] != "*") used.add(graph.value(node.inputs.values()[i]).type);
+    const auto& dims = node.op->inputs.find(node.inputs.name(i))->dims;
+    if (dims.empty() || dims[0].text != "*") used.add(graph.value(node.inputs.values()[i]).type);
   }
   return used;
 }
