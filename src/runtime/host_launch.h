@@ -10,9 +10,9 @@
 
 namespace encore::runtime {
 
-// Some of its operands are host memory that the device reads when the launch runs: `changes`, which
-// says what is to be written, where zeros say nothing, and what it takes from. There are two of each
-// or more: the host fills one while the device may still read the others.
+// Some of its operands are host memory, read when the launch is enqueued or when it runs: `changes`,
+// which says what is to be written, where zeros say nothing, and what it takes from. There are two of
+// each or more: the host fills one while the device may still read the others.
 // Threads: one. Lifetime: refers to the memory of the other operands.
 class HostLaunch {
  public:

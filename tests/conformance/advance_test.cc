@@ -109,15 +109,20 @@ TEST_P(OnDevice, WriteInputsChangesTheEntriesThatItIsGivenAndNoOthers) {
       value = static_cast<double>(random_.integer(first, last));
     return tensor;
   };
-  for (const int64_t num_inputs : {int64_t{0}, int64_t{4}, int64_t{3'000}, kInputs}) {
-    const HostTensor table = integers({kMaxSequences, 70}, -1, 99);
-    const HostTensor pages = integers({kMaxSequences, 70}, 100, 999);
+  struct Size {
+    int64_t rows;
+    int64_t inputs;
+  };
+  for (const auto& [num_rows, num_inputs] :
+       {Size{40, 0}, Size{40, 4}, Size{40, 3'000}, Size{1'000, kInputs}}) {
+    const HostTensor table = integers({num_rows, 70}, -1, 99);
+    const HostTensor pages = integers({num_rows, 70}, 100, 999);
     const HostTensor step_inputs = integers({kInputs}, 0, 999);
     const HostTensor host_inputs = integers({kInputs}, 1000, 1999);
-    HostTensor changes = integers({kMaxSequences + 1, 2}, 0, 0);
+    HostTensor changes = integers({num_rows + 1, 2}, 0, 0);
     std::vector<double> expected_table = table.values;
     std::vector<double> expected_inputs = step_inputs.values;
-    for (int64_t m = 0; m < kMaxSequences; ++m) {
+    for (int64_t m = 0; m < num_rows; ++m) {
       const int64_t first = m == 0 ? 0 : random_.integer(0, 70);
       const int64_t count = m == 0 ? 70 : random_.integer(0, 70 - first);
       changes.row(m)[0] = static_cast<double>(first);
@@ -126,12 +131,12 @@ TEST_P(OnDevice, WriteInputsChangesTheEntriesThatItIsGivenAndNoOthers) {
                   expected_table.begin() + m * 70 + first);
     }
     const int64_t first = 4 * random_.integer(0, (kInputs - num_inputs) / 4);
-    changes.row(kMaxSequences)[0] = static_cast<double>(first);
-    changes.row(kMaxSequences)[1] = static_cast<double>(num_inputs);
+    changes.row(num_rows)[0] = static_cast<double>(first);
+    changes.row(num_rows)[1] = static_cast<double>(num_inputs);
     std::copy_n(host_inputs.values.begin() + first, num_inputs, expected_inputs.begin() + first);
-    const auto actual =
-        run(device(),
-            {.op = "write_inputs", .inputs = {step_inputs, table, changes, host_inputs, pages}});
+    const auto actual = run(device(), {.op = "write_inputs",
+                                       .inputs = {step_inputs, table, changes, host_inputs, pages},
+                                       .on_host = {"changes", "host_inputs", "pages"}});
     ASSERT_EQ(actual.size(), 2U);
     EXPECT_EQ(actual[0].tensor.values, expected_inputs);
     EXPECT_EQ(actual[1].tensor.values, expected_table);

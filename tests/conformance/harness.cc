@@ -1,5 +1,6 @@
 #include "harness.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -53,13 +54,16 @@ double decode(DType dtype, const std::byte* from) {
   return 0;
 }
 
-// All inputs in one buffer; what is not an element is NaN in every float dtype.
+// All inputs in one buffer, and a copy of it where the host has some; what is not an element is NaN
+// in every float dtype.
 struct Uploaded {
   Memory memory;
+  Memory on_host;
   Views views;
 };
 
-Uploaded upload(Device& device, const HostTensors& inputs) {
+Uploaded upload(Device& device, const HostTensors& inputs,
+                const std::set<std::string_view>& on_host) {
   std::vector<int64_t> offsets;
   int64_t bytes = kAlignment;
   for (const HostTensor& input : inputs) {
@@ -69,11 +73,12 @@ Uploaded upload(Device& device, const HostTensors& inputs) {
             kAlignment;
   }
   std::vector<std::byte> image(static_cast<size_t>(bytes), std::byte{0xff});
-  Uploaded uploaded{device.allocate(bytes), {}};
+  Uploaded uploaded{device.allocate(bytes), device.allocate_host(on_host.empty() ? 0 : bytes), {}};
   for (size_t i = 0; i < inputs.size(); ++i) {
     const HostTensor& input = inputs.values()[i];
     const DType dtype = input.type.dtype;
-    TensorView view(uploaded.memory.data() + offsets[i], dtype, input.shape);
+    const Memory& memory = on_host.contains(inputs.name(i)) ? uploaded.on_host : uploaded.memory;
+    TensorView view(memory.data() + offsets[i], dtype, input.shape);
     if (input.shape.rank() > 1) view.row_stride += input.row_gap;
     for (int64_t row = 0; row < input.num_rows(); ++row) {
       for (int64_t c = 0; c < input.row_elements(); ++c) {
@@ -86,6 +91,7 @@ Uploaded upload(Device& device, const HostTensors& inputs) {
   const auto stream = device.create_stream();
   stream->copy_to_device(uploaded.memory.data(), image.data(), bytes);
   stream->synchronize();
+  std::copy_n(image.begin(), uploaded.on_host.bytes(), uploaded.on_host.data());
   return uploaded;
 }
 
@@ -198,7 +204,7 @@ std::vector<Output> run(Device& device, const OpCase& c) {
   check.op = ops::standard().find(c.op);
   ENCORE_CHECK(check.op != nullptr, "no op '{}'", c.op);
   const HostTensors inputs = named(*check.op, c.inputs);
-  const Uploaded uploaded = upload(device, inputs);
+  const Uploaded uploaded = upload(device, inputs, c.on_host);
   check.input_types = inputs.map([](const HostTensor& input) { return input.type; });
   check.inputs = uploaded.views;
   check.attrs = c.attrs;

@@ -4,7 +4,9 @@
 #include <functional>
 #include <limits>
 #include <random>
+#include <set>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -67,7 +69,8 @@ using HostTensors = ir::Operands<HostTensor>;
 // One launch of one op.
 struct OpCase {
   std::string op;
-  HostTensors inputs;  // those without a name are the required ones, in order
+  HostTensors inputs;                       // those without a name are the required ones, in order
+  std::set<std::string_view> on_host = {};  // inputs in memory of the host
   ir::Attrs attrs;
   StepKey step;
   StepLengths lengths;

@@ -263,8 +263,9 @@ TEST_P(OnDevice, WriteTokenStateCountsTheTokensOfARowAnew) {
     }
     if (num_bias < kMostBiases) put(expected + 2 * num_bias, TokenBias{});
   }
-  const std::vector<Output> y =
-      run(device(), {.op = "write_token_state", .inputs = {counts, biases, changes, values}});
+  const std::vector<Output> y = run(device(), {.op = "write_token_state",
+                                               .inputs = {counts, biases, changes, values},
+                                               .on_host = {"changes", "values"}});
   EXPECT_EQ(y[0].tensor.values, expected_counts);
   EXPECT_EQ(y[1].tensor.values, expected_biases);
 }

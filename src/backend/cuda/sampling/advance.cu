@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/launch.h"
@@ -143,39 +144,52 @@ BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
 
 constexpr int kWriteThreads = 256;
 constexpr int kRowsPerBlock = kWriteThreads / 32;
-constexpr int kInputBlocks = 16;
+constexpr int kMostInputBlocks = 16;
 
-// The operands, as in ops.cc: changes, host_inputs and pages are the host's memory.
+// The operands, as in ops.cc, of which host_inputs and pages are the host's memory; and of `changes`
+// what changes.
 struct WriteInputs {
+  static constexpr int kMostRows = 64;  // 3 KB of arguments more take half a microsecond (H100)
+  struct Row {
+    int row;
+    int2 change;
+  };
+
   int32_t* step_inputs;
   int32_t* page_table;
-  const int2* changes;
   const int32_t* host_inputs;
   const int32_t* pages;
-  int num_rows;
-  int num_row_blocks;
   int64_t row_entries;
+  int2 input_change;
+  int num_rows;
+  Row rows[kMostRows];
+
+  [[nodiscard]] __host__ __device__ int num_row_blocks() const {
+    return static_cast<int>(div_up(num_rows, kRowsPerBlock));
+  }
+  [[nodiscard]] __host__ __device__ int num_input_blocks() const {
+    return min(static_cast<int>(div_up(input_change.y / 4, kWriteThreads)), kMostInputBlocks);
+  }
 };
 
-// Reads over the bus take a microsecond each way, so all of them are under way together: a warp has
-// a row of the table, and the last blocks have the inputs.
+// Reads over the bus take a microsecond each way, so none waits for another: what is to be read is
+// among the arguments. A warp has a row of the table, and the last blocks have the inputs.
 __global__ void __launch_bounds__(kWriteThreads)
     write_inputs_kernel(const __grid_constant__ WriteInputs w) {
   const int block = static_cast<int>(blockIdx.x);
   const int thread = static_cast<int>(threadIdx.x);
-  if (block < w.num_row_blocks) {
-    const int row = block * kRowsPerBlock + thread / 32;
-    if (row >= w.num_rows) return;
-    const int2 change = w.changes[row];
+  if (block < w.num_row_blocks()) {
+    const int number = block * kRowsPerBlock + thread / 32;
+    if (number >= w.num_rows) return;
+    const auto [row, change] = w.rows[number];
     const int64_t first = row * w.row_entries + change.x;
     for (int i = thread % 32; i < change.y; i += 32)
       w.page_table[first + i] = w.pages[first + i];
   } else {
-    const int2 change = w.changes[w.num_rows];
-    const auto* const from = reinterpret_cast<const int4*>(w.host_inputs + change.x);
-    auto* const to = reinterpret_cast<int4*>(w.step_inputs + change.x);
-    for (int i = (block - w.num_row_blocks) * kWriteThreads + thread; i < change.y / 4;
-         i += kInputBlocks * kWriteThreads)
+    const auto* const from = reinterpret_cast<const int4*>(w.host_inputs + w.input_change.x);
+    auto* const to = reinterpret_cast<int4*>(w.step_inputs + w.input_change.x);
+    for (int i = (block - w.num_row_blocks()) * kWriteThreads + thread; i < w.input_change.y / 4;
+         i += w.num_input_blocks() * kWriteThreads)
       to[i] = from[i];
   }
   // Launches of the next step may start when this one ends, and attention reads lengths and table
@@ -183,21 +197,34 @@ __global__ void __launch_bounds__(kWriteThreads)
   __threadfence();
 }
 
+// One launch, and one more where the arguments have no room for a row that changes.
+void launch_writes(Stream& stream, WriteInputs write, std::span<const int2> changes) {
+  write.input_change = changes.back();
+  const std::span<const int2> rows = changes.first(changes.size() - 1);
+  size_t row = 0;
+  do {
+    write.num_rows = 0;
+    for (; row < rows.size() && write.num_rows < WriteInputs::kMostRows; ++row) {
+      if (rows[row].y > 0) write.rows[write.num_rows++] = {static_cast<int>(row), rows[row]};
+    }
+    const int blocks = write.num_row_blocks() + write.num_input_blocks();
+    launch(stream, {.blocks = dim3(blocks), .threads = kWriteThreads, .overlap = false},
+           write_inputs_kernel, write);
+    write.input_change = {};
+  } while (row < rows.size());
+}
+
 BoundLaunch bind_write_inputs(Device& /*device*/, const KernelArgs& args) {
   const TensorView& table = args.inputs["page_table"];
-  WriteInputs write{.step_inputs = args.inputs["step_inputs"].as<int32_t>(),
-                    .page_table = table.as<int32_t>(),
-                    .changes = args.inputs["changes"].as<const int2>(),
-                    .host_inputs = args.inputs["host_inputs"].as<const int32_t>(),
-                    .pages = args.inputs["pages"].as<const int32_t>(),
-                    .num_rows = static_cast<int>(table.num_rows()),
-                    .num_row_blocks = static_cast<int>(div_up(table.num_rows(), kRowsPerBlock)),
-                    .row_entries = table.row_elements()};
-  const Grid grid{.blocks = dim3(static_cast<unsigned>(write.num_row_blocks + kInputBlocks)),
-                  .threads = kWriteThreads,
-                  .overlap = false};
-  return
-      [=](Stream& stream, const StepLengths&) { launch(stream, grid, write_inputs_kernel, write); };
+  const TensorView& changes = args.inputs["changes"];
+  const WriteInputs write{.step_inputs = args.inputs["step_inputs"].as<int32_t>(),
+                          .page_table = table.as<int32_t>(),
+                          .host_inputs = args.inputs["host_inputs"].as<const int32_t>(),
+                          .pages = args.inputs["pages"].as<const int32_t>(),
+                          .row_entries = table.row_elements()};
+  const std::span<const int2> on_host(changes.as<const int2>(),
+                                      static_cast<size_t>(changes.num_rows()));
+  return [=](Stream& stream, const StepLengths&) { launch_writes(stream, write, on_host); };
 }
 
 }  // namespace
