@@ -37,10 +37,11 @@ function(encore_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   encore_compile_options(${name})
-  # Sanitizers check what tests test in full, the tests' own code for less: it takes half as long to compile.
+  # The tests' own code, not what they test: optimised, it takes twice as long to compile. Sanitizers check it for less.
+  target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
   if(ENCORE_SANITIZE)
     target_compile_options(${name} PRIVATE
-      $<$<COMPILE_LANGUAGE:CXX>:-O0 -fno-sanitize=undefined -fno-sanitize-address-use-after-scope>)
+      $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=undefined -fno-sanitize-address-use-after-scope>)
   endif()
   target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gtest_main)
   target_include_directories(${name} PRIVATE "${PROJECT_BINARY_DIR}/generated")
