@@ -4,6 +4,7 @@
 #include <charconv>
 #include <ranges>
 
+#include <boost/container/small_vector.hpp>
 #include <fmt/ranges.h>
 
 #include "base/rounding.h"
@@ -56,7 +57,7 @@ class Fitting {
 
  private:
   template <typename T>
-  using Named = std::vector<std::pair<std::string_view, T>>;
+  using Named = boost::container::small_vector<std::pair<std::string_view, T>, 12>;
   template <typename T>
   static const T* find(const Named<T>& known, std::string_view name) {
     const auto place = std::ranges::find(known, name, &std::pair<std::string_view, T>::first);
@@ -213,6 +214,7 @@ Types infer(const Op& op, const Types& inputs, const Attrs& attrs) {
         fail(ErrorKind::kCompile, "attribute '{}' is missing or of another type", key);
     }
     Types out;
+    out.reserve(op.outputs.size());
     for (const Operand& output : op.outputs) {
       if (!output.optional) out.add(output.name, fitting.type(output, in));
     }
