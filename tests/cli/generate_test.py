@@ -272,8 +272,8 @@ class LogitsTest(CliTest):
     @unittest.skipIf(DEVICE == "cpu", "the CPU has one way to run a launch")
     def test_kernels_are_tuned(self):
         cache = self.work / "cache"
-        self.run_encore("logits", "--device", DEVICE, "--model", self.model, "--dtype", "bf16", "--ids", "1,2,3",
-                        "--out", self.work / "tuned.npy", "--tuning-cache", cache)
+        self.run_encore("logits", "--device", DEVICE, "--model", self.model, "--dtype", "bf16", "--ids",
+                        ",".join(map(str, range(1, 49))), "--out", self.work / "tuned.npy", "--tuning-cache", cache)
         self.assertTrue([path for path in cache.rglob("*") if path.is_file()], "nothing was measured")
 
     def test_several_prompts_share_one_load(self):
