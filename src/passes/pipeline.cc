@@ -96,12 +96,12 @@ void verify_facts(const Program& program) {
                static_cast<int>(program.arena.placements.size()) == program.graph.num_values());
 }
 
-PassReport run_pass(const Pass& pass, Program& program, const ir::OpSet& ops) {
+PassReport run_pass(const Pass& pass, Program& program, const ir::OpSet& ops, bool verify) {
   PassReport report{std::string(pass.name), std::string(pass.what), 0, program.graph.num_nodes(),
                     0};
   try {
     report.milliseconds = elapsed_ms([&] { pass.run(program, ops); });
-    ir::verify(program.graph);
+    if (verify) ir::verify(program.graph);
   } catch (const Error& error) {
     fail(error.kind(), "pass {}: {}", pass.name, error.what());
   }
@@ -110,15 +110,8 @@ PassReport run_pass(const Pass& pass, Program& program, const ir::OpSet& ops) {
   return report;
 }
 
-}  // namespace
-
-std::span<const Pass> all() {
-  return kPasses;
-}
-
-Compiled compile(ir::Graph graph, const ir::OpSet& ops, const CompileOptions& options) {
-  const std::vector<Pass> passes = list_passes(options.passes);
-  check_disabled(passes, options.disabled);
+Compiled run_passes(ir::Graph graph, const std::vector<Pass>& passes, const ir::OpSet& ops,
+                    const CompileOptions& options, bool verify_each) {
   Compiled compiled{Program(std::move(graph)), {}};
   Program& program = compiled.program;
   program.max_sizes = options.max_sizes;
@@ -130,11 +123,31 @@ Compiled compile(ir::Graph graph, const ir::OpSet& ops, const CompileOptions& op
   for (const Pass& pass : passes) {
     const bool applies = pass.applies == nullptr || pass.applies(program.max_sizes);
     if (!applies || is_disabled(pass, options.disabled)) continue;
-    compiled.reports.push_back(run_pass(pass, program, ops));
+    compiled.reports.push_back(run_pass(pass, program, ops, verify_each));
     if (options.dump) options.dump(pass.name, program);
   }
+  ir::verify(program.graph);
   check_split_ops(program);
   return compiled;
+}
+
+}  // namespace
+
+std::span<const Pass> all() {
+  return kPasses;
+}
+
+// To verify a graph takes as long as several passes. So it is done at the end, and where that fails
+// once more after each pass, to find the one.
+Compiled compile(ir::Graph graph, const ir::OpSet& ops, const CompileOptions& options) {
+  const std::vector<Pass> passes = list_passes(options.passes);
+  check_disabled(passes, options.disabled);
+  if (options.dump) return run_passes(std::move(graph), passes, ops, options, true);
+  try {
+    return run_passes(graph, passes, ops, options, false);
+  } catch (const Error&) {
+    return run_passes(std::move(graph), passes, ops, options, true);
+  }
 }
 
 }  // namespace encore::passes

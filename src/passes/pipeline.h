@@ -55,7 +55,7 @@ struct Compiled {
   std::vector<PassReport> reports;
 };
 
-// Runs every pass, verifying the graph after each.
+// Runs every pass and verifies the graph behind them; after each where it is dumped.
 // Errors: kUsage for an unknown or required name in `disabled`, a pass from outside whose name is
 // taken or whose place there is not, a split op that launches nothing; kCompile naming the pass and
 // the op.
