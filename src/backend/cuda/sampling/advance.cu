@@ -146,51 +146,44 @@ constexpr int kWriteThreads = 256;
 constexpr int kRowsPerBlock = kWriteThreads / 32;
 constexpr int kMostInputBlocks = 16;
 
-// The operands, as in ops.cc, of which host_inputs and pages are the host's memory; and of `changes`
-// what changes.
+// What changes, all of it for the kernel to read at once: reads over the bus take a microsecond each
+// way. `pages` and `host_inputs` are the host's memory.
 struct WriteInputs {
   static constexpr int kMostRows = 64;  // 3 KB of arguments more take half a microsecond (H100)
   struct Row {
-    int row;
-    int2 change;
+    int64_t first;  // of its entries in the whole table
+    int count;
   };
 
-  int32_t* step_inputs;
-  int32_t* page_table;
-  const int32_t* host_inputs;
   const int32_t* pages;
-  int64_t row_entries;
-  int2 input_change;
+  int32_t* page_table;
+  const int4* host_inputs;
+  int4* step_inputs;
+  int num_row_blocks;
   int num_rows;
+  int num_pieces;   // of 16 bytes
+  int num_threads;  // that share them
   Row rows[kMostRows];
-
-  [[nodiscard]] __host__ __device__ int num_row_blocks() const {
-    return static_cast<int>(div_up(num_rows, kRowsPerBlock));
-  }
-  [[nodiscard]] __host__ __device__ int num_input_blocks() const {
-    return min(static_cast<int>(div_up(input_change.y / 4, kWriteThreads)), kMostInputBlocks);
-  }
 };
 
-// Reads over the bus take a microsecond each way, so none waits for another: what is to be read is
-// among the arguments. A warp has a row of the table, and the last blocks have the inputs.
+// A warp has a row of the table, and the last blocks have the inputs. Loops are not unrolled, as the
+// code, too, comes from memory each time.
 __global__ void __launch_bounds__(kWriteThreads)
     write_inputs_kernel(const __grid_constant__ WriteInputs w) {
   const int block = static_cast<int>(blockIdx.x);
   const int thread = static_cast<int>(threadIdx.x);
-  if (block < w.num_row_blocks()) {
+  if (block < w.num_row_blocks) {
     const int number = block * kRowsPerBlock + thread / 32;
     if (number >= w.num_rows) return;
-    const auto [row, change] = w.rows[number];
-    const int64_t first = row * w.row_entries + change.x;
-    for (int i = thread % 32; i < change.y; i += 32)
+    const auto [first, count] = w.rows[number];
+#pragma unroll 1
+    for (int i = thread % 32; i < count; i += 32)
       w.page_table[first + i] = w.pages[first + i];
   } else {
-    const auto* const from = reinterpret_cast<const int4*>(w.host_inputs + w.input_change.x);
-    auto* const to = reinterpret_cast<int4*>(w.step_inputs + w.input_change.x);
-    for (int i = (block - w.num_row_blocks()) * kWriteThreads + thread; i < w.input_change.y / 4;
-         i += w.num_input_blocks() * kWriteThreads)
-      to[i] = from[i];
+#pragma unroll 1
+    for (int i = (block - w.num_row_blocks) * kWriteThreads + thread; i < w.num_pieces;
+         i += w.num_threads)
+      w.step_inputs[i] = w.host_inputs[i];
   }
   // Launches of the next step may start when this one ends, and attention reads lengths and table
   // before it waits for the launch in front of it.
@@ -198,33 +191,47 @@ __global__ void __launch_bounds__(kWriteThreads)
 }
 
 // One launch, and one more where the arguments have no room for a row that changes.
-void launch_writes(Stream& stream, WriteInputs write, std::span<const int2> changes) {
-  write.input_change = changes.back();
+void launch_writes(Stream& stream, WriteInputs write, std::span<const int2> changes,
+                   int64_t row_entries) {
+  const int2 inputs = changes.back();
+  write.host_inputs += inputs.x / 4;
+  write.step_inputs += inputs.x / 4;
+  write.num_pieces = inputs.y / 4;
   const std::span<const int2> rows = changes.first(changes.size() - 1);
   size_t row = 0;
   do {
     write.num_rows = 0;
     for (; row < rows.size() && write.num_rows < WriteInputs::kMostRows; ++row) {
-      if (rows[row].y > 0) write.rows[write.num_rows++] = {static_cast<int>(row), rows[row]};
+      const int2 change = rows[row];
+      if (change.y > 0)
+        write.rows[write.num_rows++] = {static_cast<int64_t>(row) * row_entries + change.x,
+                                        change.y};
     }
-    const int blocks = write.num_row_blocks() + write.num_input_blocks();
-    launch(stream, {.blocks = dim3(blocks), .threads = kWriteThreads, .overlap = false},
+    write.num_row_blocks = static_cast<int>(div_up(write.num_rows, kRowsPerBlock));
+    const auto blocks =
+        std::min<int64_t>(div_up(write.num_pieces, kWriteThreads), kMostInputBlocks);
+    write.num_threads = static_cast<int>(blocks) * kWriteThreads;
+    launch(stream,
+           {.blocks = dim3(static_cast<unsigned>(write.num_row_blocks + blocks)),
+            .threads = kWriteThreads,
+            .overlap = false},
            write_inputs_kernel, write);
-    write.input_change = {};
+    write.num_pieces = 0;
   } while (row < rows.size());
 }
 
 BoundLaunch bind_write_inputs(Device& /*device*/, const KernelArgs& args) {
   const TensorView& table = args.inputs["page_table"];
   const TensorView& changes = args.inputs["changes"];
-  const WriteInputs write{.step_inputs = args.inputs["step_inputs"].as<int32_t>(),
+  const WriteInputs write{.pages = args.inputs["pages"].as<const int32_t>(),
                           .page_table = table.as<int32_t>(),
-                          .host_inputs = args.inputs["host_inputs"].as<const int32_t>(),
-                          .pages = args.inputs["pages"].as<const int32_t>(),
-                          .row_entries = table.row_elements()};
+                          .host_inputs = args.inputs["host_inputs"].as<const int4>(),
+                          .step_inputs = args.inputs["step_inputs"].as<int4>()};
   const std::span<const int2> on_host(changes.as<const int2>(),
                                       static_cast<size_t>(changes.num_rows()));
-  return [=](Stream& stream, const StepLengths&) { launch_writes(stream, write, on_host); };
+  return [=, row_entries = table.row_elements()](Stream& stream, const StepLengths&) {
+    launch_writes(stream, write, on_host, row_entries);
+  };
 }
 
 }  // namespace
