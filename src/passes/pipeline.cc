@@ -123,7 +123,8 @@ Compiled run_passes(ir::Graph graph, const std::vector<Pass>& passes, const ir::
   for (const Pass& pass : passes) {
     const bool applies = pass.applies == nullptr || pass.applies(program.max_sizes);
     if (!applies || is_disabled(pass, options.disabled)) continue;
-    compiled.reports.push_back(run_pass(pass, program, ops, verify_each));
+    const bool from_outside = std::ranges::count(kPasses, pass.name, &Pass::name) == 0;
+    compiled.reports.push_back(run_pass(pass, program, ops, verify_each || from_outside));
     if (options.dump) options.dump(pass.name, program);
   }
   ir::verify(program.graph);
@@ -137,8 +138,9 @@ std::span<const Pass> all() {
   return kPasses;
 }
 
-// To verify a graph takes as long as several passes. So it is done at the end, and where that fails
-// once more after each pass, to find the one.
+// Verifying a graph takes as long as several passes. So the library's own passes are verified
+// together, behind the last, and where that fails once more one by one, to name the one that broke
+// the graph. A pass from outside is verified before any other sees what it made.
 Compiled compile(ir::Graph graph, const ir::OpSet& ops, const CompileOptions& options) {
   const std::vector<Pass> passes = list_passes(options.passes);
   check_disabled(passes, options.disabled);

@@ -55,7 +55,8 @@ struct Compiled {
   std::vector<PassReport> reports;
 };
 
-// Runs every pass and verifies the graph behind them; after each where it is dumped.
+// Runs every pass and verifies the graph: behind the last, after each where it is dumped, and after
+// a pass from outside.
 // Errors: kUsage for an unknown or required name in `disabled`, a pass from outside whose name is
 // taken or whose place there is not, a split op that launches nothing; kCompile naming the pass and
 // the op.

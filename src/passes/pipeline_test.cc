@@ -280,6 +280,22 @@ TEST(Pipeline, NamesThePassThatBrokeTheGraph) {
   EXPECT_NE(message.find("pass merge_linears: op 'split'"), std::string::npos) << message;
 }
 
+void narrow_y(Program& program, const ir::OpSet& /*ops*/) {
+  program.graph.value(*program.graph.find_value("y")).type.dims[1] = 32;
+}
+
+TEST(Pipeline, VerifiesWhatAPassFromOutsideMadeBeforeTheNextSeesIt) {
+  static int num_seen = 0;
+  CompileOptions options;
+  options.add_pass({"narrow_y", "y as no op makes it", narrow_y, false, "fuse_silu_mul"});
+  options.add_pass({"look", "counts its runs", [](Program&, const ir::OpSet&) { ++num_seen; },
+                    false, "fuse_silu_mul"});
+  const std::string message = message_of(
+      ErrorKind::kCompile, [&] { (void)compile(graph_of(kText), ops::standard(), options); });
+  EXPECT_NE(message.find("pass narrow_y: "), std::string::npos) << message;
+  EXPECT_EQ(num_seen, 0);
+}
+
 // The bookkeeping is quadratic in bits, not in time one would notice: an 80-layer model's trace.
 TEST(Pipeline, CompilesThousandsOfNodesInPassing) {
   std::string lines = "  input %x0: bf16[T,64]\n  weight %n: bf16[64] = \"n\"\n";
