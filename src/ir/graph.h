@@ -105,7 +105,8 @@ class Graph {
   ValueId add_named(Value value);
 
   std::string name_;
-  std::unordered_map<std::string, int> names_;  // with the suffix that the next of this name tries
+  // Names in use, each with the suffix that another value of that name tries first.
+  std::unordered_map<std::string, int> names_;
   std::vector<Value> values_;
   std::vector<Node> nodes_;
   std::vector<ValueId> outputs_;

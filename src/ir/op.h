@@ -24,7 +24,7 @@ namespace encore::ir {
 // input, without a type, is its new version: it has the input's memory.
 // Lifetime: refers to the text, which is a literal.
 struct Operand {
-  // factor * the letters, then + plus or / over.
+  // A dim in its parts: factor times the letters, to which `plus` is added, or divided by `over`.
   struct Dim {
     std::string_view text;
     std::vector<std::string_view> letters;

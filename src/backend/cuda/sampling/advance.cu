@@ -146,8 +146,8 @@ constexpr int kWriteThreads = 256;
 constexpr int kRowsPerBlock = kWriteThreads / 32;
 constexpr int kMostInputBlocks = 16;
 
-// What changes, all of it for the kernel to read at once: reads over the bus take a microsecond each
-// way. `pages` and `host_inputs` are the host's memory.
+// What the kernel writes, and where to read it. All of that is among its arguments, so that no read
+// of the host's memory (`pages`, `host_inputs`), which takes some microseconds, waits for another.
 struct WriteInputs {
   static constexpr int kMostRows = 64;  // 3 KB of arguments more take half a microsecond (H100)
   struct Row {
@@ -166,8 +166,8 @@ struct WriteInputs {
   Row rows[kMostRows];
 };
 
-// A warp has a row of the table, and the last blocks have the inputs. Loops are not unrolled, as the
-// code, too, comes from memory each time.
+// A warp has a row of the table, and the last blocks have the inputs. Loops are not unrolled: the
+// code comes from memory anew with each launch (launch.h), so it is short.
 __global__ void __launch_bounds__(kWriteThreads)
     write_inputs_kernel(const __grid_constant__ WriteInputs w) {
   const int block = static_cast<int>(blockIdx.x);
