@@ -84,11 +84,12 @@ void Graph::replace_nodes(std::vector<Node> nodes) {
   // A step input is the host's contract and stays; so does what lives across steps.
   std::vector<ValueId> renumbered(values_.size());
   std::vector<Value> kept;
-  names_.clear();
   for (size_t i = 0; i < values_.size(); ++i) {
-    if (!used[i] && !is_mutable(values_[i].kind)) continue;
+    if (!used[i] && !is_mutable(values_[i].kind)) {
+      names_.erase(values_[i].name);
+      continue;
+    }
     renumbered[i] = ValueId{static_cast<int32_t>(kept.size())};
-    names_.emplace(values_[i].name, 1);
     kept.push_back(std::move(values_[i]));
   }
   values_ = std::move(kept);

@@ -1,6 +1,7 @@
 #include "passes/rewrite.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -32,10 +33,9 @@ void Rewrite::commit() {
   std::vector<Node> nodes;
   for (int i = 0; i < graph_.num_nodes(); ++i) {
     if (!replacements_[i]) {
-      nodes.push_back(node(i));
+      nodes.push_back(std::move(graph_.node(ir::NodeId{i})));
     } else {
-      for (Node& replacement : *replacements_[i])
-        nodes.push_back(std::move(replacement));
+      std::ranges::move(*replacements_[i], std::back_inserter(nodes));
     }
   }
   graph_.replace_nodes(std::move(nodes));

@@ -69,7 +69,9 @@ std::vector<OpLaunch> expand_node(const Program& program, const ir::Node& node, 
                                   Device& device, const Addresses& addresses) {
   KernelArgs args = make_args(program, node, step, addresses);
   const auto expanded = [&] { return expand(device.kernels(), node.op->name, args); };
-  const Workspace workspace = total_workspace(expanded());
+  std::vector<OpLaunch> launches = expanded();
+  const Workspace workspace = total_workspace(launches);
+  if (workspace.scratch_bytes == 0 && workspace.num_counters == 0) return launches;
   args.scratch = addresses.scratch(workspace.scratch_bytes);
   args.counters = addresses.counters(workspace.num_counters);
   return expanded();
