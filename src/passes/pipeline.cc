@@ -147,7 +147,8 @@ Compiled compile(ir::Graph graph, const ir::OpSet& ops, const CompileOptions& op
   if (options.dump) return run_passes(std::move(graph), passes, ops, options, true);
   try {
     return run_passes(graph, passes, ops, options, false);
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kCompile) throw;
     return run_passes(std::move(graph), passes, ops, options, true);
   }
 }
