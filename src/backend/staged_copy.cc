@@ -11,10 +11,12 @@ namespace encore {
 namespace {
 
 // The device needs a fraction of a millisecond for it: long enough to hide what a copy costs beside
-// its bytes, short enough that pinning two of them is quick.
+// its bytes, short enough that pinning two of them is quick. That takes half a millisecond a
+// megabyte, so whoever copies little has a small one.
 constexpr int64_t kBufferBytes = int64_t{8} << 20;
+constexpr int64_t kFirstBufferBytes = int64_t{1} << 20;
 constexpr int64_t kStagedAlignment = 64;
-static_assert(kBufferBytes % kStagedAlignment == 0);
+static_assert(kBufferBytes % kStagedAlignment == 0 && kFirstBufferBytes % kStagedAlignment == 0);
 
 // One thread copies 10 GB a second out of the page cache, a device takes five times as much. What a
 // thread takes at once is long enough to be worth waking it.
@@ -30,12 +32,11 @@ Memory allocate_pageable(int64_t bytes) {
 }
 
 StagedCopy::StagedCopy(Device& device)
-    : threads_(std::min(kMostThreads, cpu::num_usable_processors())),
+    : device_(device),
+      threads_(std::min(kMostThreads, cpu::num_usable_processors())),
       stream_(device.create_stream()) {
-  for (Buffer& buffer : buffers_) {
-    buffer.memory = device.allocate_host(kBufferBytes);
+  for (Buffer& buffer : buffers_)
     buffer.copied = device.create_event();
-  }
 }
 
 void StagedCopy::empty(Buffer& buffer) {
@@ -50,16 +51,20 @@ void StagedCopy::empty(Buffer& buffer) {
 }
 
 std::span<std::byte> StagedCopy::take(int64_t bytes) {
-  if (buffers_[current_].used == kBufferBytes) {
+  if (buffers_[current_].used == buffers_[current_].memory.bytes()) {
+    const bool is_first = buffers_[current_].used == 0;
     stream_->record(*buffers_[current_].copied);
     current_ = 1 - current_;
-    if (buffers_[current_].used > 0) {
-      buffers_[current_].copied->synchronize();
-      empty(buffers_[current_]);
+    Buffer& next = buffers_[current_];
+    if (next.used > 0) {
+      next.copied->synchronize();
+      empty(next);
     }
+    const int64_t wanted = is_first ? kFirstBufferBytes : kBufferBytes;
+    if (next.memory.bytes() < wanted) next.memory = device_.allocate_host(wanted);
   }
   Buffer& buffer = buffers_[current_];
-  const int64_t taken = std::min(bytes, kBufferBytes - buffer.used);
+  const int64_t taken = std::min(bytes, buffer.memory.bytes() - buffer.used);
   std::byte* room = buffer.memory.data() + buffer.used;
   buffer.used += round_up(taken, kStagedAlignment);
   return {room, static_cast<size_t>(taken)};

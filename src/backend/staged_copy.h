@@ -17,14 +17,14 @@ namespace encore {
 Memory allocate_pageable(int64_t bytes);
 
 // Copies through two pinned buffers: the host fills or empties one, with several threads, while the
-// device copies the other. Small copies share a buffer. Threads: one calls. Capture: no.
+// device copies the other. Small copies share a buffer. Buffers are pinned when they are needed, the
+// first a small one. Threads: one calls. Capture: no. Errors: kMemory where one cannot be pinned.
 class StagedCopy {
  public:
   // Writes bytes [first, first + bytes) of what is to be copied; `first` is a multiple of 64.
   // Called by several threads at once, for different bytes; does not throw.
   using Write = std::function<void(std::byte* to, int64_t first, int64_t bytes)>;
 
-  // Errors: kMemory.
   explicit StagedCopy(Device& device);
 
   // `write` is called before this returns, the device has the bytes after finish().
@@ -54,6 +54,7 @@ class StagedCopy {
   std::span<std::byte> take(int64_t bytes);
   void empty(Buffer& buffer);
 
+  Device& device_;
   cpu::Pool threads_;
   std::unique_ptr<Stream> stream_;
   Buffer buffers_[2];
