@@ -126,6 +126,14 @@ bool Engine::step(const std::function<void(const Generated&)>& on_token) {
   return true;
 }
 
+std::chrono::steady_clock::time_point Engine::launch_time() const {
+  const bool has_room =
+      scheduler_.num_running() + scheduler_.num_waiting() < model_.limits().max_batch_size;
+  if (!overlaps_ || !has_room || in_flight_.size() != 1 || in_flight_[0].is_burst()) return {};
+  const InFlightStep& step = in_flight_.front();
+  return model_.executor().output().launch_time(step.choice, step.launched_at, step.host);
+}
+
 bool Engine::launch() {
   if (!in_flight_.empty() && in_flight_.back().is_burst()) return false;
   const auto start = std::chrono::steady_clock::now();
@@ -174,8 +182,7 @@ bool Engine::launch() {
   scheduler_.commit(plan);
   launched_ = std::move(plan);
   after_launched_ = executor.next_step();
-  const std::chrono::duration<double, std::micro> host = std::chrono::steady_clock::now() - start;
-  step.host_us = host.count();
+  step.host = HostTimes::Clock::now() - start;
   in_flight_.push_back(std::move(step));
   host_times_.add(HostWork::kLaunch, at);
   return true;
@@ -278,7 +285,8 @@ void Engine::collect() {
   host_times_.add(HostWork::kCollect, start);
   if (options_.on_step) {
     oldest.ended->synchronize();  // so that both events have their times
-    options_.on_step({oldest.plan, oldest.choice, model_.executor().coverage(), oldest.host_us,
+    const std::chrono::duration<double, std::micro> host = oldest.host;
+    options_.on_step({oldest.plan, oldest.choice, model_.executor().coverage(), host.count(),
                       oldest.ended->milliseconds_since(*oldest.began) * 1e3});
   }
   in_flight_.pop_front();

@@ -126,6 +126,10 @@ class Engine {
   // for each; it may add and abort. False when there was nothing to do.
   // Errors: kUsage while the model is asleep; nothing has happened then.
   bool step(const std::function<void(const Generated&)>& on_token);
+  // When step() had better be called: requests that are added before take part in the step that it
+  // launches. With overlap that is just before the end of the step in flight, unless no request more
+  // fits a step; else, and where nobody knows, in the past.
+  [[nodiscard]] std::chrono::steady_clock::time_point launch_time() const;
   // Ends a sequence early; its pages are free at once. A step in flight may still write to them:
   // whoever gets them writes later on the same stream. Unknown ids are ignored: it may just have
   // finished.
@@ -162,8 +166,8 @@ class Engine {
     sched::Plan plan;  // of its first step
     runtime::Choice choice;
     runtime::StepNumber first = 0;
-    int64_t num_collected = 0;  // steps
-    double host_us = 0;         // to launch it
+    int64_t num_collected = 0;          // steps
+    HostTimes::Clock::duration host{};  // to launch it
     std::chrono::steady_clock::time_point launched_at;
     std::unique_ptr<Event> began;  // where steps are measured
     std::unique_ptr<Event> ended;  // where steps are measured, and of a burst

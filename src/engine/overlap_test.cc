@@ -89,6 +89,22 @@ TEST_P(OverlapTest, ASequenceGetsTheSameTokensHoweverFarTheDeviceRunsAhead) {
   }
 }
 
+TEST_P(OverlapTest, AStepIsLaunchedAtOnceWhereNoRequestCanJoinIt) {
+  constexpr std::chrono::steady_clock::time_point kAtOnce{};
+  const auto launch_time = [&](int num_sequences, const EngineOptions& how) {
+    Engine engine(*model_, how);
+    for (int i = 0; i < num_sequences; ++i)
+      (void)engine.add({.prompt = {1, 2, 3}, .max_tokens = 40});
+    EXPECT_EQ(engine.launch_time(), kAtOnce);
+    for (int i = 0; i < 20; ++i)
+      EXPECT_TRUE(engine.step([](const Generated&) {}));
+    return engine.launch_time();
+  };
+  EXPECT_GT(launch_time(3, {.overlap = true}), kAtOnce);
+  EXPECT_EQ(launch_time(4, {.overlap = true}), kAtOnce);  // a step has no more rows
+  EXPECT_EQ(launch_time(3, {.overlap = false}), kAtOnce);
+}
+
 TEST_P(OverlapTest, ASequenceThatLosesItsPagesGetsTheSameTokensLater) {
   int64_t num_preemptions = 0;
   const auto run = [&](const EngineOptions& how) {

@@ -60,6 +60,8 @@ void ServingLoop::run() {
       if (ends_all) end_all({EndReason::kAborted, ""});
       deliver(sleeps);
       if (work.state != State::kOpen && live_.empty() && (sleeps || !is_busy)) return;
+      const bool is_early = HostTimes::Clock::now() < engine_.launch_time();
+      if (is_busy && !sleeps && is_early && work.state == State::kOpen) continue;
       is_busy = !sleeps && engine_.step(on_token);
       if (!sleeps) deliver(!is_busy);
     }
@@ -77,7 +79,12 @@ void ServingLoop::run() {
 
 ServingLoop::Work ServingLoop::wait_for_work(bool is_busy) {
   std::unique_lock lock(mutex_);
-  wakes_.wait(lock, [&] { return is_busy || !inbox_.empty() || state_ != State::kOpen; });
+  const auto has_come = [&] { return !inbox_.empty() || state_ != State::kOpen; };
+  if (is_busy) {
+    wakes_.wait_until(lock, engine_.launch_time(), has_come);
+  } else {
+    wakes_.wait(lock, has_come);
+  }
   return {state_, std::exchange(inbox_, {})};
 }
 

@@ -1,6 +1,7 @@
 #include "replay/simulation.h"
 
 #include <algorithm>
+#include <chrono>
 #include <deque>
 #include <memory>
 
@@ -8,6 +9,7 @@
 #include "base/error.h"
 #include "engine/prompt_budget.h"
 #include "kv/prefix_cache.h"
+#include "runtime/step_waiter.h"
 #include "sched/scheduler.h"
 
 namespace encore::replay {
@@ -52,6 +54,10 @@ class Simulation {
   ReplayRecord run() {
     while (true) {
       receive();
+      if (has_room_ahead()) {
+        now_s_ = std::max(now_s_, launch_s());
+        receive();
+      }
       if (step()) continue;
       if (num_received_ == requests_.size()) break;
       now_s_ = std::max(now_s_, requests_[num_received_].arrival_s);
@@ -68,6 +74,7 @@ class Simulation {
     sched::Plan plan;
     runtime::Choice choice;
     double launched_s = 0;
+    double begin_s = 0;
     double end_s = 0;
   };
 
@@ -83,6 +90,21 @@ class Simulation {
       if (cache_) sequence.chain = cache_->chain("", "");
       scheduler_.add(std::move(sequence));
     }
+  }
+
+  // Does the next step's launch wait for those who may yet come? See Engine::launch_time().
+  [[nodiscard]] bool has_room_ahead() const {
+    return !in_flight_.empty() &&
+           scheduler_.num_running() + scheduler_.num_waiting() < options_.limits.max_batch_size;
+  }
+  [[nodiscard]] double launch_s() const {
+    const InFlightStep& step = in_flight_.back();
+    const auto duration = [](double seconds) {
+      return std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
+    };
+    const std::chrono::duration<double> lead = runtime::StepWaiter::launch_lead(
+        duration(step.end_s - step.begin_s), duration(cost_.host_us * 1e-6));
+    return step.end_s - lead.count();
   }
 
   // False when there was nothing to do.
@@ -110,12 +132,13 @@ class Simulation {
     }
     const double seconds = cost_(shape) * 1e-6;
     now_s_ += cost_.host_us * 1e-6;
-    device_free_s_ = std::max(now_s_, device_free_s_) + seconds;
+    const double begin_s = std::max(now_s_, device_free_s_);
+    device_free_s_ = begin_s + seconds;
     DeviceTime& time = shape.is_decode ? *record_.decode : *record_.mixed;
     ++time.steps;
     time.seconds += seconds;
     scheduler_.commit(plan);
-    in_flight_.push_back({std::move(plan), choice, now_s_, device_free_s_});
+    in_flight_.push_back({std::move(plan), choice, now_s_, begin_s, device_free_s_});
     return true;
   }
 

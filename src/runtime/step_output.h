@@ -47,6 +47,12 @@ class StepOutput {
   [[nodiscard]] int64_t steps_in(const Choice& choice, StepWaiter::Clock::duration time) const {
     return waiter_.steps_in(choice.key.tokens, time);
   }
+  // When to launch the step behind the only one that the device has, which is of that choice.
+  [[nodiscard]] StepWaiter::Clock::time_point launch_time(const Choice& choice,
+                                                          StepWaiter::Clock::time_point launched,
+                                                          StepWaiter::Clock::duration host) const {
+    return waiter_.launch_time(choice.key.tokens, launched, host);
+  }
 
  private:
   LoadedProgram& loaded_;

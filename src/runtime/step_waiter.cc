@@ -53,6 +53,14 @@ int64_t StepWaiter::steps_in(int64_t key, Duration time) const {
   return std::max<int64_t>(1, time / kind->second.took);
 }
 
+StepWaiter::Clock::time_point StepWaiter::launch_time(int64_t key, Clock::time_point launched,
+                                                      Clock::duration host) const {
+  const auto kind = kinds_.find(key);
+  if (kind == kinds_.end() || kind->second.took == kUnknown) return launched;
+  const auto [took, differs] = kind->second;
+  return std::max(ended_, launched) + took - 2 * differs - launch_lead(took, host);
+}
+
 void StepWaiter::wait(const Awaited& awaited, const std::function<bool()>& done) {
   const auto start = time_.now();
   const bool is_last = awaited.is_last;

@@ -42,6 +42,16 @@ class StepWaiter {
   // How many steps of that key follow each other in `time`; 1 while that is not known, and at
   // least.
   [[nodiscard]] int64_t steps_in(int64_t key, Clock::duration time) const;
+  // When to plan and launch the next step, which takes the host so long, where a step of that key,
+  // launched at `launched`, is the only one that the device has: so late that what comes until then
+  // can take part, and so early that the device need not wait. In the past while it is not known how
+  // long such steps take.
+  [[nodiscard]] Clock::time_point launch_time(int64_t key, Clock::time_point launched,
+                                              Clock::duration host) const;
+  // How long before the end of a step that is, where its end is known.
+  static Clock::duration launch_lead(Clock::duration took, Clock::duration host) {
+    return took / 8 + 2 * host;
+  }
 
  private:
   // Steps of one kind.

@@ -69,6 +69,16 @@ class Loop {
   [[nodiscard]] int64_t steps_in(StepWaiter::Clock::duration time) const {
     return waiter_.steps_in(1, time);
   }
+  // Launches each of so many decode steps of four sizes when the waiter says so, and among them, so
+  // many in 100, steps with prompts in them.
+  Ran run_just_in_time(int steps, int long_ones) {
+    launches_late_ = true;
+    const Ran ran = run_mixed(steps, long_ones);
+    launches_late_ = false;
+    return ran;
+  }
+  // Of all steps together, from a launch until the step before it has ended.
+  StepWaiter::Clock::duration take_ahead() { return std::exchange(ahead_, {}); }
   void idle(StepWaiter::Clock::duration time) { now_ += time; }
   int take_sleeps() { return std::exchange(sleeps_, 0); }
   // Of all steps together, from a step's end until the host has seen it.
@@ -86,7 +96,14 @@ class Loop {
     auto launched_until = now_;
     StepWaiter::Clock::duration work{};
     Step launched{};
+    auto launched_at = now_;
     const auto launch = [&](int i) {
+      if (launches_late_ && i > 0) {
+        now_ = std::max(now_, waiter_.launch_time(launched.key, launched_at, kHost));
+        ahead_ += std::max(launched_until - now_, StepWaiter::Clock::duration());
+        now_ += kHost;
+      }
+      launched_at = now_;
       launched = next(i);
       work += launched.takes;
       launched_until = std::max(launched_until, now_) + launched.takes;
@@ -112,6 +129,9 @@ class Loop {
   std::mt19937 random_{7};
   int sleeps_ = 0;
   StepWaiter::Clock::duration late_{};
+  static constexpr microseconds kHost{150};  // to launch a step
+  bool launches_late_ = false;
+  StepWaiter::Clock::duration ahead_{};
   StepWaiter waiter_{
       {.now = [this] { return now_; }, .sleep_until = [this](auto until) { sleep_until(until); }}};
 };
@@ -200,6 +220,26 @@ TEST(StepWaiter, SeesAStepEndAfterAnyNumberThatItWasTooLateFor) {
   loop.take_late();
   EXPECT_EQ(loop.run(20, kStep).count(), 0);
   EXPECT_LE(loop.take_late() / 20, StepWaiter::Clock::duration(kStep) / 50);
+}
+
+TEST(StepWaiter, SaysWhenToLaunchSoThatTheDeviceNeedNotWait) {
+  Loop loop;
+  (void)loop.run_just_in_time(50, 0);  // gets to know them
+  loop.take_ahead();
+  const Loop::Ran decode = loop.run_just_in_time(1000, 0);
+  EXPECT_LT(decode.waited, decode.worked / 1000);
+  EXPECT_LT(loop.take_ahead(), decode.worked / 4);
+  (void)loop.run_just_in_time(200, 20);
+  loop.take_ahead();
+  const Loop::Ran mixed = loop.run_just_in_time(1000, 20);
+  EXPECT_LT(mixed.waited, mixed.worked / 200);
+  EXPECT_LT(loop.take_ahead(), mixed.worked / 2);
+}
+
+TEST(StepWaiter, HasTheNextStepLaunchedAtOnceWhileItKnowsNothing) {
+  const StepWaiter waiter;
+  const StepWaiter::Clock::time_point launched{milliseconds(7)};
+  EXPECT_EQ(waiter.launch_time(1, launched, microseconds(150)), launched);
 }
 
 TEST(StepWaiter, LetsTheDeviceWaitLittleWhereEachStepIsTheLast) {
