@@ -206,10 +206,11 @@ std::string host_text(const ReplayRecord& record) {
   for (const auto& [work, us] : host_us(record))
     parts.push_back(fmt::format("{} {:.1f}", work, us));
   return fmt::format(
-      "host, us a step: {}; the device waited for {:.1f}; {:.1f} of CPU time, waits that spin "
-      "included\n",
+      "host, us a step: {}; the device waited for {:.1f}, and {} steps were launched late; {:.1f} "
+      "of "
+      "CPU time, waits that spin included\n",
       fmt::join(parts, ", "), per_step_us(record, seconds(record.host_times->gap)),
-      per_step_us(record, record.host_cpu_s.value_or(0)));
+      record.host_times->num_late_steps, per_step_us(record, record.host_cpu_s.value_or(0)));
 }
 
 json::object host_json(const ReplayRecord& record) {
@@ -344,7 +345,11 @@ json::object replay_json(const ReplayReport& report) {
                           {"mixed_s", record.mixed->seconds}};
   }
   out["host_us_per_step"] = nullptr;
-  if (record.host_times) out["host_us_per_step"] = host_json(record);
+  out["late_steps"] = nullptr;
+  if (record.host_times) {
+    out["host_us_per_step"] = host_json(record);
+    out["late_steps"] = record.host_times->num_late_steps;
+  }
   out["device_idle_us"] = nullptr;
   if (record.device_idle) {
     json::object& idle = out["device_idle_us"].emplace_object();

@@ -79,6 +79,7 @@ TEST(ReplayJson, HasTheFiguresAndTheSteps) {
   EXPECT_DOUBLE_EQ(host_us("all").as_double(), 2);
   EXPECT_DOUBLE_EQ(host_us("device_waited").as_double(), 3);
   EXPECT_DOUBLE_EQ(host_us("cpu").as_double(), 1000);
+  EXPECT_EQ(out.at("late_steps"), 0);
   EXPECT_DOUBLE_EQ(out.at("device_idle_us").at("same").at("p50").as_double(), 3);
   EXPECT_DOUBLE_EQ(out.at("device_idle_us").at("changed").at("p50").as_double(), 9);
   EXPECT_TRUE(out.at("prefix_cache").is_null());
@@ -97,7 +98,8 @@ TEST(ReplayText, SaysWhatWasReplayedAndHowItKeptToTheLimits) {
        {"1 request of <a trace>\n", "1.5 output tokens/s, 51.5 tokens/s with those of prompts",
         "0 of 1 requests kept to time to first token up to 600 ms", "GPU busy: 75.00 %",
         "21 steps, 1 eager, 11.55 % padding", "64 tokens  piecewise",
-        "host, us a step: plan 2.0, pack 0.0", "all 2.0; the device waited for 3.0; 1000.0 of CPU",
+        "host, us a step: plan 2.0, pack 0.0",
+        "all 2.0; the device waited for 3.0, and 0 steps were launched late; 1000.0 of CPU",
         "device idle between steps, us: same batch p50 3.0", "; changed batch p50 9.0",
         "ended: 1 length; 0 were aborted by their clients, 0 failed", "until 1 s"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
