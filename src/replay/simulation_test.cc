@@ -141,12 +141,12 @@ TEST_F(SimulationTest, ARequestWaitsForItsArrivalAndNotForAnother) {
   EXPECT_DOUBLE_EQ(figures(record).first_token.max, 1000);
 }
 
-// Steps of a second: the next is launched an eighth before the end of one.
+// Steps of a second: the next is launched a sixteenth before the end of one.
 TEST_F(SimulationTest, ARequestThatComesWhileAStepRunsTakesPartInTheNext) {
   std::vector<Request> two = {{.arrival_s = 0, .asked = {.prompt = {1, 2}, .max_tokens = 9}},
-                              {.arrival_s = 3.8, .asked = {.prompt = {3, 4}, .max_tokens = 1}}};
+                              {.arrival_s = 3.9, .asked = {.prompt = {3, 4}, .max_tokens = 1}}};
   EXPECT_DOUBLE_EQ(simulate(two, options(), kASecond).requests[1].deliveries.back().at_s, 5);
-  two[1].arrival_s = 3.9;
+  two[1].arrival_s = 3.95;
   EXPECT_DOUBLE_EQ(simulate(two, options(), kASecond).requests[1].deliveries.back().at_s, 6);
 }
 

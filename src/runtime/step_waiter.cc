@@ -58,7 +58,7 @@ StepWaiter::Clock::time_point StepWaiter::launch_time(int64_t key, Clock::time_p
   const auto kind = kinds_.find(key);
   if (kind == kinds_.end() || kind->second.took == kUnknown) return launched;
   const auto [took, differs] = kind->second;
-  return std::max(ended_, launched) + took - 2 * differs - launch_lead(took, host);
+  return std::max(ended_, launched) + took - 3 * differs - launch_lead(took, host);
 }
 
 void StepWaiter::wait(const Awaited& awaited, const std::function<bool()>& done) {

@@ -50,7 +50,7 @@ class StepWaiter {
                                               Clock::duration host) const;
   // How long before the end of a step that is, where its end is known.
   static Clock::duration launch_lead(Clock::duration took, Clock::duration host) {
-    return took / 8 + 2 * host;
+    return took / 16 + 2 * host;
   }
 
  private:
