@@ -45,16 +45,21 @@ class StepOutput {
   StepNumber wait_published(const AwaitedStep& step);
   // How many steps like that one are published in `time`, as far as is known: 1 at least.
   [[nodiscard]] int64_t steps_in(const Choice& choice, StepWaiter::Clock::duration time) const {
-    return waiter_.steps_in(choice.key.tokens, time);
+    return waiter_.steps_in(kind(choice), time);
   }
   // When to launch the step behind the only one that the device has, which is of that choice.
   [[nodiscard]] StepWaiter::Clock::time_point launch_time(const Choice& choice,
                                                           StepWaiter::Clock::time_point launched,
                                                           StepWaiter::Clock::duration host) const {
-    return waiter_.launch_time(choice.key.tokens, launched, host);
+    return waiter_.launch_time(kind(choice), launched, host);
   }
 
  private:
+  // The same for steps that take about the same time.
+  static int64_t kind(const Choice& choice) {
+    return choice.key.is_uniform() ? choice.key.tokens : -choice.key.tokens;
+  }
+
   LoadedProgram& loaded_;
   TokenRing ring_;
   StepWaiter waiter_;
