@@ -166,7 +166,7 @@ struct DecodeSpeed {
 
 DecodeSpeed speed_of(const DecodeModeResult& result, const std::vector<DecodeModeResult>& all,
                      const Bench& bench, const BenchOptions& options) {
-  const auto& program = bench.model->compiled().program;
+  const auto& program = bench.model->program();
   const measure::StepCost cost = measure::step_cost(program.graph, {options.batch, options.batch});
   const double kv_bytes =
       result.kv_tokens_per_step * static_cast<double>(model::kv_bytes_per_token(
@@ -269,8 +269,8 @@ void bench_decode(const BenchDecodeOptions& options) {
     if (tracer) trace_mode(bench, *tracer, traced(plan.decoding), result);
   }
 
-  const measure::StepCost cost = measure::step_cost(bench.model->compiled().program.graph,
-                                                    {options.bench.batch, options.bench.batch});
+  const measure::StepCost cost =
+      measure::step_cost(bench.model->program().graph, {options.bench.batch, options.bench.batch});
   if (options.bench.json) {
     json::object out = bench_json("decode", options.bench, bench);
     out["steps"] = plan.decoding.steps;

@@ -190,9 +190,9 @@ void bench_linear(BenchLinearOptions options) {
                        : std::vector<int64_t>{1, 2, 8, 16, 32, 48, 64, 96, 128, 256};
   }
   const measure::Rates limits = measure::rates(*device, device->read_bandwidth(), std::nullopt);
-  const passes::Compiled compiled =
+  const passes::Program program =
       engine::compile_model(config, setup::load_options(options.settings), /*num_pages=*/1);
-  const ir::Graph& graph = compiled.program.graph;
+  const ir::Graph& graph = program.graph;
   ChainTimer timer(*device, graph, options);
 
   Table table({"products", "rows", "us", "floor us", "x floor", "kernels"});

@@ -86,7 +86,7 @@ void bench_prefill(const BenchOptions& options) {
   Bench bench = open_bench(options, prefill_load_options(options), options.context + 1);
   const int64_t tokens = options.batch * options.context;
   const measure::StepCost cost =
-      measure::step_cost(bench.model->compiled().program.graph, {tokens, options.batch});
+      measure::step_cost(bench.model->program().graph, {tokens, options.batch});
 
   Table table({"mode", "ran", "ms", "best", "worst", "tokens/s", "TFLOP/s"});
   json::array rows;

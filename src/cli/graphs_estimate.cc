@@ -51,12 +51,12 @@ Estimated estimate(const GraphsOptions& options) {
   if (!options.settings.max_seq_len)
     load.limits.max_seq_len = std::min(load.limits.max_seq_len, model::longest_sequence(config));
   // Neither nodes nor arena depend on the number of pages.
-  const auto compiled = engine::compile_model(config, load, 1);
+  const passes::Program program = engine::compile_model(config, load, 1);
   Estimated estimated{planning::plan_coverage(load), {}, 0, kv_bytes_per_token(config, load)};
   const runtime::Coverage& coverage = estimated.planned.coverage;
   estimated.estimate =
-      planning::estimate_recordings(compiled.program, coverage, kernels_of(options.settings));
-  estimated.arena_bytes = compiled.program.arena.bytes;
+      planning::estimate_recordings(program, coverage, kernels_of(options.settings));
+  estimated.arena_bytes = program.arena.bytes;
   return estimated;
 }
 
@@ -153,10 +153,10 @@ std::function<int64_t(bool is_decode, const runtime::Ladder& ladder)> kv_tokens_
   const model::ModelConfig config = setup::open_source(options.settings).config;
   const engine::LoadOptions load = setup::load_options(options.settings);
   // Shared by the copies of the function.
-  const auto compiled = std::make_shared<passes::Compiled>(engine::compile_model(config, load, 1));
+  const auto program = std::make_shared<passes::Program>(engine::compile_model(config, load, 1));
   const int64_t bytes_per_token = kv_bytes_per_token(config, load);
   return
-      [compiled, bytes_per_token, kernels = kernels_of(options.settings),
+      [program, bytes_per_token, kernels = kernels_of(options.settings),
        max_batch_size = load.limits.max_batch_size](bool is_decode, const runtime::Ladder& ladder) {
         runtime::Coverage coverage;
         if (is_decode) {
@@ -166,9 +166,8 @@ std::function<int64_t(bool is_decode, const runtime::Ladder& ladder)> kv_tokens_
           coverage.mixed_sequences = runtime::Ladder::mixed_sequences(max_batch_size);
         }
         runtime::plan_recordings(coverage, {});
-        return div_up(
-            planning::estimate_recordings(compiled->program, coverage, kernels).total().bytes(),
-            bytes_per_token);
+        return div_up(planning::estimate_recordings(*program, coverage, kernels).total().bytes(),
+                      bytes_per_token);
       };
 }
 

@@ -124,7 +124,7 @@ int64_t arenas_apart(const model::ModelConfig& config, engine::LoadOptions load,
   for (const int64_t size : strategy.ladder.sizes()) {
     load.limits.max_num_tokens = size;
     load.limits.max_batch_size = std::min(size, limits.max_batch_size);
-    bytes += engine::compile_model(config, load, 1).program.arena.bytes;
+    bytes += engine::compile_model(config, load, 1).arena.bytes;
   }
   return bytes;
 }

@@ -43,11 +43,20 @@ struct InspectOptions {
   bool json = false;
 };
 
+struct PassReport {
+  std::string name;
+  std::string what;
+  double ms = 0;
+  int nodes_before = 0;
+  int nodes_after = 0;
+};
+
 // A compiled model and, when asked for, its text after one pass.
 struct Inspected {
   model::ModelConfig config;
   engine::LoadOptions load;
-  passes::Compiled compiled;
+  passes::Program program;
+  std::vector<PassReport> reports;  // of its passes
   std::string after;
 };
 
@@ -79,16 +88,22 @@ Inspected compile(const InspectOptions& options) {
   const int64_t kv_tokens =
       load.kv_tokens.value_or(load.limits.max_batch_size * load.limits.max_seq_len);
   std::string after;
+  std::vector<PassReport> reports;
+  int num_nodes = 0;
   engine::LoadOptions dumping = load;
-  dumping.compile.dump = [&](std::string_view pass, const passes::Program& program) {
-    if (pass != options.after) return;
-    after = options.dot ? listing::print_dot(program.graph) : listing::print(program);
+  dumping.compile.dump = [&](std::string_view name, const passes::Program& program, double ms) {
+    const int num_before = std::exchange(num_nodes, program.graph.num_nodes());
+    const auto pass = std::ranges::find(passes::all(), name, &passes::Pass::name);
+    if (pass != passes::all().end())
+      reports.push_back({std::string(name), std::string(pass->what), ms, num_before, num_nodes});
+    if (name == options.after)
+      after = options.dot ? listing::print_dot(program.graph) : listing::print(program);
   };
-  passes::Compiled compiled =
+  passes::Program program =
       engine::compile_model(config, dumping, div_up(kv_tokens, load.page_size));
   if (!options.after.empty() && after.empty())
     fail(ErrorKind::kUsage, "--after {}: the pass is switched off", options.after);
-  return {config, load, std::move(compiled), std::move(after)};
+  return {config, load, std::move(program), std::move(reports), std::move(after)};
 }
 
 struct OpCount {
@@ -139,10 +154,10 @@ std::string title(const Inspected& inspected) {
 }
 
 std::string overview(const Inspected& inspected) {
-  const passes::Program& program = inspected.compiled.program;
+  const passes::Program& program = inspected.program;
   Table pass_table({"pass", "ms", "nodes before", "after", "what"});
-  for (const passes::PassReport& report : inspected.compiled.reports) {
-    pass_table.add({report.name, fmt::format("{:.2f}", report.milliseconds),
+  for (const PassReport& report : inspected.reports) {
+    pass_table.add({report.name, fmt::format("{:.2f}", report.ms),
                     std::to_string(report.nodes_before), std::to_string(report.nodes_after),
                     report.what});
   }
@@ -162,11 +177,11 @@ std::string overview(const Inspected& inspected) {
 
 json::object overview_json(const Inspected& inspected) {
   const DType dtype = inspected.load.dtype.value_or(inspected.config.dtype);
-  const passes::Program& program = inspected.compiled.program;
+  const passes::Program& program = inspected.program;
   json::array pass_rows;
-  for (const passes::PassReport& report : inspected.compiled.reports) {
+  for (const PassReport& report : inspected.reports) {
     pass_rows.push_back(json::object{{"name", report.name},
-                                     {"ms", report.milliseconds},
+                                     {"ms", report.ms},
                                      {"nodes_before", report.nodes_before},
                                      {"nodes_after", report.nodes_after}});
   }
@@ -203,7 +218,7 @@ void inspect(InspectOptions options) {
   if (options.dot && !options.recording && options.after.empty())
     options.after = passes::all().back().name;
   const Inspected inspected = compile(options);
-  const passes::Program& program = inspected.compiled.program;
+  const passes::Program& program = inspected.program;
   if (options.json) return print(json::to_text(overview_json(inspected)) + "\n");
 
   std::string text = inspected.after;

@@ -208,7 +208,7 @@ std::string step_text(const ProfiledStep& step, int64_t context) {
 measure::Profile run_profile(const ProfileOptions& options, Bench& bench) {
   const int64_t steps = options.steps.value_or(bench.device->kind() == DeviceKind::kCpu ? 8 : 32);
   const measure::DecodingOptions decoding = decoding_options(options, steps);
-  const ir::Graph& graph = bench.model->compiled().program.graph;
+  const ir::Graph& graph = bench.model->program().graph;
   const ProfiledStep step = profiled_step(options, decoding);
   const measure::Rates best = measure::rates(
       *bench.device, bench.read_bandwidth,

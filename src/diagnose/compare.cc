@@ -142,10 +142,8 @@ class Rehearsal {
  private:
   // Makes those of a step that has not run numbers that no step writes.
   void poison_logprobs(runtime::StepNumber step) const {
-    const runtime::LoadedProgram& loaded = model_.executor().loaded();
-    const auto id = loaded.program.graph.find_value("logprob_ring");
-    if (!id) return;
-    const TensorView ring = loaded.persistent.view(*id);
+    const TensorView ring = model_.executor().loaded().persistent.find("logprob_ring");
+    if (ring.data == nullptr) return;
     const int64_t bytes = ring.num_bytes() / ring.shape[0];
     std::memset(ring.as<std::byte>() + step % ring.shape[0] * bytes, 0xff,
                 static_cast<size_t>(bytes));

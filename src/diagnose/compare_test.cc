@@ -168,7 +168,7 @@ Launched launched_ops(const engine::LoadOptions& options) {
   Launched launched;
   std::set<std::string> unseen;
   for (int segment = 0; segment < tables.num_segments(); ++segment) {
-    const bool in_pieces = model.compiled().program.segments[segment].in_pieces;
+    const bool in_pieces = model.program().segments[segment].in_pieces;
     for (const runtime::Launch& launch : tables.at(segment, choice.key)) {
       const std::string op(launch.kernel->op);
       if (launched.ops.insert(op).second) unseen.insert(op);

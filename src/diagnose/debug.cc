@@ -24,7 +24,7 @@ std::unique_ptr<engine::LoadedModel> load_model(Device& device, const model::Mod
     };
     require_equal_recordings(*model);
   }
-  if (!debug.trace.empty()) hooks.after = ValueTrace(model->compiled().program, debug.trace);
+  if (!debug.trace.empty()) hooks.after = ValueTrace(model->program(), debug.trace);
   return model;
 }
 

@@ -21,14 +21,14 @@ constexpr const char* kGraph = R"(graph g {
 )";
 
 TEST(Launches, AreTextWithoutAddresses) {
-  const passes::Compiled compiled = passes::compile(listing::parse(kGraph, ops::standard()),
-                                                    ops::standard(), {.max_sizes = {8, 4}});
+  const passes::Program program = passes::compile(listing::parse(kGraph, ops::standard()),
+                                                  ops::standard(), {.max_sizes = {8, 4}});
   const auto device = create_cpu_device({.num_threads = 1});
-  const std::string text = bucket_text(compiled.program, *device, StepKey::mixed(4, 2));
+  const std::string text = bucket_text(program, *device, StepKey::mixed(4, 2));
   EXPECT_EQ(text.substr(text.find('\n') + 1),
             "   0 add.cpu                          %a f32[4,4] <- %x f32[4,4] %x f32[4,4]\n"
             "   1 gather_rows.cpu                  %y f32[2,4] <- %a f32[4,4] %rows i32[2]\n");
-  EXPECT_EQ(text, bucket_text(compiled.program, *device, StepKey::mixed(4, 2)));
+  EXPECT_EQ(text, bucket_text(program, *device, StepKey::mixed(4, 2)));
 }
 
 // Every value lies behind where others have it.
@@ -67,7 +67,7 @@ TEST(Launches, TellWhichOperandHasMoved) {
       EXPECT_EQ(text.find(fmt::format("op '{}': %", launch.kernel->op)), 0U) << launch.kernel->op;
     }
   }
-  EXPECT_GT(num_launches, model.compiled().program.graph.num_nodes() / 2);
+  EXPECT_GT(num_launches, model.program().graph.num_nodes() / 2);
 }
 
 }  // namespace

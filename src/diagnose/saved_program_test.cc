@@ -42,7 +42,7 @@ TEST(SavedProgram, HoldsTheProgramAndItsRecordings) {
   ASSERT_EQ(files_in(directory).size(), 1U);
   std::ostringstream text;
   text << std::ifstream(files_in(directory).front()).rdbuf();
-  EXPECT_EQ(text.str().find(listing::print(model->compiled().program)), 0U) << text.str();
+  EXPECT_EQ(text.str().find(listing::print(model->program())), 0U) << text.str();
   for (const char* line :
        {"\nfull step of 2 sequences, q = 1: ", "\nfull step of 4 sequences, q = 1: ",
         "\nmixed step of 16 tokens, 4 sequences: "}) {

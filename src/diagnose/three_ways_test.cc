@@ -162,7 +162,7 @@ TEST_P(ThreeWaysTest, LayersThatTakeTurnsInOneExecutableAgreeBitForBit) {
   ThreeWays run(*device_, trial(Graphs::kFullAndPiecewise));
   const runtime::Coverage& coverage = run.model().executor().coverage();
   const planning::BucketCost predicted =
-      planning::estimate_recordings(run.model().compiled().program, coverage,
+      planning::estimate_recordings(run.model().program(), coverage,
                                     run.model().executor().device().kernels())
           .total();
   EXPECT_EQ(predicted.recordings - predicted.executables, 3 * std::ssize(coverage.tokens.sizes()))

@@ -211,7 +211,7 @@ TEST(Passes, DoNotChangeWhatAModelComputes) {
 
 TEST_F(EngineTest, RecordsAsManyNodesAsItsTablesPredict) {
   const runtime::Coverage& coverage = model_.executor().coverage();
-  const auto estimate = planning::estimate_recordings(model_.compiled().program, coverage,
+  const auto estimate = planning::estimate_recordings(model_.program(), coverage,
                                                       model_.executor().device().kernels());
   const runtime::RecordingStats& stats = model_.recording_stats();
   const planning::BucketCost total = estimate.total();

@@ -49,18 +49,18 @@ std::vector<std::string> optional_passes() {
 
 class Golden : public ::testing::TestWithParam<const char*> {
  protected:
-  using Dump = std::function<void(std::string_view, const passes::Program&)>;
+  using Dump = std::function<void(std::string_view, const passes::Program&, double)>;
   static passes::Program compiled(std::vector<std::string> disabled = {}, Dump dump = {}) {
     LoadOptions options;
     options.limits = {.max_num_tokens = 64, .max_batch_size = 8, .max_q = 1, .max_seq_len = 64};
     options.page_size = 16;
     options.compile.disabled = std::move(disabled);
     options.compile.dump = std::move(dump);
-    return compile_model(config_of(GetParam()), options, kNumPages).program;
+    return compile_model(config_of(GetParam()), options, kNumPages);
   }
   static ir::Graph traced() {
     std::optional<ir::Graph> graph;
-    (void)compiled({}, [&](std::string_view pass, const passes::Program& program) {
+    (void)compiled({}, [&](std::string_view pass, const passes::Program& program, double) {
       if (pass == "trace") graph = program.graph;
     });
     return *graph;
@@ -84,7 +84,7 @@ TEST_P(Golden, DISABLED_WriteTheFiles) {
 }
 
 TEST_P(Golden, GraphsReadBackAsTheyWerePrintedAndVerifyAfterEachPass) {
-  (void)compiled({}, [](std::string_view pass, const passes::Program& program) {
+  (void)compiled({}, [](std::string_view pass, const passes::Program& program, double) {
     const std::string text = listing::print(program.graph);
     const ir::Graph graph = listing::parse(text, ops::standard());
     EXPECT_NO_THROW(ir::verify(graph)) << pass;

@@ -50,8 +50,8 @@ void check_limits(const model::ModelConfig& config, const LoadOptions& options) 
 
 }  // namespace
 
-passes::Compiled compile_model(const model::ModelConfig& config, const LoadOptions& options,
-                               int64_t num_pages, std::vector<model::KvScale> kv_scales) {
+passes::Program compile_model(const model::ModelConfig& config, const LoadOptions& options,
+                              int64_t num_pages, std::vector<model::KvScale> kv_scales) {
   const model::GraphOptions graph{.dtype = options.dtype.value_or(config.dtype),
                                   .kv_dtype = options.kv_dtype,
                                   .num_pages = num_pages,
@@ -81,13 +81,13 @@ LoadedModel::LoadedModel(Device& device, const model::ModelSource& source,
   std::vector<model::KvScale> kv_scales;
   if (kv_dtype_ == DType::kFP8 && source.checkpoint)
     kv_scales = model::read_kv_scales(model::Checkpoint(*source.checkpoint));
-  compiled_ = compile_model(config_, options, wanted_pages, std::move(kv_scales));
+  program_ = compile_model(config_, options, wanted_pages, std::move(kv_scales));
   model::WeightSource weights = model::RandomWeights{};
   if (source.checkpoint) weights = *source.checkpoint;
-  weights_.emplace(compiled_->program.graph, weights, device);
+  weights_.emplace(program_->graph, weights, device);
   stream_ = device.create_stream();
-  executor_ = std::make_unique<runtime::Executor>(device, *stream_, compiled_->program,
-                                                  weights_->views(), options);
+  executor_ =
+      std::make_unique<runtime::Executor>(device, *stream_, *program_, weights_->views(), options);
   runtime::record(*executor_, options);
   if (options.scores_prompts) create_prompt_scorer(device, options);
   if (options.masks_tokens && recording_stats().num_full() > 0)
@@ -110,8 +110,8 @@ void LoadedModel::create_prompt_scorer(Device& device, const LoadOptions& option
       model::build_score_graph(config_, dtype_, limits_.max_num_tokens), ops::standard(),
       {.max_sizes = {model::kScoredRows, model::kScoredRows},
        .batch_invariant = options.compile.batch_invariant});
-  const ir::Graph& graph = score_program_->program.graph;
-  const passes::Program& scored = compiled_->program;
+  const ir::Graph& graph = score_program_->graph;
+  const passes::Program& scored = *program_;
   const TensorView hidden =
       executor_->loaded().view(scored.graph.outputs()[model::kHiddenOutput], scored.max_sizes);
   std::vector<TensorView> weights(graph.num_values());
@@ -119,8 +119,8 @@ void LoadedModel::create_prompt_scorer(Device& device, const LoadOptions& option
     const auto of_model = scored.graph.find_value(graph.value(id).name);
     weights[id.index] = graph.value(id).name == "x" ? hidden : weights_->views()[of_model->index];
   }
-  prompt_scorer_ = std::make_unique<runtime::PromptScorer>(
-      device, *stream_, score_program_->program, std::move(weights));
+  prompt_scorer_ = std::make_unique<runtime::PromptScorer>(device, *stream_, *score_program_,
+                                                           std::move(weights));
   if (options.graphs == runtime::Graphs::kNone) {
     prompt_scorer_->warm_up();
   } else {

@@ -54,7 +54,7 @@ class LoadedModel {
   // Of weights and activations, and of K and V as they are kept.
   [[nodiscard]] DType dtype() const { return dtype_; }
   [[nodiscard]] DType kv_dtype() const { return kv_dtype_; }
-  [[nodiscard]] const passes::Compiled& compiled() const { return *compiled_; }
+  [[nodiscard]] const passes::Program& program() const { return *program_; }
   [[nodiscard]] runtime::Executor& executor() { return *executor_; }
   [[nodiscard]] bool scores_prompts() const { return prompt_scorer_ != nullptr; }
   // Scores the tokens of prompts. REQUIRES: LoadOptions::scores_prompts.
@@ -97,11 +97,11 @@ class LoadedModel {
   runtime::Limits limits_;
   int64_t page_size_;
   int64_t num_pages_;
-  std::optional<passes::Compiled> compiled_;
+  std::optional<passes::Program> program_;
   std::optional<model::Weights> weights_;
   std::unique_ptr<Stream> stream_;  // of all programs: their steps run in order
   std::unique_ptr<runtime::Executor> executor_;
-  std::optional<passes::Compiled> score_program_;
+  std::optional<passes::Program> score_program_;
   std::unique_ptr<runtime::PromptScorer> prompt_scorer_;
   int64_t prompt_score_bytes_ = 0;
   int64_t half_bytes_ = 0;
@@ -111,7 +111,7 @@ class LoadedModel {
 };
 
 // The program alone, without weights or memory: what `inspect` shows. `kv_scales`: by layer.
-passes::Compiled compile_model(const model::ModelConfig& config, const LoadOptions& options,
-                               int64_t num_pages, std::vector<model::KvScale> kv_scales = {});
+passes::Program compile_model(const model::ModelConfig& config, const LoadOptions& options,
+                              int64_t num_pages, std::vector<model::KvScale> kv_scales = {});
 
 }  // namespace encore::engine

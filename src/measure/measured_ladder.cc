@@ -96,7 +96,7 @@ void replay_all(engine::LoadedModel& model, const Strategy& strategy, int64_t re
 planning::BucketCost predicted(engine::LoadedModel& model, const Strategy& strategy) {
   if (!strategy.records) return {};
   planning::RecordingEstimate estimate = planning::estimate_recordings(
-      model.compiled().program, model.executor().coverage(), model.executor().device().kernels());
+      model.program(), model.executor().coverage(), model.executor().device().kernels());
   const int num_full = model.recording_stats().full.recordings;
   estimate.full.resize(std::min<size_t>(estimate.full.size(), num_full));
   return estimate.total();

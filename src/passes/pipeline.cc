@@ -96,40 +96,38 @@ void verify_facts(const Program& program) {
                static_cast<int>(program.arena.placements.size()) == program.graph.num_values());
 }
 
-PassReport run_pass(const Pass& pass, Program& program, const ir::OpSet& ops, bool verify) {
-  PassReport report{std::string(pass.name), std::string(pass.what), 0, program.graph.num_nodes(),
-                    0};
+// Returns how long it took. Units: milliseconds
+double run_pass(const Pass& pass, Program& program, const ir::OpSet& ops, bool verify) {
+  double ms = 0;
   try {
-    report.milliseconds = elapsed_ms([&] { pass.run(program, ops); });
+    ms = elapsed_ms([&] { pass.run(program, ops); });
     if (verify) ir::verify(program.graph);
   } catch (const Error& error) {
     fail(error.kind(), "pass {}: {}", pass.name, error.what());
   }
   verify_facts(program);
-  report.nodes_after = program.graph.num_nodes();
-  return report;
+  return ms;
 }
 
-Compiled run_passes(ir::Graph graph, const std::vector<Pass>& passes, const ir::OpSet& ops,
-                    const CompileOptions& options, bool verify_each) {
-  Compiled compiled{Program(std::move(graph)), {}};
-  Program& program = compiled.program;
+Program run_passes(ir::Graph graph, const std::vector<Pass>& passes, const ir::OpSet& ops,
+                   const CompileOptions& options, bool verify_each) {
+  Program program(std::move(graph));
   program.max_sizes = options.max_sizes;
   program.split_ops = options.split_ops;
   program.reuse_memory = options.reuse_memory;
   program.batch_invariant = options.batch_invariant;
   ir::verify(program.graph);
-  if (options.dump) options.dump("trace", program);
+  if (options.dump) options.dump("trace", program, 0);
   for (const Pass& pass : passes) {
     const bool applies = pass.applies == nullptr || pass.applies(program.max_sizes);
     if (!applies || is_disabled(pass, options.disabled)) continue;
     const bool from_outside = std::ranges::count(kPasses, pass.name, &Pass::name) == 0;
-    compiled.reports.push_back(run_pass(pass, program, ops, verify_each || from_outside));
-    if (options.dump) options.dump(pass.name, program);
+    const double ms = run_pass(pass, program, ops, verify_each || from_outside);
+    if (options.dump) options.dump(pass.name, program, ms);
   }
   ir::verify(program.graph);
   check_split_ops(program);
-  return compiled;
+  return program;
 }
 
 }  // namespace
@@ -141,7 +139,7 @@ std::span<const Pass> all() {
 // Verifying a graph takes as long as several passes. So the library's own passes are verified
 // together, behind the last, and where that fails once more one by one, to name the one that broke
 // the graph. A pass from outside is verified before any other sees what it made.
-Compiled compile(ir::Graph graph, const ir::OpSet& ops, const CompileOptions& options) {
+Program compile(ir::Graph graph, const ir::OpSet& ops, const CompileOptions& options) {
   const std::vector<Pass> passes = list_passes(options.passes);
   check_disabled(passes, options.disabled);
   if (options.dump) return run_passes(std::move(graph), passes, ops, options, true);

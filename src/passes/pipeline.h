@@ -31,8 +31,9 @@ std::span<const Pass> all();
 struct CompileOptions {
   ir::Sizes max_sizes{2048, 64};
   std::vector<std::string> disabled = {};  // names of passes to leave out, or "all"
-  // Called with the text of the program before the first pass ("trace") and after each pass.
-  std::function<void(std::string_view pass, const Program& program)> dump = {};
+  // Called with the program before the first pass ("trace") and after each pass, and how long that
+  // took. Units: milliseconds
+  std::function<void(std::string_view pass, const Program& program, double ms)> dump = {};
   std::vector<Pass> passes = {};  // from outside the library, with those of all()
   SplitOps split_ops = {};        // see Program
   bool reuse_memory = true;       // see Program
@@ -42,24 +43,11 @@ struct CompileOptions {
   void add_split_op(std::string op) { split_ops.insert(std::move(op)); }
 };
 
-struct PassReport {
-  std::string name;
-  std::string what;
-  double milliseconds = 0;
-  int nodes_before = 0;
-  int nodes_after = 0;
-};
-
-struct Compiled {
-  Program program;
-  std::vector<PassReport> reports;
-};
-
 // Runs every pass and verifies the graph: behind the last, after each where it is dumped, and after
 // a pass from outside.
 // Errors: kUsage for an unknown or required name in `disabled`, a pass from outside whose name is
 // taken or whose place there is not, a split op that launches nothing; kCompile naming the pass and
 // the op.
-Compiled compile(ir::Graph graph, const ir::OpSet& ops, const CompileOptions& options);
+Program compile(ir::Graph graph, const ir::OpSet& ops, const CompileOptions& options);
 
 }  // namespace encore::passes

@@ -29,6 +29,18 @@ std::vector<std::string> optional_passes() {
   return names;
 }
 
+ir::Graph graph_with(const ir::OpSet& ops) {
+  return listing::parse(std::string("graph g {") + kText + "}\n", ops);
+}
+
+// What compiling it dumps.
+std::vector<std::string> dumped_names(const ir::OpSet& ops, CompileOptions options) {
+  std::vector<std::string> names;
+  options.dump = [&](std::string_view pass, const Program&, double) { names.emplace_back(pass); };
+  (void)compile(graph_with(ops), ops, options);
+  return names;
+}
+
 std::string error_of(const CompileOptions& options, ErrorKind kind) {
   return message_of(kind, [&] { (void)compile(graph_of(kText), ops::standard(), options); });
 }
@@ -42,15 +54,13 @@ TEST(Pipeline, RunsThePassesInTheOrderOfItsList) {
                 "remove_dead", "fuse_silu_mul", "fuse_add_rms_norm", "fuse_rope_kv_write",
                 "fuse_attention_prologue", "merge_linears", "fuse_linear_prologue",
                 "fuse_linear_epilogue", "restore_in_place", "split_segments", "plan_arena"}));
-  const Compiled compiled = compile(graph_of(kText), ops::standard(), {});
-  ASSERT_EQ(compiled.reports.size(), names.size());
-  for (size_t i = 0; i < names.size(); ++i)
-    EXPECT_EQ(compiled.reports[i].name, names[i]);
+  names.insert(names.begin(), "trace");
+  EXPECT_EQ(dumped_names(ops::standard(), {}), names);
 }
 
 TEST(Pipeline, CompilesToFewerNodes) {
-  const Compiled compiled = compile(graph_of(kText), ops::standard(), {});
-  EXPECT_EQ(listing::print(compiled.program.graph), R"(graph g {
+  const Program program = compile(graph_of(kText), ops::standard(), {});
+  EXPECT_EQ(listing::print(program.graph), R"(graph g {
   input %x: bf16[T,64]
   weight %gate_up: bf16[128,64] = concat("gate", "up")
   %y: bf16[T,64] = fused_linear(%x, %gate_up) {epilogue=silu_mul}
@@ -59,22 +69,14 @@ TEST(Pipeline, CompilesToFewerNodes) {
 )");
 }
 
-TEST(Pipeline, ReportsNodesAndTimeOfEachPass) {
-  const Compiled compiled = compile(graph_of(kText), ops::standard(), {});
-  EXPECT_EQ(compiled.reports[0].nodes_before, 5);
-  EXPECT_EQ(compiled.reports[0].nodes_after, 4);
-  EXPECT_EQ(compiled.reports[1].nodes_after, 3);
-  for (const PassReport& report : compiled.reports)
-    EXPECT_GE(report.milliseconds, 0);
-}
-
-TEST(Pipeline, DumpsTheTraceAndTheProgramAfterEachPass) {
+TEST(Pipeline, DumpsTheTraceAndTheProgramAfterEachPassAndHowLongThatTook) {
   std::vector<std::string> dumped;
   std::vector<int> num_nodes;
   CompileOptions options;
-  options.dump = [&](std::string_view pass, const Program& program) {
+  options.dump = [&](std::string_view pass, const Program& program, double ms) {
     dumped.emplace_back(pass);
     num_nodes.push_back(program.graph.num_nodes());
+    EXPECT_GE(ms, 0);
   };
   (void)compile(graph_of(kText), ops::standard(), options);
   EXPECT_EQ(dumped.front(), "trace");
@@ -85,21 +87,23 @@ TEST(Pipeline, DumpsTheTraceAndTheProgramAfterEachPass) {
 TEST(Pipeline, LeavesOutADisabledPass) {
   CompileOptions options;
   options.disabled = {"fuse_silu_mul", "merge_linears"};
-  const Compiled compiled = compile(graph_of(kText), ops::standard(), options);
-  EXPECT_EQ(compiled.program.graph.num_nodes(), 4);
-  EXPECT_EQ(compiled.reports.size(), all().size() - 2);
+  EXPECT_EQ(compile(graph_of(kText), ops::standard(), options).graph.num_nodes(), 4);
+  const std::vector<std::string> names = dumped_names(ops::standard(), options);
+  EXPECT_EQ(names.size(), all().size() - 2 + 1);
+  for (const std::string& disabled : options.disabled)
+    EXPECT_EQ(std::ranges::count(names, disabled), 0);
 }
 
 TEST(Pipeline, CompilesWithEveryOptionalPassLeftOut) {
   CompileOptions options;
   options.disabled = optional_passes();
-  const Program program = compile(graph_of(kText), ops::standard(), options).program;
+  const Program program = compile(graph_of(kText), ops::standard(), options);
   EXPECT_EQ(program.graph.num_nodes(), 5);
   EXPECT_EQ(program.segments.size(), 1U);
   EXPECT_GT(program.arena.bytes, 0);
   CompileOptions all_of_them;
   all_of_them.disabled = {"all"};
-  EXPECT_EQ(listing::print(compile(graph_of(kText), ops::standard(), all_of_them).program),
+  EXPECT_EQ(listing::print(compile(graph_of(kText), ops::standard(), all_of_them)),
             listing::print(program));
 }
 
@@ -134,7 +138,7 @@ TEST(Pipeline, RefusesATraceThatDoesNotVerify) {
 TEST(Pipeline, FusesNoOpThatTheUserSplitsAt) {
   CompileOptions options;
   options.add_split_op("silu_mul");
-  const Program program = compile(graph_of(kText), ops::standard(), options).program;
+  const Program program = compile(graph_of(kText), ops::standard(), options);
   EXPECT_EQ(listing::print(program.graph), R"(graph g {
   input %x: bf16[T,64]
   weight %gate_up: bf16[128,64] = concat("gate", "up")
@@ -185,22 +189,20 @@ constexpr Pass kFuseSwiglu{.name = "fuse_swiglu",
                            .before = "fuse_silu_mul"};
 
 std::vector<std::string> run_passes(const CompileOptions& options) {
-  const std::string text = std::string("graph g {") + kText + "}\n";
-  std::vector<std::string> names;
-  const ir::OpSet& ops = ops_with_swiglu();
-  for (const PassReport& report : compile(listing::parse(text, ops), ops, options).reports)
-    names.push_back(report.name);
+  std::vector<std::string> names = dumped_names(ops_with_swiglu(), options);
+  names.erase(names.begin());  // "trace"
   return names;
 }
 
 TEST(Pipeline, RunsAPassFromOutsideWhereItBelongs) {
   CompileOptions options;
   options.add_pass(kFuseSwiglu);
+  const std::vector<std::string> names = run_passes(options);
   std::string after;
-  options.dump = [&](std::string_view pass, const Program& program) {
+  options.dump = [&](std::string_view pass, const Program& program, double) {
     if (pass == "fuse_swiglu") after = listing::print(program.graph);
   };
-  const std::vector<std::string> names = run_passes(options);
+  (void)compile(graph_with(ops_with_swiglu()), ops_with_swiglu(), options);
   EXPECT_EQ(names.size(), all().size() + 1);
   EXPECT_EQ(names[1], "fuse_swiglu");
   EXPECT_EQ(names[2], "fuse_silu_mul");
@@ -272,11 +274,10 @@ TEST(Pipeline, NamesThePassThatBrokeTheGraph) {
     }
     return ops;
   }();
-  const std::string text = std::string("graph g {") + kText + "}\n";
   CompileOptions options;
   options.disabled = {"fuse_linear_epilogue"};  // takes the split away
-  const std::string message = message_of(
-      ErrorKind::kCompile, [&] { (void)compile(listing::parse(text, kOps), kOps, options); });
+  const std::string message =
+      message_of(ErrorKind::kCompile, [&] { (void)compile(graph_with(kOps), kOps, options); });
   EXPECT_NE(message.find("pass merge_linears: op 'split'"), std::string::npos) << message;
 }
 
@@ -310,15 +311,18 @@ TEST(Pipeline, CompilesThousandsOfNodesInPassing) {
         i, i + 1);
   }
   lines += fmt::format("  output %x{}\n", kNumLayers);
-  const Compiled compiled = compile(graph_of(lines), ops::standard(), {});
-  EXPECT_EQ(compiled.reports[0].nodes_before, 4 * kNumLayers);
   double milliseconds = 0;
-  for (const PassReport& report : compiled.reports) {
-    milliseconds += report.milliseconds;
-    RecordProperty(report.name, std::to_string(report.milliseconds));
-  }
+  CompileOptions options;
+  options.dump = [&](std::string_view pass, const Program& program, double ms) {
+    if (pass == "trace") {
+      EXPECT_EQ(program.graph.num_nodes(), 4 * kNumLayers);
+    }
+    milliseconds += ms;
+    RecordProperty(std::string(pass), std::to_string(ms));
+  };
+  const Program program = compile(graph_of(lines), ops::standard(), options);
   EXPECT_LT(milliseconds, 60'000);  // tens on an idle machine
-  EXPECT_LT(compiled.program.arena.bytes * 100, compiled.program.arena.unshared_bytes);
+  EXPECT_LT(program.arena.bytes * 100, program.arena.unshared_bytes);
 }
 
 }  // namespace

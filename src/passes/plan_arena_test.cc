@@ -54,8 +54,7 @@ TEST(PlanArena, GivesEachValueMemoryOfItsOwnWhereReuseIsOff) {
   %c: bf16[T,64] = linear(%b, %w)
   output %c
 )"),
-                                  ops::standard(), options)
-                              .program;
+                                  ops::standard(), options);
   EXPECT_EQ(placement(program, "a").offset, 0);
   EXPECT_EQ(placement(program, "b").offset, 512);
   EXPECT_EQ(placement(program, "c").offset, 1024);

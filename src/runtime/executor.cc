@@ -29,10 +29,9 @@ Executor::Executor(Device& device, Stream& stream, const passes::Program& progra
                    std::vector<TensorView> weights, const ExecutorOptions& options)
     : loaded_(device, stream, program, std::move(weights)),
       coverage_(wanted_coverage(options)),
-      token_state_(device, program.graph, loaded_.persistent, options.limits.max_seq_len),
+      token_state_(device, loaded_.persistent, options.limits.max_seq_len),
+      token_masks_(loaded_.persistent.find("token_masks")),
       output_(loaded_) {
-  if (const auto masks = program.graph.find_value("token_masks"))
-    token_masks_ = loaded_.persistent.view(*masks);
   if (const auto capacity = coverage_.sequences.lru())
     on_demand_.emplace(loaded_.recordings, stream, *capacity);
 }

@@ -105,13 +105,13 @@ class ExecutorTest : public ::testing::Test {
   Executor& make(BoundLaunch (*bind)(Device&, const KernelArgs&), Graphs graphs = Graphs::kAuto) {
     device_ = create_cpu_device({.num_threads = 1});
     device_->kernels().add_first({"double", "double.test", nullptr, nullptr, bind});
-    compiled_.emplace(passes::compile(listing::parse(kGraph, ops_), ops_,
-                                      {.max_sizes = {8, 4}, .split_ops = split_ops_}));
+    program_.emplace(passes::compile(listing::parse(kGraph, ops_), ops_,
+                                     {.max_sizes = {8, 4}, .split_ops = split_ops_}));
     options_.limits = {.max_num_tokens = 8, .max_batch_size = 4};
     options_.graphs = graphs;
     stream_ = device_->create_stream();
-    executor_.emplace(*device_, *stream_, compiled_->program,
-                      std::vector<TensorView>(compiled_->program.graph.num_values()), options_);
+    executor_.emplace(*device_, *stream_, *program_,
+                      std::vector<TensorView>(program_->graph.num_values()), options_);
     return *executor_;
   }
   // From now on the op's kernel looks at lengths.
@@ -132,8 +132,8 @@ class ExecutorTest : public ::testing::Test {
       rows[b] = static_cast<int32_t>(tokens - 1 - b);
     executor_->run({});
     std::vector<float> y(sequences * 4);
-    const TensorView output = executor_->loaded().view(compiled_->program.graph.outputs()[0],
-                                                       executor_->choice().key.sizes());
+    const TensorView output =
+        executor_->loaded().view(program_->graph.outputs()[0], executor_->choice().key.sizes());
     executor_->stream().copy_to_host(y.data(), output.data,
                                      static_cast<int64_t>(y.size() * sizeof(float)));
     executor_->synchronize();
@@ -150,7 +150,7 @@ class ExecutorTest : public ::testing::Test {
   ExecutorOptions options_{.record_all_modes = true};
   passes::SplitOps split_ops_;
   std::unique_ptr<Device> device_;
-  std::optional<passes::Compiled> compiled_;
+  std::optional<passes::Program> program_;
   std::unique_ptr<Stream> stream_;
   std::optional<Executor> executor_;
 };
@@ -214,10 +214,10 @@ TEST_F(ExecutorTest, StaysUsableEagerAfterAFailedRecording) {
 
 TEST_F(ExecutorTest, SaysWhichOpHasNoKernel) {
   device_ = create_cpu_device({.num_threads = 1});
-  compiled_.emplace(passes::compile(listing::parse(kGraph, ops_), ops_, {.max_sizes = {8, 4}}));
+  program_.emplace(passes::compile(listing::parse(kGraph, ops_), ops_, {.max_sizes = {8, 4}}));
   stream_ = device_->create_stream();
-  executor_.emplace(*device_, *stream_, compiled_->program,
-                    std::vector<TensorView>(compiled_->program.graph.num_values()), options_);
+  executor_.emplace(*device_, *stream_, *program_,
+                    std::vector<TensorView>(program_->graph.num_values()), options_);
   const std::string message = message_of(ErrorKind::kUnsupported, [&] { record(); });
   EXPECT_NE(message.find("double"), std::string::npos) << message;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstring>
+#include <string_view>
 #include <vector>
 
 #include "backend/device.h"
@@ -9,11 +10,12 @@
 
 namespace encore::runtime {
 
+// Lifetime: refers to the graph.
 class PersistentBuffers {
  public:
   // Errors: kMemory.
   PersistentBuffers(Device& device, Stream& stream, const ir::Graph& graph)
-      : views_(graph.num_values()) {
+      : graph_(graph), views_(graph.num_values()) {
     const auto add = [&](ir::ValueId id, Memory memory) {
       const ir::Type& type = graph.value(id).type;
       views_[id.index] = TensorView(memory.data(), type.dtype, type.resolve({}));
@@ -34,10 +36,16 @@ class PersistentBuffers {
 
   // A persistent or a host-visible buffer; the latter is host memory.
   [[nodiscard]] TensorView view(ir::ValueId id) const { return views_[id.index]; }
+  // Without memory where the graph has no buffer of that name.
+  [[nodiscard]] TensorView find(std::string_view name) const {
+    const auto id = graph_.find_value(name);
+    return id ? views_[id->index] : TensorView{};
+  }
   // On the device. Units: bytes.
   [[nodiscard]] int64_t bytes() const { return bytes_; }
 
  private:
+  const ir::Graph& graph_;
   std::vector<Memory> memory_;
   std::vector<TensorView> views_;  // by ValueId::index
   int64_t bytes_ = 0;

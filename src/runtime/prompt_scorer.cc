@@ -9,10 +9,10 @@
 namespace encore::runtime {
 namespace {
 
-ir::ValueId ring_of(const ir::Graph& graph) {
+int64_t num_ring_entries(const ir::Graph& graph) {
   const auto ring = graph.find_value("logprob_ring");
   ENCORE_CHECK(ring.has_value(), "a score graph has a logprob_ring");
-  return *ring;
+  return graph.value(*ring).type.resolve({})[0];
 }
 
 }  // namespace
@@ -20,10 +20,9 @@ ir::ValueId ring_of(const ir::Graph& graph) {
 // The host fills the inputs of as many runs as the ring has entries without waiting for the device.
 PromptScorer::PromptScorer(Device& device, Stream& stream, const passes::Program& program,
                            std::vector<TensorView> weights)
-    : loaded_(device, stream, program, std::move(weights),
-              program.graph.value(ring_of(program.graph)).type.resolve({})[0]),
+    : loaded_(device, stream, program, std::move(weights), num_ring_entries(program.graph)),
       key_(StepKey::uniform(program.max_sizes.sequences)),
-      ring_(loaded_.persistent.view(ring_of(program.graph))) {
+      ring_(loaded_.persistent.find("logprob_ring")) {
   loaded_.set_workspace({key_});
 }
 

@@ -16,7 +16,7 @@ namespace encore::runtime {
 namespace {
 
 // Writes x and 2 x to caches of `columns` values a slot.
-passes::Compiled compile(int columns) {
+passes::Program compile(int columns) {
   const std::string text = fmt::format(R"(graph g {{
   input %x: f32[T,{0}]
   input %slots: i32[T] pad -1
@@ -39,9 +39,9 @@ const ExecutorOptions kOptions{.limits = {.max_num_tokens = 8, .max_batch_size =
 struct Loaded {
   Loaded(Device& device, Stream& stream, int columns)
       : columns(columns),
-        compiled(compile(columns)),
-        executor(device, stream, compiled.program,
-                 std::vector<TensorView>(compiled.program.graph.num_values()), kOptions) {
+        program(compile(columns)),
+        executor(device, stream, program, std::vector<TensorView>(program.graph.num_values()),
+                 kOptions) {
     record(executor, kOptions);
   }
   // Two sequences get a token each, the second at slot `slot`, with values from 1 on.
@@ -59,7 +59,7 @@ struct Loaded {
   // Do the caches have what the second sequence's token is to leave?
   [[nodiscard]] bool has_written(int32_t slot) {
     executor.synchronize();
-    const ir::Graph& graph = compiled.program.graph;
+    const ir::Graph& graph = program.graph;
     const float* k = executor.loaded().kv.view(*graph.find_value("k")).as<float>();
     const float* v = executor.loaded().kv.view(*graph.find_value("v")).as<float>();
     for (int i = 0; i < columns; ++i) {
@@ -70,7 +70,7 @@ struct Loaded {
   }
 
   int columns;
-  passes::Compiled compiled;
+  passes::Program program;
   Executor executor;
 };
 

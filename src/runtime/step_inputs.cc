@@ -24,10 +24,9 @@ int64_t rows_of(const ir::Type& type, const ir::Sizes& sizes) {
 }
 
 // One without rows where the graph has none that stays from step to step.
-TensorView page_table_of(const ir::Graph& graph, const PersistentBuffers& persistent) {
-  const auto id = graph.find_value("page_table");
-  if (id && graph.value(*id).kind == ir::ValueKind::kPersistent) return persistent.view(*id);
-  return {nullptr, DType::kI32, {0, 0}};
+TensorView page_table_of(const PersistentBuffers& persistent) {
+  const TensorView kept = persistent.find("page_table");
+  return kept.data != nullptr ? kept : TensorView(nullptr, DType::kI32, {0, 0});
 }
 
 KernelArgs write_args(const Memory& region, const TensorView& page_table) {
@@ -89,9 +88,9 @@ StepInputs::StepInputs(Device& device, const ir::Graph& graph, const ir::Sizes& 
     : graph_(graph),
       layout_(graph, max_sizes),
       device_(device.allocate(layout_.bytes())),
-      launch_(device, "write_inputs", write_args(device_, page_table_of(graph, persistent)),
+      launch_(device, "write_inputs", write_args(device_, page_table_of(persistent)),
               {"host_inputs", "pages"}, num_twins),
-      page_table_(launch_, page_table_of(graph, persistent)) {}
+      page_table_(launch_, page_table_of(persistent)) {}
 
 void StepInputs::begin(const ir::Sizes& real, const ir::Sizes& padded) {
   launch_.begin();

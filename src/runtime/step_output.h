@@ -36,8 +36,7 @@ struct AwaitedStep {
 // Threads: one. Lifetime: refers to the program.
 class StepOutput {
  public:
-  explicit StepOutput(LoadedProgram& loaded)
-      : loaded_(loaded), ring_(loaded.program.graph, loaded.persistent) {}
+  explicit StepOutput(LoadedProgram& loaded) : loaded_(loaded), ring_(loaded.persistent) {}
 
   [[nodiscard]] TokenRing& ring() { return ring_; }
   // Waits until the step's tokens are in the ring, or the work before its `end` has run without it.

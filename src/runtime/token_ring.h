@@ -24,15 +24,10 @@ constexpr bool is_before(StepNumber a, StepNumber b) {
 class TokenRing {
  public:
   // Of a graph that ends with `advance`; of any other, nothing is ever published.
-  TokenRing(const ir::Graph& graph, const PersistentBuffers& persistent) {
-    const auto ring = graph.find_value("token_ring");
-    const auto marks = graph.find_value("ring_marks");
-    if (!ring || !marks) return;
-    ring_ = persistent.view(*ring);
-    marks_ = persistent.view(*marks).as<int32_t>();
-    if (const auto logprobs = graph.find_value("logprob_ring"))
-      logprobs_ = persistent.view(*logprobs);
-  }
+  explicit TokenRing(const PersistentBuffers& persistent)
+      : ring_(persistent.find("token_ring")),
+        logprobs_(persistent.find("logprob_ring")),
+        marks_(persistent.find("ring_marks").as<int32_t>()) {}
 
   // The first step that is not published.
   [[nodiscard]] StepNumber published() const {

@@ -14,7 +14,7 @@ TEST(TokenRing, ReadsWhatIsPublishedAlsoWhereCountsWrap) {
   const auto device = create_cpu_device({.num_threads = 1});
   const auto stream = device->create_stream();
   const PersistentBuffers persistent(*device, *stream, graph);
-  TokenRing tokens(graph, persistent);
+  TokenRing tokens(persistent);
   EXPECT_EQ(tokens.capacity(), 4);
   EXPECT_EQ(tokens.published(), 0U);
 
@@ -33,7 +33,7 @@ TEST(TokenRing, OfAProgramThatPublishesNothingIsEmpty) {
   const ir::Graph graph("none");
   const auto device = create_cpu_device({.num_threads = 1});
   const auto stream = device->create_stream();
-  const TokenRing tokens(graph, PersistentBuffers(*device, *stream, graph));
+  const TokenRing tokens(PersistentBuffers(*device, *stream, graph));
   EXPECT_EQ(tokens.capacity(), 0);
   EXPECT_EQ(tokens.published(), 0U);
 }

@@ -13,15 +13,12 @@ int64_t num_values(int64_t max_seq_len) {
 
 }  // namespace
 
-TokenState::TokenState(Device& device, const ir::Graph& graph, const PersistentBuffers& persistent,
-                       int64_t max_seq_len) {
-  const auto counts = graph.find_value("token_counts");
-  const auto bias = graph.find_value("token_bias");
-  if (!counts || !bias) return;
+TokenState::TokenState(Device& device, const PersistentBuffers& persistent, int64_t max_seq_len) {
+  const TensorView counts = persistent.find("token_counts");
+  if (counts.data == nullptr) return;
+  num_rows_ = counts.num_rows();
   KernelArgs args;
-  args.outputs = {{"token_counts", persistent.view(*counts)},
-                  {"token_bias", persistent.view(*bias)}};
-  num_rows_ = args.outputs["token_counts"].num_rows();
+  args.outputs = {{"token_counts", counts}, {"token_bias", persistent.find("token_bias")}};
   args.inputs = args.outputs;
   args.inputs.add("changes", TensorView(nullptr, DType::kI32, {num_rows_, 4}));
   args.inputs.add("values", TensorView(nullptr, DType::kI32, {num_values(max_seq_len)}));

@@ -18,8 +18,7 @@ class TokenState {
   // Of a graph with the persistent buffers `token_counts` and `token_bias`; of any other, it has no
   // rows. `max_seq_len`: tokens that a sequence has at most.
   // Errors: kMemory; kUnsupported when the device has no kernel for `write_token_state`.
-  TokenState(Device& device, const ir::Graph& graph, const PersistentBuffers& persistent,
-             int64_t max_seq_len);
+  TokenState(Device& device, const PersistentBuffers& persistent, int64_t max_seq_len);
 
   [[nodiscard]] int64_t num_rows() const { return num_rows_; }
   // Row `row` is that of these tokens and biases, for the steps launched behind the next write().

@@ -41,7 +41,7 @@ class TokenStateTest : public ::testing::TestWithParam<bool> {
       {.num_threads = 1, .shuffle_seed = GetParam() ? std::optional<uint64_t>(7) : std::nullopt});
   std::unique_ptr<Stream> stream_ = device_->create_stream();
   PersistentBuffers persistent_{*device_, *stream_, graph_};
-  TokenState state_{*device_, graph_, persistent_, 400'000};
+  TokenState state_{*device_, persistent_, 400'000};
 };
 INSTANTIATE_TEST_SUITE_P(Streams, TokenStateTest, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "Shuffled" : "InOrder"; });

@@ -48,7 +48,7 @@ class ThreeWays {
     if (trial.poison == Poison::kNone) return;
     poison_steps(model_.executor(), trial.poison);
     // Slots that nothing wrote yet must not matter either.
-    const ir::Graph& graph = model_.compiled().program.graph;
+    const ir::Graph& graph = model_.program().graph;
     for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kState)) {
       const TensorView state = model_.executor().loaded().kv.view(id);
       model_.executor().stream().fill(state.data, 0xffffffffU, state.num_bytes());
