@@ -60,6 +60,7 @@ void ServingLoop::run() {
       if (ends_all) end_all({EndReason::kAborted, ""});
       deliver(sleeps);
       if (work.state != State::kOpen && live_.empty() && (sleeps || !is_busy)) return;
+      // Something has come before the next step is due: more may come.
       const bool is_early = HostTimes::Clock::now() < engine_.launch_time();
       if (is_busy && !sleeps && is_early && work.state == State::kOpen) continue;
       is_busy = !sleeps && engine_.step(on_token);
