@@ -127,10 +127,9 @@ bool Engine::step(const std::function<void(const Generated&)>& on_token) {
 }
 
 std::chrono::steady_clock::time_point Engine::launch_time() const {
-  const bool has_room =
-      scheduler_.num_running() + scheduler_.num_waiting() < model_.limits().max_batch_size;
-  if (!overlaps_ || !has_room || in_flight_.size() != 1 || in_flight_[0].is_burst()) return {};
+  if (!overlaps_ || !scheduler_.has_room() || in_flight_.size() != 1) return {};
   const InFlightStep& step = in_flight_.front();
+  if (step.is_burst()) return {};
   return model_.executor().output().launch_time(step.choice, step.launched_at, step.host);
 }
 

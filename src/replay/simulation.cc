@@ -54,7 +54,7 @@ class Simulation {
   ReplayRecord run() {
     while (true) {
       receive();
-      if (has_room_ahead()) {
+      if (!in_flight_.empty() && scheduler_.has_room()) {
         now_s_ = std::max(now_s_, launch_s());
         receive();
       }
@@ -92,11 +92,7 @@ class Simulation {
     }
   }
 
-  // Does the next step's launch wait for those who may yet come? See Engine::launch_time().
-  [[nodiscard]] bool has_room_ahead() const {
-    return !in_flight_.empty() &&
-           scheduler_.num_running() + scheduler_.num_waiting() < options_.limits.max_batch_size;
-  }
+  // As Engine::launch_time(), where a step is in flight.
   [[nodiscard]] double launch_s() const {
     const InFlightStep& step = in_flight_.back();
     const auto duration = [](double seconds) {

@@ -69,6 +69,10 @@ class Scheduler {
   [[nodiscard]] bool idle() const { return sequences_.empty(); }
   [[nodiscard]] int64_t num_running() const { return std::ssize(running_); }
   [[nodiscard]] int64_t num_waiting() const { return std::ssize(queue_); }
+  // Does a step have room for one more than those who run and those who wait?
+  [[nodiscard]] bool has_room() const {
+    return num_running() + num_waiting() < limits_.max_batch_size;
+  }
   // How often a sequence lost its pages to an older one.
   [[nodiscard]] int64_t num_preemptions() const { return num_preemptions_; }
 
