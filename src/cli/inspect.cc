@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -44,8 +45,7 @@ struct InspectOptions {
 };
 
 struct PassReport {
-  std::string name;
-  std::string what;
+  const passes::Pass* pass = nullptr;
   double ms = 0;
   int nodes_before = 0;
   int nodes_after = 0;
@@ -94,8 +94,7 @@ Inspected compile(const InspectOptions& options) {
   dumping.compile.dump = [&](std::string_view name, const passes::Program& program, double ms) {
     const int num_before = std::exchange(num_nodes, program.graph.num_nodes());
     const auto pass = std::ranges::find(passes::all(), name, &passes::Pass::name);
-    if (pass != passes::all().end())
-      reports.push_back({std::string(name), std::string(pass->what), ms, num_before, num_nodes});
+    if (pass != passes::all().end()) reports.push_back({&*pass, ms, num_before, num_nodes});
     if (name == options.after)
       after = options.dot ? listing::print_dot(program.graph) : listing::print(program);
   };
@@ -157,9 +156,9 @@ std::string overview(const Inspected& inspected) {
   const passes::Program& program = inspected.program;
   Table pass_table({"pass", "ms", "nodes before", "after", "what"});
   for (const PassReport& report : inspected.reports) {
-    pass_table.add({report.name, fmt::format("{:.2f}", report.ms),
+    pass_table.add({std::string(report.pass->name), fmt::format("{:.2f}", report.ms),
                     std::to_string(report.nodes_before), std::to_string(report.nodes_after),
-                    report.what});
+                    std::string(report.pass->what)});
   }
   Table op_table({"op", "nodes", "in", "why not always"});
   for (const auto& [name, op] : count_ops(program)) {
@@ -180,7 +179,7 @@ json::object overview_json(const Inspected& inspected) {
   const passes::Program& program = inspected.program;
   json::array pass_rows;
   for (const PassReport& report : inspected.reports) {
-    pass_rows.push_back(json::object{{"name", report.name},
+    pass_rows.push_back(json::object{{"name", report.pass->name},
                                      {"ms", report.ms},
                                      {"nodes_before", report.nodes_before},
                                      {"nodes_after", report.nodes_after}});
