@@ -11,8 +11,8 @@ namespace encore {
 namespace {
 
 // The device needs a fraction of a millisecond for it: long enough to hide what a copy costs beside
-// its bytes, short enough that pinning two of them is quick. That takes half a millisecond a
-// megabyte, so whoever copies little has a small one.
+// its bytes, short enough that pinning two of them is quick. Pinning takes half a millisecond a
+// megabyte, so whoever copies little has one small buffer.
 constexpr int64_t kBufferBytes = int64_t{8} << 20;
 constexpr int64_t kFirstBufferBytes = int64_t{1} << 20;
 constexpr int64_t kStagedAlignment = 64;
@@ -51,7 +51,7 @@ void StagedCopy::empty(Buffer& buffer) {
 }
 
 std::span<std::byte> StagedCopy::take(int64_t bytes) {
-  if (buffers_[current_].used == buffers_[current_].memory.bytes()) {
+  if (buffers_[current_].used == buffers_[current_].memory.bytes()) {  // full, or not pinned yet
     const bool is_first = buffers_[current_].used == 0;
     stream_->record(*buffers_[current_].copied);
     current_ = 1 - current_;

@@ -206,9 +206,8 @@ std::string host_text(const ReplayRecord& record) {
   for (const auto& [work, us] : host_us(record))
     parts.push_back(fmt::format("{} {:.1f}", work, us));
   return fmt::format(
-      "host, us a step: {}; the device waited for {:.1f}, and {} steps were launched late; {:.1f} "
-      "of "
-      "CPU time, waits that spin included\n",
+      "host, us a step: {}; the device waited for {:.1f}, and {} steps were launched late; "
+      "{:.1f} of CPU time, waits that spin included\n",
       fmt::join(parts, ", "), per_step_us(record, seconds(record.host_times->gap)),
       record.host_times->num_late_steps, per_step_us(record, record.host_cpu_s.value_or(0)));
 }
