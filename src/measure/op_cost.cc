@@ -31,7 +31,10 @@ OpCost cost_embedding(const Types& in, const Types& out, const Sizes& sizes) {
 }
 
 OpCost cost_gather_rows(const Types& in, const Types& out, const Sizes& sizes) {
-  return {2 * out["y"].num_bytes(sizes) + in["rows"].num_bytes(sizes), 0};
+  int64_t bytes = in["rows"].num_bytes(sizes);
+  for (const Type& rows : out)
+    bytes += 2 * rows.num_bytes(sizes);
+  return {bytes, 0};
 }
 
 // Read and write of k and v, written as a cache keeps them; the cache itself stays where it is.

@@ -65,6 +65,12 @@ void infer_split(const Types& in, const Attrs& attrs, Types& out) {
   }
 }
 
+void infer_gather_rows(const Types& in, const Attrs&, Types& out) {
+  if (const Type* residual = in.find("residual")) {
+    out.add("residual_y", {residual->dtype, {in["rows"].dims[0], residual->dims[1]}}, true);
+  }
+}
+
 void require_ring(const Types& in, std::string_view ring) {
   require(std::has_single_bit(static_cast<uint64_t>(in[ring].dims[0].value)),
           "a power of two as the ring's E");
@@ -136,8 +142,11 @@ std::vector<Op> rows() {
        .outputs = "o = q",
        .attrs = {{"scale", 0.0}},
        .may_reuse = {{"o", "q"}}},
-      // Rows of x.
-      {.name = "gather_rows", .inputs = "x float[*,N], rows i32[B]", .outputs = "y float[B,N]"},
+      // Rows of x, and the same rows of residual where there is one.
+      {.name = "gather_rows",
+       .inputs = "x float[*,N], residual? float[*,D], rows i32[B]",
+       .outputs = "y float[B,N], residual_y? float[B,D]",
+       .infer = infer_gather_rows},
       // One view per size in `sizes`: columns side by side.
       {.name = "split", .inputs = "x any[R,N]", .infer = infer_split, .is_view = true},
 

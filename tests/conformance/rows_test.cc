@@ -52,6 +52,10 @@ TEST_P(Conformance, GatherRowsAgrees) {
       const HostTensor rows = integers(random_, Dim::sequences(), step.sizes(), 0, 40);
       expect_agrees({.op = "gather_rows", .inputs = {x, rows}, .step = step},
                     {reference::gather_rows(x, rows)}, {.ulps = 0});
+      const HostTensor residual = random_.tensor(tokens_by(n % 72 + 8), step.sizes());
+      expect_agrees(
+          {.op = "gather_rows", .inputs = {x, {"residual", residual}, rows}, .step = step},
+          {reference::gather_rows(x, rows), reference::gather_rows(residual, rows)}, {.ulps = 0});
       if (HasFailure()) return;
     }
   }

@@ -53,18 +53,22 @@ void embedding(Pool& pool, const KernelArgs& args) {
 }
 
 void gather_rows(Pool& pool, const KernelArgs& args) {
-  const TensorView& x = args.inputs["x"];
   const auto* rows = args.inputs["rows"].as<int32_t>();
-  const TensorView& y = args.outputs["y"];
-  pool.parallel_for(y.shape[0], kRowsPerPiece, [&](int64_t first, int64_t last) {
-    for (int64_t b = first; b < last; ++b) {
-      if (rows[b] >= 0 && rows[b] < x.shape[0]) {
-        copy_row(row_bytes(y, b), row_bytes(x, rows[b]), y);
-      } else {
-        std::memset(row_bytes(y, b), 0, static_cast<size_t>(y.shape[1] * size_of(y.dtype)));
+  const std::pair<const char*, const char*> gathered[] = {{"x", "y"}, {"residual", "residual_y"}};
+  for (const auto& [from, to] : gathered) {
+    if (args.inputs.find(from) == nullptr) continue;
+    const TensorView& x = args.inputs[from];
+    const TensorView& y = args.outputs[to];
+    pool.parallel_for(y.shape[0], kRowsPerPiece, [&](int64_t first, int64_t last) {
+      for (int64_t b = first; b < last; ++b) {
+        if (rows[b] >= 0 && rows[b] < x.shape[0]) {
+          copy_row(row_bytes(y, b), row_bytes(x, rows[b]), y);
+        } else {
+          std::memset(row_bytes(y, b), 0, static_cast<size_t>(y.shape[1] * size_of(y.dtype)));
+        }
       }
-    }
-  });
+    });
+  }
 }
 
 void kv_write(Pool& pool, const KernelArgs& args) {
@@ -95,7 +99,7 @@ void kv_write(Pool& pool, const KernelArgs& args) {
 std::span<const Kernel> row_kernels() {
   static constexpr std::array kRows = {
       row<"embedding.cpu", embedding>("embedding", {"last_tokens"}),
-      row<"gather_rows.cpu", gather_rows>("gather_rows"),
+      row<"gather_rows.cpu", gather_rows>("gather_rows", {"residual"}),
       row<"kv_write.cpu", kv_write>("kv_write"),
   };
   return kRows;

@@ -37,12 +37,20 @@ struct Target {
   int64_t stride;
 };
 
-// Block (output row, part of the row); a thread copies kSize elements.
+template <typename T>
+struct Copy {
+  Target<T> out;
+  Source<T> source;
+  int num_items;  // of a row
+};
+
+// Block (output row, part of the row, copy); a thread copies kSize elements.
 template <typename T, int kSize>
-__global__ void copy_rows_kernel(Target<T> out, Source<T> source, int num_items, bool starts_step) {
+__global__ void copy_rows_kernel(Copy<T> first, Copy<T> second, bool starts_step) {
   if (!starts_step) allow_next_kernel();
   wait_for_inputs();
   if (starts_step) allow_next_kernel();
+  const auto [out, source, num_items] = blockIdx.z == 0 ? first : second;
   const int item = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
   if (item >= num_items) return;
   const int64_t row = blockIdx.x;
@@ -64,57 +72,75 @@ __global__ void copy_rows_kernel(Target<T> out, Source<T> source, int num_items,
     target[i] = value;
 }
 
-// What the two ops call their operands; one without `fill` and `last_tokens` looks for none.
+// What an op calls the operands of a copy.
 struct Names {
   std::string_view source;
   std::string_view ids;
   std::string_view out;
+};
+// An op, whose second copy is made where its source is given. Without `fill` and `last_tokens` it
+// looks for none.
+struct RowsOp {
+  Names first;
+  Names second;
   // The first launch of a step lets no other start before all of the last step has ended, so that
   // whatever follows may read lengths, page tables and old K and V before it waits for its own
   // predecessor.
   bool starts_step;
 };
-constexpr Names kEmbedding{"table", "ids", "x", true};
-constexpr Names kGatherRows{"x", "rows", "y", false};
+constexpr RowsOp kEmbedding{{"table", "ids", "x"}, {}, true};
+constexpr RowsOp kGatherRows{{"x", "rows", "y"}, {"residual", "rows", "residual_y"}, false};
 
-template <const Names& kNames>
-bool is_packed(const KernelArgs& args) {
-  const TensorView& out = args.outputs[kNames.out];
-  return is_aligned(out) && is_aligned(args.inputs[kNames.source]) &&
+bool is_packed(const KernelArgs& args, const Names& names) {
+  const TensorView* source = args.inputs.find(names.source);
+  if (source == nullptr) return true;
+  const TensorView& out = args.outputs[names.out];
+  return is_aligned(out) && is_aligned(*source) &&
          out.row_elements() * size_of(out.dtype) % 16 == 0;
 }
 
-template <typename T, int kSize>
-void launch_copy(Stream& stream, const TensorView& out, const Source<T>& source, bool starts_step) {
-  const int64_t items = out.row_elements() / kSize;
-  if (items == 0) return;
-  const int64_t threads = std::min(kMaxThreads, round_up(items, 32));
-  launch(stream,
-         {.blocks = dim3(static_cast<unsigned>(out.num_rows()),
-                         static_cast<unsigned>(div_up(items, threads))),
-          .threads = static_cast<unsigned>(threads)},
-         copy_rows_kernel<T, kSize>, Target<T>{out.as<T>(), out.row_stride}, source,
-         static_cast<int>(items), starts_step);
+template <const RowsOp& kOp>
+bool is_packed(const KernelArgs& args) {
+  return is_packed(args, kOp.first) && is_packed(args, kOp.second);
 }
 
-template <const Names& kNames, bool kPacked>
-BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
-  const TensorView out = args.outputs[kNames.out];
-  const TensorView source = args.inputs[kNames.source];
-  const auto* ids = args.inputs[kNames.ids].as<const int32_t>();
-  const TensorView* fills = args.inputs.find("fill");
-  const float* fill = fills == nullptr ? nullptr : fills->as<const float>();
+// Nothing to copy where the source is not given.
+template <typename T, int kSize>
+Copy<T> make_copy(const KernelArgs& args, const Names& names) {
+  const TensorView* source = args.inputs.find(names.source);
+  if (source == nullptr) return {};
+  const TensorView& out = args.outputs[names.out];
+  const TensorView* fill = args.inputs.find("fill");
   const TensorView* last = args.inputs.find("last_tokens");
-  const auto* last_tokens = last == nullptr ? nullptr : last->as<const int32_t>();
-  const int num_last_tokens = last == nullptr ? 0 : static_cast<int>(last->shape[0]);
-  return [=](Stream& stream, const StepLengths&) {
+  return {.out = {out.as<T>(), out.row_stride},
+          .source = {.data = source->as<const T>(),
+                     .stride = source->row_stride,
+                     .num_rows = source->num_rows(),
+                     .ids = args.inputs[names.ids].as<const int32_t>(),
+                     .fill = fill == nullptr ? nullptr : fill->as<const float>(),
+                     .last_tokens = last == nullptr ? nullptr : last->as<const int32_t>(),
+                     .num_last_tokens = last == nullptr ? 0 : static_cast<int>(last->shape[0])},
+          .num_items = static_cast<int>(out.row_elements() / kSize)};
+}
+
+template <const RowsOp& kOp, bool kPacked>
+BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
+  return [args](Stream& stream, const StepLengths&) {
+    const TensorView& out = args.outputs[kOp.first.out];
     visit_element(out.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
-      launch_copy<T, kPacked ? Pack<T>::kSize : 1>(
-          stream, out,
-          {source.as<const T>(), source.row_stride, source.num_rows(), ids, fill, last_tokens,
-           num_last_tokens},
-          kNames.starts_step);
+      constexpr int kSize = kPacked ? Pack<T>::kSize : 1;
+      const auto first = make_copy<T, kSize>(args, kOp.first);
+      const auto second = make_copy<T, kSize>(args, kOp.second);
+      const int64_t items = std::max(first.num_items, second.num_items);
+      if (items == 0) return;
+      const int64_t threads = std::min(kMaxThreads, round_up(items, 32));
+      launch(stream,
+             {.blocks = dim3(static_cast<unsigned>(out.num_rows()),
+                             static_cast<unsigned>(div_up(items, threads)),
+                             second.num_items > 0 ? 2 : 1),
+              .threads = static_cast<unsigned>(threads)},
+             copy_rows_kernel<T, kSize>, first, second, kOp.starts_step);
     });
   };
 }
@@ -130,9 +156,18 @@ std::span<const Kernel> row_kernels() {
        bind<kEmbedding, true>,
        {"last_tokens"}},
       {"embedding", "embedding.scalar", nullptr, nullptr, bind<kEmbedding, false>, {"last_tokens"}},
-      {"gather_rows", "gather_rows.packed", is_packed<kGatherRows>, nullptr,
-       bind<kGatherRows, true>},
-      {"gather_rows", "gather_rows.scalar", nullptr, nullptr, bind<kGatherRows, false>},
+      {"gather_rows",
+       "gather_rows.packed",
+       is_packed<kGatherRows>,
+       nullptr,
+       bind<kGatherRows, true>,
+       {"residual"}},
+      {"gather_rows",
+       "gather_rows.scalar",
+       nullptr,
+       nullptr,
+       bind<kGatherRows, false>,
+       {"residual"}},
   }};
   return kRows;
 }
