@@ -93,17 +93,17 @@ TEST_P(Golden, GraphsReadBackAsTheyWerePrintedAndVerifyAfterEachPass) {
 }
 
 // Everything from one attention to the next is one segment, across the border between two layers.
-// Behind the last attention the segments count tokens, then sequences, up to the logits and from
-// there, and tokens again: `advance`, which as attention depends on the tokens of a sequence.
-TEST_P(Golden, HasTwoSegmentsALayerAndFourForTheRest) {
+// Behind the last attention the segments count sequences, up to the logits and from there, and tokens
+// again: `advance`, which as attention depends on the tokens of a sequence.
+TEST_P(Golden, HasTwoSegmentsALayerAndThreeForTheRest) {
   for (const auto& disabled : {std::vector<std::string>(), optional_passes()}) {
     const passes::Program program = compiled(disabled);
-    ASSERT_EQ(program.segments.size(), 8U);
-    EXPECT_EQ(program.first_awaiting_host(), 6);
+    ASSERT_EQ(program.segments.size(), 7U);
+    EXPECT_EQ(program.first_awaiting_host(), 5);
     for (size_t i = 0; i < program.segments.size(); ++i) {
       const passes::Segment& segment = program.segments[i];
-      EXPECT_EQ(!segment.in_pieces, i == 1 || i == 3 || i == 7) << i;
-      const bool has_sequences = i == 5 || i == 6;
+      EXPECT_EQ(!segment.in_pieces, i == 1 || i == 3 || i == 6) << i;
+      const bool has_sequences = i == 4 || i == 5;
       EXPECT_EQ(segment.rows, has_sequences ? ir::Symbol::kSequences : ir::Symbol::kTokens) << i;
     }
     if (disabled.empty()) continue;

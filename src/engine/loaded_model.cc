@@ -48,6 +48,10 @@ void check_limits(const model::ModelConfig& config, const LoadOptions& options) 
   }
 }
 
+const ir::OpSet& op_set(const LoadOptions& options) {
+  return options.ops == nullptr ? ops::standard() : *options.ops;
+}
+
 }  // namespace
 
 passes::Program compile_model(const model::ModelConfig& config, const LoadOptions& options,
@@ -63,7 +67,7 @@ passes::Program compile_model(const model::ModelConfig& config, const LoadOption
   passes::CompileOptions compile = options.compile;
   compile.max_sizes = options.limits.max_sizes();
   return passes::compile(model::build_graph(config, graph),
-                         options.ops == nullptr ? ops::standard() : *options.ops, compile);
+                         op_set(options), compile);
 }
 
 LoadedModel::LoadedModel(Device& device, const model::ModelSource& source,
@@ -106,18 +110,23 @@ LoadedModel::LoadedModel(Device& device, const model::ModelSource& source,
 
 void LoadedModel::create_prompt_scorer(Device& device, const LoadOptions& options) {
   const int64_t before = device.used_bytes().value_or(0);
-  score_program_ = passes::compile(
-      model::build_score_graph(config_, dtype_, limits_.max_num_tokens), ops::standard(),
-      {.max_sizes = {model::kScoredRows, model::kScoredRows},
-       .batch_invariant = options.compile.batch_invariant});
+  // The passes that merged the model's weights merge them here.
+  passes::CompileOptions compile = options.compile;
+  compile.max_sizes = {model::kScoredRows, model::kScoredRows};
+  compile.split_ops = {};
+  compile.dump = {};
+  score_program_ =
+      passes::compile(model::build_score_graph(config_, dtype_, limits_.max_num_tokens),
+                      op_set(options), compile);
   const ir::Graph& graph = score_program_->graph;
-  const passes::Program& scored = *program_;
-  const TensorView hidden =
-      executor_->loaded().view(scored.graph.outputs()[model::kHiddenOutput], scored.max_sizes);
   std::vector<TensorView> weights(graph.num_values());
   for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kWeight)) {
-    const auto of_model = scored.graph.find_value(graph.value(id).name);
-    weights[id.index] = graph.value(id).name == "x" ? hidden : weights_->views()[of_model->index];
+    const auto of_model = program_->graph.find_value(graph.value(id).name);
+    if (of_model) weights[id.index] = weights_->views()[of_model->index];
+  }
+  for (const auto& [name, index] : model::kScoredOutputs) {
+    weights[graph.find_value(name)->index] =
+        executor_->loaded().view(program_->graph.outputs()[index], program_->max_sizes);
   }
   prompt_scorer_ = std::make_unique<runtime::PromptScorer>(device, *stream_, *score_program_,
                                                            std::move(weights));

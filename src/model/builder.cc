@@ -62,8 +62,10 @@ ValueId Builder::attention(ValueId q, Cache cache, const Batch& batch, double sc
   return call("attention", inputs, {{"scale", scale}}, "o")["o"];
 }
 
-ValueId Builder::gather_rows(ValueId x, ValueId rows) {
-  return call("gather_rows", {{"x", x}, {"rows", rows}}, {}, "last")["y"];
+std::pair<ValueId, ValueId> Builder::gather_rows(ValueId x, ValueId residual, ValueId rows) {
+  const Values inputs{{"x", x}, {"residual", &residual}, {"rows", rows}};
+  const Values gathered = call("gather_rows", inputs, {}, "last");
+  return {gathered["y"], gathered["residual_y"]};
 }
 
 }  // namespace encore::model

@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "ir/graph.h"
 
@@ -42,7 +43,8 @@ class Builder {
     ValueId query_starts;
   };
   ValueId attention(ValueId q, Cache cache, const Batch& batch, double scale);
-  ValueId gather_rows(ValueId x, ValueId rows);
+  // The same rows of both.
+  std::pair<ValueId, ValueId> gather_rows(ValueId x, ValueId residual, ValueId rows);
 
   // Any op of the set: its outputs. How an op with many operands, or from outside the library, is
   // used.

@@ -19,16 +19,16 @@ using ir::ValueKind;
 
 // One row an architecture.
 constexpr Architecture kArchitectures[] = {
-    {"LlamaForCausalLM", llama_layer},
-    {"MistralForCausalLM", llama_layer},
-    {"Qwen2ForCausalLM", llama_layer},
-    {"Qwen3ForCausalLM", qwen3_layer},
+    {"LlamaForCausalLM", llama_attention, llama_rest},
+    {"MistralForCausalLM", llama_attention, llama_rest},
+    {"Qwen2ForCausalLM", llama_attention, llama_rest},
+    {"Qwen3ForCausalLM", qwen3_attention, llama_rest},
 };
 
-Layer find_layer(const std::string& name) {
+const Architecture& find_architecture(const std::string& name) {
   std::string known;
   for (const Architecture& row : kArchitectures) {
-    if (row.name == name) return row.layer;
+    if (row.name == name) return row;
     known += fmt::format("{}{}", known.empty() ? "" : ", ", row.name);
   }
   fail(ErrorKind::kUnsupported, "no builder for architecture '{}'; there are {}", name, known);
@@ -98,14 +98,29 @@ ValueId sample(Builder& b, ValueId logits, const Values& sampling, ValueId kv_le
 
 constexpr const char* kEmbedding = "model.embed_tokens.weight";
 
-const char* head_name(const ModelConfig& config) {
-  return config.tie_word_embeddings ? kEmbedding : "lm_head.weight";
+std::string layer_prefix(int layer) {
+  return fmt::format("model.layers.{}", layer);
+}
+
+ValueId trace_head(Trace& trace) {
+  const ModelConfig& c = trace.config;
+  return trace.weight(c.tie_word_embeddings ? kEmbedding : "lm_head.weight",
+                      {c.vocab_size, c.hidden_size});
+}
+
+// The logits of some rows of the last layer.
+ValueId trace_logits(Trace& trace, const Attended& rows, ValueId head) {
+  const ModelConfig& c = trace.config;
+  const int last_layer = static_cast<int>(c.num_layers) - 1;
+  const ValueId x =
+      find_architecture(c.architecture).rest(trace, rows, layer_prefix(last_layer));
+  return trace.b.linear_as(DType::kF32, trace.norm(x, "model.norm", c.hidden_size), head);
 }
 
 }  // namespace
 
 ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
-  const Layer layer = find_layer(config.architecture);
+  const Architecture& architecture = find_architecture(config.architecture);
   ir::Graph graph(config.model_type);
   Builder b(graph, ops::standard());
 
@@ -135,26 +150,30 @@ ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
                                   {DType::kI32, {options.max_batch_size}});
   }
   ValueId x = b.embedding(ids, embed, fill, last_tokens);
-  for (int i = 0; i < config.num_layers; ++i) {
-    x = layer(trace, x, i, fmt::format("model.layers.{}", i));
-  }
-  x = trace.norm(x, "model.norm", config.hidden_size);
-  const ValueId head =
-      config.tie_word_embeddings
-          ? embed
-          : trace.weight(head_name(config), {config.vocab_size, config.hidden_size});
-  scale_kv_weights(graph, options.kv_scales);
+  const auto attend = [&](int layer) -> Attended {
+    return {architecture.attention(trace, x, layer, layer_prefix(layer)), x};
+  };
+  const int last_layer = static_cast<int>(config.num_layers) - 1;
+  for (int i = 0; i < last_layer; ++i)
+    x = architecture.rest(trace, attend(i), layer_prefix(i));
+  const Attended attended = attend(last_layer);
+  const ValueId head = config.tie_word_embeddings ? embed : trace_head(trace);
   if (!samples) {
-    graph.add_output(b.linear_as(DType::kF32, x, head));
+    graph.add_output(trace_logits(trace, attended, head));
+    scale_kv_weights(graph, options.kv_scales);
     return graph;
   }
+  // Of the other tokens, only K and V are ever read again, and all layers have those by now.
   const ValueId last_rows = graph.add_input("last_rows", {DType::kI32, {Dim::sequences()}});
-  const ValueId logits = b.linear_as(DType::kF32, b.gather_rows(x, last_rows), head);
+  const auto [o, residual] = b.gather_rows(attended.o, attended.x, last_rows);
+  const ValueId logits = trace_logits(trace, {o, residual}, head);
+  scale_kv_weights(graph, options.kv_scales);
   const Values sampling = add_sampling(graph, config, options.max_batch_size);
   const ValueId next = sample(b, logits, sampling, batch.kv_lens);
   graph.add_output(next);
   graph.add_output(logits);
-  graph.add_output(x);
+  graph.add_output(attended.o);
+  graph.add_output(attended.x);
   const ValueId max_lens = graph.add_input("max_lens", {DType::kI32, {Dim::sequences()}});
   const ValueId token_ring =
       graph.add_value(ValueKind::kHostVisible, "token_ring",
@@ -181,17 +200,16 @@ ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
 ir::Graph build_score_graph(const ModelConfig& config, DType dtype, int64_t max_num_tokens) {
   ir::Graph graph("scores");
   Builder b(graph, ops::standard());
+  const GraphOptions options{.dtype = dtype};
+  Trace trace{b, config, options};
   const auto per_row = [&](const char* name, std::vector<Dim> dims) {
     dims.insert(dims.begin(), Dim::sequences());
     return graph.add_input(name, {DType::kI32, std::move(dims)}, Pad::kMinusOne);
   };
-  const auto weight = [&](const char* name, int64_t rows) {
-    return graph.add_weight(name, {dtype, {rows, config.hidden_size}},
-                            ir::WeightRecipe::tensor(name));
-  };
-  const ValueId x = weight("x", max_num_tokens);
-  const ValueId head = weight(head_name(config), config.vocab_size);
-  const ValueId logits = b.linear_as(DType::kF32, b.gather_rows(x, per_row("rows", {})), head);
+  const Attended all{trace.weight(kScoredOutputs[0].name, {max_num_tokens, config.q_size()}),
+                     trace.weight(kScoredOutputs[1].name, {max_num_tokens, config.hidden_size})};
+  const auto [o, residual] = b.gather_rows(all.o, all.x, per_row("rows", {}));
+  const ValueId logits = trace_logits(trace, {o, residual}, trace_head(trace));
   const auto runs = static_cast<uint64_t>(div_up(max_num_tokens, kScoredRows));
   const auto entries = static_cast<int64_t>(std::bit_ceil(2 * runs));
   const ValueId tokens = per_row("tokens", {});

@@ -1,4 +1,5 @@
-// From a config to the graph of one step: embedding, layers, last-token gather, logits, sampling.
+// From a config to the graph of one step: embedding, layers, last-token gather behind the last
+// attention, logits, sampling.
 //
 // The graph's step inputs, by name (T tokens, B sequences):
 //   ids i32[T]          the token; -2 - b: what the last step sampled for its row b; -1 in padding
@@ -45,11 +46,17 @@ constexpr int32_t last_token_of(int32_t row) {
 
 // Which rows get logits, and what the graph's outputs are.
 enum class LogitsRows : uint8_t {
-  kLast,  // the last of each sequence; outputs: next i32[B], logits f32[B,V], x [T,D]
+  kLast,  // the last of each sequence; outputs: next i32[B], logits f32[B,V], and kScoredOutputs
   kAll,   // every token's; outputs: logits f32[T,V]
 };
-// The output x: what every token's logits are computed from, kept until the next step begins.
-inline constexpr int kHiddenOutput = 2;
+// What every token's logits are computed from, kept until the next step begins: what attention gives
+// in the last layer, [T,H*C], and what that layer began with, [T,D]. Only rows whose logits are asked
+// for go on from there: the others' would be a layer's feed-forward for nothing.
+struct ScoredOutput {
+  const char* name;  // of the score graph's weight
+  int index;         // among the outputs
+};
+inline constexpr ScoredOutput kScoredOutputs[] = {{"attended", 2}, {"residual", 3}};
 
 // Of a layer whose K and V are kept in 8 bits: the caches hold K / k and V / v.
 struct KvScale {
@@ -74,10 +81,10 @@ ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options);
 // Rows that one run of a score graph takes.
 inline constexpr int64_t kScoredRows = 64;
 
-// The graph that scores tokens which are given, not sampled: from the x of a step of up to
-// `max_num_tokens` tokens to log probabilities. x and the head are its weights, by the name `x` and
-// that of the model. Its step inputs (B rows, at most kScoredRows):
-//   rows i32[B]         row of x
+// The graph that scores tokens which are given, not sampled: from kScoredOutputs of a step of up to
+// `max_num_tokens` tokens to log probabilities. Those are its weights, beside the model's own from
+// there on, by their names. Its step inputs (B rows, at most kScoredRows):
+//   rows i32[B]         row of the step
 //   tokens i32[B]       the token that follows it
 //   sampling i32[B,W]   of which only num_logprobs matters
 //   clock i32[2]        the first says which entry of the ring the run writes

@@ -1,5 +1,8 @@
 #include "model/graph.h"
 
+#include <map>
+#include <string>
+
 #include <gtest/gtest.h>
 
 #include "base/testing/message_of.h"
@@ -67,6 +70,30 @@ TEST(BuildGraph, GivesLogitsOfEveryTokenWhenAskedAndSamplesNothing) {
   ASSERT_EQ(graph.outputs().size(), 1U);
   EXPECT_EQ(graph.value(graph.outputs()[0]).type.to_string(), "f32[T,100]");
   EXPECT_FALSE(graph.find_value("temperature").has_value());
+}
+
+// Nobody reads what the last layer makes of other rows behind its attention.
+TEST(BuildGraph, LeavesTheRowsWithoutLogitsBehindTheLastAttention) {
+  ModelConfig config = small("LlamaForCausalLM");
+  config.num_layers = 3;
+  const auto rows_by_op = [&](LogitsRows logits) {
+    GraphOptions options = kOptions;
+    options.logits = logits;
+    const ir::Graph graph = build_graph(config, options);
+    std::map<std::string, std::map<ir::Symbol, int>> rows;
+    for (const ir::Node& node : graph.nodes())
+      ++rows[node.op->name][graph.value(*node.outputs.begin()).type.rows()];
+    return rows;
+  };
+  using Rows = std::map<ir::Symbol, int>;
+  constexpr auto kTokens = ir::Symbol::kTokens;
+  constexpr auto kSequences = ir::Symbol::kSequences;
+  auto rows = rows_by_op(LogitsRows::kLast);
+  EXPECT_EQ(rows["attention"], (Rows{{kTokens, 3}}));
+  EXPECT_EQ(rows["linear"], (Rows{{kTokens, 3 * 7 - 4}, {kSequences, 4 + 1}}));
+  EXPECT_EQ(rows["rms_norm"], (Rows{{kTokens, 3 * 2 - 1}, {kSequences, 2}}));
+  rows = rows_by_op(LogitsRows::kAll);
+  EXPECT_EQ(rows["linear"], (Rows{{kTokens, 3 * 7 + 1}}));
 }
 
 TEST(BuildGraph, RoundTripsThroughText) {

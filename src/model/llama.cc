@@ -5,7 +5,7 @@
 
 namespace encore::model {
 
-ValueId llama_layer(Trace& trace, ValueId x, int layer, const std::string& prefix) {
+ValueId llama_attention(Trace& trace, ValueId x, int layer, const std::string& prefix) {
   const ModelConfig& c = trace.config;
   const std::string attn = prefix + ".self_attn";
 
@@ -13,8 +13,14 @@ ValueId llama_layer(Trace& trace, ValueId x, int layer, const std::string& prefi
   const ValueId q = trace.project(h, attn + ".q_proj", c.q_size(), c.qkv_bias);
   const ValueId k = trace.project(h, attn + ".k_proj", c.kv_size(), c.qkv_bias);
   const ValueId v = trace.project(h, attn + ".v_proj", c.kv_size(), c.qkv_bias);
-  const ValueId o = trace.attend(layer, q, k, v);
-  x = trace.b.add(x, trace.project(o, attn + ".o_proj", c.hidden_size, c.o_bias));
+  return trace.attend(layer, q, k, v);
+}
+
+ValueId llama_rest(Trace& trace, const Attended& rows, const std::string& prefix) {
+  const ModelConfig& c = trace.config;
+
+  const ValueId o = trace.project(rows.o, prefix + ".self_attn.o_proj", c.hidden_size, c.o_bias);
+  const ValueId x = trace.b.add(rows.x, o);
 
   const ValueId m = trace.norm(x, prefix + ".post_attention_layernorm", c.hidden_size);
   return trace.b.add(x, trace.gated_mlp(m, prefix + ".mlp"));

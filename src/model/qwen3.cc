@@ -1,10 +1,10 @@
-// Qwen3: Llama's layer with an RMS norm on each head of q and k before the rotation.
+// Qwen3: Llama's attention with an RMS norm on each head of q and k before the rotation.
 // Source: Qwen3 technical report, arXiv:2505.09388, section 2.
 #include "model/trace.h"
 
 namespace encore::model {
 
-ValueId qwen3_layer(Trace& trace, ValueId x, int layer, const std::string& prefix) {
+ValueId qwen3_attention(Trace& trace, ValueId x, int layer, const std::string& prefix) {
   const ModelConfig& c = trace.config;
   const std::string attn = prefix + ".self_attn";
 
@@ -14,11 +14,7 @@ ValueId qwen3_layer(Trace& trace, ValueId x, int layer, const std::string& prefi
   const ValueId v = trace.project(h, attn + ".v_proj", c.kv_size(), c.qkv_bias);
   q = trace.norm(q, attn + ".q_norm", c.head_dim);
   k = trace.norm(k, attn + ".k_norm", c.head_dim);
-  const ValueId o = trace.attend(layer, q, k, v);
-  x = trace.b.add(x, trace.project(o, attn + ".o_proj", c.hidden_size, c.o_bias));
-
-  const ValueId m = trace.norm(x, prefix + ".post_attention_layernorm", c.hidden_size);
-  return trace.b.add(x, trace.gated_mlp(m, prefix + ".mlp"));
+  return trace.attend(layer, q, k, v);
 }
 
 }  // namespace encore::model

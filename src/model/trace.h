@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/builder.h"
@@ -12,16 +13,17 @@ namespace encore::model {
 
 using ir::ValueId;
 
-// The state of one trace. Lifetime: one call of build_graph.
+// The state of one trace. Lifetime: one call of build_graph or build_score_graph.
 struct Trace {
   Builder& b;
   const ModelConfig& config;
   const GraphOptions& options;
-  ValueId positions;
-  ValueId slots;
-  Builder::Batch batch;
-  ValueId inv_freq;
-  std::vector<Builder::Cache> caches;  // by layer, the newest version
+  // What attention needs; not there where rows are traced from behind it on.
+  ValueId positions = {};
+  ValueId slots = {};
+  Builder::Batch batch = {};
+  ValueId inv_freq = {};
+  std::vector<Builder::Cache> caches = {};  // by layer, the newest version
 
   // A weight [dims...] that comes from the checkpoint tensor of the same name.
   ValueId weight(const std::string& name, std::vector<ir::Dim> dims);
@@ -36,16 +38,24 @@ struct Trace {
   ValueId gated_mlp(ValueId x, const std::string& prefix);
 };
 
-// One decoder layer: x [T,D] -> [T,D]. `prefix` is "model.layers.3".
-using Layer = ValueId (*)(Trace& trace, ValueId x, int layer, const std::string& prefix);
-
-// An architecture: its name in config.json and its layer. The table is in graph.cc.
-struct Architecture {
-  std::string_view name;
-  Layer layer;
+// Rows in the middle of a layer. Behind attention none looks at another.
+struct Attended {
+  ValueId o;  // [R,H*C], what attention gave
+  ValueId x;  // [R,D], what the layer began with
 };
 
-ValueId llama_layer(Trace& trace, ValueId x, int layer, const std::string& prefix);
-ValueId qwen3_layer(Trace& trace, ValueId x, int layer, const std::string& prefix);
+// An architecture: its name in config.json, and its decoder layer in two halves. The table is in
+// graph.cc.
+struct Architecture {
+  std::string_view name;
+  // Up to attention: x [T,D] -> [T,H*C]. `prefix` is "model.layers.3".
+  ValueId (*attention)(Trace& trace, ValueId x, int layer, const std::string& prefix);
+  // From there on, for as many rows as are wanted: -> [R,D].
+  ValueId (*rest)(Trace& trace, const Attended& rows, const std::string& prefix);
+};
+
+ValueId llama_attention(Trace& trace, ValueId x, int layer, const std::string& prefix);
+ValueId llama_rest(Trace& trace, const Attended& rows, const std::string& prefix);
+ValueId qwen3_attention(Trace& trace, ValueId x, int layer, const std::string& prefix);
 
 }  // namespace encore::model

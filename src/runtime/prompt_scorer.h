@@ -1,8 +1,9 @@
 // Log probabilities of tokens that are given, not sampled: those of prompts.
 //
-// A step leaves x, what the logits of each of its tokens would be computed from. Where a request asks,
-// runs of a small program of its own follow the step: gather 64 rows of x, head, log_probs. One size
-// serves every prompt, so a score depends neither on how many rows are asked for nor on who asks.
+// A step leaves what the logits of each of its tokens would be computed from (kScoredOutputs in
+// model/graph.h). Where a request asks, runs of a small program of its own follow the step: gather 64
+// rows of that, the rest of the last layer, head, log_probs. One size serves every prompt, so a score
+// depends neither on how many rows are asked for nor on who asks.
 #pragma once
 
 #include <memory>
@@ -20,7 +21,7 @@ class PromptScorer {
  public:
   // A token to score.
   struct Row {
-    int32_t row = 0;  // of x, whose token it follows
+    int32_t row = 0;  // of the step, whose token it follows
     int32_t token = 0;
     int32_t num_top = 0;  // likeliest tokens to name beside it
   };
@@ -31,7 +32,7 @@ class PromptScorer {
   };
 
   // `program` is a score graph (model/graph.h), compiled; `stream` that of the steps; `weights` by
-  // ValueId::index, x among them. Errors: kMemory, kUnsupported, kCompile.
+  // ValueId::index, what the step leaves among them. Errors: kMemory, kUnsupported, kCompile.
   PromptScorer(Device& device, Stream& stream, const passes::Program& program,
                std::vector<TensorView> weights);
 
