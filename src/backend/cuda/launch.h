@@ -72,6 +72,7 @@ struct Chip {
   int num_multiprocessors = 0;
   int max_shared_bytes_per_block = 0;  // with allow_shared_memory()
   int max_shared_bytes_per_multiprocessor = 0;
+  double read_bytes_per_us = 0;  // from memory, of what its clock and its bus allow
 };
 const Chip& chip(Device& device);
 

@@ -57,6 +57,16 @@ TuningKey tuning_key(const cudaDeviceProp& properties) {
           {"source", std::string(kSourceHash)}};
 }
 
+// What memory gives at best, less what refreshing it and turning its bus around take.
+double read_bytes_per_us(int ordinal) {
+  constexpr double kOfPeak = 0.94;
+  int kilohertz = 0;
+  int bits = 0;
+  check(cudaDeviceGetAttribute(&kilohertz, cudaDevAttrMemoryClockRate, ordinal), "memory clock");
+  check(cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, ordinal), "memory bus");
+  return kOfPeak * 2e-3 * kilohertz * bits / 8;
+}
+
 }  // namespace
 
 std::string version_text(int version) {
@@ -112,6 +122,7 @@ CudaDevice::CudaDevice(std::optional<int> ordinal) {
   chip_.max_shared_bytes_per_block = static_cast<int>(properties.sharedMemPerBlockOptin);
   chip_.max_shared_bytes_per_multiprocessor =
       static_cast<int>(properties.sharedMemPerMultiprocessor);
+  chip_.read_bytes_per_us = read_bytes_per_us(ordinal_);
   kernels_ = KernelTable(all_kernels());
   tuner_ = std::make_unique<Tuner>(tuning_key(properties),
                                    create_launch_timer(*this, properties.l2CacheSize));
