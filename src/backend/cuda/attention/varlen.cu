@@ -147,6 +147,26 @@ struct Consumer {
     }
   }
 
+  // Begins a tile. Tensor cores compute all 64 rows, and what they take to do so depends on the
+  // numbers: so where most rows are not the tile's, as with a sequence's one new token, those are
+  // zeros here, and a maximum of theirs that no score reaches makes their weights zeros, too.
+  __device__ __forceinline__ void begin(const Tile& tile, uint32_t queries) {
+    constexpr int kPieces = C / 8;
+    constexpr float kNoScore = 1e30F;
+    softmax = {};
+    const int end_row = (group + 1) * kGroupRows;
+    const int num_unused = end_row - tile.num_rows;
+    if (num_unused <= kGroupRows / 2) return;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      if (first_warp_row() + lane() / 4 + 8 * h >= tile.num_rows) softmax.max[h] = kNoScore;
+    }
+    for (int i = thread(); i < num_unused * kPieces; i += kGroupThreads)
+      store_shared(piece_at(queries, tile.num_rows + i / kPieces, i % kPieces), uint4{});
+    publish_to_copies();
+    meet_at<kGroupThreads>(kOfGroup + group);
+  }
+
   __device__ __forceinline__ void attend(const Tile& tile, uint32_t queries, Slot& next) {
     const bool both = tile.num_rows > kGroupRows;
     const auto take = [&] {
@@ -154,7 +174,7 @@ struct Consumer {
       next.advance(L::kSlots);
       return slot;
     };
-    softmax = {};
+    begin(tile, queries);
 #pragma unroll
     for (float& value : values)
       value = 0.0F;
