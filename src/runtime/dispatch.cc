@@ -88,16 +88,6 @@ constexpr std::array kRules = {
         .piecewise = true,
         .why = "full was wanted, and the grid of this model's attention follows the longest prompt",
         .remedy = "--graphs auto wants the pieces it gets"},
-    Rule{.name = "faster_eager",
-         .reason = Reason::kFasterEager,
-         .holds =
-             [](const Case& step) {
-               return !step.is_uniform() && step.coverage.graphs == Graphs::kAuto &&
-                      step.coverage.faster_eager.contains(step.key.tokens);
-             },
-         .full = true,
-         .why = "measured at start: its pieces take longer than its launches one by one",
-         .remedy = "--graphs full-and-piecewise replays the pieces all the same"},
     Rule{.name = "piecewise",
          .holds = [](const Case& step) { return !full_is_wanted(step); },
          .piecewise = true,

@@ -6,8 +6,7 @@
 //   uniform   not piecewise, not none  full                full
 //   uniform   not piecewise, not none  only pieces         piecewise, counted (unsupported_op)
 //   mixed     auto, full               full                full
-//   mixed     auto                     only pieces         piecewise; eager where that was measured
-//                                                          to be faster, counted (faster_eager)
+//   mixed     auto                     only pieces         piecewise
 //   mixed     full                     only pieces         piecewise, counted (mixed_step)
 //   mixed     full-and-piecewise       pieces              piecewise
 //   mixed     full-decode-only         -                   eager, counted (policy)
@@ -69,7 +68,6 @@ enum class Reason : uint8_t {
   kNotRecorded,      // nothing was recorded for such steps
   kUnsupportedOp,    // full wanted, and an op of the program cannot be recorded
   kMixedStep,        // full wanted, and a kernel of mixed steps follows lengths the host knows
-  kFasterEager,      // its pieces take longer than its launches
 };
 // "above_ladder", as counted, logged and reported; empty for kNone.
 std::string_view name(Reason reason);
@@ -98,8 +96,6 @@ struct Coverage {
   std::set<int64_t> dropped_tails = {};
   // Whole steps whose halves could not be recorded: their token masks wait for the step before.
   std::set<StepKey> dropped_halves = {};
-  // Sizes of T whose launches one by one are faster than the pieces that auto would replay.
-  std::set<int64_t> faster_eager = {};
 
   [[nodiscard]] const Ladder& mixed_ladder() const {
     return mixed_sequences.empty() ? sequences : mixed_sequences;

@@ -72,19 +72,6 @@ TEST(Dispatch, TakesPiecesOfAMixedStepThatCannotBeOneRecording) {
   EXPECT_EQ(choose(kUniform, coverage).mode, Mode::kFull);
 }
 
-TEST(Dispatch, LaunchesWhatPiecesWouldSlow) {
-  Coverage coverage = everything(Graphs::kAuto);
-  coverage.mixed_full = false;
-  coverage.faster_eager = {16};
-  EXPECT_EQ(choose(kMixed, coverage).mode, Mode::kEager);
-  EXPECT_EQ(choose(kMixed, coverage).reason, Reason::kFasterEager);
-  EXPECT_EQ(choose(kMixed, coverage).key.sizes(), (ir::Sizes{16, 4}));
-  EXPECT_EQ(choose(StepKey::mixed(8, 3), coverage).mode, Mode::kPiecewise);
-  EXPECT_EQ(choose(kUniform, coverage).mode, Mode::kFull);
-  coverage.graphs = Graphs::kFullAndPiecewise;
-  EXPECT_EQ(choose(kMixed, coverage).mode, Mode::kPiecewise);
-}
-
 TEST(Dispatch, PadsAStepAlikeInEveryMode) {
   for (const Graphs graphs : {Graphs::kAuto, Graphs::kNone, Graphs::kPiecewise, Graphs::kFull,
                               Graphs::kFullDecodeOnly, Graphs::kFullAndPiecewise}) {

@@ -1,18 +1,14 @@
 #include "runtime/executor.h"
 
-#include <chrono>
 #include <cmath>
 #include <memory>
 #include <numeric>
-#include <thread>
 #include <utility>
 
 #include <gtest/gtest.h>
 
 #include "backend/cpu/device.h"
 #include "backend/cpu/stream.h"
-#include "backend/tuning.h"
-#include "base/temp_dir.h"
 #include "base/testing/message_of.h"
 #include "listing/listing.h"
 #include "ops/ops.h"
@@ -59,28 +55,6 @@ bool in_mixed_steps(const KernelArgs& args) {
 }
 bool always(const KernelArgs&) {
   return true;
-}
-
-// Longer than other work on this machine may hold up a step.
-constexpr auto kWait = std::chrono::milliseconds(20);
-
-// Takes long in every replay, and not where it is launched.
-BoundLaunch bind_slow_to_replay(Device&, const KernelArgs& args) {
-  return [args](Stream& stream, const StepLengths&) {
-    const auto is_launching = std::make_shared<bool>(true);
-    cpu::enqueue(stream, "double.test", [args, is_launching] {
-      if (!*is_launching) std::this_thread::sleep_for(kWait);
-      double_rows(args);
-    });
-    *is_launching = false;  // what has only been recorded runs later
-  };
-}
-// Takes long to launch.
-BoundLaunch bind_slow_to_launch(Device& device, const KernelArgs& args) {
-  return [launch = bind_double(device, args)](Stream& stream, const StepLengths& lengths) {
-    std::this_thread::sleep_for(kWait);
-    launch(stream, lengths);
-  };
 }
 
 // Leaves its output as it is.
@@ -266,28 +240,6 @@ TEST_F(ExecutorTest, RecordsNoPieceWithAKernelThatFollowsLengthsOfTheHost) {
   follow_lengths("double", always);
   const std::string message = message_of(ErrorKind::kUnsupported, [&] { record(); });
   EXPECT_NE(message.find("--split-at its op"), std::string::npos) << message;
-}
-
-TEST_F(ExecutorTest, TakesPiecesOfMixedStepsOrLaunchesWhicheverIsFaster) {
-  const TempDir cache;
-  split_ops_ = {"add"};
-  const auto mode = [&](BoundLaunch (*bind)(Device&, const KernelArgs&), Tune tune) {
-    make(bind);
-    follow_lengths("add", in_mixed_steps);
-    device_->tuner().configure({tune, cache.path()});
-    record();
-    EXPECT_EQ(executor_->begin(StepKey::uniform(3)).mode, Mode::kFull);
-    return executor_->begin(StepKey::mixed(6, 3)).mode;
-  };
-  EXPECT_EQ(mode(bind_slow_to_replay, Tune::kOff), Mode::kPiecewise);
-  EXPECT_EQ(mode(bind_slow_to_launch, Tune::kFresh), Mode::kPiecewise);
-  EXPECT_EQ(mode(bind_slow_to_replay, Tune::kFresh), Mode::kEager);
-  EXPECT_EQ(executor_->choice().reason, Reason::kFasterEager);
-  EXPECT_EQ(run(StepKey::mixed(6, 3)),
-            (std::vector<float>{63, 66, 69, 72, 51, 54, 57, 60, 39, 42, 45, 48}));
-  EXPECT_EQ(mode(bind_slow_to_launch, Tune::kOn), Mode::kEager) << "it remembers";
-  options_.eager_steps = EagerSteps::kForbid;
-  EXPECT_EQ(mode(bind_slow_to_replay, Tune::kOn), Mode::kPiecewise);
 }
 
 TEST_F(ExecutorTest, RecordsNoPiecesWhenOnlyDecodeIsWanted) {

@@ -1,7 +1,6 @@
 #include "runtime/recorder.h"
 
 #include <algorithm>
-#include <array>
 #include <set>
 #include <string>
 #include <vector>
@@ -10,7 +9,6 @@
 
 #include "backend/tuning.h"
 #include "base/elapsed.h"
-#include "base/hash.h"
 #include "base/log.h"
 
 namespace encore::runtime {
@@ -61,7 +59,6 @@ class Recorder {
       record_steps(uniform_, coverage_.uniform_full, coverage_.uniform_pieces);
     }
     record_steps(mixed_, coverage_.mixed_full, coverage_.mixed_pieces);
-    weigh_pieces();
     if (sets_up_late) {
       // The worst step as it is replayed.
       run_on_padding(uniform_.front());
@@ -206,40 +203,6 @@ class Recorder {
       if (num_full + num_pieces == 0) continue;
       log::debug("recorded {}: {} in full, {} pieces, {:.1f} ms", describe(step), num_full,
                  num_pieces, after.ms() - before.ms());
-    }
-  }
-
-  // Finds, or remembers, which of the mixed steps that auto would replay in pieces are faster eager.
-  // On padding: attention, which has nothing to do there, is launched alike in both ways.
-  void weigh_pieces() {
-    if (coverage_.graphs != Graphs::kAuto || coverage_.eager_steps == EagerSteps::kForbid) return;
-    constexpr std::array kModes = {Mode::kPiecewise, Mode::kEager};
-    const std::array ways = {std::string(name(kModes[0])), std::string(name(kModes[1]))};
-    Tuner& tuner = loaded_.device.tuner();
-    const Tuner::Phase tuning(tuner);
-    std::set<int64_t> weighed;
-    for (const StepKey& key : mixed_) {
-      if (choose(key, coverage_).mode != Mode::kPiecewise) continue;
-      if (!weighed.insert(key.tokens).second) continue;
-      std::string table;
-      for (int segment = 0; segment < loaded_.tables.num_segments(); ++segment) {
-        for (const Launch& launch : loaded_.tables.at(segment, key))
-          table += signature(launch) + '\n';
-      }
-      loaded_.send_padding(key);
-      const Step step{key, {.max_query_len = key.tokens}};
-      const auto time_us = [&](Mode mode) {
-        loaded_.stream.synchronize();
-        return 1e3 * elapsed_ms([&] {
-                 loaded_.enqueue(step, mode);
-                 loaded_.stream.synchronize();
-               });
-      };
-      const std::string way = tuner.choose(
-          fmt::format("mixed step {}, {} of {:016x}", key.tokens, key.sequences, hash(table)), ways,
-          // The better of two: one that the host was held up in must not end a mode's chances.
-          [&](size_t i) { return std::min(time_us(kModes[i]), time_us(kModes[i])); });
-      if (way == ways[1]) coverage_.faster_eager.insert(key.tokens);
     }
   }
 
