@@ -1,29 +1,12 @@
-// Which way a step is run: a pure function of its shape and of what has been recorded. One table says
-// it, a row a rule: `choose` goes through it, messages take their words from it, and `encore graphs
-// --eligibility` prints it. Together the rules say:
-//
-//   step      wanted                   recorded            run
-//   uniform   not piecewise, not none  full                full
-//   uniform   not piecewise, not none  only pieces         piecewise, counted (unsupported_op)
-//   mixed     auto, full               full                full
-//   mixed     auto                     only pieces         piecewise
-//   mixed     full                     only pieces         piecewise, counted (mixed_step)
-//   mixed     full-and-piecewise       pieces              piecewise
-//   mixed     full-decode-only         -                   eager, counted (policy)
-//   any       full wanted              full, not this one  piecewise if there are pieces, else eager;
-//                                                          counted (recording_failed)
-//   any       piecewise                pieces              piecewise
-//   any       not none                 not these pieces    eager, counted (recording_failed)
-//   any       not none                 nothing that fits   eager, counted (not_recorded)
-//   any       not none                 above the ladder    eager, unpadded, counted (above_ladder)
-//   uniform   not none, padding off    no such size        eager, unpadded, counted (no_exact_size)
-//   any       none                     -                   eager (disabled)
+// Which way a step is run: a pure function of its shape and of what has been recorded. The table kRules
+// in dispatch.cc says it. Each row names the ways in which steps that it concerns may still run, and a
+// step runs in the first of full, piecewise and eager that all such rows allow. `choose` goes through
+// the table, messages take their words from it, and `encore graphs --eligibility` prints it.
 //
 // The scheduler cuts steps to what the ladder holds (--above-ladder split, the default), so a step
 // above it is one that may not be cut. The padded sizes do not depend on the mode, so neither do the
-// bits. A full recording's key is its
-// StepKey, a piece's the padded rows it counts, and nothing else: what a step needs beyond that is
-// data in fixed buffers.
+// bits. A full recording's key is its StepKey, a piece's the padded rows it counts, and nothing else:
+// what a step needs beyond that is data in fixed buffers.
 #pragma once
 
 #include <cstdint>
