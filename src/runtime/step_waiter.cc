@@ -15,34 +15,19 @@ using Duration = StepWaiter::Clock::duration;
 constexpr Duration kLongest = std::chrono::milliseconds(50);
 constexpr Duration kShortest = microseconds(5);
 constexpr Duration kUnknown(0);
-// Steps of which the mean counts for more than what was known.
-constexpr int64_t kManySteps = 8;
 
-// Linux rounds sleeps up by 50 us unless a thread asks for better.
-void sleep_precisely() {
-  thread_local const bool done = prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0) == 0;
-  (void)done;
-}
-
-// By how much a step may differ from the last without a second look. To be late is cheap for a host
-// that is a whole step ahead.
-Duration slack(Duration took) {
-  return std::max<Duration>(took / 128, kShortest);
-}
-
-// How much earlier to look when so many ends were slept through: ever more, for each may have been
-// sooner than predicted.
-Duration early(Duration took, int64_t num_slept_through) {
-  constexpr int64_t kEnough = 128;  // at once, and then some
-  const int64_t count = std::min(num_slept_through, kEnough);
-  return slack(took) * (count * count) / 64;
+// Together, so many steps took so much longer than expected. Many say more of the next than one, and
+// one that stalled says little.
+void adjust(Duration& took, Duration error, int64_t num_steps) {
+  took += std::clamp(error, -num_steps * took / 2, num_steps * took) / (num_steps + 3);
 }
 
 }  // namespace
 
 StepWaiter::Time StepWaiter::real_time() {
   return {Clock::now, [](Clock::time_point until) {
-            sleep_precisely();
+            // Linux rounds sleeps up by 50 us unless a thread asks for better.
+            [[maybe_unused]] thread_local const int kOnce = prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
             std::this_thread::sleep_until(until);
           }};
 }
@@ -63,84 +48,54 @@ StepWaiter::Clock::time_point StepWaiter::launch_time(int64_t key, Clock::time_p
 
 void StepWaiter::wait(const Awaited& awaited, const std::function<bool()>& done) {
   const auto start = time_.now();
-  const bool is_last = awaited.is_last;
-  Kind& kind = kinds_[awaited.key];
-  const Duration took = awaited.num_steps * kind.took;
-  if (done()) return sleep_through(kind, awaited.num_steps, start);
-  // Should it have ended, it began late, or takes longer than it did.
-  const bool is_predictable = took != kUnknown && (is_last || ended_ + took >= start);
-  if (is_last || !is_predictable) see(start);
-  // When the first of several began late, too, the last does not end before that.
-  const auto expected = ended_ + (is_predictable ? took : took - kind.took);
-  Duration pause = std::max(slack(took), kind.differs / 4);
-  if (is_predictable) {
-    auto look = expected - 2 * kind.differs;
-    if (is_last) {
-      look -= std::max<Duration>(took / 128, microseconds(20));
-      pause = std::max<Duration>(took / 512, kShortest);
-    } else if (awaited.num_steps > 1) {
-      // A few looks are cheap beside several steps, and tell when they end.
-      look -= kind.took / 16 + kind.took * std::min<int64_t>(num_slept_through_, 4) / 4;
-      pause = std::max<Duration>(kind.took / 16, kShortest);
-    } else {
-      look += slack(took) - early(took, num_slept_through_);
-    }
-    time_.sleep_until(std::min(look, start + kLongest));
-    if (done()) return sleep_through(kind, awaited.num_steps, time_.now());
-  } else if (expected > start) {
-    time_.sleep_until(std::min(expected, start + kLongest));
+  const auto [key, num_steps, is_last] = awaited;
+  Kind& kind = kinds_[key];
+  if (done()) return pass(key, num_steps);
+  // The last one began about now: when it was launched, or when the one before it was seen to end.
+  // Others that should have ended began late or take longer, and how long they take is not seen.
+  const bool is_overdue = !is_last && ended_ + num_steps * kind.took < start;
+  if (is_last) ended_ = start;
+  if (is_overdue) ended_ = start - kind.took;
+  const auto expected = ended_ + num_steps * kind.took;
+
+  // To be late is cheap for a host that is a whole step ahead. If it is not, or waits for several
+  // steps at once, it is worth some looks to be in time.
+  const bool is_ahead = !is_last && num_steps == 1;
+  Duration pause = std::max<Duration>(kind.took / (is_ahead ? 64 : 512), kShortest);
+  const auto look = expected - 2 * kind.differs + (is_ahead ? pause : -4 * pause);
+  time_.sleep_until(std::min(look, start + kLongest));
+  if (done()) {
+    // As predicted or earlier, which is not known until a look is early enough to see an end.
+    kind.took -= kind.took / 1024;
+    kind.differs -= kind.differs / 16;
+    return pass(key, num_steps);
   }
+  pause = std::max(pause, kind.differs / 4);
   auto now = time_.now();
   do {
     time_.sleep_until(now + std::max(pause, (now - expected) / 16));
     now = time_.now();
   } while (!done());
-  if (is_predictable || took == kUnknown) learn(kind, awaited.num_steps, now);
-  see(now);
+  if (kind.took == kUnknown) {
+    kind.took = std::min((now - ended_) / num_steps, kLongest);
+    kind.differs = kind.took / 16;  // the looks were that far apart
+  } else if (!is_overdue) {
+    const Duration error = now - expected;
+    const Duration differs = std::min(std::chrono::abs(error) / num_steps, kind.took);
+    kind.differs += (differs - kind.differs) / 8;
+    adjust(kind.took, error, num_steps);
+  }
+  ended_ = now;
 }
 
 void StepWaiter::pass(int64_t key, int64_t num_steps) {
-  // If an end was seen, the count began anew, with these behind it.
-  if (num_slept_through_ > 0) sleep_through(kinds_[key], num_steps, time_.now());
-}
-
-void StepWaiter::see(Clock::time_point time) {
-  ended_ = seen_at_ = time;
-  predicted_ = {};
-  num_unseen_ = 0;
-  num_slept_through_ = 0;
-}
-
-void StepWaiter::sleep_through(Kind& kind, int64_t num_steps, Clock::time_point now) {
-  const Duration took = num_steps * kind.took;
-  ended_ = std::min(ended_ + took, now);
-  predicted_ += took;
-  num_unseen_ += num_steps;
-  ++num_slept_through_;
-  // All that can be learned of its end is that it was not later than now.
-  const Duration too_long = predicted_ - (now - seen_at_);
-  if (too_long <= Duration(0)) return;
-  predicted_ -= too_long;
-  adjust(kind, -too_long, num_unseen_);
-}
-
-void StepWaiter::learn(Kind& kind, int64_t num_steps, Clock::time_point end) const {
-  if (kind.took == kUnknown) {
-    kind.took = std::min((end - ended_) / num_steps, kLongest);
-    kind.differs = kind.took / 16;
-    return;
-  }
-  const Duration error = end - seen_at_ - predicted_ - num_steps * kind.took;
-  num_steps += num_unseen_;
-  adjust(kind, error, num_steps);
-  const Duration differs = std::min(std::chrono::abs(error / num_steps), kind.took);
-  kind.differs += (differs - kind.differs) / 8;
-}
-
-void StepWaiter::adjust(Kind& kind, Clock::duration error, int64_t num_steps) {
-  // One that stalled says little of the next, nor does one when others were the shorter ones.
-  const Duration of_step = std::clamp(error / num_steps, -kind.took / 2, kind.took);
-  kind.took += of_step * std::min(num_steps + 1, kManySteps) / kManySteps;
+  const auto now = time_.now();
+  Duration& took = kinds_[key].took;
+  ended_ += num_steps * took;
+  if (ended_ <= now) return;
+  // All that can be learned of their end is that it was not later than now.
+  adjust(took, now - ended_, num_steps);
+  ended_ = now;
 }
 
 }  // namespace encore::runtime

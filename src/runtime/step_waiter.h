@@ -1,7 +1,7 @@
-// How the host waits for steps that it can see but is not woken by. It predicts each step's end, by
-// when the one before it ended and how long its kind takes, and sleeps until a little behind that:
-// then most steps cost one sleep. An end that it slept through is as predicted for all it knows, so
-// after some of those it looks early, until it sees one again.
+// How the host waits for steps that it can see but is not woken by. It keeps how long a step of each
+// kind takes and when the last one ended, sleeps until a little behind the end that follows from that,
+// and looks: then most steps cost one sleep. Ends that it slept through are as predicted for all it
+// knows, so with each it takes the steps for a little shorter, until it sees one end again.
 #pragma once
 
 #include <chrono>
@@ -37,7 +37,7 @@ class StepWaiter {
   };
   // Returns once `done` says so; it may throw.
   void wait(const Awaited& awaited, const std::function<bool()>& done);
-  // So many more steps of that key have ended, too, when wait() returns.
+  // So many more steps of that key have ended, too, nobody saw when.
   void pass(int64_t key, int64_t num_steps);
   // How many steps of that key follow each other in `time`; 1 while that is not known, and at
   // least.
@@ -60,22 +60,9 @@ class StepWaiter {
     Clock::duration differs{};  // from that, on average
   };
 
-  // The last step ended, or one begins, at that time, not just as predicted.
-  void see(Clock::time_point time);
-  // So many steps of that kind ended before now, unseen.
-  void sleep_through(Kind& kind, int64_t num_steps, Clock::time_point now);
-  // The last of so many steps of that kind was seen to end.
-  void learn(Kind& kind, int64_t num_steps, Clock::time_point end) const;
-  // So many steps, of which `kind` is the last one's, took so much longer than predicted.
-  static void adjust(Kind& kind, Clock::duration error, int64_t num_steps);
-
   Time time_;
   std::map<int64_t, Kind> kinds_;
-  Clock::time_point ended_;        // the last step, as far as we know
-  Clock::time_point seen_at_;      // the last time that we saw one end
-  Clock::duration predicted_{};    // for the steps since then
-  int64_t num_unseen_ = 0;         // steps since then
-  int64_t num_slept_through_ = 0;  // waits since then
+  Clock::time_point ended_;  // the last step, as far as is known
 };
 
 }  // namespace encore::runtime
