@@ -1,35 +1,19 @@
 #include "runtime/lower.h"
 
 #include <algorithm>
-#include <iterator>
+#include <utility>
 
 namespace encore::runtime {
 namespace {
 
 using passes::Program;
 
-std::vector<Launch> lower_node(const Program& program, int index, const StepKey& step,
-                               Device& device, const Addresses& addresses) {
-  const ir::Node& node = program.graph.nodes()[index];
-  std::vector<OpLaunch> parts = expand_node(program, node, step, device, addresses);
-  const Workspace workspace = total_workspace(parts);
-  const int count = static_cast<int>(parts.size());
-  std::vector<Launch> launches;
-  for (int i = 0; i < count; ++i) {
-    Launch launch{std::move(parts[i])};
-    launch.node = index;
-    launch.id = index + (count - 1 - i) * program.graph.num_nodes();
-    launch.workspace = workspace;
-    launch.after = i == 0 ? program.after[index] : std::vector<int>{launches.back().id};
-    try {
-      launch.bound = launch.kernel->bind(device, launch.args);
-    } catch (const Error& error) {
-      fail(error.kind(), "op '{}', kernel {}: {}", node.op->name, launch.kernel->name,
-           error.what());
-    }
-    launches.push_back(std::move(launch));
+BoundLaunch bind(Device& device, const ir::Node& node, const OpLaunch& launch) {
+  try {
+    return launch.kernel->bind(device, launch.args);
+  } catch (const Error& error) {
+    fail(error.kind(), "op '{}', kernel {}: {}", node.op->name, launch.kernel->name, error.what());
   }
-  return launches;
 }
 
 }  // namespace
@@ -82,14 +66,25 @@ std::vector<Launch> lower(const Program& program, int first, int last, const Ste
   std::vector<Launch> table;
   int last_user = -1;  // of the shared scratch: its users run one after the other
   for (int index = first; index < last; ++index) {
-    if (program.graph.nodes()[index].op->is_view) continue;
-    std::vector<Launch> launches = lower_node(program, index, step, device, addresses);
-    const Workspace& workspace = launches.front().workspace;
+    const ir::Node& node = program.graph.nodes()[index];
+    if (node.op->is_view) continue;
+    std::vector<OpLaunch> parts = expand_node(program, node, step, device, addresses);
+    const Workspace workspace = total_workspace(parts);
+    std::vector<int> after = program.after[index];
     if (workspace.scratch_bytes > 0 || workspace.num_counters > 0) {
-      if (last_user >= 0) launches.front().after.push_back(last_user);
+      if (last_user >= 0) after.push_back(last_user);
       last_user = index;
     }
-    std::move(launches.begin(), launches.end(), std::back_inserter(table));
+    auto num_left = static_cast<int>(parts.size());
+    for (OpLaunch& part : parts) {
+      Launch launch{std::move(part)};
+      launch.node = index;
+      launch.id = index + --num_left * program.graph.num_nodes();
+      launch.workspace = workspace;
+      launch.after = std::exchange(after, {launch.id});
+      launch.bound = bind(device, node, launch);
+      table.push_back(std::move(launch));
+    }
   }
   return table;
 }
