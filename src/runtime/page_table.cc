@@ -23,7 +23,6 @@ void PageTable::set(int64_t row, std::span<const int32_t> pages) {
   WrittenRange& change = launch_.operand<WrittenRange>("changes")[static_cast<size_t>(row)];
   change.first = change.count == 0 ? first : std::min(change.first, first);
   change.count = static_cast<int32_t>(old.size()) - change.first;
-  num_changed_ += change.count;
   std::copy(old.begin() + change.first, old.end(),
             launch_.operand<int32_t>("pages").begin() + row * width_ + change.first);
 }

@@ -26,14 +26,10 @@ class PageTable {
   // behind them is -1: a sequence that reaches it rests until it has a page.
   void set(int64_t row, std::span<const int32_t> pages);
 
-  // Entries that set() has had to change so far.
-  [[nodiscard]] int64_t num_changed() const { return num_changed_; }
-
  private:
   HostLaunch& launch_;
   int64_t width_;                           // entries of a row
   std::vector<std::vector<int32_t>> rows_;  // what the device's begin with, once all is written
-  int64_t num_changed_ = 0;
 };
 
 }  // namespace encore::runtime
