@@ -49,11 +49,9 @@ void KvMemory::unmap() {
     state.range->unmap();
 }
 
-void KvMemory::for_each_piece(const std::vector<int32_t>& rows, const char* what,
-                              const Visit& visit) const {
-  int64_t total = 0;
-  for (const State& state : states_)
-    total += state.row_bytes() * static_cast<int64_t>(rows.size());
+void KvMemory::for_each_piece(const SavedRows& saved, const char* what, const Visit& visit) const {
+  const std::vector<int32_t>& rows = saved.rows;
+  const int64_t total = saved.content.bytes();
   std::optional<log::Progress> progress;
   if (total >= kWorthProgress) progress.emplace(what, static_cast<double>(total) / kMegabyte, "MB");
   int64_t saved_at = 0;
@@ -63,7 +61,8 @@ void KvMemory::for_each_piece(const std::vector<int32_t>& rows, const char* what
       while (last < rows.size() && rows[last] == rows[last - 1] + 1)
         ++last;
       const int64_t bytes = state.row_bytes() * static_cast<int64_t>(last - first);
-      visit(state.range->data() + state.row_bytes() * rows[first], saved_at, bytes);
+      visit(state.range->data() + state.row_bytes() * rows[first], saved.content.data() + saved_at,
+            bytes);
       saved_at += bytes;
       first = last;
       if (progress) progress->update(static_cast<double>(saved_at) / kMegabyte);
@@ -80,16 +79,16 @@ SavedRows KvMemory::save(StagedCopy& copy, std::vector<int32_t> rows) const {
     bytes += state.row_bytes() * static_cast<int64_t>(rows.size());
   }
   SavedRows saved{std::move(rows), allocate_pageable(bytes)};
-  for_each_piece(saved.rows, "saving KV", [&](std::byte* device, int64_t at, int64_t count) {
-    copy.to_host(saved.content.data() + at, device, count);
+  for_each_piece(saved, "saving KV", [&](std::byte* device, std::byte* host, int64_t count) {
+    copy.to_host(host, device, count);
   });
   copy.finish();
   return saved;
 }
 
 void KvMemory::restore(StagedCopy& copy, const SavedRows& saved) const {
-  for_each_piece(saved.rows, "restoring KV", [&](std::byte* device, int64_t at, int64_t count) {
-    copy.to_device(device, saved.content.data() + at, count);
+  for_each_piece(saved, "restoring KV", [&](std::byte* device, std::byte* host, int64_t count) {
+    copy.to_device(device, host, count);
   });
   copy.finish();
 }

@@ -55,8 +55,8 @@ class KvMemory {
   };
   // Bytes of every state's rows, those beside each other in one piece: where they lie on the device
   // and where among the saved.
-  using Visit = std::function<void(std::byte* device, int64_t saved_at, int64_t bytes)>;
-  void for_each_piece(const std::vector<int32_t>& rows, const char* what, const Visit& visit) const;
+  using Visit = std::function<void(std::byte* device, std::byte* host, int64_t bytes)>;
+  void for_each_piece(const SavedRows& saved, const char* what, const Visit& visit) const;
 
   std::vector<State> states_;
 };
