@@ -130,66 +130,41 @@ TuningStats Tuner::stats() const {
 
 std::optional<std::string> Tuner::choose(const Tunable& tunable) {
   const std::lock_guard lock(mutex_);
-  const std::optional<std::string> config = answer(
-      {.launch = tunable.launch,
-       .runs = [&](const std::string& c) { return tunable.bind(c, tunable.args) != nullptr; },
-       .measure = [&] { return measure(tunable); },
-       .guess = [&]() -> std::optional<std::string> {
-         const std::vector<std::string> guesses = tunable.candidates(1);
-         return guesses.empty() ? std::nullopt : std::optional(guesses.front());
-       }});
+  auto known = answers_.find(tunable.launch);
+  if (known == answers_.end()) known = answers_.emplace(tunable.launch, find_answer(tunable)).first;
+  const std::optional<std::string>& config = known->second;
   if (config && tunable.code != nullptr) codes_.insert(tunable.code(*config));
   return config;
 }
 
-std::string Tuner::choose(const std::string& what, std::span<const std::string> ways,
-                          const std::function<double(size_t)>& sample) {
-  const std::lock_guard lock(mutex_);
-  return *answer(
-      {.launch = what,
-       .runs = [&](const std::string& way) { return std::ranges::count(ways, way) > 0; },
-       .measure = [&]() -> std::optional<TunedChoice> {
-         const Fastest fastest = find_fastest(
-             static_cast<int>(ways.size()), [&](int i) { return sample(i); },
-             [](int) { return false; });
-         return TunedChoice{ways[fastest.index], fastest.median, fastest.median_of_first};
-       },
-       .guess = [&] { return std::optional(ways.front()); }});
-}
-
-std::optional<std::string> Tuner::answer(const Question& question) {
-  const auto known = answers_.find(question.launch);
-  if (known != answers_.end()) return known->second;
-  return answers_.emplace(question.launch, find_answer(question)).first->second;
-}
-
-std::optional<std::string> Tuner::find_answer(const Question& question) {
+std::optional<std::string> Tuner::find_answer(const Tunable& tunable) {
   if (options_.tune != Tune::kOff) {
     if (options_.cache && !cache_) cache_.emplace(*options_.cache, key_);
-    if (auto config = remembered(question)) return config;
+    if (auto config = remembered(tunable)) return config;
     if (phases_ > 0) {
       const double start = seconds_now();
-      const std::optional<TunedChoice> choice = question.measure();
+      const std::optional<TunedChoice> choice = measure(tunable);
       stats_.seconds += seconds_now() - start;
       if (choice) {
         ++stats_.measured;
-        if (cache_) cache_->add(question.launch, *choice);
+        if (cache_) cache_->add(tunable.launch, *choice);
         return choice->config;
       }
     }
   }
-  std::optional<std::string> guess = question.guess();
-  if (guess) ++stats_.untuned;
-  return guess;
+  const std::vector<std::string> guesses = tunable.candidates(1);
+  if (guesses.empty()) return std::nullopt;
+  ++stats_.untuned;
+  return guesses.front();
 }
 
-std::optional<std::string> Tuner::remembered(const Question& question) {
+std::optional<std::string> Tuner::remembered(const Tunable& tunable) {
   if (!cache_ || options_.tune == Tune::kFresh) return std::nullopt;
-  const TunedChoice* choice = cache_->find(question.launch);
+  const TunedChoice* choice = cache_->find(tunable.launch);
   if (choice == nullptr) return std::nullopt;
-  if (!question.runs(choice->config)) {
+  if (tunable.bind(choice->config, tunable.args) == nullptr) {
     log::warning("tuning cache {}: what it holds for {} does not run here; chosen anew",
-                 cache_->path().string(), question.launch);
+                 cache_->path().string(), tunable.launch);
     return std::nullopt;
   }
   ++stats_.cached;

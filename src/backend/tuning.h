@@ -128,25 +128,13 @@ class Tuner {
   // The configuration to run; nothing when the kernel has none for the launch.
   // Errors: kCompile naming the op when it must be measured and the thread records.
   std::optional<std::string> choose(const Tunable& tunable);
-  // As above, of `ways` to do what is not one launch; untuned, the first. `sample` says how long it
-  // takes in one of them. Units: microseconds.
-  std::string choose(const std::string& what, std::span<const std::string> ways,
-                     const std::function<double(size_t way)>& sample);
 
   [[nodiscard]] TuningStats stats() const;
   [[nodiscard]] const TuningKey& key() const { return key_; }
 
  private:
-  // What is asked, whether an answer of the cache still runs, and how to find others.
-  struct Question {
-    const std::string& launch;
-    std::function<bool(const std::string& config)> runs;
-    std::function<std::optional<TunedChoice>()> measure;
-    std::function<std::optional<std::string>()> guess;
-  };
-  std::optional<std::string> answer(const Question& question);
-  std::optional<std::string> find_answer(const Question& question);
-  std::optional<std::string> remembered(const Question& question);
+  std::optional<std::string> find_answer(const Tunable& tunable);
+  std::optional<std::string> remembered(const Tunable& tunable);
   std::optional<TunedChoice> measure(const Tunable& tunable);
 
   TuningKey key_;

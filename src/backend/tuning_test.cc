@@ -169,27 +169,6 @@ TEST_F(TunerTest, MeasuresALaunchOnceAndRemembersItInTheProcessAndOnDisk) {
   EXPECT_EQ(timer_->num_samples, 0);
 }
 
-TEST_F(TunerTest, RemembersWhichOfSeveralWaysIsTheFastest) {
-  const std::vector<std::string> ways = {"walk", "ride", "fly"};
-  int num_samples = 0;
-  const auto choose_way = [&](const std::string& what) {
-    return tuner_->choose(what, ways, [&](size_t way) {
-      ++num_samples;
-      return way == 1 ? 10.0 : 20.0;
-    });
-  };
-  EXPECT_EQ(choose_way("untuned"), "walk");
-  EXPECT_EQ(num_samples, 0);
-  {
-    const Tuner::Phase phase(*tuner_);
-    EXPECT_EQ(choose_way("tuned"), "ride");
-  }
-  EXPECT_EQ(num_samples, 3);
-  restart({Tune::kOn, directory_});
-  EXPECT_EQ(choose_way("tuned"), "ride");
-  EXPECT_EQ(num_samples, 3);
-}
-
 TEST_F(TunerTest, OutsideOfAPhaseTheFirstGuessIsTakenAndKept) {
   EXPECT_EQ(choose("a", {"20", "10"}), "20");
   EXPECT_EQ(tuner_->stats().untuned, 1);
