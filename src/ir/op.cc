@@ -42,6 +42,12 @@ class Fitting {
       }
     } while (waits_ && letters_.size() > known);
   }
+  // Do the inputs say what an output is?
+  [[nodiscard]] bool knows(const Operand& output, const Types& inputs) const {
+    if (output.dtype.empty()) return inputs.find(output.dims[0].text) != nullptr;
+    return std::ranges::all_of(output.dims,
+                               [&](const auto& dim) { return value(dim).has_value(); });
+  }
   [[nodiscard]] Type type(const Operand& output, const Types& inputs) const {
     if (output.dtype.empty()) return inputs[output.dims[0].text];
     const auto require = [&](const auto& found, std::string_view what) {
@@ -216,7 +222,8 @@ Types infer(const Op& op, const Types& inputs, const Attrs& attrs) {
     Types out;
     out.reserve(op.outputs.size());
     for (const Operand& output : op.outputs) {
-      if (!output.optional) out.add(output.name, fitting.type(output, in));
+      if (output.optional && !fitting.knows(output, in)) continue;
+      out.add(output.name, fitting.type(output, in), output.optional);
     }
     if (op.infer != nullptr) op.infer(in, attrs, out);
     return out;

@@ -20,8 +20,9 @@ namespace encore::ir {
 // letter, which stands for the same number wherever it occurs, or made of letters: "B+1", "K*G*C",
 // "V/32" (rounded up), "2". R, T and B may vary from step to step, all others are numbers. `*` is
 // any dim, of which the launch knows nothing; [...] is any shape.
-// An output is written so too, or "y = x": y has the type of x. An output with the name of an
-// input, without a type, is its new version: it has the input's memory.
+// An output is written so too, or "y = x": y has the type of x. One with a `?` is there where the
+// inputs that are given say what it is. An output with the name of an input, without a type, is its
+// new version: it has the input's memory.
 // Lifetime: refers to the text, which is a literal.
 struct Operand {
   // A dim in its parts: factor times the letters, to which `plus` is added, or divided by `over`.
@@ -65,7 +66,7 @@ struct Op {
   Signature outputs;
   Attrs attrs;  // examples of those that a node must have: {{"eps", 0.0}}
 
-  // What the signatures cannot say. `out` is what `outputs` says of those that are not optional.
+  // What the signatures cannot say. `out` is what `outputs` says.
   // Errors: kCompile with a reason; the caller adds the op's name.
   void (*infer)(const Types& in, const Attrs& attrs, Types& out) = nullptr;
 

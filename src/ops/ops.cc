@@ -19,11 +19,6 @@ void require(bool condition, std::string_view demand) {
   if (!condition) fail(ErrorKind::kCompile, "needs {}", demand);
 }
 
-// Where there is a residual, its sum with x is the first output.
-void infer_rms_norm(const Types& in, const Attrs&, Types& out) {
-  out = {{"sum", in.find("residual")}, {"y", in["x"]}};
-}
-
 void infer_linear(const Types&, const Attrs& attrs, Types& out) {
   if (attrs.find("out") == nullptr) return;
   const auto dtype = parse_dtype(attrs.get_string("out"));
@@ -39,13 +34,11 @@ void infer_fused_linear(const Types& in, const Attrs& attrs, Types& out) {
   require(has_norm || in.find("residual") == nullptr, "a norm behind the residual");
   if (has_norm) (void)attrs.get_double("eps");
   infer_linear(in, attrs, out);
-  Type y = out["y"];
-  if (has_epilogue) {
-    require(attrs.get_string("epilogue") == "silu_mul", "silu_mul as 'epilogue'");
-    require(y.dims[1].value % 2 == 0, "an even number of outputs for silu_mul");
-    y.dims[1].value /= 2;
-  }
-  out = {{"sum", in.find("residual")}, {"y", y}};
+  if (!has_epilogue) return;
+  require(attrs.get_string("epilogue") == "silu_mul", "silu_mul as 'epilogue'");
+  int64_t& num_outputs = out["y"].dims[1].value;
+  require(num_outputs % 2 == 0, "an even number of outputs for silu_mul");
+  num_outputs /= 2;
 }
 
 void infer_rope_kv_write(const Types& in, const Attrs& attrs, Types&) {
@@ -62,12 +55,6 @@ void infer_split(const Types& in, const Attrs& attrs, Types& out) {
   for (const int64_t size : sizes) {
     require(size > 0, "positive sizes");
     out.add("columns", {x.dtype, {x.dims[0], size}});
-  }
-}
-
-void infer_gather_rows(const Types& in, const Attrs&, Types& out) {
-  if (const Type* residual = in.find("residual")) {
-    out.add("residual_y", {residual->dtype, {in["rows"].dims[0], residual->dims[1]}}, true);
   }
 }
 
@@ -104,7 +91,6 @@ std::vector<Op> rows() {
        .inputs = "x float[R,H*G], residual? float[R,H*G], weight float[G]",
        .outputs = "sum? = residual, y = x",
        .attrs = {{"eps", 0.0}},
-       .infer = infer_rms_norm,
        .may_reuse = {{"sum", "x"}, {"y", "residual"}, {"y", "x"}}},
       // a + b, and a * b.
       {.name = "add",
@@ -145,8 +131,7 @@ std::vector<Op> rows() {
       // Rows of x, and the same rows of residual where there is one.
       {.name = "gather_rows",
        .inputs = "x float[*,N], residual? float[*,D], rows i32[B]",
-       .outputs = "y float[B,N], residual_y? float[B,D]",
-       .infer = infer_gather_rows},
+       .outputs = "y float[B,N], residual_y? float[B,D]"},
       // One view per size in `sizes`: columns side by side.
       {.name = "split", .inputs = "x any[R,N]", .infer = infer_split, .is_view = true},
 
@@ -182,7 +167,7 @@ std::vector<Op> rows() {
       {.name = "fused_linear",
        .inputs = "x float[R,I], residual? float[R,I], norm? float[I], weight float[O,I], "
                  "bias? float[O]",
-       .outputs = "sum? float[R,I], y float[R,O]",
+       .outputs = "sum? = residual, y float[R,O]",
        .infer = infer_fused_linear},
       // sampling[b] is a SamplingRow (backend/sampling.h). A row with a `state` adds the biases of
       // token_bias[state], then applies the penalties by token_counts[state]; in one with a `mask`,
