@@ -24,21 +24,22 @@ MAY_INCLUDE = {
     "runtime": "passes ops backend ir",
     "planning": "runtime passes ops backend ir",
     "model": "ops ir backend",
+    "loader": "model runtime backend passes ops ir",
     "kv": "",
     "sample": "backend",
     "sched": "sample kv",
     "spec": "sample runtime model sched kv ir",
-    "engine": "spec sample sched kv model runtime backend passes ops ir",
+    "engine": "spec sample sched kv loader model runtime backend ir",
     "replay": "engine planning sched kv runtime backend",
-    "diagnose": "engine planning sched sample model runtime backend listing passes ops ir",
-    "measure": "diagnose replay engine planning sched sample model runtime backend passes ops ir",
+    "diagnose": "engine planning sched sample loader model runtime backend listing passes ops ir",
+    "measure": "diagnose replay engine planning sched sample loader model runtime backend passes ops ir",
     "text": "",
     "grammar": "sample text",
     "server": "engine grammar text sample sched",
-    "config": "server diagnose engine planning runtime backend",
-    "setup": "config measure diagnose engine text planning model runtime backend",
+    "config": "server diagnose engine loader planning runtime backend",
+    "setup": "config measure diagnose engine text planning loader model runtime backend",
     "library": "setup config engine grammar text sample",
-    "cli": "setup server text measure diagnose replay engine spec sample sched kv model config planning runtime backend listing passes ops ir",
+    "cli": "setup server text measure diagnose replay engine spec sample sched kv loader model config planning runtime backend listing passes ops ir",
 }
 # What the tests of a module may include besides.
 TESTS_MAY_INCLUDE = {
@@ -46,6 +47,7 @@ TESTS_MAY_INCLUDE = {
     "passes": {"listing"},
     "runtime": {"listing"},
     "model": {"listing"},
+    "loader": {"listing"},
     "engine": {"listing", "planning", "diagnose"},
 }
 MAY_INCLUDE = {module: {"base", module, *names.split()} for module, names in MAY_INCLUDE.items()}

@@ -61,8 +61,8 @@ void add_replays_option(Command& verb, std::optional<int>& runs) {
       ->range(1, 1000);
 }
 
-engine::LoadOptions decode_load_options(const BenchOptions& options) {
-  engine::LoadOptions load = setup::load_options(options.settings);
+loader::LoadOptions decode_load_options(const BenchOptions& options) {
+  loader::LoadOptions load = setup::load_options(options.settings);
   load.record_all_modes = !options.settings.graphs;
   load.limits.max_batch_size =
       std::max(options.batch, options.settings.max_batch_size.value_or(options.batch));
@@ -73,7 +73,7 @@ engine::LoadOptions decode_load_options(const BenchOptions& options) {
   return load;
 }
 
-Bench open_bench(const BenchOptions& options, engine::LoadOptions load, int64_t longest) {
+Bench open_bench(const BenchOptions& options, loader::LoadOptions load, int64_t longest) {
   const model::ModelSource source = setup::open_source(options.settings);
   load.limits.max_seq_len = setup::sequence_limit(options.settings, source.config, longest);
   if (!load.kv_tokens) load.kv_tokens = options.batch * (longest + load.page_size);
@@ -135,7 +135,7 @@ std::unique_ptr<Tracer> open_tracer(Device& device, TraceDetail detail, std::str
 }
 
 json::object bench_json(std::string_view verb, const BenchOptions& options, Bench& bench) {
-  engine::LoadedModel& model = *bench.model;
+  loader::LoadedModel& model = *bench.model;
   return {{"verb", std::string("bench ").append(verb)},
           {"model", model_text(options.settings)},
           {"device", bench.device->info().name},

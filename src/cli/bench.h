@@ -48,7 +48,7 @@ void add_replays_option(Command& verb, std::optional<int>& runs);
 // A device with a model on it that can run every mode to be compared.
 struct Bench {
   std::unique_ptr<Device> device;
-  std::unique_ptr<engine::LoadedModel> model;
+  std::unique_ptr<loader::LoadedModel> model;
   std::unique_ptr<planning::StepLogWriter> step_log;  // null: none was asked for
   engine::EngineOptions loop;                         // of every engine on the model
   double read_bandwidth = 0;  // bytes/s, measured before loading; 0: the device cannot
@@ -62,9 +62,9 @@ struct Bench {
 };
 // For steps of `batch` sequences that decode after prompts: every mode recorded, at that size alone
 // unless a larger --max-batch-size was given.
-engine::LoadOptions decode_load_options(const BenchOptions& options);
+loader::LoadOptions decode_load_options(const BenchOptions& options);
 // Loads with `load`, whose limits and ladders are set. Sequences may grow to `longest` tokens.
-Bench open_bench(const BenchOptions& options, engine::LoadOptions load, int64_t longest);
+Bench open_bench(const BenchOptions& options, loader::LoadOptions load, int64_t longest);
 
 // The modes to compare: the one named, or each of `all`.
 std::vector<runtime::Graphs> bench_modes(const BenchOptions& options,

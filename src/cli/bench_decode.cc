@@ -233,7 +233,7 @@ std::string host_table(const std::vector<DecodeModeResult>& results) {
 
 void bench_decode(const BenchDecodeOptions& options) {
   using runtime::Graphs;
-  const engine::LoadOptions load = decode_load_options(options.bench);
+  const loader::LoadOptions load = decode_load_options(options.bench);
   // The device decides the defaults, so ask as for the longest protocol.
   const Protocol longest = protocol(options, DeviceKind::kCuda);
   Bench bench =

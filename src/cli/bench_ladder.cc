@@ -59,7 +59,7 @@ int num_runs(const BenchLadderOptions& options, DeviceKind device) {
 
 // What the ladder is timed with: limits, and how long sequences are.
 struct Load {
-  engine::LoadOptions options;
+  loader::LoadOptions options;
   int64_t longest = 0;
 };
 

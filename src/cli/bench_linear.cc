@@ -191,7 +191,7 @@ void bench_linear(BenchLinearOptions options) {
   }
   const measure::Rates limits = measure::rates(*device, device->read_bandwidth(), std::nullopt);
   const passes::Program program =
-      engine::compile_model(config, setup::load_options(options.settings), /*num_pages=*/1);
+      loader::compile_model(config, setup::load_options(options.settings), /*num_pages=*/1);
   const ir::Graph& graph = program.graph;
   ChainTimer timer(*device, graph, options);
 

@@ -42,8 +42,8 @@ struct BenchMixedOptions {
   }
 };
 
-engine::LoadOptions load_options(const BenchMixedOptions& options) {
-  engine::LoadOptions load = setup::load_options(options.bench.settings);
+loader::LoadOptions load_options(const BenchMixedOptions& options) {
+  loader::LoadOptions load = setup::load_options(options.bench.settings);
   load.record_all_modes = !options.bench.settings.graphs;
   const int64_t sequences = options.decodes() + 1;
   load.limits.max_batch_size = sequences;
@@ -124,7 +124,7 @@ std::vector<MixedResult> run_all(Bench& bench, measure::FilledKv& kv,
 
 // Of the decodes, in all layers. Units: microseconds.
 double attention_us(Bench& bench, const BenchMixedOptions& options) {
-  const engine::LoadedModel& model = *bench.model;
+  const loader::LoadedModel& model = *bench.model;
   const model::ModelConfig& config = model.config();
   const int64_t tokens = options.bench.context + 1;
   measure::AttentionShape shape;

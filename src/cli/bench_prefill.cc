@@ -24,8 +24,8 @@ constexpr const char* kBenchPrefillFooter =
 token on the host; the median of RUNS, which the modes take by turns. TFLOP/s counts the matrix products, without
 attention and without padding.)";
 
-engine::LoadOptions prefill_load_options(const BenchOptions& options) {
-  engine::LoadOptions load = setup::load_options(options.settings);
+loader::LoadOptions prefill_load_options(const BenchOptions& options) {
+  loader::LoadOptions load = setup::load_options(options.settings);
   load.record_all_modes = !options.settings.graphs;
   const int64_t all_tokens = options.batch * options.context;
   const int64_t most = options.settings.max_num_tokens.value_or(kDefaultMaxNumTokens);

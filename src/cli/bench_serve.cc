@@ -49,7 +49,7 @@ struct BenchServeOptions {
 };
 
 json::object head_json(const BenchServeOptions& options, const Workload& workload, Device& device,
-                       engine::LoadedModel& model) {
+                       loader::LoadedModel& model) {
   const runtime::Limits& limits = model.limits();
   return {{"verb", "bench serve"},
           {"model", model_text(options.settings)},
@@ -69,7 +69,7 @@ json::object head_json(const BenchServeOptions& options, const Workload& workloa
 }
 
 std::vector<std::string> what_lines(const BenchServeOptions& options, const Workload& workload,
-                                    Device& device, engine::LoadedModel& model) {
+                                    Device& device, loader::LoadedModel& model) {
   return {fmt::format("bench serve: {}, {}, on {}", model_text(options.settings),
                       dtype_text(model.dtype(), model.kv_dtype()), device.info().name),
           workload.what,
@@ -94,7 +94,7 @@ void check_answers(const measure::ReplayReport& report, bool are_equal_alone) {
 
 void bench_serve(const BenchServeOptions& options) {
   const model::ModelSource source = setup::open_source(options.settings);
-  const engine::LoadOptions load = setup::serving_load_options(options.settings, source.config);
+  const loader::LoadOptions load = setup::serving_load_options(options.settings, source.config);
   Workload workload =
       make_workload(options.workload, load.limits.max_seq_len, source.config.vocab_size);
   if (options.token_masks == "on") {
@@ -107,7 +107,7 @@ void bench_serve(const BenchServeOptions& options) {
   const auto step_log = setup::open_step_log(options.settings);
   const std::unique_ptr<Device> device = setup::open_device(options.settings);
   const auto loaded = setup::open_model(*device, source, load, options.settings);
-  engine::LoadedModel& model = *loaded;
+  loader::LoadedModel& model = *loaded;
   check_fits_kv(workload, model.num_pages() * model.page_size());
 
   const int64_t num_requests = std::ssize(workload.requests);

@@ -79,19 +79,19 @@ Tokens decode(engine::Engine& engine, const BenchSleepOptions& options, int64_t 
   return tokens;
 }
 
-int64_t num_recordings(engine::LoadedModel& model) {
+int64_t num_recordings(loader::LoadedModel& model) {
   const runtime::RecordingStats& stats = model.executor().loaded().recordings.stats();
   return stats.full.recordings + stats.pieces.recordings;
 }
 
-SleepResult run(Bench& bench, const BenchSleepOptions& options, engine::SleepDepth depth,
+SleepResult run(Bench& bench, const BenchSleepOptions& options, loader::SleepDepth depth,
                 int64_t max_tokens, const Tokens& expected) {
-  engine::LoadedModel& model = *bench.model;
+  loader::LoadedModel& model = *bench.model;
   engine::Engine engine(model, bench.loop);
   SleepResult result;
-  result.depth = depth == engine::SleepDepth::kKv ? "kv" : "weights";
+  result.depth = depth == loader::SleepDepth::kKv ? "kv" : "weights";
   const diagnose::MemoryPlan plan = diagnose::memory_plan(model);
-  if (depth == engine::SleepDepth::kKvAndWeights) result.loaded_bytes = plan.weights;
+  if (depth == loader::SleepDepth::kKvAndWeights) result.loaded_bytes = plan.weights;
   result.released_bytes = plan.kv + result.loaded_bytes;
   const int64_t recordings = num_recordings(model);
   const auto nap = [&] {
@@ -135,8 +135,8 @@ json::object to_json(const SleepResult& result) {
           {"same_tokens", result.same_tokens}};
 }
 
-engine::LoadOptions sleep_load_options(const BenchOptions& options) {
-  engine::LoadOptions load = setup::load_options(options.settings);
+loader::LoadOptions sleep_load_options(const BenchOptions& options) {
+  loader::LoadOptions load = setup::load_options(options.settings);
   load.limits.max_batch_size = options.settings.max_batch_size.value_or(options.batch);
   load.limits.max_num_tokens = options.settings.max_num_tokens.value_or(
       std::max(std::min(options.batch * options.context, kDefaultMaxNumTokens), 2 * options.batch));
@@ -146,9 +146,9 @@ engine::LoadOptions sleep_load_options(const BenchOptions& options) {
 }
 
 void bench_sleep(const BenchSleepOptions& options) {
-  using engine::SleepDepth;
+  using loader::SleepDepth;
   const BenchOptions& bench_options = options.bench;
-  const engine::LoadOptions load = sleep_load_options(bench_options);
+  const loader::LoadOptions load = sleep_load_options(bench_options);
   // Those that started first decode until the last has slept TIMES times.
   const int64_t prompt_steps =
       bench_options.batch * bench_options.context /

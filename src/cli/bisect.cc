@@ -114,7 +114,7 @@ json::object to_json(const BisectPart& part) {
 void run(const BisectOptions& options) {
   const model::ModelSource source = setup::open_source(options.settings);
   const auto device = setup::open_device(options.settings);
-  engine::LoadOptions load = setup::load_options(options.settings);
+  loader::LoadOptions load = setup::load_options(options.settings);
   load.record_all_modes = true;
   const config::Settings& settings = options.settings;
   load.limits.max_batch_size = largest_step("--decode-ladder", settings.decode_ladder,
@@ -130,7 +130,7 @@ void run(const BisectOptions& options) {
   check_covered("--batch", options.batch, "--decode-ladder", load.sequences);
   check_covered("--tokens", options.tokens, "--token-ladder", load.tokens);
   const auto loaded = setup::open_model(*device, source, load, options.settings);
-  engine::LoadedModel& model = *loaded;
+  loader::LoadedModel& model = *loaded;
 
   const StepKey key = options.tokens > 0 ? StepKey::mixed(options.tokens, options.batch)
                                          : StepKey::uniform(options.batch);

@@ -198,7 +198,7 @@ class Chat {
   std::optional<text::ChatTemplate> template_;
   text::AnswerMarkup markup_;
   std::unique_ptr<Device> device_;
-  std::unique_ptr<engine::LoadedModel> model_;
+  std::unique_ptr<loader::LoadedModel> model_;
   std::optional<engine::Engine> engine_;
   json::array messages_;
   int64_t num_answers_ = 0;

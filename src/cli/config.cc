@@ -52,7 +52,7 @@ std::optional<planning::PlannedCoverage> derived(config::Options options) {
   put("eager_steps", "allow");
   const config::Settings settings = make_settings(options);
   if (!settings.max_batch_size || !settings.max_num_tokens) return std::nullopt;
-  engine::LoadOptions load = setup::load_options(settings);
+  loader::LoadOptions load = setup::load_options(settings);
   load.limits.max_batch_size = *settings.max_batch_size;
   load.limits.max_num_tokens = *settings.max_num_tokens;
   if (settings.max_seq_len) load.limits.max_seq_len = *settings.max_seq_len;

@@ -127,7 +127,7 @@ void check_request(const engine::Request& request, const model::ModelConfig& con
 
 // Ladders of just the sizes that this one request passes through, so that starting is quick. They
 // are sizes of the default ladders, and so the tokens are those that a server would give.
-void set_sizes(const GenerateOptions& options, int64_t prompt_tokens, engine::LoadOptions& load) {
+void set_sizes(const GenerateOptions& options, int64_t prompt_tokens, loader::LoadOptions& load) {
   load.tokens =
       setup::prompt_sizes(std::array{prompt_tokens},
                           options.settings.max_num_tokens.value_or(kGenerateDefaultMaxNumTokens));
@@ -211,7 +211,7 @@ json::array ids_json(const std::vector<int32_t>& ids) {
 }
 
 void print_json(const Prompt& prompt, const GenerateResult& result, bool has_text,
-                const engine::Engine& engine, engine::LoadedModel& model) {
+                const engine::Engine& engine, loader::LoadedModel& model) {
   print(json::to_text(json::object{
             {"prompt_ids", ids_json(prompt.ids)},
             {"ids", ids_json(result.ids)},
@@ -229,7 +229,7 @@ void print_json(const Prompt& prompt, const GenerateResult& result, bool has_tex
 }
 
 void print_stats(const Prompt& prompt, const GenerateResult& result, const engine::Engine& engine,
-                 engine::LoadedModel& model) {
+                 loader::LoadedModel& model) {
   fmt::print(stderr, "\n{}\n{}\n", measure::step_table(engine.step_counts()),
              measure::memory_table(diagnose::memory_plan(model)));
   fmt::print(stderr, "  {}\n", measure::recordings_text(model.recording_stats()));
@@ -286,7 +286,7 @@ void generate(GenerateOptions options) {
                           .sampling = options.sampling};
   check_request(request, source.config, options.settings);
   if (!options.ignore_eos) request.stop_tokens = source.config.eos_token_ids;
-  engine::LoadOptions load = setup::load_options(options.settings);
+  loader::LoadOptions load = setup::load_options(options.settings);
   load.limits.max_seq_len =
       setup::sequence_limit(options.settings, source.config, prompt_tokens + request.max_tokens);
   set_sizes(options, prompt_tokens, load);
@@ -294,7 +294,7 @@ void generate(GenerateOptions options) {
   const auto step_log = setup::open_step_log(options.settings);
   const std::unique_ptr<Device> device = setup::open_device(options.settings);
   const auto loaded = setup::open_model(*device, source, load, options.settings);
-  engine::LoadedModel& model = *loaded;
+  loader::LoadedModel& model = *loaded;
   engine::Engine engine(model, setup::engine_options(options.settings, step_log.get()));
   const auto added = engine.add(std::move(request));
   if (const auto* rejection = std::get_if<engine::Rejection>(&added)) {

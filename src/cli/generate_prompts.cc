@@ -99,8 +99,8 @@ class Batch {
   }
 
   // Sequences as long as the prompts need.
-  [[nodiscard]] engine::LoadOptions load() const {
-    engine::LoadOptions load = setup::serving_load_options(
+  [[nodiscard]] loader::LoadOptions load() const {
+    loader::LoadOptions load = setup::serving_load_options(
         options_.settings, source_.config, std::min(num_texts_, setup::kServingMaxBatchSize));
     if (!options_.settings.max_seq_len) load.limits.max_seq_len = longest_;
     return load;

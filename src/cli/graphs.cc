@@ -132,7 +132,7 @@ struct Report {
 // Of the limits given, else of the largest steps that the log or the ladders have.
 planning::PlannedCoverage planned_for(const GraphsOptions& options,
                                       const std::vector<measure::LadderPlot>& plots) {
-  engine::LoadOptions load = setup::load_options(options.settings);
+  loader::LoadOptions load = setup::load_options(options.settings);
   const auto largest = [](const measure::LadderPlot& plot) {
     return std::max(plot.workload.max, plot.chosen.ladder.sizes().back());
   };

@@ -33,7 +33,7 @@ struct Estimated {
   }
 };
 
-int64_t kv_bytes_per_token(const model::ModelConfig& config, const engine::LoadOptions& load) {
+int64_t kv_bytes_per_token(const model::ModelConfig& config, const loader::LoadOptions& load) {
   const DType dtype = load.dtype.value_or(config.dtype);
   return model::kv_bytes_per_token(config, load.kv_dtype.value_or(dtype));
 }
@@ -47,11 +47,11 @@ KernelTable kernels_of(const config::Settings& settings) {
 
 Estimated estimate(const GraphsOptions& options) {
   const model::ModelConfig config = setup::open_source(options.settings).config;
-  engine::LoadOptions load = graphs_load_options(options);
+  loader::LoadOptions load = graphs_load_options(options);
   if (!options.settings.max_seq_len)
     load.limits.max_seq_len = std::min(load.limits.max_seq_len, model::longest_sequence(config));
   // Neither nodes nor arena depend on the number of pages.
-  const passes::Program program = engine::compile_model(config, load, 1);
+  const passes::Program program = loader::compile_model(config, load, 1);
   Estimated estimated{planning::plan_coverage(load), {}, 0, kv_bytes_per_token(config, load)};
   const runtime::Coverage& coverage = estimated.planned.coverage;
   estimated.estimate =
@@ -137,8 +137,8 @@ std::string estimate_text(const GraphsOptions& options, const Estimated& estimat
 
 }  // namespace
 
-engine::LoadOptions graphs_load_options(const GraphsOptions& options) {
-  engine::LoadOptions load = setup::load_options(options.settings);
+loader::LoadOptions graphs_load_options(const GraphsOptions& options) {
+  loader::LoadOptions load = setup::load_options(options.settings);
   load.limits.max_batch_size =
       options.settings.max_batch_size.value_or(kEstimateDefaultMaxBatchSize);
   load.limits.max_num_tokens = options.settings.max_num_tokens.value_or(
@@ -151,9 +151,9 @@ engine::LoadOptions graphs_load_options(const GraphsOptions& options) {
 std::function<int64_t(bool is_decode, const runtime::Ladder& ladder)> kv_tokens_displaced(
     const GraphsOptions& options) {
   const model::ModelConfig config = setup::open_source(options.settings).config;
-  const engine::LoadOptions load = setup::load_options(options.settings);
+  const loader::LoadOptions load = setup::load_options(options.settings);
   // Shared by the copies of the function.
-  const auto program = std::make_shared<passes::Program>(engine::compile_model(config, load, 1));
+  const auto program = std::make_shared<passes::Program>(loader::compile_model(config, load, 1));
   const int64_t bytes_per_token = kv_bytes_per_token(config, load);
   return
       [program, bytes_per_token, kernels = kernels_of(options.settings),

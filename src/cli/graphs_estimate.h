@@ -23,7 +23,7 @@ struct GraphsOptions {
 
 // The limits and ladders that the flags give, without a log: 512 sequences and 2048 tokens where
 // they say nothing.
-engine::LoadOptions graphs_load_options(const GraphsOptions& options);
+loader::LoadOptions graphs_load_options(const GraphsOptions& options);
 
 // How many tokens' K and V would lie in the memory that a ladder's recordings take, by the cost
 // model, of --model: full ones of decode steps, or pieces by tokens. Errors: as below.

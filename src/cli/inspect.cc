@@ -54,7 +54,7 @@ struct PassReport {
 // A compiled model and, when asked for, its text after one pass.
 struct Inspected {
   model::ModelConfig config;
-  engine::LoadOptions load;
+  loader::LoadOptions load;
   passes::Program program;
   std::vector<PassReport> reports;  // of its passes
   std::string after;
@@ -73,7 +73,7 @@ void check_pass(const std::string& wanted) {
 Inspected compile(const InspectOptions& options) {
   if (!options.after.empty()) check_pass(options.after);
   const model::ModelConfig config = setup::open_source(options.settings).config;
-  engine::LoadOptions load = setup::load_options(options.settings);
+  loader::LoadOptions load = setup::load_options(options.settings);
   load.limits.max_batch_size = options.settings.max_batch_size.value_or(
       std::max(load.limits.max_batch_size, options.bucket.value_or(1)));
   load.limits.max_num_tokens = options.settings.max_num_tokens.value_or(std::max(
@@ -90,7 +90,7 @@ Inspected compile(const InspectOptions& options) {
   std::string after;
   std::vector<PassReport> reports;
   int num_nodes = 0;
-  engine::LoadOptions dumping = load;
+  loader::LoadOptions dumping = load;
   dumping.compile.dump = [&](std::string_view name, const passes::Program& program, double ms) {
     const int num_before = std::exchange(num_nodes, program.graph.num_nodes());
     const auto pass = std::ranges::find(passes::all(), name, &passes::Pass::name);
@@ -99,7 +99,7 @@ Inspected compile(const InspectOptions& options) {
       after = options.dot ? listing::print_dot(program.graph) : listing::print(program);
   };
   passes::Program program =
-      engine::compile_model(config, dumping, div_up(kv_tokens, load.page_size));
+      loader::compile_model(config, dumping, div_up(kv_tokens, load.page_size));
   if (!options.after.empty() && after.empty())
     fail(ErrorKind::kUsage, "--after {}: the pass is switched off", options.after);
   return {config, load, std::move(program), std::move(reports), std::move(after)};

@@ -21,7 +21,7 @@
 #include "cli/verbs.h"
 #include "diagnose/probe.h"
 #include "engine/input_writer.h"
-#include "engine/loaded_model.h"
+#include "loader/loaded_model.h"
 #include "setup/open.h"
 #include "setup/options.h"
 
@@ -97,7 +97,7 @@ std::string path_of(const std::string& out, size_t number) {
 
 // Tokens [first, first + count) of the prompt as one step of one sequence, whose pages are 0, 1, 2,
 // ...
-void run_step(engine::LoadedModel& model, const TokenIds& prompt, int64_t first, int64_t count) {
+void run_step(loader::LoadedModel& model, const TokenIds& prompt, int64_t first, int64_t count) {
   runtime::Executor& executor = model.executor();
   executor.begin(count <= model.limits().max_q ? StepKey::uniform(1, count)
                                                : StepKey::mixed(count, 1));
@@ -108,7 +108,7 @@ void run_step(engine::LoadedModel& model, const TokenIds& prompt, int64_t first,
   executor.run({.max_query_len = count, .max_kv_len = first + count});
 }
 
-void write_logits(engine::LoadedModel& model, const TokenIds& prompt, const std::string& path) {
+void write_logits(loader::LoadedModel& model, const TokenIds& prompt, const std::string& path) {
   const int64_t vocab_size = model.config().vocab_size;
   const int64_t chunk = model.limits().max_num_tokens;
   const auto length = static_cast<int64_t>(prompt.size());
@@ -138,7 +138,7 @@ struct Decoding {
   NpyWriter file;
 };
 
-void write_decoded(engine::LoadedModel& model, const std::vector<TokenIds>& prompts,
+void write_decoded(loader::LoadedModel& model, const std::vector<TokenIds>& prompts,
                    int64_t longest, const std::string& out) {
   const int64_t vocab_size = model.config().vocab_size;
   runtime::Executor& executor = model.executor();
@@ -194,7 +194,7 @@ void logits(LogitsOptions options) {
     kv_tokens = options.decode ? kv_tokens + kept : std::max(kv_tokens, length);
   }
 
-  engine::LoadOptions load = setup::load_options(options.settings);
+  loader::LoadOptions load = setup::load_options(options.settings);
   load.logits = options.decode ? model::LogitsRows::kLast : model::LogitsRows::kAll;
   load.limits.max_batch_size = options.decode ? num_prompts : 1;
   load.limits.max_num_tokens =
@@ -211,7 +211,7 @@ void logits(LogitsOptions options) {
 
   const std::unique_ptr<Device> device = setup::open_device(options.settings);
   const auto loaded = setup::open_model(*device, source, load, options.settings);
-  engine::LoadedModel& model = *loaded;
+  loader::LoadedModel& model = *loaded;
   const Tuner::Phase tuning(device->tuner());  // for sizes that only come up now
   if (options.decode) {
     write_decoded(model, prompts, longest, options.out);

@@ -78,8 +78,8 @@ ProfiledStep profiled_step(const ProfileOptions& options,
 }
 
 // Of a step with a prompt: its size is recorded beside what decodes.
-engine::LoadOptions profile_load_options(const ProfileOptions& options) {
-  engine::LoadOptions load = decode_load_options(options.bench);
+loader::LoadOptions profile_load_options(const ProfileOptions& options) {
+  loader::LoadOptions load = decode_load_options(options.bench);
   const ProfiledStep step = profiled_step(options, {.batch = options.bench.batch});
   if (step.prompt_tokens == 0) return load;
   const ir::Sizes sizes = step.sizes();
@@ -252,7 +252,7 @@ measure::Profile run_profile(const ProfileOptions& options, Bench& bench) {
 
 void profile_verb(const ProfileOptions& options) {
   // The device decides how many steps there are, so ask as for the most.
-  engine::LoadOptions load = profile_load_options(options);
+  loader::LoadOptions load = profile_load_options(options);
   const measure::DecodingOptions decoding = decoding_options(options, options.steps.value_or(32));
   const ProfiledStep step = profiled_step(options, decoding);
   const int64_t longest =

@@ -76,7 +76,7 @@ std::string model_name(const config::Settings& settings, const model::ModelSourc
 struct Loaded {
   std::unique_ptr<planning::StepLogWriter> step_log;  // may be null
   std::unique_ptr<Device> device;
-  std::unique_ptr<engine::LoadedModel> model;
+  std::unique_ptr<loader::LoadedModel> model;
   std::optional<text::Tokenizer> tokenizer;
   std::optional<text::ChatTemplate> chat_template;
   std::unique_ptr<engine::Generator> generator;
@@ -114,11 +114,11 @@ void load_model(const config::Settings& settings, const std::string& url,
   loaded.step_log = setup::open_step_log(settings);
   enter("opening the device");
   loaded.device = setup::open_device(settings);
-  const engine::LoadOptions load = setup::serving_load_options(settings, source.config);
+  const loader::LoadOptions load = setup::serving_load_options(settings, source.config);
   log::info("loading the model; {} answers with 503 until that is done", url);
   enter("building the program");
   loaded.model = setup::open_model(*loaded.device, source, load, settings);
-  const engine::LoadedModel& model = *loaded.model;
+  const loader::LoadedModel& model = *loaded.model;
   loaded.served.max_seq_len =
       std::min(model.limits().max_seq_len, model.num_pages() * model.page_size());
   loaded.generator = std::make_unique<engine::ServingLoop>(

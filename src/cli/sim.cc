@@ -73,7 +73,7 @@ Cost open_cost(const SimOptions& options) {
 }
 
 replay::SimulationOptions simulation_options(const SimOptions& options,
-                                             const engine::LoadOptions& load) {
+                                             const loader::LoadOptions& load) {
   const engine::EngineOptions& loop = options.settings.serving.engine;
   const planning::PlannedCoverage planned = planning::plan_coverage(load);
   replay::SimulationOptions simulation{.limits = planned.limits,
@@ -116,7 +116,7 @@ void simulate(const SimOptions& options) {
   if (!options.save_cost.empty())
     write_file(options.save_cost, json::to_text(replay::cost_json(cost.cost)) + "\n");
   const model::ModelSource source = setup::open_source(options.settings);
-  const engine::LoadOptions load = setup::serving_load_options(options.settings, source.config);
+  const loader::LoadOptions load = setup::serving_load_options(options.settings, source.config);
   const Workload workload =
       make_workload(options.workload, load.limits.max_seq_len, source.config.vocab_size);
   const replay::SimulationOptions simulation = simulation_options(options, load);

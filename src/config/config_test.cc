@@ -167,7 +167,7 @@ TEST(Settings, LeaveAloneWhatIsNotTaken) {
   const Options options = read("port: 80\npage_size: 16\n").options;
   const Settings settings = make_settings(options, taken);
   EXPECT_EQ(settings.http.port, 80);
-  EXPECT_EQ(settings.load.page_size, engine::LoadOptions().page_size);
+  EXPECT_EQ(settings.load.page_size, loader::LoadOptions().page_size);
   EXPECT_FALSE(settings.serving.engine.prefix_cache.has_value());
 }
 

@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 #include "config/yaml.h"
-#include "runtime/limits.h"
+#include "loader/memory_amount.h"
 
 namespace encore::config {
 
@@ -34,7 +34,7 @@ struct Texts {
   friend bool operator==(const Texts&, const Texts&) = default;
 };
 
-using Amount = runtime::MemoryAmount;
+using Amount = loader::MemoryAmount;
 using Names = std::vector<std::string>;  // between commas, each once
 
 using Value = std::variant<bool, int64_t, double, std::string, Names, Texts, Sizes, Amount>;

@@ -40,7 +40,7 @@ struct Settings {
   std::optional<int64_t> max_num_tokens;
   std::optional<int64_t> max_seq_len;
   // How a model is loaded, but for modes, ladders and limits: those depend on the verb.
-  engine::LoadOptions load;
+  loader::LoadOptions load;
   // The loop, and how it serves.
   engine::ServingOptions serving;
 

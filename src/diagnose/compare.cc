@@ -85,7 +85,7 @@ class Rehearsal {
     std::vector<std::byte> logprobs = {};  // the step's rows of logprob_ring
   };
 
-  Rehearsal(engine::LoadedModel& model, const TrialStep& step, uint64_t seed)
+  Rehearsal(loader::LoadedModel& model, const TrialStep& step, uint64_t seed)
       : model_(model), step_(step), seed_(seed), copy_(model.executor().device()) {
     model.executor().synchronize();
     kv_ = model.executor().loaded().kv.save(copy_, written_pages());
@@ -188,7 +188,7 @@ class Rehearsal {
     return std::nullopt;
   }
 
-  engine::LoadedModel& model_;
+  loader::LoadedModel& model_;
   const TrialStep& step_;
   uint64_t seed_;
   StagedCopy copy_;
@@ -235,7 +235,7 @@ std::string describe(const Difference& difference, Mode mode) {
                      difference.eager, difference.other, name(mode));
 }
 
-std::optional<Difference> compare_outputs(engine::LoadedModel& model, const TrialStep& step,
+std::optional<Difference> compare_outputs(loader::LoadedModel& model, const TrialStep& step,
                                           uint64_t seed) {
   runtime::Executor& executor = model.executor();
   const std::vector<ir::ValueId> values = results(executor.loaded().program);
@@ -248,7 +248,7 @@ std::optional<Difference> compare_outputs(engine::LoadedModel& model, const Tria
   return rehearsal.compare(values, eager, run());
 }
 
-Verification verify_recordings(engine::LoadedModel& model) {
+Verification verify_recordings(loader::LoadedModel& model) {
   const runtime::Executor& executor = model.executor();
   const runtime::Coverage& coverage = executor.coverage();
   std::vector<StepKey> shapes = uniform_shapes(coverage.sequences, model.limits());
@@ -278,7 +278,7 @@ Verification verify_recordings(engine::LoadedModel& model) {
   return verification;
 }
 
-void require_equal_recordings(engine::LoadedModel& model) {
+void require_equal_recordings(loader::LoadedModel& model) {
   const Verification verification = verify_recordings(model);
   log::info("graphs-debug: {} steps replay as they run eagerly, {} too large for the KV pool",
             verification.steps - std::ssize(verification.mismatches), verification.skipped);
@@ -291,7 +291,7 @@ void require_equal_recordings(engine::LoadedModel& model) {
        describe(first.difference, first.choice.mode));
 }
 
-Bisection bisect(engine::LoadedModel& model, const TrialStep& step, Mode mode, uint64_t seed) {
+Bisection bisect(loader::LoadedModel& model, const TrialStep& step, Mode mode, uint64_t seed) {
   runtime::Executor& executor = model.executor();
   runtime::LoadedProgram& loaded = executor.loaded();
   fill_kv(model, seed);

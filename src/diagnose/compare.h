@@ -29,7 +29,7 @@ std::string describe(const Difference& difference, runtime::Mode mode);
 // What a step leaves (its outputs, the inputs of the next, the KV pages it writes to), run
 // eagerly and as it is served now, both from the same start: intermediate memory filled with NaN,
 // KV as it was found, and as it is left. Nothing: the bits are the same.
-std::optional<Difference> compare_outputs(engine::LoadedModel& model, const TrialStep& step,
+std::optional<Difference> compare_outputs(loader::LoadedModel& model, const TrialStep& step,
                                           uint64_t seed);
 
 // A recording that did not give what the eager run gives.
@@ -44,11 +44,11 @@ struct Verification {
   std::vector<Mismatch> mismatches;
 };
 // Replays every recording once. Scribbles over the KV pages: no sequence may be in flight.
-Verification verify_recordings(engine::LoadedModel& model);
+Verification verify_recordings(loader::LoadedModel& model);
 
 // Lets pass what replays as it runs. Errors: kCompile naming the first recording that does not,
 // and what to do.
-void require_equal_recordings(engine::LoadedModel& model);
+void require_equal_recordings(loader::LoadedModel& model);
 
 // The first launch whose result differs between the eager run and `mode`.
 struct FirstDifference {
@@ -64,7 +64,7 @@ struct Bisection {
   std::optional<FirstDifference> first;
 };
 // Runs longer and longer prefixes of the step both ways. Scribbles over the KV pages.
-Bisection bisect(engine::LoadedModel& model, const TrialStep& step, runtime::Mode mode,
+Bisection bisect(loader::LoadedModel& model, const TrialStep& step, runtime::Mode mode,
                  uint64_t seed);
 
 }  // namespace encore::diagnose

@@ -21,8 +21,8 @@ namespace {
 using engine::testing::Tiny;
 using runtime::Mode;
 
-engine::LoadOptions small_options(runtime::Graphs graphs = runtime::Graphs::kAuto) {
-  engine::LoadOptions options;
+loader::LoadOptions small_options(runtime::Graphs graphs = runtime::Graphs::kAuto) {
+  loader::LoadOptions options;
   options.limits = {.max_num_tokens = 32, .max_batch_size = 4, .max_q = 1, .max_seq_len = 128};
   options.kv_tokens = 1024;
   options.graphs = graphs;
@@ -46,7 +46,7 @@ BoundLaunch bind_baking(Device&, const KernelArgs& args) {
 
 TEST(Compare, EveryRecordingGivesWhatTheEagerWalkGives) {
   const auto device = create_cpu_device({.num_threads = 1});
-  engine::LoadedModel model(*device, engine::testing::tiny_model(Tiny::kLlama), small_options());
+  loader::LoadedModel model(*device, engine::testing::tiny_model(Tiny::kLlama), small_options());
   const Verification verification = verify_recordings(model);
   EXPECT_GE(verification.steps, 4);
   EXPECT_EQ(verification.skipped, 0);
@@ -55,15 +55,15 @@ TEST(Compare, EveryRecordingGivesWhatTheEagerWalkGives) {
 
 TEST(Compare, NothingIsComparedWhereNothingIsRecorded) {
   const auto device = create_cpu_device({.num_threads = 1});
-  engine::LoadOptions options = small_options(runtime::Graphs::kNone);
+  loader::LoadOptions options = small_options(runtime::Graphs::kNone);
   options.record_all_modes = false;
-  engine::LoadedModel model(*device, engine::testing::tiny_model(Tiny::kLlama), options);
+  loader::LoadedModel model(*device, engine::testing::tiny_model(Tiny::kLlama), options);
   EXPECT_EQ(verify_recordings(model).steps, 0);
 }
 
 TEST(Compare, TrialStepsTakeTheSizesAskedForAndStayInThePool) {
   const auto device = create_cpu_device({.num_threads = 1});
-  const engine::LoadedModel model(*device, engine::testing::tiny_model(Tiny::kLlama),
+  const loader::LoadedModel model(*device, engine::testing::tiny_model(Tiny::kLlama),
                                   small_options());
   for (const StepKey& wanted : {StepKey::uniform(4), StepKey::mixed(32, 3), StepKey::mixed(7, 1)}) {
     const auto step = trial_step(model, wanted);
@@ -75,7 +75,7 @@ TEST(Compare, TrialStepsTakeTheSizesAskedForAndStayInThePool) {
 
 TEST(Compare, BisectFindsNothingInAHealthyProgram) {
   const auto device = create_cpu_device({.num_threads = 1});
-  engine::LoadedModel model(*device, engine::testing::tiny_model(Tiny::kQwen3), small_options());
+  loader::LoadedModel model(*device, engine::testing::tiny_model(Tiny::kQwen3), small_options());
   const auto step = trial_step(model, StepKey::uniform(3));
   for (const Mode mode : {Mode::kPiecewise, Mode::kFull}) {
     const Bisection bisection = bisect(model, *step, mode, 1);
@@ -87,10 +87,10 @@ TEST(Compare, BisectFindsNothingInAHealthyProgram) {
 TEST(Compare, BisectNamesTheFirstLaunchThatDependsOnTheDayItWasRecorded) {
   const auto device = create_cpu_device({.num_threads = 1});
   device->kernels().add_first({"silu_mul", "silu_mul.baking", nullptr, nullptr, bind_baking});
-  engine::LoadOptions options = small_options();
+  loader::LoadOptions options = small_options();
   // As a node of its own.
   options.compile.disabled = {"fuse_linear_epilogue", "fuse_linear_prologue"};
-  engine::LoadedModel model(*device, engine::testing::tiny_model(Tiny::kLlama), options);
+  loader::LoadedModel model(*device, engine::testing::tiny_model(Tiny::kLlama), options);
   const auto step = trial_step(model, StepKey::uniform(2));
   EXPECT_TRUE(compare_outputs(model, *step, 1).has_value());
   EXPECT_FALSE(verify_recordings(model).mismatches.empty());
@@ -137,8 +137,8 @@ class Forgetful {
   fault::Injection injection_;
 };
 
-engine::LoadOptions options_without_fusion() {
-  engine::LoadOptions options = small_options();
+loader::LoadOptions options_without_fusion() {
+  loader::LoadOptions options = small_options();
   for (const passes::Pass& pass : passes::all()) {
     if (!pass.required) options.compile.disabled.emplace_back(pass.name);
   }
@@ -146,8 +146,8 @@ engine::LoadOptions options_without_fusion() {
 }
 
 // Each value in memory of its own: what an earlier run left there stays.
-engine::LoadOptions options_without_reuse() {
-  engine::LoadOptions options = small_options();
+loader::LoadOptions options_without_reuse() {
+  loader::LoadOptions options = small_options();
   options.compile.reuse_memory = false;
   return options;
 }
@@ -160,9 +160,9 @@ struct Launched {
   // that only leaves something for the next launch of its node, that one.
   std::map<std::string, std::string> seen_at;
 };
-Launched launched_ops(const engine::LoadOptions& options) {
+Launched launched_ops(const loader::LoadOptions& options) {
   const auto device = create_cpu_device({.num_threads = 1});
-  engine::LoadedModel model(*device, engine::testing::tiny_model(Tiny::kQwen3), options);
+  loader::LoadedModel model(*device, engine::testing::tiny_model(Tiny::kQwen3), options);
   runtime::Tables& tables = model.executor().loaded().tables;
   const runtime::Choice choice = choose(StepKey::uniform(3), model.executor().coverage());
   Launched launched;
@@ -188,14 +188,14 @@ Launched launched_ops(const engine::LoadOptions& options) {
 
 // Whatever an earlier run left must not stand in for it: values, KV, the tokens of a step.
 TEST(Compare, NoLaunchCanBeLeftOutOfARecordingUnnoticed) {
-  for (const engine::LoadOptions& options :
+  for (const loader::LoadOptions& options :
        {small_options(), options_without_fusion(), options_without_reuse()}) {
     const Launched launched = launched_ops(options);
     EXPECT_TRUE(launched.ops.contains("advance"));
     for (const std::string& op : launched.ops) {
       const auto device = create_cpu_device({.num_threads = 1});
       const Forgetful forgetful(*device, op, Forgetful::Records::kIdleWork);
-      engine::LoadedModel model(*device, engine::testing::tiny_model(Tiny::kQwen3), options);
+      loader::LoadedModel model(*device, engine::testing::tiny_model(Tiny::kQwen3), options);
       const auto step = trial_step(model, StepKey::uniform(3));
       for (const Mode mode : {Mode::kPiecewise, Mode::kFull}) {
         if (mode == Mode::kPiecewise && !launched.in_pieces.contains(op)) continue;
@@ -215,7 +215,7 @@ TEST(Compare, NoLaunchCanBeLeftOutOfARecordingUnnoticed) {
 
 TEST(Compare, LeavesKvAsItWasFound) {
   const auto device = create_cpu_device({.num_threads = 1});
-  engine::LoadedModel model(*device, engine::testing::tiny_model(Tiny::kLlama), small_options());
+  loader::LoadedModel model(*device, engine::testing::tiny_model(Tiny::kLlama), small_options());
   fill_kv(model, 7);
   StagedCopy copy(*device);
   std::vector<int32_t> pages(model.num_pages());
@@ -233,7 +233,7 @@ TEST(Compare, ALaunchThatRecordsNothingIsAnErrorThatNamesTheOp) {
   const auto device = create_cpu_device({.num_threads = 1});
   const Forgetful forgetful(*device, "sample", Forgetful::Records::kNothing);
   const std::string message = message_of(ErrorKind::kCompile, [&] {
-    const engine::LoadedModel model(*device, engine::testing::tiny_model(Tiny::kLlama),
+    const loader::LoadedModel model(*device, engine::testing::tiny_model(Tiny::kLlama),
                                     small_options());
   });
   EXPECT_NE(message.find("op 'sample' adds nothing"), std::string::npos) << message;

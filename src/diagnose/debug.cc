@@ -8,11 +8,11 @@
 
 namespace encore::diagnose {
 
-std::unique_ptr<engine::LoadedModel> load_model(Device& device, const model::ModelSource& source,
-                                                engine::LoadOptions options,
+std::unique_ptr<loader::LoadedModel> load_model(Device& device, const model::ModelSource& source,
+                                                loader::LoadOptions options,
                                                 const DebugOptions& debug) {
   if (!debug.trace.empty()) options.compile.reuse_memory = false;
-  auto model = std::make_unique<engine::LoadedModel>(device, source, options);
+  auto model = std::make_unique<loader::LoadedModel>(device, source, options);
   if (!debug.save_programs.empty())
     log::info("saved {}", save_program(model->executor(), debug.save_programs).string());
   runtime::StepHooks& hooks = model->executor().hooks();

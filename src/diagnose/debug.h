@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/loaded_model.h"
+#include "loader/loaded_model.h"
 
 namespace encore::diagnose {
 
@@ -22,8 +22,8 @@ struct DebugOptions {
 
 // Errors: those of LoadedModel; kCompile when a recording differs from the eager step; kUsage when
 // the directory cannot be written or an entry of `trace` names nothing.
-std::unique_ptr<engine::LoadedModel> load_model(Device& device, const model::ModelSource& source,
-                                                engine::LoadOptions options,
+std::unique_ptr<loader::LoadedModel> load_model(Device& device, const model::ModelSource& source,
+                                                loader::LoadOptions options,
                                                 const DebugOptions& debug);
 
 }  // namespace encore::diagnose

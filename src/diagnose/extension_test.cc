@@ -52,8 +52,8 @@ BoundLaunch bind_swiglu(Device&, const KernelArgs& args) {
   };
 }
 
-engine::LoadOptions extension_options() {
-  engine::LoadOptions options;
+loader::LoadOptions extension_options() {
+  loader::LoadOptions options;
   options.limits = {.max_num_tokens = 16, .max_batch_size = 4, .max_q = 1, .max_seq_len = 64};
   options.kv_tokens = 1024;
   options.dtype = DType::kF32;
@@ -61,8 +61,8 @@ engine::LoadOptions extension_options() {
   return options;
 }
 
-engine::LoadOptions extended() {
-  engine::LoadOptions extended = extension_options();
+loader::LoadOptions extended() {
+  loader::LoadOptions extended = extension_options();
   extended.ops = &ops_with_swiglu();
   extended.compile.add_pass({.name = "fuse_swiglu",
                              .what = "silu(gate) * up as one launch of ours",
@@ -77,7 +77,7 @@ class Extension : public ::testing::Test {
     device_->kernels().add_first({"swiglu", "swiglu.test", nullptr, nullptr, bind_swiglu});
   }
 
-  std::vector<float> logits(engine::LoadedModel& model, const StepKey& key, Graphs graphs) {
+  std::vector<float> logits(loader::LoadedModel& model, const StepKey& key, Graphs graphs) {
     model.executor().set_graphs(graphs);
     poison_steps(model.executor(), Poison::kNaN);  // what is not computed anew is not a number
     fill_kv(model, 7);
@@ -102,8 +102,8 @@ constexpr StepKey kMixed{11, 2};
 TEST_F(Extension, RunsInEveryMode) {
   // Random weights would depend on how a program numbers its values.
   const model::ModelSource source = model::find_model(ENCORE_SOURCE_DIR "/models/stories");
-  engine::LoadedModel plain(*device_, source, extension_options());
-  engine::LoadedModel model(*device_, source, extended());
+  loader::LoadedModel plain(*device_, source, extension_options());
+  loader::LoadedModel model(*device_, source, extended());
   for (const StepKey& key : {kDecode, kMixed}) {
     const std::vector<float> expected = logits(plain, key, Graphs::kNone);
     EXPECT_EQ(enqueued_, 0);
@@ -121,9 +121,9 @@ TEST_F(Extension, RunsInEveryMode) {
 }
 
 TEST_F(Extension, IsLaunchedBetweenPiecesWhereTheProgramIsSplitAtIt) {
-  engine::LoadOptions split = extended();
+  loader::LoadOptions split = extended();
   split.compile.add_split_op("swiglu");
-  engine::LoadedModel model(*device_, engine::testing::tiny_model(engine::testing::Tiny::kLlama),
+  loader::LoadedModel model(*device_, engine::testing::tiny_model(engine::testing::Tiny::kLlama),
                             split);
   for (const StepKey& key : {kDecode, kMixed}) {
     const std::vector<float> eager = logits(model, key, Graphs::kNone);
@@ -138,11 +138,11 @@ TEST_F(Extension, IsLaunchedBetweenPiecesWhereTheProgramIsSplitAtIt) {
 }
 
 TEST_F(Extension, GivesTheSameBitsWithEachValueInMemoryOfItsOwn) {
-  engine::LoadOptions apart = extension_options();
+  loader::LoadOptions apart = extension_options();
   apart.compile.reuse_memory = false;
-  engine::LoadedModel shared(*device_, engine::testing::tiny_model(engine::testing::Tiny::kQwen3),
+  loader::LoadedModel shared(*device_, engine::testing::tiny_model(engine::testing::Tiny::kQwen3),
                              extension_options());
-  engine::LoadedModel model(*device_, engine::testing::tiny_model(engine::testing::Tiny::kQwen3),
+  loader::LoadedModel model(*device_, engine::testing::tiny_model(engine::testing::Tiny::kQwen3),
                             apart);
   EXPECT_GT(diagnose::memory_plan(model).arena, diagnose::memory_plan(shared).arena);
   for (const StepKey& key : {kDecode, kMixed}) {

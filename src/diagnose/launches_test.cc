@@ -49,10 +49,10 @@ class MovedAddresses final : public runtime::Addresses {
 
 TEST(Launches, TellWhichOperandHasMoved) {
   const auto device = create_cpu_device({.num_threads = 1});
-  engine::LoadOptions options;
+  loader::LoadOptions options;
   options.limits = {.max_num_tokens = 32, .max_batch_size = 4, .max_q = 1, .max_seq_len = 128};
   options.kv_tokens = 512;
-  engine::LoadedModel model(*device, engine::testing::tiny_model(engine::testing::Tiny::kQwen3),
+  loader::LoadedModel model(*device, engine::testing::tiny_model(engine::testing::Tiny::kQwen3),
                             options);
   runtime::LoadedProgram& loaded = model.executor().loaded();
   const MovedAddresses moved(loaded);

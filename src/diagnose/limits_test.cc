@@ -26,14 +26,14 @@ model::ModelSource smallest_model() {
   return source;
 }
 
-std::string refusal(const engine::LoadOptions& options) {
+std::string refusal(const loader::LoadOptions& options) {
   const auto device = create_cpu_device({.num_threads = 1});
   return message_of(ErrorKind::kUsage,
-                    [&] { const engine::LoadedModel model(*device, smallest_model(), options); });
+                    [&] { const loader::LoadedModel model(*device, smallest_model(), options); });
 }
 
-engine::LoadOptions with_limits(int64_t max_num_tokens, int64_t max_batch_size) {
-  engine::LoadOptions options;
+loader::LoadOptions with_limits(int64_t max_num_tokens, int64_t max_batch_size) {
+  loader::LoadOptions options;
   options.limits = {.max_num_tokens = max_num_tokens,
                     .max_batch_size = max_batch_size,
                     .max_q = 1,
@@ -50,17 +50,17 @@ TEST(Limits, AStepHasATokenForEachSequence) {
 TEST(Limits, AreAtLeastOne) {
   EXPECT_NE(refusal(with_limits(8, 0)), "");
   EXPECT_NE(refusal(with_limits(0, 0)), "");
-  engine::LoadOptions options = with_limits(8, 8);
+  loader::LoadOptions options = with_limits(8, 8);
   options.limits.max_mixed_tokens = 0;
   EXPECT_NE(refusal(options), "");
 }
 
 TEST(Limits, EndTheLadders) {
-  engine::LoadOptions options = with_limits(8, 4);
+  loader::LoadOptions options = with_limits(8, 4);
   options.sequences = Ladder({2, 4, 64});
   options.tokens = Ladder({8, 512});
   const auto device = create_cpu_device({.num_threads = 1});
-  engine::LoadedModel model(*device, smallest_model(), options);
+  loader::LoadedModel model(*device, smallest_model(), options);
   EXPECT_EQ(model.executor().coverage().sequences.sizes(), (std::vector<int64_t>{2, 4}));
   EXPECT_EQ(model.executor().coverage().tokens.sizes(), (std::vector<int64_t>{8}));
   options.sequences = Ladder({64});
@@ -93,8 +93,8 @@ class Choices {
   std::mt19937_64 random_;
 };
 
-engine::LoadOptions random_options(Choices& choices) {
-  engine::LoadOptions options;
+loader::LoadOptions random_options(Choices& choices) {
+  loader::LoadOptions options;
   runtime::Limits& limits = options.limits;
   limits.max_num_tokens = choices.between(1, 40);
   limits.max_batch_size = choices.between(1, choices.chance(80) ? limits.max_num_tokens : 40);
@@ -119,7 +119,7 @@ engine::LoadOptions random_options(Choices& choices) {
 }
 
 // Serves more requests than fit in a step. True when all that were taken came to an end.
-bool serves(engine::LoadedModel& model, Choices& choices) {
+bool serves(loader::LoadedModel& model, Choices& choices) {
   engine::EngineOptions engine_options;
   if (choices.chance(50)) engine_options.overlap = choices.chance(50);
   if (choices.chance(30)) engine_options.burst_steps = 16;
@@ -146,8 +146,8 @@ TEST(Limits, AnyOfThemWithAnyLaddersServeOrAreRefused) {
     SCOPED_TRACE(seed);
     Choices choices(seed);
     try {
-      const engine::LoadOptions options = random_options(choices);
-      engine::LoadedModel model(*device, source, options);
+      const loader::LoadOptions options = random_options(choices);
+      loader::LoadedModel model(*device, source, options);
       if (options.eager_steps == runtime::EagerSteps::kForbid)
         planning::require_coverage(options.limits, model.executor().coverage());
       EXPECT_TRUE(serves(model, choices));

@@ -2,7 +2,7 @@
 
 namespace encore::diagnose {
 
-MemoryPlan memory_plan(engine::LoadedModel& model) {
+MemoryPlan memory_plan(loader::LoadedModel& model) {
   const runtime::LoadedProgram& loaded = model.executor().loaded();
   const passes::Program& program = loaded.program;
   MemoryPlan plan;

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "engine/loaded_model.h"
+#include "loader/loaded_model.h"
 
 namespace encore::diagnose {
 
@@ -30,6 +30,6 @@ struct MemoryPlan {
   }
 };
 
-MemoryPlan memory_plan(engine::LoadedModel& model);
+MemoryPlan memory_plan(loader::LoadedModel& model);
 
 }  // namespace encore::diagnose

@@ -56,15 +56,15 @@ class Counts {
   int num_allocated_ = 0;
 };
 
-engine::LoadOptions options_of(Graphs graphs) {
-  engine::LoadOptions options;
+loader::LoadOptions options_of(Graphs graphs) {
+  loader::LoadOptions options;
   options.limits = {.max_num_tokens = 32, .max_batch_size = 8, .max_q = 1, .max_seq_len = 64};
   options.kv_tokens = 1024;
   options.graphs = graphs;
   return options;
 }
 
-void launch(engine::LoadedModel& model, const StepKey& key) {
+void launch(loader::LoadedModel& model, const StepKey& key) {
   const auto step = trial_step(model, key);
   ASSERT_TRUE(step.has_value());
   begin(model, *step, 1);
@@ -78,7 +78,7 @@ TEST(Prepare, EveryModeBindsTheSameAndSetsNothingUpWhileItServes) {
     SCOPED_TRACE(static_cast<int>(graphs));
     const auto device = create_cpu_device({.num_threads = 1, .sets_up_late = true});
     const Counts counts(*device);
-    engine::LoadedModel model(*device, engine::testing::tiny_model(engine::testing::Tiny::kLlama),
+    loader::LoadedModel model(*device, engine::testing::tiny_model(engine::testing::Tiny::kLlama),
                               options_of(graphs));
     if (bound.empty()) bound = Counts::bound();
     EXPECT_EQ(Counts::bound(), bound);
@@ -96,10 +96,10 @@ TEST(Prepare, EveryModeBindsTheSameAndSetsNothingUpWhileItServes) {
 TEST(Prepare, StepsAboveTheLaddersAreBoundBeforeKvTakesItsMemory) {
   const auto device = create_cpu_device({.num_threads = 1, .sets_up_late = true});
   const Counts counts(*device);
-  engine::LoadOptions options = options_of(Graphs::kAuto);
+  loader::LoadOptions options = options_of(Graphs::kAuto);
   options.sequences = runtime::Ladder({1, 2});
   options.tokens = runtime::Ladder({8});
-  engine::LoadedModel model(*device, engine::testing::tiny_model(engine::testing::Tiny::kLlama),
+  loader::LoadedModel model(*device, engine::testing::tiny_model(engine::testing::Tiny::kLlama),
                             options);
   const size_t num_bound = Counts::bound().size();
   for (const int64_t size : {8, 4, 3}) {

@@ -14,8 +14,8 @@ namespace {
 class ProbeTest : public ::testing::Test {
  protected:
   // Each value in memory of its own, so that it can be read when the step is done.
-  static engine::LoadOptions options() {
-    engine::LoadOptions options;
+  static loader::LoadOptions options() {
+    loader::LoadOptions options;
     options.limits = {.max_num_tokens = 16, .max_batch_size = 4, .max_q = 1, .max_seq_len = 64};
     options.kv_tokens = 256;
     options.compile.reuse_memory = false;
@@ -23,7 +23,7 @@ class ProbeTest : public ::testing::Test {
   }
 
   std::unique_ptr<Device> device_ = create_cpu_device({.num_threads = 1});
-  engine::LoadedModel model_{*device_, engine::testing::tiny_model(engine::testing::Tiny::kLlama),
+  loader::LoadedModel model_{*device_, engine::testing::tiny_model(engine::testing::Tiny::kLlama),
                              options()};
   runtime::Executor& executor_ = model_.executor();
 };

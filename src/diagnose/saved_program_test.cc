@@ -16,8 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-engine::LoadOptions saved_options() {
-  engine::LoadOptions options;
+loader::LoadOptions saved_options() {
+  loader::LoadOptions options;
   options.limits = {.max_num_tokens = 16, .max_batch_size = 4, .max_q = 1, .max_seq_len = 64};
   options.kv_tokens = 1024;
   options.sequences = runtime::Ladder({2, 4});
@@ -49,7 +49,7 @@ TEST(SavedProgram, HoldsTheProgramAndItsRecordings) {
     EXPECT_NE(text.str().find(line), std::string::npos) << line << text.str();
   }
 
-  engine::LoadOptions split = saved_options();
+  loader::LoadOptions split = saved_options();
   split.compile.add_split_op("gather_rows");
   const auto other = load_model(*device, source, split, {.save_programs = directory});
   EXPECT_EQ(files_in(directory).size(), 2U);

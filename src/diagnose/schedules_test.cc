@@ -52,7 +52,7 @@ class SchedulesTest : public engine::testing::DeviceTest {
   void SetUp() override {
     DeviceTest::SetUp();
     if (IsSkipped()) return;
-    engine::LoadOptions options;
+    loader::LoadOptions options;
     options.limits = {.max_num_tokens = kMaxNumTokens,
                       .max_batch_size = kMaxBatchSize,
                       .max_q = 1,
@@ -77,7 +77,7 @@ class SchedulesTest : public engine::testing::DeviceTest {
         << runtime::describe(key) << ": " << describe(*difference, mode);
   }
 
-  std::optional<engine::LoadedModel> model_;
+  std::optional<loader::LoadedModel> model_;
 };
 
 TEST_P(SchedulesTest, FullIsPiecewiseIsEagerAtEverySizeOfUniformSteps) {

@@ -87,7 +87,7 @@ TEST_P(ThreeWaysTest, MixedStepsAgreeBitForBit) {
 }
 
 // A step of random sequences: some take one token, some a chunk, and each has a past of its own.
-TrialStep random_step(std::mt19937& random, const engine::LoadedModel& model) {
+TrialStep random_step(std::mt19937& random, const loader::LoadedModel& model) {
   const auto below = [&](int64_t end) { return static_cast<int64_t>(random() % end); };
   const runtime::Limits& limits = model.limits();
   std::vector<int32_t> pages(model.num_pages());
@@ -120,7 +120,7 @@ void expect_any_composition_is_one_replay(Device& device, std::optional<DType> k
        .sequences = {1, 2, 4, 32},
        .record_all_modes = true,
        .kv_dtype = kv_dtype});
-  engine::LoadedModel& model = run.model();
+  loader::LoadedModel& model = run.model();
   runtime::Executor& executor = model.executor();
   fill_kv(model, 3);
   std::mt19937 random(17);

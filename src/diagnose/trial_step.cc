@@ -47,7 +47,7 @@ StepLengths TrialStep::lengths() const {
   return lengths;
 }
 
-std::optional<TrialStep> trial_step(const engine::LoadedModel& model, const StepKey& key) {
+std::optional<TrialStep> trial_step(const loader::LoadedModel& model, const StepKey& key) {
   const int64_t sequences = key.sequences;
   const int64_t page_size = model.page_size();
   const int64_t most_pages = div_up(model.limits().max_seq_len, page_size);
@@ -74,7 +74,7 @@ std::optional<TrialStep> trial_step(const engine::LoadedModel& model, const Step
   return step;
 }
 
-void fill_kv(engine::LoadedModel& model, uint64_t seed, float stddev) {
+void fill_kv(loader::LoadedModel& model, uint64_t seed, float stddev) {
   runtime::Executor& executor = model.executor();
   const ir::Graph& graph = executor.loaded().program.graph;
   for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kState)) {
@@ -86,7 +86,7 @@ void fill_kv(engine::LoadedModel& model, uint64_t seed, float stddev) {
   executor.synchronize();
 }
 
-runtime::Choice begin(engine::LoadedModel& model, const TrialStep& step, uint64_t seed) {
+runtime::Choice begin(loader::LoadedModel& model, const TrialStep& step, uint64_t seed) {
   runtime::Executor& executor = model.executor();
   const runtime::Choice choice = executor.begin(step.key(model.limits()));
   engine::InputWriter writer(executor, model.page_size());

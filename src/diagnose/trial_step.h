@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "engine/loaded_model.h"
+#include "loader/loaded_model.h"
 #include "sample/params.h"
 
 namespace encore::diagnose {
@@ -27,14 +27,14 @@ struct TrialStep {
 
 // Such a step, the sequences of different pasts, as long as the KV pool allows, some greedy and some
 // not. Nothing when the pool has no page for each sequence.
-std::optional<TrialStep> trial_step(const engine::LoadedModel& model, const StepKey& key);
+std::optional<TrialStep> trial_step(const loader::LoadedModel& model, const StepKey& key);
 
 // Fills every page with random numbers: what a trial step finds as its past. No sequence may be in
 // flight.
-void fill_kv(engine::LoadedModel& model, uint64_t seed, float stddev = 0.5F);
+void fill_kv(loader::LoadedModel& model, uint64_t seed, float stddev = 0.5F);
 
 // Chooses the way (Executor::begin) and writes the step's inputs, its tokens a function of `seed`.
 // No sequence ends with the step.
-runtime::Choice begin(engine::LoadedModel& model, const TrialStep& step, uint64_t seed);
+runtime::Choice begin(loader::LoadedModel& model, const TrialStep& step, uint64_t seed);
 
 }  // namespace encore::diagnose

@@ -12,8 +12,8 @@ namespace {
 
 using runtime::Graphs;
 
-std::unique_ptr<engine::LoadedModel> load(Device& device, std::vector<std::string> trace) {
-  engine::LoadOptions options;
+std::unique_ptr<loader::LoadedModel> load(Device& device, std::vector<std::string> trace) {
+  loader::LoadOptions options;
   options.limits = {.max_num_tokens = 16, .max_batch_size = 4, .max_q = 1, .max_seq_len = 64};
   options.kv_tokens = 1024;
   options.record_all_modes = true;
@@ -22,7 +22,7 @@ std::unique_ptr<engine::LoadedModel> load(Device& device, std::vector<std::strin
 }
 
 // What one step logs, from behind its mode's name.
-std::string traced(engine::LoadedModel& model, Graphs graphs) {
+std::string traced(loader::LoadedModel& model, Graphs graphs) {
   model.executor().set_graphs(graphs);
   fill_kv(model, 3);
   const TrialStep step = *trial_step(model, StepKey::uniform(3));
@@ -41,7 +41,7 @@ std::string traced(engine::LoadedModel& model, Graphs graphs) {
 TEST(ValueTrace, LogsTheSameForAReplayAsForLaunches) {
   const auto device = create_cpu_device({.num_threads = 1});
   const auto loaded = load(*device, {"fused_linear", "sample"});
-  engine::LoadedModel& model = *loaded;
+  loader::LoadedModel& model = *loaded;
   const std::string eager = traced(model, Graphs::kNone);
   EXPECT_NE(eager.find(" = fused_linear: "), std::string::npos) << eager;
   EXPECT_NE(eager.find(" = sample: "), std::string::npos) << eager;

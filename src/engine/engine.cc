@@ -105,6 +105,15 @@ void Engine::abort(SequenceId id) {
   undelivered_.erase(aborted.begin(), aborted.end());
 }
 
+void Engine::sleep(SleepDepth depth) {
+  interrupt_burst();
+  while (!in_flight_.empty())
+    collect();
+  device_rests_since_.reset();
+  model_.sleep(depth, scheduler_.pages_in_use());
+  if (cache_) cache_->forget_idle();
+}
+
 bool Engine::step(const std::function<void(const Generated&)>& on_token) {
   if (model_.asleep()) {
     fail(ErrorKind::kUsage, "a step while the model is asleep: wake it first");

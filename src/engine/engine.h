@@ -11,17 +11,19 @@
 #include <variant>
 #include <vector>
 
-#include "engine/loaded_model.h"
 #include "engine/prompt_budget.h"
 #include "engine/step_counts.h"
 #include "kv/page_pool.h"
 #include "kv/prefix_cache.h"
+#include "loader/loaded_model.h"
 #include "sample/params.h"
 #include "sample/token_grammar.h"
 #include "sched/scheduler.h"
 
 namespace encore::engine {
 
+using loader::LoadedModel;
+using loader::SleepDepth;
 using sched::SequenceId;
 
 struct Request {

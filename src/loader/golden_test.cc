@@ -1,7 +1,7 @@
 // Each architecture's graph as src/model traces it and the program it is compiled to, against text
 // on file: an empty diff says that a refactor changed nothing. After a wanted change
 //
-//   engine_test --gtest_also_run_disabled_tests --gtest_filter='*DISABLED_WriteTheFiles*'
+//   loader_test --gtest_also_run_disabled_tests --gtest_filter='*DISABLED_WriteTheFiles*'
 //
 // writes the files anew, for the diff to be read.
 #include <fstream>
@@ -10,11 +10,11 @@
 
 #include "base/json.h"
 #include "base/source_dir.h"
-#include "engine/loaded_model.h"
 #include "listing/listing.h"
+#include "loader/loaded_model.h"
 #include "ops/ops.h"
 
-namespace encore::engine {
+namespace encore::loader {
 namespace {
 
 constexpr int64_t kNumPages = 8;
@@ -66,7 +66,7 @@ class Golden : public ::testing::TestWithParam<const char*> {
     return *graph;
   }
   static std::string path(const char* what) {
-    return fmt::format("{}/src/engine/testdata/{}.{}", ENCORE_SOURCE_DIR, GetParam(), what);
+    return fmt::format("{}/src/loader/testdata/{}.{}", ENCORE_SOURCE_DIR, GetParam(), what);
   }
 };
 
@@ -115,4 +115,4 @@ INSTANTIATE_TEST_SUITE_P(Models, Golden, ::testing::Values("Llama", "Mistral", "
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
-}  // namespace encore::engine
+}  // namespace encore::loader

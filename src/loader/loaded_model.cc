@@ -1,4 +1,4 @@
-#include "engine/loaded_model.h"
+#include "loader/loaded_model.h"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +9,7 @@
 #include "ops/ops.h"
 #include "runtime/recorder.h"
 
-namespace encore::engine {
+namespace encore::loader {
 namespace {
 
 // With more, attention would run on another kernel, whose bits differ.
@@ -66,8 +66,7 @@ passes::Program compile_model(const model::ModelConfig& config, const LoadOption
                                   .kv_scales = std::move(kv_scales)};
   passes::CompileOptions compile = options.compile;
   compile.max_sizes = options.limits.max_sizes();
-  return passes::compile(model::build_graph(config, graph),
-                         op_set(options), compile);
+  return passes::compile(model::build_graph(config, graph), op_set(options), compile);
 }
 
 LoadedModel::LoadedModel(Device& device, const model::ModelSource& source,
@@ -115,9 +114,8 @@ void LoadedModel::create_prompt_scorer(Device& device, const LoadOptions& option
   compile.max_sizes = {model::kScoredRows, model::kScoredRows};
   compile.split_ops = {};
   compile.dump = {};
-  score_program_ =
-      passes::compile(model::build_score_graph(config_, dtype_, limits_.max_num_tokens),
-                      op_set(options), compile);
+  score_program_ = passes::compile(
+      model::build_score_graph(config_, dtype_, limits_.max_num_tokens), op_set(options), compile);
   const ir::Graph& graph = score_program_->graph;
   std::vector<TensorView> weights(graph.num_values());
   for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kWeight)) {
@@ -160,4 +158,57 @@ int64_t LoadedModel::pages_that_fit(const Device& device, const LoadOptions& opt
   return fitting;
 }
 
-}  // namespace encore::engine
+void LoadedModel::sleep(SleepDepth depth, std::vector<int32_t> pages_in_use) {
+  runtime::KvMemory& kv = executor_->loaded().kv;
+  executor_->synchronize();
+  if (!asleep()) {
+    try {
+      StagedCopy copy(executor_->device());
+      saved_ = kv.save(copy, std::move(pages_in_use));
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kMemory) throw;
+      fail(ErrorKind::kMemory,
+           "cannot sleep: {}; the model stays awake: end some sequences or free host memory, and "
+           "let it sleep again",
+           error.what());
+    }
+    kv.unmap();
+  }
+  if (depth == SleepDepth::kKvAndWeights) weights_->release();
+}
+
+void LoadedModel::wake() {
+  if (!asleep()) return;
+  const int64_t needed = executor_->loaded().kv.bytes_for(num_pages_) +
+                         (weights_->is_mapped() ? 0 : weights_->bytes());
+  try {
+    take_memory_back();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kMemory) throw;
+    fail(ErrorKind::kMemory,
+         "cannot wake: {:.2f} GB are needed and {:.2f} GB of the device are free ({}); the model "
+         "stays asleep: end what took the memory, and wake it again",
+         static_cast<double>(needed) * 1e-9,
+         static_cast<double>(executor_->device().info().free_bytes) * 1e-9, error.what());
+  }
+  saved_.reset();
+}
+
+// All memory before any content, so that what fails for lack of it fails at once.
+void LoadedModel::take_memory_back() {
+  runtime::KvMemory& kv = executor_->loaded().kv;
+  const bool with_weights = !weights_->is_mapped();
+  try {
+    StagedCopy copy(executor_->device());
+    if (with_weights) weights_->map();
+    kv.map(num_pages_);
+    if (with_weights) weights_->fill(copy);
+    kv.restore(copy, *saved_);
+  } catch (...) {
+    kv.unmap();
+    if (with_weights) weights_->release();
+    throw;
+  }
+}
+
+}  // namespace encore::loader

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backend/device.h"
+#include "loader/memory_amount.h"
 #include "model/graph.h"
 #include "model/source.h"
 #include "model/weights.h"
@@ -13,7 +14,7 @@
 #include "runtime/executor.h"
 #include "runtime/prompt_scorer.h"
 
-namespace encore::engine {
+namespace encore::loader {
 
 // What an executor is told, and what comes before and after it.
 struct LoadOptions : runtime::ExecutorOptions {
@@ -22,7 +23,7 @@ struct LoadOptions : runtime::ExecutorOptions {
   // What fits: this share of the memory that is free once weights, arena and recordings lie in it,
   // less the reserve.
   double free_memory_fraction = 1;
-  runtime::MemoryAmount memory_reserve;
+  MemoryAmount memory_reserve;
   int64_t page_size = 32;         // 16, 32 or 64
   std::optional<DType> dtype;     // absent: the checkpoint's
   std::optional<DType> kv_dtype;  // of K and V as they are kept; absent: dtype
@@ -114,4 +115,4 @@ class LoadedModel {
 passes::Program compile_model(const model::ModelConfig& config, const LoadOptions& options,
                               int64_t num_pages, std::vector<model::KvScale> kv_scales = {});
 
-}  // namespace encore::engine
+}  // namespace encore::loader

@@ -28,7 +28,7 @@ void SampledAnswers::add(size_t request, std::span<const int32_t> tokens) {
 }
 
 replay::AloneComparison SampledAnswers::compare(
-    engine::LoadedModel& model, const engine::ServingOptions& options,
+    loader::LoadedModel& model, const engine::ServingOptions& options,
     const replay::ReplayRecord& record,
     const std::function<bool(int64_t num_compared)>& on_progress) const {
   replay::AloneComparison result;

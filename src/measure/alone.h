@@ -25,7 +25,7 @@ class SampledAnswers {
   // are left out. `on_progress` is called before each with how many have been compared; true: enough.
   // Errors: those of replay_on().
   [[nodiscard]] replay::AloneComparison compare(
-      engine::LoadedModel& model, const engine::ServingOptions& options,
+      loader::LoadedModel& model, const engine::ServingOptions& options,
       const replay::ReplayRecord& record,
       const std::function<bool(int64_t num_compared)>& on_progress) const;
 

@@ -97,7 +97,7 @@ Trace trace_steps(Tracer& tracer, const std::function<void()>& step, int64_t num
   return tracer.stop();
 }
 
-FilledKv::FilledKv(engine::LoadedModel& model) : model_(model), pages_(model.num_pages()) {
+FilledKv::FilledKv(loader::LoadedModel& model) : model_(model), pages_(model.num_pages()) {
   diagnose::fill_kv(model, kKvSeed, 1.0F);
   std::iota(pages_.begin(), pages_.end(), 0);
   std::shuffle(pages_.begin(), pages_.end(), std::mt19937_64(kPageSeed));

@@ -67,7 +67,7 @@ Trace trace_steps(Tracer& tracer, const std::function<void()>& step, int64_t num
 class FilledKv {
  public:
   // Fills the KV of `model`, all of it.
-  explicit FilledKv(engine::LoadedModel& model);
+  explicit FilledKv(loader::LoadedModel& model);
 
   // A step in which each of `batch` sequences takes one token after `context` others, with pages
   // for `steps` such steps, and beside them, where `prompt_tokens` > 0, a prompt of so many tokens
@@ -82,7 +82,7 @@ class FilledKv {
   [[nodiscard]] runtime::Executor& executor() { return model_.executor(); }
 
  private:
-  engine::LoadedModel& model_;
+  loader::LoadedModel& model_;
   std::vector<int32_t> pages_;  // in the order they are dealt out
 };
 

@@ -9,10 +9,10 @@ namespace {
 
 TEST(LoggedStep, IsWhatTheEngineCounts) {
   const auto device = create_cpu_device({.num_threads = 1});
-  engine::LoadOptions options;
+  loader::LoadOptions options;
   options.limits = {.max_num_tokens = 32, .max_batch_size = 4, .max_q = 1, .max_seq_len = 128};
   options.kv_tokens = 512;
-  engine::LoadedModel model(*device, engine::testing::tiny_model(engine::testing::Tiny::kLlama),
+  loader::LoadedModel model(*device, engine::testing::tiny_model(engine::testing::Tiny::kLlama),
                             options);
   std::vector<planning::LoggedStep> steps;
   engine::Engine engine(

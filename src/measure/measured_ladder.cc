@@ -24,7 +24,7 @@ constexpr int64_t kTokensOfASequence = 256;
 constexpr uint64_t kSeed = 7;
 constexpr size_t kLongestError = 1000;
 
-double step_ms(engine::LoadedModel& model, const diagnose::TrialStep& step) {
+double step_ms(loader::LoadedModel& model, const diagnose::TrialStep& step) {
   std::vector<double> times;
   for (int i = 0; i < kTimedSteps; ++i) {
     const double start = now_seconds();
@@ -36,7 +36,7 @@ double step_ms(engine::LoadedModel& model, const diagnose::TrialStep& step) {
   return median(times);
 }
 
-const runtime::RecordingStats& stats_now(engine::LoadedModel& model) {
+const runtime::RecordingStats& stats_now(loader::LoadedModel& model) {
   return model.executor().loaded().recordings.stats();
 }
 
@@ -50,9 +50,9 @@ StepKey step_of(const runtime::Limits& limits, LadderOf of, int64_t size) {
   return StepKey::mixed(size, mixed_sequences(limits, size));
 }
 
-engine::LoadOptions strategy_options(const engine::LoadOptions& base, const Strategy& strategy,
+loader::LoadOptions strategy_options(const loader::LoadOptions& base, const Strategy& strategy,
                                      int64_t longest) {
-  engine::LoadOptions load = base;
+  loader::LoadOptions load = base;
   runtime::Limits& limits = load.limits;
   load.record_order = strategy.order;
   if (strategy.of == LadderOf::kSequences) {
@@ -81,7 +81,7 @@ engine::LoadOptions strategy_options(const engine::LoadOptions& base, const Stra
 }
 
 // Every size `replays` times.
-void replay_all(engine::LoadedModel& model, const Strategy& strategy, int64_t replays) {
+void replay_all(loader::LoadedModel& model, const Strategy& strategy, int64_t replays) {
   for (const int64_t size : strategy.ladder.sizes()) {
     const auto step = diagnose::trial_step(model, step_of(model.limits(), strategy.of, size));
     if (!step) continue;
@@ -93,7 +93,7 @@ void replay_all(engine::LoadedModel& model, const Strategy& strategy, int64_t re
 }
 
 // What it takes by the cost model: its share of the estimate, of lru:N for N recordings.
-planning::BucketCost predicted(engine::LoadedModel& model, const Strategy& strategy) {
+planning::BucketCost predicted(loader::LoadedModel& model, const Strategy& strategy) {
   if (!strategy.records) return {};
   planning::RecordingEstimate estimate = planning::estimate_recordings(
       model.program(), model.executor().coverage(), model.executor().device().kernels());
@@ -103,12 +103,12 @@ planning::BucketCost predicted(engine::LoadedModel& model, const Strategy& strat
 }
 
 Measured measure_here(const std::function<std::unique_ptr<Device>()>& open_device,
-                      const model::ModelSource& source, const engine::LoadOptions& base,
+                      const model::ModelSource& source, const loader::LoadOptions& base,
                       const Strategy& strategy, int64_t replays) {
   const auto device = open_device();
-  const engine::LoadOptions load =
+  const loader::LoadOptions load =
       strategy_options(base, strategy, model::longest_sequence(source.config));
-  engine::LoadedModel model(*device, source, load);
+  loader::LoadedModel model(*device, source, load);
   const runtime::RecordingStats& stats = model.recording_stats();
   const bool of_tokens = strategy.of == LadderOf::kTokens;
   const runtime::RecordingStats::Part part = of_tokens ? stats.pieces : stats.full;
@@ -162,7 +162,7 @@ planning::Histogram every_size_once(int64_t max) {
 }
 
 Measured measure(const std::function<std::unique_ptr<Device>()>& open_device,
-                 const model::ModelSource& source, const engine::LoadOptions& base,
+                 const model::ModelSource& source, const loader::LoadOptions& base,
                  const Strategy& strategy, int64_t replays) {
   log::info("measuring {}", strategy.name);
   // What the child sends back.

@@ -9,7 +9,7 @@
 
 #include "base/rounding.h"
 #include "diagnose/memory_plan.h"
-#include "engine/loaded_model.h"
+#include "loader/loaded_model.h"
 #include "planning/tune.h"
 
 namespace encore::measure {
@@ -59,7 +59,7 @@ planning::Histogram every_size_once(int64_t max);
 // the second would see none. REQUIRES: this process has not opened a device. Errors: those of
 // loading.
 Measured measure(const std::function<std::unique_ptr<Device>()>& open_device,
-                 const model::ModelSource& source, const engine::LoadOptions& base,
+                 const model::ModelSource& source, const loader::LoadOptions& base,
                  const Strategy& strategy, int64_t replays);
 
 }  // namespace encore::measure

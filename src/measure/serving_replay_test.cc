@@ -15,8 +15,8 @@
 namespace encore::measure {
 namespace {
 
-engine::LoadOptions load_options() {
-  engine::LoadOptions options;
+loader::LoadOptions load_options() {
+  loader::LoadOptions options;
   options.limits = {.max_num_tokens = 32, .max_batch_size = 4, .max_q = 1, .max_seq_len = 128};
   options.kv_tokens = 512;
   options.scores_prompts = true;
@@ -45,7 +45,7 @@ class ServingReplayTest : public ::testing::Test {
   }
 
   std::unique_ptr<Device> device_ = create_cpu_device({.num_threads = 1});
-  engine::LoadedModel model_{*device_, engine::testing::tiny_model(engine::testing::Tiny::kLlama),
+  loader::LoadedModel model_{*device_, engine::testing::tiny_model(engine::testing::Tiny::kLlama),
                              load_options()};
 };
 

@@ -112,8 +112,7 @@ ValueId trace_head(Trace& trace) {
 ValueId trace_logits(Trace& trace, const Attended& rows, ValueId head) {
   const ModelConfig& c = trace.config;
   const int last_layer = static_cast<int>(c.num_layers) - 1;
-  const ValueId x =
-      find_architecture(c.architecture).rest(trace, rows, layer_prefix(last_layer));
+  const ValueId x = find_architecture(c.architecture).rest(trace, rows, layer_prefix(last_layer));
   return trace.b.linear_as(DType::kF32, trace.norm(x, "model.norm", c.hidden_size), head);
 }
 

@@ -14,8 +14,8 @@ namespace {
 // Every step takes a second, the host none.
 const StepCost kASecond{.decode = {.constant_us = 1e6}, .mixed = {.constant_us = 1e6}};
 
-engine::LoadOptions load_options() {
-  engine::LoadOptions options;
+loader::LoadOptions load_options() {
+  loader::LoadOptions options;
   options.limits = {.max_num_tokens = 64, .max_batch_size = 8, .max_q = 1, .max_seq_len = 256};
   options.kv_tokens = 512;
   return options;
@@ -65,7 +65,7 @@ class SimulationTest : public ::testing::Test {
   }
 
   std::unique_ptr<Device> device_ = create_cpu_device({.num_threads = 2});
-  engine::LoadedModel model_{*device_, engine::testing::tiny_model(engine::testing::Tiny::kLlama),
+  loader::LoadedModel model_{*device_, engine::testing::tiny_model(engine::testing::Tiny::kLlama),
                              load_options()};
 };
 

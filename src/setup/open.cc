@@ -56,7 +56,7 @@ std::optional<fs::path> find_bundled(const std::string& name) {
   return std::nullopt;
 }
 
-void log_start_up(engine::LoadedModel& model, Device& device) {
+void log_start_up(loader::LoadedModel& model, Device& device) {
   const diagnose::MemoryPlan plan = diagnose::memory_plan(model);
   log::info("{} on {}: weights {}, KV {} for {} tokens; ready in {:.2f} s",
             model.config().model_type, device.info().name, bytes_text(plan.weights),
@@ -188,8 +188,8 @@ runtime::Ladder prompt_sizes(std::span<const int64_t> lengths, int64_t most) {
   return runtime::Ladder(std::move(sizes));
 }
 
-std::unique_ptr<engine::LoadedModel> open_model(Device& device, const model::ModelSource& source,
-                                                const engine::LoadOptions& load,
+std::unique_ptr<loader::LoadedModel> open_model(Device& device, const model::ModelSource& source,
+                                                const loader::LoadOptions& load,
                                                 const config::Settings& settings) {
   auto model = diagnose::load_model(device, source, load, settings.debug);
   if (load.eager_steps == runtime::EagerSteps::kForbid)

@@ -9,7 +9,7 @@
 
 #include "backend/device.h"
 #include "config/settings.h"
-#include "engine/loaded_model.h"
+#include "loader/loaded_model.h"
 #include "planning/step_log_writer.h"
 #include "text/tokenizer.h"
 
@@ -52,8 +52,8 @@ runtime::Ladder prompt_sizes(std::span<const int64_t> lengths, int64_t most);
 
 // Loads the model, and says in a line on stderr what was loaded, where, in how much memory and time;
 // --verbose says more. Errors: those of diagnose::load_model.
-std::unique_ptr<engine::LoadedModel> open_model(Device& device, const model::ModelSource& source,
-                                                const engine::LoadOptions& load,
+std::unique_ptr<loader::LoadedModel> open_model(Device& device, const model::ModelSource& source,
+                                                const loader::LoadOptions& load,
                                                 const config::Settings& settings);
 
 }  // namespace encore::setup

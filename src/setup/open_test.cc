@@ -9,7 +9,7 @@ namespace {
 
 // What a start on the device writes to stderr.
 std::string lines_of_a_start(Device& device) {
-  engine::LoadOptions load;
+  loader::LoadOptions load;
   load.limits = {.max_num_tokens = 4, .max_batch_size = 2, .max_q = 1, .max_seq_len = 16};
   load.kv_tokens = 64;
   ::testing::internal::CaptureStderr();

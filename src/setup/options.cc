@@ -19,8 +19,8 @@ engine::EngineOptions engine_options(const config::Settings& settings,
   return engine;
 }
 
-engine::LoadOptions load_options(const config::Settings& settings) {
-  engine::LoadOptions load = settings.load;
+loader::LoadOptions load_options(const config::Settings& settings) {
+  loader::LoadOptions load = settings.load;
   load.graphs = settings.graphs.value_or(runtime::Graphs::kAuto);
   return load;
 }
@@ -39,7 +39,7 @@ runtime::Ladder parse_ladder(const char* flag, const std::string& text, int64_t 
   }
 }
 
-void set_ladders(const config::Settings& settings, engine::LoadOptions& load) {
+void set_ladders(const config::Settings& settings, loader::LoadOptions& load) {
   if (!settings.decode_ladder.empty()) {
     load.sequences =
         parse_ladder("--decode-ladder", settings.decode_ladder, load.limits.max_batch_size);
@@ -49,7 +49,7 @@ void set_ladders(const config::Settings& settings, engine::LoadOptions& load) {
   split_if_asked(settings, load);
 }
 
-void split_if_asked(const config::Settings& settings, engine::LoadOptions& load) {
+void split_if_asked(const config::Settings& settings, loader::LoadOptions& load) {
   if (settings.above_ladder == config::AboveLadder::kSplit)
     load.limits = planning::split_limits(load.limits, load.sequences, load.tokens);
 }

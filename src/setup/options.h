@@ -12,16 +12,16 @@ namespace encore::setup {
 
 // How a model is loaded: in the modes that --graphs names, else in auto's. The verb sets the limits and
 // ladders.
-engine::LoadOptions load_options(const config::Settings& settings);
+loader::LoadOptions load_options(const config::Settings& settings);
 // What the loop is told; `step_log` may be null.
 engine::EngineOptions engine_options(const config::Settings& settings,
                                      planning::StepLogWriter* step_log);
 // The ladders that were asked for, up to the limits in `load`; others stay as they are. Under
 // --above-ladder split the limits then end where the ladders do.
 // Errors: those of Ladder::named_or_list, naming the flag, and of split_limits.
-void set_ladders(const config::Settings& settings, engine::LoadOptions& load);
+void set_ladders(const config::Settings& settings, loader::LoadOptions& load);
 // Ends the limits where the ladders do, under --above-ladder split.
-void split_if_asked(const config::Settings& settings, engine::LoadOptions& load);
+void split_if_asked(const config::Settings& settings, loader::LoadOptions& load);
 // A ladder as a flag gives it; a list ends at `max`, with a note, where it goes on above.
 // Errors: as named_or_list, naming `flag`.
 runtime::Ladder parse_ladder(const char* flag, const std::string& text, int64_t max);

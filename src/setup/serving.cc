@@ -12,14 +12,14 @@ constexpr int64_t kDefaultMaxTokens = 200;
 
 }  // namespace
 
-engine::LoadOptions serving_load_options(const config::Settings& settings,
+loader::LoadOptions serving_load_options(const config::Settings& settings,
                                          const model::ModelConfig& config, int64_t max_batch_size) {
   const int64_t longest = longest_sequence(config);
   if (settings.max_seq_len && *settings.max_seq_len > longest) {
     fail(ErrorKind::kUsage, "--max-seq-len {}: the model takes at most {}", *settings.max_seq_len,
          longest);
   }
-  engine::LoadOptions load = load_options(settings);
+  loader::LoadOptions load = load_options(settings);
   load.scores_prompts = true;
   load.masks_tokens = true;
   load.limits.max_seq_len = settings.max_seq_len.value_or(longest);

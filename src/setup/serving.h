@@ -18,7 +18,7 @@ inline constexpr int64_t kServingMaxBatchSize = 256;
 // Limits and ladders for requests that nobody knows yet, of at most `max_batch_size` sequences in a step
 // where --max-batch-size does not say. Errors: those of set_ladders(); kUsage when --max-seq-len is
 // more than the model takes.
-engine::LoadOptions serving_load_options(const config::Settings& settings,
+loader::LoadOptions serving_load_options(const config::Settings& settings,
                                          const model::ModelConfig& config,
                                          int64_t max_batch_size = kServingMaxBatchSize);
 

@@ -72,7 +72,7 @@ class ThreeWays {
     return split;
   }
   engine::Engine& engine() { return engine_; }
-  engine::LoadedModel& model() { return model_; }
+  loader::LoadedModel& model() { return model_; }
 
  private:
   static model::ModelSource source(const Trial& trial) {
@@ -81,8 +81,8 @@ class ThreeWays {
     source.config.num_layers = trial.num_layers.value_or(source.config.num_layers);
     return source;
   }
-  static engine::LoadOptions options(const Trial& trial) {
-    engine::LoadOptions options;
+  static loader::LoadOptions options(const Trial& trial) {
+    loader::LoadOptions options;
     options.limits = trial.limits;
     options.graphs = trial.graphs;
     options.record_all_modes = trial.record_all_modes;
@@ -93,7 +93,7 @@ class ThreeWays {
     options.kv_dtype = trial.kv_dtype;
     return options;
   }
-  engine::LoadedModel model_;
+  loader::LoadedModel model_;
   engine::Engine engine_;
 };
 

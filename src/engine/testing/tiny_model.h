@@ -12,7 +12,11 @@
 #include "base/testing/thorough.h"
 #include "engine/engine.h"
 
-namespace encore::engine::testing {
+namespace encore::engine {
+
+using loader::LoadOptions;
+
+namespace testing {
 
 // Llama with grouped queries, Qwen3 (norms per head, tied), Qwen2 (biases); two layers each.
 enum class Tiny { kLlama, kQwen3, kQwen2 };
@@ -82,4 +86,5 @@ class DeviceTest : public ::testing::TestWithParam<const char*> {
   }
 };
 
-}  // namespace encore::engine::testing
+}  // namespace testing
+}  // namespace encore::engine

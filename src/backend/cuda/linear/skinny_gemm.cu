@@ -204,7 +204,7 @@ double power_us(const Product& product, const SkinnyGemmTiling& t, const Chip& c
   constexpr double kJoulesPerReadByte = 109e-12;
   constexpr double kJoulesPerCopiedByte = 30e-12;
   constexpr double kJoulesPerOperation = 0.5e-12;
-  constexpr double kWatts = 565;  // beside what multiprocessors take that do nothing
+  constexpr double kWatts = 565;      // beside what multiprocessors take that do nothing
   constexpr double kOfReading = 0.9;  // the part of the time of reads behind which power counts
   const int64_t tiles = div_up(product.outputs, t.tile_outputs);
   const int64_t outputs = tiles * round_up(t.tile_outputs, kProductOutputs);
@@ -213,8 +213,8 @@ double power_us(const Product& product, const SkinnyGemmTiling& t, const Chip& c
   const auto copied = static_cast<double>(2 * copied_rows * product.columns);
   const auto operations = static_cast<double>(2 * outputs * product.rows * product.columns);
   const auto read = static_cast<double>(2 * product.outputs * product.columns);
-  const double joules = read * kJoulesPerReadByte + copied * kJoulesPerCopiedByte +
-                        operations * kJoulesPerOperation;
+  const double joules =
+      read * kJoulesPerReadByte + copied * kJoulesPerCopiedByte + operations * kJoulesPerOperation;
   return std::max(0.0, joules / kWatts * 1e6 - kOfReading * read / chip.read_bytes_per_us);
 }
 

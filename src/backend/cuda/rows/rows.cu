@@ -136,9 +136,9 @@ BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
       if (items == 0) return;
       const int64_t threads = std::min(kMaxThreads, round_up(items, 32));
       launch(stream,
-             {.blocks = dim3(static_cast<unsigned>(out.num_rows()),
-                             static_cast<unsigned>(div_up(items, threads)),
-                             second.num_items > 0 ? 2 : 1),
+             {.blocks =
+                  dim3(static_cast<unsigned>(out.num_rows()),
+                       static_cast<unsigned>(div_up(items, threads)), second.num_items > 0 ? 2 : 1),
               .threads = static_cast<unsigned>(threads)},
              copy_rows_kernel<T, kSize>, first, second, kOp.starts_step);
     });
