@@ -10,9 +10,7 @@ namespace encore::runtime {
 namespace {
 
 int64_t num_ring_entries(const ir::Graph& graph) {
-  const auto ring = graph.find_value("logprob_ring");
-  ENCORE_CHECK(ring.has_value(), "a score graph has a logprob_ring");
-  return graph.value(*ring).type.resolve({})[0];
+  return graph.value(graph.find_value("logprob_ring").value()).type.dims[0].value;
 }
 
 }  // namespace
