@@ -145,9 +145,9 @@ std::chrono::steady_clock::time_point Engine::launch_time() const {
 bool Engine::launch() {
   if (!in_flight_.empty() && in_flight_.back().is_burst()) return false;
   const auto start = std::chrono::steady_clock::now();
-  sched::StepBudget budget;
-  if (prompt_budget_) budget.max_prompt_tokens = prompt_budget_->tokens();
-  sched::Plan plan = scheduler_.plan(budget);
+  std::optional<int64_t> max_prompt_tokens;
+  if (prompt_budget_) max_prompt_tokens = prompt_budget_->tokens();
+  sched::Plan plan = scheduler_.plan(max_prompt_tokens);
   if (plan.rows.empty()) return false;
   sched::Scheduler::keep_rows(plan);
   auto at = host_times_.add(HostWork::kPlan, start);

@@ -113,9 +113,9 @@ class Simulation {
   }
 
   bool launch() {
-    sched::StepBudget budget;
-    if (prompt_budget_) budget.max_prompt_tokens = prompt_budget_->tokens();
-    sched::Plan plan = scheduler_.plan(budget);
+    std::optional<int64_t> max_prompt_tokens;
+    if (prompt_budget_) max_prompt_tokens = prompt_budget_->tokens();
+    sched::Plan plan = scheduler_.plan(max_prompt_tokens);
     if (plan.rows.empty()) return false;
     const auto num_rows = static_cast<int64_t>(plan.rows.size());
     const runtime::Choice choice = runtime::choose(

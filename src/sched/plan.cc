@@ -15,13 +15,6 @@ Plan first_tokens(Plan plan, int64_t room) {
   return plan;
 }
 
-int64_t num_generating_tokens(const Plan& plan, const SchedulerLimits& limits) {
-  int64_t sum = 0;
-  for (const ScheduledTokens& row : plan.rows)
-    sum += generates(row, limits) ? row.count : 0;
-  return sum;
-}
-
 // How many tokens to leave out at the end, so that a step of `size` tokens lands on a bucket: none
 // where padding it to the next bucket costs less, where nothing would remain of the last row, or
 // above the last bucket, where nothing is padded.
@@ -49,14 +42,15 @@ std::optional<int> Plan::uniform_q(int64_t max_q) const {
   return uniform ? std::optional(static_cast<int>(rows[0].count)) : std::nullopt;
 }
 
-Plan cut_to_fit(Plan wanted, const SchedulerLimits& limits, const StepBudget& budget) {
-  const int64_t generating = num_generating_tokens(wanted, limits);
-  const int64_t max_tokens = std::clamp(budget.max_num_tokens.value_or(limits.max_num_tokens),
-                                        limits.max_batch_size, limits.max_num_tokens);
+Plan cut_to_fit(Plan wanted, const SchedulerLimits& limits,
+                std::optional<int64_t> max_prompt_tokens) {
+  int64_t generating = 0;  // tokens of sequences that generate
+  for (const ScheduledTokens& row : wanted.rows)
+    generating += generates(row, limits) ? row.count : 0;
+  const int64_t max_tokens = limits.max_num_tokens;
   int64_t max_mixed = std::min(max_tokens, limits.max_mixed_tokens.value_or(max_tokens));
-  if (generating > 0 && budget.max_prompt_tokens) {
-    max_mixed = std::min(max_mixed, generating + std::max<int64_t>(1, *budget.max_prompt_tokens));
-  }
+  if (generating > 0 && max_prompt_tokens)
+    max_mixed = std::min(max_mixed, generating + std::max<int64_t>(1, *max_prompt_tokens));
   if (wanted.num_tokens() <= max_mixed) return wanted;
   Plan cut = first_tokens(wanted, max_tokens);
   if (cut.uniform_q(limits.max_q)) return cut;

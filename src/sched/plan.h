@@ -32,13 +32,6 @@ struct SchedulerLimits {
   std::vector<int64_t> token_buckets = {};
 };
 
-// What one step may hold, where that is less than the limits.
-struct StepBudget {
-  std::optional<int64_t> max_num_tokens = {};  // less than max_batch_size counts as that
-  // Tokens of prompts in a step in which other sequences generate: these wait for the step.
-  std::optional<int64_t> max_prompt_tokens = {};
-};
-
 // Does the row belong to a sequence that generates? A row as short as those counts as one.
 inline bool generates(const ScheduledTokens& row, const SchedulerLimits& limits) {
   return row.count <= limits.max_q;
@@ -47,6 +40,9 @@ inline bool generates(const ScheduledTokens& row, const SchedulerLimits& limits)
 // The first tokens of `wanted`, as many as a step may hold. Its rows that generate come first, and
 // stay. Where they would fill a mixed step, every row keeps one token, which is a uniform step. A
 // prompt that does not fit is cut, a little shorter where that saves more padding than it cuts.
-Plan cut_to_fit(Plan wanted, const SchedulerLimits& limits, const StepBudget& budget);
+// `max_prompt_tokens`: of a step in which other sequences generate, which wait for it; absent: as many
+// as fit.
+Plan cut_to_fit(Plan wanted, const SchedulerLimits& limits,
+                std::optional<int64_t> max_prompt_tokens);
 
 }  // namespace encore::sched

@@ -15,32 +15,30 @@ TEST(Plan, KnowsAUniformStep) {
   EXPECT_EQ(Plan{}.uniform_q(4), std::nullopt);
 }
 
-TEST(CutToFit, KeepsTheBudgetOfTheStep) {
-  const SchedulerLimits limits{.max_num_tokens = 100, .max_batch_size = 4};
+TEST(CutToFit, KeepsTheLimitOfTheStep) {
+  SchedulerLimits limits{.max_num_tokens = 100, .max_batch_size = 4};
   const Plan wanted{{{1, 5, 1}, {2, 0, 60}, {3, 0, 60}}};
   EXPECT_EQ(cut_to_fit(wanted, limits, {}).rows, (Rows{{1, 5, 1}, {2, 0, 60}, {3, 0, 39}}));
-  EXPECT_EQ(cut_to_fit(wanted, limits, {.max_num_tokens = 20}).rows, (Rows{{1, 5, 1}, {2, 0, 19}}));
-  // A token for each sequence there may be is the least; the limit is the most.
-  EXPECT_EQ(cut_to_fit(wanted, limits, {.max_num_tokens = 0}).num_tokens(), 4);
-  EXPECT_EQ(cut_to_fit(wanted, limits, {.max_num_tokens = 500}).num_tokens(), 100);
+  limits.max_num_tokens = 20;
+  EXPECT_EQ(cut_to_fit(wanted, limits, {}).rows, (Rows{{1, 5, 1}, {2, 0, 19}}));
+  limits.max_num_tokens = 4;
+  EXPECT_EQ(cut_to_fit(wanted, limits, {}).num_tokens(), 4);
 }
 
 TEST(CutToFit, LimitsTokensOfPromptsOnlyWhereOthersGenerate) {
   const SchedulerLimits limits{.max_num_tokens = 100, .max_batch_size = 4};
-  const StepBudget budget{.max_prompt_tokens = 10};
-  EXPECT_EQ(cut_to_fit({{{1, 5, 1}, {2, 9, 1}, {3, 0, 60}}}, limits, budget).rows,
+  EXPECT_EQ(cut_to_fit({{{1, 5, 1}, {2, 9, 1}, {3, 0, 60}}}, limits, 10).rows,
             (Rows{{1, 5, 1}, {2, 9, 1}, {3, 0, 10}}));
-  EXPECT_EQ(cut_to_fit({{{3, 0, 60}}}, limits, budget).rows, (Rows{{3, 0, 60}}));
-  EXPECT_EQ(cut_to_fit({{{1, 5, 1}, {3, 0, 60}}}, limits, {.max_prompt_tokens = 0}).rows,
-            (Rows{{1, 5, 1}, {3, 0, 1}}));
+  EXPECT_EQ(cut_to_fit({{{3, 0, 60}}}, limits, 10).rows, (Rows{{3, 0, 60}}));
+  EXPECT_EQ(cut_to_fit({{{1, 5, 1}, {3, 0, 60}}}, limits, 0).rows, (Rows{{1, 5, 1}, {3, 0, 1}}));
 }
 
 TEST(CutToFit, LandsOnABucketWhereThatCutsLessThanItSaves) {
-  const SchedulerLimits limits{
-      .max_num_tokens = 500, .max_batch_size = 4, .token_buckets = {1, 64, 128, 512}};
+  SchedulerLimits limits{.max_batch_size = 4, .token_buckets = {1, 64, 128, 512}};
   const Plan wanted{{{1, 5, 1}, {2, 0, 400}}};
   const auto tokens = [&](int64_t max_num_tokens) {
-    return cut_to_fit(wanted, limits, {.max_num_tokens = max_num_tokens}).num_tokens();
+    limits.max_num_tokens = max_num_tokens;
+    return cut_to_fit(wanted, limits, {}).num_tokens();
   };
   EXPECT_EQ(tokens(64), 64);
   EXPECT_EQ(tokens(70), 64);
@@ -51,14 +49,13 @@ TEST(CutToFit, LandsOnABucketWhereThatCutsLessThanItSaves) {
 }
 
 TEST(CutToFit, CutsNoRowButTheLastAndLeavesATokenOfIt) {
-  const SchedulerLimits limits{
-      .max_num_tokens = 500, .max_batch_size = 4, .token_buckets = {1, 64, 128, 512}};
-  EXPECT_EQ(cut_to_fit({{{1, 5, 1}, {2, 0, 64}, {3, 0, 60}}}, limits, {.max_num_tokens = 70}).rows,
+  SchedulerLimits limits{
+      .max_num_tokens = 70, .max_batch_size = 4, .token_buckets = {1, 64, 128, 512}};
+  EXPECT_EQ(cut_to_fit({{{1, 5, 1}, {2, 0, 64}, {3, 0, 60}}}, limits, {}).rows,
             (Rows{{1, 5, 1}, {2, 0, 64}, {3, 0, 5}}));
   // Above the last bucket nothing is padded.
-  EXPECT_EQ(
-      cut_to_fit({{{2, 0, 400}}}, {.token_buckets = {64}}, {.max_num_tokens = 70}).num_tokens(),
-      70);
+  limits.token_buckets = {64};
+  EXPECT_EQ(cut_to_fit({{{2, 0, 400}}}, limits, {}).num_tokens(), 70);
 }
 
 }  // namespace

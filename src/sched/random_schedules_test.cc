@@ -149,14 +149,13 @@ class Schedule {
   }
 
   void step() {
-    StepBudget budget;
-    if (chance(20)) budget.max_num_tokens = between(0, 50);
-    if (chance(30)) budget.max_prompt_tokens = between(0, 20);
+    std::optional<int64_t> max_prompt_tokens;
+    if (chance(30)) max_prompt_tokens = between(0, 20);
     const std::set<SequenceId> ran = running();
-    Plan plan = scheduler_.plan(budget);
+    Plan plan = scheduler_.plan(max_prompt_tokens);
     if (chance(10)) grant_ahead(plan);
     check_order(ran);
-    check_plan(plan, budget);
+    check_plan(plan);
     if (chance(50)) keep_rows(plan);
     check_pages();
     ASSERT_TRUE(!plan.rows.empty() || device_.num_in_flight() > 0 || scheduler_.idle());
@@ -260,9 +259,8 @@ class Schedule {
     }
   }
 
-  void check_plan(const Plan& plan, const StepBudget& budget) {
-    const int64_t most = std::clamp(budget.max_num_tokens.value_or(limits_.max_num_tokens),
-                                    limits_.max_batch_size, limits_.max_num_tokens);
+  void check_plan(const Plan& plan) {
+    const int64_t most = limits_.max_num_tokens;
     ASSERT_LE(plan.num_tokens(), most);
     ASSERT_LE(std::ssize(plan.rows), limits_.max_batch_size);
     if (!plan.uniform_q(1)) {

@@ -1,7 +1,6 @@
 #include "sched/scheduler.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "base/error.h"
 
@@ -91,40 +90,32 @@ bool Scheduler::is_underway(const Sequence& sequence, size_t page) const {
   });
 }
 
-Plan Scheduler::plan(const StepBudget& budget) {
+Plan Scheduler::plan(std::optional<int64_t> max_prompt_tokens) {
   const bool has_admitted = admit();
   while (true) {
     const int64_t num_before = num_running();
-    Plan plan = choose(budget);
+    Plan plan = choose(max_prompt_tokens);
     grant_pages(plan);
     plan.has_new_pages |= has_admitted;
     if (!plan.rows.empty() || num_running() == num_before) return plan;
   }
 }
 
-Plan Scheduler::choose(const StepBudget& budget) const {
+Plan Scheduler::choose(std::optional<int64_t> max_prompt_tokens) const {
   Plan wanted;
   wanted.rows.reserve(running_.size());
-  bool is_by_priority = true;
-  int32_t priority = std::numeric_limits<int32_t>::min();
   for (Sequence* const sequence : running_) {
-    is_by_priority &= priority <= sequence->priority;
-    priority = sequence->priority;
     const int64_t ready = sequence->num_ready();
     wanted.has_given_tokens |= ready > 0 && sequence->launched < sequence->given;
     if (ready > 0) wanted.rows.push_back({sequence->id, sequence->launched, ready, sequence});
   }
-  const auto is_generating = [&](const ScheduledTokens& row) { return generates(row, limits_); };
-  if (!std::is_partitioned(wanted.rows.begin(), wanted.rows.end(), is_generating))
-    std::stable_partition(wanted.rows.begin(), wanted.rows.end(), is_generating);
-  if (!is_by_priority) {
-    const auto prompts =
-        std::partition_point(wanted.rows.begin(), wanted.rows.end(), is_generating);
-    std::stable_sort(prompts, wanted.rows.end(), [&](const auto& a, const auto& b) {
-      return a.place->priority < b.place->priority;
-    });
-  }
-  return cut_to_fit(std::move(wanted), limits_, budget);
+  const auto prompts =
+      std::stable_partition(wanted.rows.begin(), wanted.rows.end(),
+                            [&](const ScheduledTokens& row) { return generates(row, limits_); });
+  std::stable_sort(prompts, wanted.rows.end(), [](const auto& a, const auto& b) {
+    return a.place->priority < b.place->priority;
+  });
+  return cut_to_fit(std::move(wanted), limits_, max_prompt_tokens);
 }
 
 // The first sequence that runs is never preempted: alone, it fits the pool.

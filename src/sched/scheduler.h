@@ -35,7 +35,7 @@ class Scheduler {
   // The next step; empty when nothing can run. Rows of up to max_q tokens first, so that those who
   // generate never wait behind a prompt, then prompts in the order of the queue, cut to what the
   // step has room for (cut_to_fit). Each row has pages for its tokens and for the one behind them.
-  Plan plan(const StepBudget& budget = {});
+  Plan plan(std::optional<int64_t> max_prompt_tokens = {});
   // Puts the rows of a plan in an order in which a sequence keeps the row that it had in the step
   // before, if this one has as many: what the device holds by row is sent again for those that move.
   static void keep_rows(Plan& plan);
@@ -88,7 +88,7 @@ class Scheduler {
   [[nodiscard]] std::vector<kv::Page> find_prefix(Sequence& sequence) const;
   // Does a sequence that runs and comes first still compute that page of `sequence`, too?
   [[nodiscard]] bool is_underway(const Sequence& sequence, size_t page) const;
-  [[nodiscard]] Plan choose(const StepBudget& budget) const;
+  [[nodiscard]] Plan choose(std::optional<int64_t> max_prompt_tokens) const;
   void grant_pages(Plan& plan);
   void preempt_last();
   void offer_pages(Sequence& sequence);
