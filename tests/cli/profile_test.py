@@ -140,12 +140,14 @@ class ProfileTest(CliTest):
             self.assertIn(line, text)
 
     def test_steps_with_prompts_are_profiled(self):
-        for step, tokens in (("mixed", 3 + 40), ("prompt", 40)):
+        for step, tokens, sequences in (("mixed", 3 + 40, 3 + 1), ("prompt", 40, 1)):
             output = json.loads(self.profile("--step", step, "--prompt-tokens", "40", "--json"))
             self.assertEqual(output["step"], step)
             self.assertEqual([mode["ran"] for mode in output["modes"]][:2], ["eager", "piecewise"])
-            linear = next(floor for group, floor in output["floors"].items() if "[320,128]" not in group and "linear [" in group)
-            self.assertEqual(linear["flops"] % tokens, 0)
+            # Two layers; behind the last attention only the rows whose logits count go on.
+            flops = {group: floor["flops"] for group, floor in output["floors"].items()}
+            self.assertEqual(flops["fused_linear [512,128]"], 2 * 512 * 128 * 2 * tokens)
+            self.assertEqual(flops["linear [128,256]"], 2 * 128 * 256 * (tokens + sequences))
             for mode in output["modes"]:
                 self.assertTrue(any("attention" in group for group in mode["traced"]["kernels"]))
                 self.assertGreater(mode["traced"]["gaps_us"], 0)

@@ -18,7 +18,7 @@ class InspectTest(CliTest):
 
     def test_the_overview_names_passes_ops_and_arena(self):
         text = self.inspect()
-        for word in ("merge_linears", "plan_arena", "attention", "full recordings", "saved", "8 segments"):
+        for word in ("merge_linears", "plan_arena", "attention", "full recordings", "saved", "7 segments"):
             self.assertIn(word, text)
 
     def test_the_ir_after_each_pass_differs_from_the_one_before(self):
