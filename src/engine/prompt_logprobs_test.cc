@@ -177,6 +177,30 @@ TEST_P(PromptLogprobsTest, TheWaysToRunAStepAgreeBitForBit) {
   }
 }
 
+// What scores prompts finds the model's weights as passes have merged them: a token has the same log
+// probability as part of a prompt that it had when it was generated.
+TEST_P(PromptLogprobsTest, AreThoseOfGeneratedTokensWhateverPassesAreLeftOut) {
+  const Tokens prompt = random_prompt(4, 90);
+  for (const char* pass : {"fuse_linear_prologue", "merge_linears", "all"}) {
+    LoadOptions how = scoring_options();
+    how.compile.disabled = {pass};
+    load(how);
+    Tokens all = prompt;
+    std::vector<float> generated;
+    Engine engine(*model_);
+    (void)engine.add({.prompt = prompt, .max_tokens = 8, .sampling = {.num_logprobs = 0}});
+    while (engine.step([&](const Generated& token) {
+      all.push_back(token.token);
+      generated.push_back(token.logprobs->logprob);
+    })) {
+    }
+    const Scores scores = score(all);
+    ASSERT_EQ(scores.size(), all.size() - 1) << pass;
+    for (size_t k = 0; k < generated.size(); ++k)
+      EXPECT_NEAR(scores[prompt.size() - 1 + k].logprob, generated[k], 1e-4) << pass << ' ' << k;
+  }
+}
+
 // The long prompts are cut, the pages are short, and one prompt does not ask.
 TEST_P(PromptLogprobsTest, APromptHasTheSameOnesWhoeverRunsBesideIt) {
   std::vector<Request> requests;

@@ -119,12 +119,22 @@ void LoadedModel::create_prompt_scorer(Device& device, const LoadOptions& option
   const ir::Graph& graph = score_program_->graph;
   std::vector<TensorView> weights(graph.num_values());
   for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kWeight)) {
-    const auto of_model = program_->graph.find_value(graph.value(id).name);
-    if (of_model) weights[id.index] = weights_->views()[of_model->index];
-  }
-  for (const auto& [name, index] : model::kScoredOutputs) {
-    weights[graph.find_value(name)->index] =
-        executor_->loaded().view(program_->graph.outputs()[index], program_->max_sizes);
+    const std::string& name = graph.value(id).name;
+    const auto output = std::ranges::find(model::kScoredOutputs, name, &model::ScoredOutput::name);
+    if (output != std::end(model::kScoredOutputs)) {
+      weights[id.index] =
+          executor_->loaded().view(program_->graph.outputs()[output->index], program_->max_sizes);
+      continue;
+    }
+    const auto of_model = program_->graph.find_value(name);
+    if (!of_model) {
+      fail(
+          ErrorKind::kUnsupported,
+          "log probabilities of prompts need weight %{}, which a pass has merged in another way in "
+          "the model: leave that pass out (--disable-pass), or do without them",
+          name);
+    }
+    weights[id.index] = weights_->views()[of_model->index];
   }
   prompt_scorer_ = std::make_unique<runtime::PromptScorer>(device, *stream_, *score_program_,
                                                            std::move(weights));

@@ -205,8 +205,9 @@ ir::Graph build_score_graph(const ModelConfig& config, DType dtype, int64_t max_
     dims.insert(dims.begin(), Dim::sequences());
     return graph.add_input(name, {DType::kI32, std::move(dims)}, Pad::kMinusOne);
   };
-  const Attended all{trace.weight(kScoredOutputs[0].name, {max_num_tokens, config.q_size()}),
-                     trace.weight(kScoredOutputs[1].name, {max_num_tokens, config.hidden_size})};
+  const Attended all{
+      trace.weight(std::string(kScoredOutputs[0].name), {max_num_tokens, config.q_size()}),
+      trace.weight(std::string(kScoredOutputs[1].name), {max_num_tokens, config.hidden_size})};
   const auto [o, residual] = b.gather_rows(all.o, all.x, per_row("rows", {}));
   const ValueId logits = trace_logits(trace, {o, residual}, trace_head(trace));
   const auto runs = static_cast<uint64_t>(div_up(max_num_tokens, kScoredRows));

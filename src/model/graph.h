@@ -27,6 +27,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "ir/graph.h"
@@ -53,8 +54,8 @@ enum class LogitsRows : uint8_t {
 // in the last layer, [T,H*C], and what that layer began with, [T,D]. Only rows whose logits are asked
 // for go on from there: the others' would be a layer's feed-forward for nothing.
 struct ScoredOutput {
-  const char* name;  // of the score graph's weight
-  int index;         // among the outputs
+  std::string_view name;  // of the score graph's weight
+  int index;              // among the outputs
 };
 inline constexpr ScoredOutput kScoredOutputs[] = {{"attended", 2}, {"residual", 3}};
 
