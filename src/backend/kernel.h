@@ -95,8 +95,8 @@ struct Kernel {
   [[nodiscard]] bool takes(std::string_view op, const KernelArgs& args) const;
 };
 
-// The kernels of a device, in order of preference per op; rows can be added in front for ops from
-// outside the library.
+// The kernels of a device, in order of preference per op. Rows from outside the library can be added
+// in front, before tables are made: for its ops, and for others.
 class KernelTable {
  public:
   KernelTable() = default;
