@@ -121,8 +121,9 @@ void load_model(const config::Settings& settings, const std::string& url,
   const loader::LoadedModel& model = *loaded.model;
   loaded.served.max_seq_len =
       std::min(model.limits().max_seq_len, model.num_pages() * model.page_size());
-  loaded.generator = std::make_unique<engine::ServingLoop>(
-      *loaded.model, setup::serving_options(settings, loaded.step_log.get()));
+  engine::ServingOptions serving = setup::serving_options(settings, loaded.step_log.get());
+  if (serving.engine.prefix_cache) serving.engine.prefix_cache->model = loaded.served.names.front();
+  loaded.generator = std::make_unique<engine::ServingLoop>(*loaded.model, serving);
 }
 
 // With the tokenizer and the template of the bundled model.

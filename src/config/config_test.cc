@@ -70,6 +70,7 @@ TEST(Config, ReadsBackWhatItPrints) {
   options.put(*find_option("tuning_cache"), std::string{"off"});
   options.put(*find_option("disable_pass"), Names{"fuse_rope_kv_write"});
   options.put(*find_option("prefix_cache"), false);
+  options.put(*find_option("prefix_cache_key"), std::string{"of the routers"});
   options.put(*find_option("target_step_ms"), 12.5);
   options.put(*find_option("host"), std::string{"::1"});
   options.put(*find_option("port"), int64_t{0});
@@ -160,6 +161,15 @@ TEST(Settings, KnowEachWayToRunSteps) {
     EXPECT_EQ(make_settings(read(fmt::format("graphs: {}\n", text)).options).graphs, graphs)
         << text;
   EXPECT_THROW(read("graphs: fast\n"), Error);
+}
+
+TEST(Settings, KeyThePrefixCacheWhereThereIsOne) {
+  const auto cache = [](const std::string& text) {
+    return make_settings(read(text).options).serving.engine.prefix_cache;
+  };
+  EXPECT_EQ(cache("")->key, std::nullopt);
+  EXPECT_EQ(cache("prefix_cache_key: secret")->key, "secret");
+  EXPECT_FALSE(cache("prefix_cache_key: secret\nprefix_cache: off").has_value());
 }
 
 TEST(Settings, LeaveAloneWhatIsNotTaken) {

@@ -216,6 +216,14 @@ constexpr Option kOptions[] = {
      },
      "", value("on"), on_or_off(),
      "Keep the KV of prompts, so that requests that begin alike compute it once"},
+    {"prefix_cache_key", Group::kServing,
+     [](Settings& s, const Text& v) {
+       if (s.serving.engine.prefix_cache) s.serving.engine.prefix_cache->key = v;
+     },
+     "TEXT", otherwise("random"), any(),
+     "Key of the hashes by which KV is kept, for routers that compute them as well "
+     "(src/kv/page_hash.h): of a model by its first served name, the dtype of its KV, and a "
+     "request's cache_salt"},
     {"target_step_ms", Group::kServing,
      [](Settings& s, double v) {
        s.serving.engine.target_step_ms = v > 0 ? std::optional(v) : std::nullopt;
@@ -270,9 +278,8 @@ constexpr Option kOptions[] = {
      "Systems (vllm, trtllm) under whose names, for routers that read those, /metrics also gives "
      "what Encore counts as they do"},
     {"log_format", Group::kServer,
-     [](Settings& s, const Text& v) {
-       s.log_format = v == "json" ? log::Format::kJson : log::Format::kText;
-     },
+     [](Settings& s,
+        const Text& v) { s.log_format = v == "json" ? log::Format::kJson : log::Format::kText; },
      "", value("text"), one_of("text|json"),
      "What stderr gets: lines for people, or an object a line for programs"},
     {"log_requests", Group::kServer, [](Settings& s, bool v) { s.logs_requests = v; }, "",
@@ -311,6 +318,7 @@ constexpr Idle kIdle[] = {
     {"tune", "device", "cpu"},
     {"tuning_cache", "device", "cpu"},
     {"tuning_cache", "tune", "off"},
+    {"prefix_cache_key", "prefix_cache", "off"},
 };
 
 }  // namespace

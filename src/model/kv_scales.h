@@ -20,8 +20,9 @@ namespace encore::model {
 // scale is not a positive number.
 std::vector<KvScale> read_kv_scales(const Checkpoint& checkpoint);
 
-// Writes the scales, by layer, into the weights of a graph as it was traced. Errors: kUnsupported
-// where the graph lacks one of them.
+// Writes the scales, by layer, into the weights of a graph as it was traced: K's into what makes K, V's
+// into what makes V and, undone, into what reads it. K's is undone in attention's scale
+// (Trace::attend). Errors: kUnsupported where the graph lacks one of them.
 void scale_kv_weights(ir::Graph& graph, std::span<const KvScale> scales);
 
 }  // namespace encore::model
