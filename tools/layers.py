@@ -30,7 +30,7 @@ MAY_INCLUDE = {
     "sched": "sample kv",
     "spec": "sample runtime model sched kv ir",
     "engine": "spec sample sched kv loader model runtime backend ir",
-    "replay": "engine planning sched kv runtime backend",
+    "replay": "engine planning sample sched kv runtime backend",
     "diagnose": "engine planning sched sample loader model runtime backend listing passes ops ir",
     "measure": "diagnose replay engine planning sched sample loader model runtime backend passes ops ir",
     "text": "",

@@ -7,6 +7,7 @@
 #include "base/rounding.h"
 #include "replay/arrivals.h"
 #include "replay/prompts.h"
+#include "sample/params.h"
 
 namespace encore::replay {
 namespace {
@@ -46,19 +47,20 @@ std::vector<int32_t> prompt(const MixedTraffic& traffic, int64_t number, Draws& 
   return prompt_tokens(traced, number, traffic.vocab_size, traffic.seed);
 }
 
+// Half of them sample; each parameter that has a range is anything within it, now and then.
 sample::SamplingParams sampling(Draws& draws) {
   sample::SamplingParams params;
   if (draws.one_in(2)) {
     params.temperature = static_cast<float>(draws.real(0.2, 1.5));
     params.seed = draws.between(0, INT32_MAX);
     if (draws.one_in(4)) params.top_k = static_cast<int32_t>(draws.between(1, 100));
-    if (draws.one_in(4)) params.top_p = static_cast<float>(draws.real(0.1, 1));
-    if (draws.one_in(8)) params.min_p = static_cast<float>(draws.real(0, 0.5));
-    if (draws.one_in(8)) params.typical_p = static_cast<float>(draws.real(0.1, 1));
   }
-  if (draws.one_in(8)) params.repetition_penalty = static_cast<float>(draws.real(0.8, 1.5));
-  if (draws.one_in(8)) params.presence_penalty = static_cast<float>(draws.real(-1, 2));
-  if (draws.one_in(8)) params.frequency_penalty = static_cast<float>(draws.real(-1, 2));
+  for (const sample::Parameter& parameter : sample::parameters()) {
+    const bool has_range = std::isfinite(parameter.min) && std::isfinite(parameter.max);
+    if (!has_range || !draws.one_in(8)) continue;
+    const double value = draws.real(parameter.min, parameter.max);
+    sample::set(parameter, parameter.is_integer() ? std::floor(value) : value, params);
+  }
   if (draws.one_in(8))
     params.num_logprobs = static_cast<int32_t>(draws.between(0, LogprobRow::kMaxTop));
   return params;
