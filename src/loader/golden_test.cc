@@ -12,6 +12,7 @@
 #include "base/source_dir.h"
 #include "listing/listing.h"
 #include "loader/loaded_model.h"
+#include "model/testing/small_config.h"
 #include "ops/ops.h"
 
 namespace encore::loader {
@@ -19,19 +20,10 @@ namespace {
 
 constexpr int64_t kNumPages = 8;
 
-// Two layers, so that the border between them shows, and small enough to read.
+// Two layers, so that the border between them shows.
 model::ModelConfig config_of(const std::string& architecture) {
-  model::ModelConfig config;
-  config.architecture = architecture + "ForCausalLM";
-  config.model_type = "small";
-  config.num_layers = 2;
-  config.hidden_size = 64;
-  config.num_heads = 4;
-  config.num_kv_heads = 2;
-  config.head_dim = 16;
-  config.intermediate_size = 96;
+  model::ModelConfig config = model::small_config(architecture + "ForCausalLM", 2);
   config.vocab_size = 128;
-  config.max_position_embeddings = 256;
   config.qkv_bias = architecture == "Qwen2";
   config.qk_norm = architecture == "Qwen3";
   config.tie_word_embeddings = architecture == "Qwen3";

@@ -7,29 +7,14 @@
 
 #include "base/testing/message_of.h"
 #include "listing/listing.h"
+#include "model/testing/small_config.h"
 #include "ops/ops.h"
 
 namespace encore::model {
 namespace {
 
-// One layer, small enough to read; the differences between architectures are in the flags.
-ModelConfig small(const char* architecture) {
-  ModelConfig config;
-  config.architecture = architecture;
-  config.model_type = "small";
-  config.num_layers = 1;
-  config.hidden_size = 64;
-  config.num_heads = 4;
-  config.num_kv_heads = 2;
-  config.head_dim = 16;
-  config.intermediate_size = 96;
-  config.vocab_size = 100;
-  config.max_position_embeddings = 256;
-  return config;
-}
-
 ModelConfig qwen3() {
-  ModelConfig config = small("Qwen3ForCausalLM");
+  ModelConfig config = small_config("Qwen3ForCausalLM", 1);
   config.qk_norm = true;
   config.tie_word_embeddings = true;
   return config;
@@ -51,7 +36,7 @@ TEST(BuildGraph, MakesVerifiedGraphsOfEveryPresetInEveryDtype) {
 TEST(BuildGraph, KeepsKvInTheDtypeAskedForAndComputesInTheModels) {
   GraphOptions options = kOptions;
   options.kv_dtype = DType::kFP8;
-  const ir::Graph graph = build_graph(small("LlamaForCausalLM"), options);
+  const ir::Graph graph = build_graph(small_config("LlamaForCausalLM", 1), options);
   EXPECT_NO_THROW(ir::verify(graph));
   for (const ir::ValueId state : graph.values_of_kind(ir::ValueKind::kState))
     EXPECT_EQ(graph.value(state).type.dtype, DType::kFP8) << graph.value(state).name;
@@ -66,7 +51,7 @@ TEST(BuildGraph, KeepsKvInTheDtypeAskedForAndComputesInTheModels) {
 TEST(BuildGraph, GivesLogitsOfEveryTokenWhenAskedAndSamplesNothing) {
   GraphOptions options = kOptions;
   options.logits = LogitsRows::kAll;
-  const ir::Graph graph = build_graph(small("LlamaForCausalLM"), options);
+  const ir::Graph graph = build_graph(small_config("LlamaForCausalLM", 1), options);
   ASSERT_EQ(graph.outputs().size(), 1U);
   EXPECT_EQ(graph.value(graph.outputs()[0]).type.to_string(), "f32[T,100]");
   EXPECT_FALSE(graph.find_value("temperature").has_value());
@@ -74,8 +59,7 @@ TEST(BuildGraph, GivesLogitsOfEveryTokenWhenAskedAndSamplesNothing) {
 
 // Nobody reads what the last layer makes of other rows behind its attention.
 TEST(BuildGraph, LeavesTheRowsWithoutLogitsBehindTheLastAttention) {
-  ModelConfig config = small("LlamaForCausalLM");
-  config.num_layers = 3;
+  const ModelConfig config = small_config("LlamaForCausalLM", 3);
   const auto rows_by_op = [&](LogitsRows logits) {
     GraphOptions options = kOptions;
     options.logits = logits;
@@ -102,8 +86,9 @@ TEST(BuildGraph, RoundTripsThroughText) {
 }
 
 TEST(BuildGraph, ListsTheArchitecturesItKnows) {
-  const std::string message = message_of(
-      ErrorKind::kUnsupported, [&] { (void)build_graph(small("GPT5ForCausalLM"), kOptions); });
+  const std::string message = message_of(ErrorKind::kUnsupported, [&] {
+    (void)build_graph(small_config("GPT5ForCausalLM", 1), kOptions);
+  });
   EXPECT_NE(message.find("Qwen3ForCausalLM"), std::string::npos) << message;
 }
 

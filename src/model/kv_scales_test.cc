@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "model/checkpoint_fixture.h"
+#include "model/testing/small_config.h"
 
 namespace encore::model {
 namespace {
@@ -74,23 +75,14 @@ double factor_of(const ir::Graph& graph, const std::string& name) {
   return weight ? graph.value(*weight).recipe.pieces.at(0).factor : 0;
 }
 
-ir::Graph scaled_graph(ModelConfig config) {
-  config.num_layers = 2;
-  config.hidden_size = 64;
-  config.num_heads = 4;
-  config.num_kv_heads = 2;
-  config.head_dim = 16;
-  config.intermediate_size = 96;
-  config.vocab_size = 100;
-  config.max_position_embeddings = 256;
+ir::Graph scaled_graph(const ModelConfig& config) {
   GraphOptions options{.kv_dtype = DType::kFP8, .num_pages = 8, .max_seq_len = 64};
   options.kv_scales = {{1, 1}, {4, 0.5}};
   return build_graph(config, options);
 }
 
 TEST(KvScales, GoIntoTheWeightsAroundTheCacheAndIntoAttention) {
-  ModelConfig config;
-  config.architecture = "Qwen2ForCausalLM";
+  ModelConfig config = small_config("Qwen2ForCausalLM", 2);
   config.qkv_bias = true;
   const ir::Graph graph = scaled_graph(config);
   EXPECT_EQ(factor_of(graph, "q_proj.weight"), 1);
@@ -106,8 +98,7 @@ TEST(KvScales, GoIntoTheWeightsAroundTheCacheAndIntoAttention) {
 }
 
 TEST(KvScales, GoIntoTheNormOfKeysWhereThereIsOne) {
-  ModelConfig config;
-  config.architecture = "Qwen3ForCausalLM";
+  ModelConfig config = small_config("Qwen3ForCausalLM", 2);
   config.qk_norm = true;
   const ir::Graph graph = scaled_graph(config);
   EXPECT_EQ(factor_of(graph, "k_norm.weight"), 0.25);
