@@ -221,9 +221,8 @@ constexpr Option kOptions[] = {
        if (s.serving.engine.prefix_cache) s.serving.engine.prefix_cache->key = v;
      },
      "TEXT", otherwise("random"), any(),
-     "Key of the hashes by which KV is kept, for routers that compute them as well "
-     "(src/kv/page_hash.h): of a model by its first served name, the dtype of its KV, and a "
-     "request's cache_salt"},
+     "Key of the hashes of KV pages, for routers that compute the same ones (src/kv/page_hash.h) "
+     "from the first served name, the dtype of KV, a request's cache_salt and the tokens"},
     {"target_step_ms", Group::kServing,
      [](Settings& s, double v) {
        s.serving.engine.target_step_ms = v > 0 ? std::optional(v) : std::nullopt;
