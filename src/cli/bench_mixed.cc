@@ -140,7 +140,7 @@ double attention_us(Bench& bench, const BenchMixedOptions& options) {
       "decodes", std::vector<int64_t>(static_cast<size_t>(options.decodes()), tokens)};
   measure::AttentionTimer timer(shape, *bench.device, {c});
   const int runs = measure::num_replays(options.bench.runs, *bench.device);
-  return timer.time(c, runs).chain_us * static_cast<double>(config.num_layers);
+  return timer.time(c, runs).chain_us * static_cast<double>(config.num_layers());
 }
 
 void bench_mixed(const BenchMixedOptions& options) {

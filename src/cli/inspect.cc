@@ -146,7 +146,7 @@ std::string title(const Inspected& inspected) {
       "{}: {} layers, hidden {}, {} query and {} KV heads of {}, feed-forward {}, vocabulary {}, "
       "{}\n"
       "largest step: {} tokens, {} sequences of up to {}\n",
-      config.architecture, config.num_layers, config.hidden_size, config.num_heads,
+      config.architecture, config.num_layers(), config.hidden_size, config.num_heads,
       config.num_kv_heads, config.head_dim, config.intermediate_size, config.vocab_size,
       dtype_text(dtype, inspected.load.kv_dtype.value_or(dtype)), limits.max_num_tokens,
       limits.max_batch_size, limits.max_seq_len);
@@ -200,7 +200,7 @@ json::object overview_json(const Inspected& inspected) {
   }
   return {
       {"architecture", inspected.config.architecture},
-      {"layers", inspected.config.num_layers},
+      {"layers", inspected.config.num_layers()},
       {"dtype", name(dtype)},
       {"kv_dtype", name(inspected.load.kv_dtype.value_or(dtype))},
       {"passes", std::move(pass_rows)},

@@ -108,7 +108,7 @@ TEST_F(Extension, RunsInEveryMode) {
     const std::vector<float> expected = logits(plain, key, Graphs::kNone);
     EXPECT_EQ(enqueued_, 0);
     const std::vector<float> eager = logits(model, key, Graphs::kNone);
-    EXPECT_EQ(enqueued_, source.config.num_layers);
+    EXPECT_EQ(enqueued_, source.config.num_layers());
     for (size_t i = 0; i < eager.size(); ++i)
       ASSERT_NEAR(eager[i], expected[i], 1e-3F) << i;
     EXPECT_EQ(logits(model, key, Graphs::kPiecewise), eager);

@@ -16,7 +16,7 @@ using runtime::Ladder;
 
 model::ModelSource smallest_model() {
   model::ModelSource source = engine::testing::tiny_model(engine::testing::Tiny::kLlama);
-  source.config.num_layers = 1;
+  source.config.layers.resize(1);
   source.config.hidden_size = 32;
   source.config.num_heads = 2;
   source.config.num_kv_heads = 1;

@@ -38,7 +38,7 @@ std::vector<int64_t> tried(const std::vector<int64_t>& sizes) {
 // Small: there are some hundred sizes, up to thousands of tokens.
 model::ModelSource narrow_model() {
   model::ModelSource source = engine::testing::tiny_model(engine::testing::Tiny::kLlama);
-  source.config.num_layers = 1;
+  source.config.layers.resize(1);
   source.config.hidden_size = 64;
   source.config.num_heads = 2;
   source.config.num_kv_heads = 1;

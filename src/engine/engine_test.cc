@@ -231,7 +231,7 @@ TEST(LoadedModel, RefusesSequencesLongerThanTheModelWasMadeFor) {
   options.limits.max_seq_len = 5000;
   EXPECT_THROW(LoadedModel(*device, testing::tiny_model(Tiny::kLlama), options), Error);
   model::ModelSource windowed = testing::tiny_model(Tiny::kLlama);
-  windowed.config.sliding_window = 64;
+  windowed.config.layers[1].window = 64;
   EXPECT_THROW(LoadedModel(*device, windowed, small_options()), Error);
 }
 

@@ -76,7 +76,7 @@ class FaultTest : public testing::DeviceTest {
   std::unique_ptr<LoadedModel> load(RecordingErrors policy) {
     // As little as has every op: it is loaded hundreds of times.
     model::ModelSource source = testing::tiny_model(testing::Tiny::kLlama);
-    source.config.num_layers = 1;
+    source.config.layers.resize(1);
     source.config.intermediate_size = 64;
     source.config.vocab_size = 64;
     return std::make_unique<LoadedModel>(*device_, source, load_options(policy));

@@ -83,7 +83,7 @@ class RandomEngineTest : public testing::DeviceTest {
     DeviceTest::SetUp();
     if (IsSkipped()) return;
     model::ModelSource source = testing::tiny_model(testing::Tiny::kLlama);
-    source.config.num_layers = 1;
+    source.config.layers.resize(1);
     source.config.vocab_size = kVocab;
     LoadOptions options;
     options.limits = {.max_num_tokens = 24, .max_batch_size = 4, .max_q = 1, .max_seq_len = 128};

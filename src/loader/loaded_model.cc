@@ -40,11 +40,12 @@ void check_limits(const model::ModelConfig& config, const LoadOptions& options) 
     fail(ErrorKind::kUsage, "sequences of {} tokens: the model was made for at most {}", longest,
          config.max_position_embeddings);
   }
-  if (config.sliding_window && longest > *config.sliding_window) {
+  const std::optional<int64_t> window = config.shortest_window();
+  if (window && longest > *window) {
     fail(ErrorKind::kUnsupported,
          "the model attends to the last {} tokens only and Encore has no such mask: "
          "serve sequences of at most that length (--max-seq-len {})",
-         *config.sliding_window, *config.sliding_window);
+         *window, *window);
   }
 }
 

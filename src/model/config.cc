@@ -190,23 +190,45 @@ Rope read_rope(const json::Object& config, int64_t max_position_embeddings) {
   return rope;
 }
 
-// The window of the layers that slide; none when no layer does.
-std::optional<int64_t> read_sliding_window(const json::Object& config, const Family& family,
-                                           int64_t num_layers) {
-  if (!family.sliding_window) return std::nullopt;
-  if (family.model_type != "mistral") {  // Qwen: off unless switched on, and for late layers only
-    if (!config.bool_or("use_sliding_window", false)) return std::nullopt;
-    const int64_t first_sliding = config.int_or("max_window_layers", 28);
-    bool any = first_sliding < num_layers;
-    if (config.has("layer_types") && config.at("layer_types").is_array()) {
-      const json::array& types = config.at("layer_types").get_array();
-      any = std::any_of(types.begin(), types.end(),
-                        [](const json::value& type) { return type == "sliding_attention"; });
+// Which layers have a window, before it is known whether the model has one at all.
+std::vector<bool> sliding_layers(const json::Object& config, const Family& family,
+                                 int64_t num_layers) {
+  std::vector<bool> slides(static_cast<size_t>(num_layers), family.model_type == "mistral");
+  if (config.has("layer_types")) {
+    const json::array& types = config.array_at("layer_types");
+    if (types.size() != slides.size()) {
+      fail(ErrorKind::kModel, "{}: key 'layer_types' must name {} layers, not {}", config.where(),
+           num_layers, types.size());
     }
-    if (!any) return std::nullopt;
+    for (size_t i = 0; i < types.size(); ++i) {
+      slides[i] = types[i] == "sliding_attention";
+      if (slides[i] || types[i] == "full_attention") continue;
+      fail(ErrorKind::kUnsupported,
+           "{}: layers of type {} are not supported; supported: full_attention, sliding_attention",
+           config.where(), json::to_text(types[i]).substr(0, 80));
+    }
+    return slides;
   }
-  if (present(config, "sliding_window") && !config.has("sliding_window")) return std::nullopt;
-  return count_or(config, "sliding_window", *family.sliding_window, kMaxPositions);
+  if (family.model_type == "mistral") return slides;
+  // Qwen: late layers only.
+  const int64_t first = std::clamp<int64_t>(config.int_or("max_window_layers", 28), 0, num_layers);
+  std::fill(slides.begin() + first, slides.end(), true);
+  return slides;
+}
+
+std::vector<LayerKind> read_layers(const json::Object& config, const Family& family) {
+  const int64_t num_layers = count_at(config, "num_hidden_layers", kMaxLayers);
+  std::vector<LayerKind> layers(static_cast<size_t>(num_layers));
+  const bool is_null = present(config, "sliding_window") && !config.has("sliding_window");
+  if (!family.sliding_window || is_null) return layers;
+  // Qwen: off unless switched on.
+  if (family.model_type != "mistral" && !config.bool_or("use_sliding_window", false)) return layers;
+  const std::vector<bool> slides = sliding_layers(config, family, num_layers);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    if (slides[i])
+      layers[i].window = count_or(config, "sliding_window", *family.sliding_window, kMaxPositions);
+  }
+  return layers;
 }
 
 // An id, a list of ids, or null for none.
@@ -279,7 +301,7 @@ ModelConfig parse_config(const json::Object& config, const json::Object* generat
   ModelConfig model;
   model.architecture = family.architecture;
   model.model_type = family.model_type;
-  model.num_layers = count_at(config, "num_hidden_layers", kMaxLayers);
+  model.layers = read_layers(config, family);
   model.hidden_size = count_at(config, "hidden_size", kMaxWidth);
   read_heads(config, family, model);
   model.intermediate_size = count_at(config, "intermediate_size", kMaxWidth);
@@ -288,8 +310,7 @@ ModelConfig parse_config(const json::Object& config, const json::Object* generat
       count_or(config, "max_position_embeddings", family.max_position_embeddings, kMaxPositions);
 
   model.rms_norm_eps = real(config, "rms_norm_eps", config.double_or("rms_norm_eps", 1e-6), 0);
-  model.rope = read_rope(config, model.max_position_embeddings);
-  model.sliding_window = read_sliding_window(config, family, model.num_layers);
+  model.ropes = {read_rope(config, model.max_position_embeddings)};
 
   model.tie_word_embeddings = config.bool_or("tie_word_embeddings", false);
   const bool reads_bias = family.model_type == "llama" || family.model_type == "qwen3";
@@ -328,12 +349,19 @@ ModelConfig read_config(const std::filesystem::path& dir) {
   return parse_config(config, &generation);
 }
 
-std::vector<float> inv_freq(const ModelConfig& config) {
-  const Rope& rope = config.rope;
-  const auto pairs = static_cast<size_t>(config.head_dim / 2);
+std::optional<int64_t> ModelConfig::shortest_window() const {
+  std::optional<int64_t> shortest;
+  for (const LayerKind& layer : layers) {
+    if (layer.window) shortest = std::min(*layer.window, shortest.value_or(*layer.window));
+  }
+  return shortest;
+}
+
+std::vector<float> inv_freq(const Rope& rope, int64_t head_dim) {
+  const auto pairs = static_cast<size_t>(head_dim / 2);
   std::vector<float> frequencies(pairs);
   for (size_t i = 0; i < pairs; ++i) {
-    const float exponent = static_cast<float>(2 * i) / static_cast<float>(config.head_dim);
+    const float exponent = static_cast<float>(2 * i) / static_cast<float>(head_dim);
     frequencies[i] = 1.0F / static_cast<float>(std::pow(rope.theta, static_cast<double>(exponent)));
   }
   const auto factor = static_cast<float>(rope.factor);
@@ -363,7 +391,7 @@ std::vector<float> inv_freq(const ModelConfig& config) {
 
 int64_t longest_sequence(const ModelConfig& config) {
   return std::min(config.max_position_embeddings,
-                  config.sliding_window.value_or(config.max_position_embeddings));
+                  config.shortest_window().value_or(config.max_position_embeddings));
 }
 
 }  // namespace encore::model

@@ -39,13 +39,29 @@ struct Rope {
   bool operator==(const Rope&) const = default;
 };
 
+// How a layer computes its feed-forward part.
+enum class MlpKind : uint8_t {
+  kDense,  // down(silu(gate(x)) * up(x))
+};
+
+// Everything in which one layer of a model may differ from another.
+struct LayerKind {
+  // Each token attends to itself and the window - 1 tokens before it. None: to all before it.
+  std::optional<int64_t> window;
+  // Which of ModelConfig::ropes turns q and k. None: positions do not show in this layer.
+  std::optional<size_t> rope = 0;
+  MlpKind mlp = MlpKind::kDense;
+
+  bool operator==(const LayerKind&) const = default;
+};
+
 // A decoder-only transformer: RMS norm, rotary positions, grouped-query attention, gated SiLU.
 // Made by `parse_config`, `read_config` or `preset`; those guarantee what is said of each field.
 struct ModelConfig {
   std::string architecture;  // "LlamaForCausalLM": which builder makes the graph
   std::string model_type;    // "llama": which defaults held for absent keys
 
-  int64_t num_layers = 0;
+  std::vector<LayerKind> layers;        // from the first on
   int64_t hidden_size = 0;              // D
   int64_t num_heads = 0;                // H, a multiple of K
   int64_t num_kv_heads = 0;             // K
@@ -55,10 +71,7 @@ struct ModelConfig {
   int64_t max_position_embeddings = 0;  // Units: tokens.
 
   double rms_norm_eps = 1e-6;
-  Rope rope;
-  // Each token attends to itself and the sliding_window - 1 before it. Builders here have no such
-  // mask: a caller must refuse to serve more tokens than this. None: attention to everything.
-  std::optional<int64_t> sliding_window;
+  std::vector<Rope> ropes{Rope{}};  // the rotations that layers choose from
 
   bool tie_word_embeddings = false;  // the output projection is the embedding
   bool qkv_bias = false;             // q_proj, k_proj and v_proj have a bias
@@ -72,6 +85,10 @@ struct ModelConfig {
   std::optional<int32_t> bos_token_id;
   std::vector<int32_t> eos_token_ids;  // any of them ends a sequence; may be empty
 
+  [[nodiscard]] int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
+  // The shortest window of all layers. None where no layer has one. Builders here have no such
+  // mask: a caller must refuse to serve more tokens than this.
+  [[nodiscard]] std::optional<int64_t> shortest_window() const;
   // Columns of q: H * C.
   [[nodiscard]] int64_t q_size() const { return num_heads * head_dim; }
   // Columns of k, and of v: K * C.
@@ -96,13 +113,13 @@ ModelConfig read_config(const std::filesystem::path& dir);
 std::optional<ModelConfig> preset(std::string_view name);
 std::vector<std::string_view> preset_names();
 
-// The angle per position of each of the C/2 pairs, scaling applied; computed in f32 steps as the
+// The angle per position of each of a head's C/2 pairs, scaling applied; computed in f32 steps as the
 // checkpoints' reference does, so that angles agree far into a long context.
 // Source: Su et al., "RoFormer", arXiv:2104.09864, section 3.2.2; Llama 3.1's scaling as published
 // with its reference code.
-std::vector<float> inv_freq(const ModelConfig& config);
+std::vector<float> inv_freq(const Rope& rope, int64_t head_dim);
 
-// Tokens that one sequence of the model may have: its positions, or its sliding window where that
+// Tokens that one sequence of the model may have: its positions, or its shortest window where that
 // is less.
 int64_t longest_sequence(const ModelConfig& config);
 

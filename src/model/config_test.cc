@@ -22,6 +22,16 @@ std::string sizes(const std::string& model_type, const std::string& more = "") {
          (more.empty() ? "" : ", " + more) + "}";
 }
 
+// Of the layers, from the first on.
+using Windows = std::vector<std::optional<int64_t>>;
+const Windows kNoWindows(2);
+Windows windows(const ModelConfig& config) {
+  Windows found;
+  for (const LayerKind& layer : config.layers)
+    found.push_back(layer.window);
+  return found;
+}
+
 std::string parse_error(const std::string& config) {
   return error_of([&] { return parse(config); });
 }
@@ -74,22 +84,22 @@ TEST(Config, TakesTheDefaultsOfItsModelType) {
   EXPECT_EQ(llama.head_dim, 4);
   EXPECT_EQ(llama.max_position_embeddings, 2048);
   EXPECT_EQ(llama.rms_norm_eps, 1e-6);
-  EXPECT_EQ(llama.rope, Rope{});
+  EXPECT_EQ(llama.ropes, std::vector{Rope{}});
   EXPECT_EQ(llama.bos_token_id, 1);
   EXPECT_EQ(llama.eos_token_ids, std::vector<int32_t>{2});
   EXPECT_EQ(llama.dtype, DType::kBF16);
-  EXPECT_EQ(llama.sliding_window, std::nullopt);
+  EXPECT_EQ(llama.layers, std::vector<LayerKind>(2));
   EXPECT_FALSE(llama.tie_word_embeddings || llama.qkv_bias || llama.o_bias || llama.mlp_bias);
 
   const ModelConfig mistral = parse(sizes("mistral"));
   EXPECT_EQ(mistral.num_kv_heads, 8);
-  EXPECT_EQ(mistral.sliding_window, 4096);
+  EXPECT_EQ(windows(mistral), (Windows{4096, 4096}));
   EXPECT_EQ(mistral.max_position_embeddings, 131072);
 
   const ModelConfig qwen2 = parse(sizes("qwen2"));
   EXPECT_TRUE(qwen2.qkv_bias);
   EXPECT_FALSE(qwen2.o_bias || qwen2.qk_norm);
-  EXPECT_EQ(qwen2.sliding_window, std::nullopt);
+  EXPECT_EQ(windows(qwen2), kNoWindows);
   EXPECT_TRUE(qwen2.eos_token_ids.empty());
   EXPECT_EQ(qwen2.bos_token_id, std::nullopt);
 
@@ -101,7 +111,7 @@ TEST(Config, TakesTheDefaultsOfItsModelType) {
 }
 
 TEST(Config, TellsNullFromAbsence) {
-  EXPECT_EQ(parse(sizes("mistral", R"("sliding_window": null)")).sliding_window, std::nullopt);
+  EXPECT_EQ(windows(parse(sizes("mistral", R"("sliding_window": null)"))), kNoWindows);
   EXPECT_EQ(parse(sizes("mistral", R"("num_key_value_heads": null)")).num_kv_heads, 32);
   EXPECT_TRUE(parse(sizes("llama", R"("eos_token_id": null)")).eos_token_ids.empty());
   EXPECT_EQ(parse(sizes("llama", R"("head_dim": null, "rope_scaling": null)")).head_dim, 4);
@@ -116,12 +126,21 @@ TEST(Config, ReadsBiasesOfEachModelType) {
 
 TEST(Config, SlidesForQwenOnlyWhenSwitchedOnForSomeLayer) {
   const std::string on = R"("use_sliding_window": true, "sliding_window": 64)";
-  EXPECT_EQ(parse(sizes("qwen2", on)).sliding_window, std::nullopt);  // 28 layers before it
-  EXPECT_EQ(parse(sizes("qwen2", on + R"(, "max_window_layers": 1)")).sliding_window, 64);
-  EXPECT_EQ(parse(sizes("qwen2", on + R"(, "layer_types": ["full_attention"])")).sliding_window,
-            std::nullopt);
-  EXPECT_EQ(parse(sizes("qwen3", on + R"(, "layer_types": ["sliding_attention"])")).sliding_window,
-            64);
+  EXPECT_EQ(windows(parse(sizes("qwen2", on))), kNoWindows);  // 28 layers before it
+  EXPECT_EQ(windows(parse(sizes("qwen2", on + R"(, "max_window_layers": 1)"))),
+            (Windows{std::nullopt, 64}));
+  EXPECT_EQ(windows(parse(sizes(
+                "qwen3", on + R"(, "layer_types": ["sliding_attention", "full_attention"])"))),
+            (Windows{64, std::nullopt}));
+}
+
+TEST(Config, RefusesTypesOfLayersThatItDoesNotKnowOrCannotCount) {
+  const std::string on = R"("use_sliding_window": true, "sliding_window": 64, "layer_types": )";
+  EXPECT_EQ(parse_error(sizes("qwen3", on + R"(["full_attention"])")),
+            "model: config.json: key 'layer_types' must name 2 layers, not 1");
+  EXPECT_EQ(parse_error(sizes("qwen3", on + R"(["full_attention", "linear_attention"])")),
+            "unsupported: config.json: layers of type \"linear_attention\" are not supported; "
+            "supported: full_attention, sliding_attention");
 }
 
 TEST(Config, PrefersTheGenerationConfigsSpecialTokens) {
@@ -136,15 +155,16 @@ TEST(Config, ReadsRopeScalingUnderEitherNameOfItsType) {
   const Rope rope =
       parse(
           sizes("llama", R"("rope_theta": 5000, "rope_scaling": {"type": "linear", "factor": 2})"))
-          .rope;
+          .ropes.at(0);
   EXPECT_EQ(rope, (Rope{.theta = 5000, .scaling = RopeScaling::kLinear, .factor = 2}));
   EXPECT_EQ(
       parse(sizes("llama", R"("rope_parameters": {"rope_type": "default", "rope_theta": 7.5})"))
-          .rope,
+          .ropes.at(0),
       Rope{.theta = 7.5});
   EXPECT_EQ(parse(sizes("llama", R"("rope_scaling": {"rope_type": "llama3", "factor": 8,
                                     "low_freq_factor": 1, "high_freq_factor": 4})"))
-                .rope.original_max_position_embeddings,
+                .ropes.at(0)
+                .original_max_position_embeddings,
             2048);
 }
 
@@ -171,13 +191,18 @@ TEST(Config, TakesAQuantizationOfKAndVAlone) {
   EXPECT_NE(parse_error(sizes("llama", std::string(kScheme) + R"({"group_0": {}}})")), "");
 }
 
+std::vector<float> frequencies_of(std::string_view name) {
+  const ModelConfig model = preset(name).value();
+  return inv_freq(model.ropes.at(0), model.head_dim);
+}
+
 TEST(InvFreq, MatchesTheReferenceUnderEveryScaling) {
   const auto expect = [](const std::vector<float>& found,
                          std::initializer_list<std::pair<int, float>> golden) {
     for (const auto& [i, value] : golden)
       EXPECT_FLOAT_EQ(found[static_cast<size_t>(i)], value) << i;
   };
-  const std::vector<float> llama_1b = inv_freq(*preset("llama-3.2-1b"));
+  const std::vector<float> llama_1b = frequencies_of("llama-3.2-1b");
   ASSERT_EQ(llama_1b.size(), 32U);
   expect(llama_1b, {{0, 1.0F},
                     {1, 0.663601279F},
@@ -187,25 +212,23 @@ TEST(InvFreq, MatchesTheReferenceUnderEveryScaling) {
                     {19, 1.29147675e-05F},
                     {22, 3.77405445e-06F},
                     {31, 9.41830649e-08F}});
-  expect(inv_freq(*preset("llama-3.1-8b")), {{1, 0.814617217F},
-                                             {29, 0.00216657063F},
-                                             {32, 0.000524846022F},
-                                             {35, 9.55621217e-05F},
-                                             {38, 5.16590699e-05F},
-                                             {63, 3.06892588e-07F}});
-  expect(inv_freq(*preset("qwen3-8b")),
+  expect(frequencies_of("llama-3.1-8b"), {{1, 0.814617217F},
+                                          {29, 0.00216657063F},
+                                          {32, 0.000524846022F},
+                                          {35, 9.55621217e-05F},
+                                          {38, 5.16590699e-05F},
+                                          {63, 3.06892588e-07F}});
+  expect(frequencies_of("qwen3-8b"),
          {{1, 0.805842221F}, {16, 0.0316227786F}, {32, 0.00100000005F}, {63, 1.24093776e-06F}});
-  ModelConfig linear = *preset("qwen3-8b");
-  linear.rope.scaling = RopeScaling::kLinear;
-  linear.rope.factor = 4;
-  expect(inv_freq(linear), {{0, 0.25F}, {1, 0.805842221F / 4}, {63, 1.24093776e-06F / 4}});
+  const Rope linear{.theta = 1e6, .scaling = RopeScaling::kLinear, .factor = 4};
+  expect(inv_freq(linear, 128), {{0, 0.25F}, {1, 0.805842221F / 4}, {63, 1.24093776e-06F / 4}});
 }
 
 TEST(Preset, HasSoundNumbersUnderEveryName) {
   for (const std::string_view name : preset_names()) {
     const ModelConfig model = preset(name).value();
     EXPECT_EQ(model.num_heads % model.num_kv_heads, 0) << name;
-    EXPECT_EQ(inv_freq(model).size(), static_cast<size_t>(model.head_dim / 2)) << name;
+    EXPECT_EQ(model.ropes.size(), 1U) << name;
     EXPECT_FALSE(model.eos_token_ids.empty()) << name;
   }
   EXPECT_EQ(preset("gpt-2"), std::nullopt);

@@ -39,7 +39,7 @@ std::vector<Builder::Cache> add_caches(ir::Graph& graph, const ModelConfig& conf
   const ir::Type type{options.kv_dtype.value_or(options.dtype),
                       {options.num_pages, config.num_kv_heads, options.page_size, config.head_dim}};
   std::vector<Builder::Cache> caches;
-  for (int64_t i = 0; i < config.num_layers; ++i) {
+  for (int64_t i = 0; i < config.num_layers(); ++i) {
     caches.push_back({graph.add_value(ValueKind::kState, fmt::format("k_cache.{}", i), type),
                       graph.add_value(ValueKind::kState, fmt::format("v_cache.{}", i), type)});
   }
@@ -98,8 +98,8 @@ ValueId sample(Builder& b, ValueId logits, const Values& sampling, ValueId kv_le
 
 constexpr const char* kEmbedding = "model.embed_tokens.weight";
 
-std::string layer_prefix(int layer) {
-  return fmt::format("model.layers.{}", layer);
+Layer layer_at(const ModelConfig& config, size_t index) {
+  return {index, fmt::format("model.layers.{}", index), config.layers[index]};
 }
 
 ValueId trace_head(Trace& trace) {
@@ -111,8 +111,8 @@ ValueId trace_head(Trace& trace) {
 // The logits of some rows of the last layer.
 ValueId trace_logits(Trace& trace, const Attended& rows, ValueId head) {
   const ModelConfig& c = trace.config;
-  const int last_layer = static_cast<int>(c.num_layers) - 1;
-  const ValueId x = find_architecture(c.architecture).rest(trace, rows, layer_prefix(last_layer));
+  const Layer last_layer = layer_at(c, c.layers.size() - 1);
+  const ValueId x = find_architecture(c.architecture).rest(trace, rows, last_layer);
   return trace.b.linear_as(DType::kF32, trace.norm(x, "model.norm", c.hidden_size), head);
 }
 
@@ -138,8 +138,11 @@ ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
   const ValueId fill = graph.add_input("fill", {DType::kF32, {1}});
 
   Trace trace{b, config, options, positions, slots, batch, {}, add_caches(graph, config, options)};
-  trace.inv_freq = graph.add_weight("inv_freq", {DType::kF32, {config.head_dim / 2}},
-                                    ir::WeightRecipe::of(inv_freq(config)));
+  for (size_t i = 0; i < config.ropes.size(); ++i) {
+    trace.inv_freqs.push_back(graph.add_weight(
+        i == 0 ? "inv_freq" : fmt::format("inv_freq.{}", i), {DType::kF32, {config.head_dim / 2}},
+        ir::WeightRecipe::of(inv_freq(config.ropes[i], config.head_dim))));
+  }
   const ValueId embed = trace.weight(kEmbedding, {config.vocab_size, config.hidden_size});
 
   const bool samples = options.logits == LogitsRows::kLast;
@@ -149,13 +152,15 @@ ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
                                   {DType::kI32, {options.max_batch_size}});
   }
   ValueId x = b.embedding(ids, embed, fill, last_tokens);
-  const auto attend = [&](int layer) -> Attended {
-    return {architecture.attention(trace, x, layer, layer_prefix(layer)), x};
+  const auto attend = [&](const Layer& layer) -> Attended {
+    return {architecture.attention(trace, x, layer), x, {slots, 0}};
   };
-  const int last_layer = static_cast<int>(config.num_layers) - 1;
-  for (int i = 0; i < last_layer; ++i)
-    x = architecture.rest(trace, attend(i), layer_prefix(i));
-  const Attended attended = attend(last_layer);
+  const size_t last_layer = config.layers.size() - 1;
+  for (size_t i = 0; i < last_layer; ++i) {
+    const Layer layer = layer_at(config, i);
+    x = architecture.rest(trace, attend(layer), layer);
+  }
+  const Attended attended = attend(layer_at(config, last_layer));
   const ValueId head = config.tie_word_embeddings ? embed : trace_head(trace);
   if (!samples) {
     graph.add_output(trace_logits(trace, attended, head));
@@ -165,7 +170,7 @@ ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
   // Of the other tokens, only K and V are ever read again, and all layers have those by now.
   const ValueId last_rows = graph.add_input("last_rows", {DType::kI32, {Dim::sequences()}});
   const auto [o, residual] = b.gather_rows(attended.o, attended.x, last_rows);
-  const ValueId logits = trace_logits(trace, {o, residual}, head);
+  const ValueId logits = trace_logits(trace, {o, residual, {batch.kv_lens, 1}}, head);
   scale_kv_weights(graph, options.kv_scales);
   const Values sampling = add_sampling(graph, config, options.max_batch_size);
   const ValueId next = sample(b, logits, sampling, batch.kv_lens);
@@ -205,11 +210,13 @@ ir::Graph build_score_graph(const ModelConfig& config, DType dtype, int64_t max_
     dims.insert(dims.begin(), Dim::sequences());
     return graph.add_input(name, {DType::kI32, std::move(dims)}, Pad::kMinusOne);
   };
-  const Attended all{
-      trace.weight(std::string(kScoredOutputs[0].name), {max_num_tokens, config.q_size()}),
-      trace.weight(std::string(kScoredOutputs[1].name), {max_num_tokens, config.hidden_size})};
-  const auto [o, residual] = b.gather_rows(all.o, all.x, per_row("rows", {}));
-  const ValueId logits = trace_logits(trace, {o, residual}, trace_head(trace));
+  const ValueId all_o =
+      trace.weight(std::string(kScoredOutputs[0].name), {max_num_tokens, config.q_size()});
+  const ValueId all_x =
+      trace.weight(std::string(kScoredOutputs[1].name), {max_num_tokens, config.hidden_size});
+  const ValueId rows = per_row("rows", {});
+  const auto [o, residual] = b.gather_rows(all_o, all_x, rows);
+  const ValueId logits = trace_logits(trace, {o, residual, {rows, 0}}, trace_head(trace));
   const auto runs = static_cast<uint64_t>(div_up(max_num_tokens, kScoredRows));
   const auto entries = static_cast<int64_t>(std::bit_ceil(2 * runs));
   const ValueId tokens = per_row("tokens", {});
@@ -226,7 +233,7 @@ ir::Graph build_score_graph(const ModelConfig& config, DType dtype, int64_t max_
 }
 
 int64_t kv_bytes_per_token(const ModelConfig& config, DType kv_dtype) {
-  return 2 * config.num_layers * config.kv_size() * size_of(kv_dtype);
+  return 2 * config.num_layers() * config.kv_size() * size_of(kv_dtype);
 }
 
 }  // namespace encore::model

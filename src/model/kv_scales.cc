@@ -79,7 +79,7 @@ bool multiply(ir::Graph& graph, const std::string& name, double factor) {
 
 std::vector<KvScale> read_kv_scales(const Checkpoint& checkpoint) {
   const ModelConfig& config = checkpoint.config();
-  std::vector<KvScale> scales(static_cast<size_t>(config.num_layers));
+  std::vector<KvScale> scales(static_cast<size_t>(config.num_layers()));
   for (size_t layer = 0; layer < scales.size(); ++layer) {
     const std::string prefix = prefix_of(layer);
     const auto k = stored_scale(checkpoint, prefix, kNamesOfK);

@@ -5,19 +5,20 @@
 
 namespace encore::model {
 
-ValueId llama_attention(Trace& trace, ValueId x, int layer, const std::string& prefix) {
+ValueId llama_attention(Trace& trace, ValueId x, const Layer& layer) {
   const ModelConfig& c = trace.config;
-  const std::string attn = prefix + ".self_attn";
+  const std::string attn = layer.prefix + ".self_attn";
 
-  const ValueId h = trace.norm(x, prefix + ".input_layernorm", c.hidden_size);
+  const ValueId h = trace.norm(x, layer.prefix + ".input_layernorm", c.hidden_size);
   const ValueId q = trace.project(h, attn + ".q_proj", c.q_size(), c.qkv_bias);
   const ValueId k = trace.project(h, attn + ".k_proj", c.kv_size(), c.qkv_bias);
   const ValueId v = trace.project(h, attn + ".v_proj", c.kv_size(), c.qkv_bias);
   return trace.attend(layer, q, k, v);
 }
 
-ValueId llama_rest(Trace& trace, const Attended& rows, const std::string& prefix) {
+ValueId llama_rest(Trace& trace, const Attended& rows, const Layer& layer) {
   const ModelConfig& c = trace.config;
+  const std::string& prefix = layer.prefix;
 
   const ValueId o = trace.project(rows.o, prefix + ".self_attn.o_proj", c.hidden_size, c.o_bias);
   const ValueId x = trace.b.add(rows.x, o);

@@ -25,7 +25,7 @@ void load(const std::filesystem::path& dir) {
   const ModelConfig& c = checkpoint.config();
   const int64_t hidden = c.hidden_size;
   (void)checkpoint.tensor("model.embed_tokens.weight", {c.vocab_size, hidden});
-  for (int64_t i = 0; i < c.num_layers; ++i) {
+  for (int64_t i = 0; i < c.num_layers(); ++i) {
     const std::string layer = fmt::format("model.layers.{}.", i);
     (void)checkpoint.tensor(layer + "input_layernorm.weight", {hidden});
     (void)checkpoint.tensor(layer + "self_attn.q_proj.weight", {c.q_size(), hidden});
@@ -39,7 +39,8 @@ void load(const std::filesystem::path& dir) {
   }
   (void)checkpoint.tensor("model.norm.weight", {hidden});
   if (!c.tie_word_embeddings) (void)checkpoint.tensor("lm_head.weight", {c.vocab_size, hidden});
-  EXPECT_FALSE(inv_freq(c).empty());
+  for (const Rope& rope : c.ropes)
+    EXPECT_FALSE(inv_freq(rope, c.head_dim).empty());
 }
 
 void header(Files& files, const std::string& from, const std::string& to) {

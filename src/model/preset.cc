@@ -34,25 +34,25 @@ void fill_family(const Preset& row, ModelConfig& model) {
     model.architecture = "LlamaForCausalLM";
     model.max_position_embeddings = 131072;
     model.rms_norm_eps = 1e-5;
-    model.rope = {.theta = 500000,
-                  .scaling = RopeScaling::kLlama3,
-                  .factor = row.llama3_factor,
-                  .low_freq_factor = 1,
-                  .high_freq_factor = 4,
-                  .original_max_position_embeddings = 8192};
+    model.ropes = {{.theta = 500000,
+                    .scaling = RopeScaling::kLlama3,
+                    .factor = row.llama3_factor,
+                    .low_freq_factor = 1,
+                    .high_freq_factor = 4,
+                    .original_max_position_embeddings = 8192}};
     model.bos_token_id = 128000;
     model.eos_token_ids = {128001};
   } else if (row.model_type == "qwen3") {
     model.architecture = "Qwen3ForCausalLM";
     model.max_position_embeddings = 40960;
-    model.rope.theta = 1e6;
+    model.ropes = {{.theta = 1e6}};
     model.qk_norm = true;
     model.bos_token_id = 151643;
     model.eos_token_ids = {151645, 151643};
   } else if (row.model_type == "qwen2") {
     model.architecture = "Qwen2ForCausalLM";
     model.max_position_embeddings = 32768;
-    model.rope.theta = 1e6;
+    model.ropes = {{.theta = 1e6}};
     model.qkv_bias = true;
     model.bos_token_id = 151643;
     model.eos_token_ids = {151643};
@@ -60,7 +60,7 @@ void fill_family(const Preset& row, ModelConfig& model) {
     model.architecture = "MistralForCausalLM";
     model.max_position_embeddings = 32768;
     model.rms_norm_eps = 1e-5;
-    model.rope.theta = 1e6;
+    model.ropes = {{.theta = 1e6}};
     model.bos_token_id = 1;
     model.eos_token_ids = {2};
   }
@@ -73,7 +73,7 @@ std::optional<ModelConfig> preset(std::string_view name) {
     if (row.name != name) continue;
     ModelConfig model;
     model.model_type = row.model_type;
-    model.num_layers = row.num_layers;
+    model.layers.resize(static_cast<size_t>(row.num_layers));
     model.hidden_size = row.hidden_size;
     model.num_heads = row.num_heads;
     model.num_kv_heads = row.num_kv_heads;

@@ -4,11 +4,11 @@
 
 namespace encore::model {
 
-ValueId qwen3_attention(Trace& trace, ValueId x, int layer, const std::string& prefix) {
+ValueId qwen3_attention(Trace& trace, ValueId x, const Layer& layer) {
   const ModelConfig& c = trace.config;
-  const std::string attn = prefix + ".self_attn";
+  const std::string attn = layer.prefix + ".self_attn";
 
-  const ValueId h = trace.norm(x, prefix + ".input_layernorm", c.hidden_size);
+  const ValueId h = trace.norm(x, layer.prefix + ".input_layernorm", c.hidden_size);
   ValueId q = trace.project(h, attn + ".q_proj", c.q_size(), c.qkv_bias);
   ValueId k = trace.project(h, attn + ".k_proj", c.kv_size(), c.qkv_bias);
   const ValueId v = trace.project(h, attn + ".v_proj", c.kv_size(), c.qkv_bias);

@@ -20,13 +20,16 @@ ValueId Trace::norm(ValueId x, const std::string& prefix, int64_t width) {
   return b.rms_norm(x, weight(prefix + ".weight", {width}), config.rms_norm_eps);
 }
 
-ValueId Trace::attend(int layer, ValueId q, ValueId k, ValueId v) {
-  q = b.rope(q, positions, inv_freq);
-  k = b.rope(k, positions, inv_freq);
-  caches[layer] = b.kv_write(caches[layer], k, v, slots);
-  const double k_scale = options.kv_scales.empty() ? 1 : options.kv_scales[layer].k;
-  return b.attention(q, caches[layer], batch,
-                     k_scale / std::sqrt(static_cast<double>(config.head_dim)));
+ValueId Trace::attend(const Layer& layer, ValueId q, ValueId k, ValueId v) {
+  if (layer.kind.rope) {
+    const ValueId inv_freq = inv_freqs.at(*layer.kind.rope);
+    q = b.rope(q, positions, inv_freq);
+    k = b.rope(k, positions, inv_freq);
+  }
+  Builder::Cache& cache = caches.at(layer.index);
+  cache = b.kv_write(cache, k, v, slots);
+  const double k_scale = options.kv_scales.empty() ? 1 : options.kv_scales[layer.index].k;
+  return b.attention(q, cache, batch, k_scale / std::sqrt(static_cast<double>(config.head_dim)));
 }
 
 ValueId Trace::gated_mlp(ValueId x, const std::string& prefix) {

@@ -13,6 +13,21 @@ namespace encore::model {
 
 using ir::ValueId;
 
+// A layer that is traced.
+struct Layer {
+  size_t index = 0;    // from the first, 0
+  std::string prefix;  // of its weights: "model.layers.3"
+  const LayerKind& kind;
+};
+
+// Which rows are those of tokens. The others are padding and hold anything, so an op whose rows
+// depend on each other must leave them out. A row r is live where mask[r] >= least: steps say so by
+// `slots` (-1 in padding) of rows that are tokens, and by `kv_lens` (0) of rows that are sequences.
+struct LiveRows {
+  ValueId mask;  // i32[R]
+  int64_t least = 0;
+};
+
 // The state of one trace. Lifetime: one call of build_graph or build_score_graph.
 struct Trace {
   Builder& b;
@@ -22,7 +37,7 @@ struct Trace {
   ValueId positions = {};
   ValueId slots = {};
   Builder::Batch batch = {};
-  ValueId inv_freq = {};
+  std::vector<ValueId> inv_freqs = {};      // one of each of ModelConfig::ropes
   std::vector<Builder::Cache> caches = {};  // by layer, the newest version
 
   // A weight [dims...] that comes from the checkpoint tensor of the same name.
@@ -31,31 +46,32 @@ struct Trace {
   ValueId project(ValueId x, const std::string& prefix, int64_t out, bool bias);
   // RMS norm by `prefix`.weight; its length is the width of a group.
   ValueId norm(ValueId x, const std::string& prefix, int64_t width);
-  // Rotary positions on q and k, K and V into layer's cache, causal attention. q [T,H*C] ->
+  // The layer's rotation of q and k, K and V into its cache, causal attention. q [T,H*C] ->
   // [T,H*C].
-  ValueId attend(int layer, ValueId q, ValueId k, ValueId v);
+  ValueId attend(const Layer& layer, ValueId q, ValueId k, ValueId v);
   // down(silu(gate(x)) * up(x)), the feed-forward of all of them.
   ValueId gated_mlp(ValueId x, const std::string& prefix);
 };
 
-// Rows in the middle of a layer. Behind attention none looks at another.
+// Rows in the middle of a layer, behind its attention.
 struct Attended {
   ValueId o;  // [R,H*C], what attention gave
   ValueId x;  // [R,D], what the layer began with
+  LiveRows live;
 };
 
 // An architecture: its name in config.json, and its decoder layer in two halves. The table is in
 // graph.cc.
 struct Architecture {
   std::string_view name;
-  // Up to attention: x [T,D] -> [T,H*C]. `prefix` is "model.layers.3".
-  ValueId (*attention)(Trace& trace, ValueId x, int layer, const std::string& prefix);
+  // Up to attention: x [T,D] -> [T,H*C].
+  ValueId (*attention)(Trace& trace, ValueId x, const Layer& layer);
   // From there on, for as many rows as are wanted: -> [R,D].
-  ValueId (*rest)(Trace& trace, const Attended& rows, const std::string& prefix);
+  ValueId (*rest)(Trace& trace, const Attended& rows, const Layer& layer);
 };
 
-ValueId llama_attention(Trace& trace, ValueId x, int layer, const std::string& prefix);
-ValueId llama_rest(Trace& trace, const Attended& rows, const std::string& prefix);
-ValueId qwen3_attention(Trace& trace, ValueId x, int layer, const std::string& prefix);
+ValueId llama_attention(Trace& trace, ValueId x, const Layer& layer);
+ValueId llama_rest(Trace& trace, const Attended& rows, const Layer& layer);
+ValueId qwen3_attention(Trace& trace, ValueId x, const Layer& layer);
 
 }  // namespace encore::model

@@ -78,7 +78,7 @@ class ThreeWays {
   static model::ModelSource source(const Trial& trial) {
     model::ModelSource source = engine::testing::tiny_model(trial.kind);
     if (trial.config) source.config = *trial.config;
-    source.config.num_layers = trial.num_layers.value_or(source.config.num_layers);
+    if (trial.num_layers) source.config.layers.resize(static_cast<size_t>(*trial.num_layers));
     return source;
   }
   static loader::LoadOptions options(const Trial& trial) {

@@ -27,7 +27,7 @@ inline model::ModelSource tiny_model(Tiny kind) {
                         : kind == Tiny::kQwen2 ? "Qwen2ForCausalLM"
                                                : "LlamaForCausalLM";
   config.model_type = "tiny";
-  config.num_layers = 2;
+  config.layers.resize(2);
   config.hidden_size = 128;
   config.num_heads = 4;
   config.num_kv_heads = 2;

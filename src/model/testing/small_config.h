@@ -14,7 +14,7 @@ inline ModelConfig small_config(std::string architecture, int64_t num_layers) {
   ModelConfig config;
   config.architecture = std::move(architecture);
   config.model_type = "small";
-  config.num_layers = num_layers;
+  config.layers.resize(static_cast<size_t>(num_layers));
   config.hidden_size = 64;
   config.num_heads = 4;
   config.num_kv_heads = 2;
