@@ -134,6 +134,23 @@ TEST(Operands, AreRefusedByTheNamesOfOpAndOperand) {
   expect("product(%x, %w) {eps=1}", "op 'product': attribute 'eps' is missing or of another type");
 }
 
+TEST(Operands, OfWeightsMayBeOfATypeThatIsOnlyStored) {
+  OpSet ops;
+  ops.add({.name = "product", .inputs = "x float[R,I], weight stored[O,I]", .outputs = "y = x"});
+  const auto error = [&](DType x, DType weight) {
+    return message_of(ErrorKind::kCompile, [&] {
+      infer(*ops.find("product"), {{"x", {x, {2, 4}}}, {"weight", {weight, {3, 4}}}}, {});
+    });
+  };
+  EXPECT_EQ(error(DType::kBF16, DType::kBF16), "");
+  EXPECT_EQ(error(DType::kBF16, DType::kFP8), "");
+  EXPECT_EQ(error(DType::kBF16, DType::kF32),
+            "op 'product': weight is f32[3,4], needs stored[O,I] with float = bf16, I = 4");
+  EXPECT_EQ(error(DType::kF32, DType::kI32),
+            "op 'product': weight is i32[3,4], needs stored[O,I] with float = f32, I = 4");
+  EXPECT_NE(error(DType::kFP8, DType::kFP8), "");
+}
+
 TEST(Operands, HaveShapesThatLettersSay) {
   const auto error = [](const std::string& q, const std::string& cache, const std::string& starts) {
     return error_of("graph g {\n input %q: " + q + "\n state %c: " + cache +

@@ -105,6 +105,7 @@ class Fitting {
   }
   bool fits(std::string_view text, DType dtype) {
     if (text == "any") return true;
+    if (text == "stored") return dtype == DType::kFP8 || fits("float", dtype);
     if (text != "float" && text != "kv") return parse_dtype(text) == dtype;
     if (!is_float(dtype) && !(text == "kv" && dtype == DType::kFP8)) return false;
     const DType* known = find(dtypes_, text);
@@ -120,8 +121,9 @@ class Fitting {
   }
   [[noreturn]] void complain(const Operand& operand, const Type& type) const {
     std::vector<std::string> known;
+    const std::string_view shared = operand.dtype == "stored" ? "float" : operand.dtype;
     for (const auto& [word, dtype] : dtypes_) {
-      if (operand.dtype == word) known.push_back(fmt::format("{} = {}", word, name(dtype)));
+      if (shared == word) known.push_back(fmt::format("{} = {}", word, name(dtype)));
     }
     for (const auto& [letter, dim] : letters_) {
       const auto has = [&](const auto& dim) { return std::ranges::count(dim.letters, letter); };
