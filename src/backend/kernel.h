@@ -86,7 +86,7 @@ struct Kernel {
   // computes.
   BoundLaunch (*bind)(Device& device, const KernelArgs& args) = nullptr;
   // The optional operands that it knows. A launch that has others goes to another kernel.
-  std::array<std::string_view, 4> optional = {};
+  std::array<std::string_view, 8> optional = {};
   // Why a decode step that has to take this kernel is slow, for people; empty: it is not.
   std::string_view slow = {};
   // Does its launch follow StepLengths, which no recording knows? null: no.

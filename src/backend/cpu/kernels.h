@@ -35,7 +35,7 @@ BoundLaunch bind(Device& device, const KernelArgs& args) {
 }
 // One row of the table: a kernel of an op, with the optional operands that it knows.
 template <Literal kName, Run kRun>
-constexpr Kernel row(std::string_view op, std::array<std::string_view, 4> optional = {}) {
+constexpr Kernel row(std::string_view op, std::array<std::string_view, 8> optional = {}) {
   return {.op = op, .name = kName.text, .bind = bind<kName, kRun>, .optional = optional};
 }
 

@@ -174,8 +174,10 @@ decltype(auto) visit_element(DType dtype, Visitor&& visitor) {
       return visitor(TypeTag<__half>{});
     case DType::kBF16:
       return visitor(TypeTag<__nv_bfloat16>{});
-    default:
+    case DType::kF32:
       return visitor(TypeTag<float>{});
+    default:
+      fail(ErrorKind::kCompile, "a kernel that computes in floats was given {}", name(dtype));
   }
 }
 

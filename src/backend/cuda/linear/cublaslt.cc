@@ -21,8 +21,10 @@ cudaDataType_t cuda_type(DType dtype) {
       return CUDA_R_16F;
     case DType::kBF16:
       return CUDA_R_16BF;
-    default:
+    case DType::kF32:
       return CUDA_R_32F;
+    default:
+      fail(ErrorKind::kCompile, "no product of cuBLASLt's is made of {}", name(dtype));
   }
 }
 
