@@ -42,11 +42,14 @@ LinearOperands linear_operands(const KernelArgs& args) {
   o.residual = args.inputs.find("residual");
   o.norm = args.inputs.find("norm");
   o.weight = &args.inputs["weight"];
+  o.scale = args.inputs.find("scale");
   o.bias = args.inputs.find("bias");
   o.sum = args.outputs.find("sum");
   o.out = &args.outputs["y"];
   if (o.norm != nullptr) o.eps = args.attrs.get_double("eps");
   o.silu_mul = args.attrs.find("epilogue") != nullptr;
+  o.fp8_activations = args.attrs.find("fp8_rows") != nullptr &&
+                      (args.batch_invariant || o.x->num_rows() >= args.attrs.get_int("fp8_rows"));
   return o;
 }
 
@@ -68,14 +71,20 @@ Parts linear_parts(const KernelArgs& args) {
         .attrs.set("eps", o.eps);
     operands["x"] = normed;
   }
+  const auto add_product = [&](std::string_view op, const TensorView& y) -> KernelArgs& {
+    KernelArgs& product = add(op, std::move(operands), y);
+    if (const auto* fp8_rows = args.attrs.find("fp8_rows"))
+      product.attrs.set("fp8_rows", *fp8_rows);
+    return product;
+  };
   if (!o.silu_mul) {
-    add("linear", std::move(operands), *o.out);
+    add_product("linear", *o.out);
   } else if (o.norm != nullptr) {
-    add("fused_linear", std::move(operands), *o.out).attrs.set("epilogue", std::string("silu_mul"));
+    add_product("fused_linear", *o.out).attrs.set("epilogue", std::string("silu_mul"));
   } else {
     const int64_t half = o.out->row_elements();
     const TensorView product = scratch.take(o.out->dtype, rows, o.weight->num_rows());
-    add("linear", std::move(operands), product);
+    add_product("linear", product);
     add("silu_mul",
         {{"gate", columns_of(product, 0, half)}, {"up", columns_of(product, half, half)}}, *o.out);
   }

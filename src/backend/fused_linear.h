@@ -11,11 +11,13 @@ struct LinearOperands {
   const TensorView* residual = nullptr;  // added to x before the norm
   const TensorView* norm = nullptr;      // weight of the norm in front
   const TensorView* weight = nullptr;
+  const TensorView* scale = nullptr;  // of a weight in fp8
   const TensorView* bias = nullptr;
   const TensorView* sum = nullptr;  // x + residual
   const TensorView* out = nullptr;
   double eps = 0;  // of the norm
   bool silu_mul = false;
+  bool fp8_activations = false;  // what is multiplied is rounded to fp8 (fp8_activations.h)
 };
 LinearOperands linear_operands(const KernelArgs& args);
 

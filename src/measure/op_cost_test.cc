@@ -25,6 +25,18 @@ TEST(OpCost, CountsTheBytesAndFlopsOfALinear) {
   EXPECT_EQ(cost.flops, 2 * 3 * 32 * 64);
 }
 
+TEST(OpCost, CountsAWeightInFp8AsBytesAndItsScale) {
+  ir::Graph graph("g");
+  model::Builder b(graph, ops::standard());
+  const auto x = graph.add_input("x", {DType::kBF16, {Dim::tokens(), 64}});
+  const auto w = graph.add_weight("w", {DType::kFP8, {32, 64}}, ir::WeightRecipe::tensor("w"));
+  const auto s = graph.add_weight("s", {DType::kF32, {32}}, ir::WeightRecipe::tensor("s"));
+  const auto y = b.call("linear", {{"x", x}, {"weight", w}, {"scale", &s}})["y"];
+  const OpCost cost = cost_of(graph, y);
+  EXPECT_EQ(cost.bytes, 2 * 3 * 64 + 32 * 64 + 4 * 32 + 2 * 3 * 32);
+  EXPECT_EQ(cost.flops, 2 * 3 * 32 * 64);
+}
+
 TEST(OpCost, CountsKvAsItsCacheKeepsIt) {
   ir::Graph graph("g");
   model::Builder b(graph, ops::standard());

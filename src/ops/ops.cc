@@ -5,6 +5,8 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/rounding.h"
+#include "base/scale_block.h"
 
 namespace encore::ops {
 namespace {
@@ -19,7 +21,27 @@ void require(bool condition, std::string_view demand) {
   if (!condition) fail(ErrorKind::kCompile, "needs {}", demand);
 }
 
-void infer_linear(const Types&, const Attrs& attrs, Types& out) {
+// A weight in FP8 has a scale for each row, or one for each block of 128 x 128.
+void require_scale(const Types& in, const Attrs& attrs) {
+  const Type& weight = in["weight"];
+  const Type* scale = in.find("scale");
+  require((weight.dtype == DType::kFP8) == (scale != nullptr),
+          "a scale where the weight is fp8, and only there");
+  if (attrs.find("fp8_rows") != nullptr) {
+    require(scale != nullptr, "a weight in fp8 for activations in fp8");
+    require(attrs.get_int("fp8_rows") > 0, "an fp8_rows above 0");
+  }
+  if (scale == nullptr) return;
+  const auto blocks = [&](int dim) { return div_up(weight.dims[dim].value, kScaleBlock); };
+  const Type by_row{DType::kF32, {weight.dims[0]}};
+  const Type by_block{DType::kF32, {blocks(0), blocks(1)}};
+  if (*scale == by_row || *scale == by_block) return;
+  fail(ErrorKind::kCompile, "scale is {}, needs {} or {}", scale->to_string(), by_row.to_string(),
+       by_block.to_string());
+}
+
+void infer_linear(const Types& in, const Attrs& attrs, Types& out) {
+  require_scale(in, attrs);
   if (attrs.find("out") == nullptr) return;
   const auto dtype = parse_dtype(attrs.get_string("out"));
   require(dtype.has_value() && is_float(*dtype), "a float dtype in 'out'");
@@ -79,9 +101,14 @@ std::vector<Op> rows() {
       {.name = "embedding",
        .inputs = "ids i32[T], table float[V,D], fill f32[1], last_tokens? i32[M]",
        .outputs = "x float[T,D]"},
-      // x weight^T + bias, in the dtype that the attribute `out` says, or else x's.
+      // x weight^T + bias, in the dtype that the attribute `out` says, or else x's. A weight in fp8
+      // stands for its numbers times `scale`, which is there exactly then: f32[O], one for each row,
+      // or f32[O/128,I/128] (rounded up), one for each block of 128 x 128; products are added in
+      // float, and scales multiply sums, or are multiplied in f32. Where the attribute `fp8_rows` is
+      // there and R, padding included, is at least that number (or where the launch must be
+      // batch-invariant), x is rounded to fp8 first, as backend/fp8_activations.h says.
       {.name = "linear",
-       .inputs = "x float[R,I], weight float[O,I], bias? float[O]",
+       .inputs = "x float[R,I], weight stored[O,I], scale? f32[...], bias? float[O]",
        .outputs = "y float[R,O]",
        .infer = infer_linear},
       // Each group of G elements: x * rsqrt(mean(x^2) + eps) * weight. A layer norm has one group,
@@ -163,10 +190,10 @@ std::vector<Op> rows() {
        .may_reuse = {{"o", "q"}}},
       // linear behind rms_norm (where there is a norm; its residual and sum are those of the whole),
       // in front of silu_mul (`epilogue`; of the left and the right half of the columns, so that y is
-      // [R,O/2]), or both. Rounded where those ops would round.
+      // [R,O/2]), or both. Rounded where those ops would round, to fp8 behind the norm.
       {.name = "fused_linear",
-       .inputs = "x float[R,I], residual? float[R,I], norm? float[I], weight float[O,I], "
-                 "bias? float[O]",
+       .inputs = "x float[R,I], residual? float[R,I], norm? float[I], weight stored[O,I], "
+                 "scale? f32[...], bias? float[O]",
        .outputs = "sum? = residual, y float[R,O]",
        .infer = infer_fused_linear},
       // sampling[b] is a SamplingRow (backend/sampling.h). A row with a `state` adds the biases of

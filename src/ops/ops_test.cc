@@ -23,8 +23,29 @@ TEST(Ops, RefuseInputsThatDoNotFitAndSayWhatTheyNeed) {
                  [&] {
                    graph.add_node(op("linear"), {x, w});
                  }),
-      "op 'linear': weight is bf16[32,48], needs float[O,I] with float = bf16, I = 64, O = 32");
+      "op 'linear': weight is bf16[32,48], needs stored[O,I] with float = bf16, I = 64, O = 32");
   EXPECT_EQ(standard().find("nothing"), nullptr);
+}
+
+TEST(Ops, TakeAScaleWithAWeightInFp8) {
+  const auto error = [](DType dtype, std::optional<ir::Type> scale, const ir::Attrs& attrs = {}) {
+    ir::Types in{{"x", {DType::kBF16, {Dim::tokens(), 300}}}, {"weight", {dtype, {200, 300}}}};
+    if (scale) in.add("scale", *scale, true);
+    return message_of(ErrorKind::kCompile, [&] { infer(op("linear"), in, attrs); });
+  };
+  const ir::Type by_row{DType::kF32, {200}};
+  const ir::Type by_block{DType::kF32, {2, 3}};
+  EXPECT_EQ(error(DType::kFP8, by_row), "");
+  EXPECT_EQ(error(DType::kFP8, by_block, {{"fp8_rows", int64_t{33}}}), "");
+  EXPECT_EQ(error(DType::kFP8, ir::Type{DType::kF32, {2, 2}}),
+            "op 'linear': scale is f32[2,2], needs f32[200] or f32[2,3]");
+  const std::string both = "op 'linear': needs a scale where the weight is fp8, and only there";
+  EXPECT_EQ(error(DType::kFP8, std::nullopt), both);
+  EXPECT_EQ(error(DType::kBF16, by_row), both);
+  EXPECT_EQ(error(DType::kBF16, std::nullopt, {{"fp8_rows", int64_t{1}}}),
+            "op 'linear': needs a weight in fp8 for activations in fp8");
+  EXPECT_EQ(error(DType::kFP8, by_row, {{"fp8_rows", int64_t{0}}}),
+            "op 'linear': needs an fp8_rows above 0");
 }
 
 TEST(Ops, WriteKvInTheCachesDtype) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/scale_block.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
@@ -28,18 +29,32 @@ bool can_merge(const Graph& graph, const Rewrite& rewrite, const Node& node) {
   });
 }
 
+// Do rows of another product begin a block of scales where this one's end? A weight without blocks
+// has no such borders.
+bool ends_on_block(const Graph& graph, const Node& node) {
+  const ValueId* scale = node.inputs.find("scale");
+  return scale == nullptr || graph.value(*scale).type.dims.size() == 1 ||
+         graph.value(node.inputs["weight"]).type.dims[0].value % kScaleBlock == 0;
+}
+
 // May the two be columns of one product?
 bool are_siblings(const Graph& graph, const Node& a, const Node& b) {
   const auto dtype = [&](ValueId id) { return graph.value(id).type.dtype; };
+  const auto rows_fit = [&](ValueId one, ValueId other) {
+    const auto& dims = graph.value(one).type.dims;
+    const auto& others = graph.value(other).type.dims;
+    return dtype(one) == dtype(other) && dims.size() == others.size() &&
+           std::equal(dims.begin() + 1, dims.end(), others.begin() + 1);
+  };
   return a.inputs["x"] == b.inputs["x"] && a.inputs.size() == b.inputs.size() &&
          a.attrs == b.attrs && dtype(a.outputs["y"]) == dtype(b.outputs["y"]) &&
          std::ranges::all_of(weights_of(a), [&](std::string_view name) {
            const ValueId* other = b.inputs.find(name);
-           return other != nullptr && dtype(*other) == dtype(a.inputs[name]);
+           return other != nullptr && rows_fit(*other, a.inputs[name]);
          });
 }
 
-// An operand (weight or bias) of all siblings, one below the other.
+// An operand (weight, scale or bias) of all siblings, one below the other.
 ValueId concat_weights(Graph& graph, const std::vector<const Node*>& siblings,
                        std::string_view operand) {
   ir::Type type = graph.value(siblings[0]->inputs[operand]).type;
@@ -97,7 +112,8 @@ void merge_linears(Program& program, const ir::OpSet& ops) {
     for (const ir::NodeId reader : rewrite.readers(rewrite.node(i).inputs["x"])) {
       const int j = reader.index;
       if (j <= i || !rewrite.is(j, "linear") || !can_merge(graph, rewrite, rewrite.node(j)) ||
-          !are_siblings(graph, rewrite.node(i), rewrite.node(j))) {
+          !are_siblings(graph, rewrite.node(i), rewrite.node(j)) ||
+          !ends_on_block(graph, *siblings.back())) {
         continue;
       }
       siblings.push_back(&rewrite.node(j));

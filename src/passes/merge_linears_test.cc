@@ -54,6 +54,83 @@ TEST(MergeLinears, MergesBiasesAndPiecesOfPieces) {
 )");
 }
 
+TEST(MergeLinears, MergesScalesOfRows) {
+  expect_rewrite(merge_linears, R"(
+  input %h: bf16[T,64]
+  weight %q.weight: fp8[24,64] = "q"
+  weight %q.scale: f32[24] = "qs"
+  weight %k.weight: fp8[8,64] = "k"
+  weight %k.scale: f32[8] = "ks"
+  %q: bf16[T,24] = linear(%h, %q.weight, scale=%q.scale) {fp8_rows=33}
+  %k: bf16[T,8] = linear(%h, %k.weight, scale=%k.scale) {fp8_rows=33}
+  output %q
+  output %k
+)",
+                 R"(
+  input %h: bf16[T,64]
+  weight %q_k.weight: fp8[32,64] = concat("q", "k")
+  weight %q_k.scale: f32[32] = concat("qs", "ks")
+  %q_k: bf16[T,32] = linear(%h, %q_k.weight, scale=%q_k.scale) {fp8_rows=33}
+  %q: bf16[T,24], %k: bf16[T,8] = split(%q_k) {sizes=[24,8]}
+  output %q
+  output %k
+)");
+}
+
+// A block of scales has 128 rows, which must not belong to two weights.
+TEST(MergeLinears, MergesBlocksOfScalesOnTheirBorders) {
+  expect_rewrite(merge_linears, R"(
+  input %h: bf16[T,200]
+  weight %q.weight: fp8[256,200] = "q"
+  weight %q.scale: f32[2,2] = "qs"
+  weight %k.weight: fp8[64,200] = "k"
+  weight %k.scale: f32[1,2] = "ks"
+  weight %v.weight: fp8[64,200] = "v"
+  weight %v.scale: f32[1,2] = "vs"
+  %q: bf16[T,256] = linear(%h, %q.weight, scale=%q.scale)
+  %k: bf16[T,64] = linear(%h, %k.weight, scale=%k.scale)
+  %v: bf16[T,64] = linear(%h, %v.weight, scale=%v.scale)
+  output %q
+  output %k
+  output %v
+)",
+                 R"(
+  input %h: bf16[T,200]
+  weight %v.weight: fp8[64,200] = "v"
+  weight %v.scale: f32[1,2] = "vs"
+  weight %q_k.weight: fp8[320,200] = concat("q", "k")
+  weight %q_k.scale: f32[3,2] = concat("qs", "ks")
+  %q_k: bf16[T,320] = linear(%h, %q_k.weight, scale=%q_k.scale)
+  %q: bf16[T,256], %k: bf16[T,64] = split(%q_k) {sizes=[256,64]}
+  %v: bf16[T,64] = linear(%h, %v.weight, scale=%v.scale)
+  output %q
+  output %k
+  output %v
+)");
+}
+
+// The formats of siblings may differ, as those of a checkpoint's tensors do.
+TEST(MergeLinears, LeavesSiblingsOfOtherFormats) {
+  expect_unchanged(merge_linears, R"(
+  input %h: bf16[T,64]
+  weight %q.weight: fp8[128,64] = "q"
+  weight %q.scale: f32[128] = "qs"
+  weight %k.weight: fp8[128,64] = "k"
+  weight %k.scale: f32[1,1] = "ks"
+  weight %v.weight: bf16[128,64] = "v"
+  weight %u.weight: fp8[128,64] = "u"
+  weight %u.scale: f32[128] = "us"
+  %q: bf16[T,128] = linear(%h, %q.weight, scale=%q.scale)
+  %k: bf16[T,128] = linear(%h, %k.weight, scale=%k.scale)
+  %v: bf16[T,128] = linear(%h, %v.weight)
+  %u: bf16[T,128] = linear(%h, %u.weight, scale=%u.scale) {fp8_rows=1}
+  output %q
+  output %k
+  output %v
+  output %u
+)");
+}
+
 TEST(MergeLinears, MergesOnlySiblingsThatAgreeOnABias) {
   expect_rewrite(merge_linears, R"(
   input %h: bf16[T,64]

@@ -95,7 +95,7 @@ Uploaded upload(Device& device, const HostTensors& inputs,
   return uploaded;
 }
 
-HostTensor read(const CheckedOutput& checked) {
+HostTensor read_output(const CheckedOutput& checked) {
   HostTensor tensor;
   tensor.type.dtype = checked.dtype;
   tensor.shape = checked.shape;
@@ -215,7 +215,7 @@ std::vector<Output> run(Device& device, const OpCase& c) {
   check.may_skip = c.may_skip;
   std::vector<Output> outputs;
   for (CheckedOutput& checked : check_kernel(device, check)) {
-    HostTensor tensor = read(checked);
+    HostTensor tensor = read_output(checked);
     outputs.push_back({std::move(tensor), std::move(checked.bytes), std::move(checked.untouched)});
   }
   return outputs;

@@ -74,6 +74,35 @@ HostTensor linear(const HostTensor& x, const HostTensor& weight, const HostTenso
   return y;
 }
 
+HostTensor scaled(const HostTensor& weight, const HostTensor& scale) {
+  HostTensor numbers = like(weight);
+  for (int64_t o = 0; o < weight.num_rows(); ++o) {
+    for (int64_t i = 0; i < weight.shape[1]; ++i)
+      numbers.row(o)[i] *= scale.shape.rank() == 1 ? scale.row(o)[0] : scale.row(o / 128)[i / 128];
+  }
+  return numbers;
+}
+
+HostTensor in_fp8(const HostTensor& x) {
+  HostTensor y = like(x);
+  for (int64_t r = 0; r < x.num_rows(); ++r) {
+    for (int64_t first = 0; first < x.shape[1]; first += 128) {
+      const int64_t end = std::min(first + 128, x.shape[1]);
+      double largest = 0;
+      for (int64_t i = first; i < end; ++i)
+        largest = std::fmax(largest, std::fabs(x.row(r)[i]));
+      float scale = static_cast<float>(largest) / 448.0F;
+      if (!std::isnormal(scale)) scale = 1;
+      const float inverse = 1 / scale;
+      for (int64_t i = first; i < end; ++i) {
+        const float scaled_down = static_cast<float>(x.row(r)[i]) * inverse;
+        y.row(r)[i] = round_to(DType::kFP8, scaled_down) * scale;
+      }
+    }
+  }
+  return y;
+}
+
 HostTensor rms_norm(const HostTensor& x, const HostTensor& weight, double eps) {
   HostTensor y = like(x);
   const int64_t group = weight.num_rows();

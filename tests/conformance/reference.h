@@ -34,6 +34,11 @@ namespace reference {
 // Results are not rounded, except where ops.cc says that the op itself rounds.
 HostTensor embedding(const HostTensor& ids, const HostTensor& table, double fill);
 HostTensor linear(const HostTensor& x, const HostTensor& weight, const HostTensor* bias);
+// The numbers that a weight in fp8 stands for: scale has a number for each row, or for each block of
+// 128 x 128.
+HostTensor scaled(const HostTensor& weight, const HostTensor& scale);
+// What activations are once they are rounded to fp8.
+HostTensor in_fp8(const HostTensor& x);
 HostTensor rms_norm(const HostTensor& x, const HostTensor& weight, double eps);
 HostTensor add(const HostTensor& a, const HostTensor& b);
 HostTensor mul(const HostTensor& a, const HostTensor& b);

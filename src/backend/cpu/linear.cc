@@ -2,12 +2,16 @@
 //
 // One row of x streams the weights once from memory. Many rows widen 16 rows of the weight at a
 // time and use them for every row of x, from registers in blocks. Both add in the order simd.h
-// gives.
+// gives. Where scales change along the columns, sums of kScaleBlock columns are scaled and added in
+// order.
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/simd.h"
+#include "backend/fp8_activations.h"
+#include "backend/fused_linear.h"
 #include "base/rounding.h"
 
 namespace encore::cpu {
@@ -20,9 +24,12 @@ constexpr int64_t kMinRowsForPanel = 4;  // fewer rows read the weight as it is
 struct Linear {
   const TensorView& x;
   const TensorView& weight;
+  const TensorView* scale;
   const TensorView* bias;
   const TensorView& y;
-  float* packed;  // [kMaxPackedRows, padded(I)]
+  bool fp8_activations;
+  float* packed;    // [kMaxPackedRows, padded(I)]: x, or what it is in fp8
+  float* x_scales;  // [kMaxPackedRows, num_groups()]: of x in fp8
 
   [[nodiscard]] int64_t num_in() const { return weight.shape[1]; }
   [[nodiscard]] int64_t num_out() const { return weight.shape[0]; }
@@ -30,11 +37,45 @@ struct Linear {
   [[nodiscard]] Arrangement arrangement() const {
     return weight.dtype == DType::kBF16 ? Arrangement::kEvenOdd : Arrangement::kNatural;
   }
+  [[nodiscard]] int64_t num_groups() const { return div_up(num_in(), kScaleBlock); }
+  [[nodiscard]] bool has_row_scales() const { return scale != nullptr && scale->shape.rank() == 1; }
+  [[nodiscard]] bool has_block_scales() const {
+    return scale != nullptr && scale->shape.rank() == 2;
+  }
+  // What sums over a group of columns are multiplied with.
+  [[nodiscard]] float group_scale(int64_t packed_row, int64_t out, int64_t group) const {
+    const float of_x = fp8_activations ? x_scales[packed_row * num_groups() + group] : 1;
+    return has_block_scales() ? of_x * scale->row<const float>(out / kScaleBlock)[group] : of_x;
+  }
 };
 
-// Adds the bias to columns [first, first + count) of rows [row, row + num_rows) and stores them.
+// Row `row` of x, widened; or in fp8, with the scales of its groups.
+void pack_row(const Linear& l, int64_t row, int64_t packed_row) {
+  float* packed = l.packed + packed_row * l.stride();
+  simd().pack(row_bytes(l.x, row), l.x.dtype, l.num_in(), l.arrangement(), packed);
+  if (!l.fp8_activations) return;
+  for (int64_t group = 0; group < l.num_groups(); ++group) {
+    float* first = packed + group * kScaleBlock;
+    const int64_t count = std::min(kScaleBlock, l.num_in() - group * kScaleBlock);
+    float largest = 0;
+    for (int64_t i = 0; i < count; ++i)
+      largest = std::fmax(largest, std::fabs(first[i]));
+    const float scale = activation_scale(largest);
+    const float inverse = 1 / scale;
+    for (int64_t i = 0; i < count; ++i)
+      first[i] *= inverse;
+    std::array<Float8, kScaleBlock> codes;
+    simd().store(first, count, DType::kFP8, codes.data());
+    simd().load(codes.data(), DType::kFP8, count, first);
+    l.x_scales[packed_row * l.num_groups() + group] = scale;
+  }
+}
+
+// Scales columns [first, first + count) of rows [row, row + num_rows) by the weight's rows, adds the
+// bias and stores them.
 void finish(const Linear& l, float* sums, int64_t row, int64_t num_rows, int64_t first,
             int64_t count) {
+  const float* scale = l.has_row_scales() ? l.scale->as<const float>() + first : nullptr;
   std::array<float, kOutsPerPanel> bias{};
   if (l.bias != nullptr) {
     simd().load(l.bias->as<std::byte>() + first * size_of(l.bias->dtype), l.bias->dtype, count,
@@ -42,11 +83,36 @@ void finish(const Linear& l, float* sums, int64_t row, int64_t num_rows, int64_t
   }
   for (int64_t r = 0; r < num_rows; ++r) {
     float* sum = sums + r * kOutsPerPanel;
+    if (scale != nullptr) {
+      for (int64_t c = 0; c < count; ++c)
+        sum[c] *= scale[c];
+    }
     if (l.bias != nullptr) {
       for (int64_t c = 0; c < count; ++c)
         sum[c] += bias[static_cast<size_t>(c)];
     }
     simd().store(sum, count, l.y.dtype, row_bytes(l.y, row + r, first));
+  }
+}
+
+// The dot products as sums of groups, each scaled; the first row of w is row `out` of the weight.
+void grouped_dot_products(const Linear& l, const DotProducts& dots, int64_t out) {
+  float* partial = thread_buffer(Buffer::kThird, dots.num_x * dots.y_stride);
+  std::fill_n(dots.y, dots.num_x * dots.y_stride, 0.0F);
+  for (int64_t group = 0; group < l.num_groups(); ++group) {
+    const int64_t column = group * kScaleBlock;
+    DotProducts part = dots;
+    part.x += column;
+    part.w = static_cast<const std::byte*>(dots.w) + column * size_of(dots.w_dtype);
+    part.n = std::min(kScaleBlock, l.num_in() - column);
+    part.y = partial;
+    simd().dot_products(part);
+    for (int64_t r = 0; r < dots.num_x; ++r) {
+      for (int64_t c = 0; c < dots.num_w; ++c) {
+        const int64_t at = r * dots.y_stride + c;
+        dots.y[at] += partial[at] * l.group_scale(r, out + c, group);
+      }
+    }
   }
 }
 
@@ -77,28 +143,38 @@ void columns(const Linear& l, int64_t row, int64_t num_rows, int64_t first, int6
       dots.w_stride = l.stride();
       dots.n = l.stride();
     }
-    simd().dot_products(dots);
+    if (l.fp8_activations || l.has_block_scales()) {
+      grouped_dot_products(l, dots, out);
+    } else {
+      simd().dot_products(dots);
+    }
     finish(l, sums, row, num_rows, out, count);
   }
 }
 
 Workspace linear_workspace(const KernelArgs& args) {
-  const TensorView& x = args.inputs["x"];
-  return {std::min(x.shape[0], kMaxPackedRows) * padded(x.shape[1]) * size_of(DType::kF32), 0};
+  const LinearOperands o = linear_operands(args);
+  const int64_t columns = o.x->shape[1];
+  const int64_t num_scales = o.fp8_activations ? div_up(columns, kScaleBlock) : 0;
+  return {std::min(o.x->shape[0], kMaxPackedRows) * (padded(columns) + num_scales) *
+              size_of(DType::kF32),
+          0};
 }
 
 void linear(Pool& pool, const KernelArgs& args) {
-  const Linear l{args.inputs["x"], args.inputs["weight"], args.inputs.find("bias"),
-                 args.outputs["y"], static_cast<float*>(args.scratch)};
-  const int64_t num_rows = l.x.shape[0];
+  const LinearOperands o = linear_operands(args);
+  const int64_t num_rows = o.x->shape[0];
+  auto* packed = static_cast<float*>(args.scratch);
+  const Linear l{*o.x,    *o.weight,
+                 o.scale, o.bias,
+                 *o.out,  o.fp8_activations,
+                 packed,  packed + std::min(num_rows, kMaxPackedRows) * padded(o.x->shape[1])};
   const int64_t panels = div_up(l.num_out(), kOutsPerPanel);
   for (int64_t row = 0; row < num_rows; row += kMaxPackedRows) {
     const int64_t count = std::min(kMaxPackedRows, num_rows - row);
     pool.parallel_for(count, 16, [&](int64_t first, int64_t last) {
-      for (int64_t r = first; r < last; ++r) {
-        simd().pack(row_bytes(l.x, row + r), l.x.dtype, l.num_in(), l.arrangement(),
-                    l.packed + r * l.stride());
-      }
+      for (int64_t r = first; r < last; ++r)
+        pack_row(l, row + r, r);
     });
     pool.parallel_for(panels, pool.grain(panels), [&](int64_t first, int64_t last) {
       columns(l, row, count, first * kOutsPerPanel, std::min(last * kOutsPerPanel, l.num_out()));
@@ -113,7 +189,7 @@ std::span<const Kernel> linear_kernels() {
                                               .name = "linear.cpu",
                                               .workspace = linear_workspace,
                                               .bind = bind<"linear.cpu", linear>,
-                                              .optional = {"bias"}}};
+                                              .optional = {"scale", "bias"}}};
   return kRows;
 }
 

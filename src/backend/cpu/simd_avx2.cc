@@ -18,9 +18,15 @@ struct Vec {
 };
 enum class Bf16 : uint16_t {};
 enum class F16 : uint16_t {};
+enum class Fp8 : uint8_t {};
 constexpr int64_t kTileX = 2;
 constexpr int64_t kTileW = 2;
 constexpr int64_t kStreamW = 4;
+// An fp8 number is its exponent and mantissa as those of a float, times what the two biases differ
+// by; subnormals come out of the same product.
+constexpr int kFp8Magnitude = 0x7f;  // all of it set: NaN
+constexpr float kFp8Rebias = 0x1p120F;
+constexpr int kQuietNan = 0x7fc00000;
 
 inline Vec zero() {
   return {_mm256_setzero_ps(), _mm256_setzero_ps()};
@@ -122,6 +128,22 @@ inline void store(F16* to, Vec v) {
   auto* half = reinterpret_cast<__m128i*>(to);
   _mm_storeu_si128(half, _mm256_cvtps_ph(v.low, kMode));
   _mm_storeu_si128(half + 1, _mm256_cvtps_ph(v.high, kMode));
+}
+
+inline __m256 widen_fp8(__m128i eight) {
+  const __m256i codes = _mm256_cvtepu8_epi32(eight);
+  const __m256i magnitude = _mm256_and_si256(codes, _mm256_set1_epi32(kFp8Magnitude));
+  const __m256 shifted = _mm256_castsi256_ps(_mm256_slli_epi32(magnitude, 20));
+  const __m256 number = _mm256_mul_ps(shifted, _mm256_set1_ps(kFp8Rebias));
+  const __m256i is_nan = _mm256_cmpeq_epi32(magnitude, _mm256_set1_epi32(kFp8Magnitude));
+  const __m256i wide =
+      _mm256_blendv_epi8(_mm256_castps_si256(number), _mm256_set1_epi32(kQuietNan), is_nan);
+  const __m256i sign = _mm256_slli_epi32(_mm256_xor_si256(codes, magnitude), 24);
+  return _mm256_castsi256_ps(_mm256_or_si256(wide, sign));
+}
+inline Vec load(const Fp8* from) {
+  const __m128i codes = load_half(from, 0);
+  return {widen_fp8(codes), widen_fp8(_mm_unpackhi_epi64(codes, codes))};
 }
 
 #include "backend/cpu/simd_body.inc"

@@ -15,9 +15,15 @@ namespace {
 using Vec = __m512;
 enum class Bf16 : uint16_t {};
 enum class F16 : uint16_t {};
+enum class Fp8 : uint8_t {};
 constexpr int64_t kTileX = 4;
 constexpr int64_t kTileW = 4;
 constexpr int64_t kStreamW = 4;
+// An fp8 number is its exponent and mantissa as those of a float, times what the two biases differ
+// by; subnormals come out of the same product.
+constexpr int kFp8Magnitude = 0x7f;  // all of it set: NaN
+constexpr float kFp8Rebias = 0x1p120F;
+constexpr int kQuietNan = 0x7fc00000;
 
 inline Vec zero() {
   return _mm512_setzero_ps();
@@ -91,6 +97,18 @@ inline Vec load(const F16* from) {
 inline void store(F16* to, Vec v) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
                       _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+inline Vec load(const Fp8* from) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  const __m512i codes = _mm512_cvtepu8_epi32(bytes);
+  const __m512i magnitude = _mm512_and_si512(codes, _mm512_set1_epi32(kFp8Magnitude));
+  const Vec shifted = _mm512_castsi512_ps(_mm512_slli_epi32(magnitude, 20));
+  const __m512i number = _mm512_castps_si512(_mm512_mul_ps(shifted, broadcast(kFp8Rebias)));
+  const __mmask16 is_nan = _mm512_cmpeq_epi32_mask(magnitude, _mm512_set1_epi32(kFp8Magnitude));
+  const __m512i wide = _mm512_mask_mov_epi32(number, is_nan, _mm512_set1_epi32(kQuietNan));
+  const __m512i sign = _mm512_slli_epi32(_mm512_xor_si512(codes, magnitude), 24);
+  return _mm512_castsi512_ps(_mm512_or_si512(wide, sign));
 }
 
 #include "backend/cpu/simd_body.inc"

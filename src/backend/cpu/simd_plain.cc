@@ -13,6 +13,7 @@ struct Vec {
 };
 using Bf16 = BFloat16;
 using F16 = Float16;
+using Fp8 = Float8;
 constexpr int64_t kTileX = 2;
 constexpr int64_t kTileW = 1;
 constexpr int64_t kStreamW = 2;

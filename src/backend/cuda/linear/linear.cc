@@ -207,7 +207,7 @@ std::span<const Kernel> linear_kernels() {
       {"linear", "linear.gemm", accepts_gemm, nullptr, bind_gemm, {"bias"}},
       {"linear", "linear.skinny_gemm", accepts_skinny_gemm, nullptr, bind_skinny_gemm, {"bias"}},
       {"linear", "linear.cublaslt", accepts_cublaslt, cublaslt_workspace, bind_cublaslt, {"bias"}},
-      {"linear", "linear.plain", nullptr, nullptr, bind_plain_linear, {"bias"}},
+      {"linear", "linear.plain", nullptr, nullptr, bind_plain_linear, {"scale", "bias"}},
   }};
   return kRows;
 }

@@ -1,7 +1,11 @@
 // linear for shapes that neither gemv.cu nor cuBLASLt takes: tiles of 64 x 64 outputs, 16 columns
-// at a time, in float. The order of additions depends on the number of columns alone.
+// at a time, in float. The order of additions depends on the number of columns alone. A weight in fp8
+// is widened, and each sum of 16 columns is scaled before it is added.
+#include "backend/cuda/fp8.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/linear/gemv.h"
+#include "backend/fp8_activations.h"
+#include "backend/fused_linear.h"
 
 namespace encore::cuda {
 namespace {
@@ -10,14 +14,20 @@ constexpr int kTile = 64;     // outputs in each direction
 constexpr int kDepth = 16;    // columns in shared memory
 constexpr int kThreads = 16;  // in each direction
 constexpr int kPerThread = kTile / kThreads;
+constexpr int kGroup = kScaleBlock;
+static_assert(kGroup % kDepth == 0);
 
 // Units: strides in elements.
-template <typename T>
+template <typename T, typename Weight>
 struct LinearArgs {
   const T* x;
   int64_t x_stride;
-  const T* weight;
+  const Weight* weight;
   int64_t weight_stride;
+  const float* row_scales;    // null: none
+  const float* block_scales;  // null: none
+  int64_t scale_stride;       // of blocks
+  bool fp8_activations;
   const T* bias;  // null: none
   void* out;
   int64_t out_stride;
@@ -27,17 +37,22 @@ struct LinearArgs {
   int num_outputs;
 };
 
+// An element of a tile as it is.
+struct AsItIs {
+  __device__ float operator()(float value, int /*row*/) const { return value; }
+};
+
 // Loads a tile of `kTile` rows from `first_row` on, transposed; zero outside.
-template <typename T>
+template <typename T, typename Change = AsItIs>
 __device__ __forceinline__ void load_tile(float (&tile)[kDepth][kTile + 1], const T* data,
-                                          int64_t stride, int2 first, int2 end) {
+                                          int64_t stride, int2 first, int2 end,
+                                          const Change& change = {}) {
   const int thread = static_cast<int>(threadIdx.y * kThreads + threadIdx.x);
   const int column = thread % kDepth;
   for (int row = thread / kDepth; row < kTile; row += kThreads * kThreads / kDepth) {
     const bool inside = first.x + row < end.x && first.y + column < end.y;
-    tile[column][row] =
-        inside ? to_float(data[static_cast<int64_t>(first.x + row) * stride + first.y + column])
-               : 0.0F;
+    const int64_t at = static_cast<int64_t>(first.x + row) * stride + first.y + column;
+    tile[column][row] = inside ? change(to_float(data[at]), row) : 0.0F;
   }
 }
 
@@ -51,17 +66,48 @@ __device__ __forceinline__ void store(void* out, DType dtype, int64_t index, flo
   }
 }
 
+// The scales in fp8 of kGroup columns of a tile's rows, from column `first.y` on.
 template <typename T>
+__device__ __forceinline__ void find_scales(float (&scales)[kTile], const T* data, int64_t stride,
+                                            int2 first, int2 end) {
+  constexpr int kPerRow = kThreads * kThreads / kTile;
+  const int thread = static_cast<int>(threadIdx.y * kThreads + threadIdx.x);
+  const int row = thread / kPerRow;
+  float largest = 0;
+  if (first.x + row < end.x) {
+    const int last = min(first.y + kGroup, end.y);
+    for (int column = first.y + thread % kPerRow; column < last; column += kPerRow) {
+      const float value = to_float(data[static_cast<int64_t>(first.x + row) * stride + column]);
+      largest = fmaxf(largest, fabsf(value));
+    }
+  }
+  for (int lanes = kPerRow / 2; lanes > 0; lanes /= 2)
+    largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, lanes));
+  if (thread % kPerRow == 0) scales[row] = activation_scale(largest);
+  __syncthreads();
+}
+
+template <typename T, typename Weight>
 __global__ void __launch_bounds__(kThreads* kThreads)
-    plain_linear_kernel(const __grid_constant__ LinearArgs<T> args) {
+    plain_linear_kernel(const __grid_constant__ LinearArgs<T, Weight> args) {
   __shared__ float x_tile[kDepth][kTile + 1];
   __shared__ float weight_tile[kDepth][kTile + 1];
+  __shared__ float x_scales[kTile];
   begin_kernel();
   const int first_output = static_cast<int>(blockIdx.x) * kTile;
   const int first_row = static_cast<int>(blockIdx.y) * kTile;
   float sums[kPerThread][kPerThread] = {};
+  const int2 x_end = {args.num_rows, args.num_columns};
   for (int k = 0; k < args.num_columns; k += kDepth) {
-    load_tile(x_tile, args.x, args.x_stride, {first_row, k}, {args.num_rows, args.num_columns});
+    if (kIsFp8<Weight> && args.fp8_activations) {
+      if (k % kGroup == 0) find_scales(x_scales, args.x, args.x_stride, {first_row, k}, x_end);
+      const auto to_fp8 = [&](float value, int row) {
+        return to_float(from_float<Float8>(value * (1.0F / x_scales[row])));
+      };
+      load_tile(x_tile, args.x, args.x_stride, {first_row, k}, x_end, to_fp8);
+    } else {
+      load_tile(x_tile, args.x, args.x_stride, {first_row, k}, x_end);
+    }
     load_tile(weight_tile, args.weight, args.weight_stride, {first_output, k},
               {args.num_outputs, args.num_columns});
     __syncthreads();
@@ -86,8 +132,15 @@ __global__ void __launch_bounds__(kThreads* kThreads)
 #pragma unroll
     for (int i = 0; i < kPerThread; ++i) {
 #pragma unroll
-      for (int j = 0; j < kPerThread; ++j)
+      for (int j = 0; j < kPerThread; ++j) {
+        if constexpr (kIsFp8<Weight>) {
+          const int output = first_output + static_cast<int>(threadIdx.x) + j * kThreads;
+          if (args.block_scales != nullptr && output < args.num_outputs)
+            tile_sums[i][j] *= args.block_scales[output / kGroup * args.scale_stride + k / kGroup];
+          if (args.fp8_activations) tile_sums[i][j] *= x_scales[threadIdx.y + i * kThreads];
+        }
         sums[i][j] += tile_sums[i][j];
+      }
     }
     __syncthreads();
   }
@@ -99,10 +152,40 @@ __global__ void __launch_bounds__(kThreads* kThreads)
     for (int j = 0; j < kPerThread; ++j) {
       const int output = first_output + static_cast<int>(threadIdx.x) + j * kThreads;
       if (output >= args.num_outputs) continue;
+      if (args.row_scales != nullptr) sums[i][j] *= args.row_scales[output];
       const float bias = args.bias == nullptr ? 0.0F : to_float(args.bias[output]);
       store(args.out, args.out_dtype, row * args.out_stride + output, sums[i][j] + bias);
     }
   }
+}
+
+template <typename T, typename Weight>
+BoundLaunch bind_typed(const KernelArgs& args) {
+  const LinearOperands o = linear_operands(args);
+  LinearArgs<T, Weight> linear{};
+  linear.x = o.x->as<const T>();
+  linear.x_stride = o.x->row_stride;
+  linear.weight = o.weight->as<const Weight>();
+  linear.weight_stride = o.weight->row_stride;
+  if (o.scale != nullptr) {
+    const bool by_row = o.scale->shape.rank() == 1;
+    (by_row ? linear.row_scales : linear.block_scales) = o.scale->as<const float>();
+    linear.scale_stride = o.scale->row_stride;
+  }
+  linear.fp8_activations = o.fp8_activations;
+  if (o.bias != nullptr) linear.bias = o.bias->as<const T>();
+  linear.out = o.out->data;
+  linear.out_stride = o.out->row_stride;
+  linear.out_dtype = o.out->dtype;
+  linear.num_rows = static_cast<int>(o.x->num_rows());
+  linear.num_columns = static_cast<int>(o.x->row_elements());
+  linear.num_outputs = static_cast<int>(o.weight->num_rows());
+  const Grid grid{.blocks = dim3(static_cast<unsigned>(div_up(linear.num_outputs, kTile)),
+                                 static_cast<unsigned>(div_up(linear.num_rows, kTile))),
+                  .threads = dim3(kThreads, kThreads)};
+  return [linear, grid](Stream& stream, const StepLengths&) {
+    launch(stream, grid, plain_linear_kernel<T, Weight>, linear);
+  };
 }
 
 }  // namespace
@@ -110,28 +193,8 @@ __global__ void __launch_bounds__(kThreads* kThreads)
 BoundLaunch bind_plain_linear(Device& /*device*/, const KernelArgs& args) {
   return visit_element(args.inputs["x"].dtype, [&](auto tag) -> BoundLaunch {
     using T = typename decltype(tag)::type;
-    const TensorView& x = args.inputs["x"];
-    const TensorView& weight = args.inputs["weight"];
-    const TensorView* bias = args.inputs.find("bias");
-    const TensorView& out = args.outputs["y"];
-    LinearArgs<T> linear{};
-    linear.x = x.as<const T>();
-    linear.x_stride = x.row_stride;
-    linear.weight = weight.as<const T>();
-    linear.weight_stride = weight.row_stride;
-    linear.bias = bias == nullptr ? nullptr : bias->as<const T>();
-    linear.out = out.data;
-    linear.out_stride = out.row_stride;
-    linear.out_dtype = out.dtype;
-    linear.num_rows = static_cast<int>(x.num_rows());
-    linear.num_columns = static_cast<int>(x.row_elements());
-    linear.num_outputs = static_cast<int>(weight.num_rows());
-    const Grid grid{.blocks = dim3(static_cast<unsigned>(div_up(linear.num_outputs, kTile)),
-                                   static_cast<unsigned>(div_up(linear.num_rows, kTile))),
-                    .threads = dim3(kThreads, kThreads)};
-    return [linear, grid](Stream& stream, const StepLengths&) {
-      launch(stream, grid, plain_linear_kernel<T>, linear);
-    };
+    if (args.inputs["weight"].dtype == DType::kFP8) return bind_typed<T, Float8>(args);
+    return bind_typed<T, T>(args);
   });
 }
 
