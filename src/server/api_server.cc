@@ -151,7 +151,11 @@ const std::vector<ApiServer::Route>& ApiServer::routes() {
        [](ApiServer& server) { return server.openapi(); }},
       {{"GET", "/", "A page to chat on, with live charts", Access::kOpen}, show_page},
       {{"GET", "/page.js", "The page's script", Access::kOpen}, show_page},
+      {{"GET", "/text.js", "How the page shows answers", Access::kOpen}, show_page},
+      {{"GET", "/charts.js", "The page's charts", Access::kOpen}, show_page},
+      {{"GET", "/libraries.js", "What the page shows Markdown with", Access::kOpen}, show_page},
       {{"GET", "/page.css", "The page's style", Access::kOpen}, show_page},
+      {{"GET", "/notices.txt", "Licences of the page's libraries", Access::kOpen}, show_page},
   };
   return routes;
 }

@@ -17,7 +17,7 @@ TEST_F(ApiServerTest, ListsTheModelUnderAllItsNames) {
 
 TEST_F(ApiServerTest, HasAPageThatLoadsNothingFromElsewhere) {
   start({.gate = {.api_keys = {"one"}}});
-  for (const char* path : {"/", "/page.js", "/page.css"}) {
+  for (const char* path : {"/", "/page.js", "/text.js", "/charts.js", "/page.css"}) {
     const auto file = send("GET", path);
     ASSERT_EQ(file->status, 200) << path;
     EXPECT_NE(file->header("Content-Security-Policy").find("default-src 'none'"),
@@ -25,6 +25,8 @@ TEST_F(ApiServerTest, HasAPageThatLoadsNothingFromElsewhere) {
     EXPECT_EQ(file->body.find("://"), std::string::npos) << path;
     EXPECT_GT(file->body.size(), 1000U) << path;
   }
+  for (const char* path : {"/libraries.js", "/notices.txt"})
+    EXPECT_EQ(send("GET", path)->status, 200) << path;
   EXPECT_NE(send("GET", "/")->body.find("<textarea id=\"prompt\""), std::string::npos);
   EXPECT_EQ(send("GET", "/page.html")->status, 404);
 }
@@ -49,7 +51,7 @@ TEST_F(ApiServerTest, AsksForAKeyWhereThereAreSome) {
 // A browser cannot send a key with the address of a page, and the page asks for one.
 TEST_F(ApiServerTest, AsksForAKeyEverywhereButAtProbesAndThePage) {
   start({.gate = {.api_keys = {"one"}}});
-  for (const char* path : {"/live", "/health", "/", "/page.js", "/page.css"})
+  for (const char* path : {"/live", "/health", "/", "/page.js", "/libraries.js", "/page.css"})
     EXPECT_EQ(send("GET", path)->status, 200) << path;
   for (const char* path : {"/metrics", "/version", "/openapi.json", "/v1/models",
                            "/v1/models/tales", "/health_generate"})

@@ -10,6 +10,7 @@ namespace {
 std::string_view content_type(std::string_view name) {
   if (name.ends_with(".js")) return "text/javascript; charset=utf-8";
   if (name.ends_with(".css")) return "text/css; charset=utf-8";
+  if (name.ends_with(".txt")) return "text/plain; charset=utf-8";
   return "text/html; charset=utf-8";
 }
 

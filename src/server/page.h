@@ -12,7 +12,7 @@ struct EmbeddedFile {
   std::string_view name;  // "page.js"
   std::string_view content;
 };
-// The files of src/server/page/.
+// The files of src/server/page/, and those of the libraries that show Markdown.
 std::span<const EmbeddedFile> embedded_files();
 
 // `/` is index.html. The page may load and call nothing but this server.

@@ -1,8 +1,15 @@
 "use strict";
 
 const get = (id) => document.getElementById(id);
-const conversation = [];  // {role, content}
-let running = null;       // the AbortController of the answer that streams
+
+// The messages: {role, content}, and of an answer {reasoning, note, usage} where it has them.
+let conversation = [];
+let running = null;  // the AbortController of the answer that streams
+const models = new Map();  // what the server says of each, by name
+
+const SAMPLING = ["temperature", "top_p", "top_k", "min_p", "max_tokens", "seed"];
+const KEPT = [...SAMPLING, "system"];
+const RENDER_MS = 60;  // between two renderings of an answer that grows
 
 function headers() {
   const key = get("key").value;
@@ -11,28 +18,114 @@ function headers() {
 
 function notice(text) {
   get("notice").textContent = text;
+  get("notice").hidden = text === "";
+}
+
+// --- What survives a reload ---------------------------------------------------------------------
+
+// A browser may forbid storage, or have no room: the page then forgets, and works.
+function load(storage, name) {
+  try {
+    return JSON.parse(storage().getItem(`encore.${name}`));
+  } catch {
+    return null;
+  }
+}
+
+function save(storage, name, value) {
+  try {
+    storage().setItem(`encore.${name}`, JSON.stringify(value));
+  } catch {
+    // As above.
+  }
+}
+
+const durable = () => localStorage;
+const ofThisTab = () => sessionStorage;  // where a key is kept
+
+function saveConversation() {
+  save(durable, "conversation", conversation);
+}
+
+function saveSettings() {
+  const values = Object.fromEntries(KEPT.map((id) => [id, get(id).value]).filter(([, value]) => value !== ""));
+  save(durable, "settings", {...values, model: get("model").value});
+  save(ofThisTab, "key", get("key").value);
+}
+
+function restore() {
+  const settings = load(durable, "settings") ?? {};
+  for (const id of KEPT) get(id).value = settings[id] ?? "";
+  get("sampling").open = SAMPLING.some((id) => get(id).value !== "");
+  get("instructions").open = get("system").value !== "";
+  get("key").value = load(ofThisTab, "key") ?? "";
+  const kept = load(durable, "conversation");
+  conversation = Array.isArray(kept) ? kept : [];
+  for (const message of conversation) complete(addMessage(message), message);
 }
 
 // --- Conversation -------------------------------------------------------------------------------
 
-function addMessage(role) {
+function addMessage({role}) {
   const item = document.createElement("li");
   item.className = role;
-  const text = document.createElement("span");
+  const text = document.createElement("div");
+  text.className = "text";
   item.append(text);
   get("messages").append(item);
-  return {item, text};
+  return {item, text, reasoning: null};
 }
 
-// A part of a message, folded away, that the reasoning goes to. Returns where its text goes.
-function addReasoning({item, text}) {
+// A part of a message, folded away, that the reasoning goes to.
+function addReasoning(shown) {
   const details = document.createElement("details");
   const summary = document.createElement("summary");
   summary.textContent = "Reasoning";
-  const reasoning = document.createElement("span");
-  details.append(summary, reasoning);
-  item.insertBefore(details, text);
-  return reasoning;
+  shown.reasoning = document.createElement("div");
+  shown.reasoning.className = "text";
+  details.append(summary, shown.reasoning);
+  shown.item.insertBefore(details, shown.text);
+}
+
+function showMessage(shown, message) {
+  if (message.role === "user") {
+    shown.text.classList.add("plain");
+    shown.text.textContent = message.content;
+    return;
+  }
+  if (message.reasoning) {
+    if (shown.reasoning === null) addReasoning(shown);
+    showText(shown.reasoning, message.reasoning);
+  }
+  showText(shown.text, message.content);
+}
+
+// Shows the whole message, and below it how it ended and what it took.
+function complete(shown, message) {
+  showMessage(shown, message);
+  const parts = [["note", message.note], ["usage", message.usage]].filter(([, text]) => text);
+  if (parts.length === 0) return;
+  const foot = document.createElement("div");
+  foot.className = "foot";
+  for (const [name, text] of parts) {
+    const part = document.createElement("span");
+    part.className = name;
+    part.textContent = text;
+    foot.append(part);
+  }
+  shown.item.append(foot);
+}
+
+// Runs a change of the conversation, and keeps its end in view if it was.
+function following(change) {
+  const scroller = get("scroller");
+  const follows = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 60;
+  change();
+  if (follows) scroller.scrollTop = scroller.scrollHeight;
+}
+
+function showEnd() {
+  get("scroller").scrollTop = get("scroller").scrollHeight;
 }
 
 function setRunning(controller) {
@@ -42,23 +135,21 @@ function setRunning(controller) {
   get("stop").disabled = controller === null;
   get("clear").disabled = controller !== null || isEmpty;
   get("regenerate").disabled = controller !== null || isEmpty;
+  get("empty").hidden = !isEmpty;
 }
 
-function number(id) {
-  const text = get(id).value.trim();
-  return text === "" ? undefined : Number(text);
-}
-
-function parameters() {
-  const messages = get("system").value.trim() === "" ? [] : [{role: "system", content: get("system").value}];
+// The request; of the sampling parameters only those that were filled in.
+function request() {
+  const system = get("system").value;
+  const messages = system.trim() === "" ? [] : [{role: "system", content: system}];
   const chosen = {};
-  for (const id of ["temperature", "top_p", "top_k", "min_p", "max_tokens", "seed"]) {
-    const value = number(id);
-    if (value !== undefined) chosen[id] = value;
+  for (const id of SAMPLING) {
+    const text = get(id).value.trim();
+    if (text !== "") chosen[id] = Number(text);
   }
   return {
-    model: get("model").value, messages: [...messages, ...conversation], stream: true,
-    stream_options: {include_usage: true}, ...chosen,
+    model: get("model").value || undefined, messages: [...messages, ...conversation.map(({role, content}) => ({role, content}))],
+    stream: true, stream_options: {include_usage: true}, ...chosen,
   };
 }
 
@@ -86,51 +177,109 @@ async function errorOf(response) {
   }
 }
 
-// Asks for the next message of the conversation and shows it as it comes. What has come when it is
-// stopped stays.
-async function answer() {
+// How an answer ended, where a reader should know; nothing where the model was done.
+function noteOf(finish, usage) {
+  if (finish === "stop" || finish === "tool_calls") return "";
+  if (finish !== "length") return finish ?? "broken off";
+  const tokens = usage?.completion_tokens;
+  const room = models.get(get("model").value)?.max_model_len;
+  if (usage && room !== undefined && usage.total_tokens >= room)
+    return `cut at ${tokens} tokens: the conversation fills all ${room} that the model takes`;
+  return tokens === undefined ? "cut at its limit" : `cut at ${tokens} tokens`;
+}
+
+function usageOf(usage, firstMs, lastMs) {
+  if (!usage) return "";
+  const seconds = (lastMs - firstMs) / 1000;
+  const rate = usage.completion_tokens > 1 && seconds > 0 ? `, ${short((usage.completion_tokens - 1) / seconds)} tokens/s` : "";
+  return `${usage.prompt_tokens} tokens read, ${usage.completion_tokens} written${rate}`;
+}
+
+// Reads an answer into `message` as it comes, and calls `changed` then.
+async function stream(message, signal, changed) {
+  const response = await fetch("v1/chat/completions", {
+    method: "POST", headers: headers(), body: JSON.stringify(request()), signal,
+  });
+  if (!response.ok) throw new Error(await errorOf(response));
+  let usage = null;
+  let finish = null;
+  let first = null;
+  let last = null;
+  for await (const data of events(response)) {
+    if (data === "[DONE]") {
+      message.note = noteOf(finish, usage);
+      message.usage = usageOf(usage, first, last);
+      return;
+    }
+    const event = JSON.parse(data);
+    if (event.error) throw new Error(event.error.message);
+    usage = event.usage ?? usage;
+    const choice = event.choices[0];
+    finish = choice?.finish_reason ?? finish;
+    const {content = "", reasoning_content: reasoning = ""} = choice?.delta ?? {};
+    if (!content && !reasoning) continue;
+    last = performance.now();
+    first ??= last;
+    message.content += content ?? "";
+    message.reasoning += reasoning ?? "";
+    changed();
+  }
+  throw new TypeError("the stream ended early");
+}
+
+function reasonOf(error, hasBegun) {
+  if (!(error instanceof TypeError)) return error.message;
+  return hasBegun ? "The connection broke off in the middle of the answer. What came is kept; Regenerate asks again."
+    : "The server cannot be reached. Is it still running?";
+}
+
+// Asks for the next message of the conversation and shows it as it comes. What has come when it ends early
+// stays, marked as such; without any of it, `restoreBefore` has the conversation be as it was.
+async function answer(restoreBefore) {
   const controller = new AbortController();
   setRunning(controller);
   notice("");
-  const {item, text} = addMessage("assistant");
-  let content = "";
-  let reasoning = null;
-  let usage = null;
+  const message = {role: "assistant", content: "", reasoning: "", note: "broken off", usage: ""};
+  const shown = addMessage(message);
+  showEnd();
+  let rendering = null;
+  const changed = () => {
+    rendering ??= setTimeout(() => {
+      rendering = null;
+      following(() => showMessage(shown, message));
+    }, RENDER_MS);
+  };
+  const saveUnfinished = () => save(durable, "conversation", message.content === "" ? conversation : [...conversation, message]);
+  addEventListener("pagehide", saveUnfinished);
   try {
-    const response = await fetch("v1/chat/completions", {
-      method: "POST", headers: headers(), body: JSON.stringify(parameters()), signal: controller.signal,
-    });
-    if (!response.ok) throw new Error(await errorOf(response));
-    for await (const data of events(response)) {
-      if (data === "[DONE]") break;
-      const event = JSON.parse(data);
-      if (event.error) throw new Error(event.error.message);
-      if (event.usage) usage = event.usage;
-      const delta = event.choices[0]?.delta ?? {};
-      if (delta.reasoning_content) {
-        reasoning ??= addReasoning({item, text});
-        reasoning.textContent += delta.reasoning_content;
-      }
-      content += delta.content ?? "";
-      text.textContent = content;
-      item.scrollIntoView({block: "nearest"});
-    }
+    await stream(message, controller.signal, changed);
   } catch (error) {
-    if (error.name !== "AbortError") notice(error.message);
+    const hasBegun = message.content !== "" || message.reasoning !== "";
+    if (error.name === "AbortError") message.note = "stopped";
+    else notice(reasonOf(error, hasBegun));
   }
-  if (content === "") {
-    item.remove();
+  removeEventListener("pagehide", saveUnfinished);
+  clearTimeout(rendering);
+  if (message.content === "" && message.reasoning === "" && message.note !== "") {
+    shown.item.remove();
+    restoreBefore();
   } else {
-    conversation.push({role: "assistant", content});
-    if (usage) {
-      const line = document.createElement("small");
-      line.className = "usage";
-      line.textContent = `${usage.prompt_tokens} tokens read, ${usage.completion_tokens} written`;
-      item.append(line);
-    }
+    conversation.push(message);
+    following(() => complete(shown, message));
   }
+  saveConversation();
   setRunning(null);
   get("prompt").focus();
+}
+
+function push(message) {
+  conversation.push(message);
+  complete(addMessage(message), message);
+}
+
+function pop() {
+  get("messages").lastElementChild.remove();
+  return conversation.pop();
 }
 
 function send(event) {
@@ -138,26 +287,44 @@ function send(event) {
   const content = get("prompt").value;
   if (running || content.trim() === "") return;
   get("prompt").value = "";
-  conversation.push({role: "user", content});
-  addMessage("user").text.textContent = content;
-  answer();
+  push({role: "user", content});
+  answer(() => {
+    pop();
+    if (get("prompt").value === "") get("prompt").value = content;
+  });
 }
 
 function regenerate() {
-  if (running) return;
-  if (conversation.at(-1)?.role === "assistant") {
-    conversation.pop();
-    get("messages").lastElementChild.remove();
-  }
-  answer();
+  if (running || conversation.length === 0) return;
+  const before = conversation.at(-1).role === "assistant" ? pop() : null;
+  answer(() => {
+    if (before) push(before);
+  });
 }
 
 function clear() {
-  conversation.length = 0;
+  conversation = [];
   get("messages").replaceChildren();
   notice("");
+  saveConversation();
   setRunning(null);
   get("prompt").focus();
+}
+
+async function listModels() {
+  const response = await fetch("v1/models", {headers: headers()});
+  if (!response.ok) throw new Error(await errorOf(response));
+  for (const model of (await response.json()).data) {
+    models.set(model.id, model);
+    get("model").add(new Option(model.id));
+  }
+  const chosen = (load(durable, "settings") ?? {}).model;
+  if (models.has(chosen)) get("model").value = chosen;
+  nameModel();
+}
+
+function nameModel() {
+  get("empty-model").textContent = get("model").value || "the model";
 }
 
 get("composer").addEventListener("submit", send);
@@ -170,116 +337,25 @@ get("prompt").addEventListener("keydown", (event) => {
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") running?.abort();
 });
-
-// --- Charts -------------------------------------------------------------------------------------
-
-const SAMPLES = 60;         // points of a chart, a second each
-const SECOND_MS = 1000;
-const samples = [];         // {time, values}
-
-// "name{labels}" to value.
-function parseMetrics(text) {
-  const values = new Map();
-  for (const line of text.split("\n")) {
-    if (line === "" || line.startsWith("#")) continue;
-    const space = line.lastIndexOf(" ");
-    values.set(line.slice(0, space), Number(line.slice(space + 1)));
-  }
-  return values;
-}
-
-function value(sample, name) {
-  return sample.values.get(name) ?? 0;
-}
-
-function stepsBy(mode) {
-  return (sample) => {
-    let sum = 0;
-    for (const [key, count] of sample.values) {
-      if (key.startsWith("encore_steps_total{") && key.includes(`mode="${mode}"`)) sum += count;
-    }
-    return sum;
-  };
-}
-
-function rateOf(read) {
-  return samples.slice(1).map((now, i) => {
-    const seconds = (now.time - samples[i].time) / SECOND_MS;
-    return Math.max(0, read(now) - read(samples[i])) / seconds;
+get("side").addEventListener("input", saveSettings);
+get("model").addEventListener("change", () => {
+  nameModel();
+  saveSettings();
+});
+get("panel").addEventListener("click", () => {
+  const isOpen = document.body.classList.toggle("panel");
+  get("panel").setAttribute("aria-expanded", isOpen);
+  get("panel").textContent = isOpen ? "Back" : "Settings";
+});
+for (const button of get("suggestions").children) {
+  button.addEventListener("click", () => {
+    get("prompt").value = button.textContent;
+    get("prompt").focus();
   });
 }
 
-function rate(name) {
-  return rateOf((sample) => value(sample, name));
-}
-
-function short(amount) {
-  return amount >= 10 || amount === 0 ? Math.round(amount).toLocaleString("en") : amount.toFixed(1);
-}
-
-// Curves over the last minute, each {name, color, values}, under one scale.
-function draw(id, title, curves, most) {
-  const top = Math.max(most ?? 0, 1e-9, ...curves.flatMap((curve) => curve.values));
-  const lines = curves.map(({color, values}) => {
-    const points = values.map((value, i) => {
-      const x = 300 - (values.length - 1 - i) * (300 / (SAMPLES - 2));
-      return `${x.toFixed(1)},${(58 - 54 * value / top).toFixed(1)}`;
-    });
-    return `<polyline points="${points.join(" ")}" class="${color}"/>`;
-  });
-  const keys = curves.map(({name, color, values}) =>
-    `<span class="key ${color}"></span>${name} ${short(values.at(-1) ?? 0)}`);
-  get(id).innerHTML = `<figcaption>${title}:${keys.join("")}</figcaption>` +
-    `<svg viewBox="0 0 300 60" preserveAspectRatio="none" role="img" aria-label="${title}, over the last minute">${lines.join("")}</svg>`;
-}
-
-function drawAll() {
-  draw("throughput", "Tokens a second", [
-    {name: "written", color: "first", values: rate("encore_generated_tokens_total")},
-    {name: "read", color: "second", values: rate("encore_prompt_tokens_total")},
-  ]);
-  draw("sequences", "Sequences", [
-    {name: "running", color: "first", values: samples.map((now) => value(now, "encore_sequences_running"))},
-    {name: "waiting", color: "second", values: samples.map((now) => value(now, "encore_sequences_waiting"))},
-  ]);
-  const used = samples.map((now) => {
-    const pages = value(now, "encore_kv_pages");
-    return pages === 0 ? 0 : 100 * (1 - value(now, "encore_kv_pages_free") / pages);
-  });
-  draw("kv", "KV memory in use, %", [{name: "", color: "first", values: used}], 100);
-  draw("steps", "Steps a second, by mode", [
-    {name: "full", color: "first", values: rateOf(stepsBy("full"))},
-    {name: "piecewise", color: "third", values: rateOf(stepsBy("piecewise"))},
-    {name: "eager", color: "second", values: rateOf(stepsBy("eager"))},
-    {name: "padding rows", color: "fourth", values: rate("encore_padding_total")},
-  ]);
-}
-
-async function poll() {
-  if (document.hidden) return;
-  try {
-    const response = await fetch("metrics", {headers: headers()});
-    if (response.status === 401) {
-      get("access").open = true;
-      throw new Error("needs an API key");
-    }
-    if (!response.ok) throw new Error(await errorOf(response));
-    samples.push({time: performance.now(), values: parseMetrics(await response.text())});
-    if (samples.length > SAMPLES) samples.shift();
-    get("health").textContent = "ready";
-    if (get("model").length === 0) await listModels();
-    drawAll();
-  } catch (error) {
-    get("health").textContent = error instanceof TypeError ? "not reachable" : error.message;
-  }
-}
-
-async function listModels() {
-  const response = await fetch("v1/models", {headers: headers()});
-  if (!response.ok) throw new Error(await errorOf(response));
-  for (const model of (await response.json()).data) get("model").add(new Option(model.id));
-}
-
-poll();
-setInterval(poll, SECOND_MS);
+get("address").textContent = new URL("v1", location.href).href;
+restore();
+setRunning(null);
+showEnd();
 get("prompt").focus();
