@@ -17,6 +17,7 @@
 #include "cli/output.h"
 #include "cli/terminal_prompt.h"
 #include "cli/verbs.h"
+#include "server/sampling_defaults.h"
 #include "setup/open.h"
 #include "setup/options.h"
 #include "setup/serving.h"
@@ -26,8 +27,6 @@
 
 namespace encore::cli {
 namespace {
-
-constexpr float kDefaultTemperature = 0.7F;
 
 constexpr const char* kCommands =
     "/retry answers the last message anew, /clear begins a new conversation, /quit ends, as does "
@@ -39,14 +38,15 @@ constexpr const char* kChatFooter =
 /quit ends, as does Ctrl-D. A line that ends with \ goes on in the next, and so does one that ends with
 Alt-Enter; what is pasted may have several lines. Up and down show the messages before, which may be changed and
 sent again. Ctrl-C stops an answer and keeps what came, takes back what is written, or ends. Piped in, each line is
-a message; stdout has the answers, one after the other. Reasoning of a model that marks it is shown dimmed, on
+a message; stdout has the answers, one after the other. Sampling is the model's own (its generation_config.json)
+but for what flags say, as it is on a server. Reasoning of a model that marks it is shown dimmed, on
 stderr where stdout is no terminal, and is no part of the conversation that follows.)";
 
 struct ChatOptions {
   config::Settings settings;
   std::string system;
   std::optional<int64_t> max_tokens;
-  sample::SamplingParams sampling{.temperature = kDefaultTemperature};
+  SamplingFlags sampling;
 };
 
 json::object message(std::string_view role, std::string content) {
@@ -64,6 +64,9 @@ class Chat {
         setup::open_chat_template(*source_.checkpoint, options.settings.chat_template));
     if (!template_->exists()) fail(ErrorKind::kUsage, "{}", template_->missing());
     markup_ = text::find_markup(*template_, *tokenizer_);
+    const server::SamplingDefaults defaults = server::read_sampling_defaults(*source_.checkpoint);
+    sampling_ = options.sampling.over(defaults.params);
+    max_tokens_ = options.max_tokens ? options.max_tokens : defaults.max_tokens;
     device_ = setup::open_device(options.settings);
     model_ = setup::open_model(*device_, source_,
                                setup::serving_load_options(options.settings, source_.config, 1),
@@ -124,7 +127,7 @@ class Chat {
       return take_back(error->message);
     const std::string& prompt = std::get<std::string>(rendered);
     engine::Request request{.prompt = tokenizer_->encode(prompt, false),
-                            .sampling = options_.sampling,
+                            .sampling = sampling_,
                             .stop_tokens = source_.config.eos_token_ids};
     const auto length = static_cast<int64_t>(request.prompt.size());
     const int64_t room = model_->limits().max_seq_len - length;
@@ -133,7 +136,7 @@ class Chat {
           fmt::format("the conversation has {} tokens and the model takes {}: /clear begins anew",
                       length, model_->limits().max_seq_len));
     }
-    request.max_tokens = std::min(options_.max_tokens.value_or(room), room);
+    request.max_tokens = std::min(max_tokens_.value_or(room), room);
     request.sampling.seed += num_answers_++;
     text::StopRules stops{.end_tokens = request.stop_tokens};
     text::AnswerRules rules{.has_reasoning = markup_.has_reasoning};
@@ -155,6 +158,8 @@ class Chat {
                      text::AnswerParser& parser) {
     std::string content;
     bool has_reasoned = false;
+    int64_t num_tokens = 0;
+    bool is_cut = false;
     const auto show = [&](const text::AnswerParts& parts) {
       for (const auto& [kind, piece] : parts) {
         if (kind == text::AnswerPart::Kind::kReasoning) {
@@ -169,6 +174,8 @@ class Chat {
     };
     const InterruptScope interrupt;
     const auto on_token = [&](const engine::Generated& generated) {
+      ++num_tokens;
+      is_cut = generated.finish == engine::Finish::kLength;
       show(parser.push(output.push(std::span(&generated.token, 1))));
     };
     while (!interrupt.interrupted() && engine_->step(on_token)) {
@@ -178,6 +185,7 @@ class Chat {
     show(parser.finish());
     if (has_reasoned && content.empty()) show_reasoning("\n");
     print("\n");
+    if (is_cut && dims_) fmt::print(stderr, "(cut at {} tokens)\n", num_tokens);
     return content;
   }
 
@@ -197,6 +205,8 @@ class Chat {
   std::optional<text::Tokenizer> tokenizer_;
   std::optional<text::ChatTemplate> template_;
   text::AnswerMarkup markup_;
+  sample::SamplingParams sampling_;
+  std::optional<int64_t> max_tokens_;  // of an answer; none: what there is room for
   std::unique_ptr<Device> device_;
   std::unique_ptr<loader::LoadedModel> model_;
   std::optional<engine::Engine> engine_;
@@ -216,11 +226,12 @@ void add_chat(Command& app) {
       std::make_shared<ChatOptions>();  // shared by the parser's options and the callback
   verb->add_option("--system", options->system, "What the model is told before the conversation")
       ->type_name("TEXT");
-  verb->add_option("--max-tokens", options->max_tokens,
-                   "Tokens of an answer at most. Default: what the model has room for")
+  verb->add_option(
+          "--max-tokens", options->max_tokens,
+          "Tokens of an answer at most. Default: the model's own limit, or what it has room for")
       ->range(int64_t{1}, int64_t{1} << 30)
       ->type_name("N");
-  add_sampling_options(*verb, options->sampling);
+  options->sampling.add_to(*verb);
   Taken taken = running_options();
   taken.also = {"chat_template"};
   taken.but = {"step_log"};

@@ -25,9 +25,10 @@ std::string problem_of_number(const std::string& text) {
              : fmt::format("a number, not '{}'", text);
 }
 
-}  // namespace
-
-void add_sampling_options(Command& verb, sample::SamplingParams& sampling) {
+// All but the first are a group of their own.
+std::vector<std::pair<const sample::Parameter*, Option*>> add_options_of(
+    sample::SamplingParams& sampling, Command& verb) {
+  std::vector<std::pair<const sample::Parameter*, Option*>> options;
   std::vector<std::string> flags;
   for (const sample::Parameter& parameter : sample::parameters()) {
     flags.push_back(flag_of(parameter.name));
@@ -36,14 +37,34 @@ void add_sampling_options(Command& verb, sample::SamplingParams& sampling) {
         range.empty() ? std::string(parameter.doc) : fmt::format("{}; {}", parameter.doc, range);
     std::visit(
         [&](auto field) {
-          verb.add_option(flags.back(), sampling.*field, doc)
-              ->type_name(parameter.is_integer() ? "N" : "X")
-              ->capture_default_str()
-              ->check(problem_of_number);
+          Option* option = verb.add_option(flags.back(), sampling.*field, doc);
+          option->type_name(parameter.is_integer() ? "N" : "X")->check(problem_of_number);
+          options.emplace_back(&parameter, option);
         },
         parameter.field);
   }
   verb.group("Sampling: how a token is chosen", {flags.begin() + 1, flags.end()});
+  return options;
+}
+
+}  // namespace
+
+void add_sampling_options(Command& verb, sample::SamplingParams& sampling) {
+  for (const auto& [parameter, option] : add_options_of(sampling, verb))
+    option->capture_default_str();
+}
+
+void SamplingFlags::add_to(Command& verb) {
+  for (const auto& [parameter, option] : add_options_of(values_, verb))
+    options_.emplace_back(parameter, option);
+}
+
+sample::SamplingParams SamplingFlags::over(sample::SamplingParams defaults) const {
+  for (const auto& [parameter, option] : options_) {
+    if (option->count() == 0) continue;
+    std::visit([&](auto field) { defaults.*field = values_.*field; }, parameter->field);
+  }
+  return defaults;
 }
 
 void add_json_flag(Command& verb, bool& json) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/dtype.h"
@@ -14,6 +15,19 @@
 namespace encore::cli {
 
 void add_sampling_options(Command& verb, sample::SamplingParams& sampling);
+
+// The flags of sampling where a model may have its own defaults: which of them the command line has.
+class SamplingFlags {
+ public:
+  // Lifetime: must outlive the parse.
+  void add_to(Command& verb);
+  // `defaults`, but for what the flags say.
+  [[nodiscard]] sample::SamplingParams over(sample::SamplingParams defaults) const;
+
+ private:
+  sample::SamplingParams values_;
+  std::vector<std::pair<const sample::Parameter*, const Option*>> options_;
+};
 void add_json_flag(Command& verb, bool& json);  // --json
 
 // "bf16", or "bf16 with KV in fp8".

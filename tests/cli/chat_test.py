@@ -56,6 +56,34 @@ class ChatTest(CliTest):
         with subprocess.Popen(["yes", 100_000 * "x" + "\\"], stdout=subprocess.PIPE) as lines:
             self.assertIn("has no end within 256 MiB", self.run_encore(*chat, code=2, stdin=lines.stdout).stderr)
 
+    def bundled_with(self, **generation_config):
+        model = self.work / "with_defaults"
+        model.mkdir(exist_ok=True)
+        for file in BUNDLED.iterdir():
+            if file.name != "generation_config.json" and not (model / file.name).exists():
+                (model / file.name).symlink_to(file)
+        (model / "generation_config.json").write_text(json.dumps(generation_config))
+        return model
+
+    def test_a_model_is_sampled_as_its_authors_want_but_for_what_flags_say(self):
+        model = self.bundled_with(do_sample=True, temperature=5.0, top_k=1, max_new_tokens=7)
+        chat = ["chat", "--device", DEVICE, "--model", model]
+        whole = self.continued("Once upon a time")
+        answer = self.run_encore(*chat, input="Once upon a time\n").stdout[:-1]
+        self.assertTrue(answer and whole.startswith(answer), answer)
+        self.assertLess(len(answer), len(whole))
+        self.assertEqual(self.run_encore(*chat, "--max-tokens", "20", input="Once upon a time\n").stdout, whole + "\n")
+        wild = self.run_encore(*chat, "--max-tokens", "20", "--top-k", "0", input="Once upon a time\n").stdout
+        self.assertNotEqual(wild, whole + "\n")
+
+    def test_on_a_terminal_a_cut_answer_says_so(self):
+        ours, theirs = os.openpty()
+        result = subprocess.run([self.encore, "chat", "--device", DEVICE, "--max-tokens", "6"], input=b"Once upon a time\n",
+                                stdout=theirs, stderr=subprocess.PIPE, check=True, timeout=600)
+        os.close(theirs)
+        os.close(ours)
+        self.assertIn(b"(cut at 6 tokens)", result.stderr)
+
     def test_what_has_no_room_is_taken_back(self):
         result = self.chat("word " * 2000 + "\nOnce upon a time\n")
         self.assertIn("/clear begins anew", result.stderr)
