@@ -149,14 +149,23 @@ void LoadedModel::create_prompt_scorer(Device& device, const LoadOptions& option
 }
 
 int64_t LoadedModel::pages_that_fit(const Device& device, const LoadOptions& options,
-                                    int64_t wanted) const {
+                                    int64_t wanted) {
   const DeviceInfo info = device.info();
   const int64_t free = info.free_bytes;
   const int64_t reserve = options.memory_reserve.of(info.total_bytes);
-  const auto budget = static_cast<int64_t>(options.free_memory_fraction *
-                                           static_cast<double>(free - reserve - half_bytes_));
+  const bool is_host = !device.used_bytes();
+  const bool is_bounded = is_host && !options.kv_tokens;
+  const double share =
+      options.free_memory_fraction.value_or(is_bounded ? options.host_fraction : 1);
+  const auto budget =
+      static_cast<int64_t>(share * static_cast<double>(free - reserve - half_bytes_));
   runtime::KvMemory& kv = executor_->loaded().kv;
   const int64_t fitting = runtime::rows_that_fit(std::array{&kv}, wanted, budget);
+  if (fitting < wanted) {
+    kv_bound_ = share == 1                     ? KvBound::kMemory
+                : options.free_memory_fraction ? KvBound::kFraction
+                                               : KvBound::kHostFraction;
+  }
   if (fitting == 0) {
     fail(ErrorKind::kMemory,
          "no memory is left for KV: {:.2f} GB are free, {:.2f} GB are to stay so "

@@ -16,13 +16,22 @@
 
 namespace encore::loader {
 
+// What decides how many tokens the KV pool holds.
+enum class KvBound : uint8_t {
+  kWanted,        // it holds what was asked for, or the longest sequences of the largest step
+  kMemory,        // what is free, less the reserve
+  kFraction,      // LoadOptions::free_memory_fraction
+  kHostFraction,  // LoadOptions::host_fraction
+};
+
 // What an executor is told, and what comes before and after it.
 struct LoadOptions : runtime::ExecutorOptions {
   // Capacity of the KV pool; absent: max_batch_size sequences of max_seq_len, or what fits.
   std::optional<int64_t> kv_tokens;
   // What fits: this share of the memory that is free once weights, arena and recordings lie in it,
-  // less the reserve.
-  double free_memory_fraction = 1;
+  // less the reserve. Absent: all, or of a host's memory, unless `kv_tokens` asks for more, `host_fraction`.
+  std::optional<double> free_memory_fraction;
+  double host_fraction = 1;
   MemoryAmount memory_reserve;
   int64_t page_size = 32;         // 16, 32 or 64
   std::optional<DType> dtype;     // absent: the checkpoint's
@@ -65,6 +74,7 @@ class LoadedModel {
   }
   [[nodiscard]] const runtime::Limits& limits() const { return limits_; }
   [[nodiscard]] int64_t num_pages() const { return num_pages_; }
+  [[nodiscard]] KvBound kv_bound() const { return kv_bound_; }
   [[nodiscard]] int64_t page_size() const { return page_size_; }
   // In use on the device before anything was loaded, and taken for what scores prompts. Units: bytes.
   [[nodiscard]] int64_t context_bytes() const { return context_bytes_; }
@@ -89,14 +99,14 @@ class LoadedModel {
   void take_memory_back();
   void create_prompt_scorer(Device& device, const LoadOptions& options);
   // The most pages, up to `wanted`, whose memory the options leave.
-  [[nodiscard]] int64_t pages_that_fit(const Device& device, const LoadOptions& options,
-                                       int64_t wanted) const;
+  int64_t pages_that_fit(const Device& device, const LoadOptions& options, int64_t wanted);
 
   model::ModelConfig config_;
   DType dtype_;
   DType kv_dtype_;
   runtime::Limits limits_;
   int64_t page_size_;
+  KvBound kv_bound_ = KvBound::kWanted;
   int64_t num_pages_;
   std::optional<passes::Program> program_;
   std::optional<model::Weights> weights_;

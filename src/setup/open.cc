@@ -56,11 +56,28 @@ std::optional<fs::path> find_bundled(const std::string& name) {
   return std::nullopt;
 }
 
+// Why KV holds no more: ", a quarter of the memory that is free (...)".
+std::string bound_text(loader::KvBound bound) {
+  switch (bound) {
+    case loader::KvBound::kWanted:
+      return "";
+    case loader::KvBound::kMemory:
+      return ", all that is free";
+    case loader::KvBound::kFraction:
+      return ", the share of --free-gpu-memory-fraction";
+    case loader::KvBound::kHostFraction:
+      return ", a quarter of the memory that is free (--free-gpu-memory-fraction or --kv-tokens "
+             "take more)";
+  }
+  return "";
+}
+
 void log_start_up(loader::LoadedModel& model, Device& device) {
   const diagnose::MemoryPlan plan = diagnose::memory_plan(model);
-  log::info("{} on {}: weights {}, KV {} for {} tokens; ready in {:.2f} s",
+  log::info("{} on {}: weights {}, KV {} for {} tokens{}; ready in {:.2f} s",
             model.config().model_type, device.info().name, bytes_text(plan.weights),
-            bytes_text(plan.kv), model.num_pages() * model.page_size(), model.load_seconds());
+            bytes_text(plan.kv), model.num_pages() * model.page_size(),
+            bound_text(model.kv_bound()), model.load_seconds());
   for (const std::string_view reason : diagnose::slow_reasons(model.executor()))
     log::warning("decode steps are slow: {}", reason);
   log::debug("arena {}; {}", bytes_text(plan.arena),

@@ -9,6 +9,8 @@ namespace {
 
 constexpr int64_t kDefaultMaxNumTokens = 2048;
 constexpr int64_t kDefaultMaxTokens = 200;
+// The rest is for whoever else uses the machine.
+constexpr double kHostFraction = 0.25;
 
 }  // namespace
 
@@ -22,6 +24,7 @@ loader::LoadOptions serving_load_options(const config::Settings& settings,
   loader::LoadOptions load = load_options(settings);
   load.scores_prompts = true;
   load.masks_tokens = true;
+  load.host_fraction = kHostFraction;
   load.limits.max_seq_len = settings.max_seq_len.value_or(longest);
   load.limits.max_batch_size = settings.max_batch_size.value_or(max_batch_size);
   load.limits.max_num_tokens =

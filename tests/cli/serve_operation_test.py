@@ -3,6 +3,9 @@
 import http.client
 import json
 import os
+import pathlib
+import random
+import re
 import signal
 import socket
 import subprocess
@@ -229,6 +232,54 @@ class SleepTest(CliTest):
             self.assertEqual(status, 400)
             self.assertIn("scripted", body["error"]["message"])
             self.assertEqual(self.operate(server, "GET", "/is_sleeping")[2], {"is_sleeping": False})
+
+
+def bytes_of(text):
+    number, unit = text.split()
+    return float(number) * {"kB": 1e3, "MB": 1e6, "GB": 1e9}[unit]
+
+
+def available_bytes():
+    return int(re.search(r"MemAvailable: *(\d+) kB", pathlib.Path("/proc/meminfo").read_text())[1]) * 1024
+
+
+@harness.cpu_only("a GPU's memory is for the model alone")
+class HostMemoryTest(CliTest):
+    """Sequences may be so long that KV takes whatever it is given."""
+
+    KV = re.compile(r"KV ([\d.]+ [kMG]B) for (\d+) tokens")
+
+    def start_line(self, server):
+        return next(line for line in server.log if self.KV.search(line))
+
+    def test_kv_takes_a_quarter_of_what_is_free_and_says_so(self):
+        free = available_bytes()
+        with Server("--model", self.model) as server:
+            line = self.start_line(server)
+        self.assertIn("a quarter of the memory that is free", line)
+        self.assertLess(bytes_of(self.KV.search(line)[1]), 0.3 * free)
+
+    def test_more_is_taken_where_an_option_says_so(self):
+        with Server("--model", self.model, "--free-gpu-memory-fraction", "0.001") as server:
+            self.assertIn("the share of --free-gpu-memory-fraction", self.start_line(server))
+        with Server("--model", self.model, "--kv-tokens", 4096) as server:
+            self.assertEqual(self.KV.search(self.start_line(server))[2], "4096")
+
+    def test_what_many_prompts_leave_stays_within_the_plan(self):
+        def resident():
+            return int(re.search(r"VmRSS:\s*(\d+) kB", pathlib.Path(f"/proc/{server.process.pid}/status").read_text())[1]) * 1024
+
+        draw = random.Random(7)
+        with Server("--model", self.model, "--kv-tokens", 2048) as server:
+            plan = bytes_of(self.KV.search(self.start_line(server))[1])
+            self.assertLess(plan, 10e6)
+            for number in range(100):
+                server.complete(prompt=[draw.randrange(3, 320) for _ in range(600)], max_tokens=1)
+                if number == 4:
+                    before = resident()
+            # All of it would be 100 * 600 tokens, which take 120 MB.
+            self.assertLess(resident() - before, plan + 60e6)
+            self.assertGreater(server.metrics()["encore_prefix_cache_evicted_pages_total"], 0)
 
 
 class DeadlineTest(CliTest):
