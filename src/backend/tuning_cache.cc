@@ -215,4 +215,18 @@ std::vector<TuningFile> tuning_files(const fs::path& directory) {
   return files;
 }
 
+std::optional<std::string> write_problem(const fs::path& directory) {
+  try {
+    std::error_code error;
+    fs::create_directories(directory, error);
+    if (error) fail_write(directory, error.value());
+    std::string path = (directory / "writable.XXXXXX").string();
+    const Descriptor file(mkostemp(path.data(), O_CLOEXEC), path);
+    unlink(path.c_str());
+    return std::nullopt;
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
 }  // namespace encore

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -56,5 +57,8 @@ struct TuningFile {
 };
 // Those in a directory, by name; none when there is no such directory.
 std::vector<TuningFile> tuning_files(const std::filesystem::path& directory);
+
+// Why choices cannot be written to a directory; nothing where they can. Tries it, and leaves the directory.
+std::optional<std::string> write_problem(const std::filesystem::path& directory);
 
 }  // namespace encore

@@ -212,5 +212,15 @@ TEST_F(TuningCacheTest, FilesOfADirectoryAreListedWithTheirKeys) {
   EXPECT_EQ(files[1].num_choices, 1U);
 }
 
+TEST_F(TuningCacheTest, SaysWhyADirectoryCannotBeWritten) {
+  EXPECT_EQ(write_problem(directory_), std::nullopt);
+  EXPECT_TRUE(fs::is_empty(directory_));
+  const fs::path file = dir_.path() / "file";
+  std::ofstream(file) << "no directory";
+  const auto problem = write_problem(file / "tuning");
+  ASSERT_TRUE(problem);
+  EXPECT_NE(problem->find("Not a directory"), std::string::npos) << *problem;
+}
+
 }  // namespace
 }  // namespace encore

@@ -14,10 +14,13 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
+#include "model/graph.h"
 #include "setup/open.h"
 
 namespace encore::cli {
 namespace {
+
+constexpr int64_t kShownTokens = 8192;
 
 struct DoctorOptions {
   bool json = false;
@@ -59,7 +62,38 @@ Finding tuning_cache(const DoctorOptions& options, const TuningKey& key) {
   finding.found =
       fmt::format("{}: {} choices for this device and build", directory->string(), num_choices);
   if (num_others > 0) finding.found += fmt::format(", {} files of others", num_others);
+  if (const auto problem = write_problem(*directory)) {
+    finding.found += ", cannot be written";
+    finding.remedy = fmt::format(
+        "every start on a GPU measures anew ({}): name a directory that can be written with "
+        "--tuning-cache or ENCORE_CACHE_DIR",
+        *problem);
+  }
   return finding;
+}
+
+int64_t weight_bytes(const model::ModelConfig& config) {
+  const ir::Graph graph = model::build_graph(config, {});
+  int64_t bytes = 0;
+  for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kWeight))
+    bytes += graph.value(id).type.num_bytes({});
+  return bytes;
+}
+
+// Which of the published shapes have room, in bf16, beside KV for one long sequence.
+Finding models_that_fit(const DeviceInfo& device) {
+  std::string fitting;
+  std::string others;
+  for (const std::string_view name : model::preset_names()) {
+    const model::ModelConfig config = *model::preset(name);
+    const int64_t weights = weight_bytes(config);
+    const int64_t kv = kShownTokens * model::kv_bytes_per_token(config, DType::kBF16);
+    std::string& list = weights + kv <= device.free_bytes ? fitting : others;
+    list += fmt::format("{}{} ({})", list.empty() ? "" : ", ", name, bytes_text(weights));
+  }
+  if (!others.empty()) others = "; too large: " + others;
+  return {fmt::format("shapes that fit in {}", bytes_text(device.free_bytes)),
+          (fitting.empty() ? "none of the known" : fitting) + others, ""};
 }
 
 // The bundled model, as something to start with.
@@ -107,6 +141,7 @@ void doctor(const DoctorOptions& options) {
   const Attempt cuda = try_cuda();
   std::vector<Finding> findings = cuda_findings();
   findings.push_back(tuning_cache(options, cuda.tuning_key));
+  findings.push_back(models_that_fit(cuda.info.value_or(cpu)));
   findings.push_back(bundled_model());
   if (options.json) return print_json(cpu, cuda, findings);
 

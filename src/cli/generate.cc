@@ -294,6 +294,7 @@ void generate(GenerateOptions options) {
   const auto step_log = setup::open_step_log(options.settings);
   const std::unique_ptr<Device> device = setup::open_device(options.settings);
   const auto loaded = setup::open_model(*device, source, load, options.settings);
+  if (const auto why = setup::missing_tokenizer(source)) log::warning("{}", *why);
   loader::LoadedModel& model = *loaded;
   engine::Engine engine(model, setup::engine_options(options.settings, step_log.get()));
   const auto added = engine.add(std::move(request));

@@ -83,6 +83,23 @@ struct Loaded {
   server::ServedModel served;
 };
 
+// Says what clients will miss.
+void log_missing(const model::ModelSource& source, const Loaded& loaded) {
+  if (const auto why = setup::missing_tokenizer(source)) {
+    log::warning("{}: /v1/completions takes them, and every conversation is refused", *why);
+  } else if (loaded.chat_template && !loaded.chat_template->exists()) {
+    log::warning("{}; until then every conversation is refused, and /v1/completions is not",
+                 loaded.chat_template->missing());
+  }
+  const model::ModelConfig& config = source.config;
+  if (config.sliding_window && *config.sliding_window < config.max_position_embeddings) {
+    log::warning(
+        "the model was made for {} tokens and attends to the last {} alone, which Encore cannot: "
+        "sequences have at most {}",
+        config.max_position_embeddings, *config.sliding_window, *config.sliding_window);
+  }
+}
+
 // Fills in what protocols know of a model, but for its length.
 void describe(const config::Settings& settings, const model::ModelSource& source,
               const std::string& name, Loaded& loaded) {
@@ -118,6 +135,7 @@ void load_model(const config::Settings& settings, const std::string& url,
   log::info("loading the model; {} answers with 503 until that is done", url);
   enter("building the program");
   loaded.model = setup::open_model(*loaded.device, source, load, settings);
+  log_missing(source, loaded);
   const loader::LoadedModel& model = *loaded.model;
   loaded.served.max_seq_len =
       std::min(model.limits().max_seq_len, model.num_pages() * model.page_size());

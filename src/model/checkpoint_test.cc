@@ -74,6 +74,11 @@ TEST(Checkpoint, TellsWhatToDoAboutAPathThatIsNoCheckpoint) {
   EXPECT_NE(open_error(dir.write("file", "")).find("not a directory; give"), std::string::npos);
   EXPECT_NE(open_error(dir.path()).find("no config.json; a Hugging Face checkpoint has"),
             std::string::npos);
+  // A folder that may not be read is no different from a link that leads nowhere.
+  std::filesystem::create_symlink("config.json", dir.path() / "config.json");
+  EXPECT_NE(open_error(dir.path()).find("config.json: Too many levels of symbolic links"),
+            std::string::npos);
+  std::filesystem::remove(dir.path() / "config.json");
   (void)dir.write("config.json", kTinyLlamaConfig);
   EXPECT_NE(open_error(dir.path())
                 .find("no model.safetensors and no model.safetensors.index.json; is the download "

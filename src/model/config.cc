@@ -327,6 +327,7 @@ ModelConfig parse_config(const json::Object& config, const json::Object* generat
 ModelConfig read_config(const std::filesystem::path& dir) {
   namespace fs = std::filesystem;
   std::error_code ignored;
+  std::error_code problem;  // of a file that may be there, as in a folder that may not be read
   if (!fs::is_directory(dir, ignored)) {
     fail(ErrorKind::kModel,
          "{}: {}; give the directory of a downloaded checkpoint (config.json, *.safetensors, "
@@ -334,7 +335,8 @@ ModelConfig read_config(const std::filesystem::path& dir) {
          dir.string(), fs::exists(dir, ignored) ? "not a directory" : "no such directory");
   }
   const fs::path config_path = dir / "config.json";
-  if (!fs::exists(config_path, ignored)) {
+  if (!fs::exists(config_path, problem)) {
+    if (problem) fail(ErrorKind::kModel, "{}: {}", config_path.string(), problem.message());
     fail(ErrorKind::kModel,
          "{}: no config.json; a Hugging Face checkpoint has config.json, *.safetensors and "
          "tokenizer.json",

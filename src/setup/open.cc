@@ -119,6 +119,9 @@ fs::path model_directory(const std::string& name) {
         "checkpoint, or synthetic:llama-3.1-8b for random weights",
         wanted, own_file().string());
   }
+  std::error_code problem;
+  if (const auto kind = fs::status(name, problem).type(); kind == fs::file_type::none)
+    fail(ErrorKind::kUsage, "--model {}: {}", name, problem.message());
   if (fs::exists(name, ignored)) {
     fail(ErrorKind::kUsage, "--model {}: give the checkpoint's directory, not a file in it", name);
   }
@@ -173,9 +176,28 @@ std::optional<text::Tokenizer> open_tokenizer(const model::ModelSource& source) 
   return text::Tokenizer::load(*source.checkpoint);
 }
 
+std::optional<std::string> missing_tokenizer(const model::ModelSource& source) {
+  std::error_code ignored;
+  if (!source.checkpoint || fs::exists(*source.checkpoint / "tokenizer.json", ignored))
+    return std::nullopt;
+  const bool has_sentencepiece = fs::exists(*source.checkpoint / "tokenizer.model", ignored);
+  return fmt::format(
+      "{}: no tokenizer.json, so prompts and answers are token ids{}", source.checkpoint->string(),
+      has_sentencepiece ? "; tokenizer.model is not read: AutoTokenizer.from_pretrained(DIRECTORY)"
+                          ".save_pretrained(DIRECTORY) of transformers writes a tokenizer.json"
+                        : "");
+}
+
 std::unique_ptr<planning::StepLogWriter> open_step_log(const config::Settings& settings) {
   if (settings.step_log.empty()) return nullptr;
   return std::make_unique<planning::StepLogWriter>(settings.step_log);
+}
+
+std::string limit_text(const model::ModelConfig& config) {
+  const int64_t longest = model::longest_sequence(config);
+  const bool is_window = longest < config.max_position_embeddings;
+  return fmt::format("{}{}", longest,
+                     is_window ? ", the window of its attention (sliding_window)" : "");
 }
 
 int64_t sequence_limit(const config::Settings& settings, const model::ModelConfig& config,
@@ -184,7 +206,7 @@ int64_t sequence_limit(const config::Settings& settings, const model::ModelConfi
   if (needed > longest) {
     fail(ErrorKind::kUsage,
          "a sequence of {} tokens: the model takes at most {}; shorten the prompt or generate less",
-         needed, longest);
+         needed, limit_text(config));
   }
   if (settings.max_seq_len && needed > *settings.max_seq_len) {
     fail(ErrorKind::kUsage,

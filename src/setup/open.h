@@ -38,8 +38,16 @@ model::ModelSource open_source(const config::Settings& settings);
 // tokenizer.json. Errors: those of Tokenizer::load.
 std::optional<text::Tokenizer> open_tokenizer(const model::ModelSource& source);
 
+// Why a checkpoint's text cannot be read or written, with the remedy; nothing where open_tokenizer() finds
+// one, and for synthetic models.
+std::optional<std::string> missing_tokenizer(const model::ModelSource& source);
+
 // The log that --step-log names; null when it names none. Errors: those of StepLogWriter.
 std::unique_ptr<planning::StepLogWriter> open_step_log(const config::Settings& settings);
+
+// "4096, the window of its attention (sliding_window)": how long a sequence of the model may be, and why where
+// it was made for longer ones.
+std::string limit_text(const model::ModelConfig& config);
 
 // --max-seq-len when it was given, else `needed`. Errors: kUsage, with the remedy, when `needed`
 // does not fit.

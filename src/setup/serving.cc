@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "setup/open.h"
 
 namespace encore::setup {
 namespace {
@@ -19,7 +20,7 @@ loader::LoadOptions serving_load_options(const config::Settings& settings,
   const int64_t longest = longest_sequence(config);
   if (settings.max_seq_len && *settings.max_seq_len > longest) {
     fail(ErrorKind::kUsage, "--max-seq-len {}: the model takes at most {}", *settings.max_seq_len,
-         longest);
+         limit_text(config));
   }
   loader::LoadOptions load = load_options(settings);
   load.scores_prompts = true;

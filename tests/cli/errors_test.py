@@ -8,6 +8,7 @@ import subprocess
 
 import harness
 from harness import CONFIG, DEVICE, CliTest, safetensors_bytes
+from server_process import Server
 
 
 class UsageTest(CliTest):
@@ -188,6 +189,62 @@ class MalformedCheckpointTest(CliTest):
         index = {"weight_map": {name: "../../etc/model.safetensors" for name in self.header}}
         (directory / "model.safetensors.index.json").write_text(json.dumps(index))
         self.error_line("generate", "--model", directory, "--device", DEVICE, "--prompt-ids", "1", code=3)
+
+
+class DegradedModelTest(CliTest):
+    """Directories that serve less than a user may expect: each says so at start, in one line."""
+
+    def directory(self, name, without=(), config=None, **files):
+        made = self.work / name
+        made.mkdir()
+        for file in harness.BUNDLED.iterdir():
+            if file.name not in without and file.name not in files:
+                (made / file.name).symlink_to(file)
+        for file, text in files.items():
+            (made / file).write_text(text)
+        if config:
+            content = json.loads((harness.BUNDLED / "config.json").read_text()) | config
+            (made / "config.json").unlink()
+            (made / "config.json").write_text(json.dumps(content))
+        return made
+
+    def warnings(self, lines):
+        return [line for line in lines if "warning" in line]
+
+    def test_a_server_says_what_its_clients_will_miss(self):
+        template = ("chat_template.jinja", "tokenizer_config.json")
+        for name, made, says in (
+                ("no_tokenizer", {"without": ("tokenizer.json",)}, "no tokenizer.json, so prompts and answers are token ids"),
+                ("sentencepiece", {"without": ("tokenizer.json",), "tokenizer.model": "x"}, "tokenizer.model is not read"),
+                ("no_template", {"without": template}, "no chat template"),
+                ("window", {"config": {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": 64}},
+                 "attends to the last 64 alone")):
+            with self.subTest(name), Server("--model", self.directory(name, **made)) as server:
+                lines = self.warnings(server.log)
+                self.assertEqual(len(lines), 1, server.log)
+                self.assertIn(says, lines[0])
+        with Server() as server:
+            self.assertEqual(self.warnings(server.log), [])
+
+    def test_generate_says_why_it_prints_numbers(self):
+        made = self.directory("numbers", without=("tokenizer.json",))
+        result = self.run_encore("generate", "--model", made, "--device", DEVICE, "--max-tokens", "3")
+        self.assertRegex(result.stdout, r"^[\d ]+\n$")
+        self.assertIn("no tokenizer.json", result.stderr)
+
+    def test_a_limit_says_that_it_is_a_window(self):
+        made = self.directory("limit", config={"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": 64})
+        base = ["--model", made, "--device", DEVICE]
+        for arguments in (["generate", "--max-tokens", "100"], ["chat", "--max-seq-len", "100"]):
+            self.assertIn("at most 64, the window of its attention", self.error_line(*arguments, *base, code=2))
+
+    def test_a_folder_that_cannot_be_read_is_no_missing_file(self):
+        loop = self.work / "loop"
+        loop.symlink_to("loop")
+        self.assertIn("Too many levels", self.error_line("generate", "--model", loop, "--device", DEVICE, code=2))
+        made = self.directory("unreadable", without=("config.json",))
+        (made / "config.json").symlink_to("config.json")
+        self.assertIn("Too many levels", self.error_line("generate", "--model", made, "--device", DEVICE, code=3))
 
 
 if __name__ == "__main__":

@@ -367,6 +367,17 @@ class DoctorTest(CliTest):
             self.assertIn("tuning-0.json", finding("--tuning-cache", directory)["remedy"])
             Path(directory, "tuning-0.json").write_text('{"format": 1, "key": {"device": "another"}, "choices": {}}')
             self.assertIn("1 files of others", finding("--tuning-cache", directory)["found"])
+            self.assertNotIn("cannot be written", finding("--tuning-cache", directory)["found"])
+            Path(directory, "file").write_text("")
+            blocked = finding("--tuning-cache", Path(directory, "file"))
+            self.assertIn("cannot be written", blocked["found"])
+            self.assertIn("--tuning-cache", blocked["remedy"])
+
+    def test_it_says_which_shapes_fit(self):
+        output = json.loads(self.run_encore("doctor", "--json").stdout)
+        found = next(row["found"] for row in output["findings"] if row["what"].startswith("shapes that fit"))
+        self.assertIn("llama-3.1-8b (16.1 GB)", found)
+        self.assertIn("qwen3-0.6b (1.19 GB)", found)
 
 
 if __name__ == "__main__":
