@@ -92,11 +92,12 @@ void log_missing(const model::ModelSource& source, const Loaded& loaded) {
                  loaded.chat_template->missing());
   }
   const model::ModelConfig& config = source.config;
-  if (config.sliding_window && *config.sliding_window < config.max_position_embeddings) {
+  const std::optional<int64_t> window = config.shortest_window();
+  if (window && *window < config.max_position_embeddings) {
     log::warning(
         "the model was made for {} tokens and attends to the last {} alone, which Encore cannot: "
         "sequences have at most {}",
-        config.max_position_embeddings, *config.sliding_window, *config.sliding_window);
+        config.max_position_embeddings, *window, *window);
   }
 }
 
