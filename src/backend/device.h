@@ -179,6 +179,9 @@ class Device {
   // Fills a dense tensor with normal(0, stddev) numbers, a function of (seed, index) alone.
   virtual void fill_random(Stream& stream, const TensorView& tensor, uint64_t seed,
                            float stddev) = 0;
+  // Brings a weight that was copied to the device into the order in which its kernels read it, in
+  // place, once. By default that is the order in which it is stored.
+  virtual void arrange_weight(Stream& /*stream*/, const TensorView& /*weight*/) {}
   // The best rate at which this device reads its memory, measured now by streaming a buffer several
   // times the size of its caches; what benchmarks compare with. Units: bytes per second; 0: not
   // measured.

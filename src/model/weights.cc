@@ -135,6 +135,8 @@ Weights::Weights(const ir::Graph& graph, WeightSource source, Device& device)
 
 void Weights::fill(StagedCopy& copy) {
   std::visit([&](const auto& source) { fill_from(source, copy); }, source_);
+  for (const ir::ValueId id : graph_.values_of_kind(ir::ValueKind::kWeight))
+    device_.arrange_weight(copy.stream(), views_[id.index]);
   copy.finish();
 }
 

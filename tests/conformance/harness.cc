@@ -90,6 +90,8 @@ Uploaded upload(Device& device, const HostTensors& inputs,
   }
   const auto stream = device.create_stream();
   stream->copy_to_device(uploaded.memory.data(), image.data(), bytes);
+  if (const TensorView* weight = uploaded.views.find("weight"))
+    device.arrange_weight(*stream, *weight);
   stream->synchronize();
   std::copy_n(image.begin(), uploaded.on_host.bytes(), uploaded.on_host.data());
   return uploaded;

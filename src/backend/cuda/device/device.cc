@@ -12,6 +12,7 @@
 #include "backend/cuda/device/stream.h"
 #include "backend/cuda/device/tracer.h"
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/linear/codes.h"
 #include "backend/cuda/source_hash.h"
 
 namespace encore::cuda {
@@ -186,6 +187,12 @@ void CudaDevice::fill_random(Stream& stream, const TensorView& tensor, uint64_t 
   stream.launch(
       attributes,
       [&](Stream& on, const StepLengths&) { launch_fill_random(on, tensor, seed, stddev); }, {});
+}
+
+void CudaDevice::arrange_weight(Stream& stream, const TensorView& weight) {
+  if (weight.dtype != DType::kFP8) return;
+  const LaunchAttributes attributes{.label = "arrange_weight", .id = -1, .after = {}};
+  stream.launch(attributes, [&](Stream& on, const StepLengths&) { arrange_codes(on, weight); }, {});
 }
 
 CublasLt& CudaDevice::cublaslt() {

@@ -44,6 +44,7 @@ class CudaDevice final : public Device {
   [[nodiscard]] KernelTable& kernels() override { return kernels_; }
   [[nodiscard]] bool sets_up_late() const override { return true; }
   void fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev) override;
+  void arrange_weight(Stream& stream, const TensorView& weight) override;
   double read_bandwidth() override;
   std::unique_ptr<Tracer> create_tracer(TraceDetail detail) override;
   [[nodiscard]] Tuner& tuner() override { return *tuner_; }

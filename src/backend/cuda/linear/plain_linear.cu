@@ -3,6 +3,7 @@
 // is widened, and each sum of 16 columns is scaled before it is added.
 #include "backend/cuda/fp8.h"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/linear/codes.h"
 #include "backend/cuda/linear/gemv.h"
 #include "backend/fp8_activations.h"
 #include "backend/fused_linear.h"
@@ -51,7 +52,9 @@ __device__ __forceinline__ void load_tile(float (&tile)[kDepth][kTile + 1], cons
   const int column = thread % kDepth;
   for (int row = thread / kDepth; row < kTile; row += kThreads * kThreads / kDepth) {
     const bool inside = first.x + row < end.x && first.y + column < end.y;
-    const int64_t at = static_cast<int64_t>(first.x + row) * stride + first.y + column;
+    int64_t place = first.y + column;
+    if constexpr (kIsFp8<T>) place = place_of_code(place, end.y);
+    const int64_t at = static_cast<int64_t>(first.x + row) * stride + place;
     tile[column][row] = inside ? change(to_float(data[at]), row) : 0.0F;
   }
 }
