@@ -154,6 +154,7 @@ template <typename Way>
 struct TunableWays {
   std::string launch;  // as Tunable::launch
   const KernelArgs& args;
+  Workspace workspace = {};
   const std::vector<Way>& ways;  // one at least, the likeliest first
   std::function<std::string(const Way& way)> text;
   std::function<BoundLaunch(const Way& way, const KernelArgs& args)> bind;
@@ -172,7 +173,7 @@ Way choose_way(Tuner& tuner, const TunableWays<Way>& tunable) {
   };
   Tunable plain{.launch = tunable.launch,
                 .args = tunable.args,
-                .workspace = {},
+                .workspace = tunable.workspace,
                 .candidates =
                     [&](int most) {
                       const auto count = std::min<ptrdiff_t>(most, std::ssize(texts));

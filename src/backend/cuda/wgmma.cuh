@@ -131,6 +131,68 @@ __device__ __forceinline__ void start_product(float (&sums)[kRows / 2], uint32_t
   ENCORE_PRODUCT(256, 128, 129, 130, 131, 132);
 }
 
+// As ENCORE_PRODUCT, where the first operand is in registers.
+#define ENCORE_REGISTER_PRODUCT(rows, count, a0, a1, a2, a3, second, layout, type, old)          \
+  if constexpr (kRows == rows) {                                                                \
+    asm volatile("{\n.reg .pred adds;\n.reg .b64 b;\nsetp.ne.u32 adds, %" #old                  \
+                 ", 0;\nmov.b64 b, {%" #second ", %" #layout                                    \
+                 "};\nwgmma.mma_async.sync.aligned.m64n" #rows "k16.f32%" #type                 \
+                 " {%0" ENCORE_EACH_##count(ENCORE_NAME) "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 \
+                                                         "}, b, adds, 1, 1, 0;\n}"              \
+                 : "+f"(sums[0])ENCORE_EACH_##count(ENCORE_SUM)                                 \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(kRowLayout),         \
+                   "C"(kWgmmaType<T>), "r"(adds));                                              \
+  }
+
+// start_product() of a first operand that is in registers, as the A operand of an mma of each warp's
+// 16 rows (mma.cuh).
+template <typename T, int kRows>
+__device__ __forceinline__ void start_product(float (&sums)[kRows / 2], const uint32_t (&a)[4],
+                                              uint32_t b, uint32_t adds) {
+  static_assert(kRows % 16 == 0 && kRows <= 64, "no such product");
+  ENCORE_REGISTER_PRODUCT(16, 8, 8, 9, 10, 11, 12, 13, 14, 15);
+  ENCORE_REGISTER_PRODUCT(32, 16, 16, 17, 18, 19, 20, 21, 22, 23);
+  ENCORE_REGISTER_PRODUCT(48, 24, 24, 25, 26, 27, 28, 29, 30, 31);
+  ENCORE_REGISTER_PRODUCT(64, 32, 32, 33, 34, 35, 36, 37, 38, 39);
+}
+
+// As ENCORE_PRODUCT, of 8-bit operands.
+#define ENCORE_FP8_PRODUCT(rows, count, second, layout, old)                                   \
+  if constexpr (kRows == rows) {                                                               \
+    asm volatile("{\n.reg .pred adds;\n.reg .b64 a, b;\nsetp.ne.u32 adds, %" #old              \
+                 ", 0;\nmov.b64 a, {%" #count ", %" #layout "};\nmov.b64 b, {%" #second        \
+                 ", %" #layout                                                                 \
+                 "};\nwgmma.mma_async.sync.aligned.m64n" #rows "k32.f32.e4m3.e4m3"             \
+                 " {%0" ENCORE_EACH_##count(ENCORE_NAME) "}, a, b, adds, 1, 1;\n}"             \
+                 : "+f"(sums[0])ENCORE_EACH_##count(ENCORE_SUM)                                \
+                 : "r"(a), "r"(b), "n"(kRowLayout), "r"(adds));                                \
+  }
+
+// start_product() of e4m3 numbers: a [64, 32], b [kRows, 32]. Their rows lie in boxes of 128 columns
+// as those of 64 columns of 16 bits do, and kNextColumns goes 32 columns to the right. The tensor
+// cores keep some 14 bits of a sum.
+template <int kRows>
+__device__ __forceinline__ void start_fp8_product(float (&sums)[kRows / 2], uint32_t a, uint32_t b,
+                                                  uint32_t adds) {
+  static_assert(kRows % 16 == 0 && kRows <= 256, "no such product");
+  ENCORE_FP8_PRODUCT(16, 8, 9, 10, 11);
+  ENCORE_FP8_PRODUCT(32, 16, 17, 18, 19);
+  ENCORE_FP8_PRODUCT(48, 24, 25, 26, 27);
+  ENCORE_FP8_PRODUCT(64, 32, 33, 34, 35);
+  ENCORE_FP8_PRODUCT(80, 40, 41, 42, 43);
+  ENCORE_FP8_PRODUCT(96, 48, 49, 50, 51);
+  ENCORE_FP8_PRODUCT(112, 56, 57, 58, 59);
+  ENCORE_FP8_PRODUCT(128, 64, 65, 66, 67);
+  ENCORE_FP8_PRODUCT(144, 72, 73, 74, 75);
+  ENCORE_FP8_PRODUCT(160, 80, 81, 82, 83);
+  ENCORE_FP8_PRODUCT(176, 88, 89, 90, 91);
+  ENCORE_FP8_PRODUCT(192, 96, 97, 98, 99);
+  ENCORE_FP8_PRODUCT(208, 104, 105, 106, 107);
+  ENCORE_FP8_PRODUCT(224, 112, 113, 114, 115);
+  ENCORE_FP8_PRODUCT(240, 120, 121, 122, 123);
+  ENCORE_FP8_PRODUCT(256, 128, 129, 130, 131);
+}
+
 // Boxes of 64 columns that lie `bytes` apart, when their rows are summed over: for the lower word,
 // in place of what describe_rows() has there.
 __device__ __forceinline__ uint32_t describe_summed_rows(uint32_t address, uint32_t bytes) {
@@ -162,6 +224,8 @@ __device__ __forceinline__ void start_weighted_sum(float (&sums)[kColumns / 2],
 }
 
 #undef ENCORE_WEIGHTED
+#undef ENCORE_FP8_PRODUCT
+#undef ENCORE_REGISTER_PRODUCT
 #undef ENCORE_PRODUCT
 #undef ENCORE_SUM
 #undef ENCORE_NAME

@@ -1,17 +1,28 @@
 // The kernel of gemm.cu: what the threads of a block do.
 #pragma once
 
+#include <array>
+#include <span>
+#include <utility>
+
+#include "backend/cuda/fp8.h"
 #include "backend/cuda/hopper.cuh"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/linear/tensor_map.h"
 #include "backend/cuda/wgmma.cuh"
+#include "base/scale_block.h"
 
 namespace encore::cuda::gemm {
 
 constexpr int kProductOutputs = 64;  // of a warpgroup's products
 constexpr int kConsumers = 2;        // warpgroups that multiply
 constexpr int kConsumerThreads = kConsumers * 128;
-constexpr int kThreads = kConsumerThreads + 32;  // a warp copies
+// A warp copies. With codes it has a warpgroup of its own, which leaves its registers to those that
+// multiply.
+template <typename E>
+inline constexpr int kThreads = kConsumerThreads + (kIsFp8<E> ? 128 : 32);
+constexpr int kRegistersOfCopies = 40;
+constexpr int kRegistersOfProducts = 232;
 constexpr int kTileOutputs = kConsumers * kProductOutputs;
 constexpr int kBlocks = 2;  // of a cluster: neighbours in the outputs, of the same rows
 constexpr int kClusterOutputs = kBlocks * kTileOutputs;
@@ -21,7 +32,7 @@ constexpr int kPairRows = 2 * kTurnRows;
 
 template <typename T>
 struct GemmArgs {
-  int num_steps;  // of 64 columns
+  int num_steps;  // of a box's columns
   int num_tiles;  // of a cluster
   int output_tiles;
   int row_tiles;
@@ -29,29 +40,38 @@ struct GemmArgs {
   int num_outputs;
   bool silu_mul;  // stored is silu(gate) * up: half as many as the product's outputs
   const T* bias;  // null: none
+  // Of codes: the weight's scales, one an output, or, with scale_columns, one for each 128 outputs
+  // and 128 columns; and those of x, by boxes of 128 columns, then by rows.
+  const float* weight_scale;
+  int scale_columns;
+  const float* x_scale;
+  int x_scale_stride;
   CUtensorMap weight;
   CUtensorMap x;
   CUtensorMap out;
 };
 
-// Shared memory of a block: a ring of stages, each 64 columns of the tile's weights and of its rows
-// of x; finished outputs on their way out; barriers.
-template <int kRows>
+// Shared memory of a block: a ring of stages, each a box's columns of the tile's weights and of its
+// rows of x, in elements of type E, codes with the rows' scales; finished outputs on their way out;
+// barriers.
+template <typename E, int kRows>
 struct Layout {
   static_assert(kRows % 16 == 0 && kRows <= 256);
   static constexpr int kMostBytes = 227 * 1024;
   static constexpr int kWeightBytes = kTileOutputs * kBoxRowBytes;
   static constexpr int kXBytes = kRows * kBoxRowBytes;
   static constexpr int kStageBytes = kWeightBytes + kXBytes;
+  static constexpr int kScalesBytes = kIsFp8<E> ? kRows * 4 : 0;
   // A box of 64 outputs: of a warpgroup half of the tile's rows at a time, or, with silu_mul, all
   // rows of the tile, whose outputs are half as many.
   static constexpr int kStagedRows = kRows / 2;
   static constexpr int kStagedBytes = kStagedRows * kBoxRowBytes;  // of a warpgroup
   static constexpr int kBarrierBytes = 1024;
   static constexpr int kStages =
-      (kMostBytes - kConsumers * kStagedBytes - kBarrierBytes) / kStageBytes;
+      (kMostBytes - kConsumers * kStagedBytes - kBarrierBytes) / (kStageBytes + kScalesBytes);
   static constexpr int kStagingAt = kStages * kStageBytes;
-  static constexpr int kBarriersAt = kStagingAt + kConsumers * kStagedBytes;
+  static constexpr int kScalesAt = kStagingAt + kConsumers * kStagedBytes;
+  static constexpr int kBarriersAt = kScalesAt + kStages * kScalesBytes;
   static constexpr int kBytes = kBarriersAt + kBarrierBytes;
 
   uint32_t base;
@@ -61,6 +81,9 @@ struct Layout {
   }
   [[nodiscard]] __device__ uint32_t x(uint32_t stage) const {
     return weights(stage) + kWeightBytes;
+  }
+  [[nodiscard]] __device__ uint32_t scales(uint32_t stage) const {
+    return base + kScalesAt + stage * kScalesBytes;
   }
   [[nodiscard]] __device__ uint32_t staging(int warpgroup) const {
     return base + kStagingAt + static_cast<uint32_t>(warpgroup * kStagedBytes);
@@ -135,10 +158,11 @@ __device__ __forceinline__ void wait_for_stores() {
 }
 
 // The thread that fills the ring.
-template <typename T, int kRows>
+template <typename T, typename E, int kRows>
 struct Producer {
-  using L = Layout<kRows>;
+  using L = Layout<E, kRows>;
   static constexpr int kHalfRows = kRows / kBlocks;
+  static constexpr int kStepColumns = kBoxRowBytes / sizeof(E);
 
   const GemmArgs<T>& args;
   L layout;
@@ -148,11 +172,11 @@ struct Producer {
 
   __device__ __forceinline__ void copy_weights(uint32_t stage, Corner at, int step) const {
     const uint32_t full = layout.full(stage);
-    arrive_expecting(full, L::kStageBytes);
+    arrive_expecting(full, L::kStageBytes + scales_bytes(at));
     if (args.silu_mul) {
-      copy_pairs(layout.weights(stage), args.weight, step * kBoxColumns, at.output, full);
+      copy_pairs(layout.weights(stage), args.weight, step * kStepColumns, at.output, full);
     } else {
-      copy_box(layout.weights(stage), args.weight, make_int3(step * kBoxColumns, at.output, 0),
+      copy_box(layout.weights(stage), args.weight, make_int3(step * kStepColumns, at.output, 0),
                full);
     }
   }
@@ -160,7 +184,16 @@ struct Producer {
   __device__ __forceinline__ void copy_x(uint32_t stage, Corner at, int step) const {
     const int first = rank * kHalfRows;
     copy_box_to_cluster(layout.x(stage) + static_cast<uint32_t>(first * kBoxRowBytes), args.x,
-                        make_int3(step * kBoxColumns, at.row + first, 0), layout.full(stage));
+                        make_int3(step * kStepColumns, at.row + first, 0), layout.full(stage));
+    if constexpr (kIsFp8<E>) {
+      copy_bytes(layout.scales(stage), args.x_scale + int64_t{step} * args.x_scale_stride + at.row,
+                 scales_bytes(at), layout.full(stage));
+    }
+  }
+  // Of the tile's rows that there are.
+  [[nodiscard]] __device__ __forceinline__ uint32_t scales_bytes(Corner at) const {
+    if constexpr (!kIsFp8<E>) return 0;
+    return static_cast<uint32_t>(min(kRows, args.x_scale_stride - at.row) * 4);
   }
   // Weights are constants: those of the first stages are asked for while the launch before runs.
   __device__ __forceinline__ void run() const {
@@ -199,9 +232,9 @@ __device__ __forceinline__ void store_two_transposed(uint32_t address, uint32_t 
 
 // A warpgroup that multiplies: 64 outputs of the tile, all of its rows. In lane l of warp w,
 // sums[4 j + 2 h + i] is of output 16 w + 8 h + l / 4 and row 8 j + 2 (l % 4) + i.
-template <typename T, int kRows>
+template <typename T, typename E, int kRows>
 struct Consumer {
-  using L = Layout<kRows>;
+  using L = Layout<E, kRows>;
   static constexpr int kRowBlocks = kRows / 8;
 
   const GemmArgs<T>& args;
@@ -222,31 +255,102 @@ struct Consumer {
     const uint32_t other_empty = address_at(layout.empty(0), static_cast<uint32_t>(1 - rank));
     Slot slot;
     for (int tile = first_tile; tile < args.num_tiles; tile += num_clusters) {
-      uint32_t last = 0;
-      int step = 0;
-      do {
-        wait_for_phase(layout.full(slot.number), slot.parity);
-        const uint32_t a =
-            describe_rows(layout.weights(slot.number) +
-                          static_cast<uint32_t>(warpgroup) * kProductOutputs * kBoxRowBytes);
-        const uint32_t b = describe_rows(layout.x(slot.number));
-        begin_products();
-#pragma unroll
-        for (int k = 0; k < kBoxColumns / 16; ++k)
-          start_product<T, kRows>(sums, a + k * kNextColumns, b + k * kNextColumns,
-                                  step > 0 || k > 0 ? 1 : 0);
-        commit_products();
-        wait_for_products<1>();
-        if (step > 0) release(last, other_empty);
-        last = slot.number;
-        slot.advance(L::kStages);
-      } while (++step < args.num_steps);
-      wait_for_products<0>();
-      release(last, other_empty);
-      settle(sums);
-      finish(corner<kRows>(args, tile, rank));
+      const Corner at = corner<kRows>(args, tile, rank);
+      if constexpr (kIsFp8<E>) {
+        add_scaled(at, slot, other_empty);
+      } else {
+        add(slot, other_empty);
+      }
+      finish(at);
     }
     if (threadIdx.x % 128 == 0) wait_for_stores();
+  }
+  [[nodiscard]] __device__ __forceinline__ uint32_t weights(uint32_t stage) const {
+    return describe_rows(layout.weights(stage) +
+                         static_cast<uint32_t>(warpgroup) * kProductOutputs * kBoxRowBytes);
+  }
+  // sums = all steps of a tile.
+  __device__ __forceinline__ void add(Slot& slot, uint32_t other_empty) {
+    uint32_t last = 0;
+    int step = 0;
+    do {
+      wait_for_phase(layout.full(slot.number), slot.parity);
+      const uint32_t a = weights(slot.number);
+      const uint32_t b = describe_rows(layout.x(slot.number));
+      begin_products();
+#pragma unroll
+      for (int k = 0; k < kBoxColumns / 16; ++k)
+        start_product<T, kRows>(sums, a + k * kNextColumns, b + k * kNextColumns,
+                                step > 0 || k > 0 ? 1 : 0);
+      commit_products();
+      wait_for_products<1>();
+      if (step > 0) release(last, other_empty);
+      last = slot.number;
+      slot.advance(L::kStages);
+    } while (++step < args.num_steps);
+    wait_for_products<0>();
+    release(last, other_empty);
+    settle(sums);
+  }
+  // The same of codes. The tensor cores add up a step's 128 columns, and each step's sums are added
+  // in float, times the scales. Meanwhile the other warpgroup multiplies.
+  __device__ __forceinline__ void add_scaled(Corner at, Slot& slot, uint32_t other_empty) {
+    const float* scales_of_weight[2];
+    bool has_blocks = args.scale_columns > 0;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = min(weight_row(at, h), args.num_outputs - 1);
+      scales_of_weight[h] =
+          args.weight_scale +
+          (has_blocks ? row / static_cast<int>(kScaleBlock) * args.scale_columns : row);
+    }
+#pragma unroll
+    for (float& sum : sums)
+      sum = 0;
+    float of_weight[2] = {1, 1};
+    int step = 0;
+    do {
+      float products[kRows / 2];
+      wait_for_phase(layout.full(slot.number), slot.parity);
+      const uint32_t a = weights(slot.number);
+      const uint32_t b = describe_rows(layout.x(slot.number));
+      begin_products();
+#pragma unroll
+      for (int k = 0; k < kBoxRowBytes / 32; ++k)
+        start_fp8_product<kRows>(products, a + k * kNextColumns, b + k * kNextColumns,
+                                 k == 0 ? 0 : 1);
+      commit_products();
+      if (has_blocks) {
+        of_weight[0] = __ldg(scales_of_weight[0] + step);
+        of_weight[1] = __ldg(scales_of_weight[1] + step);
+      }
+      wait_for_products<0>();
+      settle(products);
+      const uint32_t scales = layout.scales(slot.number) + static_cast<uint32_t>(lane % 4 * 8);
+#pragma unroll
+      for (int j = 0; j < kRowBlocks; ++j) {
+        const float2 of_x = load_shared_pair(scales + static_cast<uint32_t>(j * 32));
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          const int i = 4 * j + 2 * h;
+          sums[i] = fmaf(products[i], of_x.x * of_weight[h], sums[i]);
+          sums[i + 1] = fmaf(products[i + 1], of_x.y * of_weight[h], sums[i + 1]);
+        }
+      }
+      __syncwarp();
+      release(slot.number, other_empty);
+      slot.advance(L::kStages);
+    } while (++step < args.num_steps);
+    if (has_blocks) return;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float of_output = *scales_of_weight[h];
+#pragma unroll
+      for (int j = 0; j < kRowBlocks; ++j) {
+        sums[4 * j + 2 * h] *= of_output;
+        sums[4 * j + 2 * h + 1] *= of_output;
+      }
+    }
   }
 
   [[nodiscard]] __device__ __forceinline__ int first_output(Corner at) const {
@@ -334,11 +438,11 @@ struct Consumer {
   }
 };
 
-template <typename T, int kRows>
-__global__ void __launch_bounds__(kThreads, 1)
+template <typename T, typename E, int kRows>
+__global__ void __launch_bounds__(kThreads<E>, 1)
     gemm_kernel(const __grid_constant__ GemmArgs<T> args) {
   extern __shared__ __align__(1024) uint8_t shared[];
-  const Layout<kRows> layout{shared_address(shared)};
+  const Layout<E, kRows> layout{shared_address(shared)};
   allow_next_kernel();
   const auto rank = static_cast<int>(cluster_rank());
   const int cluster = static_cast<int>(blockIdx.x) / kBlocks;
@@ -352,16 +456,40 @@ __global__ void __launch_bounds__(kThreads, 1)
   __syncwarp();
   arrive_at_cluster();
   wait_for_cluster();
-  if (warp == kConsumerThreads / 32) {
-    if (elect_lane()) Producer<T, kRows>{args, layout, rank, cluster, num_clusters}.run();
+  if (warp >= kConsumerThreads / 32) {
+    if constexpr (kIsFp8<E>) give_up_registers<kRegistersOfCopies>();
+    if (warp == kConsumerThreads / 32 && elect_lane())
+      Producer<T, E, kRows>{args, layout, rank, cluster, num_clusters}.run();
     __syncwarp();
   } else {
-    Consumer<T, kRows>{args, layout, rank, warp / 4, warp % 4, static_cast<int>(threadIdx.x % 32)}
+    if constexpr (kIsFp8<E>) take_registers<kRegistersOfProducts>();
+    Consumer<T, E, kRows>{args,     layout,   rank,
+                          warp / 4, warp % 4, static_cast<int>(threadIdx.x % 32)}
         .run(cluster, num_clusters);
   }
   // Neither block goes while the other may still copy to it or arrive at its barriers.
   arrive_at_cluster();
   wait_for_cluster();
 }
+
+constexpr int kMinTileRows = 128;
+constexpr int kTileRowsStep = 16;
+
+template <typename T>
+struct Variant {
+  int rows;
+  int shared_bytes;
+  void (*kernel)(GemmArgs<T>);
+};
+// Of operands in E, from kMinTileRows rows on.
+template <typename T, typename E, int... kIndex>
+constexpr auto make_variants(std::integer_sequence<int, kIndex...> /*each*/) {
+  return std::array{Variant<T>{kMinTileRows + kIndex * kTileRowsStep,
+                               Layout<E, kMinTileRows + kIndex * kTileRowsStep>::kBytes,
+                               gemm_kernel<T, E, kMinTileRows + kIndex * kTileRowsStep>}...};
+}
+// Of codes. (gemm_fp8.cu)
+template <typename T>
+std::span<const Variant<T>> code_variants();
 
 }  // namespace encore::cuda::gemm

@@ -9,207 +9,37 @@
 // The order of additions depends on the number of columns alone.
 #include "backend/cuda/linear/gemv.h"
 
-#include <algorithm>
-
-#include "backend/cuda/linear/gemv.cuh"
+#include "backend/cuda/linear/codes.h"
+#include "backend/cuda/linear/gemv_launch.cuh"
 
 namespace encore::cuda {
-namespace {
 
 using namespace gemv;  // NOLINT(google-build-using-namespace): the code that kernels share
-
-constexpr int kThreads = kWorkers + 32;
-constexpr int64_t kKilobyte = 1024;
-constexpr int64_t kMaxSharedBytes = 220 * kKilobyte;
-constexpr int kMinSlots = 4;
-// Slots under way before the first has been multiplied, at most: a load of x waits in line behind
-// them.
-constexpr uint32_t kWindow = 3;
-
-// The thread that copies weights.
-template <typename T>
-struct Producer {
-  const CUtensorMap& weight;
-  const Ring& ring;
-  SlotWalk<T> walk;
-  uint32_t slot = 0;  // to be filled next, in the first round
-
-  __device__ __forceinline__ void copy() {
-    walk.copy(weight, ring, slot++);
-    walk.next();
-  }
-  // The ring's barriers. Where workers meet late, because they fetch a norm's weights before that,
-  // the first copy as well, as soon as it has a barrier: the memory has little else to do then.
-  // (Elsewhere it would be in the way of the launches before: 0.2 to 1.7 % of a step's time.)
-  __device__ __forceinline__ void begin(bool workers_meet_late) {
-    prefetch_map(weight);
-    ring.init(0, 1);
-    if (workers_meet_late && !walk.done()) copy();
-    ring.init(1, ring.num_slots - 1);
-  }
-  __device__ __forceinline__ void run() {
-#pragma unroll 1
-    while (slot < ring.num_slots && !walk.done()) {
-      if (slot >= kWindow) wait_for_phase(ring.full(slot - kWindow), 0);
-      copy();
-    }
-#pragma unroll 1
-    for (Slot next; !walk.done(); walk.next(), next.advance(ring.num_slots)) {
-      wait_for_phase(ring.empty(next.number), next.parity);
-      walk.copy(weight, ring, next.number);
-    }
-  }
-};
-
-// Shared memory: the ring, x, the sums.
-// kLoads: of a worker, of a row that is normalized, or that are under way at once.
-template <typename T, int kRows, bool kNormalizes, int kLoads>
-__global__ void __launch_bounds__(kThreads, kLoads > 2 ? 1 : 2)
-    gemv_kernel(const __grid_constant__ GemvArgs<T> args,
-                const __grid_constant__ CUtensorMap weight, int num_slots) {
-  extern __shared__ __align__(kSlotAlignment) uint8_t shared[];
-  allow_next_kernel();
-  const Ring ring(shared, num_slots);
-  const uint8_t* x_at = shared + Ring::bytes(num_slots);
-  if (threadIdx.x >= kWorkers) {
-    Producer<T> producer{weight, ring, {args}};
-    const bool produces = elect_lane();
-    if (produces) producer.begin(kNormalizes);
-    __syncthreads();
-    if (produces) producer.run();
-    return;
-  }
-  const XRows<kRows> x(x_at, args.num_rows, args.num_loads());
-  x.clear_rest(args.slots_per_tile);
-  const Products<kRows> products(x_at + kRows * args.slots_per_tile * kSlotColumns * 2);
-  const Part<kRows> part(args);
-  const RowPlace<kRows> row(args, args.x, args.x_stride);
-  RowShare<kLoads> values;
-  if constexpr (kNormalizes) {
-    const RowPlace<kRows> added(args, args.residual, args.residual_stride);
-    const Norm<T, kRows, kLoads> norm(args);
-    RowShare<kLoads> residual;
-    __syncthreads();
-    wait_for_inputs();
-    row.fetch(values);
-    added.fetch(residual);
-    norm.apply(values, residual, x);
-  } else {
-    __syncthreads();
-    wait_for_inputs();
-#pragma unroll 1
-    for (int first = 0; row.has(first); first += kLoads) {
-      row.fetch(values, first);
-      x.put(values, first);
-    }
-  }
-  Workers::meet();
-  Slot next;
-  products.multiply(args, part, ring, next, x, [&](int of_row, int output, float value) {
-    store_output(args, of_row, output, value);
-  });
-}
-
-// Of a worker.
-int64_t num_loads(int64_t rows, int64_t columns) {
-  return div_up(columns / kColumnsPerLoad, kWorkers / padded_rows(rows));
-}
-
-template <typename T, int kRows, bool kNormalizes>
-auto kernel_of(int64_t loads) {
-  if (loads <= 1) return gemv_kernel<T, kRows, kNormalizes, 1>;
-  if (loads <= 2) return gemv_kernel<T, kRows, kNormalizes, 2>;
-  if (loads <= kMaxNormLoads) return gemv_kernel<T, kRows, kNormalizes, kMaxNormLoads>;
-  return gemv_kernel<T, kRows, false, 8>;
-}
-template <typename T, int kRows>
-auto kernel_of(const GemvArgs<T>& gemv) {
-  const int64_t loads = num_loads(kRows, gemv.num_columns);
-  return gemv.norm == nullptr ? kernel_of<T, kRows, false>(loads)
-                              : kernel_of<T, kRows, true>(loads);
-}
-template <typename T>
-auto kernel_for(const GemvArgs<T>& gemv) {
-  switch (padded_rows(gemv.num_rows)) {
-    case 1:
-      return kernel_of<T, 1>(gemv);
-    case 2:
-      return kernel_of<T, 2>(gemv);
-    default:
-      return kernel_of<T, kMaxRows>(gemv);
-  }
-}
-
-int64_t shared_bytes(int64_t rows, int64_t columns, int64_t num_slots, int64_t sums) {
-  return Ring::bytes(num_slots) + x_bytes(padded_rows(rows), columns) + sums;
-}
-
-// How large a block is. Blocks of the next launch start beside it where they fit, and have their
-// rings full when their turn comes. But two of one launch must not meet on one multiprocessor while
-// another has none: it would have twice as much to do as the others. So of two launches that follow
-// each other, one has blocks that are larger than half of a multiprocessor, and the other less than
-// what these leave: those that give the width of the model, and those that take it.
-// In wide models long rings are worth more, and every block is larger than half.
-struct Room {
-  int num_slots = 0;
-  int64_t shared_bytes = 0;
-};
-template <typename T>
-Room room_of(const GemvArgs<T>& gemv) {
-  constexpr int kNarrow = 2048;
-  constexpr int kNarrowSlots = 6;
-  constexpr int kWideSlots = 7;
-  constexpr int64_t kMoreThanHalf = 115 * kKilobyte;
-  const int64_t sums =
-      sums_bytes(padded_rows(gemv.num_rows), gemv.units_each + 1, gemv.tiles_per_unit());
-  const bool gives_width = gemv.norm == nullptr;
-  const bool is_narrow = (gives_width ? gemv.num_outputs : gemv.num_columns) <= kNarrow;
-  Room room{.num_slots = is_narrow ? kNarrowSlots : kWideSlots};
-  const auto bytes = [&] {
-    return shared_bytes(gemv.num_rows, gemv.num_columns, room.num_slots, sums);
-  };
-  while (bytes() > kMaxSharedBytes)
-    --room.num_slots;
-  room.shared_bytes = std::max(bytes(), gives_width || !is_narrow ? kMoreThanHalf : 0);
-  return room;
-}
-
-template <typename T>
-BoundLaunch bind_for(Device& device, const KernelArgs& args) {
-  const int blocks = chip(device).num_multiprocessors;
-  const GemvArgs<T> gemv = gemv_args<T>(args, blocks);
-  const auto kernel = kernel_for(gemv);
-  allow_shared_memory(kernel, kMaxSharedBytes);
-  const Room room = room_of(gemv);
-  const Grid grid{.blocks = static_cast<unsigned>(blocks),
-                  .threads = kThreads,
-                  .shared_bytes = static_cast<size_t>(room.shared_bytes)};
-  return [gemv, weight = weight_map(args), grid, kernel, num_slots = room.num_slots](
-             Stream& stream, const StepLengths&) {
-    launch(stream, grid, kernel, gemv, weight, num_slots);
-  };
-}
-
-}  // namespace
 
 bool accepts_gemv(const KernelArgs& args) {
   const LinearOperands o = linear_operands(args);
   const int64_t columns = o.weight->row_elements();
-  const bool types = size_of(o.x->dtype) == 2 && o.weight->dtype == o.x->dtype &&
+  const bool is_coded = o.weight->dtype == DType::kFP8;
+  const bool types = size_of(o.x->dtype) == 2 && (is_coded || o.weight->dtype == o.x->dtype) &&
                      (o.out->dtype == o.x->dtype || o.out->dtype == DType::kF32);
+  const int64_t step = is_coded ? kCodeGroup : kColumnsPerLoad;
+  const bool scales = o.scale == nullptr || o.scale->shape.rank() == 1 ||
+                      o.scale->row_elements() <= kMostScaledBoxes;
   const auto aligned = [](const TensorView* view) { return view == nullptr || is_aligned(*view); };
   const int64_t rows = o.x->num_rows();
-  return !args.batch_invariant && types && rows > 0 && rows <= kMaxRows &&
-         o.weight->num_rows() > 0 && columns > 0 && columns % kColumnsPerLoad == 0 &&
+  return !args.batch_invariant && !o.fp8_activations && types && rows > 0 && rows <= kMaxRows &&
+         o.weight->num_rows() > 0 && columns > 0 && columns % step == 0 && scales &&
          (o.norm == nullptr || num_loads(rows, columns) <= kMaxNormLoads) && o.weight->is_dense() &&
          aligned(o.x) && aligned(o.weight) && aligned(o.residual) && aligned(o.norm) &&
          aligned(o.sum) &&
-         shared_bytes(rows, columns, kMinSlots, kMostSumsBytes) <= kMaxSharedBytes;
+         shared_bytes(rows, columns, o.weight->dtype, kMinSlots, kMostSumsBytes) <= kMaxSharedBytes;
 }
 
 BoundLaunch bind_gemv(Device& device, const KernelArgs& args) {
-  return args.inputs["x"].dtype == DType::kF16 ? bind_for<__half>(device, args)
-                                               : bind_for<__nv_bfloat16>(device, args);
+  if (linear_operands(args).weight->dtype == DType::kFP8) return bind_gemv_fp8(device, args);
+  return args.inputs["x"].dtype == DType::kF16
+             ? bind_for<__half, __half>(device, args)
+             : bind_for<__nv_bfloat16, __nv_bfloat16>(device, args);
 }
 
 }  // namespace encore::cuda

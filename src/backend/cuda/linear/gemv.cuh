@@ -1,7 +1,7 @@
 // The device code of linears with one row, or up to four (gemv.cu).
 //
 // Weights arrive in shared memory slot by slot: a tile of 8 outputs, of which a slot has 1024
-// columns, in 16 boxes. The workers bring x and normalize it; then each of their warps multiplies
+// columns (2048 of 8-bit codes), in 16 boxes. The workers bring x and normalize it; then each of their warps multiplies
 // its own boxes of every slot, and what the warps have of an output is added up. So a warp needs
 // each part of x once for 8 outputs and no lane has sums to exchange: what lies in shared memory is
 // multiplied about as fast as that can be read.
@@ -17,7 +17,9 @@
 // The order of additions depends on the number of columns alone.
 #pragma once
 
+#include "backend/cuda/fp8.h"
 #include "backend/cuda/hopper.cuh"
+#include "backend/cuda/linear/codes.cuh"
 #include "backend/cuda/linear/gemv_row.cuh"
 #include "backend/cuda/mma.cuh"
 
@@ -61,7 +63,7 @@ struct Ring {
 // A block's part of a weight, slot by slot in the order of their use: unit after unit
 // (neighbours go to different blocks), of a unit its tile, or the gates' and the other, of a tile
 // all columns.
-template <typename T>
+template <typename T, typename W>
 struct SlotWalk {
   const GemvArgs<T>& args;
   int unit = static_cast<int>(blockIdx.x);
@@ -89,24 +91,43 @@ struct SlotWalk {
 #pragma unroll 1
     for (int box = 0; box < kSlotBoxes; ++box) {
       copy_box_once(ring.at(slot) + static_cast<uint32_t>(box * kBoxBytes), weight,
-                    make_int3(step * kSlotColumns + box * kBoxColumns, row, 0), full);
+                    make_int3(step * kSlotColumns<W> + box * kSlotColumns<W> / kSlotBoxes, row, 0),
+                    full);
     }
   }
 };
 
-// A warp's sums of a tile.
-template <typename T>
+// A warp's sums of a tile of a weight that is stored as W.
+template <typename T, typename W>
 struct Sums {
-  float low[4] = {};   // of pieces 0 to 3 of the boxes
-  float high[4] = {};  // and of 4 to 7
+  float low[4] = {};   // of half of the pieces of the boxes
+  float high[4] = {};  // and of the others
 
-  // `box`: where this lane reads it, at().
-  __device__ __forceinline__ void add(uint32_t box, const uint4& x) {
+  // `box`: where this lane reads it, at(); `x_at`: where it reads the box of x beside it, behind
+  // which the next one lies `next_x` further.
+  __device__ __forceinline__ void add(uint32_t box, uint32_t x_at, uint32_t next_x) {
     constexpr uint32_t kNextPieces = 64;  // bytes, permuted
+    const uint4 x = load_shared(x_at);
+    uint32_t pieces[4];
+    load_matrices(pieces, box);
+    if constexpr (kIsFp8<W>) {
+      add_codes(pieces, x);
+      load_matrices(pieces, box ^ kNextPieces);
+      add_codes(pieces, load_shared(x_at + next_x));
+    } else {
+      multiply_add<T>(low, pieces, x.x, x.y);
+      load_matrices(pieces, box ^ kNextPieces);
+      multiply_add<T>(high, pieces, x.z, x.w);
+    }
+  }
+  // Four pieces of 16 codes.
+  __device__ __forceinline__ void add_codes(const uint32_t (&pieces)[4], const uint4& x) {
     uint32_t weights[4];
-    load_matrices(weights, box);
+    widen_codes<T>(pieces[0], weights[0], weights[2]);
+    widen_codes<T>(pieces[1], weights[1], weights[3]);
     multiply_add<T>(low, weights, x.x, x.y);
-    load_matrices(weights, box ^ kNextPieces);
+    widen_codes<T>(pieces[2], weights[0], weights[2]);
+    widen_codes<T>(pieces[3], weights[1], weights[3]);
     multiply_add<T>(high, weights, x.z, x.w);
   }
   static __device__ __forceinline__ uint32_t at() {
@@ -120,8 +141,34 @@ struct Sums {
   }
 };
 
-// The outputs that a block computes.
-template <int kRows>
+// The scales of 8-bit codes that a worker needs next: those of its warp's boxes of a tile, a lane
+// each, where blocks of 128 x 128 have scales, or else those of the outputs that it finishes.
+struct Scales {
+  float box = 1;
+  float output = 1;
+  float gated = 1;  // of the output that this one gates
+
+  template <typename T>
+  __device__ __forceinline__ void fetch_boxes(const GemvArgs<T>& args, int first_output) {
+    if (args.scale_columns == 0) return;
+    const int number = Workers::lane() * kWarps + Workers::warp();
+    if (number < args.scale_columns)
+      box = args.scale[first_output / kScaleBlock * args.scale_columns + number];
+  }
+  template <typename T>
+  __device__ __forceinline__ void fetch_outputs(const GemvArgs<T>& args, int of) {
+    if (args.scale_columns > 0 || of >= args.num_outputs) return;
+    output = args.scale[of];
+    if (args.silu_mul) gated = args.scale[args.num_outputs + of];
+  }
+  // Of the warp's box of that number.
+  [[nodiscard]] __device__ __forceinline__ float of_box(int number) const {
+    return __shfl_sync(0xffffffffU, box, number);
+  }
+};
+
+// The outputs that a block computes, of a weight that is stored as W.
+template <typename W, int kRows>
 struct Part {
   static constexpr int kBatchUnits = batch_units(kRows);
 
@@ -132,6 +179,7 @@ struct Part {
   int worker_unit;
   int output;
   int row;
+  Scales scales;
 
   template <typename T>
   __device__ __forceinline__ explicit Part(const GemvArgs<T>& args)
@@ -149,16 +197,23 @@ struct Part {
     compute_now(worker_unit);
     compute_now(output);
     compute_now(row);
+    if constexpr (kIsFp8<W>) {
+      scales.fetch_boxes(args, static_cast<int>(blockIdx.x) * kTileOutputs);
+      scales.fetch_outputs(args, output);
+      compute_now(scales.box);
+      compute_now(scales.output);
+      compute_now(scales.gated);
+    }
   }
 };
 
 // Where a worker finds weights in a slot and the warps' sums, which become those of outputs.
-template <int kRows>
+template <typename W, int kRows>
 class Products {
  public:
   // `sums`: sums_bytes() of shared memory, aligned to 16.
   __device__ __forceinline__ explicit Products(const uint8_t* sums)
-      : box_at_(static_cast<uint32_t>(Workers::warp() * kBoxBytes) + Sums<__half>::at()),
+      : box_at_(static_cast<uint32_t>(Workers::warp() * kBoxBytes) + Sums<__half, W>::at()),
         sum_at_(shared_address(sums) + sum_offset(Workers::lane() % 4, Workers::lane() / 4) +
                 static_cast<uint32_t>(Workers::warp() * 4)),
         output_at_(shared_address(sums) +
@@ -173,18 +228,24 @@ class Products {
   // its outputs, by one thread. `next`: where the ring is read. All workers; they have met since x
   // was written. Before x or the sums are written again, they meet.
   template <typename T, typename Put>
-  __device__ __forceinline__ void multiply(const GemvArgs<T>& args, Part<kRows> part,
-                                           const Ring& ring, Slot& next, const XRows<kRows>& x,
+  __device__ __forceinline__ void multiply(const GemvArgs<T>& args, Part<W, kRows> part,
+                                           const Ring& ring, Slot& next, const XRows<W, kRows>& x,
                                            Put&& put) const {
     if (part.num_units == 0) return;
+    [[maybe_unused]] int first_output = static_cast<int>(blockIdx.x) * kTileOutputs;
 #pragma unroll 1
     while (true) {
-      const int num_units = min(Part<kRows>::kBatchUnits, part.num_units);
+      const int num_units = min(Part<W, kRows>::kBatchUnits, part.num_units);
       uint32_t sum_at = sum_at_;
       int left = num_units * part.tiles_per_unit;
 #pragma unroll 1
       do {
-        multiply_tile<T>(part.slots_per_tile, ring, next, x, sum_at);
+        const Scales scales = part.scales;
+        if constexpr (kIsFp8<W>) {
+          first_output = output_of_next_tile(args, first_output);
+          part.scales.fetch_boxes(args, first_output);
+        }
+        multiply_tile(args, part.slots_per_tile, ring, next, x, sum_at, scales);
         sum_at += kTileSums;
       } while (--left > 0);
       Workers::meet();
@@ -195,15 +256,31 @@ class Products {
       part.num_units -= num_units;
       if (part.num_units == 0) return;
       part.output += num_units * static_cast<int>(gridDim.x) * kTileOutputs;
+      if constexpr (kIsFp8<W>) part.scales.fetch_outputs(args, part.output);
       Workers::meet();  // the sums have been read
     }
   }
 
  private:
+  // The first output of the tile behind the one that begins with `output`; beyond the weight's end,
+  // the first.
   template <typename T>
-  __device__ __forceinline__ void multiply_tile(int num_slots, const Ring& ring, Slot& next,
-                                                const XRows<kRows>& x, uint32_t sum_at) const {
-    Sums<T> sums;
+  static __device__ __forceinline__ int output_of_next_tile(const GemvArgs<T>& args, int output) {
+    const int step = static_cast<int>(gridDim.x) * kTileOutputs;
+    int next = output + step;
+    if (args.silu_mul)
+      next = output < args.num_outputs ? output + args.num_outputs : next - args.num_outputs;
+    return next < args.num_outputs * args.tiles_per_unit() ? next : 0;
+  }
+  template <typename T>
+  __device__ __forceinline__ void multiply_tile(const GemvArgs<T>& args, int num_slots,
+                                                const Ring& ring, Slot& next,
+                                                const XRows<W, kRows>& x, uint32_t sum_at,
+                                                const Scales& scales) const {
+    Sums<T, W> sums;
+    // With scales of blocks, what the boxes before have summed up to; no warp has more than 32.
+    [[maybe_unused]] float scaled = 0;
+    [[maybe_unused]] int number = 0;
     uint32_t x_at = x.lane_at();
     // A slot is let go in front of the next one, behind its products, which have waited for what
     // they loaded. An arrival does not wait: with no branch between, the assembler puts it in front
@@ -216,13 +293,21 @@ class Products {
       const uint32_t box = ring.at(next.number) + box_at_;
 #pragma unroll
       for (int j = 0; j < kBoxesPerWarp; ++j) {
-        sums.add(box + static_cast<uint32_t>(j * kWarps * kBoxBytes), load_shared(x_at));
-        x_at += XRows<kRows>::kNextBox;
+        sums.add(box + static_cast<uint32_t>(j * kWarps * kBoxBytes), x_at,
+                 XRows<W, kRows>::kNextBox);
+        x_at += XRows<W, kRows>::kNextOfWarp;
+        if constexpr (kIsFp8<W>) {
+          if (args.scale_columns > 0) {
+            scaled = fmaf(scales.of_box(number++), sums.total(), scaled);
+            sums = {};
+          }
+        }
       }
       read = ring.empty(next.number);
       next.advance(ring.num_slots);
     } while (--num_slots > 0);
-    const float total = sums.total();
+    float total = sums.total();
+    if constexpr (kIsFp8<W>) total += scaled;
     let_go(read);
     if (Workers::lane() % 4 < kRows) store_shared(sum_at, __float_as_uint(total));
   }
@@ -245,13 +330,16 @@ class Products {
     return sum(low) + sum(high);
   }
   template <typename T>
-  __device__ __forceinline__ float finish(const GemvArgs<T>& args, const Part<kRows>& part) const {
+  __device__ __forceinline__ float finish(const GemvArgs<T>& args,
+                                          const Part<W, kRows>& part) const {
     const uint32_t at =
         output_at_ + static_cast<uint32_t>(part.worker_unit * part.tiles_per_unit * kTileSums);
     float value = sum_of_warps(at);
+    if constexpr (kIsFp8<W>) value *= part.scales.output;
     if (args.bias != nullptr) value += to_float(args.bias[part.output]);
     if (part.tiles_per_unit == 1) return value;
     float other = sum_of_warps(at + kTileSums);
+    if constexpr (kIsFp8<W>) other *= part.scales.gated;
     if (args.bias != nullptr) other += to_float(args.bias[args.num_outputs + part.output]);
     if (!args.out_is_float) {
       value = to_float(from_float<T>(value));

@@ -12,17 +12,24 @@ namespace encore::cuda::gemv {
 
 inline constexpr int kWarps = 8;
 inline constexpr int kWorkers = 32 * kWarps;
-inline constexpr int kColumnsPerLoad = 8;  // 16 bytes of x
-inline constexpr int kBoxLoads = kBoxColumns / kColumnsPerLoad;
+inline constexpr int kColumnsPerLoad = 8;                        // 16 bytes of x
+inline constexpr int kBoxLoads = kBoxColumns / kColumnsPerLoad;  // of x
 inline constexpr int kTileOutputs = 8;
 inline constexpr int kBoxBytes = kTileOutputs * kBoxRowBytes;
 inline constexpr int kBoxesPerWarp = 2;  // of a slot
 inline constexpr int kSlotBoxes = kBoxesPerWarp * kWarps;
-inline constexpr int kSlotColumns = kSlotBoxes * kBoxColumns;
 inline constexpr int kSlotBytes = kSlotBoxes * kBoxBytes;
 inline constexpr int kSlotAlignment = 1024;
 inline constexpr int kMaxRows = 4;
-inline constexpr int kMaxNormLoads = 4;  // of a worker, kept in registers
+inline constexpr int kMaxNormLoads = 4;               // of a worker, kept in registers
+inline constexpr int kScaleBlock = 128;               // outputs, and columns, that share a scale
+inline constexpr int kMostScaledBoxes = 32 * kWarps;  // of a tile, a lane each
+
+// Boxes of x beside a box of a weight that is stored as W.
+template <typename W>
+inline constexpr int kXBoxes = 2 / sizeof(W);
+template <typename W>
+inline constexpr int kSlotColumns = kSlotBoxes* kBoxRowBytes / sizeof(W);
 
 template <typename T>
 struct GemvArgs {
@@ -34,6 +41,10 @@ struct GemvArgs {
   const T* residual;  // null: none
   const T* norm;      // null: none
   const T* bias;      // null: none
+  // The weight's scales, of 8-bit codes: one an output; or, with scale_columns, one for each 128
+  // outputs and 128 columns.
+  const float* scale;
+  int scale_columns;
   T* sum;
   void* out;
   bool out_is_float;
@@ -54,8 +65,8 @@ struct GemvArgs {
   [[nodiscard]] __host__ __device__ int tiles_per_unit() const { return silu_mul ? 2 : 1; }
 };
 
-// Of a launch, in so many blocks.
-template <typename T>
+// Of a launch with a weight that is stored as W, in so many blocks.
+template <typename T, typename W>
 GemvArgs<T> gemv_args(const KernelArgs& args, int num_blocks) {
   const LinearOperands o = linear_operands(args);
   GemvArgs<T> gemv{};
@@ -75,14 +86,18 @@ GemvArgs<T> gemv_args(const KernelArgs& args, int num_blocks) {
   gemv.out_is_float = o.out->dtype == DType::kF32;
   gemv.silu_mul = o.silu_mul;
   gemv.num_columns = static_cast<int>(o.weight->row_elements());
-  gemv.whole_slots = has_whole_boxes(gemv.num_columns);
+  if (o.scale != nullptr) {
+    gemv.scale = o.scale->as<const float>();
+    gemv.scale_columns = o.scale->shape.rank() > 1 ? static_cast<int>(o.scale->row_elements()) : 0;
+  }
+  gemv.whole_slots = has_whole_boxes(*o.weight);
   gemv.eps = static_cast<float>(o.eps);
   gemv.per_column = 1.0F / static_cast<float>(gemv.num_columns);
   gemv.num_outputs = static_cast<int>(o.weight->num_rows() / (o.silu_mul ? 2 : 1));
   gemv.num_units = static_cast<int>(div_up(gemv.num_outputs, kTileOutputs));
   gemv.units_each = gemv.num_units / num_blocks;
   gemv.units_left = gemv.num_units % num_blocks;
-  gemv.slots_per_tile = static_cast<int>(div_up(gemv.num_columns, kSlotColumns));
+  gemv.slots_per_tile = static_cast<int>(div_up(gemv.num_columns, kSlotColumns<W>));
   gemv.sum_loads = static_cast<int>(div_up(gemv.num_loads(), num_blocks));
   return gemv;
 }
@@ -90,7 +105,7 @@ GemvArgs<T> gemv_args(const KernelArgs& args, int num_blocks) {
 // Where copies find the weight. Errors: kDevice.
 inline CUtensorMap weight_map(const KernelArgs& args) {
   const TensorView& weight = *linear_operands(args).weight;
-  const int boxes = has_whole_boxes(weight.row_elements()) ? kSlotBoxes : 0;
+  const int boxes = has_whole_boxes(weight) ? kSlotBoxes : 0;
   return map_of_boxes(weight, {.rows = kTileOutputs, .boxes = boxes});
 }
 
@@ -100,8 +115,8 @@ constexpr int padded_rows(int64_t rows) {
 }
 
 // Bytes of shared memory. Of x, rounded up to whole slots;
-constexpr int64_t x_bytes(int64_t rows, int64_t columns) {
-  return rows * round_up(columns, kSlotColumns) * 2;
+constexpr int64_t x_bytes(int64_t rows, int64_t columns, DType stored) {
+  return rows * round_up(columns, kSlotBoxes * box_columns(stored)) * 2;
 }
 // of the sums of a batch of tiles: [tile, row, output, warp].
 constexpr int batch_units(int rows) {
@@ -114,6 +129,22 @@ constexpr int64_t sums_bytes(int rows, int64_t units_of_block, int64_t tiles_per
   return std::min<int64_t>(units_of_block, batch_units(rows)) * tiles_per_unit *
          tile_sums_bytes(rows);
 }
+// Of a worker.
+inline int64_t num_loads(int64_t rows, int64_t columns) {
+  return div_up(columns / kColumnsPerLoad, kWorkers / padded_rows(rows));
+}
 inline constexpr int64_t kMostSumsBytes = sums_bytes(1, batch_units(1), 2);
+
+inline constexpr int64_t kKilobyte = 1024;
+inline constexpr int64_t kMaxSharedBytes = 220 * kKilobyte;
+inline constexpr int kMinSlots = 4;
+// Of a ring of slots, with a barrier that says that a slot is full and one that it is empty, x, and
+// the sums.
+inline int64_t shared_bytes(int64_t rows, int64_t columns, DType stored, int64_t num_slots,
+                            int64_t sums) {
+  constexpr int64_t kBarriersBytes = 16;
+  return num_slots * (kSlotBytes + kBarriersBytes) + x_bytes(padded_rows(rows), columns, stored) +
+         sums;
+}
 
 }  // namespace encore::cuda::gemv

@@ -92,18 +92,20 @@ class RowPlace : public Loads<kRows> {
   const uint4* at_;
 };
 
-// x in shared memory, box by box, and in a box row by row as lanes multiply it: of each pair of
-// columns of a piece, the even pieces', then the odd ones'. Up to the end of a slot it is zero.
-template <int kRows>
+// x in shared memory, box by box, and in a box row by row as lanes multiply it with a weight stored
+// as W: of each pair of columns of a piece, the even pieces', then the odd ones'. A piece is 16
+// bytes of the weight. Up to the end of a slot it is zero.
+template <typename W, int kRows>
 class XRows : public Loads<kRows> {
  public:
   using typename Loads<kRows>::Mine;
 
   __device__ __forceinline__ XRows(const uint8_t* shared, int num_rows, int num_loads)
       : Loads<kRows>(num_rows, num_loads),
-        lane_at_(shared_address(shared) +
-                 static_cast<uint32_t>(
-                     (Workers::warp() * kBoxOfRows + Workers::lane() % kBoxOfRows) * 16)),
+        lane_at_(
+            shared_address(shared) +
+            static_cast<uint32_t>(
+                (Workers::warp() * kXBoxes<W> * kBoxOfRows + Workers::lane() % kBoxOfRows) * 16)),
         put_at_(shared_address(shared) + offset(Mine::row(), Mine::index())) {
     compute_now(lane_at_);
     compute_now(put_at_);
@@ -118,26 +120,30 @@ class XRows : public Loads<kRows> {
   }
   // What the last slot has beyond the rows' ends.
   __device__ __forceinline__ void clear_rest(int slots_per_tile) const {
-    const Loads<kRows> all(kRows, slots_per_tile * kSlotColumns / kColumnsPerLoad);
+    const Loads<kRows> all(kRows, slots_per_tile * kSlotColumns<W> / kColumnsPerLoad);
 #pragma unroll 1
     for (int i = 0; all.has(i); ++i) {
       if (!this->has(i)) put(i, uint4{});
     }
   }
-  // Where this lane reads the first box of its warp; the next one is kNextBox further.
+  // Where this lane reads the first box of its warp; the next box of x is kNextBox further, the
+  // first beside the warp's next box of weights kNextOfWarp.
   [[nodiscard]] __device__ __forceinline__ uint32_t lane_at() const {
     return lane_at_;
   }
-  static constexpr uint32_t kNextBox = kWarps * kRows * kBoxRowBytes;
+  static constexpr uint32_t kNextBox = kRows * kBoxRowBytes;
+  static constexpr uint32_t kNextOfWarp = kWarps * kXBoxes<W> * kNextBox;
 
  private:
   static constexpr int kBoxOfRows = kBoxLoads * kRows;  // loads
 
   static __device__ __forceinline__ uint32_t offset(int row, int load) {
-    const int piece = load % kBoxLoads;
+    constexpr int kPieceLoads = kXBoxes<W>;
+    const int in_box = load % kBoxLoads;
     const int box = load / kBoxLoads;
-    return static_cast<uint32_t>((box * kRows + row) * kBoxRowBytes + piece % 2 * 64 +
-                                 piece / 2 * 4);
+    const int piece = in_box / kPieceLoads;
+    const int word = piece / 2 * kPieceLoads + in_box % kPieceLoads;
+    return static_cast<uint32_t>((box * kRows + row) * kBoxRowBytes + piece % 2 * 64 + word * 4);
   }
   __device__ __forceinline__ void put(int i, const uint4& values) const {
     constexpr int kNext = Mine::kCount / kBoxLoads * kRows * kBoxRowBytes;
@@ -196,8 +202,9 @@ class Norm {
   // Adds the residual, normalizes and writes the rows to shared memory. Every block does so for
   // itself; each writes its part of the sums, where they are wanted. `values` becomes the sum. All
   // workers.
+  template <typename W>
   __device__ __forceinline__ void apply(RowShare<kLoads>& values, const RowShare<kLoads>& residual,
-                                        const XRows<kRows>& x) const {
+                                        const XRows<W, kRows>& x) const {
     float row[kLoads][kColumnsPerLoad];
     float squares = 0;
 #pragma unroll

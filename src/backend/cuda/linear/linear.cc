@@ -202,10 +202,15 @@ BoundLaunch bind_fastest(Device& device, const KernelArgs& args) {
 
 std::span<const Kernel> linear_kernels() {
   static constexpr std::array<Kernel, 6> kRows = {{
-      {"linear", "linear.gemv", accepts_gemv, nullptr, bind_gemv, {"bias"}},
+      {"linear", "linear.gemv", accepts_gemv, nullptr, bind_gemv, {"scale", "bias"}},
       {"linear", "linear.fastest", accepts_fastest, fastest_workspace, bind_fastest, {"bias"}},
-      {"linear", "linear.gemm", accepts_gemm, nullptr, bind_gemm, {"bias"}},
-      {"linear", "linear.skinny_gemm", accepts_skinny_gemm, nullptr, bind_skinny_gemm, {"bias"}},
+      {"linear", "linear.gemm", accepts_gemm, gemm_workspace, bind_gemm, {"scale", "bias"}},
+      {"linear",
+       "linear.skinny_gemm",
+       accepts_skinny_gemm,
+       skinny_gemm_workspace,
+       bind_skinny_gemm,
+       {"scale", "bias"}},
       {"linear", "linear.cublaslt", accepts_cublaslt, cublaslt_workspace, bind_cublaslt, {"bias"}},
       {"linear", "linear.plain", nullptr, nullptr, bind_plain_linear, {"scale", "bias"}},
   }};
@@ -221,20 +226,25 @@ std::span<const Kernel> fused_linear_kernels() {
        accepts_gemv,
        nullptr,
        bind_gemv,
-       {"residual", "norm", "bias"}},
+       {"residual", "norm", "scale", "bias"}},
       {"fused_linear",
        "fused_linear.fastest",
        accepts_fastest,
        fastest_workspace,
        bind_fastest,
        {"bias"}},
-      {"fused_linear", "fused_linear.gemm", accepts_gemm, nullptr, bind_gemm, {"bias"}},
+      {"fused_linear",
+       "fused_linear.gemm",
+       accepts_gemm,
+       gemm_workspace,
+       bind_gemm,
+       {"scale", "bias"}},
       {"fused_linear",
        "fused_linear.skinny_gemm",
        accepts_skinny_gemm,
-       nullptr,
+       skinny_gemm_workspace,
        bind_skinny_gemm,
-       {"bias"}},
+       {"scale", "bias"}},
   }};
   return kRows;
 }

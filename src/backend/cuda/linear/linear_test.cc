@@ -1,10 +1,13 @@
 // The kernels of linear, with shapes of models, larger than the conformance suite's.
+#include <bit>
 #include <cmath>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "backend/cuda/cuda_fixture.h"
 #include "backend/tuning.h"
+#include "base/rounding.h"
 
 namespace encore {
 namespace {
@@ -94,6 +97,140 @@ TEST_F(CudaTest, FusedLinearOfRowsForWhichTwoKernelsCompeteAgreesWithItsParts) {
       const float value = of_bf16(want[i]);
       ASSERT_NEAR(of_bf16(got[i]), value, 2e-2 + 2e-2 * std::abs(value))
           << rows << " rows, at " << i;
+    }
+  }
+}
+
+// Codes by row or by block, with x in 16 bits or rounded to codes as well. The plain kernel adds in
+// float; the tensor cores keep some 14 bits of the sums of 128 columns.
+TEST_F(CudaTest, LinearOfCodesAgreesWithThePlainKernelAndGivesTheSameBitsEveryTime) {
+  struct CodeCase {
+    ProductShape shape;
+    int64_t fp8_rows;  // 0: x stays as it is
+    const char* kernel;
+  };
+  for (const CodeCase& c : {CodeCase{{1, 6144, 4096}, 0, "linear.gemv"},
+                            CodeCase{{1, 1000, 11008}, 0, "linear.gemv"},
+                            CodeCase{{2, 4096, 14336}, 0, "linear.gemv"},
+                            CodeCase{{3, 8, 1040}, 0, "linear.gemv"},
+                            CodeCase{{4, 6144, 4096}, 0, "linear.gemv"},
+                            CodeCase{{5, 6144, 4096}, 0, "linear.skinny_gemm"},
+                            CodeCase{{8, 4096, 14336}, 0, "linear.skinny_gemm"},
+                            CodeCase{{32, 1000, 11008}, 0, "linear.skinny_gemm"},
+                            CodeCase{{40, 1024, 1040}, 0, "linear.skinny_gemm"},
+                            CodeCase{{100, 1024, 2048}, 0, "linear.skinny_gemm"},
+                            CodeCase{{300, 1024, 2048}, 0, "linear.skinny_gemm"},
+                            CodeCase{{5, 6144, 4096}, 1, "linear.skinny_gemm"},
+                            CodeCase{{33, 6144, 4096}, 33, "linear.skinny_gemm"},
+                            CodeCase{{64, 4096, 14336}, 33, "linear.skinny_gemm"},
+                            CodeCase{{100, 1000, 11008}, 33, "linear.skinny_gemm"},
+                            CodeCase{{200, 1024, 1040}, 33, "linear.skinny_gemm"},
+                            CodeCase{{256, 1024, 4096}, 33, "linear.skinny_gemm"},
+                            CodeCase{{257, 1024, 4096}, 33, "linear.gemm"},
+                            CodeCase{{512, 6144, 4096}, 33, "linear.gemm"},
+                            CodeCase{{1000, 1040, 1040}, 33, "linear.gemm"}}) {
+    const auto [rows, outputs, columns] = c.shape;
+    for (const DType dtype : {DType::kBF16, DType::kF16}) {
+      for (const bool by_block : {false, true}) {
+        SCOPED_TRACE(fmt::format("{} {}x{}x{} {} {}", c.kernel, rows, outputs, columns, name(dtype),
+                                 by_block ? "by block" : "by row"));
+        const TensorView x = left_part(random({rows, columns + 64}, dtype, 1), columns);
+        const TensorView weight = random({outputs, columns}, DType::kFP8, 2);
+        const TensorView bias = random({outputs}, dtype, 3);
+        const Shape scales =
+            by_block ? Shape{div_up(outputs, int64_t{128}), div_up(columns, int64_t{128})}
+                     : Shape{outputs};
+        const TensorView scale = random(scales, DType::kF32, 4);
+        const TensorView out = allocate({rows, outputs}, dtype);
+        KernelArgs args{.inputs = {{"x", x}, {"weight", weight}, {"scale", scale}, {"bias", bias}},
+                        .outputs = {{"y", out}}};
+        if (c.fp8_rows > 0) args.attrs.set("fp8_rows", c.fp8_rows);
+        stream_->synchronize();
+        EXPECT_EQ(device_->kernels().choose("linear", args).name, c.kernel);
+        const auto numbers = [&](std::string_view kernel) {
+          fill(out, NAN);
+          launch("linear", bind("linear", args, kernel));
+          const std::vector<uint16_t> bits = read_bits(out);
+          return bits;
+        };
+        const std::vector<uint16_t> got = numbers(c.kernel);
+        EXPECT_EQ(numbers(c.kernel), got);
+        const std::vector<uint16_t> want = numbers("linear.plain");
+        const auto value = [&](uint16_t bits) {
+          return dtype == DType::kBF16 ? of_bf16(bits)
+                                       : static_cast<float>(std::bit_cast<Float16>(bits));
+        };
+        double squares = 0;
+        double errors = 0;
+        for (size_t i = 0; i < want.size(); ++i) {
+          squares += value(want[i]) * value(want[i]);
+          errors += std::pow(value(got[i]) - value(want[i]), 2);
+        }
+        EXPECT_LT(std::sqrt(errors / squares), 4e-3);
+        memory_.clear();
+      }
+    }
+  }
+}
+
+// The row's bits depend on neither its neighbours nor their number within a padded size, and with
+// `batch_invariant` not on the number at all.
+TEST_F(CudaTest, LinearOfCodesGivesARowItsBitsWhateverIsBesideIt) {
+  constexpr int64_t kOutputs = 1024;
+  constexpr int64_t kColumns = 2048;
+  for (const bool by_block : {false, true}) {
+    for (const int64_t fp8_rows : {0, 1}) {
+      const TensorView x = random({600, kColumns}, DType::kBF16, 1);
+      const TensorView weight = random({kOutputs, kColumns}, DType::kFP8, 2);
+      const TensorView scale = random(
+          by_block ? Shape{kOutputs / 128, kColumns / 128} : Shape{kOutputs}, DType::kF32, 4);
+      std::vector<uint16_t> first;
+      for (const int64_t rows : {1, 4, 9, 64, 130, 256, 300, 600}) {
+        const TensorView out = allocate({rows, kOutputs}, DType::kBF16);
+        KernelArgs args{
+            .inputs = {{"x", upper_part(x, rows)}, {"weight", weight}, {"scale", scale}},
+            .outputs = {{"y", out}}};
+        args.batch_invariant = true;
+        if (fp8_rows > 0) args.attrs.set("fp8_rows", fp8_rows);
+        stream_->synchronize();
+        launch("linear", bind("linear", args));
+        std::vector<uint16_t> bits = read_bits(out);
+        bits.resize(kOutputs);
+        if (first.empty()) first = bits;
+        EXPECT_EQ(bits, first) << rows << " rows, fp8_rows " << fp8_rows;
+      }
+      memory_.clear();
+    }
+  }
+}
+
+TEST_F(CudaTest, FusedLinearOfCodesAgreesWithItsParts) {
+  for (const ProductShape& shape :
+       {ProductShape{1, 2048, 4096}, ProductShape{3, 2048, 1040}, ProductShape{8, 2048, 4096},
+        ProductShape{64, 2048, 4096}, ProductShape{300, 2048, 4096}}) {
+    const auto [rows, outputs, columns] = shape;
+    for (const bool by_block : {false, true}) {
+      const TensorView x = random({rows, columns}, DType::kBF16, 1);
+      const TensorView weight = random({outputs, columns}, DType::kFP8, 2);
+      const TensorView scale =
+          allocate(by_block ? Shape{outputs / 128, div_up(columns, int64_t{128})} : Shape{outputs});
+      fill(scale, 0.001F);
+      const TensorView out = allocate({rows, outputs / 2}, DType::kBF16);
+      KernelArgs args{.inputs = {{"x", x}, {"weight", weight}, {"scale", scale}},
+                      .outputs = {{"y", out}},
+                      .attrs = {{"epilogue", std::string("silu_mul")}, {"fp8_rows", int64_t{33}}}};
+      stream_->synchronize();
+      launch("fused_linear", bind_parts("fused_linear", args));
+      const std::vector<uint16_t> want = read_bits(out);
+      fill(out, NAN);
+      launch("fused_linear", bind("fused_linear", args));
+      const std::vector<uint16_t> got = read_bits(out);
+      for (size_t i = 0; i < want.size(); ++i) {
+        const float value = of_bf16(want[i]);
+        ASSERT_NEAR(of_bf16(got[i]), value, 2e-2 + 2e-2 * std::abs(value))
+            << rows << " rows, at " << i;
+      }
+      memory_.clear();
     }
   }
 }

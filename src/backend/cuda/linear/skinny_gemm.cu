@@ -45,11 +45,15 @@
 #include "backend/cuda/linear/skinny_gemm.h"
 
 #include <algorithm>
-#include <array>
+#include <span>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "backend/cuda/launch.h"
-#include "backend/cuda/linear/skinny_gemm.cuh"
+#include "backend/cuda/linear/codes.h"
+#include "backend/cuda/linear/quantize.h"
+#include "backend/cuda/linear/skinny_gemm_variants.cuh"
 #include "backend/fused_linear.h"
 #include "backend/tuning.h"
 
@@ -73,86 +77,81 @@ constexpr int64_t kMinWeightRingBytes = 68 * 1024;
 // The columns of x that a block has asked for are those whose weights take so many bytes.
 constexpr int64_t kWeightBytesAhead = 64 * 1024;
 constexpr int64_t kMaxBoxesAhead = 16;
+// Rows of a launch whose codes are widened.
+constexpr int64_t kMaxWidenedRows = 128;
 
+// Of that type, for such operands, by rows and then by outputs.
 template <typename T>
-struct Variant {
-  int rows;
-  int outputs;  // of a tile, at most
-  int warpgroups;
-  int staged_bytes[2];  // by blocks in a cluster, less one
-  int partial_bytes;
-  void (*kernel)(SkinnyGemmArgs<T>);
-};
-
-template <typename T, int kRows, int kOutputs>
-constexpr Variant<T> variant() {
-  constexpr int kWarpgroups = kOutputs > kProductOutputs ? 2 : 1;
-  constexpr int kProducts = kOutputs / kWarpgroups / kProductOutputs;
-  using Consumers = Consumer<T, kRows, kProducts, kWarpgroups>;
-  return {kRows,
-          kOutputs,
-          kWarpgroups,
-          {kWarpgroups * Consumers::staged_bytes(1), kWarpgroups * Consumers::staged_bytes(2)},
-          Consumers::kPartialBytes,
-          skinny_gemm_kernel<T, kRows, kProducts, kWarpgroups>};
+std::span<const Variant<T>> variants_of(SkinnyOperands operands) {
+  switch (operands) {
+    case SkinnyOperands::kWidenedCodes:
+      return widened_variants<T>();
+    case SkinnyOperands::kCodes:
+      return code_variants<T>();
+    default:
+      return variants<T>();
+  }
 }
-
-// The heights up to 64 rows come with 64, 128 and 256 outputs, higher ones with 64 and 128: with
-// 256 they would be no faster.
-template <typename T, int... kLow, int... kHigh>
-constexpr auto variants(std::integer_sequence<int, kLow...> /*low*/,
-                        std::integer_sequence<int, kHigh...> /*high*/) {
-  return std::array{variant<T, 16 + kLow / 3 * 16, (64 << kLow % 3)>()...,
-                    variant<T, 72 + kHigh / 2 * 8, (64 << kHigh % 2)>()...};
-}
-
-// By rows, then by outputs.
-template <typename T>
-constexpr std::array kVariants = variants<T>(std::make_integer_sequence<int, 4 * 3>(),
-                                             std::make_integer_sequence<int, 24 * 2>());
 
 // Rows of a tile, and so of a box of x, when so many rows are dealt to tiles.
 int box_rows(int64_t rows, int row_tiles) {
   return static_cast<int>(round_up(div_up(rows, row_tiles), kBlockRows));
 }
 
-// What they are padded to in its products; 0: none has so many.
-int tile_rows(int64_t rows, const SkinnyGemmTiling& t) {
-  const int fewest = std::max(box_rows(rows, t.row_tiles), t.in_order ? kMostRowsOfTwoSums + 1 : 0);
-  for (const auto& variant : kVariants<__half>) {
+struct Product {
+  int64_t rows;
+  int64_t outputs;
+  int64_t columns;
+  SkinnyOperands operands = SkinnyOperands::k16Bit;
+
+  [[nodiscard]] int64_t weight_bytes() const { return operands == SkinnyOperands::k16Bit ? 2 : 1; }
+  [[nodiscard]] int64_t x_bytes() const { return operands == SkinnyOperands::kCodes ? 1 : 2; }
+  [[nodiscard]] int64_t box_columns() const { return kBoxRowBytes / weight_bytes(); }
+  // Boxes of x beside one of the weight.
+  [[nodiscard]] int64_t x_boxes() const { return x_bytes() / weight_bytes(); }
+  // The scales of x beside a box of so many rows.
+  [[nodiscard]] int64_t scale_bytes(int64_t rows_of_box) const {
+    return operands == SkinnyOperands::kCodes ? 4 * rows_of_box : 0;
+  }
+};
+
+// What rows are padded to in a tile's products; 0: none has so many.
+int tile_rows(int64_t rows, const SkinnyGemmTiling& t, SkinnyOperands operands) {
+  // Products of codes have one sum, box after box.
+  const bool may_have_two_sums = operands == SkinnyOperands::k16Bit;
+  const int fewest = std::max(box_rows(rows, t.row_tiles),
+                              t.in_order && may_have_two_sums ? kMostRowsOfTwoSums + 1 : 0);
+  for (const auto& variant : variants_of<__half>(operands)) {
     if (variant.rows >= fewest) return variant.rows;
   }
   return 0;
 }
 
-int padded_rows(int64_t rows) {
-  return tile_rows(rows, {});
+// Rows of the highest tile.
+int64_t widest(SkinnyOperands operands) {
+  return variants_of<__half>(operands).back().rows;
 }
 
-int max_tile_outputs(int64_t rows, int row_tiles) {
-  const int height = tile_rows(rows, {.row_tiles = row_tiles});
+int max_tile_outputs(const Product& product, int row_tiles) {
+  const int height = tile_rows(product.rows, {.row_tiles = row_tiles}, product.operands);
   int most = 0;
-  for (const auto& variant : kVariants<__half>) {
+  for (const auto& variant : variants_of<__half>(product.operands)) {
     if (variant.rows == height) most = variant.outputs;
   }
   return most;
 }
 
 template <typename T>
-const Variant<T>& variant_for(int64_t rows, const SkinnyGemmTiling& t) {
-  const auto& variants = kVariants<T>;
+const Variant<T>& variant_for(const Product& product, const SkinnyGemmTiling& t) {
+  const auto variants = variants_of<T>(product.operands);
+  const int height = tile_rows(product.rows, t, product.operands);
   const auto found = std::find_if(variants.begin(), variants.end(), [&](const Variant<T>& v) {
-    return v.rows == tile_rows(rows, t) && v.outputs >= t.tile_outputs;
+    return v.rows == height && v.outputs >= t.tile_outputs;
   });
-  ENCORE_CHECK(found != variants.end(), "a tile of {} rows, {} outputs", rows, t.tile_outputs);
+  ENCORE_CHECK(found != variants.end(), "a tile of {} rows, {} outputs", product.rows,
+               t.tile_outputs);
   return *found;
 }
-
-struct Product {
-  int64_t rows;
-  int64_t outputs;
-  int64_t columns;
-};
 
 // How long a product takes on so many multiprocessors, a block on each, cut so, in microseconds at
 // an H200's rates. A model of what can bound it, the
@@ -167,17 +166,22 @@ double estimate(const Product& product, const SkinnyGemmTiling& t, int64_t multi
   constexpr double kProductCyclesPerRow = 0.645;
   constexpr double kOverlapLoss = 0.042;
   constexpr double kExchangeUs = 0.32;
-  const auto [rows, outputs, columns] = product;
-  const int height = tile_rows(rows, t);
+  const auto [rows, outputs, columns, operands] = product;
+  const int height = tile_rows(rows, t, operands);
   const int halves = t.split ? 2 : 1;
   const int64_t blocks = div_up(outputs, t.tile_outputs) * t.row_tiles * halves;
   const auto block_columns =
       static_cast<double>(columns * div_up(blocks, multiprocessors)) / halves;
-  const double copies = block_columns * (t.tile_outputs + height) * 2 / kCopiedBytesPerUs;
+  const auto column_bytes =
+      static_cast<double>(t.tile_outputs * product.weight_bytes() + height * product.x_bytes());
+  const double copies = block_columns * column_bytes / kCopiedBytesPerUs;
   const auto products = static_cast<double>(div_up(t.tile_outputs, kProductOutputs));
-  const double cycles = std::max(kMinCycles, products * kProductCyclesPerRow * height);
+  // Products of codes are twice as fast.
+  const double speed = operands == SkinnyOperands::kCodes ? 2 : 1;
+  const double cycles = std::max(kMinCycles, products * kProductCyclesPerRow * height / speed);
   const double sums = block_columns / 16 * cycles / kCyclesPerUs;
-  const double reads = static_cast<double>(outputs * columns) * 2 / kReadBytesPerUs;
+  const double reads =
+      static_cast<double>(outputs * columns * product.weight_bytes()) / kReadBytesPerUs;
   return std::max({copies, sums, reads}) + kOverlapLoss * (copies + sums + reads) +
          (t.split ? kExchangeUs : 0);
 }
@@ -188,7 +192,7 @@ int64_t shared_bytes(const Product& product) {
   constexpr int64_t kFewestRows = 8;
   constexpr int64_t kMostRows = 64;  // those of more need too many registers
   constexpr int64_t kMegabyte = 1000 * 1000;
-  const int64_t weight_bytes = 2 * product.outputs * product.columns;
+  const int64_t weight_bytes = product.weight_bytes() * product.outputs * product.columns;
   if (product.rows <= kFewestRows && weight_bytes < 60 * kMegabyte) return 128 * 1024;
   if (product.rows <= kMostRows && weight_bytes < 16 * kMegabyte) return 144 * 1024;
   return kMostSharedBytes;
@@ -204,17 +208,20 @@ double power_us(const Product& product, const SkinnyGemmTiling& t, const Chip& c
   constexpr double kJoulesPerReadByte = 109e-12;
   constexpr double kJoulesPerCopiedByte = 30e-12;
   constexpr double kJoulesPerOperation = 0.5e-12;
+  constexpr double kJoulesPerCodeOperation = 0.29e-12;
   constexpr double kWatts = 565;      // beside what multiprocessors take that do nothing
   constexpr double kOfReading = 0.9;  // the part of the time of reads behind which power counts
   const int64_t tiles = div_up(product.outputs, t.tile_outputs);
   const int64_t outputs = tiles * round_up(t.tile_outputs, kProductOutputs);
   // Weights that a second row tile copies cost what x does.
   const int64_t copied_rows = tiles * product.rows + (t.row_tiles - 1) * product.outputs;
-  const auto copied = static_cast<double>(2 * copied_rows * product.columns);
+  const auto copied = static_cast<double>(product.x_bytes() * copied_rows * product.columns);
   const auto operations = static_cast<double>(2 * outputs * product.rows * product.columns);
-  const auto read = static_cast<double>(2 * product.outputs * product.columns);
+  const auto read = static_cast<double>(product.weight_bytes() * product.outputs * product.columns);
+  const double per_operation =
+      product.operands == SkinnyOperands::kCodes ? kJoulesPerCodeOperation : kJoulesPerOperation;
   const double joules =
-      read * kJoulesPerReadByte + copied * kJoulesPerCopiedByte + operations * kJoulesPerOperation;
+      read * kJoulesPerReadByte + copied * kJoulesPerCopiedByte + operations * per_operation;
   return std::max(0.0, joules / kWatts * 1e6 - kOfReading * read / chip.read_bytes_per_us);
 }
 
@@ -235,6 +242,7 @@ struct Cut {
   int weight_stages = 0;
   int x_stages = 0;
   int x_offset = 0;
+  int x_scales_offset = 0;
   int staging_offset = 0;
   int partials_offset = 0;
   int stages_in_flight = 0;
@@ -245,13 +253,15 @@ Cut cut(const Product& product, const SkinnyGemmTiling& t, const Variant<T>& var
         int64_t blocks) {
   Cut result;
   const int cluster = t.split ? 2 : 1;
-  const int64_t boxes = div_up(product.columns, kBoxColumns);
+  const int64_t boxes = div_up(product.columns, product.box_columns());
   result.num_tiles = static_cast<int>(div_up(product.outputs, t.tile_outputs)) * t.row_tiles;
   // A cluster works on one tile; without clusters all blocks take equally many.
   const int64_t tiles_each = t.split ? 1 : div_up(result.num_tiles, blocks);
   result.num_clusters = static_cast<int>(div_up(result.num_tiles, tiles_each));
   const int64_t weight_box = int64_t{t.tile_outputs} * kBoxRowBytes;
-  const int64_t x_box = int64_t{variant.rows} * kBoxRowBytes;
+  const int64_t scale_box = product.scale_bytes(variant.rows);
+  const int64_t x_rows_box = int64_t{variant.rows} * kBoxRowBytes * product.x_boxes();
+  const int64_t x_box = x_rows_box + scale_box;
   const int64_t min_stage_bytes =
       variant.rows >= kManyRows ? kMinStageBytesOfManyRows : kMinStageBytes;
   while (result.stage_boxes * (weight_box + x_box) < min_stage_bytes &&
@@ -284,6 +294,7 @@ Cut cut(const Product& product, const SkinnyGemmTiling& t, const Variant<T>& var
   if (result.weight_stages < 2) deal(kMostSharedBytes);
   ENCORE_CHECK(result.weight_stages >= 2, "a ring of {} stages", result.weight_stages);
   result.x_offset = static_cast<int>(kBarriersBytes + result.weight_stages * n * weight_box);
+  result.x_scales_offset = static_cast<int>(result.x_offset + result.x_stages * n * x_rows_box);
   result.staging_offset = static_cast<int>(result.x_offset + result.x_stages * n * x_box);
   result.partials_offset = static_cast<int>(result.staging_offset + staged_bytes);
   ENCORE_CHECK(result.partials_offset + partial_bytes <= result.shared_bytes, "{} of {} bytes",
@@ -296,25 +307,64 @@ Cut cut(const Product& product, const SkinnyGemmTiling& t, const Variant<T>& var
   return result;
 }
 
+SkinnyOperands operands_of(const LinearOperands& o) {
+  if (o.weight->dtype != DType::kFP8) return SkinnyOperands::k16Bit;
+  return o.fp8_activations ? SkinnyOperands::kCodes : SkinnyOperands::kWidenedCodes;
+}
+// Of the name that choices are remembered by.
+std::string_view suffix(SkinnyOperands operands) {
+  switch (operands) {
+    case SkinnyOperands::kWidenedCodes:
+      return " widened";
+    case SkinnyOperands::kCodes:
+      return " codes";
+    default:
+      return "";
+  }
+}
+// Rows of a launch; of widened codes, registers hold no more.
+int64_t most_rows(SkinnyOperands operands) {
+  return operands == SkinnyOperands::kWidenedCodes ? kMaxWidenedRows : kMaxSkinnyRows;
+}
+Product product_of(const LinearOperands& o, int64_t rows) {
+  return {rows, o.weight->num_rows(), o.weight->row_elements(), operands_of(o)};
+}
+
 template <typename T>
 BoundLaunch bind_for(Device& device, const KernelArgs& args, const SkinnyGemmTiling& t) {
-  const TensorView& x = args.inputs["x"];
-  const TensorView& weight = args.inputs["weight"];
-  const TensorView& out = args.outputs["y"];
-  const Variant<T>& variant = variant_for<T>(x.num_rows(), t);
-  const Product product{x.num_rows(), weight.num_rows(), weight.row_elements()};
+  const LinearOperands o = linear_operands(args);
+  const TensorView& weight = *o.weight;
+  const TensorView& out = *o.out;
+  const int64_t rows = o.x->num_rows();
+  const Product product = product_of(o, rows);
+  const Variant<T>& variant = variant_for<T>(product, t);
   const Cut c = cut(product, t, variant, chip(device).num_multiprocessors);
   SkinnyGemmArgs<T> a{};
-  a.whole_stages = has_whole_boxes(weight.row_elements());
-  a.silu_mul = linear_operands(args).silu_mul;
-  const int boxes = a.whole_stages ? c.stage_boxes : 0;
-  a.weight = map_of_boxes(
-      weight, {.rows = t.tile_outputs, .boxes = boxes, .in_turns = a.silu_mul ? kBlockRows : 0});
+  TensorView x = *o.x;
+  BoundLaunch quantize;
+  if (product.operands == SkinnyOperands::kCodes) {
+    const QuantizedRows quantized = quantized_rows(*o.x, args.scratch);
+    quantize = bind_quantize_rows(*o.x, quantized);
+    x = quantized.codes;
+    a.x_scale = quantized.scales.as<const float>();
+    a.x_scale_stride = static_cast<int>(quantized.scales.row_stride);
+  }
+  if (o.scale != nullptr) {
+    a.weight_scale = o.scale->as<const float>();
+    a.scale_columns = o.scale->shape.rank() > 1 ? static_cast<int>(o.scale->row_elements()) : 0;
+  }
+  a.whole_stages = has_whole_boxes(weight);
+  a.silu_mul = o.silu_mul;
+  a.stage_boxes = c.stage_boxes;
+  a.x_stage_boxes = c.stage_boxes * static_cast<int>(product.x_boxes());
+  a.num_boxes = static_cast<int>(div_up(product.columns, product.box_columns()));
+  a.weight = map_of_boxes(weight, {.rows = t.tile_outputs,
+                                   .boxes = a.whole_stages ? a.stage_boxes : 0,
+                                   .in_turns = a.silu_mul ? kBlockRows : 0});
   a.row_tiles = t.row_tiles;
-  a.x_rows = box_rows(x.num_rows(), t.row_tiles);
-  a.x = map_of_boxes(x, {.rows = a.x_rows, .boxes = boxes});
-  const TensorView* bias = args.inputs.find("bias");
-  a.out = {.bias = bias == nullptr ? nullptr : bias->as<const T>(),
+  a.x_rows = box_rows(rows, t.row_tiles);
+  a.x = map_of_boxes(x, {.rows = a.x_rows, .boxes = a.whole_stages ? a.x_stage_boxes : 0});
+  a.out = {.bias = o.bias == nullptr ? nullptr : o.bias->as<const T>(),
            .data = out.data,
            .stride = out.row_stride,
            .is_float = out.dtype == DType::kF32,
@@ -325,12 +375,12 @@ BoundLaunch bind_for(Device& device, const KernelArgs& args, const SkinnyGemmTil
   a.tile_outputs = t.tile_outputs;
   a.num_workers = c.num_clusters;
   a.num_tiles = c.num_tiles;
-  a.stage_boxes = c.stage_boxes;
   a.weight_stages = c.weight_stages;
   a.x_stages = c.x_stages;
   a.stages_in_flight = c.stages_in_flight;
   a.cluster = t.split ? 2 : 1;
   a.x_offset = c.x_offset;
+  a.x_scales_offset = c.x_scales_offset;
   a.staging_offset = c.staging_offset;
   a.partials_offset = c.partials_offset;
   allow_shared_memory(variant.kernel, kMostSharedBytes);
@@ -338,7 +388,8 @@ BoundLaunch bind_for(Device& device, const KernelArgs& args, const SkinnyGemmTil
                   .threads = static_cast<unsigned>(variant.warpgroups * 128 + 64),
                   .shared_bytes = static_cast<size_t>(c.shared_bytes),
                   .cluster = static_cast<unsigned>(a.cluster)};
-  return [a, grid, kernel = variant.kernel](Stream& stream, const StepLengths&) {
+  return [a, grid, kernel = variant.kernel, quantize](Stream& stream, const StepLengths& lengths) {
+    if (quantize) quantize(stream, lengths);
     launch(stream, grid, kernel, a);
   };
 }
@@ -346,22 +397,25 @@ BoundLaunch bind_for(Device& device, const KernelArgs& args, const SkinnyGemmTil
 }  // namespace
 
 std::vector<SkinnyGemmTiling> skinny_gemm_tilings(int64_t rows, int64_t outputs, int64_t columns,
-                                                  int num_multiprocessors, bool silu_mul) {
+                                                  int num_multiprocessors, bool silu_mul,
+                                                  SkinnyOperands operands) {
   constexpr int64_t kMaxWaves = 4;
-  constexpr int64_t kMostRowsOfOneTile = 128;  // of more, two are worth a try
+  // Of more, two are worth a try.
+  const int64_t most_rows_of_one_tile = std::min<int64_t>(128, most_rows(operands) / 2);
+  const Product product{rows, outputs, columns, operands};
   const int64_t multiple = silu_mul ? kPairRows : kBlockRows;
   std::vector<SkinnyGemmTiling> tilings;
   const auto add = [&](int64_t tile_outputs, bool split, int row_tiles) {
     const auto tile = static_cast<int>(round_up(std::min(tile_outputs, outputs), multiple));
     // A cluster works on one tile, and each of its blocks takes a step at least.
-    const bool splits =
-        div_up(outputs, tile) * row_tiles <= num_multiprocessors / 2 && columns > kBoxColumns;
+    const bool splits = div_up(outputs, tile) * row_tiles <= num_multiprocessors / 2 &&
+                        columns > product.box_columns();
     const SkinnyGemmTiling tiling{.tile_outputs = tile, .split = split, .row_tiles = row_tiles};
     const bool is_new = std::find(tilings.begin(), tilings.end(), tiling) == tilings.end();
-    if (tile <= max_tile_outputs(rows, row_tiles) && (!split || splits) && is_new)
+    if (tile <= max_tile_outputs(product, row_tiles) && (!split || splits) && is_new)
       tilings.push_back(tiling);
   };
-  const int most_row_tiles = rows > kMostRowsOfOneTile ? 2 : 1;
+  const int most_row_tiles = rows > most_rows_of_one_tile ? 2 : 1;
   for (int row_tiles = 1; row_tiles <= most_row_tiles; ++row_tiles) {
     for (const bool split : {false, true}) {
       for (int64_t waves = 1; waves <= kMaxWaves; ++waves) {
@@ -373,7 +427,6 @@ std::vector<SkinnyGemmTiling> skinny_gemm_tilings(int64_t rows, int64_t outputs,
         add(tile_outputs, split, row_tiles);
     }
   }
-  const Product product{rows, outputs, columns};
   const auto less = [&](const SkinnyGemmTiling& a, const SkinnyGemmTiling& b) {
     return estimate(product, a, num_multiprocessors) < estimate(product, b, num_multiprocessors);
   };
@@ -383,8 +436,9 @@ std::vector<SkinnyGemmTiling> skinny_gemm_tilings(int64_t rows, int64_t outputs,
 
 int64_t skinny_gemm_shared_bytes(int64_t rows, int64_t outputs, int64_t columns,
                                  int num_multiprocessors, const SkinnyGemmTiling& tiling) {
-  const auto& variant = variant_for<__half>(rows, tiling);
-  return cut({rows, outputs, columns}, tiling, variant, num_multiprocessors).shared_bytes;
+  const Product product{rows, outputs, columns};
+  const auto& variant = variant_for<__half>(product, tiling);
+  return cut(product, tiling, variant, num_multiprocessors).shared_bytes;
 }
 
 std::string to_text(const SkinnyGemmTiling& tiling) {
@@ -393,17 +447,20 @@ std::string to_text(const SkinnyGemmTiling& tiling) {
 }
 
 SkinnyGemmTiling skinny_gemm_tiling(Device& device, const KernelArgs& args) {
-  const TensorView& weight = args.inputs["weight"];
+  const LinearOperands o = linear_operands(args);
+  const SkinnyOperands operands = operands_of(o);
+  const TensorView& weight = *o.weight;
   KernelArgs padded = args;
-  const int rows = padded_rows(args.inputs["x"].num_rows());
+  const int64_t row_tiles = div_up(o.x->num_rows(), widest(operands));
+  const int64_t rows =
+      row_tiles * tile_rows(o.x->num_rows(), {.row_tiles = static_cast<int>(row_tiles)}, operands);
   for (TensorView* view : {&padded.inputs["x"], &padded.outputs["y"]}) {
     // A single row has no stride of its own.
     if (view->num_rows() == 1) view->row_stride = round_up(view->row_elements(), 8);
     view->shape = {rows, view->row_elements()};
   }
-  auto tilings =
-      skinny_gemm_tilings(rows, weight.num_rows(), weight.row_elements(),
-                          chip(device).num_multiprocessors, linear_operands(args).silu_mul);
+  auto tilings = skinny_gemm_tilings(rows, weight.num_rows(), weight.row_elements(),
+                                     chip(device).num_multiprocessors, o.silu_mul, operands);
   if (args.batch_invariant) {
     std::erase_if(tilings, [](const auto& tiling) { return tiling.split; });
     for (SkinnyGemmTiling& tiling : tilings)
@@ -411,17 +468,24 @@ SkinnyGemmTiling skinny_gemm_tiling(Device& device, const KernelArgs& args) {
   }
   return choose_way<SkinnyGemmTiling>(
       device.tuner(),
-      {.launch = tuning_text("linear.skinny_gemm", padded),
+      {.launch = tuning_text(fmt::format("linear.skinny_gemm{}", suffix(operands)), padded),
        .args = padded,
+       .workspace = skinny_gemm_workspace(padded),
        .ways = tilings,
        .text = [](const SkinnyGemmTiling& tiling) { return to_text(tiling); },
        .bind = [&](const SkinnyGemmTiling& tiling,
                    const KernelArgs& on) { return bind_skinny_gemm(device, on, tiling); },
        .beside =
            [&](const SkinnyGemmTiling& tiling) {
-             return power_us({rows, weight.num_rows(), weight.row_elements()}, tiling,
-                             chip(device));
+             return power_us(product_of(o, rows), tiling, chip(device));
            }});
+}
+
+Workspace skinny_gemm_workspace(const KernelArgs& args) {
+  const LinearOperands o = linear_operands(args);
+  if (operands_of(o) != SkinnyOperands::kCodes) return {};
+  return {.scratch_bytes =
+              quantized_bytes(std::min(o.x->num_rows(), kMaxSkinnyRows), o.x->row_elements())};
 }
 
 bool accepts_skinny_gemm(const KernelArgs& args) {
@@ -432,11 +496,16 @@ bool accepts_skinny_gemm(const KernelArgs& args) {
   const TensorView& out = *o.out;
   if (o.silu_mul && (weight.num_rows() % kPairRows != 0 || out.dtype != x.dtype)) return false;
   const int64_t columns = weight.row_elements();
-  const bool types = size_of(x.dtype) == 2 && weight.dtype == x.dtype &&
+  const SkinnyOperands operands = operands_of(o);
+  const bool is_coded = operands != SkinnyOperands::k16Bit;
+  const bool types = size_of(x.dtype) == 2 && (is_coded || weight.dtype == x.dtype) &&
                      (out.dtype == x.dtype || out.dtype == DType::kF32);
-  const bool rows = x.num_rows() > 0 && (args.batch_invariant || x.num_rows() <= kMaxSkinnyRows);
-  return types && rows && weight.num_rows() > 0 && columns > 0 && columns % 8 == 0 &&
-         is_aligned(x) && is_aligned(weight);
+  // Of codes that are widened no other kernel of many rows knows.
+  const bool any_rows = args.batch_invariant || operands == SkinnyOperands::kWidenedCodes;
+  const bool rows = x.num_rows() > 0 && (any_rows || x.num_rows() <= kMaxSkinnyRows);
+  return types && rows && weight.num_rows() > 0 && columns > 0 &&
+         columns % (is_coded ? kCodeGroup : 8) == 0 && is_aligned(x) && is_aligned(weight) &&
+         (o.scale == nullptr || o.scale->is_dense());
 }
 
 BoundLaunch bind_skinny_gemm(Device& device, const KernelArgs& args,
@@ -447,11 +516,11 @@ BoundLaunch bind_skinny_gemm(Device& device, const KernelArgs& args,
 
 BoundLaunch bind_skinny_gemm(Device& device, const KernelArgs& args) {
   const int64_t num_rows = args.inputs["x"].num_rows();
-  if (num_rows <= kMaxSkinnyRows)
-    return bind_skinny_gemm(device, args, skinny_gemm_tiling(device, args));
+  const int64_t most = most_rows(operands_of(linear_operands(args)));
+  if (num_rows <= most) return bind_skinny_gemm(device, args, skinny_gemm_tiling(device, args));
   std::vector<BoundLaunch> turns;
-  for (int64_t first = 0; first < num_rows; first += kMaxSkinnyRows) {
-    const int64_t count = std::min(kMaxSkinnyRows, num_rows - first);
+  for (int64_t first = 0; first < num_rows; first += most) {
+    const int64_t count = std::min(most, num_rows - first);
     KernelArgs turn = args;
     turn.inputs["x"] = rows_of(args.inputs["x"], first, count);
     turn.outputs["y"] = rows_of(args.outputs["y"], first, count);

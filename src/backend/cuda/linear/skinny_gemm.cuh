@@ -3,7 +3,9 @@
 
 #include <bit>
 
+#include "backend/cuda/fp8.h"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/linear/skinny_gemm_codes.cuh"
 #include "backend/cuda/linear/skinny_gemm_ring.cuh"
 #include "backend/cuda/linear/skinny_gemm_tile.cuh"
 
@@ -25,13 +27,13 @@ __device__ __forceinline__ void store_transposed(uint32_t address, uint32_t pair
 //
 // What follows the last product is on the path of every step and runs once (launch.h), so it is
 // short: addresses are those of Epilogue, found before x is there.
-template <typename T, int kRows, int kProducts, int kWarpgroups>
+template <typename T, class TilePart, int kWarpgroups>
 struct Consumer {
-  using TilePart = Tile<T, kRows, kProducts>;
+  static constexpr int kRows = TilePart::kRows;
+  static constexpr int kProducts = TilePart::kProducts;
+  static constexpr bool kOverlaps = TilePart::kOverlaps;
+  static constexpr bool kOfCodes = kIsFp8<typename TilePart::Weight>;
   static constexpr int kOutputs = kProducts * kProductOutputs;  // of the warpgroup's part of a tile
-  // With many rows a stage's products start before those of the stage before have ended. With few,
-  // copies are what takes time, so a stage is let go as soon as it can be.
-  static constexpr bool kOverlaps = kRows >= 96;
   // In the staging memory a row is longer than its outputs: no conflicts of banks.
   static constexpr int kStagedRowBytes = kOutputs * 2 + 16;
   // A large tile is staged in two halves, one after the other.
@@ -64,6 +66,7 @@ struct Consumer {
     while (!work.done()) {
       const Corner corner = work.corner(args);
       load_bias(corner);
+      const Scales<kProducts> scales(*this, corner);
       const Epilogue epilogue(*this, corner);
       TilePart part;
       Slot last_weights;
@@ -74,9 +77,16 @@ struct Consumer {
         last = work.ends_tile();
         wait_for_phase(layout.weights.full(weights.number), weights.parity);
         wait_for_phase(layout.x.full(x.number), x.parity);
-        part.add(!first, layout.weights.stage(weights.number) + part_offset,
-                 layout.weights.box_bytes, layout.x.stage(x.number), layout.x.box_bytes,
-                 args.stage_boxes);
+        part.add(!first,
+                 {.weights = layout.weights.stage(weights.number) + part_offset,
+                  .weight_box_bytes = layout.weights.box_bytes,
+                  .x = layout.x.stage(x.number),
+                  .x_box_bytes = layout.x.box_bytes,
+                  .x_scales = layout.x_scales +
+                              x.number * static_cast<uint32_t>(args.stage_boxes * args.x_rows * 4),
+                  .count = args.stage_boxes,
+                  .first = work.step * args.stage_boxes},
+                 scales);
         wait_for_products<kOverlaps ? 1 : 0>();
         if (!kOverlaps) {
           let_go(weights, x);
@@ -96,7 +106,7 @@ struct Consumer {
       }
       part.settle_all();
       if (args.cluster > 1) exchange(part, peer);  // its only tile
-      finish(part, corner, epilogue);
+      finish(part, corner, epilogue, scales);
       if (!work.done()) synchronize_warpgroup(warpgroup);  // the staging memory is free again
     }
   }
@@ -139,14 +149,19 @@ struct Consumer {
 
   __device__ __forceinline__ void load_bias(Corner corner) {
     if (args.out.bias == nullptr) return;
+    for_each_own_output(corner,
+                        [&](int p, int h, int row) { bias[p][h] = to_float(args.out.bias[row]); });
+  }
+  // Calls `visit(p, h, row)` for the outputs whose sums this thread has: the row of the weight.
+  template <class Visit>
+  __device__ __forceinline__ void for_each_own_output(Corner corner, Visit visit) const {
     const int own = static_cast<int>(threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4);
 #pragma unroll
     for (int p = 0; p < kProducts; ++p) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int output = p * kProductOutputs + own + 8 * h;
-        if (output < num_outputs(corner))
-          bias[p][h] = to_float(args.out.bias[weight_row(first_output(corner) + output)]);
+        if (output < num_outputs(corner)) visit(p, h, weight_row(first_output(corner) + output));
       }
     }
   }
@@ -240,9 +255,17 @@ struct Consumer {
     static constexpr uint32_t kRowPacks = kOutputs / 8;  // where none are halved
   };
 
-  // Adds the bias, applies silu_mul, rounds and stores.
-  __device__ __forceinline__ void finish(TilePart& part, Corner corner,
-                                         const Epilogue& epilogue) const {
+  // Multiplies by the outputs' scales, adds the bias, applies silu_mul, rounds and stores.
+  __device__ __forceinline__ void finish(TilePart& part, Corner corner, const Epilogue& epilogue,
+                                         const Scales<kProducts>& scales) const {
+    if constexpr (kOfCodes) {
+      if (args.scale_columns == 0) {
+        for_each_finished(part, [&](int p, int /*j*/, int h, float& first, float& second) {
+          first *= scales.of_output[p][h];
+          second *= scales.of_output[p][h];
+        });
+      }
+    }
     if (args.out.bias != nullptr) {
       for_each_finished(part, [&](int p, int /*j*/, int h, float& first, float& second) {
         first += bias[p][h];
@@ -358,16 +381,16 @@ __device__ __forceinline__ void announce_barriers(int cluster) {
 }
 
 // Some warpgroups consume; a thread of the warp after them produces weights, one of the last x.
-template <typename T, int kRows, int kProducts, int kWarpgroups>
+template <typename T, class TilePart, int kWarpgroups>
 __global__ void __launch_bounds__(128 * kWarpgroups + 64, 1)
     skinny_gemm_kernel(const __grid_constant__ SkinnyGemmArgs<T> args) {
   extern __shared__ __align__(1024) uint8_t shared[];
-  using Consumers = Consumer<T, kRows, kProducts, kWarpgroups>;
+  using Consumers = Consumer<T, TilePart, kWarpgroups>;
   constexpr int kConsumers = 128 * kWarpgroups;
   constexpr int kThreads = kConsumers + 64;
   // What the next launch asks for ahead of its turn, K and V above all, would be in the way of the
   // block's own weights. With few rows it is little, and the next launch has to hurry.
-  constexpr bool kAsksFirst = kRows >= 64;
+  constexpr bool kAsksFirst = TilePart::kRows >= 64;
   if constexpr (!kAsksFirst) allow_next_kernel();
   const Layout layout(args, shared_address(shared));
   const int rank = args.cluster == 1 ? 0 : static_cast<int>(cluster_rank());
@@ -375,7 +398,8 @@ __global__ void __launch_bounds__(128 * kWarpgroups + 64, 1)
   const int warp = __shfl_sync(0xffffffffU, static_cast<int>(threadIdx.x / 32), 0);
   const Work work(args, rank);
   if (warp == kConsumers / 32) {
-    WeightProducer<SkinnyGemmArgs<T>> weights{args, layout.weights, work};
+    WeightProducer<SkinnyGemmArgs<T>, typename TilePart::Weight> weights{args, layout.weights,
+                                                                         work};
     const bool produces = elect_lane();
     if (produces) weights.begin();
     __syncwarp();
@@ -384,7 +408,7 @@ __global__ void __launch_bounds__(128 * kWarpgroups + 64, 1)
     if constexpr (kAsksFirst) allow_next_kernel();
     if (produces) weights.run();
   } else if (warp == kConsumers / 32 + 1) {
-    XProducer<SkinnyGemmArgs<T>> x{args, layout.x, work};
+    XProducer<SkinnyGemmArgs<T>, typename TilePart::X> x{args, layout.x, layout.x_scales, work};
     const bool produces = elect_lane();
     if (produces) {
       prefetch_map(args.x);

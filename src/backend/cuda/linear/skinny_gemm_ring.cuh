@@ -67,25 +67,27 @@ struct Ring {
 struct Layout {
   Ring weights;
   Ring x;
+  uint32_t x_scales;
   uint32_t staging;
   uint32_t partials;
   uint32_t partials_full;
 
   template <class Args>
   __device__ __forceinline__ Layout(const Args& args, uint32_t base)
-      : weights(ring(base + kBarriersBytes, base, args, args.tile_outputs, args.weight_stages)),
-        x(ring(base + static_cast<uint32_t>(args.x_offset), base + kRingBarriersBytes, args,
-               args.x_rows, args.x_stages)),
+      : weights(ring(base + kBarriersBytes, base, args.stage_boxes, args.tile_outputs,
+                     args.weight_stages)),
+        x(ring(base + static_cast<uint32_t>(args.x_offset), base + kRingBarriersBytes,
+               args.x_stage_boxes, args.x_rows, args.x_stages)),
+        x_scales(base + static_cast<uint32_t>(args.x_scales_offset)),
         staging(base + static_cast<uint32_t>(args.staging_offset)),
         partials(base + static_cast<uint32_t>(args.partials_offset)),
         partials_full(base + 2 * kRingBarriersBytes) {}
 
  private:
-  template <class Args>
-  static __device__ __forceinline__ Ring ring(uint32_t base, uint32_t barriers, const Args& args,
+  static __device__ __forceinline__ Ring ring(uint32_t base, uint32_t barriers, int boxes,
                                               int box_rows, int num_stages) {
     const auto box_bytes = static_cast<uint32_t>(box_rows * kBoxRowBytes);
-    return {base, barriers, box_bytes, static_cast<uint32_t>(args.stage_boxes) * box_bytes,
+    return {base, barriers, box_bytes, static_cast<uint32_t>(boxes) * box_bytes,
             static_cast<uint32_t>(num_stages)};
   }
 };
@@ -130,25 +132,25 @@ struct Work {
   }
 };
 
-// Calls `copy(i, place)` for each copy that fills a stage with a step's columns of the rows from
-// `row` on; `place` is where a tensor map finds them.
-template <class Args, class Copy>
-__device__ __forceinline__ void for_each_copy(const Args& args, int step, int row, Copy copy) {
-  if (args.whole_stages) {
-    copy(0U, make_int3(0, row, step * args.stage_boxes));
+// Calls `copy(i, place)` for each copy that fills a stage with a step's boxes of the rows from `row`
+// on, of elements of type E; `place` is where a tensor map finds them.
+template <typename E, class Copy>
+__device__ __forceinline__ void for_each_copy(bool whole_stages, int boxes, int step, int row,
+                                              Copy copy) {
+  constexpr int kColumns = kBoxRowBytes / sizeof(E);
+  if (whole_stages) {
+    copy(0U, make_int3(0, row, step * boxes));
     return;
   }
 #pragma unroll 1
-  for (int i = 0; i < args.stage_boxes; ++i) {
-    const int box = step * args.stage_boxes + i;
-    copy(static_cast<uint32_t>(i), make_int3(box * kBoxColumns, row, 0));
-  }
+  for (int i = 0; i < boxes; ++i)
+    copy(static_cast<uint32_t>(i), make_int3((step * boxes + i) * kColumns, row, 0));
 }
 
-// The thread that fills the ring of weights. It asks for no more than so many stages at once: a
+// The thread that fills the ring of weights, which are stored as W. It asks for no more than so many stages at once: a
 // longer queue keeps the memory no busier, but makes x wait in it, and blocks far from the memory
 // fall behind.
-template <class Args>
+template <class Args, typename W>
 struct WeightProducer {
   const Args& args;
   const Ring& ring;
@@ -160,14 +162,15 @@ struct WeightProducer {
   __device__ __forceinline__ void copy() {
     const uint32_t full = ring.full(target.number);
     arrive_expecting(full, ring.stage_bytes);
-    for_each_copy(args, work.step, work.corner(args).output, [&](uint32_t i, int3 place) {
-      const uint32_t box = ring.stage(target.number) + i * ring.box_bytes;
-      if (args.silu_mul) {
-        copy_pairs_once(box, args.weight, place, full);
-      } else {
-        copy_box_once(box, args.weight, place, full);
-      }
-    });
+    for_each_copy<W>(args.whole_stages, args.stage_boxes, work.step, work.corner(args).output,
+                     [&](uint32_t i, int3 place) {
+                       const uint32_t box = ring.stage(target.number) + i * ring.box_bytes;
+                       if (args.silu_mul) {
+                         copy_pairs_once(box, args.weight, place, full);
+                       } else {
+                         copy_box_once(box, args.weight, place, full);
+                       }
+                     });
     work.next();
     target.advance(ring.num_stages);
     ++num_asked;
@@ -199,11 +202,14 @@ struct WeightProducer {
   }
 };
 
-// The thread that fills the ring of x.
-template <class Args>
+// The thread that fills the ring of x, which comes in X: of codes with their scales.
+template <class Args, typename X>
 struct XProducer {
+  static constexpr bool kScaled = sizeof(X) == 1;
+
   const Args& args;
   const Ring& ring;
+  uint32_t scales;
   Work work;
   Slot target{};
 
@@ -214,15 +220,32 @@ struct XProducer {
   }
   // Lets the target's phase wait for a step's x, which copy() then asks for.
   __device__ __forceinline__ void expect() const {
-    arrive_expecting(ring.full(target.number), ring.stage_bytes);
+    const int scales_bytes = kScaled ? args.stage_boxes * args.x_rows * 4 : 0;
+    arrive_expecting(ring.full(target.number),
+                     ring.stage_bytes + static_cast<uint32_t>(scales_bytes));
   }
   __device__ __forceinline__ void copy() {
-    for_each_copy(args, work.step, work.corner(args).row, [&](uint32_t box, int3 place) {
-      copy_box(ring.stage(target.number) + box * ring.box_bytes, args.x, place,
-               ring.full(target.number));
-    });
+    const int row = work.corner(args).row;
+    for_each_copy<X>(args.whole_stages, args.x_stage_boxes, work.step, row,
+                     [&](uint32_t box, int3 place) {
+                       copy_box(ring.stage(target.number) + box * ring.box_bytes, args.x, place,
+                                ring.full(target.number));
+                     });
+    if constexpr (kScaled) copy_scales(row);
     work.next();
     target.advance(ring.num_stages);
+  }
+  // The scales of a stage's boxes; beyond the last box, where the codes are zeros, any.
+  __device__ __forceinline__ void copy_scales(int row) const {
+    const auto bytes = static_cast<uint32_t>(args.x_rows * 4);
+#pragma unroll 1
+    for (int i = 0; i < args.stage_boxes; ++i) {
+      const int box = min(work.step * args.stage_boxes + i, args.num_boxes - 1);
+      const auto place =
+          target.number * static_cast<uint32_t>(args.stage_boxes) + static_cast<uint32_t>(i);
+      copy_bytes(scales + place * bytes, args.x_scale + int64_t{box} * args.x_scale_stride + row,
+                 bytes, ring.full(target.number));
+    }
   }
   // `wait` returns when x is there. The first copy is all that follows at once.
   template <class Wait>

@@ -41,9 +41,18 @@ struct SkinnyGemmArgs {
 
   int x_rows;  // of a row tile; further ones of a product are whatever lies behind, and not stored
   int x_stages;
-  // In shared memory: the ring of x, finished outputs on their way out, and partial sums from the
+  int x_stage_boxes;  // of x beside stage_boxes of the weight
+  int num_boxes;      // of a row of the weight
+  // Of a weight of codes: a scale an output, or, with scale_columns, one for each 128 outputs and
+  // 128 columns. Of x in codes: by boxes of 128 columns, then by rows.
+  const float* weight_scale;
+  int scale_columns;
+  const float* x_scale;
+  int x_scale_stride;
+  // In shared memory: the ring of x, the scales of its stages, finished outputs on their way out, and partial sums from the
   // other block of the cluster (of one block: nothing).
   int x_offset;
+  int x_scales_offset;
   int staging_offset;
   int partials_offset;
   Output<T> out;
@@ -51,23 +60,43 @@ struct SkinnyGemmArgs {
   CUtensorMap x;
 };
 
+// Where a stage's boxes lie in shared memory: a warpgroup's part of the first of the weight, and the
+// first of x.
+struct StageBoxes {
+  uint32_t weights;
+  uint32_t weight_box_bytes;
+  uint32_t x;
+  uint32_t x_box_bytes;
+  uint32_t x_scales;  // of x in codes
+  int count;          // of the weight
+  int first;          // its number
+};
+
 // The sums of a warpgroup's part of a tile: kProducts x 64 outputs, kRows rows. They come in blocks
 // of 8 outputs of 8 rows. Block (p, j, h) begins at output 64 p + 16 warp + 8 h and row 8 j; lane l
 // has the sums of its output l / 4 and rows 2 (l % 4) + {0, 1}.
-template <typename T, int kRows, int kProducts>
+template <typename T, int kRowsOfTile, int kProductsOfTile>
 struct Tile {
+  using Weight = T;
+  using X = T;
+  static constexpr int kRows = kRowsOfTile;
+  static constexpr int kProducts = kProductsOfTile;
+  // With many rows a stage's products start before those of the stage before have ended. With few,
+  // copies are what takes time, so a stage is let go as soon as it can be.
+  static constexpr bool kOverlaps = kRows >= 96;
   static constexpr int kSets = kRows <= kMostRowsOfTwoSums ? 2 / kProducts : 1;
   static constexpr int kRowBlocks = kRows / 8;
 
   float sums[kProducts * kSets][kRows / 2];
 
-  // Starts the products of `num_boxes` boxes; `weights`: the warpgroup's part of the first. Until
-  // the first time the sums are nothing: `adds` is false then.
-  __device__ __forceinline__ void add(bool adds, uint32_t weights, uint32_t weight_box_bytes,
-                                      uint32_t x, uint32_t x_box_bytes, int num_boxes) {
+  // Starts the products of a stage's boxes. Until the first time the sums are nothing: `adds` is
+  // false then.
+  template <class AnyScales>
+  __device__ __forceinline__ void add(bool adds, const StageBoxes& boxes,
+                                      const AnyScales& /*none*/) {
     constexpr uint32_t kNextProduct = kProductOutputs * kNextRow;
-    uint32_t a = describe_rows(weights);
-    uint32_t b = describe_rows(x);
+    uint32_t a = describe_rows(boxes.weights);
+    uint32_t b = describe_rows(boxes.x);
     uint32_t old = adds ? 1 : 0;
     int box = 0;
 #pragma unroll 1
@@ -84,9 +113,9 @@ struct Tile {
       }
       commit_products();
       old = 1;
-      a += weight_box_bytes / kBoxRowBytes * kNextRow;
-      b += x_box_bytes / kBoxRowBytes * kNextRow;
-    } while (++box < num_boxes);
+      a += boxes.weight_box_bytes / kBoxRowBytes * kNextRow;
+      b += boxes.x_box_bytes / kBoxRowBytes * kNextRow;
+    } while (++box < boxes.count);
   }
 
   // After the last product.

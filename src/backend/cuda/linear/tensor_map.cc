@@ -17,6 +17,17 @@ struct Dimension {
   int64_t stride;
 };
 
+CUtensorMapDataType map_type(DType dtype) {
+  switch (dtype) {
+    case DType::kFP8:
+      return CU_TENSOR_MAP_DATA_TYPE_UINT8;
+    case DType::kF16:
+      return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    default:
+      return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  }
+}
+
 CUtensorMap map_of(const TensorView& tensor, const std::vector<Dimension>& dimensions) {
   constexpr size_t kMostDimensions = 5;
   cuuint64_t sizes[kMostDimensions];
@@ -30,14 +41,12 @@ CUtensorMap map_of(const TensorView& tensor, const std::vector<Dimension>& dimen
     steps[i] = 1;
   }
   CUtensorMap map;
-  check(driver().tensor_map_encode_tiled(
-            &map,
-            tensor.dtype == DType::kF16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                        : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-            static_cast<cuuint32_t>(dimensions.size()), tensor.data, sizes, strides + 1, box, steps,
-            CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-            CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
-        "cuTensorMapEncodeTiled");
+  check(
+      driver().tensor_map_encode_tiled(
+          &map, map_type(tensor.dtype), static_cast<cuuint32_t>(dimensions.size()), tensor.data,
+          sizes, strides + 1, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+          CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+      "cuTensorMapEncodeTiled");
   return map;
 }
 
@@ -46,9 +55,11 @@ CUtensorMap map_of(const TensorView& tensor, const std::vector<Dimension>& dimen
 CUtensorMap map_of_boxes(const TensorView& matrix, const Boxes& boxes) {
   const int64_t rows = matrix.num_rows();
   const int64_t columns = matrix.row_elements();
-  const int64_t stride = 2 * (rows > 1 ? matrix.row_stride : round_up(columns, 8));
+  const int64_t element = size_of(matrix.dtype);
+  const int64_t width = box_columns(matrix.dtype);
+  const int64_t stride = rows > 1 ? element * matrix.row_stride : round_up(element * columns, 16);
   const bool has_several = boxes.boxes > 0;
-  std::vector<Dimension> dimensions{{has_several ? kBoxColumns : columns, kBoxColumns, 2}};
+  std::vector<Dimension> dimensions{{has_several ? width : columns, width, element}};
   if (const int64_t turn = boxes.in_turns; turn > 0) {
     dimensions.push_back({turn, turn, stride});
     dimensions.push_back({2, 2, rows / 2 * stride});
@@ -56,8 +67,7 @@ CUtensorMap map_of_boxes(const TensorView& matrix, const Boxes& boxes) {
   } else {
     dimensions.push_back({rows, boxes.rows, stride});
   }
-  dimensions.push_back(
-      {has_several ? columns / kBoxColumns : 1, std::max(1, boxes.boxes), kBoxRowBytes});
+  dimensions.push_back({has_several ? columns / width : 1, std::max(1, boxes.boxes), kBoxRowBytes});
   return map_of(matrix, dimensions);
 }
 

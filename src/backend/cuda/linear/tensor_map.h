@@ -7,12 +7,16 @@
 
 namespace encore::cuda {
 
-inline constexpr int kBoxColumns = 64;
+inline constexpr int kBoxColumns = 64;  // of 16 bits
 inline constexpr int kBoxRowBytes = 2 * kBoxColumns;
 
-// Is a matrix of so many columns made of boxes? Then a copy may bring several.
-constexpr bool has_whole_boxes(int64_t columns) {
-  return columns % kBoxColumns == 0;
+// Columns of a box of elements of 16 or of 8 bits.
+constexpr int64_t box_columns(DType dtype) {
+  return kBoxRowBytes / size_of(dtype);
+}
+// Is the matrix made of boxes? Then a copy may bring several.
+inline bool has_whole_boxes(const TensorView& matrix) {
+  return matrix.row_elements() % box_columns(matrix.dtype) == 0;
 }
 
 struct Boxes {
@@ -25,7 +29,7 @@ struct Boxes {
   int64_t in_turns = 0;
 };
 
-// A map of a matrix [rows, columns] of 16-bit elements. A copy's place in it: a column (0 where it
+// A map of a matrix [rows, columns] of elements of 16 or 8 bits. A copy's place in it: a column (0 where it
 // brings several boxes), a row, and the number of its first box (0 where it brings one). Errors:
 // kDevice.
 CUtensorMap map_of_boxes(const TensorView& matrix, const Boxes& boxes);

@@ -1,0 +1,171 @@
+// The kernel of gemv.cu and gemv_fp8.cu, and what it is launched with.
+#pragma once
+
+#include <algorithm>
+
+#include "backend/cuda/linear/gemv.cuh"
+
+namespace encore::cuda::gemv {
+
+constexpr int kThreads = kWorkers + 32;
+// Slots under way before the first has been multiplied, at most: a load of x waits in line behind
+// them.
+constexpr uint32_t kWindow = 3;
+
+// The thread that copies weights.
+template <typename T, typename W>
+struct Producer {
+  const CUtensorMap& weight;
+  const Ring& ring;
+  SlotWalk<T, W> walk;
+  uint32_t slot = 0;  // to be filled next, in the first round
+
+  __device__ __forceinline__ void copy() {
+    walk.copy(weight, ring, slot++);
+    walk.next();
+  }
+  // The ring's barriers. Where workers meet late, because they fetch a norm's weights before that,
+  // the first copy as well, as soon as it has a barrier: the memory has little else to do then.
+  // (Elsewhere it would be in the way of the launches before: 0.2 to 1.7 % of a step's time.)
+  __device__ __forceinline__ void begin(bool workers_meet_late) {
+    prefetch_map(weight);
+    ring.init(0, 1);
+    if (workers_meet_late && !walk.done()) copy();
+    ring.init(1, ring.num_slots - 1);
+  }
+  __device__ __forceinline__ void run() {
+#pragma unroll 1
+    while (slot < ring.num_slots && !walk.done()) {
+      if (slot >= kWindow) wait_for_phase(ring.full(slot - kWindow), 0);
+      copy();
+    }
+#pragma unroll 1
+    for (Slot next; !walk.done(); walk.next(), next.advance(ring.num_slots)) {
+      wait_for_phase(ring.empty(next.number), next.parity);
+      walk.copy(weight, ring, next.number);
+    }
+  }
+};
+
+// Shared memory: the ring, x, the sums.
+// kLoads: of a worker, of a row that is normalized, or that are under way at once.
+template <typename T, typename W, int kRows, bool kNormalizes, int kLoads>
+__global__ void __launch_bounds__(kThreads, kLoads > 2 ? 1 : 2)
+    gemv_kernel(const __grid_constant__ GemvArgs<T> args,
+                const __grid_constant__ CUtensorMap weight, int num_slots) {
+  extern __shared__ __align__(kSlotAlignment) uint8_t shared[];
+  allow_next_kernel();
+  const Ring ring(shared, num_slots);
+  const uint8_t* x_at = shared + Ring::bytes(num_slots);
+  if (threadIdx.x >= kWorkers) {
+    Producer<T, W> producer{weight, ring, {args}};
+    const bool produces = elect_lane();
+    if (produces) producer.begin(kNormalizes);
+    __syncthreads();
+    if (produces) producer.run();
+    return;
+  }
+  const XRows<W, kRows> x(x_at, args.num_rows, args.num_loads());
+  x.clear_rest(args.slots_per_tile);
+  const Products<W, kRows> products(x_at + kRows * args.slots_per_tile * kSlotColumns<W> * 2);
+  const Part<W, kRows> part(args);
+  const RowPlace<kRows> row(args, args.x, args.x_stride);
+  RowShare<kLoads> values;
+  if constexpr (kNormalizes) {
+    const RowPlace<kRows> added(args, args.residual, args.residual_stride);
+    const Norm<T, kRows, kLoads> norm(args);
+    RowShare<kLoads> residual;
+    __syncthreads();
+    wait_for_inputs();
+    row.fetch(values);
+    added.fetch(residual);
+    norm.apply(values, residual, x);
+  } else {
+    __syncthreads();
+    wait_for_inputs();
+#pragma unroll 1
+    for (int first = 0; row.has(first); first += kLoads) {
+      row.fetch(values, first);
+      x.put(values, first);
+    }
+  }
+  Workers::meet();
+  Slot next;
+  products.multiply(args, part, ring, next, x, [&](int of_row, int output, float value) {
+    store_output(args, of_row, output, value);
+  });
+}
+
+template <typename T, typename W, int kRows, bool kNormalizes>
+auto kernel_of(int64_t loads) {
+  if (loads <= 1) return gemv_kernel<T, W, kRows, kNormalizes, 1>;
+  if (loads <= 2) return gemv_kernel<T, W, kRows, kNormalizes, 2>;
+  if (loads <= kMaxNormLoads) return gemv_kernel<T, W, kRows, kNormalizes, kMaxNormLoads>;
+  return gemv_kernel<T, W, kRows, false, 8>;
+}
+template <typename T, typename W, int kRows>
+auto kernel_of(const GemvArgs<T>& gemv) {
+  const int64_t loads = num_loads(kRows, gemv.num_columns);
+  return gemv.norm == nullptr ? kernel_of<T, W, kRows, false>(loads)
+                              : kernel_of<T, W, kRows, true>(loads);
+}
+template <typename T, typename W>
+auto kernel_for(const GemvArgs<T>& gemv) {
+  switch (padded_rows(gemv.num_rows)) {
+    case 1:
+      return kernel_of<T, W, 1>(gemv);
+    case 2:
+      return kernel_of<T, W, 2>(gemv);
+    default:
+      return kernel_of<T, W, kMaxRows>(gemv);
+  }
+}
+
+// How large a block is. Blocks of the next launch start beside it where they fit, and have their
+// rings full when their turn comes. But two of one launch must not meet on one multiprocessor while
+// another has none: it would have twice as much to do as the others. So of two launches that follow
+// each other, one has blocks that are larger than half of a multiprocessor, and the other less than
+// what these leave: those that give the width of the model, and those that take it.
+// In wide models long rings are worth more, and every block is larger than half.
+struct Room {
+  int num_slots = 0;
+  int64_t shared_bytes = 0;
+};
+template <typename T>
+Room room_of(const GemvArgs<T>& gemv, DType stored) {
+  constexpr int kNarrow = 2048;
+  constexpr int kNarrowSlots = 6;
+  constexpr int kWideSlots = 7;
+  constexpr int64_t kMoreThanHalf = 115 * kKilobyte;
+  const int64_t sums =
+      sums_bytes(padded_rows(gemv.num_rows), gemv.units_each + 1, gemv.tiles_per_unit());
+  const bool gives_width = gemv.norm == nullptr;
+  const bool is_narrow = (gives_width ? gemv.num_outputs : gemv.num_columns) <= kNarrow;
+  Room room{.num_slots = is_narrow ? kNarrowSlots : kWideSlots};
+  const auto bytes = [&] {
+    return shared_bytes(gemv.num_rows, gemv.num_columns, stored, room.num_slots, sums);
+  };
+  while (bytes() > kMaxSharedBytes)
+    --room.num_slots;
+  room.shared_bytes = std::max(bytes(), gives_width || !is_narrow ? kMoreThanHalf : 0);
+  return room;
+}
+
+// Of x in T, with a weight that is stored as W.
+template <typename T, typename W>
+BoundLaunch bind_for(Device& device, const KernelArgs& args) {
+  const int blocks = chip(device).num_multiprocessors;
+  const GemvArgs<T> gemv = gemv_args<T, W>(args, blocks);
+  const auto kernel = kernel_for<T, W>(gemv);
+  allow_shared_memory(kernel, kMaxSharedBytes);
+  const Room room = room_of(gemv, linear_operands(args).weight->dtype);
+  const Grid grid{.blocks = static_cast<unsigned>(blocks),
+                  .threads = kThreads,
+                  .shared_bytes = static_cast<size_t>(room.shared_bytes)};
+  return [gemv, weight = weight_map(args), grid, kernel, num_slots = room.num_slots](
+             Stream& stream, const StepLengths&) {
+    launch(stream, grid, kernel, gemv, weight, num_slots);
+  };
+}
+
+}  // namespace encore::cuda::gemv

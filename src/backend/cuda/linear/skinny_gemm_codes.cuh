@@ -1,0 +1,210 @@
+// The sums of a tile of skinny_gemm.cu's kernel where the weight is 8-bit codes.
+#pragma once
+
+#include "backend/cuda/fp8.h"
+#include "backend/cuda/hopper.cuh"
+#include "backend/cuda/linear/codes.cuh"
+#include "backend/cuda/linear/skinny_gemm_tile.cuh"
+#include "backend/cuda/mma.cuh"
+#include "base/scale_block.h"
+
+namespace encore::cuda::skinny_gemm {
+
+// The scales of the outputs whose sums a thread has: each output's own, or where those of the blocks
+// of its row of the weight begin.
+template <int kProducts>
+struct Scales {
+  const float* weight_scale = nullptr;
+  int scale_columns = 0;
+  float of_output[kProducts][2] = {};
+  int blocks_at[kProducts][2] = {};
+
+  template <class Consumer, class Corner>
+  __device__ __forceinline__ Scales(const Consumer& consumer, Corner corner) {
+    if constexpr (Consumer::kOfCodes) {
+      weight_scale = consumer.args.weight_scale;
+      scale_columns = consumer.args.scale_columns;
+      consumer.for_each_own_output(corner, [&](int p, int h, int row) {
+        if (scale_columns == 0) {
+          of_output[p][h] = weight_scale[row];
+        } else {
+          blocks_at[p][h] = row / static_cast<int>(kScaleBlock) * scale_columns;
+        }
+      });
+    }
+  }
+  // Of a box of 128 columns; 1 where outputs have scales.
+  __device__ __forceinline__ void of_box(int box, float (&scales)[kProducts][2]) const {
+#pragma unroll
+    for (int p = 0; p < kProducts; ++p) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        scales[p][h] = 1;
+        if (scale_columns > 0)
+          scales[p][h] = __ldg(weight_scale + blocks_at[p][h] + min(box, scale_columns - 1));
+      }
+    }
+  }
+};
+
+// As Tile, of a weight of codes, with x in XType: T, for which codes are widened on their way to the
+// tensor cores, or codes as well. Where a box of 128 columns has scales, its sums are multiplied by
+// them before they are added to those of the others.
+template <typename T, typename XType, int kRowsOfTile, int kProductsOfTile>
+struct CodesTile {
+  using Weight = Float8;
+  using X = XType;
+  static constexpr int kRows = kRowsOfTile;
+  static constexpr int kProducts = kProductsOfTile;
+  static constexpr bool kOverlaps = false;
+  static constexpr int kRowBlocks = kRows / 8;
+
+  float sums[kProducts][kRows / 2];
+  float box_sums[kProducts][kRows / 2];
+
+  __device__ __forceinline__ void add(bool adds, const StageBoxes& boxes,
+                                      const Scales<kProducts>& scales) {
+    folds_ = kIsFp8<X> || scales.scale_columns > 0;
+    if (!adds) clear();
+    uint32_t old = adds ? 1 : 0;
+#pragma unroll 1
+    for (int box = 0; box < boxes.count; ++box) {
+      float of_weight[kProducts][2];
+      if (folds_) scales.of_box(boxes.first + box, of_weight);
+      multiply(boxes, static_cast<uint32_t>(box), folds_ ? 0 : old);
+      old = 1;
+      wait_for_products<0>();
+      if (folds_) fold(boxes, static_cast<uint32_t>(box), of_weight);
+    }
+  }
+
+  // After the last product.
+  __device__ __forceinline__ void settle_all() {
+    if (folds_) return;
+#pragma unroll
+    for (int p = 0; p < kProducts; ++p) {
+      settle(box_sums[p]);
+#pragma unroll
+      for (int i = 0; i < kRows / 2; ++i)
+        sums[p][i] = box_sums[p][i];
+    }
+  }
+
+  [[nodiscard]] __device__ __forceinline__ float* sums_of(int p, int j, int h) {
+    return &sums[p][4 * j + 2 * h];
+  }
+  template <class Visit>
+  __device__ __forceinline__ void for_each_block(Visit visit) {
+#pragma unroll
+    for (int p = 0; p < kProducts; ++p) {
+#pragma unroll
+      for (int j = 0; j < kRowBlocks; ++j) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h)
+          visit(p, j, h, sums[p][4 * j + 2 * h], sums[p][4 * j + 2 * h + 1]);
+      }
+    }
+  }
+
+ private:
+  bool folds_ = false;
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int p = 0; p < kProducts; ++p) {
+#pragma unroll
+      for (float& sum : sums[p])
+        sum = 0;
+    }
+  }
+
+  // box_sums = the products of a box, or those added to them.
+  __device__ __forceinline__ void multiply(const StageBoxes& boxes, uint32_t box, uint32_t adds) {
+    if constexpr (kIsFp8<X>) {
+      multiply_codes(boxes, box);
+    } else {
+      multiply_widened(boxes, box, adds);
+    }
+  }
+  __device__ __forceinline__ void multiply_codes(const StageBoxes& boxes, uint32_t box) {
+    constexpr uint32_t kNextProduct = kProductOutputs * kNextRow;
+    constexpr uint32_t kSteps = 4;  // of 32 columns
+    const uint32_t a = describe_rows(boxes.weights + box * boxes.weight_box_bytes);
+    const uint32_t b = describe_rows(boxes.x + box * boxes.x_box_bytes);
+    begin_products();
+#pragma unroll
+    for (uint32_t k = 0; k < kSteps; ++k) {
+#pragma unroll
+      for (uint32_t p = 0; p < kProducts; ++p)
+        start_fp8_product<kRows>(box_sums[p], a + p * kNextProduct + k * kNextColumns,
+                                 b + k * kNextColumns, k == 0 ? 0 : 1);
+    }
+    commit_products();
+  }
+  // The box of the weight has 128 columns, beside which two of x lie. The codes of one half are
+  // widened while the other is multiplied.
+  __device__ __forceinline__ void multiply_widened(const StageBoxes& boxes, uint32_t box,
+                                                   uint32_t adds) {
+    constexpr uint32_t kHalves = 2;
+    constexpr uint32_t kSteps = 4;  // of 16 columns
+    const uint32_t lane = threadIdx.x % 32;
+    // Of a 16 x 32 part of the weight: 8 rows, the next 8, then the same of 16 columns further.
+    const uint32_t row = threadIdx.x % 128 / 32 * 16 + lane % 16;
+    const uint32_t rows_at = boxes.weights + box * boxes.weight_box_bytes + row * kBoxRowBytes;
+    const uint32_t x = boxes.x + kHalves * box * boxes.x_box_bytes;
+#pragma unroll
+    for (uint32_t half = 0; half < kHalves; ++half) {
+      uint32_t weights[kProducts][kSteps][4];
+#pragma unroll
+      for (uint32_t p = 0; p < kProducts; ++p) {
+#pragma unroll
+        for (uint32_t k = 0; k < kSteps; k += 2) {
+          const uint32_t piece = half * kSteps + k + lane / 16;
+          uint32_t codes[4];
+          load_matrices(codes,
+                        rows_at + p * kProductOutputs * kBoxRowBytes + (piece ^ row % 8) * 16);
+          widen_codes<T>(codes[0], weights[p][k][0], weights[p][k][2]);
+          widen_codes<T>(codes[1], weights[p][k][1], weights[p][k][3]);
+          widen_codes<T>(codes[2], weights[p][k + 1][0], weights[p][k + 1][2]);
+          widen_codes<T>(codes[3], weights[p][k + 1][1], weights[p][k + 1][3]);
+        }
+      }
+      const uint32_t b = describe_rows(x + half * boxes.x_box_bytes);
+      begin_products();
+#pragma unroll
+      for (uint32_t k = 0; k < kSteps; ++k) {
+#pragma unroll
+        for (uint32_t p = 0; p < kProducts; ++p)
+          start_product<T, kRows>(box_sums[p], weights[p][k], b + k * kNextColumns,
+                                  half + k == 0 ? adds : 1);
+      }
+      commit_products();
+    }
+  }
+
+  // Adds a box's sums, times its scales, to those of the others.
+  __device__ __forceinline__ void fold(const StageBoxes& boxes, uint32_t box,
+                                       const float (&of_weight)[kProducts][2]) {
+#pragma unroll
+    for (int p = 0; p < kProducts; ++p)
+      settle(box_sums[p]);
+    const uint32_t x_rows = boxes.x_box_bytes / kBoxRowBytes;
+    const uint32_t scales_at = boxes.x_scales + box * x_rows * 4 + threadIdx.x % 4 * 8;
+#pragma unroll
+    for (int j = 0; j < kRowBlocks; ++j) {
+      float2 of_x = {1, 1};
+      if constexpr (kIsFp8<X>) of_x = load_shared_pair(scales_at + static_cast<uint32_t>(j * 32));
+#pragma unroll
+      for (int p = 0; p < kProducts; ++p) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          const int i = 4 * j + 2 * h;
+          sums[p][i] = fmaf(box_sums[p][i], of_x.x * of_weight[p][h], sums[p][i]);
+          sums[p][i + 1] = fmaf(box_sums[p][i + 1], of_x.y * of_weight[p][h], sums[p][i + 1]);
+        }
+      }
+    }
+  }
+};
+
+}  // namespace encore::cuda::skinny_gemm

@@ -1,0 +1,76 @@
+// The kernels of skinny_gemm.cu, one for each height and width of a tile, made in files of their own.
+#pragma once
+
+#include <array>
+#include <span>
+#include <utility>
+
+#include "backend/cuda/linear/skinny_gemm.cuh"
+
+namespace encore::cuda::skinny_gemm {
+
+template <typename T>
+struct Variant {
+  int rows;
+  int outputs;  // of a tile, at most
+  int warpgroups;
+  int staged_bytes[2];  // by blocks in a cluster, less one
+  int partial_bytes;
+  void (*kernel)(SkinnyGemmArgs<T>);
+};
+
+constexpr int warpgroups_for(int outputs) {
+  return outputs > kProductOutputs ? 2 : 1;
+}
+constexpr int products_for(int outputs) {
+  return outputs / warpgroups_for(outputs) / kProductOutputs;
+}
+
+template <typename T, int kOutputs, class TilePart>
+constexpr Variant<T> variant() {
+  constexpr int kWarpgroups = warpgroups_for(kOutputs);
+  using Consumers = Consumer<T, TilePart, kWarpgroups>;
+  return {TilePart::kRows,
+          kOutputs,
+          kWarpgroups,
+          {kWarpgroups * Consumers::staged_bytes(1), kWarpgroups * Consumers::staged_bytes(2)},
+          Consumers::kPartialBytes,
+          skinny_gemm_kernel<T, TilePart, kWarpgroups>};
+}
+
+// By rows, then by outputs: of operands of 16 bits; of a weight of codes, widened to T; and of codes
+// on both sides.
+template <typename T>
+std::span<const Variant<T>> variants();
+template <typename T>
+std::span<const Variant<T>> widened_variants();
+template <typename T>
+std::span<const Variant<T>> code_variants();
+
+// The heights up to 64 rows come with 64, 128 and 256 outputs, higher ones with 64 and 128: with
+// 256 they would be no faster.
+template <typename T, int kRows, int kOutputs>
+constexpr Variant<T> plain_variant() {
+  return variant<T, kOutputs, Tile<T, kRows, products_for(kOutputs)>>();
+}
+template <typename T, int... kLow, int... kHigh>
+constexpr auto plain_variants(std::integer_sequence<int, kLow...> /*low*/,
+                              std::integer_sequence<int, kHigh...> /*high*/) {
+  return std::array{plain_variant<T, 16 + kLow / 3 * 16, (64 << kLow % 3)>()...,
+                    plain_variant<T, 72 + kHigh / 2 * 8, (64 << kHigh % 2)>()...};
+}
+template <typename T>
+constexpr auto all_plain_variants() {
+  return plain_variants<T>(std::make_integer_sequence<int, 4 * 3>(),
+                           std::make_integer_sequence<int, 24 * 2>());
+}
+
+// With 64 and with 128 outputs.
+template <typename T, typename X, int... kIndex>
+constexpr auto variants_of_codes(std::integer_sequence<int, kIndex...> /*each*/) {
+  return std::array{
+      variant<T, (64 << kIndex % 2),
+              CodesTile<T, X, 16 + kIndex / 2 * 16, products_for(64 << kIndex % 2)>>()...};
+}
+
+}  // namespace encore::cuda::skinny_gemm
