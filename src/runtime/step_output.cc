@@ -21,7 +21,7 @@ StepNumber StepOutput::wait_published(const AwaitedStep& step) {
   int looks = 0;
   bool has_ended = false;
   const auto is_published = [&] { return is_before(step.number, ring_.published()); };
-  const StepWaiter::Awaited awaited{kind(step.choice), step.num_steps, step.is_last};
+  const StepWaiter::Awaited awaited{kind(step.choice), step.num_steps, step.launched, step.is_last};
   waiter_.wait(awaited, [&] {
     if (is_published() || has_ended) return true;
     if (looks++ == 0 || looks % kLooksPerCheck > 0) return false;

@@ -27,10 +27,11 @@ void in_step(const Choice& choice, const Work& work) {
 // A launched step whose tokens the host wants.
 struct AwaitedStep {
   StepNumber number = 0;
-  Choice choice;               // the step's, not that of one begun since: how long such steps take
-  int64_t num_steps = 1;       // since the one awaited before
-  bool is_last = false;        // none is launched behind it
-  const Event* end = nullptr;  // behind the work that should publish it; null: it will
+  Choice choice;  // the step's, not that of one begun since: how long such steps take
+  StepWaiter::Clock::time_point launched;  // no step that is waited for begins before
+  int64_t num_steps = 1;                   // since the one awaited before
+  bool is_last = false;                    // none is launched behind it
+  const Event* end = nullptr;              // behind the work that should publish it; null: it will
 };
 
 // Threads: one. Lifetime: refers to the program.

@@ -11,15 +11,46 @@ namespace {
 using std::chrono::microseconds;
 using Duration = StepWaiter::Clock::duration;
 
-// Nobody sleeps longer in one go, however long the last step took.
-constexpr Duration kLongest = std::chrono::milliseconds(50);
-constexpr Duration kShortest = microseconds(5);
 constexpr Duration kUnknown(0);
 
-// Together, so many steps took so much longer than expected. Many say more of the next than one, and
-// one that stalled says little.
+// A sleep in one go, where the device has many steps to do. Longer, and steps that became much
+// shorter are noticed late; shorter, and looks cost the host more than they tell it.
+constexpr Duration kLongestSleep = std::chrono::milliseconds(50);
+constexpr Duration kShortestSleep = microseconds(5);
+
+// Between two looks for an end that is near, as parts of a step. A host that is a step ahead loses
+// nothing when it is late. Where the device waits for it, more looks pay.
+constexpr int kLooksAStepAhead = 64;
+constexpr int kLooksAStepBehind = 512;
+// How many of those pauses before the expected end such a host begins to look.
+constexpr int kPausesBeforeEnd = 4;
+// Where ends scatter, looks are as far apart as this part of the scatter; behind the expected end, as
+// this part of the delay: a step that stalls costs few looks.
+constexpr int kLooksAScatter = 4;
+constexpr int kLooksADelay = 16;
+
+// How many times the average deviation a look or a launch comes before the expected end. More, and
+// hosts look more often, or launch before requests come that could have taken part; less, and ends
+// are slept through, or the device waits.
+constexpr int kDeviationsBeforeLook = 2;
+constexpr int kDeviationsBeforeLaunch = 3;
+
+// How slowly averages follow. An error moves the time by a part in 4, so that one odd step matters
+// little, and the deviation by a part in 8.
+constexpr int64_t kTimeInertia = 3;
+constexpr int kDeviationInertia = 8;
+// An end that was slept through takes that part off the time and the deviation, so that sooner or
+// later a look comes early enough to see one.
+constexpr int kTimeForgets = 1024;
+constexpr int kDeviationForgets = 16;
+// The first step of a kind is seen to end within that part of its time.
+constexpr int kFirstDeviation = 16;
+
+// Moves the average towards what `num_steps` steps took, which together ended `error` later than
+// expected. More steps weigh more; the error counts as half of the expected time at least, and as
+// twice of it at most.
 void adjust(Duration& took, Duration error, int64_t num_steps) {
-  took += std::clamp(error, -num_steps * took / 2, num_steps * took) / (num_steps + 3);
+  took += std::clamp(error, -num_steps * took / 2, num_steps * took) / (num_steps + kTimeInertia);
 }
 
 }  // namespace
@@ -43,14 +74,16 @@ StepWaiter::Clock::time_point StepWaiter::launch_time(int64_t key, Clock::time_p
   const auto kind = kinds_.find(key);
   if (kind == kinds_.end() || kind->second.took == kUnknown) return launched;
   const auto [took, differs] = kind->second;
-  return std::max(ended_, launched) + took - 3 * differs - launch_lead(took, host);
+  return std::max(ended_, launched) + took - kDeviationsBeforeLaunch * differs -
+         launch_lead(took, host);
 }
 
 void StepWaiter::wait(const Awaited& awaited, const std::function<bool()>& done) {
   const auto start = time_.now();
-  const auto [key, num_steps, is_last] = awaited;
+  const auto [key, num_steps, launched, is_last] = awaited;
   Kind& kind = kinds_[key];
-  if (done()) return pass(key, num_steps);
+  ended_ = std::max(ended_, launched);
+  if (done()) return end_unseen(kind, num_steps);
   // The last one began about now: when it was launched, or when the one before it was seen to end.
   // Others that should have ended began late or take longer, and how long they take is not seen.
   const bool is_overdue = !is_last && ended_ + num_steps * kind.took < start;
@@ -61,30 +94,57 @@ void StepWaiter::wait(const Awaited& awaited, const std::function<bool()>& done)
   // To be late is cheap for a host that is a whole step ahead. If it is not, or waits for several
   // steps at once, it is worth some looks to be in time.
   const bool is_ahead = !is_last && num_steps == 1;
-  Duration pause = std::max<Duration>(kind.took / (is_ahead ? 64 : 512), kShortest);
-  const auto look = expected - 2 * kind.differs + (is_ahead ? pause : -4 * pause);
-  time_.sleep_until(std::min(look, start + kLongest));
-  if (done()) {
+  Duration pause = std::max<Duration>(kind.took / (is_ahead ? kLooksAStepAhead : kLooksAStepBehind),
+                                      kShortestSleep);
+  const auto look = expected - kDeviationsBeforeLook * kind.differs +
+                    (is_ahead ? pause : -kPausesBeforeEnd * pause);
+  auto now = start;
+  while (now < look) {
+    // If the step ends just now, the one launched behind it keeps the device busy for as long again.
+    const Duration busy = is_ahead ? now - ended_ : Duration();
+    const Duration nap = num_steps == 1 ? busy + kBetweenLooks : kLongestSleep;
+    const auto next = std::min(look, now + std::min(nap, kLongestSleep));
+    time_.sleep_until(next);
+    now = time_.now();
+    if (!done()) continue;
+    if (next < look) return end_unseen(kind, num_steps);
     // As predicted or earlier, which is not known until a look is early enough to see an end.
-    kind.took -= kind.took / 1024;
-    kind.differs -= kind.differs / 16;
+    kind.took -= kind.took / kTimeForgets;
+    kind.differs -= kind.differs / kDeviationForgets;
     return pass(key, num_steps);
   }
-  pause = std::max(pause, kind.differs / 4);
-  auto now = time_.now();
+  pause = std::max(pause, kind.differs / kLooksAScatter);
   do {
-    time_.sleep_until(now + std::max(pause, (now - expected) / 16));
+    time_.sleep_until(now +
+                      std::min(std::max(pause, (now - expected) / kLooksADelay), kBetweenLooks));
     now = time_.now();
   } while (!done());
   if (kind.took == kUnknown) {
-    kind.took = std::min((now - ended_) / num_steps, kLongest);
-    kind.differs = kind.took / 16;  // the looks were that far apart
+    kind.took = std::min((now - ended_) / num_steps, kLongestSleep);
+    kind.differs = kind.took / kFirstDeviation;
   } else if (!is_overdue) {
     const Duration error = now - expected;
     const Duration differs = std::min(std::chrono::abs(error) / num_steps, kind.took);
-    kind.differs += (differs - kind.differs) / 8;
+    kind.differs += (differs - kind.differs) / kDeviationInertia;
     adjust(kind.took, error, num_steps);
   }
+  ended_ = now;
+}
+
+// The host has slept longer than the step took, or was away. A step that ended later than predicted
+// would still run, so nothing is learned where it may have ended as predicted. One that ended earlier
+// took no longer than until now: that is its time from now on, and the deviation grows, so that the
+// steps behind it are launched early enough to see them end.
+void StepWaiter::end_unseen(Kind& kind, int64_t num_steps) {
+  const auto now = time_.now();
+  const Duration at_most = (now - ended_) / num_steps;
+  if (kind.took <= at_most) {
+    ended_ += num_steps * kind.took;
+    return;
+  }
+  kind.differs += (kind.took - at_most - kind.differs) / kDeviationInertia;
+  kind.took = std::max(at_most, kShortestSleep);
+  kind.differs = std::min(kind.differs, kind.took / 2);
   ended_ = now;
 }
 

@@ -1,7 +1,18 @@
-// How the host waits for steps that it can see but is not woken by. It keeps how long a step of each
-// kind takes and when the last one ended, sleeps until a little behind the end that follows from that,
-// and looks: then most steps cost one sleep. Ends that it slept through are as predicted for all it
-// knows, so with each it takes the steps for a little shorter, until it sees one end again.
+// Says when a step is likely to end, so that the host can sleep until then: nothing wakes it when a
+// step ends, it has to look. For each kind of step it keeps how long one takes and by how much that
+// differs. The times of one step k, while the host is a step ahead and launches step k+1 late:
+//
+//   began              launch k+1       look end  seen
+//     |==================|===============|====|----|
+//     |                  |<--- lead and 3 x differs, in launch_time()
+//     |                                  |<--- 2 x differs, in wait(); then it looks again and again
+//     the end of step k-1, or the launch of step k where that comes later
+//
+// A look behind the end costs a host that is ahead nothing, so it comes a little late on purpose, and
+// most steps cost few sleeps. The end is not seen then, and may have been earlier than predicted: each
+// such step is taken for a little shorter than before, until an end is seen again. An end that comes
+// much earlier would leave the device idle, so the host also looks before it could have been idle for
+// kBetweenLooks, and what it finds sets the time of that kind of step.
 #pragma once
 
 #include <chrono>
@@ -26,18 +37,23 @@ class StepWaiter {
 
   explicit StepWaiter(Time time = real_time()) : time_(std::move(time)) {}
 
+  // So long the device is idle when a step ends early, at most: how long a host that waits for
+  // launch_time() may sleep between two looks at the step in flight.
+  static constexpr Clock::duration kBetweenLooks = std::chrono::milliseconds(1);
+
   // What is waited for: the last of so many steps, of which nobody looks at the others. Steps with
   // one key take about the same time.
   struct Awaited {
     int64_t key = 0;
     int64_t num_steps = 1;
+    Clock::time_point launched = {};  // the first of them; no step begins before its launch
     // No other is launched behind it, so the device waits for the host to see its end. Others
     // follow each other without a gap when the host keeps up.
     bool is_last = false;
   };
   // Returns once `done` says so; it may throw.
   void wait(const Awaited& awaited, const std::function<bool()>& done);
-  // So many more steps of that key have ended, too, nobody saw when.
+  // So many more steps of that key have ended, too, and nobody saw when.
   void pass(int64_t key, int64_t num_steps);
   // How many steps of that key follow each other in `time`; 1 while that is not known, and at
   // least.
@@ -45,12 +61,16 @@ class StepWaiter {
   // When to plan and launch the next step, which takes the host so long, where a step of that key,
   // launched at `launched`, is the only one that the device has: so late that what comes until then
   // can take part, and so early that the device need not wait. In the past while it is not known how
-  // long such steps take.
+  // long such steps take. The step may end earlier, so look at it every kBetweenLooks.
   [[nodiscard]] Clock::time_point launch_time(int64_t key, Clock::time_point launched,
                                               Clock::duration host) const;
   // How long before the end of a step that is, where its end is known.
+  // Too short, and the device waits for the host; too long, and requests that come meanwhile wait
+  // for a step more.
   static Clock::duration launch_lead(Clock::duration took, Clock::duration host) {
-    return took / 16 + 2 * host;
+    constexpr int kPartOfStep = 16;
+    constexpr int kHostTimes = 2;  // as one launch may take the host longer than another
+    return took / kPartOfStep + kHostTimes * host;
   }
 
  private:
@@ -60,9 +80,12 @@ class StepWaiter {
     Clock::duration differs{};  // from that, on average
   };
 
+  // So many steps of that kind ended between the end of the one before them and now.
+  void end_unseen(Kind& kind, int64_t num_steps);
+
   Time time_;
   std::map<int64_t, Kind> kinds_;
-  Clock::time_point ended_;  // the last step, as far as is known
+  Clock::time_point ended_;  // the last step, as far as is known: where the next one begins
 };
 
 }  // namespace encore::runtime
