@@ -42,6 +42,7 @@ void Engine::collect_burst() {
   const runtime::StepNumber end = executor.output().wait_published(
       {.number = first + static_cast<runtime::StepNumber>(num_steps - 1),
        .choice = burst.choice,
+       .launched = burst.launched_at,
        .num_steps = num_steps,
        .end = burst.ended.get()});
   const auto start = HostTimes::Clock::now();

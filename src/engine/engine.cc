@@ -142,6 +142,11 @@ std::chrono::steady_clock::time_point Engine::launch_time() const {
   return model_.executor().output().launch_time(step.choice, step.launched_at, step.host);
 }
 
+bool Engine::device_rests() const {
+  return in_flight_.empty() ||
+         !runtime::is_before(model_.executor().output().ring().published(), after_launched_);
+}
+
 bool Engine::launch() {
   if (!in_flight_.empty() && in_flight_.back().is_burst()) return false;
   const auto start = std::chrono::steady_clock::now();
@@ -161,9 +166,10 @@ bool Engine::launch() {
   }
   at = host_times_.add(HostWork::kPack, at);
   if (device_rests_since_) host_times_.gap += at - *std::exchange(device_rests_since_, {});
-  const bool is_late = !in_flight_.empty() &&
-                       !runtime::is_before(executor.output().ring().published(), after_launched_);
-  host_times_.num_late_steps += is_late ? 1 : 0;
+  if (!in_flight_.empty() && device_rests()) {
+    in_flight_.back().is_end_missed = true;
+    ++host_times_.num_late_steps;
+  }
   InFlightStep step{plan, executor.choice(), executor.next_step()};
   step.is_masked = std::ranges::any_of(plan.rows, is_masked_row);
   if (executor.has_burst()) step.max_burst_steps = max_burst_steps;
@@ -285,8 +291,10 @@ void Engine::collect() {
   if (in_flight_.front().is_burst()) return collect_burst();
   const InFlightStep& oldest = in_flight_.front();
   const bool is_last = in_flight_.size() == 1;
-  model_.executor().output().wait_published(
-      {.number = oldest.first, .choice = oldest.choice, .is_last = is_last});
+  model_.executor().output().wait_published({.number = oldest.first,
+                                             .choice = oldest.choice,
+                                             .launched = oldest.launched_at,
+                                             .is_last = is_last});
   const auto start = HostTimes::Clock::now();
   if (prompt_budget_) adjust_prompt_budget(oldest);
   collect_step();
@@ -302,7 +310,7 @@ void Engine::collect() {
 }
 
 // The device begins a step when the one before it ends, or when it is launched; a synchronous one
-// ends it within the launch.
+// ends it within the launch. How long a step took is not known where its end was missed.
 void Engine::adjust_prompt_budget(const InFlightStep& step) {
   const auto now = std::chrono::steady_clock::now();
   const std::chrono::duration<double, std::milli> took =
@@ -311,7 +319,8 @@ void Engine::adjust_prompt_budget(const InFlightStep& step) {
   int64_t prompt_tokens = 0;
   for (const sched::ScheduledTokens& row : step.plan.rows)
     prompt_tokens += row.count > model_.limits().max_q ? row.count : 0;
-  if (prompt_tokens < step.plan.num_tokens()) prompt_budget_->measured(prompt_tokens, took.count());
+  if (!step.is_end_missed && prompt_tokens < step.plan.num_tokens())
+    prompt_budget_->measured(prompt_tokens, took.count());
 }
 
 void Engine::collect_step() {

@@ -132,6 +132,9 @@ class Engine {
   // launches. With overlap that is just before the end of the step in flight, unless no request more
   // fits a step; else, and where nobody knows, in the past.
   [[nodiscard]] std::chrono::steady_clock::time_point launch_time() const;
+  // Has the device nothing left to do? Then step() had better be called at once, whatever
+  // launch_time() says: a step may end earlier than is known of such steps.
+  [[nodiscard]] bool device_rests() const;
   // Ends a sequence early; its pages are free at once. A step in flight may still write to them:
   // whoever gets them writes later on the same stream. Unknown ids are ignored: it may just have
   // finished.
@@ -176,6 +179,7 @@ class Engine {
     int64_t max_burst_steps = 0;   // that pages were granted for; 0: a single step
     bool is_masked = false;        // it chooses tokens that grammars have a say in
     bool is_interrupted = false;
+    bool is_end_missed = false;       // it had ended by the time the next one was launched
     std::vector<ScoredToken> scored;  // in the order of `scores`
     runtime::PromptScorer::InFlight scores;
 

@@ -1,5 +1,7 @@
 #include "engine/serving_loop.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace encore::engine {
@@ -61,7 +63,8 @@ void ServingLoop::run() {
       deliver(sleeps);
       if (work.state != State::kOpen && live_.empty() && (sleeps || !is_busy)) return;
       // Something has come before the next step is due: more may come.
-      const bool is_early = HostTimes::Clock::now() < engine_.launch_time();
+      const bool is_early =
+          !engine_.device_rests() && HostTimes::Clock::now() < engine_.launch_time();
       if (is_busy && !sleeps && is_early && work.state == State::kOpen) continue;
       is_busy = !sleeps && engine_.step(on_token);
       if (!sleeps) deliver(!is_busy);
@@ -82,7 +85,9 @@ ServingLoop::Work ServingLoop::wait_for_work(bool is_busy) {
   std::unique_lock lock(mutex_);
   const auto has_come = [&] { return !inbox_.empty() || state_ != State::kOpen; };
   if (is_busy) {
-    wakes_.wait_until(lock, engine_.launch_time(), has_come);
+    // The step in flight may end early, and nothing wakes the host then.
+    const auto look = HostTimes::Clock::now() + runtime::StepWaiter::kBetweenLooks;
+    wakes_.wait_until(lock, std::min(look, engine_.launch_time()), has_come);
   } else {
     wakes_.wait(lock, has_come);
   }

@@ -72,7 +72,7 @@ class ServingLoop final : public Generator {
     SequenceId sequence = 0;
   };
 
-  // What came, once something did, or the engine is busy and has a step to launch.
+  // What came, once something did, or the engine is busy and has a step to launch or to look at.
   Work wait_for_work(bool is_busy);
   void receive(Submitted& submitted);
   void receive(const Aborted& aborted);

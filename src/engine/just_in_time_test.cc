@@ -1,0 +1,142 @@
+// Launches just before the end of the step in flight, on a device that runs beside the host.
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "engine/serving_loop.h"
+#include "engine/testing/async_device.h"
+#include "engine/testing/tiny_model.h"
+
+namespace encore::engine {
+namespace {
+
+using std::chrono::milliseconds;
+using Time = std::chrono::steady_clock::time_point;
+
+LoadOptions eager_options() {
+  LoadOptions options;
+  options.limits = {.max_num_tokens = 32, .max_batch_size = 4, .max_q = 1, .max_seq_len = 128};
+  options.kv_tokens = 512;
+  options.graphs = runtime::Graphs::kNone;  // so that the device tells of each launch
+  return options;
+}
+
+class JustInTimeTest : public ::testing::Test {
+ protected:
+  // What the device does at the end of each step, on its own thread, and what tests do it with.
+  std::function<void()> at_end_of_step_;
+  std::atomic<bool> may_end_ = false;
+  std::atomic<int> num_ended_ = 0;
+  testing::AsyncDevice device_{[this](std::string_view label) {
+    if (label == "advance" && at_end_of_step_) at_end_of_step_();
+  }};
+  // Knows nothing of its steps yet.
+  [[nodiscard]] std::unique_ptr<LoadedModel> load() {
+    return std::make_unique<LoadedModel>(device_, testing::tiny_model(testing::Tiny::kLlama),
+                                         eager_options());
+  }
+  std::unique_ptr<LoadedModel> model_ = load();
+};
+
+TEST_F(JustInTimeTest, TheDeviceRestsOnceTheStepInFlightHasEnded) {
+  at_end_of_step_ = [this] { may_end_.wait(false); };
+  Engine engine(*model_, {.overlap = true});
+  EXPECT_TRUE(engine.device_rests());
+  (void)engine.add({.prompt = {1, 2, 3}, .max_tokens = 40});
+  EXPECT_TRUE(engine.step([](const Generated&) {}));
+  EXPECT_FALSE(engine.device_rests());
+  may_end_ = true;
+  may_end_.notify_all();
+  model_->executor().stream().synchronize();
+  EXPECT_TRUE(engine.device_rests());
+}
+
+class JustInTimeLoopTest : public JustInTimeTest {
+ protected:
+  void TearDown() override {
+    if (thread_.joinable()) stop();
+  }
+  void start() {
+    loop_.emplace(*model_, ServingOptions{.engine = {.overlap = true}});
+    thread_ = std::thread([this] { loop_->run(); });
+  }
+  void stop() {
+    loop_->stop();
+    thread_.join();
+    model_->executor().stream().synchronize();
+  }
+  void submit(Request request, Sink sink) {
+    std::vector<Submission> one;
+    one.push_back({std::move(request), std::move(sink)});
+    EXPECT_TRUE(std::holds_alternative<std::vector<RequestId>>(loop_->submit(std::move(one))));
+  }
+  // When the first token of a request was delivered.
+  std::future<Time> submit(Request request) {
+    auto first = std::make_shared<std::promise<Time>>();
+    std::future<Time> at = first->get_future();
+    submit(std::move(request), [first, is_first = true](const Update& update) mutable {
+      if (std::exchange(is_first, false)) first->set_value(update.at);
+    });
+    return at;
+  }
+
+  std::optional<ServingLoop> loop_;
+  std::thread thread_;
+};
+
+TEST_F(JustInTimeLoopTest, NoticesAStepThatEndsEarly) {
+  static constexpr milliseconds kStep(45);
+  static constexpr int kLongSteps = 8;
+  at_end_of_step_ = [this] {
+    if (num_ended_++ < kLongSteps) std::this_thread::sleep_for(kStep);
+  };
+  bool is_noticed = false;
+  // On a machine that is busy, the loop may come to look too late, or have launched the next step by
+  // then.
+  for (int round = 0; round < 5 && !is_noticed; ++round) {
+    num_ended_ = 0;
+    start();
+    std::vector<Time> tokens;
+    std::promise<void> ended;
+    submit({.prompt = {1}, .max_tokens = kLongSteps + 2}, [&](const Update& update) {
+      tokens.push_back(update.at);
+      if (update.ending) ended.set_value();
+    });
+    ended.get_future().wait();
+    stop();
+    is_noticed = tokens[kLongSteps] - tokens[kLongSteps - 1] < kStep / 2 &&
+                 loop_->statistics().host_times.num_late_steps > 0;
+    loop_.reset();
+    model_ = load();
+  }
+  EXPECT_TRUE(is_noticed);
+}
+
+TEST_F(JustInTimeLoopTest, RequestsThatComeWhileAStepRunsStartInTheSameStep) {
+  static constexpr milliseconds kStep(40);
+  at_end_of_step_ = [this] {
+    std::this_thread::sleep_for(kStep);
+    ++num_ended_;
+    num_ended_.notify_all();
+  };
+  start();
+  submit({.prompt = {1}, .max_tokens = 120}, [](const Update&) {});
+  num_ended_.wait(0);
+  bool start_together = false;
+  // On a machine that is busy, the second may come too late.
+  for (int round = 0; round < 10 && !start_together; ++round) {
+    const int before = num_ended_;
+    num_ended_.wait(before);
+    std::future<Time> one = submit({.prompt = {2, 3}, .max_tokens = 1});
+    std::this_thread::sleep_for(kStep / 8);
+    std::future<Time> other = submit({.prompt = {4, 5, 6}, .max_tokens = 1});
+    start_together = one.get() == other.get();
+  }
+  EXPECT_TRUE(start_together);
+}
+
+}  // namespace
+}  // namespace encore::engine

@@ -1,0 +1,183 @@
+// A CPU device whose streams run beside the host, as a GPU's do: for tests of what a host does while a
+// step is in flight, and of what it may not touch.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "backend/cpu/device.h"
+
+namespace encore::engine::testing {
+
+// A point in the work of an AsyncStream. Threads: any.
+class AsyncEvent final : public Event {
+ public:
+  void synchronize() override { is_done_.wait(false); }
+  [[nodiscard]] bool done() const override { return is_done_; }
+  [[nodiscard]] double milliseconds_since(const Event& start) const override {
+    const auto& began = static_cast<const AsyncEvent&>(start);
+    return std::chrono::duration<double, std::milli>(at_ - began.at_).count();
+  }
+
+  void expect() { is_done_ = false; }
+  void happen() {
+    at_ = std::chrono::steady_clock::now();
+    is_done_ = true;
+    is_done_.notify_all();
+  }
+
+ private:
+  std::atomic<bool> is_done_ = true;
+  std::chrono::steady_clock::time_point at_;
+};
+
+// Hands its work to a thread that gives it to a stream of the CPU device. Copies are done when they
+// return, and so is what is recorded. Threads: one at a time.
+class AsyncStream final : public Stream {
+ public:
+  using BeforeLaunch = std::function<void(std::string_view label)>;
+
+  AsyncStream(std::unique_ptr<Stream> stream, BeforeLaunch before)
+      : stream_(std::move(stream)), before_(std::move(before)), thread_([this] { run(); }) {}
+  ~AsyncStream() override {
+    enqueue(nullptr);
+    thread_.join();
+  }
+  AsyncStream(const AsyncStream&) = delete;
+  AsyncStream& operator=(const AsyncStream&) = delete;
+
+  void launch(const LaunchAttributes& attributes, const BoundLaunch& bound,
+              const StepLengths& lengths) override {
+    if (is_recording_) return stream_->launch(attributes, bound, lengths);
+    enqueue([this, label = std::string(attributes.label), id = attributes.id, bound, lengths] {
+      if (before_) before_(label);
+      stream_->launch({.label = label, .id = id}, bound, lengths);
+    });
+  }
+  void replay(const Recording& recording) override {
+    enqueue([this, &recording] {
+      if (before_) before_("replay");
+      stream_->replay(recording);
+    });
+  }
+  void copy_to_device(void* device, const void* host, int64_t bytes) override {
+    finish().copy_to_device(device, host, bytes);
+  }
+  void copy_to_host(void* host, const void* device, int64_t bytes) override {
+    finish().copy_to_host(host, device, bytes);
+  }
+  void fill(void* device, uint32_t pattern, int64_t bytes) override {
+    finish().fill(device, pattern, bytes);
+  }
+
+  void begin_recording() override {
+    finish().begin_recording();
+    is_recording_ = true;
+  }
+  void begin_loop_recording(const int32_t* again) override {
+    finish().begin_loop_recording(again);
+    is_recording_ = true;
+  }
+  std::unique_ptr<Recording> end_recording(const Recording* like) override {
+    is_recording_ = false;
+    return stream_->end_recording(like);
+  }
+  void abandon_recording() noexcept override {
+    is_recording_ = false;
+    stream_->abandon_recording();
+  }
+
+  void record(Event& event) override {
+    auto& recorded = static_cast<AsyncEvent&>(event);
+    recorded.expect();
+    enqueue([&recorded] { recorded.happen(); });
+  }
+  void wait(const Event& event) override {
+    enqueue([&event] { const_cast<Event&>(event).synchronize(); });
+  }
+  void synchronize() override { finish().synchronize(); }
+  void check() override {
+    const std::lock_guard lock(mutex_);
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
+  // The stream of the CPU device, once all that was enqueued has run.
+  Stream& finish() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return num_pending_ == 0; });
+    if (failure_) std::rethrow_exception(failure_);
+    return *stream_;
+  }
+
+ private:
+  // Nothing: the thread ends.
+  void enqueue(std::function<void()> work) {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(work));
+    ++num_pending_;
+    changed_.notify_all();
+  }
+  void run() {
+    while (true) {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return !queue_.empty(); });
+      const std::function<void()> work = std::move(queue_.front());
+      queue_.pop_front();
+      if (!work) return;
+      const bool has_failed = failure_ != nullptr;
+      lock.unlock();
+      std::exception_ptr failure;
+      try {
+        if (!has_failed) work();
+      } catch (...) {
+        failure = std::current_exception();
+      }
+      lock.lock();
+      if (failure) failure_ = failure;
+      --num_pending_;
+      changed_.notify_all();
+    }
+  }
+
+  std::unique_ptr<Stream> stream_;
+  BeforeLaunch before_;
+  bool is_recording_ = false;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> queue_;
+  int64_t num_pending_ = 0;  // with the work that runs
+  std::exception_ptr failure_;
+  std::thread thread_;
+};
+
+// `before`: called on a stream's thread before each launch, with its label, and before each replay.
+class AsyncDevice final : public cpu::CpuDevice {
+ public:
+  explicit AsyncDevice(AsyncStream::BeforeLaunch before = {})
+      : CpuDevice({.num_threads = 1}), before_(std::move(before)) {}
+
+  std::unique_ptr<Stream> create_stream() override {
+    return std::make_unique<AsyncStream>(CpuDevice::create_stream(), before_);
+  }
+  std::unique_ptr<Event> create_event() override { return std::make_unique<AsyncEvent>(); }
+  void fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev) override {
+    CpuDevice::fill_random(static_cast<AsyncStream&>(stream).finish(), tensor, seed, stddev);
+  }
+
+ private:
+  AsyncStream::BeforeLaunch before_;
+};
+
+}  // namespace encore::engine::testing
