@@ -123,6 +123,7 @@ LITMUS_RULES += [
 
 # An arrival at a barrier does not wait for loads; the product that uses a load does.
 READ_BEFORE_ARRIVAL = ((r"SYNCS\.ARRIVE\.\S*A1T0\S*", r"LDSM\S*", r"HMMA\S*"),)
+HEAD_SIZES = (64, 96, 128, 256)  # each has a file of attention's kernels
 OVERLAP = ("PREEXIT", "ACQBULK")  # lets the next kernel start; waits for the one before
 ENGINE_RULES = [
     Rule("linear/gemv.cu", r"\bgemv_kernel<", "boxes by the copy engine, sums on tensor cores",
@@ -130,14 +131,15 @@ ENGINE_RULES = [
          behind=READ_BEFORE_ARRIVAL),
     Rule("linear/skinny_gemm.cu", r"\bskinny_gemm_kernel<", "boxes by the copy engine, sums on tensor cores, partial sums to the cluster",
          has=(r"UTMALDG\S*", r"HGMMA\S*", r"STAS\S*", *OVERLAP)),
-    Rule("attention/decode.cu", r"\battention_decode<", "the last block of a sequence combines: acq_rel on its counter",
-         pairs=((r"MEMBAR\.ALL\.GPU", r"ATOM\.E\.ADD\.STRONG\.GPU", 1),
-                (r"ATOM\.E\.ADD\.STRONG\.GPU", r"CCTL\.IVALL", 1)), has=OVERLAP),
-    Rule("attention/varlen.cu", r"\battention_varlen<",
-         "boxes by the copy engine, sums on tensor cores; the last part to come combines: acq_rel on its counter",
-         has=(r"UTMALDG\S*", r"HGMMA\S*", r"USETMAXREG\S*", *OVERLAP),
-         pairs=((r"MEMBAR\.ALL\.GPU", r"ATOM\S*ADD\.STRONG\.GPU", 1),
-                (r"ATOM\S*ADD\.STRONG\.GPU", r"CCTL\.IVALL", 1))),
+    *(Rule(f"attention/decode_{size}.cu", r"\battention_decode<",
+           "the last block of a sequence combines: acq_rel on its counter",
+           pairs=((r"MEMBAR\.ALL\.GPU", r"ATOM\.E\.ADD\.STRONG\.GPU", 1),
+                  (r"ATOM\.E\.ADD\.STRONG\.GPU", r"CCTL\.IVALL", 1)), has=OVERLAP) for size in HEAD_SIZES),
+    *(Rule(f"attention/varlen_{size}.cu", r"\battention_varlen<",
+           "boxes by the copy engine, sums on tensor cores; the last part to come combines: acq_rel on its counter",
+           has=(r"UTMALDG\S*", r"HGMMA\S*", r"USETMAXREG\S*", *OVERLAP),
+           pairs=((r"MEMBAR\.ALL\.GPU", r"ATOM\S*ADD\.STRONG\.GPU", 1),
+                  (r"ATOM\S*ADD\.STRONG\.GPU", r"CCTL\.IVALL", 1))) for size in HEAD_SIZES),
 ]
 
 RULES = LITMUS_RULES + ENGINE_RULES

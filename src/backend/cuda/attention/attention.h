@@ -135,31 +135,40 @@ AttentionParams<T, Kv> attention_params(const KernelArgs& args) {
 // most 16 query heads per kv head, rows aligned to 16 bytes.
 bool accepts_tensor_cores(const KernelArgs& args, int max_head_size);
 
-// Calls `visitor(TypeTag<T>{}, TypeTag<Kv>{}, std::integral_constant<int, C>{})` for what
-// accepts_tensor_cores allows.
+// Calls `visitor(std::integral_constant<int, C>{})` for the head sizes that accepts_tensor_cores allows.
 template <int kMaxHeadSize, typename Visitor>
-decltype(auto) visit_tensor_core_shape(const KernelArgs& args, Visitor&& visitor) {
-  const auto with_types = [&](auto element, auto kv) {
-    switch (args.inputs["k_cache"].shape[3]) {
-      case 64:
-        return visitor(element, kv, std::integral_constant<int, 64>{});
-      case 96:
-        return visitor(element, kv, std::integral_constant<int, 96>{});
-      case 256:
-        if constexpr (kMaxHeadSize >= 256) {
-          return visitor(element, kv, std::integral_constant<int, 256>{});
-        }
-        [[fallthrough]];
-      default:
-        return visitor(element, kv, std::integral_constant<int, 128>{});
-    }
-  };
+decltype(auto) visit_head_size(const KernelArgs& args, Visitor&& visitor) {
+  switch (args.inputs["k_cache"].shape[3]) {
+    case 64:
+      return visitor(std::integral_constant<int, 64>{});
+    case 96:
+      return visitor(std::integral_constant<int, 96>{});
+    case 256:
+      if constexpr (kMaxHeadSize >= 256) return visitor(std::integral_constant<int, 256>{});
+      [[fallthrough]];
+    default:
+      return visitor(std::integral_constant<int, 128>{});
+  }
+}
+
+// Calls `visitor(TypeTag<T>{}, TypeTag<Kv>{})` for the types that accepts_tensor_cores allows.
+template <typename Visitor>
+decltype(auto) visit_tensor_core_types(const KernelArgs& args, Visitor&& visitor) {
   const auto with_type = [&](auto element) {
-    return args.inputs["k_cache"].dtype == DType::kFP8 ? with_types(element, TypeTag<Float8>{})
-                                                       : with_types(element, element);
+    return args.inputs["k_cache"].dtype == DType::kFP8 ? visitor(element, TypeTag<Float8>{})
+                                                       : visitor(element, element);
   };
   return args.inputs["q"].dtype == DType::kF16 ? with_type(TypeTag<__half>{})
                                                : with_type(TypeTag<__nv_bfloat16>{});
+}
+
+// Calls `visitor(TypeTag<T>{}, TypeTag<Kv>{}, std::integral_constant<int, C>{})` for both.
+template <int kMaxHeadSize, typename Visitor>
+decltype(auto) visit_tensor_core_shape(const KernelArgs& args, Visitor&& visitor) {
+  return visit_head_size<kMaxHeadSize>(args, [&](auto head_size) {
+    return visit_tensor_core_types(
+        args, [&](auto element, auto kv) { return visitor(element, kv, head_size); });
+  });
 }
 
 // Of the kernels whose grid has a block for every few tokens of the longest run of a mixed step.

@@ -1,73 +1,23 @@
 // Attention of uniform steps with few tokens per sequence, alone or with the rotation and the cache
-// write in front of it: bound by reading K and V, once. What a block does: decode.cuh.
-#include "backend/cuda/attention/decode.cuh"
-
+// write in front of it: bound by reading K and V, once. What a block does: decode.cuh; the
+// kernels' instances: decode_64.cu and its like.
 #include <algorithm>
 #include <bit>
 
-#include "backend/fused_attention.h"
+#include "backend/cuda/attention/decode_launch.cuh"
 
 namespace encore::cuda {
 namespace {
 
-using namespace decode;  // NOLINT(google-build-using-namespace): one kernel in four files
+using namespace decode;  // NOLINT(google-build-using-namespace): one kernel in several files
 
 constexpr int kMaxTokens = 9;
 constexpr int kMaxMultiprocessors = 144;  // of a Hopper chip
 constexpr int64_t kClusterBlocks = 128;   // one on each multiprocessor
-constexpr int kMostClusterHeadSize = 128;
 
 // Units: bytes.
-constexpr int64_t kBlockShared = 227 << 10;  // of a block at most
 constexpr int64_t kMultiprocessorShared = 228 << 10;
 constexpr int64_t kReservedShared = 1 << 10;  // of each block
-
-// Row tiles of a block at most: what registers allow.
-constexpr int most_row_tiles(int head_size) {
-  return head_size <= 128 ? 3 : 2;
-}
-
-// Grid: (row blocks, shares); kClusters: (blocks of a worker, shares).
-template <typename Params, int C, int kTiles, bool kClusters>
-__global__ void __launch_bounds__(kThreads,
-                                  residency(C, kTiles, sizeof(typename Params::Kv)).blocks)
-    attention_decode(const __grid_constant__ Params params,
-                     const __grid_constant__ DecodePlan plan) {
-  allow_next_kernel();
-  extern __shared__ __align__(kTileAlignment) uint8_t shared[];
-  const int number = static_cast<int>(blockIdx.x);
-  const Worker worker{.row_block = kClusters ? 0 : number,
-                      .number = static_cast<int>(blockIdx.y),
-                      .count = static_cast<int>(gridDim.y),
-                      .rank = kClusters ? number : 0,
-                      .ranks = kClusters ? plan.ranks : 1};
-  constexpr int kStages = residency(C, kTiles, sizeof(typename Params::Kv)).stages;
-  attend_share<Params, C, kTiles, kStages, kClusters>(params, plan, worker, shared);
-}
-
-// Sizes of a launch: functions of padded sizes, q and the page table's width, never of real
-// lengths.
-struct DecodeSizes {
-  DecodePlan plan;
-  int64_t shared_bytes = 0;
-  int blocks_at_once = 0;  // of a multiprocessor
-  int64_t shares = 0;
-  int64_t num_slots = 0;
-  int64_t num_partials = 0;  // rows of results in scratch
-};
-
-// Shares whose blocks a chip has all at once.
-int64_t max_shares(const DecodeSizes& sizes, int num_multiprocessors) {
-  const DecodePlan& plan = sizes.plan;
-  return std::max(1, num_multiprocessors * sizes.blocks_at_once / (plan.row_blocks * plan.ranks));
-}
-
-// What shares of so many equal parts have at most, as a multiple of the mean; up to kEven it counts
-// for nothing.
-constexpr double kEven = 1.06;
-double unevenness(int64_t parts, int64_t shares) {
-  return static_cast<double>(div_up(parts, shares) * shares) / static_cast<double>(parts);
-}
 
 // Into how many parts each kv head is cut where there are about as many as blocks, or more, so that
 // all blocks get equally many of equal sequences: with 72 sequences of an 8B, 576 kv heads on 264
@@ -163,8 +113,9 @@ int max_chunks(const Cutting& cutting, int64_t max_kv_len) {
   return static_cast<int>(std::max(most, of_parts));
 }
 
-// `num_fresh`: new tokens of a sequence whose keys are not in the caches yet.
-DecodeSizes decode_sizes(const KernelArgs& args, int num_fresh) {
+}  // namespace
+
+DecodeSizes decode::decode_sizes(const KernelArgs& args, int num_fresh) {
   const AttentionShape shape = attention_shape(args);
   DecodeSizes sizes;
   DecodePlan& plan = sizes.plan;
@@ -187,6 +138,8 @@ DecodeSizes decode_sizes(const KernelArgs& args, int num_fresh) {
   return sizes;
 }
 
+namespace {
+
 bool accepts(const KernelArgs& args) {
   if (args.batch_invariant || !args.step.is_uniform() || *args.step.q > kMaxTokens ||
       !accepts_tensor_cores(args, 256))
@@ -203,74 +156,14 @@ Workspace workspace_of(const KernelArgs& args, int num_fresh) {
   return {sizes.num_partials * row_bytes, sizes.num_slots};
 }
 
-template <typename Params>
-BoundLaunch bind_kernel(Grid grid, void (*kernel)(Params, DecodePlan), const Params& params,
-                        const DecodePlan& plan) {
-  allow_shared_memory(kernel, kBlockShared);
-  if (grid.cluster > 1 && grid.blocks.y > 0) {
-    const auto most = static_cast<unsigned>(max_active_clusters(grid, kernel));
-    grid.blocks.y = std::min(grid.blocks.y, std::max(1U, most));
-  }
-  return [=](Stream& stream, const StepLengths&) { launch(stream, grid, kernel, params, plan); };
-}
-
-DecodePlan plan_of(const DecodeSizes& sizes, const KernelArgs& args, int head_size) {
-  DecodePlan plan = sizes.plan;
-  plan.values = static_cast<float*>(args.scratch);
-  plan.softmaxes = reinterpret_cast<float2*>(plan.values + sizes.num_partials * head_size);
-  plan.counters = args.counters;
-  return plan;
-}
-
-template <int C, typename Params>
-BoundLaunch bind_launch(Device& device, const KernelArgs& args, const Params& params) {
-  const DecodeSizes sizes = decode_sizes(args, params.fresh.count);
-  const int64_t shares =
-      std::min(sizes.shares, max_shares(sizes, chip(device).num_multiprocessors));
-  DecodePlan plan = plan_of(sizes, args, C);
-  const int64_t heads = int64_t{params.num_sequences} * params.kv_heads;
-  plan.even_heads = shares > 0 && unevenness(heads, shares) <= kEven;
-  const Grid grid{.blocks = dim3(static_cast<unsigned>(plan.row_blocks * plan.ranks),
-                                 static_cast<unsigned>(shares)),
-                  .threads = kThreads,
-                  .shared_bytes = static_cast<size_t>(sizes.shared_bytes),
-                  .cluster = static_cast<unsigned>(plan.ranks)};
-  const auto bind_with = [&](auto kernel) {
-    return bind_kernel<Params>(grid, kernel, params, plan);
-  };
-  if constexpr (C <= kMostClusterHeadSize) {
-    if (plan.ranks > 1) return bind_with(attention_decode<Params, C, 1, true>);
-  }
-  switch (div_up(plan.rows_per_block, kTileRows)) {
-    case 1:
-      return bind_with(attention_decode<Params, C, 1, false>);
-    case 2:
-      return bind_with(attention_decode<Params, C, 2, false>);
-    default:
-      return bind_with(attention_decode<Params, C, most_row_tiles(C), false>);
-  }
-}
-
 Workspace workspace(const KernelArgs& args) {
   return workspace_of(args, 0);
 }
 
 BoundLaunch bind(Device& device, const KernelArgs& args) {
-  return visit_tensor_core_shape<256>(args, [&](auto element, auto kv, auto head_size) {
-    using T = typename decltype(element)::type;
-    using Kv = typename decltype(kv)::type;
-    return bind_launch<head_size.value>(device, args, attention_params<T, Kv>(args));
-  });
+  return visit_head_size<256>(
+      args, [&](auto head_size) { return bind_decode<head_size.value>(device, args); });
 }
-
-// fused_attention: its two parts' arguments, in one launch.
-struct Fused {
-  explicit Fused(const KernelArgs& args) : parts(attention_parts(args)) {}
-
-  Parts parts;
-  const KernelArgs& write = parts.parts[0].args;
-  const KernelArgs& attend = parts.parts[1].args;
-};
 
 bool accepts_fused(const KernelArgs& args) {
   const Fused fused(args);
@@ -284,42 +177,10 @@ Workspace fused_workspace(const KernelArgs& args) {
   return workspace_of(Fused(args).attend, *args.step.q);
 }
 
-template <typename T, typename Kv>
-AttentionParams<T, Kv> fused_params(const Fused& fused) {
-  const Views& in = fused.write.inputs;
-  const TensorView& q = in["q"];
-  const TensorView& k = in["k"];
-  const TensorView& v = in["v"];
-  const TensorView& k_cache = fused.write.outputs["k_cache"];
-  AttentionParams<T, Kv> params = attention_params<T, Kv>(fused.attend);
-  params.q = q.as<T>();
-  params.q_stride = q.row_stride;
-  NewTokens<T, Kv>& fresh = params.fresh;
-  fresh.count = *fused.attend.step.q;
-  fresh.k = k.as<T>();
-  fresh.k_stride = k.row_stride;
-  fresh.v = v.as<T>();
-  fresh.v_stride = v.row_stride;
-  fresh.positions = in["positions"].as<int32_t>();
-  fresh.inv_freq = in["inv_freq"].as<float>();
-  fresh.slots = in["slots"].as<int32_t>();
-  fresh.k_cache = k_cache.as<Kv>();
-  fresh.v_cache = fused.write.outputs["v_cache"].as<Kv>();
-  fresh.num_slots = k_cache.shape[0] * k_cache.shape[2];
-  if (const TensorView* q_norm = in.find("q_norm")) {
-    fresh.q_norm = q_norm->as<T>();
-    fresh.k_norm = in["k_norm"].as<T>();
-    fresh.eps = static_cast<float>(fused.write.attrs.get_double("eps"));
-  }
-  return params;
-}
-
 BoundLaunch bind_fused(Device& device, const KernelArgs& args) {
   const Fused fused(args);
-  return visit_tensor_core_shape<256>(fused.attend, [&](auto element, auto kv, auto head_size) {
-    using T = typename decltype(element)::type;
-    using Kv = typename decltype(kv)::type;
-    return bind_launch<head_size.value>(device, fused.attend, fused_params<T, Kv>(fused));
+  return visit_head_size<256>(fused.attend, [&](auto head_size) {
+    return bind_fused_decode<head_size.value>(device, fused);
   });
 }
 

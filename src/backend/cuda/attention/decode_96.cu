@@ -1,0 +1,9 @@
+// Decode attention with heads of 96 elements.
+#include "backend/cuda/attention/decode_kernel.cuh"
+
+namespace encore::cuda::decode {
+
+template BoundLaunch bind_decode<96>(Device& device, const KernelArgs& args);
+template BoundLaunch bind_fused_decode<96>(Device& device, const Fused& fused);
+
+}  // namespace encore::cuda::decode

@@ -1,0 +1,8 @@
+// Attention of prompts and of mixed steps with heads of 64 elements.
+#include "backend/cuda/attention/varlen_kernel.cuh"
+
+namespace encore::cuda::varlen {
+
+template BoundLaunch bind_varlen<64>(Device& device, const KernelArgs& args);
+
+}  // namespace encore::cuda::varlen
