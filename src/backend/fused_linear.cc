@@ -47,6 +47,7 @@ LinearOperands linear_operands(const KernelArgs& args) {
   o.sum = args.outputs.find("sum");
   o.out = &args.outputs["y"];
   if (o.norm != nullptr) o.eps = args.attrs.get_double("eps");
+  if (args.attrs.find("offset") != nullptr) o.norm_offset = args.attrs.get_double("offset");
   o.silu_mul = args.attrs.find("epilogue") != nullptr;
   o.fp8_activations = args.attrs.find("fp8_rows") != nullptr &&
                       (args.batch_invariant || o.x->num_rows() >= args.attrs.get_int("fp8_rows"));
@@ -65,10 +66,10 @@ Parts linear_parts(const KernelArgs& args) {
   Views operands = args.inputs.without({"residual", "norm"});
   if (o.norm != nullptr) {
     const TensorView normed = scratch.take(o.x->dtype, rows, o.x->row_elements());
-    result
-        .add(args, "rms_norm", {{"x", *o.x}, {"residual", o.residual}, {"weight", *o.norm}},
-             {{"sum", o.sum}, {"y", normed}})
-        .attrs.set("eps", o.eps);
+    KernelArgs& norm =
+        result.add(args, "rms_norm", {{"x", *o.x}, {"residual", o.residual}, {"weight", *o.norm}},
+                   {{"sum", o.sum}, {"y", normed}});
+    pass_on(args.attrs, {"eps", "offset"}, norm.attrs);
     operands["x"] = normed;
   }
   const auto add_product = [&](std::string_view op, const TensorView& y) -> KernelArgs& {

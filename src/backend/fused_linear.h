@@ -15,7 +15,8 @@ struct LinearOperands {
   const TensorView* bias = nullptr;
   const TensorView* sum = nullptr;  // x + residual
   const TensorView* out = nullptr;
-  double eps = 0;  // of the norm
+  double eps = 0;          // of the norm
+  double norm_offset = 0;  // added to its weight
   bool silu_mul = false;
   bool fp8_activations = false;  // what is multiplied is rounded to fp8 (fp8_activations.h)
 };

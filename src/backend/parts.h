@@ -2,12 +2,22 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "backend/kernel.h"
 
 namespace encore {
+
+// Gives a part those of these attributes that the fused op has.
+inline void pass_on(const ir::Attrs& from, std::initializer_list<std::string_view> names,
+                    ir::Attrs& to) {
+  for (const std::string_view name : names) {
+    if (const ir::Attrs::Value* value = from.find(name)) to.set(std::string(name), *value);
+  }
+}
 
 // Ops to run one after the other. Optional operands that belong to no part in particular go to the
 // main one, so that a kernel must know them there. What lies between them lies at the start of the fused op's

@@ -69,6 +69,22 @@ void infer_rope_kv_write(const Types& in, const Attrs& attrs, Types&) {
   if (has_norms) (void)attrs.get_double("eps");
 }
 
+void infer_attention(const Types&, const Attrs& attrs, Types&) {
+  if (attrs.find("window") != nullptr)
+    require(attrs.get_int("window") > 0, "a window of 1 token or more");
+  if (attrs.find("softcap") != nullptr)
+    require(attrs.get_double("softcap") > 0, "a softcap above 0");
+}
+
+void infer_fused_attention(const Types& in, const Attrs& attrs, Types& out) {
+  infer_rope_kv_write(in, attrs, out);
+  infer_attention(in, attrs, out);
+}
+
+void infer_softcap(const Types&, const Attrs& attrs, Types&) {
+  require(attrs.get_double("cap") > 0, "a cap above 0");
+}
+
 void infer_split(const Types& in, const Attrs& attrs, Types& out) {
   const Type& x = in["x"];
   const auto& sizes = attrs.get_ints("sizes");
@@ -96,8 +112,8 @@ void infer_advance(const Types& in, const Attrs& attrs, Types&) {
 
 std::vector<Op> rows() {
   return {
-      // Row ids[t] of the table; an id of -2 - m means last_tokens[m]; every element `fill` where
-      // that is outside [0, V).
+      // Row ids[t] of the table, times the attribute `scale` and rounded where there is one; an id of
+      // -2 - m means last_tokens[m]; every element `fill` where that is outside [0, V).
       {.name = "embedding",
        .inputs = "ids i32[T], table float[V,D], fill f32[1], last_tokens? i32[M]",
        .outputs = "x float[T,D]"},
@@ -112,7 +128,8 @@ std::vector<Op> rows() {
        .outputs = "y float[R,O]",
        .infer = infer_linear},
       // Each group of G elements: x * rsqrt(mean(x^2) + eps) * weight. A layer norm has one group,
-      // a norm per head one a head. The product with weight is taken in float. With a residual, of
+      // a norm per head one a head. The product with weight is taken in float; to the weight, the
+      // attribute `offset` is added before, in float, where there is one. With a residual, of
       // sum = x + residual, rounded, instead of x.
       {.name = "rms_norm",
        .inputs = "x float[R,H*G], residual? float[R,H*G], weight float[G]",
@@ -130,6 +147,18 @@ std::vector<Op> rows() {
        .may_reuse = {{"y", "a"}, {"y", "b"}}},
       // x / (1 + exp(-x))
       {.name = "silu", .inputs = "x float[R,N]", .outputs = "y = x", .may_reuse = {{"y", "x"}}},
+      // x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2
+      {.name = "gelu_tanh",
+       .inputs = "x float[R,N]",
+       .outputs = "y = x",
+       .may_reuse = {{"y", "x"}}},
+      // cap tanh(x / cap)
+      {.name = "softcap",
+       .inputs = "x float[R,N]",
+       .outputs = "y = x",
+       .attrs = {{"cap", 0.0}},
+       .infer = infer_softcap,
+       .may_reuse = {{"y", "x"}}},
       // Each head: (x1, x2) halves rotate by positions[t] * inv_freq[i] ("rotate half").
       {.name = "rope",
        .inputs = "x float[T,H*C], positions i32[T], inv_freq f32[C/2]",
@@ -149,11 +178,17 @@ std::vector<Op> rows() {
       // sequence owns, and rows of a sequence with kv_lens[b] = 0, are zero in a uniform step and
       // untouched otherwise. In a uniform step sequence b owns rows [b*q, (b+1)*q) whatever
       // query_starts says.
+      //
+      // A score is scale * (q . k). With the attribute `softcap`, it becomes softcap *
+      // tanh(score / softcap). With the attribute `window`, a token sees no more than itself and the
+      // window - 1 tokens before it; pages that hold none of those are not looked at. With sinks,
+      // exp(sinks[h]) is one more term of the sum by which the weights of query head h are divided.
       {.name = "attention",
        .inputs = "q float[T,K*G*C], k_cache kv[P,K,S,C], v_cache kv[P,K,S,C], page_table i32[M,N], "
-                 "kv_lens i32[B], query_starts i32[B+1]",
+                 "kv_lens i32[B], query_starts i32[B+1], sinks? float[K*G]",
        .outputs = "o = q",
        .attrs = {{"scale", 0.0}},
+       .infer = infer_attention,
        .may_reuse = {{"o", "q"}}},
       // Rows of x, and the same rows of residual where there is one.
       {.name = "gather_rows",
@@ -183,10 +218,10 @@ std::vector<Op> rows() {
        .inputs = "q float[T,K*G*C], k float[T,K*C], v float[T,K*C], positions i32[T], "
                  "inv_freq f32[C/2], slots i32[T], k_cache kv[P,K,S,C], v_cache kv[P,K,S,C], "
                  "page_table i32[M,N], kv_lens i32[B], query_starts i32[B+1], q_norm? float[C], "
-                 "k_norm? float[C]",
+                 "k_norm? float[C], sinks? float[K*G]",
        .outputs = "o = q, k_cache, v_cache",
        .attrs = {{"scale", 0.0}},
-       .infer = infer_rope_kv_write,
+       .infer = infer_fused_attention,
        .may_reuse = {{"o", "q"}}},
       // linear behind rms_norm (where there is a norm; its residual and sum are those of the whole),
       // in front of silu_mul (`epilogue`; of the left and the right half of the columns, so that y is

@@ -48,6 +48,29 @@ TEST(Ops, TakeAScaleWithAWeightInFp8) {
             "op 'linear': needs an fp8_rows above 0");
 }
 
+TEST(Ops, RefuseWindowsAndCapsThatHideEverything) {
+  ir::Graph graph("g");
+  const auto q = graph.add_input("q", {DType::kBF16, {Dim::tokens(), 64}});
+  const auto cache = graph.add_value(ir::ValueKind::kState, "c", {DType::kBF16, {16, 2, 32, 16}});
+  const auto table = graph.add_value(ir::ValueKind::kPersistent, "t", {DType::kI32, {8, 4}});
+  const auto lens = graph.add_input("lens", {DType::kI32, {Dim::sequences()}});
+  const auto starts = graph.add_input("starts", {DType::kI32, {Dim::sequences(1)}});
+  const auto sinks = graph.add_weight("s", {DType::kBF16, {4}}, ir::WeightRecipe::tensor("s"));
+  const auto refused = [&](const std::string& key, const ir::Attrs::Value& value) {
+    return message_of(ErrorKind::kCompile, [&] {
+      graph.add_node(op("attention"), {q, cache, cache, table, lens, starts, {"sinks", sinks}},
+                     {{"scale", 1.0}, {key, value}});
+    });
+  };
+  EXPECT_EQ(refused("window", int64_t{0}), "op 'attention': needs a window of 1 token or more");
+  EXPECT_EQ(refused("softcap", 0.0), "op 'attention': needs a softcap above 0");
+  EXPECT_EQ(message_of(ErrorKind::kCompile,
+                       [&] {
+                         graph.add_node(op("softcap"), {q}, {{"cap", -1.0}});
+                       }),
+            "op 'softcap': needs a cap above 0");
+}
+
 TEST(Ops, WriteKvInTheCachesDtype) {
   ir::Graph graph("g");
   const auto k = graph.add_input("k", {DType::kBF16, {Dim::tokens(), 32}});

@@ -137,11 +137,39 @@ OpCase attention_case(Random& random, DType dtype, const Heads& heads, const Bat
           .lengths = lengths};
 }
 
+void add_extras(Random& random, OpCase& c, const Batch& batch, const Extras& extras) {
+  const ir::Type& q = c.inputs["q"].type;
+  const HostTensor& cache = c.inputs["k_cache"];
+  const int64_t page_size = cache.shape[2];
+  if (extras.softcap) c.attrs.set("softcap", *extras.softcap);
+  if (extras.sinks) {
+    const int64_t num_heads = c.inputs["q"].row_elements() / cache.shape[3];
+    c.inputs.add("sinks", random.tensor(type_of(q.dtype, {num_heads}), {}, 2), true);
+  }
+  if (!extras.window) return;
+  c.attrs.set("window", *extras.window);
+  for (size_t b = 0; b < batch.sequences.size(); ++b) {
+    const Sequence& s = batch.sequences[b];
+    const int64_t first = std::max<int64_t>(0, s.kv_len - s.query_len + 1 - *extras.window);
+    std::fill_n(c.inputs["page_table"].row(static_cast<int64_t>(b)), first / page_size, -1.0);
+  }
+}
+
 Rows expected_rows(const OpCase& attention) {
   const auto& in = attention.inputs;
-  return reference::attention({in["q"], in["k_cache"], in["v_cache"], in["page_table"],
-                               in["kv_lens"], in["query_starts"],
-                               attention.attrs.get_double("scale"), attention.step.q.value_or(0)});
+  reference::AttentionInputs inputs{in["q"],
+                                    in["k_cache"],
+                                    in["v_cache"],
+                                    in["page_table"],
+                                    in["kv_lens"],
+                                    in["query_starts"],
+                                    attention.attrs.get_double("scale"),
+                                    attention.step.q.value_or(0)};
+  if (attention.attrs.find("window") != nullptr) inputs.window = attention.attrs.get_int("window");
+  if (attention.attrs.find("softcap") != nullptr)
+    inputs.softcap = attention.attrs.get_double("softcap");
+  inputs.sinks = in.find("sinks");
+  return reference::attention(inputs);
 }
 
 }  // namespace encore::conformance

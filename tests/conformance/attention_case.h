@@ -31,6 +31,17 @@ struct Batch {
 
 std::string describe(const Heads& heads, const Batch& batch);
 
+// What a model's attention may have besides.
+struct Extras {
+  std::optional<int64_t> window = {};
+  std::optional<double> softcap = {};
+  bool sinks = false;
+};
+
+// Gives an attention or fused_attention those extras. Entries of the page table for pages that lie
+// before everybody's window become -1.
+void add_extras(Random& random, OpCase& c, const Batch& batch, const Extras& extras);
+
 // The `attention` of that step. Pages are shuffled; what no token owns, in the caches and among the
 // queries, is NaN.
 OpCase attention_case(Random& random, DType dtype, const Heads& heads, const Batch& batch);

@@ -121,6 +121,45 @@ TEST_P(Conformance, AttentionOfPromptsAgrees) {
   }
 }
 
+const Extras kExtras[] = {
+    {.window = 1},
+    {.window = 16},
+    {.window = 33},
+    {.window = 100},
+    {.softcap = 1.5},
+    {.sinks = true},
+    {.window = 50, .softcap = 1.5, .sinks = true},
+};
+std::string describe(const Extras& extras) {
+  return ", window " + std::to_string(extras.window.value_or(0)) + ", cap " +
+         std::to_string(extras.softcap.value_or(0)) + ", sinks " + std::to_string(extras.sinks);
+}
+
+TEST_P(Conformance, AttentionWithWindowsCapsAndSinksAgrees) {
+  const Batch batches[] = {
+      {.sequences = {{1, 1}, {1, 17}, {1, 64}, {1, 0}, {1, 130}, {1, 1030}},
+       .uniform_q = 1,
+       .padding_sequences = 2},
+      {.sequences = {{4, 4}, {4, 33}, {4, 259}}, .uniform_q = 4, .padding_sequences = 1},
+      {.sequences = {{140, 140}, {1, 1030}, {70, 300}, {9, 700}, {1, 5}, {3, 600}},
+       .padding_sequences = 2,
+       .padding_tokens = 5},
+  };
+  const Heads kExtraHeads[] = {
+      {8, 2, 64, 16}, {8, 1, 128, 32}, {4, 2, 256, 32}, {6, 3, 80, 16}, {3, 3, 96, 64}};
+  for (const Heads& heads : with_fp8(cases(kExtraHeads, 2))) {
+    for (const Batch& batch : batches) {
+      for (const Extras& extras : kExtras) {
+        SCOPED_TRACE(describe(heads, batch) + describe(extras));
+        OpCase c = attention_case(random_, dtype(), heads, batch);
+        add_extras(random_, c, batch, extras);
+        expect_attention(device(), c);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
 // A row's bits do not depend on where its chunk begins.
 TEST_P(Conformance, AttentionOfAChunkIsThatOfTheWhole) {
   for (const Heads& heads : with_fp8({{4, 2, 128, 32}, {2, 1, 64, 16}})) {

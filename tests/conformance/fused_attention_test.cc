@@ -61,6 +61,7 @@ OpCase fused_case(Random& random, const Heads& heads, const OpCase& attention, b
               {"page_table", page_table},
               {"kv_lens", kv_lens},
               {"query_starts", starts}};
+  if (const HostTensor* sinks = attention.inputs.find("sinks")) c.inputs.add("sinks", *sinks, true);
   if (with_norms) {
     for (const char* norm : {"q_norm", "k_norm"})
       c.inputs.add(norm, random.tensor(type_of(dtype, {heads.size}), {}));
@@ -69,12 +70,19 @@ OpCase fused_case(Random& random, const Heads& heads, const OpCase& attention, b
   return c;
 }
 
+ir::Attrs only(const ir::Attrs& attrs, std::initializer_list<std::string_view> names) {
+  ir::Attrs kept;
+  for (const std::string_view name : names) {
+    if (const ir::Attrs::Value* value = attrs.find(name)) kept.set(std::string(name), *value);
+  }
+  return kept;
+}
+
 OpCase write_of(const OpCase& fused) {
   OpCase c = fused;
   c.op = "rope_kv_write";
-  c.inputs = fused.inputs.without({"page_table", "kv_lens", "query_starts"});
-  c.attrs = {};
-  if (c.inputs.find("q_norm") != nullptr) c.attrs.set("eps", fused.attrs.get_double("eps"));
+  c.inputs = fused.inputs.without({"page_table", "kv_lens", "query_starts", "sinks"});
+  c.attrs = only(fused.attrs, {"eps", "offset"});
   c.may_skip = nullptr;
   return c;
 }
@@ -89,10 +97,11 @@ OpCase attention_of(const OpCase& fused, const HostTensor& q, const HostTensor& 
               {"v_cache", v_cache},
               {"page_table", fused.inputs["page_table"]},
               {"kv_lens", fused.inputs["kv_lens"]},
-              {"query_starts", fused.inputs["query_starts"]}};
+              {"query_starts", fused.inputs["query_starts"]},
+              {"sinks", fused.inputs.find("sinks")}};
   for (const char* name : {"q", "k_cache", "v_cache"})
     c.inputs[name].type = fused.inputs[name].type;
-  c.attrs = {{"scale", fused.attrs.get_double("scale")}};
+  c.attrs = only(fused.attrs, {"scale", "window", "softcap"});
   return c;
 }
 
@@ -105,7 +114,9 @@ HostTensor rounded(HostTensor tensor) {
 Rows expected_of(const OpCase& c) {
   const HostTensors& in = c.inputs;
   const auto turned = [&](HostTensor x, const HostTensor* norm) {
-    if (norm != nullptr) x = rounded(reference::rms_norm(x, *norm, c.attrs.get_double("eps")));
+    const double offset = c.attrs.find("offset") == nullptr ? 0 : c.attrs.get_double("offset");
+    if (norm != nullptr)
+      x = rounded(reference::rms_norm(x, *norm, c.attrs.get_double("eps"), offset));
     return rounded(reference::rope(x, in["positions"], in["inv_freq"]));
   };
   const HostTensor k = turned(in["k"], in.find("k_norm"));
@@ -186,6 +197,31 @@ TEST_P(Conformance, FusedAttentionOfMixedStepsIsItsParts) {
       const OpCase attention = attention_case(random_, dtype(), heads, batch);
       expect_its_parts(device(), fused_case(random_, heads, attention, false));
       if (HasFailure()) return;
+    }
+  }
+}
+
+TEST_P(Conformance, FusedAttentionWithWindowsCapsAndSinksIsItsParts) {
+  const Extras kExtras[] = {
+      {.window = 1}, {.window = 20}, {.window = 64, .softcap = 1.5, .sinks = true}};
+  Batch uniform = uniform_batch(1);
+  uniform.sequences.push_back({1, 1500});
+  const Batch batches[] = {uniform,
+                           uniform_batch(4),
+                           {.sequences = {{20, 64}, {1, 33}, {31, 95}, {2, 31}},
+                            .padding_sequences = 3,
+                            .padding_tokens = 9}};
+  for (const Heads& heads : with_fp8({kFusedHeads[0], kFusedHeads[6]})) {
+    for (const Batch& batch : batches) {
+      for (const Extras& extras : kExtras) {
+        SCOPED_TRACE(describe(heads, batch));
+        OpCase attention = attention_case(random_, dtype(), heads, batch);
+        OpCase fused = fused_case(random_, heads, attention, true);
+        add_extras(random_, fused, batch, extras);
+        fused.attrs.set("offset", 1.0);
+        expect_its_parts(device(), fused);
+        if (HasFailure()) return;
+      }
     }
   }
 }

@@ -73,6 +73,38 @@ TEST_P(Conformance, RmsNormAgrees) {
   }
 }
 
+TEST_P(Conformance, RmsNormWithAnOffsetAgrees) {
+  for (const int64_t n : {64, 320, 4096}) {
+    const StepKey step = tokens(5);
+    const HostTensor x = random_.tensor(tokens_by(n), step.sizes(), 3);
+    const HostTensor residual = random_.tensor(tokens_by(n), step.sizes(), 2);
+    const HostTensor weight = random_.tensor(type_of(dtype(), {n}), {}, 0.1);
+    const ir::Attrs attrs{{"eps", 1e-5}, {"offset", 1.0}};
+    expect_agrees({.op = "rms_norm", .inputs = {x, weight}, .attrs = attrs, .step = step},
+                  {reference::rms_norm(x, weight, 1e-5, 1)});
+    HostTensor sum = reference::add(x, residual);
+    const HostTensor exact = sum;
+    for (double& value : sum.values)
+      value = round_to(dtype(), value);
+    expect_agrees({.op = "rms_norm",
+                   .inputs = {x, weight, {"residual", residual}},
+                   .attrs = attrs,
+                   .step = step},
+                  {exact, reference::rms_norm(sum, weight, 1e-5, 1)}, {.ulps = 2, .floor_rms = 1});
+  }
+}
+
+TEST_P(Conformance, GeluTanhAndSoftcapAgree) {
+  for (const int64_t n : {5, 64, 1000}) {
+    const StepKey step = tokens(7);
+    const HostTensor x = random_.tensor(tokens_by(n), step.sizes(), 4);
+    expect_agrees({.op = "gelu_tanh", .inputs = {x}, .step = step}, {reference::gelu_tanh(x)},
+                  {.ulps = 8, .floor_rms = 1});
+    expect_agrees({.op = "softcap", .inputs = {x}, .attrs = {{"cap", 3.0}}, .step = step},
+                  {reference::softcap(x, 3)}, {.ulps = 4, .floor_rms = 1});
+  }
+}
+
 TEST_P(Conformance, RmsNormPerHeadAgrees) {
   struct Heads {
     int64_t count;

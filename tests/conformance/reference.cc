@@ -50,12 +50,12 @@ HostTensor zip(const HostTensor& a, const HostTensor& b, F f) {
 
 }  // namespace
 
-HostTensor embedding(const HostTensor& ids, const HostTensor& table, double fill) {
+HostTensor embedding(const HostTensor& ids, const HostTensor& table, double fill, double scale) {
   HostTensor y = rows_of(table, ids.num_rows(), table.shape[1]);
   for (int64_t t = 0; t < ids.num_rows(); ++t) {
     const int64_t id = ids.integer(t);
     for (int64_t c = 0; c < table.shape[1]; ++c) {
-      y.row(t)[c] = id >= 0 && id < table.num_rows() ? table.row(id)[c] : fill;
+      y.row(t)[c] = id >= 0 && id < table.num_rows() ? table.row(id)[c] * scale : fill;
     }
   }
   return y;
@@ -103,7 +103,7 @@ HostTensor in_fp8(const HostTensor& x) {
   return y;
 }
 
-HostTensor rms_norm(const HostTensor& x, const HostTensor& weight, double eps) {
+HostTensor rms_norm(const HostTensor& x, const HostTensor& weight, double eps, double offset) {
   HostTensor y = like(x);
   const int64_t group = weight.num_rows();
   for (int64_t first = 0; first < x.shape.num_elements(); first += group) {
@@ -114,7 +114,8 @@ HostTensor rms_norm(const HostTensor& x, const HostTensor& weight, double eps) {
     }
     const double scale = 1.0 / std::sqrt(squares / static_cast<double>(group) + eps);
     for (int64_t i = 0; i < group; ++i) {
-      y.values[static_cast<size_t>(first + i)] *= scale * weight.values[static_cast<size_t>(i)];
+      y.values[static_cast<size_t>(first + i)] *=
+          scale * (weight.values[static_cast<size_t>(i)] + offset);
     }
   }
   return y;
@@ -130,6 +131,17 @@ HostTensor mul(const HostTensor& a, const HostTensor& b) {
 
 HostTensor silu(const HostTensor& x) {
   return zip(x, x, [](double value, double) { return value / (1.0 + std::exp(-value)); });
+}
+
+HostTensor gelu_tanh(const HostTensor& x) {
+  return zip(x, x, [](double value, double) {
+    const double inner = std::sqrt(2 / M_PI) * (value + 0.044715 * value * value * value);
+    return value * (1 + std::tanh(inner)) / 2;
+  });
+}
+
+HostTensor softcap(const HostTensor& x, double cap) {
+  return zip(x, x, [&](double value, double) { return cap * std::tanh(value / cap); });
 }
 
 HostTensor rope(const HostTensor& x, const HostTensor& positions, const HostTensor& inv_freq) {
@@ -182,27 +194,37 @@ HostTensor kv_write(HostTensor cache, const HostTensor& x, const HostTensor& slo
 
 namespace {
 
-// One query head over the first `num_seen` tokens of sequence `b`.
-void attend(const AttentionInputs& in, int64_t b, int64_t num_seen, int64_t kv_head,
+// Query head `head` over the first `num_seen` tokens of sequence `b`, or as many of them as the window
+// has.
+void attend(const AttentionInputs& in, int64_t b, int64_t num_seen, int64_t head,
             const double* query, double* result) {
   const int64_t page_size = in.k_cache.shape[2];
   const int64_t head_size = in.k_cache.shape[3];
+  const int64_t kv_head = head / (in.q.shape[1] / head_size / in.k_cache.shape[1]);
+  const int64_t first = std::max<int64_t>(0, num_seen - in.window.value_or(num_seen));
   const auto token = [&](const HostTensor& cache, int64_t position) {
     const auto page = static_cast<int64_t>(in.page_table.row(b)[position / page_size]);
     return cache.row(page) + (kv_head * page_size + position % page_size) * head_size;
   };
-  std::vector<double> weights(static_cast<size_t>(num_seen));
-  for (int64_t j = 0; j < num_seen; ++j) {
-    weights[static_cast<size_t>(j)] =
+  std::vector<double> weights;
+  for (int64_t j = first; j < num_seen; ++j) {
+    double score =
         in.scale * std::inner_product(query, query + head_size, token(in.k_cache, j), 0.0);
+    if (in.softcap) score = *in.softcap * std::tanh(score / *in.softcap);
+    weights.push_back(score);
   }
-  const double largest = *std::max_element(weights.begin(), weights.end());
+  double largest = *std::max_element(weights.begin(), weights.end());
   double total = 0;
+  if (in.sinks != nullptr) {
+    const double sink = in.sinks->values[static_cast<size_t>(head)];
+    largest = std::max(largest, sink);
+    total = std::exp(sink - largest);
+  }
   for (double& weight : weights)
     total += weight = std::exp(weight - largest);
   std::fill_n(result, head_size, 0.0);
-  for (int64_t j = 0; j < num_seen; ++j) {
-    const double weight = weights[static_cast<size_t>(j)] / total;
+  for (int64_t j = first; j < num_seen; ++j) {
+    const double weight = weights[static_cast<size_t>(j - first)] / total;
     for (int64_t c = 0; c < head_size; ++c)
       result[c] += weight * token(in.v_cache, j)[c];
   }
@@ -213,7 +235,6 @@ void attend(const AttentionInputs& in, int64_t b, int64_t num_seen, int64_t kv_h
 std::vector<std::optional<std::vector<double>>> attention(const AttentionInputs& in) {
   const int64_t num_columns = in.q.shape[1];
   const int64_t head_size = in.k_cache.shape[3];
-  const int64_t heads_per_kv_head = num_columns / head_size / in.k_cache.shape[1];
   std::vector<std::optional<std::vector<double>>> rows(static_cast<size_t>(in.q.num_rows()));
   if (in.uniform_q > 0) {
     for (auto& row : rows)
@@ -229,8 +250,8 @@ std::vector<std::optional<std::vector<double>>> attention(const AttentionInputs&
       auto& row = rows[static_cast<size_t>(r)];
       row.emplace(static_cast<size_t>(num_columns), 0.0);
       for (int64_t head = 0; head < num_columns / head_size; ++head) {
-        attend(in, b, kv_len - (end - 1 - r), head / heads_per_kv_head,
-               in.q.row(r) + head * head_size, row->data() + head * head_size);
+        attend(in, b, kv_len - (end - 1 - r), head, in.q.row(r) + head * head_size,
+               row->data() + head * head_size);
       }
     }
   }

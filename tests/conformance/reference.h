@@ -32,17 +32,19 @@ double round_to(DType dtype, double value);
 namespace reference {
 
 // Results are not rounded, except where ops.cc says that the op itself rounds.
-HostTensor embedding(const HostTensor& ids, const HostTensor& table, double fill);
+HostTensor embedding(const HostTensor& ids, const HostTensor& table, double fill, double scale = 1);
 HostTensor linear(const HostTensor& x, const HostTensor& weight, const HostTensor* bias);
 // The numbers that a weight in fp8 stands for: scale has a number for each row, or for each block of
 // 128 x 128.
 HostTensor scaled(const HostTensor& weight, const HostTensor& scale);
 // What activations are once they are rounded to fp8.
 HostTensor in_fp8(const HostTensor& x);
-HostTensor rms_norm(const HostTensor& x, const HostTensor& weight, double eps);
+HostTensor rms_norm(const HostTensor& x, const HostTensor& weight, double eps, double offset = 0);
 HostTensor add(const HostTensor& a, const HostTensor& b);
 HostTensor mul(const HostTensor& a, const HostTensor& b);
 HostTensor silu(const HostTensor& x);
+HostTensor gelu_tanh(const HostTensor& x);
+HostTensor softcap(const HostTensor& x, double cap);
 HostTensor rope(const HostTensor& x, const HostTensor& positions, const HostTensor& inv_freq);
 HostTensor gather_rows(const HostTensor& x, const HostTensor& rows);
 // The cache after the write; rounded where it is of another dtype than x.
@@ -58,6 +60,9 @@ struct AttentionInputs {
   const HostTensor& query_starts;
   double scale = 1;
   int uniform_q = 0;
+  std::optional<int64_t> window = {};
+  std::optional<double> softcap = {};
+  const HostTensor* sinks = nullptr;
 };
 std::vector<std::optional<std::vector<double>>> attention(const AttentionInputs& in);
 

@@ -44,6 +44,20 @@ TEST_P(Conformance, EmbeddingAgreesAndFillsWhatIsOutside) {
   }
 }
 
+TEST_P(Conformance, EmbeddingWithAScaleAgrees) {
+  for (const int64_t n : {5, 72, 1000}) {
+    const StepKey step = tokens(7);
+    const HostTensor ids = integers(random_, Dim::tokens(), step.sizes(), -1, 16);
+    const HostTensor table = random_.tensor(type_of(dtype(), {17, n}), {});
+    const HostTensor fill = tensor_of(type_of(DType::kF32, {1}), {}, {3});
+    expect_agrees({.op = "embedding",
+                   .inputs = {ids, table, fill},
+                   .attrs = {{"scale", 11.3125}},
+                   .step = step},
+                  {reference::embedding(ids, table, 3, 11.3125)}, {.ulps = 1});
+  }
+}
+
 TEST_P(Conformance, GatherRowsAgrees) {
   for (const int64_t sequences : {0, 1, 3, 33}) {
     for (const int64_t n : {1, 5, 64, 72, 1000}) {

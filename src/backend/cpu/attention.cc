@@ -28,7 +28,12 @@ struct Attention {
         num_sequences(args.inputs["kv_lens"].num_rows()),
         query_starts(args.inputs["query_starts"].as<int32_t>()),
         y(args.outputs["o"]),
-        scale(static_cast<float>(args.attrs.get_double("scale"))) {}
+        sinks(args.inputs.find("sinks")),
+        scale(static_cast<float>(args.attrs.get_double("scale"))) {
+    if (args.attrs.find("window") != nullptr) window = args.attrs.get_int("window");
+    if (args.attrs.find("softcap") != nullptr)
+      softcap = static_cast<float>(args.attrs.get_double("softcap"));
+  }
 
   [[nodiscard]] int64_t num_kv_heads() const { return k_cache.shape[1]; }
   [[nodiscard]] int64_t page_size() const { return k_cache.shape[2]; }
@@ -43,7 +48,10 @@ struct Attention {
   int64_t num_sequences;
   const int32_t* query_starts;
   const TensorView& y;
+  const TensorView* sinks;  // null: none
   float scale;
+  int64_t window = std::numeric_limits<int64_t>::max();
+  float softcap = 0;  // 0: none
 };
 
 // Query rows [first, last) of one sequence; row r sees the first r + seen_offset + 1 tokens.
@@ -57,6 +65,11 @@ struct Task {
 // How many tokens a row sees.
 int64_t num_seen(const Task& task, int64_t row) {
   return std::max<int64_t>(0, row + task.seen_offset + 1);
+}
+
+// The first token that a row sees.
+int64_t first_seen(const Attention& a, const Task& task, int64_t row) {
+  return std::max<int64_t>(0, num_seen(task, row) - a.window);
 }
 
 void zero_rows(const TensorView& y, int64_t first, int64_t last) {
@@ -132,6 +145,11 @@ void weigh_row(const State& state, int64_t row, int64_t num_slots, float* scores
   state.total[row] += page_total;
 }
 
+void cap(const Attention& a, float* scores, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    scores[i] = a.softcap * std::tanh(scores[i] / a.softcap);
+}
+
 // Adds one page, whose first token is `start`, to every row of the task that sees any of it.
 void attend_page(const Attention& a, const Task& task, int64_t head, int64_t start,
                  const State& state) {
@@ -163,15 +181,19 @@ void attend_page(const Attention& a, const Task& task, int64_t head, int64_t sta
                        .y_stride = page_size});
   load_page(a.v_cache, page, head, most, state.page);
   for (int64_t t = first; t < task.last; ++t) {
-    const int64_t num_slots = std::min(page_size, num_seen(task, t) - start);
+    const int64_t begin = std::max<int64_t>(0, first_seen(a, task, t) - start);
+    const int64_t num_slots = std::min(page_size, num_seen(task, t) - start) - begin;
+    if (num_slots <= 0) continue;
     const int64_t token_row = (t - task.first) * group;
-    for (int64_t r = token_row; r < token_row + group; ++r) {
-      weigh_row(state, r, num_slots, state.scores + r * page_size, head_size);
+    float* const scores = state.scores + token_row * page_size + begin;
+    for (int64_t r = 0; r < group; ++r) {
+      if (a.softcap > 0) cap(a, scores + r * page_size, num_slots);
+      weigh_row(state, token_row + r, num_slots, scores + r * page_size, head_size);
     }
-    simd().weighted_sum({.weights = state.scores + token_row * page_size,
+    simd().weighted_sum({.weights = scores,
                          .weights_stride = page_size,
                          .num_y = group,
-                         .rows = state.page,
+                         .rows = state.page + begin * head_size,
                          .rows_stride = head_size,
                          .num_rows = num_slots,
                          .n = head_size,
@@ -196,9 +218,16 @@ void run_task(const Attention& a, const Task& task, int64_t head) {
   std::fill_n(state.sum, rows * head_size, 0.0F);
   std::fill_n(state.maximum, rows, -std::numeric_limits<float>::infinity());
   std::fill_n(state.total, rows, 0.0F);
+  if (a.sinks != nullptr) {
+    // A sink is a key without a value, and every row's first.
+    for (int64_t r = 0; r < rows; r += group)
+      simd().load(row_bytes(*a.sinks, 0, head * group), a.sinks->dtype, group, state.maximum + r);
+    std::fill_n(state.total, rows, 1.0F);
+  }
 
   const int64_t longest = num_seen(task, task.last - 1);
-  for (int64_t start = 0; start < longest; start += a.page_size()) {
+  const int64_t first_page = first_seen(a, task, task.first) / a.page_size();
+  for (int64_t start = first_page * a.page_size(); start < longest; start += a.page_size()) {
     attend_page(a, task, head, start, state);
   }
 
@@ -230,7 +259,7 @@ void attention(Pool& pool, const KernelArgs& args) {
 
 std::span<const Kernel> attention_kernels() {
   static constexpr std::array kRows = {
-      row<"attention.cpu", attention>("attention"),
+      row<"attention.cpu", attention>("attention", {"sinks"}),
   };
   return kRows;
 }

@@ -1,6 +1,8 @@
-// Ops that treat every element alike: add, mul, silu, silu_mul.
+// Ops that treat every element alike: add, mul, silu, silu_mul, gelu_tanh, softcap.
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <numbers>
 
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/simd.h"
@@ -66,6 +68,27 @@ void silu(Pool& pool, const KernelArgs& args) {
                  [](float* x, const float* /*unused*/, int64_t count) { silu_chunk(x, count); });
 }
 
+void gelu_tanh(Pool& pool, const KernelArgs& args) {
+  constexpr float kCubic = 0.044715F;
+  const float root = std::sqrt(2.0F * std::numbers::inv_pi_v<float>);
+  for_each_chunk(pool, args.inputs["x"], nullptr, args.outputs["y"],
+                 [&](float* x, const float* /*unused*/, int64_t count) {
+                   for (int64_t i = 0; i < count; ++i) {
+                     const float inner = root * (x[i] + kCubic * x[i] * x[i] * x[i]);
+                     x[i] = 0.5F * x[i] * (1.0F + std::tanh(inner));
+                   }
+                 });
+}
+
+void softcap(Pool& pool, const KernelArgs& args) {
+  const auto cap = static_cast<float>(args.attrs.get_double("cap"));
+  for_each_chunk(pool, args.inputs["x"], nullptr, args.outputs["y"],
+                 [&](float* x, const float* /*unused*/, int64_t count) {
+                   for (int64_t i = 0; i < count; ++i)
+                     x[i] = cap * std::tanh(x[i] / cap);
+                 });
+}
+
 void silu_mul(Pool& pool, const KernelArgs& args) {
   const Views& in = args.inputs;
   for_each_chunk(pool, in["gate"], &in["up"], args.outputs["y"],
@@ -84,6 +107,8 @@ std::span<const Kernel> elementwise_kernels() {
       row<"mul.cpu", mul>("mul"),
       row<"silu.cpu", silu>("silu"),
       row<"silu_mul.cpu", silu_mul>("silu_mul"),
+      row<"gelu_tanh.cpu", gelu_tanh>("gelu_tanh"),
+      row<"softcap.cpu", softcap>("softcap"),
   };
   return kRows;
 }

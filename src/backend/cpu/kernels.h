@@ -41,7 +41,7 @@ constexpr Kernel row(std::string_view op, std::array<std::string_view, 8> option
 
 std::span<const Kernel> linear_kernels();       // linear.cc
 std::span<const Kernel> norm_kernels();         // norm.cc
-std::span<const Kernel> elementwise_kernels();  // elementwise.cc: add, mul, silu, silu_mul
+std::span<const Kernel> elementwise_kernels();  // elementwise.cc: add, mul, silu and the like
 std::span<const Kernel> row_kernels();          // rows.cc: embedding, gather_rows, kv_write
 std::span<const Kernel> rope_kernels();         // rope.cc: rope, rope_kv_write
 std::span<const Kernel> attention_kernels();    // attention.cc
@@ -64,5 +64,7 @@ void convert(const std::byte* from, DType from_dtype, int64_t n, std::byte* to, 
 // One head's normalization and rotation, shared by rope and the fused kernel.
 // x *= scale * weight, with scale = 1 / sqrt(mean(x^2) + eps).
 void normalize(float* x, const float* weight, int64_t n, float eps);
+// The weight of a norm in f32, the attribute `offset` added where there is one.
+const float* widened_weight(const TensorView& weight, const ir::Attrs& attrs, Buffer slot);
 
 }  // namespace encore::cpu

@@ -14,13 +14,18 @@ int64_t rows_per_piece(int64_t row_elements) {
   return std::max<int64_t>(1, 16384 / std::max<int64_t>(1, row_elements));
 }
 
-const float* widened_weight(const TensorView& weight) {
-  float* wide = thread_buffer(Buffer::kSecond, weight.shape[0]);
-  simd().load(weight.data, weight.dtype, weight.shape[0], wide);
+}  // namespace
+
+const float* widened_weight(const TensorView& weight, const ir::Attrs& attrs, Buffer slot) {
+  const int64_t n = weight.shape[0];
+  float* wide = thread_buffer(slot, n);
+  simd().load(weight.data, weight.dtype, n, wide);
+  if (attrs.find("offset") == nullptr) return wide;
+  const auto offset = static_cast<float>(attrs.get_double("offset"));
+  for (int64_t i = 0; i < n; ++i)
+    wide[i] += offset;
   return wide;
 }
-
-}  // namespace
 
 void normalize(float* x, const float* weight, int64_t n, float eps) {
   const float mean = simd().sum_of_squares(x, n) / static_cast<float>(n);
@@ -41,7 +46,7 @@ void rms_norm(Pool& pool, const KernelArgs& args) {
   const int64_t n = x.shape[1];
   const int64_t group = weight.shape[0];
   pool.parallel_for(x.shape[0], rows_per_piece(n), [&](int64_t first, int64_t last) {
-    const float* wide = widened_weight(weight);
+    const float* wide = widened_weight(weight, args.attrs, Buffer::kSecond);
     float* row = thread_buffer(Buffer::kFirst, n);
     float* other = thread_buffer(Buffer::kThird, n);
     for (int64_t r = first; r < last; ++r) {

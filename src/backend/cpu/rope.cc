@@ -43,11 +43,9 @@ struct HeadNorm {
   float eps = 0;
 };
 
-HeadNorm head_norm(const TensorView* weight, float eps, Buffer slot) {
+HeadNorm head_norm(const TensorView* weight, const ir::Attrs& attrs, Buffer slot) {
   if (weight == nullptr) return {};
-  float* wide = thread_buffer(slot, weight->shape[0]);
-  simd().load(weight->data, weight->dtype, weight->shape[0], wide);
-  return {wide, eps};
+  return {widened_weight(*weight, attrs, slot), static_cast<float>(attrs.get_double("eps"))};
 }
 
 // The head at `from` normalized and rotated to `to`, rounded once.
@@ -86,7 +84,6 @@ void rope_kv_write(Pool& pool, const KernelArgs& args) {
   const auto* slots = args.inputs["slots"].as<int32_t>();
   const TensorView* q_weight = args.inputs.find("q_norm");
   const TensorView* k_weight = args.inputs.find("k_norm");
-  const auto eps = q_weight ? static_cast<float>(args.attrs.get_double("eps")) : 0.0F;
   const TensorView& y = args.outputs["y"];
   const TensorView& k_cache = args.outputs["k_cache"];
   const TensorView& v_cache = args.outputs["v_cache"];
@@ -94,8 +91,8 @@ void rope_kv_write(Pool& pool, const KernelArgs& args) {
   const int64_t page_size = k_cache.shape[2];
   const int64_t head_size = k_cache.shape[3];
   pool.parallel_for(q.shape[0], 4, [&](int64_t first, int64_t last) {
-    const HeadNorm q_norm = head_norm(q_weight, eps, Buffer::kThird);
-    const HeadNorm k_norm = head_norm(k_weight, eps, Buffer::kFourth);
+    const HeadNorm q_norm = head_norm(q_weight, args.attrs, Buffer::kThird);
+    const HeadNorm k_norm = head_norm(k_weight, args.attrs, Buffer::kFourth);
     for (int64_t t = first; t < last; ++t) {
       const Angles angles = angles_of(positions[t], inv_freq);
       for (int64_t c = 0; c < q.shape[1]; c += head_size) {

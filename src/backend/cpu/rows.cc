@@ -29,6 +29,16 @@ void convert(const std::byte* from, DType from_dtype, int64_t n, std::byte* to, 
 
 namespace {
 
+// A row of the dtype of `rows`, times `scale`, rounded. Uses Buffer::kSecond.
+void scaled_row(const std::byte* from, float scale, std::byte* to, const TensorView& rows) {
+  const int64_t n = rows.row_elements();
+  float* wide = thread_buffer(Buffer::kSecond, n);
+  simd().load(from, rows.dtype, n, wide);
+  for (int64_t i = 0; i < n; ++i)
+    wide[i] *= scale;
+  simd().store(wide, n, rows.dtype, to);
+}
+
 void embedding(Pool& pool, const KernelArgs& args) {
   const auto* ids = args.inputs["ids"].as<int32_t>();
   const TensorView& table = args.inputs["table"];
@@ -36,6 +46,8 @@ void embedding(Pool& pool, const KernelArgs& args) {
   const TensorView* last_tokens = args.inputs.find("last_tokens");
   const TensorView& y = args.outputs["x"];
   const int64_t n = y.shape[1];
+  const bool scales = args.attrs.find("scale") != nullptr;
+  const float scale = scales ? static_cast<float>(args.attrs.get_double("scale")) : 1.0F;
   pool.parallel_for(y.shape[0], kRowsPerPiece, [&](int64_t first, int64_t last) {
     float* filled = thread_buffer(Buffer::kFirst, n);
     std::fill_n(filled, n, fill);
@@ -44,7 +56,11 @@ void embedding(Pool& pool, const KernelArgs& args) {
       if (id <= -2 && last_tokens != nullptr && -2 - int64_t{id} < last_tokens->shape[0])
         id = last_tokens->as<int32_t>()[-2 - int64_t{id}];
       if (id >= 0 && id < table.shape[0]) {
-        copy_row(row_bytes(y, t), row_bytes(table, id), y);
+        if (scales) {
+          scaled_row(row_bytes(table, id), scale, row_bytes(y, t), y);
+        } else {
+          copy_row(row_bytes(y, t), row_bytes(table, id), y);
+        }
       } else {
         simd().store(filled, n, y.dtype, row_bytes(y, t));
       }
