@@ -166,6 +166,11 @@ struct TypeTag {
   using type = T;
 };
 
+// What is added to a norm's weight: the attribute `offset`.
+inline float norm_offset(const ir::Attrs& attrs) {
+  return attrs.find("offset") == nullptr ? 0.0F : static_cast<float>(attrs.get_double("offset"));
+}
+
 // Calls `visitor(TypeTag<T>{})` with the C++ type that stores `dtype`; floats only.
 template <typename Visitor>
 decltype(auto) visit_element(DType dtype, Visitor&& visitor) {

@@ -7,6 +7,7 @@
 // each has read it before it arrives at the counter, and only the last to arrive writes.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <numbers>
 #include <type_traits>
@@ -35,7 +36,11 @@ struct NewTokens {
   const T* q_norm = nullptr;        // [C], or none
   const T* k_norm = nullptr;
   float eps = 0;
+  float norm_offset = 0;  // of the norms' weights
 };
+
+// A window that no sequence outgrows; small enough for sums with positions.
+inline constexpr int kNoWindow = 1 << 30;
 
 // One launch of the attention op, see ops.cc, over caches of KvType. Strides in elements.
 template <typename T, typename KvType = T>
@@ -54,7 +59,11 @@ struct AttentionParams {
   int64_t out_stride = 0;
   int64_t table_stride = 0;
   float scale_log2e = 0;  // of scores; log2(e) is in it, for exponentials of base 2
-  int uniform_q = 0;      // tokens per sequence; 0: query_starts says
+  // Above 0: a score is tanh of the product of q and k times half of this, over log2(e); see capped().
+  float softcap_in = 0;
+  int window = kNoWindow;    // keys that a row sees at most
+  const T* sinks = nullptr;  // [H], or none
+  int uniform_q = 0;         // tokens per sequence; 0: query_starts says
   int kv_heads = 0;
   int group = 0;             // query heads per kv head
   int group_reciprocal = 0;  // 65536 / group, rounded up
@@ -116,6 +125,14 @@ AttentionParams<T, Kv> attention_params(const KernelArgs& args) {
   params.table_stride = args.inputs["page_table"].row_stride;
   params.scale_log2e =
       static_cast<float>(args.attrs.get_double("scale") * std::numbers::log2e_v<double>);
+  if (args.attrs.find("softcap") != nullptr) {
+    const double cap = args.attrs.get_double("softcap");
+    params.softcap_in = 2 * params.scale_log2e / static_cast<float>(cap);
+    params.scale_log2e = static_cast<float>(cap * std::numbers::log2e_v<double>);
+  }
+  if (args.attrs.find("window") != nullptr)
+    params.window = static_cast<int>(std::min<int64_t>(args.attrs.get_int("window"), kNoWindow));
+  if (const TensorView* sinks = args.inputs.find("sinks")) params.sinks = sinks->as<T>();
   params.uniform_q = args.step.q.value_or(0);
   params.kv_heads = shape.kv_heads;
   params.group = shape.group();

@@ -116,7 +116,12 @@ int max_chunks(const Cutting& cutting, int64_t max_kv_len) {
 }  // namespace
 
 DecodeSizes decode::decode_sizes(const KernelArgs& args, int num_fresh) {
-  const AttentionShape shape = attention_shape(args);
+  AttentionShape shape = attention_shape(args);
+  if (args.attrs.find("window") != nullptr) {
+    // The new tokens' windows, and what is in a tile of keys with the first of them.
+    const int64_t most = args.attrs.get_int("window") + *args.step.q + kTileKeys;
+    shape.max_kv_len = std::min(shape.max_kv_len, most);
+  }
   DecodeSizes sizes;
   DecodePlan& plan = sizes.plan;
   plan.rows = *args.step.q * shape.group();
@@ -191,12 +196,12 @@ int64_t attention_decode_shared_bytes(const KernelArgs& args) {
 }
 
 Kernel attention_decode_kernel() {
-  return {"attention", "attention.decode", accepts, workspace, bind};
+  return {"attention", "attention.decode", accepts, workspace, bind, {"sinks"}};
 }
 
 Kernel fused_attention_decode_kernel() {
-  return {"fused_attention", "fused_attention.decode", accepts_fused, fused_workspace,
-          bind_fused,        {"q_norm", "k_norm"}};
+  return {"fused_attention", "fused_attention.decode",     accepts_fused, fused_workspace,
+          bind_fused,        {"q_norm", "k_norm", "sinks"}};
 }
 
 }  // namespace encore::cuda

@@ -192,11 +192,11 @@ struct RowTile {
   }
 
   // Hides the keys that a row does not see, of those from `first_key` on.
-  __device__ __forceinline__ void mask(float (&scores)[4], int first_key) const {
+  __device__ __forceinline__ void mask(float (&scores)[4], int first_key, int window) const {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int key = first_key + static_cast<int>(threadIdx.x) % kWarpSize / 4 + i / 2 * 8;
-      if (key > last_key[i % 2]) scores[i] = kMinusInfinity;
+      if (key > last_key[i % 2] || key <= last_key[i % 2] - window) scores[i] = kMinusInfinity;
     }
   }
 
@@ -246,8 +246,8 @@ struct WarpState {
 
   // Adds the tile of keys that starts at `first_key`. `masked`: some row may not see all of them.
   // `queries_at`: of query_pair_address().
-  __device__ __forceinline__ void attend(uint32_t queries_at, uint32_t k_tile, int first_key,
-                                         bool masked, float scale) {
+  __device__ __forceinline__ void attend(const Params& params, uint32_t queries_at, uint32_t k_tile,
+                                         int first_key, bool masked) {
     constexpr int kNextRows = kTileRows * C * 2;
     const int lane = threadIdx.x % kWarpSize;
     const uint32_t keys_at = Operands::keys_at(k_tile, lane);
@@ -267,8 +267,13 @@ struct WarpState {
     uint32_t weights[kTiles][2];
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
-      if (masked) tiles[m].mask(scores[m], first_key);
-      tiles[m].weigh(scores[m], scale, weights[m]);
+      if (params.softcap_in > 0.0F) {
+#pragma unroll
+        for (float& score : scores[m])
+          score = capped(params, score);
+      }
+      if (masked) tiles[m].mask(scores[m], first_key, params.window);
+      tiles[m].weigh(scores[m], params.scale_log2e, weights[m]);
     }
     const uint32_t values_at =
         Operands::values_at(k_tile + KeyTile<typename Params::Kv, C>::kBytes, lane);
@@ -416,8 +421,9 @@ __device__ __forceinline__ void attend_share(const Params& params, const DecodeP
           if (place.fresh > 0 && key + kTileKeys > place.cached) {
             add_fresh<Kv, C>(place, rows, ring + (tile - shared_address(ring)), key);
           }
-          const bool masked = key + kTileKeys > place.kv_len - params.uniform_q + 1;
-          state.attend(queries_at, tile, key, masked, params.scale_log2e);
+          const bool masked = key + kTileKeys > place.kv_len - params.uniform_q + 1 ||
+                              key < place.kv_len - params.window;
+          state.attend(params, queries_at, tile, key, masked);
         }
         stream.release();
       }

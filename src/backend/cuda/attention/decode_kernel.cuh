@@ -98,6 +98,7 @@ AttentionParams<T, Kv> fused_params(const Fused& fused) {
     fresh.q_norm = q_norm->as<T>();
     fresh.k_norm = in["k_norm"].as<T>();
     fresh.eps = static_cast<float>(fused.write.attrs.get_double("eps"));
+    fresh.norm_offset = norm_offset(fused.write.attrs);
   }
   return params;
 }

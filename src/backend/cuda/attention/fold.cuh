@@ -151,8 +151,9 @@ __device__ __forceinline__ void add_chunk(const Params& params, const Place& pla
       *total = value;
       if (column == 0) exchange.running[chunk % 2 * exchange.rows + row] = softmax;
     } else {
+      const float sum = divisor(params, head_of(params, place, row), softmax.x, softmax.y);
       store_four(params.out + row_offset(params, place, row, params.out_stride) + column,
-                 normalized(value, softmax.y));
+                 normalized(value, sum));
     }
   });
 }
@@ -222,8 +223,9 @@ __device__ __forceinline__ void fold_chunks(const Params& params, const DecodePl
         softmax = {step.max, apply(step, softmax.y, softmaxes[i].y)};
       }
     }
+    const float sum = divisor(params, head_of(params, place, row), softmax.x, softmax.y);
     store_four(params.out + row_offset(params, place, row, params.out_stride) + column,
-               normalized(value, softmax.y));
+               normalized(value, sum));
   });
 }
 

@@ -37,16 +37,22 @@ __device__ __forceinline__ int64_t cache_offset(const Params& params, int key) {
          params.head_size;
 }
 
-// out[c] = sum over keys of softmax(scale * q . k) v[c], into `sums`; returns the sum of the
-// weights.
+// out[c] = sum over the last keys, those in the window, of softmax(scale * q . k) v[c], into `sums`;
+// returns the sum of the weights.
 template <typename Params>
 __device__ float attend(const Params& params, int num_keys, const float* query, float* sums) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int first_key = ::max(0, num_keys - params.window);
   float max = kMinusInfinity;
   float total = 0.0F;
-  for (int first = 0; first < num_keys; first += kWarpSize) {
+  if (params.sinks != nullptr) {
+    constexpr float kLog2e = 1.44269504F;
+    max = to_float(params.sinks[blockIdx.y]) * kLog2e;
+    total = 1.0F;
+  }
+  for (int first = first_key / kWarpSize * kWarpSize; first < num_keys; first += kWarpSize) {
     const int key = first + lane;
-    const bool seen = key < num_keys;
+    const bool seen = key >= first_key && key < num_keys;
     const int64_t offset = seen ? cache_offset(params, key) : 0;
     float score = kMinusInfinity;
     if (seen) {
@@ -54,6 +60,7 @@ __device__ float attend(const Params& params, int num_keys, const float* query, 
       for (int c = 0; c < params.head_size; ++c) {
         score = fmaf(query[c], to_float(params.k_cache[offset + c]), score);
       }
+      if (params.softcap_in > 0.0F) score = capped(params, score);
       score *= params.scale_log2e;
     }
     const float new_max = fmaxf(max, warp_max(score));
@@ -61,10 +68,11 @@ __device__ float attend(const Params& params, int num_keys, const float* query, 
     const float rescale = exp2f(max - new_max);
     total = fmaf(total, rescale, warp_sum(weight));
     max = new_max;
-    const int num_seen = min(kWarpSize, num_keys - first);
+    const int begin_seen = ::max(0, first_key - first);
+    const int end_seen = min(kWarpSize, num_keys - first);
     for (int c = lane; c - lane < params.head_size; c += kWarpSize) {
       float sum = c < params.head_size ? sums[c] * rescale : 0.0F;
-      for (int i = 0; i < num_seen; ++i) {
+      for (int i = begin_seen; i < end_seen; ++i) {
         const float w = __shfl_sync(0xffffffffU, weight, i);
         const int64_t v = __shfl_sync(0xffffffffU, offset, i);
         if (c < params.head_size) sum = fmaf(w, to_float(params.v_cache[v + c]), sum);
@@ -137,6 +145,7 @@ Kernel attention_plain_kernel() {
   return {.op = "attention",
           .name = "attention.plain",
           .bind = bind,
+          .optional = {"sinks"},
           .slow = kSlowAttention,
           .reads_lengths = follows_longest_run};
 }

@@ -36,6 +36,7 @@ struct Place {
   int num_rows = 0;         // of the sequence, from first_row on; may exceed kRows
   int first_position = 0;   // of the sequence's first new token
   int kv_len = 0;
+  int first_seen = 0;  // key that some row of the block sees
 };
 
 template <typename Params>
@@ -54,6 +55,8 @@ __device__ __forceinline__ Place find_place(const Params& params) {
   place.num_rows = length * params.group - place.first_row;
   place.kv_len = params.kv_len(b);
   place.first_position = place.kv_len - length;
+  place.first_seen =
+      max(0, place.first_position + place.first_row / params.group + 1 - params.window);
   return place;
 }
 
@@ -85,7 +88,7 @@ __device__ __forceinline__ void start_queries(const Params& params, const Place&
   }
 }
 
-// Starts reading the keys and values from `first_key` on. Those from kv_len on are zeros: their
+// Starts reading the keys and values from `first_key` on. Those that no row sees are zeros: their
 // weight is zero, and so is the product.
 template <typename Params, int C>
 __device__ __forceinline__ void start_tile(const Params& params, const Place& place, int first_key,
@@ -105,12 +108,13 @@ __device__ __forceinline__ void start_tile(const Params& params, const Place& pl
 #pragma unroll
   for (int pass = 0; pass < kPasses; ++pass) {
     const int key = first_key + pass * kPassKeys + row;
-    pages[pass] = key < place.kv_len ? table[key >> params.page_shift] : 0;
+    const bool seen = key >= place.first_seen && key < place.kv_len;
+    pages[pass] = seen ? table[key >> params.page_shift] : 0;
   }
 #pragma unroll
   for (int pass = 0; pass < kPasses; ++pass) {
     const int key = first_key + pass * kPassKeys + row;
-    const bool valid = key < place.kv_len;
+    const bool valid = key >= place.first_seen && key < place.kv_len;
     const int64_t slot =
         (static_cast<int64_t>(pages[pass]) * params.kv_heads + place.kv_head) * params.page_size +
         (key & (params.page_size - 1));
@@ -168,9 +172,9 @@ struct WarpState {
 
   // Adds the keys [first_key, first_key + 64). `last_key(row)` is the last that the warp's row
   // sees; `masked`: some row may not see all of them.
-  template <typename LastKey>
-  __device__ __forceinline__ void attend(uint32_t queries_at, uint32_t k_tile, int first_key,
-                                         bool masked, float scale, const LastKey& last_key) {
+  template <typename Params, typename LastKey>
+  __device__ __forceinline__ void attend(const Params& params, uint32_t queries_at, uint32_t k_tile,
+                                         int first_key, bool masked, const LastKey& last_key) {
     // The order of the loops is what fits 255 registers at C = 128: look for spills after any
     // change.
     constexpr int kNextRows = 16 * C * 2;
@@ -196,11 +200,20 @@ struct WarpState {
     uint32_t weights[2][kKeys / 16][4];
 #pragma unroll
     for (int m = 0; m < 2; ++m) {
+      if (params.softcap_in > 0.0F) {
+#pragma unroll
+        for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+          for (float& score : scores[m][n])
+            score = capped(params, score);
+        }
+      }
       if (masked) {
-        mask(scores[m], first_key, last_key(m * 16 + lane / 4), last_key(m * 16 + 8 + lane / 4));
+        mask(scores[m], first_key, last_key(m * 16 + lane / 4), last_key(m * 16 + 8 + lane / 4),
+             params.window);
       }
       float rescale[2];
-      softmax[m].update(scores[m], rescale, scale);
+      softmax[m].update(scores[m], rescale, params.scale_log2e);
 #pragma unroll
       for (int n = 0; n < kKeys / 16; ++n) {
         to_operand<Weight>(weights[m][n], scores[m][2 * n], scores[m][2 * n + 1]);
@@ -233,7 +246,9 @@ struct WarpState {
 
   // Writes the normalized rows to the warp's part of the query tile, which it alone has read; zeros
   // for a row that saw no key.
-  __device__ __forceinline__ void write(uint8_t* q_tile, int first_row) const {
+  template <typename Params>
+  __device__ __forceinline__ void write(const Params& params, const Place& place, uint8_t* q_tile,
+                                        int first_row) const {
     const int lane = threadIdx.x % kWarpSize;
     __syncwarp();  // every lane has read its queries
 #pragma unroll
@@ -241,7 +256,8 @@ struct WarpState {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const int row = first_row + m * 16 + r * 8 + lane / 4;
-        const float sum = softmax[m].row_sum(r);
+        const int head = place.kv_head * params.group + (place.first_row + row) % params.group;
+        const float sum = divisor(params, head, softmax[m].max[r], softmax[m].row_sum(r));
         const float inverse = sum > 0.0F ? 1.0F / sum : sum;
 #pragma unroll
         for (int n = 0; n < C / 16; ++n) {
@@ -266,13 +282,14 @@ struct WarpState {
 
  private:
   __device__ __forceinline__ static void mask(float (&scores)[kKeys / 8][4], int first_key,
-                                              int last0, int last1) {
+                                              int last0, int last1, int window) {
 #pragma unroll
     for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int key = first_key + n * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + i % 2;
-        if (key > (i < 2 ? last0 : last1)) scores[n][i] = kMinusInfinity;
+        const int last = i < 2 ? last0 : last1;
+        if (key > last || key <= last - window) scores[n][i] = kMinusInfinity;
       }
     }
   }
@@ -318,7 +335,11 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
   const uint32_t q_tile = shared_address(shared);
   const uint32_t stages = q_tile + Parts::kStagesAt;
-  start_tile<Params, C>(params, place, 0, stages);
+  const auto stage = [&](int first_key) {
+    return stages + first_key / kKeys % kStages * 2 * Parts::kTile;
+  };
+  const int first_tile = place.first_seen / kKeys * kKeys;
+  start_tile<Params, C>(params, place, first_tile, stage(first_tile));
   start_queries<Params, C>(params, place, shared);
   commit_copies();
 
@@ -328,10 +349,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       first_row < place.num_rows ? position(min(first_row + kWarpRows, place.num_rows) - 1) : -1;
   const uint32_t queries_at =
       query_address<C>(q_tile + first_row * C * 2, static_cast<int>(threadIdx.x) % kWarpSize);
-  const auto stage = [&](int first_key) {
-    return stages + first_key / kKeys % kStages * 2 * Parts::kTile;
-  };
-  for (int first_key = 0; first_key <= last_position; first_key += kKeys) {
+  for (int first_key = first_tile; first_key <= last_position; first_key += kKeys) {
     wait_for_copies<0>();
     __syncthreads();  // this tile is there, and the one before has been used
     const int next_key = first_key + kKeys;
@@ -340,11 +358,12 @@ __global__ void __launch_bounds__(kThreads, 2)
       commit_copies();
     }
     if (first_key <= last_seen) {
-      state.attend(queries_at, stage(first_key), first_key, next_key - 1 > first_seen,
-                   params.scale_log2e, [&](int row) { return position(first_row + row); });
+      const bool masked = next_key - 1 > first_seen || first_key <= last_seen - params.window;
+      state.attend(params, queries_at, stage(first_key), first_key, masked,
+                   [&](int row) { return position(first_row + row); });
     }
   }
-  state.write(shared, first_row);
+  state.write(params, place, shared, first_row);
   __syncwarp();
   store_rows<Params, C>(params, place, shared, first_row);
 }
@@ -384,6 +403,7 @@ Kernel attention_prefill_kernel() {
           .name = "attention.prefill",
           .accepts = accepts,
           .bind = bind,
+          .optional = {"sinks"},
           .reads_lengths = follows_longest_run};
 }
 

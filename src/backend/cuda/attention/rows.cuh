@@ -77,7 +77,7 @@ __device__ __forceinline__ void load_rows(const Params& params, const Place& pla
   constexpr int kPieces = C / 8;
   constexpr int kLanes = C <= 64 ? 8 : C <= 128 ? 16 : 32;
   const auto& fresh = params.fresh;
-  const RopeShape shape{C, kLanes, fresh.q_norm != nullptr, fresh.eps};
+  const RopeShape shape{C, kLanes, fresh.q_norm != nullptr, fresh.eps, fresh.norm_offset};
   const int piece = static_cast<int>(threadIdx.x) % kLanes;
   const int num_rows = place.rows + 2 * place.fresh;
   const int num_written = max(num_rows, (place.rows + kTileRows - 1) / kTileRows * kTileRows);

@@ -76,7 +76,7 @@ class TileStream {
   }
   // Asked for one tile ahead, so that its latency passes under the tile before.
   [[nodiscard]] __device__ __forceinline__ int load_page(int key) const {
-    return has_key(key) ? __ldcg(pages_ + (key >> params_.page_shift)) : 0;
+    return has_key(key) ? __ldcg(pages_ + (key + next_.first_key >> params_.page_shift)) : 0;
   }
   __device__ __forceinline__ void advance() {
     if (next_.done()) return;
@@ -111,8 +111,8 @@ class TileStream {
   template <bool kAllCached>
   __device__ __forceinline__ void start_copies(int page, int num_cached) const {
     const int lane = threadIdx.x % kWarpSize;
-    const int slot =
-        (next_.kv_head << params_.page_shift) + (key_ & ((1 << params_.page_shift) - 1));
+    const int slot = (next_.kv_head << params_.page_shift) +
+                     (key_ + next_.first_key & ((1 << params_.page_shift) - 1));
     const int64_t from = int64_t{page} * page_elements_ + (slot * C + lane * Tile::kPieceSize);
     const auto* keys = params_.k_cache + from;
     const auto* values = params_.v_cache + from;

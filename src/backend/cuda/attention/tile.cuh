@@ -183,6 +183,23 @@ __device__ __forceinline__ float finite_max(float max) {
   return max == kMinusInfinity ? 0.0F : max;
 }
 
+// A score before it is scaled, where the launch caps scores: tanh of the scaled product over the cap.
+template <typename Params>
+__device__ __forceinline__ float capped(const Params& params, float product) {
+  const float power = exp2_fast(product * params.softcap_in);
+  return 1.0F - __fdividef(2.0F, 1.0F + power);
+}
+
+// What a row's values are divided by: the sum of its weights, relative to the maximum `max` of its
+// scores, and of its head's sink, if there is one. Zero for a row that saw no key.
+template <typename Params>
+__device__ __forceinline__ float divisor(const Params& params, int head, float max, float sum) {
+  if (params.sinks == nullptr || !(sum > 0.0F)) return sum;
+  constexpr float kLog2e = 1.44269504F;
+  const float sink = to_float(params.sinks[head]) * kLog2e;
+  return sum + exp2_fast(sink - max * params.scale_log2e);
+}
+
 // The running softmax of the two rows of which a thread holds parts. A tile without a visible key
 // changes neither `max` nor `sum`, and rescales by exactly 1.
 struct RunningSoftmax {

@@ -49,7 +49,7 @@ BoundLaunch bind(Device& device, const KernelArgs& args) {
 }  // namespace
 
 Kernel attention_varlen_kernel() {
-  return {"attention", "attention.varlen", accepts, workspace, bind};
+  return {"attention", "attention.varlen", accepts, workspace, bind, {"sinks"}};
 }
 
 }  // namespace encore::cuda

@@ -91,9 +91,15 @@ __device__ __forceinline__ Run find_run(const Params& params, int sequence) {
   return run;
 }
 
-template <int kKeys>
-__device__ __forceinline__ int num_key_tiles(const Run& run) {
-  return (run.kv_len + kKeys - 1) / kKeys;
+// The first key that a token at `position` sees.
+template <typename Params>
+__device__ __forceinline__ int first_seen(const Params& params, int position) {
+  return max(0, position + 1 - params.window);
+}
+// Tiles of keys of which some token of the run sees any.
+template <int kKeys, typename Params>
+__device__ __forceinline__ int num_key_tiles(const Params& params, const Run& run) {
+  return (run.kv_len + kKeys - 1) / kKeys - first_seen(params, run.kv_len - run.count) / kKeys;
 }
 
 // In shared memory: sequences in the order in which their tiles are taken, and how many tiles of a
@@ -110,7 +116,7 @@ struct TileList {
     const int thread = static_cast<int>(threadIdx.x);
     for (int i = thread; i < count; i += kThreads) {
       const Run run = find_run(params, i);
-      lengths[i] = Parts(run.count, limits, num_key_tiles<kKeys>(run)).length;
+      lengths[i] = Parts(run.count, limits, num_key_tiles<kKeys>(params, run)).length;
     }
     __syncthreads();
     for (int i = thread; i < count; i += kThreads) {
@@ -128,8 +134,9 @@ struct TileList {
       int tiles = 0;
       if (i < count) {
         const Run run = find_run(params, order[i]);
-        tiles = max((run.count + limits.tokens - 1) / limits.tokens,
-                    run.count > 0 ? Parts(run.count, limits, num_key_tiles<kKeys>(run)).count : 0);
+        tiles = max(
+            (run.count + limits.tokens - 1) / limits.tokens,
+            run.count > 0 ? Parts(run.count, limits, num_key_tiles<kKeys>(params, run)).count : 0);
       }
       for (int step = 1; step < kWarpSize; step *= 2) {
         const int other = __shfl_up_sync(0xffffffffU, tiles, step);
@@ -161,7 +168,7 @@ struct TileList {
     tile.kv_head = number - of_head * params.kv_heads;
     const Run run = find_run(params, tile.sequence);
     const int from_end = before[low + 1] - 1 - of_head;
-    const Parts parts(run.count, limits, num_key_tiles<kKeys>(run));
+    const Parts parts(run.count, limits, num_key_tiles<kKeys>(params, run));
     const int first = parts.count > 1 ? 0 : from_end * limits.tokens;
     const int num_tokens = min(limits.tokens, run.count - first);
     tile.token = run.first + first;
@@ -170,7 +177,7 @@ struct TileList {
     tile.kv_len = run.kv_len;
     tile.part = parts.count > 1 ? from_end : 0;
     tile.num_parts = parts.count;
-    tile.first_keys = tile.part * parts.length;
+    tile.first_keys = first_seen(params, tile.position) / kKeys + tile.part * parts.length;
     const int end = (tile.position + num_tokens - 1 + kKeys) / kKeys;  // 0 for positions below 0
     tile.end_keys = parts.count > 1 ? min(end, tile.first_keys + parts.length) : end;
     return tile;

@@ -127,10 +127,12 @@ struct Producer {
   Slot queries{};
   Slot target{};
 
-  // Page table entries of a tile of keys, a lane each; those past the sequence's keys are not
-  // looked at.
+  // Page table entries of a tile of keys, a lane each; those past the sequence's keys are not looked
+  // at. Pages that lie before the window of the tile's first token may be gone, and the first behind
+  // them stands in their place.
   __device__ __forceinline__ int find_page(const Tile& tile, int key_tile) const {
-    const int entry = (key_tile * L::kKeys >> params.page_shift) + lane();
+    const int entry = max((key_tile * L::kKeys >> params.page_shift) + lane(),
+                          first_seen(params, tile.position) >> params.page_shift);
     const bool used = lane() << params.page_shift < L::kKeys &&
                       entry << params.page_shift < tile.kv_len && key_tile >= tile.first_keys;
     return used ? params.page_table[tile.sequence * params.table_stride + entry] : 0;

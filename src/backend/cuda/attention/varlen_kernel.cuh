@@ -77,9 +77,18 @@ struct Consumer {
     commit_products();
   }
 
+  __device__ __forceinline__ void cap() {
+    if (!(params.softcap_in > 0.0F)) return;
+#pragma unroll
+    for (float& score : scores)
+      score = capped(params, score);
+  }
   __device__ __forceinline__ void mask(const Tile& tile, int key_tile) {
     const int first_key = key_tile * kKeys;
-    if (first_key + kKeys - 1 <= position(tile, group * kGroupRows)) return;
+    const int last_row = min(tile.num_rows, (group + 1) * kGroupRows) - 1;
+    if (first_key + kKeys - 1 <= position(tile, group * kGroupRows) &&
+        first_key >= first_seen(params, position(tile, last_row)))
+      return;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int last =
@@ -88,7 +97,8 @@ struct Consumer {
       for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          if (8 * n + i > last) scores[4 * n + 2 * h + i] = kMinusInfinity;
+          if (8 * n + i > last || 8 * n + i <= last - params.window)
+            scores[4 * n + 2 * h + i] = kMinusInfinity;
         }
       }
     }
@@ -110,12 +120,12 @@ struct Consumer {
       values[i] *= by[i / 2 % 2];
   }
 
-  // A weight of zero keeps out neither infinity nor NaN, and those may lie behind the last value.
-  // `both`: all consumers see the same tile, and do it together.
-  __device__ __forceinline__ void clear_values_from(uint32_t values_tile, int first_row,
-                                                    bool both) {
+  // A weight of zero keeps out neither infinity nor NaN, and those may lie behind the last value and
+  // before the first that is seen. `both`: all consumers see the same tile, and do it together.
+  __device__ __forceinline__ void clear_values(uint32_t values_tile, int first_row, int end_row,
+                                               bool both) {
     constexpr int kPieces = kBoxRowBytes / 16;
-    const int unused_pieces = (kKeys - first_row) * kPieces;
+    const int unused_pieces = (end_row - first_row) * kPieces;
     const int threads = both ? kConsumerThreads : kGroupThreads;
     for (int i = (both ? group : 0) * kGroupThreads + thread(); i < unused_pieces; i += threads) {
 #pragma unroll
@@ -184,6 +194,7 @@ struct Consumer {
     wait_for_products<0>();
     settle(scores);
     release(layout.free(keys.number));
+    cap();
     mask(tile, key_tile);
     float rescale[2];
     update(rescale);
@@ -192,7 +203,7 @@ struct Consumer {
       Slot last = next;
       if (key_tile > tile.first_keys) last.advance(L::kSlots);
       wait_for_phase(layout.full(last.number), last.parity);
-      clear_values_from(layout.tile(last.number), first_unused, both);
+      clear_values(layout.tile(last.number), first_unused, kKeys, both);
     }
     if (key_tile > tile.first_keys) wait_for_phase(layout.full(next.number), next.parity);
     while (--key_tile >= tile.first_keys) {
@@ -204,6 +215,7 @@ struct Consumer {
       wait_for_products<1>();
       settle(scores);
       release(layout.free(keys.number));
+      cap();
       mask(tile, key_tile);
       update(rescale);
       settle(scores);
@@ -218,6 +230,8 @@ struct Consumer {
     }
     const Slot last = take();
     wait_for_phase(layout.full(last.number), last.parity);
+    const int num_hidden = first_seen(params, tile.position) - tile.first_keys * kKeys;
+    if (num_hidden > 0) clear_values(layout.tile(last.number), 0, num_hidden, both);
     start_values(layout.tile(last.number));
     wait_for_products<0>();
     settle(values);
@@ -231,9 +245,9 @@ struct Consumer {
     meet_at<kGroupThreads>(kOfGroup + group);  // all of them have read their queries
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const float sum = softmax.row_sum(h);
-      const float inverse = sum > 0.0F ? 1.0F / sum : sum;
       const int row = first_row + 8 * h + lane() / 4;
+      const float sum = divisor(params, head_of(tile, row), softmax.max[h], softmax.row_sum(h));
+      const float inverse = sum > 0.0F ? 1.0F / sum : sum;
 #pragma unroll
       for (int n = 0; n < C / 8; ++n) {
         store_shared(
@@ -249,11 +263,10 @@ struct Consumer {
   // What a part leaves of a row: the number of its softmax, and of C values.
   __device__ __forceinline__ int64_t part_row(const Tile& tile, int part, int row) const {
     const int token = params.token_of(row);
-    const int head = tile.kv_head * params.group + row - token * params.group;
     const int num_tokens = params.token_of(tile.num_rows - 1) + 1;
     const int of_sequence = part * num_tokens + token;
     return (int64_t{tile.sequence} * kMostPartRows + of_sequence) * params.kv_heads * params.group +
-           head;
+           head_of(tile, row);
   }
   __device__ __forceinline__ void write_part(const Tile& tile) {
 #pragma unroll
@@ -296,6 +309,7 @@ struct Consumer {
         total.z = __fmaf_rn(scale, x.z, total.z);
         total.w = __fmaf_rn(scale, x.w, total.w);
       }
+      sum = divisor(params, head_of(tile, row), reference, sum);
       const float inverse = sum > 0.0F ? 1.0F / sum : sum;
       *reinterpret_cast<uint2*>(output_at(tile, row) + column) = {
           pack_pair<T>(total.x * inverse, total.y * inverse),
@@ -315,10 +329,12 @@ struct Consumer {
     return meet_any_at<kGroupThreads>(kOfGroup + group, is_last);
   }
 
+  __device__ __forceinline__ int head_of(const Tile& tile, int row) const {
+    return tile.kv_head * params.group + row - params.token_of(row) * params.group;
+  }
   __device__ __forceinline__ T* output_at(const Tile& tile, int row) const {
-    const int token = params.token_of(row);
-    const int head = tile.kv_head * params.group + row - token * params.group;
-    return params.out + (tile.token + token) * params.out_stride + head * C;
+    return params.out + (tile.token + params.token_of(row)) * params.out_stride +
+           head_of(tile, row) * C;
   }
   // Of 8 columns of a row, as the copy engine puts them.
   __device__ __forceinline__ static uint32_t piece_at(uint32_t queries, int row, int piece) {

@@ -114,13 +114,26 @@ struct DecodePlan {
   uint32_t* counters = nullptr;  // [slots]
 };
 
-// Walks the chunks of a share in order. Positions count steps of work from the start of the batch.
+// The first key that a new token of a sequence of `kv_len` keys sees, or one of the few before it that
+// are in its tile.
+template <typename Params>
+__device__ __forceinline__ int first_seen(const Params& params, int kv_len) {
+  return max(0, kv_len - params.uniform_q + 1 - params.window) & -kTileKeys;
+}
+// Keys from there on.
+template <typename Params>
+__device__ __forceinline__ int num_seen(const Params& params, int kv_len) {
+  return kv_len - first_seen(params, kv_len);
+}
+
+// Walks the chunks of a share in order. Keys count from the first that is seen. Positions count steps of work from the start of the batch.
 struct Walk {
   int sequence = 0;
   int kv_head = 0;
   int chunk = 0;
   int last_chunk = 0;  // one past the last that the share has of this kv head
   int kv_len = 0;
+  int first_key = 0;  // the sequence's key of number 0
   Chunks chunks;
   int head_begin = 0;  // position of the kv head's chunk 0
   int share_end = 0;
@@ -133,6 +146,12 @@ struct Walk {
     return min(chunks.count, divide(position - head_begin + chunks.steps - 1, chunks.steps));
   }
 
+  // Of a sequence with so many keys in all.
+  template <typename Params>
+  __device__ __forceinline__ void take_keys(const Params& params, int all) {
+    first_key = first_seen(params, all);
+    kv_len = all - first_key;
+  }
   template <typename Params>
   __device__ __forceinline__ void next_head(const Params& params, const DecodePlan& plan) {
     head_begin += plan.cutting.steps(kv_len);
@@ -140,7 +159,7 @@ struct Walk {
       kv_head = 0;
       // Before the end of a share there is a sequence with keys.
       while (head_begin < share_end) {
-        kv_len = params.kv_len(++sequence);
+        take_keys(params, params.kv_len(++sequence));
         if (kv_len > 0) break;
       }
       chunks = plan.cutting.chunks(kv_len);
@@ -218,7 +237,7 @@ __device__ __forceinline__ Share find_share(const Params& params, const DecodePl
   for (int i = 0; i < per_lane; ++i) {
     const int sequence = lane * per_lane + i;
     kv_len = max(0, params.kv_len(sequence));
-    const int of_head = plan.cutting.steps(kv_len);
+    const int of_head = plan.cutting.steps(num_seen(params, kv_len));
     steps += of_head * params.kv_heads;
     longest = max(longest, of_head);
     empty = empty || (kv_len == 0 && sequence < params.num_sequences);
@@ -241,7 +260,8 @@ __device__ __forceinline__ Share find_share(const Params& params, const DecodePl
   if (per_lane > 1) {
     for (const int end = sequence + per_lane;; sequence += kWarpSize) {
       kv_len = sequence + lane < end ? max(0, params.kv_len(sequence + lane)) : 0;
-      found = find_part(plan.cutting.steps(kv_len) * params.kv_heads, begin - position);
+      const int of_head = plan.cutting.steps(num_seen(params, kv_len));
+      found = find_part(of_head * params.kv_heads, begin - position);
       position += found.begin;
       if (found.lane < kWarpSize) break;
     }
@@ -250,7 +270,7 @@ __device__ __forceinline__ Share find_share(const Params& params, const DecodePl
   // The chunk: the first that begins there or later.
   Walk& first = share.first;
   first.sequence = sequence;
-  first.kv_len = __shfl_sync(0xffffffffU, kv_len, found.lane);
+  first.take_keys(params, __shfl_sync(0xffffffffU, kv_len, found.lane));
   first.chunks = plan.cutting.chunks(first.kv_len);
   first.share_end = end;
   first.whole_heads =
@@ -270,7 +290,7 @@ struct Place {
   int kv_head = 0;
   int first_row = 0;
   int rows = 0;
-  int kv_len = 0;
+  int kv_len = 0;  // from the first key that is seen on, as all numbers of keys here
   int first_chunk = 0;
   int last_chunk = 0;         // one past it
   int num_chunks = 0;         // of the kv head
@@ -297,6 +317,13 @@ __device__ __forceinline__ Place find_place(const Params& params, const DecodePl
   place.writes_fresh =
       worker.row_block == 0 && worker.leads() && place.last_chunk == place.num_chunks;
   return place;
+}
+
+// The query head of a row of the place.
+template <typename Params>
+__device__ __forceinline__ int head_of(const Params& params, const Place& place, int row) {
+  const int number = place.first_row + row;
+  return place.kv_head * params.group + number - params.token_of(number) * params.group;
 }
 
 // Elements from the start of q, or of the output, to a row of the place.

@@ -51,7 +51,8 @@ struct GemvArgs {
   bool silu_mul;     // of the weight's two halves
   bool whole_slots;  // a copy fills a slot; else it brings a box
   float eps;
-  float per_column;  // 1 / columns
+  float norm_offset;  // added to the norm's weight
+  float per_column;   // 1 / columns
   int num_rows;
   int num_outputs;
   int num_columns;
@@ -92,6 +93,7 @@ GemvArgs<T> gemv_args(const KernelArgs& args, int num_blocks) {
   }
   gemv.whole_slots = has_whole_boxes(*o.weight);
   gemv.eps = static_cast<float>(o.eps);
+  gemv.norm_offset = static_cast<float>(o.norm_offset);
   gemv.per_column = 1.0F / static_cast<float>(gemv.num_columns);
   gemv.num_outputs = static_cast<int>(o.weight->num_rows() / (o.silu_mul ? 2 : 1));
   gemv.num_units = static_cast<int>(div_up(gemv.num_outputs, kTileOutputs));

@@ -189,8 +189,10 @@ class Norm {
     for (int i = 0; i < kLoads; ++i) {
       unpack(as_pack<T>(weights.loads[i]), weights_[i]);
 #pragma unroll
-      for (float& weight : weights_[i])
+      for (float& weight : weights_[i]) {
+        weight += args.norm_offset;
         compute_now(weight);
+      }
     }
     compute_now(per_column_);
     compute_now(eps_);

@@ -1,4 +1,4 @@
-// add, mul, silu, silu_mul: a thread takes 16 bytes of a row, or one element where rows are not
+// add, mul, silu, silu_mul, gelu_tanh, softcap: a thread takes 16 bytes of a row, or one element where rows are not
 // aligned.
 #include <algorithm>
 #include <array>
@@ -30,6 +30,14 @@ struct Silu {
   template <typename T>
   __device__ static float apply(float a, float /*b*/) {
     return silu<T>(a);
+  }
+};
+struct GeluTanh {
+  static constexpr std::array<std::string_view, 1> kInputs = {"x"};
+  template <typename T>
+  __device__ static float apply(float a, float /*b*/) {
+    constexpr float kRoot = 0.797884561F;  // of 2 / pi
+    return 0.5F * a * (1.0F + tanhf(kRoot * (a + 0.044715F * a * a * a)));
   }
 };
 struct SiluMul {
@@ -83,6 +91,17 @@ __global__ void scalar_kernel(Rows<T> out, Rows<T> a, Rows<T> b, int num_columns
   out.data[row * out.stride + column] = from_float<T>(Op::template apply<T>(x, y));
 }
 
+// cap tanh(x / cap), which is bound for logits and so by memory.
+template <typename T>
+__global__ void softcap_kernel(Rows<T> out, Rows<T> x, int num_columns, float cap) {
+  begin_kernel();
+  const int column = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
+  if (column >= num_columns) return;
+  const int64_t row = blockIdx.x;
+  const float value = to_float(x.data[row * x.stride + column]);
+  out.data[row * out.stride + column] = from_float<T>(cap * tanhf(value / cap));
+}
+
 bool is_packed(const KernelArgs& args) {
   const TensorView& out = args.outputs["y"];
   const bool inputs_aligned =
@@ -112,16 +131,37 @@ BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
   };
 }
 
+BoundLaunch bind_softcap(Device& /*device*/, const KernelArgs& args) {
+  const TensorView out = args.outputs["y"];
+  const TensorView x = args.inputs["x"];
+  const auto cap = static_cast<float>(args.attrs.get_double("cap"));
+  return [out, x, cap](Stream& stream, const StepLengths&) {
+    visit_element(out.dtype, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      const int64_t columns = out.row_elements();
+      if (columns == 0) return;
+      const Grid grid{.blocks = dim3(static_cast<unsigned>(out.num_rows()),
+                                     static_cast<unsigned>(div_up(columns, kMaxThreads))),
+                      .threads = static_cast<unsigned>(kMaxThreads)};
+      launch(stream, grid, softcap_kernel<T>, rows_of<T>(out), rows_of<T>(x),
+             static_cast<int>(columns), cap);
+    });
+  };
+}
+
 }  // namespace
 
 std::span<const Kernel> elementwise_kernels() {
-  static constexpr std::array<Kernel, 8> kRows = {{
+  static constexpr std::array<Kernel, 11> kRows = {{
       {"add", "add.packed", is_packed, nullptr, bind<Add, true>},
       {"add", "add.scalar", nullptr, nullptr, bind<Add, false>},
       {"mul", "mul.packed", is_packed, nullptr, bind<Mul, true>},
       {"mul", "mul.scalar", nullptr, nullptr, bind<Mul, false>},
       {"silu", "silu.packed", is_packed, nullptr, bind<Silu, true>},
       {"silu", "silu.scalar", nullptr, nullptr, bind<Silu, false>},
+      {"gelu_tanh", "gelu_tanh.packed", is_packed, nullptr, bind<GeluTanh, true>},
+      {"gelu_tanh", "gelu_tanh.scalar", nullptr, nullptr, bind<GeluTanh, false>},
+      {"softcap", "softcap.scalar", nullptr, nullptr, bind_softcap},
       {"silu_mul", "silu_mul.packed", is_packed, nullptr, bind<SiluMul, true>},
       {"silu_mul", "silu_mul.scalar", nullptr, nullptr, bind<SiluMul, false>},
   }};

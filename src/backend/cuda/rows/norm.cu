@@ -28,6 +28,7 @@ struct NormArgs {
   int groups_per_row;
   float per_element;  // 1 / group_size
   float eps;
+  float offset;  // added to the weight
 };
 
 // Sum over the block, in every thread.
@@ -101,8 +102,10 @@ __global__ void __launch_bounds__(kMaxThreads)
   for (int p = 0; p < kPacks; ++p) {
     unpack(weight_packs[p], weights[p]);
 #pragma unroll
-    for (float& weight : weights[p])
+    for (float& weight : weights[p]) {
+      weight += args.offset;
       compute_now(weight);
+    }
   }
   wait_for_inputs();
   Pack<T> packs[kPacks];
@@ -159,7 +162,7 @@ __global__ void __launch_bounds__(kMaxThreads)
   for (int i = static_cast<int>(threadIdx.x); i < args.group_size;
        i += static_cast<int>(blockDim.x)) {
     args.out[row * args.out_stride + start + i] =
-        from_float<T>(to_float(values[i]) * scale * to_float(args.weight[i]));
+        from_float<T>(to_float(values[i]) * scale * (to_float(args.weight[i]) + args.offset));
   }
 }
 
@@ -194,6 +197,7 @@ NormArgs<T> norm_args(const KernelArgs& args) {
   result.groups_per_row = static_cast<int>(out.row_elements() / result.group_size);
   result.per_element = 1.0F / static_cast<float>(result.group_size);
   result.eps = static_cast<float>(args.attrs.get_double("eps"));
+  result.offset = norm_offset(args.attrs);
   return result;
 }
 

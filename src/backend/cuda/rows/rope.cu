@@ -166,7 +166,9 @@ __global__ void __launch_bounds__(kMaxThreads)
                : 1.0F;
     const auto element = [&](int i) {
       const T x = head.in[i];
-      return normed ? from_float<T>(to_float(x) * scale * to_float(head.norm[i])) : x;
+      return normed ? from_float<T>(to_float(x) * scale *
+                                    (to_float(head.norm[i]) + params.shape.norm_offset))
+                    : x;
     };
     if (head.out == nullptr && head.cached == nullptr) continue;
     for (int i = lane; i < half; i += kWarpSize) {
@@ -314,6 +316,7 @@ BoundLaunch bind_rope_kv_write(Device&, const KernelArgs& args) {
     params.groups[2] = group_to_cache<T, Kv>(args.inputs["v"], args.outputs["v_cache"], false);
     if (const TensorView* q_norm = args.inputs.find("q_norm")) {
       params.shape.eps = static_cast<float>(args.attrs.get_double("eps"));
+      params.shape.norm_offset = norm_offset(args.attrs);
       params.groups[0].norm = q_norm->as<T>();
       params.groups[1].norm = args.inputs["k_norm"].as<T>();
     }

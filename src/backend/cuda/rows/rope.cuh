@@ -15,6 +15,7 @@ struct RopeShape {
   int lanes = 0;
   bool has_norm = false;  // some head is normalized
   float eps = 0;
+  float norm_offset = 0;  // added to the norms' weights
 };
 
 // Cosine and sine for a pair of elements, as transformers computes them: the angle in f32.
@@ -60,7 +61,7 @@ __device__ __forceinline__ uint4 rope_head(uint4 x, const RopeShape& shape, cons
       unpack(load_pack(norm + lane * kSize), weights);
 #pragma unroll
       for (int i = 0; i < kSize; ++i)
-        values[i] = values[i] * scale * weights[i];
+        values[i] = values[i] * scale * (weights[i] + shape.norm_offset);
       x = std::bit_cast<uint4>(to_pack<T>(values));
       unpack(std::bit_cast<Pack<T>>(x), values);
     }

@@ -20,6 +20,7 @@ struct Source {
   const float* fill;           // value of rows whose id is no row; null: 0
   const int32_t* last_tokens;  // what an id of -2 - i stands for; null: nothing
   int num_last_tokens;
+  float scale;  // rows are multiplied by it; 1: they are copied
 };
 
 template <typename T>
@@ -59,7 +60,11 @@ __global__ void copy_rows_kernel(Copy<T> first, Copy<T> second, bool starts_step
   T* target = out.data + row * out.stride + column;
   if (id >= 0 && id < source.num_rows) {
     const T* from = source.data + id * source.stride + column;
-    if constexpr (kSize == 1) {
+    if (source.scale != 1.0F) {
+#pragma unroll
+      for (int i = 0; i < kSize; ++i)
+        target[i] = from_float<T>(to_float(from[i]) * source.scale);
+    } else if constexpr (kSize == 1) {
       *target = *from;
     } else {
       store_pack(target, load_pack(from));
@@ -119,7 +124,10 @@ Copy<T> make_copy(const KernelArgs& args, const Names& names) {
                      .ids = args.inputs[names.ids].as<const int32_t>(),
                      .fill = fill == nullptr ? nullptr : fill->as<const float>(),
                      .last_tokens = last == nullptr ? nullptr : last->as<const int32_t>(),
-                     .num_last_tokens = last == nullptr ? 0 : static_cast<int>(last->shape[0])},
+                     .num_last_tokens = last == nullptr ? 0 : static_cast<int>(last->shape[0]),
+                     .scale = args.attrs.find("scale") == nullptr
+                                  ? 1.0F
+                                  : static_cast<float>(args.attrs.get_double("scale"))},
           .num_items = static_cast<int>(out.row_elements() / kSize)};
 }
 
