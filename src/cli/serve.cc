@@ -91,14 +91,6 @@ void log_missing(const model::ModelSource& source, const Loaded& loaded) {
     log::warning("{}; until then every conversation is refused, and /v1/completions is not",
                  loaded.chat_template->missing());
   }
-  const model::ModelConfig& config = source.config;
-  const std::optional<int64_t> window = config.shortest_window();
-  if (window && *window < config.max_position_embeddings) {
-    log::warning(
-        "the model was made for {} tokens and attends to the last {} alone, which Encore cannot: "
-        "sequences have at most {}",
-        config.max_position_embeddings, *window, *window);
-  }
 }
 
 // Fills in what protocols know of a model, but for its length.

@@ -230,9 +230,6 @@ TEST(LoadedModel, RefusesSequencesLongerThanTheModelWasMadeFor) {
   LoadOptions options = small_options();
   options.limits.max_seq_len = 5000;
   EXPECT_THROW(LoadedModel(*device, testing::tiny_model(Tiny::kLlama), options), Error);
-  model::ModelSource windowed = testing::tiny_model(Tiny::kLlama);
-  windowed.config.layers[1].window = 64;
-  EXPECT_THROW(LoadedModel(*device, windowed, small_options()), Error);
 }
 
 TEST(FindModel, ListsTheSyntheticModels) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 
+#include "base/log.h"
 #include "base/rounding.h"
 #include "model/kv_scales.h"
 #include "ops/ops.h"
@@ -36,16 +37,24 @@ void check_limits(const model::ModelConfig& config, const LoadOptions& options) 
     fail(ErrorKind::kUsage, "the page size is 16, 32 or 64 tokens, not {}", options.page_size);
   }
   const int64_t longest = options.limits.max_seq_len;
-  if (longest > config.max_position_embeddings) {
+  if (longest > model::longest_sequence(config)) {
     fail(ErrorKind::kUsage, "sequences of {} tokens: the model was made for at most {}", longest,
-         config.max_position_embeddings);
+         model::longest_sequence(config));
   }
-  const std::optional<int64_t> window = config.shortest_window();
-  if (window && longest > *window) {
-    fail(ErrorKind::kUnsupported,
-         "the model attends to the last {} tokens only and Encore has no such mask: "
-         "serve sequences of at most that length (--max-seq-len {})",
-         *window, *window);
+}
+
+// Some rotations depend on the longest sequence, and shorter ones are turned by them too.
+void log_ropes(const model::ModelConfig& config, int64_t max_seq_len) {
+  for (const model::Rope& rope : config.ropes) {
+    if (rope.scaling != model::RopeScaling::kLongrope &&
+        rope.scaling != model::RopeScaling::kDynamic)
+      continue;
+    const int64_t original = rope.original_max_position_embeddings;
+    if (max_seq_len <= original) continue;
+    log::info(
+        "RoPE: the table for sequences of {} tokens turns shorter ones too; --max-seq-len {} "
+        "takes the model's first one",
+        max_seq_len, original);
   }
 }
 
@@ -80,6 +89,7 @@ LoadedModel::LoadedModel(Device& device, const model::ModelSource& source,
   const auto start = std::chrono::steady_clock::now();
   context_bytes_ = device.used_bytes().value_or(0);
   check_limits(config_, options);
+  log_ropes(config_, limits_.max_seq_len);
   const int64_t wanted = options.kv_tokens.value_or(limits_.max_batch_size * limits_.max_seq_len);
   const int64_t wanted_pages = std::max<int64_t>(1, div_up(wanted, page_size_));
   std::vector<model::KvScale> kv_scales;

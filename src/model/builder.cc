@@ -12,9 +12,11 @@ Values Builder::call(const std::string& op, const Values& inputs, ir::Attrs attr
 }
 
 ValueId Builder::embedding(ValueId ids, ValueId table, ValueId fill,
-                           std::optional<ValueId> last_tokens) {
+                           std::optional<ValueId> last_tokens, double scale) {
   const Values inputs{{"ids", ids}, {"table", table}, {"fill", fill}, {"last_tokens", last_tokens}};
-  return call("embedding", inputs, {}, "x")["x"];
+  ir::Attrs attrs;
+  if (scale != 1) attrs.set("scale", scale);
+  return call("embedding", inputs, attrs, "x")["x"];
 }
 
 ValueId Builder::linear(ValueId x, ValueId weight, std::optional<ValueId> bias) {
@@ -26,8 +28,10 @@ ValueId Builder::linear_as(DType out, ValueId x, ValueId weight) {
   return call("linear", {{"x", x}, {"weight", weight}}, attrs, "y")["y"];
 }
 
-ValueId Builder::rms_norm(ValueId x, ValueId weight, double eps) {
-  return call("rms_norm", {{"x", x}, {"weight", weight}}, {{"eps", eps}}, "h")["y"];
+ValueId Builder::rms_norm(ValueId x, ValueId weight, double eps, double offset) {
+  ir::Attrs attrs{{"eps", eps}};
+  if (offset != 0) attrs.set("offset", offset);
+  return call("rms_norm", {{"x", x}, {"weight", weight}}, attrs, "h")["y"];
 }
 
 ValueId Builder::add(ValueId a, ValueId b) {
@@ -38,6 +42,12 @@ ValueId Builder::mul(ValueId a, ValueId b) {
 }
 ValueId Builder::silu(ValueId x) {
   return call("silu", {{"x", x}}, {}, "s")["y"];
+}
+ValueId Builder::gelu_tanh(ValueId x) {
+  return call("gelu_tanh", {{"x", x}}, {}, "s")["y"];
+}
+ValueId Builder::softcap(ValueId x, double cap) {
+  return call("softcap", {{"x", x}}, {{"cap", cap}}, "capped")["y"];
 }
 
 ValueId Builder::rope(ValueId x, ValueId positions, ValueId inv_freq) {
@@ -52,14 +62,18 @@ Builder::Cache Builder::kv_write(Cache cache, ValueId k, ValueId v, ValueId slot
   return {written["k_cache"], written["v_cache"]};
 }
 
-ValueId Builder::attention(ValueId q, Cache cache, const Batch& batch, double scale) {
+ValueId Builder::attention(ValueId q, Cache cache, const Batch& batch, const Scores& scores) {
   const Values inputs{{"q", q},
                       {"k_cache", cache.k},
                       {"v_cache", cache.v},
                       {"page_table", batch.page_table},
                       {"kv_lens", batch.kv_lens},
-                      {"query_starts", batch.query_starts}};
-  return call("attention", inputs, {{"scale", scale}}, "o")["o"];
+                      {"query_starts", batch.query_starts},
+                      {"sinks", scores.sinks}};
+  ir::Attrs attrs{{"scale", scores.scale}};
+  if (scores.window) attrs.set("window", *scores.window);
+  if (scores.softcap) attrs.set("softcap", *scores.softcap);
+  return call("attention", inputs, attrs, "o")["o"];
 }
 
 std::pair<ValueId, ValueId> Builder::gather_rows(ValueId x, ValueId residual, ValueId rows) {

@@ -22,14 +22,16 @@ class Builder {
   Builder(ir::Graph& graph, const ir::OpSet& ops) : graph_(graph), ops_(ops) {}
 
   ValueId embedding(ValueId ids, ValueId table, ValueId fill,
-                    std::optional<ValueId> last_tokens = std::nullopt);
+                    std::optional<ValueId> last_tokens = std::nullopt, double scale = 1);
   ValueId linear(ValueId x, ValueId weight, std::optional<ValueId> bias = std::nullopt);
   // A linear whose output has its own dtype: logits in f32.
   ValueId linear_as(DType out, ValueId x, ValueId weight);
-  ValueId rms_norm(ValueId x, ValueId weight, double eps);
+  ValueId rms_norm(ValueId x, ValueId weight, double eps, double offset = 0);
   ValueId add(ValueId a, ValueId b);
   ValueId mul(ValueId a, ValueId b);
   ValueId silu(ValueId x);
+  ValueId gelu_tanh(ValueId x);
+  ValueId softcap(ValueId x, double cap);
   ValueId rope(ValueId x, ValueId positions, ValueId inv_freq);
   struct Cache {
     ValueId k;
@@ -42,7 +44,14 @@ class Builder {
     ValueId kv_lens;
     ValueId query_starts;
   };
-  ValueId attention(ValueId q, Cache cache, const Batch& batch, double scale);
+  // How scores become weights; see `attention` in ops.cc.
+  struct Scores {
+    double scale = 1;
+    std::optional<int64_t> window = {};
+    std::optional<double> softcap = {};
+    std::optional<ValueId> sinks = {};
+  };
+  ValueId attention(ValueId q, Cache cache, const Batch& batch, const Scores& scores);
   // The same rows of both.
   std::pair<ValueId, ValueId> gather_rows(ValueId x, ValueId residual, ValueId rows);
 

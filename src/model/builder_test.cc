@@ -29,7 +29,7 @@ TEST(Builder, TracesAnAttentionLayerIntoTypedNodes) {
       graph.add_value(ir::ValueKind::kState, "v0", {DType::kBF16, {16, 2, 32, 16}})};
   const auto k = b.linear(x, wk);
   const auto written = b.kv_write(cache, b.rope(k, positions, freq), k, slots);
-  const auto o = b.attention(b.linear(x, wq), written, {pages, lens, starts}, 0.25);
+  const auto o = b.attention(b.linear(x, wq), written, {pages, lens, starts}, {.scale = 0.25});
   graph.add_output(o);
   EXPECT_NO_THROW(ir::verify(graph));
   EXPECT_EQ(graph.value(o).type.to_string(), "bf16[T,64]");

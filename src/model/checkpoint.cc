@@ -64,12 +64,29 @@ Checkpoint::Checkpoint(const fs::path& dir) : dir_(dir), config_(read_config(dir
   } else {
     no_weights(dir);
   }
+  add_text_names();
 }
 
 void Checkpoint::open_single(const fs::path& path) {
   files_.emplace_back(path);
   for (const std::string& tensor_name : files_.front().names())
-    file_of_.emplace(tensor_name, 0);
+    places_.emplace(tensor_name, Place{0, tensor_name});
+}
+
+void Checkpoint::add_text_names() {
+  constexpr std::pair<std::string_view, std::string_view> kPrefixes[] = {
+      {"model.language_model.", "model."},
+      {"language_model.model.", "model."},
+      {"language_model.lm_head.", "lm_head."},
+  };
+  std::map<std::string, Place, std::less<>> own;
+  for (const auto& [name, place] : places_) {
+    for (const auto& [inside, alone] : kPrefixes) {
+      if (name.starts_with(inside))
+        own.emplace(fmt::format("{}{}", alone, name.substr(inside.size())), place);
+    }
+  }
+  places_.merge(own);
 }
 
 void Checkpoint::open_shards(const fs::path& index_path) {
@@ -115,20 +132,21 @@ void Checkpoint::open_shards(const fs::path& index_path) {
       fail(ErrorKind::kModel, "{}: tensor {:?} is not in its shard {}", where,
            tensor_name.substr(0, 200), files_[number].path().filename().string());
     }
-    file_of_.emplace(tensor_name, number);
+    places_.emplace(tensor_name, Place{number, tensor_name});
   }
 }
 
 bool Checkpoint::contains(std::string_view tensor_name) const {
-  return file_of_.find(tensor_name) != file_of_.end();
+  return places_.find(tensor_name) != places_.end();
 }
 
 StoredTensor Checkpoint::tensor(std::string_view tensor_name) const {
-  const auto found = file_of_.find(tensor_name);
-  if (found == file_of_.end()) {
+  const auto found = places_.find(tensor_name);
+  if (found == places_.end()) {
     fail(ErrorKind::kModel, "{}: tensor {:?} is missing", dir_.string(), tensor_name);
   }
-  return files_[found->second].tensor(tensor_name);
+  const Place& place = found->second;
+  return files_[place.file].tensor(place.stored);
 }
 
 StoredTensor Checkpoint::tensor(std::string_view tensor_name, const Shape& expected) const {

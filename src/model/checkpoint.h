@@ -29,6 +29,8 @@ class Checkpoint {
   [[nodiscard]] const std::filesystem::path& dir() const { return dir_; }
   [[nodiscard]] const ModelConfig& config() const { return config_; }
   [[nodiscard]] const std::vector<SafetensorsFile>& files() const { return files_; }
+  // Names are those of a text model by itself, such as "model.layers.0.mlp.up_proj.weight", also where
+  // the checkpoint keeps it within a model of several kinds of input.
   [[nodiscard]] bool contains(std::string_view tensor_name) const;
   // Errors: kModel when no file holds it; kUnsupported, naming it and its dtype, for a dtype that
   // Encore lacks.
@@ -43,7 +45,15 @@ class Checkpoint {
   std::filesystem::path dir_;
   ModelConfig config_;
   std::vector<SafetensorsFile> files_;
-  std::map<std::string, size_t, std::less<>> file_of_;  // tensor name to index in files_
+  // Adds the names that tensors of a text model have by themselves, where they lie within a larger
+  // model.
+  void add_text_names();
+
+  struct Place {
+    size_t file = 0;     // index in files_
+    std::string stored;  // the tensor's name there
+  };
+  std::map<std::string, Place, std::less<>> places_;  // by tensor name
 };
 
 }  // namespace encore::model

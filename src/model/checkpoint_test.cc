@@ -27,6 +27,21 @@ TEST(Checkpoint, ReadsASingleFile) {
       256 % 251);
 }
 
+TEST(Checkpoint, FindsATextModelWithinAModelOfSeveralKindsOfInput) {
+  for (const auto& [body, head] : {std::pair{"model.language_model.", "lm_head."},
+                                   std::pair{"language_model.model.", "language_model.lm_head."}}) {
+    NamedShapes nested;
+    for (const auto& [name, shape] : tiny_llama_tensors()) {
+      const bool is_head = name.starts_with("lm_head.");
+      nested.emplace_back((is_head ? head : body) + name.substr(is_head ? 8 : 6), shape);
+    }
+    nested.emplace_back("vision_tower.patch.weight", Shape{2, 2});
+    const TempDir dir;
+    write_all(dir, {{"config.json", kTinyLlamaConfig}, {"model.safetensors", safetensors(nested)}});
+    expect_tiny_llama(Checkpoint(dir.path()));
+  }
+}
+
 TEST(Checkpoint, FindsTensorsInAllShards) {
   const TempDir dir;
   write_all(dir, tiny_llama_in_shards());

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "model/rope.h"
 
 namespace encore::json {
 class Object;
@@ -20,29 +21,13 @@ class Object;
 
 namespace encore::model {
 
-enum class RopeScaling {
-  kNone,
-  kLinear,  // every frequency divided by `factor`
-  kLlama3,  // low frequencies divided, high ones kept, a ramp between
-};
-
-// Rotary position embedding over all of a head: pairs (i, i + C/2), angle = position * inv_freq[i].
-struct Rope {
-  double theta = 10000;
-  RopeScaling scaling = RopeScaling::kNone;
-  double factor = 1;  // kLinear, kLlama3
-  // kLlama3: wavelengths above original/low are divided, those below original/high are kept.
-  double low_freq_factor = 1;
-  double high_freq_factor = 4;
-  int64_t original_max_position_embeddings = 0;  // Units: tokens; set for kLlama3 only.
-
-  bool operator==(const Rope&) const = default;
-};
-
 // How a layer computes its feed-forward part.
 enum class MlpKind : uint8_t {
-  kDense,  // down(silu(gate(x)) * up(x))
+  kDense,  // down(activation(gate(x)) * up(x))
 };
+
+// What gates pass.
+enum class Activation : uint8_t { kSilu, kGeluTanh };
 
 // Everything in which one layer of a model may differ from another.
 struct LayerKind {
@@ -55,7 +40,7 @@ struct LayerKind {
   bool operator==(const LayerKind&) const = default;
 };
 
-// A decoder-only transformer: RMS norm, rotary positions, grouped-query attention, gated SiLU.
+// A decoder-only transformer: RMS norm, rotary positions, grouped-query attention, gated feed-forward.
 // Made by `parse_config`, `read_config` or `preset`; those guarantee what is said of each field.
 struct ModelConfig {
   std::string architecture;  // "LlamaForCausalLM": which builder makes the graph
@@ -71,13 +56,24 @@ struct ModelConfig {
   int64_t max_position_embeddings = 0;  // Units: tokens.
 
   double rms_norm_eps = 1e-6;
+  double norm_offset = 0;  // added to the weights of all RMS norms
+  Activation activation = Activation::kSilu;
   std::vector<Rope> ropes{Rope{}};  // the rotations that layers choose from
+
+  double embedding_scale = 1;               // embeddings are multiplied by it
+  std::optional<double> attention_scale;    // scores are multiplied by it; none: 1 / sqrt(C)
+  std::optional<double> attention_softcap;  // scores are limited to it; none: they are not
+  double residual_scale = 1;  // what attention and feed-forward add is multiplied by it
+  double logits_scale = 1;
+  std::optional<double> logits_softcap;
 
   bool tie_word_embeddings = false;  // the output projection is the embedding
   bool qkv_bias = false;             // q_proj, k_proj and v_proj have a bias
   bool o_bias = false;               // o_proj has a bias
   bool mlp_bias = false;             // gate_proj, up_proj and down_proj have a bias
   bool qk_norm = false;              // each head of q and k passes an RMS norm before RoPE
+  bool merged_qkv = false;           // the checkpoint has q, k and v in one tensor, qkv_proj
+  bool merged_gate_up = false;       // and gate and up in one, gate_up_proj
 
   DType dtype = DType::kBF16;  // to compute in; bf16 when the config does not say
 
@@ -86,9 +82,6 @@ struct ModelConfig {
   std::vector<int32_t> eos_token_ids;  // any of them ends a sequence; may be empty
 
   [[nodiscard]] int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
-  // The shortest window of all layers. None where no layer has one. Builders here have no such
-  // mask: a caller must refuse to serve more tokens than this.
-  [[nodiscard]] std::optional<int64_t> shortest_window() const;
   // Columns of q: H * C.
   [[nodiscard]] int64_t q_size() const { return num_heads * head_dim; }
   // Columns of k, and of v: K * C.
@@ -101,7 +94,8 @@ struct ModelConfig {
 // transformers 5 (rope_parameters, dtype). Absent keys take the model type's defaults, but the
 // sizes of the weights must be there. `generation_config` may be null. Errors: kModel on a missing
 // key, a wrong type or an impossible value; kUnsupported, naming what is supported, on a model
-// type, architecture, activation, RoPE type or quantization Encore lacks.
+// type, architecture, activation, RoPE type or quantization Encore lacks. A config of several kinds of
+// input is read for its text model alone (`text_config`).
 ModelConfig parse_config(const json::Object& config, const json::Object* generation_config);
 
 // Parses config.json and, when it is there, generation_config.json of a checkpoint's directory.
@@ -113,14 +107,8 @@ ModelConfig read_config(const std::filesystem::path& dir);
 std::optional<ModelConfig> preset(std::string_view name);
 std::vector<std::string_view> preset_names();
 
-// The angle per position of each of a head's C/2 pairs, scaling applied; computed in f32 steps as the
-// checkpoints' reference does, so that angles agree far into a long context.
-// Source: Su et al., "RoFormer", arXiv:2104.09864, section 3.2.2; Llama 3.1's scaling as published
-// with its reference code.
-std::vector<float> inv_freq(const Rope& rope, int64_t head_dim);
-
-// Tokens that one sequence of the model may have: its positions, or its shortest window where that
-// is less.
+// Tokens that one sequence of the model may have: its positions, times the factor by which dynamic
+// RoPE stretches them.
 int64_t longest_sequence(const ModelConfig& config);
 
 }  // namespace encore::model

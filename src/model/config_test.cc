@@ -171,11 +171,15 @@ TEST(Config, ReadsRopeScalingUnderEitherNameOfItsType) {
 TEST(Config, RefusesWhatEncoreDoesNotDo) {
   EXPECT_EQ(parse_error(sizes("mixtral")),
             "unsupported: config.json: model_type \"mixtral\" is not supported; supported: llama, "
-            "mistral, qwen2, qwen3");
+            "mistral, ministral, qwen2, qwen3, qwen3_vl_text, gemma2, gemma3_text, phi3, smollm3, "
+            "olmo2, glm4, granite, seed_oss");
   EXPECT_EQ(
-      parse_error(sizes("llama", R"("rope_scaling": {"type": "yarn", "factor": 4.0})")),
-      "unsupported: config.json: 'rope_scaling': rope_type \"yarn\" is not supported; supported: "
-      "default, linear, llama3");
+      parse_error(sizes("llama", R"("rope_scaling": {"type": "proportional", "factor": 4.0})")),
+      "unsupported: config.json: 'rope_scaling': rope_type \"proportional\" is not supported; "
+      "supported: default, linear, llama3, yarn, dynamic, longrope");
+  EXPECT_EQ(parse_error(sizes("llama", R"("hidden_act": "relu")")),
+            "unsupported: config.json: hidden_act \"relu\" is not supported; supported: silu, "
+            "gelu_pytorch_tanh");
   EXPECT_EQ(parse_error(sizes("llama", R"("architectures": ["LlamaForSequenceClassification"])")),
             "unsupported: config.json: architecture \"LlamaForSequenceClassification\" is not "
             "supported; for model_type 'llama': LlamaForCausalLM");
@@ -193,7 +197,7 @@ TEST(Config, TakesAQuantizationOfKAndVAlone) {
 
 std::vector<float> frequencies_of(std::string_view name) {
   const ModelConfig model = preset(name).value();
-  return inv_freq(model.ropes.at(0), model.head_dim);
+  return inv_freq(model.ropes.at(0), model.head_dim, model.max_position_embeddings);
 }
 
 TEST(InvFreq, MatchesTheReferenceUnderEveryScaling) {
@@ -221,7 +225,8 @@ TEST(InvFreq, MatchesTheReferenceUnderEveryScaling) {
   expect(frequencies_of("qwen3-8b"),
          {{1, 0.805842221F}, {16, 0.0316227786F}, {32, 0.00100000005F}, {63, 1.24093776e-06F}});
   const Rope linear{.theta = 1e6, .scaling = RopeScaling::kLinear, .factor = 4};
-  expect(inv_freq(linear, 128), {{0, 0.25F}, {1, 0.805842221F / 4}, {63, 1.24093776e-06F / 4}});
+  expect(inv_freq(linear, 128, 4096),
+         {{0, 0.25F}, {1, 0.805842221F / 4}, {63, 1.24093776e-06F / 4}});
 }
 
 TEST(Preset, HasSoundNumbersUnderEveryName) {

@@ -21,8 +21,17 @@ using ir::ValueKind;
 constexpr Architecture kArchitectures[] = {
     {"LlamaForCausalLM", llama_attention, llama_rest},
     {"MistralForCausalLM", llama_attention, llama_rest},
+    {"MinistralForCausalLM", llama_attention, llama_rest},
     {"Qwen2ForCausalLM", llama_attention, llama_rest},
     {"Qwen3ForCausalLM", qwen3_attention, llama_rest},
+    {"Phi3ForCausalLM", llama_attention, llama_rest},
+    {"SmolLM3ForCausalLM", llama_attention, llama_rest},
+    {"GraniteForCausalLM", llama_attention, llama_rest},
+    {"SeedOssForCausalLM", llama_attention, llama_rest},
+    {"Gemma2ForCausalLM", llama_attention, gemma_rest},
+    {"Gemma3ForCausalLM", qwen3_attention, gemma_rest},
+    {"Glm4ForCausalLM", llama_attention, glm4_rest},
+    {"Olmo2ForCausalLM", olmo2_attention, olmo2_rest},
 };
 
 const Architecture& find_architecture(const std::string& name) {
@@ -113,7 +122,21 @@ ValueId trace_logits(Trace& trace, const Attended& rows, ValueId head) {
   const ModelConfig& c = trace.config;
   const Layer last_layer = layer_at(c, c.layers.size() - 1);
   const ValueId x = find_architecture(c.architecture).rest(trace, rows, last_layer);
-  return trace.b.linear_as(DType::kF32, trace.norm(x, "model.norm", c.hidden_size), head);
+  const std::string norm = "model.norm";
+  Pieces scaled;
+  if (c.logits_scale != 1) scaled = {{norm, std::nullopt, c.logits_scale}};
+  const ValueId h = trace.norm(x, norm, c.hidden_size, scaled);
+  const ValueId logits = trace.b.linear_as(DType::kF32, h, head);
+  return c.logits_softcap ? trace.b.softcap(logits, *c.logits_softcap) : logits;
+}
+
+// As the reference implementation multiplies by it: rounded to the activations' dtype.
+double rounded_scale(double scale, DType dtype) {
+  visit_float(dtype, [&](auto element) {
+    element = decltype(element)(static_cast<float>(scale));
+    scale = static_cast<float>(element);
+  });
+  return scale;
 }
 
 }  // namespace
@@ -141,7 +164,7 @@ ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
   for (size_t i = 0; i < config.ropes.size(); ++i) {
     trace.inv_freqs.push_back(graph.add_weight(
         i == 0 ? "inv_freq" : fmt::format("inv_freq.{}", i), {DType::kF32, {config.head_dim / 2}},
-        ir::WeightRecipe::of(inv_freq(config.ropes[i], config.head_dim))));
+        ir::WeightRecipe::of(inv_freq(config.ropes[i], config.head_dim, options.max_seq_len))));
   }
   const ValueId embed = trace.weight(kEmbedding, {config.vocab_size, config.hidden_size});
 
@@ -151,7 +174,8 @@ ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
     last_tokens = graph.add_value(ValueKind::kPersistent, "last_tokens",
                                   {DType::kI32, {options.max_batch_size}});
   }
-  ValueId x = b.embedding(ids, embed, fill, last_tokens);
+  ValueId x = b.embedding(ids, embed, fill, last_tokens,
+                          rounded_scale(config.embedding_scale, options.dtype));
   const auto attend = [&](const Layer& layer) -> Attended {
     return {architecture.attention(trace, x, layer), x, {slots, 0}};
   };

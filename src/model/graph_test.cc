@@ -8,6 +8,7 @@
 #include "base/testing/message_of.h"
 #include "listing/listing.h"
 #include "model/testing/small_config.h"
+#include "model/trace.h"
 #include "ops/ops.h"
 
 namespace encore::model {
@@ -78,6 +79,105 @@ TEST(BuildGraph, LeavesTheRowsWithoutLogitsBehindTheLastAttention) {
   EXPECT_EQ(rows["rms_norm"], (Rows{{kTokens, 3 * 2 - 1}, {kSequences, 2}}));
   rows = rows_by_op(LogitsRows::kAll);
   EXPECT_EQ(rows["linear"], (Rows{{kTokens, 3 * 7 + 1}}));
+}
+
+// The nodes of an op, in order.
+std::vector<const ir::Node*> nodes_of(const ir::Graph& graph, std::string_view op) {
+  std::vector<const ir::Node*> found;
+  for (const ir::Node& node : graph.nodes()) {
+    if (node.op->name == op) found.push_back(&node);
+  }
+  return found;
+}
+
+TEST(BuildGraph, GivesEachLayerItsWindowAndItsRotation) {
+  ModelConfig config = small_config("LlamaForCausalLM", 4);
+  config.ropes.push_back({.theta = 5});
+  config.layers[0].window = 20;
+  config.layers[1].window = 64;  // as long as any sequence
+  config.layers[2].rope = 1;
+  config.layers[3].rope.reset();
+  const ir::Graph graph = build_graph(config, kOptions);
+  EXPECT_NO_THROW(ir::verify(graph));
+  const auto attention = nodes_of(graph, "attention");
+  ASSERT_EQ(attention.size(), 4U);
+  EXPECT_EQ(attention[0]->attrs.get_int("window"), 20);
+  for (const int i : {1, 2, 3})
+    EXPECT_EQ(attention[i]->attrs.find("window"), nullptr) << i;
+  std::vector<std::string> rotations;
+  for (const ir::Node* node : nodes_of(graph, "rope"))
+    rotations.push_back(graph.value(node->inputs["inv_freq"]).name);
+  EXPECT_EQ(rotations, (std::vector<std::string>{"inv_freq", "inv_freq", "inv_freq", "inv_freq",
+                                                 "inv_freq.1", "inv_freq.1"}));
+}
+
+TEST(BuildGraph, PutsScalesCapsAndOffsetsWhereTheyBelong) {
+  ModelConfig config = small_config("Gemma3ForCausalLM", 2);
+  config.qk_norm = true;
+  config.norm_offset = 1;
+  config.activation = Activation::kGeluTanh;
+  config.embedding_scale = 11.3137085;
+  config.attention_scale = 0.3;
+  config.attention_softcap = 50;
+  config.logits_softcap = 30;
+  config.logits_scale = 0.125;
+  config.residual_scale = 0.22;
+  const ir::Graph graph = build_graph(config, kOptions);
+  EXPECT_NO_THROW(ir::verify(graph));
+  EXPECT_EQ(nodes_of(graph, "embedding")[0]->attrs.get_double("scale"), 11.3125);  // in bf16
+  EXPECT_EQ(nodes_of(graph, "rms_norm").size(), 2U * 6 + 1);
+  for (const ir::Node* node : nodes_of(graph, "rms_norm"))
+    EXPECT_EQ(node->attrs.get_double("offset"), 1);
+  for (const ir::Node* node : nodes_of(graph, "attention")) {
+    EXPECT_EQ(node->attrs.get_double("scale"), 0.3);
+    EXPECT_EQ(node->attrs.get_double("softcap"), 50);
+  }
+  EXPECT_EQ(nodes_of(graph, "gelu_tanh").size(), 2U);
+  EXPECT_EQ(nodes_of(graph, "silu").size(), 0U);
+  EXPECT_EQ(nodes_of(graph, "softcap").at(0)->attrs.get_double("cap"), 30);
+  const auto factor = [&](const char* name) {
+    return graph.value(graph.find_value(name).value()).recipe.pieces.at(0).factor;
+  };
+  EXPECT_EQ(factor("model.norm.weight"), 0.125);
+  EXPECT_EQ(factor("model.layers.1.self_attn.o_proj.weight"), 0.22);
+  EXPECT_EQ(factor("model.layers.0.mlp.down_proj.weight"), 0.22);
+  EXPECT_EQ(factor("model.layers.0.mlp.up_proj.weight"), 1);
+}
+
+// Attention's own scale takes the factor where all of a head turns, else the part of K that turns.
+TEST(BuildGraph, MultipliesScoresByTheFactorOfTheRotation) {
+  ModelConfig config = small_config("Phi3ForCausalLM", 1);
+  config.merged_qkv = config.merged_gate_up = true;
+  config.ropes[0].attention_factor = 3;
+  const auto scale_of = [](const ir::Graph& graph) {
+    return nodes_of(graph, "attention").at(0)->attrs.get_double("scale");
+  };
+  ir::Graph graph = build_graph(config, kOptions);
+  EXPECT_EQ(scale_of(graph), 9.0 / 4);
+  using Rows = ir::WeightPiece::Rows;
+  const auto recipe = [&](const char* name) {
+    return graph.value(graph.find_value(name).value()).recipe.pieces;
+  };
+  EXPECT_EQ(recipe("model.layers.0.self_attn.v_proj.weight"),
+            (Pieces{{"model.layers.0.self_attn.qkv_proj.weight", Rows{96, 128}}}));
+  EXPECT_EQ(recipe("model.layers.0.mlp.up_proj.weight"),
+            (Pieces{{"model.layers.0.mlp.gate_up_proj.weight", Rows{96, 192}}}));
+  config.ropes[0].rotary_dim = 8;
+  graph = build_graph(config, kOptions);
+  EXPECT_EQ(scale_of(graph), 1.0 / 4);
+  EXPECT_EQ(recipe("model.layers.0.self_attn.k_proj.weight").at(0),
+            (ir::WeightPiece{"model.layers.0.self_attn.qkv_proj.weight", Rows{64, 68}, 9}));
+  EXPECT_EQ(recipe("model.layers.0.self_attn.k_proj.weight").at(1),
+            (ir::WeightPiece{"model.layers.0.self_attn.qkv_proj.weight", Rows{72, 76}, 1}));
+}
+
+TEST(BuildGraph, BuildsEveryArchitecture) {
+  for (const char* name : {"Gemma2", "Glm4", "Olmo2", "Phi3", "SmolLM3", "Granite", "SeedOss"}) {
+    const ir::Graph graph =
+        build_graph(small_config(std::string(name) + "ForCausalLM", 2), kOptions);
+    EXPECT_NO_THROW(ir::verify(graph)) << name;
+    EXPECT_EQ(nodes_of(graph, "attention").size(), 2U) << name;
+  }
 }
 
 TEST(BuildGraph, RoundTripsThroughText) {

@@ -53,7 +53,7 @@ std::optional<double> stored_scale(const Checkpoint& checkpoint, const std::stri
   return std::nullopt;
 }
 
-// Elements i and i + distance of a head turn into each other; with 0, nothing turns.
+// Elements i and i + distance turn into each other; with 0, nothing turns.
 double scale_for_bias(const Checkpoint& checkpoint, const std::string& name, size_t distance) {
   if (!checkpoint.contains(name)) return 1;
   const StoredTensor tensor = checkpoint.tensor(name);
@@ -68,11 +68,20 @@ double scale_for_bias(const Checkpoint& checkpoint, const std::string& name, siz
   return std::max(1.0, power_of_two_from(kRoom * largest / kLargest));
 }
 
-// A weight that is made of that checkpoint tensor alone, if the graph has one.
+// How far apart the checkpoint keeps two elements of K that turn into each other.
+size_t pair_distance(const ModelConfig& config, const LayerKind& layer) {
+  if (!layer.rope) return 0;
+  const Rope& rope = config.ropes.at(*layer.rope);
+  return rope.interleaved ? 1 : static_cast<size_t>(rope.turned(config.head_dim) / 2);
+}
+
+// The weight of that name, if the graph has one.
 bool multiply(ir::Graph& graph, const std::string& name, double factor) {
   const auto weight = graph.find_value(name);
-  if (weight) graph.value(*weight).recipe.pieces.at(0).factor *= factor;
-  return weight.has_value();
+  if (!weight) return false;
+  for (ir::WeightPiece& piece : graph.value(*weight).recipe.pieces)
+    piece.factor *= factor;
+  return true;
 }
 
 }  // namespace
@@ -85,10 +94,13 @@ std::vector<KvScale> read_kv_scales(const Checkpoint& checkpoint) {
     const auto k = stored_scale(checkpoint, prefix, kNamesOfK);
     const auto v = stored_scale(checkpoint, prefix, kNamesOfV);
     // Behind a norm per head, a bias of K says nothing of its size.
-    const double k_bias = config.qk_norm ? 1
-                                         : scale_for_bias(checkpoint, prefix + "k_proj.bias",
-                                                          static_cast<size_t>(config.head_dim / 2));
-    scales[layer] = {k.value_or(k_bias),
+    const double k_bias = config.qk_norm
+                              ? 1
+                              : scale_for_bias(checkpoint, prefix + "k_proj.bias",
+                                               pair_distance(config, config.layers[layer]));
+    // The weight of a norm with an offset cannot take a scale.
+    const bool fixed = config.qk_norm && config.norm_offset != 0;
+    scales[layer] = {fixed ? 1 : k.value_or(k_bias),
                      v.value_or(scale_for_bias(checkpoint, prefix + "v_proj.bias", 0))};
   }
   return scales;

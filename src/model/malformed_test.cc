@@ -40,7 +40,7 @@ void load(const std::filesystem::path& dir) {
   (void)checkpoint.tensor("model.norm.weight", {hidden});
   if (!c.tie_word_embeddings) (void)checkpoint.tensor("lm_head.weight", {c.vocab_size, hidden});
   for (const Rope& rope : c.ropes)
-    EXPECT_FALSE(inv_freq(rope, c.head_dim).empty());
+    EXPECT_FALSE(inv_freq(rope, c.head_dim, c.max_position_embeddings).empty());
 }
 
 void header(Files& files, const std::string& from, const std::string& to) {
@@ -203,8 +203,9 @@ const Case kConfigCases[] = {
        config(f, "rope_scaling", "unused");
      },
      "key 'rope_parameters' must be an object"},
-    {"UnknownRopeType", [](Files& f) { config(f, "llama3", "yarn"); },
-     "rope_type \"yarn\" is not supported; supported: default, linear, llama3",
+    {"UnknownRopeType", [](Files& f) { config(f, "llama3", "warp"); },
+     "rope_type \"warp\" is not supported; supported: default, linear, llama3, yarn, dynamic, "
+     "longrope",
      ErrorKind::kUnsupported},
     {"UnknownModelType", [](Files& f) { config(f, "\"llama\"", "\"gpt2\""); },
      "model_type \"gpt2\" is not supported", ErrorKind::kUnsupported},

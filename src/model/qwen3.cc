@@ -5,16 +5,8 @@
 namespace encore::model {
 
 ValueId qwen3_attention(Trace& trace, ValueId x, const Layer& layer) {
-  const ModelConfig& c = trace.config;
-  const std::string attn = layer.prefix + ".self_attn";
-
-  const ValueId h = trace.norm(x, layer.prefix + ".input_layernorm", c.hidden_size);
-  ValueId q = trace.project(h, attn + ".q_proj", c.q_size(), c.qkv_bias);
-  ValueId k = trace.project(h, attn + ".k_proj", c.kv_size(), c.qkv_bias);
-  const ValueId v = trace.project(h, attn + ".v_proj", c.kv_size(), c.qkv_bias);
-  q = trace.norm(q, attn + ".q_norm", c.head_dim);
-  k = trace.norm(k, attn + ".k_norm", c.head_dim);
-  return trace.attend(layer, q, k, v);
+  const ValueId h = trace.norm(x, layer.prefix + ".input_layernorm", trace.config.hidden_size);
+  return trace.attend(layer, trace.normed_heads(h, layer));
 }
 
 }  // namespace encore::model

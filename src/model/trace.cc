@@ -9,34 +9,107 @@ ValueId Trace::weight(const std::string& name, std::vector<ir::Dim> dims) {
                               ir::WeightRecipe::tensor(name));
 }
 
-ValueId Trace::project(ValueId x, const std::string& prefix, int64_t out, bool bias) {
+ValueId Trace::weight(const std::string& prefix, const char* what, std::vector<ir::Dim> dims,
+                      Pieces pieces) {
+  if (pieces.empty()) return weight(prefix + what, std::move(dims));
+  for (ir::WeightPiece& piece : pieces)
+    piece.tensor += what;
+  return b.graph().add_weight(prefix + what, {options.dtype, std::move(dims)},
+                              {std::move(pieces), {}});
+}
+
+ValueId Trace::project(ValueId x, const std::string& prefix, int64_t out, bool bias,
+                       const Pieces& pieces) {
   const ir::Dim in = b.graph().value(x).type.dims[1];
-  const ValueId w = weight(prefix + ".weight", {out, in});
+  const ValueId w = weight(prefix, ".weight", {out, in}, pieces);
   if (!bias) return b.linear(x, w);
-  return b.linear(x, w, weight(prefix + ".bias", {out}));
+  return b.linear(x, w, weight(prefix, ".bias", {out}, pieces));
 }
 
-ValueId Trace::norm(ValueId x, const std::string& prefix, int64_t width) {
-  return b.rms_norm(x, weight(prefix + ".weight", {width}), config.rms_norm_eps);
+ValueId Trace::norm(ValueId x, const std::string& prefix, int64_t width, const Pieces& pieces) {
+  return b.rms_norm(x, weight(prefix, ".weight", {width}, pieces), config.rms_norm_eps,
+                    config.norm_offset);
 }
 
-ValueId Trace::attend(const Layer& layer, ValueId q, ValueId k, ValueId v) {
+Trace::Heads Trace::heads(ValueId x, const Layer& layer) {
+  const ModelConfig& c = config;
+  const std::string attn = layer.prefix + ".self_attn";
+  const Rope* const rope = layer.kind.rope ? &c.ropes.at(*layer.kind.rope) : nullptr;
+  const bool is_partial = rope != nullptr && rope->rotary_dim != 0;
+  const bool is_reordered = rope != nullptr && (is_partial || rope->interleaved);
+  // Where only part of a head turns, its factor goes to that part of k; else to attention's scale.
+  const double k_factor = is_partial ? rope->attention_factor * rope->attention_factor : 1;
+  int64_t next_row = 0;  // of qkv_proj
+  const auto project_heads = [&](const char* name, int64_t num_heads, bool turns, double factor) {
+    const int64_t out = num_heads * c.head_dim;
+    const std::string own = attn + name;
+    const std::string tensor = c.merged_qkv ? attn + ".qkv_proj" : own;
+    const int64_t first = c.merged_qkv ? next_row : 0;
+    next_row += out;
+    Pieces pieces;
+    if (turns && is_reordered) {
+      pieces = head_rows(*rope, tensor, first, num_heads, c.head_dim, factor);
+    } else if (c.merged_qkv) {
+      pieces = {{tensor, ir::WeightPiece::Rows{first, first + out}}};
+    }
+    return project(x, own, out, c.qkv_bias, pieces);
+  };
+  const ValueId q = project_heads(".q_proj", c.num_heads, true, 1);
+  const ValueId k = project_heads(".k_proj", c.num_kv_heads, true, k_factor);
+  const ValueId v = project_heads(".v_proj", c.num_kv_heads, false, 1);
+  return {q, k, v};
+}
+
+Trace::Heads Trace::normed_heads(ValueId x, const Layer& layer) {
+  const std::string attn = layer.prefix + ".self_attn";
+  Heads h = heads(x, layer);
+  h.q = norm(h.q, attn + ".q_norm", config.head_dim);
+  h.k = norm(h.k, attn + ".k_norm", config.head_dim);
+  return h;
+}
+
+ValueId Trace::attend(const Layer& layer, Heads heads) {
+  const double k_scale = options.kv_scales.empty() ? 1 : options.kv_scales[layer.index].k;
+  Builder::Scores scores{.softcap = config.attention_softcap};
+  scores.scale = k_scale * config.attention_scale.value_or(
+                               1 / std::sqrt(static_cast<double>(config.head_dim)));
+  // A window that no sequence outgrows hides nothing.
+  if (layer.kind.window && *layer.kind.window < options.max_seq_len)
+    scores.window = layer.kind.window;
   if (layer.kind.rope) {
+    const Rope& rope = config.ropes.at(*layer.kind.rope);
     const ValueId inv_freq = inv_freqs.at(*layer.kind.rope);
-    q = b.rope(q, positions, inv_freq);
-    k = b.rope(k, positions, inv_freq);
+    heads.q = b.rope(heads.q, positions, inv_freq);
+    heads.k = b.rope(heads.k, positions, inv_freq);
+    if (rope.rotary_dim == 0) scores.scale *= rope.attention_factor * rope.attention_factor;
   }
   Builder::Cache& cache = caches.at(layer.index);
-  cache = b.kv_write(cache, k, v, slots);
-  const double k_scale = options.kv_scales.empty() ? 1 : options.kv_scales[layer.index].k;
-  return b.attention(q, cache, batch, k_scale / std::sqrt(static_cast<double>(config.head_dim)));
+  cache = b.kv_write(cache, heads.k, heads.v, slots);
+  return b.attention(heads.q, cache, batch, scores);
+}
+
+ValueId Trace::output(ValueId o, const Layer& layer) {
+  const std::string prefix = layer.prefix + ".self_attn.o_proj";
+  return project(o, prefix, config.hidden_size, config.o_bias, scaled(prefix));
 }
 
 ValueId Trace::gated_mlp(ValueId x, const std::string& prefix) {
-  const ValueId gate = project(x, prefix + ".gate_proj", config.intermediate_size, config.mlp_bias);
-  const ValueId up = project(x, prefix + ".up_proj", config.intermediate_size, config.mlp_bias);
-  return project(b.mul(b.silu(gate), up), prefix + ".down_proj", config.hidden_size,
-                 config.mlp_bias);
+  const int64_t size = config.intermediate_size;
+  const auto rows = [&](int64_t first) -> Pieces {
+    if (!config.merged_gate_up) return {};
+    return {{prefix + ".gate_up_proj", ir::WeightPiece::Rows{first, first + size}}};
+  };
+  const ValueId gate = project(x, prefix + ".gate_proj", size, config.mlp_bias, rows(0));
+  const ValueId up = project(x, prefix + ".up_proj", size, config.mlp_bias, rows(size));
+  const bool is_silu = config.activation == Activation::kSilu;
+  const ValueId passed = b.mul(is_silu ? b.silu(gate) : b.gelu_tanh(gate), up);
+  const std::string down = prefix + ".down_proj";
+  return project(passed, down, config.hidden_size, config.mlp_bias, scaled(down));
+}
+
+Pieces Trace::scaled(const std::string& tensor) const {
+  if (config.residual_scale == 1) return {};
+  return {{tensor, std::nullopt, config.residual_scale}};
 }
 
 }  // namespace encore::model

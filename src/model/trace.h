@@ -12,6 +12,7 @@
 namespace encore::model {
 
 using ir::ValueId;
+using Pieces = std::vector<ir::WeightPiece>;
 
 // A layer that is traced.
 struct Layer {
@@ -42,15 +43,36 @@ struct Trace {
 
   // A weight [dims...] that comes from the checkpoint tensor of the same name.
   ValueId weight(const std::string& name, std::vector<ir::Dim> dims);
-  // x [T,I] -> [T,O] by `prefix`.weight [O,I] and, if asked, `prefix`.bias [O].
-  ValueId project(ValueId x, const std::string& prefix, int64_t out, bool bias);
-  // RMS norm by `prefix`.weight; its length is the width of a group.
-  ValueId norm(ValueId x, const std::string& prefix, int64_t width);
-  // The layer's rotation of q and k, K and V into its cache, causal attention. q [T,H*C] ->
-  // [T,H*C].
-  ValueId attend(const Layer& layer, ValueId q, ValueId k, ValueId v);
-  // down(silu(gate(x)) * up(x)), the feed-forward of all of them.
+  // x [T,I] -> [T,O] by `prefix`.weight [O,I] and, if asked, `prefix`.bias [O]. `pieces`: where a
+  // checkpoint keeps the rows of both, if not in tensors of these names; names there have no
+  // ".weight" nor ".bias".
+  ValueId project(ValueId x, const std::string& prefix, int64_t out, bool bias,
+                  const Pieces& pieces = {});
+  // RMS norm by `prefix`.weight; its length is the width of a group. `pieces`: as of project().
+  ValueId norm(ValueId x, const std::string& prefix, int64_t width, const Pieces& pieces = {});
+
+  struct Heads {
+    ValueId q;  // [T,H*C]
+    ValueId k;  // [T,K*C]
+    ValueId v;  // [T,K*C]
+  };
+  // The layer's queries, keys and values of x [T,D].
+  Heads heads(ValueId x, const Layer& layer);
+  // Those with an RMS norm on each head of q and k.
+  Heads normed_heads(ValueId x, const Layer& layer);
+  // The layer's rotation of q and k, K and V into its cache, causal attention: -> [T,H*C].
+  ValueId attend(const Layer& layer, Heads heads);
+  // What the layer makes of attention's output: o [R,H*C] -> [R,D].
+  ValueId output(ValueId o, const Layer& layer);
+  // down(activation(gate(x)) * up(x)), the feed-forward of all of them.
   ValueId gated_mlp(ValueId x, const std::string& prefix);
+
+ private:
+  // `prefix` + `what`, from pieces whose names lack `what`.
+  ValueId weight(const std::string& prefix, const char* what, std::vector<ir::Dim> dims,
+                 Pieces pieces);
+  // The tensor of a projection whose result is added to the residual.
+  [[nodiscard]] Pieces scaled(const std::string& tensor) const;
 };
 
 // Rows in the middle of a layer, behind its attention.
@@ -73,5 +95,9 @@ struct Architecture {
 ValueId llama_attention(Trace& trace, ValueId x, const Layer& layer);
 ValueId llama_rest(Trace& trace, const Attended& rows, const Layer& layer);
 ValueId qwen3_attention(Trace& trace, ValueId x, const Layer& layer);
+ValueId gemma_rest(Trace& trace, const Attended& rows, const Layer& layer);
+ValueId glm4_rest(Trace& trace, const Attended& rows, const Layer& layer);
+ValueId olmo2_attention(Trace& trace, ValueId x, const Layer& layer);
+ValueId olmo2_rest(Trace& trace, const Attended& rows, const Layer& layer);
 
 }  // namespace encore::model

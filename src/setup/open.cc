@@ -193,20 +193,13 @@ std::unique_ptr<planning::StepLogWriter> open_step_log(const config::Settings& s
   return std::make_unique<planning::StepLogWriter>(settings.step_log);
 }
 
-std::string limit_text(const model::ModelConfig& config) {
-  const int64_t longest = model::longest_sequence(config);
-  const bool is_window = longest < config.max_position_embeddings;
-  return fmt::format("{}{}", longest,
-                     is_window ? ", the window of its attention (sliding_window)" : "");
-}
-
 int64_t sequence_limit(const config::Settings& settings, const model::ModelConfig& config,
                        int64_t needed) {
   const int64_t longest = model::longest_sequence(config);
   if (needed > longest) {
     fail(ErrorKind::kUsage,
          "a sequence of {} tokens: the model takes at most {}; shorten the prompt or generate less",
-         needed, limit_text(config));
+         needed, longest);
   }
   if (settings.max_seq_len && needed > *settings.max_seq_len) {
     fail(ErrorKind::kUsage,

@@ -45,10 +45,6 @@ std::optional<std::string> missing_tokenizer(const model::ModelSource& source);
 // The log that --step-log names; null when it names none. Errors: those of StepLogWriter.
 std::unique_ptr<planning::StepLogWriter> open_step_log(const config::Settings& settings);
 
-// "4096, the window of its attention (sliding_window)": how long a sequence of the model may be, and why where
-// it was made for longer ones.
-std::string limit_text(const model::ModelConfig& config);
-
 // --max-seq-len when it was given, else `needed`. Errors: kUsage, with the remedy, when `needed`
 // does not fit.
 int64_t sequence_limit(const config::Settings& settings, const model::ModelConfig& config,

@@ -20,7 +20,7 @@ loader::LoadOptions serving_load_options(const config::Settings& settings,
   const int64_t longest = longest_sequence(config);
   if (settings.max_seq_len && *settings.max_seq_len > longest) {
     fail(ErrorKind::kUsage, "--max-seq-len {}: the model takes at most {}", *settings.max_seq_len,
-         limit_text(config));
+         longest);
   }
   loader::LoadOptions load = load_options(settings);
   load.scores_prompts = true;

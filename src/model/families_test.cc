@@ -1,0 +1,145 @@
+// What config.json of each family means. That whole models of them compute as their reference does
+// is for tools/parity.py to show.
+#include "model/families.h"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "model/checkpoint_fixture.h"
+
+namespace encore::model {
+namespace {
+
+ModelConfig parse_family(const std::string& model_type, const std::string& more = "") {
+  const json::value value = json::parse(R"({"model_type": ")" + model_type +
+                                            R"(", "hidden_size": 128, "num_hidden_layers": 4,
+          "num_attention_heads": 4, "intermediate_size": 256, "vocab_size": 1000)" +
+                                            (more.empty() ? "" : ", " + more) + "}",
+                                        "config.json");
+  return parse_config(json::Object(value, "config.json"), nullptr);
+}
+
+std::string family_error(const std::string& model_type, const std::string& more) {
+  return error_of([&] { return parse_family(model_type, more); });
+}
+
+using LayerWindows = std::vector<std::optional<int64_t>>;
+LayerWindows layer_windows(const ModelConfig& config) {
+  LayerWindows found;
+  for (const LayerKind& layer : config.layers)
+    found.push_back(layer.window);
+  return found;
+}
+
+TEST(Families, Gemma2HasCapsOffsetsAndAWindowInEverySecondLayer) {
+  const ModelConfig c = parse_family("gemma2", R"("query_pre_attn_scalar": 64)");
+  EXPECT_EQ(c.architecture, "Gemma2ForCausalLM");
+  EXPECT_EQ(layer_windows(c), (LayerWindows{4096, std::nullopt, 4096, std::nullopt}));
+  EXPECT_EQ(c.norm_offset, 1);
+  EXPECT_EQ(c.activation, Activation::kGeluTanh);
+  EXPECT_EQ(c.attention_scale, 1.0 / 8);
+  EXPECT_EQ(c.attention_softcap, 50);
+  EXPECT_EQ(c.logits_softcap, 30);
+  EXPECT_EQ(c.embedding_scale, std::sqrt(128.0));
+  EXPECT_EQ(c.head_dim, 256);
+  EXPECT_TRUE(c.tie_word_embeddings);
+  EXPECT_FALSE(c.qk_norm);
+  EXPECT_EQ(parse_family("gemma2", R"("attn_logit_softcapping": null)").attention_softcap,
+            std::nullopt);
+}
+
+TEST(Families, Gemma3TurnsLayersWithAWindowByABaseOfTheirOwn) {
+  for (const std::string ropes : {R"("rope_theta": 500000, "rope_local_base_freq": 20000,
+           "rope_scaling": {"rope_type": "linear", "factor": 8})",
+                                  R"("rope_parameters": {
+           "full_attention": {"rope_type": "linear", "factor": 8, "rope_theta": 500000},
+           "sliding_attention": {"rope_type": "default", "rope_theta": 20000}})"}) {
+    const ModelConfig c = parse_family(
+        "gemma3_text", ropes + R"(, "sliding_window_pattern": 2, "sliding_window": 9)");
+    EXPECT_EQ(layer_windows(c), (LayerWindows{9, std::nullopt, 9, std::nullopt}));
+    ASSERT_EQ(c.ropes.size(), 2U);
+    EXPECT_EQ(c.ropes[0], (Rope{.theta = 500000, .scaling = RopeScaling::kLinear, .factor = 8}));
+    EXPECT_EQ(c.ropes[1], Rope{.theta = 20000});
+    EXPECT_EQ(c.layers[0].rope, 1U);
+    EXPECT_EQ(c.layers[1].rope, 0U);
+    EXPECT_TRUE(c.qk_norm);
+    EXPECT_EQ(c.attention_softcap, std::nullopt);
+  }
+}
+
+TEST(Families, TextModelsAreReadOutOfModelsOfSeveralKindsOfInput) {
+  const json::value value = json::parse(R"({
+    "architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
+    "eos_token_id": [1, 106], "torch_dtype": "float16", "vision_config": {},
+    "text_config": {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240,
+                    "num_hidden_layers": 34, "sliding_window": 1024}})",
+                                        "config.json");
+  const ModelConfig c = parse_config(json::Object(value, "config.json"), nullptr);
+  EXPECT_EQ(c.architecture, "Gemma3ForCausalLM");
+  EXPECT_EQ(c.num_layers(), 34);
+  EXPECT_EQ(c.num_heads, 8);
+  EXPECT_EQ(c.vocab_size, 262208);
+  EXPECT_EQ(c.eos_token_ids, (std::vector<int32_t>{1, 106}));
+  EXPECT_EQ(c.dtype, DType::kF16);
+  EXPECT_EQ(c.layers[5].window, std::nullopt);
+  EXPECT_EQ(c.layers[6].window, 1024);
+}
+
+TEST(Families, Phi3TurnsPartOfAHeadByLongrope) {
+  const std::string longrope = R"("partial_rotary_factor": 0.75, "max_position_embeddings": 131072,
+    "original_max_position_embeddings": 4096, "sliding_window": 262144, "rope_scaling": {
+    "type": "longrope", "short_factor": [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1],
+    "long_factor": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]})";
+  const ModelConfig c = parse_family("phi3", longrope);
+  EXPECT_TRUE(c.merged_qkv && c.merged_gate_up);
+  EXPECT_EQ(c.layers[3].window, 262144);
+  EXPECT_EQ(c.ropes[0].rotary_dim, 24);
+  EXPECT_EQ(c.ropes[0].scaling, RopeScaling::kLongrope);
+  EXPECT_EQ(c.ropes[0].original_max_position_embeddings, 4096);
+  EXPECT_NEAR(c.ropes[0].attention_factor, 1.1902380714238083, 1e-12);
+  EXPECT_EQ(c.ropes[0].long_factor.back(), 12);
+  EXPECT_EQ(parse_family("phi3").layers[0].window, std::nullopt);
+  EXPECT_EQ(family_error("phi3", R"("rope_scaling": {"type": "su", "short_factor": [1],
+                                     "long_factor": [1]})"),
+            "model: config.json: 'rope_scaling': key 'short_factor' must have 16 numbers, one of "
+            "each pair, not 1");
+}
+
+TEST(Families, SmolLm3LeavesOutRotationsAndMaySlideThere) {
+  const ModelConfig c = parse_family("smollm3", R"("num_key_value_heads": 4)");
+  EXPECT_TRUE(c.layers[2].rope.has_value());
+  EXPECT_FALSE(c.layers[3].rope.has_value());
+  EXPECT_EQ(layer_windows(c), LayerWindows(4));
+  const ModelConfig listed =
+      parse_family("smollm3", R"("no_rope_layers": [0, 1, 1, 0], "use_sliding_window": true,
+                                 "sliding_window": 7)");
+  EXPECT_FALSE(listed.layers[0].rope.has_value());
+  EXPECT_TRUE(listed.layers[1].rope.has_value());
+  EXPECT_EQ(layer_windows(listed), (LayerWindows{7, std::nullopt, std::nullopt, 7}));
+  EXPECT_NE(family_error("smollm3", R"("no_rope_layers": [0, 1])"), "");
+}
+
+TEST(Families, GraniteAndGlm4HaveTheirScalesAndOrders) {
+  const ModelConfig granite =
+      parse_family("granite", R"("embedding_multiplier": 12, "attention_multiplier": 0.015625,
+                    "residual_multiplier": 0.22, "logits_scaling": 8)");
+  EXPECT_EQ(granite.embedding_scale, 12);
+  EXPECT_EQ(granite.attention_scale, 0.015625);
+  EXPECT_EQ(granite.residual_scale, 0.22);
+  EXPECT_EQ(granite.logits_scale, 0.125);
+  const ModelConfig glm4 = parse_family("glm4");
+  EXPECT_EQ(glm4.ropes[0].rotary_dim, 64);
+  EXPECT_TRUE(glm4.ropes[0].interleaved && glm4.merged_gate_up && glm4.qkv_bias);
+  EXPECT_FALSE(glm4.merged_qkv || glm4.o_bias);
+}
+
+TEST(Families, StretchSequencesByDynamicRope) {
+  const ModelConfig c = parse_family("llama", R"("max_position_embeddings": 4096,
+    "rope_scaling": {"type": "dynamic", "factor": 2.5})");
+  EXPECT_EQ(longest_sequence(c), 10240);
+  EXPECT_EQ(longest_sequence(parse_family("mistral", R"("num_key_value_heads": 4)")), 131072);
+}
+
+}  // namespace
+}  // namespace encore::model

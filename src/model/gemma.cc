@@ -1,0 +1,21 @@
+// Gemma 2 and 3: RMS norms before and behind both halves of a layer. Their attention is Llama's, or
+// Qwen3's with norms per head; windows, caps and scales are in the config.
+// Source: Gemma 2 technical report, arXiv:2408.00118, section 2; Gemma 3, arXiv:2503.19786.
+#include "model/trace.h"
+
+namespace encore::model {
+
+ValueId gemma_rest(Trace& trace, const Attended& rows, const Layer& layer) {
+  const ModelConfig& c = trace.config;
+  const std::string& prefix = layer.prefix;
+
+  const ValueId o = trace.output(rows.o, layer);
+  const ValueId x =
+      trace.b.add(rows.x, trace.norm(o, prefix + ".post_attention_layernorm", c.hidden_size));
+
+  ValueId m = trace.norm(x, prefix + ".pre_feedforward_layernorm", c.hidden_size);
+  m = trace.gated_mlp(m, prefix + ".mlp");
+  return trace.b.add(x, trace.norm(m, prefix + ".post_feedforward_layernorm", c.hidden_size));
+}
+
+}  // namespace encore::model
