@@ -6,7 +6,8 @@
 Part `logits`: RMS error of Encore's bf16 logits over all positions against transformers' float32 run (TF32 off), at most
 1.25 times that of transformers' own bf16 run. Part `decode`: the same of the path that serves, one token a step through full
 recordings, alone and in a batch of uneven lengths; the error with KV in FP8 is printed beside it. Part `tokens`: 64
-greedy tokens in float32 are equal. Part `tokenizers`: ids and texts equal those of the `tokenizers` package
+greedy tokens in float32 are equal. Part `families`: float32 logits of tiny models of every family, by prefill and by decode
+steps, are those of transformers to within 2e-4 of their size (parity_families.py). Part `tokenizers`: ids and texts equal those of the `tokenizers` package
 (tools/tokenizers/cases.py).
 
 On the CPU: small 4-layer relatives of five published models, prompts to 256 tokens, in both spellings of config.json,
@@ -32,7 +33,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 SKIPPED = 77
 MAX_RATIO = 1.25
 NUM_GREEDY = 64
-PARTS = ("logits", "decode", "tokens", "tokenizers")
+MAX_FAMILY_ERROR = 2e-4  # of the logits' size
+PARTS = ("logits", "decode", "tokens", "families", "tokenizers")
 PROMPTS = {"cpu": (1, 17, 63, 256), "cuda": (1, 17, 512, 3000)}
 GREEDY_PROMPTS = {"cpu": (1, 17, 200), "cuda": (1, 17, 512, 3000)}
 DECODED = {"cpu": (90, 40, 17, 5, 1), "cuda": (1500, 700, 333, 200, 130, 100, 64, 33, 17, 5, 2, 1)}
@@ -224,6 +226,32 @@ def compare_tokens(name, number, encore, options, work):
     return results
 
 
+def compare_family(name, number, encore, options, work):
+    """Rows of the table for one family: every token's logits by prefill in short chunks, and by decode steps."""
+    import torch
+
+    import parity_families
+    import parity_models as models
+
+    family = parity_families.families()[name]
+    model = models.random_model(family.config, torch.float32, "cpu", seed=200 + number)
+    checkpoint = models.save(model, work / "f32", sharded=False, classic=False)
+    if family.nested:
+        parity_families.nest(checkpoint, family.nested)
+    rows = prompts(family.lengths, family.config.vocab_size, seed=200 + number)
+    model.set_attn_implementation("eager")
+    references = [run_model(model, row) for row in rows]
+    results = []
+    for what, flags in (("prefill", ("--max-num-tokens", 64)), ("decode", ("--decode", "--eager-steps", "forbid"))):
+        ours = list(encore.logits(checkpoint, rows, work, "--dtype", "f32", *flags, *family.options))
+        size = (sum(float(r.double().pow(2).sum()) for r in references) / sum(r.numel() for r in references)) ** 0.5
+        error = pooled_rms(list(zip(references, ours))) / size
+        results.append({"model": name, "steps": what, "relative_error": error, "rms_logits": size,
+                        "passed": error <= MAX_FAMILY_ERROR})
+    say(name, "compared")
+    return results
+
+
 def compare_tokenizers(options, work):
     script = ROOT / "tools" / "tokenizers" / "cases.py"
     vocabularies = ROOT.parent / "shared" / "tokenizers"
@@ -262,6 +290,11 @@ def print_results(results):
                     [[row["model"], str(row["prompt"]), str(row["equal_tokens"]), str(row["distinct_tokens"]),
                       f"{row['smallest_gap']:.1e}",
                       verdict(row) if row["passed"] else f"FAILED (gap there {row['gap_at_difference']})"] for row in rows])
+    if rows := results.get("families"):
+        print_table("Logits of tiny models in float32: RMS error over RMS of logits",
+                    ["model", "steps", "error", "RMS of logits", ""],
+                    [[row["model"], row["steps"], f"{row['relative_error']:.1e}", f"{row['rms_logits']:.3f}", verdict(row)]
+                     for row in rows])
     for row in results["failures"]:
         print(f"\n{row['model']}, {row['part']}: FAILED, see above")
     for row in results.get("tokenizers", []):
@@ -285,12 +318,13 @@ def compare(options, work):
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = False
     sys.path.insert(0, str(ROOT / "tools"))
+    import parity_families
     import parity_models as models
 
     encore = Encore(options.encore, options.device)
     results = {part: [] for part in options.parts} | {"failures": []}
     compared = {"logits": (compare_logits, models.FULL), "decode": (compare_decode, models.DECODED[options.device]),
-                "tokens": (compare_tokens, models.FULL)}
+                "tokens": (compare_tokens, models.FULL), "families": (compare_family, parity_families.families())}
     for part in options.parts:
         function, names = compared.get(part, (None, ()))
         for number, name in enumerate(names):
@@ -328,7 +362,7 @@ def main():
     parser.add_argument("device_name", metavar="cpu|cuda", nargs="?", choices=("cpu", "cuda"), help="default: cpu")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="the same as an option")
     parser.add_argument("--encore", required=True, type=pathlib.Path, help="the encore binary")
-    parser.add_argument("--part", dest="parts", action="append", choices=PARTS, help="default: logits, decode and tokens")
+    parser.add_argument("--part", dest="parts", action="append", choices=PARTS, help="default: all but tokenizers")
     parser.add_argument("--model", action="append", help="only this model, such as Qwen3-0.6B")
     parser.add_argument("--lines", type=int, default=100_000, help="lines of the part tokenizers")
     parser.add_argument("--work-dir", type=pathlib.Path, help="where checkpoints are written for a while")
@@ -336,7 +370,7 @@ def main():
     parser.add_argument("--skip-without-oracle", action="store_true", help="exit with 77 where transformers is missing")
     options = parser.parse_args()
     options.device = options.device or options.device_name or "cpu"
-    options.parts = options.parts or ["logits", "decode", "tokens"]
+    options.parts = options.parts or ["logits", "decode", "tokens", "families"]
     options.encore = options.encore.resolve()
     find_oracle(options)
 

@@ -1,0 +1,111 @@
+"""Tiny configurations of the families of models, in which every feature bites: windows shorter than the prompts, caps that
+saturate, scales far from one, RoPE past its original context. parity.py compares them in float32."""
+
+import copy
+import json
+
+import transformers
+
+VOCABULARY = 211
+
+
+def tiny(kind, **own):
+    """Two query heads for each of K and V, whose heads together are not the hidden size. Weights are drawn as wide as makes
+    activations spread; see parity_models.shape."""
+    values = dict(vocab_size=VOCABULARY, hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4,
+                  num_key_value_heads=2, head_dim=32, max_position_embeddings=512, initializer_range=0.16, bos_token_id=1,
+                  eos_token_id=2, pad_token_id=0, tie_word_embeddings=False, rms_norm_eps=1e-5)
+    values.update(own)
+    return kind(**{key: value for key, value in values.items() if value is not None})
+
+
+def rope(kind, theta=10000.0, **own):
+    return {"rope_type": kind, "rope_theta": theta, **own}
+
+
+def divisors(count, last):
+    return [1 + (last - 1) * i / (count - 1) for i in range(count)]
+
+
+def longrope(pairs, factor):
+    return rope("longrope", short_factor=divisors(pairs, 1.5), long_factor=divisors(pairs, 20.0),
+                original_max_position_embeddings=64, factor=factor)
+
+
+def gemma3_ropes():
+    return {"full_attention": rope("linear", 1e6, factor=8.0), "sliding_attention": rope("default", 1e4)}
+
+
+# Prompts are longer than every window, and what one step of prefill takes is shorter than they are.
+LENGTHS = (1, 23, 90, 140)
+
+
+class Family:
+    """`lengths`: of the prompts. `options`: of encore. `nested`: the checkpoint is that of a model of several kinds of
+    input, and this is its text model."""
+
+    def __init__(self, config, lengths=LENGTHS, options=(), nested=None):
+        self.config, self.lengths, self.options, self.nested = config, lengths, options, nested
+
+
+def families():
+    t = transformers
+    half = ["sliding_attention", "full_attention"] * 2
+    return {
+        "llama-linear": Family(tiny(t.LlamaConfig, rope_parameters=rope("linear", factor=4.0))),
+        "llama-yarn": Family(tiny(t.LlamaConfig, rope_parameters=rope(
+            "yarn", factor=8.0, original_max_position_embeddings=64))),
+        "llama-yarn-mscale": Family(tiny(t.LlamaConfig, rope_parameters=rope(
+            "yarn", factor=8.0, original_max_position_embeddings=64, beta_fast=4.0, beta_slow=2.0, mscale=0.7,
+            mscale_all_dim=0.3, truncate=False))),
+        # transformers takes the table of each prompt's own length, Encore that of the longest sequence.
+        "llama-dynamic": Family(tiny(t.LlamaConfig, max_position_embeddings=64,
+                                     rope_parameters=rope("dynamic", factor=4.0)),
+                                lengths=(140, 140), options=("--max-seq-len", 140)),
+        "llama-dynamic-short": Family(tiny(t.LlamaConfig, max_position_embeddings=64,
+                                           rope_parameters=rope("dynamic", factor=4.0)),
+                                      lengths=(1, 64), options=("--max-seq-len", 64)),
+        "mistral-window": Family(tiny(t.MistralConfig, sliding_window=24)),
+        "ministral": Family(tiny(t.MinistralConfig, sliding_window=17, layer_types=half)),
+        "qwen2-late-window": Family(tiny(t.Qwen2Config, head_dim=None, use_sliding_window=True, sliding_window=20,
+                                         max_window_layers=2)),
+        "gemma2": Family(tiny(t.Gemma2Config, sliding_window=24, query_pre_attn_scalar=20, attn_logit_softcapping=2.0,
+                              final_logit_softcapping=3.0, tie_word_embeddings=True)),
+        "gemma3": Family(tiny(t.Gemma3TextConfig, sliding_window=24, query_pre_attn_scalar=20, layer_types=half,
+                              rope_parameters=gemma3_ropes(), tie_word_embeddings=True)),
+        "gemma3-nested": Family(tiny(t.Gemma3TextConfig, sliding_window=24, query_pre_attn_scalar=20, layer_types=half,
+                                     rope_parameters=gemma3_ropes(), tie_word_embeddings=True), nested="gemma3"),
+        "phi3.5": Family(tiny(t.Phi3Config, head_dim=None, hidden_size=128, sliding_window=100,
+                              original_max_position_embeddings=64, rope_parameters=longrope(16, 8.0)),
+                         lengths=(65, 140)),
+        "phi3.5-short": Family(tiny(t.Phi3Config, head_dim=None, hidden_size=128,
+                                    original_max_position_embeddings=64, rope_parameters=longrope(16, 8.0)),
+                               lengths=(1, 64), options=("--max-seq-len", 64)),
+        "phi4-mini": Family(tiny(t.Phi3Config, head_dim=None, hidden_size=128, original_max_position_embeddings=64,
+                                 rope_parameters=longrope(12, 8.0) | {"partial_rotary_factor": 0.75}),
+                            lengths=(65, 140)),
+        "smollm3": Family(tiny(t.SmolLM3Config, head_dim=None, num_key_value_heads=2, no_rope_layers=[1, 0, 1, 0],
+                               use_sliding_window=True, sliding_window=24, tie_word_embeddings=True)),
+        "olmo2": Family(tiny(t.Olmo2Config, head_dim=None)),
+        "glm4": Family(tiny(t.Glm4Config, attention_bias=True, rope_parameters=rope("default", partial_rotary_factor=0.5))),
+        "granite": Family(tiny(t.GraniteConfig, head_dim=None, attention_multiplier=0.1, embedding_multiplier=3.0,
+                               residual_multiplier=0.22, logits_scaling=4.0, attention_bias=True, mlp_bias=True)),
+        "seed-oss": Family(tiny(t.SeedOssConfig, attention_bias=True, attention_out_bias=True, mlp_bias=True)),
+    }
+
+
+def nest(directory, kind):
+    """Turns the checkpoint of a text model into that of a model of several kinds of input, as far as its text goes."""
+    import safetensors.torch
+
+    path = directory / "model.safetensors"
+    tensors = safetensors.torch.load_file(path)
+    safetensors.torch.save_file({name.replace("model.", "language_model.model.", 1): tensor
+                                 for name, tensor in tensors.items()}, path, {"format": "pt"})
+    path = directory / "config.json"
+    text = json.loads(path.read_text())
+    outer = {"architectures": [text.pop("architectures")[0].replace("CausalLM", "ConditionalGeneration")],
+             "model_type": kind, "text_config": copy.deepcopy(text), "vision_config": {}}
+    for key in ("eos_token_id", "tie_word_embeddings", "dtype"):
+        outer[key] = outer["text_config"].pop(key)
+    path.write_text(json.dumps(outer, indent=1))
