@@ -45,6 +45,7 @@ constexpr const char* kGraph = R"(graph g {
   input %starts: i32[B+1] pad last
   input %slots: i32[T] pad -1
   weight %w: bf16[64,32] = concat("a.weight"[0:32], "b.weight" * 0.25)
+  weight %v: f32[8,4] = concat("c" | by_rule(2,-3)[:,4:8] * 0.5, "d" | twice()[1:5,0:4], "e" | twice())
   weight %f: f32[3] = constant(1, 0.5, 1e-05)
   state %cache: bf16[4,64]
   %a: bf16[T,64] = same(%x, other=%w) {eps=1e-05, sizes=[1,2], out=f32, n=-3}

@@ -8,31 +8,42 @@
 
 namespace encore::ir {
 
-// Rows [first, last) of a checkpoint tensor, times `factor`; the whole tensor when no rows are
-// given.
+// A change that a tensor goes through before it is cut: a row of the loader's table
+// (model/transforms.h) and its numbers. It is data, so that a recipe can be printed, compared and
+// executed again.
+struct WeightTransform {
+  std::string name;
+  std::vector<int64_t> numbers = {};
+
+  friend bool operator==(const WeightTransform&, const WeightTransform&) = default;
+};
+
+// A checkpoint tensor, transformed if so asked; of that, rows [first, last) of the first dim and
+// columns [first, last) of the last, or all that are not given; times `factor`.
 struct WeightPiece {
-  struct Rows {
+  struct Range {
     int64_t first = 0;
     int64_t last = 0;
-    friend bool operator==(const Rows&, const Rows&) = default;
+    friend bool operator==(const Range&, const Range&) = default;
   };
 
   std::string tensor;
-  std::optional<Rows> rows;
+  std::optional<Range> rows = {};
   double factor = 1;
+  std::optional<Range> columns = {};
+  std::optional<WeightTransform> transform = {};
 
   friend bool operator==(const WeightPiece&, const WeightPiece&) = default;
 };
 
-// The pieces one below the other (concatenated along dim 0), cast to the weight's dtype; or, when
-// there are no pieces, the constant itself.
+// The pieces one below the other, cast to the weight's dtype; or, when there are no pieces, the
+// constant itself. Pieces that lack the weight's first dim are stacked along it: [O,I] of each expert
+// make [E,O,I].
 struct WeightRecipe {
   std::vector<WeightPiece> pieces;
   std::vector<float> constant;
 
-  static WeightRecipe tensor(std::string name) {
-    return {{{std::move(name), std::nullopt, 1}}, {}};
-  }
+  static WeightRecipe tensor(std::string name) { return {{{.tensor = std::move(name)}}, {}}; }
   static WeightRecipe of(std::vector<float> values) { return {{}, std::move(values)}; }
 
   friend bool operator==(const WeightRecipe&, const WeightRecipe&) = default;

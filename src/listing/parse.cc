@@ -276,6 +276,24 @@ class Parser {
     define(line, name, graph_.add_value(kind, name, line.type()));
   }
 
+  // "first:last"; ":" stands for all.
+  static std::optional<WeightPiece::Range> range(Line& line) {
+    if (line.accept(":")) return std::nullopt;
+    const int64_t first = line.integer();
+    line.expect(":");
+    return WeightPiece::Range{first, line.integer()};
+  }
+  // "name(number, ...)"
+  static ir::WeightTransform transform(Line& line) {
+    ir::WeightTransform transform{.name = std::string(line.word())};
+    line.expect("(");
+    while (!line.accept(")")) {
+      transform.numbers.push_back(line.integer());
+      line.accept(",");
+    }
+    return transform;
+  }
+
   static WeightRecipe recipe(Line& line) {
     WeightRecipe recipe;
     if (line.accept("constant(")) {
@@ -287,11 +305,11 @@ class Parser {
     }
     const bool several = line.accept("concat(");
     do {
-      WeightPiece piece{line.quoted(), std::nullopt, 1};
+      WeightPiece piece{.tensor = line.quoted()};
+      if (line.accept("|")) piece.transform = transform(line);
       if (line.accept("[")) {
-        const int64_t first = line.integer();
-        line.expect(":");
-        piece.rows = WeightPiece::Rows{first, line.integer()};
+        piece.rows = range(line);
+        if (line.accept(",")) piece.columns = range(line);
         line.expect("]");
       }
       if (line.accept("*")) piece.factor = line.real();

@@ -29,6 +29,10 @@ std::string print_attr(const ir::Attrs::Value& value) {
   return fmt::format("[{}]", fmt::join(std::get<std::vector<int64_t>>(value), ","));
 }
 
+std::string print_range(const std::optional<ir::WeightPiece::Range>& range) {
+  return range ? fmt::format("{}:{}", range->first, range->last) : ":";
+}
+
 std::string print_recipe(const WeightRecipe& recipe) {
   if (recipe.pieces.empty()) {
     std::string text = "constant(";
@@ -41,7 +45,13 @@ std::string print_recipe(const WeightRecipe& recipe) {
   for (size_t i = 0; i < recipe.pieces.size(); ++i) {
     const ir::WeightPiece& piece = recipe.pieces[i];
     text += fmt::format("{}\"{}\"", i == 0 ? "" : ", ", piece.tensor);
-    if (piece.rows) text += fmt::format("[{}:{}]", piece.rows->first, piece.rows->last);
+    if (piece.transform) {
+      text +=
+          fmt::format(" | {}({})", piece.transform->name, fmt::join(piece.transform->numbers, ","));
+    }
+    if (piece.rows || piece.columns) text += fmt::format("[{}", print_range(piece.rows));
+    if (piece.columns) text += fmt::format(",{}", print_range(piece.columns));
+    if (piece.rows || piece.columns) text += ']';
     if (piece.factor != 1) text += fmt::format(" * {}", number(piece.factor));
   }
   return recipe.pieces.size() == 1 ? text : fmt::format("concat({})", text);

@@ -154,7 +154,7 @@ TEST(BuildGraph, MultipliesScoresByTheFactorOfTheRotation) {
   };
   ir::Graph graph = build_graph(config, kOptions);
   EXPECT_EQ(scale_of(graph), 9.0 / 4);
-  using Rows = ir::WeightPiece::Rows;
+  using Rows = ir::WeightPiece::Range;
   const auto recipe = [&](const char* name) {
     return graph.value(graph.find_value(name).value()).recipe.pieces;
   };

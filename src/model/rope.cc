@@ -96,7 +96,7 @@ std::vector<ir::WeightPiece> head_rows(const Rope& rope, const std::string& tens
                                        int64_t num_heads, int64_t head_dim, double factor) {
   const int64_t turned = rope.turned(head_dim);
   if (turned == head_dim && !rope.interleaved)
-    return {{tensor, ir::WeightPiece::Rows{first, first + num_heads * head_dim}, factor}};
+    return {{tensor, ir::WeightPiece::Range{first, first + num_heads * head_dim}, factor}};
   std::vector<ir::WeightPiece> pieces;
   // The first half of all pairs, then the second: of the turned ones, then of those that stay.
   for (int64_t head = first; head < first + num_heads * head_dim; head += head_dim) {
@@ -104,7 +104,7 @@ std::vector<ir::WeightPiece> head_rows(const Rope& rope, const std::string& tens
       const auto add = [&](int64_t begin, int64_t count, double scale) {
         if (count > 0)
           pieces.push_back(
-              {tensor, ir::WeightPiece::Rows{head + begin, head + begin + count}, scale});
+              {tensor, ir::WeightPiece::Range{head + begin, head + begin + count}, scale});
       };
       if (rope.interleaved) {
         for (int64_t i = half; i < turned; i += 2)

@@ -50,7 +50,7 @@ Trace::Heads Trace::heads(ValueId x, const Layer& layer) {
     if (turns && is_reordered) {
       pieces = head_rows(*rope, tensor, first, num_heads, c.head_dim, factor);
     } else if (c.merged_qkv) {
-      pieces = {{tensor, ir::WeightPiece::Rows{first, first + out}}};
+      pieces = {{tensor, ir::WeightPiece::Range{first, first + out}}};
     }
     return project(x, own, out, c.qkv_bias, pieces);
   };
@@ -97,7 +97,7 @@ ValueId Trace::gated_mlp(ValueId x, const std::string& prefix) {
   const int64_t size = config.intermediate_size;
   const auto rows = [&](int64_t first) -> Pieces {
     if (!config.merged_gate_up) return {};
-    return {{prefix + ".gate_up_proj", ir::WeightPiece::Rows{first, first + size}}};
+    return {{prefix + ".gate_up_proj", ir::WeightPiece::Range{first, first + size}}};
   };
   const ValueId gate = project(x, prefix + ".gate_proj", size, config.mlp_bias, rows(0));
   const ValueId up = project(x, prefix + ".up_proj", size, config.mlp_bias, rows(size));

@@ -4,99 +4,195 @@
 #include <chrono>
 #include <cstring>
 
+#include <fmt/ranges.h>
+
+#include "backend/cpu/simd.h"
 #include "base/log.h"
 #include "base/rounding.h"
 #include "model/checkpoint.h"
 #include "model/read_ahead.h"
+#include "model/transforms.h"
 
 namespace encore::model {
 namespace {
 
 constexpr int64_t kAlignment = 256;
 constexpr float kRandomStddev = 0.02F;
+constexpr float kRandomCodeStddev = 64;  // of fp8, far from its limit
 constexpr double kMegabyte = 1e6;
 constexpr double kWorthALine = 1;  // seconds
 
-// One checkpoint tensor, or rows of it, as a recipe asks for it.
+using Range = ir::WeightPiece::Range;
+
+// One checkpoint tensor as a recipe asks for it: transformed, cut, times the factor.
 struct Piece {
-  const std::byte* data;
-  DType dtype;
-  int64_t count;
+  StoredTensor tensor;
+  const Transform* transform = nullptr;  // null: as it is stored
+  TransformNumbers numbers;
+  Shape shape;    // transformed
+  Range rows;     // of the first dim
+  Range columns;  // of a row's elements
   float factor = 1;
 
-  [[nodiscard]] int64_t num_bytes() const { return count * size_of(dtype); }
+  [[nodiscard]] int64_t row_elements() const { return shape.num_elements_from(1); }
+  [[nodiscard]] int64_t num_rows() const { return rows.last - rows.first; }
+  [[nodiscard]] int64_t num_columns() const { return columns.last - columns.first; }
+  [[nodiscard]] int64_t count() const { return num_rows() * num_columns(); }
+  // Does it lie in the file, element behind element?
+  [[nodiscard]] bool is_contiguous() const {
+    return transform == nullptr && num_columns() == row_elements();
+  }
+  // What of the file is read.
+  [[nodiscard]] ReadAhead::Bytes stored() const {
+    if (!is_contiguous()) return {tensor.data, static_cast<size_t>(tensor.num_bytes())};
+    const int64_t row = row_elements() * size_of(tensor.dtype);
+    return {tensor.data + rows.first * row, static_cast<size_t>(num_rows() * row)};
+  }
 };
 
-// Casts elements [first, first + count), times the factor; source and target may be any float
+// Casts `count` elements from `from` on, times the factor; source and target may be any float
 // dtypes.
-void cast(const Piece& piece, int64_t first, std::byte* to, DType to_dtype, int64_t count) {
-  visit_float(piece.dtype, [&](auto source) {
+void cast(const std::byte* from, DType from_dtype, float factor, std::byte* to, DType to_dtype,
+          int64_t count) {
+  visit_float(from_dtype, [&](auto source) {
     visit_float(to_dtype, [&](auto target) {
       using Source = decltype(source);
       using Target = decltype(target);
       auto* out = reinterpret_cast<Target*>(to);
-      const std::byte* from = piece.data + first * sizeof(Source);
       for (int64_t i = 0; i < count; ++i) {
         Source element;  // a file's tensors need not be aligned
         std::memcpy(&element, from + i * sizeof(Source), sizeof(Source));
-        out[i] = Target(static_cast<float>(element) * piece.factor);
+        out[i] = Target(static_cast<float>(element) * factor);
       }
     });
   });
 }
 
+// Elements [first, first + count) of the piece, row by row.
+void write_rows(const Piece& piece, int64_t first, int64_t count, std::byte* to, DType dtype) {
+  std::vector<float> row(static_cast<size_t>(piece.row_elements()));
+  for (int64_t done = 0; done < count;) {
+    const int64_t at = first + done;
+    const int64_t stored_row = piece.rows.first + at / piece.num_columns();
+    if (piece.transform != nullptr) {
+      piece.transform->row(piece.tensor, piece.numbers, stored_row, row.data());
+    } else {
+      widen(piece.tensor, stored_row * piece.row_elements(), piece.row_elements(), row.data());
+    }
+    const int64_t column = at % piece.num_columns();
+    const int64_t part = std::min(piece.num_columns() - column, count - done);
+    float* values = row.data() + piece.columns.first + column;
+    if (piece.factor != 1) {
+      for (int64_t i = 0; i < part; ++i)
+        values[i] *= piece.factor;
+    }
+    cpu::simd().store(values, part, dtype, to + done * size_of(dtype));
+    done += part;
+  }
+}
+
 void send(StagedCopy& copy, const Piece& piece, void* to, DType to_dtype) {
   const int64_t size = size_of(to_dtype);
-  if (piece.dtype == to_dtype && piece.factor == 1)
-    return copy.to_device(to, piece.data, piece.count * size);
-  copy.to_device(to, piece.count * size, [&](std::byte* staged, int64_t first, int64_t bytes) {
-    cast(piece, first / size, staged, to_dtype, bytes / size);
+  const std::byte* from = piece.stored().data();
+  const bool is_contiguous = piece.is_contiguous();
+  if (is_contiguous && piece.tensor.dtype == to_dtype && piece.factor == 1)
+    return copy.to_device(to, from, piece.count() * size);
+  const bool is_cast = is_contiguous && is_float(piece.tensor.dtype) && is_float(to_dtype);
+  copy.to_device(to, piece.count() * size, [&](std::byte* staged, int64_t first, int64_t bytes) {
+    if (!is_cast) return write_rows(piece, first / size, bytes / size, staged, to_dtype);
+    cast(from + first / size * size_of(piece.tensor.dtype), piece.tensor.dtype, piece.factor,
+         staged, to_dtype, bytes / size);
   });
 }
 
 void send(StagedCopy& copy, const std::vector<float>& from, const TensorView& to) {
-  ENCORE_CHECK(static_cast<int64_t>(from.size()) == to.shape.num_elements());
-  send(copy,
-       {reinterpret_cast<const std::byte*>(from.data()), DType::kF32,
-        static_cast<int64_t>(from.size())},
-       to.data, to.dtype);
+  const auto count = static_cast<int64_t>(from.size());
+  ENCORE_CHECK(count == to.shape.num_elements());
+  Piece piece;
+  piece.tensor = {DType::kF32, {count}, reinterpret_cast<const std::byte*>(from.data())};
+  piece.shape = {count};
+  piece.rows = {0, count};
+  piece.columns = {0, 1};
+  send(copy, piece, to.data, to.dtype);
+}
+
+// A weight may be of the floats that a tensor holds, or of its codes.
+void check_dtype(const std::string& name, const StoredTensor& tensor, DType wanted) {
+  if (is_float(tensor.dtype) || tensor.dtype == wanted) return;
+  if (tensor.dtype == DType::kFP8) {
+    fail(ErrorKind::kUnsupported,
+         "tensor '{}' is stored in FP8, but nothing says what its scale is: config.json needs a "
+         "quantization_config that covers it",
+         name);
+  }
+  fail(ErrorKind::kUnsupported,
+       "tensor '{}' holds integers ({}), a weight is of BF16, F16 or F32: take the checkpoint "
+       "before it was quantized",
+       name, encore::name(tensor.dtype));
+}
+
+// What is cut out of `size`, all of it where nothing is given.
+Range cut(const std::optional<Range>& wanted, int64_t size, const std::string& tensor,
+          std::string_view what) {
+  const Range range = wanted.value_or(Range{0, size});
+  if (range.first >= 0 && range.last >= range.first && range.last <= size) return range;
+  fail(ErrorKind::kModel, "tensor '{}' has {} {}, {} {} to {} are wanted", tensor, size, what, what,
+       range.first, range.last);
+}
+
+Piece resolve(const ir::WeightPiece& wanted, const Checkpoint& checkpoint) {
+  Piece piece;
+  piece.tensor = checkpoint.tensor(wanted.tensor);
+  piece.shape = piece.tensor.shape;
+  piece.factor = static_cast<float>(wanted.factor);
+  if (wanted.transform) {
+    piece.transform = &find_transform(wanted.transform->name);
+    piece.numbers = wanted.transform->numbers;
+    try {
+      piece.shape = piece.transform->shape(piece.tensor, piece.numbers);
+    } catch (const Error& error) {
+      fail(error.kind(), "tensor '{}': {} {}", wanted.tensor, wanted.transform->name, error.what());
+    }
+  }
+  const int64_t num_rows = piece.shape.rank() == 0 ? 1 : piece.shape[0];
+  piece.rows = cut(wanted.rows, num_rows, wanted.tensor, "rows");
+  piece.columns = cut(wanted.columns, piece.row_elements(), wanted.tensor, "columns");
+  return piece;
 }
 
 // The recipe's pieces, checked: together they have the weight's rows, and each its row shape.
 std::vector<Piece> resolve(const ir::Value& value, const Shape& shape,
                            const Checkpoint& checkpoint) {
+  const std::vector<ir::WeightPiece>& recipe = value.recipe.pieces;
   std::vector<Piece> pieces;
   int64_t rows = 0;
-  for (const ir::WeightPiece& wanted : value.recipe.pieces) {
-    StoredTensor tensor = checkpoint.tensor(wanted.tensor);
-    // A tensor that stands alone must have the weight's shape; one of several its shape but for dim
-    // 0.
+  int64_t wanted_rows = shape[0];
+  for (const ir::WeightPiece& wanted : recipe) {
+    const Piece piece = resolve(wanted, checkpoint);
+    // A tensor that stands alone has the weight's shape; one of several its shape but for the rows,
+    // or, where they are stacked, that of the weight's dims behind the first.
+    const bool alone = recipe.size() == 1 && !wanted.rows && !wanted.columns;
+    const bool stacked = recipe.size() > 1 && piece.shape.rank() + 1 == shape.rank();
+    if (stacked) wanted_rows = shape[0] * shape[1];
     Shape expected;
-    const bool alone = value.recipe.pieces.size() == 1 && !wanted.rows;
-    for (int i = 0; i < shape.rank(); ++i) {
-      expected.push_back(i > 0 || alone || tensor.shape.rank() == 0 ? shape[i] : tensor.shape[0]);
+    for (int i = stacked ? 1 : 0; i < shape.rank(); ++i) {
+      const bool is_rows = expected.rank() == 0 && !alone && piece.shape.rank() > 0;
+      const bool is_cut = wanted.columns && i + 1 == shape.rank() &&
+                          piece.num_columns() == shape[i] && piece.shape.rank() == 2;
+      expected.push_back(is_rows ? piece.shape[0] : is_cut ? piece.row_elements() : shape[i]);
     }
-    tensor = checkpoint.tensor(wanted.tensor, expected);
-    if (!is_float(tensor.dtype)) {
-      fail(ErrorKind::kUnsupported,
-           "tensor '{}' holds integers ({}), a weight is of BF16, F16 or F32: take the checkpoint "
-           "before it was quantized",
-           wanted.tensor, name(tensor.dtype));
+    if (piece.shape != expected) {
+      fail(ErrorKind::kModel, "{}: tensor {:?} has shape [{}], but config.json implies [{}]",
+           checkpoint.dir().string(), wanted.tensor, fmt::join(piece.shape, ", "),
+           fmt::join(expected, ", "));
     }
-    const int64_t first = wanted.rows ? wanted.rows->first : 0;
-    const int64_t last = wanted.rows ? wanted.rows->last : expected[0];
-    if (first < 0 || last < first || last > expected[0]) {
-      fail(ErrorKind::kModel, "tensor '{}' has {} rows, rows {} to {} are wanted", wanted.tensor,
-           expected[0], first, last);
-    }
-    const int64_t row = expected.num_elements_from(1);
-    pieces.push_back({tensor.data + first * row * size_of(tensor.dtype), tensor.dtype,
-                      (last - first) * row, static_cast<float>(wanted.factor)});
-    rows += last - first;
+    check_dtype(wanted.tensor, piece.tensor, value.type.dtype);
+    rows += piece.num_rows();
+    pieces.push_back(piece);
   }
-  if (rows != shape[0]) {
+  if (rows != wanted_rows) {
     fail(ErrorKind::kModel, "tensors '{}' ... have {} rows together, {} are wanted",
-         value.recipe.pieces[0].tensor, rows, shape[0]);
+         recipe[0].tensor, rows, wanted_rows);
   }
   return pieces;
 }
@@ -158,7 +254,7 @@ void Weights::fill_from(const std::filesystem::path& dir, StagedCopy& copy) {
   std::vector<ReadAhead::Bytes> stored;
   for (const auto& of_weight : pieces) {
     for (const Piece& piece : of_weight)
-      stored.emplace_back(piece.data, static_cast<size_t>(piece.num_bytes()));
+      stored.push_back(piece.stored());
   }
   ReadAhead ahead(stored);
   log::Progress progress("loading weights", static_cast<double>(bytes_) / kMegabyte, "MB");
@@ -170,8 +266,8 @@ void Weights::fill_from(const std::filesystem::path& dir, StagedCopy& copy) {
     auto* to = static_cast<std::byte*>(view.data);
     for (const Piece& piece : pieces[i]) {
       send(copy, piece, to, view.dtype);
-      to += piece.count * size_of(view.dtype);
-      ahead.used(used += piece.num_bytes());
+      to += piece.count() * size_of(view.dtype);
+      ahead.used(used += static_cast<int64_t>(piece.stored().size()));
     }
     done += view.num_bytes();
     progress.update(static_cast<double>(done) / kMegabyte);
@@ -204,9 +300,12 @@ void Weights::fill_from(const RandomWeights& random, StagedCopy& copy) {
       send(copy, recipe.constant, view);
     } else if (recipe.pieces[0].tensor.find("norm") != std::string::npos) {
       send(copy, std::vector<float>(view.shape.num_elements(), 1.0F), view);
+    } else if (recipe.pieces[0].tensor.find("scale") != std::string::npos) {
+      send(copy, std::vector<float>(view.shape.num_elements(), kRandomStddev / kRandomCodeStddev),
+           view);
     } else {
       device_.fill_random(copy.stream(), view, random.seed + static_cast<uint64_t>(id.index),
-                          kRandomStddev);
+                          view.dtype == DType::kFP8 ? kRandomCodeStddev : kRandomStddev);
     }
     enqueued += view.num_bytes();
     if (enqueued - done >= kBetweenReports && takes_long()) report();

@@ -15,7 +15,7 @@
 namespace encore::model {
 
 // Seeded random weights of a trained model's magnitude: matrices normal(0, 0.02), norms one, biases
-// normal(0, 0.02). The same numbers whatever the passes did to the recipes is not promised.
+// normal(0, 0.02), and in FP8 normal codes with one scale that makes them so. The same numbers whatever the passes did to the recipes is not promised.
 struct RandomWeights {
   uint64_t seed = 1;
 };

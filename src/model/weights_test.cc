@@ -111,6 +111,93 @@ TEST_F(WeightsTest, NamesATensorThatIsMissingOrHasAnotherShape) {
             std::string::npos);
 }
 
+TEST_F(WeightsTest, CutsColumns) {
+  const Shape q = checkpoint_.tensor(kQProj).shape;
+  const Weights weights = load(fmt::format(
+      "  weight %w: f32[5,3] = concat(\"{0}\"[1:3,2:5], \"{0}\"[0:3,5:8] * 2)\n", kQProj));
+  const TensorView w = view(weights, "w");
+  for (int64_t column = 0; column < 3; ++column) {
+    EXPECT_EQ(w.row<float>(1)[column], stored(kQProj, 2 * q[1] + 2 + column));
+    EXPECT_EQ(w.row<float>(4)[column], 2 * stored(kQProj, 2 * q[1] + 5 + column));
+  }
+}
+
+TEST_F(WeightsTest, ReordersRowsBeforeItCutsThem) {
+  const Shape q = checkpoint_.tensor(kQProj).shape;
+  const Weights weights =
+      load(fmt::format("  weight %w: bf16[{0},{1}] = \"{2}\" | deinterleave(2,2)\n"
+                       "  weight %third: bf16[1,{1}] = \"{2}\" | deinterleave(2,2)[2:3]\n",
+                       q[0], q[1], kQProj));
+  ASSERT_EQ(q[0], 8);
+  constexpr int64_t kFrom[] = {0, 2, 1, 3, 4, 6, 5, 7};
+  const auto* bytes = checkpoint_.tensor(kQProj).data;
+  for (int64_t row = 0; row < q[0]; ++row) {
+    EXPECT_EQ(std::memcmp(view(weights, "w").row<BFloat16>(row), bytes + kFrom[row] * q[1] * 2,
+                          static_cast<size_t>(q[1] * 2)),
+              0);
+  }
+  EXPECT_EQ(
+      std::memcmp(view(weights, "third").data, bytes + q[1] * 2, static_cast<size_t>(q[1] * 2)), 0);
+}
+
+TEST_F(WeightsTest, StacksWhatLacksTheFirstDim) {
+  const Shape k = checkpoint_.tensor(kKProj).shape;
+  const Weights weights =
+      load(fmt::format("  weight %experts: bf16[2,{},{}] = concat(\"{}\", \"{}\"[4:8])\n", k[0],
+                       k[1], kKProj, kQProj));
+  const TensorView experts = view(weights, "experts");
+  const auto bytes = static_cast<size_t>(k.num_elements() * 2);
+  EXPECT_EQ(std::memcmp(experts.data, checkpoint_.tensor(kKProj).data, bytes), 0);
+  EXPECT_EQ(
+      std::memcmp(experts.row<BFloat16>(1), checkpoint_.tensor(kQProj).data + 4 * k[1] * 2, bytes),
+      0);
+}
+
+// Scales that were stored in another shape, or once for all rows.
+TEST_F(WeightsTest, GivesNumbersAnotherShapeAndRepeatsOne) {
+  const char* const kHeader = R"({"one":{"dtype":"F32","shape":[1,1],"data_offsets":[0,4]},)"
+                              R"("rows":{"dtype":"F32","shape":[3,1],"data_offsets":[4,16]}})";
+  const std::vector<float> numbers{0.5, 1, 2, 4};
+  (void)dir_.write(
+      "model.safetensors",
+      safetensors(kHeader, std::string(reinterpret_cast<const char*>(numbers.data()), 16)));
+  const Weights weights =
+      load("  weight %scale: f32[5] = concat(\"one\" | repeat(2), \"rows\" | shape(3) * 3)\n");
+  const auto* scale = view(weights, "scale").as<float>();
+  EXPECT_EQ(std::vector<float>(scale, scale + 5), (std::vector<float>{0.5, 0.5, 3, 6, 12}));
+  EXPECT_NE(
+      error_of("  weight %scale: f32[2] = \"rows\" | repeat(2)\n").find("tensor 'rows': repeat"),
+      std::string::npos);
+  EXPECT_NE(
+      error_of("  weight %scale: f32[2] = \"rows\" | shape(2)\n").find("tensor 'rows': shape"),
+      std::string::npos);
+}
+
+TEST_F(WeightsTest, QuantizesRowsToFp8) {
+  const char* const kHeader = R"({"w":{"dtype":"F32","shape":[3,2],"data_offsets":[0,24]}})";
+  const std::vector<float> numbers{448, -1, 0, 0, 0.25, 0.1};
+  (void)dir_.write(
+      "model.safetensors",
+      safetensors(kHeader, std::string(reinterpret_cast<const char*>(numbers.data()), 24)));
+  const Weights weights = load(
+      "  weight %codes: fp8[3,2] = \"w\" | fp8_codes()\n"
+      "  weight %scale: f32[3] = \"w\" | fp8_scales()\n");
+  const auto* scale = view(weights, "scale").as<float>();
+  EXPECT_EQ(std::vector<float>(scale, scale + 3), (std::vector<float>{1, 1, 0.25F / 448}));
+  std::vector<float> codes;
+  for (int i = 0; i < 6; ++i)
+    codes.push_back(static_cast<float>(view(weights, "codes").as<Float8>()[i]));
+  EXPECT_EQ(codes, (std::vector<float>{448, -1, 0, 0, 448, 176}));
+}
+
+TEST_F(WeightsTest, NamesATransformThatIsNotThere) {
+  EXPECT_NE(
+      message_of(ErrorKind::kCompile,
+                 [&] { load(fmt::format("  weight %w: bf16[8,8] = \"{}\" | twice()\n", kQProj)); })
+          .find("no transform 'twice'"),
+      std::string::npos);
+}
+
 TEST_F(WeightsTest, RefusesATensorOfIntegers) {
   const char* const kHeader = R"({"packed":{"dtype":"I32","shape":[2,2],"data_offsets":[0,16]}})";
   (void)dir_.write("model.safetensors", safetensors(kHeader, std::string(16, '\1')));

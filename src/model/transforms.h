@@ -1,0 +1,38 @@
+// Changes that a checkpoint's tensor goes through on its way to a weight, by the names that recipes
+// call them (ir::WeightTransform).
+//
+//   deinterleave(groups,parts)  in each group of rows, every parts-th row first, then those behind
+//                               them: rows 0 1 2 3 4 5 of 1 group become 0 2 4 1 3 5 for parts = 2
+//   repeat(rows)                a tensor of one number, as a vector of it
+//   shape(dims...)              the numbers in their order, in another shape
+//   fp8_scales()                of each row, the scale with which it fits e4m3, 1 for a row of zeros
+//   fp8_codes()                 the rows over those scales, to be rounded to fp8
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "model/safetensors.h"
+
+namespace encore::model {
+
+using TransformNumbers = std::span<const int64_t>;
+
+// A row of the table.
+struct Transform {
+  std::string_view name;
+  // The result's shape. Errors: kModel saying what the tensor would have to be; the caller names it.
+  Shape (*shape)(const StoredTensor& tensor, TransformNumbers numbers) = nullptr;
+  // Row `row` of the result, which is all dims but the first. Threads: several at once. Does not
+  // throw. REQUIRES: `shape` accepted the tensor.
+  void (*row)(const StoredTensor& tensor, TransformNumbers numbers, int64_t row,
+              float* to) = nullptr;
+};
+
+// Errors: kCompile naming those that exist.
+const Transform& find_transform(std::string_view name);
+
+// Elements [first, first + count) of a tensor of a float dtype or fp8, as f32.
+void widen(const StoredTensor& tensor, int64_t first, int64_t count, float* to);
+
+}  // namespace encore::model
