@@ -182,7 +182,7 @@ double floor_of(const ir::Graph& graph, const Chain& chain, int64_t rows,
 }
 
 void bench_linear(BenchLinearOptions options) {
-  const model::ModelConfig config = setup::open_source(options.settings).config;
+  const model::ModelSource source = setup::open_source(options.settings);
   const std::unique_ptr<Device> device = setup::open_device(options.settings);
   if (options.rows.empty()) {
     options.rows = device->kind() == DeviceKind::kCpu
@@ -191,7 +191,7 @@ void bench_linear(BenchLinearOptions options) {
   }
   const measure::Rates limits = measure::rates(*device, device->read_bandwidth(), std::nullopt);
   const passes::Program program =
-      loader::compile_model(config, setup::load_options(options.settings), /*num_pages=*/1);
+      loader::compile_model(source, setup::load_options(options.settings), /*num_pages=*/1);
   const ir::Graph& graph = program.graph;
   ChainTimer timer(*device, graph, options);
 

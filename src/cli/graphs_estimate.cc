@@ -46,12 +46,13 @@ KernelTable kernels_of(const config::Settings& settings) {
 }
 
 Estimated estimate(const GraphsOptions& options) {
-  const model::ModelConfig config = setup::open_source(options.settings).config;
+  const model::ModelSource source = setup::open_source(options.settings);
+  const model::ModelConfig& config = source.config;
   loader::LoadOptions load = graphs_load_options(options);
   if (!options.settings.max_seq_len)
     load.limits.max_seq_len = std::min(load.limits.max_seq_len, model::longest_sequence(config));
   // Neither nodes nor arena depend on the number of pages.
-  const passes::Program program = loader::compile_model(config, load, 1);
+  const passes::Program program = loader::compile_model(source, load, 1);
   Estimated estimated{planning::plan_coverage(load), {}, 0, kv_bytes_per_token(config, load)};
   const runtime::Coverage& coverage = estimated.planned.coverage;
   estimated.estimate =
@@ -150,11 +151,11 @@ loader::LoadOptions graphs_load_options(const GraphsOptions& options) {
 
 std::function<int64_t(bool is_decode, const runtime::Ladder& ladder)> kv_tokens_displaced(
     const GraphsOptions& options) {
-  const model::ModelConfig config = setup::open_source(options.settings).config;
+  const model::ModelSource source = setup::open_source(options.settings);
   const loader::LoadOptions load = setup::load_options(options.settings);
   // Shared by the copies of the function.
-  const auto program = std::make_shared<passes::Program>(loader::compile_model(config, load, 1));
-  const int64_t bytes_per_token = kv_bytes_per_token(config, load);
+  const auto program = std::make_shared<passes::Program>(loader::compile_model(source, load, 1));
+  const int64_t bytes_per_token = kv_bytes_per_token(source.config, load);
   return
       [program, bytes_per_token, kernels = kernels_of(options.settings),
        max_batch_size = load.limits.max_batch_size](bool is_decode, const runtime::Ladder& ladder) {

@@ -117,14 +117,14 @@ std::string sizes_covered(const runtime::Ladder& ladder) {
 }
 
 // What the arenas of the ladder's sizes would take if each had its own.
-int64_t arenas_apart(const model::ModelConfig& config, loader::LoadOptions load,
+int64_t arenas_apart(const model::ModelSource& source, loader::LoadOptions load,
                      const measure::Strategy& strategy) {
   int64_t bytes = 0;
   const runtime::Limits limits = load.limits;
   for (const int64_t size : strategy.ladder.sizes()) {
     load.limits.max_num_tokens = size;
     load.limits.max_batch_size = std::min(size, limits.max_batch_size);
-    bytes += loader::compile_model(config, load, 1).arena.bytes;
+    bytes += loader::compile_model(source, load, 1).arena.bytes;
   }
   return bytes;
 }
@@ -265,7 +265,7 @@ class Measuring {
     loader::LoadOptions load = load_;
     load.limits.max_seq_len = std::max(load.limits.max_seq_len, load.page_size);
     for (const Row& row : measured.rows.rows)
-      measured.apart.push_back(arenas_apart(source_.config, load, row.strategy));
+      measured.apart.push_back(arenas_apart(source_, load, row.strategy));
     return measured;
   }
 

@@ -72,7 +72,8 @@ void check_pass(const std::string& wanted) {
 
 Inspected compile(const InspectOptions& options) {
   if (!options.after.empty()) check_pass(options.after);
-  const model::ModelConfig config = setup::open_source(options.settings).config;
+  const model::ModelSource source = setup::open_source(options.settings);
+  const model::ModelConfig& config = source.config;
   loader::LoadOptions load = setup::load_options(options.settings);
   load.limits.max_batch_size = options.settings.max_batch_size.value_or(
       std::max(load.limits.max_batch_size, options.bucket.value_or(1)));
@@ -99,7 +100,7 @@ Inspected compile(const InspectOptions& options) {
       after = options.dot ? listing::print_dot(program.graph) : listing::print(program);
   };
   passes::Program program =
-      loader::compile_model(config, dumping, div_up(kv_tokens, load.page_size));
+      loader::compile_model(source, dumping, div_up(kv_tokens, load.page_size));
   if (!options.after.empty() && after.empty())
     fail(ErrorKind::kUsage, "--after {}: the pass is switched off", options.after);
   return {config, load, std::move(program), std::move(reports), std::move(after)};

@@ -86,6 +86,28 @@ TEST_P(ThreeWaysTest, MixedStepsAgreeBitForBit) {
   }
 }
 
+// A tiny model whose projections are in FP8, with activations in FP8 from 33 tokens on.
+model::ModelConfig in_fp8(Tiny kind, model::ScaleLayout scales) {
+  model::ModelConfig config = engine::testing::tiny_model(kind).config;
+  config.quantization = model::quantized_at_load();
+  config.quantization->groups[0].scheme.scales = scales;
+  return config;
+}
+
+TEST_P(ThreeWaysTest, WeightsAndActivationsInFp8AgreeBitForBit) {
+  for (const auto& [kind, scales] : {std::pair{Tiny::kLlama, model::ScaleLayout::kRow},
+                                     std::pair{Tiny::kQwen3, model::ScaleLayout::kBlock}}) {
+    const model::ModelConfig config = in_fp8(kind, scales);
+    const Bits eager = mixed_trace(*device_, {.config = config, .graphs = Graphs::kNone});
+    for (const Poison poison : {Poison::kNone, Poison::kNaN}) {
+      for (const Graphs graphs : {Graphs::kPiecewise, Graphs::kAuto}) {
+        EXPECT_TRUE(same(
+            eager, mixed_trace(*device_, {.config = config, .graphs = graphs, .poison = poison})));
+      }
+    }
+  }
+}
+
 // A step of random sequences: some take one token, some a chunk, and each has a past of its own.
 TrialStep random_step(std::mt19937& random, const loader::LoadedModel& model) {
   const auto below = [&](int64_t end) { return static_cast<int64_t>(random() % end); };

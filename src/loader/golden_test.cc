@@ -48,7 +48,7 @@ class Golden : public ::testing::TestWithParam<const char*> {
     options.page_size = 16;
     options.compile.disabled = std::move(disabled);
     options.compile.dump = std::move(dump);
-    return compile_model(config_of(GetParam()), options, kNumPages);
+    return compile_model({config_of(GetParam()), std::nullopt}, options, kNumPages);
   }
   static ir::Graph traced() {
     std::optional<ir::Graph> graph;

@@ -58,14 +58,38 @@ void log_ropes(const model::ModelConfig& config, int64_t max_seq_len) {
   }
 }
 
+// What a model's graph asks its files, which are opened where there is something to ask. Immovable:
+// the formats refer to the checkpoint.
+struct Files {
+  Files(const model::ModelSource& source, const LoadOptions& options)
+      : checkpoint(opened(source, options)),
+        formats(source.config, options.formats, checkpoint ? &*checkpoint : nullptr) {}
+  static std::optional<model::Checkpoint> opened(const model::ModelSource& source,
+                                                 const LoadOptions& options) {
+    const bool asks = source.config.quantization || options.kv_dtype == DType::kFP8;
+    if (!asks || !source.checkpoint) return std::nullopt;
+    return std::optional<model::Checkpoint>(*source.checkpoint);
+  }
+  Files(const Files&) = delete;
+  Files& operator=(const Files&) = delete;
+
+  std::optional<model::Checkpoint> checkpoint;
+  model::WeightFormats formats;
+};
+
 const ir::OpSet& op_set(const LoadOptions& options) {
   return options.ops == nullptr ? ops::standard() : *options.ops;
 }
 
 }  // namespace
 
-passes::Program compile_model(const model::ModelConfig& config, const LoadOptions& options,
-                              int64_t num_pages, std::vector<model::KvScale> kv_scales) {
+passes::Program compile_model(const model::ModelSource& source, const LoadOptions& options,
+                              int64_t num_pages) {
+  const model::ModelConfig& config = source.config;
+  const Files files(source, options);
+  std::vector<model::KvScale> kv_scales;
+  if (options.kv_dtype == DType::kFP8 && files.checkpoint)
+    kv_scales = model::read_kv_scales(*files.checkpoint);
   const model::GraphOptions graph{.dtype = options.dtype.value_or(config.dtype),
                                   .kv_dtype = options.kv_dtype,
                                   .num_pages = num_pages,
@@ -73,7 +97,8 @@ passes::Program compile_model(const model::ModelConfig& config, const LoadOption
                                   .max_seq_len = options.limits.max_seq_len,
                                   .max_batch_size = options.limits.max_batch_size,
                                   .logits = options.logits,
-                                  .kv_scales = std::move(kv_scales)};
+                                  .kv_scales = std::move(kv_scales),
+                                  .formats = &files.formats};
   passes::CompileOptions compile = options.compile;
   compile.max_sizes = options.limits.max_sizes();
   return passes::compile(model::build_graph(config, graph), op_set(options), compile);
@@ -92,10 +117,7 @@ LoadedModel::LoadedModel(Device& device, const model::ModelSource& source,
   log_ropes(config_, limits_.max_seq_len);
   const int64_t wanted = options.kv_tokens.value_or(limits_.max_batch_size * limits_.max_seq_len);
   const int64_t wanted_pages = std::max<int64_t>(1, div_up(wanted, page_size_));
-  std::vector<model::KvScale> kv_scales;
-  if (kv_dtype_ == DType::kFP8 && source.checkpoint)
-    kv_scales = model::read_kv_scales(model::Checkpoint(*source.checkpoint));
-  program_ = compile_model(config_, options, wanted_pages, std::move(kv_scales));
+  program_ = compile_model(source, options, wanted_pages);
   model::WeightSource weights = model::RandomWeights{};
   if (source.checkpoint) weights = *source.checkpoint;
   weights_.emplace(program_->graph, weights, device);
@@ -103,7 +125,7 @@ LoadedModel::LoadedModel(Device& device, const model::ModelSource& source,
   executor_ =
       std::make_unique<runtime::Executor>(device, *stream_, *program_, weights_->views(), options);
   runtime::record(*executor_, options);
-  if (options.scores_prompts) create_prompt_scorer(device, options);
+  if (options.scores_prompts) create_prompt_scorer(device, source, options);
   if (options.masks_tokens && recording_stats().num_full() > 0)
     half_bytes_ = recording_stats().bytes;
   // Graphs first, KV last: no estimate of what recordings take.
@@ -118,15 +140,19 @@ LoadedModel::LoadedModel(Device& device, const model::ModelSource& source,
   load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-void LoadedModel::create_prompt_scorer(Device& device, const LoadOptions& options) {
+void LoadedModel::create_prompt_scorer(Device& device, const model::ModelSource& source,
+                                       const LoadOptions& options) {
   const int64_t before = device.used_bytes().value_or(0);
   // The passes that merged the model's weights merge them here.
   passes::CompileOptions compile = options.compile;
   compile.max_sizes = {model::kScoredRows, model::kScoredRows};
   compile.split_ops = {};
   compile.dump = {};
-  score_program_ = passes::compile(
-      model::build_score_graph(config_, dtype_, limits_.max_num_tokens), op_set(options), compile);
+  const Files files(source, options);
+  const model::GraphOptions graph_options{.dtype = dtype_, .formats = &files.formats};
+  score_program_ =
+      passes::compile(model::build_score_graph(config_, graph_options, limits_.max_num_tokens),
+                      op_set(options), compile);
   const ir::Graph& graph = score_program_->graph;
   std::vector<TensorView> weights(graph.num_values());
   for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kWeight)) {

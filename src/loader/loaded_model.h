@@ -7,6 +7,7 @@
 
 #include "backend/device.h"
 #include "loader/memory_amount.h"
+#include "model/format/weight_formats.h"
 #include "model/graph.h"
 #include "model/source.h"
 #include "model/weights.h"
@@ -36,6 +37,7 @@ struct LoadOptions : runtime::ExecutorOptions {
   int64_t page_size = 32;         // 16, 32 or 64
   std::optional<DType> dtype;     // absent: the checkpoint's
   std::optional<DType> kv_dtype;  // of K and V as they are kept; absent: dtype
+  model::FormatOptions formats;   // of weights
   model::LogitsRows logits = model::LogitsRows::kLast;
   // Requests may ask for log probabilities of their prompts. REQUIRES: LogitsRows::kLast.
   bool scores_prompts = false;
@@ -97,7 +99,8 @@ class LoadedModel {
 
  private:
   void take_memory_back();
-  void create_prompt_scorer(Device& device, const LoadOptions& options);
+  void create_prompt_scorer(Device& device, const model::ModelSource& source,
+                            const LoadOptions& options);
   // The most pages, up to `wanted`, whose memory the options leave.
   int64_t pages_that_fit(const Device& device, const LoadOptions& options, int64_t wanted);
 
@@ -121,8 +124,9 @@ class LoadedModel {
   std::optional<runtime::SavedRows> saved_;  // asleep
 };
 
-// The program alone, without weights or memory: what `inspect` shows. `kv_scales`: by layer.
-passes::Program compile_model(const model::ModelConfig& config, const LoadOptions& options,
-                              int64_t num_pages, std::vector<model::KvScale> kv_scales = {});
+// The program alone, without weights or memory: what `inspect` shows. Of a checkpoint's files it
+// reads what shapes the program: which tensors are in FP8, and the scales of K and V.
+passes::Program compile_model(const model::ModelSource& source, const LoadOptions& options,
+                              int64_t num_pages);
 
 }  // namespace encore::loader

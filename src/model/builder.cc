@@ -19,13 +19,26 @@ ValueId Builder::embedding(ValueId ids, ValueId table, ValueId fill,
   return call("embedding", inputs, attrs, "x")["x"];
 }
 
-ValueId Builder::linear(ValueId x, ValueId weight, std::optional<ValueId> bias) {
-  return call("linear", {{"x", x}, {"weight", weight}, {"bias", bias}}, {}, "y")["y"];
+namespace {
+
+ir::Attrs attrs_of(const Builder::Matrix& matrix) {
+  ir::Attrs attrs;
+  if (matrix.fp8_rows) attrs.set("fp8_rows", *matrix.fp8_rows);
+  return attrs;
 }
 
-ValueId Builder::linear_as(DType out, ValueId x, ValueId weight) {
-  const ir::Attrs attrs{{"out", std::string(name(out))}};
-  return call("linear", {{"x", x}, {"weight", weight}}, attrs, "y")["y"];
+}  // namespace
+
+ValueId Builder::linear(ValueId x, const Matrix& matrix, std::optional<ValueId> bias) {
+  const Values inputs{{"x", x}, {"weight", matrix.weight}, {"scale", matrix.scale}, {"bias", bias}};
+  return call("linear", inputs, attrs_of(matrix), "y")["y"];
+}
+
+ValueId Builder::linear_as(DType out, ValueId x, const Matrix& matrix) {
+  ir::Attrs attrs = attrs_of(matrix);
+  attrs.set("out", std::string(name(out)));
+  const Values inputs{{"x", x}, {"weight", matrix.weight}, {"scale", matrix.scale}};
+  return call("linear", inputs, attrs, "y")["y"];
 }
 
 ValueId Builder::rms_norm(ValueId x, ValueId weight, double eps, double offset) {

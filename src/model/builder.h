@@ -23,9 +23,20 @@ class Builder {
 
   ValueId embedding(ValueId ids, ValueId table, ValueId fill,
                     std::optional<ValueId> last_tokens = std::nullopt, double scale = 1);
-  ValueId linear(ValueId x, ValueId weight, std::optional<ValueId> bias = std::nullopt);
+  // The weight of a product, [O,I]: floats, or codes in fp8 with their scales.
+  struct Matrix {
+    // NOLINTNEXTLINE(google-explicit-constructor): a value of floats is one
+    Matrix(ValueId weight) : weight(weight) {}
+    Matrix(ValueId codes, ValueId scale, std::optional<int64_t> fp8_rows)
+        : weight(codes), scale(scale), fp8_rows(fp8_rows) {}
+
+    ValueId weight;
+    std::optional<ValueId> scale;
+    std::optional<int64_t> fp8_rows;  // from so many rows of x on, those are rounded to fp8
+  };
+  ValueId linear(ValueId x, const Matrix& matrix, std::optional<ValueId> bias = std::nullopt);
   // A linear whose output has its own dtype: logits in f32.
-  ValueId linear_as(DType out, ValueId x, ValueId weight);
+  ValueId linear_as(DType out, ValueId x, const Matrix& matrix);
   ValueId rms_norm(ValueId x, ValueId weight, double eps, double offset = 0);
   ValueId add(ValueId a, ValueId b);
   ValueId mul(ValueId a, ValueId b);

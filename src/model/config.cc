@@ -29,25 +29,6 @@ void check_architecture(const json::Object& config, const Family& family) {
        config.where(), first.substr(0, 80), family.model_type, family.architecture);
 }
 
-// Is it of K and V alone? Their scales are beside weights that nothing was done to (kv_scales.h).
-bool leaves_weights(const json::Object& quantization) {
-  return quantization.string_or("quant_method", "") == "compressed-tensors" &&
-         quantization.has("kv_cache_scheme") &&
-         (!quantization.has("config_groups") ||
-          quantization.object_at("config_groups").raw().empty());
-}
-
-void check_supported(const json::Object& config) {
-  if (config.has("quantization_config") &&
-      !leaves_weights(config.object_at("quantization_config"))) {
-    const std::string method =
-        config.object_at("quantization_config").string_or("quant_method", "unnamed");
-    fail(ErrorKind::kUnsupported,
-         "{}: quantization {:?} is not supported: use a checkpoint in bf16, f16 or f32",
-         config.where(), method.substr(0, 80));
-  }
-}
-
 // The family's own where the config is silent.
 Activation read_activation(const json::Object& config, Activation of_family) {
   for (const std::string_view key : {"hidden_activation", "hidden_act"}) {
@@ -151,14 +132,34 @@ void read_heads(const json::Object& config, const Family& family, ModelConfig& m
   }
 }
 
+// A file beside config.json that need not be there. Immovable: the object refers to the value.
+class ConfigBeside {
+ public:
+  explicit ConfigBeside(const std::filesystem::path& path) {
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored)) return;
+    value_ = json::parse_file(path);
+    object_.emplace(value_, path.string());
+  }
+  ConfigBeside(const ConfigBeside&) = delete;
+  ConfigBeside& operator=(const ConfigBeside&) = delete;
+
+  // Null: no such file.
+  [[nodiscard]] const json::Object* get() const { return object_ ? &*object_ : nullptr; }
+
+ private:
+  json::value value_;
+  std::optional<json::Object> object_;
+};
+
 }  // namespace
 
-ModelConfig parse_config(const json::Object& whole, const json::Object* generation_config) {
+ModelConfig parse_config(const json::Object& whole, const json::Object* generation_config,
+                         const json::Object* hf_quant_config) {
   const json::value text = text_config(whole);
   const json::Object config(text, whole.where());
   const Family& family = family_of(config);
   check_architecture(config, family);
-  check_supported(config);
 
   ModelConfig model;
   model.architecture = family.architecture;
@@ -177,6 +178,7 @@ ModelConfig parse_config(const json::Object& whole, const json::Object* generati
   read_ropes(config, family, model);
   model.tie_word_embeddings = config.bool_or("tie_word_embeddings", family.ties_embeddings);
   model.dtype = read_dtype(config);
+  model.quantization = read_quantization(config, hf_quant_config);
   read_special_tokens(config, generation_config, family, model);
   if (family.read != nullptr) family.read(config, model);
   model.activation = read_activation(config, model.activation);
@@ -203,11 +205,9 @@ ModelConfig read_config(const std::filesystem::path& dir) {
   }
   const json::value config_value = json::parse_file(config_path);
   const json::Object config(config_value, config_path.string());
-  const fs::path generation_path = dir / "generation_config.json";
-  if (!fs::exists(generation_path, ignored)) return parse_config(config, nullptr);
-  const json::value generation_value = json::parse_file(generation_path);
-  const json::Object generation(generation_value, generation_path.string());
-  return parse_config(config, &generation);
+  const ConfigBeside generation(dir / "generation_config.json");
+  const ConfigBeside hf_quant(dir / "hf_quant_config.json");
+  return parse_config(config, generation.get(), hf_quant.get());
 }
 
 int64_t longest_sequence(const ModelConfig& config) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "model/format/quantization.h"
 #include "model/rope.h"
 
 namespace encore::json {
@@ -75,7 +76,8 @@ struct ModelConfig {
   bool merged_qkv = false;           // the checkpoint has q, k and v in one tensor, qkv_proj
   bool merged_gate_up = false;       // and gate and up in one, gate_up_proj
 
-  DType dtype = DType::kBF16;  // to compute in; bf16 when the config does not say
+  DType dtype = DType::kBF16;                // to compute in; bf16 when the config does not say
+  std::optional<Quantization> quantization;  // of weights; none: they are floats
 
   // generation_config.json's where it names them, config.json's otherwise. Each in [0, 2^31).
   std::optional<int32_t> bos_token_id;
@@ -92,13 +94,16 @@ struct ModelConfig {
 
 // Reads a config in the classic spelling (rope_theta, rope_scaling, torch_dtype) or that of
 // transformers 5 (rope_parameters, dtype). Absent keys take the model type's defaults, but the
-// sizes of the weights must be there. `generation_config` may be null. Errors: kModel on a missing
-// key, a wrong type or an impossible value; kUnsupported, naming what is supported, on a model
-// type, architecture, activation, RoPE type or quantization Encore lacks. A config of several kinds of
-// input is read for its text model alone (`text_config`).
-ModelConfig parse_config(const json::Object& config, const json::Object* generation_config);
+// sizes of the weights must be there. The objects of generation_config.json and
+// hf_quant_config.json may be null. Errors: kModel on a missing key, a wrong type or an impossible
+// value; kUnsupported, naming what is supported, on a model type, architecture, activation, RoPE
+// type or quantization Encore lacks. A config of several kinds of input is read for its text model
+// alone (`text_config`).
+ModelConfig parse_config(const json::Object& config, const json::Object* generation_config,
+                         const json::Object* hf_quant_config = nullptr);
 
-// Parses config.json and, when it is there, generation_config.json of a checkpoint's directory.
+// Parses config.json of a checkpoint's directory, and generation_config.json and
+// hf_quant_config.json where they are there.
 // Errors: as parse_config; kModel when the directory or its config.json is missing.
 ModelConfig read_config(const std::filesystem::path& dir);
 

@@ -183,9 +183,11 @@ TEST(Config, RefusesWhatEncoreDoesNotDo) {
   EXPECT_EQ(parse_error(sizes("llama", R"("architectures": ["LlamaForSequenceClassification"])")),
             "unsupported: config.json: architecture \"LlamaForSequenceClassification\" is not "
             "supported; for model_type 'llama': LlamaForCausalLM");
-  EXPECT_EQ(parse_error(sizes("llama", R"("quantization_config": {"quant_method": "awq"})")),
-            "unsupported: config.json: quantization \"awq\" is not supported: use a checkpoint in "
-            "bf16, f16 or f32");
+  EXPECT_EQ(
+      parse_error(sizes("llama", R"("quantization_config": {"quant_method": "awq"})")),
+      "unsupported: config.json: 'quantization_config': quant_method \"awq\" is not supported; "
+      "supported: compressed-tensors, fp8, fbgemm_fp8 and modelopt, of weights in FP8; or take "
+      "the checkpoint before it was quantized");
 }
 
 TEST(Config, TakesAQuantizationOfKAndVAlone) {

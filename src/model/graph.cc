@@ -111,14 +111,15 @@ Layer layer_at(const ModelConfig& config, size_t index) {
   return {index, fmt::format("model.layers.{}", index), config.layers[index]};
 }
 
-ValueId trace_head(Trace& trace) {
+// `embedding`: where it is there already. Tied to it, the head is a value of floats.
+Builder::Matrix trace_head(Trace& trace, std::optional<ValueId> embedding = std::nullopt) {
   const ModelConfig& c = trace.config;
-  return trace.weight(c.tie_word_embeddings ? kEmbedding : "lm_head.weight",
-                      {c.vocab_size, c.hidden_size});
+  if (!c.tie_word_embeddings) return trace.matrix("lm_head", c.vocab_size, c.hidden_size);
+  return embedding ? *embedding : trace.weight(kEmbedding, {c.vocab_size, c.hidden_size});
 }
 
 // The logits of some rows of the last layer.
-ValueId trace_logits(Trace& trace, const Attended& rows, ValueId head) {
+ValueId trace_logits(Trace& trace, const Attended& rows, const Builder::Matrix& head) {
   const ModelConfig& c = trace.config;
   const Layer last_layer = layer_at(c, c.layers.size() - 1);
   const ValueId x = find_architecture(c.architecture).rest(trace, rows, last_layer);
@@ -185,7 +186,7 @@ ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
     x = architecture.rest(trace, attend(layer), layer);
   }
   const Attended attended = attend(layer_at(config, last_layer));
-  const ValueId head = config.tie_word_embeddings ? embed : trace_head(trace);
+  const Builder::Matrix head = trace_head(trace, embed);
   if (!samples) {
     graph.add_output(trace_logits(trace, attended, head));
     scale_kv_weights(graph, options.kv_scales);
@@ -225,10 +226,10 @@ ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
   return graph;
 }
 
-ir::Graph build_score_graph(const ModelConfig& config, DType dtype, int64_t max_num_tokens) {
+ir::Graph build_score_graph(const ModelConfig& config, const GraphOptions& options,
+                            int64_t max_num_tokens) {
   ir::Graph graph("scores");
   Builder b(graph, ops::standard());
-  const GraphOptions options{.dtype = dtype};
   Trace trace{b, config, options};
   const auto per_row = [&](const char* name, std::vector<Dim> dims) {
     dims.insert(dims.begin(), Dim::sequences());

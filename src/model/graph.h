@@ -65,6 +65,12 @@ struct KvScale {
   double v = 1;
 };
 
+class WeightFormats;
+
+// From so many rows on, padding included, activations are rounded to FP8 where they may be. Fewer
+// rows read weights longer than they multiply, and gain nothing by it.
+inline constexpr int64_t kFp8Rows = 33;
+
 struct GraphOptions {
   DType dtype = DType::kBF16;     // of weights and activations
   std::optional<DType> kv_dtype;  // of K and V as they are kept; absent: dtype
@@ -73,7 +79,9 @@ struct GraphOptions {
   int64_t max_seq_len = 4096;     // Units: tokens; N = ceil(max_seq_len / S)
   int64_t max_batch_size = 64;    // M
   LogitsRows logits = LogitsRows::kLast;
-  std::vector<KvScale> kv_scales;  // by layer, powers of two; empty: ones
+  std::vector<KvScale> kv_scales;          // by layer, powers of two; empty: ones
+  const WeightFormats* formats = nullptr;  // of the projections; null: floats
+  int64_t fp8_rows = kFp8Rows;
 };
 
 // Errors: kUnsupported when no builder knows the architecture, listing those that exist.
@@ -90,7 +98,9 @@ inline constexpr int64_t kScoredRows = 64;
 //   sampling i32[B,W]   of which only num_logprobs matters
 //   clock i32[2]        the first says which entry of the ring the run writes
 // and the host-visible buffer logprob_ring i32[E,64,42], whose entries hold what two such steps ask.
-ir::Graph build_score_graph(const ModelConfig& config, DType dtype, int64_t max_num_tokens);
+// Of the options, dtype, formats and fp8_rows are those of the model.
+ir::Graph build_score_graph(const ModelConfig& config, const GraphOptions& options,
+                            int64_t max_num_tokens);
 
 // Bytes of K and V that one token takes over all layers, kept in `kv_dtype`.
 int64_t kv_bytes_per_token(const ModelConfig& config, DType kv_dtype);

@@ -84,6 +84,12 @@ bool multiply(ir::Graph& graph, const std::string& name, double factor) {
   return true;
 }
 
+// The weight of a projection: the scales of codes, which stay as they are stored, or else floats.
+bool multiply_projection(ir::Graph& graph, const std::string& projection, double factor) {
+  return multiply(graph, projection + ".scale", factor) ||
+         multiply(graph, projection + ".weight", factor);
+}
+
 }  // namespace
 
 std::vector<KvScale> read_kv_scales(const Checkpoint& checkpoint) {
@@ -111,12 +117,12 @@ void scale_kv_weights(ir::Graph& graph, std::span<const KvScale> scales) {
     const std::string prefix = prefix_of(layer);
     const KvScale& scale = scales[layer];
     const auto scale_weight = [&](const char* name, double factor) {
-      const std::string weight = prefix + name + ".weight";
-      if (!multiply(graph, weight, factor) && factor != 1) {
+      if (!multiply_projection(graph, prefix + name, factor) && factor != 1) {
         fail(ErrorKind::kUnsupported,
-             "KV in 8 bits: the model has no weight '{}' that could take a scale of K or V; take "
-             "--kv-dtype auto",
-             weight);
+             "KV in 8 bits: the model has no weight '{}{}.weight' that could take a scale of K or "
+             "V; "
+             "take --kv-dtype auto",
+             prefix, name);
       }
     };
     const auto scale_outputs = [&](const char* name, double factor) {

@@ -217,7 +217,7 @@ const Case kConfigCases[] = {
      "torch_dtype \"float8_e4m3fn\" is not supported", ErrorKind::kUnsupported},
     {"Quantized",
      [](Files& f) { config(f, "\"vocab_size\"", "\"quantization_config\": {}, \"vocab_size\""); },
-     "quantization \"unnamed\" is not supported", ErrorKind::kUnsupported},
+     "quant_method absent is not supported", ErrorKind::kUnsupported},
     {"EosThatIsAString", [](Files& f) { config(f, "[2, 3]", "\"</s>\""); },
      "key 'eos_token_id' must hold token ids"},
     {"NegativeEos", [](Files& f) { config(f, "[2, 3]", "[2, -1]"); },

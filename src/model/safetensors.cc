@@ -31,7 +31,7 @@ constexpr std::array kStoredDTypes = {
     StoredDType{"F32", 32, DType::kF32},         StoredDType{"I32", 32, DType::kI32},
     StoredDType{"I64", 64, DType::kI64},         StoredDType{"BOOL", 8, std::nullopt},
     StoredDType{"U8", 8, std::nullopt},          StoredDType{"I8", 8, std::nullopt},
-    StoredDType{"F8_E5M2", 8, std::nullopt},     StoredDType{"F8_E4M3", 8, std::nullopt},
+    StoredDType{"F8_E5M2", 8, std::nullopt},     StoredDType{"F8_E4M3", 8, DType::kFP8},
     StoredDType{"F8_E5M2FNUZ", 8, std::nullopt}, StoredDType{"F8_E4M3FNUZ", 8, std::nullopt},
     StoredDType{"F8_E8M0", 8, std::nullopt},     StoredDType{"F4", 4, std::nullopt},
     StoredDType{"F6_E2M3", 6, std::nullopt},     StoredDType{"F6_E3M2", 6, std::nullopt},
@@ -243,8 +243,8 @@ StoredTensor SafetensorsFile::tensor(std::string_view tensor_name) const {
   const Entry& entry = found->second;
   if (!entry.dtype) {
     fail(ErrorKind::kUnsupported,
-         "{}: tensor {:?} has dtype {}; supported: BF16, F16, F32, I32, I64", path_.string(),
-         clip(tensor_name), entry.stored_dtype);
+         "{}: tensor {:?} has dtype {}; supported: BF16, F16, F32, F8_E4M3, I32, I64",
+         path_.string(), clip(tensor_name), entry.stored_dtype);
   }
   return {*entry.dtype, entry.shape, buffer_ + entry.begin};
 }

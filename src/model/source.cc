@@ -8,20 +8,28 @@ namespace encore::model {
 namespace {
 
 constexpr std::string_view kSyntheticPrefix = "synthetic:";
+constexpr std::string_view kFp8Suffix = ":fp8";
 
 }  // namespace
 
 ModelSource find_model(const std::string& name) {
   if (name.rfind(kSyntheticPrefix, 0) != 0) return {read_config(name), name};
-  const std::string shape = name.substr(kSyntheticPrefix.size());
-  if (auto config = preset(shape)) return {*config, std::nullopt};
+  std::string shape = name.substr(kSyntheticPrefix.size());
+  const bool is_fp8 = shape.ends_with(kFp8Suffix);
+  if (is_fp8) shape.resize(shape.size() - kFp8Suffix.size());
+  if (auto config = preset(shape)) {
+    if (is_fp8) config->quantization = quantized_at_load();
+    return {*config, std::nullopt};
+  }
   const std::filesystem::path path(shape);
   if (path.filename() == "config.json") return {read_config(path.parent_path()), std::nullopt};
   std::string known;
   for (const std::string_view preset : preset_names())
     known += fmt::format(" {}", preset);
-  fail(ErrorKind::kUsage, "no synthetic model '{}': give a path to a config.json, or one of{}",
-       shape, known);
+  fail(ErrorKind::kUsage,
+       "no synthetic model '{}': give a path to a config.json, or one of{}, and {} behind it for "
+       "weights in FP8",
+       shape, known, kFp8Suffix);
 }
 
 }  // namespace encore::model

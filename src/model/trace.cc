@@ -2,7 +2,25 @@
 
 #include <cmath>
 
+#include "base/rounding.h"
+#include "base/scale_block.h"
+#include "model/format/weight_formats.h"
+
 namespace encore::model {
+namespace {
+
+// The blocks of scales that belong to rows of a tensor.
+ir::WeightPiece::Range blocks_of(const std::string& module, const ir::WeightPiece::Range& rows) {
+  if (rows.first % kScaleBlock != 0) {
+    fail(ErrorKind::kUnsupported,
+         "rows {} to {} of '{}.weight' are a weight of their own, and begin inside a block of {} "
+         "that has one scale",
+         rows.first, rows.last, module, kScaleBlock);
+  }
+  return {rows.first / kScaleBlock, div_up(rows.last, kScaleBlock)};
+}
+
+}  // namespace
 
 ValueId Trace::weight(const std::string& name, std::vector<ir::Dim> dims) {
   return b.graph().add_weight(name, {options.dtype, std::move(dims)},
@@ -18,10 +36,36 @@ ValueId Trace::weight(const std::string& prefix, const char* what, std::vector<i
                               {std::move(pieces), {}});
 }
 
+Builder::Matrix Trace::matrix(const std::string& prefix, int64_t out, int64_t in,
+                              const Pieces& pieces) {
+  std::optional<WeightFormat> format;
+  const std::string& module = pieces.empty() ? prefix : pieces[0].tensor;
+  if (options.formats != nullptr) format = options.formats->find(module);
+  if (!format) return weight(prefix, ".weight", {out, in}, pieces);
+  Pieces codes;
+  Pieces scales;
+  for (const ir::WeightPiece& piece : pieces.empty() ? Pieces{{module}} : pieces) {
+    codes.push_back(format->codes);
+    codes.back().rows = piece.rows;
+    scales.push_back(format->scale);
+    scales.back().factor = piece.factor;
+    if (piece.rows)
+      scales.back().rows = format->blocks ? blocks_of(module, *piece.rows) : piece.rows;
+  }
+  std::vector<ir::Dim> dims{out};
+  if (format->blocks) dims = {div_up(out, kScaleBlock), div_up(in, kScaleBlock)};
+  ir::Graph& graph = b.graph();
+  const ValueId weight =
+      graph.add_weight(prefix + ".weight", {DType::kFP8, {out, in}}, {std::move(codes), {}});
+  const ValueId scale =
+      graph.add_weight(prefix + ".scale", {DType::kF32, std::move(dims)}, {std::move(scales), {}});
+  return {weight, scale, format->fp8_activations ? std::optional(options.fp8_rows) : std::nullopt};
+}
+
 ValueId Trace::project(ValueId x, const std::string& prefix, int64_t out, bool bias,
                        const Pieces& pieces) {
-  const ir::Dim in = b.graph().value(x).type.dims[1];
-  const ValueId w = weight(prefix, ".weight", {out, in}, pieces);
+  const int64_t in = b.graph().value(x).type.dims[1].value;
+  const Builder::Matrix w = matrix(prefix, out, in, pieces);
   if (!bias) return b.linear(x, w);
   return b.linear(x, w, weight(prefix, ".bias", {out}, pieces));
 }

@@ -43,6 +43,10 @@ struct Trace {
 
   // A weight [dims...] that comes from the checkpoint tensor of the same name.
   ValueId weight(const std::string& name, std::vector<ir::Dim> dims);
+  // The matrix [out,in] of the module `prefix`, in the format that its tensor has. `pieces`: as of
+  // project(), of one tensor.
+  Builder::Matrix matrix(const std::string& prefix, int64_t out, int64_t in,
+                         const Pieces& pieces = {});
   // x [T,I] -> [T,O] by `prefix`.weight [O,I] and, if asked, `prefix`.bias [O]. `pieces`: where a
   // checkpoint keeps the rows of both, if not in tensors of these names; names there have no
   // ".weight" nor ".bias".

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <filesystem>
 #include <optional>
 #include <random>
 #include <vector>
@@ -21,6 +22,7 @@ using Bits = std::vector<std::vector<uint32_t>>;
 struct Trial {
   engine::testing::Tiny kind = engine::testing::Tiny::kLlama;
   std::optional<model::ModelConfig> config;  // instead of the tiny one
+  std::optional<std::filesystem::path> checkpoint;
   std::optional<int64_t> num_layers;         // the model's
   runtime::Graphs graphs = runtime::Graphs::kAuto;
   Poison poison = Poison::kNone;
@@ -32,6 +34,7 @@ struct Trial {
   bool record_all_modes = false;
   std::optional<DType> dtype;  // the model's
   std::optional<DType> kv_dtype;
+  model::FormatOptions formats;
 };
 
 inline std::vector<int32_t> random_prompt(std::mt19937& random, int64_t length) {
@@ -78,6 +81,7 @@ class ThreeWays {
   static model::ModelSource source(const Trial& trial) {
     model::ModelSource source = engine::testing::tiny_model(trial.kind);
     if (trial.config) source.config = *trial.config;
+    if (trial.checkpoint) source = {model::read_config(*trial.checkpoint), trial.checkpoint};
     if (trial.num_layers) source.config.layers.resize(static_cast<size_t>(*trial.num_layers));
     return source;
   }
@@ -91,6 +95,7 @@ class ThreeWays {
     options.kv_tokens = trial.kv_tokens;
     options.dtype = trial.dtype;
     options.kv_dtype = trial.kv_dtype;
+    options.formats = trial.formats;
     return options;
   }
   loader::LoadedModel model_;
