@@ -41,6 +41,8 @@ TEST(Config, ReadsBackWhatItPrints) {
   options.put(*find_option("threads"), int64_t{2});
   options.put(*find_option("dtype"), std::string{"bf16"});
   options.put(*find_option("kv_dtype"), std::string{"fp8"});
+  options.put(*find_option("quantize"), std::string{"fp8"});
+  options.put(*find_option("activations"), std::string{"16-bit"});
   options.put(*find_option("graphs"), std::string{"full-and-piecewise"});
   options.put(*find_option("decode_ladder"), Sizes{"step:4", {}});
   options.put(*find_option("token_ladder"), Sizes{"", {1, 16, 4096}});
@@ -132,10 +134,11 @@ TEST(Settings, HoldWhatWasSaidAndElseTheTablesDefaults) {
   EXPECT_EQ(defaults.load.page_size, 32);
   EXPECT_TRUE(defaults.serving.engine.prefix_cache.has_value());
   EXPECT_FALSE(defaults.graphs.has_value());
-  const Settings settings = make_settings(
-      read("port: 80\nburst_steps: 4\ndecode_ladder: [1, 2]\nprefix_cache: off\n"
-           "overlap: off\nkv_dtype: fp8\ngraphs: full\napi_key: 'a,b'\nsplit_at: linear,rope\n")
-          .options);
+  const Settings settings =
+      make_settings(read("port: 80\nburst_steps: 4\ndecode_ladder: [1, 2]\nprefix_cache: off\n"
+                         "overlap: off\nkv_dtype: fp8\nquantize: fp8\nactivations: 16-bit\ngraphs: "
+                         "full\napi_key: 'a,b'\nsplit_at: linear,rope\n")
+                        .options);
   EXPECT_EQ(settings.http.port, 80);
   EXPECT_EQ(settings.serving.engine.burst_steps, 4);
   EXPECT_TRUE(settings.load.bursts);
@@ -143,6 +146,9 @@ TEST(Settings, HoldWhatWasSaidAndElseTheTablesDefaults) {
   EXPECT_FALSE(settings.serving.engine.prefix_cache.has_value());
   EXPECT_EQ(settings.serving.engine.overlap, false);
   EXPECT_EQ(settings.load.kv_dtype, DType::kFP8);
+  EXPECT_TRUE(settings.load.formats.quantize);
+  EXPECT_FALSE(defaults.load.formats.quantize);
+  EXPECT_EQ(settings.load.formats.activations, model::Activations::k16Bit);
   EXPECT_EQ(settings.graphs, runtime::Graphs::kFull);
   EXPECT_EQ(settings.api_keys, Names{"a,b"});
   EXPECT_EQ(settings.load.compile.split_ops.count("linear"), 1U);

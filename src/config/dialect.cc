@@ -246,6 +246,10 @@ void Draft::put_kv_dtype(std::string_view name) {
   put("kv_dtype", dtype == "bfloat16" ? "bf16" : "fp8", {name});
 }
 
+void Draft::put_quantization(std::string_view name) {
+  if (given(name) && text(name) == "fp8") put("quantize", "fp8", {name});
+}
+
 std::vector<int64_t> Draft::cut(std::vector<int64_t> sizes, int64_t max, std::string_view name,
                                 std::string_view limit) {
   if (given(name) && sizes.back() > max) {

@@ -141,6 +141,9 @@ class Draft {
   void put_dtype();
   // Sets the dtype of KV from this key: "auto" leaves it to the model, any "fp8" is e4m3.
   void put_kv_dtype(std::string_view name);
+  // "fp8" quantizes weights in floats as they are loaded. Other methods are a checkpoint's own,
+  // which is read without being told.
+  void put_quantization(std::string_view name);
   // `capped`, with a note where this key was given and asks for more than `limit`, which is `max`.
   std::vector<int64_t> cut(std::vector<int64_t> sizes, int64_t max, std::string_view name,
                            std::string_view limit);

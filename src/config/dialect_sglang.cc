@@ -83,7 +83,11 @@ constexpr ForeignKey kSglangKeys[] = {
      .fallback = "auto",
      .accepts = "auto|bfloat16|fp8_e4m3",
      .why = "KV is kept in the model's dtype, bfloat16 or e4m3"},
-    {.name = "quantization", .type = Type::kAny, .why = "there are no quantized weights"},
+    {.name = "quantization",
+     .type = Type::kText,
+     .accepts = "fp8|compressed-tensors|fbgemm_fp8|modelopt",
+     .why = "weights are floats or FP8, as the checkpoint has them; GPTQ, AWQ and others are not "
+            "read"},
     {.name = "attention_backend", .type = Type::kAny, .why = kOwnKernels},
     {.name = "sampling_backend", .type = Type::kAny, .why = kOwnKernels},
     {.name = "speculative_algorithm",
@@ -230,6 +234,7 @@ void derive_sglang(Draft& draft) {
   draft.put_default("above_ladder", "eager", "SGLang runs larger steps eager");
   draft.put_dtype();
   draft.put_kv_dtype("kv_cache_dtype");
+  draft.put_quantization("quantization");
 }
 
 }  // namespace

@@ -147,7 +147,9 @@ constexpr ForeignKey kTrtllmKeys[] = {
     {.name = "moe_config", .type = Type::kAny, .why = "there are no expert layers"},
     {.name = "speculative_config", .type = Type::kAny, .why = "there is no speculative decoding"},
     {.name = "lora_config", .type = Type::kAny, .why = "there are no LoRA adapters"},
-    {.name = "quant_config", .type = Type::kAny, .why = "there are no quantized weights"},
+    {.name = "quant_config",
+     .type = Type::kAny,
+     .why = "a checkpoint says itself how its weights are stored"},
     {.name = "scheduler_config", .type = Type::kAny, .why = "there is one scheduling policy"},
     {.name = "extra_llm_api_options", .type = Type::kText},  // read in its place (load.cc)
     {.name = "host", .type = Type::kText, .native = "host"},

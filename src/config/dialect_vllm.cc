@@ -115,7 +115,11 @@ constexpr ForeignKey kVllmKeys[] = {
      .fallback = "auto",
      .accepts = "auto|bfloat16|fp8|fp8_e4m3",
      .why = "KV is kept in the model's dtype, bfloat16 or e4m3"},
-    {.name = "quantization", .type = Type::kAny, .why = "there are no quantized weights"},
+    {.name = "quantization",
+     .type = Type::kText,
+     .accepts = "fp8|compressed-tensors|fbgemm_fp8|modelopt",
+     .why = "weights are floats or FP8, as the checkpoint has them; GPTQ, AWQ and others are not "
+            "read"},
     {.name = "attention_backend", .type = Type::kAny, .why = kOwnKernels},
     {.name = "speculative_config", .type = Type::kAny, .why = "there is no speculative decoding"},
     {.name = "enable_lora",
@@ -241,6 +245,7 @@ void derive_vllm(Draft& draft) {
   draft.put_default("above_ladder", "eager", "vLLM runs larger steps eager");
   draft.put_dtype();
   draft.put_kv_dtype("kv_cache_dtype");
+  draft.put_quantization("quantization");
 }
 
 }  // namespace

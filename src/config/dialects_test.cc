@@ -145,5 +145,17 @@ TEST(Dialects, MapTheDtypeOfKv) {
                    .has_value());
 }
 
+TEST(Dialects, QuantizeWhereTheySayFp8AndLeaveTheRestToTheCheckpoint) {
+  for (const std::string system : {" --max-num-seqs 4", " --max-running-requests 4"}) {
+    const auto quantize = [&](const std::string& method) {
+      return read("--quantization " + method + system).options.get<std::string>("quantize");
+    };
+    EXPECT_EQ(quantize("fp8"), "fp8");
+    EXPECT_FALSE(quantize("compressed-tensors").has_value());
+    EXPECT_FALSE(quantize("modelopt").has_value());
+    EXPECT_EQ(refused(read("--quantization awq" + system)).size(), 1U);
+  }
+}
+
 }  // namespace
 }  // namespace encore::config

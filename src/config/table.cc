@@ -51,11 +51,16 @@ runtime::Graphs parse_graphs(const Text& text) {
   return text == "full-and-piecewise" ? kFullAndPiecewise : kAuto;
 }
 
+model::Activations parse_activations(std::string_view text) {
+  if (text == "fp8") return model::Activations::kFp8;
+  return text == "16-bit" ? model::Activations::k16Bit : model::Activations::kAsMade;
+}
+
 constexpr Option kOptions[] = {
     {"model", Group::kModel, [](Settings& s, const Text& v) { s.model = v; }, "MODEL",
      otherwise("stories"), any(),
      "A Hugging Face checkpoint directory, a bundled model (stories, stories-draft), or random "
-     "weights: synthetic:llama-3.1-8b, synthetic:PATH/config.json"},
+     "weights: synthetic:llama-3.1-8b, synthetic:llama-3.1-8b:fp8, synthetic:PATH/config.json"},
     {"dtype", Group::kModel, [](Settings& s, const Text& v) { s.load.dtype = parse_dtype(v); }, "",
      otherwise("the checkpoint's"), one_of("f32|f16|bf16"),
      "Element type of weights and activations"},
@@ -64,6 +69,16 @@ constexpr Option kOptions[] = {
      one_of("auto|f32|f16|bf16|fp8"),
      "What K and V are kept in: auto is the dtype of the activations, fp8 is e4m3, with a "
      "checkpoint's scales where it has some, in half the memory of 16 bits"},
+    {"quantize", Group::kModel,
+     [](Settings& s, const Text& v) { s.load.formats.quantize = v == "fp8"; }, "", value("none"),
+     one_of("none|fp8"),
+     "What becomes of a checkpoint's projections in floats as they are loaded: fp8 is e4m3 with a "
+     "scale for each row, and activations in FP8; those that are stored in FP8 stay as they are"},
+    {"activations", Group::kModel,
+     [](Settings& s, const Text& v) { s.load.formats.activations = parse_activations(v); }, "",
+     value("auto"), one_of("auto|fp8|16-bit"),
+     "What weights in FP8 are multiplied with in steps of 33 tokens or more: auto is what the "
+     "checkpoint was made for, fp8 rounds activations to e4m3, 16-bit never does"},
 
     {"device", Group::kDevice, [](Settings& s, const Text& v) { s.device = v; }, "", value("auto"),
      one_of("auto|cpu|cuda|cuda:N"),

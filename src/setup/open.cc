@@ -72,12 +72,38 @@ std::string bound_text(loader::KvBound bound) {
   return "";
 }
 
+// Which products have weights in FP8, and from how many rows on activations are.
+void log_fp8(const loader::LoadedModel& model) {
+  int num_products = 0;
+  int num_fp8 = 0;
+  std::optional<int64_t> rows;  // of the products that round activations
+  for (const ir::Node& node : model.program().graph.nodes()) {
+    if (node.inputs.find("weight") == nullptr || node.op->name == "rms_norm") continue;
+    ++num_products;
+    if (node.inputs.find("scale") == nullptr) continue;
+    ++num_fp8;
+    if (node.attrs.find("fp8_rows") != nullptr) rows = node.attrs.get_int("fp8_rows");
+  }
+  if (num_fp8 == 0) {
+    if (const auto& quantization = model.config().quantization) {
+      log::warning("{} says that weights are quantized, but the files hold floats: those are used",
+                   quantization->where);
+    }
+    return;
+  }
+  if (rows && model.program().batch_invariant) rows = 1;
+  log::info("weights of {} in {} products are in FP8; activations are {}", num_fp8, num_products,
+            !rows ? "in 16 bits"
+                  : fmt::format("in FP8 in steps of {} rows or more (--activations)", *rows));
+}
+
 void log_start_up(loader::LoadedModel& model, Device& device) {
   const diagnose::MemoryPlan plan = diagnose::memory_plan(model);
   log::info("{} on {}: weights {}, KV {} for {} tokens{}; ready in {:.2f} s",
             model.config().model_type, device.info().name, bytes_text(plan.weights),
             bytes_text(plan.kv), model.num_pages() * model.page_size(),
             bound_text(model.kv_bound()), model.load_seconds());
+  log_fp8(model);
   for (const std::string_view reason : diagnose::slow_reasons(model.executor()))
     log::warning("decode steps are slow: {}", reason);
   log::debug("arena {}; {}", bytes_text(plan.arena),
