@@ -43,7 +43,7 @@ struct SamplingRow {
   int32_t min_length = 0;  // tokens of a sequence that none of its stop tokens follows before
   int32_t state = -1;      // its row of token_counts and token_bias; -1: it needs none
   int32_t mask = -1;       // its row of token_masks; -1: every token may be chosen
-  int32_t unused = 0;
+  int32_t num_stops = 0;   // stop tokens that its row of stop_tokens has no room for
 
   // Are the logits of a sequence of `length` tokens changed before one is chosen? 0: no sequence.
   [[nodiscard]] ENCORE_HOST_DEVICE bool adjusts(int32_t length) const {
@@ -57,7 +57,8 @@ static_assert(sizeof(SamplingRow) == 64);
 // whether it is in the prompt.
 inline constexpr int32_t kInPrompt = INT32_MIN;
 
-// A pair of token_bias. A row of them ends with the first of token -1, or is full.
+// A pair of token_bias. A row of them begins with `num_stops` stop tokens, whose bias says nothing.
+// Behind them are biases: the row ends with the first of token -1, or is full.
 struct TokenBias {
   int32_t token = -1;
   float bias = 0;

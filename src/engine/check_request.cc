@@ -4,6 +4,7 @@
 #include <set>
 
 #include "engine/engine.h"
+#include "engine/input_writer.h"
 
 namespace encore::engine {
 namespace {
@@ -42,6 +43,12 @@ std::optional<Rejection> Engine::check(const Request& request) const {
                        fmt::format("token {} is outside the vocabulary of {}", token, vocab)};
     }
   }
+  for (const int32_t token : request.stop_tokens) {
+    if (token < 0 || token >= vocab) {
+      return Rejection{kUnknownToken,
+                       fmt::format("stop token {} is outside the vocabulary of {}", token, vocab)};
+    }
+  }
   if (request.max_tokens < 1) return Rejection{kBadParameter, "max_tokens is at least 1"};
   if (request.min_tokens < 0 || request.min_tokens > request.max_tokens)
     return Rejection{kBadParameter, "min_tokens is at least 0 and at most max_tokens"};
@@ -56,6 +63,16 @@ std::optional<Rejection> Engine::check(const Request& request) const {
   if (request.num_prompt_logprobs >= 0 && !model_.scores_prompts())
     return Rejection{kBadParameter, "the model is loaded without what scores prompts"};
   if (auto rejection = check_token_bias(request.token_bias, vocab)) return rejection;
+  if (request.min_tokens > 0 &&
+      std::ssize(unsent_stops(request.stop_tokens)) + std::ssize(request.token_bias) >
+          kMaxTokenBias) {
+    return Rejection{
+        kBadParameter,
+        fmt::format("beside min_tokens, stop tokens and tokens with a bias are at most "
+                    "{} together, not {}: leave some out",
+                    kMaxTokenBias + model::kMaxStopTokens,
+                    request.stop_tokens.size() + request.token_bias.size())};
+  }
   if (auto problem = sample::problem(request.sampling)) return Rejection{kBadParameter, *problem};
   if (request.max_tokens > model_.limits().max_seq_len - length) {
     return Rejection{

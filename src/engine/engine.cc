@@ -255,7 +255,10 @@ void Engine::pack(const sched::Plan& plan) {
 // Nobody reads what a step samples in the midst of a prompt.
 SamplingRow Engine::sampling_row(const sched::ScheduledTokens& row, sched::Sequence& sequence) {
   if (row.end() < sequence.known()) return {};
-  const bool needs_state = sequence.sampling.has_penalties() || !sequence.token_bias.empty();
+  std::span<const int32_t> stops;  // that may not come yet, and have no place in the step's inputs
+  if (sequence.min_length > sequence.prompt_length) stops = unsent_stops(sequence.stop_tokens);
+  const bool needs_state =
+      sequence.sampling.has_penalties() || !sequence.token_bias.empty() || !stops.empty();
   const bool is_masked = is_masked_row(row);
   const bool is_new = sequence.token_state_row < 0;
   if (is_new && (needs_state || is_masked)) sequence.token_state_row = free_token_state();
@@ -266,13 +269,18 @@ SamplingRow Engine::sampling_row(const sched::ScheduledTokens& row, sched::Seque
         tokens.subspan(sequence.prompt_length), sequence.token_bias, model_.executor().stream());
   }
   return {sequence.sampling, static_cast<int32_t>(sequence.min_length),
-          needs_state ? sequence.token_state_row : -1, is_masked ? sequence.token_state_row : -1};
+          needs_state ? sequence.token_state_row : -1, is_masked ? sequence.token_state_row : -1,
+          static_cast<int32_t>(stops.size())};
 }
 
 int32_t Engine::free_token_state() const {
   std::vector<bool> is_taken(model_.executor().token_state().num_rows());
   for (const sched::Sequence* sequence : scheduler_.running()) {
     if (sequence->token_state_row >= 0) is_taken[sequence->token_state_row] = true;
+    std::vector<TokenBias> pairs;
+    for (const int32_t stop : stops)
+      pairs.push_back({stop, 0});
+    pairs.insert(pairs.end(), sequence.token_bias.begin(), sequence.token_bias.end());
   }
   const auto free = std::find(is_taken.begin(), is_taken.end(), false);
   ENCORE_CHECK(free != is_taken.end(), "more sequences run than the device has rows for");

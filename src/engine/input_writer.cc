@@ -7,6 +7,11 @@
 
 namespace encore::engine {
 
+std::span<const int32_t> unsent_stops(std::span<const int32_t> stop_tokens) {
+  return stop_tokens.subspan(
+      std::min(stop_tokens.size(), static_cast<size_t>(model::kMaxStopTokens)));
+}
+
 InputWriter::InputWriter(runtime::Executor& executor, int64_t page_size)
     : page_table_(executor.page_table()), page_size_(page_size) {
   runtime::StepInputs& inputs = executor.inputs();

@@ -17,11 +17,14 @@ struct StepRows {
   std::span<const int32_t> pages;  // in order, for all of its tokens
   // Of a step that samples:
   SamplingRow sampling;
-  std::span<const int32_t> stop_tokens = {};  // the step's end looks at model::kMaxStopTokens
+  std::span<const int32_t> stop_tokens = {};  // the step input has room for kMaxStopTokens
   int64_t max_len = 0;                        // tokens at which the sequence ends
 
   bool has_sent_pages = false;  // the device's page table has its pages in this row
 };
+
+// The stop tokens of a sequence that the step input has no room for: a step does not end at them.
+std::span<const int32_t> unsent_stops(std::span<const int32_t> stop_tokens);
 
 // Lifetime: between Executor::begin() and run(); refers to the executor's inputs and page table.
 class InputWriter {

@@ -246,7 +246,27 @@ TEST_P(OverlapTest, ABurstEndsWithAStopToken) {
   };
   const auto tokens = run({});
   EXPECT_EQ(tokens.size(), 60U);
-  EXPECT_LT(run({-1, tokens[5]}).size(), 7U);
+  const auto stopped = run({tokens[5]});
+  EXPECT_EQ(stopped.back(), tokens[5]);
+  EXPECT_LT(stopped.size(), 7U);
+}
+
+TEST_P(OverlapTest, AnAbortInterruptsABurst) {
+  const auto run = [&](bool aborts) {
+    Engine engine(*model_, {.overlap = false, .burst_steps = 64});
+    const SequenceId id = std::get<SequenceId>(engine.add({.prompt = {4}, .max_tokens = 90}));
+    int num_tokens = 0;
+    while (engine.step([&](const Generated&) {
+      if (++num_tokens == 4 && aborts) engine.abort(id);
+    })) {
+    }
+    int64_t steps = 0;
+    for (const StepCount& count : engine.step_counts())
+      steps += count.steps;
+    return steps;
+  };
+  EXPECT_EQ(run(false), 90);
+  EXPECT_LT(run(true), 90 - 2 * runtime::Recordings::kStepsPerIteration);
 }
 
 TEST_P(OverlapTest, TokensInFlightSurviveSleep) {

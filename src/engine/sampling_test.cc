@@ -155,6 +155,64 @@ TEST_P(SamplingTest, ALikelyStopTokenComesOnlyBehindTheLeastNumberOfTokens) {
   }
 }
 
+// Where the stop token lies among the others that never come, and what else is asked for.
+struct HeldStop {
+  size_t place;
+  size_t num_stops;
+  bool has_bias = false;
+  bool has_penalty = false;
+};
+
+TEST_P(SamplingTest, EveryStopTokenIsHeldBackWhateverItsPlaceAmongTheOthers) {
+  constexpr HeldStop kCases[] = {
+      {.place = 0, .num_stops = 1},
+      {.place = 7, .num_stops = 8},
+      {.place = 8, .num_stops = 9},
+      {.place = 0, .num_stops = 30},
+      {.place = 29, .num_stops = 30},
+      {.place = 8, .num_stops = 9, .has_bias = true},
+      {.place = 20, .num_stops = 21, .has_penalty = true},
+      {.place = 900, .num_stops = 901, .has_bias = true, .has_penalty = true},
+  };
+  for (const auto& [place, num_stops, has_bias, has_penalty] : kCases) {
+    Request request{.prompt = {1, 2}, .max_tokens = 20};
+    if (has_bias) request.token_bias = {{5, kNever}, {6, 0.5F}};
+    if (has_penalty) request.sampling.presence_penalty = 0.25F;
+    const Tokens plain = generate(request, {.overlap = false});
+    // Its first tokens, until one that comes for the first time.
+    size_t num_before = 3;
+    const auto is_new = [&] {
+      const auto end = plain.begin() + static_cast<std::ptrdiff_t>(num_before);
+      return std::find(plain.begin(), end, plain[num_before]) == end;
+    };
+    while (!is_new())
+      ASSERT_LT(++num_before, plain.size());
+    const int32_t stop = plain[num_before];
+    for (int32_t token = 0; request.stop_tokens.size() < num_stops; ++token) {
+      if (std::find(plain.begin(), plain.end(), token) == plain.end())
+        request.stop_tokens.push_back(token);
+    }
+    request.stop_tokens[place] = stop;
+    const Request companion{.prompt = {9, 8, 7}, .max_tokens = 15};
+    const Tokens companions = generate(companion, {.overlap = false});
+    for (const EngineOptions& way : ways()) {
+      SCOPED_TRACE(fmt::format("stop token {} of {}, bias {}, penalty {}, overlap {}, bursts of {}",
+                               place, num_stops, has_bias, has_penalty, *way.overlap,
+                               way.burst_steps));
+      request.min_tokens = static_cast<int64_t>(num_before);
+      EXPECT_EQ(generate(request, way), Tokens(plain.begin(), plain.begin() + num_before + 1));
+      ++request.min_tokens;
+      const std::vector<Tokens> held = generate({companion, request}, way);
+      EXPECT_EQ(held[0], companions);
+      ASSERT_GT(held[1].size(), num_before);
+      EXPECT_TRUE(std::equal(plain.begin(), plain.begin() + num_before, held[1].begin()));
+      EXPECT_NE(held[1][num_before], stop);
+      for (size_t i = 0; i <= num_before; ++i)
+        EXPECT_EQ(std::ranges::count(request.stop_tokens, held[1][i]), 0) << i;
+    }
+  }
+}
+
 // Four sequences run, more than the pages allow, next to others that ask for nothing.
 TEST_P(SamplingTest, EachSequenceKeepsItsOwnCountsThroughPreemption) {
   std::vector<Request> requests;
@@ -267,6 +325,22 @@ TEST_P(SamplingTest, RefusesWhatCannotBe) {
             std::string::npos);
   EXPECT_NE(with([](Request& r) { r.token_bias.resize(kMaxTokenBias + 1); }).find("1024"),
             std::string::npos);
+  EXPECT_NE(with([](Request& r) {
+              r.stop_tokens = {3, 1000};
+            }).find("stop token 1000"),
+            std::string::npos);
+  EXPECT_NE(with([](Request& r) { r.stop_tokens = {-1}; }).find("stop token -1"),
+            std::string::npos);
+  const auto with_stops = [&](int64_t min_tokens, size_t num_stops) {
+    return with([&](Request& r) {
+      r.min_tokens = min_tokens;
+      r.stop_tokens.assign(num_stops, 5);
+      r.token_bias = {{3, 1}};
+    });
+  };
+  EXPECT_EQ(with_stops(1, kMaxTokenBias + 7), "");
+  EXPECT_NE(with_stops(1, kMaxTokenBias + 8).find("1032 together, not 1033"), std::string::npos);
+  EXPECT_EQ(with_stops(0, kMaxTokenBias + 8), "");
   EXPECT_NE(with([](Request& r) { r.min_tokens = 5; }).find("min_tokens"), std::string::npos);
   EXPECT_NE(with([](Request& r) { r.sampling.presence_penalty = 3; }).find("presence_penalty"),
             std::string::npos);

@@ -100,6 +100,8 @@ void read_special_tokens(const json::Object& config, const json::Object* generat
     return fallback ? std::vector<int32_t>{*fallback} : std::vector<int32_t>{};
   };
   model.eos_token_ids = read("eos_token_id", family.eos_token_id);
+  // Nothing ends at a token that is never chosen.
+  std::erase_if(model.eos_token_ids, [&](int32_t id) { return id >= model.vocab_size; });
   const std::vector<int32_t> bos = read("bos_token_id", family.bos_token_id);
   if (!bos.empty()) model.bos_token_id = bos.front();
 }

@@ -143,6 +143,14 @@ TEST(Config, RefusesTypesOfLayersThatItDoesNotKnowOrCannotCount) {
             "supported: full_attention, sliding_attention");
 }
 
+TEST(Config, LeavesOutEndTokensThatNoModelOfTheVocabularyCanChoose) {
+  const ModelConfig plain = parse(sizes("llama"));
+  const auto last = static_cast<int32_t>(plain.vocab_size - 1);
+  const std::string ids =
+      fmt::format(R"({{"eos_token_id": [1000000000, {}, {}]}})", last, last + 1);
+  EXPECT_EQ(parse(sizes("llama"), ids).eos_token_ids, std::vector{last});
+}
+
 TEST(Config, PrefersTheGenerationConfigsSpecialTokens) {
   const std::string config = sizes("llama", R"("bos_token_id": 5, "eos_token_id": 6)");
   EXPECT_EQ(parse(config, "{}").eos_token_ids, std::vector<int32_t>{6});

@@ -234,7 +234,8 @@ std::vector<Op> rows() {
       // sampling[b] is a SamplingRow (backend/sampling.h). A row with a `state` adds the biases of
       // token_bias[state], then applies the penalties by token_counts[state]; in one with a `mask`,
       // tokens whose bit in token_masks[mask] is 0 become -infinity; where kv_lens[b] < min_length,
-      // its stop tokens do. The other rows are not written.
+      // its stop tokens do: those of stop_tokens[b] and the first num_stops of token_bias[state].
+      // The other rows are not written.
       {.name = "adjust_logits",
        .inputs = "logits f32[B,V], sampling i32[B,W], kv_lens i32[B], stop_tokens i32[B,L], "
                  "token_counts i32[M,V], token_bias i32[M,K,2], token_masks i32[M,V/32]",

@@ -43,8 +43,8 @@ HostTensor random_logits(Random& random, int64_t rows, int64_t vocabulary) {
   return random.tensor(type_of(DType::kF32, {Dim::sequences(), vocabulary}), {0, rows}, 3);
 }
 
-// Rows 1 and 4 have penalties and biases, 2 and 4 stop tokens that may not come yet, 4 and 6 masks;
-// the others are as the model gives them.
+// Rows 1 and 4 have penalties and biases, 2 and 4 stop tokens that may not come yet, of which 4 has
+// more than stop_tokens has room for, 4 and 6 masks; the others are as the model gives them.
 OpCase adjust_case(Random& random, int64_t vocabulary) {
   constexpr int64_t kRows = 7;
   const ir::Sizes sizes{0, kRows};
@@ -59,7 +59,11 @@ OpCase adjust_case(Random& random, int64_t vocabulary) {
   put(sampling.row(0), SamplingRow{.min_length = 10});
   put(sampling.row(1), SamplingRow{.params = penalties, .state = 2});
   put(sampling.row(2), SamplingRow{.min_length = 11});
-  put(sampling.row(4), SamplingRow{.params = penalties, .min_length = 99, .state = 0, .mask = 1});
+  put(sampling.row(4), SamplingRow{.params = penalties,
+                                   .min_length = 99,
+                                   .state = 0,
+                                   .mask = 1,
+                                   .num_stops = vocabulary > 2 ? 2 : 1});
   put(sampling.row(5), SamplingRow{.min_length = 11, .state = 1});
   put(sampling.row(6), SamplingRow{.mask = 2});
   lengths.values[5] = 0;  // a sequence that has ended
@@ -71,7 +75,7 @@ OpCase adjust_case(Random& random, int64_t vocabulary) {
   }
   for (double& word : masks.values)
     word = random.integer(std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max());
-  // Row 0 of the biases is full, row 2 has some, each of another token.
+  // Row 0 is full, of two stop tokens and biases, and row 2 has some biases, each of another token.
   for (const int64_t m : {0, 2}) {
     const int64_t num = std::min(vocabulary, m == 0 ? kMostBiases : 2);
     for (int64_t k = 0; k < num; ++k) {
@@ -98,7 +102,7 @@ std::vector<double> adjusted_row(const OpCase& c, int64_t b) {
   const auto row = take<SamplingRow>(c.inputs["sampling"].row(b));
   std::vector<float> logits(c.inputs["logits"].row(b), c.inputs["logits"].row(b) + vocabulary);
   if (row.state >= 0) {
-    for (int64_t k = 0; k < kMostBiases; ++k) {
+    for (int64_t k = row.num_stops; k < kMostBiases; ++k) {
       const auto bias = take<TokenBias>(c.inputs["token_bias"].row(row.state) + 2 * k);
       if (bias.token < 0) break;
       logits[bias.token] += bias.bias;
@@ -116,6 +120,8 @@ std::vector<double> adjusted_row(const OpCase& c, int64_t b) {
     const auto stop = static_cast<int64_t>(c.inputs["stop_tokens"].row(b)[k]);
     if (stop >= 0) logits[stop] = -INFINITY;
   }
+  for (int64_t k = 0; c.inputs["kv_lens"].values[b] < row.min_length && k < row.num_stops; ++k)
+    logits[take<TokenBias>(c.inputs["token_bias"].row(row.state) + 2 * k).token] = -INFINITY;
   return {logits.begin(), logits.end()};
 }
 

@@ -15,9 +15,17 @@ namespace {
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
-void add_biases(const TokenBias* first, int64_t most, std::span<float> logits) {
-  for (const TokenBias* bias = first; bias < first + most && bias->token >= 0; ++bias)
-    logits[bias->token] += bias->bias;
+void add_biases(std::span<const TokenBias> biases, std::span<float> logits) {
+  for (const TokenBias& bias : biases) {
+    if (bias.token < 0) return;
+    logits[bias.token] += bias.bias;
+  }
+}
+
+// Forbids one token; -1 stands for none.
+void forbid(int32_t token, std::span<float> logits) {
+  const auto i = static_cast<uint32_t>(token);
+  if (i < logits.size()) logits[i] = kNever;
 }
 
 // The tokens that a mask leaves out are never chosen.
@@ -105,8 +113,11 @@ void adjust_logits(Pool& pool, const KernelArgs& args) {
       const std::span<float> logits(adjusted.row<float>(b),
                                     static_cast<size_t>(adjusted.row_elements()));
       std::copy_n(given.row<float>(b), logits.size(), logits.begin());
+      std::span<const TokenBias> of_state;
       if (row.state >= 0) {
-        add_biases(biases.as<TokenBias>() + row.state * biases.shape[1], biases.shape[1], logits);
+        of_state = {biases.as<TokenBias>() + row.state * biases.shape[1],
+                    static_cast<size_t>(biases.shape[1])};
+        add_biases(of_state.subspan(static_cast<size_t>(row.num_stops)), logits);
         const auto* const counts = token_counts.row<int32_t>(row.state);
         for (size_t token = 0; token < logits.size(); ++token)
           logits[token] = penalized(logits[token], counts[token], row.params);
@@ -114,9 +125,11 @@ void adjust_logits(Pool& pool, const KernelArgs& args) {
       if (row.mask >= 0) forbid(masks.row<int32_t>(row.mask), logits);
       if (length >= row.min_length) continue;
       for (const int32_t token :
-           std::span(stops.row<int32_t>(b), static_cast<size_t>(stops.row_elements()))) {
-        if (token >= 0) logits[static_cast<size_t>(token)] = kNever;
-      }
+           std::span(stops.row<int32_t>(b), static_cast<size_t>(stops.row_elements())))
+        forbid(token, logits);
+      if (of_state.empty()) continue;
+      for (const TokenBias& stop : of_state.first(static_cast<size_t>(row.num_stops)))
+        forbid(stop.token, logits);
     }
   });
 }

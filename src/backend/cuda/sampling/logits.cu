@@ -60,7 +60,7 @@ __device__ void adjust_by_state(const AdjustParams& params, const SamplingRow& r
   __syncthreads();
   const TokenBias* const biases =
       params.token_bias + static_cast<int64_t>(row.state) * params.num_biases;
-  for (int first = 0; first < params.num_biases; first += kAdjustThreads) {
+  for (int first = row.num_stops; first < params.num_biases; first += kAdjustThreads) {
     const int i = first + static_cast<int>(threadIdx.x);
     const TokenBias bias = i < params.num_biases ? biases[i] : TokenBias{};
     // What follows the first token of -1 is of another sequence, so all threads stop there, and
@@ -129,6 +129,12 @@ __global__ void __launch_bounds__(kAdjustThreads)
   for (int i = static_cast<int>(threadIdx.x); i < params.num_stops; i += kAdjustThreads) {
     const int token = params.stop_tokens[b * params.num_stops + i];
     if (slice.has(token)) slice.adjusted[token] = kNever;
+  }
+  if (row.state < 0) return;
+  const TokenBias* const stops =
+      params.token_bias + static_cast<int64_t>(row.state) * params.num_biases;
+  for (int i = static_cast<int>(threadIdx.x); i < row.num_stops; i += kAdjustThreads) {
+    if (slice.has(stops[i].token)) slice.adjusted[stops[i].token] = kNever;
   }
 }
 
