@@ -1,6 +1,7 @@
 #include "engine/serving_loop.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/error.h"
 
@@ -53,19 +54,18 @@ void ServingLoop::run() {
   try {
     bool is_busy = false;
     while (true) {
-      Work work = wait_for_work(is_busy);
-      for (Message& message : work.messages)
-        std::visit([&](auto& content) { receive(content); }, message);
+      const State state = wait_for_work(is_busy);
+      receive_all();
       const bool sleeps = engine_.model().asleep();
       // Nobody can wake it while it drains.
-      const bool ends_all = work.state == State::kStopped || (work.state != State::kOpen && sleeps);
+      const bool ends_all = state == State::kStopped || (state != State::kOpen && sleeps);
       if (ends_all) end_all({EndReason::kAborted, ""});
       deliver(sleeps);
-      if (work.state != State::kOpen && live_.empty() && (sleeps || !is_busy)) return;
+      if (state != State::kOpen && live_.empty() && (sleeps || !is_busy)) return;
       // Something has come before the next step is due: more may come.
       const bool is_early =
           !engine_.device_rests() && HostTimes::Clock::now() < engine_.launch_time();
-      if (is_busy && !sleeps && is_early && work.state == State::kOpen) continue;
+      if (is_busy && !sleeps && is_early && state == State::kOpen) continue;
       is_busy = !sleeps && engine_.step(on_token);
       if (!sleeps) deliver(!is_busy);
     }
@@ -81,7 +81,7 @@ void ServingLoop::run() {
   }
 }
 
-ServingLoop::Work ServingLoop::wait_for_work(bool is_busy) {
+ServingLoop::State ServingLoop::wait_for_work(bool is_busy) {
   std::unique_lock lock(mutex_);
   const auto has_come = [&] { return !inbox_.empty() || state_ != State::kOpen; };
   if (is_busy) {
@@ -91,18 +91,29 @@ ServingLoop::Work ServingLoop::wait_for_work(bool is_busy) {
   } else {
     wakes_.wait(lock, has_come);
   }
-  return {state_, std::exchange(inbox_, {})};
+  received_.swap(inbox_);
+  return state_;
 }
 
+void ServingLoop::receive_all() {
+  for (; !received_.empty(); received_.pop_front())
+    std::visit([&](auto& content) { receive(content); }, received_.front());
+}
+
+// The sink stays with the message until nothing can fail.
 void ServingLoop::receive(Submitted& submitted) {
   counts_.prompt_tokens += std::ssize(submitted.submission.request.prompt);
-  const auto added = engine_.add(std::move(submitted.submission.request));
+  auto live = std::make_unique<Live>();
+  const auto added =
+      engine_.add(std::move(submitted.submission.request));
   // submit() has checked the request.
   ENCORE_CHECK(std::holds_alternative<SequenceId>(added));
   const SequenceId sequence = std::get<SequenceId>(added);
   sequences_[submitted.id] = sequence;
-  live_[sequence] = std::make_unique<Live>(
-      Live{.sink = std::move(submitted.submission.sink), .id = submitted.id, .sequence = sequence});
+  live->id = submitted.id;
+  live->sequence = sequence;
+  Live& placed = *(live_[sequence] = std::move(live));
+  placed.sink = std::move(submitted.submission.sink);
 }
 
 void ServingLoop::receive(const Aborted& aborted) {
@@ -115,19 +126,24 @@ void ServingLoop::receive(const Aborted& aborted) {
   touch(live);
 }
 
-void ServingLoop::receive(const SleepOrWake& change) {
+void ServingLoop::receive(SleepOrWake& change) {
   try {
     change.depth ? engine_.sleep(*change.depth) : engine_.wake();
-  } catch (const Error& error) {
-    change.done(Refusal{RefusalKind::kFailed, error.what()});
-    if (error.kind() == ErrorKind::kDevice) throw;
+  } catch (const std::exception& failure) {
+    answer(change, Refusal{RefusalKind::kFailed, failure.what()});
+    const auto* const error = dynamic_cast<const Error*>(&failure);
+    if (error == nullptr || error->kind() == ErrorKind::kDevice) throw;
     return;
   }
   {
     const std::lock_guard lock(mutex_);
     is_asleep_ = change.depth.has_value();
   }
-  change.done(std::nullopt);
+  answer(change, std::nullopt);
+}
+
+void ServingLoop::answer(SleepOrWake& change, const std::optional<Refusal>& failure) {
+  if (const Done done = std::exchange(change.done, nullptr)) done(failure);
 }
 
 void ServingLoop::touch(Live& live) {
@@ -165,9 +181,17 @@ void ServingLoop::deliver(bool is_idle) {
 }
 
 void ServingLoop::end_all(const Ending& ending) {
-  for (Message& message : wait_for_work(true).messages) {
-    if (auto* submitted = std::get_if<Submitted>(&message)) receive(*submitted);
-    if (const auto* change = std::get_if<SleepOrWake>(&message)) change->done(kStoppedRefusal);
+  {
+    const std::lock_guard lock(mutex_);
+    std::ranges::move(std::exchange(inbox_, {}), std::back_inserter(received_));
+  }
+  for (Message& message : std::exchange(received_, {})) {
+    if (auto* change = std::get_if<SleepOrWake>(&message)) answer(*change, kStoppedRefusal);
+    const auto* const submitted = std::get_if<Submitted>(&message);
+    if (submitted == nullptr || !submitted->submission.sink) continue;
+    ++counts_.ended.at(static_cast<size_t>(ending.reason));
+    publish_statistics(1, false);
+    submitted->submission.sink({.tokens = {}, .ending = ending, .at = HostTimes::Clock::now()});
   }
   for (auto& [sequence, live] : live_) {
     engine_.abort(sequence);

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -54,10 +55,6 @@ class ServingLoop final : public Generator {
     Done done;
   };
   using Message = std::variant<Submitted, Aborted, SleepOrWake>;
-  struct Work {
-    State state = State::kOpen;
-    std::vector<Message> messages;
-  };
   // A request on the engine's thread. What every token touches comes first, from a cache line on.
   struct alignas(64) Live {
     Sink sink;
@@ -72,12 +69,17 @@ class ServingLoop final : public Generator {
     SequenceId sequence = 0;
   };
 
-  // What came, once something did, or the engine is busy and has a step to launch or to look at.
-  Work wait_for_work(bool is_busy);
+  // Waits until something comes, or the engine is busy and has a step to launch or to look at; takes the inbox.
+  State wait_for_work(bool is_busy);
+  // Acts on everything that was taken from the inbox.
+  // Errors: those of receive(). The message at fault and those behind it stay in `received_`.
+  void receive_all();
   void receive(Submitted& submitted);
   void receive(const Aborted& aborted);
-  // Errors: kDevice, once `done` has it.
-  void receive(const SleepOrWake& change);
+  // Errors: what the device or the host lacks to go on, once `done` has it.
+  void receive(SleepOrWake& change);
+  // Calls `done`, once.
+  static void answer(SleepOrWake& change, const std::optional<Refusal>& failure);
   void post(SleepOrWake change);
   // What closed() says, with the mutex held.
   [[nodiscard]] std::optional<Refusal> refusal() const;
@@ -85,7 +87,8 @@ class ServingLoop final : public Generator {
   void touch(Live& live);
   // Calls the sinks of those who got something, once statistics() shows it.
   void deliver(bool is_idle);
-  // Everybody who lives gets this ending, those in the inbox included; nobody sleeps or wakes.
+  // Everybody who lives gets this ending, and everybody whose message is not acted on: nobody sleeps
+  // or wakes.
   void end_all(const Ending& ending);
   // After `num_ended` requests more.
   void publish_statistics(int64_t num_ended, bool is_idle);
@@ -97,6 +100,7 @@ class ServingLoop final : public Generator {
   boost::unordered_flat_map<SequenceId, std::unique_ptr<Live>> live_;
   std::unordered_map<RequestId, SequenceId> sequences_;
   std::vector<Live*> touched_;
+  std::deque<Message> received_;  // taken from the inbox, and not acted on
   GeneratorStatistics counts_;
   std::chrono::steady_clock::time_point steps_counted_at_;
 
@@ -108,7 +112,7 @@ class ServingLoop final : public Generator {
   std::string failure_;  // of the device
   RequestId next_id_ = 1;
   int64_t num_live_ = 0;  // taken and without an ending
-  std::vector<Message> inbox_;
+  std::deque<Message> inbox_;
   GeneratorStatistics published_;
 };
 

@@ -62,10 +62,13 @@ class ServingLoopTest : public ::testing::Test {
  protected:
   void start(int64_t max_queue = 1000) {
     loop_.emplace(model_, ServingOptions{.max_queue = max_queue});
+    run();
+  }
+  void run() {
     thread_ = std::thread([this] {
       try {
         loop_->run();
-      } catch (const Error& error) {
+      } catch (const std::exception& error) {
         failure_ = error.what();
       }
     });
@@ -257,6 +260,77 @@ TEST_F(ServingLoopTest, ADeviceErrorEndsEveryRequestWithItsMessage) {
   const auto refused = submit({.prompt = {1}, .max_tokens = 1}, late);
   EXPECT_EQ(std::get<Refusal>(refused).kind, RefusalKind::kStopped);
   EXPECT_NE(std::get<Refusal>(refused).why.find("fell off the bus"), std::string::npos);
+}
+
+// The device fails while the messages lie in the inbox, which nobody has looked into.
+TEST_F(ServingLoopTest, ADeviceErrorAnswersThoseWhoseMessagesNobodyHasRead) {
+  start();
+  Heard first;
+  Heard late;
+  std::optional<std::optional<Refusal>> slept;
+  std::atomic<bool> fails = false;
+  const fault::Injection injection([&](std::string_view) {
+    if (!fails.exchange(false)) return;
+    submitted({.prompt = {2}, .max_tokens = 3}, late);
+    loop_->sleep(SleepDepth::kKv, [&](const std::optional<Refusal>& failure) { slept = failure; });
+    fail(ErrorKind::kDevice, "injected: the GPU fell off the bus");
+  });
+  submitted({.prompt = {1}, .max_tokens = 120}, first);
+  first.wait_for_token();
+  fails = true;
+  thread_.join();
+  EXPECT_EQ(first.ending().reason, EndReason::kError);
+  ASSERT_TRUE(late.has_ended());
+  EXPECT_EQ(late.ending().reason, EndReason::kError);
+  EXPECT_NE(late.ending().message.find("fell off the bus"), std::string::npos);
+  ASSERT_TRUE(slept);
+  ASSERT_TRUE(*slept);
+  EXPECT_EQ((*slept)->kind, RefusalKind::kStopped);
+  const GeneratorStatistics statistics = loop_->statistics();
+  EXPECT_EQ(statistics.ended.at(static_cast<size_t>(EndReason::kError)), 2);
+}
+
+// What the device or the host may say when it is asked to sleep or to wake.
+void fail_as(bool is_of_the_device) {
+  if (is_of_the_device) fail(ErrorKind::kDevice, "injected: the GPU fell off the bus");
+  throw std::bad_alloc();
+}
+
+TEST_F(ServingLoopTest, EverybodyWhoseMessageIsBehindASleepOrWakeThatFailsIsAnswered) {
+  for (const bool fails_in_wake : {false, true}) {
+    for (const bool is_of_the_device : {true, false}) {
+      SCOPED_TRACE(fmt::format("in wake {}, of the device {}", fails_in_wake, is_of_the_device));
+      // All messages come before run(), so it takes them at once.
+      loop_.emplace(model_, ServingOptions{});
+      Heard heard[3];
+      std::vector<std::optional<Refusal>> answers;
+      const auto done = [&](const std::optional<Refusal>& failure) { answers.push_back(failure); };
+      submitted({.prompt = {1}, .max_tokens = 9}, heard[0]);
+      loop_->sleep(SleepDepth::kKvAndWeights, done);
+      submitted({.prompt = {2}, .max_tokens = 9}, heard[1]);
+      loop_->wake(done);
+      submitted({.prompt = {3}, .max_tokens = 9}, heard[2]);
+      loop_->sleep(SleepDepth::kKv, done);
+      {
+        const fault::Injection injection([&](std::string_view call) {
+          if (!fails_in_wake || call == "map") fail_as(is_of_the_device);
+        });
+        run();
+        thread_.join();
+      }
+      for (const Heard& one : heard) {
+        ASSERT_TRUE(one.has_ended());
+        EXPECT_EQ(one.ending().reason, EndReason::kError);
+        EXPECT_EQ(one.ending().message, failure_);
+      }
+      ASSERT_EQ(answers.size(), 3U);
+      EXPECT_EQ(answers[0].has_value(), !fails_in_wake);
+      EXPECT_EQ(answers[1]->kind, fails_in_wake ? RefusalKind::kFailed : RefusalKind::kStopped);
+      EXPECT_EQ(answers[2]->kind, RefusalKind::kStopped);
+      EXPECT_EQ(loop_->closed()->kind, RefusalKind::kStopped);
+      if (model_.asleep()) model_.wake();
+    }
+  }
 }
 
 TEST_F(ServingLoopTest, AbortsAtRandomMomentsLoseNoPageAndDisturbNobody) {
