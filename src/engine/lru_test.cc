@@ -1,4 +1,7 @@
 // Recordings made while serving: exact sizes, the least recently used evicted.
+#include <algorithm>
+#include <memory>
+
 #include <gtest/gtest.h>
 
 #include "backend/fault.h"
@@ -20,11 +23,13 @@ LoadOptions small_options(const char* decode_ladder) {
 class LruTest : public ::testing::Test {
  protected:
   // The tokens of `batch` sequences, whose steps go from one size down to the next.
-  std::vector<int32_t> generate(LoadedModel& model, int batch) {
+  std::vector<int32_t> generate(
+      LoadedModel& model, int batch,
+      const std::shared_ptr<const sample::TokenGrammar>& grammar = nullptr) {
     Engine engine(model);
     for (int i = 0; i < batch; ++i) {
-      const auto added = engine.add(
-          {.prompt = {i + 1, 2, 3}, .max_tokens = 3 + i, .sampling = {}, .stop_tokens = {}});
+      const auto added =
+          engine.add({.prompt = {i + 1, 2, 3}, .max_tokens = 3 + i, .grammar = grammar});
       EXPECT_TRUE(std::holds_alternative<SequenceId>(added));
     }
     std::vector<int32_t> tokens;
@@ -33,11 +38,11 @@ class LruTest : public ::testing::Test {
     counts_ = engine.step_counts();
     return tokens;
   }
-  static int num_recorded(LoadedModel& model) {
+  static int num_recorded(LoadedModel& model, runtime::StepPart part = runtime::StepPart::kWhole) {
     int recorded = 0;
     for (int sequences = 1; sequences <= 6; ++sequences) {
       const auto step = StepKey::uniform(sequences);
-      recorded += model.executor().loaded().recordings.full(step) != nullptr ? 1 : 0;
+      recorded += model.executor().loaded().recordings.full(step, part) != nullptr ? 1 : 0;
     }
     return recorded;
   }
@@ -70,6 +75,53 @@ TEST_F(LruTest, RecordsExactSizesAsTheyComeAndKeepsTheNumberAskedFor) {
   EXPECT_GT(uniform_steps(runtime::Mode::kFull), 0);
   EXPECT_EQ(uniform_steps(runtime::Mode::kEager), 0);
   EXPECT_EQ(padding_of_uniform_steps(), 0);
+}
+
+// Lets everything come.
+class Anything final : public sample::TokenGrammar {
+ public:
+  [[nodiscard]] std::unique_ptr<sample::TokenMatcher> start() const override {
+    return std::make_unique<Matcher>();
+  }
+
+ private:
+  class Matcher final : public sample::TokenMatcher {
+   public:
+    void fill(std::span<uint32_t> mask) override { std::ranges::fill(mask, ~uint32_t{0}); }
+    bool accept(int32_t /*token*/) override { return true; }
+    [[nodiscard]] bool has_ended() const override { return false; }
+  };
+};
+
+TEST_F(LruTest, TheHalvesThatTokenMasksNeedGoWithTheirRecording) {
+  using enum runtime::StepPart;
+  const auto grammar = std::make_shared<Anything>();
+  LoadedModel model(*device_, testing::tiny_model(testing::Tiny::kLlama), small_options("lru:2"));
+  for (const int batch : {6, 1, 4, 2, 6}) {
+    std::vector<int32_t> tokens = generate(model, batch, grammar);
+    EXPECT_EQ(uniform_steps(runtime::Mode::kEager), 0);
+    EXPECT_LE(num_recorded(model, kToLogits), 2);
+    EXPECT_LE(num_recorded(model, kFromLogits), 2);
+    std::vector<int32_t> plain = generate(model, batch);
+    EXPECT_EQ(num_recorded(model), 2);
+    // Of the sequences of a step, any may come first.
+    std::ranges::sort(tokens);
+    std::ranges::sort(plain);
+    EXPECT_EQ(tokens, plain);
+  }
+  const runtime::RecordingStats& stats = model.recording_stats();
+  EXPECT_EQ(stats.full.recordings - stats.full.erased, 2);
+  EXPECT_GT(stats.halves.erased, 0);
+}
+
+TEST_F(LruTest, HalvesAreRecordedOnce) {
+  const auto grammar = std::make_shared<Anything>();
+  LoadedModel model(*device_, testing::tiny_model(testing::Tiny::kLlama), small_options("lru:6"));
+  (void)generate(model, 6, grammar);
+  const int made = model.recording_stats().halves.recordings;
+  EXPECT_GT(made, 0);
+  (void)generate(model, 6, grammar);
+  EXPECT_EQ(model.recording_stats().halves.recordings, made);
 }
 
 TEST_F(LruTest, MakesNoRecordingTwiceWhileThereIsRoom) {

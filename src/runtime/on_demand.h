@@ -8,7 +8,8 @@
 
 namespace encore::runtime {
 
-// Keeps at most `capacity` full recordings: the one used longest ago makes room for the next.
+// Keeps at most `capacity` full recordings, each with its halves where token masks needed them: the
+// one used longest ago makes room for the next.
 // Threads: one. Lifetime: refers to the recordings and their stream.
 class OnDemandRecordings {
  public:

@@ -65,6 +65,12 @@ void Recordings::record_full(const StepKey& step) {
   });
 }
 
+void Recordings::erase_full(const StepKey& step) {
+  stats_.full.erased += static_cast<int>(full_.erase({step, StepPart::kWhole}));
+  for (const StepPart half : {StepPart::kToLogits, StepPart::kFromLogits})
+    stats_.halves.erased += static_cast<int>(full_.erase({step, half}));
+}
+
 void Recordings::record_burst(const StepKey& step) {
   const auto clock = program_.graph.find_value("step_clock");
   ENCORE_CHECK(clock, "a program without `advance` has no bursts");

@@ -22,7 +22,8 @@ enum class StepPart : uint8_t { kWhole, kToLogits, kFromLogits };
 
 struct RecordingStats {
   struct Part {
-    int recordings = 0;
+    int recordings = 0;   // made
+    int erased = 0;       // of those, to make room for others
     int executables = 0;  // fewer where recordings share one
     int nodes = 0;
     double capture_ms = 0;
@@ -70,7 +71,8 @@ class Recordings {
 
   // Records a whole step. Errors: the device's, naming op and size; nothing is kept then.
   void record_full(const StepKey& step);
-  void erase_full(const StepKey& step) { full_.erase({step, StepPart::kWhole}); }
+  // Erases a uniform step and its halves.
+  void erase_full(const StepKey& step);
   // A loop asks once an iteration whether to go on, which costs the device some microseconds: an
   // iteration is worth several steps. So a burst may run up to this less one longer than asked.
   static constexpr int kStepsPerIteration = 8;

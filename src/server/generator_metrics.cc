@@ -96,7 +96,7 @@ void write_times(const engine::GeneratorStatistics& now, Metrics& metrics) {
     metrics.gauge("encore_recording_seconds", "Time that recordings took, at start and since",
                   {{"kind", kind}}) = part->ms() * 1e-3;
     metrics.gauge("encore_recordings", "Recordings that there are", {{"kind", kind}}) =
-        part->recordings;
+        part->recordings - part->erased;
   }
 }
 

@@ -43,7 +43,8 @@ TEST(GeneratorMetrics, TellWhereTheHostsTimeGoes) {
   now.host_times.by_work.at(static_cast<size_t>(HostWork::kPack)) = std::chrono::milliseconds(1500);
   now.host_times.gap = std::chrono::milliseconds(250);
   now.host_times.num_late_steps = 7;
-  now.recordings.full = {.recordings = 12, .capture_ms = 100, .instantiate_ms = 400};
+  now.recordings.full = {.recordings = 14, .erased = 2, .capture_ms = 100, .instantiate_ms = 400};
+  now.num_tables = 77;
   const std::string text = text_of(now);
   expect_line(text, R"(encore_host_seconds_total{work="pack"} 1.5)");
   expect_line(text, R"(encore_host_seconds_total{work="deliver"} 0)");
