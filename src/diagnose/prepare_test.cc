@@ -110,5 +110,30 @@ TEST(Prepare, StepsAboveTheLaddersAreBoundBeforeKvTakesItsMemory) {
   EXPECT_EQ(counts.num_allocated(), 0);
 }
 
+// Above the ladders, steps come in more sizes than there is memory for tables.
+TEST(Prepare, TablesOfStepsAboveTheLaddersMakeRoomForEachOther) {
+  const auto device = create_cpu_device({.num_threads = 1});
+  loader::LoadOptions options = options_of(Graphs::kAuto);
+  options.limits = {.max_num_tokens = 512, .max_batch_size = 32, .max_q = 1, .max_seq_len = 64};
+  options.sequences = runtime::Ladder({1, 2});
+  options.tokens = runtime::Ladder({8});
+  loader::LoadedModel model(*device, engine::testing::tiny_model(engine::testing::Tiny::kLlama),
+                            options);
+  runtime::Tables& tables = model.executor().loaded().tables;
+  const int num_kept = tables.num_tables();
+  const auto look = [&](const StepKey& step) {
+    for (int segment = 0; segment < tables.num_segments(); ++segment)
+      EXPECT_FALSE(tables.at(segment, step).empty());
+  };
+  for (int64_t num_tokens = 33; num_tokens < 512; ++num_tokens) {
+    for (const int64_t sequences : {3, 9, 27})
+      look(StepKey::mixed(num_tokens, sequences));
+    ASSERT_LE(tables.num_tables(), num_kept + static_cast<int>(runtime::Tables::kMaxPassing));
+  }
+  for (const int64_t size : {1, 2, 3, 32})
+    launch(model, StepKey::uniform(size));
+  launch(model, StepKey::mixed(33, 3));
+}
+
 }  // namespace
 }  // namespace encore::diagnose

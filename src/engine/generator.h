@@ -94,6 +94,7 @@ struct GeneratorStatistics {
   std::vector<StepCount> steps;
   HostTimes host_times;
   runtime::RecordingStats recordings;  // zeros without a model
+  int64_t num_tables = 0;              // of what segments launch at each size
 };
 
 // Tokens for requests. Threads: run() on one thread, once; everything else on any, at any time.

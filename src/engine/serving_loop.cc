@@ -213,6 +213,7 @@ void ServingLoop::publish_statistics(int64_t num_ended, bool is_idle) {
     counts_.steps = engine_.step_counts();
     counts_.host_times = engine_.host_times();
     counts_.recordings = engine_.model().recording_stats();
+    counts_.num_tables = engine_.model().executor().loaded().tables.num_tables();
     steps_counted_at_ = now;
   }
   const std::lock_guard lock(mutex_);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -17,7 +18,7 @@ namespace encore::engine {
 // Steps that were run alike.
 struct StepCount {
   runtime::Mode mode = runtime::Mode::kEager;
-  StepKey key;  // as launched
+  StepKey key;  // as launched; rounded up to powers of two where there are too many sizes
   runtime::Reason reason = runtime::Reason::kNone;
   int64_t steps = 0;
   int64_t tokens = 0;   // without padding
@@ -26,12 +27,18 @@ struct StepCount {
 
 class StepCounts {
  public:
+  // Sizes that are counted one by one: steps above the ladders come in any. Others of about the same
+  // size are counted together.
+  static constexpr size_t kMaxSizes = 1024;
+
   void add(const runtime::Choice& choice) {
-    const auto& [mode, key, padding, reason, rule] = choice;
+    const auto& [mode, launched, padding, reason, rule] = choice;
+    const bool is_exact = counts_.size() < kMaxSizes || counts_.contains({mode, launched, reason});
+    const StepKey key = is_exact ? launched : coarse(launched);
     StepCount& count =
         counts_.try_emplace({mode, key, reason}, StepCount{mode, key, reason}).first->second;
     ++count.steps;
-    count.tokens += key.tokens - padding;
+    count.tokens += launched.tokens - padding;
     count.padding += padding;
   }
   [[nodiscard]] std::vector<StepCount> all() const {
@@ -40,6 +47,15 @@ class StepCounts {
   }
 
  private:
+  // With sizes rounded up to powers of two.
+  static StepKey coarse(const StepKey& key) {
+    const auto up = [](int64_t size) {
+      return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(size)));
+    };
+    if (key.is_uniform()) return StepKey::uniform(up(key.sequences), *key.q);
+    return StepKey::mixed(up(key.tokens), up(key.sequences));
+  }
+
   std::map<std::tuple<runtime::Mode, StepKey, runtime::Reason>, StepCount> counts_;
 };
 

@@ -37,17 +37,23 @@ Tables::Key Tables::key(int segment, const StepKey& step) const {
 
 const std::vector<Launch>& Tables::at(int segment, const StepKey& step) {
   const Key wanted = key(segment, step);
-  const auto place = tables_.find(wanted);
-  if (place != tables_.end()) return place->second;
-  const passes::Segment& range = program_.segments[segment];
-  std::vector<Launch> table =
-      lower(program_, range.first, range.last, wanted.second, device_, addresses_);
-  return tables_.emplace(wanted, std::move(table)).first->second;
+  if (const auto kept = tables_.find(wanted); kept != tables_.end()) return kept->second;
+  if (const auto passing = passing_.find(wanted); passing != passing_.end()) return passing->second;
+  std::vector<Launch> table = lower_segment(wanted);
+  if (passing_.size() == kMaxPassing) passing_.clear();
+  return passing_.emplace(wanted, std::move(table)).first->second;
+}
+
+std::vector<Launch> Tables::lower_segment(const Key& key) const {
+  const passes::Segment& range = program_.segments[key.first];
+  return lower(program_, range.first, range.last, key.second, device_, addresses_);
 }
 
 void Tables::lower_all(const StepKey& step) {
-  for (int segment = 0; segment < num_segments(); ++segment)
-    (void)at(segment, step);
+  for (int segment = 0; segment < num_segments(); ++segment) {
+    const Key wanted = key(segment, step);
+    if (!tables_.contains(wanted)) tables_.emplace(wanted, lower_segment(wanted));
+  }
 }
 
 bool Tables::recordable(const StepKey& step) {

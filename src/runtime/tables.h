@@ -21,9 +21,10 @@ class Tables {
   Tables(Device& device, const passes::Program& program, const Addresses& addresses);
 
   [[nodiscard]] Key key(int segment, const StepKey& step) const;
-  // The table of one segment, lowered at first use. Errors: kUnsupported or kCompile naming the op.
+  // The table of one segment, lowered at first use. One of a step that lower_all() did not lower may
+  // make room for others at the next call. Errors: kUnsupported or kCompile naming the op.
   const std::vector<Launch>& at(int segment, const StepKey& step);
-  // Lowers every segment.
+  // Lowers every segment, and keeps the tables.
   void lower_all(const StepKey& step);
   // May a recording hold the step, or one segment of it: does no kernel that was chosen follow
   // lengths that only the host knows?
@@ -33,18 +34,25 @@ class Tables {
   // Enqueues the launches of segments [first, last), in order.
   void launch(Stream& stream, int first, int last, const Step& step);
 
-  [[nodiscard]] int num_tables() const { return static_cast<int>(tables_.size()); }
+  // Tables of steps that lower_all() did not lower: steps above the ladders come in any size.
+  static constexpr size_t kMaxPassing = 4096;
+  [[nodiscard]] int num_tables() const {
+    return static_cast<int>(tables_.size() + passing_.size());
+  }
   [[nodiscard]] int num_segments() const { return static_cast<int>(program_.segments.size()); }
 
  private:
   // Of a segment's launches.
   [[nodiscard]] passes::UsedSizes used_sizes(const passes::Segment& segment) const;
+  // The launches of a segment.
+  [[nodiscard]] std::vector<Launch> lower_segment(const Key& key) const;
 
   Device& device_;
   const passes::Program& program_;
   const Addresses& addresses_;
   std::vector<passes::UsedSizes> used_sizes_;  // by segment
   std::map<Key, std::vector<Launch>> tables_;
+  std::map<Key, std::vector<Launch>> passing_;  // kMaxPassing at most
 };
 
 }  // namespace encore::runtime

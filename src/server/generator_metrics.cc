@@ -98,6 +98,9 @@ void write_times(const engine::GeneratorStatistics& now, Metrics& metrics) {
     metrics.gauge("encore_recordings", "Recordings that there are", {{"kind", kind}}) =
         part->recordings - part->erased;
   }
+  metrics.gauge("encore_step_tables",
+                "Tables of launches that there are, one for each segment and size of steps") =
+      static_cast<double>(now.num_tables);
 }
 
 }  // namespace

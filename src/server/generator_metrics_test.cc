@@ -52,6 +52,7 @@ TEST(GeneratorMetrics, TellWhereTheHostsTimeGoes) {
   expect_line(text, "encore_late_steps_total 7");
   expect_line(text, R"(encore_recording_seconds{kind="full"} 0.5)");
   expect_line(text, R"(encore_recordings{kind="full"} 12)");
+  expect_line(text, "encore_step_tables 77");
 }
 
 }  // namespace
