@@ -77,8 +77,17 @@ Engine::~Engine() {
   }
 }
 
-std::variant<SequenceId, Rejection> Engine::add(Request request) {
+kv::PageChain Engine::page_chain(const Request& request) const {
+  if (cache_ == nullptr) return {};
+  kv::PageChain chain = cache_->chain(name(model_.kv_dtype()), request.cache_salt);
+  cache_->extend(chain, request.prompt);
+  return chain;
+}
+
+std::variant<SequenceId, Rejection> Engine::add(Request request,
+                                                std::optional<kv::PageChain> chain) {
   if (auto rejection = check(request)) return *rejection;
+  if (!chain) chain = page_chain(request);
   const auto prompt_length = static_cast<int64_t>(request.prompt.size());
   const SequenceId id = next_id_++;
   sched::Sequence sequence{.id = id,
@@ -92,7 +101,7 @@ std::variant<SequenceId, Rejection> Engine::add(Request request) {
                            .num_prompt_logprobs = request.num_prompt_logprobs,
                            .token_bias = std::move(request.token_bias)};
   if (request.grammar) sequence.matcher = request.grammar->start();
-  if (cache_) sequence.chain = cache_->chain(name(model_.kv_dtype()), request.cache_salt);
+  sequence.chain = *std::move(chain);
   scheduler_.add(std::move(sequence));
   interrupt_burst();
   return id;

@@ -105,7 +105,7 @@ void ServingLoop::receive(Submitted& submitted) {
   counts_.prompt_tokens += std::ssize(submitted.submission.request.prompt);
   auto live = std::make_unique<Live>();
   const auto added =
-      engine_.add(std::move(submitted.submission.request));
+      engine_.add(std::move(submitted.submission.request), std::move(submitted.chain));
   // submit() has checked the request.
   ENCORE_CHECK(std::holds_alternative<SequenceId>(added));
   const SequenceId sequence = std::get<SequenceId>(added);
@@ -240,6 +240,7 @@ std::variant<std::vector<RequestId>, Refusal> ServingLoop::submit(
       return Refusal{RefusalKind::kInvalid, std::move(rejection->why), rejection->reason};
   }
   const auto count = std::ssize(submissions);
+  std::vector<kv::PageChain> chains = page_chains(submissions);
   std::vector<RequestId> ids;
   const std::lock_guard lock(mutex_);
   if (auto refused = refusal()) return *std::move(refused);
@@ -249,12 +250,26 @@ std::variant<std::vector<RequestId>, Refusal> ServingLoop::submit(
         fmt::format("{} of {} places are taken by other requests", num_live_, capacity_)};
   }
   num_live_ += count;
-  for (Submission& submission : submissions) {
+  for (size_t i = 0; i < submissions.size(); ++i) {
     ids.push_back(next_id_++);
-    inbox_.emplace_back(Submitted{ids.back(), std::move(submission)});
+    inbox_.emplace_back(Submitted{ids.back(), std::move(submissions[i]), std::move(chains[i])});
   }
   wakes_.notify_one();
   return ids;
+}
+
+std::vector<kv::PageChain> ServingLoop::page_chains(
+    const std::vector<Submission>& submissions) const {
+  std::vector<kv::PageChain> chains;
+  const Request* hashed = nullptr;
+  for (const Submission& submission : submissions) {
+    const Request& request = submission.request;
+    const bool is_copy = hashed != nullptr && hashed->prompt == request.prompt &&
+                         hashed->cache_salt == request.cache_salt;
+    chains.push_back(is_copy ? kv::PageChain(chains.back()) : engine_.page_chain(request));
+    hashed = &request;
+  }
+  return chains;
 }
 
 void ServingLoop::abort(RequestId id) {
@@ -265,7 +280,10 @@ void ServingLoop::abort(RequestId id) {
 
 GeneratorStatistics ServingLoop::statistics() const {
   const std::lock_guard lock(mutex_);
-  return published_;
+  GeneratorStatistics statistics = published_;
+  if (const kv::PrefixCache* cache = engine_.prefix_cache())
+    statistics.prefix_cache.hashed_pages = cache->num_hashed();  // by who submits, too
+  return statistics;
 }
 
 std::optional<Refusal> ServingLoop::refusal() const {

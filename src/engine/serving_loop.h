@@ -46,6 +46,7 @@ class ServingLoop final : public Generator {
   struct Submitted {
     RequestId id = 0;
     Submission submission;
+    kv::PageChain chain;  // of its prompt
   };
   struct Aborted {
     RequestId id = 0;
@@ -81,6 +82,9 @@ class ServingLoop final : public Generator {
   // Calls `done`, once.
   static void answer(SleepOrWake& change, const std::optional<Refusal>& failure);
   void post(SleepOrWake change);
+  // Engine::page_chain() of each; copies of a prompt in a row are hashed once.
+  [[nodiscard]] std::vector<kv::PageChain> page_chains(
+      const std::vector<Submission>& submissions) const;
   // What closed() says, with the mutex held.
   [[nodiscard]] std::optional<Refusal> refusal() const;
   // Marks a request as one that deliver() calls the sink of.

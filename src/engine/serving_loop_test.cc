@@ -25,7 +25,7 @@ LoadOptions load_options() {
 // once it has waited for the ending. Shared by both, as either may be the last to need it.
 class Heard {
  public:
-  Sink sink() {
+  [[nodiscard]] Sink sink() const {
     return [state = state_](const Update& update) {
       EXPECT_FALSE(state->ended) << "an update after the ending";
       state->tokens.insert(state->tokens.end(), update.tokens.begin(), update.tokens.end());
@@ -331,6 +331,30 @@ TEST_F(ServingLoopTest, EverybodyWhoseMessageIsBehindASleepOrWakeThatFailsIsAnsw
       if (model_.asleep()) model_.wake();
     }
   }
+}
+
+TEST_F(ServingLoopTest, APromptIsHashedOnceByWhoSubmitsItWhateverItsCopies) {
+  loop_.emplace(model_, ServingOptions{.engine = {.prefix_cache = kv::PrefixCacheOptions{}}});
+  const int64_t num_pages = 70 / model_.page_size();
+  const auto num_hashed = [&] { return loop_->statistics().prefix_cache.hashed_pages; };
+  const auto submit_copies = [&](std::span<Heard> heard, const Request& request) {
+    std::vector<Submission> copies;
+    for (const Heard& one : heard)
+      copies.push_back({request, one.sink()});
+    ASSERT_TRUE(std::holds_alternative<std::vector<RequestId>>(loop_->submit(std::move(copies))));
+  };
+  Heard heard[6];
+  submit_copies(std::span(heard).first(4),
+                {.prompt = std::vector<int32_t>(70, 3), .max_tokens = 2});
+  EXPECT_EQ(num_hashed(), num_pages);  // and the loop has not begun
+  submit_copies(std::span(heard).subspan(4),
+                {.prompt = std::vector<int32_t>(70, 4), .max_tokens = 2, .cache_salt = "salt"});
+  EXPECT_EQ(num_hashed(), 2 * num_pages);
+  run();
+  for (const Heard& one : heard)
+    EXPECT_EQ(one.tokens().size(), 2U);
+  EXPECT_EQ(num_hashed(), 2 * num_pages);
+  EXPECT_GT(loop_->statistics().prefix_cache.hit_tokens, 0);
 }
 
 TEST_F(ServingLoopTest, AbortsAtRandomMomentsLoseNoPageAndDisturbNobody) {

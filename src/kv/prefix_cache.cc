@@ -36,6 +36,7 @@ void PrefixCache::extend(PageChain& chain, std::span<const int32_t> tokens) cons
   for (size_t i = chain.hashes.size(); i < num_pages; ++i) {
     const PageHash& before = i == 0 ? chain.root : chain.hashes[i - 1];
     chain.hashes.push_back(hasher_.page(before, tokens.subspan(i * page_size, page_size)));
+    ++num_hashed_;
   }
 }
 

@@ -2,6 +2,7 @@
 // another one has computed.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -50,6 +51,7 @@ struct PrefixCacheStats {
   int64_t num_queries = 0;   // sequences that looked for their prefix
   int64_t query_tokens = 0;  // tokens that they had
   int64_t hit_tokens = 0;    // tokens of those that were found
+  int64_t hashed_pages = 0;  // that hashes were computed of
   int64_t stored_pages = 0;
   int64_t evicted_pages = 0;  // handed out again, or forgotten in sleep
 };
@@ -69,6 +71,7 @@ class PrefixCache {
   // brings; those without one share a namespace.
   [[nodiscard]] PageChain chain(std::string_view kv_dtype, std::string_view salt) const;
   // Adds the hashes of further pages that `tokens`, all of the sequence, fill.
+  // Threads: chain() and extend() may be called on any.
   void extend(PageChain& chain, std::span<const int32_t> tokens) const;
 
   // The stored pages with which a sequence can start, `max_pages` at most. Adds no reference.
@@ -83,7 +86,13 @@ class PrefixCache {
   void forget_idle();
 
   [[nodiscard]] int64_t num_stored() const { return static_cast<int64_t>(pages_.size()); }
-  [[nodiscard]] const PrefixCacheStats& stats() const { return stats_; }
+  [[nodiscard]] PrefixCacheStats stats() const {
+    PrefixCacheStats stats = stats_;
+    stats.hashed_pages = num_hashed();
+    return stats;
+  }
+  // Pages that hashes were computed of since the start. Threads: any.
+  [[nodiscard]] int64_t num_hashed() const { return num_hashed_; }
 
  private:
   // A hash is as good as random already.
@@ -100,7 +109,8 @@ class PrefixCache {
   PageHasher hasher_;
   std::unordered_map<PageHash, Page, FirstWord> pages_;
   std::vector<PageHash> hashes_;  // by page, of those that are stored
-  PrefixCacheStats stats_;
+  PrefixCacheStats stats_;        // but for num_hashed_
+  mutable std::atomic<int64_t> num_hashed_ = 0;
 };
 
 }  // namespace encore::kv

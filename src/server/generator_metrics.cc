@@ -30,6 +30,8 @@ void write_sequences(const engine::GeneratorStatistics& now, Metrics& metrics) {
           now.prefix_cache.query_tokens);
   counter("encore_prefix_cache_hit_tokens_total", "Tokens of prompts that the cache had",
           now.prefix_cache.hit_tokens);
+  counter("encore_prefix_cache_hashed_pages_total", "Pages that hashes were computed of",
+          now.prefix_cache.hashed_pages);
   counter("encore_prefix_cache_evicted_pages_total", "Pages that the cache gave up",
           now.prefix_cache.evicted_pages);
   counter("encore_prompt_tokens_total", "Tokens of prompts that were taken", now.prompt_tokens);
