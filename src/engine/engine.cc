@@ -108,6 +108,9 @@ std::variant<SequenceId, Rejection> Engine::add(Request request,
 }
 
 void Engine::abort(SequenceId id) {
+  // A burst that it takes part in would go on for nobody.
+  if (const auto* const sequence = scheduler_.find(id); sequence && !sequence->pages.empty())
+    interrupt_burst();
   scheduler_.remove(id);
   const auto rest = undelivered_.begin() + static_cast<std::ptrdiff_t>(num_delivered_);
   const auto aborted = std::ranges::remove(rest, undelivered_.end(), id, &Generated::sequence);
@@ -273,9 +276,13 @@ SamplingRow Engine::sampling_row(const sched::ScheduledTokens& row, sched::Seque
   if (is_new && (needs_state || is_masked)) sequence.token_state_row = free_token_state();
   if (is_new && needs_state) {
     const std::span<const int32_t> tokens(sequence.tokens);
+    std::vector<TokenBias> pairs;
+    for (const int32_t stop : stops)
+      pairs.push_back({stop, 0});
+    pairs.insert(pairs.end(), sequence.token_bias.begin(), sequence.token_bias.end());
     model_.executor().token_state().set(
         sequence.token_state_row, tokens.first(sequence.prompt_length),
-        tokens.subspan(sequence.prompt_length), sequence.token_bias, model_.executor().stream());
+        tokens.subspan(sequence.prompt_length), pairs, model_.executor().stream());
   }
   return {sequence.sampling, static_cast<int32_t>(sequence.min_length),
           needs_state ? sequence.token_state_row : -1, is_masked ? sequence.token_state_row : -1,
@@ -286,10 +293,6 @@ int32_t Engine::free_token_state() const {
   std::vector<bool> is_taken(model_.executor().token_state().num_rows());
   for (const sched::Sequence* sequence : scheduler_.running()) {
     if (sequence->token_state_row >= 0) is_taken[sequence->token_state_row] = true;
-    std::vector<TokenBias> pairs;
-    for (const int32_t stop : stops)
-      pairs.push_back({stop, 0});
-    pairs.insert(pairs.end(), sequence.token_bias.begin(), sequence.token_bias.end());
   }
   const auto free = std::find(is_taken.begin(), is_taken.end(), false);
   ENCORE_CHECK(free != is_taken.end(), "more sequences run than the device has rows for");

@@ -265,7 +265,7 @@ TEST_P(OverlapTest, AnAbortInterruptsABurst) {
       steps += count.steps;
     return steps;
   };
-  EXPECT_EQ(run(false), 90);
+  EXPECT_GE(run(false), 90);
   EXPECT_LT(run(true), 90 - 2 * runtime::Recordings::kStepsPerIteration);
 }
 
