@@ -145,6 +145,16 @@ void replace_file(const fs::path& path, const std::string& text) {
 
 }  // namespace
 
+std::string environment_text(std::span<const char* const> variables) {
+  std::string text;
+  for (const char* const variable : variables) {
+    const char* const value = std::getenv(variable);
+    if (value == nullptr) continue;
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", variable, value);
+  }
+  return text;
+}
+
 TuningCache::TuningCache(fs::path directory, TuningKey key)
     : directory_(std::move(directory)),
       key_(std::move(key)),

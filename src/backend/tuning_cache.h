@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,9 @@ namespace encore {
 
 // What a measured choice depends on besides the launch itself: {"device", "NVIDIA H200"}, ...
 using TuningKey = std::map<std::string, std::string>;
+
+// The variables that the environment has, with their values, as part of a key: "A=1 B=".
+std::string environment_text(std::span<const char* const> variables);
 
 // A configuration that won, and by how much. Units: microseconds of one launch.
 struct TunedChoice {

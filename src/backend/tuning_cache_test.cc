@@ -81,6 +81,17 @@ TEST_F(TuningCacheTest, EveryPartOfTheKeyHasAFileOfItsOwn) {
   EXPECT_NE(open().find(kLaunch), nullptr);
 }
 
+TEST(EnvironmentText, NamesTheVariablesThatAreSetWithTheirValues) {
+  constexpr std::array kVariables = {"ENCORE_TEST_A", "ENCORE_TEST_B", "ENCORE_TEST_C"};
+  EXPECT_EQ(environment_text(kVariables), "");
+  setenv("ENCORE_TEST_C", "2", 1);
+  EXPECT_EQ(environment_text(kVariables), "ENCORE_TEST_C=2");
+  setenv("ENCORE_TEST_A", "", 1);
+  EXPECT_EQ(environment_text(kVariables), "ENCORE_TEST_A= ENCORE_TEST_C=2");
+  unsetenv("ENCORE_TEST_A");
+  unsetenv("ENCORE_TEST_C");
+}
+
 TEST_F(TuningCacheTest, AMalformedFileCountsAsNoneWithOneLineThatNamesIt) {
   save_one();
   const std::string good = content(path_);

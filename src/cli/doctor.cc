@@ -69,6 +69,11 @@ Finding tuning_cache(const DoctorOptions& options, const TuningKey& key) {
         "--tuning-cache or ENCORE_CACHE_DIR",
         *problem);
   }
+  if (num_choices > 0 && finding.remedy.empty()) {
+    finding.remedy =
+        "were they measured while others used the GPU, start once with --tune fresh: it measures "
+        "all of them again";
+  }
   return finding;
 }
 

@@ -89,7 +89,7 @@ constexpr Option kOptions[] = {
     {"tune", Group::kDevice, [](Settings& s, const Text& v) { s.tune = parse_tune(v); }, "",
      value("on"), one_of("on|off|fresh"),
      "At start, on measures kernel choices that the tuning cache lacks, fresh measures all of them "
-     "again, off takes the first guess"},
+     "again (after others used the GPU meanwhile), off takes the first guess"},
     {"tuning_cache", Group::kDevice, [](Settings& s, const Text& v) { s.tuning_cache = v; }, "DIR",
      otherwise("$ENCORE_CACHE_DIR, $XDG_CACHE_HOME/encore or ~/.cache/encore"), any(),
      "Directory that remembers measured kernel choices between starts; off remembers none"},

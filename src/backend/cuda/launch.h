@@ -79,10 +79,13 @@ const Chip& chip(Device& device);
 // Of an H200: work is cut for so many, whatever the chip, where how it is cut shows in the bits.
 inline constexpr int kMultiprocessors = 132;
 
-// Do launches overlap with their predecessor's tail? The one switch for all kernels of ours. Not
-// with ENCORE_SERIAL_LAUNCHES in the environment: tools that watch memory do not follow it.
+// The variable of the environment that keeps launches apart, for tools that watch memory and do not
+// follow overlapping ones.
+inline constexpr const char* kSerialLaunches = "ENCORE_SERIAL_LAUNCHES";
+
+// Do launches overlap with their predecessor's tail? The one switch for all kernels of ours.
 inline bool overlap_launches() {
-  static const bool overlap = std::getenv("ENCORE_SERIAL_LAUNCHES") == nullptr;
+  static const bool overlap = std::getenv(kSerialLaunches) == nullptr;
   return overlap;
 }
 

@@ -1,6 +1,7 @@
 #include "backend/cuda/device/device.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <fstream>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "backend/cuda/device/tracer.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/linear/codes.h"
+#include "backend/cuda/launch.h"
 #include "backend/cuda/source_hash.h"
 
 namespace encore::cuda {
@@ -47,6 +49,15 @@ std::string driver_release() {
   return "";
 }
 
+// Variables of the environment that change how long launches take beside each other, or what the
+// libraries choose from.
+constexpr std::array kTimingVariables = {kSerialLaunches,
+                                         "CUDA_LAUNCH_BLOCKING",
+                                         "CUDA_DEVICE_MAX_CONNECTIONS",
+                                         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+                                         "NVIDIA_TF32_OVERRIDE",
+                                         "CUBLAS_WORKSPACE_CONFIG"};
+
 // What the fastest configuration of a kernel of ours depends on. Those of a library name its
 // version themselves, so that it need not be opened to look.
 TuningKey tuning_key(const cudaDeviceProp& properties) {
@@ -55,7 +66,8 @@ TuningKey tuning_key(const cudaDeviceProp& properties) {
   return {{"device", properties.name},
           {"multiprocessors", std::to_string(properties.multiProcessorCount)},
           {"driver", fmt::format("{} {}", driver_release(), version_text(driver_version))},
-          {"source", std::string(kSourceHash)}};
+          {"source", std::string(kSourceHash)},
+          {"environment", environment_text(kTimingVariables)}};
 }
 
 // What memory gives at best, less what refreshing it and turning its bus around take.
