@@ -98,6 +98,14 @@ def _settings(settings):
     return (_Setting * len(rows))(*rows), len(rows)
 
 
+def _token_ids(ids):
+    """A C array of them; ctypes by itself would take an id that does not fit modulo 2**32."""
+    for index in ids:
+        if not -2**31 <= index < 2**31:
+            raise ValueError(f"token id {index} does not fit 32 bits")
+    return (c_int32 * len(ids))(*ids)
+
+
 def _milliseconds(timeout):
     return -1 if timeout is None else round(timeout * 1000)
 
@@ -109,6 +117,7 @@ class Request:
         self._library = library
         self._handle = handle
         self.has_ended = False
+        self._last = None  # the update that came last
 
     def __del__(self):
         self._library.encore_release(self._handle)
@@ -124,16 +133,17 @@ class Request:
             return None
         rows = raw.logprobs[:raw.num_tokens] if raw.logprobs else []
         logprobs = [Logprobs(row.logprob, row.rank, [(each.token, each.logprob) for each in row.top[:row.num_top]]) for row in rows]
-        return Update(ctypes.string_at(raw.text, raw.text_bytes).decode(), raw.tokens[:raw.num_tokens], logprobs,
-                      raw.num_cached_tokens, FINISHES[raw.finish], raw.error.decode())
+        self._last = Update(ctypes.string_at(raw.text, raw.text_bytes).decode(), raw.tokens[:raw.num_tokens], logprobs,
+                            raw.num_cached_tokens, FINISHES[raw.finish], raw.error.decode())
+        return self._last
 
     def __iter__(self):
         return iter(self.next, None)
 
     def wait(self):
-        """Everything that was not read yet, once the request has ended."""
+        """Everything that was not read yet, once the request has ended: nothing but how, where all was read."""
         updates = list(self)
-        last = updates[-1]
+        last = updates[-1] if updates else dataclasses.replace(self._last, text="", tokens=[], logprobs=[])
         return dataclasses.replace(last, text="".join(update.text for update in updates),
                                    tokens=[token for update in updates for token in update.tokens],
                                    logprobs=[row for update in updates for row in update.logprobs])
@@ -166,7 +176,7 @@ class Engine:
             data = json.dumps(prompt).encode()
             function = self._library.encore_submit_chat
         else:
-            data = (c_int32 * len(prompt))(*prompt)
+            data = _token_ids(prompt)
             function = self._library.encore_submit_tokens
         _check(self._library, function(self._handle, data, len(data), *_settings(parameters), byref(request)))
         return Request(self._library, request)
