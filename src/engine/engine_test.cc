@@ -57,6 +57,52 @@ TEST_F(EngineTest, RefusesBadRequestsWithAReasonAndServesTheRest) {
   EXPECT_EQ(generate({.prompt = {1, 2, 3}, .max_tokens = 5}).size(), 5U);
 }
 
+TEST_F(EngineTest, RefusesWhatDoesNotFitTheKvPool) {
+  LoadOptions options = small_options();
+  options.kv_tokens = 64;
+  LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), options);
+  Engine engine(model);
+  EXPECT_FALSE(engine.check({.prompt = {1}, .max_tokens = 63}));
+  const auto refused = engine.check({.prompt = {1}, .max_tokens = 100});
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->reason, RejectionReason::kTooManyPages);
+}
+
+TEST_F(EngineTest, SeveralEnginesTakeTurnsOnOneModel) {
+  const Request first{.prompt = {5, 6, 7}, .max_tokens = 40};
+  const Request second{.prompt = {8, 9}, .max_tokens = 40};
+  const auto first_alone = generate(first);
+  const auto second_alone = generate(second);
+  Engine a(model_, {.overlap = false});
+  Engine b(model_, {.overlap = false});
+  // Each deals from all pages, so that the two must happen to deal different ones.
+  a.shuffle_pages(1);
+  b.shuffle_pages(2);
+  (void)a.add(first);
+  (void)b.add(second);
+  std::vector<int32_t> of_a;
+  std::vector<int32_t> of_b;
+  std::set<kv::Page> pages_of_a;
+  const auto pages = [](const Engine& engine) {
+    return engine.scheduler().running().empty() ? std::vector<kv::Page>{}
+                                                : engine.scheduler().running()[0]->pages;
+  };
+  bool is_going_on = true;
+  for (int turn = 0; is_going_on; ++turn) {
+    // One or two steps at a time, so that a launch follows one of the other engine, or its own.
+    is_going_on = false;
+    for (int i = 0; i <= turn % 2; ++i)
+      is_going_on |= a.step([&](const Generated& generated) { of_a.push_back(generated.token); });
+    is_going_on |= b.step([&](const Generated& generated) { of_b.push_back(generated.token); });
+    for (const kv::Page page : pages(a))
+      pages_of_a.insert(page);
+    for (const kv::Page page : pages(b))
+      ASSERT_FALSE(pages_of_a.contains(page)) << "choose other seeds";
+  }
+  EXPECT_EQ(of_a, first_alone);
+  EXPECT_EQ(of_b, second_alone);
+}
+
 TEST_F(EngineTest, StopsAtAStopTokenAndReportsIt) {
   const auto free_run = generate({.prompt = {5, 6}, .max_tokens = 20});
   const int32_t stop = free_run[3];
@@ -69,8 +115,27 @@ TEST_F(EngineTest, GivesTheSameTokensForALongPromptInChunksAsTokenByToken) {
   std::vector<int32_t> prompt(70);
   for (size_t i = 0; i < prompt.size(); ++i)
     prompt[i] = static_cast<int32_t>(i * 37 % 1000);
-  const auto once = generate({.prompt = prompt, .max_tokens = 8});
-  EXPECT_EQ(once, generate({.prompt = prompt, .max_tokens = 8}));
+  const auto with_steps_of = [&](int64_t max_num_tokens) {
+    LoadOptions options = small_options();
+    options.limits.max_num_tokens = max_num_tokens;
+    options.limits.max_batch_size = 1;
+    options.dtype = DType::kF32;
+    LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), options);
+    Engine engine(model);
+    (void)engine.add({.prompt = prompt, .max_tokens = 8});
+    std::vector<int32_t> tokens;
+    int64_t num_steps = 0;
+    while (engine.step([&](const Generated& generated) { tokens.push_back(generated.token); })) {
+    }
+    for (const StepCount& count : engine.step_counts())
+      num_steps += count.steps;
+    const auto size = static_cast<int64_t>(prompt.size());
+    EXPECT_EQ(num_steps, (size + max_num_tokens - 1) / max_num_tokens + 7);
+    return tokens;
+  };
+  const auto token_by_token = with_steps_of(1);
+  EXPECT_EQ(with_steps_of(32), token_by_token);
+  EXPECT_EQ(with_steps_of(70), token_by_token);
 }
 
 TEST_F(EngineTest, SamplesTheSameTokensFromTheSameSeed) {

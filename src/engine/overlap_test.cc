@@ -288,6 +288,104 @@ TEST_P(OverlapTest, TokensInFlightSurviveSleep) {
   EXPECT_EQ(run({.overlap = true, .burst_steps = 8}, true), expected);
 }
 
+LoadOptions long_bursts() {
+  LoadOptions options = bursting_options();
+  options.limits.max_seq_len = 512;
+  options.page_size = 16;
+  options.kv_tokens = 2048;
+  return options;
+}
+
+TEST_P(OverlapTest, ASleepInTheMidstOfABurstChangesNoToken) {
+  load(long_bursts());
+  const auto run = [&](bool sleeps) {
+    Engine engine(*model_, {.overlap = true, .burst_steps = 64});
+    (void)engine.add({.prompt = {1, 2, 3}, .max_tokens = 200});
+    (void)engine.add({.prompt = {4}, .max_tokens = 150});
+    std::map<SequenceId, std::vector<int32_t>> tokens;
+    int looks = 0;
+    while (engine.step([&](const Generated& generated) {
+      tokens[generated.sequence].push_back(generated.token);
+    })) {
+      if (!sleeps || ++looks % 2 != 0) continue;
+      engine.sleep(SleepDepth::kKv);
+      engine.wake();
+    }
+    return tokens;
+  };
+  EXPECT_EQ(run(true), run(false));
+}
+
+TEST_P(OverlapTest, ABurstIsNoLongerThanTheTokensThatTheHostCanRead) {
+  load(long_bursts());
+  const auto run = [&](const EngineOptions& how) {
+    Engine engine(*model_, how);
+    (void)engine.add({.prompt = {1, 2, 3}, .max_tokens = 500});
+    std::vector<int32_t> tokens;
+    while (engine.step([&](const Generated& generated) { tokens.push_back(generated.token); })) {
+    }
+    return tokens;
+  };
+  EXPECT_EQ(run({.overlap = true, .burst_steps = 4096}), run({.overlap = false}));
+}
+
+// Tokens that one sequence gets from the moment another is added to the first token of that other.
+TEST_P(OverlapTest, ANewcomerInterruptsABurst) {
+  load(long_bursts());
+  Engine engine(*model_, {.overlap = true, .burst_steps = 64});
+  const auto old = std::get<SequenceId>(engine.add({.prompt = {1, 2, 3}, .max_tokens = 400}));
+  SequenceId newcomer = 0;
+  int64_t before = 0;
+  int64_t since = 0;
+  bool has_begun = false;
+  const auto on_token = [&](const Generated& generated) {
+    has_begun |= generated.sequence == newcomer;
+    if (generated.sequence != old || has_begun) return;
+    ++(newcomer == 0 ? before : since);
+  };
+  while (engine.step(on_token)) {
+    if (newcomer == 0 && before > 40)
+      newcomer = std::get<SequenceId>(engine.add({.prompt = {5}, .max_tokens = 3}));
+  }
+  EXPECT_TRUE(has_begun);
+  EXPECT_LE(since, 64 + 2 * runtime::Recordings::kStepsPerIteration);
+}
+
+TEST_P(OverlapTest, NoBurstKeepsThoseWaitingThatAPlaceIsFreeFor) {
+  load(long_bursts());
+  Engine engine(*model_, {.overlap = true, .burst_steps = 64});
+  for (const int64_t max_tokens : {20, 300, 300, 300})
+    (void)engine.add({.prompt = {1, 2}, .max_tokens = max_tokens});
+  const auto last = std::get<SequenceId>(engine.add({.prompt = {5, 6, 7}, .max_tokens = 3}));
+  std::map<SequenceId, int64_t> num_tokens;
+  while (engine.step([&](const Generated& generated) { ++num_tokens[generated.sequence]; })) {
+    if (num_tokens.contains(last)) break;
+  }
+  EXPECT_EQ(num_tokens.at(1), 20);
+  EXPECT_LE(num_tokens.at(2), 24);
+}
+
+TEST_P(OverlapTest, AnEngineThatEndsInABurstLeavesTheModelToTheNext) {
+  const auto run = [&] {
+    Engine engine(*model_, {.overlap = true});
+    (void)engine.add({.prompt = {7, 8}, .max_tokens = 30});
+    std::vector<int32_t> tokens;
+    while (engine.step([&](const Generated& generated) { tokens.push_back(generated.token); })) {
+    }
+    return tokens;
+  };
+  const auto expected = run();
+  for (int num_steps = 1; num_steps < 5; ++num_steps) {
+    {
+      Engine engine(*model_, {.overlap = true, .burst_steps = 64});
+      (void)engine.add({.prompt = {4}, .max_tokens = 100});
+      for (int i = 0; i < num_steps; ++i)
+        engine.step([](const Generated&) {});
+    }
+    EXPECT_EQ(run(), expected) << num_steps;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Devices, OverlapTest, ::testing::Values("Cpu", "CpuShuffled", "Cuda"),
                          [](const auto& info) { return std::string(info.param); });
 

@@ -132,6 +132,39 @@ class PromptLogprobsTest : public testing::DeviceTest {
   std::unique_ptr<LoadedModel> model_;
   std::vector<Tokens> tokens_;
 };
+// Lets everything come.
+class Unbound final : public sample::TokenGrammar {
+ public:
+  [[nodiscard]] std::unique_ptr<sample::TokenMatcher> start() const override {
+    return std::make_unique<Matcher>();
+  }
+
+ private:
+  class Matcher final : public sample::TokenMatcher {
+   public:
+    void fill(std::span<uint32_t> mask) override { std::ranges::fill(mask, ~uint32_t{0}); }
+    bool accept(int32_t /*token*/) override { return true; }
+    [[nodiscard]] bool has_ended() const override { return false; }
+  };
+};
+
+TEST_P(PromptLogprobsTest, AreGivenBesideGrammarsToo) {
+  const Tokens prompt = random_prompt(31, 100);
+  const Scores alone = score(prompt);
+  ASSERT_EQ(alone.size(), prompt.size() - 1);
+  Request with_grammar = asking(prompt);
+  with_grammar.grammar = std::make_shared<Unbound>();
+  const Request companion{
+      .prompt = random_prompt(32, 20), .max_tokens = 12, .grammar = with_grammar.grammar};
+  for (const EngineOptions& way : ways()) {
+    Engine engine(*model_, way);
+    const std::vector<Scores> given = score(engine, {companion, asking(prompt), with_grammar});
+    EXPECT_TRUE(given[0].empty());
+    EXPECT_EQ(bits(given[1]), bits(alone));
+    EXPECT_EQ(bits(given[2]), bits(alone));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Devices, PromptLogprobsTest,
                          ::testing::Values("Cpu", "CpuShuffled", "Cuda"),
                          [](const auto& info) { return std::string(info.param); });

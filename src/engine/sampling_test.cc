@@ -320,6 +320,11 @@ TEST_P(SamplingTest, RefusesWhatCannotBe) {
   EXPECT_NE(with([](Request& r) { r.token_bias = {{-1, 1}}; }).find("token -1"), std::string::npos);
   EXPECT_NE(with([](Request& r) { r.token_bias = {{3, NAN}}; }).find("nan"), std::string::npos);
   EXPECT_NE(with([](Request& r) {
+              r.token_bias = {{3, INFINITY}};
+            }).find("bias of token 3 is inf"),
+            std::string::npos);
+  EXPECT_EQ(with([](Request& r) { r.token_bias = {{3, -INFINITY}}; }), "");
+  EXPECT_NE(with([](Request& r) {
               r.token_bias = {{3, 1}, {4, 1}, {3, 2}};
             }).find("two biases"),
             std::string::npos);

@@ -211,6 +211,21 @@ TEST_F(ServingLoopTest, RefusesMoreThanTheQueueHoldsAndTakesAgainOnceSomebodyEnd
   EXPECT_EQ(heard[0].tokens().size(), 120U);
 }
 
+TEST_F(ServingLoopTest, RefusesAGroupThatTheQueueHasRoomForOnlyInPart) {
+  start(0);
+  Heard heard[3];
+  for (Heard& one : heard)
+    submitted({.prompt = {1}, .max_tokens = 120}, one);
+  Heard group[2];
+  std::vector<Submission> both;
+  for (Heard& one : group)
+    both.push_back({{.prompt = {2}, .max_tokens = 1}, one.sink()});
+  EXPECT_EQ(std::get<Refusal>(loop_->submit(std::move(both))).kind, RefusalKind::kQueueFull);
+  submitted({.prompt = {2}, .max_tokens = 1}, group[0]);
+  EXPECT_EQ(group[0].tokens().size(), 1U);
+  EXPECT_FALSE(group[1].has_ended());
+}
+
 TEST_F(ServingLoopTest, DrainingEndsThoseThatLiveAndRefusesOthers) {
   start();
   Heard heard;

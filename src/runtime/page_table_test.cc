@@ -77,6 +77,15 @@ TEST_P(PageTableTest, AWriteSendsTheLastOfSeveralChanges) {
   EXPECT_EQ(row(1, 3), (Pages{4, 2, -1}));
 }
 
+TEST_P(PageTableTest, AWriteSendsEveryPageThatOneOfSeveralChangesConcerns) {
+  set(1, {1, 2, 3});
+  write();
+  set(1, {9, 2, 3});
+  set(1, {9, 2, 4});
+  write();
+  EXPECT_EQ(row(1, 4), (Pages{9, 2, 4, -1}));
+}
+
 TEST_P(PageTableTest, ChangesMadeWhileAWriteIsUnderWayComeWithTheNext) {
   set(0, {1});
   write();
