@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <span>
 #include <utility>
 
@@ -23,24 +24,29 @@ bool is_masked_row(const sched::ScheduledTokens& row) {
   return row.place->matcher != nullptr && row.end() >= row.place->known();
 }
 
-bool is_grammar_slow(const sched::Sequence& sequence) {
-  constexpr auto kOnce = std::chrono::milliseconds(250);
-  constexpr auto kEachToken = std::chrono::milliseconds(2);
-  return sequence.mask_time > kOnce + kEachToken * (sequence.known() - sequence.prompt_length);
-}
-
-// Fills the mask of the next token, and notes how long that takes.
-void fill_mask(sched::Sequence& sequence, std::span<uint32_t> mask) {
-  const auto start = std::chrono::steady_clock::now();
-  sequence.matcher->fill(mask);
-  sequence.mask_time += std::chrono::steady_clock::now() - start;
+// The rows of a plan, where grammars have a say in it in the order in which they are asked: those that
+// took the least time so far come first, so that a slow one keeps none but slower ones from being asked.
+std::vector<size_t> rows_by_grammar_time(const sched::Plan& plan, bool is_masked) {
+  std::vector<size_t> rows(plan.rows.size());
+  std::iota(rows.begin(), rows.end(), size_t{0});
+  if (!is_masked) return rows;
+  std::ranges::stable_sort(rows, {}, [&](size_t b) {
+    const sched::Sequence* const sequence = sched::Scheduler::find(plan.rows[b]);
+    return sequence == nullptr ? GrammarTime::Clock::duration{} : sequence->mask_time;
+  });
+  return rows;
 }
 
 // Moves the grammar on by the last token of a sequence. Why that ends it; nothing: it goes on.
-std::optional<Finish> take_last_token(sched::Sequence& sequence) {
+std::optional<Finish> take_last_token(sched::Sequence& sequence, GrammarTime& time) {
   const int32_t token = sequence.tokens.back();
-  if (sequence.matcher && is_grammar_slow(sequence)) return Finish::kSlowGrammar;
-  if (sequence.matcher && !sequence.matcher->accept(token)) return Finish::kDeadEnd;
+  if (sequence.matcher) {
+    if (GrammarTime::is_over(sequence)) return Finish::kSlowGrammar;
+    const bool fits = time.measure(
+        sequence, [&](sample::TokenMatcher& matcher) { return matcher.accept(token); });
+    if (sequence.matcher->is_exhausted()) return Finish::kSlowGrammar;
+    if (!fits) return Finish::kDeadEnd;
+  }
   const auto& stops = sequence.stop_tokens;
   const bool is_stop = (sequence.matcher && sequence.matcher->has_ended()) ||
                        (sequence.known() > sequence.min_length &&
@@ -220,14 +226,33 @@ void Engine::finish_masked() {
   runtime::Executor& executor = model_.executor();
   InFlightStep& step = in_flight_.back();
   const auto start = HostTimes::Clock::now();
-  scheduler_.for_each(step.plan, [&](const sched::ScheduledTokens& row, sched::Sequence& sequence) {
-    if (is_masked_row(row)) fill_mask(sequence, executor.token_mask(sequence.token_state_row));
-  });
+  std::vector<sched::Sequence*> put_off;
+  for (const size_t b : rows_by_grammar_time(step.plan, true)) {
+    sched::Sequence* const sequence = sched::Scheduler::find(step.plan.rows[b]);
+    if (sequence == nullptr || !is_masked_row(step.plan.rows[b])) continue;
+    if (grammar_time_.is_left()) {
+      grammar_time_.measure(*sequence, [&](sample::TokenMatcher& matcher) {
+        matcher.fill(executor.token_mask(sequence->token_state_row));
+      });
+    } else {
+      put_off.push_back(sequence);
+    }
+  }
   host_times_.add(HostWork::kMask, start);
   executor.finish();
   launch_scores(step);
+  for (sched::Sequence* const sequence : put_off)
+    sample_again(*sequence);
   if (step.ended) executor.stream().record(*step.ended);
   after_launched_ = executor.next_step();
+}
+
+void Engine::sample_again(sched::Sequence& sequence) {
+  sequence.sample_again();
+  for (InFlightStep& step : in_flight_) {
+    for (sched::ScheduledTokens& row : step.plan.rows)
+      row.sequence = row.sequence == sequence.id ? 0 : row.sequence;
+  }
 }
 
 bool Engine::launched_last() const {
@@ -317,6 +342,7 @@ void Engine::collect() {
                                              .is_last = is_last});
   const auto start = HostTimes::Clock::now();
   if (prompt_budget_) adjust_prompt_budget(oldest);
+  grammar_time_.begin_step();
   collect_step();
   host_times_.add(HostWork::kCollect, start);
   if (options_.on_step) {
@@ -355,15 +381,20 @@ void Engine::collect_step() {
   ++step.num_collected;
   counts_.add(step.choice);
   collect_scores(step);
-  for (size_t b = 0; b < plan_.rows.size(); ++b) {
+  for (const size_t b : rows_by_grammar_time(plan_, step.is_masked)) {
     const sched::ScheduledTokens& row = plan_.rows[b];
     sched::Sequence* const sequence = sched::Scheduler::find(row);
     // It may have ended while this step ran.
-    if (sequence == nullptr || !sequence->collect(row, next[b])) continue;
+    if (sequence == nullptr) continue;
+    if (sequence->matcher && row.end() == sequence->known() && !grammar_time_.is_left()) {
+      sample_again(*sequence);
+      continue;
+    }
+    if (!sequence->collect(row, next[b])) continue;
     Generated& generated = undelivered_.emplace_back();
     generated.sequence = row.sequence;
     generated.token = next[b];
-    generated.finish = take_last_token(*sequence);
+    generated.finish = take_last_token(*sequence, grammar_time_);
     if (sequence->sampling.num_logprobs >= 0) {
       generated.logprobs =
           std::make_unique<LogprobRow>(ring.logprobs(number, static_cast<int64_t>(b)));

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/grammar_time.h"
 #include "engine/prompt_budget.h"
 #include "engine/step_counts.h"
 #include "kv/page_pool.h"
@@ -35,8 +36,9 @@ struct Request {
   std::vector<TokenBias> token_bias;
   std::vector<int32_t> stop_tokens;  // any of them ends the sequence; it is still reported
   // What may be generated; null: everything. The sequence ends where nothing can follow.
-  // Where its masks take long, a quarter of a second and 2 ms a token in all, the sequence ends: all
-  // others wait for them.
+  // All others wait for a grammar, so it may take a quarter of a second and 2 ms a token in all, and a
+  // call of it has a limit of its own (sample::TokenMatcher): the sequence ends beyond that. Where the
+  // grammars of a step take more than 25 ms together, the sequences left over sit that step out.
   std::shared_ptr<const sample::TokenGrammar> grammar = nullptr;
   // The log probability of each token of the prompt but the first, and so many of the likeliest;
   // -1: none. Such a prompt is computed, whatever the prefix cache has of it.
@@ -226,6 +228,9 @@ class Engine {
   void interrupt_burst();
   // Collects the next published step of the oldest launch.
   void collect_step();
+  // The token that steps in flight choose for a sequence does not count, as its grammar had no time
+  // for it: a later step computes the position before it once more, and chooses.
+  void sample_again(sched::Sequence& sequence);
   // Tells the budget of prompts how long a step took that was just published.
   void adjust_prompt_budget(const InFlightStep& step);
 
@@ -245,6 +250,7 @@ class Engine {
   sched::Plan launched_;
   runtime::StepNumber after_launched_ = 0;
   SequenceId next_id_ = 1;
+  GrammarTime grammar_time_;
   StepCounts counts_;
   HostTimes host_times_;
   // When the device was seen to have nothing left to do, with work to come.

@@ -206,35 +206,115 @@ TEST_P(GrammarTest, TellsADeadEndFromAnEnd) {
   }
 }
 
+// What a call of a grammar costs, and how many of them there were.
+struct Cost {
+  std::chrono::milliseconds of_a_mask{};
+  std::chrono::milliseconds of_a_token{};
+  int masks_until_it_gives_up = -1;   // -1: it does not
+  int tokens_until_it_gives_up = -1;  // -1: it does not
+  int num_calls = 0;
+};
+
 // Lets everything come, late.
 class Slow final : public sample::TokenGrammar {
  public:
+  explicit Slow(Cost& cost) : cost_(cost) {}
   [[nodiscard]] std::unique_ptr<sample::TokenMatcher> start() const override {
-    return std::make_unique<Matcher>();
+    return std::make_unique<Matcher>(cost_);
   }
 
  private:
   class Matcher final : public sample::TokenMatcher {
    public:
+    explicit Matcher(Cost& cost) : cost_(cost) {}
     void fill(std::span<uint32_t> mask) override {
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      std::ranges::fill(mask, ~uint32_t{0});
+      ++cost_.num_calls;
+      std::this_thread::sleep_for(cost_.of_a_mask);
+      is_exhausted_ |= num_masks_++ == cost_.masks_until_it_gives_up;
+      std::ranges::fill(mask, is_exhausted_ ? 0 : ~uint32_t{0});
     }
-    bool accept(int32_t /*token*/) override { return true; }
+    bool accept(int32_t /*token*/) override {
+      ++cost_.num_calls;
+      std::this_thread::sleep_for(cost_.of_a_token);
+      is_exhausted_ |= num_tokens_++ == cost_.tokens_until_it_gives_up;
+      return !is_exhausted_;
+    }
     [[nodiscard]] bool has_ended() const override { return false; }
+    [[nodiscard]] bool is_exhausted() const override { return is_exhausted_; }
+
+   private:
+    Cost& cost_;
+    int num_masks_ = 0;
+    int num_tokens_ = 0;
+    bool is_exhausted_ = false;
   };
+
+  Cost& cost_;
 };
 
-TEST_P(GrammarTest, EndsASequenceWhoseMasksKeepTheOthersWaiting) {
+TEST_P(GrammarTest, EndsASequenceWhoseGrammarKeepsTheOthersWaiting) {
   load(runtime::Graphs::kAuto);
-  const Result result =
-      generate({{.prompt = {1}, .max_tokens = 100, .grammar = std::make_shared<Slow>()},
-                {.prompt = {2}, .max_tokens = 40}},
-               {.overlap = true});
-  EXPECT_EQ(result.finishes[0], Finish::kSlowGrammar);
-  EXPECT_LE(result.tokens[0].size(), 3U);
-  EXPECT_EQ(result.finishes[1], Finish::kLength);
-  EXPECT_EQ(result.tokens[1].size(), 40U);
+  using std::chrono::milliseconds;
+  for (const Cost& given :
+       {Cost{.of_a_mask = milliseconds(100)}, Cost{.of_a_token = milliseconds(100)},
+        Cost{.masks_until_it_gives_up = 2}, Cost{.tokens_until_it_gives_up = 2}}) {
+    for (const EngineOptions& way : ways()) {
+      Cost cost = given;
+      const Result result =
+          generate({{.prompt = {1}, .max_tokens = 100, .grammar = std::make_shared<Slow>(cost)},
+                    {.prompt = {2}, .max_tokens = 40}},
+                   way);
+      EXPECT_EQ(result.finishes[0], Finish::kSlowGrammar);
+      EXPECT_LE(result.tokens[0].size(), 4U);
+      EXPECT_EQ(result.finishes[1], Finish::kLength);
+      EXPECT_EQ(result.tokens[1].size(), 40U);
+    }
+  }
+}
+
+// Grammars of 13 ms: a step has time for two of them.
+TEST_P(GrammarTest, SequencesThatAStepHasNoTimeForSitItOutAndLoseNothing) {
+  load(runtime::Graphs::kAuto);
+  Cost quick;
+  std::vector<Request> requests;
+  for (int32_t i = 0; i < 3; ++i) {
+    Request request{.prompt = Tokens(static_cast<size_t>(3 + 20 * i), i + 1), .max_tokens = 6};
+    request.sampling = {.temperature = 1, .frequency_penalty = 0.5F, .seed = i};
+    request.grammar = std::make_shared<Slow>(quick);
+    requests.push_back(request);
+  }
+  requests.push_back({.prompt = {7}, .max_tokens = 30});
+  const Result expected = generate(requests, {.overlap = false});
+  for (const bool is_in_masks : {true, false}) {
+    for (const EngineOptions& way : ways()) {
+      constexpr std::chrono::milliseconds kEach(13);
+      Cost cost;
+      (is_in_masks ? cost.of_a_mask : cost.of_a_token) = kEach;
+      for (size_t i = 0; i < 3; ++i)
+        requests[i].grammar = std::make_shared<Slow>(cost);
+      Engine engine(*model_, way);
+      std::map<SequenceId, Tokens> tokens;
+      std::map<SequenceId, Finish> finishes;
+      for (const Request& request : requests)
+        (void)engine.add(request);
+      int most_calls = 0;
+      while (true) {
+        cost.num_calls = 0;
+        const bool goes_on = engine.step([&](const Generated& generated) {
+          tokens[generated.sequence].push_back(generated.token);
+          if (generated.finish) finishes[generated.sequence] = *generated.finish;
+        });
+        if (!goes_on) break;
+        most_calls = std::max(most_calls, cost.num_calls);
+      }
+      // Two calls that take their time, and as many as are quick.
+      EXPECT_LE(most_calls, 2 + 3);
+      for (SequenceId id = 1; id <= 4; ++id) {
+        EXPECT_EQ(tokens[id], expected.tokens[static_cast<size_t>(id - 1)]) << id;
+        EXPECT_EQ(finishes[id], Finish::kLength);
+      }
+    }
+  }
 }
 
 TEST_P(GrammarTest, KeepsItsPlaceWhenASequenceIsComputedAgain) {

@@ -1,9 +1,11 @@
 #include "grammar/grammar.h"
 
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
 #include <vector>
 
+#include <xgrammar/work.h>
 #include <xgrammar/xgrammar.h>
 
 #include "base/error.h"
@@ -19,6 +21,11 @@ constexpr size_t kMaxRuleBytes = 1U << 19U;
 constexpr int kMaxWhiteSpace = 16;
 // Calls within calls of the library, as far as the stack of a thread allows.
 constexpr int kMaxRecursion = 500;
+// Work of the library's parser (xgrammar/work.h) for one call of a matcher, each some 25 ms. With a
+// vocabulary of 128k tokens, an object of 200 optional properties takes 4.6 million for a mask; a token
+// of an application's schema takes less than 50 thousand.
+constexpr int64_t kMaxWorkOfAMask = 6'000'000;
+constexpr int64_t kMaxWorkOfAToken = 1'000'000;
 // A byte that no UTF-8 text has.
 constexpr char kNoText = '\xff';
 
@@ -70,6 +77,21 @@ struct Grammar::Impl {
 struct Matcher::Impl {
   xgrammar::GrammarMatcher matcher;
   int64_t vocab_size = 0;
+  bool is_exhausted = false;
+
+  // What `call` returns; nothing where it fails, which exhausts the matcher where it is for the work.
+  template <typename Call>
+  auto limited(int64_t max_work, const Call& call) -> std::optional<decltype(call())> {
+    if (is_exhausted) return std::nullopt;
+    const xgrammar::WorkLimit limit(max_work);
+    try {
+      return call();
+    } catch (const xgrammar::OutOfWork&) {
+      is_exhausted = true;
+    } catch (const std::exception&) {  // the library found something that it cannot do
+    }
+    return std::nullopt;
+  }
 };
 
 Vocabulary::Vocabulary(const text::Tokenizer& tokenizer, int64_t size,
@@ -141,21 +163,16 @@ void Matcher::fill(std::span<uint32_t> mask) {
                   .shape = &words,
                   .strides = nullptr,
                   .byte_offset = 0};
-  try {
-    impl_->matcher.FillNextTokenBitmask(&tensor);
-  } catch (const std::exception&) {
+  if (!impl_->limited(kMaxWorkOfAMask,
+                      [&] { return impl_->matcher.FillNextTokenBitmask(&tensor); }))
     std::fill(mask.begin(), mask.end(), 0);
-  }
   // The library leaves bits behind the vocabulary as they come.
   if (const int64_t rest = impl_->vocab_size % 32; rest != 0) mask.back() &= (1U << rest) - 1;
 }
 
 bool Matcher::accept(int32_t token) {
-  try {
-    return impl_->matcher.AcceptToken(token);
-  } catch (const std::exception&) {
-    return false;
-  }
+  return impl_->limited(kMaxWorkOfAToken, [&] { return impl_->matcher.AcceptToken(token); })
+      .value_or(false);
 }
 
 bool Matcher::is_complete() const {
@@ -164,6 +181,10 @@ bool Matcher::is_complete() const {
 
 bool Matcher::has_ended() const {
   return impl_->matcher.IsTerminated();
+}
+
+bool Matcher::is_exhausted() const {
+  return impl_->is_exhausted;
 }
 
 void Matcher::rollback(int64_t num_tokens) {

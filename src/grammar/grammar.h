@@ -40,13 +40,14 @@ class Matcher final : public sample::TokenMatcher {
   ~Matcher() override;
 
   // An end token may come where the answer is complete. Time: microseconds for usual sources; of an
-  // ambiguous one it grows with the answer, without a bound.
+  // ambiguous one it grows with the answer, until a call gives up.
   void fill(std::span<uint32_t> mask) override;
   [[nodiscard]] bool accept(int32_t token) override;
   // Is what there is a whole answer?
   [[nodiscard]] bool is_complete() const;
   // Has an end token been accepted?
   [[nodiscard]] bool has_ended() const override;
+  [[nodiscard]] bool is_exhausted() const override;
   // Takes the last tokens back, an end token too.
   void rollback(int64_t num_tokens);
 

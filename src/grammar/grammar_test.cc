@@ -176,6 +176,145 @@ TEST(Grammar, EndsOnlyWhereTheAnswerIsComplete) {
   EXPECT_EQ(allowed(model, matcher), std::vector<int32_t>{model.end});
 }
 
+// Texts that the rules split in many ways: r1 to rN, of which each is a word of so many parts.
+std::string ambiguous_rules(int num_rules) {
+  std::string all = "root ::= (r1";
+  std::string rules;
+  for (int i = 1; i <= num_rules; ++i) {
+    if (i > 1) all += fmt::format(" | r{}", i);
+    rules += fmt::format("r{} ::=", i);
+    for (int part = 0; part < i; ++part)
+      rules += " [a-z ]+";
+    rules += "\n";
+  }
+  return all + ")*\n" + rules;
+}
+
+// Each lets any row of the letter a come, and compiles at once.
+std::vector<Source> hostile_sources() {
+  return {
+      {.kind = SourceKind::kEbnf, .text = ambiguous_rules(8)},
+      {.kind = SourceKind::kEbnf, .text = "root ::= root root | \"a\" | [a-z]"},
+      {.kind = SourceKind::kEbnf, .text = "root ::= x*\nx ::= y | y x\ny ::= [a-z]+ | y y | x x"},
+      {.kind = SourceKind::kRegex, .text = "((a|aa)+(a|aaa)+)*"}};
+}
+
+TEST(Grammar, GivesUpACallThatIsTooMuchWork) {
+  const Model model("/models/stories");
+  const auto id = [&](std::string_view bytes) {
+    for (int32_t token = 0; token < model.tokenizer.vocab_size(); ++token) {
+      if (!model.tokenizer.is_special(token) && model.tokenizer.token_bytes(token) == bytes)
+        return token;
+    }
+    return -1;
+  };
+  const int32_t letter = id("a");
+  int num_exhausted = 0;
+  for (const Source& source : hostile_sources()) {
+    SCOPED_TRACE(source.text.substr(0, 60));
+    const Grammar grammar = compiled(model, source);
+    Matcher matcher = grammar.matcher();
+    std::vector<uint32_t> mask(model.vocabulary.num_mask_words());
+    int64_t num_taken = 0;
+    while (num_taken < 120 && matcher.accept(letter)) {
+      matcher.fill(mask);
+      ++num_taken;
+    }
+    EXPECT_TRUE(num_taken == 120 || matcher.is_exhausted());
+    if (!matcher.is_exhausted()) continue;
+    ++num_exhausted;
+    EXPECT_TRUE(allowed(model, matcher).empty());
+    EXPECT_FALSE(matcher.accept(letter));
+    // Others of the grammar, and later calls on the thread, are as ever.
+    EXPECT_TRUE(grammar.matcher().accept(letter));
+  }
+  EXPECT_GE(num_exhausted, 1);
+}
+
+// A vocabulary of 128k tokens: words with and without a space before them, numbers, and what JSON has
+// between its values.
+Model large_model() {
+  json::value file =
+      json::parse_file(std::string(ENCORE_SOURCE_DIR) + "/tests/tokenizers/llama3/tokenizer.json");
+  json::object& vocabulary = file.at("model").at("vocab").as_object();
+  int64_t next = 0;
+  for (const json::value& token : file.at("added_tokens").as_array())
+    next = std::max(next, token.at("id").to_number<int64_t>() + 1);
+  const auto add = [&](const std::string& text) {
+    for (const char* const space : {"", "\u0120"}) {
+      if (vocabulary.emplace(space + text, next).second) ++next;
+    }
+  };
+  const auto add_all = [&](auto&& self, const std::string& begin, std::string_view letters,
+                           int num_letters) -> void {
+    if (num_letters == 0) return add(begin);
+    for (const char letter : letters)
+      self(self, begin + letter, letters, num_letters - 1);
+  };
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz";
+  constexpr std::string_view kCapitals = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+  add_all(add_all, "", kLetters, 3);
+  add_all(add_all, "", kCapitals, 3);
+  for (const char capital : kCapitals)
+    add_all(add_all, std::string(1, capital), kLetters, 2);
+  add_all(add_all, "", "0123456789", 3);
+  add_all(add_all, "", "\"{}[]:,.", 4);
+  add_all(add_all, "th", kLetters, 2);
+  add_all(add_all, "e", "abdeinorst", 4);
+  const TempDir dir;
+  dir.write("tokenizer.json", json::to_text(file));
+  return Model(text::Tokenizer::load(dir.path()));
+}
+
+// As pydantic, zod and the SDKs write them.
+constexpr const char* kSchemasOfApplications[] = {
+    R"({"$defs": {
+          "Role": {"enum": ["admin", "editor", "viewer"], "title": "Role", "type": "string"},
+          "Address": {"properties": {
+              "street": {"title": "Street", "type": "string"},
+              "zip": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": null, "title": "Zip"}},
+            "required": ["street"], "title": "Address", "type": "object"},
+          "Person": {"properties": {
+              "name": {"maxLength": 80, "minLength": 1, "title": "Name", "type": "string"},
+              "age": {"exclusiveMinimum": 0, "maximum": 150, "title": "Age", "type": "integer"},
+              "role": {"$ref": "#/$defs/Role"},
+              "addresses": {"items": {"$ref": "#/$defs/Address"}, "maxItems": 4, "title": "Addresses",
+                            "type": "array"},
+              "manager": {"anyOf": [{"$ref": "#/$defs/Person"}, {"type": "null"}], "default": null}},
+            "required": ["name", "age", "role", "addresses"], "title": "Person", "type": "object"}},
+        "$ref": "#/$defs/Person"})",
+    R"({"$schema": "http://json-schema.org/draft-07/schema#", "type": "object",
+        "properties": {
+          "id": {"type": "string", "format": "uuid"},
+          "email": {"type": "string", "pattern": "^[a-zA-Z0-9._%+-]+@[a-zA-Z0-9.-]+\\.[a-zA-Z]{2,}$"},
+          "created": {"type": "string", "format": "date-time"},
+          "tags": {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 10},
+          "event": {"anyOf": [
+            {"type": "object", "properties": {"kind": {"type": "string", "const": "click"},
+               "x": {"type": "number"}, "y": {"type": "number"}},
+             "required": ["kind", "x", "y"], "additionalProperties": false},
+            {"type": "object", "properties": {"kind": {"type": "string", "const": "key"},
+               "code": {"type": "string"}, "modifiers": {"type": "array", "items": {"enum": ["shift", "ctrl"]}}},
+             "required": ["kind", "code"], "additionalProperties": false}]},
+          "meta": {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}},
+        "required": ["id", "email", "event"], "additionalProperties": false})",
+    R"({"type": "object", "properties": {
+          "steps": {"type": "array", "items": {"type": "object", "properties": {
+              "explanation": {"type": "string"}, "output": {"type": "string"}},
+            "required": ["explanation", "output"], "additionalProperties": false}},
+          "final_answer": {"type": "string"}},
+        "required": ["steps", "final_answer"], "additionalProperties": false})",
+    R"({"type": "object"})"};
+
+TEST(Grammar, TheLimitOfACallEndsNoSchemaOfApplications) {
+  const Model model = large_model();
+  ASSERT_GE(model.vocabulary.size(), 128'000);
+  for (const char* const schema : kSchemasOfApplications) {
+    const Grammar grammar = compiled(model, {.kind = SourceKind::kJsonSchema, .text = schema});
+    (void)sample(model, grammar, 1, 60);
+  }
+}
+
 TEST(Grammar, ClosesAnObjectOnlyWhereItIsAskedTo) {
   const Model model("/models/stories");
   const std::string schema = R"({"type": "object", "properties": {"a": {"type": "null"}}})";

@@ -53,6 +53,7 @@ class BehindReasoning final : public sample::TokenGrammar {
       return true;
     }
     [[nodiscard]] bool has_ended() const override { return answer_->has_ended(); }
+    [[nodiscard]] bool is_exhausted() const override { return answer_->is_exhausted(); }
 
    private:
     static void set(std::span<uint32_t> mask, int32_t token, bool may_come) {

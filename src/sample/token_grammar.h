@@ -7,7 +7,8 @@
 
 namespace encore::sample {
 
-// Where one sequence is in a grammar. Threads: one at a time.
+// Where one sequence is in a grammar. All sequences of a step wait for a call, so one that is too much
+// work, some 20 ms, gives up: is_exhausted() then. Threads: one at a time.
 class TokenMatcher {
  public:
   virtual ~TokenMatcher() = default;
@@ -20,6 +21,8 @@ class TokenMatcher {
   [[nodiscard]] virtual bool accept(int32_t token) = 0;
   // Can nothing follow?
   [[nodiscard]] virtual bool has_ended() const = 0;
+  // Was a call too much work? Then no token may come any more.
+  [[nodiscard]] virtual bool is_exhausted() const { return false; }
 };
 
 // Threads: immutable.

@@ -63,7 +63,7 @@ struct alignas(64) Sequence {
   std::vector<LogprobRow> prompt_logprobs;  // collected and not handed on
 
   std::vector<TokenBias> token_bias;
-  std::chrono::steady_clock::duration mask_time{};  // that its matcher took in all
+  std::chrono::steady_clock::duration mask_time{};  // that its grammar took in all
   std::optional<int64_t> num_cached;  // tokens found in the prefix cache when it was first admitted
   std::optional<std::chrono::steady_clock::time_point> admitted;  // first
   int32_t token_state_row = -1;  // its row of what the device keeps to adjust its logits
@@ -101,6 +101,13 @@ struct alignas(64) Sequence {
     if (computed.end() != known()) return false;
     tokens.push_back(token);
     return true;
+  }
+  // The token behind those known is chosen by a later step than those in flight, which computes the
+  // position before it once more.
+  void sample_again() {
+    launched = std::min(launched, known() - 1);
+    collected = std::min(collected, launched);
+    token_state_row = -1;  // the device has counted a token that does not count
   }
   // The pages are gone: all tokens are given to steps again, but for those whose pages are found in
   // the prefix cache by then. Tokens of steps in flight still count.

@@ -58,6 +58,25 @@ def tools(schema):
 
 AMBIGUOUS = ('root ::= feature\nfeature ::= reference "\\n" ( ("\\t")+ group )?\n'
              'group ::= ( "or " | "optional " ) ("\\n" ("\\t")+ feature)+\nreference ::= [a-z_] [a-z_0-9]*')
+
+
+def ambiguous_words(count):
+    """Words that `count` rules split in ever more ways: a parser has more to do with each letter."""
+    return (f"root ::= ({' | '.join(f'r{i}' for i in range(1, count + 1))})*\n" +
+            "".join(f"r{i} ::={' [a-z ]+' * i}\n" for i in range(1, count + 1)))
+
+
+# Constraints that are small, compile at once, and take a parser longer with every letter of the answer.
+SLOW_CONSTRAINTS = (
+    {"grammar": ambiguous_words(8)},
+    {"grammar": ambiguous_words(24)},
+    {"grammar": "root ::= root root | [a-z ]"},
+    {"grammar": "root ::= x*\nx ::= y | y x\ny ::= [a-z ]+ | y y | x x"},
+    {"regex": f"({'[a-z ]+' * 60})*"},
+    {"regex": "(([a-z ]|[a-z ]{2})+([a-z ]|[a-z ]{3})+)*"},
+    {"json": {"type": "string", "pattern": f"^{'([a-z]+ ?)*' * 30}$"}},
+    {"json": {"anyOf": [{"type": "string", "pattern": "[a-z ]*" * i} for i in range(1, 12)]}},
+)
 LOOPS = "{% for i in range(100000) %}{% for j in range(100000) %}x{% endfor %}{% endfor %}"
 
 ATTACKS = (

@@ -8,7 +8,7 @@ import time
 
 import harness
 from harness import CliTest
-from known_attacks import ATTACKS
+from known_attacks import ATTACKS, SLOW_CONSTRAINTS
 from server_process import PATIENCE, PROMPT, Server
 
 # A line of the log is one request's, and texts in it are quoted and escaped.
@@ -100,6 +100,25 @@ class AttacksTest(CliTest):
                     self.assertTrue(message.isprintable() and len(message) < 1000, message[:300])
         self.assertGreaterEqual(len({attack.source for attack in ATTACKS}), 27)
         self.expect_requests_only(self.server.log[before:])
+
+    def test_slow_constraints_hold_up_nobody(self):
+        def ask(constraint):
+            body = {"prompt": PROMPT, "max_tokens": 200, "structured_outputs": constraint}
+            statuses.append(self.server.request("POST", PATH, body)[0])
+
+        statuses = []
+        attackers = [threading.Thread(target=ask, args=(constraint,)) for constraint in SLOW_CONSTRAINTS]
+        for attacker in attackers:
+            attacker.start()
+        longest = 0
+        while any(attacker.is_alive() for attacker in attackers):
+            start = time.monotonic()
+            self.server.complete(max_tokens=20, ignore_eos=True)
+            longest = max(longest, time.monotonic() - start)
+        # 20 steps that wait 50 ms each, on a machine that is busy; one call of a parser took 34 s.
+        self.assertLess(longest, 10)
+        self.assertLessEqual(set(statuses), {200, 400, 503})
+        self.assertIn(400, statuses)
 
     def test_numbers_out_of_any_range(self):
         for name, values in {"n": (5_000_000, -1, 0, 1e18), "max_tokens": (-1, 10**18, 2**64, 1e300),

@@ -1,0 +1,51 @@
+// How long grammars keep the sequences of a step waiting.
+#pragma once
+
+#include <chrono>
+
+#include "sched/sequence.h"
+
+namespace encore::engine {
+
+// The time that the grammars of one step take, on the clock of each sequence as well: they take the
+// tokens of the step before, and say which may come next. A grammar is
+// asked while some time of the step is left, so a step waits for that and one call more, which has a
+// limit of its own (sample::TokenMatcher).
+class GrammarTime {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // The tokens of a step are about to be taken.
+  void begin_step() { spent_ = {}; }
+  // May one more grammar be asked in this step?
+  [[nodiscard]] bool is_left() const { return spent_ < kOfAStep; }
+  // Asks the grammar of a sequence.
+  template <typename Ask>
+  auto measure(sched::Sequence& sequence, const Ask& ask) {
+    struct Stop {
+      Clock::duration& spent;
+      Clock::duration& of_sequence;
+      Clock::time_point start = Clock::now();
+      ~Stop() {
+        const Clock::duration took = Clock::now() - start;
+        spent += took;
+        of_sequence += took;
+      }
+    };
+    const Stop stop{spent_, sequence.mask_time};
+    return ask(*sequence.matcher);
+  }
+  // Did the grammar of a sequence take so long in all that the sequence ends?
+  static bool is_over(const sched::Sequence& sequence) {
+    return sequence.mask_time > kOnce + kEachToken * (sequence.known() - sequence.prompt_length);
+  }
+
+ private:
+  static constexpr auto kOfAStep = std::chrono::milliseconds(25);
+  static constexpr auto kOnce = std::chrono::milliseconds(250);
+  static constexpr auto kEachToken = std::chrono::milliseconds(2);
+
+  Clock::duration spent_{};
+};
+
+}  // namespace encore::engine
