@@ -7,7 +7,10 @@ Part `logits`: RMS error of Encore's bf16 logits over all positions against tran
 1.25 times that of transformers' own bf16 run. Part `decode`: the same of the path that serves, one token a step through full
 recordings, alone and in a batch of uneven lengths; the error with KV in FP8 is printed beside it. Part `tokens`: 64
 greedy tokens in float32 are equal. Part `families`: float32 logits of tiny models of every family, by prefill and by decode
-steps, are those of transformers to within 2e-4 of their size (parity_families.py). Part `tokenizers`: ids and texts equal those of the `tokenizers` package
+steps, are those of transformers to within 2e-4 of their size (parity_families.py). Part `quantized`: checkpoints
+in FP8 that compressed-tensors writes, against float32 of the numbers that they stand for: in 16-bit activations at most 1.05
+times the error of Encore's bf16 run of those numbers, in FP8 activations at most 1.02 times the error of float32 with
+activations rounded alike. Part `tokenizers`: ids and texts equal those of the `tokenizers` package
 (tools/tokenizers/cases.py).
 
 On the CPU: small 4-layer relatives of five published models, prompts to 256 tokens, in both spellings of config.json,
@@ -32,9 +35,11 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SKIPPED = 77
 MAX_RATIO = 1.25
+MAX_RATIO_OF_WEIGHTS = 1.05  # in FP8, to weights in bf16
+MAX_RATIO_OF_ACTIVATIONS = 1.02  # in FP8, to the same in float32
 NUM_GREEDY = 64
 MAX_FAMILY_ERROR = 2e-4  # of the logits' size
-PARTS = ("logits", "decode", "tokens", "families", "tokenizers")
+PARTS = ("logits", "decode", "tokens", "families", "quantized", "tokenizers")
 PROMPTS = {"cpu": (1, 17, 63, 256), "cuda": (1, 17, 512, 3000)}
 GREEDY_PROMPTS = {"cpu": (1, 17, 200), "cuda": (1, 17, 512, 3000)}
 DECODED = {"cpu": (90, 40, 17, 5, 1), "cuda": (1500, 700, 333, 200, 130, 100, 64, 33, 17, 5, 2, 1)}
@@ -252,6 +257,51 @@ def compare_family(name, number, encore, options, work):
     return results
 
 
+def compare_quantized(name, number, encore, options, work):
+    """Rows of the table for one model, a checkpoint for each strategy of scales."""
+    import torch
+
+    import parity_models as models
+    import parity_quantized as quantized
+
+    if importlib.util.find_spec("compressed_tensors") is None:
+        say(name, "skipped in FP8: compressed-tensors is not installed beside transformers")
+        return []
+
+    config = models.configure(name, models.FULL if options.device == "cuda" else models.SMALL, layers=2)
+    rows = prompts([n for n in PROMPTS[options.device] if n > 32], config.vocab_size, seed=number)
+    results = []
+    for strategy in quantized.STRATEGIES:
+        checkpoint = quantized.save(models.random_model(config, torch.bfloat16, options.device, seed=number), strategy,
+                                    work / strategy)
+        model = models.random_model(config, torch.bfloat16, options.device, seed=number).float()
+        model.set_attn_implementation("eager")
+        quantized.restore(model, checkpoint)
+        floats = models.save(model, work / f"{strategy}-f32", sharded=False, classic=False)
+        references = [run_model(model, row) for row in rows]
+        with quantized.Fp8Activations(model):
+            rounded = [run_model(model, row) for row in rows]
+        del model
+        free_memory()
+
+        def error_of(run):
+            return pooled_rms(list(zip(references, run)))
+
+        def error_of_encore(folder, *flags):
+            return error_of(list(encore.logits(folder, rows, work, "--dtype", "bf16", *flags)))
+
+        bf16 = error_of_encore(floats)
+        for activations, yardstick, most in (("16-bit", bf16, MAX_RATIO_OF_WEIGHTS),
+                                             ("fp8", error_of(rounded), MAX_RATIO_OF_ACTIVATIONS)):
+            error = error_of_encore(checkpoint, "--activations", activations)
+            results.append({"model": name, "scales": strategy, "activations": activations, "rms_encore": error,
+                            "rms_yardstick": yardstick, "ratio": error / yardstick, "passed": error <= most * yardstick})
+        shutil.rmtree(floats)
+        shutil.rmtree(checkpoint)
+    say(name, "compared in FP8")
+    return results
+
+
 def compare_tokenizers(options, work):
     script = ROOT / "tools" / "tokenizers" / "cases.py"
     vocabularies = ROOT.parent / "shared" / "tokenizers"
@@ -295,6 +345,11 @@ def print_results(results):
                     ["model", "steps", "error", "RMS of logits", ""],
                     [[row["model"], row["steps"], f"{row['relative_error']:.1e}", f"{row['rms_logits']:.3f}", verdict(row)]
                      for row in rows])
+    if rows := results.get("quantized"):
+        print_table("Logits in bf16 of checkpoints in FP8: RMS error against float32 of the same numbers",
+                    ["model", "scales", "activations", "encore", "yardstick", "ratio", ""],
+                    [[row["model"], row["scales"], row["activations"], f"{row['rms_encore']:.3e}",
+                      f"{row['rms_yardstick']:.3e}", f"{row['ratio']:.3f}", verdict(row)] for row in rows])
     for row in results["failures"]:
         print(f"\n{row['model']}, {row['part']}: FAILED, see above")
     for row in results.get("tokenizers", []):
@@ -324,7 +379,8 @@ def compare(options, work):
     encore = Encore(options.encore, options.device)
     results = {part: [] for part in options.parts} | {"failures": []}
     compared = {"logits": (compare_logits, models.FULL), "decode": (compare_decode, models.DECODED[options.device]),
-                "tokens": (compare_tokens, models.FULL), "families": (compare_family, parity_families.families())}
+                "tokens": (compare_tokens, models.FULL), "families": (compare_family, parity_families.families()),
+                "quantized": (compare_quantized, ("Llama-3.1-8B", "Qwen3-0.6B"))}
     for part in options.parts:
         function, names = compared.get(part, (None, ()))
         for number, name in enumerate(names):

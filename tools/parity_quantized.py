@@ -1,0 +1,89 @@
+"""Checkpoints in FP8 as compressed-tensors writes them, for parity.py: what Encore makes of them, in activations of 16 bits
+and of 8, against the same numbers in float32."""
+
+import pathlib
+
+import torch
+from safetensors import safe_open
+
+BLOCK = 128
+FP8_MAX = 448.0
+# A scale for the whole weight, for each of its rows, for each block of 128 x 128.
+STRATEGIES = ("tensor", "channel", "block")
+
+
+def largest_by(strategy, weight):
+    """The largest magnitude of whatever shares a scale."""
+    if strategy == "tensor":
+        return weight.abs().max()
+    if strategy == "channel":
+        return weight.abs().amax(1, keepdim=True)
+    rows, columns = weight.shape
+    padded = torch.nn.functional.pad(weight, (0, -columns % BLOCK, 0, -rows % BLOCK))
+    return padded.reshape(-(-rows // BLOCK), BLOCK, -(-columns // BLOCK), BLOCK).abs().amax((1, 3))
+
+
+def save(model, strategy, directory):
+    """Quantizes the model in place by the package, and writes its checkpoint."""
+    from compressed_tensors.compressors import ModelCompressor
+    from compressed_tensors.quantization import (QuantizationArgs, QuantizationConfig, QuantizationScheme,
+                                                 apply_quantization_config)
+    from compressed_tensors.quantization.utils import calculate_qparams
+
+    common = {"num_bits": 8, "type": "float", "symmetric": True}
+    weights = QuantizationArgs(**common, strategy=strategy,
+                               **({"block_structure": [BLOCK, BLOCK]} if strategy == "block" else {}))
+    inputs = QuantizationArgs(**common, strategy="token", dynamic=True)
+    if strategy == "block":
+        inputs = QuantizationArgs(**common, strategy="group", group_size=BLOCK, dynamic=True)
+    apply_quantization_config(model, QuantizationConfig(
+        config_groups={"group_0": QuantizationScheme(targets=["Linear"], weights=weights, input_activations=inputs)},
+        ignore=["lm_head"], format="float-quantized"))
+    for module in model.modules():
+        if hasattr(module, "weight_scale"):
+            largest = largest_by(strategy, module.weight.float())
+            scale, _ = calculate_qparams(-largest, largest, weights)
+            module.weight_scale.data.copy_(scale.reshape(module.weight_scale.shape))
+    compressor = ModelCompressor.from_pretrained_model(model)
+    compressor.compress_model(model)
+    model.save_pretrained(directory)
+    compressor.update_config(directory)
+    return pathlib.Path(directory)
+
+
+def restore(model, checkpoint):
+    """Gives a float32 model the numbers that the codes of a checkpoint stand for."""
+    with safe_open(checkpoint / "model.safetensors", "pt") as file:
+        for name, module in model.named_modules():
+            if not isinstance(module, torch.nn.Linear) or f"{name}.weight_scale" not in file.keys():
+                continue
+            codes, scale = file.get_tensor(f"{name}.weight"), file.get_tensor(f"{name}.weight_scale").float()
+            assert codes.dtype == torch.float8_e4m3fn, name
+            if scale.dim() == 2 and scale.shape[1] > 1 or scale.shape[0] != codes.shape[0] and scale.numel() > 1:
+                scale = scale.repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)[:codes.shape[0], :codes.shape[1]]
+            module.weight.data.copy_(codes.float() * scale)
+
+
+def in_fp8(x):
+    """Activations as Encore rounds them: one scale for a row's 128 columns."""
+    padded = torch.nn.functional.pad(x, (0, -x.shape[-1] % BLOCK)).unflatten(-1, (-1, BLOCK))
+    scale = padded.abs().amax(-1, keepdim=True) / FP8_MAX
+    scale = torch.where(scale > 0, scale, torch.ones_like(scale))
+    codes = (padded * (1 / scale)).clamp(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn)
+    return (codes.float() * scale).flatten(-2)[..., :x.shape[-1]]
+
+
+class Fp8Activations:
+    """While it lasts, every product but the head's takes them."""
+
+    def __init__(self, model):
+        self.modules = [module for name, module in model.named_modules()
+                        if isinstance(module, torch.nn.Linear) and name != "lm_head"]
+        self.handles = []
+
+    def __enter__(self):
+        self.handles = [module.register_forward_pre_hook(lambda _, inputs: (in_fp8(inputs[0]),)) for module in self.modules]
+
+    def __exit__(self, *_):
+        for handle in self.handles:
+            handle.remove()
