@@ -24,6 +24,7 @@ struct HttpRequest {
   std::string id = {};      // X-Request-Id, or a fresh one
   std::string client = {};  // "127.0.0.1:40412"
   std::string key = {};     // the name of the key that it brings; empty: none is known
+  bool is_url = false;      // it asked for a URL, http://HOST/PATH, in the place of a path
   std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();
 
   // The first of that name, in lower case; null when there is none.

@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "server/api_error.h"
+#include "server/http_head.h"
 #include "server/request_id.h"
 
 namespace encore::server {
@@ -31,15 +32,22 @@ std::string_view reason(int status) {
   return {text.data(), text.size()};
 }
 
+// `connection`: what becomes of it, if the client does not expect that.
 std::string head_text(const HttpResponse& response, std::string_view request_id,
-                      std::string_view framing, bool keeps_alive) {
+                      std::string_view framing, std::string_view connection) {
   std::string text = fmt::format("HTTP/1.1 {} {}\r\nX-Request-Id: {}\r\n", response.status,
                                  reason(response.status), request_id);
   for (const auto& [name, value] : response.headers)
     text += fmt::format("{}: {}\r\n", name, value);
   text += framing;
-  if (!keeps_alive) text += "Connection: close\r\n";
+  if (!connection.empty()) text += fmt::format("Connection: {}\r\n", connection);
   return text + "\r\n";
+}
+
+// Behind the version, clients of HTTP/1.1 expect that it stays, and those of HTTP/1.0 that it ends.
+std::string_view connection_text(bool is_http11, bool keeps_alive) {
+  if (!keeps_alive) return "close";
+  return is_http11 ? "" : "keep-alive";
 }
 
 std::string lower(std::string_view name) {
@@ -121,9 +129,8 @@ void Connection::read_next() {
   reader_->parser.emplace();
   reader_->parser->header_limit(context_.options.max_header_bytes);
   reader_->parser->body_limit(context_.options.max_body_bytes);
-  if (reader_->buffer.size() > 0) return begin_header();
   set_deadline(context_.options.idle_timeout);
-  read_more();
+  reader_->buffer.size() > 0 ? begin_header() : read_more();
 }
 
 // While a request is answered, this is how its client is seen to go; between two, how the next is
@@ -153,16 +160,45 @@ void Connection::take_more(size_t num_bytes) {
 }
 
 void Connection::begin_header() {
+  // Empty lines ahead of a request are skipped (RFC 9112, 2.2).
+  auto& buffer = reader_->buffer;
+  const auto unread = [&] {
+    return std::string_view(static_cast<const char*>(buffer.data().data()), buffer.size());
+  };
+  while (unread().starts_with("\r\n"))
+    buffer.consume(2);
+  if (unread().empty() || unread() == "\r") return read_more();
   state_ = State::kReadingHeader;
   set_deadline(context_.options.header_timeout);
   parse();
 }
 
+HttpRequest Connection::take_head() {
+  const auto& message = reader_->parser->get();
+  HttpRequest request;
+  request.method = std::string(message.method_string());
+  for (const auto& field : message)
+    request.headers.emplace_back(lower({field.name_string().data(), field.name_string().size()}),
+                                 std::string(field.value()));
+  request.id = request_id(message[kRequestId]);
+  request.client = client_;
+  return request;
+}
+
 void Connection::begin_body() {
   state_ = State::kReadingBody;
   set_deadline(context_.options.body_timeout);
-  const auto expect = reader_->parser->get()[http::field::expect];
-  if (equal_ignoring_case({expect.data(), expect.size()}, "100-continue"))
+  const auto& message = reader_->parser->get();
+  const unsigned version = message.version();
+  request_ = take_head();
+  is_http11_ = version >= 11;
+  keeps_alive_ = message.keep_alive();
+  const auto unclear = check_framing(request_.headers, version);
+  const auto unanswerable = set_target(message.target(), version, request_);
+  if (unclear) return refuse(*unclear);
+  if (unanswerable) return refuse(*unanswerable);
+  const std::string* expect = request_.header("expect");
+  if (version >= 11 && expect != nullptr && equal_ignoring_case(*expect, "100-continue"))
     send("HTTP/1.1 100 Continue\r\n\r\n");
 }
 
@@ -180,6 +216,7 @@ void Connection::parse() {
       return refuse(400, "the request's body is not well formed");
     if (error) return refuse(400, "this is not an HTTP/1.1 request");
     if (state_ == State::kReadingHeader && parser.is_header_done()) begin_body();
+    if (state_ != State::kReadingHeader && state_ != State::kReadingBody) return;  // refused
   }
   if (parser.is_done()) return dispatch();
   // Of a body it is the description of a chunk that fills the buffer.
@@ -189,25 +226,14 @@ void Connection::parse() {
 }
 
 void Connection::dispatch() {
-  auto message = reader_->parser->release();
+  HttpRequest request = std::move(request_);
+  request.body = std::move(reader_->parser->get().body());
+  reader_->parser.reset();
   state_ = State::kAnswering;
   clear_deadline();
-  HttpRequest request;
-  request.method = std::string(message.method_string());
-  const std::string target(message.target());
-  const size_t query = target.find('?');
-  request.path = target.substr(0, query);
-  if (query != std::string::npos) request.query = target.substr(query + 1);
-  for (const auto& field : message)
-    request.headers.emplace_back(lower({field.name_string().data(), field.name_string().size()}),
-                                 std::string(field.value()));
-  request.body = std::move(message.body());
-  request_id_ = request_id(message[kRequestId]);
-  request.id = request_id_;
-  request.client = client_;
+  request.arrived = std::chrono::steady_clock::now();
+  request_id_ = request.id;
   is_head_ = request.method == "HEAD";
-  is_chunked_ = message.version() >= 11;
-  keeps_alive_ = message.keep_alive();
   has_ended_ = false;
   if (reader_->buffer.size() == 0) {
     reader_->buffer.shrink_to_fit();
@@ -216,23 +242,23 @@ void Connection::dispatch() {
   context_.handler(std::move(request), std::make_unique<ConnectionResponder>(shared_from_this()));
 }
 
-void Connection::refuse(int status, std::string_view why) {
+void Connection::refuse(int status, std::string why) {
+  if (state_ == State::kReadingHeader) {
+    request_ = take_head();
+    const std::string target(reader_->parser->get().target());
+    request_.path = target.substr(0, target.find('?'));
+  }
+  refuse({.status = status, .message = std::move(why)});
+}
+
+void Connection::refuse(const ApiError& error) {
   state_ = State::kAnswering;
   clear_deadline();
   is_head_ = false;
   keeps_alive_ = false;
-  const auto& message = reader_->parser->get();
-  request_id_ = request_id(message[kRequestId]);
-  log::debug("request {:?}: {}", request_id_, why);
-  const std::string target(message.target());
-  const HttpRequest request{.method = std::string(message.method_string()),
-                            .path = target.substr(0, target.find('?')),
-                            .query = {},
-                            .headers = {},
-                            .body = {},
-                            .id = request_id_,
-                            .client = client_};
-  context_.options.refuse(request, {.status = status, .message = std::string(why)},
+  request_id_ = request_.id;
+  log::debug("request {:?}: {}", request_id_, error.message);
+  context_.options.refuse(request_, error,
                           std::make_unique<ConnectionResponder>(shared_from_this()));
 }
 
@@ -241,7 +267,7 @@ void Connection::respond(HttpResponse response) {
   keeps_alive_ = keeps_alive_ && !context_.is_draining;
   std::string text =
       head_text(response, request_id_, fmt::format("Content-Length: {}\r\n", response.body.size()),
-                keeps_alive_);
+                connection_text(is_http11_, keeps_alive_));
   if (!is_head_) text += response.body;
   has_ended_ = true;
   send(text);
@@ -249,14 +275,14 @@ void Connection::respond(HttpResponse response) {
 
 void Connection::begin_stream(const HttpResponse& head) {
   if (state_ != State::kAnswering) return;
-  keeps_alive_ = keeps_alive_ && is_chunked_ && !context_.is_draining;
-  send(head_text(head, request_id_, is_chunked_ ? "Transfer-Encoding: chunked\r\n" : "",
-                 keeps_alive_));
+  keeps_alive_ = keeps_alive_ && is_http11_ && !context_.is_draining;
+  send(head_text(head, request_id_, is_http11_ ? "Transfer-Encoding: chunked\r\n" : "",
+                 connection_text(is_http11_, keeps_alive_)));
 }
 
 void Connection::write(std::string_view part) {
   if (state_ != State::kAnswering || part.empty()) return;
-  send(is_chunked_ ? fmt::format("{:x}\r\n{}\r\n", part.size(), part) : std::string(part));
+  send(is_http11_ ? fmt::format("{:x}\r\n{}\r\n", part.size(), part) : std::string(part));
   const size_t unsent = queued_.size() + sending_.size() - sent_;
   if (unsent > context_.options.max_unsent_bytes) close();
 }
@@ -264,7 +290,7 @@ void Connection::write(std::string_view part) {
 void Connection::end_stream() {
   if (state_ != State::kAnswering) return;
   has_ended_ = true;
-  is_chunked_ ? send("0\r\n\r\n") : send("");
+  is_http11_ ? send("0\r\n\r\n") : send("");
 }
 
 void Connection::on_closed(std::function<void()> call) {

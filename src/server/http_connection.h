@@ -63,12 +63,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void read_more();
   void take_more(size_t num_bytes);
   void begin_header();
+  // Takes what the parser has of the request, which has no body yet.
+  HttpRequest take_head();
+  // The head is there: has it refused, or goes on with the body.
   void begin_body();
   // Gives the parser what the buffer has, and reads on until the request is there.
   void parse();
   void dispatch();
   // Has a request answered that could not be read, and closes.
-  void refuse(int status, std::string_view why);
+  void refuse(int status, std::string why);
+  void refuse(const ApiError& error);
   void send(std::string_view bytes);
   void send_queued();
   // Everything of the answer is sent.
@@ -86,10 +90,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   State state_ = State::kOpening;
   bool is_reading_ = false;
 
+  HttpRequest request_;  // whose head has been read
+
   // Of the answer in hand:
   std::string request_id_;  // of its request
   bool is_head_ = false;
-  bool is_chunked_ = false;
+  bool is_http11_ = false;  // so that streams come in chunks
   bool keeps_alive_ = false;
   bool has_ended_ = false;
   bool is_sending_ = false;

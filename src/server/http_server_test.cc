@@ -70,6 +70,13 @@ size_t count(std::string_view text, std::string_view part) {
   return found;
 }
 
+// The value of X-Request-Id in an answer.
+std::string id_in(const std::string& answer) {
+  const std::string name = "X-Request-Id: ";
+  const size_t start = answer.find(name) + name.size();
+  return answer.substr(start, answer.find("\r\n", start) - start);
+}
+
 class HttpServerTest : public ::testing::Test {
  protected:
   void start(HttpOptions options = {}) {
@@ -129,10 +136,91 @@ TEST_F(HttpServerTest, AnswersSeveralRequestsOfOneConnectionEvenWhenSentAtOnce) 
   EXPECT_NE(rest.find("Connection: close\r\n"), std::string::npos);
 }
 
+TEST_F(HttpServerTest, SkipsEmptyLinesAheadOfARequest) {
+  start();
+  const Client one = client();
+  one.send("\r\n\r\n" + post("a") + "\r\n" + post("b") + "\r\n");
+  one.receive("<POST b>");
+  one.send("\r");
+  one.send("\n" + post("c", "Connection: close\r\n"));
+  EXPECT_NE(one.receive().find("<POST c>"), std::string::npos);
+}
+
+TEST_F(HttpServerTest, TellsClientsOfHttp10ThatTheConnectionStays) {
+  start();
+  for (const char* end : {"", "Connection: Keep-Alive\r\n", "Connection: close\r\n"}) {
+    const Client old = client();
+    old.send(fmt::format("GET / HTTP/1.0\r\n{}\r\n", end));
+    const std::string answer = old.receive("<GET >");
+    const bool stays = count(answer, "Connection: keep-alive\r\n") == 1;
+    EXPECT_EQ(stays, std::string_view(end).starts_with("Connection: Keep")) << answer;
+    EXPECT_EQ(count(answer, "Connection: close\r\n"), stays ? 0U : 1U) << answer;
+    if (stays) old.send("GET /second HTTP/1.0\r\n\r\n");
+    EXPECT_EQ(count(old.receive(), "<GET >"), stays ? 1U : 0U);
+  }
+}
+
+TEST_F(HttpServerTest, ReadsTheTargetsOfItsOwnHostAlone) {
+  start();
+  for (const auto& [start, status] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"GET http://a:80/b?c HTTP/1.1\r\nHost: a:80\r\n", "200"},
+           {"GET HTTPS://A HTTP/1.1\r\nHost: a\r\n", "200"},
+           {"GET http://a/ HTTP/1.1\r\nHost: b\r\n", "421"},
+           {"GET http://a/ HTTP/1.1\r\n", "400"},
+           {"GET http:/// HTTP/1.1\r\nHost: a\r\n", "421"},
+           {"GET http://u@a/ HTTP/1.1\r\nHost: u@a\r\n", "400"},
+           {"GET ftp://a/ HTTP/1.1\r\nHost: a\r\n", "400"},
+           {"GET b HTTP/1.1\r\nHost: a\r\n", "400"},
+           {"GET /b#c HTTP/1.1\r\nHost: a\r\n", "400"},
+           {"GET * HTTP/1.1\r\nHost: a\r\n", "400"},
+           {"OPTIONS * HTTP/1.1\r\nHost: a\r\n", "200"},
+           {"CONNECT a:80 HTTP/1.1\r\nHost: a:80\r\n", "400"}}) {
+    const Client one = client();
+    one.send(std::string(start) + "Connection: close\r\n\r\n");
+    const std::string answer = one.receive();
+    EXPECT_TRUE(answer.starts_with(fmt::format("HTTP/1.1 {}", status))) << start << answer;
+  }
+}
+
+TEST_F(HttpServerTest, AsksForOneHost) {
+  start();
+  for (const auto& [hosts, status] :
+       std::initializer_list<std::pair<const char*, const char*>>{{"Host: a\r\n", "200"},
+                                                                  {"Host: [::1]:8000\r\n", "200"},
+                                                                  {"Host: a_b.c-d:\r\n", "200"},
+                                                                  {"", "400"},
+                                                                  {"Host:\r\n", "400"},
+                                                                  {"Host: a\r\nHost: a\r\n", "400"},
+                                                                  {"Host: a b\r\n", "400"},
+                                                                  {"Host: a:b\r\n", "400"},
+                                                                  {"Host: :80\r\n", "400"},
+                                                                  {"Host: http://a\r\n", "400"},
+                                                                  {"Host: a/b\r\n", "400"},
+                                                                  {"Host: u@a\r\n", "400"},
+                                                                  {"Host: [::1\r\n", "400"},
+                                                                  {"Host: []\r\n", "400"}}) {
+    const Client one = client();
+    one.send(fmt::format("GET / HTTP/1.1\r\n{}Connection: close\r\n\r\n", hosts));
+    const std::string answer = one.receive();
+    EXPECT_TRUE(answer.starts_with(fmt::format("HTTP/1.1 {}", status))) << hosts << answer;
+  }
+}
+
+TEST_F(HttpServerTest, DoesNotTakeTrailersForHeaders) {
+  start();
+  const Client one = client();
+  one.send(
+      "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n"
+      "X-Request-Id: behind\r\nConnection: close\r\n\r\n");
+  EXPECT_TRUE(id_in(one.receive("<POST a>")).starts_with("req-"));
+  one.send(post("b"));
+  EXPECT_NE(one.receive("<POST b>").find("200 OK"), std::string::npos);
+}
+
 TEST_F(HttpServerTest, SaysContinueToWhoAsks) {
   start();
   const Client one = client();
-  one.send("POST /echo HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+  one.send("POST /echo HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
   EXPECT_EQ(one.receive("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
   one.send("hi");
   EXPECT_NE(one.receive("<POST hi>").find("200 OK"), std::string::npos);
@@ -142,14 +230,15 @@ TEST_F(HttpServerTest, ReadsBodiesInChunks) {
   start();
   const Client one = client();
   one.send(
-      "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n");
+      "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: "
+      "chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n");
   EXPECT_NE(one.receive("<POST abcde>").find("200 OK"), std::string::npos);
 }
 
 TEST_F(HttpServerTest, SendsAHeadWithoutABodyAndNoChunksToOldClients) {
   start();
   const Client one = client();
-  one.send("HEAD / HTTP/1.1\r\nConnection: close\r\n\r\n");
+  one.send("HEAD / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
   const std::string head = one.receive();
   EXPECT_NE(head.find("Content-Length: 7\r\n"), std::string::npos);
   EXPECT_TRUE(head.ends_with("\r\n\r\n")) << head;
@@ -162,31 +251,26 @@ TEST_F(HttpServerTest, SendsAHeadWithoutABodyAndNoChunksToOldClients) {
 
 TEST_F(HttpServerTest, RefusesWhatIsTooLargeOrNoHttp) {
   start({.max_header_bytes = 1000, .max_body_bytes = 5000});
-  const std::string large_header = "GET / HTTP/1.1\r\nX: " + std::string(2000, 'x');
-  const std::string endless = "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+  const std::string large_header = "GET / HTTP/1.1\r\nHost: x\r\nX: " + std::string(2000, 'x');
+  const std::string endless =
+      "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
   const std::string part = "3e8\r\n" + std::string(1000, 'x') + "\r\n";
   for (const auto& [request, status] : std::initializer_list<std::pair<std::string, std::string>>{
            {large_header, "431"},
-           {"POST /echo HTTP/1.1\r\nContent-Length: 5001\r\n\r\n", "413"},
+           {"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5001\r\n\r\n", "413"},
            {endless + part + part + part + part + part + part, "413"},
            {endless + "zzz\r\n", "400"},
            {endless + "3;" + std::string(3000, 'x'), "400"},
            {"nonsense\r\n\r\n", "400"},
            {"GET / HTTP/9.9\r\n\r\n", "400"},
-           {"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", "400"}}) {
+           {"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+            "400"}}) {
     const Client one = client();
     one.send(request);
     const std::string answer = one.receive();
     EXPECT_TRUE(answer.starts_with("HTTP/1.1 " + status)) << request.substr(0, 60) << answer;
     EXPECT_NE(answer.find("Connection: close\r\n"), std::string::npos);
   }
-}
-
-// The value of X-Request-Id in an answer.
-std::string id_in(const std::string& answer) {
-  const std::string name = "X-Request-Id: ";
-  const size_t start = answer.find(name) + name.size();
-  return answer.substr(start, answer.find("\r\n", start) - start);
 }
 
 TEST_F(HttpServerTest, GivesAnswersErrorsAndStreamsTheIdOfTheirRequest) {
@@ -196,7 +280,7 @@ TEST_F(HttpServerTest, GivesAnswersErrorsAndStreamsTheIdOfTheirRequest) {
   EXPECT_EQ(id_in(one.receive("<POST a>")), "from the client");
   one.send(post("b"));
   EXPECT_TRUE(id_in(one.receive("<POST b>")).starts_with("req-"));
-  one.send("GET /wait HTTP/1.1\r\nX-Request-Id: streamed\r\n\r\n");
+  one.send("GET /wait HTTP/1.1\r\nHost: x\r\nX-Request-Id: streamed\r\n\r\n");
   EXPECT_EQ(id_in(one.receive("first")), "streamed");
   const Client large = client();
   large.send(post("more than nine", "X-Request-Id: refused\r\n"));
@@ -225,7 +309,8 @@ TEST_F(HttpServerTest, ClosesOnClientsThatSendTooSlowly) {
   start({.idle_timeout = milliseconds(50),
          .header_timeout = milliseconds(50),
          .body_timeout = milliseconds(50)});
-  for (const char* begun : {"", "GET / HT", "POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nabc"}) {
+  for (const char* begun :
+       {"", "GET / HT", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nabc"}) {
     const Client one = client();
     one.send(begun);
     EXPECT_EQ(one.receive(), "") << begun;
@@ -235,7 +320,7 @@ TEST_F(HttpServerTest, ClosesOnClientsThatSendTooSlowly) {
 TEST_F(HttpServerTest, NoticesAClientThatLeaves) {
   start();
   Client one = client();
-  one.send("GET /wait HTTP/1.1\r\n\r\n");
+  one.send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
   one.receive("first");
   EXPECT_FALSE(has_closed_);
   one.leave();
@@ -245,14 +330,14 @@ TEST_F(HttpServerTest, NoticesAClientThatLeaves) {
 TEST_F(HttpServerTest, CutsOffAReaderThatIsTooSlow) {
   start({.max_unsent_bytes = 1 << 16});
   const Client one = client(4096);
-  one.send("GET /flood HTTP/1.1\r\n\r\n");
+  one.send("GET /flood HTTP/1.1\r\nHost: x\r\n\r\n");
   wait_for(has_closed_);
 }
 
 TEST_F(HttpServerTest, CutsOffAReaderThatDoesNotReadTheRest) {
   start({.max_unsent_bytes = uint64_t{1} << 40, .send_timeout = milliseconds(50)});
   const Client one = client(4096);
-  one.send("GET /wait HTTP/1.1\r\n\r\n");
+  one.send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
   one.receive("first");
   server_->post([this] { held_->write(std::string(64 << 20, '.')); });
   wait_for(has_closed_);
@@ -262,7 +347,7 @@ TEST_F(HttpServerTest, DrainingSendsTheAnswersInHandAndThenEnds) {
   start();
   const Client idle = client();
   const Client busy = client();
-  busy.send("GET /wait HTTP/1.1\r\n\r\n");
+  busy.send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
   const std::string begin = busy.receive("first");
   server_->post([this] { server_->drain(); });
   EXPECT_EQ(idle.receive(), "");
@@ -277,7 +362,7 @@ TEST_F(HttpServerTest, DrainingSendsTheAnswersInHandAndThenEnds) {
 TEST_F(HttpServerTest, AResponderThatGoesWithoutAnAnswerClosesItsConnection) {
   start();
   const Client one = client();
-  one.send("GET /wait HTTP/1.1\r\n\r\n");
+  one.send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
   one.receive("first");
   server_->post([this] { held_.reset(); });
   EXPECT_EQ(one.receive(), "");

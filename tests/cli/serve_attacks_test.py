@@ -194,7 +194,7 @@ class AttacksTest(CliTest):
                 self.fail("64 MiB were taken")
 
     def test_what_is_no_http(self):
-        for content in (b"\x16\x03\x01\x02\x00" + b"\x00" * 200, b"\r\n\r\n\r\n", b"GET\r\n\r\n", b"POST / HTTP/3.0\r\n\r\n",
+        for content in (b"\x16\x03\x01\x02\x00" + b"\x00" * 200, b"\r\nGET\r\n\r\n", b"GET\r\n\r\n", b"POST / HTTP/3.0\r\n\r\n",
                         b"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", b"GET / HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n",
                         b"POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nabc"):
             with self.subTest(content=content[:40]):

@@ -146,7 +146,7 @@ class LogTest(CliTest):
     def test_what_is_no_request_has_a_line_too(self):
         with self.serve() as server:
             with socket.create_connection((server.host, server.port), PATIENCE) as client:
-                client.sendall(b"GET /v1/models HTTP/1.1\r\nX-Request-Id: mine\r\nno header\r\n\r\n")
+                client.sendall(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: mine\r\nno header\r\n\r\n")
                 self.assertTrue(client.recv(100).startswith(b"HTTP/1.1 400 "))
             with socket.create_connection((server.host, server.port), PATIENCE) as client:
                 client.sendall(b"\x16\x03\x01 hello\r\n\r\n")

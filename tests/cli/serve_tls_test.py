@@ -93,7 +93,7 @@ class ServeTlsTest(CliTest):
             body = json.dumps({"prompt": PROMPT, "max_tokens": 400, "stream": True, "ignore_eos": True}).encode()
             for says_so in (True, False):
                 connection = server.socket()
-                connection.sendall(b"POST /v1/completions HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+                connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
                 self.assertIn(b"200 OK", connection.recv(4096))
                 before = server.metrics().get('encore_requests_total{end="disconnected"}', 0)
                 if says_so:
@@ -107,7 +107,7 @@ class ServeTlsTest(CliTest):
         with self.serve() as server:
             started = time.monotonic()
             with socket.create_connection((server.host, server.port), timeout=PATIENCE) as silent:
-                self.assertNotIn(b"HTTP", server.raw(b"GET /live HTTP/1.1\r\n\r\n"))
+                self.assertNotIn(b"HTTP", server.raw(b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n"))
                 self.assertEqual(silent.recv(1), b"")
             self.assertLess(time.monotonic() - started, 60)
             self.assertEqual(server.request("GET", "/live")[0], 200)
@@ -158,7 +158,7 @@ class ServeTlsTest(CliTest):
                     status("first-key")
                 server.trusted = self.second[0]
                 self.assertEqual((status("first-key"), status("second-key")), (401, 200))
-                kept.sendall(b"GET /live HTTP/1.1\r\nConnection: close\r\n\r\n")
+                kept.sendall(b"GET /live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
                 self.assertIn(b"200 OK", kept.recv(4096))
 
             # Files that cannot be used change nothing.
