@@ -7,6 +7,11 @@
 
 namespace encore {
 
+std::string_view without_byte_order_mark(std::string_view text) {
+  constexpr std::string_view kMark = "\xef\xbb\xbf";
+  return text.starts_with(kMark) ? text.substr(kMark.size()) : text;
+}
+
 std::string read_text_file(const std::filesystem::path& path, ErrorKind kind, int64_t max_mib) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
@@ -23,6 +28,7 @@ std::string read_text_file(const std::filesystem::path& path, ErrorKind kind, in
     }
   }
   if (!file.eof()) fail(kind, "{}: cannot be read: {}", path.string(), std::strerror(errno));
+  text.erase(0, text.size() - without_byte_order_mark(text).size());
   return text;
 }
 

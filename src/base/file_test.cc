@@ -19,6 +19,13 @@ TEST(ReadTextFile, RefusesWhatHasNoEndWithinItsBound) {
   EXPECT_EQ(read_text_file(path).size(), kMiB + 1);
 }
 
+TEST(ReadTextFile, LeavesOutAByteOrderMark) {
+  const TempDir dir;
+  EXPECT_EQ(read_text_file(dir.write("marked", "\xef\xbb\xbfkey\xef\xbb\xbf\n")),
+            "key\xef\xbb\xbf\n");
+  EXPECT_EQ(read_text_file(dir.write("marked", "\xef\xbb")), "\xef\xbb");
+}
+
 TEST(ReadTextFile, RefusesWhatIsNoText) {
   EXPECT_EQ(message_of(ErrorKind::kUsage, [] { read_text_file("/dev/zero"); }),
             "/dev/zero: is not text: it has zero bytes");

@@ -161,6 +161,8 @@ void raise_file_limit() {
 
 server::ApiOptions api_options(const config::Settings& settings) {
   server::ApiOptions options{.version = ENCORE_VERSION};
+  options.max_body_bytes = settings.http.max_body_bytes;
+  options.gate.allowed_hosts = settings.allowed_hosts;
   options.gate.allowed_origins = settings.allowed_origins;
   if (settings.request_timeout_s > 0)
     options.request_timeout = std::chrono::seconds(settings.request_timeout_s);
@@ -190,7 +192,7 @@ class Serving {
         api_keys_(read_api_keys(settings)),
         admin_keys_(read_admin_keys(settings)),
         http_(http_options()),
-        loading_(http_.is_loopback()) {
+        loading_(gate_options()) {
     if (settings.logs_requests) api_options_.request_log = &request_log_;
     if (!http_.is_loopback() && api_keys_.is_empty())
       log::warning("other machines can reach this server, and --api-key asks nobody for a key");
@@ -223,7 +225,7 @@ class Serving {
   // fails. Errors: those of Generator::run(); Interrupted after a second signal.
   void run(engine::Generator& generator, const server::ServedModel& model) {
     log::Progress::listen(nullptr);
-    api_options_.gate.is_loopback = http_.is_loopback();
+    api_options_.gate = gate_options();
     server::ApiServer api(generator, model, api_options_,
                           [this](std::function<void()> call) { http_.post(std::move(call)); },
                           {std::chrono::steady_clock::now,
@@ -257,9 +259,14 @@ class Serving {
     options.refuse = [this](const server::HttpRequest& request, const server::ApiError& error,
                             std::unique_ptr<server::Responder> responder) {
       logged(request, std::move(responder))
-          ->respond(server::ApiServer::error_response(request.path, error));
+          ->respond(server::ApiServer::error_response(request, error));
     };
     return options;
+  }
+  [[nodiscard]] server::GateOptions gate_options() const {
+    server::GateOptions gate = api_options_.gate;
+    gate.is_loopback = http_.is_loopback();
+    return gate;
   }
   // The API has its own answers logged; this is for those that come before it.
   std::unique_ptr<server::Responder> logged(const server::HttpRequest& request,

@@ -83,6 +83,7 @@ TEST(Config, ReadsBackWhatItPrints) {
   options.put(*find_option("admin_key_file"), std::string{"operators"});
   options.put(*find_option("tls_certificate"), std::string{"server.pem"});
   options.put(*find_option("tls_key"), std::string{"server.key"});
+  options.put(*find_option("allowed_hosts"), Texts{{"llm.example"}});
   options.put(*find_option("allowed_origins"), Texts{{"https://chat.example"}});
   options.put(*find_option("unknown_parameters"), std::string{"warn"});
   options.put(*find_option("metric_aliases"), Names{"vllm", "trtllm"});

@@ -52,6 +52,7 @@ struct Settings {
   std::vector<std::string> api_keys;
   std::string api_key_file;
   std::string admin_key_file;
+  std::vector<std::string> allowed_hosts;
   std::vector<std::string> allowed_origins;
   std::vector<std::string> metric_aliases;  // names of systems
   log::Format log_format = log::Format::kText;

@@ -280,6 +280,11 @@ constexpr Option kOptions[] = {
      "of keys are read anew when they change"},
     {"tls_key", Group::kServer, [](Settings& s, const Text& v) { s.http.tls.key = v; }, "FILE",
      otherwise("none"), any(), "The certificate's key in PEM, without a password"},
+    {"allowed_hosts", Group::kServer,
+     [](Settings& s, const Texts& v) { s.allowed_hosts = v.texts; }, "HOST",
+     otherwise("this machine's names on loopback, else all"), any(),
+     "Names that requests may have as their Host, such as llm.example, besides localhost and those "
+     "under .localhost, .local and .internal, which are let through; *: all"},
     {"allowed_origins", Group::kServer,
      [](Settings& s, const Texts& v) { s.allowed_origins = v.texts; }, "ORIGIN", otherwise("none"),
      any(), "Web pages that may call the server, such as https://chat.example; *: all"},

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "server/chat.h"
 #include "server/completions.h"
+#include "server/content_coding.h"
 #include "server/generator_metrics.h"
 #include "server/messages.h"
 #include "server/messages_format.h"
@@ -175,7 +176,7 @@ void ApiServer::handle(HttpRequest request, std::unique_ptr<Responder> responder
     log::warning("request {:?} failed: {}", id, escaped(error.what()));
     // Without a responder it went with whoever had it, which closes the connection.
     if (responder) {
-      responder->respond(error_response(request.path, {.status = 500, .message = "this failed"}));
+      responder->respond(error_response(request, {.status = 500, .message = "this failed"}));
     }
   }
 }
@@ -188,18 +189,24 @@ LoggedAnswers ApiServer::logged_answers(const HttpRequest& request) {
   return is_quiet ? LoggedAnswers::kErrors : LoggedAnswers::kAll;
 }
 
-HttpResponse ApiServer::error_response(std::string_view path, const ApiError& error) {
-  const auto route = std::find_if(routes().begin(), routes().end(),
-                                  [&](const Route& one) { return matches(one.path, path); });
-  return route == routes().end() ? to_response(error) : route->write_error(error);
+HttpResponse ApiServer::error_response(const HttpRequest& request, const ApiError& error) {
+  const auto route = std::find_if(routes().begin(), routes().end(), [&](const Route& one) {
+    return matches(one.path, request.path);
+  });
+  if (route != routes().end() && route->write_error != to_response)
+    return route->write_error(error);
+  // Anthropic's clients ask for routes that are not there, too.
+  const bool is_anthropic =
+      request.path.starts_with("/v1/messages/") || request.header("anthropic-version") != nullptr;
+  return is_anthropic ? messages_error(error) : to_response(error);
 }
 
 void ApiServer::dispatch(HttpRequest& request, std::unique_ptr<Responder>& responder) {
   const auto refuse = [&](const ApiError& error) {
-    responder->respond(error_response(request.path, error));
+    responder->respond(error_response(request, error));
   };
   if (const auto error = gate_.check(request)) return refuse(*error);
-  if (request.method == "OPTIONS") return responder->respond(preflight(request));
+  if (request.method == "OPTIONS") return responder->respond(gate_.preflight(request));
   const std::string_view method =
       request.method == "HEAD" ? std::string_view("GET") : std::string_view(request.method);
   std::string allowed;
@@ -213,7 +220,8 @@ void ApiServer::dispatch(HttpRequest& request, std::unique_ptr<Responder>& respo
     if (route.answer != nullptr) return responder->respond(route.answer(*this));
     if (route.operate != nullptr)
       return route.operate(request, generator_, post_, std::move(responder));
-    if (request.body.size() > options_.small_body_bytes)
+    const bool is_small = request.body.size() <= options_.small_body_bytes;
+    if (!is_small || request.header("content-encoding") != nullptr)
       return prepare_aside(route, std::move(request), std::move(responder));
     Prepared prepared = prepare(route, request);
     return answer(route, std::move(prepared), std::move(responder));
@@ -238,19 +246,12 @@ std::optional<ApiError> ApiServer::check_access(const Route& route,
   return std::nullopt;
 }
 
-HttpResponse ApiServer::preflight(const HttpRequest& request) const {
-  HttpResponse response{204, {{"Allow", "GET, POST, OPTIONS"}}, ""};
-  if (!gate_.cors_headers(request).empty()) {
-    response.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST");
-    response.headers.emplace_back("Access-Control-Allow-Headers",
-                                  "Authorization, Content-Type, X-Api-Key, X-Request-Id, "
-                                  "Anthropic-Version");
-  }
-  return response;
-}
-
-Prepared ApiServer::prepare(const Route& route, const HttpRequest& request) const {
+Prepared ApiServer::prepare(const Route& route, HttpRequest& request) const {
+  if (const auto error = decode_body(request, options_.max_body_bytes))
+    return {error_response(request, *error), {}};
   Prepared prepared = route.prepare(request, context_);
+  if (const auto* error = std::get_if<ApiError>(&prepared.answer))
+    prepared.answer = error_response(request, *error);
   if (auto* job = std::get_if<GenerationJob>(&prepared.answer)) {
     job->plan.arrived = request.arrived;
     const auto& most = context_.request_timeout;

@@ -27,6 +27,7 @@ struct ApiOptions {
   RequestLog* request_log = nullptr;  // shared with who else answers on this thread; null: none
   // Larger requests are read beside the server's thread, so that streams go on meanwhile.
   size_t small_body_bytes = 4096;
+  uint64_t max_body_bytes = 16 << 20;  // of one that comes compressed, once it is unpacked
 };
 
 // Threads: the server's. Lifetime: the generator must outlive it, and must have ended all requests
@@ -36,8 +37,8 @@ class ApiServer {
   ApiServer(engine::Generator& generator, ServedModel model, ApiOptions options, Post post,
             Time time);
 
-  // Writes an error as the protocol does that has the path.
-  static HttpResponse error_response(std::string_view path, const ApiError& error);
+  // Writes an error as the protocol does that the request is in.
+  static HttpResponse error_response(const HttpRequest& request, const ApiError& error);
   // Probes, metrics and the page come often and tell nothing, unless they fail.
   [[nodiscard]] static LoggedAnswers logged_answers(const HttpRequest& request);
   // Says that the process answers.
@@ -72,8 +73,8 @@ class ApiServer {
   void dispatch(HttpRequest& request, std::unique_ptr<Responder>& responder);
   [[nodiscard]] std::optional<ApiError> check_access(const Route& route,
                                                      const HttpRequest& request) const;
-  [[nodiscard]] HttpResponse preflight(const HttpRequest& request) const;
-  [[nodiscard]] Prepared prepare(const Route& route, const HttpRequest& request) const;
+  // Unpacks and reads the request.
+  [[nodiscard]] Prepared prepare(const Route& route, HttpRequest& request) const;
   void prepare_aside(const Route& route, HttpRequest request, std::unique_ptr<Responder> responder);
   // Compiles the grammar that the answer is held to beside the server's thread, and starts then.
   void start_held(const Route& route, GenerationJob job, std::unique_ptr<Responder> responder);

@@ -62,11 +62,27 @@ TEST_F(ApiServerTest, AsksForAKeyEverywhereButAtProbesAndThePage) {
 }
 
 TEST_F(ApiServerTest, OnLoopbackAnswersToNamesOfThisMachineAlone) {
-  for (const char* host : {"localhost", "LOCALHOST:8000", "127.0.0.1:80", "[::1]:8000"})
+  for (const char* host :
+       {"localhost", "LOCALHOST:8000", "127.0.0.1:80", "[::1]:8000", "host.docker.internal:8000",
+        "host.containers.internal", "app.localhost:8000", "laptop.LOCAL"})
     EXPECT_EQ(send("GET", "/live", "", {{"host", host}})->status, 200) << host;
-  for (const char* host : {"evil.example", "localhost.evil.example:8000", "127.0.0.1.evil.example"})
+  for (const char* host : {"evil.example", "localhost.evil.example:8000", "127.0.0.1.evil.example",
+                           "evil-localhost", "evilinternal", ".internal", "local"})
     EXPECT_EQ(send("GET", "/live", "", {{"host", host}})->status, 403) << host;
   start({.gate = {.is_loopback = false}});
+  EXPECT_EQ(send("GET", "/live", "", {{"host", "server.example"}})->status, 200);
+}
+
+TEST_F(ApiServerTest, AnswersToTheHostsThatAreAllowedAndNoOthers) {
+  for (const bool is_loopback : {true, false}) {
+    start({.gate = {.allowed_hosts = {"llm.example", "other.example:80"},
+                    .is_loopback = is_loopback}});
+    for (const char* host : {"LLM.example:8000", "llm.example", "other.example:80", "localhost"})
+      EXPECT_EQ(send("GET", "/live", "", {{"host", host}})->status, 200) << host;
+    for (const char* host : {"a.llm.example", "evil.example", "other.example:81"})
+      EXPECT_EQ(send("GET", "/live", "", {{"host", host}})->status, 403) << host;
+  }
+  start({.gate = {.allowed_hosts = {"*"}}});
   EXPECT_EQ(send("GET", "/live", "", {{"host", "server.example"}})->status, 200);
 }
 
@@ -75,16 +91,64 @@ TEST_F(ApiServerTest, LetsPagesOfAllowedOriginsCallAndNoOthers) {
   const Headers allowed = {{"origin", "https://chat.example"}, {"host", "localhost"}};
   EXPECT_EQ(send("GET", "/live", "", allowed)->header("Access-Control-Allow-Origin"),
             "https://chat.example");
-  const auto preflight = send("OPTIONS", "/v1/completions", "", allowed);
-  EXPECT_EQ(preflight->status, 204);
-  EXPECT_NE(preflight->header("Access-Control-Allow-Headers").find("Authorization"),
-            std::string::npos);
+  Headers asking = allowed;
+  asking.emplace_back("access-control-request-headers", "authorization,x-stainless-os");
+  for (const char* path :
+       {"/v1/completions", "/v1/messages", "/v1/models", "/tokenize", "/health"}) {
+    const auto preflight = send("OPTIONS", path, "", asking);
+    EXPECT_EQ(preflight->status, 204);
+    EXPECT_EQ(preflight->header("Access-Control-Allow-Origin"), "https://chat.example");
+    EXPECT_EQ(preflight->header("Access-Control-Allow-Headers"), "authorization,x-stainless-os");
+  }
   const Headers other = {{"origin", "https://chat.example.evil"}, {"host", "localhost"}};
   const auto refused = send("GET", "/live", "", other);
   EXPECT_EQ(refused->status, 403);
   EXPECT_EQ(refused->header("Access-Control-Allow-Origin"), "");
   const Headers own = {{"origin", "http://localhost:8000"}, {"host", "localhost:8000"}};
   EXPECT_EQ(send("GET", "/live", "", own)->status, 200);
+}
+
+TEST_F(ApiServerTest, WritesErrorsOfRoutesThatAreNotThereAsTheirClientsExpect) {
+  const Headers version = {{"anthropic-version", "2023-06-01"}};
+  for (const auto& [path, headers] : {std::pair<const char*, Headers>{"/v1/messages/batches", {}},
+                                      {"/v1/files", version},
+                                      {"/v1/models/none", version}}) {
+    const auto missing = send("GET", path, "", headers);
+    EXPECT_EQ(missing->status, 404);
+    const json::value body = parsed(*missing);
+    EXPECT_EQ(body.at("type"), "error") << path;
+    EXPECT_EQ(error(body).at("type"), "not_found_error") << path;
+  }
+  EXPECT_EQ(error(parsed(*send("GET", "/v1/files"))).at("code"), "not_found");
+}
+
+TEST_F(ApiServerTest, TellsAWrongKeyFromNone) {
+  start({.gate = {.api_keys = {"one"}}});
+  const auto message = [&](const Headers& headers) {
+    return std::string(
+        error(parsed(*send("GET", "/v1/models", "", headers))).at("message").as_string());
+  };
+  EXPECT_EQ(message({{"authorization", "Bearer two"}}),
+            "the key that was sent is not an API key of this server");
+  EXPECT_TRUE(message({}).starts_with("an API key is needed: ")) << message({});
+}
+
+TEST_F(ApiServerTest, UnpacksBodiesBesideTheServersThread) {
+  start({.max_body_bytes = 20});
+  const Headers gzip = {{"content-encoding", "gzip"}};
+  const auto bad = send("POST", "/v1/completions", "{}", gzip);
+  EXPECT_FALSE(bad->has_ended);
+  wait_and_pump();
+  EXPECT_EQ(bad->status, 400);
+  // {"prompt": "aaaa..."}
+  const std::string bomb(
+      "\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\xab\x56\x2a\x28\xca\xcf\x2d\x28\x51\xb2\x52\x50\x4a"
+      "\x24\x19\x28\xd5\x02\x00\xd1\x6e\x8f\x5b\x40\x00\x00\x00",
+      37);
+  const auto large = send("POST", "/v1/completions", bomb, gzip);
+  wait_and_pump();
+  EXPECT_EQ(large->status, 413);
+  EXPECT_TRUE(generator_.requests.empty());
 }
 
 TEST_F(ApiServerTest, EscapesWhatItQuotes) {
@@ -96,6 +160,9 @@ TEST_F(ApiServerTest, EscapesWhatItQuotes) {
 
 TEST_F(ApiServerTest, RefusesBodiesThatAreNotOneGoodObject) {
   const std::string deep = R"({"prompt": )" + std::string(100000, '[');
+  complete("\xef\xbb\xbf{\"prompt\": \"x\"}");  // a byte-order mark
+  EXPECT_EQ(generator_.requests.size(), 1U);
+  generator_.requests.clear();
   for (const std::string& body :
        {std::string(), std::string("{"), std::string("[]"), std::string("{} {}"), deep,
         std::string(R"({"prompt": "a", "prompt": "b"})"), std::string("{\"prompt\": \"\xff\"}"),

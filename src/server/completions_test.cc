@@ -88,7 +88,7 @@ TEST_F(CompletionsTest, StreamsTheUsageSoFarWhereItIsAskedFor) {
 TEST_F(CompletionsTest, StreamsTheTextOfEachUpdate) {
   const auto exchange = complete(
       R"({"prompt": "One day", "stream": true, "stream_options": {"include_usage": true}})");
-  EXPECT_EQ(exchange->header("Content-Type"), "text/event-stream");
+  EXPECT_EQ(exchange->header("Content-Type"), "text/event-stream; charset=utf-8");
   generator_.give(1, ids(" a cat"));
   pump();
   EXPECT_EQ(events(*exchange).size(), 1U);

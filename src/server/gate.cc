@@ -11,9 +11,19 @@ std::string_view host_name(std::string_view host) {
   return host.substr(0, host.find(':'));
 }
 
-bool is_this_machine(std::string_view host) {
-  const std::string_view name = host_name(host);
-  return equal_ignoring_case(name, "localhost") || name == "127.0.0.1" || name == "[::1]";
+// Domains that nobody can register, so that no page of the web has a name there: this machine, the
+// network's and a container's names for its host.
+constexpr std::string_view kPrivateDomains[] = {".localhost", ".local", ".internal"};
+
+bool ends_ignoring_case(std::string_view text, std::string_view end) {
+  return text.size() > end.size() &&
+         equal_ignoring_case(text.substr(text.size() - end.size()), end);
+}
+
+bool is_this_machine(std::string_view name) {
+  return equal_ignoring_case(name, "localhost") || name == "127.0.0.1" || name == "[::1]" ||
+         std::any_of(std::begin(kPrivateDomains), std::end(kPrivateDomains),
+                     [&](std::string_view domain) { return ends_ignoring_case(name, domain); });
 }
 
 constexpr std::string_view kBearer = "bearer ";
@@ -34,20 +44,20 @@ const std::string* key_of(const HttpRequest& request, const KeySet& keys) {
   return name;
 }
 
-// Why there is none of `keys`, which are called `what`.
+// Why there is none of `keys`, each of which is called an `what`.
 std::optional<ApiError> look_for_key(const HttpRequest& request, const KeySet& keys,
                                      std::string_view what, std::string_view code) {
   if (key_of(request, keys) != nullptr) return std::nullopt;
   const bool is_absent =
       request.header("authorization") == nullptr && request.header("x-api-key") == nullptr;
-  return ApiError{.status = 401,
-                  .message = fmt::format(
-                      "{}{}", what,
-                      is_absent ? " is needed: send the header Authorization: Bearer KEY, or "
-                                  "x-api-key: KEY"
-                                : " is needed, and what was sent is none"),
-                  .code = std::string(code),
-                  .headers = {{"WWW-Authenticate", "Bearer"}}};
+  return ApiError{
+      .status = 401,
+      .message = is_absent ? fmt::format("an {} is needed: send the header Authorization: Bearer "
+                                         "KEY, or x-api-key: KEY",
+                                         what)
+                           : fmt::format("the key that was sent is not an {} of this server", what),
+      .code = std::string(code),
+      .headers = {{"WWW-Authenticate", "Bearer"}}};
 }
 
 }  // namespace
@@ -58,12 +68,21 @@ bool Gate::is_allowed(const std::string& origin) const {
       [&](const std::string& allowed) { return allowed == "*" || allowed == origin; });
 }
 
+bool Gate::is_known(std::string_view host) const {
+  const auto& allowed = options_.allowed_hosts;
+  const std::string_view name = host_name(host);
+  if ((!options_.is_loopback && allowed.empty()) || is_this_machine(name)) return true;
+  return std::any_of(allowed.begin(), allowed.end(), [&](const std::string& one) {
+    return one == "*" || equal_ignoring_case(one, name) || equal_ignoring_case(one, host);
+  });
+}
+
 std::optional<ApiError> Gate::check(const HttpRequest& request) const {
   const std::string* host = request.header("host");
-  if (options_.is_loopback && host != nullptr && !is_this_machine(*host)) {
-    return ApiError{.status = 403,
+  if (host != nullptr && !is_known(*host)) {
+    return ApiError{.status = request.is_url ? 421 : 403,
                     .message = fmt::format("the Host {} is not this machine: ask localhost, or "
-                                           "start the server with another --host",
+                                           "name it in --allowed-hosts",
                                            escaped(*host)),
                     .code = "host_not_allowed"};
   }
@@ -81,7 +100,7 @@ std::optional<ApiError> Gate::check(const HttpRequest& request) const {
 
 std::optional<ApiError> Gate::check_key(const HttpRequest& request) const {
   if (options_.api_keys.is_empty()) return std::nullopt;
-  return look_for_key(request, options_.api_keys, "an API key", "invalid_api_key");
+  return look_for_key(request, options_.api_keys, "API key", "invalid_api_key");
 }
 
 std::string Gate::key_name(const HttpRequest& request) const {
@@ -96,7 +115,7 @@ std::optional<ApiError> Gate::check_admin_key(const HttpRequest& request) const 
                     .message = "this is for operators: start the server with --admin-key-file",
                     .code = "no_admin_key"};
   }
-  return look_for_key(request, options_.admin_keys, "an admin key", "invalid_admin_key");
+  return look_for_key(request, options_.admin_keys, "admin key", "invalid_admin_key");
 }
 
 Headers Gate::cors_headers(const HttpRequest& request) const {
@@ -105,6 +124,18 @@ Headers Gate::cors_headers(const HttpRequest& request) const {
   return {{"Access-Control-Allow-Origin", *origin},
           {"Access-Control-Expose-Headers", "X-Request-Id"},
           {"Vary", "Origin"}};
+}
+
+HttpResponse Gate::preflight(const HttpRequest& request) const {
+  HttpResponse response{204, {{"Allow", "GET, POST, OPTIONS"}}, ""};
+  if (cors_headers(request).empty()) return response;
+  response.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST");
+  // SDKs send headers of their own, which may be any.
+  if (const std::string* asked = request.header("access-control-request-headers")) {
+    response.headers.emplace_back("Access-Control-Allow-Headers", *asked);
+    response.headers.emplace_back("Vary", "Access-Control-Request-Headers");
+  }
+  return response;
 }
 
 }  // namespace encore::server

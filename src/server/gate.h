@@ -16,8 +16,10 @@ struct GateOptions {
   KeySet api_keys;                           // any of them will do; empty: none is asked for
   KeySet admin_keys;                         // of operators; empty: they can do nothing
   std::vector<std::string> allowed_origins;  // web pages from there may call; "*": from anywhere
+  // Names that this machine is called by besides its own; "*": whatever it is called.
+  std::vector<std::string> allowed_hosts;
   // Refuses requests whose Host is not this machine's, as a page that points its own name here
-  // sends.
+  // sends. So does a list of allowed hosts.
   bool is_loopback = true;
 };
 
@@ -40,8 +42,11 @@ class Gate {
   [[nodiscard]] std::optional<ApiError> check_admin_key(const HttpRequest& request) const;
   // What lets a page of an allowed origin see the answer.
   [[nodiscard]] Headers cors_headers(const HttpRequest& request) const;
+  // Answers a browser that asks, ahead of a page's request, whether the page may send it.
+  [[nodiscard]] HttpResponse preflight(const HttpRequest& request) const;
 
  private:
+  [[nodiscard]] bool is_known(std::string_view host) const;
   [[nodiscard]] bool is_allowed(const std::string& origin) const;
 
   GateOptions options_;

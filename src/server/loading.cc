@@ -19,16 +19,23 @@ void Loading::enter(std::string phase) {
   phase_ = std::move(phase);
 }
 
-void Loading::handle(const HttpRequest& request, Responder& responder) const {
-  if (const auto error = gate_.check(request))
-    return responder.respond(ApiServer::error_response(request.path, *error));
-  if (request.path == "/live") return responder.respond(ApiServer::live());
+HttpResponse Loading::answer(const HttpRequest& request) const {
+  if (const auto error = gate_.check(request)) return ApiServer::error_response(request, *error);
+  if (request.method == "OPTIONS") return gate_.preflight(request);
+  if (request.path == "/live") return ApiServer::live();
   const std::lock_guard lock(mutex_);
-  responder.respond(ApiServer::error_response(
-      request.path, {.status = 503,
-                     .message = fmt::format("the model is being loaded: {}", phase_),
-                     .code = "loading",
-                     .retry_after_s = kRetryAfterS}));
+  return ApiServer::error_response(request,
+                                   {.status = 503,
+                                    .message = fmt::format("the model is being loaded: {}", phase_),
+                                    .code = "loading",
+                                    .retry_after_s = kRetryAfterS});
+}
+
+void Loading::handle(const HttpRequest& request, Responder& responder) const {
+  HttpResponse response = answer(request);
+  for (auto& header : gate_.cors_headers(request))
+    response.headers.push_back(std::move(header));
+  responder.respond(std::move(response));
 }
 
 }  // namespace encore::server

@@ -14,13 +14,16 @@ namespace encore::server {
 // is asked for, as nothing else is told. Threads: the server's, but for enter().
 class Loading {
  public:
-  explicit Loading(bool is_loopback) : gate_({.is_loopback = is_loopback}) {}
+  // `gate`: without keys.
+  explicit Loading(GateOptions gate) : gate_(std::move(gate)) {}
 
   // From now on the load is at `phase`, such as "loading weights 640 of 16060 MB". Threads: any.
   void enter(std::string phase);
   void handle(const HttpRequest& request, Responder& responder) const;
 
  private:
+  [[nodiscard]] HttpResponse answer(const HttpRequest& request) const;
+
   Gate gate_;
   mutable std::mutex mutex_;
   std::string phase_ = "reading the configuration";

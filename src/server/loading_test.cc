@@ -17,13 +17,13 @@ testing::Exchange ask(const Loading& loading, std::string method, std::string pa
 }
 
 TEST(Loading, SaysThatTheProcessLives) {
-  const auto exchange = ask(Loading(true), "GET", "/live");
+  const auto exchange = ask(Loading({}), "GET", "/live");
   EXPECT_EQ(exchange.status, 200);
   EXPECT_EQ(json::parse(exchange.body, "body").at("status"), "live");
 }
 
 TEST(Loading, TurnsEveryOtherRequestAwayForAWhileAndSaysHowFarItIs) {
-  Loading loading(true);
+  Loading loading({});
   for (const auto& [method, path] : {std::pair("GET", "/health"),
                                      {"GET", "/metrics"},
                                      {"GET", "/"},
@@ -48,14 +48,24 @@ TEST(Loading, TurnsEveryOtherRequestAwayForAWhileAndSaysHowFarItIs) {
 }
 
 TEST(Loading, WritesErrorsAsTheProtocolOfTheRouteDoes) {
-  const auto exchange = ask(Loading(true), "POST", "/v1/messages");
+  const auto exchange = ask(Loading({}), "POST", "/v1/messages");
   EXPECT_EQ(exchange.status, 503);
   EXPECT_EQ(json::parse(exchange.body, "body").at("type"), "error");
 }
 
+TEST(Loading, AnswersPagesOfAllowedOrigins) {
+  const Loading loading({.allowed_origins = {"https://chat.example"}});
+  const Headers origin = {{"origin", "https://chat.example"}, {"host", "localhost"}};
+  EXPECT_EQ(ask(loading, "OPTIONS", "/v1/completions", origin).status, 204);
+  const auto refused = ask(loading, "POST", "/v1/completions", origin);
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(refused.header("Access-Control-Allow-Origin"), "https://chat.example");
+}
+
 TEST(Loading, TellsOtherMachinesPagesNothing) {
-  EXPECT_EQ(ask(Loading(true), "GET", "/live", {{"host", "evil.example"}}).status, 403);
-  EXPECT_EQ(ask(Loading(false), "GET", "/live", {{"host", "this.example"}}).status, 200);
+  EXPECT_EQ(ask(Loading({}), "GET", "/live", {{"host", "evil.example"}}).status, 403);
+  EXPECT_EQ(ask(Loading({.is_loopback = false}), "GET", "/live", {{"host", "this.example"}}).status,
+            200);
 }
 
 }  // namespace

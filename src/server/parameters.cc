@@ -4,6 +4,8 @@
 #include <cmath>
 #include <optional>
 
+#include "base/file.h"
+
 namespace encore::server {
 namespace {
 
@@ -130,7 +132,7 @@ std::variant<Parameters, ApiError> Parameters::parse(std::string_view body,
   Parameters parameters;
   parameters.table_ = &table;
   try {
-    json::value value = json::parse(body, "the request's body");
+    json::value value = json::parse(without_byte_order_mark(body), "the request's body");
     if (!value.is_object()) return bad_request("the request's body must be a JSON object");
     parameters.values_ = std::move(value.get_object());
   } catch (const Error& error) {

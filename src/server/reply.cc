@@ -41,7 +41,9 @@ void Reply::begin(int64_t num_choices, const Usage& usage) {
     return;
   }
   responder_->begin_stream(
-      {200, {{"Content-Type", "text/event-stream"}, {"Cache-Control", "no-cache"}}, ""});
+      {200,
+       {{"Content-Type", "text/event-stream; charset=utf-8"}, {"Cache-Control", "no-cache"}},
+       ""});
   Events events;
   format_->begin(num_choices, usage, events);
   if (!events.bytes().empty()) responder_->write(events.bytes());

@@ -82,7 +82,7 @@ class Server:
             connection.request("POST", path, json.dumps({"temperature": 0, "stream": True} | parameters))
             response = connection.getresponse()
             assert response.status == 200, response.read()
-            assert response.headers["Content-Type"] == "text/event-stream"
+            assert response.headers["Content-Type"] == "text/event-stream; charset=utf-8"
             for line in response:
                 if line == b"\n":
                     continue
