@@ -254,7 +254,7 @@ void add_bench_sampling(Command& bench) {
   };
   parameter("--temperature", options->params.temperature, "0: the largest logit");
   parameter("--top-k", options->params.top_k, "The k most likely tokens; 0: all");
-  parameter("--top-p", options->params.top_p, "The smallest set with this probability, (0, 1]");
+  parameter("--top-p", options->params.top_p, "The smallest set with this probability, [0, 1]");
   parameter("--min-p", options->params.min_p, "At least this share of the largest, [0, 1)");
   add_replays_option(*verb, options->runs);
   add_json_flag(*verb, options->json);

@@ -295,7 +295,7 @@ TEST(LibraryEngine, SaysWhatIsWrongWithARequest) {
   expect_usage(submit(kPrompt, {{"temprature", 1}}), "did you mean 'temperature'");
   expect_usage(submit(kPrompt, {{"temperature", "hot"}}), "temperature is a number, not 'hot'");
   expect_usage(submit(kPrompt, {{"top_k", 1.5}}), "top_k is a whole number");
-  expect_usage(submit(kPrompt, {{"top_p", 2}}), "top_p is above 0 and at most 1");
+  expect_usage(submit(kPrompt, {{"top_p", 2}}), "top_p is at least 0 and at most 1");
   expect_usage(submit(kPrompt, {{"max_tokens", 0}}), "max_tokens is at least 1");
   expect_usage(submit(kPrompt, {{"max_tokens", 2000}}), "2000");
   expect_usage(submit(kPrompt, {{"seed", 1}, {"seed", 2}}), "seed is given twice");

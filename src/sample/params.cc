@@ -12,7 +12,9 @@ constexpr Parameter kParameters[] = {
      "Divides the logits; 0 takes the most likely token", 0},
     {"top_k", &SamplingParams::top_k, "Sample among the k most likely tokens; 0 or -1: all", -1},
     {"top_p", &SamplingParams::top_p,
-     "Sample among the most likely of those tokens that reach p of their probability", 0, 1, true},
+     "Sample among the most likely of those tokens that reach p of their probability; 0: the "
+     "likeliest alone",
+     0, 1},
     {"min_p", &SamplingParams::min_p,
      "Sample among tokens at least p times as likely as the most likely one", 0, 1, false, true},
     {"typical_p", &SamplingParams::typical_p,

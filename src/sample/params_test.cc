@@ -17,7 +17,7 @@ TEST(SamplingParams, NameTheFieldThatIsWrong) {
   EXPECT_NE(problem({.temperature = -1})->find("temperature"), std::string::npos);
   EXPECT_NE(problem({.temperature = nan})->find("temperature"), std::string::npos);
   EXPECT_NE(problem({.top_k = -2})->find("top_k"), std::string::npos);
-  EXPECT_NE(problem({.top_p = 0})->find("top_p"), std::string::npos);
+  EXPECT_NE(problem({.top_p = -0.1F})->find("top_p"), std::string::npos);
   EXPECT_NE(problem({.top_p = nan})->find("top_p"), std::string::npos);
   EXPECT_NE(problem({.min_p = 1})->find("min_p"), std::string::npos);
   EXPECT_EQ(problem({.typical_p = 0}), "typical_p is above 0 and at most 1, not 0");
@@ -36,6 +36,7 @@ TEST(SamplingParams, TakeOnlyNumbersThatTheirFieldsHold) {
         std::find_if(all.begin(), all.end(), [&](const Parameter& p) { return p.name == name; });
     return set(*found, value, params);
   };
+  EXPECT_FALSE(problem({.top_p = 0}));
   EXPECT_TRUE(set_one("top_p", 0.5));
   EXPECT_EQ(params.top_p, 0.5F);
   EXPECT_TRUE(set_one("top_k", 20));

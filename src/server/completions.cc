@@ -124,6 +124,10 @@ std::variant<ApiError, HttpResponse, GenerationJob> read_completion(const Parame
   if (auto error = check_model(parameters, model)) return *error;
   GenerationPlan plan;
   if (auto error = read_choice_parameters(parameters, model, plan)) return *error;
+  if (parameters.integer("best_of") > std::max<int64_t>(1, plan.n)) {
+    return bad_request("best_of is not supported: choices are not ranked; n gives several",
+                       "best_of", "unsupported_parameter");
+  }
   const json::value* prompt = parameters.find("prompt");
   if (prompt == nullptr) return bad_request("prompt is missing", "prompt", "missing_parameter");
   if (const int64_t count = num_prompts(*prompt); count * plan.n > context.capacity) {
@@ -161,8 +165,8 @@ const ParameterTable& completion_parameters() {
        "Begin the answer with the prompt, and logprobs with the prompt's tokens"},
       {"add_special_tokens", Support::kHonoured, ParameterKind::kBoolean, "true",
        "Put the tokenizer's special tokens, such as a begin token, around the prompt"},
-      {"best_of", Support::kRefused, ParameterKind::kInteger, "1",
-       "choices are not ranked; n gives several"},
+      {"best_of", Support::kHonoured, ParameterKind::kInteger, "1",
+       "No more than n, as choices are not ranked", 0, 20},
       {"logprobs", Support::kHonoured, ParameterKind::kInteger, "",
        "Give the log probability of each token, and of so many of the likeliest", 0,
        LogprobRow::kMaxTop},

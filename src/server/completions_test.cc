@@ -179,7 +179,7 @@ TEST_F(CompletionsTest, RefusesWhatIsWrongNamingIt) {
   expect_refused(R"({"prompt": "x", "temperature": "hot"})", "temperature", "invalid_type");
   expect_refused(R"({"prompt": "x", "n": 5000000})", "n", "out_of_range");
   expect_refused(R"({"prompt": "x", "n": 1.5})", "n", "invalid_type");
-  expect_refused(R"({"prompt": "x", "top_p": 0})", "top_p", "out_of_range");
+  expect_refused(R"({"prompt": "x", "top_p": -0.1})", "top_p", "out_of_range");
   expect_refused(R"({"prompt": "x", "min_p": 1})", "min_p", "out_of_range");
   expect_refused(R"({"prompt": "x", "seed": 1e300})", "seed", "invalid_type");
   expect_refused(R"({"prompt": "x", "stop": [""]})", "stop", "out_of_range");
@@ -225,9 +225,25 @@ TEST_F(CompletionsTest, RefusesWhatIsNotSupportedUnlessItAsksForNothing) {
 
 TEST_F(CompletionsTest, TakesRefusedParametersAtTheValueThatChangesNothing) {
   const auto exchange = complete(
-      R"({"prompt": "x", "logprobs": null, "best_of": 1, "presence_penalty": 0, "suffix": "",
-          "frequency_penalty": 0.0, "logit_bias": {}, "user": "me", "response_format": {"type": "text"}})");
-  EXPECT_EQ(generator_.requests.size(), 1U) << exchange->body;
+      R"({"prompt": "x", "logprobs": null, "presence_penalty": 0, "suffix": "",
+          "frequency_penalty": 0.0, "logit_bias": {}, "user": "me", "response_format": {"type": "text"},
+          "no_stop_trim": false, "return_hidden_states": false, "separate_reasoning": true,
+          "stream_reasoning": true, "length_penalty": 1, "bad_words": [], "n": 3, "best_of": 3,
+          "unheard_of": null, "stream_options": {"include_obfuscation": false}})");
+  EXPECT_EQ(generator_.requests.size(), 3U) << exchange->body;
+  for (const char* refused :
+       {R"("no_stop_trim": true)", R"("separate_reasoning": false)", R"("best_of": 2)",
+        R"("stream_options": {"include_obfuscation": true})",
+        R"("stream_options": {"include_usage": true})"}) {
+    const auto other = complete(fmt::format(R"({{"prompt": "x", {}}})", refused));
+    EXPECT_EQ(other->status, 400) << refused;
+  }
+}
+
+TEST_F(CompletionsTest, TakesATopPOfZero) {
+  complete(R"({"prompt": "x", "temperature": 1, "top_p": 0})");
+  ASSERT_EQ(generator_.requests.size(), 1U);
+  EXPECT_EQ(generator_.requests[0].sampling.top_p, 0);
 }
 
 TEST_F(CompletionsTest, MayTakeUnknownParametersWithAWarning) {

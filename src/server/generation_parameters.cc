@@ -53,8 +53,8 @@ const Parameter kChoices[] = {
      "Strings that end the text, each of 1 to 1024 bytes", 0, kMaxStops},
     {"stream_options", Support::kHonoured, ParameterKind::kObject, "",
      "include_usage: end a stream with an event of its usage; continuous_usage_stats, with it: "
-     "have "
-     "the usage so far in each event besides"},
+     "have the usage so far in each event besides; include_obfuscation: false, as nothing is added "
+     "that hides the length of events"},
     {"logit_bias", Support::kHonoured, ParameterKind::kObject, "",
      "What is added to the logits of tokens, by token id: from -100 to 100 each"},
     {"response_format", Support::kHonoured, ParameterKind::kObject, R"({"type": "text"})",
@@ -67,6 +67,22 @@ const Parameter kChoices[] = {
      "likeliest; not in a stream",
      0, LogprobRow::kMaxTop},
     {"use_beam_search", Support::kRefused, ParameterKind::kBoolean, "false", "there are no beams"},
+    {"length_penalty", Support::kRefused, ParameterKind::kNumber, "1", "there are no beams"},
+    {"early_stopping", Support::kRefused, ParameterKind::kAny, "false", "there are no beams"},
+    {"no_stop_trim", Support::kRefused, ParameterKind::kBoolean, "false",
+     "include_stop_str_in_output shows what ended the text"},
+    {"return_hidden_states", Support::kRefused, ParameterKind::kBoolean, "false",
+     "hidden states stay on the device"},
+    {"return_token_ids", Support::kRefused, ParameterKind::kBoolean, "false",
+     "answers are text; /tokenize gives a text's tokens"},
+    {"return_tokens_as_token_ids", Support::kRefused, ParameterKind::kBoolean, "false",
+     "tokens are shown by their text"},
+    {"separate_reasoning", Support::kRefused, ParameterKind::kBoolean, "true",
+     "reasoning comes apart from the content, in reasoning_content"},
+    {"stream_reasoning", Support::kRefused, ParameterKind::kBoolean, "true",
+     "reasoning is streamed as it comes"},
+    {"include_reasoning", Support::kRefused, ParameterKind::kBoolean, "true",
+     "reasoning is part of the answer"},
     {"user", Support::kNoEffect, ParameterKind::kString, "", "Who asks"},
     {"safety_identifier", Support::kNoEffect, ParameterKind::kString, "", "Who asks"},
     {"metadata", Support::kNoEffect, ParameterKind::kObject, "", "Notes of the client's"},
@@ -201,22 +217,28 @@ std::optional<ApiError> read_answer_format(const Parameters& parameters, Generat
 std::optional<ApiError> read_stream_options(const Parameters& parameters, Reply::Options& reply) {
   const json::value* options = parameters.find("stream_options");
   if (options == nullptr) return std::nullopt;
-  if (!reply.streams) {
-    return bad_request("stream_options is for streams: set stream to true", "stream_options");
-  }
   bool at_end = false;
   bool in_every_event = false;
+  bool obfuscates = false;
   for (const auto& [key, value] : options->get_object()) {
     bool* const option = key == "include_usage"            ? &at_end
                          : key == "continuous_usage_stats" ? &in_every_event
+                         : key == "include_obfuscation"    ? &obfuscates
                                                            : nullptr;
     if (option == nullptr || (!value.is_bool() && !value.is_null())) {
       return bad_request(
-          "stream_options has include_usage and continuous_usage_stats, each true "
-          "or false, and nothing else",
+          "stream_options has include_usage, continuous_usage_stats and include_obfuscation, each "
+          "true or false, and nothing else",
           "stream_options", "unsupported_parameter");
     }
     *option = value.is_bool() && value.get_bool();
+  }
+  if (obfuscates) {
+    return bad_request("include_obfuscation is not supported: events are as long as what they say",
+                       "stream_options", "unsupported_parameter");
+  }
+  if (!reply.streams && (at_end || in_every_event)) {
+    return bad_request("stream_options is for streams: set stream to true", "stream_options");
   }
   if (in_every_event && !at_end) {
     return bad_request("continuous_usage_stats needs include_usage: true", "stream_options",

@@ -94,11 +94,16 @@ std::optional<ApiError> check_range(const Parameter& row, const json::value& val
                      std::string(row.name), "out_of_range");
 }
 
+// Does a refused parameter ask for nothing? An empty text or list does not.
+bool changes_nothing(const Parameter& row, const json::value& value) {
+  if (value == "" || (value.is_array() && value.get_array().empty())) return true;
+  return !row.fallback.empty() && json::is_same(value, json::parse(row.fallback, row.name));
+}
+
 std::optional<ApiError> check(const Parameter& row, const json::value& value) {
   const std::string name(row.name);
   if (row.support == Support::kRefused) {
-    if (!row.fallback.empty() && json::is_same(value, json::parse(row.fallback, name)))
-      return std::nullopt;
+    if (changes_nothing(row, value)) return std::nullopt;
     return bad_request(fmt::format("{} is not supported: {}", name, row.doc), name,
                        "unsupported_parameter");
   }
@@ -141,6 +146,7 @@ std::variant<Parameters, ApiError> Parameters::parse(std::string_view body,
   }
   for (const auto& [key, value] : parameters.values_) {
     const std::string_view name(key.data(), key.size());
+    if (value.is_null()) continue;
     const Parameter* row = find_row(table, name);
     if (row == nullptr) {
       if (unknown == UnknownParameters::kRefuse) {
@@ -151,7 +157,6 @@ std::variant<Parameters, ApiError> Parameters::parse(std::string_view body,
       parameters.unknown_.emplace_back(name);
       continue;
     }
-    if (value.is_null()) continue;
     if (auto problem = check(*row, value)) return *problem;
   }
   return parameters;

@@ -18,7 +18,7 @@ namespace encore::server {
 enum class Support : uint8_t {
   kHonoured,
   kNoEffect,  // taken, and changes nothing
-  kRefused,   // an error, unless it has the value that changes nothing
+  kRefused,   // an error, unless it has the value that changes nothing: the fallback, "" or []
 };
 
 enum class ParameterKind : uint8_t {
@@ -49,7 +49,7 @@ using ParameterTable = std::vector<Parameter>;
 enum class UnknownParameters : uint8_t { kRefuse, kWarn };
 
 // The parameters of one request: of a known name, the right kind and in range. null counts as
-// absent.
+// absent, whatever the name.
 class Parameters {
  public:
   // Reads the JSON object in `body`. Lifetime: refers to the table.

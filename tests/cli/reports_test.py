@@ -338,7 +338,7 @@ class BenchTest(CliTest):
         text = self.run_encore(*common, "--batch", "2").stdout
         self.assertRegex(text, r"(?m)^  peaked +greedy +\d")
         self.assertRegex(text, r"(?m)^  normal +temperature 0\.8, top-k 50, top-p 0\.9 +\d")
-        self.assertIn("top_p is above 0", self.run_encore(*common, "--top-p", "7", code=2).stderr)
+        self.assertIn("top_p is at least 0", self.run_encore(*common, "--top-p", "7", code=2).stderr)
 
     def test_the_table_is_for_people(self):
         text = self.run_encore("bench", "decode", "--device", DEVICE, "--model", self.model, "--context", "8", "--runs", "1",

@@ -203,13 +203,13 @@ class ServeTest(CliTest):
                  ({"prompt": None}, "prompt", "missing_parameter"), ({"prompt": {}}, "prompt", "invalid_type"),
                  ({"prompt": [1, 5000]}, "prompt", "out_of_range"), ({"prompt": []}, "prompt", None),
                  ({"n": 5_000_000}, "n", "out_of_range"), ({"temperature": -1}, "temperature", "out_of_range"),
-                 ({"top_p": 0}, "top_p", "out_of_range"), ({"stop": [""]}, "stop", "out_of_range"),
+                 ({"top_p": -0.1}, "top_p", "out_of_range"), ({"stop": [""]}, "stop", "out_of_range"),
                  ({"logprobs": 21}, "logprobs", "out_of_range"), ({"best_of": 2}, "best_of", "unsupported_parameter"),
                  ({"bad_words": ["a"]}, "bad_words", "unsupported_parameter"),
                  ({"max_tokens": 5000}, "max_tokens", "context_length_exceeded"),
                  ({"prompt": "word " * 3000}, "prompt", "context_length_exceeded"),
                  ({"temprature": 1}, "temprature", "unknown_parameter"),
-                 ({"stream_options": {}}, "stream_options", None)]
+                 ({"stream_options": {"include_usage": True}}, "stream_options", None)]
         for parameters, param, code in cases:
             with self.subTest(parameters=str(parameters)[:80]):
                 status, _, body = self.server.request("POST", "/v1/completions", {"prompt": PROMPT} | parameters)
