@@ -101,6 +101,7 @@ void describe(const config::Settings& settings, const model::ModelSource& source
   if (source.checkpoint) {
     loaded.chat_template.emplace(
         setup::open_chat_template(*source.checkpoint, settings.chat_template));
+    served.path = std::filesystem::absolute(*source.checkpoint).lexically_normal().string();
     served.sampling = server::read_sampling_defaults(*source.checkpoint);
     if (!served.sampling.ignored.empty()) {
       log::warning("the model's generation_config.json asks for {}: this has no effect",

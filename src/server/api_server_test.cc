@@ -15,6 +15,16 @@ TEST_F(ApiServerTest, ListsTheModelUnderAllItsNames) {
   EXPECT_EQ(send("GET", "/v1/models/other")->status, 404);
 }
 
+TEST_F(ApiServerTest, TellsRoutersOfItselfAsTheyAsk) {
+  for (const char* path : {"/model_info", "/get_model_info", "/server_info", "/get_server_info"}) {
+    const json::value info = parsed(*send("GET", path));
+    EXPECT_EQ(info.at("served_model_name"), "stories") << path;
+    EXPECT_EQ(info.at("model_path"), "stories") << path;
+    EXPECT_EQ(info.at("is_generation"), true) << path;
+  }
+  EXPECT_EQ(parsed(*send("GET", "/server_info")).at("context_length"), 100);
+}
+
 TEST_F(ApiServerTest, HasAPageThatLoadsNothingFromElsewhere) {
   start({.gate = {.api_keys = {"one"}}});
   for (const char* path : {"/", "/page.js", "/text.js", "/charts.js", "/page.css"}) {
@@ -53,8 +63,8 @@ TEST_F(ApiServerTest, AsksForAKeyEverywhereButAtProbesAndThePage) {
   start({.gate = {.api_keys = {"one"}}});
   for (const char* path : {"/live", "/health", "/", "/page.js", "/libraries.js", "/page.css"})
     EXPECT_EQ(send("GET", path)->status, 200) << path;
-  for (const char* path : {"/metrics", "/version", "/openapi.json", "/v1/models",
-                           "/v1/models/tales", "/health_generate"})
+  for (const char* path : {"/metrics", "/version", "/model_info", "/server_info", "/openapi.json",
+                           "/v1/models", "/v1/models/tales", "/health_generate"})
     EXPECT_EQ(send("GET", path)->status, 401) << path;
   for (const char* path : {"/v1/completions", "/v1/chat/completions", "/v1/responses",
                            "/v1/messages", "/v1/messages/count_tokens", "/tokenize", "/detokenize"})

@@ -13,6 +13,15 @@ json::object model_object(const std::string& name, const ServedModel& model) {
       {"owned_by", "encore"}, {"root", model.names.front()}, {"max_model_len", model.max_seq_len}};
 }
 
+// The tokenizer lies where the model does.
+json::object model_info(const ServedModel& model) {
+  const std::string& path = model.path.empty() ? model.names.front() : model.path;
+  return {{"model_path", path},
+          {"tokenizer_path", model.tokenizer == nullptr ? json::value() : json::value(path)},
+          {"served_model_name", model.names.front()},
+          {"is_generation", true}};
+}
+
 }  // namespace
 
 Prepared list_models(const HttpRequest& /*request*/, const ApiContext& context) {
@@ -34,6 +43,20 @@ Prepared show_model(const HttpRequest& request, const ApiContext& context) {
 
 Prepared show_version(const HttpRequest& /*request*/, const ApiContext& context) {
   return {json_response(json::object{{"version", context.version}}), {}};
+}
+
+Prepared show_model_info(const HttpRequest& /*request*/, const ApiContext& context) {
+  return {json_response(model_info(context.model)), {}};
+}
+
+Prepared show_server_info(const HttpRequest& /*request*/, const ApiContext& context) {
+  json::object info = model_info(context.model);
+  info["version"] = context.version;
+  info["context_length"] = context.model.max_seq_len;
+  info["max_running_requests"] = context.capacity;
+  info["tp_size"] = 1;
+  info["dp_size"] = 1;
+  return {json_response(info), {}};
 }
 
 }  // namespace encore::server

@@ -16,6 +16,7 @@ namespace encore::server {
 // Threads: immutable while served. Lifetime: refers to tokenizer and template.
 struct ServedModel {
   std::vector<std::string> names;              // the first is its own, the others stand for it
+  std::string path;                            // the checkpoint's directory; empty: it has none
   const text::Tokenizer* tokenizer = nullptr;  // null: prompts and answers are token ids
   const text::ChatTemplate* chat_template = nullptr;  // null: no chat
   text::AnswerMarkup markup;                          // the server finds it
