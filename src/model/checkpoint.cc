@@ -1,6 +1,7 @@
 #include "model/checkpoint.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -12,6 +13,8 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kSingleName = "model.safetensors";
 constexpr std::string_view kIndexName = "model.safetensors.index.json";
+constexpr std::string_view kEmbeddingName = "model.embed_tokens.weight";
+constexpr std::string_view kHeadName = "lm_head.weight";
 
 // Whether `name` stays inside the directory that it is appended to.
 bool is_plain_file_name(std::string_view name) {
@@ -65,6 +68,7 @@ Checkpoint::Checkpoint(const fs::path& dir) : dir_(dir), config_(read_config(dir
     no_weights(dir);
   }
   add_text_names();
+  if (config_.tie_word_embeddings) config_.tie_word_embeddings = !finds_own_head();
 }
 
 void Checkpoint::open_single(const fs::path& path) {
@@ -134,6 +138,20 @@ void Checkpoint::open_shards(const fs::path& index_path) {
     }
     places_.emplace(tensor_name, Place{number, tensor_name});
   }
+}
+
+bool Checkpoint::finds_own_head() {
+  // An index may leave out what it takes for tied.
+  for (size_t number = 0; number < files_.size(); ++number) {
+    for (const std::string_view name : {kHeadName, kEmbeddingName})
+      if (files_[number].contains(name))
+        places_.try_emplace(std::string(name), Place{number, std::string(name)});
+  }
+  if (!contains(kHeadName) || !contains(kEmbeddingName)) return false;
+  const StoredTensor head = tensor(kHeadName);
+  const StoredTensor embedding = tensor(kEmbeddingName);
+  return head.dtype != embedding.dtype || head.shape != embedding.shape ||
+         std::memcmp(head.data, embedding.data, head.num_bytes()) != 0;
 }
 
 bool Checkpoint::contains(std::string_view tensor_name) const {

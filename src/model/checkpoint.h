@@ -27,6 +27,8 @@ class Checkpoint {
   explicit Checkpoint(const std::filesystem::path& dir);
 
   [[nodiscard]] const std::filesystem::path& dir() const { return dir_; }
+  // As the tensors have it: where the config says that the head is the embedding, and a file has a
+  // head that differs, the file's counts.
   [[nodiscard]] const ModelConfig& config() const { return config_; }
   [[nodiscard]] const std::vector<SafetensorsFile>& files() const { return files_; }
   // Names are those of a text model by itself, such as "model.layers.0.mlp.up_proj.weight", also where
@@ -41,6 +43,8 @@ class Checkpoint {
  private:
   void open_single(const std::filesystem::path& path);
   void open_shards(const std::filesystem::path& index_path);
+  // Is there a head that is not the embedding? Of one that says that it is.
+  bool finds_own_head();
 
   std::filesystem::path dir_;
   ModelConfig config_;

@@ -1,6 +1,7 @@
 #include "model/checkpoint.h"
 
 #include "model/checkpoint_fixture.h"
+#include "model/source.h"
 
 namespace encore::model {
 namespace {
@@ -66,6 +67,62 @@ TEST(Checkpoint, FollowsLinksToFiles) {
     std::filesystem::create_symlink(blobs.path() / name, dir.path() / name);
   }
   expect_tiny_llama(Checkpoint(dir.path()));
+}
+
+// The tiny model's config, which says that the head is the embedding.
+std::string tied_config() {
+  std::string config = kTinyLlamaConfig;
+  replace(config, "{", R"({"tie_word_embeddings": true, )");
+  return config;
+}
+
+TEST(Checkpoint, TakesAHeadOfItsOwnThoughTheConfigTiesIt) {
+  for (Files files : {tiny_llama(), tiny_llama_in_shards()}) {
+    const TempDir dir;
+    files["config.json"] = tied_config();
+    write_all(dir, files);
+    EXPECT_FALSE(Checkpoint(dir.path()).config().tie_word_embeddings);
+    EXPECT_FALSE(find_model(dir.path().string()).config.tie_word_embeddings);
+  }
+}
+
+TEST(Checkpoint, FindsAHeadThatTheIndexLeavesOut) {
+  const TempDir dir;
+  Files files = tiny_llama_in_shards();
+  files["config.json"] = tied_config();
+  replace(files["model.safetensors.index.json"], R"(, "lm_head.weight": "b.safetensors")", "");
+  write_all(dir, files);
+  EXPECT_FALSE(Checkpoint(dir.path()).config().tie_word_embeddings);
+}
+
+TEST(Checkpoint, StaysTiedWhereThereIsNoHeadOrTheSame) {
+  NamedShapes tensors = tiny_llama_tensors();
+  tensors.pop_back();  // the head
+  const std::string without = safetensors(tensors);
+  std::string same = without;
+  replace_in_header(
+      same, R"({"__metadata__":{"format":"pt"})",
+      R"({"__metadata__":{"format":"pt","lm_head.weight":"model.embed_tokens.weight"})");
+  for (const std::string& file : {without, same}) {
+    const TempDir dir;
+    write_all(dir, {{"config.json", tied_config()}, {"model.safetensors", file}});
+    EXPECT_TRUE(Checkpoint(dir.path()).config().tie_word_embeddings);
+    EXPECT_TRUE(find_model(dir.path().string()).config.tie_word_embeddings);
+  }
+}
+
+TEST(Checkpoint, FindsATensorUnderTheNameThatSaveModelLeftOut) {
+  NamedShapes tensors = tiny_llama_tensors();
+  tensors.erase(tensors.begin());  // the embedding
+  std::string file = safetensors(tensors);
+  replace_in_header(file, R"("format":"pt")",
+                    R"("format":"pt","model.embed_tokens.weight":"lm_head.weight")");
+  const TempDir dir;
+  write_all(dir, {{"config.json", tied_config()}, {"model.safetensors", file}});
+  const Checkpoint checkpoint(dir.path());
+  EXPECT_EQ(checkpoint.tensor("model.embed_tokens.weight", {16, 8}).data,
+            checkpoint.tensor("lm_head.weight").data);
+  EXPECT_TRUE(checkpoint.config().tie_word_embeddings);
 }
 
 TEST(Checkpoint, NamesTheTensorAndBothShapesWhenTheyDiffer) {

@@ -162,13 +162,22 @@ void SafetensorsFile::read_header() {
   for (const auto& [key, value] : root.raw()) {
     const std::string tensor_name(key.data(), key.size());
     if (tensor_name == kMetadataKey) {
-      add_metadata(root.object_at(kMetadataKey));
+      if (!value.is_null()) add_metadata(root.object_at(kMetadataKey));
     } else {
       add_tensor(tensor_name,
                  json::Object(value, fmt::format("{}: tensor {:?}", where, clip(tensor_name))));
     }
   }
   check_layout(file_.size() - kLengthBytes - static_cast<int64_t>(text.size()));
+  add_aliases();
+}
+
+void SafetensorsFile::add_aliases() {
+  for (const auto& [name, stored] : metadata_) {
+    const auto found = entries_.find(stored);
+    if (found == entries_.end() || !entries_.try_emplace(name, found->second).second) continue;
+    names_.push_back(name);
+  }
 }
 
 void SafetensorsFile::add_metadata(const json::Object& strings) {

@@ -65,7 +65,8 @@ class SafetensorsFile {
   explicit SafetensorsFile(const std::filesystem::path& path);
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-  // Tensor names in the order of their bytes: the order to read them in.
+  // Tensor names in the order of their bytes: the order to read them in. Then further names of the
+  // same tensors.
   [[nodiscard]] const std::vector<std::string>& names() const { return names_; }
   [[nodiscard]] bool contains(std::string_view tensor_name) const;
   // Errors: kModel when there is no such tensor; kUnsupported, naming the tensor and its dtype,
@@ -89,6 +90,9 @@ class SafetensorsFile {
   // Tensors fill the buffer: in the order of their offsets, no hole, no overlap, nothing after
   // them.
   void check_layout(int64_t buffer_bytes);
+  // Gives tensors the names under which safetensors.save_model has left them out, as their bytes are
+  // stored under another: the metadata has the one by the other.
+  void add_aliases();
 
   std::filesystem::path path_;
   MappedFile file_;

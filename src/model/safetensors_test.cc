@@ -89,6 +89,12 @@ TEST(Safetensors, ChecksSizesWithoutOverflow) {
             "model: x: tensor \"a\": the size is not whole bytes");
 }
 
+TEST(Safetensors, AcceptsMetadataThatIsNull) {
+  const TempDir dir;
+  const auto path = dir.write("x", safetensors(R"({"__metadata__":null})", ""));
+  EXPECT_TRUE(SafetensorsFile(path).metadata().empty());
+}
+
 TEST(Safetensors, AcceptsAFileWithoutTensors) {
   EXPECT_EQ(open_error("{}", ""), "");
   EXPECT_EQ(open_error("{}", "x"), "model: x: 1 bytes after the last tensor belong to none");
