@@ -20,7 +20,8 @@ class Tokenizer {
  public:
   // Reads `path`, a tokenizer.json or a directory that has one, and a tokenizer_config.json beside
   // it: which the begin and end tokens are, and, where it has add_bos_token or add_eos_token,
-  // whether a text gets them, whatever tokenizer.json's template says. The file's truncation and
+  // whether a text gets them, whatever tokenizer.json's template says. Further tokens and their
+  // flags come from the files beside it that transformers reads too (token_files.h). Truncation and
   // padding are ignored: they are a matter of the caller's. Errors: kModel when a file is missing
   // or malformed, kUnsupported when it names a component that Encore does not have; the message
   // names file and component.

@@ -29,7 +29,7 @@ struct Tokenizer::Impl {
   std::optional<int32_t> bos{};
   std::optional<int32_t> eos{};
 
-  void read_added_tokens(const boost::json::value& json, const std::string& where);
+  void add_tokens(std::vector<AddedToken> tokens, const std::string& where);
   [[nodiscard]] std::optional<int32_t> id_of(std::string_view token) const;
   // What the decoder gets for an id; nothing for an unknown one or a special one to skip.
   [[nodiscard]] std::optional<std::string_view> text_to_decode(int32_t id, bool skip_special) const;

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "text/sequence.h"
+#include "text/token_files.h"
 #include "text/tokenizer_impl.h"
 
 namespace encore::text {
@@ -14,11 +15,6 @@ namespace {
 const json::value& member(const json::Object& file, std::string_view key) {
   static const json::value null;
   return file.has(key) ? file.at(key) : null;
-}
-
-int32_t checked_id(int64_t id, const std::string& where) {
-  if (id < 0 || id >= Vocab::kMaxIds) fail(ErrorKind::kModel, "{}: id {}", where, id);
-  return static_cast<int32_t>(id);
 }
 
 // The ids that a TemplateProcessing puts before and behind a single text.
@@ -40,7 +36,7 @@ void read_template(const json::Object& object, std::vector<int32_t>& prefix,
     const json::Object token = object.object_at("special_tokens").object_at(name);
     for (const json::value& id : token.array_at("ids")) {
       if (!id.is_int64()) fail(ErrorKind::kModel, "{}: ids of '{}'", object.where(), name);
-      (seen_text ? behind : before).push_back(checked_id(id.get_int64(), object.where()));
+      (seen_text ? behind : before).push_back(checked_token_id(id.get_int64(), object.where()));
     }
   }
   if (!seen_text) fail(ErrorKind::kModel, "{}: a template without the text", object.where());
@@ -63,26 +59,6 @@ bool read_post_processor(const json::value& json, const std::string& where,
   return has_template;
 }
 
-AddedToken read_added_token(const json::value& json, const std::string& where) {
-  const json::Object object(json, where);
-  AddedToken token;
-  token.content = object.string_at("content");
-  token.id = checked_id(object.int_at("id"), where);
-  token.special = object.bool_or("special", false);
-  token.single_word = object.bool_or("single_word", false);
-  token.lstrip = object.bool_or("lstrip", false);
-  token.rstrip = object.bool_or("rstrip", false);
-  token.normalized = object.bool_or("normalized", !token.special);
-  return token;
-}
-
-// A token of tokenizer_config.json: its text, or an object that has it as "content".
-std::optional<std::string> named_token(const json::Object& config, std::string_view key) {
-  if (!config.has(key)) return std::nullopt;
-  if (config.at(key).is_object()) return config.object_at(key).string_at("content");
-  return config.string_at(key);
-}
-
 // What add_bos_token or add_eos_token makes of the tokens that the template puts at that end.
 void apply_add_token(const json::Object& config, std::string_view key, std::optional<int32_t> token,
                      bool has_template, std::vector<int32_t>& ids) {
@@ -102,13 +78,22 @@ void apply_add_token(const json::Object& config, std::string_view key, std::opti
   ids = std::move(wanted);
 }
 
-}  // namespace
-
-void Tokenizer::Impl::read_added_tokens(const boost::json::value& json, const std::string& where) {
-  if (json.is_null()) return;
+std::vector<AddedToken> read_added_tokens(const json::value& json, const std::string& where) {
+  std::vector<AddedToken> tokens;
+  if (json.is_null()) return tokens;
   if (!json.is_array()) fail(ErrorKind::kModel, "{}: not a list", where);
   for (const json::value& item : json.get_array()) {
-    AddedToken token = read_added_token(item, where);
+    const json::Object object(item, where);
+    tokens.push_back(read_added_token(object));
+    tokens.back().id = checked_token_id(object.int_at("id"), where);
+  }
+  return tokens;
+}
+
+}  // namespace
+
+void Tokenizer::Impl::add_tokens(std::vector<AddedToken> tokens, const std::string& where) {
+  for (AddedToken& token : tokens) {
     if (token.content.empty()) continue;
     if (const int32_t known = model.vocab().find(token.content); known >= 0 && known != token.id) {
       log::warning("{}: token '{}' has id {}, but {} in the vocabulary, which is used", where,
@@ -143,20 +128,21 @@ Tokenizer Tokenizer::load(const std::filesystem::path& path) {
   impl->vocab_size = impl->model.vocab().num_ids();
   const bool has_template = read_post_processor(
       member(file, "post_processor"), where + ": post_processor", impl->prefix, impl->suffix);
-  impl->read_added_tokens(member(file, "added_tokens"), where + ": added_tokens");
+  const TokenFiles files(file_path.parent_path());
+  const std::string added_where = where + ": added_tokens";
+  std::vector<AddedToken> tokens = read_added_tokens(member(file, "added_tokens"), added_where);
+  files.add_to(tokens, impl->model.vocab());
+  impl->add_tokens(std::move(tokens), added_where);
 
-  const std::filesystem::path config_path = file_path.parent_path() / "tokenizer_config.json";
-  if (std::filesystem::exists(config_path)) {
-    const json::value config_json = json::parse_file(config_path);
-    const json::Object config(config_json, config_path.string());
-    const auto id_of = [&](std::string_view key) -> std::optional<int32_t> {
-      const auto name = named_token(config, key);
-      return name ? impl->id_of(*name) : std::nullopt;
-    };
-    impl->bos = id_of("bos_token");
-    impl->eos = id_of("eos_token");
-    apply_add_token(config, "add_bos_token", impl->bos, has_template, impl->prefix);
-    apply_add_token(config, "add_eos_token", impl->eos, has_template, impl->suffix);
+  const auto id_of = [&](std::string_view key) -> std::optional<int32_t> {
+    const auto name = files.named(key);
+    return name ? impl->id_of(*name) : std::nullopt;
+  };
+  impl->bos = id_of("bos_token");
+  impl->eos = id_of("eos_token");
+  if (const json::Object* config = files.config()) {
+    apply_add_token(*config, "add_bos_token", impl->bos, has_template, impl->prefix);
+    apply_add_token(*config, "add_eos_token", impl->eos, has_template, impl->suffix);
   }
   return Tokenizer(std::move(impl));
 }
