@@ -67,6 +67,7 @@ class Chat {
     const server::SamplingDefaults defaults = server::read_sampling_defaults(*source_.checkpoint);
     sampling_ = options.sampling.over(defaults.params);
     max_tokens_ = options.max_tokens ? options.max_tokens : defaults.max_tokens;
+    end_tokens_ = setup::end_tokens(source_, &*tokenizer_);
     device_ = setup::open_device(options.settings);
     model_ = setup::open_model(*device_, source_,
                                setup::serving_load_options(options.settings, source_.config, 1),
@@ -122,13 +123,15 @@ class Chat {
 
   // Answers the last message; without an answer it is taken back, so that the next one can follow.
   void answer() {
-    const text::ChatPrompt rendered = template_->render({.messages = messages_});
+    text::Conversation conversation{.messages = messages_};
+    template_->fit_contents(conversation.messages);
+    const text::ChatPrompt rendered = template_->render(conversation);
     if (const auto* error = std::get_if<text::ChatError>(&rendered))
       return take_back(error->message);
     const std::string& prompt = std::get<std::string>(rendered);
     engine::Request request{.prompt = tokenizer_->encode(prompt, false),
                             .sampling = sampling_,
-                            .stop_tokens = source_.config.eos_token_ids};
+                            .stop_tokens = end_tokens_};
     const auto length = static_cast<int64_t>(request.prompt.size());
     const int64_t room = model_->limits().max_seq_len - length;
     if (room < 1) {
@@ -207,6 +210,7 @@ class Chat {
   text::AnswerMarkup markup_;
   sample::SamplingParams sampling_;
   std::optional<int64_t> max_tokens_;  // of an answer; none: what there is room for
+  std::vector<int32_t> end_tokens_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<loader::LoadedModel> model_;
   std::optional<engine::Engine> engine_;

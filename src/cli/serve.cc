@@ -112,7 +112,7 @@ void describe(const config::Settings& settings, const model::ModelSource& source
   if (served.names.empty()) served.names = {name};
   if (loaded.tokenizer) served.tokenizer = &*loaded.tokenizer;
   if (loaded.chat_template) served.chat_template = &*loaded.chat_template;
-  served.end_tokens = source.config.eos_token_ids;
+  served.end_tokens = setup::end_tokens(source, served.tokenizer);
   served.vocab_size = source.config.vocab_size;
   served.created = std::time(nullptr);
 }

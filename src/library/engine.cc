@@ -20,6 +20,7 @@ struct Engine::Model {
         chat_template(tokenizer ? std::optional(setup::open_chat_template(*source.checkpoint,
                                                                           settings.chat_template))
                                 : std::nullopt),
+        end_tokens(setup::end_tokens(source, tokenizer ? &*tokenizer : nullptr)),
         step_log(setup::open_step_log(settings)),
         device(setup::open_device(settings)),
         loaded(setup::open_model(*device, source,
@@ -31,12 +32,13 @@ struct Engine::Model {
 
   [[nodiscard]] grammar::Vocabulary vocabulary() const {
     if (!tokenizer) fail(ErrorKind::kUnsupported, "the model has no tokenizer.json");
-    return {*tokenizer, source.config.vocab_size, source.config.eos_token_ids};
+    return {*tokenizer, source.config.vocab_size, end_tokens};
   }
 
   model::ModelSource source;
   std::optional<text::Tokenizer> tokenizer;
-  std::optional<text::ChatTemplate> chat_template;    // beside a tokenizer; may have no text
+  std::optional<text::ChatTemplate> chat_template;  // beside a tokenizer; may have no text
+  std::vector<int32_t> end_tokens;
   std::unique_ptr<planning::StepLogWriter> step_log;  // may be null
   std::unique_ptr<Device> device;
   std::unique_ptr<engine::LoadedModel> loaded;
@@ -92,8 +94,10 @@ std::vector<int32_t> Engine::tokens_of(const Prompt& prompt, const Parameters& p
   }
   const text::Tokenizer& tokenizer = *model_->tokenizer;
   if (const auto* text = std::get_if<std::string>(&prompt)) return tokenizer.encode(*text);
-  const text::ChatPrompt rendered = model_->chat_template->render(
-      {.messages = std::get<Chat>(prompt).messages, .variables = parameters.template_variables});
+  text::Conversation conversation{.messages = std::get<Chat>(prompt).messages,
+                                  .variables = parameters.template_variables};
+  model_->chat_template->fit_contents(conversation.messages);
+  const text::ChatPrompt rendered = model_->chat_template->render(conversation);
   if (const auto* error = std::get_if<text::ChatError>(&rendered))
     fail(ErrorKind::kUsage, "messages: {}", error->message);
   // The template has written the special tokens.
@@ -120,7 +124,7 @@ std::variant<std::shared_ptr<Request>, engine::Refusal> Engine::submit(
   request.max_tokens = parameters.max_tokens.value_or(
       setup::default_max_tokens(std::ssize(request.prompt), model.longest_text));
   text::StopRules stops = parameters.stops;
-  if (!parameters.ignores_eos) stops.end_tokens = model.source.config.eos_token_ids;
+  if (!parameters.ignores_eos) stops.end_tokens = model.end_tokens;
   request.min_tokens = stops.min_tokens;
   request.stop_tokens = stops.end_tokens;
   request.stop_tokens.insert(request.stop_tokens.end(), stops.tokens.begin(), stops.tokens.end());

@@ -75,13 +75,11 @@ class ChatMessageReader {
   std::optional<ApiError> read_content(json::value& content, size_t index) const {
     if (content.is_null() || content.is_string()) return std::nullopt;
     if (!content.is_array()) return wrong(index, ".content must be a string, or a list of texts");
-    const auto texts = texts_of(content, {"text"});
-    if (!texts) {
+    if (!texts_of(content, {"text"})) {
       return wrong(
           index, R"(.content has a part that is not {"type": "text", "text": "..."}: only text is)"
                  " understood");
     }
-    if (!markup_.takes_parts) content = joined_text(*texts);
     return std::nullopt;
   }
 

@@ -14,6 +14,7 @@
 #include "diagnose/memory_plan.h"
 #include "diagnose/probe.h"
 #include "measure/report.h"
+#include "model/end_tokens.h"
 #include "planning/coverage.h"
 
 namespace encore::setup {
@@ -212,6 +213,27 @@ std::optional<std::string> missing_tokenizer(const model::ModelSource& source) {
       has_sentencepiece ? "; tokenizer.model is not read: AutoTokenizer.from_pretrained(DIRECTORY)"
                           ".save_pretrained(DIRECTORY) of transformers writes a tokenizer.json"
                         : "");
+}
+
+std::vector<int32_t> end_tokens(const model::ModelSource& source,
+                                const text::Tokenizer* tokenizer) {
+  std::vector<int32_t> tokens = source.config.eos_token_ids;
+  const auto add = [&](int32_t id, std::string_view file) {
+    if (std::ranges::find(tokens, id) != tokens.end()) return;
+    tokens.push_back(id);
+    if (source.config.eos_token_ids.empty()) return;
+    const auto text = tokenizer == nullptr ? std::nullopt : tokenizer->token(id);
+    log::warning(
+        "the model's files disagree on the end of an answer: {} has the end token {} {:?} "
+        "besides; answers end at any of them",
+        file, id, text.value_or(""));
+  };
+  if (source.checkpoint) {
+    for (const int32_t id : model::config_end_tokens(*source.checkpoint))
+      add(id, "config.json");
+  }
+  if (tokenizer != nullptr && tokenizer->eos_id()) add(*tokenizer->eos_id(), "the tokenizer");
+  return tokens;
 }
 
 std::unique_ptr<planning::StepLogWriter> open_step_log(const config::Settings& settings) {

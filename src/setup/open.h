@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "backend/device.h"
 #include "config/settings.h"
@@ -41,6 +42,10 @@ std::optional<text::Tokenizer> open_tokenizer(const model::ModelSource& source);
 // Why a checkpoint's text cannot be read or written, with the remedy; nothing where open_tokenizer() finds
 // one, and for synthetic models.
 std::optional<std::string> missing_tokenizer(const model::ModelSource& source);
+
+// Tokens of which any ends an answer: those of generation_config.json, of config.json, and the
+// tokenizer's end token; a warning names what only the last two have. `tokenizer`: may be null.
+std::vector<int32_t> end_tokens(const model::ModelSource& source, const text::Tokenizer* tokenizer);
 
 // The log that --step-log names; null when it names none. Errors: those of StepLogWriter.
 std::unique_ptr<planning::StepLogWriter> open_step_log(const config::Settings& settings);

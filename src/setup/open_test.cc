@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/temp_dir.h"
 #include "engine/testing/tiny_model.h"
 
 namespace encore::setup {
@@ -24,6 +25,30 @@ TEST(OpenModel, WarnsOfSlowDecodeStepsAndSaysWhy) {
   const std::string lines = lines_of_a_start(*device);
   EXPECT_NE(lines.find("warning: decode steps are slow: heads of 80\n"), std::string::npos)
       << lines;
+}
+
+TEST(EndTokens, AreThoseOfAllFilesAndWhatTheyDisagreeOnIsSaid) {
+  const TempDir dir;
+  dir.write("tokenizer.json", R"({"model": {"type": "BPE", "merges": [], "vocab": {
+      "<a>": 0, "<b>": 1, "<c>": 2}}})");
+  const auto ends = [&](std::vector<int32_t> own, const std::string& config,
+                        const std::string& eos) {
+    dir.write("config.json", config);
+    dir.write("tokenizer_config.json", fmt::format(R"({{"eos_token": "{}"}})", eos));
+    const text::Tokenizer tokenizer = text::Tokenizer::load(dir.path());
+    model::ModelSource source;
+    source.config.eos_token_ids = std::move(own);
+    source.checkpoint = dir.path();
+    ::testing::internal::CaptureStderr();
+    auto tokens = end_tokens(source, &tokenizer);
+    return std::pair(tokens, ::testing::internal::GetCapturedStderr());
+  };
+  EXPECT_EQ(ends({0, 1}, R"({"eos_token_id": 1})", "<b>"),
+            std::pair(std::vector{0, 1}, std::string()));
+  const auto [tokens, warning] = ends({0}, R"({"eos_token_id": [0, 2]})", "<b>");
+  EXPECT_EQ(tokens, (std::vector{0, 2, 1}));
+  EXPECT_NE(warning.find("config.json has the end token 2"), std::string::npos) << warning;
+  EXPECT_NE(warning.find("1 \"<b>\""), std::string::npos) << warning;
 }
 
 }  // namespace

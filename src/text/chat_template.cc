@@ -1,6 +1,7 @@
 #include "text/chat_template.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include <boost/json/value.hpp>
@@ -132,6 +133,61 @@ ChatError error(ChatError::Kind kind, std::string message) {
   return {kind, std::move(message)};
 }
 
+// How a template wants the content of messages.
+enum class ContentForm : uint8_t {
+  kText,   // a text; of a list of parts it shows nothing, or the list's brackets too
+  kParts,  // a list of parts; of a text it shows nothing
+  kEither,
+};
+using ContentForms = std::map<std::string, ContentForm, std::less<>>;  // by role
+
+constexpr std::string_view kUser = "user";
+constexpr std::string_view kProbe = "probed_part";
+
+// Conversations in which a message of a role has the content PROBE.
+constexpr std::pair<std::string_view, std::string_view> kProbedConversations[] = {
+    {kUser, R"([{"role": "user", "content": PROBE}])"},
+    {"system", R"([{"role": "system", "content": PROBE}, {"role": "user", "content": USER}])"},
+    {"assistant", R"([{"role": "user", "content": USER}, {"role": "assistant", "content": PROBE},
+                      {"role": "user", "content": USER}])"},
+    {"tool", R"([{"role": "user", "content": USER}, {"role": "assistant", "tool_calls": [
+                  {"type": "function", "id": "call00001",
+                   "function": {"name": "a_tool", "arguments": {"key": "value"}}}]},
+                 {"role": "tool", "tool_call_id": "call00001", "name": "a_tool", "content": PROBE}])"},
+};
+
+json::value one_part(std::string_view text) {
+  return json::array{json::object{{"type", "text"}, {"text", text}}};
+}
+
+// The texts of parts, a line each; nothing where one is no text.
+std::optional<std::string> joined_parts(const json::array& parts) {
+  std::string joined;
+  for (const json::value& part : parts) {
+    const json::object* object = part.if_object();
+    const json::value* text = object == nullptr ? nullptr : object->if_contains("text");
+    if (text == nullptr || !text->is_string()) return std::nullopt;
+    if (&part != parts.data()) joined += '\n';
+    joined += view(text->get_string());
+  }
+  return joined;
+}
+
+// Writes the content of a message as the template wants it. An empty text has nothing to lose.
+void fit_content(json::object& message, const ContentForms& forms) {
+  json::value* content = message.if_contains("content");
+  const json::value* role = message.if_contains("role");
+  if (content == nullptr || role == nullptr || !role->is_string()) return;
+  auto form = forms.find(view(role->get_string()));
+  if (form == forms.end()) form = forms.find(kUser);
+  if (form == forms.end()) return;
+  if (form->second == ContentForm::kParts && content->is_string() && *content != "") {
+    *content = one_part(view(content->get_string()));
+  } else if (form->second == ContentForm::kText && content->is_array()) {
+    if (const auto text = joined_parts(content->get_array())) *content = *text;
+  }
+}
+
 // The messages as templates expect them: no keys that are null, reasoning under its usual names.
 json::array prepare(const json::array& messages) {
   json::array prepared;
@@ -236,7 +292,14 @@ struct ChatTemplate::Impl {
   std::vector<NamedTemplate> templates;
   json::object special_tokens;
   std::string missing;
+  ContentForms forms;
 
+  [[nodiscard]] ChatPrompt render(const Conversation& conversation) const;
+  // What comes of a probed conversation; nothing where the template refuses it.
+  [[nodiscard]] std::string probe(std::string source, const json::value& probed,
+                                  const json::value& user) const;
+  // Tries them.
+  [[nodiscard]] ContentForms find_forms() const;
   [[nodiscard]] const NamedTemplate* find(std::string_view name) const {
     const auto found =
         std::find_if(templates.begin(), templates.end(),
@@ -244,6 +307,71 @@ struct ChatTemplate::Impl {
     return found == templates.end() ? nullptr : &*found;
   }
 };
+
+ChatPrompt ChatTemplate::Impl::render(const Conversation& conversation) const {
+  if (templates.empty()) return error(ChatError::Kind::kNoTemplate, missing);
+  const NamedTemplate* chosen = conversation.tools ? find("tool_use") : nullptr;
+  if (chosen == nullptr) chosen = find("default");
+  if (chosen == nullptr) {
+    return error(ChatError::Kind::kNoTemplate,
+                 fmt::format("the model has chat templates, but none is named 'default'; the first "
+                             "is named '{}'",
+                             templates.front().name));
+  }
+  if (std::optional<ChatError> problem = check(conversation)) return *problem;
+  json::array messages = prepare(conversation.messages);
+  std::string continued;
+  if (conversation.continue_final_message) {
+    boost::json::string* text = text_to_continue(messages);
+    if (text == nullptr) {
+      return error(ChatError::Kind::kConversation,
+                   "continue_final_message: the last message has no text to continue");
+    }
+    continued = view(*text);
+    *text += boost::json::string_view(kEndMarkAndSpace.data(), kEndMarkAndSpace.size());
+  }
+  const json::object variables = variables_of(conversation, std::move(messages), special_tokens);
+  auto rendered = chosen->parsed.render(
+      variables, jinja::Limits(), conversation.now.value_or(std::chrono::system_clock::now()));
+  if (const auto* failure = std::get_if<jinja::Failure>(&rendered)) return error_of(*failure);
+  std::string text = std::get<std::string>(std::move(rendered));
+  if (!conversation.continue_final_message) return text;
+  return cut_behind(std::move(text), to_valid_utf8(continued));
+}
+
+std::string ChatTemplate::Impl::probe(std::string source, const json::value& probed,
+                                      const json::value& user) const {
+  const auto put = [&](std::string_view name, const json::value& content) {
+    for (size_t at = source.find(name); at != std::string::npos; at = source.find(name, at))
+      source.replace(at, name.size(), json::to_text(content));
+  };
+  put("PROBE", probed);
+  put("USER", user);
+  const ChatPrompt prompt = render({.messages = json::parse(source, "messages").as_array()});
+  const auto* text = std::get_if<std::string>(&prompt);
+  return text == nullptr ? "" : *text;
+}
+
+ContentForms ChatTemplate::Impl::find_forms() const {
+  const json::value text(kProbe);
+  const json::value parts = one_part(kProbe);
+  ContentForms found;
+  json::value user("question");
+  for (const auto& [role, source] : kProbedConversations) {
+    const std::string of_text = probe(std::string(source), text, user);
+    const std::string of_parts = probe(std::string(source), parts, user);
+    const bool shows_text = of_text.find(kProbe) != std::string::npos;
+    const bool shows_parts = of_parts.find(kProbe) != std::string::npos;
+    if (!shows_text && !shows_parts) continue;
+    // A template that prints the list shows the text in it too, among brackets.
+    found.emplace(role, !shows_text           ? ContentForm::kParts
+                        : of_text == of_parts ? ContentForm::kEither
+                                              : ContentForm::kText);
+    if (role == kUser && !shows_text) user = one_part("question");
+  }
+  if (found.empty()) found.emplace(kUser, ContentForm::kText);
+  return found;
+}
 
 ChatTemplate::ChatTemplate(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
@@ -273,6 +401,7 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& dir,
       "{} has no chat template; put one into chat_template.jinja there, name one with "
       "--chat-template, or send plain prompts",
       dir.string());
+  impl->forms = impl->find_forms();
   return ChatTemplate(std::move(impl));
 }
 
@@ -290,35 +419,12 @@ std::string_view ChatTemplate::source() const {
 }
 
 ChatPrompt ChatTemplate::render(const Conversation& conversation) const {
-  if (!exists()) return error(ChatError::Kind::kNoTemplate, missing());
-  const NamedTemplate* chosen = conversation.tools ? impl_->find("tool_use") : nullptr;
-  if (chosen == nullptr) chosen = impl_->find("default");
-  if (chosen == nullptr) {
-    return error(ChatError::Kind::kNoTemplate,
-                 fmt::format("the model has chat templates, but none is named 'default'; the first "
-                             "is named '{}'",
-                             impl_->templates.front().name));
-  }
-  if (std::optional<ChatError> problem = check(conversation)) return *problem;
-  json::array messages = prepare(conversation.messages);
-  std::string continued;
-  if (conversation.continue_final_message) {
-    boost::json::string* text = text_to_continue(messages);
-    if (text == nullptr) {
-      return error(ChatError::Kind::kConversation,
-                   "continue_final_message: the last message has no text to continue");
-    }
-    continued = view(*text);
-    *text += boost::json::string_view(kEndMarkAndSpace.data(), kEndMarkAndSpace.size());
-  }
-  const json::object variables =
-      variables_of(conversation, std::move(messages), impl_->special_tokens);
-  auto rendered = chosen->parsed.render(
-      variables, jinja::Limits(), conversation.now.value_or(std::chrono::system_clock::now()));
-  if (const auto* failure = std::get_if<jinja::Failure>(&rendered)) return error_of(*failure);
-  std::string text = std::get<std::string>(std::move(rendered));
-  if (!conversation.continue_final_message) return text;
-  return cut_behind(std::move(text), to_valid_utf8(continued));
+  return impl_->render(conversation);
+}
+
+void ChatTemplate::fit_contents(json::array& messages) const {
+  for (json::value& message : messages)
+    if (message.is_object()) fit_content(message.get_object(), impl_->forms);
 }
 
 }  // namespace encore::text

@@ -76,6 +76,9 @@ class ChatTemplate {
   // `default`. Messages are passed on as transformers does: without keys that are null, and with
   // reasoning under each of its usual names. Time, memory and output are limited.
   [[nodiscard]] ChatPrompt render(const Conversation& conversation) const;
+  // Writes each content, a text or a list of text parts, in the form that the template shows for
+  // messages of that role, which was found by trying: some show nothing of the other.
+  void fit_contents(json::array& messages) const;
 
  private:
   struct Impl;

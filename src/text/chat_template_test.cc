@@ -228,6 +228,47 @@ TEST(ChatTemplate, ContinuesTheLastMessageWhereItsTextEnds) {
   }
 }
 
+// Messages of every role that may have a content, as a template of this source gets them.
+json::array fitted(const std::string& source, const std::string& content) {
+  const TempDir dir;
+  const ChatTemplate chat = ChatTemplate::load(dir.path(), dir.write("a.jinja", source));
+  json::array messages;
+  for (const char* role : {"system", "user", "assistant", "tool", "other"})
+    messages.emplace_back(
+        json::object{{"role", role}, {"content", json::parse(content, "content")}});
+  chat.fit_contents(messages);
+  for (json::value& message : messages)
+    message = message.at("content");
+  return messages;
+}
+
+TEST(ChatTemplate, WritesContentsInTheFormThatItShows) {
+  const std::string text = R"("a\nb")";
+  const std::string parts = R"([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}])";
+  const json::value as_text = json::parse(text, "text");
+  const json::value as_parts = json::parse(parts, "parts");
+  const json::value one_part = json::parse(R"([{"type": "text", "text": "a\nb"}])", "part");
+  const std::string only_parts =
+      "{% for m in messages %}{% for c in m.content %}{{ c.text }}{% endfor %}{% endfor %}";
+  const std::string only_text = "{% for m in messages %}{{ m.content }}{% endfor %}";
+  const std::string either =
+      "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{{ m.content | "
+      "map(attribute='text') | join }}{% endif %}{% endfor %}";
+  const std::string parts_of_users =
+      "{% for m in messages %}{% if m.role == 'user' %}{% for c in m.content %}{{ c.text }}{% "
+      "endfor "
+      "%}{% else %}{{ m.content }}{% endif %}{% endfor %}";
+  EXPECT_EQ(fitted(only_parts, text), json::array(5, one_part));
+  EXPECT_EQ(fitted(only_parts, parts), json::array(5, as_parts));
+  EXPECT_EQ(fitted(only_text, text), json::array(5, as_text));
+  EXPECT_EQ(fitted(only_text, parts), json::array(5, as_text));
+  EXPECT_EQ(fitted(either, text), json::array(5, as_text));
+  EXPECT_EQ(fitted(either, parts), json::array(5, as_parts));
+  EXPECT_EQ(fitted(parts_of_users, text),
+            (json::array{as_text, one_part, as_text, as_text, one_part}));
+  EXPECT_EQ(fitted(only_parts, R"("")"), json::array(5, json::value("")));
+}
+
 TEST(ChatTemplate, LetsTheBundledModelContinueTheStory) {
   const std::filesystem::path model = ENCORE_SOURCE_DIR "/models/stories";
   const ChatTemplate chat = ChatTemplate::load(model);

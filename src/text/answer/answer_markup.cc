@@ -17,13 +17,16 @@ constexpr const char* kCallTools = R"([
     {"type": "function", "function": {"name": "listed_tool", "description": "A tool",
      "parameters": {"type": "object", "required": ["key"],
      "properties": {"key": {"type": "string", "description": "A key"}}}}}])";
-constexpr const char* kPartsMessages =
-    R"([{"role": "user", "content": [{"type": "text", "text": "probed_part"}]}])";
-constexpr const char* kTextMessages = R"([{"role": "user", "content": "probed_part"}])";
+constexpr std::string_view kProbedText = "probed_text";
+constexpr std::string_view kUnknownRole = "probed_role";
+constexpr const char* kLateSystem = R"([
+    {"role": "user", "content": "question"}, {"role": "assistant", "content": "answer"},
+    {"role": "system", "content": "probed_text"}, {"role": "user", "content": "question"}])";
 
 std::string rendered(const ChatTemplate& chat_template, std::string_view messages,
                      std::string_view tools = "") {
   Conversation conversation{.messages = json::parse(messages, "messages").as_array()};
+  chat_template.fit_contents(conversation.messages);
   if (!tools.empty()) conversation.tools = json::parse(tools, "tools").as_array();
   const ChatPrompt prompt = chat_template.render(conversation);
   const auto* text = std::get_if<std::string>(&prompt);
@@ -48,12 +51,18 @@ ToolCallFormat find_tool_calls(const ChatTemplate& chat_template) {
   return ToolCallFormat::kNone;
 }
 
-bool takes_parts(const ChatTemplate& chat_template) {
-  const std::string parts = rendered(chat_template, kPartsMessages);
-  const std::string text = rendered(chat_template, kTextMessages);
-  // A template that prints the list shows the text too, among brackets.
-  return parts.find("probed_part") != std::string::npos &&
-         (parts == text || text.find("probed_part") == std::string::npos);
+// Does the template write messages of the role in a way that is not every role's?
+bool knows_role(const ChatTemplate& chat_template, std::string_view role) {
+  const auto of_role = [&](std::string_view name) {
+    return rendered(chat_template, fmt::format(R"([{{"role": "{}", "content": "{}"}},
+                                               {{"role": "user", "content": "question"}}])",
+                                               name, kProbedText));
+  };
+  const std::string known = of_role(role);
+  std::string unknown = of_role(kUnknownRole);
+  if (const size_t at = unknown.find(kUnknownRole); at != std::string::npos)
+    unknown.replace(at, kUnknownRole.size(), role);
+  return known.find(kProbedText) != std::string::npos && known != unknown;
 }
 
 std::vector<int32_t> special_tokens(const Tokenizer& tokenizer,
@@ -73,9 +82,10 @@ AnswerMarkup find_markup(const ChatTemplate& chat_template, const Tokenizer& tok
   if (!chat_template.exists()) return markup;
   const std::string_view source = chat_template.source();
   markup.has_reasoning = source.find("</think>") != std::string_view::npos;
-  markup.knows_developers = source.find("developer") != std::string_view::npos;
+  markup.knows_developers = knows_role(chat_template, "developer");
+  markup.takes_late_systems =
+      rendered(chat_template, kLateSystem).find(kProbedText) != std::string::npos;
   markup.tool_calls = find_tool_calls(chat_template);
-  markup.takes_parts = takes_parts(chat_template);
   markup.reasoning_tokens = special_tokens(tokenizer, {"<think>", "</think>"});
   markup.call_tokens =
       special_tokens(tokenizer, {"<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]"});

@@ -18,9 +18,10 @@ struct AnswerMarkup {
   // Markers that are special tokens: the text must show them for reasoning or calls to be found.
   std::vector<int32_t> reasoning_tokens;
   std::vector<int32_t> call_tokens;
-  // Does the template take a content that is a list of parts? Else it must be one text.
-  bool takes_parts = false;
-  bool knows_developers = false;  // messages of that role; else they are of the system
+  // Does the template write messages of the role developer in a way of their own? Else they are of
+  // the system.
+  bool knows_developers = false;
+  bool takes_late_systems = false;  // messages of the system behind others
 };
 
 // Renders conversations with reasoning, tools and parts, and looks at what comes of them.

@@ -48,11 +48,32 @@ TEST(AnswerMarkup, FindsWhetherTheModelMarksReasoning) {
     EXPECT_FALSE(markup_of(name).has_reasoning) << name;
 }
 
-TEST(AnswerMarkup, FindsWhetherContentMayBeAList) {
-  EXPECT_FALSE(markup_of("qwen2.5-instruct").takes_parts);
-  EXPECT_FALSE(markup_of("llama3").takes_parts);
-  EXPECT_TRUE(markup_of("qwen3_vl").takes_parts);
-  EXPECT_TRUE(markup_of("idefics3").takes_parts);
+AnswerMarkup markup_of_source(const std::string& source) {
+  static const Tokenizer tokenizer = Tokenizer::load(kSource / "models" / "stories");
+  const TempDir dir;
+  return find_markup(ChatTemplate::load(dir.path(), dir.write("probed.jinja", source)), tokenizer);
+}
+
+TEST(AnswerMarkup, KnowsARoleByWhatTheTemplateMakesOfIt) {
+  const std::string known_roles =
+      "You help developers. {% for m in messages %}{% if m.role in ['system', 'user', 'assistant'] "
+      "%}<{{ m.role }}>{{ m.content }}{% endif %}{% endfor %}";
+  EXPECT_FALSE(markup_of_source(known_roles).knows_developers);
+  EXPECT_FALSE(markup_of_source("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}")
+                   .knows_developers);
+  EXPECT_TRUE(markup_of_source("{% for m in messages %}{% if m.role == 'developer' %}<dev>{% else "
+                               "%}<{{ m.role }}>{% endif %}{{ m.content }}{% endfor %}")
+                  .knows_developers);
+  EXPECT_TRUE(markup_of("openai-gpt-oss-120b").knows_developers);
+  for (const char* name : {"qwen3", "meta-llama-Llama-3.1-8B-Instruct", "chatml"})
+    EXPECT_FALSE(markup_of(name).knows_developers) << name;
+}
+
+TEST(AnswerMarkup, FindsWhetherTheSystemMaySpeakLate) {
+  for (const char* name : {"qwen3", "meta-llama-Llama-3.1-8B-Instruct"})
+    EXPECT_TRUE(markup_of(name).takes_late_systems) << name;
+  for (const char* name : {"gemma-it", "Qwen3.5-4B"})
+    EXPECT_FALSE(markup_of(name).takes_late_systems) << name;
 }
 
 TEST(AnswerMarkup, SeesWhereAPromptOpensTheReasoning) {
@@ -87,7 +108,7 @@ TEST(AnswerMarkup, OfATemplateThatFailsIsNone) {
   const Tokenizer tokenizer = Tokenizer::load(kSource / "models" / "stories");
   const AnswerMarkup markup = find_markup(ChatTemplate::load(dir.path(), file), tokenizer);
   EXPECT_EQ(markup.tool_calls, ToolCallFormat::kNone);
-  EXPECT_FALSE(markup.has_reasoning || markup.takes_parts);
+  EXPECT_FALSE(markup.has_reasoning || markup.knows_developers || markup.takes_late_systems);
   EXPECT_TRUE(markup.reasoning_tokens.empty() && markup.call_tokens.empty());
 }
 
