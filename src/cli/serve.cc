@@ -170,6 +170,7 @@ server::ApiOptions api_options(const config::Settings& settings) {
   options.metric_aliases = server::find_metric_aliases(settings.metric_aliases);
   if (!settings.refuses_unknown_parameters)
     options.unknown_parameters = server::UnknownParameters::kWarn;
+  if (settings.refuses_other_tools) options.other_tools = server::OtherTools::kRefuse;
   return options;
 }
 

@@ -85,6 +85,7 @@ TEST(Config, ReadsBackWhatItPrints) {
   options.put(*find_option("tls_key"), std::string{"server.key"});
   options.put(*find_option("allowed_hosts"), Texts{{"llm.example"}});
   options.put(*find_option("allowed_origins"), Texts{{"https://chat.example"}});
+  options.put(*find_option("other_tools"), std::string{"refuse"});
   options.put(*find_option("unknown_parameters"), std::string{"warn"});
   options.put(*find_option("metric_aliases"), Names{"vllm", "trtllm"});
   options.put(*find_option("log_format"), std::string("json"));

@@ -58,6 +58,7 @@ struct Settings {
   log::Format log_format = log::Format::kText;
   bool logs_requests = true;
   bool refuses_unknown_parameters = true;
+  bool refuses_other_tools = false;
   std::vector<std::string> served_model_names;  // empty: the model's own
   std::string chat_template;                    // a file; empty: the checkpoint's
   int64_t request_timeout_s = 0;                // 0: none

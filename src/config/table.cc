@@ -292,6 +292,11 @@ constexpr Option kOptions[] = {
      [](Settings& s, const Text& v) { s.refuses_unknown_parameters = v == "refuse"; }, "",
      value("refuse"), one_of("refuse|warn"),
      "What a parameter that is not known is: an error, or a warning in the log"},
+    {"other_tools", Group::kServer,
+     [](Settings& s, const Text& v) { s.refuses_other_tools = v == "refuse"; }, "",
+     value("leave-out"), one_of("leave-out|refuse"),
+     "What becomes of tools that are no functions, such as a search of the web that clients offer "
+     "beside their own: left out with the header X-Encore-Warning, or an error"},
     {"metric_aliases", Group::kServer, [](Settings& s, const Names& v) { s.metric_aliases = v; },
      "", otherwise("none"), any(),
      "Systems (vllm, trtllm) under whose names, for routers that read those, /metrics also gives "

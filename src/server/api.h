@@ -12,6 +12,7 @@
 #include "server/http.h"
 #include "server/parameters.h"
 #include "server/served_model.h"
+#include "server/tools.h"
 
 namespace encore::server {
 
@@ -21,6 +22,7 @@ struct ApiContext {
   std::string version;   // Encore's
   int64_t capacity = 0;  // sequences that can live at one time
   UnknownParameters unknown_parameters = UnknownParameters::kRefuse;
+  OtherTools other_tools = OtherTools::kLeaveOut;
   std::optional<std::chrono::milliseconds> request_timeout;  // of all requests that generate
 };
 

@@ -75,6 +75,7 @@ ApiServer::ApiServer(engine::Generator& generator, ServedModel model, ApiOptions
                .version = options_.version,
                .capacity = generator.capacity(),
                .unknown_parameters = options_.unknown_parameters,
+               .other_tools = options_.other_tools,
                .request_timeout = options_.request_timeout},
       gate_(options_.gate),
       grammar_s_(metrics_.histogram("encore_grammar_seconds",
@@ -294,6 +295,11 @@ void ApiServer::answer(const Route& route, Prepared prepared,
   if (auto* response = std::get_if<HttpResponse>(&prepared.answer))
     return responder->respond(std::move(*response));
   auto& job = std::get<GenerationJob>(prepared.answer);
+  if (const auto& warnings = job.plan.warnings; !warnings.empty()) {
+    responder = std::make_unique<WithHeaders>(
+        std::move(responder),
+        Headers{{"X-Encore-Warning", fmt::format("{}", fmt::join(warnings, "; "))}});
+  }
   if (job.plan.answer_format) return start_held(route, std::move(job), std::move(responder));
   generation_.start(std::move(job.plan), std::move(job.format), std::move(responder));
 }

@@ -20,6 +20,7 @@ namespace encore::server {
 struct ApiOptions {
   std::string version;  // Encore's
   UnknownParameters unknown_parameters = UnknownParameters::kRefuse;
+  OtherTools other_tools = OtherTools::kLeaveOut;
   // How long a request that generates may take; absent: as long as it asks for, or forever.
   std::optional<std::chrono::milliseconds> request_timeout;
   GateOptions gate;

@@ -129,6 +129,7 @@ std::variant<ApiError, HttpResponse, GenerationJob> read_chat(const Parameters& 
   if (auto* error = std::get_if<ApiError>(&request)) return *error;
   auto& chat = std::get<ChatRequest>(request);
   chat.tools.parallel_calls = parameters.boolean("parallel_tool_calls");
+  if (auto error = check_left_out(chat.tools, context.other_tools, plan.warnings)) return *error;
   auto prompt = chat_prompt(std::move(chat), model);
   if (auto* error = std::get_if<ApiError>(&prompt)) return *error;
   if (auto error = set_prompt(std::move(std::get<ChatPrompt>(prompt)), model, plan)) return *error;

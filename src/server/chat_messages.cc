@@ -16,8 +16,9 @@ const Parameter kChatParameters[] = {
      1, kMaxMessages},
     {"tools", Support::kHonoured, ParameterKind::kArray, "[]",
      "Functions that the model may call: their names, descriptions and JSON schemas. Calls that "
-     "are "
-     "not required are not checked against the schemas, whether they are strict or not",
+     "are not required are not checked against the schemas, whether they are strict or not. Tools "
+     "of "
+     "other types are left out, or refused, as --other-tools says",
      0, kMaxTools},
     {"tool_choice", Support::kHonoured, ParameterKind::kAny, "\"auto\"",
      "\"auto\", \"none\" to leave the tools out, \"required\" for an answer that is a call, or a "

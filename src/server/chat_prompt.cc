@@ -83,6 +83,7 @@ std::variant<ApiError, ChatPrompt> chat_prompt(ChatRequest request, const Served
   if (auto error = use_tools(request, model, result)) return *error;
   if (model.markup.tool_calls == text::ToolCallFormat::kMistral)
     shorten_call_ids(request.conversation.messages);
+  if (!model.markup.takes_late_systems) move_late_systems(request.conversation.messages);
   model.chat_template->fit_contents(request.conversation.messages);
   const text::ChatPrompt prompt = model.chat_template->render(request.conversation);
   if (const auto* error = std::get_if<text::ChatError>(&prompt))

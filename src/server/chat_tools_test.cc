@@ -274,7 +274,7 @@ TEST_F(ChatToolsTest, RefusesToolsAndCallsThatAreNone) {
   };
   for (
       const char* tools :
-      {"[1]", "[{}]", R"([{"type": "web_search"}])", R"([{"type": "function", "function": {}}])",
+      {"[1]", "[{}]", R"([{"type": ""}])", R"([{"type": "function", "function": {}}])",
        R"([{"type": "function", "function": {"name": "a b"}}])",
        R"([{"type": "function", "function": {"name": "a", "parameters": []}}])",
        R"([{"type": "function", "function": {"name": "a", "description": 5}}])",

@@ -84,6 +84,32 @@ void shorten_call_ids(json::array& messages) {
   }
 }
 
+void move_late_systems(json::array& messages) {
+  constexpr std::string_view kBetween = "\n\n";
+  json::array moved;
+  bool is_ahead = true;   // of all messages that are not the system's
+  bool is_moved = false;  // the last of `moved` has what the system says, as the user
+  for (json::value& value : messages) {
+    json::object& message = value.as_object();
+    const bool is_system = message.at("role") == "system";
+    is_ahead = is_ahead && is_system;
+    if (is_system && !is_ahead) message["role"] = "user";
+    json::object* last = moved.empty() ? nullptr : &moved.back().get_object();
+    const bool may_join = is_system || is_moved;
+    const auto* text = string_at(value, "content");
+    json::value* before = last == nullptr ? nullptr : last->if_contains("content");
+    if (may_join && before != nullptr && before->is_string() && text != nullptr &&
+        last->at("role") == message.at("role")) {
+      before->get_string() += kBetween;
+      before->get_string() += *text;
+    } else {
+      moved.push_back(std::move(value));
+    }
+    is_moved = !is_ahead && (is_system || (is_moved && moved.back().at("role") == "user"));
+  }
+  messages = std::move(moved);
+}
+
 void add_variables(const Parameters& parameters, json::object& variables) {
   const json::value* given = parameters.find("chat_template_kwargs");
   if (given == nullptr) return;

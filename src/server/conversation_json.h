@@ -39,6 +39,10 @@ json::value arguments_object(std::string_view arguments);
 // ask for; the same id for the same. Ids that are so already stay.
 void shorten_call_ids(json::array& messages);
 
+// For templates that take the system ahead of all others alone: joins its first messages to one, and
+// makes later ones a part of what the user says there.
+void move_late_systems(json::array& messages);
+
 // Adds the variables of "chat_template_kwargs".
 void add_variables(const Parameters& parameters, json::object& variables);
 

@@ -42,6 +42,7 @@ struct GenerationPlan {
   std::chrono::steady_clock::time_point arrived;
   std::optional<std::chrono::milliseconds> timeout;  // from then to the end of the answer
   Reply::Options reply;
+  std::vector<std::string> warnings = {};  // what of the request has no effect, for its client
 
   [[nodiscard]] int64_t num_choices() const { return std::ssize(prompts) * n; }
 };

@@ -10,10 +10,13 @@ namespace {
 using Answer = std::variant<ApiError, HttpResponse, GenerationJob>;
 
 std::variant<ApiError, ChatPrompt> read_prompt(const Parameters& parameters,
-                                               const ServedModel& model) {
-  auto request = read_message_request(parameters, model);
+                                               const ApiContext& context,
+                                               std::vector<std::string>& warnings) {
+  auto request = read_message_request(parameters, context.model);
   if (auto* error = std::get_if<ApiError>(&request)) return *error;
-  return chat_prompt(std::move(std::get<ChatRequest>(request)), model);
+  auto& chat = std::get<ChatRequest>(request);
+  if (auto error = check_left_out(chat.tools, context.other_tools, warnings)) return *error;
+  return chat_prompt(std::move(chat), context.model);
 }
 
 std::optional<ApiError> read_output_format(const Parameters& parameters, GenerationPlan& plan) {
@@ -33,7 +36,8 @@ std::optional<ApiError> read_output_format(const Parameters& parameters, Generat
   return check_format(plan);
 }
 
-Answer message(const Parameters& parameters, const ServedModel& model) {
+Answer message(const Parameters& parameters, const ApiContext& context) {
+  const ServedModel& model = context.model;
   if (auto error = check_model(parameters, model)) return *error;
   GenerationPlan plan;
   if (auto error = read_generation_parameters(parameters, model, plan)) return *error;
@@ -44,7 +48,7 @@ Answer message(const Parameters& parameters, const ServedModel& model) {
   if (auto error = read_output_format(parameters, plan)) return *error;
   if (!parameters.has("max_tokens"))
     return bad_request("max_tokens is missing", "max_tokens", "missing_parameter");
-  auto prompt = read_prompt(parameters, model);
+  auto prompt = read_prompt(parameters, context, plan.warnings);
   if (auto* error = std::get_if<ApiError>(&prompt)) return *error;
   if (auto error = set_prompt(std::move(std::get<ChatPrompt>(prompt)), model, plan)) return *error;
   if (auto error = set_max_tokens(parameters, "max_tokens", std::nullopt, model, plan))
@@ -53,9 +57,10 @@ Answer message(const Parameters& parameters, const ServedModel& model) {
                        std::make_unique<MessagesFormat>(answering_name(parameters, model))};
 }
 
-Answer count_tokens(const Parameters& parameters, const ServedModel& model) {
-  if (auto error = check_model(parameters, model)) return *error;
-  const auto prompt = read_prompt(parameters, model);
+Answer count_tokens(const Parameters& parameters, const ApiContext& context) {
+  if (auto error = check_model(parameters, context.model)) return *error;
+  std::vector<std::string> warnings;
+  const auto prompt = read_prompt(parameters, context, warnings);
   if (const auto* error = std::get_if<ApiError>(&prompt)) return *error;
   return json_response(json::object{{"input_tokens", std::get<ChatPrompt>(prompt).ids.size()}});
 }
@@ -74,8 +79,8 @@ const ParameterTable& message_parameters() {
        "the server runs no code of the model's"},
       {"mcp_servers", Support::kRefused, ParameterKind::kArray, "[]",
        "the server calls no tools itself"},
-      {"context_management", Support::kRefused, ParameterKind::kObject, R"({"edits": []})",
-       "conversations are taken as they are sent"},
+      {"context_management", Support::kNoEffect, ParameterKind::kObject, "",
+       "Conversations are taken as they are sent: nothing is cleared from them"},
       {"output_format", Support::kHonoured, ParameterKind::kObject, "",
        "An older place of output_config.format"},
   }));
@@ -84,7 +89,7 @@ const ParameterTable& message_parameters() {
 
 Prepared prepare_message(const HttpRequest& request, const ApiContext& context) {
   return with_parameters(request, context, message_parameters(),
-                         [&](const Parameters& given) { return message(given, context.model); });
+                         [&](const Parameters& given) { return message(given, context); });
 }
 
 const ParameterTable& count_tokens_parameters() {
@@ -96,9 +101,8 @@ const ParameterTable& count_tokens_parameters() {
 }
 
 Prepared prepare_count_tokens(const HttpRequest& request, const ApiContext& context) {
-  return with_parameters(request, context, count_tokens_parameters(), [&](const Parameters& given) {
-    return count_tokens(given, context.model);
-  });
+  return with_parameters(request, context, count_tokens_parameters(),
+                         [&](const Parameters& given) { return count_tokens(given, context); });
 }
 
 }  // namespace encore::server

@@ -12,15 +12,18 @@ namespace {
 
 const Parameter kMessageParameters[] = {
     {"messages", Support::kHonoured, ParameterKind::kArray, "",
-     "The conversation: objects with a role, user or assistant, and a content, a text or a list of "
-     "blocks: text, tool_use, tool_result, thinking. The answer goes on from a last message of the "
-     "assistant's",
+     "The conversation: objects with a role, user, assistant or system, and a content, a text or a "
+     "list of blocks: text, tool_use, tool_result, thinking. The answer goes on from a last "
+     "message "
+     "of the assistant's",
      1, kMaxMessages},
     {"system", Support::kHonoured, ParameterKind::kAny, "",
      "What the system says: a text, or a list of text blocks"},
     {"tools", Support::kHonoured, ParameterKind::kArray, "[]",
      "Functions that the model may call: name, description, input_schema. Calls that "
-     "are not required are not checked against the schemas",
+     "are not required are not checked against the schemas. Tools of other types than custom are "
+     "left "
+     "out, or refused, as --other-tools says",
      0, kMaxTools},
     {"tool_choice", Support::kHonoured, ParameterKind::kObject, R"({"type": "auto"})",
      "type: auto, none to leave the tools out, any for an answer that is a call, or tool, of the "
@@ -37,11 +40,21 @@ const Parameter kMessageParameters[] = {
      "Prompts that begin alike share pages without it"},
 };
 
+// Adds a tool, or notes that it is left out, as it is none of the client's.
+std::optional<ApiError> add_tool(const json::object& tool, const std::string& where, ToolUse& use) {
+  const json::value* type = tool.if_contains("type");
+  if (type != nullptr && !type->is_null() && *type != "custom") return leave_out(type, where, use);
+  return add_function(
+      {tool.if_contains("name"), tool.if_contains("description"), tool.if_contains("input_schema")},
+      where, use);
+}
+
 // Turns messages with blocks into those of the chat API. Results of tools become messages of their
 // own.
 class MessageReader {
  public:
-  MessageReader(const json::array& messages, json::array& out) : messages_(messages), out_(out) {}
+  MessageReader(const json::array& messages, ChatRequest& request)
+      : messages_(messages), out_(request.conversation.messages), tools_(request.tools) {}
 
   std::optional<ApiError> read() {
     for (index_ = 0; index_ < messages_.size(); ++index_) {
@@ -60,9 +73,10 @@ class MessageReader {
     if (object == nullptr) return wrong(" must be an object");
     const json::value* role = object->if_contains("role");
     const bool is_user = role != nullptr && *role == "user";
-    if (!is_user && (role == nullptr || *role != "assistant"))
-      return wrong(".role must be user or assistant; what the system says goes to system");
     const json::value* content = object->if_contains("content");
+    if (role != nullptr && *role == "system") return read_system(content);
+    if (!is_user && (role == nullptr || *role != "assistant"))
+      return wrong(".role must be user, assistant or system");
     if (content != nullptr && content->is_string()) {
       out_.emplace_back(json::object{{"role", *role}, {"content", *content}});
       return std::nullopt;
@@ -71,6 +85,47 @@ class MessageReader {
     if (blocks == nullptr || blocks->empty())
       return wrong(".content must be a string, or a list of blocks");
     return is_user ? read_user(*blocks) : read_assistant(*blocks);
+  }
+
+  // What the system says in the midst of a conversation.
+  std::optional<ApiError> read_system(const json::value* content) {
+    std::vector<std::string> texts;
+    if (content != nullptr && content->is_string()) {
+      texts.emplace_back(content->get_string());
+    } else if (content != nullptr && content->is_array()) {
+      for (const json::value& block : content->get_array()) {
+        std::string_view type;
+        if (auto error = read_type(block, type)) return error;
+        if (type == "text") {
+          texts.emplace_back(*string_at(block, "text"));
+        } else if (type == "tool_addition") {
+          if (auto error = read_addition(block)) return error;
+        } else {
+          return wrong(fmt::format(
+              ".content has a block of the type {}: the system has text and tool_addition",
+              escaped(type)));
+        }
+      }
+    } else {
+      return wrong(".content must be a string, or a list of blocks");
+    }
+    if (!texts.empty())
+      out_.emplace_back(json::object{{"role", "system"}, {"content", joined_text(texts)}});
+    return std::nullopt;
+  }
+
+  // A tool from here on, which the template is told of as of any other. One that `tools` has is
+  // referred to by name.
+  std::optional<ApiError> read_addition(const json::value& block) {
+    const json::value* tool = block.get_object().if_contains("tool");
+    const auto* type = tool == nullptr ? nullptr : string_at(*tool, "type");
+    if (type != nullptr && *type == "tool_reference") return std::nullopt;
+    const json::value* given =
+        type == nullptr ? nullptr : tool->get_object().if_contains("definition");
+    const json::object* definition = given == nullptr ? nullptr : given->if_object();
+    if (definition == nullptr || *type != "tool_definition")
+      return wrong(".content has a tool_addition without a tool_definition or a tool_reference");
+    return add_tool(*definition, fmt::format("messages[{}].content", index_), tools_);
   }
 
   std::optional<ApiError> read_type(const json::value& block, std::string_view& type) const {
@@ -113,7 +168,7 @@ class MessageReader {
     if (id == nullptr) return wrong(".content has a tool_result whose tool_use_id is no string");
     const json::value* content = block.get_object().if_contains("content");
     const auto texts = content == nullptr || content->is_null() ? std::vector<std::string>{}
-                                                                : texts_of(*content, {"text"});
+                                                                : result_texts(*content);
     if (!texts) {
       return wrong(
           ".content has a tool_result whose content is neither a string nor a list of "
@@ -170,8 +225,22 @@ class MessageReader {
     return std::nullopt;
   }
 
+  // The texts of a result, in which a search for tools names those that it found.
+  static std::optional<std::vector<std::string>> result_texts(const json::value& content) {
+    if (!content.is_array()) return texts_of(content, {"text"});
+    json::array texts;
+    for (const json::value& block : content.get_array()) {
+      const auto* type = string_at(block, "type");
+      const auto* name = string_at(block, "tool_name");
+      const bool is_reference = type != nullptr && *type == "tool_reference" && name != nullptr;
+      texts.push_back(is_reference ? json::value{{"type", "text"}, {"text", *name}} : block);
+    }
+    return texts_of(texts, {"text"});
+  }
+
   const json::array& messages_;
   json::array& out_;
+  ToolUse& tools_;
   size_t index_ = 0;
   std::map<std::string, std::string> names_;  // of tools, by the calls' ids
 };
@@ -181,16 +250,7 @@ std::optional<ApiError> read_message_tools(const json::array& tools, ToolUse& us
     const std::string where = fmt::format("tools[{}]", i);
     const json::object* tool = tools[i].if_object();
     if (tool == nullptr) return bad_request(where + " must be an object", "tools", "invalid_tool");
-    const json::value* type = tool->if_contains("type");
-    if (type != nullptr && !type->is_null() && *type != "custom") {
-      return bad_request(where + " is not of the type custom: the server has no tools of its own",
-                         "tools", "unsupported_parameter");
-    }
-    if (auto error = add_function({tool->if_contains("name"), tool->if_contains("description"),
-                                   tool->if_contains("input_schema")},
-                                  where, use)) {
-      return error;
-    }
+    if (auto error = add_tool(*tool, where, use)) return error;
   }
   return std::nullopt;
 }
@@ -284,8 +344,9 @@ std::variant<ApiError, ChatRequest> read_message_request(const Parameters& param
     if (!texts->empty())
       out.emplace_back(json::object{{"role", "system"}, {"content", joined_text(*texts)}});
   }
-  if (auto error = MessageReader(messages->get_array(), out).read()) return *error;
   if (auto error = read_settings(parameters, request)) return *error;
+  if (auto error = MessageReader(messages->get_array(), request).read()) return *error;
+  if (out.empty()) return bad_request("messages has nothing to say", "messages", "invalid_message");
   const json::object& last = out.back().as_object();
   if (last.at("role") == "assistant" && !last.contains("tool_calls")) {
     request.conversation.continue_final_message = true;

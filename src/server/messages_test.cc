@@ -195,7 +195,7 @@ TEST_F(MessagesTest, RefusesInTheShapeOfItsProtocol) {
   names(R"("n": 2)", "\"n\"");
   names(R"("tool_choice": {"type": "any"})", "there are no tools");
   names(R"("tool_choice": {"type": "tool"})", "tool with a name");
-  names(R"("tools": [{"type": "web_search_20250305", "name": "web_search"}])", "tools[0]");
+  names(R"("tools": [{"type": 5, "name": "web_search"}])", "tools[0]");
   names(R"("tools": [{"name": "a", "input_schema": 5}])", "tools[0]");
   names(R"("system": 5)", "system");
   names(R"("system": [{"type": "image"}])", "system");
@@ -212,10 +212,61 @@ TEST_F(MessagesTest, RefusesInTheShapeOfItsProtocol) {
   EXPECT_EQ(parsed(*send("GET", "/v1/messages")).at("type"), "error");
 }
 
+TEST_F(MessagesTest, LetsTheSystemSpeakBetweenTheOthers) {
+  const auto exchange = send("POST", "/v1/messages", R"({"max_tokens": 5, "system": "Be brief.",
+      "messages": [{"role": "user", "content": "One"}, {"role": "assistant", "content": "Two"},
+      {"role": "system", "content": [{"type": "text", "text": "Skills: none"}]},
+      {"role": "user", "content": "Three"}]})");
+  ASSERT_EQ(generator_.requests.size(), 1U) << exchange->body;
+  EXPECT_NE(prompt().find("<|im_start|>system\nSkills: none<|im_end|>"), std::string::npos)
+      << prompt();
+}
+
+TEST_F(MessagesTest, MakesLateWordsOfTheSystemTheUsersWhereTheTemplateTakesThemFirstAlone) {
+  start_with_tools("Qwen3.5-4B");
+  const auto exchange = send("POST", "/v1/messages", R"({"max_tokens": 5, "system": "Be brief.",
+      "messages": [{"role": "system", "content": "In French."}, {"role": "user", "content": "One"},
+      {"role": "system", "content": "Skills: none"}, {"role": "user", "content": "Two"},
+      {"role": "user", "content": "Three"}]})");
+  ASSERT_EQ(generator_.requests.size(), 1U) << exchange->body;
+  EXPECT_NE(prompt().find("Be brief.\n\nIn French.<|im_end|>"), std::string::npos) << prompt();
+  EXPECT_NE(prompt().find("<|im_start|>user\nOne\n\nSkills: none\n\nTwo\n\nThree<|im_end|>"),
+            std::string::npos)
+      << prompt();
+}
+
+TEST_F(MessagesTest, TakesWhatClaudeCodeAsksFor) {
+  const auto exchange = ask(R"(, "context_management": {"edits": [
+      {"type": "clear_thinking_20251015", "keep": "all"}]}, "thinking": {"type": "adaptive"})");
+  EXPECT_EQ(generator_.requests.size(), 1U) << exchange->body;
+  const auto searching = send(
+      "POST", "/v1/messages",
+      fmt::format(R"({{{}, "tools": [{{"type": "web_search_20250305", "name": "web_search"}}]}})",
+                  kConversation));
+  answer(2, "No.");
+  EXPECT_EQ(searching->header("X-Encore-Warning"),
+            "tools of the type web_search_20250305 are left out");
+}
+
+TEST_F(MessagesTest, TakesToolsThatAreAddedOnTheWay) {
+  const auto exchange = send("POST", "/v1/messages", R"({"max_tokens": 5, "tools": [
+      {"name": "search", "input_schema": {"type": "object"}}], "messages": [
+      {"role": "user", "content": "Find"}, {"role": "assistant", "content": [
+        {"type": "tool_use", "id": "a", "name": "search", "input": {}}]},
+      {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": [
+        {"type": "tool_reference", "tool_name": "found"}]}]},
+      {"role": "system", "content": [{"type": "tool_addition", "tool": {"type": "tool_definition",
+        "definition": {"name": "found", "input_schema": {"type": "object"}}}},
+        {"type": "tool_addition", "tool": {"type": "tool_reference", "name": "search"}}]}]})");
+  ASSERT_EQ(generator_.requests.size(), 1U) << exchange->body;
+  EXPECT_NE(prompt().find(R"({"name": "found", "parameters")"), std::string::npos) << prompt();
+  EXPECT_NE(prompt().find("<tool_response>\nfound"), std::string::npos) << prompt();
+}
+
 TEST_F(MessagesTest, RefusesMessagesThatAreNoneNamingThem) {
   for (
       const char* message :
-      {"5", "{}", R"({"role": "system", "content": "x"})", R"({"role": "user"})",
+      {"5", "{}", R"({"role": "system", "content": 5})", R"({"role": "user"})",
        R"({"role": "user", "content": []})", R"({"role": "user", "content": [5]})",
        R"({"role": "user", "content": [{"type": "text"}]})",
        R"({"role": "user", "content": [{"type": "image", "source": {}}]})",

@@ -77,7 +77,8 @@ std::optional<ApiError> read_logprobs(const Parameters& parameters, GenerationPl
   return std::nullopt;
 }
 
-Answer read_response(const Parameters& parameters, const ServedModel& model) {
+Answer read_response(const Parameters& parameters, const ApiContext& context) {
+  const ServedModel& model = context.model;
   if (auto error = check_model(parameters, model)) return *error;
   GenerationPlan plan;
   if (auto error = read_generation_parameters(parameters, model, plan)) return *error;
@@ -85,7 +86,9 @@ Answer read_response(const Parameters& parameters, const ServedModel& model) {
   if (auto error = read_text(parameters, plan)) return *error;
   auto request = read_response_request(parameters, model);
   if (auto* error = std::get_if<ApiError>(&request)) return *error;
-  auto prompt = chat_prompt(std::move(std::get<ChatRequest>(request)), model);
+  auto& chat = std::get<ChatRequest>(request);
+  if (auto error = check_left_out(chat.tools, context.other_tools, plan.warnings)) return *error;
+  auto prompt = chat_prompt(std::move(chat), model);
   if (auto* error = std::get_if<ApiError>(&prompt)) return *error;
   if (auto error = set_prompt(std::move(std::get<ChatPrompt>(prompt)), model, plan)) return *error;
   if (auto error =
@@ -132,6 +135,7 @@ const ParameterTable& response_parameters() {
        "The server calls no tools itself"},
       {"metadata", Support::kNoEffect, ParameterKind::kObject, "",
        "Notes of the client's, which the answer repeats"},
+      {"client_metadata", Support::kNoEffect, ParameterKind::kObject, "", "Notes of the client's"},
       {"prompt_cache_key", Support::kNoEffect, ParameterKind::kString, "",
        "Prompts that begin alike share pages without it"},
       {"prompt_cache_retention", Support::kNoEffect, ParameterKind::kString, "",
@@ -147,9 +151,8 @@ const ParameterTable& response_parameters() {
 }
 
 Prepared prepare_response(const HttpRequest& request, const ApiContext& context) {
-  return with_parameters(request, context, response_parameters(), [&](const Parameters& given) {
-    return read_response(given, context.model);
-  });
+  return with_parameters(request, context, response_parameters(),
+                         [&](const Parameters& given) { return read_response(given, context); });
 }
 
 }  // namespace encore::server

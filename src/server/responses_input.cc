@@ -18,7 +18,9 @@ const Parameter kResponseParameters[] = {
      "What the system says ahead of all else"},
     {"tools", Support::kHonoured, ParameterKind::kArray, "[]",
      "Functions that the model may call: type function, name, description, parameters. Calls that "
-     "are not required are not checked against the schemas, whether they are strict or not",
+     "are not required are not checked against the schemas, whether they are strict or not. Tools "
+     "of "
+     "other types are left out, or refused, as --other-tools says",
      0, kMaxTools},
     {"tool_choice", Support::kHonoured, ParameterKind::kAny, "\"auto\"",
      "\"auto\", \"none\" to leave the tools out, \"required\" for an answer that is a call, or a "
@@ -191,8 +193,10 @@ std::optional<ApiError> read_response_tools(const json::array& tools, ToolUse& u
     const std::string where = fmt::format("tools[{}]", i);
     const auto* type = string_at(tools[i], "type");
     if (type == nullptr || *type != "function") {
-      return bad_request(where + " is not of the type function: the server has no tools of its own",
-                         "tools", "unsupported_parameter");
+      const json::object* other = tools[i].if_object();
+      const json::value* given = other == nullptr ? nullptr : other->if_contains("type");
+      if (auto error = leave_out(given, where, use)) return error;
+      continue;
     }
     const json::object& tool = tools[i].get_object();
     if (auto error = add_function({tool.if_contains("name"), tool.if_contains("description"),

@@ -258,7 +258,7 @@ TEST_F(ResponsesTest, RefusesByNameWhatItDoesNotDo) {
   refused(R"("include": ["message.output_text.logprobs"], "top_logprobs": 21)", "top_logprobs");
   refused(R"("text": {"format": {"type": "xml"}})", "text.format");
   refused(R"("reasoning": {"effort": 5})", "reasoning");
-  refused(R"("tools": [{"type": "web_search"}])", "tools");
+  refused(R"("tools": [{"type": 5}])", "tools");
   refused(R"("tools": [{"type": "function"}])", "tools");
   refused(R"("tool_choice": "required")", "tool_choice");  // without tools
   refused(R"("tool_choice": {"type": "file_search"})", "tool_choice");
@@ -270,6 +270,39 @@ TEST_F(ResponsesTest, RefusesByNameWhatItDoesNotDo) {
          "include": ["reasoning.encrypted_content"], "reasoning": {"effort": null, "summary": "auto"},
          "background": false, "top_logprobs": 0, "user": "me")");
   EXPECT_EQ(generator_.requests.size(), 1U);
+}
+
+// As Codex asks.
+constexpr const char* kOtherTools = R"("tools": [
+    {"type": "function", "name": "shell", "parameters": {"type": "object", "properties": {}}},
+    {"type": "web_search"}, {"type": "custom", "name": "apply_patch"}, {"type": "web_search"},
+    {"type": "namespace", "name": "mcp", "tools": []}])";
+
+TEST_F(ResponsesTest, LeavesOutToolsThatAreNoFunctionsAndSaysSo) {
+  const auto exchange =
+      send("POST", "/v1/responses", fmt::format(R"({{"input": "x", {}}})", kOtherTools));
+  ASSERT_EQ(generator_.requests.size(), 1U) << exchange->body;
+  const std::string prompt = tokenizer_.decode(generator_.requests[0].prompt, false);
+  EXPECT_NE(prompt.find("shell"), std::string::npos);
+  EXPECT_EQ(prompt.find("apply_patch"), std::string::npos);
+  answer(1, "No.");
+  EXPECT_EQ(exchange->status, 200);
+  EXPECT_EQ(exchange->header("X-Encore-Warning"),
+            "tools of the type web_search, custom, namespace are left out");
+}
+
+TEST_F(ResponsesTest, MayRefuseToolsThatAreNoFunctions) {
+  ServedModel model;
+  model.names = {"stories"};
+  model.tokenizer = &tokenizer_;
+  model.chat_template = &chat_template_;
+  model.vocab_size = tokenizer_.vocab_size();
+  model.max_seq_len = 4096;
+  start(std::move(model), {.other_tools = OtherTools::kRefuse});
+  const auto exchange =
+      send("POST", "/v1/responses", fmt::format(R"({{"input": "x", {}}})", kOtherTools));
+  EXPECT_EQ(exchange->status, 400);
+  EXPECT_NE(exchange->body.find("web_search, custom, namespace"), std::string::npos);
 }
 
 TEST_F(ResponsesTest, RefusesItemsThatAreNoneNamingThem) {

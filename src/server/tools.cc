@@ -62,16 +62,41 @@ std::optional<ApiError> add_function(const FunctionFields& function, const std::
   return std::nullopt;
 }
 
+std::optional<ApiError> leave_out(const json::value* type, const std::string& where, ToolUse& use) {
+  const auto* text = type == nullptr ? nullptr : type->if_string();
+  const std::string name = text == nullptr ? "" : std::string(*text);
+  if (!is_name(name)) return wrong_tool(where, " must have a type, such as function");
+  if (std::ranges::find(use.left_out, name) == use.left_out.end()) use.left_out.push_back(name);
+  return std::nullopt;
+}
+
+std::optional<ApiError> check_left_out(const ToolUse& use, OtherTools other_tools,
+                                       std::vector<std::string>& warnings) {
+  if (use.left_out.empty()) return std::nullopt;
+  const std::string types = fmt::format("{}", fmt::join(use.left_out, ", "));
+  if (other_tools == OtherTools::kRefuse) {
+    return bad_request(
+        fmt::format("tools of the type {} are not supported: the server has no tools "
+                    "of its own, and the model calls functions alone",
+                    types),
+        "tools", "unsupported_parameter");
+  }
+  warnings.push_back(fmt::format("tools of the type {} are left out", types));
+  return std::nullopt;
+}
+
 std::optional<ApiError> read_chat_tools(const json::array& tools, ToolUse& use) {
   for (size_t i = 0; i < tools.size(); ++i) {
     const std::string where = fmt::format("tools[{}]", i);
     const json::object* tool = tools[i].if_object();
     const json::value* type = tool == nullptr ? nullptr : tool->if_contains("type");
     const json::value* function = tool == nullptr ? nullptr : tool->if_contains("function");
-    if (type == nullptr || *type != "function" || function == nullptr || !function->is_object()) {
-      return wrong_tool(where, R"( must be {"type": "function", "function": {"name": ...}}: there )"
-                               "are no other tools");
+    if (type != nullptr && *type != "function") {
+      if (auto error = leave_out(type, where, use)) return error;
+      continue;
     }
+    if (type == nullptr || function == nullptr || !function->is_object())
+      return wrong_tool(where, R"( must be {"type": "function", "function": {"name": ...}})");
     const json::object& given = function->get_object();
     if (auto error = add_function({given.if_contains("name"), given.if_contains("description"),
                                    given.if_contains("parameters")},

@@ -24,9 +24,14 @@ struct ToolUse {
   // As chat templates expect them: {"type": "function", "function": {"name": ...}}.
   json::array tools;
   ToolChoice choice = ToolChoice::kAuto;
-  std::string required_name;   // of kRequired: the tool that is called; empty: any
-  bool parallel_calls = true;  // else one call ends the answer
+  std::string required_name;          // of kRequired: the tool that is called; empty: any
+  bool parallel_calls = true;         // else one call ends the answer
+  std::vector<std::string> left_out;  // the types of tools that are no functions
 };
+
+// What becomes of tools that are no functions, which the server has none of: clients offer them
+// beside others, such as a search of the web.
+enum class OtherTools : uint8_t { kLeaveOut, kRefuse };
 
 // What a request says of a function, in whichever protocol. Null: it is not said.
 struct FunctionFields {
@@ -37,6 +42,12 @@ struct FunctionFields {
 // Adds the function to `use`. `where` names it in messages: "tools[0]". Returns what is wrong.
 std::optional<ApiError> add_function(const FunctionFields& function, const std::string& where,
                                      ToolUse& use);
+
+// Notes that a tool of the type is left out. `where`: as above. Returns what is wrong.
+std::optional<ApiError> leave_out(const json::value* type, const std::string& where, ToolUse& use);
+// Adds to `warnings` what was left out, or returns why it may not be.
+std::optional<ApiError> check_left_out(const ToolUse& use, OtherTools other_tools,
+                                       std::vector<std::string>& warnings);
 
 // "tools" of the chat API: functions within objects. Returns what is wrong.
 std::optional<ApiError> read_chat_tools(const json::array& tools, ToolUse& use);
