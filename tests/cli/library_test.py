@@ -78,6 +78,15 @@ class LibraryTest(CliTest):
             request = engine.submit(PROMPT, max_tokens=400, ignore_eos=True)
             request.abort()
             self.assertEqual(request.wait().finish, "aborted")
+            streamed = engine.submit(PROMPT, max_tokens=4)
+            self.assertEqual([token for update in streamed for token in update.tokens], expected["ids"][:4])
+            end = streamed.wait()
+            self.assertEqual((end.text, end.tokens, end.finish), ("", [], "length"))
+            for token in (2**32 + 5, 3_000_000_000, -2**31 - 1):
+                with self.assertRaisesRegex(ValueError, f"token id {token} does not fit 32 bits"):
+                    engine.submit([1, token])
+            with self.assertRaisesRegex(encore.Error, "stop token 2000000000 is outside the vocabulary"):
+                engine.submit(PROMPT, max_tokens=9, min_tokens=3, stop_token_ids=2_000_000_000)
             with self.assertRaisesRegex(encore.Error, "temperature is a number, not 'hot'"):
                 engine.submit(PROMPT, temperature="hot")
             self.assertTrue(engine.drain())
