@@ -84,6 +84,8 @@ replay::SimulationOptions simulation_options(const SimOptions& options,
   const int64_t kv_tokens =
       load.kv_tokens.value_or(planned.limits.max_batch_size * planned.limits.max_seq_len);
   simulation.target_step_ms = loop.target_step_ms;
+  simulation.prompt_share = loop.prompt_share;
+  simulation.preempts_by_priority = loop.preempts_by_priority;
   simulation.num_pages = div_up(kv_tokens, load.page_size);
   return simulation;
 }

@@ -74,6 +74,8 @@ TEST(Config, ReadsBackWhatItPrints) {
   options.put(*find_option("prefix_cache"), false);
   options.put(*find_option("prefix_cache_key"), std::string{"of the routers"});
   options.put(*find_option("target_step_ms"), 12.5);
+  options.put(*find_option("prompt_share"), 0.25);
+  options.put(*find_option("preempt_by_priority"), true);
   options.put(*find_option("host"), std::string{"::1"});
   options.put(*find_option("port"), int64_t{0});
   options.put(*find_option("served_model_name"), Texts{{"a, b", "c"}});

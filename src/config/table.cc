@@ -245,6 +245,16 @@ constexpr Option kOptions[] = {
      "milliseconds", value("25"), between(0, 1e6),
      "Time that a step may take while prompts run beside requests that generate: it takes as much "
      "of the prompts as keeps to that; 0: as much as fits"},
+    {"prompt_share", Group::kServing,
+     [](Settings& s, double v) { s.serving.engine.prompt_share = v; }, "", value("0.5"),
+     between(0.01, 1),
+     "Part of a step's tokens for prompts that a long prompt gets at most while short ones of its "
+     "priority wait, which are those that fit this part; 1: they wait for it"},
+    {"preempt_by_priority", Group::kServing,
+     [](Settings& s, bool v) { s.serving.engine.preempts_by_priority = v; }, "", value("off"),
+     on_or_off(),
+     "Let a request take the place and the KV of running ones of a lower priority, which are "
+     "computed again later, where there is none free"},
 
     {"host", Group::kServer, [](Settings& s, const Text& v) { s.http.host = v; }, "ADDRESS",
      value("127.0.0.1"), any(),

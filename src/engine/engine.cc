@@ -12,11 +12,16 @@
 namespace encore::engine {
 namespace {
 
-sched::SchedulerLimits scheduler_limits(LoadedModel& model) {
+sched::SchedulerLimits scheduler_limits(LoadedModel& model, const EngineOptions& options) {
   const runtime::Limits& limits = model.limits();
   const runtime::Ladder& tokens = model.executor().coverage().tokens;
-  return {limits.max_num_tokens, limits.max_batch_size, limits.max_mixed_tokens, limits.max_q,
-          tokens.sizes()};
+  return {.max_num_tokens = limits.max_num_tokens,
+          .max_batch_size = limits.max_batch_size,
+          .max_mixed_tokens = limits.max_mixed_tokens,
+          .max_q = limits.max_q,
+          .token_buckets = tokens.sizes(),
+          .prompt_share = options.prompt_share,
+          .preempts_by_priority = options.preempts_by_priority};
 }
 
 // Is a token chosen behind the row's, and does a grammar say which may be?
@@ -69,7 +74,7 @@ Engine::Engine(LoadedModel& model, const EngineOptions& options)
       pool_(model.num_pages(), model.page_size()),
       cache_(options.prefix_cache ? std::make_unique<kv::PrefixCache>(pool_, *options.prefix_cache)
                                   : nullptr),
-      scheduler_(pool_, scheduler_limits(model), cache_.get()) {
+      scheduler_(pool_, scheduler_limits(model, options), cache_.get()) {
   if (options.target_step_ms)
     prompt_budget_.emplace(*options.target_step_ms, model.limits().max_num_tokens);
 }

@@ -106,6 +106,9 @@ struct EngineOptions {
   // How long a step may take in which prompts run beside sequences that generate: it gets as many
   // tokens of them as keep to that. Absent: as many as fit the step. Units: milliseconds
   std::optional<double> target_step_ms = {};
+  // As sched::SchedulerLimits has them.
+  double prompt_share = 0.5;
+  bool preempts_by_priority = false;
 };
 
 // The loop, with one step in flight while the host works, or with none: each step's tokens are read

@@ -23,8 +23,13 @@ constexpr int32_t kSampled = 0;
 
 sched::SchedulerLimits scheduler_limits(const SimulationOptions& options) {
   const runtime::Limits& limits = options.limits;
-  return {limits.max_num_tokens, limits.max_batch_size, limits.max_mixed_tokens, limits.max_q,
-          options.coverage.tokens.sizes()};
+  return {.max_num_tokens = limits.max_num_tokens,
+          .max_batch_size = limits.max_batch_size,
+          .max_mixed_tokens = limits.max_mixed_tokens,
+          .max_q = limits.max_q,
+          .token_buckets = options.coverage.tokens.sizes(),
+          .prompt_share = options.prompt_share,
+          .preempts_by_priority = options.preempts_by_priority};
 }
 
 // One run, step by step as Engine::step() goes.
@@ -84,6 +89,7 @@ class Simulation {
       if (request.arrival_s > now_s_) return;
       sched::Sequence sequence{
           .id = static_cast<sched::SequenceId>(num_received_),
+          .priority = request.asked.priority,
           .tokens = request.asked.prompt,
           .max_length = std::ssize(request.asked.prompt) + request.asked.max_tokens,
       };

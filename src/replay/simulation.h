@@ -19,7 +19,10 @@ struct SimulationOptions {
   int64_t page_size = 32;
   bool overlap = true;  // a step is launched before the tokens of the one before it are read
   bool prefix_cache = false;
-  std::optional<double> target_step_ms = {};  // as EngineOptions has it
+  // As EngineOptions has them:
+  std::optional<double> target_step_ms = {};
+  double prompt_share = 0.5;
+  bool preempts_by_priority = false;
 };
 
 // Forms the steps that engine::Engine forms; its clock alone is made up. Every request is complete

@@ -21,7 +21,7 @@ loader::LoadOptions load_options() {
   return options;
 }
 
-// Requests that come at once, every third with the beginning of another.
+// Requests of two priorities that come at once, every third with the beginning of another.
 std::vector<Request> some_requests(int count) {
   std::mt19937 random(11);
   const auto between = [&](int first, int last) {
@@ -32,7 +32,7 @@ std::vector<Request> some_requests(int count) {
     beginning.push_back(between(0, 999));
   std::vector<Request> requests;
   for (int i = 0; i < count; ++i) {
-    Request request{.asked = {.max_tokens = between(1, 100)}};
+    Request request{.asked = {.max_tokens = between(1, 100), .priority = between(0, 1)}};
     if (i % 3 == 0) request.asked.prompt = beginning;
     for (int n = between(1, 60); n > 0; --n)
       request.asked.prompt.push_back(between(0, 999));
@@ -73,11 +73,14 @@ TEST_F(SimulationTest, FormsTheStepsOfTheEngine) {
   const std::vector<Request> requests = some_requests(40);
   for (const bool overlap : {false, true}) {
     for (const bool prefix_cache : {false, true}) {
-      engine::EngineOptions engine_options{.overlap = overlap};
+      engine::EngineOptions engine_options{
+          .overlap = overlap, .prompt_share = 0.25, .preempts_by_priority = overlap};
       if (prefix_cache) engine_options.prefix_cache.emplace();
       const engine::GeneratorStatistics served = serve(requests, engine_options);
       SimulationOptions simulated = options();
       simulated.overlap = overlap;
+      simulated.prompt_share = engine_options.prompt_share;
+      simulated.preempts_by_priority = engine_options.preempts_by_priority;
       simulated.prefix_cache = prefix_cache;
       const ReplayRecord record = simulate(requests, simulated, kASecond);
       EXPECT_GT(served.num_preemptions, 0);

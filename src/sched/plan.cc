@@ -42,17 +42,24 @@ std::optional<int> Plan::uniform_q(int64_t max_q) const {
   return uniform ? std::optional(static_cast<int>(rows[0].count)) : std::nullopt;
 }
 
+PromptRoom prompt_room(int64_t generating, const SchedulerLimits& limits,
+                       std::optional<int64_t> max_prompt_tokens) {
+  const int64_t max_tokens = limits.max_num_tokens;
+  int64_t tokens = std::min(max_tokens, limits.max_mixed_tokens.value_or(max_tokens)) - generating;
+  if (generating > 0 && max_prompt_tokens)
+    tokens = std::min(tokens, std::max<int64_t>(1, *max_prompt_tokens));
+  const auto share = static_cast<int64_t>(static_cast<double>(tokens) * limits.prompt_share);
+  return {tokens, std::max<int64_t>(1, share)};
+}
+
 Plan cut_to_fit(Plan wanted, const SchedulerLimits& limits,
                 std::optional<int64_t> max_prompt_tokens) {
   int64_t generating = 0;  // tokens of sequences that generate
   for (const ScheduledTokens& row : wanted.rows)
     generating += generates(row, limits) ? row.count : 0;
-  const int64_t max_tokens = limits.max_num_tokens;
-  int64_t max_mixed = std::min(max_tokens, limits.max_mixed_tokens.value_or(max_tokens));
-  if (generating > 0 && max_prompt_tokens)
-    max_mixed = std::min(max_mixed, generating + std::max<int64_t>(1, *max_prompt_tokens));
+  const int64_t max_mixed = generating + prompt_room(generating, limits, max_prompt_tokens).tokens;
   if (wanted.num_tokens() <= max_mixed) return wanted;
-  Plan cut = first_tokens(wanted, max_tokens);
+  Plan cut = first_tokens(wanted, limits.max_num_tokens);
   if (cut.uniform_q(limits.max_q)) return cut;
   if (cut.num_tokens() > max_mixed && generating >= max_mixed) {
     for (ScheduledTokens& row : wanted.rows)

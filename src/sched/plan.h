@@ -30,6 +30,11 @@ struct SchedulerLimits {
   int64_t max_q = 1;  // tokens per sequence of a uniform step at most
   // Sizes to which mixed steps are padded, ascending: the ladder's. Empty: padding costs nothing.
   std::vector<int64_t> token_buckets = {};
+  // The part of a step's tokens for prompts that a long prompt gets at most while short ones want the
+  // rest; those are short that fit this part. 1: every prompt waits for those that came before it.
+  double prompt_share = 0.5;
+  // May a sequence of a higher priority take the place and the pages of one that runs?
+  bool preempts_by_priority = false;
 };
 
 // Does the row belong to a sequence that generates? A row as short as those counts as one.
@@ -37,11 +42,25 @@ inline bool generates(const ScheduledTokens& row, const SchedulerLimits& limits)
   return row.count <= limits.max_q;
 }
 
+// What a step has for prompts. Units: tokens
+struct PromptRoom {
+  int64_t tokens = 0;  // none where generating rows fill a mixed step
+  int64_t share = 0;   // of them, SchedulerLimits::prompt_share; at least 1
+};
+// Beside rows that generate `generating` tokens. `max_prompt_tokens`: of a step in which other
+// sequences generate, which wait for it; absent: as many as fit.
+PromptRoom prompt_room(int64_t generating, const SchedulerLimits& limits,
+                       std::optional<int64_t> max_prompt_tokens);
+
+// Does the prompt of a sequence fit a share, with all of it that is not in the prefix cache?
+inline bool is_short(const Sequence& sequence, const PromptRoom& room) {
+  return sequence.num_to_compute <= room.share;
+}
+
 // The first tokens of `wanted`, as many as a step may hold. Its rows that generate come first, and
 // stay. Where they would fill a mixed step, every row keeps one token, which is a uniform step. A
 // prompt that does not fit is cut, a little shorter where that saves more padding than it cuts.
-// `max_prompt_tokens`: of a step in which other sequences generate, which wait for it; absent: as many
-// as fit.
+// `max_prompt_tokens`: as of prompt_room().
 Plan cut_to_fit(Plan wanted, const SchedulerLimits& limits,
                 std::optional<int64_t> max_prompt_tokens);
 

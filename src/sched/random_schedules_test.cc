@@ -65,7 +65,7 @@ class Schedule {
 
   void run(Totals& totals) {
     for (int64_t i = between(10, 60); i > 0 && !has_failed(); --i) {
-      for (int64_t n = chance(30) ? between(1, 5) : 0; n > 0; --n)
+      for (int64_t n = chance(30) ? between(1, has_crowds_ ? 20 : 5) : 0; n > 0; --n)
         arrive();
       step();
       if (next_id_ > 0 && chance(aborts_in_percent_)) abort(between(0, next_id_ - 1));
@@ -111,6 +111,8 @@ class Schedule {
     limits.max_num_tokens = limits.max_batch_size + between(0, 40);
     if (chance(30)) limits.max_mixed_tokens = between(1, 30);
     if (chance(50)) limits.token_buckets = {1, 2, 4, 8, 16, 32, 48};
+    if (chance(50)) limits.prompt_share = static_cast<double>(between(1, 10)) / 10;
+    limits.preempts_by_priority = chance(30);
     return limits;
   }
 
@@ -156,6 +158,7 @@ class Schedule {
     if (chance(10)) grant_ahead(plan);
     check_order(ran);
     check_plan(plan);
+    check_first_tokens(plan, max_prompt_tokens);
     if (chance(50)) keep_rows(plan);
     check_pages();
     ASSERT_TRUE(!plan.rows.empty() || device_.num_in_flight() > 0 || scheduler_.idle());
@@ -259,6 +262,11 @@ class Schedule {
     }
   }
 
+  // Is it a shorter prompt of the same priority?
+  static bool passes(const Sequence& sequence, const Sequence& other) {
+    return sequence.priority == other.priority && sequence.num_to_compute < other.num_to_compute;
+  }
+
   void check_plan(const Plan& plan) {
     const int64_t most = limits_.max_num_tokens;
     ASSERT_LE(plan.num_tokens(), most);
@@ -278,7 +286,7 @@ class Schedule {
       ASSERT_GE(std::ssize(sequence.pages) * pool_.page_size(),
                 std::min(row.end() + 1, sequence.max_length - 1));
       if (sequence.num_ready() <= limits_.max_q) continue;
-      if (prompt_before != nullptr) {
+      if (prompt_before != nullptr && !passes(*prompt_before, sequence)) {
         ASSERT_LT(order(*prompt_before), order(sequence));
       }
       prompt_before = &sequence;
@@ -288,6 +296,29 @@ class Schedule {
       const int64_t ready = sequence->num_ready();
       ASSERT_TRUE(ready == 0 || ready > limits_.max_q || seen.contains(sequence->id));
     }
+  }
+
+  // A prompt that fits its share of each step is computed by the third with it, unless others of a
+  // higher priority come first.
+  void check_first_tokens(const Plan& plan, std::optional<int64_t> max_prompt_tokens) {
+    int64_t generating = 0;
+    for (const ScheduledTokens& row : plan.rows)
+      generating += generates(row, limits_) ? row.count : 0;
+    const PromptRoom room = prompt_room(generating, limits_, max_prompt_tokens);
+    std::map<SequenceId, int> num_steps;
+    for (const Sequence* sequence : scheduler_.running()) {
+      const bool is_outranked = std::ranges::any_of(
+          scheduler_.running(),
+          [&](const Sequence* other) { return other->priority < sequence->priority; });
+      const bool fits = sequence->num_to_compute <= std::min(room.share, room.tokens - room.share);
+      if (!fits || is_outranked || sequence->launched >= sequence->given) continue;
+      const auto row = std::ranges::find(plan.rows, sequence->id, &ScheduledTokens::sequence);
+      if (row != plan.rows.end() && row->end() == sequence->given) continue;
+      const auto before = prompt_steps_.find(sequence->id);
+      num_steps[sequence->id] = before == prompt_steps_.end() ? 1 : before->second + 1;
+      ASSERT_LT(num_steps[sequence->id], 3) << "sequence " << sequence->id;
+    }
+    prompt_steps_ = std::move(num_steps);
   }
 
   // Every page is empty, idle and in the cache, or in use by just those who refer to it; those who
@@ -337,6 +368,7 @@ class Schedule {
   std::mt19937_64 random_;
   int aborts_in_percent_;
   bool has_priorities_ = chance(50);
+  bool has_crowds_ = chance(15);
   kv::PagePool pool_{between(4, 40), between(1, 3) * 4};
   Mirror mirror_{"k"};
   std::unique_ptr<kv::PrefixCache> cache_ = random_cache();
@@ -346,6 +378,7 @@ class Schedule {
   std::array<std::vector<int32_t>, 3> beginnings_;
   std::vector<std::vector<int32_t>> texts_;  // of those who ended
   std::map<SequenceId, std::vector<int32_t>> prompts_;
+  std::map<SequenceId, int> prompt_steps_;  // that took tokens of prompts that are not done
   SequenceId next_id_ = 0;
   int64_t num_ended_ = 0;
   Totals totals_;

@@ -30,20 +30,26 @@ void Scheduler::add(Sequence sequence) {
   ENCORE_CHECK(sequences_.emplace(id, std::move(kept)).second, "sequence {} added twice", id);
 }
 
-// Those who wait for a prefix keep a place in the batch, and others pass them.
-bool Scheduler::admit() {
+// Others pass those who wait for a prefix.
+bool Scheduler::admit(std::optional<int64_t> max_prompt_tokens) {
   bool has_admitted = false;
-  int64_t num_passed = 0;
-  for (auto next = queue_.begin();
-       next != queue_.end() && num_running() + num_passed < limits_.max_batch_size;) {
+  for (auto next = queue_.begin(); next != queue_.end();) {
     Sequence& sequence = *find(next->second);
-    const std::vector<kv::Page> cached = find_prefix(sequence);
-    if (is_underway(sequence, cached.size())) {
+    if (num_running() >= limits_.max_batch_size && !outranks_some(sequence)) break;
+    // Looks nothing up while the page that it waits for is not there.
+    if (sequence.awaited_page && is_underway(sequence, *sequence.awaited_page)) {
       ++next;
-      ++num_passed;
       continue;
     }
-    if (!start(sequence, cached)) break;
+    const std::vector<kv::Page> cached = find_prefix(sequence);
+    if (is_underway(sequence, cached.size())) {
+      sequence.awaited_page = cached.size();
+      ++next;
+      continue;
+    }
+    sequence.num_to_compute = sequence.known() - std::ssize(cached) * pool_.page_size();
+    if (!is_next(sequence, max_prompt_tokens) || !make_room(sequence, cached)) break;
+    start(sequence, cached);
     running_.insert(std::ranges::upper_bound(running_, sequence.id, {}, &Sequence::id), &sequence);
     next = queue_.erase(next);
     has_admitted = true;
@@ -51,18 +57,66 @@ bool Scheduler::admit() {
   return has_admitted;
 }
 
+// A short prompt whose turn does not come yet leaves its place and its pages to others.
+bool Scheduler::is_next(const Sequence& sequence, std::optional<int64_t> max_prompt_tokens) const {
+  const PromptRoom room = prompt_room(num_generating(), limits_, max_prompt_tokens);
+  if (sequence.num_to_compute <= limits_.max_q || room.tokens <= 0 || !is_short(sequence, room))
+    return true;
+  int64_t short_tokens = 0;  // that come first, of the same priority or a higher one
+  int64_t long_tokens = 0;
+  for (const Sequence* other : running_) {
+    const int64_t ready = other->num_ready();
+    if (ready <= limits_.max_q || other->priority > sequence.priority) continue;
+    const bool comes_first = other->priority < sequence.priority || is_short(*other, room);
+    (comes_first ? short_tokens : long_tokens) += ready;
+  }
+  return short_tokens + std::min(long_tokens, room.share) < room.tokens;
+}
+
+int64_t Scheduler::num_generating() const {
+  int64_t tokens = 0;
+  for (const Sequence* sequence : running_) {
+    const int64_t ready = sequence->num_ready();
+    tokens += ready <= limits_.max_q ? ready : 0;
+  }
+  return tokens;
+}
+
+// Tokens that a sequence needs pages for when it starts.
+int64_t Scheduler::first_pages_end(const Sequence& sequence) {
+  return std::min(sequence.known() + 1, sequence.max_length - 1);
+}
+
 // A page for each sequence that runs stays free, so that the newcomer does not drive out another,
 // or itself, at once.
-bool Scheduler::start(Sequence& sequence, const std::vector<kv::Page>& cached) {
-  const int64_t needed = std::min(sequence.known() + 1, sequence.max_length - 1);
-  const auto num_idle = std::count_if(
-      cached.begin(), cached.end(), [&](kv::Page page) { return pool_.num_references(page) == 0; });
-  const int64_t missing = pool_.pages_for(needed) - std::ssize(cached) + num_idle;
-  if (missing + num_running() > pool_.num_free() && !running_.empty()) return false;
+bool Scheduler::has_room(const Sequence& sequence, const std::vector<kv::Page>& cached) const {
+  if (running_.empty()) return true;
+  const auto num_idle =
+      std::ranges::count_if(cached, [&](kv::Page page) { return pool_.num_references(page) == 0; });
+  const int64_t missing =
+      pool_.pages_for(first_pages_end(sequence)) - std::ssize(cached) + num_idle;
+  return num_running() < limits_.max_batch_size && missing + num_running() <= pool_.num_free();
+}
+
+bool Scheduler::make_room(const Sequence& sequence, const std::vector<kv::Page>& cached) {
+  while (!has_room(sequence, cached)) {
+    if (!outranks_some(sequence)) return false;
+    preempt_last();
+  }
+  return true;
+}
+
+bool Scheduler::outranks_some(const Sequence& sequence) const {
+  return limits_.preempts_by_priority && std::ranges::any_of(running_, [&](const Sequence* other) {
+           return other->priority > sequence.priority;
+         });
+}
+
+void Scheduler::start(Sequence& sequence, const std::vector<kv::Page>& cached) {
   for (const kv::Page page : cached)
     pool_.share(page);
   sequence.pages = cached;
-  ENCORE_CHECK(grow(sequence, needed));
+  ENCORE_CHECK(grow(sequence, first_pages_end(sequence)));
   if (cache_ != nullptr && !sequence.num_cached) {
     cache_->count_query(sequence.known(), cached);
     sequence.num_cached = std::ssize(cached) * pool_.page_size();
@@ -71,7 +125,6 @@ bool Scheduler::start(Sequence& sequence, const std::vector<kv::Page>& cached) {
   sequence.given = sequence.known();
   sequence.launched = std::ssize(cached) * pool_.page_size();
   sequence.chain.num_offered = std::ssize(cached);
-  return true;
 }
 
 std::vector<kv::Page> Scheduler::find_prefix(Sequence& sequence) const {
@@ -91,7 +144,7 @@ bool Scheduler::is_underway(const Sequence& sequence, size_t page) const {
 }
 
 Plan Scheduler::plan(std::optional<int64_t> max_prompt_tokens) {
-  const bool has_admitted = admit();
+  const bool has_admitted = admit(max_prompt_tokens);
   while (true) {
     const int64_t num_before = num_running();
     Plan plan = choose(max_prompt_tokens);
@@ -112,9 +165,12 @@ Plan Scheduler::choose(std::optional<int64_t> max_prompt_tokens) const {
   const auto prompts =
       std::stable_partition(wanted.rows.begin(), wanted.rows.end(),
                             [&](const ScheduledTokens& row) { return generates(row, limits_); });
-  std::stable_sort(prompts, wanted.rows.end(), [](const auto& a, const auto& b) {
-    return a.place->priority < b.place->priority;
-  });
+  const PromptRoom room = prompt_room(num_generating(), limits_, max_prompt_tokens);
+  const auto rank = [&](const ScheduledTokens& row) {
+    return std::pair(row.place->priority, is_short(*row.place, room) ? 0 : 1);
+  };
+  std::stable_sort(prompts, wanted.rows.end(),
+                   [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
   return cut_to_fit(std::move(wanted), limits_, max_prompt_tokens);
 }
 

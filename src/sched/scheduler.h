@@ -16,10 +16,14 @@
 namespace encore::sched {
 
 // First come, first served among sequences of one priority; lower numbers first. A sequence is
-// admitted when pages for the tokens it has are free, and gets more as it grows. Where none are
-// left, the youngest sequence of the last priority gives up its pages, returns to its place in the
-// queue, and is computed again later. With a prefix cache a sequence starts behind the tokens that
-// it finds there, and waits for an earlier one that is about to compute its next page.
+// admitted when a step has a row for it and pages for the tokens it has are free, and gets more pages
+// as it grows. Where none are left, the youngest sequence of the last priority gives up its pages,
+// returns to its place in the queue, and is computed again later. With a prefix cache a sequence
+// starts behind the tokens that it finds there, and waits for an earlier one that is about to compute
+// its next page.
+// Short prompts pass long ones, which keep their share of each step (SchedulerLimits::prompt_share). A
+// short one is admitted when a step gets to it, so it has its first token within three steps, unless
+// some of a higher priority come.
 // Threads: one. Lifetime: refers to the pool, and to the cache when there is one.
 class Scheduler {
  public:
@@ -33,8 +37,9 @@ class Scheduler {
     return pool_.pages_for(max_length - 1) <= pool_.num_pages();
   }
   // The next step; empty when nothing can run. Rows of up to max_q tokens first, so that those who
-  // generate never wait behind a prompt, then prompts in the order of the queue, cut to what the
-  // step has room for (cut_to_fit). Each row has pages for its tokens and for the one behind them.
+  // generate never wait behind a prompt, then prompts in the order of the queue, of each priority
+  // short ones first, cut to what the step has room for (cut_to_fit). Each row has pages for its
+  // tokens and for the one behind them.
   Plan plan(std::optional<int64_t> max_prompt_tokens = {});
   // Puts the rows of a plan in an order in which a sequence keeps the row that it had in the step
   // before, if this one has as many: what the device holds by row is sent again for those that move.
@@ -82,9 +87,21 @@ class Scheduler {
   static Order order(const Sequence& sequence) { return {sequence.priority, sequence.id}; }
 
   // Returns whether it admitted a sequence.
-  bool admit();
-  // Starts a sequence behind the tokens of `cached`, if its other pages are free.
-  bool start(Sequence& sequence, const std::vector<kv::Page>& cached);
+  bool admit(std::optional<int64_t> max_prompt_tokens);
+  // Does the next step get to a sequence that waits, if it is admitted?
+  [[nodiscard]] bool is_next(const Sequence& sequence,
+                             std::optional<int64_t> max_prompt_tokens) const;
+  // Is there a row for one more, which finds `cached`, and are its other pages free?
+  [[nodiscard]] bool has_room(const Sequence& sequence, const std::vector<kv::Page>& cached) const;
+  // Makes some, if need be and those who run may be preempted for it. False where that is not enough.
+  bool make_room(const Sequence& sequence, const std::vector<kv::Page>& cached);
+  // May a sequence that waits take the place of some that runs?
+  [[nodiscard]] bool outranks_some(const Sequence& sequence) const;
+  // Tokens that the next step computes for those who generate.
+  [[nodiscard]] int64_t num_generating() const;
+  [[nodiscard]] static int64_t first_pages_end(const Sequence& sequence);
+  // Starts a sequence behind the tokens of `cached`. REQUIRES: room for it.
+  void start(Sequence& sequence, const std::vector<kv::Page>& cached);
   [[nodiscard]] std::vector<kv::Page> find_prefix(Sequence& sequence) const;
   // Does a sequence that runs and comes first still compute that page of `sequence`, too?
   [[nodiscard]] bool is_underway(const Sequence& sequence, size_t page) const;

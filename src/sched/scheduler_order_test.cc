@@ -120,13 +120,23 @@ TEST_F(SchedulerOrderTest, WaitsForOneThatIsAboutToComputeItsPrefixAndLetsOthers
   scheduler_.add(sequence(1, longer, 2));
   scheduler_.add(sequence(2, tokens(18, 1), 2));
   scheduler_.add(sequence(3, tokens(3, 3), 2));
-  const Plan first = scheduler_.plan();
-  EXPECT_EQ(first.rows, (Rows{{1, 0, 16}}));
-  EXPECT_EQ(scheduler_.num_running(), 2);
+  Plan plan = scheduler_.plan();
+  EXPECT_EQ(plan.rows, (Rows{{3, 0, 3}, {1, 0, 13}}));
   EXPECT_FALSE(runs(scheduler_, 2));
-  run_step(scheduler_, first);
+  run_step(scheduler_, plan);
+  plan = scheduler_.plan();
+  EXPECT_EQ(plan.rows, (Rows{{3, 3, 1}, {1, 13, 8}}));
+  run_step(scheduler_, plan);
   // What the second has in common with the first is computed now.
-  EXPECT_EQ(scheduler_.plan().rows, (Rows{{1, 16, 5}, {2, 16, 2}, {3, 0, 3}}));
+  EXPECT_EQ(scheduler_.plan().rows, (Rows{{1, 21, 1}, {3, 4, 1}, {2, 16, 2}}));
+}
+
+TEST_F(SchedulerOrderTest, ThoseWhoWaitForAPrefixHoldNoPlace) {
+  Scheduler scheduler(pool_, {.max_num_tokens = 16, .max_batch_size = 2}, &cache_);
+  for (const SequenceId id : {1, 2, 3})
+    scheduler.add(sequence(id, tokens(21, 1), 2));
+  scheduler.add(sequence(4, tokens(3, 4), 2));
+  EXPECT_EQ(scheduler.plan().rows, (Rows{{4, 0, 3}, {1, 0, 13}}));
 }
 
 TEST_F(SchedulerOrderTest, WaitsForNoneThatComesLater) {

@@ -50,9 +50,21 @@ TEST(Scheduler, KnowsWhatCanNeverRunAndQueuesWhatCannotYet) {
   EXPECT_EQ(scheduler.plan().rows, (Rows{{3, 0, 10}}));
 }
 
-TEST(Scheduler, LetsALongPromptWaitForNoneThatCameLater) {
+TEST(Scheduler, LetsAShortPromptPassALongOneThatCameEarlier) {
   kv::PagePool pool(100, 16);
   Scheduler scheduler(pool, {.max_num_tokens = 10, .max_batch_size = 8});
+  scheduler.add(sequence_of(1, 25, 40));
+  scheduler.add(sequence_of(2, 4, 40));
+  Plan plan = scheduler.plan();
+  EXPECT_EQ(plan.rows, (Rows{{2, 0, 4}, {1, 0, 6}}));
+  run_step(scheduler, plan);
+  plan = scheduler.plan();
+  EXPECT_EQ(plan.rows, (Rows{{2, 4, 1}, {1, 6, 9}}));
+}
+
+TEST(Scheduler, LetsALongPromptWaitForNoneThatCameLaterWhereItMayHaveTheWholeStep) {
+  kv::PagePool pool(100, 16);
+  Scheduler scheduler(pool, {.max_num_tokens = 10, .max_batch_size = 8, .prompt_share = 1});
   scheduler.add(sequence_of(1, 25, 40));
   scheduler.add(sequence_of(2, 4, 40));
   Plan plan = scheduler.plan();
@@ -60,7 +72,69 @@ TEST(Scheduler, LetsALongPromptWaitForNoneThatCameLater) {
   run_step(scheduler, plan);
   run_step(scheduler, scheduler.plan());
   plan = scheduler.plan();
-  EXPECT_EQ(plan.rows, (Rows{{1, 20, 5}, {2, 0, 4}}));
+  EXPECT_EQ(plan.rows, (Rows{{2, 0, 4}, {1, 20, 5}}));
+}
+
+TEST(Scheduler, GivesALongPromptItsShareWhateverComes) {
+  kv::PagePool pool(100, 16);
+  Scheduler scheduler(pool, {.max_num_tokens = 10, .max_batch_size = 8});
+  scheduler.add(sequence_of(1, 30, 40));
+  for (SequenceId id = 2; id < 12; id += 2) {
+    scheduler.add(sequence_of(id, 5, 6));
+    scheduler.add(sequence_of(id + 1, 5, 6));
+    const Plan plan = scheduler.plan();
+    EXPECT_EQ(plan.rows, (Rows{{id / 2 + 1, 0, 5}, {1, (id - 2) / 2 * 5, 5}}));
+    run_step(scheduler, plan);
+    scheduler.remove(id / 2 + 1);
+  }
+}
+
+// Those that would have to wait for the step behind the next leave their places to others.
+TEST(Scheduler, AdmitsAsManyShortPromptsAsAStepGetsTo) {
+  kv::PagePool pool(100, 16);
+  Scheduler scheduler(pool, {.max_num_tokens = 10, .max_batch_size = 8});
+  for (const SequenceId id : {1, 2, 3, 4})
+    scheduler.add(sequence_of(id, 4, 40));
+  Plan plan = scheduler.plan();
+  EXPECT_EQ(plan.rows, (Rows{{1, 0, 4}, {2, 0, 4}, {3, 0, 2}}));
+  EXPECT_EQ(scheduler.num_waiting(), 1);
+  run_step(scheduler, plan);
+  EXPECT_EQ(scheduler.plan().rows, (Rows{{1, 4, 1}, {2, 4, 1}, {3, 2, 2}, {4, 0, 4}}));
+}
+
+TEST(Scheduler, PreemptsByPriorityOnlyWhereItMay) {
+  for (const bool may : {false, true}) {
+    kv::PagePool pool(100, 16);
+    Scheduler scheduler(pool,
+                        {.max_num_tokens = 16, .max_batch_size = 2, .preempts_by_priority = may});
+    for (const SequenceId id : {1, 2}) {
+      Sequence sequence = sequence_of(id, 3, 40);
+      sequence.priority = 1;
+      scheduler.add(std::move(sequence));
+    }
+    run_step(scheduler, scheduler.plan());
+    Sequence equal = sequence_of(3, 3, 40);
+    equal.priority = 1;
+    scheduler.add(std::move(equal));
+    scheduler.add(sequence_of(4, 3, 40));
+    EXPECT_EQ(scheduler.plan().rows,
+              may ? (Rows{{1, 3, 1}, {4, 0, 3}}) : (Rows{{1, 3, 1}, {2, 3, 1}}));
+    EXPECT_EQ(scheduler.num_preemptions(), may ? 1 : 0);
+  }
+}
+
+TEST(Scheduler, PreemptsByPriorityForPages) {
+  kv::PagePool pool(5, 16);
+  Scheduler scheduler(pool,
+                      {.max_num_tokens = 64, .max_batch_size = 4, .preempts_by_priority = true});
+  for (const SequenceId id : {1, 2}) {
+    Sequence sequence = sequence_of(id, 20, 40);
+    sequence.priority = static_cast<int32_t>(id);
+    scheduler.add(std::move(sequence));
+  }
+  run_step(scheduler, scheduler.plan());
+  scheduler.add(sequence_of(3, 20, 40));
+  EXPECT_EQ(scheduler.plan().rows, (Rows{{1, 20, 1}, {3, 0, 20}}));
 }
 
 TEST(Scheduler, NamesThePagesThatHoldWhatIsComputed) {

@@ -44,6 +44,7 @@ struct alignas(64) Sequence {
   std::vector<int32_t> tokens;  // the prompt, then what was generated and collected
   int64_t max_length = 0;       // prompt and generated tokens; the last is never computed
   int64_t given = 0;            // tokens known when it was admitted: the host packs these
+  int64_t num_to_compute = 0;   // of those, tokens that it did not find in the prefix cache
   int64_t launched = 0;         // tokens whose K and V launched steps compute, its own or others
   int64_t collected = 0;        // those of them whose steps the host has collected
   std::vector<kv::Page> pages;  // of the first tokens, in order; none while it waits
@@ -53,7 +54,8 @@ struct alignas(64) Sequence {
   std::vector<int32_t> stop_tokens;
   int64_t min_length = 0;  // tokens before which none of those ends it
   int64_t prompt_length = 0;
-  kv::PageChain chain;  // of its pages, where there is a prefix cache
+  kv::PageChain chain;                 // of its pages, where there is a prefix cache
+  std::optional<size_t> awaited_page;  // the last that it waited for another sequence to compute
   sample::SamplingParams sampling;
 
   // Likeliest tokens to name beside each token of the prompt but the first, with log probabilities;
