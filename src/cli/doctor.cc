@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/table.h"
+#include "cli/build_info.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/output.h"
@@ -127,7 +128,8 @@ void print_json(const DeviceInfo& cpu, const Attempt& cuda, const std::vector<Fi
         {"remedy", finding.remedy.empty() ? json::value(nullptr) : json::value(finding.remedy)}});
   }
   print(json::to_text(json::object{
-            {"version", ENCORE_VERSION},
+            {"version", build_info().version},
+            {"commit", build_info().commit},
             {"runs_on", cuda.info ? "cuda" : "cpu"},
             {"cpu", info_json(cpu)},
             {"cuda", info_json(cuda.info)},

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "cli/build_info.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/verbs.h"
@@ -76,7 +77,7 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape)
   encore::cli::Command app(
       "encore",
       "Encore, an LLM inference engine: traces a model once, compiles it, records it, replays it.",
-      "encore " ENCORE_VERSION);
+      encore::cli::build_text());
   app.footer(kMainFooter);
   app.require_subcommand();
   encore::cli::add_generate(app);

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/command.h"
+#include "cli/build_info.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
 #include "cli/output.h"
@@ -161,7 +162,7 @@ void raise_file_limit() {
 }
 
 server::ApiOptions api_options(const config::Settings& settings) {
-  server::ApiOptions options{.version = ENCORE_VERSION};
+  server::ApiOptions options{.build = build_info()};
   options.max_body_bytes = settings.http.max_body_bytes;
   options.gate.allowed_hosts = settings.allowed_hosts;
   options.gate.allowed_origins = settings.allowed_origins;
@@ -199,12 +200,13 @@ class Serving {
     if (!http_.is_loopback() && api_keys_.is_empty())
       log::warning("other machines can reach this server, and --api-key asks nobody for a key");
     http_.listen([this](server::HttpRequest request, std::unique_ptr<server::Responder> responder) {
-      if (api_ == nullptr) return loading_.handle(request, *logged(request, std::move(responder)));
+      if (api_ == nullptr) return loading_.handle(request, *watched(request, std::move(responder)));
       api_->handle(std::move(request), std::move(responder));
     });
     http_.on_signals({SIGHUP}, [this] {
       if (watch_.read_all()) log::info("read the keys and certificates anew");
     });
+    api_options_.request_counts = &request_counts_;
     look_at_files();
     log::Progress::listen([this](const std::string& state) { loading_.enter(state); });
     thread_ = std::thread([this] { http_.run(); });
@@ -260,7 +262,7 @@ class Serving {
     server::HttpOptions options = settings_.http;
     options.refuse = [this](const server::HttpRequest& request, const server::ApiError& error,
                             std::unique_ptr<server::Responder> responder) {
-      logged(request, std::move(responder))
+      watched(request, std::move(responder))
           ->respond(server::ApiServer::error_response(request, error));
     };
     return options;
@@ -270,9 +272,11 @@ class Serving {
     gate.is_loopback = http_.is_loopback();
     return gate;
   }
-  // The API has its own answers logged; this is for those that come before it.
-  std::unique_ptr<server::Responder> logged(const server::HttpRequest& request,
-                                            std::unique_ptr<server::Responder> responder) {
+  // The API has its own answers counted and logged; this is for those that come before it.
+  std::unique_ptr<server::Responder> watched(const server::HttpRequest& request,
+                                             std::unique_ptr<server::Responder> responder) {
+    responder =
+        request_counts_.watch(server::ApiServer::route_of(request.path), std::move(responder));
     if (api_options_.request_log == nullptr) return responder;
     return request_log_.watch(request, server::ApiServer::logged_answers(request),
                               std::move(responder));
@@ -344,6 +348,7 @@ void serve(const config::Settings& settings) {
 }  // namespace
 
 void add_serve(Command& app) {
+  server::RequestCounts request_counts_;
   Command* verb =
       app.add_subcommand("serve", "Serve the protocols of OpenAI and Anthropic over HTTP");
   // Shared by the parser's options and the callback.

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/build_info.h"
 #include "server/generation.h"
 #include "server/http.h"
 #include "server/parameters.h"
@@ -19,7 +20,7 @@ namespace encore::server {
 // Threads: immutable while the server lives.
 struct ApiContext {
   ServedModel model;
-  std::string version;   // Encore's
+  BuildInfo build;       // Encore's
   int64_t capacity = 0;  // sequences that can live at one time
   UnknownParameters unknown_parameters = UnknownParameters::kRefuse;
   OtherTools other_tools = OtherTools::kLeaveOut;

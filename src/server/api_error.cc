@@ -66,6 +66,7 @@ HttpResponse to_response(const ApiError& error) {
   if (error.retry_after_s > 0)
     response.headers.emplace_back("Retry-After", fmt::format("{}", error.retry_after_s));
   response.headers.insert(response.headers.end(), error.headers.begin(), error.headers.end());
+  response.reason = error.code;
   return response;
 }
 

@@ -14,6 +14,7 @@
 #include "server/messages_format.h"
 #include "server/models.h"
 #include "server/page.h"
+#include "server/process_metrics.h"
 #include "server/responses.h"
 #include "server/sleep.h"
 #include "server/tokenize.h"
@@ -72,7 +73,7 @@ ApiServer::ApiServer(engine::Generator& generator, ServedModel model, ApiOptions
     : generator_(generator),
       options_(std::move(options)),
       context_{.model = std::move(model),
-               .version = options_.version,
+               .build = options_.build,
                .capacity = generator.capacity(),
                .unknown_parameters = options_.unknown_parameters,
                .other_tools = options_.other_tools,
@@ -92,6 +93,10 @@ ApiServer::ApiServer(engine::Generator& generator, ServedModel model, ApiOptions
   for (const MetricAlias& alias : options_.metric_aliases)
     metrics_.alias(alias.name, alias.of);
   metrics_.on_collect([this] { collect_metrics(); });
+  if (options_.request_counts != nullptr) {
+    for (const Route& route : routes())
+      options_.request_counts->expect_route(route.path, route.parameters != nullptr);
+  }
 }
 
 const std::vector<ApiServer::Route>& ApiServer::routes() {
@@ -167,9 +172,17 @@ const std::vector<ApiServer::Route>& ApiServer::routes() {
   return routes;
 }
 
+std::string_view ApiServer::route_of(std::string_view path) {
+  const auto route = std::find_if(routes().begin(), routes().end(),
+                                  [&](const Route& one) { return matches(one.path, path); });
+  return route == routes().end() ? "other" : route->path;
+}
+
 void ApiServer::handle(HttpRequest request, std::unique_ptr<Responder> responder) {
   if (Headers headers = gate_.cors_headers(request); !headers.empty())
     responder = std::make_unique<WithHeaders>(std::move(responder), std::move(headers));
+  if (options_.request_counts != nullptr)
+    responder = options_.request_counts->watch(route_of(request.path), std::move(responder));
   if (options_.request_log != nullptr) {
     request.key = gate_.key_name(request);
     responder = options_.request_log->watch(request, logged_answers(request), std::move(responder));
@@ -344,13 +357,22 @@ HttpResponse ApiServer::metrics() {
 
 HttpResponse ApiServer::openapi() {
   const std::vector<DescribedRoute> described(routes().begin(), routes().end());
-  return json_response(openapi_document(described, options_.version));
+  return json_response(openapi_document(described, options_.build.version));
 }
 
 void ApiServer::collect_metrics() {
   metrics_.gauge("encore_asleep", "1 while the model sleeps, 0 while it is awake") =
       is_sleeping(generator_) ? 1 : 0;
+  const BuildInfo& build = options_.build;
+  metrics_.gauge("encore_build_info", "1, with what the binary was made of",
+                 {{"version", build.version},
+                  {"commit", build.commit},
+                  {"build", build.build},
+                  {"cuda", build.cuda},
+                  {"architectures", build.architectures}}) = 1;
+  if (options_.request_counts != nullptr) options_.request_counts->write(metrics_);
   write_metrics(generator_.statistics(), metrics_);
+  write_process_metrics(metrics_);
 }
 
 }  // namespace encore::server

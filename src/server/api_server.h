@@ -13,19 +13,22 @@
 #include "server/metric_aliases.h"
 #include "server/metrics.h"
 #include "server/openapi.h"
+#include "server/request_counts.h"
 #include "server/request_log.h"
 
 namespace encore::server {
 
 struct ApiOptions {
-  std::string version;  // Encore's
+  BuildInfo build;  // Encore's
   UnknownParameters unknown_parameters = UnknownParameters::kRefuse;
   OtherTools other_tools = OtherTools::kLeaveOut;
   // How long a request that generates may take; absent: as long as it asks for, or forever.
   std::optional<std::chrono::milliseconds> request_timeout;
   GateOptions gate;
   std::vector<MetricAlias> metric_aliases;
-  RequestLog* request_log = nullptr;  // shared with who else answers on this thread; null: none
+  // Shared with who else answers on this thread; null: none.
+  RequestLog* request_log = nullptr;
+  RequestCounts* request_counts = nullptr;
   // Larger requests are read beside the server's thread, so that streams go on meanwhile.
   size_t small_body_bytes = 4096;
   uint64_t max_body_bytes = 16 << 20;  // of one that comes compressed, once it is unpacked
@@ -42,6 +45,8 @@ class ApiServer {
   static HttpResponse error_response(const HttpRequest& request, const ApiError& error);
   // Probes, metrics and the page come often and tell nothing, unless they fail.
   [[nodiscard]] static LoggedAnswers logged_answers(const HttpRequest& request);
+  // The path of the route that a request's path belongs to, "/v1/models/*"; "other" where there is none.
+  static std::string_view route_of(std::string_view path);
   // Says that the process answers.
   static HttpResponse live();
 

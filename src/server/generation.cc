@@ -36,6 +36,7 @@ json::value stop_reason_json(const text::OutputText& text) {
 // How metrics call it when a request ends as it should, and when its deadline ends it.
 constexpr std::string_view kFinished = "finished";
 constexpr std::string_view kTimedOut = "timed_out";
+constexpr std::string_view kEnds[] = {kFinished, kTimedOut, "disconnected", "error"};
 
 ApiError timeout_error() {
   return {
@@ -77,7 +78,10 @@ GenerationService::GenerationService(engine::Generator& generator, const ServedM
       delivery_s_(metrics.histogram("encore_delivery_seconds",
                                     "From the collection of tokens to their hand-over to the "
                                     "client's socket",
-                                    kTokenTimes)) {}
+                                    kTokenTimes)) {
+  for (const std::string_view end : kEnds)
+    (void)ended(end);
+}
 
 void GenerationService::start(GenerationPlan plan, std::unique_ptr<ReplyFormat> format,
                               std::unique_ptr<Responder> responder) {
@@ -86,7 +90,7 @@ void GenerationService::start(GenerationPlan plan, std::unique_ptr<ReplyFormat> 
   generation.start = plan.arrived;
   if (plan.timeout) generation.deadline = plan.arrived + *plan.timeout;
   if (generation.deadline && *generation.deadline <= time_.now()) {
-    count(kTimedOut);
+    ++ended(kTimedOut);
     return responder->respond(format->error(timeout_error()));
   }
   for (const GenerationPlan::Prompt& prompt : plan.prompts) {
@@ -137,7 +141,7 @@ void GenerationService::client_left(GenerationId id) {
 GenerationService::Generation GenerationService::take(GenerationId id, std::string_view end) {
   Generation taken = std::move(generations_.extract(id).mapped());
   if (taken.deadline) deadlines_.erase({*taken.deadline, id});
-  count(end);
+  ++ended(end);
   taken.reply->responder().describe(outcome_of(taken, end));
   return taken;
 }
@@ -181,9 +185,9 @@ void GenerationService::end_late() {
   watch_deadlines();
 }
 
-void GenerationService::count(std::string_view end) {
-  ++metrics_.counter("encore_requests_total", "Requests that generate, by how they ended",
-                     {{"end", std::string(end)}});
+double& GenerationService::ended(std::string_view end) {
+  return metrics_.counter("encore_requests_total", "Requests that generate, by how they ended",
+                          {{"end", std::string(end)}});
 }
 
 std::vector<engine::Submission> GenerationService::submissions(const GenerationPlan& plan,

@@ -139,7 +139,8 @@ class GenerationService {
   // Stops what the request still has running.
   void abort(const Generation& generation);
   // Counts a request by how it ended.
-  void count(std::string_view end);
+  // How many requests ended so.
+  double& ended(std::string_view end);
 
   engine::Generator& generator_;
   const ServedModel& model_;

@@ -47,6 +47,12 @@ void write_steps(const std::vector<engine::StepCount>& counts, Metrics& metrics)
   std::map<std::pair<std::string_view, std::string_view>, int64_t> steps;
   std::map<std::tuple<std::string_view, std::string_view, int64_t>, int64_t> replays;
   int64_t padding = 0;
+  for (const runtime::Mode mode :
+       {runtime::Mode::kFull, runtime::Mode::kPiecewise, runtime::Mode::kEager})
+    steps[{name(mode), ""}] = 0;
+  for (const runtime::Rule& rule : runtime::rules()) {
+    if (rule.reason != runtime::Reason::kNone) steps[{name(runtime::Mode::kEager), rule.name}] = 0;
+  }
   for (const engine::StepCount& count : counts) {
     steps[{name(count.mode), name(count.reason)}] += count.steps;
     padding += count.padding;

@@ -35,6 +35,7 @@ struct HttpResponse {
   int status = 200;
   Headers headers;
   std::string body;
+  std::string reason = {};  // of an error, for metrics; empty: the status says it
 };
 
 // What became of a request that generates.

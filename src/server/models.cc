@@ -42,7 +42,13 @@ Prepared show_model(const HttpRequest& request, const ApiContext& context) {
 }
 
 Prepared show_version(const HttpRequest& /*request*/, const ApiContext& context) {
-  return {json_response(json::object{{"version", context.version}}), {}};
+  const BuildInfo& build = context.build;
+  return {json_response(json::object{{"version", build.version},
+                                     {"commit", build.commit},
+                                     {"build", build.build},
+                                     {"cuda", build.cuda},
+                                     {"architectures", build.architectures}}),
+          {}};
 }
 
 Prepared show_model_info(const HttpRequest& /*request*/, const ApiContext& context) {

@@ -61,7 +61,7 @@ class UsageTest(CliTest):
     def test_no_verb_prints_the_help(self):
         self.assertIn("Exit codes", self.run_encore(code=2).stderr)
         self.assertIn("Exit codes", self.run_encore("--help").stdout)
-        self.assertRegex(self.run_encore("--version").stdout, r"^encore \d+\.\d+\.\d+\n$")
+        self.assertRegex(self.run_encore("--version").stdout, r"^encore \d+\.\d+\.\d+\ncommit ")
 
     def test_a_model_that_is_not_there_says_what_could_be(self):
         line = self.error_line("generate", "--model", self.work / "nowhere", "--device", DEVICE, code=2)

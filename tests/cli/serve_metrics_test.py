@@ -41,11 +41,55 @@ class MetricsTest(CliTest):
             server.complete(prompt="One day", max_tokens=4)
             now = server.wait_for(lambda now: any(name.startswith("encore_steps_total") for name in now))
             known = {re.sub(r"\{.*", "", name) for name in now}
-        dashboard = (SOURCE / "examples" / "operation" / "grafana.json").read_text()
+        operation = SOURCE / "examples" / "operation"
         asked = set(re.findall(r"encore_\w+", " ".join(
-            target["expr"] for panel in json.loads(dashboard)["panels"] for target in panel["targets"])))
+            target["expr"] for panel in json.loads((operation / "grafana.json").read_text())["panels"] for target in panel["targets"])))
         self.assertGreater(len(asked), 10)
         self.assertEqual(asked - known, set())
+        rules = operation / "alerts.yml"
+        asked = set(re.findall(r"encore_\w+", " ".join(re.findall(r"(?m)^        expr: (.*(?:\n {10}.*)*)", rules.read_text()))))
+        self.assertGreaterEqual(len(asked), 5)
+        self.assertEqual(asked - known, set())
+        if promtool := shutil.which("promtool"):
+            checked = subprocess.run([promtool, "check", "rules", rules], capture_output=True, text=True, check=False)
+            self.assertEqual(checked.returncode, 0, checked.stderr)
+
+    def test_every_answer_is_counted_by_its_route_and_code(self):
+        def answers(route, code):
+            return now[f'encore_http_requests_total{{route="{route}",code="{code}"}}']
+
+        with Server("--max-batch-size", 1, "--max-queue", 0, "--api-key", "secret") as server:
+            key = {"Authorization": "Bearer secret"}
+            metrics = lambda: server.metrics(key)
+            before = metrics()
+            self.assertEqual(before['encore_http_requests_total{route="/v1/completions",code="429"}'], 0)
+            ask = lambda path, body, headers=key: server.request("POST", path, body, headers)[0]
+            endless = {"prompt": "One day", "max_tokens": 400, "ignore_eos": True, "stream": True}
+            self.assertEqual(ask("/v1/completions", {"prompt": "One day"}, {}), 401)
+            self.assertEqual(ask("/v1/completions", {"prompt": 7}), 400)
+            self.assertEqual(ask("/v1/nothing", {}), 404)
+            self.assertEqual(ask("/v1/completions", "x" * (17 << 20)), 413)
+            with server.connection() as connection:
+                connection.request("POST", "/v1/completions", json.dumps(endless), key)
+                connection.getresponse().readline()
+                refused = ask("/v1/completions", {"prompt": "One day"})
+            now = metrics()
+            self.assertEqual([answers("/v1/completions", code) for code in ("401", "400", "413")], [1, 1, 1])
+            self.assertEqual(answers("other", "404"), 1)
+            self.assertIn(refused, (200, 429))
+            self.assertEqual(answers("/v1/completions", str(refused)), 2 if refused == 200 else 1)
+            self.assertEqual(now['encore_refused_requests_total{reason="invalid_api_key"}'], 1)
+            self.assertGreater(now["process_resident_memory_bytes"], 1e6)
+
+    def test_the_binary_says_what_it_was_made_of(self):
+        lines = self.run_encore("--version").stdout.splitlines()
+        self.assertRegex(lines[0], r"^encore \d+\.\d+\.\d+$")
+        self.assertRegex("\n".join(lines[1:]), r"^commit (\w+(\+changes)?)\nbuild \S.*\nCUDA (none|[\d.]+, architectures \S+)$")
+        with Server() as server:
+            version = server.request("GET", "/version")[2]
+            info = next(name for name in server.metrics() if name.startswith("encore_build_info{"))
+        self.assertEqual(f"commit {version['commit']}", lines[1])
+        self.assertIn(f'commit="{version["commit"]}"', info)
 
     def test_metrics_have_the_names_that_other_systems_give_them(self):
         with Server("--max-batch-size", 1, "--metric-aliases", "vllm,trtllm") as server:

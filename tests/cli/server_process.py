@@ -111,8 +111,8 @@ class Server:
                 received += part
             return received
 
-    def metrics(self):
-        status, _, text = self.request("GET", "/metrics")
+    def metrics(self, headers=None):
+        status, _, text = self.request("GET", "/metrics", headers=headers)
         assert status == 200, text
         lines = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
         return {name: float(value) for name, value in lines}
