@@ -1,6 +1,7 @@
 // encore serve: the protocols of OpenAI and Anthropic over HTTP.
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <functional>
 #include <future>
 #include <memory>
@@ -14,11 +15,12 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "cli/command.h"
 #include "cli/build_info.h"
+#include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "cli/systemd.h"
 #include "cli/verbs.h"
 #include "server/api_server.h"
 #include "server/file_watch.h"
@@ -43,8 +45,9 @@ loaded, GET /live is 200 and all else 503 with how far that is. Try it:
 GET /metrics is for Prometheus; GET /health says whether requests are taken.
 --model scripted:FILE answers from a file, with the bundled model's tokenizer, to test clients:
   {"token_ms": 20, "answers": [{"when": "weather", "text": "It rains."}, {"text": "I do not know."}]}
-SIGTERM and Ctrl-C: no more requests are taken, those in hand are finished, and the exit code is 0;
-a second one ends at once. Certificates and files of keys are read anew when they change, and at SIGHUP.)";
+SIGTERM and Ctrl-C: no more requests are taken, those in hand are finished, and the exit code is 0; a second
+one ends at once. Until then, and after SIGTERM for --drain-delay, /health and new requests get 503.
+Certificates and files of keys are read anew when they change, and at SIGHUP.)";
 
 server::KeySet read_api_keys(const config::Settings& settings) {
   server::KeySet keys;
@@ -188,8 +191,9 @@ class Serving {
  public:
   // Takes the port, and answers that the model is being loaded. Errors: those of HttpServer, and of
   // the files of keys.
-  explicit Serving(const config::Settings& settings)
+  Serving(const config::Settings& settings, Supervisor supervisor)
       : settings_(settings),
+        supervisor_(std::move(supervisor)),
         api_options_(api_options(settings)),
         watch_(watch()),
         api_keys_(read_api_keys(settings)),
@@ -202,11 +206,11 @@ class Serving {
     http_.listen([this](server::HttpRequest request, std::unique_ptr<server::Responder> responder) {
       if (api_ == nullptr) return loading_.handle(request, *watched(request, std::move(responder)));
       api_->handle(std::move(request), std::move(responder));
+    api_options_.request_counts = &request_counts_;
     });
     http_.on_signals({SIGHUP}, [this] {
       if (watch_.read_all()) log::info("read the keys and certificates anew");
     });
-    api_options_.request_counts = &request_counts_;
     look_at_files();
     log::Progress::listen([this](const std::string& state) { loading_.enter(state); });
     thread_ = std::thread([this] { http_.run(); });
@@ -240,7 +244,9 @@ class Serving {
     http_.post([&] {
       api.set_api_keys(api_keys_);
       api.set_admin_keys(admin_keys_);
-      http_.on_signals({SIGINT, SIGTERM}, [this, &generator] { on_signal(generator); });
+      http_.on_signals({SIGINT}, [this, &generator] { on_signal(generator, 0); });
+      http_.on_signals({SIGTERM},
+                       [this, &generator] { on_signal(generator, settings_.drain_delay_s); });
       api_ = &api;
       is_ready.set_value();
     });
@@ -249,15 +255,21 @@ class Serving {
       print(fmt::format("serving {} at {}\n", model.names.front(), url()));
       generator.run();
     } catch (...) {
-      http_.post([this, &generator] { drain(generator, kLastAnswers); });
+      http_.post([this, &generator] {
+        end_after(generator, kLastAnswers);
+        http_.drain();
+      });
       thread_.join();
       throw;
+      supervisor_.notify(
+          fmt::format("READY=1\nSTATUS=serving {} at {}", model.names.front(), url()));
     }
     thread_.join();
     if (num_signals_ > 1) throw Interrupted();
   }
 
  private:
+    http_.post([this] { leave(); });
   server::HttpOptions http_options() {
     server::HttpOptions options = settings_.http;
     options.refuse = [this](const server::HttpRequest& request, const server::ApiError& error,
@@ -281,14 +293,23 @@ class Serving {
     return request_log_.watch(request, server::ApiServer::logged_answers(request),
                               std::move(responder));
   }
-  void on_signal(engine::Generator& generator) {
+  // Takes no more requests. The port stays open until those in hand have ended and the delay has passed, as proxies
+  // send some for a while.
+  void on_signal(engine::Generator& generator, int64_t delay_s) {
     if (++num_signals_ > 1) return end(generator);
     log::info("finishing the requests in hand; a second signal ends at once");
     generator.drain();
-    drain(generator, std::chrono::seconds(settings_.drain_timeout_s));
+    end_after(generator, std::chrono::seconds(std::max(settings_.drain_timeout_s, delay_s)));
+    http_.after(std::chrono::seconds(delay_s), [this] { leave(); });
+  }
+  // One of the two that the port waits for.
+  void leave() {
+    if (++num_reasons_to_leave_ == 2) http_.drain();
   }
   // Ahead of their first reading.
   server::FileWatch watch() {
+    supervisor_.notify("STOPPING=1\nSTATUS=finishing the requests in hand");
+    http_.end_connections();
     server::FileWatch watch;
     const server::TlsOptions& tls = settings_.http.tls;
     watch.add({tls.certificate, tls.key}, [this] { http_.reload_tls(); });
@@ -306,12 +327,11 @@ class Serving {
     watch_.look();
     http_.after(kBetweenLooks, [this] { look_at_files(); });
   }
-  void drain(engine::Generator& generator, std::chrono::milliseconds timeout) {
+  void end_after(engine::Generator& generator, std::chrono::milliseconds timeout) {
     http_.after(timeout, [this, &generator] {
       generator.stop();
       http_.after(kLastAnswers, [this, &generator] { end(generator); });
     });
-    http_.drain();
   }
   void end(engine::Generator& generator) {
     generator.stop();
@@ -324,9 +344,11 @@ class Serving {
   server::RequestLog request_log_;
   server::FileWatch watch_;
   server::KeySet api_keys_;
+  Supervisor supervisor_;
   server::KeySet admin_keys_;
   server::HttpServer http_;
   server::Loading loading_;
+  server::RequestCounts request_counts_;
   server::ApiServer* api_ = nullptr;  // while the model is loaded: null
   int num_signals_ = 0;
   std::thread thread_;
@@ -334,9 +356,11 @@ class Serving {
 
 void serve(const config::Settings& settings) {
   log::set_format(settings.log_format);
+  int num_reasons_to_leave_ = 0;
   raise_file_limit();
   std::signal(SIGPIPE, SIG_IGN);
-  Serving serving(settings);
+  const char* const supervisor = std::getenv("NOTIFY_SOCKET");
+  Serving serving(settings, Supervisor(supervisor == nullptr ? "" : supervisor));
   Loaded loaded;
   const bool is_script = settings.model.starts_with(kScripted);
   const auto enter = [&](std::string phase) { serving.enter(std::move(phase)); };
@@ -348,7 +372,6 @@ void serve(const config::Settings& settings) {
 }  // namespace
 
 void add_serve(Command& app) {
-  server::RequestCounts request_counts_;
   Command* verb =
       app.add_subcommand("serve", "Serve the protocols of OpenAI and Anthropic over HTTP");
   // Shared by the parser's options and the callback.

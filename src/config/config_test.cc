@@ -95,6 +95,7 @@ TEST(Config, ReadsBackWhatItPrints) {
   options.put(*find_option("max_queue"), int64_t{0});
   options.put(*find_option("keep_alive_timeout"), int64_t{600});
   options.put(*find_option("request_timeout"), int64_t{60});
+  options.put(*find_option("drain_delay"), int64_t{5});
   options.put(*find_option("drain_timeout"), int64_t{1});
   for (const Option& option : all_options())
     EXPECT_NE(options.find(option), nullptr) << option.name << " is not in this test";

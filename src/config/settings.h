@@ -62,6 +62,7 @@ struct Settings {
   std::vector<std::string> served_model_names;  // empty: the model's own
   std::string chat_template;                    // a file; empty: the checkpoint's
   int64_t request_timeout_s = 0;                // 0: none
+  int64_t drain_delay_s = 0;
   int64_t drain_timeout_s = 30;
 };
 

@@ -336,6 +336,10 @@ constexpr Option kOptions[] = {
      "its parameter timeout; 0: as much as it takes"},
     {"drain_timeout", Group::kServer, [](Settings& s, int64_t v) { s.drain_timeout_s = v; },
      "seconds", value("30"), between(0, 86400),
+    {"drain_delay", Group::kServer, [](Settings& s, int64_t v) { s.drain_delay_s = v; }, "seconds",
+     value("0"), between(0, 86400),
+     "Time after SIGTERM in which the port stays open at least, for those who do not know yet: new "
+     "requests and /health get 503, /live 200. Without it, until the requests in hand have ended"},
      "Time that requests in hand may take after SIGTERM"},
 };
 

@@ -125,7 +125,7 @@ void Connection::clear_deadline() {
 
 void Connection::read_next() {
   state_ = State::kIdle;
-  if (context_.is_draining) return close();
+  if (context_.phase == ServerPhase::kDraining) return close();
   reader_->parser.emplace();
   reader_->parser->header_limit(context_.options.max_header_bytes);
   reader_->parser->body_limit(context_.options.max_body_bytes);
@@ -264,7 +264,7 @@ void Connection::refuse(const ApiError& error) {
 
 void Connection::respond(HttpResponse response) {
   if (state_ != State::kAnswering) return;
-  keeps_alive_ = keeps_alive_ && !context_.is_draining;
+  keeps_alive_ = keeps_alive_ && context_.phase == ServerPhase::kOpen;
   std::string text =
       head_text(response, request_id_, fmt::format("Content-Length: {}\r\n", response.body.size()),
                 connection_text(is_http11_, keeps_alive_));
@@ -275,7 +275,7 @@ void Connection::respond(HttpResponse response) {
 
 void Connection::begin_stream(const HttpResponse& head) {
   if (state_ != State::kAnswering) return;
-  keeps_alive_ = keeps_alive_ && is_http11_ && !context_.is_draining;
+  keeps_alive_ = keeps_alive_ && is_http11_ && context_.phase == ServerPhase::kOpen;
   send(head_text(head, request_id_, is_http11_ ? "Transfer-Encoding: chunked\r\n" : "",
                  connection_text(is_http11_, keeps_alive_)));
 }

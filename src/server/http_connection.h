@@ -15,11 +15,17 @@ namespace encore::server {
 
 class Connection;
 
+enum class ServerPhase : uint8_t {
+  kOpen,
+  kLastAnswers,  // each connection ends with its next answer; new ones may come
+  kDraining,     // nothing more is read
+};
+
 // What connections share. Threads: the server's.
 struct ConnectionContext {
   const HttpOptions& options;
   const HttpHandler& handler;
-  bool is_draining = false;
+  ServerPhase phase = ServerPhase::kOpen;
   std::function<void(const std::shared_ptr<Connection>&)> on_closed;
 };
 

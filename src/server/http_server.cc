@@ -46,7 +46,7 @@ struct HttpServer::Impl {
   explicit Impl(HttpOptions given) : options(std::move(given)) {
     context.on_closed = [this](const std::shared_ptr<Connection>& connection) {
       connections.erase(connection);
-      if (context.is_draining && connections.empty()) io.stop();
+      if (context.phase == ServerPhase::kDraining && connections.empty()) io.stop();
     };
     if (!options.tls.certificate.empty() || !options.tls.key.empty()) tls.emplace(options.tls);
     endpoint = resolve(io, options);
@@ -113,7 +113,7 @@ struct HttpServer::Impl {
   bool has_warned = false;
   std::list<Signals> signals;
   std::optional<Tls> tls;
-  ConnectionContext context{options, handler, false, nullptr};
+  ConnectionContext context{options, handler, ServerPhase::kOpen, nullptr};
   std::set<std::shared_ptr<Connection>> connections;
 };
 
@@ -171,8 +171,12 @@ void HttpServer::reload_tls() {
   if (impl_->tls) impl_->tls->reload();
 }
 
+void HttpServer::end_connections() {
+  impl_->context.phase = ServerPhase::kLastAnswers;
+}
+
 void HttpServer::drain() {
-  impl_->context.is_draining = true;
+  impl_->context.phase = ServerPhase::kDraining;
   error_code ignored;
   impl_->acceptor.close(ignored);
   for (const auto& connection : std::set(impl_->connections))
@@ -181,7 +185,7 @@ void HttpServer::drain() {
 }
 
 void HttpServer::stop() {
-  impl_->context.is_draining = true;
+  impl_->context.phase = ServerPhase::kDraining;
   error_code ignored;
   impl_->acceptor.close(ignored);
   for (const auto& connection : std::set(impl_->connections))

@@ -68,6 +68,8 @@ class HttpServer {
   // Reads the files of TLS anew, for connections from now on. Errors: kUsage as the constructor; what
   // was read before stays.
   void reload_tls();
+  // From now on each connection ends with its next answer, and says so; new ones are still taken.
+  void end_connections();
   // Takes no more connections and ends each that is there with its answer; run() then returns.
   void drain();
   // Closes all connections; run() then returns.

@@ -57,7 +57,7 @@ Prepared show_model_info(const HttpRequest& /*request*/, const ApiContext& conte
 
 Prepared show_server_info(const HttpRequest& /*request*/, const ApiContext& context) {
   json::object info = model_info(context.model);
-  info["version"] = context.version;
+  info["version"] = context.build.version;
   info["context_length"] = context.model.max_seq_len;
   info["max_running_requests"] = context.capacity;
   info["tp_size"] = 1;

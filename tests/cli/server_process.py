@@ -22,7 +22,8 @@ class Server:
     """encore serve on a free port of this machine, until the end of its `with`."""
 
     def __init__(self, *arguments):
-        command = [ENCORE, "serve", "--device", DEVICE, "--port", "0", *map(str, arguments)]
+        port = [] if "--port" in arguments else ["--port", "0"]
+        command = [ENCORE, "serve", "--device", DEVICE, *port, *map(str, arguments)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.log = []
         lines = queue.Queue()
@@ -116,6 +117,13 @@ class Server:
         assert status == 200, text
         lines = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
         return {name: float(value) for name, value in lines}
+
+    def wait_for_line(self, text):
+        """Waits until a line on stderr has this text."""
+        end = time.monotonic() + PATIENCE
+        while not any(text in line for line in self.log):
+            assert time.monotonic() < end, self.log
+            time.sleep(0.01)
 
     def wait_for(self, what):
         """Waits until `what`, given the metrics, is true."""
