@@ -22,12 +22,13 @@ namespace encore::cli {
 namespace {
 
 constexpr const char* kConfigFooter =
-    R"(FILE is YAML, or flags as on a command line, in Encore's keys, TensorRT-LLM's, SGLang's or vLLM's;
-another system's defaults hold where it says nothing. Printed is the native file; comments in it say
-where each value comes from, which keys are refused, what means something else here, and, where the file
-limits the steps, which of them are replayed. A refused key makes the exit code 4.
---json prints {dialect, options {name: {value, from, line, default}}, yaml,
-refused [{line, key, why}], notes [{line, text}], derived (null, or as `encore graphs --coverage` has it)};
+    R"(FILE is YAML, or flags as on a command line, in Encore's keys, TensorRT-LLM's, SGLang's, vLLM's or
+llama-server's; another system's defaults hold where it says nothing. Printed is the native file; comments in
+it say where each value comes from, which keys are refused or unknown and so left out, what means something else
+here, and, where the file limits the steps, which of them are replayed. A refused key makes the exit code 4.
+--config takes such a file all the same, but for keys without which answers would mean something else.
+--json prints {dialect, options {name: {value, from, line, default}}, yaml, refused [{line, key, why}],
+unknown [{line, key}], notes [{line, text}], derived (null, or as `encore graphs --coverage` has it)};
 line is null for a default.
 
 Encore's own keys, with their defaults and ranges:
@@ -94,6 +95,9 @@ void print_json(const config::Config& config) {
   json::array refused;
   for (const config::Refused& row : config.refused)
     refused.push_back({{"line", row.line}, {"key", row.key}, {"why", row.why}});
+  json::array unknown;
+  for (const config::Unknown& row : config.unknown)
+    unknown.push_back({{"line", row.line}, {"key", row.key}});
   json::array notes;
   for (const config::Note& note : config.notes)
     notes.push_back({{"line", line_json(note.line)}, {"text", note.text}});
@@ -104,6 +108,7 @@ void print_json(const config::Config& config) {
                          {"options", std::move(options)},
                          {"yaml", to_yaml(config.options)},
                          {"refused", std::move(refused)},
+                         {"unknown", std::move(unknown)},
                          {"notes", std::move(notes)},
                          {"derived", planned ? json::value(planning::coverage_json(*planned))
                                              : json::value(nullptr)}}) +
@@ -136,12 +141,16 @@ void print_text(const config::Config& config) {
   }
   for (const config::Refused& row : config.refused)
     refused += fmt::format("  {}: {}: {}\n", line_text(row.line), row.key, row.why);
+  std::string unknown;
+  for (const config::Unknown& row : config.unknown)
+    unknown += fmt::format("  {}: {}{}\n", line_text(row.line), row.key, row.hint);
   std::string notes;
   for (const config::Note& note : config.notes)
     notes += fmt::format("  {}: {}\n", line_text(note.line), note.text);
   std::string rest;
   if (!table.empty()) rest += "\nWhere each value comes from\n" + table.text();
   if (!refused.empty()) rest += "\nRefused\n" + refused;
+  if (!unknown.empty()) rest += "\nUnknown, and left out\n" + unknown;
   if (!notes.empty()) rest += "\nTo know\n" + notes;
   if (const auto planned = derived(config.options)) rest += "\nDerived\n" + derived_text(*planned);
   print(fmt::format("# {}, read as {}\n{}{}", config.where, name(config.dialect),
@@ -192,7 +201,7 @@ Option* add_dialect_option(Command& verb, std::string& dialect) {
   return verb
       .add_option("--dialect", dialect,
                   "Whose keys the configuration has. Default: told from the keys")
-      ->one_of({"native", "trtllm", "sglang", "vllm"})
+      ->one_of({"native", "trtllm", "sglang", "vllm", "llama-server"})
       ->type_name("SYSTEM");
 }
 
@@ -209,6 +218,22 @@ void check_refused(const config::Config& config) {
                                : fmt::format(" (and {} more keys)", config.refused.size() - 1);
   fail(ErrorKind::kUnsupported, "{}:{}: {}: {}{}; `encore config explain {}` lists what is refused",
        config.where, first.line, first.key, first.why, more, config.where);
+}
+
+void check_meaning(const config::Config& config) {
+  for (const config::Refused& row : config.refused) {
+    if (!row.alters) {
+      log::warning("{}:{}: {} is left out: {}", config.where, row.line, row.key, row.why);
+      continue;
+    }
+    fail(ErrorKind::kUnsupported,
+         "{}:{}: {}: {}; answers would mean something else without it, so take it out to go on "
+         "(`encore config explain {}` lists what is refused)",
+         config.where, row.line, row.key, row.why, config.where);
+  }
+  for (const config::Unknown& row : config.unknown)
+    log::warning("{}:{}: {} is left out: no such key is known{}", config.where, row.line, row.key,
+                 row.hint);
 }
 
 void add_config(Command& app) {

@@ -43,9 +43,10 @@ class Flags {
   Flags(Command& verb, const Taken& taken) : verb_(verb), options_(options_of(taken)) {
     for (const config::Option* option : options_)
       add(*option);
-    verb.add_option("--config", path_,
-                    "A configuration in YAML or flags, in the keys of Encore, TensorRT-LLM, SGLang "
-                    "or vLLM (`encore config explain FILE`); flags win over it")
+    verb.add_option(
+            "--config", path_,
+            "A configuration in YAML or flags, in the keys of Encore, TensorRT-LLM, SGLang, "
+            "vLLM or llama-server (`encore config explain FILE`); flags win over it")
         ->type_name("FILE");
     add_dialect_option(verb, dialect_);
     verb.group("Configuration: what --config names", {"--dialect"});
@@ -102,7 +103,7 @@ class Flags {
     config::Options taken;
     if (path_.empty()) return taken;
     const config::Config config = load_config(path_, dialect_);
-    check_refused(config);
+    check_meaning(config);
     for (const config::Option& option : config::all_options()) {
       const config::Value* value = config.options.find(option);
       if (value == nullptr) continue;

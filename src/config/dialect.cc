@@ -67,8 +67,8 @@ void Draft::flatten(const Item& map, const std::string& prefix) {
       std::vector<std::string_view> names;
       for (const ForeignKey& known : table_.keys)
         names.push_back(known.name);
-      fail_at(where_, member.line, "{} has no key '{}' that Encore knows{}", table_.title, spelling,
-              suggestion(spelling, names));
+      config_.unknown.push_back({member.line, spelling, suggestion(spelling, names)});
+      continue;
     }
     Item value = member.value;
     if (negated) {
@@ -297,7 +297,8 @@ Config Draft::finish() {
       const bool is_taken = key.accepts == "*" || (item.is_scalar() && !key.accepts.empty() &&
                                                    is_choice(key.accepts, text));
       if (!is_taken) {
-        config_.refused.push_back({item.line, place->second.spelling, std::string(key.why)});
+        config_.refused.push_back(
+            {item.line, place->second.spelling, std::string(key.why), key.alters});
         given_.erase(place);
         continue;
       }

@@ -1,5 +1,5 @@
 // Configurations of other systems, read as Encore's own. A dialect is one table of keys and one
-// function that derives what takes several of them (dialect_trtllm.cc, _sglang.cc, _vllm.cc).
+// function that derives what takes several of them (dialect_trtllm.cc, _sglang.cc, _vllm.cc, _llama.cc).
 //
 //   cuda_graph_config:             graphs: full-decode-only
 //     enable_padding: true    ->   decode_ladder: [1, 2, 4, 8, 16, ..., 128]
@@ -21,8 +21,8 @@
 
 namespace encore::config {
 
-enum class Dialect : uint8_t { kNative, kTrtllm, kSglang, kVllm };
-// "native", "trtllm", "sglang", "vllm".
+enum class Dialect : uint8_t { kNative, kTrtllm, kSglang, kVllm, kLlama };
+// "native", "trtllm", "sglang", "vllm", "llama-server".
 std::string_view name(Dialect dialect);
 // Errors: kUsage listing them.
 Dialect parse_dialect(std::string_view text);
@@ -39,6 +39,14 @@ struct Refused {
   int line = 0;
   std::string key;
   std::string why;
+  bool alters = false;  // without it, answers would mean something else
+};
+
+// A key that the dialect does not have, as far as Encore knows; it is left out.
+struct Unknown {
+  int line = 0;
+  std::string key;
+  std::string hint;  // ", did you mean 'x'?"; empty: nothing is near
 };
 
 struct Note {
@@ -53,11 +61,13 @@ struct Config {
   Options options;
   std::map<std::string, Origin, std::less<>> origins;  // by option
   std::vector<Refused> refused;
+  std::vector<Unknown> unknown;
   std::vector<Note> notes;
 };
 
 // Reads a file. Without a dialect, the one whose keys it has.
-// Errors: kUsage "FILE:LINE: ..." for what cannot be read, unknown keys and impossible values.
+// Errors: kUsage "FILE:LINE: ..." for what cannot be read, impossible values, and keys of Encore's own that there
+// are none of.
 Config load(const std::filesystem::path& path, std::optional<Dialect> dialect = {});
 Config resolve(const Document& document, std::optional<Dialect> dialect = {});
 
@@ -68,6 +78,8 @@ enum class Type : uint8_t { kBool, kInt, kNumber, kText, kTexts, kNames, kSizes,
 // Reasons that more than one dialect gives.
 constexpr std::string_view kOwnKernels = "there are only Encore's own kernels";
 constexpr std::string_view kOneDevice = "a model runs on one device";
+constexpr std::string_view kOwnLog = "log_requests and log_format say what the log has";
+constexpr std::string_view kFoundFromTemplate = "found from the model's chat template";
 
 // The text of a key or flag as tables spell it.
 std::string canonical(std::string key);
@@ -83,6 +95,8 @@ struct ForeignKey {
   std::string_view why = "";       // it is refused (or, where nothing is, what it means here)
   double min = -1e15;
   double max = 1e15;
+  bool alters = false;         // refused, it changes what answers mean
+  std::string_view like = "";  // the option that is nearest, of a key that derive reads
 };
 
 struct Alias {
@@ -100,9 +114,18 @@ struct DialectTable {
   void (*derive)(Draft& draft);
 };
 
+// A flag of another system: "vLLM's --max-model-len".
+struct ForeignFlag {
+  const DialectTable& table;
+  const ForeignKey& key;
+};
+// Those of a name, as a command line spells it without the dashes ("max-model-len").
+std::vector<ForeignFlag> find_foreign_flags(std::string_view spelling);
+
 extern const DialectTable kTrtllm;
 extern const DialectTable kSglang;
 extern const DialectTable kVllm;
+extern const DialectTable kLlama;
 
 // The sizes up to `max`, which is the last one where any was larger. Sizes are ascending.
 std::vector<int64_t> capped(std::vector<int64_t> sizes, int64_t max);

@@ -137,10 +137,12 @@ TEST(Trtllm, NamesImpossibleValues) {
   EXPECT_NE(problem("torch_compile_config:\n  capture_num_tokens: '${capture_num_tokens}'\n")
                 .find("c.yml:2: torch_compile_config.capture_num_tokens is a list of sizes"),
             std::string::npos);
-  EXPECT_NE(problem("cuda_graph_config:\n  enable_paddng: true\n")
-                .find("c.yml:2: TensorRT-LLM has no key 'cuda_graph_config.enable_paddng' that "
-                      "Encore knows; did you mean 'cuda_graph_config.enable_padding'?"),
-            std::string::npos);
+  const Config typo = read("cuda_graph_config:\n  enable_paddng: true\n  batch_sizes: [1]\n");
+  ASSERT_EQ(typo.unknown.size(), 1U);
+  EXPECT_EQ(typo.unknown[0].line, 2);
+  EXPECT_EQ(typo.unknown[0].key, "cuda_graph_config.enable_paddng");
+  EXPECT_EQ(typo.unknown[0].hint, "; did you mean 'cuda_graph_config.enable_padding'?");
+  EXPECT_EQ(typo.options.get<Sizes>("decode_ladder")->sizes, std::vector<int64_t>{1});
   EXPECT_NE(problem("kv_cache_config:\n  free_gpu_memory_fraction: 2\n").find("c.yml:2: "),
             std::string::npos);
   for (const char* value : {"7", "true", "[1]"}) {

@@ -20,9 +20,10 @@ std::string notes(const Config& config) {
 }
 
 TEST(Dialects, EveryTableNamesOptionsAndDefaultsThatExist) {
-  for (const DialectTable* table : {&kTrtllm, &kSglang, &kVllm}) {
+  for (const DialectTable* table : {&kTrtllm, &kSglang, &kVllm, &kLlama}) {
     for (const ForeignKey& key : table->keys) {
       EXPECT_TRUE(key.native.empty() || find_option(key.native) != nullptr) << key.name;
+      EXPECT_TRUE(key.like.empty() || find_option(key.like) != nullptr) << key.name;
       EXPECT_TRUE(key.accepts.empty() || !key.why.empty()) << key.name;
       const size_t dot = key.name.find('.');
       if (dot == std::string_view::npos) continue;

@@ -88,12 +88,13 @@ bool is_number(const std::string& text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
 }
 
-// --name, or -name but for Python's -m; in quotes, only --name=value.
-bool is_flag(const Word& word) {
+// --name, or -name but for Python's -m; in quotes, only --name=value. `before`: the word in front of it, if any.
+bool is_flag(const Word& word, const Word* before) {
   const std::string& text = word.text;
+  const bool is_of_python = before != nullptr && before->text.find("python") != std::string::npos;
   if (word.quoted && text.find('=') == std::string::npos) return false;
   if (text.starts_with("--")) return text.size() > 2;
-  return text.size() > 1 && text[0] == '-' && text != "-m" &&
+  return text.size() > 1 && text[0] == '-' && !(text == "-m" && is_of_python) &&
          std::isalpha(static_cast<unsigned char>(text[1])) != 0;
 }
 
@@ -149,7 +150,10 @@ Document parse_flags(const std::string& text, const std::string& where) {
   document.root.kind = Item::Kind::kMap;
   document.root.line = 1;
   size_t at = 0;
-  for (; at < words.size() && !is_flag(words[at]); ++at)
+  const auto is_flag_at = [&](size_t i) {
+    return is_flag(words[i], i == 0 ? nullptr : &words[i - 1]);
+  };
+  for (; at < words.size() && !is_flag_at(at); ++at)
     document.command.push_back(scalar(words[at].text, words[at].line));
   while (at < words.size()) {
     std::string key = words[at].text.substr(words[at].text.starts_with("--") ? 2 : 1);
@@ -163,7 +167,7 @@ Document parse_flags(const std::string& text, const std::string& where) {
       values.push_back({key.substr(1), line, false});
       key.resize(1);
     }
-    for (++at; at < words.size() && !is_flag(words[at]); ++at)
+    for (++at; at < words.size() && !is_flag_at(at); ++at)
       values.push_back(words[at]);
     // vLLM's level; -O.x=1 and -O '{...}' are its compilation config.
     if (key == "O" && values.size() == 1 && is_number(values[0].text)) key = "optimization_level";

@@ -8,7 +8,7 @@
 namespace encore::config {
 namespace {
 
-constexpr std::array kTables = {&kTrtllm, &kSglang, &kVllm};
+constexpr std::array kTables = {&kTrtllm, &kSglang, &kVllm, &kLlama};
 constexpr std::string_view kProfile = "profile";  // native: another system's defaults
 
 const DialectTable* table_of(Dialect dialect) {
@@ -29,17 +29,33 @@ bool knows(Dialect dialect, const std::string& key) {
                      [&](const Alias& alias) { return alias.spelling == key; });
 }
 
+// NAME=VALUE in front of a command.
+bool is_variable(std::string_view word) {
+  const size_t equals = word.find('=');
+  return equals != std::string_view::npos && equals > 0 &&
+         std::all_of(word.begin(), word.begin() + static_cast<ptrdiff_t>(equals), [](char c) {
+           return c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0;
+         });
+}
+
+// Parts of commands, and whose they are.
+constexpr std::pair<std::string_view, Dialect> kPrograms[] = {{"llama-server", Dialect::kLlama},
+                                                              {"sglang", Dialect::kSglang},
+                                                              {"vllm", Dialect::kVllm},
+                                                              {"trtllm", Dialect::kTrtllm}};
+
 // The dialect whose keys a document has.
 Dialect detect(const Document& document) {
   for (const Item& word : document.command) {
-    if (word.text.find("sglang") != std::string::npos) return Dialect::kSglang;
-    if (word.text.find("vllm") != std::string::npos) return Dialect::kVllm;
-    if (word.text.find("trtllm") != std::string::npos) return Dialect::kTrtllm;
+    if (is_variable(word.text)) continue;
+    for (const auto& [part, dialect] : kPrograms) {
+      if (word.text.find(part) != std::string::npos) return dialect;
+    }
   }
   size_t most = 0;
   std::vector<Dialect> best;
   for (const Dialect dialect :
-       {Dialect::kNative, Dialect::kTrtllm, Dialect::kSglang, Dialect::kVllm}) {
+       {Dialect::kNative, Dialect::kTrtllm, Dialect::kSglang, Dialect::kVllm, Dialect::kLlama}) {
     size_t known = 0;
     for (const Member& member : document.root.members)
       known += knows(dialect, canonical(member.key)) ? 1 : 0;
@@ -56,29 +72,58 @@ Dialect detect(const Document& document) {
           "these keys are those of several systems; name one with --dialect ({})", names);
 }
 
-// What stands before the first flag: a command, with its model, or a mistake.
+// Variables that mean the same to every program here.
+constexpr std::string_view kSharedVariables =
+    "CUDA_VISIBLE_DEVICES|HF_TOKEN|HF_HOME|HF_HUB_CACHE|HF_ENDPOINT";
+
+bool is_program(std::string_view word) {
+  return std::any_of(std::begin(kPrograms), std::end(kPrograms), [&](const auto& program) {
+    return word.find(program.first) != std::string_view::npos;
+  });
+}
+
+// What stands before the first flag: variables, a command with its model, or a mistake.
 void read_command(const Document& document, Document& flags, Config& config) {
+  const auto& words = document.command;
+  const auto program = std::find_if(words.begin(), words.end(),
+                                    [](const Item& word) { return is_program(word.text); });
   bool is_after_serve = false;
-  for (const Item& word : document.command) {
-    const size_t equals = word.text.find('=');
-    if (equals != std::string::npos &&
-        std::isupper(static_cast<unsigned char>(word.text[0])) != 0) {
-      config.refused.push_back({word.line, word.text.substr(0, equals),
-                                "an environment variable; Encore is configured by none"});
+  for (auto word = words.begin(); word != words.end(); ++word) {
+    if (is_variable(word->text)) {
+      const std::string name = word->text.substr(0, word->text.find('='));
+      if (is_choice(kSharedVariables, name)) {
+        config.notes.push_back(
+            {word->line, fmt::format("{}: an environment variable that holds here too", name)});
+      } else {
+        config.refused.push_back(
+            {word->line, name, "an environment variable; Encore is configured by none"});
+      }
       continue;
     }
-    const bool is_command = word.text.find("sglang") != std::string::npos ||
-                            word.text.find("vllm") != std::string::npos ||
-                            word.text.find("trtllm") != std::string::npos ||
-                            word.text.find("python") != std::string::npos || word.text == "-m" ||
-                            word.text == "serve" || word.text == "encore";
+    const bool is_launcher = program != words.end() && word < program;  // env, sudo, uv run
+    const bool is_command = is_launcher || is_program(word->text) || word->text == "-m" ||
+                            word->text == "serve" || word->text == "encore";
     if (is_after_serve && !is_command) {
-      flags.root.members.push_back({"model", word.line, word});
+      flags.root.members.push_back({"model", word->line, *word});
       is_after_serve = false;
     } else if (!is_command) {
-      fail_at(document.where, word.line, "'{}' is neither a flag nor a command", word.text);
+      fail_at(document.where, word->line, "'{}' is neither a flag nor a command", word->text);
     }
-    is_after_serve |= word.text.size() >= 5 && word.text.substr(word.text.size() - 5) == "serve";
+    is_after_serve |= word->text.ends_with("serve");
+  }
+}
+
+// `trtllm-bench --model M throughput --dataset D`: the words in the midst say what is measured.
+void drop_bench_words(Document& flags) {
+  const bool is_bench = std::ranges::any_of(
+      flags.command, [](const Item& word) { return word.text.ends_with("trtllm-bench"); });
+  if (!is_bench) return;
+  for (Member& member : flags.root.members) {
+    Item& value = member.value;
+    std::erase_if(value.list, [](const Item& word) {
+      return is_choice("throughput|latency|low-latency|build", word.text);
+    });
+    if (value.is_list() && value.list.size() == 1) value = Item(value.list.front());
   }
 }
 
@@ -234,27 +279,47 @@ std::string_view name(Dialect dialect) {
       return "sglang";
     case Dialect::kVllm:
       return "vllm";
+    case Dialect::kLlama:
+      return "llama-server";
   }
   return "?";
 }
 
 Dialect parse_dialect(std::string_view text) {
   for (const Dialect dialect :
-       {Dialect::kNative, Dialect::kTrtllm, Dialect::kSglang, Dialect::kVllm}) {
+       {Dialect::kNative, Dialect::kTrtllm, Dialect::kSglang, Dialect::kVllm, Dialect::kLlama}) {
     if (name(dialect) == text) return dialect;
   }
-  fail(ErrorKind::kUsage, "a dialect is native, trtllm, sglang or vllm, not '{}'", text);
+  fail(ErrorKind::kUsage, "a dialect is native, trtllm, sglang, vllm or llama-server, not '{}'",
+       text);
+}
+
+std::vector<ForeignFlag> find_foreign_flags(std::string_view spelling) {
+  std::string name = canonical(std::string(spelling));
+  std::vector<ForeignFlag> flags;
+  for (const DialectTable* table : kTables) {
+    std::string_view own = name;
+    for (const Alias& alias : table->aliases) {
+      if (alias.spelling == name) own = alias.name;
+    }
+    for (const ForeignKey& key : table->keys) {
+      if (key.name == own) flags.push_back({*table, key});
+    }
+  }
+  return flags;
 }
 
 Config resolve(const Document& document, std::optional<Dialect> dialect) {
   Config prologue;
   Document flags = document;
   read_command(document, flags, prologue);
+  drop_bench_words(flags);
   const Dialect chosen = dialect ? *dialect : detect(flags);
   if (chosen == Dialect::kTrtllm) include_options(flags);
   Config config =
       chosen == Dialect::kNative ? resolve_native(flags) : Draft(*table_of(chosen), flags).finish();
   config.refused.insert(config.refused.begin(), prologue.refused.begin(), prologue.refused.end());
+  config.notes.insert(config.notes.begin(), prologue.notes.begin(), prologue.notes.end());
   Together(config).check();
   return config;
 }

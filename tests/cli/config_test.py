@@ -36,7 +36,54 @@ VERBS = ("generate", "chat", "serve", "logits", "tokenize", "detokenize", "inspe
          "bench tokenize", "profile", "sim", "tune", "graphs", "bisect", "config explain", "doctor", "litmus")
 
 
+# Command lines as other engines' documents have them.
+PUBLISHED = (
+    ("vllm serve Qwen/Qwen3-8B --enable-reasoning --reasoning-parser deepseek_r1", 0, "found from the model's chat template"),
+    ("vllm serve meta-llama/Llama-3.1-8B-Instruct --enable-auto-tool-choice --tool-call-parser llama3_json \\\n"
+     "  --chat-template examples/tool_chat_template_llama3.1_json.jinja", 0, "line 1: tool_call_parser: found from"),
+    ("python -m vllm.entrypoints.openai.api_server --model NousResearch/Meta-Llama-3-8B-Instruct --dtype auto \\\n"
+     "  --api-key token-abc123", 0, "model: NousResearch/Meta-Llama-3-8B-Instruct"),
+    ("CUDA_VISIBLE_DEVICES=0,1 VLLM_USE_V1=1 vllm serve meta-llama/Llama-3.3-70B-Instruct --tensor-parallel-size 2 \\\n"
+     "  --max-model-len 8192 --gpu-memory-utilization 0.95 --swap-space 16 --disable-log-requests --seed 42", 4,
+     "CUDA_VISIBLE_DEVICES: an environment variable that holds here too"),
+    ("uv run vllm serve Qwen/Qwen2.5-7B-Instruct --quantization awq --load-format safetensors --trust-remote-code", 4, "quantization"),
+    ("python3 -m sglang.launch_server --model-path meta-llama/Meta-Llama-3.1-8B-Instruct --host 0.0.0.0 --port 30000", 0, "port: 30000"),
+    ("python -m sglang.launch_server --model-path Qwen/Qwen2.5-7B-Instruct --tool-call-parser qwen25 --mem-fraction-static 0.8 \\\n"
+     "  --tp 1 --log-level info --enable-metrics", 0, "tool_call_parser: found from"),
+    ("python3 -m sglang.launch_server --model meta-llama/Llama-3.1-8B-Instruct --speculative-algorithm EAGLE3 \\\n"
+     "  --speculative-draft-model-path x/y --speculative-num-steps 3 --speculative-eagle-topk 4 --cuda-graph-max-bs 2", 4,
+     "there is no speculative decoding"),
+    ("llama-server -hf ggml-org/gemma-3-1b-it-GGUF", 0, "model: ggml-org/gemma-3-1b-it-GGUF"),
+    ("llama-server -m models/7B/model.gguf -c 16384 -np 4 -ngl 99 -fa on --jinja --host 0.0.0.0 --port 8080 -cb", 0, "max_seq_len: 4096"),
+    ('trtllm-serve "TinyLlama/TinyLlama-1.1B-Chat-v1.0" --host localhost --port 8000 --backend pytorch', 0,
+     "model: TinyLlama/TinyLlama-1.1B-Chat-v1.0"),
+    ("trtllm-bench --model meta-llama/Llama-3.1-8B throughput --dataset /tmp/synthetic_128_128.txt --backend pytorch \\\n"
+     "  --tp 1 --max_batch_size 512 --no_such_flag 3", 0, "no_such_flag"),
+)
+
+
 class ConfigTest(CliTest):
+    def test_published_command_lines_of_other_engines_are_explained(self):
+        for line, code, says in PUBLISHED:
+            with self.subTest(line):
+                self.assertIn(says, self.run_encore("config", "explain", self.write(line), code=code).stdout)
+
+    def test_an_unknown_key_is_listed_with_its_line_and_left_out(self):
+        path = self.write("vllm serve m --max-num-seqs 64 \\\n --max-num-seq 3 --no-such-flag x\n")
+        text = self.run_encore("config", "explain", path).stdout
+        self.assertRegex(text, r"Unknown, and left out\n# +line 2: max_num_seq; did you mean 'max_num_seqs'\?\n# +line 2: no_such_flag\n")
+        output = json.loads(self.run_encore("config", "explain", "--json", path).stdout)
+        self.assertEqual(output["unknown"], [{"line": 2, "key": "max_num_seq"}, {"line": 2, "key": "no_such_flag"}])
+
+    def test_what_runs_refuses_only_what_would_change_answers(self):
+        base = ["generate", "--device", DEVICE, "--model", self.model, "--prompt-ids", "1", "--max-tokens", "1", "--config"]
+        lines = self.run_encore(*base, self.write("vllm serve --tensor-parallel-size 2 --no-such-flag 1 --tool-call-parser x\n")).stderr
+        self.assertIn("tensor_parallel_size is left out: a model runs on one device", lines)
+        self.assertIn("no_such_flag is left out: no such key is known", lines)
+        for line in ("vllm serve --quantization awq", "vllm serve --tokenizer other", "vllm serve --enable-lora",
+                     "python -m sglang.launch_server --is-embedding", "llama-server --temp 0.2"):
+            self.assertIn("answers would mean something else", self.error_line(*base, self.write(line), code=4))
+
     def write(self, text, name="config.yml"):
         path = self.work / name
         path.write_text(text)
@@ -132,13 +179,13 @@ class ConfigTest(CliTest):
         self.assertIn("cannot be read", self.error_line("config", "explain", self.work / "no.yml", code=2))
 
     def test_what_is_not_there_is_refused_by_name(self):
-        path = self.write(TRTLLM + "speculative_config: {decoding_type: MTP}\n")
+        path = self.write(TRTLLM + "tokenizer: other\n")
         error = self.error_line("generate", "--device", DEVICE, "--config", path, code=4)
-        self.assertIn(f"{path}:10: speculative_config: ", error)
+        self.assertIn(f"{path}:10: tokenizer: ", error)
         for arguments in ([], ["--json"]):
             result = self.run_encore("config", "explain", path, *arguments, code=4)
-            self.assertIn("there is no speculative decoding", result.stdout)
-            self.assertIn(f"{path}:10: speculative_config: ", result.stderr)
+            self.assertIn("a model's tokenizer lies beside its weights", result.stdout)
+            self.assertIn(f"{path}:10: tokenizer: ", result.stderr)
 
     def test_a_file_of_options_names_no_other(self):
         options = self.write("extra_llm_api_options: options.yml\nmax_batch_size: 8\n", "options.yml")
@@ -183,13 +230,13 @@ class ConfigTest(CliTest):
     def test_help_shows_ten_options_and_help_all_the_rest(self):
         for verb in VERBS:
             with self.subTest(verb):
-                first = re.findall(r"^  (-n|--[a-z-]+)", self.run_encore(*verb.split(), "--help").stdout, re.MULTILINE)
+                first = re.findall(r"^  (?:-[mp],)?(-n|--[a-z-]+)", self.run_encore(*verb.split(), "--help").stdout, re.MULTILINE)
                 self.assertLessEqual(len(first), 11)  # and --help-all
         for verb in ("generate", "chat", "serve"):
             with self.subTest(verb):
-                first = re.findall(r"^  (--[a-z-]+)", self.run_encore(verb, "--help").stdout, re.MULTILINE)
+                first = re.findall(r"^  (?:-[mp],)?(--[a-z-]+)", self.run_encore(verb, "--help").stdout, re.MULTILINE)
                 text = self.run_encore(verb, "--help-all").stdout
-                every = re.findall(r"^  (-n|--[a-z-]+)", text, re.MULTILINE)
+                every = re.findall(r"^  (?:-[mp],)?(-n|--[a-z-]+)", text, re.MULTILINE)
                 first.remove("--help-all")
                 self.assertLessEqual({"--model", "--device", "--config"}, set(first))
                 self.assertEqual(set(first) - set(every), set())
