@@ -7,35 +7,78 @@
 #include <cstdlib>
 #include <limits>
 #include <optional>
+#include <span>
 #include <sstream>
 #include <type_traits>
+#include <unistd.h>
 #include <utility>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <fmt/ranges.h>
+#include <sys/ioctl.h>
 
 #include "base/error.h"
+#include "cli/hints.h"
 
 namespace encore::cli {
 namespace {
 
 constexpr const char* kFirst = "Options";  // CLI11's title of options without one
-constexpr size_t kWidth = 72;
+constexpr size_t kColumn = 34;             // where descriptions of options begin
+constexpr size_t kUsual = 106;             // columns, where nobody says how many there are
+constexpr size_t kNarrowest = 60;          // what narrower terminals get, too
+
+// COLUMNS where it is set, else those of the terminal; nothing where there is none.
+std::optional<size_t> terminal_columns() {
+  winsize size{};
+  if (const char* set = std::getenv("COLUMNS"); set != nullptr && std::atoi(set) > 0)
+    return std::max(static_cast<size_t>(std::atoi(set)), kNarrowest);
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+    return std::max(size_t{size.ws_col}, kNarrowest);
+  return std::nullopt;
+}
+
+// Those of descriptions, beside the names of options.
+size_t description_columns() {
+  return std::min(terminal_columns().value_or(kUsual), kUsual) - kColumn;
+}
 
 // Breaks a text between words.
-std::string wrapped(const std::string& text) {
+std::string wrapped(const std::string& text, size_t width) {
   std::string lines;
   size_t line_start = 0;
   std::istringstream words(text);
   for (std::string word; words >> word;) {
     const bool is_first = lines.size() == line_start;
-    const bool breaks = !is_first && lines.size() + 1 + word.size() - line_start > kWidth;
+    const bool breaks = !is_first && lines.size() + 1 + word.size() - line_start > width;
     if (!is_first) lines += breaks ? '\n' : ' ';
     if (breaks) line_start = lines.size();
     lines += word;
   }
   return lines;
+}
+
+// Breaks the lines that are too long between words, and indents what goes on two columns deeper.
+std::string fitted(const std::string& text, size_t width) {
+  std::string fitted;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const std::string indent(std::min(line.find_first_not_of(' '), line.size()), ' ');
+    std::string deeper = indent;
+    while (line.size() > width) {
+      size_t end = line.rfind(' ', width);
+      if (end == std::string::npos || end <= deeper.size()) end = line.find(' ', width);
+      if (end == std::string::npos) break;
+      fitted += line.substr(0, end) + "\n";
+      deeper = indent + "  ";
+      line = deeper + line.substr(end + 1);
+    }
+    fitted += line + "\n";
+  }
+  if (!text.ends_with('\n') && !fitted.empty()) fitted.pop_back();
+  return fitted;
 }
 
 std::string path_of(const CLI::App& app) {
@@ -47,15 +90,17 @@ std::string path_of(const CLI::App& app) {
 class Formatter : public CLI::Formatter {
  public:
   std::string make_option_desc(const CLI::Option* option) const override {
-    return wrapped(CLI::Formatter::make_option_desc(option));
+    return wrapped(CLI::Formatter::make_option_desc(option), description_columns());
   }
   // Of a program without a verb, --help-all shows what --help does.
   std::string make_help(const CLI::App* app, std::string name,
                         CLI::AppFormatMode mode) const override {
     const bool is_all = mode == CLI::AppFormatMode::All && app->get_subcommands({}).empty();
     const std::string options = is_all ? make_all(*app) : make_first(*app);
-    return make_description(app) + make_usage(app, std::move(name)) + make_positionals(app) +
-           options + make_subcommands(app, CLI::AppFormatMode::Normal) + "\n" + make_footer(app);
+    return fitted(make_description(app) + make_usage(app, std::move(name)) + make_positionals(app) +
+                      options + make_subcommands(app, CLI::AppFormatMode::Normal) + "\n" +
+                      make_footer(app),
+                  terminal_columns().value_or(std::string::npos));
   }
 
   std::string make_group(std::string title, bool is_positional,
@@ -87,7 +132,8 @@ class Formatter : public CLI::Formatter {
     if (num_more == 0) return first;
     return fmt::format("{}\n{}\n", first,
                        wrapped(fmt::format("`{} --help-all` shows {} more options: {}",
-                                           path_of(app), num_more, titles)));
+                                           path_of(app), num_more, titles),
+                               terminal_columns().value_or(kUsual)));
   }
   static std::vector<const CLI::Option*> options_of(const CLI::App& app, const std::string& group) {
     return app.get_options([&](const CLI::Option* option) {
@@ -103,17 +149,82 @@ std::string path_of_verb(const CLI::App& app) {
   return path;
 }
 
+std::vector<const CLI::App*> verbs_of(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
 // CLI11 would speak of an unexpected argument. `path`: what led to `app`.
-void check_verb(const CLI::App& app, const std::string& path, int argc, char** argv) {
-  const auto inner = app.get_subcommands([](const CLI::App*) { return true; });
-  if (inner.empty() || argc < 2 || argv[1][0] == '-') return;
-  std::string verbs;
+void check_verb(const CLI::App& app, const std::string& path, std::span<const std::string> words) {
+  const auto inner = verbs_of(app);
+  if (inner.empty() || words.empty() || words[0].starts_with('-')) return;
+  std::vector<std::string> verbs;
   for (const CLI::App* verb : inner) {
-    if (verb->get_name() == argv[1])
-      return check_verb(*verb, path + verb->get_name() + " ", argc - 1, argv + 1);
-    verbs += (verbs.empty() ? "" : ", ") + path + verb->get_name();
+    if (verb->get_name() == words[0])
+      return check_verb(*verb, path + verb->get_name() + " ", words.subspan(1));
+    verbs.push_back(path + verb->get_name());
   }
-  fail(ErrorKind::kUsage, "no verb '{}{}'; there are {}", path, argv[1], verbs);
+  const std::string hint = hint_of_word(path + words[0], verbs);
+  fail(ErrorKind::kUsage, "no verb '{}{}'{}{}; there are {}", path, words[0],
+       hint.empty() ? "" : ": ", hint, fmt::join(verbs, ", "));
+}
+
+// `help VERB` and `version`, as many programs have them, in the words of CLI11.
+std::vector<std::string> as_flags(std::vector<std::string> words) {
+  if (words.empty()) return words;
+  if (words[0] == "help") {
+    words.erase(words.begin());
+    words.push_back("--help");
+  } else if (words[0] == "version") {
+    words[0] = "--version";
+  }
+  return words;
+}
+
+// With their dashes; the flags of --help and --version among them.
+std::vector<std::string> flags_of(const CLI::App& app) {
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_snames())
+      flags.push_back("-" + name);
+    for (const std::string& name : option->get_lnames())
+      flags.push_back("--" + name);
+  }
+  return flags;
+}
+
+const CLI::App& innermost(const CLI::App& app) {
+  const auto chosen = app.get_subcommands();
+  return chosen.empty() ? app : innermost(*chosen.front());
+}
+
+// Of what the parser had no place for, the first flag, or else the first word.
+std::string extra_text(const CLI::App& app) {
+  const std::vector<std::string> extras = app.remaining(true);
+  const CLI::App& verb = innermost(app);
+  const auto flag = std::ranges::find_if(
+      extras, [](const std::string& word) { return word.size() > 1 && word.starts_with('-'); });
+  if (flag == extras.end())
+    return fmt::format("{} takes no '{}' there", path_of(verb), extras.empty() ? "" : extras[0]);
+  const std::string hint = hint_of_flag(*flag, flags_of(verb));
+  return fmt::format("{} has no {}{}{}", path_of(verb), flag->substr(0, flag->find('=')),
+                     hint.empty() ? "" : ": ", hint);
+}
+
+VerbText describe_verb(const CLI::App& app) {
+  VerbText text{path_of(app), app.get_description(), app.get_footer(), {}, {}};
+  for (const CLI::Option* option : app.get_options()) {
+    OptionText row{{}, "", option->get_description()};
+    for (const std::string& name : option->get_snames())
+      row.flags.push_back("-" + name);
+    for (const std::string& name : option->get_lnames())
+      row.flags.push_back("--" + name);
+    if (row.flags.empty()) continue;  // an argument
+    if (option->get_expected_max() > 0) row.value = option->get_type_name();
+    text.options.push_back(std::move(row));
+  }
+  for (const CLI::App* verb : verbs_of(app))
+    text.verbs.push_back(describe_verb(*verb));
+  return text;
 }
 
 // An empty text stands for the default where values are kept, so nobody may give one.
@@ -199,11 +310,11 @@ size_t Option::count() const {
 Command::Command(const std::string& name, const std::string& description,
                  const std::string& version)
     : owned_(std::make_unique<CLI::App>(description, name)), app_(owned_.get()) {
-  app_->set_version_flag("--version", version);
+  app_->set_version_flag("-V,--version", version, "Print what this binary was made of");
   app_->set_help_flag("-h,--help", "Print what people need first");
   app_->set_help_all_flag("--help-all", "Print all options, in groups");
   const auto formatter = std::make_shared<Formatter>();  // shared by the app and its verbs
-  formatter->column_width(34);
+  formatter->column_width(kColumn);
   app_->formatter(formatter);
 }
 
@@ -287,17 +398,25 @@ std::string Command::help() const {
   return app_->help();
 }
 
+VerbText Command::describe() const {
+  return describe_verb(*app_);
+}
+
 void Command::parse(int argc, char** argv) {
-  check_verb(*app_, "", argc, argv);
+  std::vector<std::string> words = as_flags({argv + 1, argv + argc});
+  check_verb(*app_, "", words);
+  std::ranges::reverse(words);  // as CLI11 wants them
   try {
-    app_->parse(argc, argv);
+    app_->parse(words);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) {  // --help, --version
       app_->exit(error);
       return;
     }
-    fail(ErrorKind::kUsage, "{} (`{} --help` lists the options)", error.what(),
-         path_of_verb(*app_));
+    // A flag that there is not may be why another is missed.
+    const bool has_extras = !app_->remaining(true).empty();
+    fail(ErrorKind::kUsage, "{} (`{} --help` lists the options)",
+         has_extras ? extra_text(*app_) : error.what(), path_of_verb(*app_));
   }
 }
 

@@ -47,6 +47,20 @@ class Option {
   CLI::Option* option_;
 };
 
+// An option and a verb as people read them: for completions and the manual page.
+struct OptionText {
+  std::vector<std::string> flags;  // "-m", "--model"
+  std::string value;               // "MODEL", "on|off"; empty: it takes none
+  std::string doc;
+};
+struct VerbText {
+  std::string path;  // "encore bench decode"
+  std::string doc;
+  std::string footer;
+  std::vector<OptionText> options;
+  std::vector<VerbText> verbs;
+};
+
 // The program, or a verb of it. Lifetime: verbs and options live as long as their program, at one
 // address.
 class Command {
@@ -79,8 +93,9 @@ class Command {
   // "encore bench decode".
   [[nodiscard]] std::string path() const;
   [[nodiscard]] std::string help() const;
+  [[nodiscard]] VerbText describe() const;
 
-  // Of the program: parses and runs the verb, or prints help or version.
+  // Of the program: parses and runs the verb, or prints help or version; `help VERB` is `VERB --help`.
   // Errors: kUsage; those of the verb.
   void parse(int argc, char** argv);
 

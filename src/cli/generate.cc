@@ -319,7 +319,7 @@ void add_generate(Command& app) {
   auto options =
       std::make_shared<GenerateOptions>();  // shared by the parser's options and the callback
   auto* prompt =
-      verb->add_option("--prompt", options->prompt,
+      verb->add_option("-p,--prompt,PROMPT", options->prompt,
                        "What to continue. Default: what is piped in, else \"Once upon a time\"");
   verb->add_option(
           "--prompt-ids", options->prompt_ids,

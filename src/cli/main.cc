@@ -98,3 +98,4 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape)
   encore::cli::add_litmus(app);
   return run(app, argc, argv);
 }
+  encore::cli::add_completion(app);

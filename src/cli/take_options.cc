@@ -82,13 +82,14 @@ class Flags {
 
   void add(const config::Option& option) {
     Flag& flag = flags_.emplace_back(Flag{.option = &option});
+    const std::string flags = (option.name == "model" ? "-m," : "") + option.flag();
     if (option.range.is_switch) {
-      flag.parsed = verb_.add_flag(option.flag(), flag.is_on, option.help());
+      flag.parsed = verb_.add_flag(flags, flag.is_on, option.help());
     } else if (option.is_list()) {
-      flag.parsed = verb_.add_option(option.flag(), flag.texts, option.help());
+      flag.parsed = verb_.add_option(flags, flag.texts, option.help());
       if (option.is<const config::Names&>()) flag.parsed->allow_extra_args(false);
     } else {
-      flag.parsed = verb_.add_option(option.flag(), flag.text, option.help());
+      flag.parsed = verb_.add_option(flags, flag.text, option.help());
     }
     if (!option.range.is_switch) {
       flag.parsed->type_name(option.kind())->check([&option](const std::string& text) {

@@ -28,4 +28,6 @@ void add_config(Command& app);  // config explain
 void add_doctor(Command& app);
 void add_litmus(Command& app);
 
+// Completions for shells, and the manual page. Added last, as they tell of all other verbs.
+void add_completion(Command& app);
 }  // namespace encore::cli

@@ -112,6 +112,25 @@ std::string comma_list(const std::vector<std::string>& texts) {
   return text;
 }
 
+// How PyTorch and others spell what options of ours are.
+struct Spelling {
+  std::string_view option;  // how its name ends
+  std::string_view theirs;
+  std::string_view ours;
+};
+constexpr Spelling kSpellings[] = {
+    {"dtype", "float16", "f16"},   {"dtype", "half", "f16"},     {"dtype", "fp16", "f16"},
+    {"dtype", "bfloat16", "bf16"}, {"dtype", "float32", "f32"},  {"dtype", "float", "f32"},
+    {"dtype", "fp32", "f32"},      {"dtype", "fp8_e4m3", "fp8"}, {"device", "gpu", "cuda"},
+};
+
+std::string our_spelling(const Option& option, std::string text) {
+  for (const Spelling& row : kSpellings) {
+    if (option.name.ends_with(row.option) && text == row.theirs) return std::string(row.ours);
+  }
+  return text;
+}
+
 // Reads an item as what an option's setter takes.
 struct Reader {
   const Option& option;
@@ -129,7 +148,7 @@ struct Reader {
     }
   }
   Value operator()(void (* /*set*/)(Settings&, const std::string&)) const {
-    std::string text = read_text(item, where, key);
+    std::string text = our_spelling(option, read_text(item, where, key));
     if (!option.range.choices.empty() && !is_choice(option.range.choices, text)) {
       fail_at(where, item.line, "{} is {}, not '{}'", key, option.range_text(), text);
     }
@@ -205,6 +224,7 @@ std::string Option::range_text() const {
 
 std::string Option::kind() const {
   if (is<bool>()) return "on|off";
+  if (!range.choices.empty()) return std::string(range.choices);
   if (is<const Names&>()) return "NAME,...";
   if (is<const Sizes&>()) return "LADDER";
   if (unit == "tokens") return "TOKENS";

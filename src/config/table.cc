@@ -62,8 +62,8 @@ constexpr Option kOptions[] = {
      "A Hugging Face checkpoint directory, a bundled model (stories, stories-draft), or random "
      "weights: synthetic:llama-3.1-8b, synthetic:llama-3.1-8b:fp8, synthetic:PATH/config.json"},
     {"dtype", Group::kModel, [](Settings& s, const Text& v) { s.load.dtype = parse_dtype(v); }, "",
-     otherwise("the checkpoint's"), one_of("f32|f16|bf16"),
-     "Element type of weights and activations"},
+     value("auto"), one_of("auto|f32|f16|bf16"),
+     "Element type of weights and activations: auto is the checkpoint's"},
     {"kv_dtype", Group::kModel,
      [](Settings& s, const Text& v) { s.load.kv_dtype = parse_dtype(v); }, "", value("auto"),
      one_of("auto|f32|f16|bf16|fp8"),

@@ -11,7 +11,8 @@ from harness import DEVICE, ENCORE, CliTest
 class InstallTest(CliTest):
     def install(self):
         """A tree that was installed in one place and moved to another."""
-        built, moved = self.work / "built", self.work / "elsewhere" / "encore"
+        name = self.id().rsplit(".", 1)[-1]
+        built, moved = self.work / f"{name}-built", self.work / name / "encore"
         subprocess.run(["cmake", "--install", pathlib.Path(ENCORE).parent, "--prefix", built], check=True,
                        capture_output=True)
         moved.parent.mkdir()
@@ -27,6 +28,12 @@ class InstallTest(CliTest):
         self.assertTrue(result.stdout.startswith("Once upon a time"), result.stdout)
         self.run_encore(*story, "--model", "stories-draft", cwd="/")
         self.assertIn(str(tree / "share" / "encore" / "models"), self.run_encore("doctor", cwd="/").stdout)
+
+    def test_shells_and_man_find_what_they_read(self):
+        share = self.install().joinpath("share")
+        self.assertIn(".TH ENCORE 1", (share / "man" / "man1" / "encore.1").read_text())
+        for path in ("bash-completion/completions/encore", "zsh/site-functions/_encore", "fish/vendor_completions.d/encore.fish"):
+            self.assertIn("max-batch-size", (share / path).read_text())
 
     def test_the_executable_alone_says_how_to_get_a_model(self):
         alone = self.work / "alone"
