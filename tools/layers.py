@@ -37,9 +37,10 @@ MAY_INCLUDE = {
     "grammar": "sample text",
     "server": "engine grammar text sample sched",
     "config": "server diagnose engine loader planning runtime backend",
-    "setup": "config measure diagnose engine text planning loader model runtime backend",
+    "hub": "",
+    "setup": "hub config measure diagnose engine text planning loader model runtime backend",
     "library": "setup config engine grammar text sample",
-    "cli": "setup server text measure diagnose replay engine spec sample sched kv loader model config planning runtime backend listing passes ops ir",
+    "cli": "setup hub server text measure diagnose replay engine spec sample sched kv loader model config planning runtime backend listing passes ops ir",
 }
 # What the tests of a module may include besides.
 TESTS_MAY_INCLUDE = {

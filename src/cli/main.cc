@@ -21,6 +21,7 @@ using encore::ErrorKind;
 constexpr const char* kMainFooter = R"(Examples:
   encore generate --prompt "Once upon a time"          text from the bundled model
   encore chat                                          a conversation in the terminal
+  encore pull Qwen/Qwen3-0.6B                          fetches a model, for --model Qwen/Qwen3-0.6B
   encore serve                                         the OpenAI protocol at http://127.0.0.1:8000
   encore generate --model DIR --prompt-ids 1,2,3 --json
   encore bench decode --model synthetic:llama-3.1-8b --batch 1 --context 1024
@@ -32,8 +33,9 @@ constexpr const char* kMainFooter = R"(Examples:
   encore config explain extra_config.yml               what another engine's options mean here
   echo "Hello" | encore tokenize
 
-A model is the directory of a Hugging Face checkpoint, the name of a bundled model (stories,
-stories-draft), or synthetic:NAME for random weights. `encore VERB --help` explains a verb and
+A model is the directory of a Hugging Face checkpoint, the ORG/NAME of one that `encore pull` or
+`hf download` fetched, the name of a bundled model (stories, stories-draft), or synthetic:NAME for
+random weights. `encore VERB --help` explains a verb and
 shows what people need first, `encore VERB --help-all` has every option.
 
 Results go to stdout, everything else to stderr. Exit codes:
@@ -83,6 +85,7 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape)
   encore::cli::add_generate(app);
   encore::cli::add_chat(app);
   encore::cli::add_serve(app);
+  encore::cli::add_pull(app);
   encore::cli::add_logits(app);
   encore::cli::add_tokenize(app);
   encore::cli::add_detokenize(app);
@@ -96,6 +99,6 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape)
   encore::cli::add_config(app);
   encore::cli::add_doctor(app);
   encore::cli::add_litmus(app);
+  encore::cli::add_completion(app);
   return run(app, argc, argv);
 }
-  encore::cli::add_completion(app);

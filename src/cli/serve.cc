@@ -22,6 +22,7 @@
 #include "cli/output.h"
 #include "cli/systemd.h"
 #include "cli/verbs.h"
+#include "hub/cache.h"
 #include "server/api_server.h"
 #include "server/file_watch.h"
 #include "server/http_server.h"
@@ -69,9 +70,11 @@ server::KeySet read_admin_keys(const config::Settings& settings) {
   return keys;
 }
 
-// What the model calls itself: its directory, or its name where it has no directory.
+// What the model calls itself: its name, where it has one, or its directory.
 std::string model_name(const config::Settings& settings, const model::ModelSource& source) {
-  if (!source.checkpoint) return settings.model;
+  const bool is_of_hub =
+      hub::is_repository(settings.model) && !std::filesystem::is_directory(settings.model);
+  if (!source.checkpoint || is_of_hub) return settings.model;
   const std::filesystem::path path = std::filesystem::absolute(*source.checkpoint);
   return (path.has_filename() ? path : path.parent_path()).filename().string();
 }
@@ -201,12 +204,12 @@ class Serving {
         http_(http_options()),
         loading_(gate_options()) {
     if (settings.logs_requests) api_options_.request_log = &request_log_;
+    api_options_.request_counts = &request_counts_;
     if (!http_.is_loopback() && api_keys_.is_empty())
       log::warning("other machines can reach this server, and --api-key asks nobody for a key");
     http_.listen([this](server::HttpRequest request, std::unique_ptr<server::Responder> responder) {
       if (api_ == nullptr) return loading_.handle(request, *watched(request, std::move(responder)));
       api_->handle(std::move(request), std::move(responder));
-    api_options_.request_counts = &request_counts_;
     });
     http_.on_signals({SIGHUP}, [this] {
       if (watch_.read_all()) log::info("read the keys and certificates anew");
@@ -253,6 +256,8 @@ class Serving {
     is_ready.get_future().wait();
     try {
       print(fmt::format("serving {} at {}\n", model.names.front(), url()));
+      supervisor_.notify(
+          fmt::format("READY=1\nSTATUS=serving {} at {}", model.names.front(), url()));
       generator.run();
     } catch (...) {
       http_.post([this, &generator] {
@@ -261,15 +266,13 @@ class Serving {
       });
       thread_.join();
       throw;
-      supervisor_.notify(
-          fmt::format("READY=1\nSTATUS=serving {} at {}", model.names.front(), url()));
     }
+    http_.post([this] { leave(); });
     thread_.join();
     if (num_signals_ > 1) throw Interrupted();
   }
 
  private:
-    http_.post([this] { leave(); });
   server::HttpOptions http_options() {
     server::HttpOptions options = settings_.http;
     options.refuse = [this](const server::HttpRequest& request, const server::ApiError& error,
@@ -298,6 +301,8 @@ class Serving {
   void on_signal(engine::Generator& generator, int64_t delay_s) {
     if (++num_signals_ > 1) return end(generator);
     log::info("finishing the requests in hand; a second signal ends at once");
+    supervisor_.notify("STOPPING=1\nSTATUS=finishing the requests in hand");
+    http_.end_connections();
     generator.drain();
     end_after(generator, std::chrono::seconds(std::max(settings_.drain_timeout_s, delay_s)));
     http_.after(std::chrono::seconds(delay_s), [this] { leave(); });
@@ -308,8 +313,6 @@ class Serving {
   }
   // Ahead of their first reading.
   server::FileWatch watch() {
-    supervisor_.notify("STOPPING=1\nSTATUS=finishing the requests in hand");
-    http_.end_connections();
     server::FileWatch watch;
     const server::TlsOptions& tls = settings_.http.tls;
     watch.add({tls.certificate, tls.key}, [this] { http_.reload_tls(); });
@@ -339,24 +342,24 @@ class Serving {
   }
 
   const config::Settings& settings_;
+  Supervisor supervisor_;
   server::ApiOptions api_options_;
   // Of the server's thread, once that runs:
   server::RequestLog request_log_;
+  server::RequestCounts request_counts_;
   server::FileWatch watch_;
   server::KeySet api_keys_;
-  Supervisor supervisor_;
   server::KeySet admin_keys_;
   server::HttpServer http_;
   server::Loading loading_;
-  server::RequestCounts request_counts_;
   server::ApiServer* api_ = nullptr;  // while the model is loaded: null
   int num_signals_ = 0;
+  int num_reasons_to_leave_ = 0;
   std::thread thread_;
 };
 
 void serve(const config::Settings& settings) {
   log::set_format(settings.log_format);
-  int num_reasons_to_leave_ = 0;
   raise_file_limit();
   std::signal(SIGPIPE, SIG_IGN);
   const char* const supervisor = std::getenv("NOTIFY_SOCKET");

@@ -9,6 +9,7 @@ namespace encore::cli {
 void add_generate(Command& app);
 void add_chat(Command& app);
 void add_serve(Command& app);
+void add_pull(Command& app);
 void add_logits(Command& app);
 void add_tokenize(Command& app);
 void add_detokenize(Command& app);
@@ -27,7 +28,7 @@ void add_bisect(Command& app);
 void add_config(Command& app);  // config explain
 void add_doctor(Command& app);
 void add_litmus(Command& app);
-
 // Completions for shells, and the manual page. Added last, as they tell of all other verbs.
 void add_completion(Command& app);
+
 }  // namespace encore::cli

@@ -59,8 +59,9 @@ model::Activations parse_activations(std::string_view text) {
 constexpr Option kOptions[] = {
     {"model", Group::kModel, [](Settings& s, const Text& v) { s.model = v; }, "MODEL",
      otherwise("stories"), any(),
-     "A Hugging Face checkpoint directory, a bundled model (stories, stories-draft), or random "
-     "weights: synthetic:llama-3.1-8b, synthetic:llama-3.1-8b:fp8, synthetic:PATH/config.json"},
+     "A Hugging Face checkpoint directory, ORG/NAME of one in its cache (`encore pull`), a bundled "
+     "model (stories, stories-draft), or random weights: synthetic:llama-3.1-8b, "
+     "synthetic:llama-3.1-8b:fp8, synthetic:PATH/config.json"},
     {"dtype", Group::kModel, [](Settings& s, const Text& v) { s.load.dtype = parse_dtype(v); }, "",
      value("auto"), one_of("auto|f32|f16|bf16"),
      "Element type of weights and activations: auto is the checkpoint's"},
@@ -334,12 +335,12 @@ constexpr Option kOptions[] = {
      "Time that a request may take, from its arrival, the queue included, to the end of its "
      "answer; then it fails with 504, or its stream with an error. A request may ask for less, by "
      "its parameter timeout; 0: as much as it takes"},
-    {"drain_timeout", Group::kServer, [](Settings& s, int64_t v) { s.drain_timeout_s = v; },
-     "seconds", value("30"), between(0, 86400),
     {"drain_delay", Group::kServer, [](Settings& s, int64_t v) { s.drain_delay_s = v; }, "seconds",
      value("0"), between(0, 86400),
      "Time after SIGTERM in which the port stays open at least, for those who do not know yet: new "
      "requests and /health get 503, /live 200. Without it, until the requests in hand have ended"},
+    {"drain_timeout", Group::kServer, [](Settings& s, int64_t v) { s.drain_timeout_s = v; },
+     "seconds", value("30"), between(0, 86400),
      "Time that requests in hand may take after SIGTERM"},
 };
 

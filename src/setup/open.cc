@@ -13,6 +13,7 @@
 #include "base/table.h"
 #include "diagnose/memory_plan.h"
 #include "diagnose/probe.h"
+#include "hub/cache.h"
 #include "measure/report.h"
 #include "model/end_tokens.h"
 #include "planning/coverage.h"
@@ -27,6 +28,11 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kBundledModel = "stories";
 constexpr std::string_view kBundledDraft = "stories-draft";
+
+fs::path value_of(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value == nullptr ? "" : value;
+}
 
 bool is_model(const fs::path& path) {
   std::error_code ignored;
@@ -152,19 +158,32 @@ fs::path model_directory(const std::string& name) {
   if (fs::exists(name, ignored)) {
     fail(ErrorKind::kUsage, "--model {}: give the checkpoint's directory, not a file in it", name);
   }
+  if (hub::is_repository(name)) {
+    const fs::path cache = hub_cache();
+    if (const auto snapshot = hub::find_snapshot(cache, name)) return *snapshot;
+    fail(
+        ErrorKind::kModel,
+        "no directory {}, and no model of that name in the Hugging Face cache {}: `encore pull {}` "
+        "fetches it, and so does `hf download {}`",
+        name, cache.string(), name, name);
+  }
   fail(ErrorKind::kUsage,
-       "no model '{}': give the directory of a Hugging Face checkpoint, a bundled model (stories, "
-       "stories-draft), or synthetic:NAME for random weights",
+       "no model '{}': give the directory of a Hugging Face checkpoint, ORG/NAME of one in its "
+       "cache, a bundled model (stories, stories-draft), or synthetic:NAME for random weights",
        name);
+}
+
+fs::path hub_cache() {
+  if (fs::path own = value_of("HF_HUB_CACHE"); !own.empty()) return own;
+  if (const fs::path home = value_of("HF_HOME"); !home.empty()) return home / "hub";
+  const fs::path user = value_of("XDG_CACHE_HOME");
+  const fs::path caches = user.empty() ? value_of("HOME") / ".cache" : user;
+  return caches / "huggingface" / "hub";
 }
 
 std::optional<fs::path> tuning_directory(const std::string& option) {
   if (option == "off") return std::nullopt;
   if (!option.empty()) return option;
-  const auto value_of = [](const char* variable) -> fs::path {
-    const char* value = std::getenv(variable);
-    return value == nullptr ? "" : value;
-  };
   if (fs::path own = value_of("ENCORE_CACHE_DIR"); !own.empty()) return own;
   if (const fs::path user = value_of("XDG_CACHE_HOME"); !user.empty()) return user / "encore";
   if (const fs::path home = value_of("HOME"); !home.empty()) return home / ".cache" / "encore";

@@ -21,9 +21,14 @@ namespace encore::setup {
 // these is set.
 std::optional<std::filesystem::path> tuning_directory(const std::string& option);
 
+// Where Hugging Face's tools keep models: $HF_HUB_CACHE, $HF_HOME/hub, $XDG_CACHE_HOME/huggingface/hub or
+// ~/.cache/huggingface/hub.
+std::filesystem::path hub_cache();
+
 // The directory of a checkpoint named on the command line; the bundled model when the name is
 // empty. The bundled model is looked for beside the executable or library (../share/encore/models,
-// then up to the source tree's models/). Errors: kUsage when there is none.
+// then up to the source tree's models/). ORG/NAME that is no directory is looked for in hub_cache(). Errors: kUsage
+// when there is none; kModel, with the command that fetches it, for a name that the cache lacks.
 std::filesystem::path model_directory(const std::string& name);
 
 // The device that --device names, its tuner set up as --tune and --tuning-cache say. For auto

@@ -20,7 +20,7 @@ class UsageTest(CliTest):
                 self.assertIn("--help", self.error_line(*arguments, code=2))
 
     def test_an_unknown_verb_lists_the_verbs(self):
-        self.assertIn("there are generate, chat, serve, logits", self.error_line("genrate", code=2))
+        self.assertIn("there are generate, chat, serve, pull, logits", self.error_line("genrate", code=2))
 
     def test_an_unknown_inner_verb_lists_the_inner_verbs(self):
         line = self.error_line("bench", "foo", code=2)
@@ -217,12 +217,15 @@ class DegradedModelTest(CliTest):
                 ("no_tokenizer", {"without": ("tokenizer.json",)}, "no tokenizer.json, so prompts and answers are token ids"),
                 ("sentencepiece", {"without": ("tokenizer.json",), "tokenizer.model": "x"}, "tokenizer.model is not read"),
                 ("no_template", {"without": template}, "no chat template")):
-            with self.subTest(name), Server("--model", self.directory(name, **made)) as server:
+            with self.subTest(name):
+                with Server("--model", self.directory(name, **made)) as server:
+                    pass
                 lines = self.warnings(server.log)
                 self.assertEqual(len(lines), 1, server.log)
                 self.assertIn(says, lines[0])
         with Server() as server:
-            self.assertEqual(self.warnings(server.log), [])
+            pass
+        self.assertEqual(self.warnings(server.log), [])
 
     def test_generate_says_why_it_prints_numbers(self):
         made = self.directory("numbers", without=("tokenizer.json",))

@@ -250,6 +250,7 @@ class HostMemoryTest(CliTest):
     KV = re.compile(r"KV ([\d.]+ [kMG]B) for (\d+) tokens")
 
     def start_line(self, server):
+        server.wait_for_line("ready in")
         return next(line for line in server.log if self.KV.search(line))
 
     def test_kv_takes_a_quarter_of_what_is_free_and_says_so(self):
