@@ -88,7 +88,7 @@ class Rehearsal {
   Rehearsal(loader::LoadedModel& model, const TrialStep& step, uint64_t seed)
       : model_(model), step_(step), seed_(seed), copy_(model.executor().device()) {
     model.executor().synchronize();
-    kv_ = model.executor().loaded().kv.save(copy_, written_pages());
+    kv_ = model.executor().loaded().kv.save(copy_, {written_pages()});
   }
 
   Outcome run(const std::vector<ir::ValueId>& values, const std::function<void()>& launch) {
@@ -172,14 +172,15 @@ class Rehearsal {
   [[nodiscard]] std::optional<Difference> compare_kv(const std::byte* eager,
                                                      const std::byte* other) const {
     const ir::Graph& graph = model_.executor().loaded().program.graph;
-    const auto pages = std::ssize(kv_.rows);
     for (const ir::ValueId state : graph.values_of_kind(ir::ValueKind::kState)) {
       const ir::Value& value = graph.value(state);
+      const std::vector<int32_t>& rows = kv_.rows[static_cast<size_t>(value.group)];
+      const auto pages = std::ssize(rows);
       const int64_t columns = value.type.resolve({}).num_elements_from(1);
       auto difference =
           find_difference({value.name, value.type.dtype, pages, columns}, eager, other);
       if (difference) {
-        difference->row = kv_.rows[difference->row];
+        difference->row = rows[difference->row];
         return difference;
       }
       eager += pages * columns * size_of(value.type.dtype);

@@ -221,7 +221,7 @@ TEST(Compare, LeavesKvAsItWasFound) {
   std::vector<int32_t> pages(model.num_pages());
   std::iota(pages.begin(), pages.end(), 0);
   const auto content = [&] {
-    const runtime::SavedRows rows = model.executor().loaded().kv.save(copy, pages);
+    const runtime::SavedRows rows = model.executor().loaded().kv.save(copy, {pages});
     return std::vector<std::byte>(rows.content.data(), rows.content.data() + rows.content.bytes());
   };
   const auto before = content();

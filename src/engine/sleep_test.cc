@@ -198,7 +198,7 @@ TEST_P(SleepTest, ASleepingModelRefusesStepsAndKeepsItsSequences) {
   engine.sleep(SleepDepth::kKv);
   EXPECT_TRUE(model.asleep());
   EXPECT_GT(model.saved_bytes(), 0);
-  EXPECT_LT(model.saved_bytes(), model.executor().loaded().kv.bytes_for(model.num_pages()) / 2);
+  EXPECT_LT(model.saved_bytes(), model.executor().loaded().kv.bytes_for({model.num_pages()}) / 2);
   EXPECT_EQ(model.executor().loaded().kv.mapped_bytes(), 0);
   const std::string message = message_of(ErrorKind::kUsage, [&] { sleeper.step(); });
   EXPECT_NE(message.find("wake it first"), std::string::npos) << message;
@@ -257,7 +257,7 @@ TEST_P(SleepTest, WhateverFailsWhileItFallsAsleepItStaysAwake) {
       EXPECT_NE(std::string(error.what()).find("injected"), std::string::npos) << error.what();
       EXPECT_FALSE(model.asleep());
       EXPECT_EQ(diagnose::memory_plan(model).kv,
-                model.executor().loaded().kv.bytes_for(model.num_pages()));
+                model.executor().loaded().kv.bytes_for({model.num_pages()}));
     }
     ASSERT_TRUE(model.asleep() || failing.has_failed());
   }

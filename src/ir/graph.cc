@@ -22,7 +22,15 @@ ValueId Graph::add_weight(std::string name, Type type, WeightRecipe recipe) {
 }
 
 ValueId Graph::add_value(ValueKind kind, std::string name, Type type) {
-  return add_named({std::move(name), std::move(type), kind, Pad::kZero, {}, {}});
+  return add_named({.name = std::move(name), .type = std::move(type), .kind = kind});
+}
+
+ValueId Graph::add_state(std::string name, Type type, int group) {
+  if (group < 0) fail(ErrorKind::kCompile, "state '{}': a group is 0 or more, not {}", name, group);
+  return add_named({.name = std::move(name),
+                    .type = std::move(type),
+                    .kind = ValueKind::kState,
+                    .group = group});
 }
 
 const Node& Graph::add_node(const Op& op, const Operands<ValueId>& inputs, Attrs attrs,

@@ -4,6 +4,7 @@
 //     input %ids: i32[T] pad -1
 //     weight %embed: bf16[512,64] = "model.embed_tokens.weight"
 //     state %k0: bf16[16,2,32,32]
+//     state %k1: bf16[4,2,32,32] group 1
 //     persistent %last_tokens: i32[8]
 //     %x: bf16[T,64] = embedding(%ids, %embed, %fill)
 //     %h: bf16[T,64] = rms_norm(%x, %norm) {eps=1e-05}
@@ -54,6 +55,7 @@ struct Value {
   Pad pad = Pad::kZero;  // kInput
   WeightRecipe recipe;   // kWeight
   NodeId producer;       // kNode
+  int group = 0;         // kState: those of one group have as many rows, which are used alike
 };
 
 struct Node {
@@ -70,6 +72,8 @@ class Graph {
 
   ValueId add_input(std::string name, Type type, Pad pad = Pad::kZero);
   ValueId add_weight(std::string name, Type type, WeightRecipe recipe);
+  // A state of that group. Errors: kCompile when the group is negative.
+  ValueId add_state(std::string name, Type type, int group = 0);
   // Of any other kind. A value of a node that a pass writes itself is set as its output by the pass.
   ValueId add_value(ValueKind kind, std::string name, Type type);
 

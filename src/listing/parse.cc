@@ -246,7 +246,7 @@ class Parser {
       line.expect("=");
       define(line, name, graph_.add_weight(name, std::move(type), recipe(line)));
     } else if (line.accept("state ")) {
-      parse_lasting(line, ValueKind::kState);
+      parse_state(line);
     } else if (line.accept("persistent ")) {
       parse_lasting(line, ValueKind::kPersistent);
     } else if (line.accept("host_visible ")) {
@@ -269,7 +269,16 @@ class Parser {
     return place->second;
   }
 
-  // A state, persistent or host-visible buffer: "%name: type".
+  // "%name: type group 1", without the group where it is 0.
+  void parse_state(Line& line) {
+    const std::string name(line.value_name());
+    line.expect(":");
+    Type type = line.type();
+    const int64_t group = line.accept("group") ? line.integer() : 0;
+    define(line, name, graph_.add_state(name, std::move(type), static_cast<int>(group)));
+  }
+
+  // A persistent or host-visible buffer: "%name: type".
   void parse_lasting(Line& line, ValueKind kind) {
     const std::string name(line.value_name());
     line.expect(":");

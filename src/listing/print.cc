@@ -109,7 +109,8 @@ std::string print(const Graph& graph) {
     } else if (value.kind == ValueKind::kWeight) {
       text += fmt::format("  weight %{}: {} = {}\n", value.name, type, print_recipe(value.recipe));
     } else if (value.kind == ValueKind::kState) {
-      text += fmt::format("  state %{}: {}\n", value.name, type);
+      text += fmt::format("  state %{}: {}{}\n", value.name, type,
+                          value.group == 0 ? "" : fmt::format(" group {}", value.group));
     } else if (value.kind == ValueKind::kPersistent) {
       text += fmt::format("  persistent %{}: {}\n", value.name, type);
     } else if (value.kind == ValueKind::kHostVisible) {

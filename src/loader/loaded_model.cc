@@ -136,7 +136,7 @@ LoadedModel::LoadedModel(Device& device, const model::ModelSource& source,
          "(--memory-reserve, --free-gpu-memory-fraction): ask for at most {}, or reserve less",
          *options.kv_tokens, num_pages_ * page_size_);
   }
-  executor_->loaded().kv.map(num_pages_);
+  executor_->loaded().kv.map({num_pages_});
   load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
@@ -196,7 +196,7 @@ int64_t LoadedModel::pages_that_fit(const Device& device, const LoadOptions& opt
   const auto budget =
       static_cast<int64_t>(share * static_cast<double>(free - reserve - half_bytes_));
   runtime::KvMemory& kv = executor_->loaded().kv;
-  const int64_t fitting = runtime::rows_that_fit(std::array{&kv}, wanted, budget);
+  const int64_t fitting = runtime::rows_that_fit(std::array{&kv}, {wanted}, budget)[0];
   if (fitting < wanted) {
     kv_bound_ = share == 1                     ? KvBound::kMemory
                 : options.free_memory_fraction ? KvBound::kFraction
@@ -209,7 +209,7 @@ int64_t LoadedModel::pages_that_fit(const Device& device, const LoadOptions& opt
          "and a page takes {:.3f} GB; reserve less, take a smaller model, fewer --max-num-tokens, "
          "or fewer sizes",
          static_cast<double>(free) * 1e-9, static_cast<double>(reserve) * 1e-9,
-         static_cast<double>(kv.bytes_for(1)) * 1e-9);
+         static_cast<double>(kv.bytes_for({1})) * 1e-9);
   }
   return fitting;
 }
@@ -220,7 +220,7 @@ void LoadedModel::sleep(SleepDepth depth, std::vector<int32_t> pages_in_use) {
   if (!asleep()) {
     try {
       StagedCopy copy(executor_->device());
-      saved_ = kv.save(copy, std::move(pages_in_use));
+      saved_ = kv.save(copy, {std::move(pages_in_use)});
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kMemory) throw;
       fail(ErrorKind::kMemory,
@@ -235,7 +235,7 @@ void LoadedModel::sleep(SleepDepth depth, std::vector<int32_t> pages_in_use) {
 
 void LoadedModel::wake() {
   if (!asleep()) return;
-  const int64_t needed = executor_->loaded().kv.bytes_for(num_pages_) +
+  const int64_t needed = executor_->loaded().kv.bytes_for({num_pages_}) +
                          (weights_->is_mapped() ? 0 : weights_->bytes());
   try {
     take_memory_back();
@@ -257,7 +257,7 @@ void LoadedModel::take_memory_back() {
   try {
     StagedCopy copy(executor_->device());
     if (with_weights) weights_->map();
-    kv.map(num_pages_);
+    kv.map({num_pages_});
     if (with_weights) weights_->fill(copy);
     kv.restore(copy, *saved_);
   } catch (...) {

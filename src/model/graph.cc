@@ -43,14 +43,28 @@ const Architecture& find_architecture(const std::string& name) {
   fail(ErrorKind::kUnsupported, "no builder for architecture '{}'; there are {}", name, known);
 }
 
+// What a layer keeps of the tokens it has seen: the type of each of its states, [P,...,S,...], by the
+// beginning of its name. K and V are a pair of them.
+struct LayerState {
+  const char* name;
+  ir::Type type;
+};
+std::vector<LayerState> states_of(const ModelConfig& config, const LayerKind& /*layer*/,
+                                  const GraphOptions& options) {
+  const ir::Type pages{
+      options.kv_dtype.value_or(options.dtype),
+      {options.num_pages, config.num_kv_heads, options.page_size, config.head_dim}};
+  return {{"k_cache", pages}, {"v_cache", pages}};
+}
+
 std::vector<Builder::Cache> add_caches(ir::Graph& graph, const ModelConfig& config,
                                        const GraphOptions& options) {
-  const ir::Type type{options.kv_dtype.value_or(options.dtype),
-                      {options.num_pages, config.num_kv_heads, options.page_size, config.head_dim}};
   std::vector<Builder::Cache> caches;
-  for (int64_t i = 0; i < config.num_layers(); ++i) {
-    caches.push_back({graph.add_value(ValueKind::kState, fmt::format("k_cache.{}", i), type),
-                      graph.add_value(ValueKind::kState, fmt::format("v_cache.{}", i), type)});
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    std::vector<ValueId> states;
+    for (LayerState& state : states_of(config, config.layers[i], options))
+      states.push_back(graph.add_state(fmt::format("{}.{}", state.name, i), std::move(state.type)));
+    caches.push_back({states.at(0), states.at(1)});
   }
   return caches;
 }
@@ -258,7 +272,13 @@ ir::Graph build_score_graph(const ModelConfig& config, const GraphOptions& optio
 }
 
 int64_t kv_bytes_per_token(const ModelConfig& config, DType kv_dtype) {
-  return 2 * config.num_layers() * config.kv_size() * size_of(kv_dtype);
+  const GraphOptions one_token{.kv_dtype = kv_dtype, .num_pages = 1, .page_size = 1};
+  int64_t bytes = 0;
+  for (const LayerKind& layer : config.layers) {
+    for (const LayerState& state : states_of(config, layer, one_token))
+      bytes += state.type.num_bytes({});
+  }
+  return bytes;
 }
 
 }  // namespace encore::model

@@ -4,7 +4,7 @@
 //
 //   Executor executor(device, stream, program, weights, options);
 //   record(executor, options);                             // once, before serving
-//   executor.loaded().kv.map(num_pages);                   // KV takes what is left
+//   executor.loaded().kv.map({num_pages});                 // KV takes what is left
 //   Choice choice = executor.begin(StepKey::uniform(sequences));
 //   executor.inputs().host<int32_t>("ids")[0] = ...;       // fill the real rows of every input
 //   executor.page_table().set(0, pages);                   // where a row's pages have changed

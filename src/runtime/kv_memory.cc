@@ -18,7 +18,9 @@ constexpr double kMegabyte = 1e6;
 KvMemory::KvMemory(Device& device, const ir::Graph& graph) {
   for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kState)) {
     const ir::Type& type = graph.value(id).type;
-    states_.push_back({id, type, device.reserve(type.num_bytes({}))});
+    const auto group = static_cast<size_t>(graph.value(id).group);
+    states_.push_back({id, type, group, device.reserve(type.num_bytes({}))});
+    num_groups_ = std::max(num_groups_, group + 1);
   }
 }
 
@@ -33,11 +35,12 @@ int64_t KvMemory::State::bytes_for(int64_t rows) const {
   return std::min(rows, shape[0]) * shape.num_elements_from(1) * size_of(type.dtype);
 }
 
-void KvMemory::map(int64_t rows) {
+void KvMemory::map(const GroupRows& rows) {
+  ENCORE_CHECK(rows.size() >= num_groups_);
   const bool had_memory = mapped_bytes() > 0;
   try {
     for (State& state : states_)
-      state.range->map(state.bytes_for(rows));
+      state.range->map(state.bytes_for(rows[state.group]));
   } catch (...) {
     if (!had_memory) unmap();
     throw;
@@ -50,12 +53,12 @@ void KvMemory::unmap() {
 }
 
 void KvMemory::for_each_piece(const SavedRows& saved, const char* what, const Visit& visit) const {
-  const std::vector<int32_t>& rows = saved.rows;
   const int64_t total = saved.content.bytes();
   std::optional<log::Progress> progress;
   if (total >= kWorthProgress) progress.emplace(what, static_cast<double>(total) / kMegabyte, "MB");
   int64_t saved_at = 0;
   for (const State& state : states_) {
+    const std::vector<int32_t>& rows = saved.rows[state.group];
     for (size_t first = 0; first < rows.size();) {
       size_t last = first + 1;
       while (last < rows.size() && rows[last] == rows[last - 1] + 1)
@@ -70,13 +73,17 @@ void KvMemory::for_each_piece(const SavedRows& saved, const char* what, const Vi
   }
 }
 
-SavedRows KvMemory::save(StagedCopy& copy, std::vector<int32_t> rows) const {
-  std::sort(rows.begin(), rows.end());
-  rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+SavedRows KvMemory::save(StagedCopy& copy, std::vector<std::vector<int32_t>> rows) const {
+  ENCORE_CHECK(rows.size() >= num_groups_);
+  for (std::vector<int32_t>& of_group : rows) {
+    std::sort(of_group.begin(), of_group.end());
+    of_group.erase(std::unique(of_group.begin(), of_group.end()), of_group.end());
+  }
   int64_t bytes = 0;
   for (const State& state : states_) {
-    ENCORE_CHECK(rows.empty() || state.bytes_for(rows.back() + 1) <= state.range->mapped_bytes());
-    bytes += state.row_bytes() * static_cast<int64_t>(rows.size());
+    const std::vector<int32_t>& own = rows[state.group];
+    ENCORE_CHECK(own.empty() || state.bytes_for(own.back() + 1) <= state.range->mapped_bytes());
+    bytes += state.row_bytes() * static_cast<int64_t>(own.size());
   }
   SavedRows saved{std::move(rows), allocate_pageable(bytes)};
   for_each_piece(saved, "saving KV", [&](std::byte* device, std::byte* host, int64_t count) {
@@ -93,10 +100,11 @@ void KvMemory::restore(StagedCopy& copy, const SavedRows& saved) const {
   copy.finish();
 }
 
-int64_t KvMemory::bytes_for(int64_t rows) const {
+int64_t KvMemory::bytes_for(const GroupRows& rows) const {
+  ENCORE_CHECK(rows.size() >= num_groups_);
   int64_t bytes = 0;
   for (const State& state : states_) {
-    bytes += round_up(state.bytes_for(rows), state.range->granularity());
+    bytes += round_up(state.bytes_for(rows[state.group]), state.range->granularity());
   }
   return bytes;
 }
@@ -108,15 +116,24 @@ int64_t KvMemory::mapped_bytes() const {
   return bytes;
 }
 
-int64_t rows_that_fit(std::span<KvMemory* const> programs, int64_t wanted, int64_t bytes) {
+GroupRows rows_that_fit(std::span<KvMemory* const> programs, const GroupRows& wanted,
+                        int64_t bytes) {
+  // The share of what is wanted that gives the largest group that many rows.
+  const int64_t most = *std::ranges::max_element(wanted);
+  const auto share = [&](int64_t rows) {
+    GroupRows of_groups;
+    for (const int64_t group : wanted)
+      of_groups.push_back(rows == 0 ? 0 : div_up(group * rows, most));
+    return of_groups;
+  };
   const auto fits = [&](int64_t rows) {
     int64_t needed = 0;
     for (const KvMemory* kv : programs)
-      needed += kv->bytes_for(rows);
+      needed += kv->bytes_for(share(rows));
     return needed <= bytes;
   };
-  const auto counts = std::views::iota(int64_t{1}, wanted + 1);
-  return static_cast<int64_t>(std::ranges::partition_point(counts, fits) - counts.begin());
+  const auto counts = std::views::iota(int64_t{1}, most + 1);
+  return share(std::ranges::partition_point(counts, fits) - counts.begin());
 }
 
 }  // namespace encore::runtime

@@ -14,10 +14,14 @@
 
 namespace encore::runtime {
 
+// How many rows the states of each group have, by group (ir::Value::group). Pages are rows, and each
+// group has page numbers of its own.
+using GroupRows = std::vector<int64_t>;
+
 // Some rows of every state, kept on the host while the states have no memory on the device.
 struct SavedRows {
-  std::vector<int32_t> rows;  // ascending, distinct
-  Memory content;             // state after state, row after row
+  std::vector<std::vector<int32_t>> rows;  // by group; ascending, distinct
+  Memory content;                          // state after state, row after row
 };
 
 class KvMemory {
@@ -27,27 +31,28 @@ class KvMemory {
 
   [[nodiscard]] TensorView view(ir::ValueId state) const;
 
-  // Puts memory behind the first `rows` rows (pages) of every state; what was there keeps its
-  // content. Errors: kMemory; states that had no memory have none then.
-  void map(int64_t rows);
+  [[nodiscard]] size_t num_groups() const { return num_groups_; }
+  // Puts memory behind the first rows of every state, as many as its group has; what was there keeps
+  // its content. Errors: kMemory; states that had no memory have none then.
+  void map(const GroupRows& rows);
   // Gives all memory back. The addresses stay, and so do recordings made against them.
   void unmap();
 
   // Copies those rows of every state to host memory. The rows are mapped and whatever writes them
   // has finished. Errors: kMemory when the host has not the memory.
-  [[nodiscard]] SavedRows save(StagedCopy& copy, std::vector<int32_t> rows) const;
+  [[nodiscard]] SavedRows save(StagedCopy& copy, std::vector<std::vector<int32_t>> rows) const;
   // Copies saved rows back, into memory that is mapped again.
   void restore(StagedCopy& copy, const SavedRows& saved) const;
 
-  // What mapping `rows` rows of every state takes. Units: bytes, rounded up to what the device
-  // maps.
-  [[nodiscard]] int64_t bytes_for(int64_t rows) const;
+  // What mapping those rows takes. Units: bytes, rounded up to what the device maps.
+  [[nodiscard]] int64_t bytes_for(const GroupRows& rows) const;
   [[nodiscard]] int64_t mapped_bytes() const;
 
  private:
   struct State {
     ir::ValueId id;
     ir::Type type;
+    size_t group = 0;
     std::unique_ptr<AddressRange> range;
 
     [[nodiscard]] int64_t bytes_for(int64_t rows) const;
@@ -59,9 +64,13 @@ class KvMemory {
   void for_each_piece(const SavedRows& saved, const char* what, const Visit& visit) const;
 
   std::vector<State> states_;
+  size_t num_groups_ = 1;
 };
 
-// The most rows, up to `wanted`, that every state of all the programs may have in so many bytes.
-int64_t rows_that_fit(std::span<KvMemory* const> programs, int64_t wanted, int64_t bytes);
+// The most rows, up to `wanted`, that the states of all the programs may have in so many bytes, which
+// share one pool for each group. All groups get the same share of what is wanted, and zeros say that
+// not one row of each fits.
+GroupRows rows_that_fit(std::span<KvMemory* const> programs, const GroupRows& wanted,
+                        int64_t bytes);
 
 }  // namespace encore::runtime

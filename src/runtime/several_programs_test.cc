@@ -82,13 +82,13 @@ TEST(SeveralPrograms, AreRecordedFirstAndThenMappedOnceAndRunByTurns) {
   const std::array programs{&target.executor.loaded().kv, &draft.executor.loaded().kv};
 
   // A page has one number in all programs, so each has as many of them as fit for all.
-  const int64_t both = programs[0]->bytes_for(8) + programs[1]->bytes_for(8);
-  EXPECT_EQ(rows_that_fit(programs, 64, both), 8);
-  EXPECT_EQ(rows_that_fit(programs, 4, both), 4);
-  EXPECT_EQ(rows_that_fit(programs, 64, programs[0]->bytes_for(1)), 0);
+  const int64_t both = programs[0]->bytes_for({8}) + programs[1]->bytes_for({8});
+  EXPECT_EQ(rows_that_fit(programs, {64}, both), GroupRows{8});
+  EXPECT_EQ(rows_that_fit(programs, {4}, both), GroupRows{4});
+  EXPECT_EQ(rows_that_fit(programs, {64}, programs[0]->bytes_for({1})), GroupRows{0});
   for (KvMemory* kv : programs) {
     EXPECT_EQ(kv->mapped_bytes(), 0);
-    kv->map(8);
+    kv->map({8});
   }
 
   for (const int32_t slot : {7 * 16 + 15, 5}) {
