@@ -27,6 +27,19 @@ model::ModelConfig config_of(const std::string& architecture) {
   config.qkv_bias = architecture == "Qwen2";
   config.qk_norm = architecture == "Qwen3";
   config.tie_word_embeddings = architecture == "Qwen3";
+  if (architecture == "Phi3") {
+    config.merged_qkv = config.merged_gate_up = true;
+    config.ropes[0].rotary_dim = 12;
+  }
+  if (architecture == "Gemma3") {
+    config.qk_norm = true;
+    config.norm_offset = 1;
+    config.activation = model::Activation::kGeluTanh;
+    config.embedding_scale = 8;
+    config.ropes.push_back({.theta = 1e6});
+    config.layers[0].window = 16;
+    config.layers[1].rope = 1;
+  }
   return config;
 }
 
@@ -103,7 +116,8 @@ TEST_P(Golden, HasTwoSegmentsALayerAndThreeForTheRest) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Golden, ::testing::Values("Llama", "Mistral", "Qwen2", "Qwen3"),
+INSTANTIATE_TEST_SUITE_P(Models, Golden,
+                         ::testing::Values("Llama", "Mistral", "Qwen2", "Qwen3", "Phi3", "Gemma3"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
