@@ -27,14 +27,14 @@ enum class MlpKind : uint8_t {
   kDense,  // down(activation(gate(x)) * up(x))
 };
 
-// What gates pass.
+// The function that gates pass through.
 enum class Activation : uint8_t { kSilu, kGeluTanh };
 
 // Everything in which one layer of a model may differ from another.
 struct LayerKind {
   // Each token attends to itself and the window - 1 tokens before it. None: to all before it.
   std::optional<int64_t> window;
-  // Which of ModelConfig::ropes turns q and k. None: positions do not show in this layer.
+  // The one of ModelConfig::ropes that turns q and k. None: positions do not show in this layer.
   std::optional<size_t> rope = 0;
   MlpKind mlp = MlpKind::kDense;
 

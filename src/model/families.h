@@ -10,8 +10,8 @@
 
 namespace encore::model {
 
-// What a model type implies, and its values for absent keys, as the reference implementation has
-// them. Zero, where nothing else is said: the key must be there.
+// A model type: what it implies, and its values for absent keys, as the reference implementation
+// has them. A zero says that the key must be there, unless its line says otherwise.
 struct Family {
   std::string_view model_type;
   std::string_view architecture;

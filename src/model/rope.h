@@ -42,7 +42,7 @@ struct Rope {
   int64_t rotary_dim = 0;       // elements of a head that turn, the first; even; 0: all
   bool interleaved = false;     // the checkpoint pairs elements 2i and 2i + 1
 
-  // Of a head of `head_dim` elements.
+  // How many of a head's `head_dim` elements turn.
   [[nodiscard]] int64_t turned(int64_t head_dim) const {
     return rotary_dim == 0 ? head_dim : rotary_dim;
   }

@@ -21,7 +21,7 @@ struct Layer {
   const LayerKind& kind;
 };
 
-// Which rows are those of tokens. The others are padding and hold anything, so an op whose rows
+// Says which rows are those of tokens. The others are padding and hold anything, so an op whose rows
 // depend on each other must leave them out. A row r is live where mask[r] >= least: steps say so by
 // `slots` (-1 in padding) of rows that are tokens, and by `kv_lens` (0) of rows that are sequences.
 struct LiveRows {
@@ -62,11 +62,11 @@ struct Trace {
   };
   // The layer's queries, keys and values of x [T,D].
   Heads heads(ValueId x, const Layer& layer);
-  // Those with an RMS norm on each head of q and k.
+  // The same as heads(), with an RMS norm on each head of q and k.
   Heads normed_heads(ValueId x, const Layer& layer);
   // The layer's rotation of q and k, K and V into its cache, causal attention: -> [T,H*C].
   ValueId attend(const Layer& layer, Heads heads);
-  // What the layer makes of attention's output: o [R,H*C] -> [R,D].
+  // Projects attention's output to the residual stream: o [R,H*C] -> [R,D].
   ValueId output(ValueId o, const Layer& layer);
   // down(activation(gate(x)) * up(x)), the feed-forward of all of them.
   ValueId gated_mlp(ValueId x, const std::string& prefix);

@@ -44,7 +44,7 @@ class KvMemory {
   // Copies saved rows back, into memory that is mapped again.
   void restore(StagedCopy& copy, const SavedRows& saved) const;
 
-  // What mapping those rows takes. Units: bytes, rounded up to what the device maps.
+  // The memory that mapping those rows takes. Units: bytes, rounded up to what the device maps.
   [[nodiscard]] int64_t bytes_for(const GroupRows& rows) const;
   [[nodiscard]] int64_t mapped_bytes() const;
 
