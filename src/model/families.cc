@@ -1,5 +1,6 @@
 #include "model/families.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -374,7 +375,8 @@ Rope read_rope(const json::Object& config, const json::Object& params, const Fam
                        config.double_or("partial_rotary_factor", family.partial_rotary_factor));
   real(config, "partial_rotary_factor", part, 0);
   if (part != 1) {
-    rope.rotary_dim = static_cast<int64_t>(static_cast<double>(model.head_dim) * part);
+    rope.rotary_dim =
+        static_cast<int64_t>(static_cast<double>(model.head_dim) * std::min(part, 2.0));
     in_range(config, "partial_rotary_factor", rope.rotary_dim, 2, model.head_dim);
     if (rope.rotary_dim % 2 != 0) {
       fail(ErrorKind::kModel,

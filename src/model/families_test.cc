@@ -100,6 +100,8 @@ TEST(Families, Phi3TurnsPartOfAHeadByLongrope) {
   EXPECT_NEAR(c.ropes[0].attention_factor, 1.1902380714238083, 1e-12);
   EXPECT_EQ(c.ropes[0].long_factor.back(), 12);
   EXPECT_EQ(parse_family("phi3").layers[0].window, std::nullopt);
+  EXPECT_NE(family_error("phi3", R"("partial_rotary_factor": 1e30)"), "");
+  EXPECT_NE(family_error("phi3", R"("partial_rotary_factor": 0.1)"), "");  // 3 elements
   EXPECT_EQ(family_error("phi3", R"("rope_scaling": {"type": "su", "short_factor": [1],
                                      "long_factor": [1]})"),
             "model: config.json: 'rope_scaling': key 'short_factor' must have 16 numbers, one of "
