@@ -140,6 +140,7 @@ void bench_attention(const BenchAttentionOptions& options) {
                                      {"kv_dtype", name(shape.kv_dtype)},
                                      {"query_tokens", options.shape.query_tokens},
                                      {"rope", options.shape.rope},
+                                     {"window", options.shape.window.value_or(0)},
                                      {"page_size", options.page_size},
                                      {"read_bandwidth_gb_per_s", read / 1e9},
                                      {"cases", rows}}) +
@@ -170,6 +171,7 @@ void add_bench_attention(Command& bench) {
   count("--head-dim", options->shape.head_dim, 1024, "Elements of a head")->capture_default_str();
   count("--query-tokens", options->shape.query_tokens, 64, "New tokens of each sequence")
       ->capture_default_str();
+  count("--window", options->shape.window, 1 << 24, "Tokens that a token sees at most");
   verb->add_flag("--rope", options->shape.rope,
                  "Rotate the new tokens and write their K and V, in the same launch");
   count("--batch", options->batch, 4096, "Sequences, all of --context tokens");
@@ -187,7 +189,7 @@ void add_bench_attention(Command& bench) {
   add_replays_option(*verb, options->runs);
   add_json_flag(*verb, options->json);
   verb->group("Lengths: of sequences, steps and pages",
-              {"--query-tokens", "--rope", "--lengths", "--max-context", "--page-size"});
+              {"--query-tokens", "--window", "--rope", "--lengths", "--max-context", "--page-size"});
   verb->group("Measurement: what is timed, and how often", {"--rotation-mb", "--runs"});
   take_options(*verb, options->settings,
                {.groups = {config::Group::kDevice}, .also = {"dtype", "kv_dtype"}});

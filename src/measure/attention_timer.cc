@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <numeric>
 #include <random>
 
 #include "backend/expand.h"
@@ -80,7 +79,12 @@ int64_t AttentionTimer::num_copies(const AttentionCase& c) const {
   return measure::num_copies(shape_.rotation_mb, copy_bytes(c));
 }
 double AttentionTimer::kv_bytes(const AttentionCase& c) const {
-  const int64_t tokens = std::accumulate(c.lengths.begin(), c.lengths.end(), int64_t{0});
+  int64_t tokens = 0;
+  for (const int64_t length : c.lengths) {
+    // The windows of a sequence's new tokens, which lie one behind the other.
+    const int64_t seen = shape_.window ? *shape_.window + shape_.query_tokens - 1 : length;
+    tokens += std::min(length, seen);
+  }
   return 2.0 * static_cast<double>(tokens * shape_.kv_heads * shape_.head_dim) *
          static_cast<double>(size_of(shape_.kv_dtype));
 }
@@ -183,6 +187,7 @@ KernelArgs AttentionTimer::kernel_args(const AttentionCase& c, int64_t copy) con
   args.inputs.add("kv_lens", input(in.kv_lens, DType::kI32, {batch}));
   args.inputs.add("query_starts", input(in.query_starts, DType::kI32, {batch + 1}));
   args.attrs.set("scale", 1.0 / std::sqrt(static_cast<double>(shape_.head_dim)));
+  if (shape_.window) args.attrs.set("window", *shape_.window);
   args.step = step_key(c);
   args.scratch = scratch_.data();
   args.counters = reinterpret_cast<uint32_t*>(counters_.data());

@@ -1,6 +1,7 @@
 // One launch of decode attention, timed over copies of the KV that no cache holds.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ struct AttentionShape {
   int64_t max_context = 131072;
   int64_t rotation_mb = 512;
   bool rope = false;
+  std::optional<int64_t> window = {};  // tokens that a token sees at most
 };
 
 // Tokens of each sequence.
