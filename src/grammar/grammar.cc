@@ -10,6 +10,8 @@
 
 #include "base/error.h"
 #include "grammar/calls.h"
+#include "grammar/ebnf.h"
+#include "grammar/pattern.h"
 #include "grammar/schema.h"
 
 namespace encore::grammar {
@@ -17,8 +19,6 @@ namespace {
 
 // Rules of a grammar written out. The work of compiling grows with them and the vocabulary.
 constexpr size_t kMaxRuleBytes = 1U << 19U;
-// White space in a row between the values of JSON: a model that likes it would go on for ever.
-constexpr int kMaxWhiteSpace = 16;
 // Calls within calls of the library, as far as the stack of a thread allows.
 constexpr int kMaxRecursion = 500;
 // Work of the library's parser (xgrammar/work.h) for one call of a matcher, each some 25 ms. With a
@@ -30,8 +30,16 @@ constexpr int64_t kMaxWorkOfAToken = 1'000'000;
 constexpr char kNoText = '\xff';
 
 xgrammar::Grammar from_schema(const std::string& schema, bool is_closed) {
-  return xgrammar::Grammar::FromJSONSchema(with_lengths_as_patterns(schema), true, std::nullopt,
-                                           std::nullopt, is_closed, kMaxWhiteSpace);
+  return xgrammar::Grammar::FromEBNF(schema_grammar(schema, is_closed));
+}
+
+// The library's rules for a regular expression follow its structure; those of an automaton know more of them.
+xgrammar::Grammar from_regex(const std::string& pattern) {
+  check_pattern(pattern);
+  if (!needs_automaton(pattern)) return xgrammar::Grammar::FromRegex(pattern);
+  const Automaton automaton = pattern_automaton(pattern, Extent::kWhole);
+  if (automaton.is_empty()) throw std::runtime_error("no answer fits it");
+  return xgrammar::Grammar::FromEBNF("root ::= s0\n" + text_rules(automaton, "s"));
 }
 
 xgrammar::Grammar from_calls(const Source& source, const SpecialTokens& special_tokens) {
@@ -52,7 +60,7 @@ xgrammar::Grammar parse(const Source& source, const SpecialTokens& special_token
     case SourceKind::kJsonSchema:
       return from_schema(source.text, source.is_closed);
     case SourceKind::kRegex:
-      return Grammar::FromRegex(source.text);
+      return from_regex(source.text);
     case SourceKind::kChoice:
       return Grammar::FromEBNF(choice_grammar(source.choices));
     case SourceKind::kEbnf:

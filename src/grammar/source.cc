@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/json.h"
+#include "grammar/ebnf.h"
 
 namespace encore::grammar {
 namespace {
@@ -176,35 +177,8 @@ std::optional<std::string> problem(const Source& source, const SourceLimits& lim
 
 std::string choice_grammar(const std::vector<std::string>& choices) {
   std::string grammar = "root ::= ";
-  for (size_t i = 0; i < choices.size(); ++i) {
-    grammar += i == 0 ? "\"" : " | \"";
-    for (const char c : choices[i]) {
-      switch (c) {
-        case '"':
-          grammar += "\\\"";
-          break;
-        case '\\':
-          grammar += "\\\\";
-          break;
-        case '\n':
-          grammar += "\\n";
-          break;
-        case '\r':
-          grammar += "\\r";
-          break;
-        case '\t':
-          grammar += "\\t";
-          break;
-        default:
-          if (static_cast<unsigned char>(c) < 0x20) {
-            grammar += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-          } else {
-            grammar += c;
-          }
-      }
-    }
-    grammar += '"';
-  }
+  for (size_t i = 0; i < choices.size(); ++i)
+    grammar += (i == 0 ? "" : " | ") + ebnf_literal(choices[i]);
   return grammar;
 }
 

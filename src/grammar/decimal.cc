@@ -1,0 +1,256 @@
+#include "grammar/decimal.h"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "grammar/pattern.h"
+
+namespace encore::grammar {
+namespace {
+
+constexpr std::string_view kDecimalAlphabet = "-.0123456789";
+constexpr size_t kMaxDigits = 400;
+constexpr int64_t kMaxDivisor = 2000;
+
+struct Decimal {
+  bool is_negative = false;
+  std::string whole;     // without leading zeros, but for a single 0
+  std::string fraction;  // without trailing zeros
+
+  [[nodiscard]] bool is_zero() const { return whole == "0" && fraction.empty(); }
+};
+
+Decimal parsed(const json::value& number) {
+  // Digits and an exponent; doubles by their shortest text.
+  std::string text = number.is_double()   ? fmt::format("{}", number.get_double())
+                     : number.is_uint64() ? fmt::format("{}", number.get_uint64())
+                                          : fmt::format("{}", number.get_int64());
+  Decimal result;
+  if (text.starts_with('-')) {
+    result.is_negative = true;
+    text.erase(0, 1);
+  }
+  int64_t exponent = 0;
+  if (const size_t e = text.find('e'); e != std::string::npos) {
+    exponent = std::stoll(text.substr(e + 1));
+    text.resize(e);
+  }
+  if (std::abs(exponent) > static_cast<int64_t>(kMaxDigits))
+    fail(ErrorKind::kUnsupported, "is too large or too small a number");
+  size_t point = text.find('.');
+  if (point == std::string::npos) point = text.size();
+  std::string digits = text.substr(0, point);
+  if (point < text.size()) digits += text.substr(point + 1);
+  int64_t place = static_cast<int64_t>(point) + exponent;
+  if (place < 1) {
+    digits.insert(0, static_cast<size_t>(1 - place), '0');
+    place = 1;
+  }
+  if (place > std::ssize(digits))
+    digits.append(static_cast<size_t>(place - std::ssize(digits)), '0');
+  result.whole = digits.substr(0, static_cast<size_t>(place));
+  result.fraction = digits.substr(static_cast<size_t>(place));
+  result.whole.erase(0, std::min(result.whole.find_first_not_of('0'), result.whole.size() - 1));
+  while (result.fraction.ends_with('0'))
+    result.fraction.pop_back();
+  if (result.is_zero()) result.is_negative = false;
+  return result;
+}
+
+// Where the text of a number has got to, and how it compares by magnitude with a bound so far.
+struct Comparison {
+  enum class Phase : uint8_t { kStart, kSigned, kZero, kWhole, kPoint, kFraction };
+  Phase phase = Phase::kStart;
+  bool is_negative = false;
+  size_t num_digits = 0;  // of the whole part, or of the fraction; no more than matter
+  int order = 0;          // of the digits so far: -1 less, 0 equal, 1 more
+
+  auto operator<=>(const Comparison&) const = default;
+};
+using Phase = Comparison::Phase;
+
+int order_of(char a, char b) {
+  return a < b ? -1 : a > b ? 1 : 0;
+}
+
+// By the rules of JSON; nothing for a character that may not come.
+std::optional<Phase> next_phase(Phase phase, char c) {
+  if (c == '-') return phase == Phase::kStart ? std::optional(Phase::kSigned) : std::nullopt;
+  if (c == '.')
+    return phase == Phase::kZero || phase == Phase::kWhole ? std::optional(Phase::kPoint)
+                                                           : std::nullopt;
+  switch (phase) {
+    case Phase::kStart:
+    case Phase::kSigned:
+      return c == '0' ? Phase::kZero : Phase::kWhole;
+    case Phase::kZero:
+      return std::nullopt;
+    case Phase::kWhole:
+      return Phase::kWhole;
+    case Phase::kPoint:
+    case Phase::kFraction:
+      return Phase::kFraction;
+  }
+  return std::nullopt;
+}
+
+bool may_end(Phase phase) {
+  return phase == Phase::kZero || phase == Phase::kWhole || phase == Phase::kFraction;
+}
+
+// How the whole part compares, once it has ended.
+int whole_order(const Comparison& at, const Decimal& bound) {
+  if (at.num_digits != bound.whole.size()) return at.num_digits < bound.whole.size() ? -1 : 1;
+  return at.order;
+}
+
+// Numbers whose order by `bound` (-1 less, 0 equal, 1 more) is one that `is_right` takes.
+template <class IsRight>
+Automaton compared(const json::value& value, const IsRight& is_right) {
+  const Decimal bound = parsed(value);
+  const std::function<std::optional<Comparison>(const Comparison&, char)> step =
+      [&](const Comparison& from, char c) -> std::optional<Comparison> {
+    const auto phase = next_phase(from.phase, c);
+    if (!phase) return std::nullopt;
+    Comparison to = from;
+    to.phase = *phase;
+    if (c == '-') {
+      to.is_negative = true;
+    } else if (c == '.') {
+      to.order = whole_order(from, bound);
+      to.num_digits = 0;
+    } else if (*phase != Phase::kFraction) {
+      if (to.order == 0 && from.num_digits < bound.whole.size())
+        to.order = order_of(c, bound.whole[from.num_digits]);
+      to.num_digits = std::min(from.num_digits + 1, bound.whole.size() + 1);
+    } else if (to.order == 0) {
+      const bool is_behind = from.num_digits >= bound.fraction.size();
+      to.order = order_of(c, is_behind ? '0' : bound.fraction[from.num_digits]);
+      to.num_digits = std::min(from.num_digits + 1, bound.fraction.size());
+    } else {
+      to.num_digits = 0;
+    }
+    return to;
+  };
+  return explore<Comparison>({}, kDecimalAlphabet, step, [&](const Comparison& at) {
+    if (!may_end(at.phase)) return false;
+    int order = at.phase == Phase::kFraction ? at.order : whole_order(at, bound);
+    const bool is_short = at.phase == Phase::kFraction ? at.num_digits < bound.fraction.size()
+                                                       : !bound.fraction.empty();
+    if (order == 0 && is_short) order = -1;
+    if (bound.is_zero()) return is_right(order == 0 ? 0 : at.is_negative ? -1 : 1);
+    if (at.is_negative != bound.is_negative) return is_right(bound.is_negative ? 1 : -1);
+    return is_right(at.is_negative ? -order : order);
+  });
+}
+
+// The digits read so far without their last zeros, modulo the divisor; and those zeros, as far as they count.
+struct Remainder {
+  Phase phase = Phase::kStart;
+  int64_t rest = 0;
+  int64_t num_zeros = 0;
+  int64_t num_fraction = 0;
+  bool is_zero = true;
+
+  auto operator<=>(const Remainder&) const = default;
+};
+
+}  // namespace
+
+Automaton decimals() {
+  static const Automaton all = pattern_automaton(R"(-?(0|[1-9][0-9]*)(\.[0-9]+)?)", Extent::kWhole);
+  return all;
+}
+
+Automaton whole_decimals() {
+  static const Automaton all = pattern_automaton(R"(-?(0|[1-9][0-9]*)(\.0+)?)", Extent::kWhole);
+  return all;
+}
+
+Automaton decimals_without_fraction() {
+  static const Automaton all = pattern_automaton("0|-?[1-9][0-9]*", Extent::kWhole);
+  return all;
+}
+
+Automaton decimals_from(const json::value& bound, bool is_exclusive) {
+  return compared(bound, [&](int order) { return order > 0 || (order == 0 && !is_exclusive); });
+}
+
+Automaton decimals_to(const json::value& bound, bool is_exclusive) {
+  return compared(bound, [&](int order) { return order < 0 || (order == 0 && !is_exclusive); });
+}
+
+Automaton decimals_equal(const json::value& value) {
+  return compared(value, [](int order) { return order == 0; });
+}
+
+Automaton decimal_multiples(const json::value& divisor) {
+  const Decimal number = parsed(divisor);
+  // The divisor is factor * 10^zeros / 10^fraction, with one of the two powers 1.
+  std::string digits = number.whole + number.fraction;
+  digits.erase(0, digits.find_first_not_of('0'));
+  const auto num_fraction = std::ssize(number.fraction);
+  int64_t num_zeros = 0;
+  while (digits.ends_with('0')) {
+    digits.pop_back();
+    ++num_zeros;
+  }
+  if (digits.size() > 4 || std::stoll(digits) > kMaxDivisor || num_zeros > 100 ||
+      num_fraction > 100)
+    fail(ErrorKind::kUnsupported,
+         "has more digits than multiples can be counted by: at most {} before its zeros",
+         kMaxDivisor);
+  const int64_t factor = std::stoll(digits);
+  const std::function<std::optional<Remainder>(const Remainder&, char)> step =
+      [&](const Remainder& from, char c) -> std::optional<Remainder> {
+    const auto phase = next_phase(from.phase, c);
+    if (!phase) return std::nullopt;
+    Remainder to = from;
+    to.phase = *phase;
+    if (c == '-' || c == '.') return to;
+    if (*phase == Phase::kFraction) {
+      // Behind the divisor's last digit, only zeros keep the value a multiple.
+      if (from.num_fraction == num_fraction) return c == '0' ? std::optional(to) : std::nullopt;
+      ++to.num_fraction;
+    }
+    if (c == '0') {
+      if (from.num_zeros == num_zeros) {
+        to.rest = from.rest * 10 % factor;
+      } else if (!from.is_zero) {
+        ++to.num_zeros;
+      }
+      return to;
+    }
+    for (int64_t i = 0; i < from.num_zeros; ++i)
+      to.rest = to.rest * 10 % factor;
+    to.rest = (to.rest * 10 + (c - '0')) % factor;
+    to.num_zeros = 0;
+    to.is_zero = false;
+    return to;
+  };
+  return explore<Remainder>({}, kDecimalAlphabet, step, [&](const Remainder& at) {
+    if (!may_end(at.phase)) return false;
+    if (at.is_zero) return true;
+    if (num_zeros > 0) return at.num_zeros == num_zeros && at.rest == 0;
+    int64_t rest = at.rest;
+    for (int64_t i = at.num_fraction; i < num_fraction; ++i)
+      rest = rest * 10 % factor;
+    return rest == 0;
+  });
+}
+
+Automaton other_decimals(const Automaton& numbers) {
+  return both(decimals(), numbers.complement());
+}
+
+std::string decimal_text(const json::value& number) {
+  const Decimal decimal = parsed(number);
+  return fmt::format("{}{}{}{}", decimal.is_negative ? "-" : "", decimal.whole,
+                     decimal.fraction.empty() ? "" : ".", decimal.fraction);
+}
+
+}  // namespace encore::grammar
