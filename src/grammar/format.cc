@@ -86,13 +86,39 @@ std::optional<std::string> format_pattern(std::string_view name) {
   if (name == "base64" || name == "byte")
     return "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?";
   if (name == "base64url") return "[A-Za-z0-9_-]*";
-  // Names that libraries write for people and editors: any text has such a format.
-  static constexpr std::array<std::string_view, 25> kSayNothing = {
-      "binary",   "char",        "cidrv4",      "cidrv6",         "color",
-      "cuid",     "cuid2",       "decimal",     "directory-path", "double",
-      "e164",     "file-path",   "float",       "int32",          "int64",
-      "jwt",      "json-string", "ksuid",       "nanoid",         "multi-host-uri",
-      "password", "path",        "regex-flags", "ulid",           "xid"};
+  // Names that libraries write for people and editors, some beside a pattern: any text has such a format.
+  static constexpr std::array<std::string_view, 32> kSayNothing = {"binary",
+                                                                   "char",
+                                                                   "cidrv4",
+                                                                   "cidrv6",
+                                                                   "color",
+                                                                   "cuid",
+                                                                   "cuid2",
+                                                                   "decimal",
+                                                                   "directory-path",
+                                                                   "double",
+                                                                   "e164",
+                                                                   "emoji",
+                                                                   "ends_with",
+                                                                   "file-path",
+                                                                   "float",
+                                                                   "includes",
+                                                                   "int32",
+                                                                   "int64",
+                                                                   "json-string",
+                                                                   "jwt",
+                                                                   "ksuid",
+                                                                   "lowercase",
+                                                                   "multi-host-uri",
+                                                                   "nanoid",
+                                                                   "password",
+                                                                   "path",
+                                                                   "starts_with",
+                                                                   "template_literal",
+                                                                   "ulid",
+                                                                   "uppercase",
+                                                                   "xid",
+                                                                   "mac"};
   if (std::find(kSayNothing.begin(), kSayNothing.end(), name) != kSayNothing.end()) return "";
   return std::nullopt;
 }

@@ -16,6 +16,7 @@ namespace {
 
 constexpr int kMaxDepth = 100;
 constexpr size_t kMaxNfaStates = 20'000;
+constexpr int64_t kMaxWork = 20'000'000;  // states looked at
 
 [[noreturn]] void refuse(const std::string& why) {
   fail(ErrorKind::kUnsupported, "the regular expression {}", why);
@@ -563,7 +564,7 @@ class Determinizer {
     return std::binary_search(states.begin(), states.end(), state);
   }
 
-  [[nodiscard]] std::vector<int32_t> closure(const Key& key, Side behind) const {
+  [[nodiscard]] std::vector<int32_t> closure(const Key& key, Side behind) {
     using Condition = Nfa::Condition;
     const bool is_boundary = (key.before == Side::kWord) != (behind == Side::kWord);
     std::vector<bool> is_in(nfa_.states.size());
@@ -585,6 +586,8 @@ class Determinizer {
       }
     }
     std::sort(found.begin(), found.end());
+    work_ += static_cast<int64_t>(nfa_.states.size() / 16 + found.size());
+    if (work_ > kMaxWork) refuse("needs an automaton of too many states: simplify it");
     return found;
   }
 
@@ -644,6 +647,7 @@ class Determinizer {
   const Extent extent_;
   std::map<Key, int32_t> ids_;
   std::vector<Key> keys_;
+  int64_t work_ = 0;
 };
 
 Automaton determinized(const RegexNode& node, Extent extent) {

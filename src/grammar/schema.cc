@@ -28,7 +28,7 @@ constexpr int64_t kMaxOrderedFreely = 5;  // of these, in any order
 
 constexpr std::string_view kBasicRules = R"ebnf(ws ::= [ \n\r\t]{0,16}
 text ::= "\"" text_rest
-text_rest ::= "\"" | [^\0-\x1f\"\\] text_rest | "\\" text_escape (=([ \n\r\t]{0,16} [,}\]:]))
+text_rest ::= "\"" | [\u0020-\u0021\u0023-\u005b\u005d-\ud7ff\ue000-\U0010ffff] text_rest | "\\" text_escape (=([ \n\r\t]{0,16} [,}\]:]))
 text_escape ::= [\"\\/bfnrt] text_rest | "u" [0-9a-cefA-CEF] [0-9a-fA-F] [0-9a-fA-F] [0-9a-fA-F] text_rest | "u" [dD] [0-7] [0-9a-fA-F] [0-9a-fA-F] text_rest | "u" [dD] [89abAB] [0-9a-fA-F] [0-9a-fA-F] "\\u" [dD] [c-fC-F] [0-9a-fA-F] [0-9a-fA-F] text_rest (=([ \n\r\t]{0,16} [,}\]:]))
 integer ::= "0" | "-"? [1-9] [0-9]*
 number ::= "-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)? ([eE] [+\-]? [0-9]+)?
@@ -173,7 +173,7 @@ class GrammarWriter {
       parts.push_back({.text = "text"});
     } else {
       // So many characters are counted by the library, which knows characters that stand for themselves.
-      parts.push_back({.text = fmt::format(R"("\"" [^\0-\x1f\"\\]{{{},{}}} "\"")", shape.least,
+      parts.push_back({.text = fmt::format(R"("\"" [\u0020-\u0021\u0023-\u005b\u005d-\ud7ff\ue000-\U0010ffff]{{{},{}}} "\"")", shape.least,
                                            shape.most ? fmt::format("{}", *shape.most) : "")});
     }
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <numeric>
 #include <string_view>
 
 #include "base/json.h"
@@ -58,6 +59,51 @@ Problem pattern_problem(std::string_view text, const SourceLimits& limits) {
   return std::nullopt;
 }
 
+// How many characters a regular expression has, once its repetitions are written out.
+int64_t written_out_size(std::string_view text) {
+  constexpr int64_t kEnough = int64_t{1} << 30U;
+  std::vector<int64_t> sizes{0};  // of the groups that are open
+  int64_t last = 0;               // of what a repetition would repeat
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '(') {
+      sizes.push_back(0);
+      continue;
+    }
+    if (text[i] == ')' && sizes.size() > 1) {
+      last = sizes.back();
+      sizes.pop_back();
+    } else if (const int64_t count = text[i] == '{' ? largest_repeat(text, i) : 0; count > 0) {
+      const int64_t size = std::min(last, kEnough) * std::min(count, kEnough);
+      sizes.back() = std::min(sizes.back() - last + size, kEnough);
+      last = size;
+      i = std::min(text.find('}', i), text.size());
+      continue;
+    } else {
+      if (text[i] == '[') {
+        while (i < text.size() && text[i] != ']')
+          i += text[i] == '\\' ? 2 : 1;
+      } else if (text[i] == '\\') {
+        ++i;
+      }
+      last = 1;
+    }
+    sizes.back() = std::min(sizes.back() + last, kEnough);
+  }
+  return std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+}
+
+Problem schema_pattern_problem(std::string_view text, const SourceLimits& limits) {
+  if (std::ssize(text) > limits.max_regex_bytes)
+    return fmt::format("a regular expression has at most {} bytes, not {}", limits.max_regex_bytes,
+                       text.size());
+  if (const int64_t size = written_out_size(text); size > limits.max_regex_bytes) {
+    return fmt::format(
+        "its repetitions stand for {} characters, of at most {}: write * or +, or smaller counts",
+        size, limits.max_regex_bytes);
+  }
+  return std::nullopt;
+}
+
 Problem regex_problem(std::string_view text, const SourceLimits& limits) {
   if (std::ssize(text) > limits.max_regex_bytes) {
     return fmt::format("a regular expression has at most {} bytes, not {}", limits.max_regex_bytes,
@@ -104,7 +150,8 @@ class SchemaCheck {
         !(value.to_number<double>() <= static_cast<double>(limits_.max_repeats)))
       return fmt::format("is at most {}; leave it out where any number will do",
                          limits_.max_repeats);
-    if (key == "pattern" && value.is_string()) return regex_problem(value.get_string(), limits_);
+    if (key == "pattern" && value.is_string())
+      return schema_pattern_problem(value.get_string(), limits_);
     if (key == "enum" && value.is_array() && std::ssize(value.get_array()) > limits_.max_choices) {
       return fmt::format("has at most {} values, not {}", limits_.max_choices,
                          value.get_array().size());

@@ -12,7 +12,7 @@ import random
 import re
 import sys
 
-from schema_answers import Answers, jsonschema, violation
+from schema_answers import Answers, jsonschema, validator_of, violation
 
 # Keywords that may well be refused; of schemas without any, few are.
 HARD = {"not", "if", "then", "else", "unevaluatedItems", "unevaluatedProperties", "dependentRequired", "dependentSchemas",
@@ -189,7 +189,27 @@ def keywords(schema):
 
 
 def is_unsatisfiable(why):
-    return "no value fits" in why or "no answer fits" in why or "refers to itself" in why
+    return "no value fits" in why or "refers to itself" in why
+
+
+def simple_values():
+    scalars = [None, True, False, "", "a", "x1", "abc", "b", 'q"', "b\\", "\n", "12-34", "2024-02-29", "xy", "a1",
+               *range(-25, 101, 5), 0.5, 2.25, 2.5, 12345678, 1, 2, 3, 7, 50, 175]
+    yield from scalars
+    for size in range(4):
+        for value in scalars[:16]:
+            yield [value] * size
+            yield dict.fromkeys(NAMES[:size], value)
+            yield {name: value for name in NAMES[size:size + 2]}
+
+
+def fits_something(schema):
+    """Whether a simple value fits, by the package."""
+    validator = validator_of(schema, is_draft_7=False)
+    try:
+        return next((value for value in simple_values() if validator.is_valid(value)), None) is not None
+    except RecursionError:
+        return False
 
 
 def main():
@@ -213,7 +233,7 @@ def main():
             continue
         used = set(keywords(schema))
         why = reply.get("refused", "")
-        if why and is_unsatisfiable(why):
+        if why and is_unsatisfiable(why) and not fits_something(schema):
             counts["unsatisfiable"] += 1
             continue
         for keyword in used - {"title", "$defs", "$anchor", "$id", *NAMES}:
