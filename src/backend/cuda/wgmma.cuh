@@ -132,16 +132,16 @@ __device__ __forceinline__ void start_product(float (&sums)[kRows / 2], uint32_t
 }
 
 // As ENCORE_PRODUCT, where the first operand is in registers.
-#define ENCORE_REGISTER_PRODUCT(rows, count, a0, a1, a2, a3, second, layout, type, old)          \
-  if constexpr (kRows == rows) {                                                                \
-    asm volatile("{\n.reg .pred adds;\n.reg .b64 b;\nsetp.ne.u32 adds, %" #old                  \
-                 ", 0;\nmov.b64 b, {%" #second ", %" #layout                                    \
-                 "};\nwgmma.mma_async.sync.aligned.m64n" #rows "k16.f32%" #type                 \
+#define ENCORE_REGISTER_PRODUCT(rows, count, a0, a1, a2, a3, second, layout, type, old)            \
+  if constexpr (kRows == rows) {                                                                   \
+    asm volatile("{\n.reg .pred adds;\n.reg .b64 b;\nsetp.ne.u32 adds, %" #old                     \
+                 ", 0;\nmov.b64 b, {%" #second ", %" #layout                                       \
+                 "};\nwgmma.mma_async.sync.aligned.m64n" #rows "k16.f32%" #type                    \
                  " {%0" ENCORE_EACH_##count(ENCORE_NAME) "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 \
-                                                         "}, b, adds, 1, 1, 0;\n}"              \
-                 : "+f"(sums[0])ENCORE_EACH_##count(ENCORE_SUM)                                 \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(kRowLayout),         \
-                   "C"(kWgmmaType<T>), "r"(adds));                                              \
+                                                         "}, b, adds, 1, 1, 0;\n}"                 \
+                 : "+f"(sums[0])ENCORE_EACH_##count(ENCORE_SUM)                                    \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(kRowLayout),            \
+                   "C"(kWgmmaType<T>), "r"(adds));                                                 \
   }
 
 // start_product() of a first operand that is in registers, as the A operand of an mma of each warp's
@@ -157,15 +157,15 @@ __device__ __forceinline__ void start_product(float (&sums)[kRows / 2], const ui
 }
 
 // As ENCORE_PRODUCT, of 8-bit operands.
-#define ENCORE_FP8_PRODUCT(rows, count, second, layout, old)                                   \
-  if constexpr (kRows == rows) {                                                               \
-    asm volatile("{\n.reg .pred adds;\n.reg .b64 a, b;\nsetp.ne.u32 adds, %" #old              \
-                 ", 0;\nmov.b64 a, {%" #count ", %" #layout "};\nmov.b64 b, {%" #second        \
-                 ", %" #layout                                                                 \
-                 "};\nwgmma.mma_async.sync.aligned.m64n" #rows "k32.f32.e4m3.e4m3"             \
-                 " {%0" ENCORE_EACH_##count(ENCORE_NAME) "}, a, b, adds, 1, 1;\n}"             \
-                 : "+f"(sums[0])ENCORE_EACH_##count(ENCORE_SUM)                                \
-                 : "r"(a), "r"(b), "n"(kRowLayout), "r"(adds));                                \
+#define ENCORE_FP8_PRODUCT(rows, count, second, layout, old)                            \
+  if constexpr (kRows == rows) {                                                        \
+    asm volatile("{\n.reg .pred adds;\n.reg .b64 a, b;\nsetp.ne.u32 adds, %" #old       \
+                 ", 0;\nmov.b64 a, {%" #count ", %" #layout "};\nmov.b64 b, {%" #second \
+                 ", %" #layout "};\nwgmma.mma_async.sync.aligned.m64n" #rows            \
+                 "k32.f32.e4m3.e4m3"                                                    \
+                 " {%0" ENCORE_EACH_##count(ENCORE_NAME) "}, a, b, adds, 1, 1;\n}"      \
+                 : "+f"(sums[0])ENCORE_EACH_##count(ENCORE_SUM)                         \
+                 : "r"(a), "r"(b), "n"(kRowLayout), "r"(adds));                         \
   }
 
 // start_product() of e4m3 numbers: a [64, 32], b [kRows, 32]. Their rows lie in boxes of 128 columns

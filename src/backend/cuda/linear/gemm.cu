@@ -73,7 +73,7 @@ BoundLaunch bind_for(Device& device, const KernelArgs& args, int tile_rows) {
   BoundLaunch quantize;
   if (is_coded(o)) {
     const QuantizedRows quantized = quantized_rows(x, args.scratch);
-    quantize = bind_quantize_rows(x, quantized);
+    quantize = bind_quantize(o, quantized);
     x = quantized.codes;
     a.x_scale = quantized.scales.as<const float>();
     a.x_scale_stride = static_cast<int>(quantized.scales.row_stride);
@@ -125,7 +125,8 @@ Workspace gemm_workspace(const KernelArgs& args) {
 bool accepts_gemm(const KernelArgs& args) {
   const LinearOperands o = linear_operands(args);
   // Of codes there is no other kernel; of the rest, cuBLASLt has the products that stand alone.
-  if (o.norm != nullptr || !(o.silu_mul || args.batch_invariant || is_coded(o))) return false;
+  const bool norm = o.norm == nullptr || (is_coded(o) && accepts_quantized_norm(o));
+  if (!norm || !(o.silu_mul || args.batch_invariant || is_coded(o))) return false;
   const int64_t outputs = o.weight->num_rows();
   const bool operands = is_coded(o) ? o.fp8_activations && o.scale->is_dense() &&
                                           o.weight->row_elements() % kCodeGroup == 0

@@ -217,8 +217,8 @@ std::span<const Kernel> linear_kernels() {
   return kRows;
 }
 
-// Up to four rows, with a norm in front as far as that fits; of more rows no norm, and silu_mul
-// behind. What none of these takes is launched as the ops it stands for.
+// Up to four rows, and rows that are rounded to codes, with a norm in front as far as that fits; of
+// other rows no norm, and silu_mul behind. What none of these takes is launched as the ops it stands for.
 std::span<const Kernel> fused_linear_kernels() {
   static constexpr std::array<Kernel, 4> kRows = {{
       {"fused_linear",
@@ -238,13 +238,13 @@ std::span<const Kernel> fused_linear_kernels() {
        accepts_gemm,
        gemm_workspace,
        bind_gemm,
-       {"scale", "bias"}},
+       {"residual", "norm", "scale", "bias"}},
       {"fused_linear",
        "fused_linear.skinny_gemm",
        accepts_skinny_gemm,
        skinny_gemm_workspace,
        bind_skinny_gemm,
-       {"scale", "bias"}},
+       {"residual", "norm", "scale", "bias"}},
   }};
   return kRows;
 }

@@ -2,17 +2,14 @@
 // columns each.
 #include "backend/cuda/linear/quantize.h"
 
-#include "backend/cuda/fp8.h"
 #include "backend/cuda/launch.h"
-#include "backend/cuda/linear/codes.h"
-#include "backend/fp8_activations.h"
+#include "backend/cuda/linear/quantize.cuh"
 
 namespace encore::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kLanes = 16;  // of a group
-constexpr int kGroups = kThreads / kLanes;
+constexpr int kGroups = kThreads / kGroupLanes;
 constexpr int64_t kScaleAlignment = 16;  // rows
 constexpr int64_t kAlignment = 256;
 
@@ -32,8 +29,9 @@ struct QuantizeArgs {
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     quantize_rows_kernel(const __grid_constant__ QuantizeArgs<T> args) {
-  const int group = static_cast<int>(blockIdx.x) * kGroups + static_cast<int>(threadIdx.x) / kLanes;
-  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const int group =
+      static_cast<int>(blockIdx.x) * kGroups + static_cast<int>(threadIdx.x) / kGroupLanes;
+  const int lane = static_cast<int>(threadIdx.x) % kGroupLanes;
   const int row = group / args.row_groups;
   const int of_row = group % args.row_groups;
   const int column = of_row * static_cast<int>(kScaleBlock) + lane * Pack<T>::kSize;
@@ -41,30 +39,8 @@ __global__ void __launch_bounds__(kThreads)
   begin_kernel();
   float values[Pack<T>::kSize] = {};
   if (is_there) unpack(load_pack(args.x + row * args.x_stride + column), values);
-  float largest = 0;
-#pragma unroll
-  for (const float value : values)
-    largest = fmaxf(largest, fabsf(value));
-#pragma unroll
-  for (int lanes = kLanes / 2; lanes > 0; lanes /= 2)
-    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffU, largest, lanes));
-  const float scale = activation_scale(largest);
-  const float inverse = 1.0F / scale;
-  const auto four = [&](int i) {
-    return to_fp8_pair(values[i] * inverse, values[i + 1] * inverse) |
-           to_fp8_pair(values[i + 2] * inverse, values[i + 3] * inverse) << 16U;
-  };
-  // Two neighbours have a group of 16 columns, of which the first stores 0 to 3 and 8 to 11.
-  const uint32_t low = four(0);
-  const uint32_t high = four(4);
-  const bool is_first = lane % 2 == 0;
-  const uint32_t other = __shfl_xor_sync(0xffffffffU, is_first ? high : low, 1);
-  const uint32_t first = is_first ? low : other;
-  const uint32_t second = is_first ? other : high;
-  if (!is_there) return;
-  const uint2 codes = {__byte_perm(first, second, 0x5140), __byte_perm(first, second, 0x7362)};
-  *reinterpret_cast<uint2*>(args.codes + row * args.codes_stride + column) = codes;
-  if (lane == 0) args.scales[of_row * args.scales_stride + row] = scale;
+  store_codes(values, is_there, args.codes + row * args.codes_stride + column,
+              args.scales + of_row * args.scales_stride + row);
 }
 
 int64_t codes_bytes(int64_t rows, int64_t columns) {
@@ -106,8 +82,9 @@ QuantizedRows quantized_rows(const TensorView& x, void* scratch) {
                                {div_up(columns, kScaleBlock), round_up(rows, kScaleAlignment)})};
 }
 
-BoundLaunch bind_quantize_rows(const TensorView& x, const QuantizedRows& to) {
-  return x.dtype == DType::kF16 ? bind_for<__half>(x, to) : bind_for<__nv_bfloat16>(x, to);
+BoundLaunch bind_quantize(const LinearOperands& o, const QuantizedRows& to) {
+  if (o.norm != nullptr) return bind_quantized_norm(o, to);
+  return o.x->dtype == DType::kF16 ? bind_for<__half>(*o.x, to) : bind_for<__nv_bfloat16>(*o.x, to);
 }
 
 }  // namespace encore::cuda

@@ -1,7 +1,7 @@
 // Activations in FP8, as products of codes with codes take them.
 #pragma once
 
-#include "backend/kernel.h"
+#include "backend/fused_linear.h"
 
 namespace encore::cuda {
 
@@ -15,7 +15,12 @@ int64_t quantized_bytes(int64_t rows, int64_t columns);
 // Those of x [rows, columns], in quantized_bytes() of scratch.
 QuantizedRows quantized_rows(const TensorView& x, void* scratch);
 
-// Rounds x, of bf16 or f16, as backend/fp8_activations.h says. Columns are a multiple of 16.
-BoundLaunch bind_quantize_rows(const TensorView& x, const QuantizedRows& to);
+// Rounds what a linear or fused_linear multiplies, of bf16 or f16, as backend/fp8_activations.h says:
+// x, or what the norm in front of it makes of x and a residual. Columns are a multiple of 16.
+BoundLaunch bind_quantize(const LinearOperands& o, const QuantizedRows& to);
+
+// The norm's part of it. Does it take so many columns, and these operands?
+bool accepts_quantized_norm(const LinearOperands& o);
+BoundLaunch bind_quantized_norm(const LinearOperands& o, const QuantizedRows& to);
 
 }  // namespace encore::cuda

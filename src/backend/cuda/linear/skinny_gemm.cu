@@ -232,6 +232,16 @@ TensorView rows_of(const TensorView& view, int64_t first, int64_t count) {
   return rows;
 }
 
+// What has a row for each row of x.
+std::vector<TensorView*> views_of_rows(KernelArgs& args) {
+  std::vector<TensorView*> views{&args.inputs["x"], &args.outputs["y"]};
+  if (args.inputs.find("residual") != nullptr) {
+    views.push_back(&args.inputs["residual"]);
+    views.push_back(&args.outputs["sum"]);
+  }
+  return views;
+}
+
 // How a shape is cut, in what depends on its tiling; a function of the shape alone, for one chip.
 struct Cut {
   int64_t shared_bytes = 0;
@@ -344,7 +354,7 @@ BoundLaunch bind_for(Device& device, const KernelArgs& args, const SkinnyGemmTil
   BoundLaunch quantize;
   if (product.operands == SkinnyOperands::kCodes) {
     const QuantizedRows quantized = quantized_rows(*o.x, args.scratch);
-    quantize = bind_quantize_rows(*o.x, quantized);
+    quantize = bind_quantize(o, quantized);
     x = quantized.codes;
     a.x_scale = quantized.scales.as<const float>();
     a.x_scale_stride = static_cast<int>(quantized.scales.row_stride);
@@ -454,7 +464,7 @@ SkinnyGemmTiling skinny_gemm_tiling(Device& device, const KernelArgs& args) {
   const int64_t row_tiles = div_up(o.x->num_rows(), widest(operands));
   const int64_t rows =
       row_tiles * tile_rows(o.x->num_rows(), {.row_tiles = static_cast<int>(row_tiles)}, operands);
-  for (TensorView* view : {&padded.inputs["x"], &padded.outputs["y"]}) {
+  for (TensorView* view : views_of_rows(padded)) {
     // A single row has no stride of its own.
     if (view->num_rows() == 1) view->row_stride = round_up(view->row_elements(), 8);
     view->shape = {rows, view->row_elements()};
@@ -490,7 +500,8 @@ Workspace skinny_gemm_workspace(const KernelArgs& args) {
 
 bool accepts_skinny_gemm(const KernelArgs& args) {
   const LinearOperands o = linear_operands(args);
-  if (o.norm != nullptr) return false;
+  const bool is_quantized = operands_of(o) == SkinnyOperands::kCodes;
+  if (o.norm != nullptr && !(is_quantized && accepts_quantized_norm(o))) return false;
   const TensorView& x = *o.x;
   const TensorView& weight = *o.weight;
   const TensorView& out = *o.out;
@@ -522,8 +533,8 @@ BoundLaunch bind_skinny_gemm(Device& device, const KernelArgs& args) {
   for (int64_t first = 0; first < num_rows; first += most) {
     const int64_t count = std::min(most, num_rows - first);
     KernelArgs turn = args;
-    turn.inputs["x"] = rows_of(args.inputs["x"], first, count);
-    turn.outputs["y"] = rows_of(args.outputs["y"], first, count);
+    for (TensorView* view : views_of_rows(turn))
+      *view = rows_of(*view, first, count);
     turns.push_back(bind_skinny_gemm(device, turn));
   }
   return [turns = std::move(turns)](Stream& stream, const StepLengths& lengths) {

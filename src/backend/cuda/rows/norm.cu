@@ -1,10 +1,12 @@
-// rms_norm: a block takes one group of a row. The order of additions depends on the group's length
+// rms_norm, and a norm whose rows leave as 8-bit codes: a block takes one group of a row. The order of additions depends on the group's length
 // alone.
 #include <algorithm>
 #include <array>
 
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/linear/quantize.cuh"
+#include "backend/cuda/linear/quantize.h"
 
 namespace encore::cuda {
 namespace {
@@ -24,6 +26,11 @@ struct NormArgs {
   T* out;
   int64_t out_stride;
   const T* weight;
+  // Codes and their scales in the place of `out` (quantize.h); null: none.
+  uint8_t* codes;
+  int64_t codes_stride;
+  float* scales;
+  int64_t scales_stride;
   int group_size;
   int groups_per_row;
   float per_element;  // 1 / group_size
@@ -76,7 +83,7 @@ class Packs {
   int num_;
 };
 
-template <typename T, bool kAdd, int kPacks>
+template <typename T, bool kAdd, int kPacks, bool kQuantizes = false>
 __global__ void __launch_bounds__(kMaxThreads)
     packed_norm_kernel(const __grid_constant__ NormArgs<T> args) {
   constexpr int kSize = Pack<T>::kSize;
@@ -134,7 +141,15 @@ __global__ void __launch_bounds__(kMaxThreads)
 #pragma unroll
     for (int i = 0; i < kSize; ++i)
       values[p][i] = values[p][i] * scale * weights[p][i];
-    out.store(p, to_pack<T>(values[p]));
+    const Pack<T> normed = to_pack<T>(values[p]);
+    if constexpr (kQuantizes) {
+      const int pack = p * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x);
+      unpack(normed, values[p]);
+      store_codes(values[p], x.has(p), args.codes + row * args.codes_stride + pack * kSize,
+                  args.scales + pack / kGroupLanes * args.scales_stride + row);
+    } else {
+      out.store(p, normed);
+    }
   }
 }
 
@@ -225,7 +240,53 @@ BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
   return adds ? bind_norm<kPacked, true>(args) : bind_norm<kPacked, false>(args);
 }
 
+template <typename T>
+BoundLaunch bind_quantized(const LinearOperands& o, const QuantizedRows& to) {
+  NormArgs<T> norm{};
+  norm.x = o.x->as<const T>();
+  norm.x_stride = o.x->row_stride;
+  if (o.residual != nullptr) {
+    norm.residual = o.residual->as<const T>();
+    norm.residual_stride = o.residual->row_stride;
+    norm.sum = o.sum->as<T>();
+    norm.sum_stride = o.sum->row_stride;
+  }
+  norm.weight = o.norm->as<const T>();
+  norm.codes = to.codes.as<uint8_t>();
+  norm.codes_stride = to.codes.row_stride;
+  norm.scales = to.scales.as<float>();
+  norm.scales_stride = to.scales.row_stride;
+  norm.group_size = static_cast<int>(o.x->row_elements());
+  norm.groups_per_row = 1;
+  norm.per_element = 1.0F / static_cast<float>(norm.group_size);
+  norm.eps = static_cast<float>(o.eps);
+  norm.offset = static_cast<float>(o.norm_offset);
+  const int64_t items = norm.group_size / Pack<T>::kSize;
+  const Grid grid{.blocks = static_cast<unsigned>(o.x->num_rows()),
+                  .threads = static_cast<unsigned>(std::min(kMaxThreads, round_up(items, 32)))};
+  const auto with = [&](auto adds) {
+    return items <= kMaxThreads ? packed_norm_kernel<T, adds.value, 1, true>
+                                : packed_norm_kernel<T, adds.value, kMaxPacks, true>;
+  };
+  const auto kernel = o.residual != nullptr ? with(std::true_type{}) : with(std::false_type{});
+  return [norm, grid, kernel](Stream& stream, const StepLengths&) {
+    launch(stream, grid, kernel, norm);
+  };
+}
+
 }  // namespace
+
+bool accepts_quantized_norm(const LinearOperands& o) {
+  const auto aligned = [](const TensorView* view) { return view == nullptr || is_aligned(*view); };
+  return size_of(o.x->dtype) == 2 && aligned(o.x) && aligned(o.residual) && aligned(o.norm) &&
+         aligned(o.sum) && o.x->row_elements() % kCodeGroup == 0 &&
+         o.x->row_elements() / Pack<__half>::kSize <= kMaxPacks * kMaxThreads;
+}
+
+BoundLaunch bind_quantized_norm(const LinearOperands& o, const QuantizedRows& to) {
+  return o.x->dtype == DType::kF16 ? bind_quantized<__half>(o, to)
+                                   : bind_quantized<__nv_bfloat16>(o, to);
+}
 
 std::span<const Kernel> norm_kernels() {
   static constexpr std::array<Kernel, 2> kRows = {{
