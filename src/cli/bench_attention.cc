@@ -188,8 +188,9 @@ void add_bench_attention(Command& bench) {
   count("--page-size", options->page_size, 1024, "Slots of a page")->capture_default_str();
   add_replays_option(*verb, options->runs);
   add_json_flag(*verb, options->json);
-  verb->group("Lengths: of sequences, steps and pages",
-              {"--query-tokens", "--window", "--rope", "--lengths", "--max-context", "--page-size"});
+  verb->group(
+      "Lengths: of sequences, steps and pages",
+      {"--query-tokens", "--window", "--rope", "--lengths", "--max-context", "--page-size"});
   verb->group("Measurement: what is timed, and how often", {"--rotation-mb", "--runs"});
   take_options(*verb, options->settings,
                {.groups = {config::Group::kDevice}, .also = {"dtype", "kv_dtype"}});

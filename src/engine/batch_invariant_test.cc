@@ -210,7 +210,8 @@ TEST(BatchInvariant, AnOpRunsOnOneKernelWhateverTheStepOnDevicesThatNeedNotBeHer
     options.limits = {
         .max_num_tokens = 8192, .max_batch_size = 1024, .max_q = 9, .max_seq_len = 4096};
     options.compile.batch_invariant = true;
-    const passes::Program program = compile_model({config, std::nullopt}, options, /*num_pages=*/64);
+    const passes::Program program =
+        compile_model({config, std::nullopt}, options, /*num_pages=*/64);
     for (const auto& table : tables) {
       if (!table) continue;  // built without it
       const std::string alone = kernels_of(program, *table, StepKey::uniform(1));

@@ -173,8 +173,10 @@ class GrammarWriter {
       parts.push_back({.text = "text"});
     } else {
       // So many characters are counted by the library, which knows characters that stand for themselves.
-      parts.push_back({.text = fmt::format(R"("\"" [\u0020-\u0021\u0023-\u005b\u005d-\ud7ff\ue000-\U0010ffff]{{{},{}}} "\"")", shape.least,
-                                           shape.most ? fmt::format("{}", *shape.most) : "")});
+      parts.push_back(
+          {.text = fmt::format(
+               R"("\"" [\u0020-\u0021\u0023-\u005b\u005d-\ud7ff\ue000-\U0010ffff]{{{},{}}} "\"")",
+               shape.least, shape.most ? fmt::format("{}", *shape.most) : "")});
     }
   }
 

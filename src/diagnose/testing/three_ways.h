@@ -23,7 +23,7 @@ struct Trial {
   engine::testing::Tiny kind = engine::testing::Tiny::kLlama;
   std::optional<model::ModelConfig> config;  // instead of the tiny one
   std::optional<std::filesystem::path> checkpoint;
-  std::optional<int64_t> num_layers;         // the model's
+  std::optional<int64_t> num_layers;  // the model's
   runtime::Graphs graphs = runtime::Graphs::kAuto;
   Poison poison = Poison::kNone;
   runtime::Limits limits = {

@@ -13,8 +13,8 @@
 #include "backend/cuda/device/stream.h"
 #include "backend/cuda/device/tracer.h"
 #include "backend/cuda/kernels.h"
-#include "backend/cuda/linear/codes.h"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/linear/codes.h"
 #include "backend/cuda/source_hash.h"
 
 namespace encore::cuda {
