@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <regex>
+#include <memory>
 #include <utility>
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
 
 #include "base/json.h"
 #include "base/scale_block.h"
@@ -40,15 +43,34 @@ bool matches_wildcard(std::string_view pattern, std::string_view name) {
   return pattern.find_first_not_of('*', p) == std::string_view::npos;
 }
 
+// As Python's re.match: from the name's start on, to anywhere.
 bool matches_regex(const std::string& pattern, std::string_view name) {
-  try {
-    return std::regex_search(name.begin(), name.end(), std::regex(pattern),
-                             std::regex_constants::match_continuous);
-  } catch (const std::regex_error& error) {
+  constexpr uint32_t kMatchLimit = 1'000'000;
+  const auto bytes = [](std::string_view text) {
+    return reinterpret_cast<PCRE2_SPTR>(text.data());
+  };
+  const auto refuse = [&](int code) {
+    std::array<PCRE2_UCHAR, 128> message{};
+    pcre2_get_error_message(code, message.data(), message.size());
     fail(ErrorKind::kUnsupported,
          "the pattern {:?} of modules that a checkpoint's configuration names cannot be read: {}",
-         pattern.substr(0, 200), error.what());
-  }
+         pattern.substr(0, 200), reinterpret_cast<const char*>(message.data()));
+  };
+  int error = 0;
+  PCRE2_SIZE at = 0;
+  const std::unique_ptr<pcre2_code, decltype(&pcre2_code_free)> code(
+      pcre2_compile(bytes(pattern), pattern.size(), PCRE2_ANCHORED, &error, &at, nullptr),
+      pcre2_code_free);
+  if (code == nullptr) refuse(error);
+  const std::unique_ptr<pcre2_match_context, decltype(&pcre2_match_context_free)> limits(
+      pcre2_match_context_create(nullptr), pcre2_match_context_free);
+  const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> data(
+      pcre2_match_data_create(1, nullptr), pcre2_match_data_free);
+  pcre2_set_match_limit(limits.get(), kMatchLimit);
+  const int found =
+      pcre2_match(code.get(), bytes(name), name.size(), 0, 0, data.get(), limits.get());
+  if (found < 0 && found != PCRE2_ERROR_NOMATCH) refuse(found);
+  return found >= 0;
 }
 
 bool matches_parts(std::string_view pattern, std::string_view name) {
