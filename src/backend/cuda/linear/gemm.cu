@@ -40,6 +40,9 @@ constexpr int64_t kMaxGroupRows = 2048;
 bool is_coded(const LinearOperands& o) {
   return o.weight->dtype == DType::kFP8;
 }
+// Of codes, rows that the skinny GEMM multiplies faster.
+constexpr int64_t kMostSkinnyCodeRows = 128;
+
 int most_tile_rows(const LinearOperands& o) {
   return is_coded(o) ? kMaxCodeTileRows : kMaxTileRows;
 }
@@ -132,9 +135,10 @@ bool accepts_gemm(const KernelArgs& args) {
                                           o.weight->row_elements() % kCodeGroup == 0
                                     : o.weight->dtype == o.x->dtype;
   const bool types = size_of(o.x->dtype) == 2 && operands && o.out->dtype == o.x->dtype;
-  return types && o.x->num_rows() > kMaxSkinnyRows && outputs > 0 && outputs % kPairRows == 0 &&
-         o.weight->row_elements() > 0 && o.weight->row_elements() % 8 == 0 && is_aligned(*o.x) &&
-         is_aligned(*o.weight) && is_aligned(*o.out);
+  return types && o.x->num_rows() > (is_coded(o) ? kMostSkinnyCodeRows : kMaxSkinnyRows) &&
+         outputs > 0 && outputs % kPairRows == 0 && o.weight->row_elements() > 0 &&
+         o.weight->row_elements() % 8 == 0 && is_aligned(*o.x) && is_aligned(*o.weight) &&
+         is_aligned(*o.out);
 }
 
 BoundLaunch bind_gemm(Device& device, const KernelArgs& args, int tile_rows) {

@@ -327,15 +327,10 @@ struct Consumer {
       wait_for_products<0>();
       settle(products);
       const uint32_t scales = layout.scales(slot.number) + static_cast<uint32_t>(lane % 4 * 8);
-#pragma unroll
-      for (int j = 0; j < kRowBlocks; ++j) {
-        const float2 of_x = load_shared_pair(scales + static_cast<uint32_t>(j * 32));
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          const int i = 4 * j + 2 * h;
-          sums[i] = fmaf(products[i], of_x.x * of_weight[h], sums[i]);
-          sums[i + 1] = fmaf(products[i + 1], of_x.y * of_weight[h], sums[i + 1]);
-        }
+      if (has_blocks) {
+        fold(products, scales, [&](int h, float of_x) { return of_x * of_weight[h]; });
+      } else {
+        fold(products, scales, [](int /*h*/, float of_x) { return of_x; });
       }
       __syncwarp();
       release(slot.number, other_empty);
@@ -349,6 +344,22 @@ struct Consumer {
       for (int j = 0; j < kRowBlocks; ++j) {
         sums[4 * j + 2 * h] *= of_output;
         sums[4 * j + 2 * h + 1] *= of_output;
+      }
+    }
+  }
+
+  // Adds a step's products, each times the scale that `scale_of(h, scale of its row)` gives.
+  template <class ScaleOf>
+  __device__ __forceinline__ void fold(const float (&products)[kRows / 2], uint32_t scales,
+                                       ScaleOf scale_of) {
+#pragma unroll
+    for (int j = 0; j < kRowBlocks; ++j) {
+      const float2 of_x = load_shared_pair(scales + static_cast<uint32_t>(j * 32));
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int i = 4 * j + 2 * h;
+        sums[i] = fmaf(products[i], scale_of(h, of_x.x), sums[i]);
+        sums[i + 1] = fmaf(products[i + 1], scale_of(h, of_x.y), sums[i + 1]);
       }
     }
   }

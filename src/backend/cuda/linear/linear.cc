@@ -33,9 +33,10 @@ bool accepts_cublaslt(const KernelArgs& args) {
   const TensorView& x = args.inputs["x"];
   const TensorView& weight = args.inputs["weight"];
   const DType out = args.outputs["y"].dtype;
+  const bool is_plain = weight.dtype == x.dtype;
   const bool is_sized = x.num_rows() > 0 && weight.num_rows() > 0 && x.row_elements() > 0;
   // A single row has no stride of its own, but cuBLASLt checks the one it is told.
-  return !args.batch_invariant && is_sized && is_aligned(x) && is_aligned(weight) &&
+  return !args.batch_invariant && is_plain && is_sized && is_aligned(x) && is_aligned(weight) &&
          x.row_stride * size_of(x.dtype) % 16 == 0 && (out == x.dtype || out == DType::kF32);
 }
 

@@ -33,15 +33,13 @@ struct Scales {
       });
     }
   }
-  // Of a box of 128 columns; 1 where outputs have scales.
+  // Of a box of 128 columns, where blocks have scales.
   __device__ __forceinline__ void of_box(int box, float (&scales)[kProducts][2]) const {
 #pragma unroll
     for (int p = 0; p < kProducts; ++p) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        scales[p][h] = 1;
-        if (scale_columns > 0)
-          scales[p][h] = __ldg(weight_scale + blocks_at[p][h] + min(box, scale_columns - 1));
+        scales[p][h] = __ldg(weight_scale + blocks_at[p][h] + min(box, scale_columns - 1));
       }
     }
   }
@@ -59,8 +57,10 @@ struct CodesTile {
   static constexpr bool kOverlaps = false;
   static constexpr int kRowBlocks = kRows / 8;
 
-  float sums[kProducts][kRows / 2];
-  float box_sums[kProducts][kRows / 2];
+  using Sums = float[kProducts][kRows / 2];
+
+  Sums sums;
+  Sums box_sums;
 
   __device__ __forceinline__ void add(bool adds, const StageBoxes& boxes,
                                       const Scales<kProducts>& scales) {
@@ -69,13 +69,13 @@ struct CodesTile {
     uint32_t old = adds ? 1 : 0;
 #pragma unroll 1
     for (int box = 0; box < boxes.count; ++box) {
-      float of_weight[kProducts][2];
-      if (folds_) scales.of_box(boxes.first + box, of_weight);
-      multiply(boxes, static_cast<uint32_t>(box), folds_ ? 0 : old);
+      multiply(box_sums, boxes, static_cast<uint32_t>(box), folds_ ? 0 : old);
       old = 1;
+      if (!folds_) continue;
       wait_for_products<0>();
-      if (folds_) fold(boxes, static_cast<uint32_t>(box), of_weight);
+      fold(box_sums, boxes, box, scales);
     }
+    wait_for_products<0>();
   }
 
   // After the last product.
@@ -118,15 +118,17 @@ struct CodesTile {
     }
   }
 
-  // box_sums = the products of a box, or those added to them.
-  __device__ __forceinline__ void multiply(const StageBoxes& boxes, uint32_t box, uint32_t adds) {
+  // into = the products of a box, or those added to it; started.
+  __device__ __forceinline__ void multiply(Sums& into, const StageBoxes& boxes, uint32_t box,
+                                           uint32_t adds) {
     if constexpr (kIsFp8<X>) {
-      multiply_codes(boxes, box);
+      multiply_codes(into, boxes, box);
     } else {
-      multiply_widened(boxes, box, adds);
+      multiply_widened(into, boxes, box, adds);
     }
   }
-  __device__ __forceinline__ void multiply_codes(const StageBoxes& boxes, uint32_t box) {
+  static __device__ __forceinline__ void multiply_codes(Sums& into, const StageBoxes& boxes,
+                                                        uint32_t box) {
     constexpr uint32_t kNextProduct = kProductOutputs * kNextRow;
     constexpr uint32_t kSteps = 4;  // of 32 columns
     const uint32_t a = describe_rows(boxes.weights + box * boxes.weight_box_bytes);
@@ -136,15 +138,15 @@ struct CodesTile {
     for (uint32_t k = 0; k < kSteps; ++k) {
 #pragma unroll
       for (uint32_t p = 0; p < kProducts; ++p)
-        start_fp8_product<kRows>(box_sums[p], a + p * kNextProduct + k * kNextColumns,
+        start_fp8_product<kRows>(into[p], a + p * kNextProduct + k * kNextColumns,
                                  b + k * kNextColumns, k == 0 ? 0 : 1);
     }
     commit_products();
   }
   // The box of the weight has 128 columns, beside which two of x lie. The codes of one half are
-  // widened while the other is multiplied.
-  __device__ __forceinline__ void multiply_widened(const StageBoxes& boxes, uint32_t box,
-                                                   uint32_t adds) {
+  // widened while the one before is multiplied.
+  static __device__ __forceinline__ void multiply_widened(Sums& into, const StageBoxes& boxes,
+                                                          uint32_t box, uint32_t adds) {
     constexpr uint32_t kHalves = 2;
     constexpr uint32_t kSteps = 4;  // of 16 columns
     const uint32_t lane = threadIdx.x % 32;
@@ -155,6 +157,7 @@ struct CodesTile {
 #pragma unroll
     for (uint32_t half = 0; half < kHalves; ++half) {
       uint32_t weights[kProducts][kSteps][4];
+      wait_for_products<1>();  // the half before the last has left its registers
 #pragma unroll
       for (uint32_t p = 0; p < kProducts; ++p) {
 #pragma unroll
@@ -175,7 +178,7 @@ struct CodesTile {
       for (uint32_t k = 0; k < kSteps; ++k) {
 #pragma unroll
         for (uint32_t p = 0; p < kProducts; ++p)
-          start_product<T, kRows>(box_sums[p], weights[p][k], b + k * kNextColumns,
+          start_product<T, kRows>(into[p], weights[p][k], b + k * kNextColumns,
                                   half + k == 0 ? adds : 1);
       }
       commit_products();
@@ -183,13 +186,26 @@ struct CodesTile {
   }
 
   // Adds a box's sums, times its scales, to those of the others.
-  __device__ __forceinline__ void fold(const StageBoxes& boxes, uint32_t box,
-                                       const float (&of_weight)[kProducts][2]) {
+  __device__ __forceinline__ void fold(Sums& of_box, const StageBoxes& boxes, int box,
+                                       const Scales<kProducts>& scales) {
 #pragma unroll
     for (int p = 0; p < kProducts; ++p)
-      settle(box_sums[p]);
+      settle(of_box[p]);
+    if (scales.scale_columns > 0) {
+      float of_weight[kProducts][2];
+      scales.of_box(boxes.first + box, of_weight);
+      fold_by(of_box, boxes, box, [&](int p, int h, float of_x) { return of_x * of_weight[p][h]; });
+    } else {
+      fold_by(of_box, boxes, box, [](int /*p*/, int /*h*/, float of_x) { return of_x; });
+    }
+  }
+  // `scale_of(p, h, the scale of its row)` is a sum's scale.
+  template <class ScaleOf>
+  __device__ __forceinline__ void fold_by(const Sums& of_box, const StageBoxes& boxes, int box,
+                                          ScaleOf scale_of) {
     const uint32_t x_rows = boxes.x_box_bytes / kBoxRowBytes;
-    const uint32_t scales_at = boxes.x_scales + box * x_rows * 4 + threadIdx.x % 4 * 8;
+    const uint32_t scales_at =
+        boxes.x_scales + static_cast<uint32_t>(box) * x_rows * 4 + threadIdx.x % 4 * 8;
 #pragma unroll
     for (int j = 0; j < kRowBlocks; ++j) {
       float2 of_x = {1, 1};
@@ -199,8 +215,8 @@ struct CodesTile {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           const int i = 4 * j + 2 * h;
-          sums[p][i] = fmaf(box_sums[p][i], of_x.x * of_weight[p][h], sums[p][i]);
-          sums[p][i + 1] = fmaf(box_sums[p][i + 1], of_x.y * of_weight[p][h], sums[p][i + 1]);
+          sums[p][i] = fmaf(of_box[p][i], scale_of(p, h, of_x.x), sums[p][i]);
+          sums[p][i + 1] = fmaf(of_box[p][i + 1], scale_of(p, h, of_x.y), sums[p][i + 1]);
         }
       }
     }
