@@ -188,10 +188,6 @@ def keywords(schema):
             yield from keywords(value)
 
 
-def is_unsatisfiable(why):
-    return "no value fits" in why or "refers to itself" in why
-
-
 def simple_values():
     scalars = [None, True, False, "", "a", "x1", "abc", "b", 'q"', "b\\", "\n", "12-34", "2024-02-29", "xy", "a1",
                *range(-25, 101, 5), 0.5, 2.25, 2.5, 12345678, 1, 2, 3, 7, 50, 175]
@@ -206,10 +202,7 @@ def simple_values():
 def fits_something(schema):
     """Whether a simple value fits, by the package."""
     validator = validator_of(schema, is_draft_7=False)
-    try:
-        return next((value for value in simple_values() if validator.is_valid(value)), None) is not None
-    except RecursionError:
-        return False
+    return any(validator.is_valid(value) for value in simple_values())
 
 
 def main():
@@ -233,7 +226,8 @@ def main():
             continue
         used = set(keywords(schema))
         why = reply.get("refused", "")
-        if why and is_unsatisfiable(why) and not fits_something(schema):
+        # The package does not come to an end with a schema that contains itself in place.
+        if "refers to itself" in why or ("no value fits" in why and not fits_something(schema)):
             counts["unsatisfiable"] += 1
             continue
         for keyword in used - {"title", "$defs", "$anchor", "$id", *NAMES}:

@@ -16,6 +16,10 @@ except ImportError:
     sys.exit(77)
 
 
+# Multiples of long numbers are exact as well.
+decimal.getcontext().prec = 2000
+
+
 def read(text):
     """Numbers as they are written, so that multiples are counted exactly."""
     return json.loads(text, parse_float=decimal.Decimal)
