@@ -73,7 +73,7 @@ Seen read_by_connection(const std::string& bytes, std::mt19937& random) {
     seen.messages.push_back({request.method, request.path + query, request.body});
     responder->respond({200, {}, "seen"});
   };
-  ConnectionContext context{options, handler, false, [](const auto&) {}};
+  ConnectionContext context{options, handler, ServerPhase::kOpen, [](const auto&) {}};
   std::make_shared<Connection>(std::make_unique<ScriptedStream>(io, bytes, seen.output, random),
                                "test", asio::steady_timer(io), context)
       ->start();
