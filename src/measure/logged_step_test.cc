@@ -38,11 +38,12 @@ TEST(LoggedStep, IsWhatTheEngineCounts) {
   }
   EXPECT_EQ(tokens, 0);
   EXPECT_EQ(padding, 0);
-  EXPECT_EQ(steps.front().context_tokens, 32);  // a chunk, and nothing generates yet
-  EXPECT_EQ(steps.front().sequences, 1);
+  // The short prompt, which passes the long one, and a chunk of that.
+  EXPECT_EQ(steps.front().context_tokens, 32);
+  EXPECT_EQ(steps.front().sequences, 2);
   EXPECT_EQ(steps.front().kv_tokens, 32);
   EXPECT_EQ(steps[1].sequences, 2);
-  EXPECT_EQ(steps[1].kv_tokens, 40 + 2);
+  EXPECT_EQ(steps[1].kv_tokens, 40 + 3);
   EXPECT_EQ(steps.back().generation_requests, 1);
 }
 
