@@ -238,6 +238,10 @@ bool Automaton::accepts(std::string_view text) const {
   return states_[at].accepts;
 }
 
+int32_t Automaton::next(int32_t state, CodePoint code) const {
+  return target_of(states_[state].edges, code);
+}
+
 std::optional<std::vector<std::string>> Automaton::all_texts(int64_t most) const {
   std::vector<std::string> texts;
   struct Place {

@@ -62,6 +62,8 @@ class Automaton {
   [[nodiscard]] const std::vector<State>& states() const { return states_; }
   [[nodiscard]] bool is_empty() const { return !states_[0].accepts && states_[0].edges.empty(); }
   [[nodiscard]] bool accepts(std::string_view text) const;
+  // The state that a character leads to; -1: none.
+  [[nodiscard]] int32_t next(int32_t state, CodePoint code) const;
   // All texts, where there are at most `most`.
   [[nodiscard]] std::optional<std::vector<std::string>> all_texts(int64_t most) const;
   [[nodiscard]] Automaton complement() const;

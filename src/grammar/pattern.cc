@@ -17,6 +17,7 @@ namespace {
 constexpr int kMaxDepth = 100;
 constexpr size_t kMaxNfaStates = 20'000;
 constexpr int64_t kMaxWork = 20'000'000;  // states looked at
+constexpr size_t kMaxAheads = 8;
 
 [[noreturn]] void refuse(const std::string& why) {
   fail(ErrorKind::kUnsupported, "the regular expression {}", why);
@@ -421,12 +422,21 @@ class RegexParser {
   size_t at_ = 0;
 };
 
+Automaton determinized(const RegexNode& node, Extent extent);
+
+bool has_any(const RegexNode& node, std::initializer_list<RegexNode::Kind> kinds) {
+  return std::find(kinds.begin(), kinds.end(), node.kind) != kinds.end() ||
+         std::any_of(node.parts.begin(), node.parts.end(),
+                     [&](const RegexNode& part) { return has_any(part, kinds); });
+}
+
 // A nondeterministic automaton, by Thompson's construction.
 struct Nfa {
-  enum class Condition : uint8_t { kNone, kStart, kEnd, kBoundary, kNoBoundary };
+  enum class Condition : uint8_t { kNone, kStart, kEnd, kBoundary, kNoBoundary, kAhead };
   struct Empty {
     Condition condition;
     int32_t target;
+    int32_t ahead = -1;  // of kAhead
   };
   struct State {
     std::vector<Empty> empties;
@@ -435,6 +445,7 @@ struct Nfa {
   };
 
   std::vector<State> states;
+  std::vector<Automaton> aheads;  // the texts that may follow a place, one for each lookahead
   bool has_boundaries = false;
 
   int32_t add() {
@@ -475,26 +486,8 @@ struct Nfa {
         }
         return end;
       }
-      case Kind::kRepeat: {
-        for (int64_t i = 0; i < node.least; ++i)
-          from = build(node.parts[0], from);
-        const int32_t end = add();
-        if (!node.most) {
-          const int32_t loop = add();
-          link(from, loop);
-          link(build(node.parts[0], loop), loop);
-          link(loop, end);
-          return end;
-        }
-        for (int64_t i = node.least; i < *node.most; ++i) {
-          link(from, end);
-          const int32_t start = add();
-          link(from, start);
-          from = build(node.parts[0], start);
-        }
-        link(from, end);
-        return end;
-      }
+      case Kind::kRepeat:
+        return build_repeat(node, from);
       case Kind::kStart:
         return conditioned(Condition::kStart);
       case Kind::kEnd:
@@ -509,19 +502,56 @@ struct Nfa {
       case Kind::kNotAhead:
         break;
     }
-    refuse("has a lookahead that is not directly behind a leading ^");
+    const int32_t end = conditioned(Condition::kAhead);
+    states[from].empties.back().ahead = add_ahead(node);
+    return end;
+  }
+
+  int32_t build_repeat(const RegexNode& node, int32_t from) {
+    for (int64_t i = 0; i < node.least; ++i)
+      from = build(node.parts[0], from);
+    const int32_t end = add();
+    if (!node.most) {
+      const int32_t loop = add();
+      link(from, loop);
+      link(build(node.parts[0], loop), loop);
+      link(loop, end);
+      return end;
+    }
+    for (int64_t i = node.least; i < *node.most; ++i) {
+      link(from, end);
+      const int32_t start = add();
+      link(from, start);
+      from = build(node.parts[0], start);
+    }
+    link(from, end);
+    return end;
+  }
+
+  int32_t add_ahead(const RegexNode& node) {
+    using Kind = RegexNode::Kind;
+    if (has_any(node.parts[0], {Kind::kStart, Kind::kBoundary, Kind::kNoBoundary}))
+      refuse("has a lookahead that looks at what is in front of it, by ^ or \\b");
+    if (aheads.size() >= kMaxAheads) refuse(fmt::format("has more than {} lookaheads", kMaxAheads));
+    const Automaton ahead =
+        determinized({.kind = Kind::kSequence, .parts = {{.kind = Kind::kStart}, node.parts[0]}},
+                     Extent::kSearch);
+    aheads.push_back(node.kind == Kind::kAhead ? ahead : ahead.complement());
+    return static_cast<int32_t>(aheads.size()) - 1;
   }
 };
 
 // What stands on one side of a place in a text.
 enum class Side : uint8_t { kNothing, kWord, kOther };
 
+// The subset construction. A place in the text is a state, and what lookaheads still ask of the rest.
 class Determinizer {
  public:
   Determinizer(const Nfa& nfa, int32_t start, int32_t end, Extent extent)
       : nfa_(nfa), end_(end), extent_(extent) {
-    ids_.emplace(Key{Side::kNothing, {start}}, 0);
-    keys_.push_back({Side::kNothing, {start}});
+    owed_id({});
+    keys_.push_back({Side::kNothing, {{start, 0}}});
+    ids_.emplace(keys_.back(), 0);
   }
 
   Automaton run() {
@@ -531,12 +561,15 @@ class Determinizer {
         refuse("needs an automaton of too many states: simplify it");
       const Key key = keys_[i];
       Automaton::State state;
-      if (key.states == kMatched) {
+      if (key.places == kMatched) {
         state.accepts = true;
         for (const CodeRange& range : any_code())
           state.edges.push_back({range, static_cast<int32_t>(i)});
       } else {
-        state.accepts = contains(closure(key, Side::kNothing), end_);
+        const std::vector<Place> last = closure(key, Side::kNothing);
+        state.accepts = std::any_of(last.begin(), last.end(), [&](const Place& place) {
+          return place.state == end_ && is_paid(place.owed);
+        });
         if (nfa_.has_boundaries) {
           add_edges(key, Side::kWord, word_codes(), state.edges);
           add_edges(key, Side::kOther, complement(word_codes()), state.edges);
@@ -552,37 +585,92 @@ class Determinizer {
   }
 
  private:
+  // States of lookaheads' automata, in order.
+  using Owed = std::vector<std::pair<int32_t, int32_t>>;
+
+  struct Place {
+    int32_t state = 0;
+    int32_t owed = 0;  // of owed_; 0: nothing
+    auto operator<=>(const Place&) const = default;
+  };
   struct Key {
     Side before;
-    std::vector<int32_t> states;  // in order
+    std::vector<Place> places;  // in order
     auto operator<=>(const Key&) const = default;
   };
   // Of a search that has found a match: whatever follows, it stays.
-  inline static const std::vector<int32_t> kMatched{-1};
+  inline static const std::vector<Place> kMatched{{-1, 0}};
 
-  static bool contains(const std::vector<int32_t>& states, int32_t state) {
-    return std::binary_search(states.begin(), states.end(), state);
+  int32_t owed_id(const Owed& owed) {
+    const auto [found, is_new] = owed_ids_.emplace(owed, static_cast<int32_t>(owed_.size()));
+    if (is_new) owed_.push_back(owed);
+    return found->second;
   }
 
-  [[nodiscard]] std::vector<int32_t> closure(const Key& key, Side behind) {
+  // Does it take any text?
+  static bool takes_all(const Automaton& automaton, int32_t state) {
+    const Automaton::State& at = automaton.states()[state];
+    const CodeSet all = any_code();
+    return at.accepts && at.edges.size() == all.size() &&
+           std::equal(at.edges.begin(), at.edges.end(), all.begin(),
+                      [&](const Automaton::Edge& edge, const CodeRange& range) {
+                        return edge.range == range && edge.target == state;
+                      });
+  }
+
+  [[nodiscard]] bool is_paid(int32_t owed) const {
+    return std::all_of(owed_[owed].begin(), owed_[owed].end(), [&](const auto& one) {
+      return nfa_.aheads[one.first].states()[one.second].accepts;
+    });
+  }
+
+  // What is owed once a lookahead is added; nothing where it takes no text.
+  std::optional<int32_t> owing(int32_t owed, int32_t ahead) {
+    if (nfa_.aheads[ahead].is_empty()) return std::nullopt;
+    if (takes_all(nfa_.aheads[ahead], 0)) return owed;
+    Owed more = owed_[owed];
+    more.emplace_back(ahead, 0);
+    std::sort(more.begin(), more.end());
+    more.erase(std::unique(more.begin(), more.end()), more.end());
+    return owed_id(more);
+  }
+
+  // What is owed behind a character; nothing where it breaks a lookahead.
+  std::optional<int32_t> owed_behind(int32_t owed, CodePoint code) {
+    Owed rest;
+    for (const auto& [ahead, state] : owed_[owed]) {
+      const int32_t next = nfa_.aheads[ahead].next(state, code);
+      if (next < 0) return std::nullopt;
+      if (!takes_all(nfa_.aheads[ahead], next)) rest.emplace_back(ahead, next);
+    }
+    std::sort(rest.begin(), rest.end());
+    rest.erase(std::unique(rest.begin(), rest.end()), rest.end());
+    return owed_id(rest);
+  }
+
+  [[nodiscard]] std::vector<Place> closure(const Key& key, Side behind) {
     using Condition = Nfa::Condition;
     const bool is_boundary = (key.before == Side::kWord) != (behind == Side::kWord);
-    std::vector<bool> is_in(nfa_.states.size());
-    std::vector<int32_t> stack = key.states;
-    std::vector<int32_t> found;
+    std::vector<bool> is_in(nfa_.states.size());  // with nothing owed
+    std::set<Place> others;
+    std::vector<Place> stack = key.places;
+    std::vector<Place> found;
     while (!stack.empty()) {
-      const int32_t at = stack.back();
+      const Place at = stack.back();
       stack.pop_back();
-      if (is_in[at]) continue;
-      is_in[at] = true;
+      if (at.owed == 0 ? is_in[at.state] : !others.insert(at).second) continue;
+      if (at.owed == 0) is_in[at.state] = true;
       found.push_back(at);
-      for (const Nfa::Empty& empty : nfa_.states[at].empties) {
+      for (const Nfa::Empty& empty : nfa_.states[at.state].empties) {
         const bool holds = empty.condition == Condition::kNone ||
+                           empty.condition == Condition::kAhead ||
                            (empty.condition == Condition::kStart && key.before == Side::kNothing) ||
                            (empty.condition == Condition::kEnd && behind == Side::kNothing) ||
                            (empty.condition == Condition::kBoundary && is_boundary) ||
                            (empty.condition == Condition::kNoBoundary && !is_boundary);
-        if (holds) stack.push_back(empty.target);
+        if (!holds) continue;
+        const auto owed = empty.ahead < 0 ? std::optional(at.owed) : owing(at.owed, empty.ahead);
+        if (owed) stack.push_back({empty.target, *owed});
       }
     }
     std::sort(found.begin(), found.end());
@@ -593,49 +681,57 @@ class Determinizer {
 
   void add_edges(const Key& key, Side behind, const CodeSet& codes,
                  std::vector<Automaton::Edge>& edges) {
-    const std::vector<int32_t> from = closure(key, behind);
     struct Part {
       CodeSet set;
-      int32_t target;
+      Place next;  // but for what is owed behind the character
     };
+    const std::vector<Place> from = closure(key, behind);
     std::vector<Part> parts;
     std::vector<CodePoint> starts;
-    for (const CodeRange& range : codes) {
+    const auto add_starts = [&](const CodeRange& range) {
       starts.push_back(range.first);
       starts.push_back(range.last + 1);
-    }
-    for (const int32_t state : from) {
-      if (nfa_.states[state].target < 0) continue;
-      parts.push_back({intersection(nfa_.states[state].set, codes), nfa_.states[state].target});
-      for (const CodeRange& range : parts.back().set) {
-        starts.push_back(range.first);
-        starts.push_back(range.last + 1);
+    };
+    std::for_each(codes.begin(), codes.end(), add_starts);
+    for (const Place& place : from) {
+      if (extent_ == Extent::kSearch && place.state == end_) {
+        parts.push_back({codes, place});
+      } else if (nfa_.states[place.state].target >= 0) {
+        parts.push_back({intersection(nfa_.states[place.state].set, codes),
+                         {nfa_.states[place.state].target, place.owed}});
+      } else {
+        continue;
       }
+      std::for_each(parts.back().set.begin(), parts.back().set.end(), add_starts);
+      for (const auto& [ahead, state] : owed_[place.owed])
+        for (const Automaton::Edge& edge : nfa_.aheads[ahead].states()[state].edges)
+          add_starts(edge.range);
     }
-    const bool is_matched = extent_ == Extent::kSearch && contains(from, end_);
+    const bool is_matched =
+        extent_ == Extent::kSearch && std::binary_search(from.begin(), from.end(), Place{end_, 0});
     std::sort(starts.begin(), starts.end());
     starts.erase(std::unique(starts.begin(), starts.end()), starts.end());
-    std::vector<size_t> places(parts.size());  // in the ranges of each part, as starts grow
-    size_t place = 0;
+    std::vector<size_t> ranges(parts.size());  // of each part, as starts grow
+    size_t range_of_all = 0;
     for (size_t i = 0; i + 1 < starts.size(); ++i) {
       const CodePoint code = starts[i];
-      while (place < codes.size() && codes[place].last < code)
-        ++place;
-      if (place == codes.size()) break;
-      if (codes[place].first > code) continue;
-      std::vector<int32_t> targets;
+      while (range_of_all < codes.size() && codes[range_of_all].last < code)
+        ++range_of_all;
+      if (range_of_all == codes.size()) break;
+      if (codes[range_of_all].first > code) continue;
+      Key next{nfa_.has_boundaries ? behind : Side::kOther, {}};
       for (size_t p = 0; p < parts.size(); ++p) {
-        while (places[p] < parts[p].set.size() && parts[p].set[places[p]].last < code)
-          ++places[p];
-        if (places[p] < parts[p].set.size() && parts[p].set[places[p]].first <= code)
-          targets.push_back(parts[p].target);
+        const CodeSet& set = parts[p].set;
+        while (ranges[p] < set.size() && set[ranges[p]].last < code)
+          ++ranges[p];
+        if (ranges[p] == set.size() || set[ranges[p]].first > code) continue;
+        const auto owed = owed_behind(parts[p].next.owed, code);
+        if (owed) next.places.push_back({parts[p].next.state, *owed});
       }
-      if (!is_matched && targets.empty()) continue;
-      std::sort(targets.begin(), targets.end());
-      targets.erase(std::unique(targets.begin(), targets.end()), targets.end());
-      const Key next = is_matched
-                           ? Key{Side::kOther, kMatched}
-                           : Key{nfa_.has_boundaries ? behind : Side::kOther, std::move(targets)};
+      std::sort(next.places.begin(), next.places.end());
+      next.places.erase(std::unique(next.places.begin(), next.places.end()), next.places.end());
+      if (is_matched) next = {Side::kOther, kMatched};
+      if (next.places.empty()) continue;
       const auto [found, is_new] = ids_.emplace(next, static_cast<int32_t>(keys_.size()));
       if (is_new) keys_.push_back(next);
       edges.push_back({{code, starts[i + 1] - 1}, found->second});
@@ -645,6 +741,8 @@ class Determinizer {
   const Nfa& nfa_;
   const int32_t end_;
   const Extent extent_;
+  std::map<Owed, int32_t> owed_ids_;
+  std::vector<Owed> owed_;
   std::map<Key, int32_t> ids_;
   std::vector<Key> keys_;
   int64_t work_ = 0;
@@ -666,37 +764,10 @@ Automaton determinized(const RegexNode& node, Extent extent) {
   return Determinizer(nfa, start, end, extent).run();
 }
 
-bool is_lookahead(const RegexNode& node) {
-  return node.kind == RegexNode::Kind::kAhead || node.kind == RegexNode::Kind::kNotAhead;
-}
-
 }  // namespace
 
 Automaton pattern_automaton(std::string_view pattern, Extent extent) {
-  RegexNode node = RegexParser(pattern).parse();
-  RegexNodes conditions;
-  const bool starts_text =
-      node.kind == RegexNode::Kind::kSequence && !node.parts.empty() &&
-      (extent == Extent::kWhole || node.parts[0].kind == RegexNode::Kind::kStart);
-  if (starts_text) {
-    const auto first =
-        std::find_if(node.parts.begin(), node.parts.end(),
-                     [](const RegexNode& part) { return part.kind != RegexNode::Kind::kStart; });
-    const auto last = std::find_if(first, node.parts.end(),
-                                   [](const RegexNode& part) { return !is_lookahead(part); });
-    conditions.assign(std::make_move_iterator(first), std::make_move_iterator(last));
-    node.parts.erase(first, last);
-  }
-  Automaton automaton = determinized(node, extent);
-  for (const RegexNode& condition : conditions) {
-    const Automaton ahead =
-        determinized({.kind = RegexNode::Kind::kSequence,
-                      .parts = {{.kind = RegexNode::Kind::kStart}, condition.parts[0]}},
-                     Extent::kSearch);
-    automaton =
-        both(automaton, condition.kind == RegexNode::Kind::kAhead ? ahead : ahead.complement());
-  }
-  return automaton;
+  return determinized(RegexParser(pattern).parse(), extent);
 }
 
 void check_pattern(std::string_view pattern) {

@@ -13,8 +13,9 @@ enum class Extent : uint8_t {
 };
 
 // The texts that a regular expression (with the flag u, or without where that differs in nothing) stands for.
-// Lookahead is understood directly behind a leading ^; properties such as \p{L} are general categories.
-// Errors: kUnsupported for what is no regular expression, or cannot be an automaton (lookbehind, back-references).
+// Properties such as \p{L} are general categories.
+// Errors: kUnsupported for what is no regular expression, or has lookbehind, a back-reference, or lookahead that looks at
+// what is in front of it.
 Automaton pattern_automaton(std::string_view pattern, Extent extent);
 
 // Errors: kUnsupported for what is no regular expression, or has lookbehind or a back-reference.

@@ -27,6 +27,23 @@ TEST(Pattern, KnowsWordBoundaries) {
   EXPECT_TRUE(finds(R"(\Bcat)", "concat"));
 }
 
+TEST(Pattern, KnowsLookaheadAnywhere) {
+  EXPECT_TRUE(finds("a(?=b)", "cab"));
+  EXPECT_FALSE(finds("a(?=b)", "aac"));
+  EXPECT_TRUE(finds("a(?!b)", "aab"));
+  EXPECT_TRUE(finds("a(?!b)", "a"));
+  EXPECT_FALSE(finds("^(?:a(?=b$)|c)+b$", "aab"));
+  EXPECT_TRUE(finds("^(?:a(?=b$)|c)+b$", "ccab"));
+  EXPECT_TRUE(finds("^(?:(?!ab)[a-c])*$", "acba"));
+  EXPECT_FALSE(finds("^(?:(?!ab)[a-c])*$", "acab"));
+  const char* const duration =
+      R"(^P(?:(\d+W)|(?!.*W)(?=\d|T\d)(\d+Y)?(\d+M)?(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+S)?)?)$)";
+  for (const char* const text : {"P3W", "P1Y2D", "PT5M", "P1DT2H"})
+    EXPECT_TRUE(finds(duration, text)) << text;
+  for (const char* const text : {"P", "PT", "P1DT", "P1Y3W"})
+    EXPECT_FALSE(finds(duration, text)) << text;
+}
+
 TEST(Pattern, KnowsLookaheadBehindTheStart) {
   EXPECT_TRUE(finds("^(?=.*[0-9])(?!x)[a-z0-9]{3}$", "ab1"));
   EXPECT_FALSE(finds("^(?=.*[0-9])(?!x)[a-z0-9]{3}$", "abc"));
@@ -51,7 +68,7 @@ TEST(Pattern, KnowsEscapesAndRepetitions) {
 
 TEST(Pattern, RefusesWhatIsNotRegularOrNotAnExpression) {
   for (const char* const pattern :
-       {R"((a)\1)", R"(\k<a>)", "a(?=b)", "(?<=a)b", "(?<!a)b", "(?i)a", "(", "a)", "[a", "*a",
+       {R"((a)\1)", R"(\k<a>)", "a(?=^b)", "(?<=a)b", "(?<!a)b", "(?i)a", "(", "a)", "[a", "*a",
         "a**", "a{3,2}", R"(\p{Greek})", R"(\A)", "[b-a]", "\\"}) {
     EXPECT_THROW((void)pattern_automaton(pattern, Extent::kSearch), Error) << pattern;
   }

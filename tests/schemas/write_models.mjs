@@ -23,7 +23,7 @@ const models = {
   "plain union": z.union([z.string(), z.number(), z.array(z.boolean())]),
   formats: z.object({
     id: z.uuid(), at: z.iso.datetime(), day: z.iso.date(), time: z.iso.time(), mail: z.email(), site: z.url(),
-    ip: z.ipv4(), bytes: z.base64(), short: z.nanoid(),
+    ip: z.ipv4(), bytes: z.base64(), short: z.nanoid(), span: z.iso.duration(),
   }),
   numbers: z.object({ a: z.number().gt(0).lt(1), b: z.int().multipleOf(5), c: z.number().nonnegative(), d: z.int32() }),
   strings: z.object({
