@@ -216,11 +216,11 @@ TEST(Grammar, GivesUpACallThatIsTooMuchWork) {
     Matcher matcher = grammar.matcher();
     std::vector<uint32_t> mask(model.vocabulary.num_mask_words());
     int64_t num_taken = 0;
-    while (num_taken < 120 && matcher.accept(letter)) {
+    while (num_taken < 60 && matcher.accept(letter)) {
       matcher.fill(mask);
       ++num_taken;
     }
-    EXPECT_TRUE(num_taken == 120 || matcher.is_exhausted());
+    EXPECT_TRUE(num_taken == 60 || matcher.is_exhausted());
     if (!matcher.is_exhausted()) continue;
     ++num_exhausted;
     EXPECT_TRUE(allowed(model, matcher).empty());
@@ -311,7 +311,7 @@ TEST(Grammar, TheLimitOfACallEndsNoSchemaOfApplications) {
   ASSERT_GE(model.vocabulary.size(), 128'000);
   for (const char* const schema : kSchemasOfApplications) {
     const Grammar grammar = compiled(model, {.kind = SourceKind::kJsonSchema, .text = schema});
-    (void)sample(model, grammar, 1, 60);
+    (void)sample(model, grammar, 1, 30);
   }
 }
 
