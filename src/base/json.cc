@@ -1,5 +1,6 @@
 #include "base/json.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -255,35 +256,37 @@ bool Object::bool_or(std::string_view key, bool fallback) const {
 
 namespace {
 
-void append(std::string& out, const value& value);
+// `number`: a format of fmt, for doubles.
+void append(std::string& out, const value& value, std::string_view number);
 
-void append(std::string& out, const object& object) {
+void append(std::string& out, const object& object, std::string_view number) {
   out += '{';
   for (const auto& [key, member] : object) {
     if (out.back() != '{') out += ", ";
     out += boost::json::serialize(boost::json::string_view(key));
     out += ": ";
-    append(out, member);
+    append(out, member, number);
   }
   out += '}';
 }
 
-void append(std::string& out, const array& array) {
+void append(std::string& out, const array& array, std::string_view number) {
   out += '[';
   for (size_t i = 0; i < array.size(); ++i) {
     if (i > 0) out += ", ";
-    append(out, array[i]);
+    append(out, array[i], number);
   }
   out += ']';
 }
 
-void append(std::string& out, const value& value) {
+void append(std::string& out, const value& value, std::string_view number) {
   if (value.is_object()) {
-    append(out, value.get_object());
+    append(out, value.get_object(), number);
   } else if (value.is_array()) {
-    append(out, value.get_array());
+    append(out, value.get_array(), number);
   } else if (value.is_double()) {
-    out += std::isfinite(value.get_double()) ? fmt::format("{:.6g}", value.get_double()) : "null";
+    out += std::isfinite(value.get_double()) ? fmt::format(fmt::runtime(number), value.get_double())
+                                             : "null";
   } else {
     out += boost::json::serialize(value);
   }
@@ -293,7 +296,13 @@ void append(std::string& out, const value& value) {
 
 std::string to_text(const value& value) {
   std::string out;
-  append(out, value);
+  append(out, value, "{:.6g}");
+  return out;
+}
+
+std::string exact_text(const value& value) {
+  std::string out;
+  append(out, value, "{}");
   return out;
 }
 
@@ -303,6 +312,20 @@ value optional_number(const std::optional<double>& number) {
 
 bool is_same(const value& a, const value& b) {
   if (a.is_number() && b.is_number()) return a.to_number<double>() == b.to_number<double>();
+  if (a.is_array() && b.is_array()) {
+    const array& items = a.get_array();
+    const array& others = b.get_array();
+    return std::equal(items.begin(), items.end(), others.begin(), others.end(), is_same);
+  }
+  if (a.is_object() && b.is_object()) {
+    const object& members = a.get_object();
+    const object& others = b.get_object();
+    return members.size() == others.size() &&
+           std::all_of(members.begin(), members.end(), [&](const auto& member) {
+             const value* const other = others.if_contains(member.key());
+             return other != nullptr && is_same(member.value(), *other);
+           });
+  }
   return a == b;
 }
 

@@ -26,11 +26,13 @@ std::string read_file(const std::filesystem::path& path);
 // parse(read_file(path), path).
 value parse_file(const std::filesystem::path& path);
 
-// A value on one line, numbers as people write them; what is not finite is null.
+// A value on one line for people, fractions with six digits; what is not finite is null.
 std::string to_text(const value& value);
+// A value on one line that parses to the same again.
+std::string exact_text(const value& value);
 // A number, or null.
 value optional_number(const std::optional<double>& number);
-// Are they the same? 1 is 1.0.
+// Are they the same? 1 is 1.0, and the order of an object's keys does not matter.
 bool is_same(const value& a, const value& b);
 
 // An object whose accessors throw kModel with "<where>: key 'x' ..." on a missing key or wrong

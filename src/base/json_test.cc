@@ -120,6 +120,27 @@ TEST(Json, FallsBackOnAbsentOrNullKeysOnly) {
   EXPECT_THROW((void)root.bool_or("s", true), Error);
 }
 
+TEST(Json, WritesNumbersForPeopleOrExactly) {
+  const value v = parse(R"({"a": [0.1234567890123, 12345678, 1e300], "b": "c"})", "x");
+  EXPECT_EQ(to_text(v), R"({"a": [0.123457, 12345678, 1e+300], "b": "c"})");
+  EXPECT_EQ(exact_text(v), R"({"a": [0.1234567890123, 12345678, 1e+300], "b": "c"})");
+  EXPECT_EQ(parse(exact_text(v), "y"), v);
+}
+
+TEST(Json, KnowsWhichValuesAreTheSame) {
+  const auto same = [](std::string_view a, std::string_view b) {
+    return is_same(parse(a, "a"), parse(b, "b"));
+  };
+  EXPECT_TRUE(same("1", "1.0"));
+  EXPECT_TRUE(same(R"({"a": [1, {"b": 2}], "c": null})", R"({"c": null, "a": [1.0, {"b": 2e0}]})"));
+  EXPECT_FALSE(same("[1, 2]", "[2, 1]"));
+  EXPECT_FALSE(same("[1]", "[1, 1]"));
+  EXPECT_FALSE(same(R"({"a": 1})", R"({"b": 1})"));
+  EXPECT_FALSE(same(R"({"a": 1})", R"({"a": 1, "b": 1})"));
+  EXPECT_FALSE(same("[]", "{}"));
+  EXPECT_FALSE(same("0", "false"));
+}
+
 TEST(Json, ReadsAFileAndNamesOneItCannotRead) {
   const TempDir dir;
   const auto path = dir.write("a.json", "{\"a\": 1");

@@ -22,7 +22,7 @@ ApiError unknown_member(const std::string& param, std::string_view key) {
 
 // A schema as an object, or as its text.
 std::optional<std::string> schema_text(const json::value& schema) {
-  if (schema.is_object() || schema.is_bool()) return json::to_text(schema);
+  if (schema.is_object() || schema.is_bool()) return json::exact_text(schema);
   if (const auto* text = schema.if_string()) return std::string(*text);
   return std::nullopt;
 }
@@ -44,7 +44,8 @@ std::optional<ApiError> read_schema(const json::object& members, const std::stri
   }
   if (schema == nullptr || !schema->is_object())
     return wrong(param, "needs a schema, which is an object");
-  format = AnswerFormat{{.kind = SourceKind::kJsonSchema, .text = json::to_text(*schema)}, param};
+  format =
+      AnswerFormat{{.kind = SourceKind::kJsonSchema, .text = json::exact_text(*schema)}, param};
   return std::nullopt;
 }
 

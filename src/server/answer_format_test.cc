@@ -40,6 +40,9 @@ TEST(AnswerFormat, ReadsTheFormatsOfOpenAi) {
   EXPECT_EQ(schema.format->source.kind, SourceKind::kJsonSchema);
   EXPECT_EQ(schema.format->source.text, R"({"type": "integer"})");
   EXPECT_EQ(schema.format->param, "response_format");
+  const Read exact = openai(
+      R"({"type": "json_schema", "json_schema": {"name": "n", "schema": {"maximum": 0.123456789}}})");
+  EXPECT_EQ(exact.format->source.text, R"({"maximum": 0.123456789})");
   const Read flat =
       openai(R"({"type": "json_schema", "name": "n", "schema": {"type": "integer"}})", "");
   ASSERT_TRUE(flat.format);

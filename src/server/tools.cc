@@ -155,7 +155,7 @@ std::variant<ApiError, AnswerFormat> required_calls(const ToolUse& use,
     const json::value& function = tool.at("function");
     const std::string name(function.at("name").as_string());
     if (use.required_name.empty() || name == use.required_name)
-      calls.functions.push_back({name, json::to_text(function.at("parameters"))});
+      calls.functions.push_back({name, json::exact_text(function.at("parameters"))});
   }
   if (!calls.functions.empty()) return answer;
   return bad_request(use.required_name.empty()

@@ -61,7 +61,7 @@ std::optional<std::string> answer(const Model& model, const grammar::Grammar& gr
 
 json::value answers(const Model& model, const json::value& request) {
   const grammar::Source source{.kind = grammar::SourceKind::kJsonSchema,
-                               .text = json::to_text(request.at("schema")),
+                               .text = json::exact_text(request.at("schema")),
                                .is_closed = request.at("closed").get_bool()};
   if (const auto why = grammar::problem(source)) return json::object{{"refused", *why}};
   const auto compiled = grammar::Grammar::compile(model.vocabulary, source);

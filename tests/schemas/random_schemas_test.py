@@ -32,7 +32,7 @@ class Schemas:
         return self.random.random() < share
 
     def scalar(self):
-        return self.random.choice([None, True, False, 0, 1, -3, 2.5, 100, "", "a", "x1", 'q"', "b\\", "\n", "\u00e9", "abc"])
+        return self.random.choice([None, True, False, 0, 1, -3, 2.5, 100, 3.14159265, "", "a", "x1", 'q"', "b\\", "\n", "\u00e9", "abc"])
 
     def value(self, depth=1):
         if depth > 0 and self.flip(0.2):
