@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <tuple>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -251,6 +252,21 @@ std::string decimal_text(const json::value& number) {
   const Decimal decimal = parsed(number);
   return fmt::format("{}{}{}{}", decimal.is_negative ? "-" : "", decimal.whole,
                      decimal.fraction.empty() ? "" : ".", decimal.fraction);
+}
+
+std::string compact_text(const json::value& value) {
+  std::vector<std::string> parts;
+  if (const auto* const object = value.if_object()) {
+    for (const auto& [key, member] : *object)
+      parts.push_back(json::to_text(json::value(key)) + ":" + compact_text(member));
+    return fmt::format("{{{}}}", fmt::join(parts, ","));
+  }
+  if (const auto* const array = value.if_array()) {
+    for (const json::value& item : *array)
+      parts.push_back(compact_text(item));
+    return fmt::format("[{}]", fmt::join(parts, ","));
+  }
+  return value.is_number() ? decimal_text(value) : json::to_text(value);
 }
 
 }  // namespace encore::grammar

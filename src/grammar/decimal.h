@@ -19,5 +19,7 @@ Automaton decimal_multiples(const json::value& divisor);  // REQUIRES: more than
 Automaton other_decimals(const Automaton& numbers);
 // The shortest text without an exponent.
 std::string decimal_text(const json::value& number);
+// A value as JSON without white space, its numbers as decimal texts.
+std::string compact_text(const json::value& value);
 
 }  // namespace encore::grammar

@@ -61,15 +61,18 @@ struct PlainArray {
 
 // A shape on its way to rules.
 struct Part {
-  std::string text = {};  // a rule or a literal; of others than these:
+  std::string text = {};  // a rule or a literal; empty of those that have one of these:
   std::optional<PlainArray> array = {};
   std::optional<Row> row = {};
   bool is_object = false;  // of `row`
+  // The text of an array or object that is the only one. `array` or `row` say whether it fits.
+  std::string constant = {};
 };
 
 struct Node {
   std::vector<Part> parts = {};
   bool has_value = false;  // some value fits
+  bool has_rule = false;   // which is written, or will be
 };
 
 class GrammarWriter {
@@ -87,8 +90,11 @@ class GrammarWriter {
     find_values();
     if (!nodes_[root].has_value) fail(ErrorKind::kUnsupported, "schema: no value fits it");
     std::string grammar = fmt::format("root ::= {}\n", reference(root));
-    for (size_t id = 0; id < nodes_.size(); ++id)
-      if (nodes_[id].has_value && !is_single_text(nodes_[id])) write(static_cast<int32_t>(id));
+    while (!unwritten_.empty()) {
+      const int32_t id = unwritten_.back();
+      unwritten_.pop_back();
+      write(id);
+    }
     return grammar + std::string(kBasicRules) + rules_;
   }
 
@@ -149,6 +155,9 @@ class GrammarWriter {
         parts.push_back(is_free(shape) ? Part{.text = "object"} : object(shape));
         break;
     }
+    const bool is_nested = shape.type == JsonType::kArray || shape.type == JsonType::kObject;
+    if (is_nested && shape.values)
+      parts.back().constant = ebnf_literal(compact_text(shape.values->front()));
   }
 
   // --- Strings and numbers ---
@@ -158,7 +167,7 @@ class GrammarWriter {
     const Texts texts = texts_of(shape);
     if (texts.values) {
       for (const json::value& value : *texts.values)
-        parts.push_back({.text = ebnf_literal(json::to_text(value))});
+        parts.push_back({.text = ebnf_literal(compact_text(value))});
       return;
     }
     if (texts.automaton) {
@@ -281,7 +290,10 @@ class GrammarWriter {
       if (shape.type == JsonType::kNull) add(nullptr);
       if (shape.type == JsonType::kBoolean && shape.may_be_true) add(true);
       if (shape.type == JsonType::kBoolean && shape.may_be_false) add(false);
-      if (shape.type == JsonType::kArray || shape.type == JsonType::kObject) return std::nullopt;
+      if (shape.type == JsonType::kArray || shape.type == JsonType::kObject) {
+        if (!shape.values) return std::nullopt;
+        add(shape.values->front());
+      }
       if (shape.type != JsonType::kNumber && shape.type != JsonType::kString) continue;
       const Texts texts = texts_of(shape);
       if (texts.values) {
@@ -557,9 +569,13 @@ class GrammarWriter {
     return node.parts.size() == 1 && !node.parts[0].text.empty();
   }
 
-  [[nodiscard]] std::string reference(int32_t id) const {
-    const Node& node = nodes_[id];
-    return is_single_text(node) ? node.parts[0].text : fmt::format("v{}", id);
+  // What stands for a node's value in other rules: its text, or the name of its rule, which is written then.
+  std::string reference(int32_t id) {
+    Node& node = nodes_[id];
+    if (is_single_text(node)) return node.parts[0].text;
+    if (!node.has_rule) unwritten_.push_back(id);
+    node.has_rule = true;
+    return fmt::format("v{}", id);
   }
 
   void write(int32_t id) {
@@ -568,7 +584,9 @@ class GrammarWriter {
     for (const Part& part : nodes_[id].parts) {
       if (!has_value(part)) continue;
       const std::string name = fmt::format("v{}_{}", id, number++);
-      if (part.array) {
+      if (!part.constant.empty()) {
+        options.push_back(part.constant);
+      } else if (part.array) {
         write_array(*part.array, name, options);
       } else if (part.row) {
         options.push_back(fmt::format("{} ws {}", part.is_object ? "\"{\"" : "\"[\"",
@@ -670,6 +688,7 @@ class GrammarWriter {
   std::map<Conjunction, int32_t> ids_;
   std::vector<Node> nodes_;
   std::vector<std::pair<int32_t, Conjunction>> waiting_;
+  std::vector<int32_t> unwritten_;              // nodes whose rules are still to be written
   std::map<std::string, std::string> written_;  // rules of automata, and the names that they have
   std::string rules_;
 };

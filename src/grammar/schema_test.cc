@@ -1,6 +1,7 @@
 #include "grammar/schema.h"
 
 #include <cstdlib>
+#include <optional>
 
 #include <gtest/gtest.h>
 
@@ -29,8 +30,8 @@ std::string refusal(const std::string& schema) {
   }
 }
 
-// May an answer be this text, token by token?
-bool takes(const std::string& schema, std::string_view text) {
+// The matcher of an answer that begins with this text, token by token; none where no answer does.
+std::optional<Matcher> matcher_behind(const std::string& schema, std::string_view text) {
   const Grammar grammar =
       testing::compiled(small_model(), {.kind = SourceKind::kJsonSchema, .text = schema});
   Matcher matcher = grammar.matcher();
@@ -43,9 +44,19 @@ bool takes(const std::string& schema, std::string_view text) {
       is_taken = matcher.accept(token);
       break;
     }
-    if (!is_taken) return false;
+    if (!is_taken) return std::nullopt;
   }
-  return matcher.is_complete();
+  return matcher;
+}
+
+bool begins(const std::string& schema, std::string_view text) {
+  return matcher_behind(schema, text).has_value();
+}
+
+// May an answer be this text?
+bool takes(const std::string& schema, std::string_view text) {
+  const auto matcher = matcher_behind(schema, text);
+  return matcher && matcher->is_complete();
 }
 
 TEST(SchemaGrammar, HoldsAnswersToAllOfSeveralSchemas) {
@@ -148,6 +159,24 @@ TEST(SchemaGrammar, LetsNoItemComeTwiceWhereTheyAreUnique) {
   EXPECT_NE(refusal(R"({"type": "array", "items": {"type": "object"}, "uniqueItems": true})")
                 .find("schema.uniqueItems"),
             std::string::npos);
+}
+
+TEST(SchemaGrammar, WritesAConstantInOneWay) {
+  const char* const constant = R"({"const": {"b": [1, {"c": "d e"}], "a": 3.14159265358979}})";
+  EXPECT_TRUE(takes(constant, R"({"b":[1,{"c":"d e"}],"a":3.14159265358979})"));
+  for (const char* const text :
+       {R"({"b": [1)", R"({ "b")", R"({"b":[1, )", R"({"b":[1,{"c":"d e"} )", R"({"a")"})
+    EXPECT_FALSE(begins(constant, text)) << text;
+  const char* const several =
+      R"({"type": "object", "properties": {"p": {"enum": [[1, 2], [3], {"q": null}], "maxItems": 1}}})";
+  for (const char* const text : {R"({"p": [3] })", R"({ "p":{"q":null}})"})
+    EXPECT_TRUE(takes(several, text)) << text;
+  for (const char* const text : {R"({"p":[1)", R"({"p":[ )", R"({"p":{"q": )"})
+    EXPECT_FALSE(begins(several, text)) << text;
+  const char* const unique =
+      R"({"type": "array", "items": {"enum": [{"a": 1}, [2], {"a": 1.0}]}, "uniqueItems": true})";
+  EXPECT_TRUE(takes(unique, R"([[2], {"a":1}])"));
+  EXPECT_FALSE(begins(unique, R"([{"a":1}, {)"));
 }
 
 TEST(SchemaGrammar, KnowsWhatIsNotEvaluated) {

@@ -580,6 +580,7 @@ std::vector<Shape> Shapes::value_in(const json::value& schema, const json::array
     const JsonType type = type_of(value);
     if (type == JsonType::kArray) {
       Shape shape{.type = type,
+                  .values = {{value}},
                   .least = std::ssize(value.get_array()),
                   .most = std::ssize(value.get_array())};
       ItemRule rule;
@@ -588,7 +589,7 @@ std::vector<Shape> Shapes::value_in(const json::value& schema, const json::array
       shape.items.push_back(std::move(rule));
       shapes.push_back(std::move(shape));
     } else if (type == JsonType::kObject) {
-      Shape shape{.type = type, .most = std::ssize(value.get_object())};
+      Shape shape{.type = type, .values = {{value}}, .most = std::ssize(value.get_object())};
       KeyRule rule;
       for (const auto& [key, member] : value.get_object()) {
         rule.properties.emplace_back(key, Conjunction{constant(member, path)});

@@ -62,8 +62,9 @@ struct Shape {
   JsonType type = JsonType::kNull;
   bool may_be_false = true;
   bool may_be_true = true;
-  bool is_whole = false;                                // of numbers: integers
-  std::optional<std::vector<json::value>> values = {};  // of numbers and strings: the only ones
+  bool is_whole = false;  // of numbers: integers
+  std::optional<std::vector<json::value>> values =
+      {};  // the only ones, but for null and booleans; of arrays and objects, one
   std::vector<SharedAutomaton> automata =
       {};             // all of which accept the decimal text, or the string
   int64_t least = 0;  // characters, items or properties

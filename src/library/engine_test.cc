@@ -90,7 +90,7 @@ TEST(LibraryEngine, HoldsATextToWhatItIsAskedToFit) {
   Engine engine(options());
   const auto text = [&](const char* name, const char* value) {
     const Settings parameters = {
-        {"max_tokens", 400}, {"temperature", 1}, {"seed", 3}, {name, value}};
+        {"max_tokens", 60}, {"temperature", 1}, {"seed", 3}, {name, value}};
     return engine.submit(kPrompt, parameters).wait().text;
   };
   const std::string matched = text("regex", "[0-9]{3}-[a-f]{2}");
@@ -100,9 +100,7 @@ TEST(LibraryEngine, HoldsATextToWhatItIsAskedToFit) {
   EXPECT_EQ(matched.find_first_not_of("abcdef", 4), std::string::npos) << matched;
   EXPECT_EQ(text("choice", "neither cat nor dog"), "neither cat nor dog");
   EXPECT_EQ(text("grammar", "root ::= \"ab\" | \"cd\"").size(), 2U);
-  std::string constant = text("json_schema", R"({"const": {"a": [1, null]}})");
-  std::erase_if(constant, [](unsigned char c) { return std::isspace(c) != 0; });
-  EXPECT_EQ(constant, R"({"a":[1,null]})");
+  EXPECT_EQ(text("json_schema", R"({"const": {"a": [1, null]}})"), R"({"a":[1,null]})");
   expect_usage(failure([&] { text("regex", "a("); }), "");
   expect_usage(failure([&] {
                  engine.submit(kPrompt, {{"regex", "a"}, {"choice", "b"}});
