@@ -19,6 +19,7 @@
 #include "cli/verbs.h"
 #include "config/options.h"
 #include "measure/graphs_html.h"
+#include "planning/compatibility.h"
 #include "planning/cost_model.h"
 #include "planning/coverage_report.h"
 #include "planning/ladder_report.h"
@@ -91,9 +92,8 @@ planning::PricedLadder chosen_ladder(const char* flag, const std::string& text,
                                      const planning::Workload& workload) {
   const int64_t max = std::max<int64_t>(workload.max, 1);
   if (text.empty()) {
-    return workload.key == "decode"
-               ? planning::price_ladder("default", runtime::Ladder::sequences(max), workload)
-               : planning::price_ladder("default", runtime::Ladder::tokens(max), workload);
+    const std::string name = workload.key == "decode" ? "encore-decode" : "encore";
+    return planning::price_ladder(name, planning::named_or_list(name, max), workload);
   }
   // A list is taken as it is, whatever the log's largest step.
   const bool is_list = planning::is_list(text);
@@ -296,6 +296,12 @@ void print_eligibility(const GraphsOptions& options) {
                      : planning::eligibility_text());
 }
 
+void print_compatibility(const GraphsOptions& options) {
+  print(options.json
+            ? json::to_text(json::object{{"features", planning::compatibility_json()}}) + "\n"
+            : planning::compatibility_text());
+}
+
 void print_coverage(const GraphsOptions& options) {
   const planning::PlannedCoverage planned = planning::plan_coverage(graphs_load_options(options));
   print(options.json
@@ -306,10 +312,12 @@ void print_coverage(const GraphsOptions& options) {
 // Each report takes its own options, and none is passed over.
 void check_reports(const GraphsOptions& options) {
   const bool of_log = options.coverage || !options.log.empty() || !options.html.empty();
-  if (int{options.estimate} + int{options.measure} + int{options.eligibility} + int{of_log} > 1) {
+  if (int{options.estimate} + int{options.measure} + int{options.eligibility} +
+          int{options.compatibility} + int{of_log} >
+      1) {
     fail(ErrorKind::kUsage,
-         "--estimate, --measure and --eligibility are reports of their own: give one of them, "
-         "without --log, --coverage and --html");
+         "--estimate, --measure, --eligibility and --compatibility are reports of their own: give "
+         "one of them, without --log, --coverage and --html");
   }
   if (!options.html.empty() && options.log.empty())
     fail(ErrorKind::kUsage, "--html shows the steps of a log: give --log FILE as well");
@@ -321,12 +329,13 @@ void graphs(const GraphsOptions& options) {
   check_reports(options);
   if (options.estimate) return estimate_graphs(options);
   if (options.eligibility) return print_eligibility(options);
+  if (options.compatibility) return print_compatibility(options);
   if (options.coverage && options.log.empty()) return print_coverage(options);
   if (options.measure) return measure_graphs(options);
   if (options.log.empty()) {
     fail(ErrorKind::kUsage,
-         "give --log FILE, --coverage, --eligibility, or --model MODEL with --estimate or "
-         "--measure");
+         "give --log FILE, --coverage, --eligibility, --compatibility, or --model MODEL with "
+         "--estimate or --measure");
   }
   const Report report = make_report(options);
   if (!options.html.empty()) write_file(options.html, measure::graphs_html(page_of(report)));
@@ -358,9 +367,11 @@ void add_graphs(Command& app) {
                  "Which of all admissible steps are replayed, and how, without a log");
   verb->add_flag("--eligibility", options->eligibility,
                  "The table of rules by which a step is replayed or not");
+  verb->add_flag("--compatibility", options->compatibility,
+                 "How steps are recorded with each feature, and the test that shows it");
   add_json_flag(*verb, options->json);
   verb->group("Recordings: what they take, and which ops may have some",
-              {"--measure", "--replays", "--eligibility"});
+              {"--measure", "--replays", "--eligibility", "--compatibility"});
   verb->group("Output: how results are printed", {"--json"});
   using config::Group;
   take_options(*verb, options->settings,

@@ -38,11 +38,22 @@ int64_t kv_bytes_per_token(const model::ModelConfig& config, const loader::LoadO
   return model::kv_bytes_per_token(config, load.kv_dtype.value_or(dtype));
 }
 
-// Those of the device that --device names, which need not be here: auto is the GPU that recordings
-// are for, where this build can use one.
+// Whether the nodes of a GPU's kernels are counted: those of the device that --device names, which
+// need not be here; auto is a GPU where this build has kernels for one.
+// Errors: kDevice for a GPU in a build without them.
+bool counts_gpu_kernels(const config::Settings& settings) {
+  const bool has_cuda = cuda_kernels().has_value();
+  if (!has_cuda && settings.device.starts_with("cuda")) {
+    fail(ErrorKind::kDevice,
+         "--device {}: this build has no kernels for GPUs whose nodes could be counted; configure "
+         "with `cmake --preset cuda`, or give --device cpu",
+         settings.device);
+  }
+  return has_cuda && settings.device != "cpu";
+}
+
 KernelTable kernels_of(const config::Settings& settings) {
-  const std::optional<KernelTable> cuda = cuda_kernels();
-  return settings.device == "cpu" || !cuda ? cpu_kernels() : *cuda;
+  return counts_gpu_kernels(settings) ? *cuda_kernels() : cpu_kernels();
 }
 
 Estimated estimate(const GraphsOptions& options) {
@@ -86,8 +97,9 @@ json::object cost_json(const Estimated& estimated, const planning::BucketCost& c
           {"bytes", cost.bytes()},           {"kv_tokens", estimated.kv_tokens(cost)}};
 }
 
-json::object estimate_json(const Estimated& estimated) {
+json::object estimate_json(const GraphsOptions& options, const Estimated& estimated) {
   json::object out;
+  out["kernels"] = counts_gpu_kernels(options.settings) ? "cuda" : "cpu";
   for (const GraphsEstimatePart& part : parts(estimated.estimate)) {
     json::array buckets;
     for (const planning::BucketCost& cost : *part.buckets) {
@@ -128,11 +140,12 @@ std::string estimate_text(const GraphsOptions& options, const Estimated& estimat
   }
   totals.add(row(estimated, "all", "-", estimated.estimate.total()));
   return fmt::format(
-      "{}: recordings up to {} sequences and {} tokens, estimated\n{}\n{}\n"
+      "{}: recordings up to {} sequences and {} tokens, estimated for kernels of {}\n{}\n{}\n"
       "  KV tokens: whose K and V would lie in that memory\n"
       "  arena beside them: {}, the same for any number of sizes\n\n{}",
       model_text(options.settings), estimated.planned.limits.max_batch_size,
-      estimated.planned.limits.max_num_tokens, sizes.text(), totals.text(),
+      estimated.planned.limits.max_num_tokens,
+      counts_gpu_kernels(options.settings) ? "a GPU" : "the CPU", sizes.text(), totals.text(),
       bytes_text(estimated.arena_bytes), planning::coverage_text(estimated.planned));
 }
 
@@ -174,7 +187,7 @@ std::function<int64_t(bool is_decode, const runtime::Ladder& ladder)> kv_tokens_
 
 void estimate_graphs(const GraphsOptions& options) {
   const Estimated estimated = estimate(options);
-  print(options.json ? json::to_text(estimate_json(estimated)) + "\n"
+  print(options.json ? json::to_text(estimate_json(options, estimated)) + "\n"
                      : estimate_text(options, estimated));
 }
 

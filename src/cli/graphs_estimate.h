@@ -18,6 +18,7 @@ struct GraphsOptions {
   int64_t replays = 0;  // of every size, between two looks at the driver's figure
   bool coverage = false;
   bool eligibility = false;
+  bool compatibility = false;
   bool json = false;
 };
 

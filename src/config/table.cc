@@ -99,7 +99,9 @@ constexpr Option kOptions[] = {
      otherwise("auto"), one_of("auto|none|piecewise|full|full-decode-only|full-and-piecewise"),
      "How steps run: none launches everything, piecewise replays the recorded segments between "
      "attention, full replays one recording where there is one, full-decode-only leaves steps with "
-     "prompts in them eager, full-and-piecewise replays those in pieces, auto takes the fastest"},
+     "prompts in them eager, full-and-piecewise replays those in pieces, auto replays one "
+     "recording "
+     "where the device can record the whole step, else pieces"},
     {"padding", Group::kGraphs, [](Settings& s, bool v) { s.load.pad_uniform = v; }, "",
      value("on"), on_or_off(),
      "on pads decode steps up to the next recorded size, off replays exact sizes only"},
@@ -121,13 +123,14 @@ constexpr Option kOptions[] = {
 
     {"decode_ladder", Group::kLadders,
      [](Settings& s, const Sizes& v) { s.decode_ladder = flag_text(v); }, "sequences",
-     otherwise("vllm"), between(1, kMaxSequences),
-     "Sizes of decode steps that are recorded: a list such as 1,2,4,8, or a schedule: pow2, "
+     otherwise("encore-decode"), between(1, kMaxSequences),
+     "Sizes of decode steps that are recorded: a list such as 1,2,4,8, or a schedule: "
+     "encore-decode, encore, pow2, "
      "step:N, vllm-old, vllm, trtllm-decode, sglang-decode, trtllm, sglang, or lru:N, which "
      "records exact sizes when they first come and keeps the N used last"},
     {"token_ladder", Group::kLadders,
      [](Settings& s, const Sizes& v) { s.token_ladder = flag_text(v); }, "tokens",
-     otherwise("sglang"), between(1, kMaxStepTokens),
+     otherwise("encore"), between(1, kMaxStepTokens),
      "Sizes of steps with prompts in them that are recorded: a list or a schedule, as for decode "
      "steps, but not lru:N"},
 

@@ -20,8 +20,19 @@ using Parts = std::vector<runtime::SizeRange>;
 constexpr int64_t kVllmEnd = 512;
 constexpr int64_t kTrtllmEnd = 3072;
 
-// What there is. Sources: vLLM's, TensorRT-LLM's and SGLang's documented default capture sizes.
+Parts parts_of(std::span<const runtime::SizeRange> sizes) {
+  return {sizes.begin(), sizes.end()};
+}
+
+// Sources of others' rows: vLLM's, TensorRT-LLM's and SGLang's documented default capture sizes.
 constexpr std::array kSchedules = {
+    Schedule{"encore",
+             "4 to 32 by 4, 48 to 256 by 16, 288 to 512 by 32, 640 to 1024 by 128, 1280 to 4096 by "
+             "256, then by 512",
+             Counts::kTokens, std::nullopt,
+             [](int64_t) { return parts_of(runtime::default_token_sizes()); }},
+    Schedule{"encore-decode", "1, 2, 4, 8 to 256 by 8, then by 16", Counts::kSequences,
+             std::nullopt, [](int64_t) { return parts_of(runtime::default_sequence_sizes()); }},
     Schedule{"pow2", "1, 2, 4, 8, ...", Counts::kEither, std::nullopt,
              [](int64_t) {
                return Parts{{1, kNoEnd, 0}};

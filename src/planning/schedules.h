@@ -1,6 +1,9 @@
-// Ladders by name: the schedules of sizes that engines of this field use.
+// Ladders by name: Encore's own and the schedules of sizes that other engines of this field use.
 //
 //   schedule        sizes                                                      up to
+//   encore          4 to 32 by 4, to 256 by 16, to 512 by 32, to 1024 by 128,  the maximum;
+//                   to 4096 by 256, then by 512                                38 up to 2048
+//   encore-decode   1, 2, 4, 8 to 256 by 8, then by 16                         the maximum
 //   pow2            1, 2, 4, 8, ...                                            the maximum
 //   step:N          1 to N - 1, then by N                                      the maximum
 //   vllm-old        1, 2, 4, 8 to 512 by 8                                     512: 67 sizes
@@ -14,7 +17,8 @@
 //   lru:N           every size, each recorded when it is first asked for       the maximum
 //                   and evicted when it is the one of N used longest ago
 //
-// Of TensorRT-LLM and SGLang the plain name is what they take for tokens, the other for sequences.
+// The plain names of Encore, TensorRT-LLM and SGLang are what they take for tokens, the others for
+// sequences. Encore's are the defaults.
 //
 // A schedule is capped at the maximum, which is then its last size, whether it is a multiple or
 // not. A schedule that has an end of its own ends there: what is larger has no recording, as in the

@@ -18,6 +18,14 @@ std::string refusal(const std::string& text, int64_t max) {
   return message_of(ErrorKind::kUsage, [&] { (void)named(text, max); });
 }
 
+TEST(Schedules, HasTheDefaultsOfBothKindsOfStepByName) {
+  for (const int64_t max : {1, 5, 100, 600, 2048, 5000}) {
+    EXPECT_EQ(named("encore", max), Ladder::tokens(max).sizes());
+    EXPECT_EQ(named("encore-decode", max), Ladder::sequences(max).sizes());
+  }
+  EXPECT_EQ(named("encore", 2048).size(), 38U);
+}
+
 TEST(Schedules, KnowsTheSchedulesOfOtherEnginesByTheirNumberOfSizes) {
   EXPECT_EQ(named("vllm-old", 512).size(), 67U);
   EXPECT_EQ(named("vllm", 512).size(), 51U);

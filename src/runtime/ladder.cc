@@ -29,6 +29,14 @@ Ladder up_to(int64_t max, std::span<const SizeRange> ranges) {
 
 }  // namespace
 
+std::span<const SizeRange> default_sequence_sizes() {
+  return kSequenceSizes;
+}
+
+std::span<const SizeRange> default_token_sizes() {
+  return kTokenSizes;
+}
+
 std::vector<int64_t> sizes_in(std::span<const SizeRange> ranges, int64_t max) {
   std::vector<int64_t> sizes;
   for (const SizeRange& range : ranges) {

@@ -51,6 +51,9 @@ struct SizeRange {
   int64_t last = 0;
   int64_t step = 0;
 };
+// The ranges that Ladder::sequences and Ladder::tokens cut at their maximum.
+std::span<const SizeRange> default_sequence_sizes();
+std::span<const SizeRange> default_token_sizes();
 // The sizes of all ranges up to `max`. Errors: kUsage where there are more than a ladder may have.
 std::vector<int64_t> sizes_in(std::span<const SizeRange> ranges, int64_t max);
 

@@ -91,7 +91,7 @@ class LadderFlagsTest(LadderTest):
         base = [*self.base, "--model", self.model]
         line = self.error_line(*base, "--decode-ladder", "vllm-new", code=2)
         self.assertIn("--decode-ladder", line)
-        self.assertIn("pow2, step:N, vllm-old, vllm, trtllm, sglang, trtllm-decode, sglang-decode", line)
+        self.assertIn("encore, encore-decode, pow2, step:N, vllm-old, vllm, trtllm, sglang, trtllm-decode, sglang-decode", line)
         self.assertIn("--token-ladder", self.error_line(*base, "--token-ladder", "0,8", code=2))
 
 
@@ -177,7 +177,7 @@ class TuneTest(LadderTest):
             for name, ladder in ladders.items():
                 self.assertEqual(rows[name]["padding"], padding(sizes, ladder))
             names = {row["name"] for row in output["tokens"]["schedules"]}
-            self.assertEqual(names, {"pow2", "step:64", "vllm-old", "vllm", "trtllm", "sglang"})
+            self.assertEqual(names, {"encore", "pow2", "step:64", "vllm-old", "vllm", "trtllm", "sglang"})
         limited = self.json_of("tune", self.log, "--budget", 4, "--max-batch-size", 130)["decode"]["schedules"]
         self.assertEqual({row["largest"] for row in limited}, {130})
 
@@ -386,6 +386,21 @@ class GraphsTest(LadderTest):
         self.assertEqual([row["size"] for row in estimate["full"]["sizes"]], [1, 2, 4])
         self.assertGreater(estimate["total"]["bytes"], 0)
         self.assertIn("arena", self.run_encore("graphs", "--estimate", "--model", self.model).stdout)
+
+    def test_the_features_are_listed_with_the_tests_that_show_them(self):
+        features = self.json_of("graphs", "--compatibility")["features"]
+        self.assertIn("a prefix cache", [row["feature"] for row in features])
+        text = self.run_encore("graphs", "--compatibility").stdout
+        for row in features:
+            self.assertIn(row["test"], text)
+
+    @harness.cpu_only("a build with CUDA has its kernels without a GPU")
+    def test_the_estimate_says_whose_kernels_it_counts_and_counts_no_others(self):
+        base = ["graphs", "--estimate", "--model", self.model, "--max-batch-size", "2"]
+        self.assertIn("estimated for kernels of the CPU", self.run_encore(*base, "--device", "cpu").stdout)
+        self.assertEqual(self.json_of(*base, "--device", "cpu")["kernels"], "cpu")
+        if "CUDA none" in self.run_encore("--version").stdout:
+            self.assertIn("--device cpu", self.error_line(*base, "--device", "cuda", code=7))
 
     def test_what_is_missing_is_named(self):
         self.assertIn("--log", self.error_line("graphs", code=2))
