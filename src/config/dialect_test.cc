@@ -101,9 +101,8 @@ enable_iter_perf_stats: true
 print_iter_log: true
 )");
   EXPECT_EQ(refused(config),
-            (Keys{"torch_compile_config.enable_inductor", "torch_compile_config.enable_userbuffers",
-                  "torch_compile_config.max_num_streams", "kv_cache_config.tokens_per_block",
-                  "speculative_config"}));
+            (Keys{"torch_compile_config.enable_inductor", "torch_compile_config.max_num_streams",
+                  "kv_cache_config.tokens_per_block", "speculative_config"}));
   EXPECT_EQ(config.refused.front().line, 4);
   EXPECT_EQ(config.options.get<double>("free_gpu_memory_fraction"), 0.5);
   EXPECT_EQ(config.options.get<std::string>("step_log"), "/dev/stderr");
@@ -298,6 +297,8 @@ TEST(Vllm, ReadsFlagsYamlAndJsonAlike) {
       "vllm serve m -cc.cudagraph_mode=PIECEWISE -O3",
       "-O 1 --model m --max-num-seqs 1024",
       "vllm serve m -O1",
+      "vllm serve m --compilation-config 1",
+      "VLLM_NO_USAGE_STATS=1 vllm serve m -O1",
   };
   for (const char* text : lines) {
     EXPECT_EQ(read(text).options.get<std::string>("model"), "m") << text;
@@ -310,6 +311,16 @@ TEST(Vllm, ReadsFlagsYamlAndJsonAlike) {
   EXPECT_EQ(
       read("vllm serve m -cc.cudagraph_capture_sizes='[1, 2]'").options.get<Sizes>("decode_ladder"),
       (Sizes{"", {1, 2}}));
+  EXPECT_EQ(read("vllm serve m").options.get<std::string>("model"), "m");
+  EXPECT_EQ(read("HF_HOME=/models vllm serve m").options.get<std::string>("model"), "m");
+  // Older versions took a number alone for the largest size.
+  EXPECT_EQ(read("vllm serve m --cuda-graph-sizes 24").options.get<Sizes>("decode_ladder"),
+            (Sizes{"", {1, 2, 4, 8, 16, 24}}));
+  EXPECT_EQ(read("vllm serve m --cuda-graph-sizes 1 24").options.get<Sizes>("decode_ladder"),
+            (Sizes{"", {1, 24}}));
+  EXPECT_NE(problem("vllm serve m --cuda-graph-sizes 24 --cudagraph-capture-sizes 1 2")
+                .find("are one thing; give one"),
+            std::string::npos);
   const Config command = read("vllm serve some/model --max-num-seqs 8 --enforce-eager");
   EXPECT_EQ(command.options.get<std::string>("model"), "some/model");
   EXPECT_EQ(command.options.get<std::string>("graphs"), "none");

@@ -66,6 +66,7 @@ constexpr ForeignKey kVllmKeys[] = {
     {.name = "compilation_config.cudagraph_capture_sizes",
      .type = Type::kSizes,
      .like = "decode_ladder"},
+    {.name = "cuda_graph_sizes", .type = Type::kSizes, .like = "decode_ladder"},
     {.name = "compilation_config.max_cudagraph_capture_size",
      .type = Type::kInt,
      .min = 0,
@@ -388,7 +389,6 @@ constexpr ForeignKey kVllmKeys[] = {
 
 constexpr Alias kVllmAliases[] = {
     {"cudagraph_capture_sizes", "compilation_config.cudagraph_capture_sizes"},
-    {"cuda_graph_sizes", "compilation_config.cudagraph_capture_sizes"},
     {"max_cudagraph_capture_size", "compilation_config.max_cudagraph_capture_size"},
     {"cudagraph_mode", "compilation_config.cudagraph_mode"},
     {"O", "compilation_config"},
@@ -408,6 +408,7 @@ constexpr Alias kVllmAliases[] = {
 constexpr std::string_view kLevel = "optimization_level";
 constexpr std::string_view kMode = "compilation_config.cudagraph_mode";
 constexpr std::string_view kSizesKey = "compilation_config.cudagraph_capture_sizes";
+constexpr std::string_view kOldSizesKey = "cuda_graph_sizes";
 constexpr std::string_view kMaxSize = "compilation_config.max_cudagraph_capture_size";
 constexpr std::string_view kFullGraph = "compilation_config.full_cuda_graph";
 constexpr std::string_view kUseGraphs = "compilation_config.use_cudagraph";
@@ -436,9 +437,28 @@ std::string vllm_mode(Draft& draft) {
   return native;
 }
 
+// The key that a list of sizes was given by: the one of today, or the flag of older versions.
+std::string_view sizes_key(Draft& draft) {
+  if (draft.given(kSizesKey) && draft.given(kOldSizesKey)) {
+    draft.fail_key(kOldSizesKey, fmt::format("cuda_graph_sizes and {} are one thing; give one",
+                                             draft.cite(kSizesKey)));
+  }
+  return draft.given(kOldSizesKey) ? kOldSizesKey : kSizesKey;
+}
+
+// The sizes that were given. A number alone in --cuda-graph-sizes is the largest of 1, 2, 4, 8 and
+// on by 8, as it was in vLLM.
+std::optional<std::vector<int64_t>> given_sizes(Draft& draft) {
+  const std::string_view key = sizes_key(draft);
+  const auto sizes = draft.sizes(key);
+  if (!sizes || key == kSizesKey || sizes->size() != 1) return sizes;
+  const int64_t max = sizes->front();
+  return runtime::sizes_in(std::vector<runtime::SizeRange>{{1, 4, 0}, {8, max, 8}}, max);
+}
+
 // One list serves both kinds of step.
 std::vector<int64_t> capture_sizes(Draft& draft) {
-  const auto sizes = draft.sizes(kSizesKey);
+  const auto sizes = given_sizes(draft);
   if (sizes) {
     if (draft.given(kMaxSize) && draft.count(kMaxSize) != sizes->back()) {
       draft.fail_key(kMaxSize, fmt::format("max_cudagraph_capture_size {} is not the largest of "
@@ -466,20 +486,21 @@ void derive_vllm(Draft& draft) {
                                                draft.count("max_num_seqs"), max_tokens));
   }
   const int64_t max_batch = std::min(draft.count("max_num_seqs"), max_tokens);
-  const std::string_view size_key = draft.given(kSizesKey) ? kSizesKey : kMaxSize;
+  const std::string_view list_key = sizes_key(draft);
+  const std::string_view size_key = draft.given(list_key) ? list_key : kMaxSize;
   draft.put("max_batch_size", fmt::format("{}", max_batch), {"max_num_seqs"});
   if (mode != "none") {
     draft.put("decode_ladder", draft.cut(sizes, max_batch, size_key, "max_num_seqs"),
-              {kSizesKey, kMaxSize, "max_num_seqs"});
+              {list_key, kMaxSize, "max_num_seqs"});
   }
   if (mode != "none" && mode != "full-decode-only") {
     draft.put("token_ladder", draft.cut(sizes, max_tokens, size_key, "max_num_batched_tokens"),
-              {kSizesKey, kMaxSize, "max_num_batched_tokens"});
+              {list_key, kMaxSize, "max_num_batched_tokens"});
     if (sizes.back() < max_tokens) {
-      draft.note(kSizesKey, fmt::format("mixed steps of {} to {} tokens run eager, as the largest "
-                                        "captured size is below max_num_batched_tokens; "
-                                        "above_ladder: split has none",
-                                        sizes.back() + 1, max_tokens));
+      draft.note(list_key, fmt::format("mixed steps of {} to {} tokens run eager, as the largest "
+                                       "captured size is below max_num_batched_tokens; "
+                                       "above_ladder: split has none",
+                                       sizes.back() + 1, max_tokens));
     }
   }
   const double share = draft.number("gpu_memory_utilization");

@@ -169,8 +169,10 @@ Document parse_flags(const std::string& text, const std::string& where) {
     }
     for (++at; at < words.size() && !is_flag_at(at); ++at)
       values.push_back(words[at]);
-    // vLLM's level; -O.x=1 and -O '{...}' are its compilation config.
-    if (key == "O" && values.size() == 1 && is_number(values[0].text)) key = "optimization_level";
+    // A number alone is vLLM's level; -O.x=1 and -O '{...}' are its compilation config.
+    const bool is_config =
+        key == "O" || key == "cc" || key == "compilation-config" || key == "compilation_config";
+    if (is_config && values.size() == 1 && is_number(values[0].text)) key = "optimization_level";
     if (key.empty() || key.front() == '.' || key.back() == '.' || key.find("..") != key.npos) {
       fail_at(where, line, "a flag without a name");
     }

@@ -197,13 +197,15 @@ Document parse_document(const std::string& text, const std::string& where) {
     const bool is_document_start =
         rest.starts_with("---") && rest.find_first_not_of("- \t\r") == std::string_view::npos;
     // The first line that says something tells: a YAML file's starts with a key, or in brackets or
-    // quotes; a command has a flag, or goes on behind a backslash.
+    // quotes; a command has a flag or a variable, serves, or goes on behind a backslash.
     const bool is_flag = (rest.starts_with("--") && !is_document_start) || rest.starts_with("-O") ||
                          rest.starts_with("-cc");
     const std::string_view first = rest.substr(0, rest.find_first_of(" \t\r"));
     const bool is_yaml = first.back() == ':' || first.find_first_of("{['\"") == 0;
-    const bool is_command = !is_yaml && (rest.find(" -") != std::string_view::npos ||
-                                         rest.starts_with("python") || rest.back() == '\\');
+    const bool is_command =
+        !is_yaml && (rest.find(" -") != std::string_view::npos || rest.starts_with("python") ||
+                     rest.back() == '\\' || rest.find("serve ") != std::string_view::npos ||
+                     first.find('=') != std::string_view::npos);
     return is_flag || is_command ? parse_flags(text, where) : parse_yaml(text, where);
   }
   return parse_yaml("", where);
