@@ -118,8 +118,7 @@ bool same(const NodeText& a, const NodeText& b) {
   return a.op == b.op && a.inputs == b.inputs && a.outputs == b.outputs;
 }
 
-// Nothing: the set lacks one of the ops, or an op an operand.
-std::optional<ParsedRule> read_rule(Rule rule, const ir::OpSet& ops) {
+ParsedRule read_rule(Rule rule, const ir::OpSet& ops) {
   ParsedRule parsed;
   bool below = false;
   while (!rule.empty()) {
@@ -137,10 +136,16 @@ std::optional<ParsedRule> read_rule(Rule rule, const ir::OpSet& ops) {
     }
     ParsedRule::Line read{read_node(line)};
     read.op = ops.find(read.text.op);
-    if (read.op == nullptr) return std::nullopt;
+    if (read.op == nullptr) {
+      fail(ErrorKind::kCompile, "the rule '{}' names an op '{}' that there is not", line,
+           read.text.op);
+    }
     for (size_t i = 0; i < read.text.inputs.size(); ++i) {
       const std::string_view operand = read.text.inputs.name(i);
-      if (!operand.empty() && read.op->inputs.find(operand) == nullptr) return std::nullopt;
+      if (!operand.empty() && read.op->inputs.find(operand) == nullptr) {
+        fail(ErrorKind::kCompile, "the rule '{}' names an operand '{}' that {} has not", line,
+             operand, read.text.op);
+      }
     }
     read.text.inputs = named(*read.op, read.text.inputs);
     if (!below) {
@@ -298,9 +303,8 @@ class Match {
 
 void rewrite(Program& program, const ir::OpSet& ops, const std::vector<Rule>& rules) {
   std::vector<ParsedRule> parsed;
-  for (const Rule rule : rules) {
-    if (auto read = read_rule(rule, ops)) parsed.push_back(*std::move(read));
-  }
+  for (const Rule rule : rules)
+    parsed.push_back(read_rule(rule, ops));
   Rewrite rewrite(program);
   for (int i = 0; i < program.graph.num_nodes(); ++i) {
     for (const ParsedRule& rule : parsed) {

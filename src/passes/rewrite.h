@@ -30,8 +30,8 @@ namespace encore::passes {
 // place, and its op takes all operands and gives the outputs the types that they have.
 using Rule = std::string_view;
 
-// Applies rules wherever they hold, the first that does. A rule with an op or an operand that the set
-// lacks never holds.
+// Applies rules wherever they hold, the first that does.
+// Errors: kCompile for a rule with an op that the set lacks, or an operand that the op does.
 void rewrite(Program& program, const ir::OpSet& ops, const std::vector<Rule>& rules);
 
 // An op at which the program is split is out of reach too: it must stay where a user named it.
