@@ -23,6 +23,7 @@
 #include "cli/systemd.h"
 #include "cli/verbs.h"
 #include "hub/cache.h"
+#include "model/gguf/file.h"
 #include "server/api_server.h"
 #include "server/file_watch.h"
 #include "server/http_server.h"
@@ -76,6 +77,7 @@ std::string model_name(const config::Settings& settings, const model::ModelSourc
       hub::is_repository(settings.model) && !std::filesystem::is_directory(settings.model);
   if (!source.checkpoint || is_of_hub) return settings.model;
   const std::filesystem::path path = std::filesystem::absolute(*source.checkpoint);
+  if (model::gguf::is_gguf(path)) return path.stem().string();
   return (path.has_filename() ? path : path.parent_path()).filename().string();
 }
 

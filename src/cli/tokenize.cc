@@ -14,6 +14,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
+#include "model/gguf/file.h"
 #include "setup/open.h"
 #include "text/tokenizer.h"
 
@@ -31,10 +32,13 @@ struct TokenizeOptions {
   bool json = false;
 };
 
-text::Tokenizer load_tokenizer(const std::string& model) {
-  const std::filesystem::path path(model);
-  return text::Tokenizer::load(std::filesystem::exists(path) ? path
-                                                             : setup::model_directory(model));
+text::Tokenizer load_tokenizer(const std::string& name) {
+  std::filesystem::path path(name);
+  if (!std::filesystem::exists(path)) path = setup::model_directory(name);
+  if (!model::gguf::is_gguf(path)) return text::Tokenizer::load(path);
+  auto tokenizer = setup::open_tokenizer({.config = {}, .checkpoint = path});
+  if (!tokenizer) fail(ErrorKind::kModel, "{}: no tokenizer in it", path.string());
+  return *std::move(tokenizer);
 }
 
 // Calls `convert(line, number, out)` for each line of stdin and writes `out` with a line end.

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "model/gguf/metadata.h"
 
 namespace encore::model {
 namespace {
@@ -49,7 +50,7 @@ std::string text_of(const Shape& shape) {
         "pytorch_model.bin is not supported: convert it to safetensors (transformers: "
         "save_pretrained)";
   } else if (has_gguf) {
-    remedy = "GGUF is not supported: use the model's safetensors checkpoint";
+    remedy = "give --model the *.gguf file itself";
   } else if (has_shard) {
     remedy = fmt::format("safetensors shards need {} beside them", kIndexName);
   }
@@ -58,7 +59,13 @@ std::string text_of(const Shape& shape) {
 
 }  // namespace
 
-Checkpoint::Checkpoint(const fs::path& dir) : dir_(dir), config_(read_config(dir)) {
+Checkpoint::Checkpoint(const fs::path& dir) : dir_(dir) {
+  if (gguf::is_gguf(dir)) {
+    gguf_.emplace(dir);
+    config_ = gguf::read_config(*gguf_);
+    return;
+  }
+  config_ = read_config(dir);
   std::error_code ignored;
   if (fs::exists(dir / kSingleName, ignored)) {
     open_single(dir / kSingleName);
@@ -154,11 +161,52 @@ bool Checkpoint::finds_own_head() {
          std::memcmp(head.data, embedding.data, head.num_bytes()) != 0;
 }
 
+std::vector<fs::path> Checkpoint::files() const {
+  if (gguf_) return gguf_->paths();
+  std::vector<fs::path> paths;
+  for (const SafetensorsFile& file : files_)
+    paths.push_back(file.path());
+  return paths;
+}
+
+// Plain numbers as they lie there, and blocks as the f32 that they stand for.
+StoredTensor Checkpoint::gguf_tensor(std::string_view tensor_name) const {
+  const gguf::File& file = *gguf_;
+  const auto found = file.tensors().find(gguf::tensor_name(tensor_name));
+  if (found == file.tensors().end())
+    fail(ErrorKind::kModel, "{}: tensor {:?} is missing", file.path().string(), tensor_name);
+  const gguf::Tensor& tensor = found->second;
+  const std::string_view format = tensor.format->name;
+  if (tensor.format->widen == nullptr) {
+    fail(ErrorKind::kUnsupported,
+         "{}: tensor {:?} is in {}, which is not read; take a file in F32, F16, BF16, Q8_0, Q4_0, "
+         "Q4_1, Q5_0, Q5_1, Q4_K, Q5_K or Q6_K",
+         file.path().string(), found->first, format);
+  }
+  StoredTensor stored{DType::kF32, tensor.shape, tensor.data};
+  if (format == "F16") {
+    stored.dtype = DType::kF16;
+  } else if (format == "BF16") {
+    stored.dtype = DType::kBF16;
+  } else if (format != "F32") {
+    stored.blocks = tensor.format;
+  }
+  if (config_.model_type == "llama") {
+    const bool is_q = tensor_name.find(".q_proj.") != std::string_view::npos;
+    const bool is_k = tensor_name.find(".k_proj.") != std::string_view::npos;
+    const int64_t heads = is_q ? config_.num_heads : is_k ? config_.num_kv_heads : 0;
+    if (heads > 0 && stored.shape[0] % (2 * heads) == 0) stored.interleaved_heads = heads;
+  }
+  return stored;
+}
+
 bool Checkpoint::contains(std::string_view tensor_name) const {
+  if (gguf_) return gguf_->has_tensor(gguf::tensor_name(tensor_name));
   return places_.find(tensor_name) != places_.end();
 }
 
 StoredTensor Checkpoint::tensor(std::string_view tensor_name) const {
+  if (gguf_) return gguf_tensor(tensor_name);
   const auto found = places_.find(tensor_name);
   if (found == places_.end()) {
     fail(ErrorKind::kModel, "{}: tensor {:?} is missing", dir_.string(), tensor_name);

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "model/config_keys.h"
 #include "model/families.h"
+#include "model/gguf/metadata.h"
 
 namespace encore::model {
 namespace {
@@ -191,6 +192,7 @@ ModelConfig read_config(const std::filesystem::path& dir) {
   namespace fs = std::filesystem;
   std::error_code ignored;
   std::error_code problem;  // of a file that may be there, as in a folder that may not be read
+  if (gguf::is_gguf(dir) && fs::exists(dir, ignored)) return gguf::read_config(gguf::File(dir));
   if (!fs::is_directory(dir, ignored)) {
     fail(ErrorKind::kModel,
          "{}: {}; give the directory of a downloaded checkpoint (config.json, *.safetensors, "
@@ -200,6 +202,11 @@ ModelConfig read_config(const std::filesystem::path& dir) {
   const fs::path config_path = dir / "config.json";
   if (!fs::exists(config_path, problem)) {
     if (problem) fail(ErrorKind::kModel, "{}: {}", config_path.string(), problem.message());
+    for (const auto& entry : fs::directory_iterator(dir, ignored)) {
+      if (gguf::is_gguf(entry.path()))
+        fail(ErrorKind::kModel, "{}: no config.json; give --model the file {} itself", dir.string(),
+             entry.path().filename().string());
+    }
     fail(ErrorKind::kModel,
          "{}: no config.json; a Hugging Face checkpoint has config.json, *.safetensors and "
          "tokenizer.json",

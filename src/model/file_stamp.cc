@@ -9,6 +9,12 @@
 #include "model/safetensors.h"
 
 namespace encore::model {
+namespace {
+
+// Also of a GGUF file, whose metadata tells its length nowhere.
+constexpr uint64_t kMostHashed = 16 << 20;
+
+}  // namespace
 
 FileStamp stamp(const std::filesystem::path& path) {
   const MappedFile file(path);
@@ -20,7 +26,8 @@ FileStamp stamp(const std::filesystem::path& path) {
   const auto size = static_cast<uint64_t>(file.size());
   if (size < sizeof(header_bytes)) return stamp;
   std::memcpy(&header_bytes, file.data(), sizeof(header_bytes));
-  const auto hashed = std::min(header_bytes, size - sizeof(header_bytes)) + sizeof(header_bytes);
+  const auto hashed =
+      std::min({header_bytes, size - sizeof(header_bytes), kMostHashed}) + sizeof(header_bytes);
   stamp.header_hash = std::hash<std::string_view>()(
       {reinterpret_cast<const char*>(file.data()), static_cast<size_t>(hashed)});
   return stamp;

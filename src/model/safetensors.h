@@ -20,6 +20,7 @@
 
 #include "base/dtype.h"
 #include "base/tensor.h"
+#include "model/gguf/block.h"
 
 namespace encore::json {
 class Object;
@@ -34,8 +35,18 @@ struct StoredTensor {
   DType dtype = DType::kF32;
   Shape shape;
   const std::byte* data = nullptr;
+  // Elements lie in blocks of this format, and stand for numbers of `dtype`; null: they lie one behind the other.
+  const gguf::BlockFormat* blocks = nullptr;
+  // Rows are those of so many heads, and in each a row of its first half is followed by the one of its second, as GGUF
+  // keeps what is rotated by neighbours; 0: they are in order.
+  int64_t interleaved_heads = 0;
 
-  [[nodiscard]] int64_t num_bytes() const { return shape.num_elements() * size_of(dtype); }
+  // Does the order of its bytes say which elements they are?
+  [[nodiscard]] bool is_plain() const { return blocks == nullptr && interleaved_heads == 0; }
+  [[nodiscard]] int64_t num_bytes() const {
+    if (blocks != nullptr) return shape.num_elements() / blocks->num_elements * blocks->num_bytes;
+    return shape.num_elements() * size_of(dtype);
+  }
 };
 
 // A file's bytes, mapped read-only for one pass from front to back.

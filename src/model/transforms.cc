@@ -20,6 +20,14 @@ int64_t width(const StoredTensor& tensor) {
   return tensor.shape.num_elements_from(1);
 }
 
+// Where the row is of `rows` in groups of parts, a row of each part by turns.
+int64_t interleaved_row(int64_t rows, int64_t groups, int64_t parts, int64_t row) {
+  const int64_t rows_of_group = rows / groups;
+  const int64_t rows_of_part = rows_of_group / parts;
+  const int64_t part = row % rows_of_group / rows_of_part;
+  return row / rows_of_group * rows_of_group + row % rows_of_part * parts + part;
+}
+
 Shape deinterleaved_shape(const StoredTensor& tensor, TransformNumbers numbers) {
   if (numbers.size() != 2 || numbers[0] < 1 || numbers[1] < 1 || tensor.shape.rank() == 0 ||
       tensor.shape[0] % (numbers[0] * numbers[1]) != 0)
@@ -29,11 +37,7 @@ Shape deinterleaved_shape(const StoredTensor& tensor, TransformNumbers numbers) 
 
 void deinterleaved_row(const StoredTensor& tensor, TransformNumbers numbers, int64_t row,
                        float* to) {
-  const int64_t rows_of_group = tensor.shape[0] / numbers[0];
-  const int64_t rows_of_part = rows_of_group / numbers[1];
-  const int64_t group = row / rows_of_group;
-  const int64_t part = row % rows_of_group / rows_of_part;
-  const int64_t from = group * rows_of_group + row % rows_of_part * numbers[1] + part;
+  const int64_t from = interleaved_row(tensor.shape[0], numbers[0], numbers[1], row);
   widen(tensor, from * width(tensor), width(tensor), to);
 }
 
@@ -112,6 +116,20 @@ void scales_row(const StoredTensor& tensor, TransformNumbers, int64_t row, float
   *to = activation_scale(largest);
 }
 
+// Elements in the order of their bytes, or of their blocks.
+void widen_stored(const StoredTensor& tensor, int64_t first, int64_t count, float* to) {
+  if (tensor.blocks != nullptr) return gguf::widen(*tensor.blocks, tensor.data, first, count, to);
+  constexpr int64_t kChunkBytes = 4096;
+  alignas(16) std::byte aligned[kChunkBytes];  // a file's tensors need not be
+  const int64_t size = size_of(tensor.dtype);
+  const int64_t chunk = kChunkBytes / size;
+  for (int64_t done = 0; done < count; done += chunk) {
+    const int64_t part = std::min(chunk, count - done);
+    std::memcpy(aligned, tensor.data + (first + done) * size, static_cast<size_t>(part * size));
+    cpu::simd().load(aligned, tensor.dtype, part, to + done);
+  }
+}
+
 constexpr std::array kTransforms = {
     Transform{"deinterleave", deinterleaved_shape, deinterleaved_row},
     Transform{"repeat", repeated_shape, repeated_row},
@@ -133,14 +151,15 @@ const Transform& find_transform(std::string_view name) {
 }
 
 void widen(const StoredTensor& tensor, int64_t first, int64_t count, float* to) {
-  constexpr int64_t kChunkBytes = 4096;
-  alignas(16) std::byte aligned[kChunkBytes];  // a file's tensors need not be
-  const int64_t size = size_of(tensor.dtype);
-  const int64_t chunk = kChunkBytes / size;
-  for (int64_t done = 0; done < count; done += chunk) {
-    const int64_t part = std::min(chunk, count - done);
-    std::memcpy(aligned, tensor.data + (first + done) * size, static_cast<size_t>(part * size));
-    cpu::simd().load(aligned, tensor.dtype, part, to + done);
+  if (tensor.interleaved_heads == 0) return widen_stored(tensor, first, count, to);
+  const int64_t columns = width(tensor);
+  for (int64_t done = 0; done < count;) {
+    const int64_t row = (first + done) / columns;
+    const int64_t column = (first + done) % columns;
+    const int64_t part = std::min(columns - column, count - done);
+    const int64_t from = interleaved_row(tensor.shape[0], tensor.interleaved_heads, 2, row);
+    widen_stored(tensor, from * columns + column, part, to + done);
+    done += part;
   }
 }
 

@@ -40,7 +40,7 @@ struct Piece {
   [[nodiscard]] int64_t count() const { return num_rows() * num_columns(); }
   // Does it lie in the file, element behind element?
   [[nodiscard]] bool is_contiguous() const {
-    return transform == nullptr && num_columns() == row_elements();
+    return transform == nullptr && tensor.is_plain() && num_columns() == row_elements();
   }
   // What of the file is read.
   [[nodiscard]] ReadAhead::Bytes stored() const {
@@ -248,8 +248,8 @@ void Weights::fill_from(const std::filesystem::path& dir, StagedCopy& copy) {
                          : resolve(value, value.type.resolve({}), checkpoint));
   }
   if (loaded_files_.empty()) {
-    for (const SafetensorsFile& file : checkpoint.files())
-      loaded_files_.push_back(stamp(file.path()));
+    for (const std::filesystem::path& file : checkpoint.files())
+      loaded_files_.push_back(stamp(file));
   }
   std::vector<ReadAhead::Bytes> stored;
   for (const auto& of_weight : pieces) {

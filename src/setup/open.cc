@@ -5,6 +5,9 @@
 #include <dlfcn.h>
 #include <filesystem>
 #include <link.h>
+#include <set>
+
+#include <fmt/ranges.h>
 
 #include "backend/tuning.h"
 #include "base/error.h"
@@ -16,6 +19,7 @@
 #include "hub/cache.h"
 #include "measure/report.h"
 #include "model/end_tokens.h"
+#include "model/gguf/metadata.h"
 #include "planning/coverage.h"
 
 namespace encore::setup {
@@ -104,6 +108,22 @@ void log_fp8(const loader::LoadedModel& model) {
                   : fmt::format("in FP8 in steps of {} rows or more (--activations)", *rows));
 }
 
+// What a GGUF file's weights take more than they do there, where they lie in blocks of few bits.
+void log_widened(const fs::path& path, const loader::LoadedModel& model, int64_t weight_bytes) {
+  const model::gguf::File file(path);
+  std::set<std::string_view> formats;
+  int64_t bytes = 0;
+  bool has_blocks = false;
+  for (const auto& [name, tensor] : file.tensors()) {
+    formats.insert(tensor.format->name);
+    bytes += tensor.num_bytes();
+    has_blocks = has_blocks || tensor.format->num_elements > 1;
+  }
+  if (!has_blocks) return;
+  log::info("weights of {} in {} are widened to {} in {}", bytes_text(bytes),
+            fmt::join(formats, ", "), bytes_text(weight_bytes), name(model.dtype()));
+}
+
 void log_start_up(loader::LoadedModel& model, Device& device) {
   const diagnose::MemoryPlan plan = diagnose::memory_plan(model);
   log::info("{} on {}: weights {}, KV {} for {} tokens{}; ready in {:.2f} s",
@@ -155,6 +175,7 @@ fs::path model_directory(const std::string& name) {
   std::error_code problem;
   if (const auto kind = fs::status(name, problem).type(); kind == fs::file_type::none)
     fail(ErrorKind::kUsage, "--model {}: {}", name, problem.message());
+  if (model::gguf::is_gguf(name) && fs::exists(name, ignored)) return name;
   if (fs::exists(name, ignored)) {
     fail(ErrorKind::kUsage, "--model {}: give the checkpoint's directory, not a file in it", name);
   }
@@ -217,8 +238,14 @@ model::ModelSource open_source(const config::Settings& settings) {
 
 std::optional<text::Tokenizer> open_tokenizer(const model::ModelSource& source) {
   std::error_code ignored;
-  if (!source.checkpoint || !fs::exists(*source.checkpoint / "tokenizer.json", ignored))
-    return std::nullopt;
+  if (!source.checkpoint) return std::nullopt;
+  if (model::gguf::is_gguf(*source.checkpoint)) {
+    const model::gguf::File file(*source.checkpoint);
+    if (!file.has("tokenizer.ggml.model")) return std::nullopt;
+    return text::Tokenizer::parse(model::gguf::tokenizer_json(file),
+                                  model::gguf::tokenizer_config_json(file), file.path().string());
+  }
+  if (!fs::exists(*source.checkpoint / "tokenizer.json", ignored)) return std::nullopt;
   return text::Tokenizer::load(*source.checkpoint);
 }
 
@@ -226,6 +253,11 @@ std::optional<std::string> missing_tokenizer(const model::ModelSource& source) {
   std::error_code ignored;
   if (!source.checkpoint || fs::exists(*source.checkpoint / "tokenizer.json", ignored))
     return std::nullopt;
+  if (model::gguf::is_gguf(*source.checkpoint)) {
+    if (model::gguf::File(*source.checkpoint).has("tokenizer.ggml.model")) return std::nullopt;
+    return fmt::format("{}: no tokenizer in it, so prompts and answers are token ids",
+                       source.checkpoint->string());
+  }
   const bool has_sentencepiece = fs::exists(*source.checkpoint / "tokenizer.model", ignored);
   return fmt::format(
       "{}: no tokenizer.json, so prompts and answers are token ids{}", source.checkpoint->string(),
@@ -247,7 +279,7 @@ std::vector<int32_t> end_tokens(const model::ModelSource& source,
         "besides; answers end at any of them",
         file, id, text.value_or(""));
   };
-  if (source.checkpoint) {
+  if (source.checkpoint && !model::gguf::is_gguf(*source.checkpoint)) {
     for (const int32_t id : model::config_end_tokens(*source.checkpoint))
       add(id, "config.json");
   }
@@ -293,6 +325,8 @@ std::unique_ptr<loader::LoadedModel> open_model(Device& device, const model::Mod
   auto model = diagnose::load_model(device, source, load, settings.debug);
   if (load.eager_steps == runtime::EagerSteps::kForbid)
     planning::require_coverage(load.limits, model->executor().coverage());
+  if (source.checkpoint && model::gguf::is_gguf(*source.checkpoint))
+    log_widened(*source.checkpoint, *model, diagnose::memory_plan(*model).weights);
   log_start_up(*model, device);
   return model;
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/json.h"
+#include "model/gguf/metadata.h"
 #include "setup/open.h"
 
 namespace encore::setup {
@@ -44,6 +46,11 @@ int64_t default_max_tokens(int64_t prompt_tokens, int64_t longest_text) {
 
 text::ChatTemplate open_chat_template(const std::filesystem::path& checkpoint,
                                       const std::string& file) {
+  if (model::gguf::is_gguf(checkpoint)) {
+    json::object config = model::gguf::tokenizer_config_json(model::gguf::File(checkpoint));
+    if (!file.empty()) config["chat_template"] = json::read_file(file);
+    return text::ChatTemplate::parse(std::move(config), file.empty() ? checkpoint.string() : file);
+  }
   return file.empty() ? text::ChatTemplate::load(checkpoint)
                       : text::ChatTemplate::load(checkpoint, file);
 }

@@ -378,6 +378,19 @@ ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 ChatTemplate::~ChatTemplate() = default;
 
+ChatTemplate ChatTemplate::parse(const json::value& tokenizer_config, const std::string& where) {
+  auto impl = std::make_unique<Impl>();
+  const json::object& keys = json::Object(tokenizer_config, where).raw();
+  add_special_tokens(keys, impl->special_tokens);
+  Sources sources;
+  const json::value* found = keys.if_contains("chat_template");
+  if (found != nullptr && !found->is_null()) sources.add_json(*found, where + ": 'chat_template'");
+  impl->templates = sources.release();
+  impl->missing = fmt::format(
+      "{} has no chat template; name one with --chat-template, or send plain prompts", where);
+  return ChatTemplate(std::move(impl));
+}
+
 ChatTemplate ChatTemplate::load(const std::filesystem::path& dir) {
   return load(dir, std::filesystem::path());
 }

@@ -58,6 +58,8 @@ class ChatTemplate {
   // directory without a template gives a ChatTemplate that does not exist().
   // Errors: kModel when a file is malformed or a template does not parse, naming file and line.
   static ChatTemplate load(const std::filesystem::path& dir);
+  // The same of what tokenizer_config.json would hold. `where`: what messages name in its place.
+  static ChatTemplate parse(const json::value& tokenizer_config, const std::string& where);
   // The same with the template of another file: Jinja text, whatever the file's name.
   static ChatTemplate load(const std::filesystem::path& dir, const std::filesystem::path& file);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include <fmt/ranges.h>
 
@@ -75,6 +76,12 @@ TokenFiles::TokenFiles(const std::filesystem::path& dir) : dir_(dir) {
   } else {
     read_added_tokens(dir);
   }
+}
+
+TokenFiles::TokenFiles(json::value config, const std::string& where)
+    : config_json_(std::move(config)) {
+  config_.emplace(config_json_, where);
+  read_special_tokens(*config_);
 }
 
 void TokenFiles::read_decoder(const json::Object& decoder) {

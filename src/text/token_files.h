@@ -26,6 +26,8 @@ class TokenFiles {
   // Reads tokenizer_config.json, special_tokens_map.json and added_tokens.json, where they are.
   // Errors: kModel when one is malformed.
   explicit TokenFiles(const std::filesystem::path& dir);
+  // As if tokenizer_config.json were `config`, and there were no other file.
+  TokenFiles(json::value config, const std::string& where);
   TokenFiles(const TokenFiles&) = delete;
   TokenFiles& operator=(const TokenFiles&) = delete;
 

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json.h"
+
 namespace encore::text {
 
 class DecoderStream;
@@ -26,6 +28,9 @@ class Tokenizer {
   // or malformed, kUnsupported when it names a component that Encore does not have; the message
   // names file and component.
   static Tokenizer load(const std::filesystem::path& path);
+  // The same of what tokenizer.json and tokenizer_config.json would hold. `where`: what messages name in their place.
+  static Tokenizer parse(const json::value& tokenizer, const json::value& config,
+                         const std::string& where);
 
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;

@@ -10,6 +10,7 @@
 #include "text/decoder.h"
 #include "text/normalizer.h"
 #include "text/pre_tokenizer.h"
+#include "text/token_files.h"
 #include "text/tokenizer.h"
 
 namespace encore::text {
@@ -28,6 +29,10 @@ struct Tokenizer::Impl {
   int32_t vocab_size = 0;
   std::optional<int32_t> bos{};
   std::optional<int32_t> eos{};
+
+  // `tokenizer`: what tokenizer.json holds; `where`: what messages name in its place.
+  static std::unique_ptr<const Impl> read(const boost::json::value& tokenizer,
+                                          const std::string& where, const TokenFiles& files);
 
   void add_tokens(std::vector<AddedToken> tokens, const std::string& where);
   [[nodiscard]] std::optional<int32_t> id_of(std::string_view token) const;

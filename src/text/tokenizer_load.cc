@@ -112,9 +112,19 @@ void Tokenizer::Impl::add_tokens(std::vector<AddedToken> tokens, const std::stri
 Tokenizer Tokenizer::load(const std::filesystem::path& path) {
   const bool is_directory = std::filesystem::is_directory(path);
   const std::filesystem::path file_path = is_directory ? path / "tokenizer.json" : path;
-  const json::value json = json::parse_file(file_path);
-  const std::string where = file_path.string();
-  const json::Object file(json, where);
+  return Tokenizer(Impl::read(json::parse_file(file_path), file_path.string(),
+                              TokenFiles(file_path.parent_path())));
+}
+
+Tokenizer Tokenizer::parse(const json::value& tokenizer, const json::value& config,
+                           const std::string& where) {
+  return Tokenizer(Impl::read(tokenizer, where, TokenFiles(config, where)));
+}
+
+std::unique_ptr<const Tokenizer::Impl> Tokenizer::Impl::read(const json::value& tokenizer,
+                                                             const std::string& where,
+                                                             const TokenFiles& files) {
+  const json::Object file(tokenizer, where);
 
   PreTokenizer pre_tokenizer =
       PreTokenizer::parse(member(file, "pre_tokenizer"), where + ": pre_tokenizer");
@@ -128,7 +138,6 @@ Tokenizer Tokenizer::load(const std::filesystem::path& path) {
   impl->vocab_size = impl->model.vocab().num_ids();
   const bool has_template = read_post_processor(
       member(file, "post_processor"), where + ": post_processor", impl->prefix, impl->suffix);
-  const TokenFiles files(file_path.parent_path());
   const std::string added_where = where + ": added_tokens";
   std::vector<AddedToken> tokens = read_added_tokens(member(file, "added_tokens"), added_where);
   files.add_to(tokens, impl->model.vocab());
@@ -144,7 +153,7 @@ Tokenizer Tokenizer::load(const std::filesystem::path& path) {
     apply_add_token(*config, "add_bos_token", impl->bos, has_template, impl->prefix);
     apply_add_token(*config, "add_eos_token", impl->eos, has_template, impl->suffix);
   }
-  return Tokenizer(std::move(impl));
+  return impl;
 }
 
 }  // namespace encore::text

@@ -1,0 +1,90 @@
+// A GGUF file, or the files that one was split into: typed metadata, then tensors, many of them in blocks of few bits.
+//
+//   4 bytes "GGUF", u32 version, u64 tensors, u64 keys
+//   keys      string name, u32 type, value
+//   tensors   string name, u32 dims, u64 dims[] (the fastest first), u32 type, u64 offset
+//   data      aligned, where the offsets count from
+//
+// Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/tensor.h"
+#include "model/gguf/block.h"
+#include "model/safetensors.h"
+
+namespace encore::model::gguf {
+
+// Of arrays, the elements as they lie in the file; of strings, where they begin and end.
+struct Array {
+  uint32_t type = 0;
+  int64_t count = 0;
+  const std::byte* data = nullptr;
+  std::vector<std::string_view> strings;
+};
+using Value = std::variant<bool, int64_t, double, std::string_view, Array>;
+
+struct Tensor {
+  const BlockFormat* format = nullptr;
+  Shape shape;  // the slowest first, as everywhere else
+  const std::byte* data = nullptr;
+
+  [[nodiscard]] int64_t num_bytes() const {
+    return shape.num_elements() / format->num_elements * format->num_bytes;
+  }
+};
+
+// Threads: const, so from any thread. Lifetime: what it hands out dies with it.
+class File {
+ public:
+  // Opens a file; of split ones the first, and the others beside it. Errors: kModel, one line with the file and the key
+  // or tensor, for what is truncated, inconsistent or no GGUF of version 2 or 3.
+  explicit File(const std::filesystem::path& path);
+
+  [[nodiscard]] const std::filesystem::path& path() const { return paths_.front(); }
+  [[nodiscard]] const std::vector<std::filesystem::path>& paths() const { return paths_; }
+
+  [[nodiscard]] bool has(std::string_view key) const { return values_.contains(key); }
+  // Errors: kModel, naming the key, where it is absent or of another type.
+  [[nodiscard]] std::string_view text(std::string_view key) const;
+  [[nodiscard]] int64_t integer(std::string_view key) const;
+  [[nodiscard]] double number(std::string_view key) const;
+  [[nodiscard]] bool boolean(std::string_view key) const;
+  [[nodiscard]] const std::vector<std::string_view>& texts(std::string_view key) const;
+  [[nodiscard]] std::vector<int64_t> integers(std::string_view key) const;
+  [[nodiscard]] std::vector<float> numbers(std::string_view key) const;
+
+  [[nodiscard]] bool has_tensor(std::string_view name) const { return tensors_.contains(name); }
+  [[nodiscard]] const std::map<std::string, Tensor, std::less<>>& tensors() const {
+    return tensors_;
+  }
+
+ private:
+  class Reader;
+
+  void open(const std::filesystem::path& path);
+  void read_values(Reader& reader, int64_t count, bool is_first);
+  void read_tensors(Reader& reader, int64_t count);
+  [[nodiscard]] const Value& value(std::string_view key) const;
+  template <typename T>
+  [[nodiscard]] const T& get(std::string_view key, std::string_view wanted) const;
+
+  std::vector<std::filesystem::path> paths_;
+  std::vector<MappedFile> files_;
+  std::map<std::string, Value, std::less<>> values_;  // of the first file
+  std::map<std::string, Tensor, std::less<>> tensors_;
+};
+
+// Is it named like one?
+bool is_gguf(const std::filesystem::path& path);
+
+}  // namespace encore::model::gguf
