@@ -7,8 +7,9 @@ Part `logits`: RMS error of Encore's bf16 logits over all positions against tran
 1.25 times that of transformers' own bf16 run. Part `decode`: the same of the path that serves, one token a step through full
 recordings, alone and in a batch of uneven lengths; the error with KV in FP8 is printed beside it. Part `tokens`: 64
 greedy tokens in float32 are equal. Part `families`: float32 logits of tiny models of every family, by prefill and by decode
-steps, are those of transformers to within 2e-4 of their size (parity_families.py). Part `quantized`: checkpoints
-in FP8 that compressed-tensors writes, against float32 of the numbers that they stand for: in 16-bit activations at most 1.05
+steps, are those of transformers to within 2e-4 of their size (parity_families.py). Part `gguf`: float32 logits of files that
+the package gguf writes, in blocks of every kind, are bit for bit those of a directory with the same numbers. Part `quantized`:
+checkpoints in FP8 that compressed-tensors writes, against float32 of the numbers that they stand for: in 16-bit activations at most 1.05
 times the error of Encore's bf16 run of those numbers, in FP8 activations at most 1.02 times the error of float32 with
 activations rounded alike. Part `tokenizers`: ids and texts equal those of the `tokenizers` package
 (tools/tokenizers/cases.py).
@@ -39,7 +40,7 @@ MAX_RATIO_OF_WEIGHTS = 1.05  # in FP8, to weights in bf16
 MAX_RATIO_OF_ACTIVATIONS = 1.02  # in FP8, to the same in float32
 NUM_GREEDY = 64
 MAX_FAMILY_ERROR = 2e-4  # of the logits' size
-PARTS = ("logits", "decode", "tokens", "families", "quantized", "tokenizers")
+PARTS = ("logits", "decode", "tokens", "families", "gguf", "quantized", "tokenizers")
 PROMPTS = {"cpu": (1, 17, 63, 256), "cuda": (1, 17, 512, 3000)}
 GREEDY_PROMPTS = {"cpu": (1, 17, 200), "cuda": (1, 17, 512, 3000)}
 DECODED = {"cpu": (90, 40, 17, 5, 1), "cuda": (1500, 700, 333, 200, 130, 100, 64, 33, 17, 5, 2, 1)}
@@ -302,6 +303,31 @@ def compare_quantized(name, number, encore, options, work):
     return results
 
 
+def compare_gguf(name, number, encore, options, work):
+    """The row of the table for one model: its file in GGUF, and a directory with the same numbers."""
+    import numpy
+    import torch
+
+    import parity_models as models
+
+    if importlib.util.find_spec("gguf") is None:
+        say(name, "skipped in GGUF: the package gguf is not installed beside transformers")
+        return []
+    import parity_gguf
+
+    model = models.random_model(models.configure(name, models.DECODED["cpu"]), torch.float32, "cpu", seed=300 + number)
+    file, kinds = parity_gguf.write(model, work / "model.gguf", seed=number)
+    directory = models.save(model, work / "f32", sharded=False, classic=False)
+    rows = prompts((1, 40), model.config.vocab_size, seed=number)
+    ours = list(encore.logits(file, rows, work, "--dtype", "f32"))
+    ours = [numpy.array(logits) for logits in ours]  # the next run writes the same files
+    pairs = list(zip(ours, encore.logits(directory, rows, work, "--dtype", "f32")))
+    difference = max(float(abs(a - b).max()) for a, b in pairs)
+    say(name, "compared in GGUF")
+    return [{"model": name, "kinds": kinds, "largest_difference": difference,
+             "passed": all(numpy.array_equal(a, b) for a, b in pairs)}]
+
+
 def compare_tokenizers(options, work):
     script = ROOT / "tools" / "tokenizers" / "cases.py"
     vocabularies = ROOT.parent / "shared" / "tokenizers"
@@ -350,6 +376,10 @@ def print_results(results):
                     ["model", "scales", "activations", "encore", "yardstick", "ratio", ""],
                     [[row["model"], row["scales"], row["activations"], f"{row['rms_encore']:.3e}",
                       f"{row['rms_yardstick']:.3e}", f"{row['ratio']:.3f}", verdict(row)] for row in rows])
+    if rows := results.get("gguf"):
+        print_table("Logits in float32 of a GGUF file against a directory of its numbers: largest difference",
+                    ["model", "difference", "", "kinds of blocks"],
+                    [[row["model"], f"{row['largest_difference']:.1e}", verdict(row), " ".join(row["kinds"])] for row in rows])
     for row in results["failures"]:
         print(f"\n{row['model']}, {row['part']}: FAILED, see above")
     for row in results.get("tokenizers", []):
@@ -380,6 +410,7 @@ def compare(options, work):
     results = {part: [] for part in options.parts} | {"failures": []}
     compared = {"logits": (compare_logits, models.FULL), "decode": (compare_decode, models.DECODED[options.device]),
                 "tokens": (compare_tokens, models.FULL), "families": (compare_family, parity_families.families()),
+                "gguf": (compare_gguf, ("Llama-3.1-8B", "Qwen2.5-0.5B", "Qwen3-14B")),
                 "quantized": (compare_quantized, ("Llama-3.1-8B", "Qwen3-0.6B"))}
     for part in options.parts:
         function, names = compared.get(part, (None, ()))
@@ -426,7 +457,7 @@ def main():
     parser.add_argument("--skip-without-oracle", action="store_true", help="exit with 77 where transformers is missing")
     options = parser.parse_args()
     options.device = options.device or options.device_name or "cpu"
-    options.parts = options.parts or ["logits", "decode", "tokens", "families"]
+    options.parts = options.parts or ["logits", "decode", "tokens", "families", "gguf"]
     options.encore = options.encore.resolve()
     find_oracle(options)
 
