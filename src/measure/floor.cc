@@ -17,8 +17,14 @@ bool is_attention(const ir::Op& op) {
   return op.name == "attention" || op.name == "fused_attention";
 }
 
-// What the row's cost leaves out, because only the step knows the lengths.
-OpCost kv_cost(const ir::Types& inputs, const KvWork& kv) {
+// What the row's cost leaves out, because only the step knows the lengths. A window bounds it: a
+// sequence's new tokens see what is in the windows of the first and the last of them, at most.
+OpCost kv_cost(const ir::Types& inputs, const ir::Attrs& attrs, const ir::Sizes& sizes, KvWork kv) {
+  if (attrs.find("window") != nullptr) {
+    const int64_t window = attrs.get_int("window");
+    kv.tokens = std::min(kv.tokens, sizes.sequences * (window - 1) + sizes.tokens);
+    kv.pairs = std::min(kv.pairs, sizes.tokens * window);
+  }
   const ir::Type& queries = inputs["q"];      // [T,H*C]
   const ir::Type& cache = inputs["k_cache"];  // [P,K,S,C]
   const int64_t kv_width = cache.dims[1].value * cache.dims[3].value;
@@ -82,7 +88,7 @@ std::vector<NodeFloor> node_floors(const ir::Graph& graph, const ir::Sizes& size
     if (cost.flops > 0) floor.group += weight_shape(graph, node);
     floor.weight_bytes = weight_bytes(graph, node, sizes);
     if (is_attention(*node.op)) {
-      const OpCost attended = kv_cost(ir::types(graph, node.inputs), kv);
+      const OpCost attended = kv_cost(ir::types(graph, node.inputs), node.attrs, sizes, kv);
       floor.kv_bytes = attended.bytes;
       cost.bytes += attended.bytes;
       cost.flops += attended.flops;

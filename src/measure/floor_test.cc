@@ -60,10 +60,12 @@ TEST(Floor, OfAttentionCountsTheKvThatIsThere) {
       graph.add_value(ir::ValueKind::kPersistent, "page_table", {DType::kI32, {8, 4}});
   const auto lens = graph.add_input("kv_lens", {DType::kI32, {Dim::sequences()}});
   const auto starts = graph.add_input("query_starts", {DType::kI32, {Dim::sequences(1)}});
-  graph.add_output(graph
-                       .add_node(*ops::standard().find("attention"), {q, k, v, table, lens, starts},
-                                 {{"scale", 1.0}})
-                       .outputs["o"]);
+  const auto attend = [&](const ir::Attrs& attrs) {
+    const auto& op = *ops::standard().find("attention");
+    graph.add_output(graph.add_node(op, {q, k, v, table, lens, starts}, attrs).outputs["o"]);
+  };
+  attend({{"scale", 1.0}});
+  attend({{"scale", 1.0}, {"window", int64_t{20}}});
   const auto none = node_floors(graph, {3, 3}, {}, kRates);
   const auto some = node_floors(graph, {3, 3}, KvWork::decode(100), kRates);
   EXPECT_EQ(some[0].group, "attention");
@@ -74,6 +76,10 @@ TEST(Floor, OfAttentionCountsTheKvThatIsThere) {
   const auto prompt = node_floors(graph, {10, 1}, KvWork::of(90, 10), kRates);
   EXPECT_EQ(prompt[0].kv_bytes, some[0].kv_bytes);
   EXPECT_EQ(prompt[0].flops, (10 * 90 + 55) * 4 * 8 * 64);
+  // With a window, 3 sequences read 20 tokens each, and 10 new tokens of one read 29.
+  EXPECT_EQ(some[1].kv_bytes, 60 * 2 * 2 * 64 * 2);
+  EXPECT_EQ(prompt[1].kv_bytes, 29 * 2 * 2 * 64 * 2);
+  EXPECT_EQ(prompt[1].flops, 10 * 20 * 4 * 8 * 64);
 }
 
 TEST(Floor, OfTheCpuCountsWhatItComputesAtBest) {
