@@ -194,6 +194,37 @@ TEST_P(ThreeWaysTest, LayersThatTakeTurnsInOneExecutableAgreeBitForBit) {
             device_->kind() == DeviceKind::kCuda ? predicted.executables : predicted.recordings);
 }
 
+// Windows, two rotations and none, caps, norms before and behind.
+model::ModelConfig layers_of_kinds() {
+  model::ModelConfig config = engine::testing::tiny_model(Tiny::kQwen3).config;
+  config.architecture = "Gemma3ForCausalLM";
+  config.layers.resize(6);
+  config.ropes.push_back({.theta = 100});
+  for (const size_t i : {0, 1, 3}) {
+    config.layers[i].window = 20 + 13 * static_cast<int64_t>(i);
+    config.layers[i].rope = 1;
+  }
+  config.layers[4].rope.reset();
+  config.norm_offset = 1;
+  config.activation = model::Activation::kGeluTanh;
+  config.embedding_scale = 11.3;
+  config.attention_softcap = 5;
+  config.logits_softcap = 3;
+  return config;
+}
+
+TEST_P(ThreeWaysTest, LayersOfDifferentKindsAgreeBitForBit) {
+  const auto trial = [](Graphs graphs, Poison poison) {
+    return Trial{.config = layers_of_kinds(), .graphs = graphs, .poison = poison};
+  };
+  const Bits uniform = uniform_trace(*device_, trial(Graphs::kNone, Poison::kNone), 3);
+  const Bits mixed = mixed_trace(*device_, trial(Graphs::kNone, Poison::kNone));
+  for (const Graphs graphs : {Graphs::kPiecewise, Graphs::kFull}) {
+    EXPECT_TRUE(same(uniform, uniform_trace(*device_, trial(graphs, Poison::kNaN), 3)));
+    EXPECT_TRUE(same(mixed, mixed_trace(*device_, trial(graphs, Poison::kLarge))));
+  }
+}
+
 TEST_P(ThreeWaysTest, StepsAgreeBitForBitWithKvInFp8) {
   const auto trial = [](Graphs graphs, Poison poison) {
     return Trial{.graphs = graphs, .poison = poison, .kv_dtype = DType::kFP8};
