@@ -30,7 +30,7 @@ class ApiTest : public ::testing::Test {
     start(std::move(model), std::move(options));
   }
   // With the template of a model that reasons and calls tools.
-  void start_with_tools(const std::string& name = "qwen3") {
+  void start_with_tools(const std::string& name = "qwen3", int64_t max_seq_len = 4096) {
     const auto dir =
         std::filesystem::path(ENCORE_SOURCE_DIR) / "src" / "text" / "testdata" / "chat_templates";
     chat_template_ = text::ChatTemplate::load(dir, dir / (name + ".jinja"));
@@ -40,7 +40,7 @@ class ApiTest : public ::testing::Test {
     model.chat_template = &chat_template_;
     model.end_tokens = {*tokenizer_.eos_id()};
     model.vocab_size = tokenizer_.vocab_size();
-    model.max_seq_len = 4096;
+    model.max_seq_len = max_seq_len;
     start(std::move(model), {});
   }
   // Ends request `id` with this text, as the model does, a token at a time.

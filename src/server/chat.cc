@@ -129,6 +129,11 @@ std::variant<ApiError, HttpResponse, GenerationJob> read_chat(const Parameters& 
   if (auto* error = std::get_if<ApiError>(&request)) return *error;
   auto& chat = std::get<ChatRequest>(request);
   chat.tools.parallel_calls = parameters.boolean("parallel_tool_calls");
+  if (const json::value* call = parameters.find("function_call");
+      call != nullptr && *call != "none" && *call != "auto") {
+    return bad_request("function_call is not supported, but for none and auto: give tool_choice",
+                       "function_call", "unsupported_parameter");
+  }
   if (auto error = check_left_out(chat.tools, context.other_tools, plan.warnings)) return *error;
   auto prompt = chat_prompt(std::move(chat), model);
   if (auto* error = std::get_if<ApiError>(&prompt)) return *error;
@@ -167,8 +172,10 @@ const ParameterTable& chat_parameters() {
        "false: the answer ends behind its first call of a tool"},
       {"functions", Support::kRefused, ParameterKind::kArray, "[]",
        "an older form of tools, which are taken"},
-      {"function_call", Support::kRefused, ParameterKind::kAny, "\"none\"",
-       "an older form of tool_choice"},
+      {"function_call", Support::kHonoured, ParameterKind::kAny, "",
+       "An older form of tool_choice: none or auto, which change nothing without functions; others "
+       "are "
+       "refused"},
       {"modalities", Support::kRefused, ParameterKind::kArray, R"(["text"])",
        "only text is generated"},
       {"audio", Support::kRefused, ParameterKind::kObject, "", "only text is generated"},

@@ -263,7 +263,19 @@ TEST_F(ChatToolsTest, RefusesChoicesThatAreNone) {
   expect_refused(R"(, "tool_choice": "required", "response_format": {"type": "json_object"})",
                  "response_format", "invalid_value");
   expect_refused(R"(, "functions": [{"name": "now"}])", "functions", "unsupported_parameter");
+  expect_refused(R"(, "function_call": {"name": "now"})", "function_call", "unsupported_parameter");
   EXPECT_TRUE(generator_.requests.empty());
+}
+
+TEST_F(ChatToolsTest, TakesTheOlderFormsThatChangeNothing) {
+  for (const char* const call : {"\"none\"", "\"auto\"", "null"}) {
+    const auto exchange = send("POST", "/v1/chat/completions",
+                               fmt::format(R"({{"messages": [{{"role": "user", "content": "x"}}],
+                                   "functions": [], "function_call": {}}})",
+                                           call));
+    EXPECT_EQ(exchange->status, 0) << exchange->body;
+  }
+  EXPECT_EQ(generator_.requests.size(), 3U);
 }
 
 TEST_F(ChatToolsTest, RefusesToolsAndCallsThatAreNone) {

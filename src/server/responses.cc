@@ -1,5 +1,7 @@
 #include "server/responses.h"
 
+#include <algorithm>
+
 #include "server/generation_parameters.h"
 #include "server/responses_format.h"
 #include "server/responses_input.h"
@@ -49,7 +51,7 @@ json::object settings_of(const Parameters& parameters, const GenerationPlan& pla
   settings["background"] = false;
   settings["previous_response_id"] = nullptr;
   settings["store"] = false;
-  settings["truncation"] = "disabled";
+  settings["truncation"] = parameters.string("truncation") == "auto" ? "auto" : "disabled";
   return settings;
 }
 
@@ -77,6 +79,67 @@ std::optional<ApiError> read_logprobs(const Parameters& parameters, GenerationPl
   return std::nullopt;
 }
 
+// Where the turns of a conversation begin, but for the first: with what the user says.
+std::vector<size_t> later_turns(const json::array& messages) {
+  std::vector<size_t> turns;
+  for (size_t i = 0; i < messages.size(); ++i)
+    if (messages[i].at("role") == "user") turns.push_back(i);
+  if (!turns.empty()) turns.erase(turns.begin());
+  return turns;
+}
+
+// A conversation from one of its turns on, with the instructions that stand in front of it.
+ChatRequest from_turn(const ChatRequest& request, size_t first) {
+  ChatRequest rest = request;
+  json::array& messages = rest.conversation.messages;
+  const auto turn = messages.begin() + static_cast<std::ptrdiff_t>(first);
+  messages.erase(std::remove_if(messages.begin(), turn,
+                                [](const json::value& message) {
+                                  const json::value& role = message.at("role");
+                                  return role != "system" && role != "developer";
+                                }),
+                 turn);
+  return rest;
+}
+
+// The prompt of the whole conversation where it has at most `room` tokens; else that of as many of the last turns as fit
+// with the instructions, or of the whole where not even the last one does.
+std::variant<ApiError, ChatPrompt> truncated_prompt(const ChatRequest& request, int64_t room,
+                                                    const ServedModel& model) {
+  using Prompt = std::variant<ApiError, ChatPrompt>;
+  const auto is_too_long = [&](const Prompt& prompt) {
+    const auto* const made = std::get_if<ChatPrompt>(&prompt);
+    return made != nullptr && std::ssize(made->ids) > room;
+  };
+  Prompt best = chat_prompt(request, model);
+  if (!is_too_long(best)) return best;
+  const std::vector<size_t> turns = later_turns(request.conversation.messages);
+  size_t low = 0;
+  for (size_t high = turns.size(); low < high;) {
+    const size_t middle = (low + high) / 2;
+    Prompt prompt = chat_prompt(from_turn(request, turns[middle]), model);
+    if (is_too_long(prompt)) {
+      low = middle + 1;
+    } else {
+      best = std::move(prompt);
+      high = middle;
+    }
+  }
+  return best;
+}
+
+std::variant<ApiError, ChatPrompt> response_prompt(ChatRequest request,
+                                                   const Parameters& parameters,
+                                                   const ServedModel& model) {
+  const std::string truncation = parameters.string("truncation");
+  if (truncation.empty() || truncation == "disabled") return chat_prompt(std::move(request), model);
+  if (truncation != "auto")
+    return bad_request("truncation is auto or disabled", "truncation", "invalid_value");
+  const int64_t answer =
+      parameters.has("max_output_tokens") ? parameters.integer("max_output_tokens") : 1;
+  return truncated_prompt(request, model.max_seq_len - answer, model);
+}
+
 Answer read_response(const Parameters& parameters, const ApiContext& context) {
   const ServedModel& model = context.model;
   if (auto error = check_model(parameters, model)) return *error;
@@ -88,7 +151,7 @@ Answer read_response(const Parameters& parameters, const ApiContext& context) {
   if (auto* error = std::get_if<ApiError>(&request)) return *error;
   auto& chat = std::get<ChatRequest>(request);
   if (auto error = check_left_out(chat.tools, context.other_tools, plan.warnings)) return *error;
-  auto prompt = chat_prompt(std::move(chat), model);
+  auto prompt = response_prompt(std::move(chat), parameters, model);
   if (auto* error = std::get_if<ApiError>(&prompt)) return *error;
   if (auto error = set_prompt(std::move(std::get<ChatPrompt>(prompt)), model, plan)) return *error;
   if (auto error =
@@ -129,8 +192,10 @@ const ParameterTable& response_parameters() {
       {"prompt", Support::kRefused, ParameterKind::kObject, "", "no prompts are stored"},
       {"context_management", Support::kRefused, ParameterKind::kArray, "[]",
        "conversations are taken as they are sent"},
-      {"truncation", Support::kRefused, ParameterKind::kString, "\"disabled\"",
-       "conversations are taken as they are sent"},
+      {"truncation", Support::kHonoured, ParameterKind::kString, "\"disabled\"",
+       "auto: where a conversation does not fit, its oldest turns are left out, as many as it "
+       "takes; "
+       "disabled: it is refused"},
       {"max_tool_calls", Support::kNoEffect, ParameterKind::kInteger, "",
        "The server calls no tools itself"},
       {"metadata", Support::kNoEffect, ParameterKind::kObject, "",

@@ -253,7 +253,7 @@ TEST_F(ResponsesTest, RefusesByNameWhatItDoesNotDo) {
   refused(R"("conversation": "conv_1")", "conversation");
   refused(R"("background": true)", "background");
   refused(R"("prompt": {"id": "x"})", "prompt");
-  refused(R"("truncation": "auto")", "truncation");
+  refused(R"("truncation": "middle")", "truncation");
   refused(R"("top_logprobs": 2)", "top_logprobs");  // without include
   refused(R"("include": ["message.output_text.logprobs"], "top_logprobs": 21)", "top_logprobs");
   refused(R"("text": {"format": {"type": "xml"}})", "text.format");
@@ -270,6 +270,63 @@ TEST_F(ResponsesTest, RefusesByNameWhatItDoesNotDo) {
          "include": ["reasoning.encrypted_content"], "reasoning": {"effort": null, "summary": "auto"},
          "background": false, "top_logprobs": 0, "user": "me")");
   EXPECT_EQ(generator_.requests.size(), 1U);
+}
+
+// A user's messages of so many words, each with its answer but for the last.
+std::string turns(const std::vector<int>& lengths) {
+  std::string items;
+  for (size_t turn = 0; turn < lengths.size(); ++turn) {
+    std::string words = fmt::format("turn {}", turn);
+    for (int i = 0; i < lengths[turn]; ++i)
+      words += " word";
+    items += fmt::format(R"(, {{"role": "user", "content": "{}"}})", words);
+    if (turn + 1 == lengths.size()) continue;
+    items += fmt::format(
+        R"(, {{"type": "function_call", "call_id": "c{0}", "name": "now", "arguments": "{{}}"}},
+        {{"type": "function_call_output", "call_id": "c{0}", "output": "noon {0}"}},
+        {{"role": "assistant", "content": "answer {0}"}})",
+        turn);
+  }
+  return items;
+}
+
+TEST_F(ResponsesTest, LeavesOutTheOldestTurnsWhereItMay) {
+  start_with_tools("qwen3", 500);
+  const auto ask_turns = [&](const std::vector<int>& lengths, const std::string& more) {
+    return send(
+        "POST", "/v1/responses",
+        fmt::format(R"({{{} "input": [{{"role": "developer", "content": "Be brief."}}{}]}})", more,
+                    turns(lengths)));
+  };
+  const std::string may = R"("truncation": "auto",)";
+  EXPECT_EQ(ask_turns({90, 90, 90, 90, 2}, "")->status, 400);
+  ask_turns({90, 90, 90, 90, 2}, may);
+  ASSERT_EQ(generator_.requests.size(), 1U);
+  const std::string text = prompt();
+  EXPECT_TRUE(text.starts_with("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nturn "))
+      << text;
+  for (int turn = 0; turn < 4; ++turn) {
+    const bool is_kept = text.find(fmt::format("turn {} word", turn)) != std::string::npos;
+    for (const char* const part : {"noon", "answer"}) {
+      EXPECT_EQ(text.find(fmt::format("{} {}", part, turn)) != std::string::npos, is_kept)
+          << part << turn;
+    }
+  }
+  EXPECT_EQ(text.find("turn 0"), std::string::npos);
+  EXPECT_NE(text.find("turn 3"), std::string::npos) << "no more turns are left out than it takes";
+  EXPECT_NE(text.find("turn 4"), std::string::npos);
+  // Room for the answer is made too; what fits is left alone; and a last turn that is too long is refused.
+  ask_turns({90, 90, 90, 90, 2}, may + R"("max_output_tokens": 390,)");
+  ASSERT_EQ(generator_.requests.size(), 2U);
+  EXPECT_EQ(prompt(1).find("turn 3"), std::string::npos);
+  const auto whole = ask_turns({3, 3}, may);
+  ASSERT_EQ(generator_.requests.size(), 3U);
+  EXPECT_NE(prompt(2).find("turn 0"), std::string::npos);
+  answer(3, "No.");
+  EXPECT_EQ(parsed(*whole).at("truncation"), "auto");
+  const auto hopeless = ask_turns({3, 600}, may);
+  EXPECT_EQ(hopeless->status, 400);
+  EXPECT_EQ(error(parsed(*hopeless)).at("code"), "context_length_exceeded");
 }
 
 // As Codex asks.
