@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <list>
 #include <memory>
-#include <numeric>
 #include <span>
 #include <sstream>
 #include <string>
@@ -22,6 +21,7 @@
 #include "diagnose/probe.h"
 #include "engine/input_writer.h"
 #include "loader/loaded_model.h"
+#include "measure/prompt_step.h"
 #include "setup/open.h"
 #include "setup/options.h"
 
@@ -95,19 +95,6 @@ std::string path_of(const std::string& out, size_t number) {
   return out.substr(0, place) + std::to_string(number) + out.substr(place + kPlaceholder.size());
 }
 
-// Tokens [first, first + count) of the prompt as one step of one sequence, whose pages are 0, 1, 2,
-// ...
-void run_step(loader::LoadedModel& model, const TokenIds& prompt, int64_t first, int64_t count) {
-  runtime::Executor& executor = model.executor();
-  executor.begin(count <= model.limits().max_q ? StepKey::uniform(1, count)
-                                               : StepKey::mixed(count, 1));
-  std::vector<int32_t> pages(div_up(first + count, model.page_size()));
-  std::iota(pages.begin(), pages.end(), 0);
-  engine::InputWriter(executor, model.page_size())
-      .add({std::span(prompt).subspan(first, count), first, pages, {}});
-  executor.run({.max_query_len = count, .max_kv_len = first + count});
-}
-
 void write_logits(loader::LoadedModel& model, const TokenIds& prompt, const std::string& path) {
   const int64_t vocab_size = model.config().vocab_size;
   const int64_t chunk = model.limits().max_num_tokens;
@@ -116,7 +103,7 @@ void write_logits(loader::LoadedModel& model, const TokenIds& prompt, const std:
   std::vector<float> logits(std::min(chunk, length) * vocab_size);
   for (int64_t first = 0; first < length; first += chunk) {
     const int64_t count = std::min(chunk, length - first);
-    run_step(model, prompt, first, count);
+    measure::run_prompt_step(model, prompt, first, count);
     const std::span<float> rows = std::span(logits).first(count * vocab_size);
     diagnose::read_output(model.executor(), 0, rows.data(),
                           static_cast<int64_t>(rows.size_bytes()));

@@ -87,6 +87,7 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape)
   encore::cli::add_serve(app);
   encore::cli::add_pull(app);
   encore::cli::add_logits(app);
+  encore::cli::add_eval(app);
   encore::cli::add_tokenize(app);
   encore::cli::add_detokenize(app);
   encore::cli::add_inspect(app);

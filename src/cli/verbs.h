@@ -11,6 +11,7 @@ void add_chat(Command& app);
 void add_serve(Command& app);
 void add_pull(Command& app);
 void add_logits(Command& app);
+void add_eval(Command& app);
 void add_tokenize(Command& app);
 void add_detokenize(Command& app);
 void add_inspect(Command& app);
