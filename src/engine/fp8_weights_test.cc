@@ -266,7 +266,8 @@ TEST_P(Fp8Spelling, TakesNoMoreMemoryThanTheFile) {
   for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kWeight))
     resident_bytes += graph.value(id).type.num_bytes({});
   int64_t stored_bytes = 0;
-  for (const model::SafetensorsFile& file : checkpoint.files()) {
+  for (const std::filesystem::path& path : checkpoint.files()) {
+    const model::SafetensorsFile file(path);
     for (const std::string& name : file.names())
       stored_bytes += file.tensor(name).num_bytes();
   }
