@@ -85,6 +85,17 @@ void infer_softcap(const Types&, const Attrs& attrs, Types&) {
   require(attrs.get_double("cap") > 0, "a cap above 0");
 }
 
+void infer_route(const Types& in, const Attrs& attrs, Types& out) {
+  const Type& logits = in["logits"];
+  const int64_t top_k = attrs.get_int("top_k");
+  require(top_k > 0 && top_k <= logits.dims[1].value, "a top_k from 1 to the number of experts");
+  const int64_t renormalize = attrs.get_int("renormalize");
+  require(renormalize == 0 || renormalize == 1, "0 or 1 as 'renormalize'");
+  const std::vector<ir::Dim> dims{logits.dims[0], top_k};
+  out.add("experts", {DType::kI32, dims});
+  out.add("weights", {DType::kF32, dims});
+}
+
 void infer_split(const Types& in, const Attrs& attrs, Types& out) {
   const Type& x = in["x"];
   const auto& sizes = attrs.get_ints("sizes");
@@ -194,6 +205,24 @@ std::vector<Op> rows() {
       {.name = "gather_rows",
        .inputs = "x float[*,N], residual? float[*,D], rows i32[B]",
        .outputs = "y float[B,N], residual_y? float[B,D]"},
+      // The experts of each row, by a softmax over its logits: the `top_k` likeliest, the likeliest
+      // first, of equal ones the lower id; and their probabilities, divided by the sum of those
+      // where `renormalize` is 1. NaN and -infinity count as f32's least number, infinity as its
+      // largest. A row with live[r] < `least` is padding: its experts are -1, its weights 0. Outputs:
+      // experts i32[R,top_k], weights f32[R,top_k].
+      {.name = "route",
+       .inputs = "logits f32[R,E], live i32[R]",
+       .attrs = {{"top_k", int64_t{1}}, {"renormalize", int64_t{0}}, {"least", int64_t{0}}},
+       .infer = infer_route},
+      // A gated feed-forward by the experts of each row: the sum over k, in float and in the order of
+      // k, of weights[r,k] * down[e] h with e = experts[r,k] and h = silu(gate x[r]) * (up x[r]),
+      // rounded; what is added may be rounded before. Gate is the first F rows of gate_up[e], up the others. An id outside [0, E) stands
+      // for no expert; a row without any is zero, and reads no weights.
+      {.name = "expert_mlp",
+       .inputs = "x float[R,D], experts i32[R,X], weights f32[R,X], gate_up float[E,2*F,D], "
+                 "down float[E,D,F]",
+       .outputs = "y = x",
+       .may_reuse = {{"y", "x"}}},
       // One view per size in `sizes`: columns side by side.
       {.name = "split", .inputs = "x any[R,N]", .infer = infer_split, .is_view = true},
 

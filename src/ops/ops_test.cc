@@ -48,6 +48,40 @@ TEST(Ops, TakeAScaleWithAWeightInFp8) {
             "op 'linear': needs an fp8_rows above 0");
 }
 
+TEST(Ops, RouteToAsManyExpertsAsThereAre) {
+  const auto route = [](int64_t top_k, int64_t renormalize) {
+    const ir::Types in{{"logits", {DType::kF32, {Dim::tokens(), 8}}},
+                       {"live", {DType::kI32, {Dim::tokens()}}}};
+    return infer(op("route"), in,
+                 {{"top_k", top_k}, {"renormalize", renormalize}, {"least", int64_t{0}}});
+  };
+  const ir::Types routed = route(8, 1);
+  EXPECT_EQ(routed["experts"].to_string(), "i32[T,8]");
+  EXPECT_EQ(routed["weights"].to_string(), "f32[T,8]");
+  for (const int64_t top_k : {0, 9}) {
+    EXPECT_EQ(message_of(ErrorKind::kCompile, [&] { (void)route(top_k, 1); }),
+              "op 'route': needs a top_k from 1 to the number of experts");
+  }
+  EXPECT_EQ(message_of(ErrorKind::kCompile, [&] { (void)route(2, 2); }),
+            "op 'route': needs 0 or 1 as 'renormalize'");
+}
+
+TEST(Ops, MultiplyByExpertsOfOneShape) {
+  const auto error = [](ir::Type gate_up, ir::Type down) {
+    const ir::Types in{{"x", {DType::kBF16, {Dim::tokens(), 64}}},
+                       {"experts", {DType::kI32, {Dim::tokens(), 2}}},
+                       {"weights", {DType::kF32, {Dim::tokens(), 2}}},
+                       {"gate_up", std::move(gate_up)},
+                       {"down", std::move(down)}};
+    return message_of(ErrorKind::kCompile, [&] { (void)infer(op("expert_mlp"), in, {}); });
+  };
+  const ir::Type gate_up{DType::kBF16, {8, 96, 64}};
+  EXPECT_EQ(error(gate_up, {DType::kBF16, {8, 64, 48}}), "");
+  EXPECT_NE(error(gate_up, {DType::kBF16, {8, 64, 96}}), "");
+  EXPECT_NE(error(gate_up, {DType::kBF16, {7, 64, 48}}), "");
+  EXPECT_NE(error({DType::kBF16, {8, 95, 64}}, {DType::kBF16, {8, 64, 48}}), "");
+}
+
 TEST(Ops, RefuseWindowsAndCapsThatHideEverything) {
   ir::Graph graph("g");
   const auto q = graph.add_input("q", {DType::kBF16, {Dim::tokens(), 64}});

@@ -103,6 +103,58 @@ HostTensor in_fp8(const HostTensor& x) {
   return y;
 }
 
+Routed route(const HostTensor& logits, const HostTensor& live, int64_t top_k, bool renormalize,
+             int64_t least) {
+  Routed routed{rows_of(logits, logits.num_rows(), top_k),
+                rows_of(logits, logits.num_rows(), top_k)};
+  constexpr double kLargest = std::numeric_limits<float>::max();
+  for (int64_t r = 0; r < logits.num_rows(); ++r) {
+    std::vector<double> row(logits.row(r), logits.row(r) + logits.shape[1]);
+    for (double& value : row)
+      value = std::isnan(value) ? -kLargest : std::clamp(value, -kLargest, kLargest);
+    std::vector<int> ids(row.size());
+    std::iota(ids.begin(), ids.end(), 0);
+    std::stable_sort(ids.begin(), ids.end(), [&](int a, int b) { return row[a] > row[b]; });
+    const double largest = row[ids[0]];
+    const size_t num_added = renormalize ? static_cast<size_t>(top_k) : row.size();
+    double sum = 0;
+    for (size_t i = 0; i < num_added; ++i)
+      sum += std::exp(row[ids[i]] - largest);
+    for (int64_t k = 0; k < top_k; ++k) {
+      const bool is_live = live.integer(r) >= least;
+      routed.experts.row(r)[k] = is_live ? ids[k] : -1;
+      routed.weights.row(r)[k] = is_live ? std::exp(row[ids[k]] - largest) / sum : 0;
+    }
+  }
+  return routed;
+}
+
+HostTensor expert_mlp(const HostTensor& x, const Routed& routed, const HostTensor& gate_up,
+                      const HostTensor& down) {
+  HostTensor y = rows_of(x, x.num_rows(), x.shape[1]);
+  const int64_t inner = down.shape[2];
+  const auto dot = [](const double* a, const double* b, int64_t n) {
+    return std::inner_product(a, a + n, b, 0.0);
+  };
+  for (int64_t r = 0; r < x.num_rows(); ++r) {
+    for (int64_t k = 0; k < routed.experts.shape[1]; ++k) {
+      const auto expert = static_cast<int64_t>(routed.experts.row(r)[k]);
+      if (expert < 0 || expert >= gate_up.num_rows()) continue;
+      const double* const rows = gate_up.row(expert);
+      std::vector<double> hidden(static_cast<size_t>(inner));
+      for (int64_t f = 0; f < inner; ++f) {
+        const double gate = dot(x.row(r), rows + f * x.shape[1], x.shape[1]);
+        const double up = dot(x.row(r), rows + (inner + f) * x.shape[1], x.shape[1]);
+        hidden[f] = round_to(x.type.dtype, gate / (1 + std::exp(-gate)) * up);
+      }
+      for (int64_t i = 0; i < x.shape[1]; ++i)
+        y.row(r)[i] +=
+            routed.weights.row(r)[k] * dot(hidden.data(), down.row(expert) + i * inner, inner);
+    }
+  }
+  return y;
+}
+
 HostTensor rms_norm(const HostTensor& x, const HostTensor& weight, double eps, double offset) {
   HostTensor y = like(x);
   const int64_t group = weight.num_rows();

@@ -39,6 +39,16 @@ HostTensor linear(const HostTensor& x, const HostTensor& weight, const HostTenso
 HostTensor scaled(const HostTensor& weight, const HostTensor& scale);
 // What activations are once they are rounded to fp8.
 HostTensor in_fp8(const HostTensor& x);
+// The experts of each row and their weights; -1 and 0 where live[r] < least.
+struct Routed {
+  HostTensor experts;
+  HostTensor weights;
+};
+Routed route(const HostTensor& logits, const HostTensor& live, int64_t top_k, bool renormalize,
+             int64_t least);
+// The products of gate and up are rounded to x's dtype.
+HostTensor expert_mlp(const HostTensor& x, const Routed& routed, const HostTensor& gate_up,
+                      const HostTensor& down);
 HostTensor rms_norm(const HostTensor& x, const HostTensor& weight, double eps, double offset = 0);
 HostTensor add(const HostTensor& a, const HostTensor& b);
 HostTensor mul(const HostTensor& a, const HostTensor& b);

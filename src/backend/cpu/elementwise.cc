@@ -9,9 +9,19 @@
 #include "base/rounding.h"
 
 namespace encore::cpu {
+
+void apply_silu(float* x, int64_t count) {
+  std::array<float, kMaxSilu> power;
+  for (int64_t i = 0; i < count; ++i)
+    power[static_cast<size_t>(i)] = -x[i];
+  simd().exp(power.data(), count);
+  for (int64_t i = 0; i < count; ++i)
+    x[i] = x[i] / (1.0F + power[static_cast<size_t>(i)]);
+}
+
 namespace {
 
-constexpr int64_t kChunk = 512;  // elements widened at a time
+constexpr int64_t kChunk = kMaxSilu;  // elements widened at a time
 using Chunk = std::array<float, kChunk>;
 
 // y = f(a, b) chunk by chunk; f works in place on a. `b` may be null: f then sees garbage.
@@ -35,16 +45,6 @@ void for_each_chunk(Pool& pool, const TensorView& a, const TensorView* b, const 
   });
 }
 
-// x / (1 + exp(-x))
-void silu_chunk(float* x, int64_t count) {
-  Chunk power;
-  for (int64_t i = 0; i < count; ++i)
-    power[static_cast<size_t>(i)] = -x[i];
-  simd().exp(power.data(), count);
-  for (int64_t i = 0; i < count; ++i)
-    x[i] = x[i] / (1.0F + power[static_cast<size_t>(i)]);
-}
-
 void add(Pool& pool, const KernelArgs& args) {
   const Views& in = args.inputs;
   for_each_chunk(pool, in["a"], &in["b"], args.outputs["y"],
@@ -65,7 +65,7 @@ void mul(Pool& pool, const KernelArgs& args) {
 
 void silu(Pool& pool, const KernelArgs& args) {
   for_each_chunk(pool, args.inputs["x"], nullptr, args.outputs["y"],
-                 [](float* x, const float* /*unused*/, int64_t count) { silu_chunk(x, count); });
+                 [](float* x, const float* /*unused*/, int64_t count) { apply_silu(x, count); });
 }
 
 void gelu_tanh(Pool& pool, const KernelArgs& args) {
@@ -93,7 +93,7 @@ void silu_mul(Pool& pool, const KernelArgs& args) {
   const Views& in = args.inputs;
   for_each_chunk(pool, in["gate"], &in["up"], args.outputs["y"],
                  [](float* gate, const float* up, int64_t count) {
-                   silu_chunk(gate, count);
+                   apply_silu(gate, count);
                    for (int64_t i = 0; i < count; ++i)
                      gate[i] *= up[i];
                  });

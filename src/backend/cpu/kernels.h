@@ -40,6 +40,7 @@ constexpr Kernel row(std::string_view op, std::array<std::string_view, 8> option
 }
 
 std::span<const Kernel> linear_kernels();       // linear.cc
+std::span<const Kernel> expert_kernels();       // experts.cc: route, expert_mlp
 std::span<const Kernel> norm_kernels();         // norm.cc
 std::span<const Kernel> elementwise_kernels();  // elementwise.cc: add, mul, silu and the like
 std::span<const Kernel> row_kernels();          // rows.cc: embedding, gather_rows, kv_write
@@ -60,6 +61,10 @@ float* thread_buffer(Buffer slot, int64_t count);
 
 // `n` elements as those of another float dtype or fp8, rounded once. Uses Buffer::kSecond.
 void convert(const std::byte* from, DType from_dtype, int64_t n, std::byte* to, DType to_dtype);
+
+// x = x / (1 + exp(-x)) of so many elements at most.
+constexpr int64_t kMaxSilu = 512;
+void apply_silu(float* x, int64_t count);
 
 // One head's normalization and rotation, shared by rope and the fused kernel.
 // x *= scale * weight, with scale = 1 / sqrt(mean(x^2) + eps).

@@ -1,0 +1,293 @@
+// Feed-forward by experts: route, expert_mlp.
+//
+// Rows are sorted by expert, so the weights of an expert are read once for all its rows, and those of
+// an expert that no row chose are not read. A row's products are added by dot_products alone, in an
+// order that knows nothing of the other rows, and its experts in the order of its own list.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "backend/cpu/kernels.h"
+#include "backend/cpu/simd.h"
+#include "base/rounding.h"
+
+namespace encore::cpu {
+namespace {
+
+constexpr int64_t kRowsPerSort = 128;   // rows whose experts are computed at a time
+constexpr int64_t kOutsPerItem = 16;    // rows of a weight that one piece of a loop multiplies
+constexpr int64_t kMinRowsToWiden = 4;  // fewer rows read a weight as it is
+constexpr int64_t kRoutedRowsPerPiece = 16;
+
+void route(Pool& pool, const KernelArgs& args) {
+  const TensorView& logits = args.inputs["logits"];
+  const auto* live = args.inputs["live"].as<int32_t>();
+  const TensorView& experts = args.outputs["experts"];
+  const TensorView& weights = args.outputs["weights"];
+  const int64_t top_k = experts.shape[1];
+  const int64_t num_experts = logits.shape[1];
+  const bool renormalize = args.attrs.get_int("renormalize") != 0;
+  const int64_t least = args.attrs.get_int("least");
+  pool.parallel_for(logits.shape[0], kRoutedRowsPerPiece, [&](int64_t first, int64_t last) {
+    constexpr float kLargest = std::numeric_limits<float>::max();
+    float* row = thread_buffer(Buffer::kFirst, num_experts);
+    std::vector<int32_t> ids(static_cast<size_t>(num_experts));
+    for (int64_t r = first; r < last; ++r) {
+      auto* chosen = experts.row<int32_t>(r);
+      float* weight = weights.row<float>(r);
+      if (live[r] < least) {
+        std::fill_n(chosen, top_k, -1);
+        std::fill_n(weight, top_k, 0.0F);
+        continue;
+      }
+      simd().load(row_bytes(logits, r), logits.dtype, num_experts, row);
+      // A NaN is not above the least number.
+      for (int64_t e = 0; e < num_experts; ++e)
+        row[e] = row[e] > -kLargest ? std::min(row[e], kLargest) : -kLargest;
+      std::iota(ids.begin(), ids.end(), 0);
+      std::partial_sort(ids.begin(), ids.begin() + top_k, ids.end(), [&](int32_t a, int32_t b) {
+        return row[a] != row[b] ? row[a] > row[b] : a < b;
+      });
+      std::copy_n(ids.begin(), top_k, chosen);
+      const float largest = row[chosen[0]];
+      float sum = simd().exp_sum(row, num_experts, largest);
+      for (int64_t k = 0; k < top_k; ++k)
+        weight[k] = row[chosen[k]];
+      if (renormalize) sum = std::accumulate(weight, weight + top_k, 0.0F);
+      for (int64_t k = 0; k < top_k; ++k)
+        weight[k] /= sum;
+    }
+  });
+}
+
+// The operands, and the scratch of one part of the rows: pairs of a row and one of its experts,
+// sorted by expert.
+struct ExpertMlp {
+  const TensorView& x;
+  const TensorView& experts;
+  const TensorView& weights;
+  const TensorView& gate_up;
+  const TensorView& down;
+  const TensorView& y;
+  int32_t* pairs = nullptr;     // [kRowsPerSort * X]: of a sorted place, row * X + k in the part
+  int32_t* places = nullptr;    // the other way round; -1: no expert
+  int32_t* starts = nullptr;    // [E+1]: first place of each expert
+  float* packed = nullptr;      // [kRowsPerSort * X, widest]: what is multiplied, widened
+  float* products = nullptr;    // [kRowsPerSort * X, D]
+  std::byte* hidden = nullptr;  // [kRowsPerSort * X, F], of x's dtype
+
+  [[nodiscard]] int64_t num_experts() const { return gate_up.shape[0]; }
+  [[nodiscard]] int64_t top_k() const { return experts.shape[1]; }
+  [[nodiscard]] int64_t width() const { return x.shape[1]; }
+  [[nodiscard]] int64_t inner() const { return down.shape[2]; }
+  [[nodiscard]] int64_t num_pairs() const { return starts[num_experts()]; }
+  [[nodiscard]] Arrangement arrangement() const {
+    return gate_up.dtype == DType::kBF16 ? Arrangement::kEvenOdd : Arrangement::kNatural;
+  }
+};
+
+// Sorts the pairs of rows [row, row + num_rows) by counting.
+void sort_by_expert(const ExpertMlp& m, int64_t row, int64_t num_rows) {
+  const int64_t top_k = m.top_k();
+  const auto is_expert = [&](int32_t id) { return id >= 0 && id < m.num_experts(); };
+  std::fill_n(m.starts, m.num_experts() + 1, 0);
+  for (int64_t r = 0; r < num_rows; ++r) {
+    const auto* ids = m.experts.row<const int32_t>(row + r);
+    for (int64_t k = 0; k < top_k; ++k) {
+      if (is_expert(ids[k])) ++m.starts[ids[k] + 1];
+    }
+  }
+  std::partial_sum(m.starts, m.starts + m.num_experts() + 1, m.starts);
+  std::vector<int32_t> next(m.starts, m.starts + m.num_experts());
+  for (int64_t r = 0; r < num_rows; ++r) {
+    const auto* ids = m.experts.row<const int32_t>(row + r);
+    for (int64_t k = 0; k < top_k; ++k) {
+      const int64_t pair = r * top_k + k;
+      m.places[pair] = is_expert(ids[k]) ? next[ids[k]]++ : -1;
+      if (m.places[pair] >= 0) m.pairs[m.places[pair]] = static_cast<int32_t>(pair);
+    }
+  }
+}
+
+// The products of an expert's widened rows with rows [out, out + count) of its matrix, 16 apart.
+void expert_products(const ExpertMlp& m, const TensorView& weight, int64_t expert, int64_t out,
+                     int64_t count, float* sums) {
+  const int64_t columns = weight.shape[2];
+  const int64_t stride = padded(columns);
+  const int64_t num_rows = m.starts[expert + 1] - m.starts[expert];
+  const auto row_of_weight = [&](int64_t o) {
+    return weight.as<std::byte>() +
+           ((expert * weight.shape[1] + o) * columns) * size_of(weight.dtype);
+  };
+  DotProducts dots{.x = m.packed + m.starts[expert] * stride,
+                   .x_stride = stride,
+                   .num_x = num_rows,
+                   .w = row_of_weight(out),
+                   .w_dtype = weight.dtype,
+                   .w_stride = columns,
+                   .num_w = count,
+                   .n = columns,
+                   .y = sums,
+                   .y_stride = kOutsPerItem};
+  if (num_rows >= kMinRowsToWiden && weight.dtype != DType::kF32) {
+    float* wide = thread_buffer(Buffer::kThird, kOutsPerItem * stride);
+    for (int64_t c = 0; c < count; ++c)
+      simd().pack(row_of_weight(out + c), weight.dtype, columns, m.arrangement(),
+                  wide + c * stride);
+    dots.w = wide;
+    dots.w_dtype = DType::kF32;
+    dots.w_stride = stride;
+    dots.n = stride;
+  }
+  simd().dot_products(dots);
+}
+
+// Calls body(expert, first, count) for 16 outputs at a time of each expert that has rows.
+template <typename Body>
+void for_each_output(Pool& pool, const ExpertMlp& m, int64_t num_outputs, const Body& body) {
+  std::vector<int32_t> used;
+  for (int64_t e = 0; e < m.num_experts(); ++e) {
+    if (m.starts[e + 1] > m.starts[e]) used.push_back(static_cast<int32_t>(e));
+  }
+  const int64_t items = div_up(num_outputs, kOutsPerItem);
+  const int64_t count = items * static_cast<int64_t>(used.size());
+  pool.parallel_for(count, pool.grain(count), [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t out = i % items * kOutsPerItem;
+      body(used[static_cast<size_t>(i / items)], out, std::min(kOutsPerItem, num_outputs - out));
+    }
+  });
+}
+
+// Widens one row for each sorted place.
+template <typename Row>
+void pack_places(Pool& pool, const ExpertMlp& m, int64_t columns, const Row& row_at) {
+  const int64_t num_pairs = m.num_pairs();
+  pool.parallel_for(num_pairs, pool.grain(num_pairs), [&](int64_t first, int64_t last) {
+    for (int64_t place = first; place < last; ++place) {
+      simd().pack(row_at(place), m.x.dtype, columns, m.arrangement(),
+                  m.packed + place * padded(columns));
+    }
+  });
+}
+
+void multiply_gate_up(Pool& pool, const ExpertMlp& m) {
+  for_each_output(pool, m, m.inner(), [&](int64_t expert, int64_t out, int64_t count) {
+    const int64_t start = m.starts[expert];
+    const int64_t num_rows = m.starts[expert + 1] - start;
+    float* gate = thread_buffer(Buffer::kFirst, num_rows * kOutsPerItem);
+    float* up = thread_buffer(Buffer::kSecond, num_rows * kOutsPerItem);
+    expert_products(m, m.gate_up, expert, out, count, gate);
+    expert_products(m, m.gate_up, expert, m.inner() + out, count, up);
+    for (int64_t r = 0; r < num_rows; ++r) {
+      float* row = gate + r * kOutsPerItem;
+      apply_silu(row, count);
+      for (int64_t c = 0; c < count; ++c)
+        row[c] *= up[r * kOutsPerItem + c];
+      simd().store(row, count, m.x.dtype,
+                   m.hidden + ((start + r) * m.inner() + out) * size_of(m.x.dtype));
+    }
+  });
+}
+
+void multiply_down(Pool& pool, const ExpertMlp& m) {
+  for_each_output(pool, m, m.width(), [&](int64_t expert, int64_t out, int64_t count) {
+    const int64_t start = m.starts[expert];
+    const int64_t num_rows = m.starts[expert + 1] - start;
+    float* sums = thread_buffer(Buffer::kFirst, num_rows * kOutsPerItem);
+    expert_products(m, m.down, expert, out, count, sums);
+    for (int64_t r = 0; r < num_rows; ++r)
+      std::copy_n(sums + r * kOutsPerItem, count, m.products + (start + r) * m.width() + out);
+  });
+}
+
+// Adds up what the experts of a row give, in the order in which the row lists them.
+void combine(Pool& pool, const ExpertMlp& m, int64_t row, int64_t num_rows) {
+  pool.parallel_for(num_rows, 1, [&](int64_t first, int64_t last) {
+    float* sum = thread_buffer(Buffer::kFirst, m.width());
+    for (int64_t r = first; r < last; ++r) {
+      std::fill_n(sum, m.width(), 0.0F);
+      for (int64_t k = 0; k < m.top_k(); ++k) {
+        const int64_t place = m.places[r * m.top_k() + k];
+        if (place < 0) continue;
+        const float weight = m.weights.row<const float>(row + r)[k];
+        const float* product = m.products + place * m.width();
+        for (int64_t i = 0; i < m.width(); ++i)
+          sum[i] += weight * product[i];
+      }
+      simd().store(sum, m.width(), m.y.dtype, row_bytes(m.y, row + r));
+    }
+  });
+}
+
+// The scratch in its parts. Addresses count from zero where there is no scratch yet.
+class ExpertScratch {
+ public:
+  explicit ExpertScratch(void* start) : start_(reinterpret_cast<uintptr_t>(start)) {}
+
+  template <typename T>
+  T* take(int64_t count) {
+    constexpr int64_t kAlignment = 64;
+    auto* part = reinterpret_cast<T*>(start_ + static_cast<uintptr_t>(bytes_));
+    bytes_ += round_up(count * static_cast<int64_t>(sizeof(T)), kAlignment);
+    return part;
+  }
+  [[nodiscard]] int64_t bytes() const { return bytes_; }
+
+ private:
+  uintptr_t start_;
+  int64_t bytes_ = 0;
+};
+
+ExpertMlp expert_operands(const KernelArgs& args, ExpertScratch& scratch) {
+  ExpertMlp m{args.inputs["x"],       args.inputs["experts"], args.inputs["weights"],
+              args.inputs["gate_up"], args.inputs["down"],    args.outputs["y"]};
+  const int64_t num_pairs = std::min(m.x.shape[0], kRowsPerSort) * m.top_k();
+  m.pairs = scratch.take<int32_t>(num_pairs);
+  m.places = scratch.take<int32_t>(num_pairs);
+  m.starts = scratch.take<int32_t>(m.num_experts() + 1);
+  m.packed = scratch.take<float>(num_pairs * padded(std::max(m.width(), m.inner())));
+  m.products = scratch.take<float>(num_pairs * m.width());
+  m.hidden = scratch.take<std::byte>(num_pairs * m.inner() * size_of(m.x.dtype));
+  return m;
+}
+
+Workspace expert_mlp_workspace(const KernelArgs& args) {
+  ExpertScratch scratch(nullptr);
+  (void)expert_operands(args, scratch);
+  return {.scratch_bytes = scratch.bytes()};
+}
+
+void expert_mlp(Pool& pool, const KernelArgs& args) {
+  ExpertScratch scratch(args.scratch);
+  const ExpertMlp m = expert_operands(args, scratch);
+  const int64_t row_size = m.inner() * size_of(m.x.dtype);
+  for (int64_t row = 0; row < m.x.shape[0]; row += kRowsPerSort) {
+    const int64_t num_rows = std::min(kRowsPerSort, m.x.shape[0] - row);
+    sort_by_expert(m, row, num_rows);
+    pack_places(pool, m, m.width(),
+                [&](int64_t place) { return row_bytes(m.x, row + m.pairs[place] / m.top_k()); });
+    multiply_gate_up(pool, m);
+    pack_places(pool, m, m.inner(), [&](int64_t place) { return m.hidden + place * row_size; });
+    multiply_down(pool, m);
+    combine(pool, m, row, num_rows);
+  }
+}
+
+}  // namespace
+
+std::span<const Kernel> expert_kernels() {
+  static constexpr std::array kRows = {
+      row<"route.cpu", route>("route"),
+      Kernel{.op = "expert_mlp",
+             .name = "expert_mlp.cpu",
+             .workspace = expert_mlp_workspace,
+             .bind = bind<"expert_mlp.cpu", expert_mlp>},
+  };
+  return kRows;
+}
+
+}  // namespace encore::cpu

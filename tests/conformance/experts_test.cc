@@ -1,0 +1,263 @@
+// route and expert_mlp.
+#include <algorithm>
+#include <cmath>
+
+#include "harness.h"
+
+namespace encore::conformance {
+namespace {
+
+using ir::Dim;
+
+struct Routing {
+  int64_t num_experts;
+  int64_t top_k;
+  bool renormalize = true;
+  int64_t least = 0;
+
+  [[nodiscard]] ir::Attrs attrs() const {
+    return {{"top_k", top_k}, {"renormalize", static_cast<int64_t>(renormalize)}, {"least", least}};
+  }
+  [[nodiscard]] ir::Type logits() const {
+    return type_of(DType::kF32, {Dim::tokens(), num_experts});
+  }
+};
+
+HostTensor rows_of_words(const StepKey& step, std::vector<double> words) {
+  return tensor_of(type_of(DType::kI32, {Dim::tokens()}), step.sizes(), std::move(words));
+}
+
+void expect_routed(const std::vector<Output>& actual, const reference::Routed& expected) {
+  EXPECT_EQ(actual[0].tensor.values, expected.experts.values);
+  expect_close(actual[1].tensor, expected.weights, {.ulps = 8});
+}
+
+TEST_P(Conformance, RouteAgrees) {
+  for (const Routing& routing : {Routing{128, 8},
+                                 {128, 8, false},
+                                 {8, 2},
+                                 {7, 7, false},
+                                 {1, 1},
+                                 {60, 4},
+                                 {513, 10, false},
+                                 {64, 1}}) {
+    for (const int64_t rows : {0, 1, 3, 40}) {
+      SCOPED_TRACE(at(rows, routing.num_experts));
+      const StepKey step = tokens(rows);
+      const HostTensor logits = random_.tensor(routing.logits(), step.sizes(), 2);
+      std::vector<double> slots(static_cast<size_t>(rows), 0);
+      for (int64_t r = 0; r < rows; r += 3)
+        slots[static_cast<size_t>(r)] = static_cast<double>(random_.integer(-1, 5));
+      const HostTensor live = rows_of_words(step, slots);
+      expect_routed(
+          run(device(),
+              {.op = "route", .inputs = {logits, live}, .attrs = routing.attrs(), .step = step}),
+          reference::route(logits, live, routing.top_k, routing.renormalize, routing.least));
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST_P(Conformance, RouteTakesTheLowerOfEqualExperts) {
+  const Routing routing{40, 4};
+  const StepKey step = tokens(2);
+  HostTensor logits = random_.tensor(routing.logits(), step.sizes(), 0);
+  logits.row(1)[39] = logits.row(1)[33] = logits.row(1)[2] = 1;
+  const std::vector<Output> routed = run(device(), {.op = "route",
+                                                    .inputs = {logits, rows_of_words(step, {0, 0})},
+                                                    .attrs = routing.attrs(),
+                                                    .step = step});
+  EXPECT_EQ(routed[0].tensor.values, (std::vector<double>{0, 1, 2, 3, 2, 33, 39, 0}));
+  EXPECT_EQ(routed[1].tensor.values[0], 0.25);
+}
+
+// By kv_lens, a row of a sequence is live from length 1 on.
+TEST_P(Conformance, RouteLeavesPaddingWithoutExperts) {
+  const Routing routing{16, 2, true, 1};
+  const StepKey step = tokens(3);
+  HostTensor logits = random_.tensor(routing.logits(), step.sizes());
+  std::fill_n(logits.row(0), 16, kNaN);
+  const std::vector<Output> routed =
+      run(device(), {.op = "route",
+                     .inputs = {logits, rows_of_words(step, {0, 1, 0})},
+                     .attrs = routing.attrs(),
+                     .step = step});
+  for (const int64_t row : {0, 2}) {
+    for (const int64_t k : {0, 1}) {
+      EXPECT_EQ(routed[0].tensor.row(row)[k], -1);
+      EXPECT_EQ(routed[1].tensor.row(row)[k], 0);
+    }
+  }
+  EXPECT_GE(routed[0].tensor.row(1)[0], 0);
+}
+
+// Whatever a router gives, experts are distinct and there, and weights are numbers.
+TEST_P(Conformance, RouteIsProofAgainstNumbersThatAreNone) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const Routing routing{48, 3};
+  const StepKey step = tokens(6);
+  HostTensor logits = random_.tensor(routing.logits(), step.sizes());
+  std::fill_n(logits.row(0), 48, kNaN);
+  std::fill_n(logits.row(1), 48, -kInfinity);
+  std::fill_n(logits.row(2), 48, kInfinity);
+  std::fill_n(logits.row(3), 48, kNaN);
+  logits.row(3)[47] = -5;
+  logits.row(4)[7] = kNaN;
+  logits.row(5)[40] = kInfinity;
+  const HostTensor live = rows_of_words(step, {0, 0, 0, 0, 0, 0});
+  const std::vector<Output> routed = run(
+      device(), {.op = "route", .inputs = {logits, live}, .attrs = routing.attrs(), .step = step});
+  expect_routed(routed, reference::route(logits, live, 3, true, 0));
+  EXPECT_EQ(routed[0].tensor.row(3)[0], 47);
+  EXPECT_EQ(routed[1].tensor.row(5)[0], 1);
+}
+
+struct ExpertSizes {
+  int64_t num_experts;
+  int64_t top_k;
+  int64_t width;
+  int64_t inner;
+};
+
+// One launch of expert_mlp, and where it is to lead.
+struct ExpertCase {
+  OpCase op;
+  reference::Routed routed;
+
+  [[nodiscard]] const HostTensor& input(std::string_view name) const { return op.inputs[name]; }
+  [[nodiscard]] HostTensor expected() const {
+    return reference::expert_mlp(input("x"), routed, input("gate_up"), input("down"));
+  }
+};
+
+// Rows that choose distinct experts at random; every fourth is padding.
+ExpertCase expert_case(Random& random, DType dtype, const ExpertSizes& s, const StepKey& step) {
+  const int64_t rows = step.tokens;
+  std::vector<double> ids;
+  std::vector<double> weights;
+  for (int64_t r = 0; r < rows; ++r) {
+    std::vector<double> all(static_cast<size_t>(s.num_experts));
+    for (int64_t e = 0; e < s.num_experts; ++e)
+      all[static_cast<size_t>(e)] = static_cast<double>(e);
+    std::shuffle(all.begin(), all.end(), random.engine());
+    for (int64_t k = 0; k < s.top_k; ++k) {
+      ids.push_back(r % 4 == 3 ? -1 : all[static_cast<size_t>(k)]);
+      weights.push_back(round_to(DType::kF32, std::fabs(random.normal())));
+    }
+  }
+  const std::initializer_list<Dim> by_expert{Dim::tokens(), s.top_k};
+  reference::Routed routed{
+      tensor_of(type_of(DType::kI32, by_expert), step.sizes(), std::move(ids)),
+      tensor_of(type_of(DType::kF32, by_expert), step.sizes(), std::move(weights))};
+  const double spread = 1 / std::sqrt(static_cast<double>(s.width));
+  HostTensors inputs{
+      {"x", random.tensor(type_of(dtype, {Dim::tokens(), s.width}), step.sizes())},
+      {"experts", routed.experts},
+      {"weights", routed.weights},
+      {"gate_up", random.tensor(type_of(dtype, {s.num_experts, 2 * s.inner, s.width}), {}, spread)},
+      {"down", random.tensor(type_of(dtype, {s.num_experts, s.width, s.inner}), {}, spread)}};
+  return {{.op = "expert_mlp", .inputs = std::move(inputs), .step = step}, std::move(routed)};
+}
+
+// Products of gate and up that fall on the other side of a rounding move a sum by less than this.
+Tolerance expert_tolerance(DType dtype, const ExpertSizes& s) {
+  const double size =
+      std::sqrt(static_cast<double>(s.top_k * s.inner) / static_cast<double>(s.width));
+  return {.ulps = dtype == DType::kF32 ? 8.0 : 1.0, .floor_rms = size};
+}
+
+const ExpertSizes kExpertSizes[] = {{8, 2, 64, 96},  {128, 8, 64, 16}, {4, 4, 72, 40},
+                                    {5, 3, 33, 17},  {3, 1, 320, 72},  {1, 1, 16, 8},
+                                    {32, 6, 128, 64}};
+
+TEST_P(Conformance, ExpertMlpAgrees) {
+  for (const ExpertSizes& sizes : cases(kExpertSizes, 3)) {
+    for (const int64_t rows : {0, 1, 2, 5, 16, 17, 70}) {
+      SCOPED_TRACE(at(rows, sizes.width) + ", experts " + std::to_string(sizes.num_experts));
+      const ExpertCase c = expert_case(random_, dtype(), sizes, tokens(rows));
+      expect_agrees(c.op, {c.expected()}, expert_tolerance(dtype(), sizes));
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST_P(Conformance, ExpertMlpOfManyRowsAgrees) {
+  const ExpertSizes sizes{6, 2, 64, 48};
+  for (const int64_t rows : {300, 127, 1100}) {
+    SCOPED_TRACE(at(rows, sizes.width));
+    const ExpertCase c = expert_case(random_, dtype(), sizes, tokens(rows));
+    expect_agrees(c.op, {c.expected()}, expert_tolerance(dtype(), sizes));
+    if (!is_thorough()) break;
+  }
+}
+
+// Uneven choices: all rows go to one expert, or all but one row are padding.
+TEST_P(Conformance, ExpertMlpOfUnevenChoicesAgrees) {
+  const ExpertSizes sizes{16, 1, 64, 32};
+  for (const int64_t rows : {4, 64, 200}) {
+    for (const bool padding : {false, true}) {
+      SCOPED_TRACE(at(rows, padding ? 1 : 0));
+      ExpertCase c = expert_case(random_, dtype(), sizes, tokens(rows));
+      for (int64_t r = 0; r < rows; ++r)
+        c.routed.experts.row(r)[0] = padding && r != rows / 2 ? -1 : 11;
+      c.op.inputs["experts"] = c.routed.experts;
+      expect_agrees(c.op, {c.expected()}, expert_tolerance(dtype(), sizes));
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// Weights of an expert that no row chose, and padding rows, may hold anything; ids that are no
+// expert's lead nowhere.
+TEST_P(Conformance, ExpertMlpReadsNoExpertThatNobodyChose) {
+  const ExpertSizes sizes{8, 2, 64, 32};
+  for (const int64_t rows : {2, 40, 130}) {
+    SCOPED_TRACE(at(rows, sizes.width));
+    ExpertCase c = expert_case(random_, dtype(), sizes, tokens(rows));
+    HostTensor x = c.input("x");
+    HostTensor gate_up = c.input("gate_up");
+    HostTensor down = c.input("down");
+    for (int64_t r = 0; r < rows; ++r) {
+      double* const ids = c.routed.experts.row(r);
+      if (ids[0] < 0) std::fill_n(x.row(r), sizes.width, kNaN);
+      for (const int64_t k : {0, 1}) {
+        if (ids[k] == 3) ids[k] = 8 + static_cast<double>(r);
+        if (ids[k] == 5) ids[k] = -1000;
+      }
+    }
+    for (const int64_t expert : {3, 5}) {
+      std::fill_n(gate_up.row(expert), gate_up.row_elements(), kNaN);
+      std::fill_n(down.row(expert), down.row_elements(), kNaN);
+    }
+    c.op.inputs["x"] = x;
+    c.op.inputs["gate_up"] = gate_up;
+    c.op.inputs["down"] = down;
+    c.op.inputs["experts"] = c.routed.experts;
+    expect_agrees(c.op, {c.expected()}, expert_tolerance(dtype(), sizes));
+    if (HasFailure()) return;
+  }
+}
+
+// A row alone in a step is the same, bit for bit, as among others that choose other experts, the same
+// ones, or none.
+TEST_P(Conformance, RowsOfExpertMlpAreIndependent) {
+  const ExpertSizes sizes{16, 4, 64, 96};
+  for (const int64_t rows : {4, 16, 64, 150}) {
+    SCOPED_TRACE(at(rows, sizes.width));
+    const ExpertCase c = expert_case(random_, dtype(), sizes, tokens(rows));
+    const std::vector<Output> together = run(device(), c.op);
+    for (const int64_t row : {int64_t{0}, rows / 2, rows - 2}) {
+      ExpertCase alone = c;
+      for (int64_t r = 0; r < rows; ++r) {
+        if (r != row) std::fill_n(alone.routed.experts.row(r), sizes.top_k, -1.0);
+      }
+      alone.op.inputs["experts"] = alone.routed.experts;
+      const std::vector<Output> by_itself = run(device(), alone.op);
+      EXPECT_TRUE(together[0].row_bits(row) == by_itself[0].row_bits(row)) << "row " << row;
+      expect_row_independent(c.op, row);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace encore::conformance
