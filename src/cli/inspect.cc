@@ -139,16 +139,29 @@ std::string recorded(bool in_pieces) {
   return in_pieces ? "every recording" : "full recordings";
 }
 
+std::string feed_forward_text(const model::ModelConfig& config) {
+  const auto num_sparse =
+      std::ranges::count(config.layers, model::MlpKind::kExperts, &model::LayerKind::mlp);
+  std::string text = num_sparse == config.num_layers()
+                         ? ""
+                         : fmt::format("feed-forward {}", config.intermediate_size);
+  if (num_sparse == 0) return text;
+  const model::Experts& experts = *config.experts;
+  text += fmt::format("{}{} of {} experts of {}", text.empty() ? "" : ", ",
+                      experts.num_experts_per_tok, experts.num_experts, experts.intermediate_size);
+  if (num_sparse < config.num_layers()) text += fmt::format(" in {} layers", num_sparse);
+  return text;
+}
+
 std::string title(const Inspected& inspected) {
   const model::ModelConfig& config = inspected.config;
   const DType dtype = inspected.load.dtype.value_or(config.dtype);
   const runtime::Limits& limits = inspected.load.limits;
   return fmt::format(
-      "{}: {} layers, hidden {}, {} query and {} KV heads of {}, feed-forward {}, vocabulary {}, "
-      "{}\n"
+      "{}: {} layers, hidden {}, {} query and {} KV heads of {}, {}, vocabulary {}, {}\n"
       "largest step: {} tokens, {} sequences of up to {}\n",
       config.architecture, config.num_layers(), config.hidden_size, config.num_heads,
-      config.num_kv_heads, config.head_dim, config.intermediate_size, config.vocab_size,
+      config.num_kv_heads, config.head_dim, feed_forward_text(config), config.vocab_size,
       dtype_text(dtype, inspected.load.kv_dtype.value_or(dtype)), limits.max_num_tokens,
       limits.max_batch_size, limits.max_seq_len);
 }

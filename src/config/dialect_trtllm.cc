@@ -147,7 +147,7 @@ constexpr ForeignKey kTrtllmKeys[] = {
      .accepts = "false",
      .why = "a checkpoint's code is never run"},
     {.name = "attn_backend", .type = Type::kText, .why = "attention has Encore's own kernels"},
-    {.name = "moe_config", .type = Type::kAny, .why = "there are no expert layers"},
+    {.name = "moe_config", .type = Type::kAny, .why = "experts have Encore's own kernels"},
     {.name = "speculative_config", .type = Type::kAny, .why = "there is no speculative decoding"},
     {.name = "lora_config",
      .type = Type::kAny,

@@ -52,7 +52,7 @@ Bits mixed_trace(Device& device, const Trial& trial) {
 class ThreeWaysTest : public engine::testing::DeviceTest {};
 
 TEST_P(ThreeWaysTest, UniformStepsAgreeBitForBitAtAndBetweenBuckets) {
-  for (const Tiny kind : {Tiny::kLlama, Tiny::kQwen3, Tiny::kQwen2}) {
+  for (const Tiny kind : {Tiny::kLlama, Tiny::kQwen3, Tiny::kQwen2, Tiny::kQwen3Moe}) {
     for (const int batch : {1, 3, 4}) {
       const Bits eager = uniform_trace(*device_, {.kind = kind, .graphs = Graphs::kNone}, batch);
       ASSERT_GE(eager.size(), 64U * batch);
@@ -65,16 +65,19 @@ TEST_P(ThreeWaysTest, UniformStepsAgreeBitForBitAtAndBetweenBuckets) {
 }
 
 TEST_P(ThreeWaysTest, PaddingNeverLeaks) {
-  const Bits clean = uniform_trace(*device_, {.graphs = Graphs::kFull}, 5);
-  for (const Poison poison : {Poison::kNaN, Poison::kLarge}) {
-    for (const Graphs graphs : {Graphs::kNone, Graphs::kPiecewise, Graphs::kFull}) {
-      EXPECT_TRUE(same(clean, uniform_trace(*device_, {.graphs = graphs, .poison = poison}, 5)));
+  for (const Tiny kind : {Tiny::kLlama, Tiny::kQwen3Moe}) {
+    const Bits clean = uniform_trace(*device_, {.kind = kind, .graphs = Graphs::kFull}, 5);
+    for (const Poison poison : {Poison::kNaN, Poison::kLarge}) {
+      for (const Graphs graphs : {Graphs::kNone, Graphs::kPiecewise, Graphs::kFull}) {
+        EXPECT_TRUE(same(
+            clean, uniform_trace(*device_, {.kind = kind, .graphs = graphs, .poison = poison}, 5)));
+      }
     }
   }
 }
 
 TEST_P(ThreeWaysTest, MixedStepsAgreeBitForBit) {
-  for (const Tiny kind : {Tiny::kLlama, Tiny::kQwen3}) {
+  for (const Tiny kind : {Tiny::kLlama, Tiny::kQwen3, Tiny::kQwen3Moe}) {
     const Bits eager = mixed_trace(*device_, {.kind = kind, .graphs = Graphs::kNone});
     for (const Poison poison : {Poison::kNone, Poison::kNaN, Poison::kLarge}) {
       EXPECT_TRUE(same(
@@ -132,12 +135,13 @@ TrialStep random_step(std::mt19937& random, const loader::LoadedModel& model) {
   return step;
 }
 
-void expect_any_composition_is_one_replay(Device& device, std::optional<DType> kv_dtype,
+void expect_any_composition_is_one_replay(Device& device, Tiny kind, std::optional<DType> kv_dtype,
                                           int num_steps) {
   // Mixed steps of up to 8 sequences have recordings of their own.
   ThreeWays run(
       device,
-      {.graphs = Graphs::kFull,
+      {.kind = kind,
+       .graphs = Graphs::kFull,
        .limits = {.max_num_tokens = 96, .max_batch_size = 32, .max_q = 1, .max_seq_len = 256},
        .sequences = {1, 2, 4, 32},
        .record_all_modes = true,
@@ -168,9 +172,9 @@ TEST_P(ThreeWaysTest, AnyCompositionOfAStepIsOneReplayAndAgreesBitForBit) {
   int num_steps = 50;
   if (device_->kind() == DeviceKind::kCuda) num_steps = 200;
   if (!is_thorough()) num_steps = 10;
-  expect_any_composition_is_one_replay(*device_, std::nullopt, 3 * num_steps);
-  SCOPED_TRACE("KV in fp8");
-  expect_any_composition_is_one_replay(*device_, DType::kFP8, num_steps);
+  expect_any_composition_is_one_replay(*device_, Tiny::kLlama, std::nullopt, 3 * num_steps);
+  SCOPED_TRACE("experts, KV in fp8");
+  expect_any_composition_is_one_replay(*device_, Tiny::kQwen3Moe, DType::kFP8, num_steps);
 }
 
 // With more layers than two, some are launched alike but for their addresses.
@@ -238,10 +242,10 @@ TEST_P(ThreeWaysTest, StepsAgreeBitForBitWithKvInFp8) {
 }
 
 TEST_P(ThreeWaysTest, ASequenceIsTheSameAloneAndAmongFifteenOthers) {
-  const Trial trial{.graphs = Graphs::kFull, .sequences = {16}, .tokens = {96}};
   std::mt19937 random(5);
   const auto prompt = random_prompt(random, 20);
-  const auto trace = [&](int others) {
+  const auto trace = [&](Tiny kind, int others) {
+    const Trial trial{.kind = kind, .graphs = Graphs::kFull, .sequences = {16}, .tokens = {96}};
     ThreeWays run(*device_, trial);
     std::mt19937 theirs(6);
     const engine::SequenceId mine = run.add(prompt, 64);
@@ -256,9 +260,11 @@ TEST_P(ThreeWaysTest, ASequenceIsTheSameAloneAndAmongFifteenOthers) {
     }
     return bits;
   };
-  const Bits alone = trace(0);
-  ASSERT_EQ(alone.size(), 64U);
-  EXPECT_TRUE(same(alone, trace(15)));
+  for (const Tiny kind : {Tiny::kLlama, Tiny::kQwen3Moe}) {
+    const Bits alone = trace(kind, 0);
+    ASSERT_EQ(alone.size(), 64U);
+    EXPECT_TRUE(same(alone, trace(kind, 15)));
+  }
 }
 
 TEST_P(ThreeWaysTest, StepsAboveTheLadderRunEagerAndAreCounted) {

@@ -75,7 +75,7 @@ class BatchInvariantTest : public testing::DeviceTest {
     options.dtype = DType::kBF16;
     options.kv_dtype = kv_dtype;
     options.compile.batch_invariant = true;
-    model_ = std::make_unique<LoadedModel>(*device_, testing::tiny_model(Tiny::kQwen2), options);
+    model_ = std::make_unique<LoadedModel>(*device_, testing::tiny_model(kind_), options);
   }
 
   // Prompts of 1 token to the longest, the second half beginning as the first does; samplers of
@@ -132,6 +132,7 @@ class BatchInvariantTest : public testing::DeviceTest {
     return answers;
   }
 
+  Tiny kind_ = Tiny::kQwen2;
   std::unique_ptr<LoadedModel> model_;
   int64_t num_cached_ = 0;
   int64_t num_preemptions_ = 0;
@@ -178,6 +179,13 @@ TEST_P(BatchInvariantTest, ASequenceThatLosesItsPagesGoesOnWithTheSameBits) {
 TEST_P(BatchInvariantTest, KvInFp8IsNoException) {
   const std::vector<Answer> alone = answer_alone(DType::kFP8);
   load(longest_prompt() / 9, 10, 10 * (longest_prompt() + 64), DType::kFP8);
+  EXPECT_EQ(first_difference(answer(requests()), alone), "");
+}
+
+TEST_P(BatchInvariantTest, ExpertsAreNoException) {
+  kind_ = Tiny::kQwen3Moe;
+  const std::vector<Answer> alone = answer_alone();
+  load(longest_prompt() / 9, 10, 10 * (longest_prompt() + 64));
   EXPECT_EQ(first_difference(answer(requests()), alone), "");
 }
 

@@ -37,7 +37,7 @@ TEST_P(RecordedEdges, AreProgrammaticBetweenKernelsOfOurs) {
   options.sequences = runtime::Ladder(sizes);
   options.tokens = runtime::Ladder({160});
   options.bursts = true;
-  for (const Tiny kind : {Tiny::kLlama, Tiny::kQwen3, Tiny::kQwen2}) {
+  for (const Tiny kind : {Tiny::kLlama, Tiny::kQwen3, Tiny::kQwen2, Tiny::kQwen3Moe}) {
     LoadedModel model(*device_, testing::tiny_model(kind), options);
     const runtime::Recordings& recordings = model.executor().loaded().recordings;
     for (const int64_t size : sizes) {

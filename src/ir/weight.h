@@ -38,7 +38,7 @@ struct WeightPiece {
 
 // The pieces one below the other, cast to the weight's dtype; or, when there are no pieces, the
 // constant itself. Pieces that lack the weight's first dim are stacked along it: [O,I] of each expert
-// make [E,O,I].
+// make [E,O,I], one or several pieces an expert.
 struct WeightRecipe {
   std::vector<WeightPiece> pieces;
   std::vector<float> constant;

@@ -27,6 +27,14 @@ model::ModelConfig config_of(const std::string& architecture) {
   config.qkv_bias = architecture == "Qwen2";
   config.qk_norm = architecture == "Qwen3";
   config.tie_word_embeddings = architecture == "Qwen3";
+  if (architecture == "Qwen3Moe") {
+    config.qk_norm = true;
+    config.layers[1].mlp = model::MlpKind::kExperts;
+    config.experts = model::Experts{.num_experts = 3,
+                                    .num_experts_per_tok = 2,
+                                    .intermediate_size = 24,
+                                    .norm_topk_prob = true};
+  }
   if (architecture == "Phi3") {
     config.merged_qkv = config.merged_gate_up = true;
     config.ropes[0].rotary_dim = 12;
@@ -117,7 +125,8 @@ TEST_P(Golden, HasTwoSegmentsALayerAndThreeForTheRest) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Golden,
-                         ::testing::Values("Llama", "Mistral", "Qwen2", "Qwen3", "Phi3", "Gemma3"),
+                         ::testing::Values("Llama", "Mistral", "Qwen2", "Qwen3", "Qwen3Moe", "Phi3",
+                                           "Gemma3"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -89,6 +89,24 @@ ValueId Builder::attention(ValueId q, Cache cache, const Batch& batch, const Sco
   return call("attention", inputs, attrs, "o")["o"];
 }
 
+Builder::Routed Builder::route(ValueId logits, ValueId live, const Routing& routing) {
+  const Values routed = call("route", {{"logits", logits}, {"live", live}},
+                             {{"top_k", routing.top_k},
+                              {"renormalize", static_cast<int64_t>(routing.renormalize)},
+                              {"least", routing.least}},
+                             "routed");
+  return {routed["experts"], routed["weights"]};
+}
+
+ValueId Builder::expert_mlp(ValueId x, const Routed& routed, ValueId gate_up, ValueId down) {
+  const Values inputs{{"x", x},
+                      {"experts", routed.experts},
+                      {"weights", routed.weights},
+                      {"gate_up", gate_up},
+                      {"down", down}};
+  return call("expert_mlp", inputs, {}, "m")["y"];
+}
+
 std::pair<ValueId, ValueId> Builder::gather_rows(ValueId x, ValueId residual, ValueId rows) {
   const Values inputs{{"x", x}, {"residual", &residual}, {"rows", rows}};
   const Values gathered = call("gather_rows", inputs, {}, "last");

@@ -63,6 +63,18 @@ class Builder {
     std::optional<ValueId> sinks = {};
   };
   ValueId attention(ValueId q, Cache cache, const Batch& batch, const Scores& scores);
+  // How the experts of a row are chosen; see `route` in ops.cc.
+  struct Routing {
+    int64_t top_k = 1;
+    bool renormalize = false;
+    int64_t least = 0;  // a row is live where live[r] is no less
+  };
+  struct Routed {
+    ValueId experts;
+    ValueId weights;
+  };
+  Routed route(ValueId logits, ValueId live, const Routing& routing);
+  ValueId expert_mlp(ValueId x, const Routed& routed, ValueId gate_up, ValueId down);
   // The same rows of both.
   std::pair<ValueId, ValueId> gather_rows(ValueId x, ValueId residual, ValueId rows);
 

@@ -3,6 +3,7 @@
 // Shape letters, here and in all model code:
 //   T tokens in the step   B sequences in the step   D hidden size   H query heads   K key/value
 //   heads C head size   F feed-forward size   V vocabulary   P pages   S slots per page
+//   E experts   X experts that a token chooses
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,8 @@ namespace encore::model {
 
 // How a layer computes its feed-forward part.
 enum class MlpKind : uint8_t {
-  kDense,  // down(activation(gate(x)) * up(x))
+  kDense,    // down(activation(gate(x)) * up(x))
+  kExperts,  // the same of each expert that a router chooses for the token, added by its weights
 };
 
 // The function that gates pass through.
@@ -41,6 +43,26 @@ struct LayerKind {
   bool operator==(const LayerKind&) const = default;
 };
 
+// The experts of layers of MlpKind::kExperts.
+struct Experts {
+  // What a checkpoint calls a layer's block of experts, and the projections of each.
+  struct Names {
+    std::string block = "mlp";
+    std::string gate = "gate_proj";
+    std::string up = "up_proj";
+    std::string down = "down_proj";
+    bool operator==(const Names&) const = default;
+  };
+
+  int64_t num_experts = 0;          // E
+  int64_t num_experts_per_tok = 0;  // X, at most E
+  int64_t intermediate_size = 0;    // F of one of them
+  bool norm_topk_prob = false;      // the weights of those that are chosen are divided by their sum
+  Names names = {};
+
+  bool operator==(const Experts&) const = default;
+};
+
 // A decoder-only transformer: RMS norm, rotary positions, grouped-query attention, gated feed-forward.
 // Made by `parse_config`, `read_config` or `preset`; those guarantee what is said of each field.
 struct ModelConfig {
@@ -52,9 +74,11 @@ struct ModelConfig {
   int64_t num_heads = 0;                // H, a multiple of K
   int64_t num_kv_heads = 0;             // K
   int64_t head_dim = 0;                 // C, even; H * C need not be D
-  int64_t intermediate_size = 0;        // F
+  int64_t intermediate_size = 0;        // F, of dense layers
   int64_t vocab_size = 0;               // V, as the embedding has it: may exceed the tokenizer's
   int64_t max_position_embeddings = 0;  // Units: tokens.
+
+  std::optional<Experts> experts;  // there if a layer has some
 
   double rms_norm_eps = 1e-6;
   double norm_offset = 0;  // added to the weights of all RMS norms
@@ -108,7 +132,8 @@ ModelConfig parse_config(const json::Object& config, const json::Object* generat
 ModelConfig read_config(const std::filesystem::path& dir);
 
 // The published shape of a well-known model, for synthetic weights: "llama-3.2-1b", "llama-3.1-8b",
-// "llama-3.1-70b", "qwen3-0.6b", "qwen3-8b", "qwen2.5-0.5b", "mistral-7b". None for another name.
+// "llama-3.1-70b", "qwen3-0.6b", "qwen3-8b", "qwen3-30b-a3b", "qwen2.5-0.5b", "mistral-7b". None for
+// another name.
 std::optional<ModelConfig> preset(std::string_view name);
 std::vector<std::string_view> preset_names();
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <set>
 
 #include "base/error.h"
 #include "model/config_keys.h"
@@ -59,6 +60,39 @@ void read_qwen2(const json::Object& /*config*/, ModelConfig& model) {
 void read_qwen3(const json::Object& config, ModelConfig& model) {
   read_attention_bias(config, model);
   model.qk_norm = true;
+}
+
+bool qwen3_moe_slides(const json::Object& /*config*/, int64_t /*layer*/) {
+  return true;
+}
+
+// Which layers feed forward by experts: every decoder_sparse_step-th but those that are listed as dense.
+void read_qwen3_moe(const json::Object& config, ModelConfig& model) {
+  read_qwen3(config, model);
+  const std::string_view num_experts_key =
+      config.has("num_experts") ? "num_experts" : "num_local_experts";
+  const int64_t num_experts =
+      in_range(config, num_experts_key, config.int_or(num_experts_key, 128), 0, kMaxExperts);
+  if (num_experts == 0) return;
+  Experts experts{.num_experts = num_experts};
+  experts.num_experts_per_tok = count_or(config, "num_experts_per_tok", 8, num_experts);
+  experts.intermediate_size = count_or(config, "moe_intermediate_size", 768, kMaxWidth);
+  experts.norm_topk_prob = config.bool_or("norm_topk_prob", false);
+  std::set<int64_t> dense_layers;
+  if (config.has("mlp_only_layers")) {
+    for (const json::value& layer : config.array_at("mlp_only_layers")) {
+      if (!layer.is_int64())
+        fail(ErrorKind::kModel, "{}: key 'mlp_only_layers' must hold numbers of layers",
+             config.where());
+      dense_layers.insert(layer.get_int64());
+    }
+  }
+  const int64_t step = count_or(config, "decoder_sparse_step", 1, kMaxLayers);
+  for (int64_t i = 0; i < model.num_layers(); ++i) {
+    if ((i + 1) % step != 0 || dense_layers.contains(i)) continue;
+    model.layers[i].mlp = MlpKind::kExperts;
+    model.experts = experts;
+  }
 }
 
 void read_seed_oss(const json::Object& config, ModelConfig& model) {
@@ -155,6 +189,13 @@ constexpr std::array kFamilies = {
            .sliding_window = 4096,
            .slides = qwen_slides,
            .read = read_qwen3},
+    Family{.model_type = "qwen3_moe",
+           .architecture = "Qwen3MoeForCausalLM",
+           .num_kv_heads = 4,
+           .max_position_embeddings = 32768,
+           .sliding_window = 4096,
+           .slides = qwen3_moe_slides,
+           .read = read_qwen3_moe},
     Family{.model_type = "qwen3_vl_text",
            .architecture = "Qwen3ForCausalLM",
            .num_kv_heads = 32,
@@ -281,7 +322,8 @@ std::vector<LayerKind> read_layers(const json::Object& config, const Family& fam
   const bool is_absent = !config.has("sliding_window") && !family.sliding_window;
   if (family.slides == nullptr || is_null || is_absent) return layers;
   // Where the switch is part of the family, absence means off.
-  const bool has_switch = family.slides == qwen_slides || family.slides == smollm3_slides;
+  const bool has_switch = family.slides == qwen_slides || family.slides == smollm3_slides ||
+                          family.slides == qwen3_moe_slides;
   if (has_switch && !config.bool_or("use_sliding_window", false)) return layers;
   const std::vector<bool> slides = sliding_layers(config, family, num_layers);
   const int64_t window =

@@ -136,6 +136,40 @@ TEST(Families, GraniteAndGlm4HaveTheirScalesAndOrders) {
   EXPECT_FALSE(glm4.merged_qkv || glm4.o_bias);
 }
 
+std::string mlp_kinds(const ModelConfig& config) {
+  std::string kinds;
+  for (const LayerKind& layer : config.layers)
+    kinds += layer.mlp == MlpKind::kExperts ? 'E' : 'D';
+  return kinds;
+}
+
+TEST(Families, Qwen3MoeHasDenseLayersAmongExperts) {
+  const ModelConfig c = parse_family(
+      "qwen3_moe", R"("num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 48)");
+  EXPECT_EQ(c.architecture, "Qwen3MoeForCausalLM");
+  EXPECT_EQ(mlp_kinds(c), "EEEE");
+  EXPECT_EQ(c.experts,
+            (Experts{.num_experts = 8, .num_experts_per_tok = 3, .intermediate_size = 48}));
+  EXPECT_TRUE(c.qk_norm);
+  EXPECT_EQ(layer_windows(c), LayerWindows(4));
+  // Absent keys, as the reference has them, which are not those of the published checkpoints.
+  const ModelConfig silent = parse_family("qwen3_moe", "");
+  EXPECT_EQ(silent.experts,
+            (Experts{.num_experts = 128, .num_experts_per_tok = 8, .intermediate_size = 768}));
+  const ModelConfig sparse = parse_family(
+      "qwen3_moe", R"("decoder_sparse_step": 2, "norm_topk_prob": true, "mlp_only_layers": [3])");
+  EXPECT_EQ(mlp_kinds(sparse), "DEDD");
+  EXPECT_TRUE(sparse.experts->norm_topk_prob);
+  const ModelConfig slides =
+      parse_family("qwen3_moe", R"("use_sliding_window": true, "sliding_window": 9)");
+  EXPECT_EQ(layer_windows(slides), (LayerWindows{9, 9, 9, 9}));
+  const ModelConfig dense = parse_family("qwen3_moe", R"("num_experts": 0)");
+  EXPECT_EQ(mlp_kinds(dense), "DDDD");
+  EXPECT_FALSE(dense.experts.has_value());
+  EXPECT_NE(family_error("qwen3_moe", R"("num_experts": 4, "num_experts_per_tok": 5)"), "");
+  EXPECT_NE(family_error("qwen3_moe", R"("mlp_only_layers": ["0"])"), "");
+}
+
 TEST(Families, StretchSequencesByDynamicRope) {
   const ModelConfig c = parse_family("llama", R"("max_position_embeddings": 4096,
     "rope_scaling": {"type": "dynamic", "factor": 2.5})");

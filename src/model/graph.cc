@@ -24,6 +24,7 @@ constexpr Architecture kArchitectures[] = {
     {"MinistralForCausalLM", llama_attention, llama_rest},
     {"Qwen2ForCausalLM", llama_attention, llama_rest},
     {"Qwen3ForCausalLM", qwen3_attention, llama_rest},
+    {"Qwen3MoeForCausalLM", qwen3_attention, llama_rest},
     {"Phi3ForCausalLM", llama_attention, llama_rest},
     {"SmolLM3ForCausalLM", llama_attention, llama_rest},
     {"GraniteForCausalLM", llama_attention, llama_rest},

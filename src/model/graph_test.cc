@@ -180,6 +180,37 @@ TEST(BuildGraph, BuildsEveryArchitecture) {
   }
 }
 
+// Padding is told by slots, and in the last layer, whose rows are sequences, by their lengths.
+TEST(BuildGraph, RoutesTheLiveRowsOfLayersThatHaveExperts) {
+  ModelConfig config = small_config("Qwen3MoeForCausalLM", 3);
+  config.qk_norm = true;
+  config.residual_scale = 0.5;
+  config.experts = Experts{
+      .num_experts = 5, .num_experts_per_tok = 2, .intermediate_size = 24, .norm_topk_prob = true};
+  config.layers[0].mlp = config.layers[2].mlp = MlpKind::kExperts;
+  const ir::Graph graph = build_graph(config, kOptions);
+  EXPECT_NO_THROW(ir::verify(graph));
+  const auto routes = nodes_of(graph, "route");
+  ASSERT_EQ(routes.size(), 2U);
+  EXPECT_EQ(routes[0]->attrs,
+            (ir::Attrs{{"top_k", int64_t{2}}, {"renormalize", int64_t{1}}, {"least", int64_t{0}}}));
+  EXPECT_EQ(graph.value(routes[0]->inputs["live"]).name, "slots");
+  EXPECT_EQ(graph.value(routes[1]->inputs["live"]).name, "kv_lens");
+  EXPECT_EQ(routes[1]->attrs.get_int("least"), 1);
+  EXPECT_EQ(graph.value(routes[1]->inputs["logits"]).type.to_string(), "f32[B,5]");
+  EXPECT_TRUE(graph.find_value("model.layers.1.mlp.gate_proj.weight").has_value());
+  const auto value = [&](const char* name) { return graph.value(graph.find_value(name).value()); };
+  const ir::Value gate_up = value("model.layers.0.mlp.experts.gate_proj_up_proj.weight");
+  EXPECT_EQ(gate_up.type.to_string(), "bf16[5,48,64]");
+  ASSERT_EQ(gate_up.recipe.pieces.size(), 10U);
+  EXPECT_EQ(gate_up.recipe.pieces[3].tensor, "model.layers.0.mlp.experts.1.up_proj.weight");
+  const ir::Value down = value("model.layers.2.mlp.experts.down_proj.weight");
+  EXPECT_EQ(down.type.to_string(), "bf16[5,64,24]");
+  EXPECT_EQ(
+      down.recipe.pieces.at(4),
+      (ir::WeightPiece{.tensor = "model.layers.2.mlp.experts.4.down_proj.weight", .factor = 0.5}));
+}
+
 TEST(BuildGraph, RoundTripsThroughText) {
   const std::string text = listing::print(build_graph(qwen3(), kOptions));
   EXPECT_EQ(listing::print(listing::parse(text, ops::standard())), text);

@@ -1,5 +1,5 @@
 // Llama 2 and 3, and all that differ from them in biases, scales, windows and rotations alone: Mistral,
-// Qwen2, Phi-3, SmolLM3, Granite 3, Seed-OSS.
+// Qwen2, Phi-3, SmolLM3, Granite 3, Seed-OSS. And those whose feed-forward is one of experts: Qwen3-MoE.
 // Source: Touvron et al., "LLaMA", arXiv:2302.13971, section 2.2; grouped queries:
 // arXiv:2305.13245.
 #include "model/trace.h"
@@ -18,7 +18,7 @@ ValueId llama_rest(Trace& trace, const Attended& rows, const Layer& layer) {
   const ValueId x = trace.b.add(rows.x, trace.output(rows.o, layer));
 
   const ValueId m = trace.norm(x, prefix + ".post_attention_layernorm", c.hidden_size);
-  return trace.b.add(x, trace.gated_mlp(m, prefix + ".mlp"));
+  return trace.b.add(x, trace.feed_forward(m, rows.live, layer));
 }
 
 }  // namespace encore::model

@@ -18,6 +18,9 @@ struct Preset {
   int64_t vocab_size;         // V
   bool tie_word_embeddings;
   double llama3_factor;  // 0: no scaling of RoPE
+  int64_t num_experts = 0;
+  int64_t num_experts_per_tok = 0;
+  int64_t moe_intermediate_size = 0;
 };
 constexpr std::array kPresets = {
     Preset{"llama-3.2-1b", "llama", 16, 2048, 32, 8, 64, 8192, 128256, true, 32},
@@ -25,6 +28,7 @@ constexpr std::array kPresets = {
     Preset{"llama-3.1-70b", "llama", 80, 8192, 64, 8, 128, 28672, 128256, false, 8},
     Preset{"qwen3-0.6b", "qwen3", 28, 1024, 16, 8, 128, 3072, 151936, true, 0},
     Preset{"qwen3-8b", "qwen3", 36, 4096, 32, 8, 128, 12288, 151936, false, 0},
+    Preset{"qwen3-30b-a3b", "qwen3_moe", 48, 2048, 32, 4, 128, 6144, 151936, false, 0, 128, 8, 768},
     Preset{"qwen2.5-0.5b", "qwen2", 24, 896, 14, 2, 64, 4864, 151936, true, 0},
     Preset{"mistral-7b", "mistral", 32, 4096, 32, 8, 128, 14336, 32768, false, 0},
 };
@@ -42,8 +46,8 @@ void fill_family(const Preset& row, ModelConfig& model) {
                     .original_max_position_embeddings = 8192}};
     model.bos_token_id = 128000;
     model.eos_token_ids = {128001};
-  } else if (row.model_type == "qwen3") {
-    model.architecture = "Qwen3ForCausalLM";
+  } else if (row.model_type == "qwen3" || row.model_type == "qwen3_moe") {
+    model.architecture = row.num_experts > 0 ? "Qwen3MoeForCausalLM" : "Qwen3ForCausalLM";
     model.max_position_embeddings = 40960;
     model.ropes = {{.theta = 1e6}};
     model.qk_norm = true;
@@ -81,6 +85,14 @@ std::optional<ModelConfig> preset(std::string_view name) {
     model.intermediate_size = row.intermediate_size;
     model.vocab_size = row.vocab_size;
     model.tie_word_embeddings = row.tie_word_embeddings;
+    if (row.num_experts > 0) {
+      for (LayerKind& layer : model.layers)
+        layer.mlp = MlpKind::kExperts;
+      model.experts = Experts{.num_experts = row.num_experts,
+                              .num_experts_per_tok = row.num_experts_per_tok,
+                              .intermediate_size = row.moe_intermediate_size,
+                              .norm_topk_prob = true};
+    }
     fill_family(row, model);
     return model;
   }

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include <fmt/ranges.h>
+
 #include "base/rounding.h"
 #include "base/scale_block.h"
 #include "model/format/weight_formats.h"
@@ -135,6 +137,54 @@ ValueId Trace::attend(const Layer& layer, Heads heads) {
 ValueId Trace::output(ValueId o, const Layer& layer) {
   const std::string prefix = layer.prefix + ".self_attn.o_proj";
   return project(o, prefix, config.hidden_size, config.o_bias, scaled(prefix));
+}
+
+ValueId Trace::feed_forward(ValueId x, const LiveRows& live, const Layer& layer) {
+  switch (layer.kind.mlp) {
+    case MlpKind::kDense:
+      return gated_mlp(x, layer.prefix + ".mlp");
+    case MlpKind::kExperts:
+      return expert_mlp(x, live, layer);
+  }
+  ENCORE_CHECK(false, "no such feed-forward");
+}
+
+ValueId Trace::expert_mlp(ValueId x, const LiveRows& live, const Layer& layer) {
+  const Experts& e = config.experts.value();
+  const std::string prefix = layer.prefix + "." + e.names.block;
+  const ValueId router = weight(prefix + ".gate.weight", {e.num_experts, config.hidden_size});
+  const ValueId logits = b.linear_as(DType::kF32, x, router);
+  const Builder::Routed routed = b.route(
+      logits, live.mask,
+      {.top_k = e.num_experts_per_tok, .renormalize = e.norm_topk_prob, .least = live.least});
+  const ValueId gate_up =
+      expert_matrices(prefix, {e.names.gate, e.names.up}, e.intermediate_size, config.hidden_size);
+  const ValueId down = expert_matrices(prefix, {e.names.down}, config.hidden_size,
+                                       e.intermediate_size, config.residual_scale);
+  return b.expert_mlp(x, routed, gate_up, down);
+}
+
+ValueId Trace::expert_matrices(const std::string& prefix,
+                               const std::vector<std::string>& projections, int64_t out, int64_t in,
+                               double factor) {
+  const int64_t num_experts = config.experts->num_experts;
+  Pieces pieces;
+  for (int64_t expert = 0; expert < num_experts; ++expert) {
+    for (const std::string& projection : projections) {
+      const std::string module = fmt::format("{}.experts.{}.{}", prefix, expert, projection);
+      if (options.formats != nullptr && options.formats->find(module).has_value()) {
+        fail(ErrorKind::kUnsupported,
+             "'{}.weight' would be in FP8, and there is no kernel for experts in FP8: take a "
+             "checkpoint of 16-bit floats, without --quantize",
+             module);
+      }
+      pieces.push_back({.tensor = module + ".weight", .factor = factor});
+    }
+  }
+  const std::string name = fmt::format("{}.experts.{}.weight", prefix, fmt::join(projections, "_"));
+  const auto rows = static_cast<int64_t>(projections.size()) * out;
+  return b.graph().add_weight(name, {options.dtype, {num_experts, rows, in}},
+                              {std::move(pieces), {}});
 }
 
 ValueId Trace::gated_mlp(ValueId x, const std::string& prefix) {

@@ -68,13 +68,22 @@ struct Trace {
   ValueId attend(const Layer& layer, Heads heads);
   // Projects attention's output to the residual stream: o [R,H*C] -> [R,D].
   ValueId output(ValueId o, const Layer& layer);
-  // down(activation(gate(x)) * up(x)), the feed-forward of all of them.
+  // The layer's feed-forward of x [R,D], dense or by experts.
+  ValueId feed_forward(ValueId x, const LiveRows& live, const Layer& layer);
+  // down(activation(gate(x)) * up(x)).
   ValueId gated_mlp(ValueId x, const std::string& prefix);
+  // The same by each expert that the router chooses for a row, added by its weights. Rows of padding
+  // become zeros.
+  ValueId expert_mlp(ValueId x, const LiveRows& live, const Layer& layer);
 
  private:
   // `prefix` + `what`, from pieces whose names lack `what`.
   ValueId weight(const std::string& prefix, const char* what, std::vector<ir::Dim> dims,
                  Pieces pieces);
+  // The matrices [out,in] of all experts, [E,O,I]: of each expert those of `projections`, one below
+  // the other, times `factor`.
+  ValueId expert_matrices(const std::string& prefix, const std::vector<std::string>& projections,
+                          int64_t out, int64_t in, double factor = 1);
   // The tensor of a projection whose result is added to the residual.
   [[nodiscard]] Pieces scaled(const std::string& tensor) const;
 };

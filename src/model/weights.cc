@@ -172,7 +172,8 @@ std::vector<Piece> resolve(const ir::Value& value, const Shape& shape,
     // A tensor that stands alone has the weight's shape; one of several its shape but for the rows,
     // or, where they are stacked, that of the weight's dims behind the first.
     const bool alone = recipe.size() == 1 && !wanted.rows && !wanted.columns;
-    const bool stacked = recipe.size() > 1 && piece.shape.rank() + 1 == shape.rank();
+    const bool stacked =
+        (recipe.size() > 1 || shape[0] == 1) && piece.shape.rank() + 1 == shape.rank();
     if (stacked) wanted_rows = shape[0] * shape[1];
     Shape expected;
     for (int i = stacked ? 1 : 0; i < shape.rank(); ++i) {

@@ -18,14 +18,16 @@ using loader::LoadOptions;
 
 namespace testing {
 
-// Llama with grouped queries, Qwen3 (norms per head, tied), Qwen2 (biases); two layers each.
-enum class Tiny { kLlama, kQwen3, kQwen2 };
+// Llama with grouped queries, Qwen3 (norms per head, tied), Qwen2 (biases), Qwen3-MoE (experts in
+// both layers); two layers each.
+enum class Tiny { kLlama, kQwen3, kQwen2, kQwen3Moe };
 
 inline model::ModelSource tiny_model(Tiny kind) {
   model::ModelConfig config;
-  config.architecture = kind == Tiny::kQwen3   ? "Qwen3ForCausalLM"
-                        : kind == Tiny::kQwen2 ? "Qwen2ForCausalLM"
-                                               : "LlamaForCausalLM";
+  config.architecture = kind == Tiny::kQwen3      ? "Qwen3ForCausalLM"
+                        : kind == Tiny::kQwen2    ? "Qwen2ForCausalLM"
+                        : kind == Tiny::kQwen3Moe ? "Qwen3MoeForCausalLM"
+                                                  : "LlamaForCausalLM";
   config.model_type = "tiny";
   config.layers.resize(2);
   config.hidden_size = 128;
@@ -35,9 +37,17 @@ inline model::ModelSource tiny_model(Tiny kind) {
   config.intermediate_size = 320;
   config.vocab_size = 1000;
   config.max_position_embeddings = 4096;
-  config.qk_norm = kind == Tiny::kQwen3;
+  config.qk_norm = kind == Tiny::kQwen3 || kind == Tiny::kQwen3Moe;
   config.tie_word_embeddings = kind == Tiny::kQwen3;
   config.qkv_bias = kind == Tiny::kQwen2;
+  if (kind == Tiny::kQwen3Moe) {
+    for (model::LayerKind& layer : config.layers)
+      layer.mlp = model::MlpKind::kExperts;
+    config.experts = model::Experts{.num_experts = 16,
+                                    .num_experts_per_tok = 3,
+                                    .intermediate_size = 96,
+                                    .norm_topk_prob = true};
+  }
   return {config, std::nullopt};
 }
 
