@@ -1,6 +1,7 @@
 #include "measure/floor.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -33,13 +34,12 @@ OpCost kv_cost(const ir::Types& inputs, const ir::Attrs& attrs, const ir::Sizes&
 }
 
 int64_t weight_bytes(const ir::Graph& graph, const ir::Node& node, const ir::Sizes& sizes) {
-  if (node.op->name == "embedding") return 0;  // reads a few rows
   int64_t bytes = 0;
   for (const ir::ValueId input : node.inputs) {
     const ir::Value& value = graph.value(input);
     if (value.kind == ir::ValueKind::kWeight) bytes += value.type.num_bytes(sizes);
   }
-  return bytes;
+  return std::llround(weight_share(graph, node, sizes) * static_cast<double>(bytes));
 }
 
 // "26.9 GB/s"; a rate's unit is `what` a second.
@@ -142,11 +142,13 @@ StepCost step_cost(const ir::Graph& graph, const ir::Sizes& sizes) {
     const OpCost cost = op_cost(graph, node, sizes);
     total.bytes += cost.bytes;
     total.flops += cost.flops;
-    if (node.op->name == "embedding") continue;  // reads a few rows of it
+    const double share = weight_share(graph, node, sizes);
+    if (share == 0) continue;
     for (const ir::ValueId input : node.inputs) {
       const ir::Value& value = graph.value(input);
       if (value.kind == ir::ValueKind::kWeight && weights.insert(input).second) {
-        total.weight_bytes += value.type.num_bytes(sizes);
+        total.weight_bytes +=
+            std::llround(share * static_cast<double>(value.type.num_bytes(sizes)));
       }
     }
   }

@@ -17,7 +17,7 @@ namespace encore::measure {
 struct StepCost {
   int64_t bytes = 0;
   int64_t flops = 0;
-  int64_t weight_bytes = 0;  // of `bytes`: weights that are read whole
+  int64_t weight_bytes = 0;  // of `bytes`: weights, of experts those that are chosen
 };
 StepCost step_cost(const ir::Graph& graph, const ir::Sizes& sizes);
 
@@ -51,7 +51,7 @@ struct KvWork {
 struct NodeFloor {
   std::string group;  // what is reported together: the op, of a linear with its weight's shape
   int64_t bytes = 0;
-  int64_t weight_bytes = 0;  // of them, weights that are read whole
+  int64_t weight_bytes = 0;  // of them, weights, of experts those that are chosen
   int64_t kv_bytes = 0;      // of them, what attention reads of the KV
   int64_t flops = 0;
   double us = 0;  // the longer of the two at the device's rates

@@ -1,6 +1,7 @@
 #include "measure/op_cost.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 
 namespace encore::measure {
@@ -30,6 +31,24 @@ OpCost cost_embedding(const Types& in, const Types& out, const Sizes& sizes) {
   return {2 * out["x"].num_bytes(sizes) + in["ids"].num_bytes(sizes), 0};
 }
 
+// The share of all experts that some rows choose, where each of a row's X is as likely as any other:
+// 1 - (1 - X/E)^R.
+double expected_experts(const Types& in, const Sizes& sizes) {
+  const auto num_experts = static_cast<double>(in["gate_up"].dims[0].value);
+  const auto top_k = static_cast<double>(in["experts"].dims[1].value);
+  const auto rows = static_cast<double>(in["x"].dims[0].resolve(sizes));
+  return 1 - std::pow(1 - std::min(1.0, top_k / num_experts), rows);
+}
+
+OpCost cost_expert_mlp(const Types& in, const Types& out, const Sizes& sizes) {
+  const int64_t weights = in["gate_up"].num_bytes({}) + in["down"].num_bytes({});
+  const auto read = std::llround(expected_experts(in, sizes) * static_cast<double>(weights));
+  const Type& down = in["down"];
+  const int64_t pairs = in["experts"].resolve(sizes).num_elements();
+  return {cost_operands(in, out, sizes).bytes - weights + read,
+          2 * pairs * 3 * down.dims[1].value * down.dims[2].value};
+}
+
 OpCost cost_gather_rows(const Types& in, const Types& out, const Sizes& sizes) {
   int64_t bytes = in["rows"].num_bytes(sizes);
   for (const Type& rows : out)
@@ -56,13 +75,20 @@ constexpr struct {
   std::string_view op;
   OpCost (*cost)(const Types& in, const Types& out, const Sizes& sizes);
 } kCosts[] = {
-    {"embedding", cost_embedding}, {"linear", cost_linear},
-    {"fused_linear", cost_linear}, {"gather_rows", cost_gather_rows},
-    {"kv_write", cost_kv_write},   {"rope_kv_write", cost_attention},
-    {"attention", cost_attention}, {"fused_attention", cost_attention},
+    {"embedding", cost_embedding},       {"linear", cost_linear},
+    {"expert_mlp", cost_expert_mlp},     {"fused_linear", cost_linear},
+    {"gather_rows", cost_gather_rows},   {"kv_write", cost_kv_write},
+    {"rope_kv_write", cost_attention},   {"attention", cost_attention},
+    {"fused_attention", cost_attention},
 };
 
 }  // namespace
+
+double weight_share(const ir::Graph& graph, const ir::Node& node, const Sizes& sizes) {
+  if (node.op->name == "embedding") return 0;  // a few rows
+  if (node.op->name == "expert_mlp") return expected_experts(types(graph, node.inputs), sizes);
+  return 1;
+}
 
 OpCost op_cost(const ir::Graph& graph, const ir::Node& node, const Sizes& sizes) {
   if (node.op->is_view) return {};

@@ -37,6 +37,30 @@ TEST(OpCost, CountsAWeightInFp8AsBytesAndItsScale) {
   EXPECT_EQ(cost.flops, 2 * 3 * 32 * 64);
 }
 
+// 64 experts, 8 a row: one row reads 8 of them, 8 rows 42.0 of them, 4096 rows all.
+TEST(OpCost, CountsTheExpertsThatRowsAreExpectedToChoose) {
+  ir::Graph graph("g");
+  model::Builder b(graph, ops::standard());
+  const auto x = graph.add_input("x", {DType::kBF16, {Dim::tokens(), 64}});
+  const auto live = graph.add_input("live", {DType::kI32, {Dim::tokens()}}, ir::Pad::kMinusOne);
+  const auto weight = [&](const char* name, std::vector<Dim> dims) {
+    return graph.add_weight(name, {DType::kBF16, std::move(dims)}, ir::WeightRecipe::tensor(name));
+  };
+  const auto logits = b.linear_as(DType::kF32, x, weight("router", {64, 64}));
+  const auto y = b.expert_mlp(x, b.route(logits, live, {.top_k = 8}),
+                              weight("gate_up", {64, 96, 64}), weight("down", {64, 64, 48}));
+  const ir::Node& node = graph.node(graph.value(y).producer);
+  constexpr int64_t kExpertBytes = 2 * (96 * 64 + 64 * 48);
+  const auto weight_bytes = [&](int64_t rows) {
+    return op_cost(graph, node, {rows, 1}).bytes - rows * (2 * 64 + 8 * (4 + 4) + 2 * 64);
+  };
+  EXPECT_EQ(weight_bytes(1), 8 * kExpertBytes);
+  EXPECT_NEAR(static_cast<double>(weight_bytes(8)), 42.0090 * kExpertBytes, 1e-3 * kExpertBytes);
+  EXPECT_EQ(weight_bytes(4096), 64 * kExpertBytes);
+  EXPECT_EQ(op_cost(graph, node, {3, 1}).flops, 2 * 3 * 8 * 3 * 64 * 48);
+  EXPECT_DOUBLE_EQ(weight_share(graph, node, {1, 1}), 8.0 / 64);
+}
+
 TEST(OpCost, CountsKvAsItsCacheKeepsIt) {
   ir::Graph graph("g");
   model::Builder b(graph, ops::standard());
