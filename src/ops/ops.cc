@@ -1,6 +1,7 @@
 #include "ops/ops.h"
 
 #include <bit>
+#include <cmath>
 #include <numeric>
 #include <string_view>
 
@@ -91,6 +92,21 @@ void infer_route(const Types& in, const Attrs& attrs, Types& out) {
   require(top_k > 0 && top_k <= logits.dims[1].value, "a top_k from 1 to the number of experts");
   const int64_t renormalize = attrs.get_int("renormalize");
   require(renormalize == 0 || renormalize == 1, "0 or 1 as 'renormalize'");
+  if (attrs.find("score") != nullptr)
+    require(attrs.get_string("score") == "sigmoid", "sigmoid as 'score'");
+  if (attrs.find("factor") != nullptr)
+    require(std::isfinite(static_cast<float>(attrs.get_double("factor"))), "a finite factor");
+  if (attrs.find("groups") != nullptr) {
+    constexpr int64_t kMaxGroups = 32;
+    const int64_t groups = attrs.get_int("groups");
+    require(groups > 0 && groups <= kMaxGroups && logits.dims[1].value % groups == 0,
+            "groups of as many experts each, 32 of them at most");
+    const int64_t size = logits.dims[1].value / groups;
+    require(size >= 2, "two experts in a group");
+    const int64_t kept = attrs.get_int("groups_kept");
+    require(kept > 0 && kept <= groups && kept * size >= top_k,
+            "groups_kept that have top_k experts");
+  }
   const std::vector<ir::Dim> dims{logits.dims[0], top_k};
   out.add("experts", {DType::kI32, dims});
   out.add("weights", {DType::kF32, dims});
@@ -205,13 +221,18 @@ std::vector<Op> rows() {
       {.name = "gather_rows",
        .inputs = "x float[*,N], residual? float[*,D], rows i32[B]",
        .outputs = "y float[B,N], residual_y? float[B,D]"},
-      // The experts of each row, by a softmax over its logits: the `top_k` likeliest, the likeliest
-      // first, of equal ones the lower id; and their probabilities, divided by the sum of those
-      // where `renormalize` is 1. NaN and -infinity count as f32's least number, infinity as its
-      // largest. A row with live[r] < `least` is padding: its experts are -1, its weights 0. Outputs:
-      // experts i32[R,top_k], weights f32[R,top_k].
+      // The experts of each row: the `top_k` of the largest scores, the largest first, of equal ones
+      // the lower id. A score is the expert's probability by a softmax over the row's logits, or,
+      // where the attribute `score` is sigmoid, 1 / (1 + exp(-logit)); for the choice, its bias is
+      // added. (By a softmax alone, the choice is that of the largest logits.) Where there are
+      // `groups`, neighbours of as many experts each, only experts of the `groups_kept` best are
+      // chosen: those whose two best experts have the largest sum, of equal ones the first.
+      // Weights are the scores without a bias, divided by their sum + 1e-20 where `renormalize` is 1,
+      // times `factor` where there is one. NaN and -infinity count as f32's least number, infinity as
+      // its largest. A row with live[r] < `least` is padding: its experts are -1, its weights 0.
+      // Outputs: experts i32[R,top_k], weights f32[R,top_k].
       {.name = "route",
-       .inputs = "logits f32[R,E], live i32[R]",
+       .inputs = "logits f32[R,E], bias? f32[E], live i32[R]",
        .attrs = {{"top_k", int64_t{1}}, {"renormalize", int64_t{0}}, {"least", int64_t{0}}},
        .infer = infer_route},
       // A gated feed-forward by the experts of each row: the sum over k, in float and in the order of

@@ -66,6 +66,28 @@ TEST(Ops, RouteToAsManyExpertsAsThereAre) {
             "op 'route': needs 0 or 1 as 'renormalize'");
 }
 
+TEST(Ops, RouteToGroupsThatHaveEnoughExperts) {
+  const auto error = [](const ir::Attrs& more) {
+    const ir::Types in{{"logits", {DType::kF32, {Dim::tokens(), 12}}},
+                       {"live", {DType::kI32, {Dim::tokens()}}}};
+    ir::Attrs attrs{{"top_k", int64_t{5}}, {"renormalize", int64_t{1}}, {"least", int64_t{0}}};
+    for (const auto& [key, value] : more)
+      attrs.set(key, value);
+    return message_of(ErrorKind::kCompile, [&] { (void)infer(op("route"), in, attrs); });
+  };
+  const auto groups = [](int64_t num, int64_t kept) {
+    return ir::Attrs{{"groups", num}, {"groups_kept", kept}};
+  };
+  EXPECT_EQ(error(groups(3, 2)), "");
+  EXPECT_EQ(error(groups(3, 1)), "op 'route': needs groups_kept that have top_k experts");
+  EXPECT_EQ(error(groups(3, 4)), "op 'route': needs groups_kept that have top_k experts");
+  EXPECT_EQ(error(groups(12, 8)), "op 'route': needs two experts in a group");
+  EXPECT_EQ(error(groups(5, 5)),
+            "op 'route': needs groups of as many experts each, 32 of them at most");
+  EXPECT_EQ(error({{"score", std::string("sigmoid")}}), "");
+  EXPECT_EQ(error({{"score", std::string("tanh")}}), "op 'route': needs sigmoid as 'score'");
+}
+
 TEST(Ops, MultiplyByExpertsOfOneShape) {
   const auto error = [](ir::Type gate_up, ir::Type down) {
     const ir::Types in{{"x", {DType::kBF16, {Dim::tokens(), 64}}},

@@ -9,14 +9,21 @@ namespace {
 
 using ir::Dim;
 
-struct Routing {
+struct RouteCase : reference::Routing {
+  RouteCase(int64_t num_experts, const reference::Routing& routing, bool has_bias = false)
+      : reference::Routing(routing), num_experts(num_experts), has_bias(has_bias) {}
+
   int64_t num_experts;
-  int64_t top_k;
-  bool renormalize = true;
-  int64_t least = 0;
+  bool has_bias;
 
   [[nodiscard]] ir::Attrs attrs() const {
-    return {{"top_k", top_k}, {"renormalize", static_cast<int64_t>(renormalize)}, {"least", least}};
+    ir::Attrs attrs{
+        {"top_k", top_k}, {"renormalize", static_cast<int64_t>(renormalize)}, {"least", least}};
+    if (sigmoid) attrs.set("score", std::string("sigmoid"));
+    if (groups > 1) attrs.set("groups", groups);
+    if (groups > 1) attrs.set("groups_kept", groups_kept);
+    if (factor != 1) attrs.set("factor", factor);
+    return attrs;
   }
   [[nodiscard]] ir::Type logits() const {
     return type_of(DType::kF32, {Dim::tokens(), num_experts});
@@ -32,34 +39,43 @@ void expect_routed(const std::vector<Output>& actual, const reference::Routed& e
   expect_close(actual[1].tensor, expected.weights, {.ulps = 8});
 }
 
+const RouteCase kRouteCases[] = {
+    {128, {.top_k = 8}},
+    {128, {.top_k = 8, .renormalize = false}},
+    {8, {.top_k = 2}},
+    {7, {.top_k = 7, .renormalize = false}},
+    {1, {.top_k = 1}},
+    {513, {.top_k = 40, .renormalize = false, .factor = 1.5}},
+    {128, {.top_k = 8, .sigmoid = true, .factor = 2.5}, true},
+    {64, {.top_k = 4, .renormalize = false, .sigmoid = true}},
+    {60, {.top_k = 4, .renormalize = false}, true},
+    {256, {.top_k = 8, .sigmoid = true, .groups = 8, .groups_kept = 4, .factor = 2.5}, true},
+    {12, {.top_k = 5, .sigmoid = true, .groups = 3, .groups_kept = 2}, true},
+    {64, {.top_k = 2, .groups = 32, .groups_kept = 1}},
+};
+
 TEST_P(Conformance, RouteAgrees) {
-  for (const Routing& routing : {Routing{128, 8},
-                                 {128, 8, false},
-                                 {8, 2},
-                                 {7, 7, false},
-                                 {1, 1},
-                                 {60, 4},
-                                 {513, 10, false},
-                                 {64, 1}}) {
+  for (const RouteCase& routing : kRouteCases) {
     for (const int64_t rows : {0, 1, 3, 40}) {
       SCOPED_TRACE(at(rows, routing.num_experts));
       const StepKey step = tokens(rows);
       const HostTensor logits = random_.tensor(routing.logits(), step.sizes(), 2);
+      const HostTensor bias = random_.tensor(type_of(DType::kF32, {routing.num_experts}), {}, 0.3);
       std::vector<double> slots(static_cast<size_t>(rows), 0);
       for (int64_t r = 0; r < rows; r += 3)
         slots[static_cast<size_t>(r)] = static_cast<double>(random_.integer(-1, 5));
       const HostTensor live = rows_of_words(step, slots);
-      expect_routed(
-          run(device(),
-              {.op = "route", .inputs = {logits, live}, .attrs = routing.attrs(), .step = step}),
-          reference::route(logits, live, routing.top_k, routing.renormalize, routing.least));
+      OpCase c{.op = "route", .inputs = {logits, live}, .attrs = routing.attrs(), .step = step};
+      if (routing.has_bias) c.inputs.add("bias", bias, true);
+      expect_routed(run(device(), c),
+                    reference::route(logits, live, routing.has_bias ? &bias : nullptr, routing));
       if (HasFailure()) return;
     }
   }
 }
 
 TEST_P(Conformance, RouteTakesTheLowerOfEqualExperts) {
-  const Routing routing{40, 4};
+  const RouteCase routing{40, {.top_k = 4}};
   const StepKey step = tokens(2);
   HostTensor logits = random_.tensor(routing.logits(), step.sizes(), 0);
   logits.row(1)[39] = logits.row(1)[33] = logits.row(1)[2] = 1;
@@ -73,7 +89,7 @@ TEST_P(Conformance, RouteTakesTheLowerOfEqualExperts) {
 
 // By kv_lens, a row of a sequence is live from length 1 on.
 TEST_P(Conformance, RouteLeavesPaddingWithoutExperts) {
-  const Routing routing{16, 2, true, 1};
+  const RouteCase routing{16, {.top_k = 2, .least = 1}};
   const StepKey step = tokens(3);
   HostTensor logits = random_.tensor(routing.logits(), step.sizes());
   std::fill_n(logits.row(0), 16, kNaN);
@@ -94,22 +110,27 @@ TEST_P(Conformance, RouteLeavesPaddingWithoutExperts) {
 // Whatever a router gives, experts are distinct and there, and weights are numbers.
 TEST_P(Conformance, RouteIsProofAgainstNumbersThatAreNone) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  const Routing routing{48, 3};
   const StepKey step = tokens(6);
-  HostTensor logits = random_.tensor(routing.logits(), step.sizes());
-  std::fill_n(logits.row(0), 48, kNaN);
-  std::fill_n(logits.row(1), 48, -kInfinity);
-  std::fill_n(logits.row(2), 48, kInfinity);
-  std::fill_n(logits.row(3), 48, kNaN);
-  logits.row(3)[47] = -5;
-  logits.row(4)[7] = kNaN;
-  logits.row(5)[40] = kInfinity;
-  const HostTensor live = rows_of_words(step, {0, 0, 0, 0, 0, 0});
-  const std::vector<Output> routed = run(
-      device(), {.op = "route", .inputs = {logits, live}, .attrs = routing.attrs(), .step = step});
-  expect_routed(routed, reference::route(logits, live, 3, true, 0));
-  EXPECT_EQ(routed[0].tensor.row(3)[0], 47);
-  EXPECT_EQ(routed[1].tensor.row(5)[0], 1);
+  for (const RouteCase& routing :
+       {RouteCase{48, {.top_k = 3}}, RouteCase{48, {.top_k = 3, .sigmoid = true}},
+        RouteCase{48, {.top_k = 3, .sigmoid = true, .groups = 4, .groups_kept = 2}, true}}) {
+    HostTensor logits = random_.tensor(routing.logits(), step.sizes());
+    const HostTensor bias = random_.tensor(type_of(DType::kF32, {48}), {}, 0.3);
+    std::fill_n(logits.row(0), 48, kNaN);
+    std::fill_n(logits.row(1), 48, -kInfinity);
+    std::fill_n(logits.row(2), 48, kInfinity);
+    std::fill_n(logits.row(3), 48, kNaN);
+    logits.row(3)[47] = 5;
+    logits.row(4)[7] = kNaN;
+    logits.row(5)[40] = kInfinity;
+    const HostTensor live = rows_of_words(step, {0, 0, 0, 0, 0, 0});
+    OpCase c{.op = "route", .inputs = {logits, live}, .attrs = routing.attrs(), .step = step};
+    if (routing.has_bias) c.inputs.add("bias", bias, true);
+    const std::vector<Output> routed = run(device(), c);
+    expect_routed(routed,
+                  reference::route(logits, live, routing.has_bias ? &bias : nullptr, routing));
+    EXPECT_EQ(routed[0].tensor.row(3)[0], 47);
+  }
 }
 
 struct ExpertSizes {

@@ -103,27 +103,59 @@ HostTensor in_fp8(const HostTensor& x) {
   return y;
 }
 
-Routed route(const HostTensor& logits, const HostTensor& live, int64_t top_k, bool renormalize,
-             int64_t least) {
+Routed route(const HostTensor& logits, const HostTensor& live, const HostTensor* bias,
+             const Routing& routing) {
+  const int64_t top_k = routing.top_k;
   Routed routed{rows_of(logits, logits.num_rows(), top_k),
                 rows_of(logits, logits.num_rows(), top_k)};
   constexpr double kLargest = std::numeric_limits<float>::max();
+  const auto num_experts = static_cast<int>(logits.shape[1]);
   for (int64_t r = 0; r < logits.num_rows(); ++r) {
-    std::vector<double> row(logits.row(r), logits.row(r) + logits.shape[1]);
+    std::vector<double> row(logits.row(r), logits.row(r) + num_experts);
     for (double& value : row)
       value = std::isnan(value) ? -kLargest : std::clamp(value, -kLargest, kLargest);
-    std::vector<int> ids(row.size());
-    std::iota(ids.begin(), ids.end(), 0);
-    std::stable_sort(ids.begin(), ids.end(), [&](int a, int b) { return row[a] > row[b]; });
-    const double largest = row[ids[0]];
-    const size_t num_added = renormalize ? static_cast<size_t>(top_k) : row.size();
-    double sum = 0;
-    for (size_t i = 0; i < num_added; ++i)
-      sum += std::exp(row[ids[i]] - largest);
+    const double largest = *std::max_element(row.begin(), row.end());
+    double total = 0;
+    for (const double value : row)
+      total += std::exp(value - largest);
+    std::vector<double> scores;
+    for (const double value : row)
+      scores.push_back(routing.sigmoid ? 1 / (1 + std::exp(-value))
+                                       : std::exp(value - largest) / total);
+    std::vector<double> choices = scores;
+    for (int e = 0; e < num_experts && bias != nullptr; ++e)
+      choices[e] += bias->values[e];
+    const auto by_choice = [](const std::vector<double>& of, int count) {
+      std::vector<int> ids(of.size());
+      std::iota(ids.begin(), ids.end(), 0);
+      std::stable_sort(ids.begin(), ids.end(), [&](int a, int b) { return of[a] > of[b]; });
+      ids.resize(count);
+      return ids;
+    };
+    const int size = num_experts / static_cast<int>(routing.groups);
+    std::vector<double> group_scores;
+    for (auto first = choices.begin(); first != choices.end(); first += size) {
+      std::vector<double> group(first, first + size);
+      std::sort(group.rbegin(), group.rend());
+      group_scores.push_back(size > 1 ? group[0] + group[1] : group[0]);
+    }
+    std::vector<int> kept = by_choice(group_scores, static_cast<int>(routing.groups_kept));
+    for (int e = 0; e < num_experts; ++e) {
+      if (std::ranges::count(kept, e / size) == 0)
+        choices[e] = -std::numeric_limits<double>::infinity();
+    }
+    // By a softmax alone scores may be equal where logits are not.
+    const bool by_logit =
+        !routing.sigmoid && bias == nullptr && routing.groups == routing.groups_kept;
+    const std::vector<int> ids = by_choice(by_logit ? row : choices, static_cast<int>(top_k));
+    double sum = 1e-20;
+    for (const int id : ids)
+      sum += scores[id];
     for (int64_t k = 0; k < top_k; ++k) {
-      const bool is_live = live.integer(r) >= least;
+      const bool is_live = live.integer(r) >= routing.least;
       routed.experts.row(r)[k] = is_live ? ids[k] : -1;
-      routed.weights.row(r)[k] = is_live ? std::exp(row[ids[k]] - largest) / sum : 0;
+      routed.weights.row(r)[k] =
+          is_live ? scores[ids[k]] / (routing.renormalize ? sum : 1) * routing.factor : 0;
     }
   }
   return routed;

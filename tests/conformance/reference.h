@@ -44,8 +44,17 @@ struct Routed {
   HostTensor experts;
   HostTensor weights;
 };
-Routed route(const HostTensor& logits, const HostTensor& live, int64_t top_k, bool renormalize,
-             int64_t least);
+struct Routing {
+  int64_t top_k = 1;
+  bool renormalize = true;
+  int64_t least = 0;
+  bool sigmoid = false;
+  int64_t groups = 1;
+  int64_t groups_kept = 1;
+  double factor = 1;
+};
+Routed route(const HostTensor& logits, const HostTensor& live, const HostTensor* bias,
+             const Routing& routing);
 // The products of gate and up are rounded to x's dtype.
 HostTensor expert_mlp(const HostTensor& x, const Routed& routed, const HostTensor& gate_up,
                       const HostTensor& down);

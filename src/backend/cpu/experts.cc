@@ -8,10 +8,12 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/simd.h"
+#include "backend/routing.h"
 #include "base/rounding.h"
 
 namespace encore::cpu {
@@ -22,43 +24,79 @@ constexpr int64_t kOutsPerItem = 16;    // rows of a weight that one piece of a 
 constexpr int64_t kMinRowsToWiden = 4;  // fewer rows read a weight as it is
 constexpr int64_t kRoutedRowsPerPiece = 16;
 
+constexpr float kLargestNumber = std::numeric_limits<float>::max();
+
+// A NaN is not above the least number.
+float clamped(float value) {
+  return value > -kLargestNumber ? std::min(value, kLargestNumber) : -kLargestNumber;
+}
+
+// Experts of groups that are not among the best fall below all others.
+void drop_groups(const RoutingRule& rule, float* choices) {
+  const int size = rule.num_experts / rule.groups;
+  std::vector<std::pair<float, int>> groups;  // minus their two best together
+  for (int group = 0; group < rule.groups; ++group) {
+    float best = -std::numeric_limits<float>::infinity();
+    float second = best;
+    for (int e = group * size; e < (group + 1) * size; ++e) {
+      second = std::max(second, std::min(best, choices[e]));
+      best = std::max(best, choices[e]);
+    }
+    groups.emplace_back(-(best + second), group);
+  }
+  std::sort(groups.begin(), groups.end());
+  for (auto group = groups.begin() + rule.groups_kept; group != groups.end(); ++group)
+    std::fill_n(choices + group->second * size, size, -std::numeric_limits<float>::infinity());
+}
+
 void route(Pool& pool, const KernelArgs& args) {
   const TensorView& logits = args.inputs["logits"];
   const auto* live = args.inputs["live"].as<int32_t>();
   const TensorView& experts = args.outputs["experts"];
   const TensorView& weights = args.outputs["weights"];
-  const int64_t top_k = experts.shape[1];
-  const int64_t num_experts = logits.shape[1];
-  const bool renormalize = args.attrs.get_int("renormalize") != 0;
-  const int64_t least = args.attrs.get_int("least");
+  const RoutingRule rule = routing_rule(args);
+  const int num_experts = rule.num_experts;
   pool.parallel_for(logits.shape[0], kRoutedRowsPerPiece, [&](int64_t first, int64_t last) {
-    constexpr float kLargest = std::numeric_limits<float>::max();
-    float* row = thread_buffer(Buffer::kFirst, num_experts);
+    float* choices = thread_buffer(Buffer::kFirst, num_experts);
+    float* scores = thread_buffer(Buffer::kSecond, num_experts);
     std::vector<int32_t> ids(static_cast<size_t>(num_experts));
     for (int64_t r = first; r < last; ++r) {
       auto* chosen = experts.row<int32_t>(r);
       float* weight = weights.row<float>(r);
-      if (live[r] < least) {
-        std::fill_n(chosen, top_k, -1);
-        std::fill_n(weight, top_k, 0.0F);
+      if (live[r] < rule.least) {
+        std::fill_n(chosen, rule.top_k, -1);
+        std::fill_n(weight, rule.top_k, 0.0F);
         continue;
       }
-      simd().load(row_bytes(logits, r), logits.dtype, num_experts, row);
-      // A NaN is not above the least number.
-      for (int64_t e = 0; e < num_experts; ++e)
-        row[e] = row[e] > -kLargest ? std::min(row[e], kLargest) : -kLargest;
+      std::transform(logits.row<const float>(r), logits.row<const float>(r) + num_experts, choices,
+                     clamped);
+      std::copy_n(choices, num_experts, scores);
+      const float largest = rule.is_sigmoid ? 0 : *std::max_element(scores, scores + num_experts);
+      if (rule.is_sigmoid) {
+        for (int e = 0; e < num_experts; ++e)
+          scores[e] = 1 / (1 + std::exp(-scores[e]));
+      } else {
+        const float sum = simd().exp_sum(scores, num_experts, largest);
+        for (int e = 0; e < num_experts; ++e)
+          scores[e] /= sum;
+      }
+      if (!rule.by_logit) {
+        for (int e = 0; e < num_experts; ++e)
+          choices[e] = clamped(scores[e] + (rule.bias == nullptr ? 0 : rule.bias[e]));
+        if (rule.groups_kept < rule.groups) drop_groups(rule, choices);
+      }
       std::iota(ids.begin(), ids.end(), 0);
-      std::partial_sort(ids.begin(), ids.begin() + top_k, ids.end(), [&](int32_t a, int32_t b) {
-        return row[a] != row[b] ? row[a] > row[b] : a < b;
-      });
-      std::copy_n(ids.begin(), top_k, chosen);
-      const float largest = row[chosen[0]];
-      float sum = simd().exp_sum(row, num_experts, largest);
-      for (int64_t k = 0; k < top_k; ++k)
-        weight[k] = row[chosen[k]];
-      if (renormalize) sum = std::accumulate(weight, weight + top_k, 0.0F);
-      for (int64_t k = 0; k < top_k; ++k)
-        weight[k] /= sum;
+      std::partial_sort(ids.begin(), ids.begin() + rule.top_k, ids.end(),
+                        [&](int32_t a, int32_t b) {
+                          return choices[a] != choices[b] ? choices[a] > choices[b] : a < b;
+                        });
+      std::copy_n(ids.begin(), rule.top_k, chosen);
+      for (int k = 0; k < rule.top_k; ++k)
+        weight[k] = scores[chosen[k]];
+      const float sum =
+          rule.renormalizes ? std::accumulate(weight, weight + rule.top_k, kLeastWeightSum) : 1;
+      for (int k = 0; k < rule.top_k; ++k)
+        weight[k] = weight[k] / sum * rule.factor;
     }
   });
 }
@@ -281,7 +319,7 @@ void expert_mlp(Pool& pool, const KernelArgs& args) {
 
 std::span<const Kernel> expert_kernels() {
   static constexpr std::array kRows = {
-      row<"route.cpu", route>("route"),
+      row<"route.cpu", route>("route", {"bias"}),
       Kernel{.op = "expert_mlp",
              .name = "expert_mlp.cpu",
              .workspace = expert_mlp_workspace,

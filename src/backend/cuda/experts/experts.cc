@@ -32,7 +32,10 @@ bool accepts_groups(const KernelArgs& args) {
 
 std::span<const Kernel> expert_kernels() {
   static constexpr std::array kRows = {
-      Kernel{.op = "route", .name = "route.row_per_warp", .bind = bind_route},
+      Kernel{.op = "route",
+             .name = "route.row_per_warp",
+             .bind = bind_route,
+             .optional = {"bias"}},
       Kernel{.op = "expert_mlp",
              .name = "expert_mlp.groups",
              .accepts = accepts_groups,

@@ -1,0 +1,45 @@
+// What the operands and attributes of a `route` say. Shared by all devices.
+#pragma once
+
+#include <cstdint>
+
+#include "backend/kernel.h"
+
+namespace encore {
+
+// How a row's experts are chosen and weighed: see `route` in ops/ops.cc.
+struct RoutingRule {
+  const float* bias = nullptr;  // null: none
+  int num_experts = 0;
+  int top_k = 0;
+  int least = 0;
+  int groups = 1;
+  int groups_kept = 1;
+  float factor = 1;
+  bool is_sigmoid = false;
+  bool renormalizes = false;
+  bool by_logit = false;                // the order of scores is that of logits
+};
+
+// Added to the sum by which weights are divided.
+inline constexpr float kLeastWeightSum = 1e-20F;
+
+inline RoutingRule routing_rule(const KernelArgs& args) {
+  const ir::Attrs& attrs = args.attrs;
+  RoutingRule rule;
+  if (const TensorView* bias = args.inputs.find("bias")) rule.bias = bias->as<const float>();
+  rule.num_experts = static_cast<int>(args.inputs["logits"].shape[1]);
+  rule.top_k = static_cast<int>(attrs.get_int("top_k"));
+  rule.least = static_cast<int>(attrs.get_int("least"));
+  if (attrs.find("groups") != nullptr) {
+    rule.groups = static_cast<int>(attrs.get_int("groups"));
+    rule.groups_kept = static_cast<int>(attrs.get_int("groups_kept"));
+  }
+  if (attrs.find("factor") != nullptr) rule.factor = static_cast<float>(attrs.get_double("factor"));
+  rule.is_sigmoid = attrs.find("score") != nullptr;
+  rule.renormalizes = attrs.get_int("renormalize") != 0;
+  rule.by_logit = !rule.is_sigmoid && rule.bias == nullptr && rule.groups == rule.groups_kept;
+  return rule;
+}
+
+}  // namespace encore
