@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kWarps* kLanes)
   constexpr int kRowCopies = kRows / kRowsPerCopy;
   constexpr int kTiles = kRows / 16;  // of the tensor cores
   constexpr int kOutputsPerBlock = kGated ? kOutputs : kSets * kOutputs;
-  extern __shared__ __align__(1024) uint8_t stages[];
+  extern __shared__ __align__(128) uint8_t stages[];
   __shared__ int32_t pairs[kRows];
   begin_kernel();
   if (static_cast<int>(blockIdx.y) >= *args.num_tiles) return;
@@ -185,8 +185,13 @@ __global__ void __launch_bounds__(kWarps* kLanes)
       const bool is_valid = is_inside && output < args.num_outputs;
       const T* const from =
           is_valid ? weight + (set * set_rows + row) * args.columns + column : args.weight;
-      copy_async_once(stage + copied_to + static_cast<uint32_t>(i * kRowsPerCopy * kDepth * 2),
-                      from, is_valid);
+      const uint32_t to = stage + copied_to + static_cast<uint32_t>(i * kRowsPerCopy * kDepth * 2);
+      // Where an expert has many rows, its other tiles read the same weights.
+      if constexpr (kRows == kFewRows) {
+        copy_async_once(to, from, is_valid);
+      } else {
+        copy_async(to, from, is_valid);
+      }
     }
 #pragma unroll
     for (int i = 0; i < kRowCopies; ++i) {
