@@ -312,19 +312,42 @@ class Parser {
       }
       return recipe;
     }
-    const bool several = line.accept("concat(");
+    const bool is_stack = line.accept("stack(");
+    const bool several = is_stack || line.accept("concat(");
+    const int64_t count = is_stack ? line.integer() : 1;
+    constexpr int64_t kMaxStacked = 1 << 16;
+    if (count < 1 || count > kMaxStacked)
+      line.fail_here(fmt::format("{} matrices in a stack, of at most {}", count, kMaxStacked));
+    if (is_stack) line.expect(",");
     do {
-      WeightPiece piece{.tensor = line.quoted()};
-      if (line.accept("|")) piece.transform = transform(line);
-      if (line.accept("[")) {
-        piece.rows = range(line);
-        if (line.accept(",")) piece.columns = range(line);
-        line.expect("]");
-      }
-      if (line.accept("*")) piece.factor = line.real();
-      recipe.pieces.push_back(std::move(piece));
+      recipe.pieces.push_back(piece(line));
     } while (several && line.accept(","));
     if (several) line.expect(")");
+    return is_stack ? stacked(recipe.pieces, count) : recipe;
+  }
+
+  static WeightPiece piece(Line& line) {
+    WeightPiece piece{.tensor = line.quoted()};
+    if (line.accept("|")) piece.transform = transform(line);
+    if (line.accept("[")) {
+      piece.rows = range(line);
+      if (line.accept(",")) piece.columns = range(line);
+      line.expect("]");
+    }
+    if (line.accept("*")) piece.factor = line.real();
+    return piece;
+  }
+
+  // The pieces so many times, with each number in the place of #.
+  static WeightRecipe stacked(const std::vector<WeightPiece>& pattern, int64_t count) {
+    WeightRecipe recipe;
+    for (int64_t i = 0; i < count; ++i) {
+      for (WeightPiece piece : pattern) {
+        const size_t place = piece.tensor.find('#');
+        if (place != std::string::npos) piece.tensor.replace(place, 1, std::to_string(i));
+        recipe.pieces.push_back(std::move(piece));
+      }
+    }
     return recipe;
   }
 

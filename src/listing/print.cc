@@ -33,18 +33,10 @@ std::string print_range(const std::optional<ir::WeightPiece::Range>& range) {
   return range ? fmt::format("{}:{}", range->first, range->last) : ":";
 }
 
-std::string print_recipe(const WeightRecipe& recipe) {
-  if (recipe.pieces.empty()) {
-    std::string text = "constant(";
-    for (size_t i = 0; i < recipe.constant.size(); ++i) {
-      text += fmt::format("{}{}", i == 0 ? "" : ", ", recipe.constant[i]);
-    }
-    return text + ')';
-  }
+std::string print_pieces(const std::vector<ir::WeightPiece>& pieces) {
   std::string text;
-  for (size_t i = 0; i < recipe.pieces.size(); ++i) {
-    const ir::WeightPiece& piece = recipe.pieces[i];
-    text += fmt::format("{}\"{}\"", i == 0 ? "" : ", ", piece.tensor);
+  for (const ir::WeightPiece& piece : pieces) {
+    text += fmt::format("{}\"{}\"", text.empty() ? "" : ", ", piece.tensor);
     if (piece.transform) {
       text +=
           fmt::format(" | {}({})", piece.transform->name, fmt::join(piece.transform->numbers, ","));
@@ -54,6 +46,42 @@ std::string print_recipe(const WeightRecipe& recipe) {
     if (piece.rows || piece.columns) text += ']';
     if (piece.factor != 1) text += fmt::format(" * {}", number(piece.factor));
   }
+  return text;
+}
+
+// Pieces that are those of the first of several matrices, but for its number in the tensor's name: with
+// # in the place of the number, those of the first. Empty: they are not.
+std::vector<ir::WeightPiece> stacked_pattern(const WeightRecipe& recipe, const ir::Type& type) {
+  constexpr size_t kMatrix = 3;
+  const auto count = type.dims.size() == kMatrix ? static_cast<size_t>(type.dims[0].value) : 0;
+  if (count < 2 || recipe.pieces.size() % count != 0) return {};
+  const size_t of_each = recipe.pieces.size() / count;
+  std::vector<ir::WeightPiece> pattern(recipe.pieces.begin(), recipe.pieces.begin() + of_each);
+  for (ir::WeightPiece& piece : pattern) {
+    const size_t place = piece.tensor.rfind(".0.");
+    if (place == std::string::npos) return {};
+    piece.tensor[place + 1] = '#';
+  }
+  for (size_t i = 0; i < recipe.pieces.size(); ++i) {
+    ir::WeightPiece piece = pattern[i % of_each];
+    piece.tensor.replace(piece.tensor.find('#'), 1, std::to_string(i / of_each));
+    if (piece != recipe.pieces[i]) return {};
+  }
+  return pattern;
+}
+
+std::string print_recipe(const WeightRecipe& recipe, const ir::Type& type) {
+  if (recipe.pieces.empty()) {
+    std::string text = "constant(";
+    for (size_t i = 0; i < recipe.constant.size(); ++i) {
+      text += fmt::format("{}{}", i == 0 ? "" : ", ", recipe.constant[i]);
+    }
+    return text + ')';
+  }
+  const std::vector<ir::WeightPiece> pattern = stacked_pattern(recipe, type);
+  if (!pattern.empty())
+    return fmt::format("stack({}, {})", type.dims[0].value, print_pieces(pattern));
+  const std::string text = print_pieces(recipe.pieces);
   return recipe.pieces.size() == 1 ? text : fmt::format("concat({})", text);
 }
 
@@ -107,7 +135,8 @@ std::string print(const Graph& graph) {
     if (value.kind == ValueKind::kInput) {
       text += fmt::format("  input %{}: {}{}\n", value.name, type, pad_suffix(value.pad));
     } else if (value.kind == ValueKind::kWeight) {
-      text += fmt::format("  weight %{}: {} = {}\n", value.name, type, print_recipe(value.recipe));
+      text += fmt::format("  weight %{}: {} = {}\n", value.name, type,
+                          print_recipe(value.recipe, value.type));
     } else if (value.kind == ValueKind::kState) {
       text += fmt::format("  state %{}: {}{}\n", value.name, type,
                           value.group == 0 ? "" : fmt::format(" group {}", value.group));
