@@ -211,6 +211,30 @@ TEST(BuildGraph, RoutesTheLiveRowsOfLayersThatHaveExperts) {
       (ir::WeightPiece{.tensor = "model.layers.2.mlp.experts.4.down_proj.weight", .factor = 0.5}));
 }
 
+// Kernels pair neighbours of other rows than the checkpoint where part of a head turns; the norm of a head
+// follows them, and takes the factor of the rotation, which a norm behind the projection would undo.
+TEST(BuildGraph, OrdersTheNormsOfHeadsAsTheirRows) {
+  ModelConfig config = small_config("Qwen3ForCausalLM", 1);
+  config.qk_norm = true;
+  config.ropes[0].rotary_dim = 8;
+  config.ropes[0].attention_factor = 3;
+  const ir::Graph graph = build_graph(config, kOptions);
+  const auto recipe = [&](const char* name) {
+    return graph.value(graph.find_value(name).value()).recipe.pieces;
+  };
+  Pieces rows = recipe("model.layers.0.self_attn.k_proj.weight");
+  rows.resize(rows.size() / 2);  // of the first of two heads
+  Pieces norm = recipe("model.layers.0.self_attn.k_norm.weight");
+  ASSERT_EQ(norm.size(), rows.size());
+  EXPECT_GT(norm.size(), 1U);
+  for (size_t i = 0; i < norm.size(); ++i) {
+    EXPECT_EQ(norm[i].rows, rows[i].rows);
+    EXPECT_EQ(rows[i].factor, 1);
+  }
+  EXPECT_EQ(norm[0].factor, 9);
+  EXPECT_EQ(recipe("model.layers.0.self_attn.q_norm.weight").at(0).factor, 1);
+}
+
 TEST(BuildGraph, RoundTripsThroughText) {
   const std::string text = listing::print(build_graph(qwen3(), kOptions));
   EXPECT_EQ(listing::print(listing::parse(text, ops::standard())), text);

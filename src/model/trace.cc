@@ -22,6 +22,20 @@ ir::WeightPiece::Range blocks_of(const std::string& module, const ir::WeightPiec
   return {rows.first / kScaleBlock, div_up(rows.last, kScaleBlock)};
 }
 
+// The layer's rotation where kernels pair the rows of a head in another order than the checkpoint; null
+// where they do not.
+const Rope* reordering_rope(const ModelConfig& config, const Layer& layer) {
+  if (!layer.kind.rope) return nullptr;
+  const Rope& rope = config.ropes.at(*layer.kind.rope);
+  return rope.rotary_dim != 0 || rope.interleaved ? &rope : nullptr;
+}
+
+// Where only part of a head turns, its factor goes to that part of k; else to attention's scale.
+double k_factor(const Rope* rope) {
+  const bool is_partial = rope != nullptr && rope->rotary_dim != 0;
+  return is_partial ? rope->attention_factor * rope->attention_factor : 1;
+}
+
 }  // namespace
 
 ValueId Trace::weight(const std::string& name, std::vector<ir::Dim> dims) {
@@ -80,11 +94,7 @@ ValueId Trace::norm(ValueId x, const std::string& prefix, int64_t width, const P
 Trace::Heads Trace::heads(ValueId x, const Layer& layer) {
   const ModelConfig& c = config;
   const std::string attn = layer.prefix + ".self_attn";
-  const Rope* const rope = layer.kind.rope ? &c.ropes.at(*layer.kind.rope) : nullptr;
-  const bool is_partial = rope != nullptr && rope->rotary_dim != 0;
-  const bool is_reordered = rope != nullptr && (is_partial || rope->interleaved);
-  // Where only part of a head turns, its factor goes to that part of k; else to attention's scale.
-  const double k_factor = is_partial ? rope->attention_factor * rope->attention_factor : 1;
+  const Rope* const rope = reordering_rope(c, layer);
   int64_t next_row = 0;  // of qkv_proj
   const auto project_heads = [&](const char* name, int64_t num_heads, bool turns, double factor) {
     const int64_t out = num_heads * c.head_dim;
@@ -101,16 +111,24 @@ Trace::Heads Trace::heads(ValueId x, const Layer& layer) {
     return project(x, own, out, c.qkv_bias, pieces);
   };
   const ValueId q = project_heads(".q_proj", c.num_heads, true, 1);
-  const ValueId k = project_heads(".k_proj", c.num_kv_heads, true, k_factor);
+  // A norm behind the projection would undo its factor.
+  const ValueId k = project_heads(".k_proj", c.num_kv_heads, true, c.qk_norm ? 1 : k_factor(rope));
   const ValueId v = project_heads(".v_proj", c.num_kv_heads, false, 1);
   return {q, k, v};
 }
 
 Trace::Heads Trace::normed_heads(ValueId x, const Layer& layer) {
   const std::string attn = layer.prefix + ".self_attn";
+  const Rope* const rope = reordering_rope(config, layer);
+  // Weights of a head's norm lie as the rows of its projection do.
+  const auto norm_heads = [&](ValueId heads, const std::string& name, double factor) {
+    Pieces pieces;
+    if (rope != nullptr) pieces = head_rows(*rope, name, 0, 1, config.head_dim, factor);
+    return norm(heads, name, config.head_dim, pieces);
+  };
   Heads h = heads(x, layer);
-  h.q = norm(h.q, attn + ".q_norm", config.head_dim);
-  h.k = norm(h.k, attn + ".k_norm", config.head_dim);
+  h.q = norm_heads(h.q, attn + ".q_norm", 1);
+  h.k = norm_heads(h.k, attn + ".k_norm", k_factor(rope));
   return h;
 }
 
