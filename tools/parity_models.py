@@ -97,6 +97,9 @@ def random_model(config, dtype, device, seed):
             parameter.copy_(0.1 * noise)
         elif noise is not None:
             parameter.copy_(1 + 0.1 * noise)
+    for name, buffer in model.named_buffers():
+        if name.endswith("e_score_correction_bias"):
+            buffer.copy_(0.1 * torch.randn(buffer.shape, generator=generator, device=device))
     return model.eval()
 
 

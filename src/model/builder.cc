@@ -90,11 +90,17 @@ ValueId Builder::attention(ValueId q, Cache cache, const Batch& batch, const Sco
 }
 
 Builder::Routed Builder::route(ValueId logits, ValueId live, const Routing& routing) {
-  const Values routed = call("route", {{"logits", logits}, {"live", live}},
-                             {{"top_k", routing.top_k},
-                              {"renormalize", static_cast<int64_t>(routing.renormalize)},
-                              {"least", routing.least}},
-                             "routed");
+  ir::Attrs attrs{{"top_k", routing.top_k},
+                  {"renormalize", static_cast<int64_t>(routing.renormalize)},
+                  {"least", routing.least}};
+  if (routing.sigmoid) attrs.set("score", std::string("sigmoid"));
+  if (routing.groups != routing.groups_kept) {
+    attrs.set("groups", routing.groups);
+    attrs.set("groups_kept", routing.groups_kept);
+  }
+  if (routing.factor != 1) attrs.set("factor", routing.factor);
+  const Values inputs{{"logits", logits}, {"bias", routing.bias}, {"live", live}};
+  const Values routed = call("route", inputs, attrs, "routed");
   return {routed["experts"], routed["weights"]};
 }
 

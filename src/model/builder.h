@@ -68,6 +68,11 @@ class Builder {
     int64_t top_k = 1;
     bool renormalize = false;
     int64_t least = 0;  // a row is live where live[r] is no less
+    bool sigmoid = false;
+    std::optional<ValueId> bias = {};
+    int64_t groups = 1;
+    int64_t groups_kept = 1;
+    double factor = 1;
   };
   struct Routed {
     ValueId experts;

@@ -58,6 +58,12 @@ struct Experts {
   int64_t num_experts_per_tok = 0;  // X, at most E
   int64_t intermediate_size = 0;    // F of one of them
   bool norm_topk_prob = false;      // the weights of those that are chosen are divided by their sum
+  bool sigmoid = false;             // scores are sigmoids of logits; else their softmax
+  bool correction_bias = false;     // a bias is added to scores for the choice alone
+  int64_t groups = 1;               // of neighbours, of which
+  int64_t groups_kept = 1;          // the best are chosen from
+  double scaling_factor = 1;        // weights are multiplied by it
+  int64_t shared_size = 0;          // F of experts that all tokens pass, together; 0: none
   Names names = {};
 
   bool operator==(const Experts&) const = default;

@@ -15,6 +15,7 @@ inline constexpr int64_t kMaxLayers = 1 << 14;
 inline constexpr int64_t kMaxHeads = 1 << 16;
 inline constexpr int64_t kMaxHeadDim = 1 << 12;
 inline constexpr int64_t kMaxExperts = 1 << 12;
+inline constexpr int64_t kMaxExpertGroups = 32;
 inline constexpr int64_t kMaxVocab = 1 << 28;
 inline constexpr int64_t kMaxPositions = int64_t{1} << 31;
 inline constexpr int64_t kMaxTokenId = std::numeric_limits<int32_t>::max();

@@ -177,11 +177,12 @@ TEST(Config, ReadsRopeScalingUnderEitherNameOfItsType) {
 }
 
 TEST(Config, RefusesWhatEncoreDoesNotDo) {
-  EXPECT_EQ(parse_error(sizes("mamba")),
-            "unsupported: config.json: model_type \"mamba\" is not supported; supported: llama, "
-            "mistral, ministral, qwen2, qwen3, qwen3_moe, qwen3_vl_text, gemma2, gemma3_text, "
-            "phi3, smollm3, "
-            "olmo2, glm4, granite, seed_oss");
+  EXPECT_EQ(
+      parse_error(sizes("mamba")),
+      "unsupported: config.json: model_type \"mamba\" is not supported; supported: llama, "
+      "mistral, ministral, mixtral, qwen2, qwen3, qwen3_moe, qwen3_vl_text, gemma2, gemma3_text, "
+      "phi3, smollm3, "
+      "olmo2, glm4, glm4_moe, granite, seed_oss");
   EXPECT_EQ(
       parse_error(sizes("llama", R"("rope_scaling": {"type": "proportional", "factor": 4.0})")),
       "unsupported: config.json: 'rope_scaling': rope_type \"proportional\" is not supported; "

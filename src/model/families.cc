@@ -95,6 +95,46 @@ void read_qwen3_moe(const json::Object& config, ModelConfig& model) {
   }
 }
 
+void read_mixtral(const json::Object& config, ModelConfig& model) {
+  const int64_t num_experts = count_or(config, "num_local_experts", 8, kMaxExperts);
+  model.experts =
+      Experts{.num_experts = num_experts,
+              .num_experts_per_tok = count_or(config, "num_experts_per_tok", 2, num_experts),
+              .intermediate_size = model.intermediate_size,
+              .norm_topk_prob = true,
+              .names = {"block_sparse_moe", "w1", "w3", "w2"}};
+  for (LayerKind& layer : model.layers)
+    layer.mlp = MlpKind::kExperts;
+}
+
+void read_glm4_moe(const json::Object& config, ModelConfig& model) {
+  model.qkv_bias = config.bool_or("attention_bias", false);
+  model.qk_norm = config.bool_or("use_qk_norm", false);
+  Experts e{.num_experts = count_or(config, "n_routed_experts", 128, kMaxExperts)};
+  e.num_experts_per_tok = count_or(config, "num_experts_per_tok", 8, e.num_experts);
+  e.intermediate_size = count_or(config, "moe_intermediate_size", 1408, kMaxWidth);
+  e.norm_topk_prob = config.bool_or("norm_topk_prob", true);
+  e.sigmoid = e.correction_bias = true;
+  e.groups = count_or(config, "n_group", 1, kMaxExpertGroups);
+  e.groups_kept = count_or(config, "topk_group", 1, e.groups);
+  e.scaling_factor = real_or(config, "routed_scaling_factor", 1, 0);
+  const int64_t num_shared =
+      in_range(config, "n_shared_experts", config.int_or("n_shared_experts", 1), 0, kMaxExperts);
+  e.shared_size = num_shared * e.intermediate_size;
+  if (e.num_experts % e.groups != 0 ||
+      e.num_experts / e.groups * e.groups_kept < e.num_experts_per_tok) {
+    fail(ErrorKind::kModel,
+         "{}: {} experts in {} groups, of which {} are kept, do not give {} experts per token",
+         config.where(), e.num_experts, e.groups, e.groups_kept, e.num_experts_per_tok);
+  }
+  const int64_t first = in_range(config, "first_k_dense_replace",
+                                 config.int_or("first_k_dense_replace", 1), 0, kMaxLayers);
+  for (int64_t i = first; i < model.num_layers(); ++i) {
+    model.layers[i].mlp = MlpKind::kExperts;
+    model.experts = e;
+  }
+}
+
 void read_seed_oss(const json::Object& config, ModelConfig& model) {
   read_biases(config, model);
   model.qkv_bias = config.bool_or("attention_bias", true);
@@ -174,6 +214,16 @@ constexpr std::array kFamilies = {
            .eos_token_id = 2,
            .sliding_window = 4096,
            .slides = all_slide},
+    Family{.model_type = "mixtral",
+           .architecture = "MixtralForCausalLM",
+           .num_kv_heads = 8,
+           .max_position_embeddings = 131072,
+           .rms_norm_eps = 1e-5,
+           .rope_theta = 1e6,
+           .bos_token_id = 1,
+           .eos_token_id = 2,
+           .slides = all_slide,
+           .read = read_mixtral},
     Family{.model_type = "qwen2",
            .architecture = "Qwen2ForCausalLM",
            .num_kv_heads = 32,
@@ -262,6 +312,14 @@ constexpr std::array kFamilies = {
            .rms_norm_eps = 1.5625e-7,
            .partial_rotary_factor = 0.5,
            .read = read_glm4},
+    Family{.model_type = "glm4_moe",
+           .architecture = "Glm4MoeForCausalLM",
+           .num_heads = 96,
+           .num_kv_heads = 8,
+           .max_position_embeddings = 131072,
+           .rms_norm_eps = 1e-5,
+           .partial_rotary_factor = 0.5,
+           .read = read_glm4_moe},
     Family{.model_type = "granite",
            .architecture = "GraniteForCausalLM",
            .max_position_embeddings = 2048,

@@ -170,6 +170,41 @@ TEST(Families, Qwen3MoeHasDenseLayersAmongExperts) {
   EXPECT_NE(family_error("qwen3_moe", R"("mlp_only_layers": ["0"])"), "");
 }
 
+TEST(Families, MixtralAndGlm45HaveRoutersOfTheirOwn) {
+  const ModelConfig mixtral =
+      parse_family("mixtral", R"("num_local_experts": 4, "num_key_value_heads": 4)");
+  EXPECT_EQ(mlp_kinds(mixtral), "EEEE");
+  EXPECT_EQ(mixtral.experts, (Experts{.num_experts = 4,
+                                      .num_experts_per_tok = 2,
+                                      .intermediate_size = 256,
+                                      .norm_topk_prob = true,
+                                      .names = {"block_sparse_moe", "w1", "w3", "w2"}}));
+  EXPECT_EQ(layer_windows(mixtral), LayerWindows(4));
+  EXPECT_EQ(mixtral.ropes[0].theta, 1e6);
+  const ModelConfig glm =
+      parse_family("glm4_moe", R"("num_key_value_heads": 4, "n_routed_experts": 12, "n_group": 3,
+      "topk_group": 2, "num_experts_per_tok": 5, "moe_intermediate_size": 40, "n_shared_experts": 2,
+      "routed_scaling_factor": 2.5, "first_k_dense_replace": 2)");
+  EXPECT_EQ(mlp_kinds(glm), "DDEE");
+  EXPECT_EQ(glm.experts, (Experts{.num_experts = 12,
+                                  .num_experts_per_tok = 5,
+                                  .intermediate_size = 40,
+                                  .norm_topk_prob = true,
+                                  .sigmoid = true,
+                                  .correction_bias = true,
+                                  .groups = 3,
+                                  .groups_kept = 2,
+                                  .scaling_factor = 2.5,
+                                  .shared_size = 80}));
+  EXPECT_FALSE(glm.qk_norm || glm.qkv_bias);
+  EXPECT_TRUE(parse_family("glm4_moe", R"("num_key_value_heads": 4, "use_qk_norm": true)").qk_norm);
+  for (const char* groups : {R"("n_group": 5)", R"("n_group": 3, "topk_group": 1)"}) {
+    const std::string error = family_error(
+        "glm4_moe", std::string(R"("num_key_value_heads": 4, "n_routed_experts": 12, )") + groups);
+    EXPECT_NE(error.find("experts per token"), std::string::npos) << error;
+  }
+}
+
 TEST(Families, StretchSequencesByDynamicRope) {
   const ModelConfig c = parse_family("llama", R"("max_position_embeddings": 4096,
     "rope_scaling": {"type": "dynamic", "factor": 2.5})");

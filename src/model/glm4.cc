@@ -13,7 +13,7 @@ ValueId glm4_rest(Trace& trace, const Attended& rows, const Layer& layer) {
       trace.b.add(rows.x, trace.norm(o, prefix + ".post_self_attn_layernorm", c.hidden_size));
 
   ValueId m = trace.norm(x, prefix + ".post_attention_layernorm", c.hidden_size);
-  m = trace.gated_mlp(m, prefix + ".mlp");
+  m = trace.gated_mlp(m, prefix + ".mlp", c.intermediate_size);
   return trace.b.add(x, trace.norm(m, prefix + ".post_mlp_layernorm", c.hidden_size));
 }
 

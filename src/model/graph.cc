@@ -32,6 +32,8 @@ constexpr Architecture kArchitectures[] = {
     {"Gemma2ForCausalLM", llama_attention, gemma_rest},
     {"Gemma3ForCausalLM", qwen3_attention, gemma_rest},
     {"Glm4ForCausalLM", llama_attention, glm4_rest},
+    {"MixtralForCausalLM", llama_attention, llama_rest},
+    {"Glm4MoeForCausalLM", glm4_moe_attention, llama_rest},
     {"Olmo2ForCausalLM", olmo2_attention, olmo2_rest},
 };
 

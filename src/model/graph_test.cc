@@ -235,6 +235,39 @@ TEST(BuildGraph, OrdersTheNormsOfHeadsAsTheirRows) {
   EXPECT_EQ(recipe("model.layers.0.self_attn.q_norm.weight").at(0).factor, 1);
 }
 
+TEST(BuildGraph, AddsTheExpertsThatAllTokensPass) {
+  ModelConfig config = small_config("Glm4MoeForCausalLM", 1);
+  config.experts = Experts{.num_experts = 12,
+                           .num_experts_per_tok = 5,
+                           .intermediate_size = 24,
+                           .sigmoid = true,
+                           .correction_bias = true,
+                           .groups = 3,
+                           .groups_kept = 2,
+                           .scaling_factor = 2.5,
+                           .shared_size = 40};
+  config.layers[0].mlp = MlpKind::kExperts;
+  const ir::Graph graph = build_graph(config, kOptions);
+  EXPECT_NO_THROW(ir::verify(graph));
+  const ir::Node& route = *nodes_of(graph, "route").at(0);
+  EXPECT_EQ(route.attrs, (ir::Attrs{{"top_k", int64_t{5}},
+                                    {"renormalize", int64_t{0}},
+                                    {"least", int64_t{1}},
+                                    {"score", std::string("sigmoid")},
+                                    {"groups", int64_t{3}},
+                                    {"groups_kept", int64_t{2}},
+                                    {"factor", 2.5}}));
+  EXPECT_EQ(graph.value(route.inputs["bias"]).type.to_string(), "f32[12]");
+  const auto type_of = [&](const std::string& name) {
+    const auto value = graph.find_value("model.layers.0.mlp." + name);
+    return value ? graph.value(*value).type.to_string() : "absent";
+  };
+  EXPECT_EQ(type_of("shared_experts.down_proj.weight"), "bf16[64,40]");
+  EXPECT_EQ(type_of("experts.down_proj.weight"), "bf16[12,64,24]");
+  const auto sum = nodes_of(graph, "add").back();
+  EXPECT_EQ(graph.node(graph.value(sum->inputs["b"]).producer).op->name, "add");
+}
+
 TEST(BuildGraph, RoundTripsThroughText) {
   const std::string text = listing::print(build_graph(qwen3(), kOptions));
   EXPECT_EQ(listing::print(listing::parse(text, ops::standard())), text);

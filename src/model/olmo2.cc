@@ -22,7 +22,7 @@ ValueId olmo2_rest(Trace& trace, const Attended& rows, const Layer& layer) {
   const ValueId x =
       trace.b.add(rows.x, trace.norm(o, prefix + ".post_attention_layernorm", c.hidden_size));
 
-  const ValueId m = trace.gated_mlp(x, prefix + ".mlp");
+  const ValueId m = trace.gated_mlp(x, prefix + ".mlp", c.intermediate_size);
   return trace.b.add(x, trace.norm(m, prefix + ".post_feedforward_layernorm", c.hidden_size));
 }
 

@@ -103,7 +103,7 @@ Trace::Heads Trace::heads(ValueId x, const Layer& layer) {
     const int64_t first = c.merged_qkv ? next_row : 0;
     next_row += out;
     Pieces pieces;
-    if (turns && is_reordered) {
+    if (turns && rope != nullptr) {
       pieces = head_rows(*rope, tensor, first, num_heads, c.head_dim, factor);
     } else if (c.merged_qkv) {
       pieces = {{tensor, ir::WeightPiece::Range{first, first + out}}};
@@ -160,7 +160,7 @@ ValueId Trace::output(ValueId o, const Layer& layer) {
 ValueId Trace::feed_forward(ValueId x, const LiveRows& live, const Layer& layer) {
   switch (layer.kind.mlp) {
     case MlpKind::kDense:
-      return gated_mlp(x, layer.prefix + ".mlp");
+      return gated_mlp(x, layer.prefix + ".mlp", config.intermediate_size);
     case MlpKind::kExperts:
       return expert_mlp(x, live, layer);
   }
@@ -172,14 +172,26 @@ ValueId Trace::expert_mlp(ValueId x, const LiveRows& live, const Layer& layer) {
   const std::string prefix = layer.prefix + "." + e.names.block;
   const ValueId router = weight(prefix + ".gate.weight", {e.num_experts, config.hidden_size});
   const ValueId logits = b.linear_as(DType::kF32, x, router);
-  const Builder::Routed routed = b.route(
-      logits, live.mask,
-      {.top_k = e.num_experts_per_tok, .renormalize = e.norm_topk_prob, .least = live.least});
+  Builder::Routing routing{.top_k = e.num_experts_per_tok,
+                           .renormalize = e.norm_topk_prob,
+                           .least = live.least,
+                           .sigmoid = e.sigmoid,
+                           .groups = e.groups,
+                           .groups_kept = e.groups_kept,
+                           .factor = e.scaling_factor};
+  if (e.correction_bias) {
+    const std::string bias = prefix + ".gate.e_score_correction_bias";
+    routing.bias =
+        b.graph().add_weight(bias, {DType::kF32, {e.num_experts}}, ir::WeightRecipe::tensor(bias));
+  }
+  const Builder::Routed routed = b.route(logits, live.mask, routing);
   const ValueId gate_up =
       expert_matrices(prefix, {e.names.gate, e.names.up}, e.intermediate_size, config.hidden_size);
   const ValueId down = expert_matrices(prefix, {e.names.down}, config.hidden_size,
                                        e.intermediate_size, config.residual_scale);
-  return b.expert_mlp(x, routed, gate_up, down);
+  const ValueId y = b.expert_mlp(x, routed, gate_up, down);
+  if (e.shared_size == 0) return y;
+  return b.add(y, gated_mlp(x, prefix + ".shared_experts", e.shared_size));
 }
 
 ValueId Trace::expert_matrices(const std::string& prefix,
@@ -205,8 +217,7 @@ ValueId Trace::expert_matrices(const std::string& prefix,
                               {std::move(pieces), {}});
 }
 
-ValueId Trace::gated_mlp(ValueId x, const std::string& prefix) {
-  const int64_t size = config.intermediate_size;
+ValueId Trace::gated_mlp(ValueId x, const std::string& prefix, int64_t size) {
   const auto rows = [&](int64_t first) -> Pieces {
     if (!config.merged_gate_up) return {};
     return {{prefix + ".gate_up_proj", ir::WeightPiece::Range{first, first + size}}};

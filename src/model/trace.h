@@ -70,10 +70,10 @@ struct Trace {
   ValueId output(ValueId o, const Layer& layer);
   // The layer's feed-forward of x [R,D], dense or by experts.
   ValueId feed_forward(ValueId x, const LiveRows& live, const Layer& layer);
-  // down(activation(gate(x)) * up(x)).
-  ValueId gated_mlp(ValueId x, const std::string& prefix);
-  // The same by each expert that the router chooses for a row, added by its weights. Rows of padding
-  // become zeros.
+  // down(activation(gate(x)) * up(x)) of that inner size.
+  ValueId gated_mlp(ValueId x, const std::string& prefix, int64_t size);
+  // The same by each expert that the router chooses for a row, added by its weights, and by those that
+  // all rows pass. Rows of padding become zeros, but for what the latter make of them.
   ValueId expert_mlp(ValueId x, const LiveRows& live, const Layer& layer);
 
  private:
@@ -108,6 +108,7 @@ struct Architecture {
 ValueId llama_attention(Trace& trace, ValueId x, const Layer& layer);
 ValueId llama_rest(Trace& trace, const Attended& rows, const Layer& layer);
 ValueId qwen3_attention(Trace& trace, ValueId x, const Layer& layer);
+ValueId glm4_moe_attention(Trace& trace, ValueId x, const Layer& layer);
 ValueId gemma_rest(Trace& trace, const Attended& rows, const Layer& layer);
 ValueId glm4_rest(Trace& trace, const Attended& rows, const Layer& layer);
 ValueId olmo2_attention(Trace& trace, ValueId x, const Layer& layer);
