@@ -3,7 +3,9 @@
 
 #include <cstdint>
 
+#include "backend/host_device.h"
 #include "backend/kernel.h"
+#include "backend/random.h"
 
 namespace encore {
 
@@ -19,7 +21,20 @@ struct RoutingRule {
   bool is_sigmoid = false;
   bool renormalizes = false;
   bool by_logit = false;                // the order of scores is that of logits
+  const int32_t* step_clock = nullptr;  // null: experts are not drawn
+  int drawn = 0;                        // which numbers they are drawn by
 };
+
+// The expert that a row draws as its k-th in that step. It is drawn again, by the next `attempt`,
+// where the row has it already.
+ENCORE_HOST_DEVICE inline int drawn_expert(int drawn, int32_t step, int64_t row, int k, int attempt,
+                                           int num_experts) {
+  const random::Words words = random::philox(
+      static_cast<uint64_t>(drawn), {{static_cast<uint32_t>(step), static_cast<uint32_t>(row),
+                                      static_cast<uint32_t>(k), static_cast<uint32_t>(attempt)}});
+  return static_cast<int>(
+      static_cast<uint64_t>(words.word[0]) * static_cast<uint64_t>(num_experts) >> 32U);
+}
 
 // Added to the sum by which weights are divided.
 inline constexpr float kLeastWeightSum = 1e-20F;
@@ -36,6 +51,10 @@ inline RoutingRule routing_rule(const KernelArgs& args) {
     rule.groups_kept = static_cast<int>(attrs.get_int("groups_kept"));
   }
   if (attrs.find("factor") != nullptr) rule.factor = static_cast<float>(attrs.get_double("factor"));
+  if (const TensorView* clock = args.inputs.find("step_clock")) {
+    rule.step_clock = clock->as<const int32_t>();
+    rule.drawn = static_cast<int>(attrs.get_int("drawn"));
+  }
   rule.is_sigmoid = attrs.find("score") != nullptr;
   rule.renormalizes = attrs.get_int("renormalize") != 0;
   rule.by_logit = !rule.is_sigmoid && rule.bias == nullptr && rule.groups == rule.groups_kept;

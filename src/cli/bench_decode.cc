@@ -15,6 +15,7 @@
 #include "measure/floor.h"
 #include "measure/step_times.h"
 #include "measure/timing.h"
+#include "measure/uniform_routing.h"
 #include "setup/open.h"
 
 namespace encore::cli {
@@ -36,6 +37,7 @@ struct BenchDecodeOptions {
   BenchOptions bench;
   std::optional<int64_t> steps;
   std::optional<int64_t> warmup_tokens;
+  std::string routing = "model";
 };
 
 // With what the device's defaults are.
@@ -231,15 +233,41 @@ std::string host_table(const std::vector<DecodeModeResult>& results) {
   return table.text();
 }
 
+json::value distinct_json(const std::optional<measure::DistinctExperts>& experts) {
+  if (!experts) return nullptr;
+  return json::object{{"num_experts", experts->num_experts},
+                      {"expected", experts->expected},
+                      {"drawn", json::optional_number(experts->drawn)}};
+}
+
+std::string distinct_text(const measure::DistinctExperts& experts) {
+  if (experts.drawn) {
+    return fmt::format(
+        "  experts drawn at random: {:.1f} of {} distinct ones a layer, {:.1f} expected\n",
+        *experts.drawn, experts.num_experts, experts.expected);
+  }
+  return fmt::format(
+      "  experts chosen by the model; bytes are those of {:.1f} of {} distinct ones a layer, which "
+      "rows "
+      "are expected to choose at random (--routing uniform has them do so)\n",
+      experts.expected, experts.num_experts);
+}
+
 void bench_decode(const BenchDecodeOptions& options) {
   using runtime::Graphs;
-  const loader::LoadOptions load = decode_load_options(options.bench);
+  loader::LoadOptions load = decode_load_options(options.bench);
+  const bool is_uniform = options.routing == "uniform";
+  if (is_uniform) load.compile.passes.push_back(measure::uniform_routing_pass());
   // The device decides the defaults, so ask as for the longest protocol.
   const Protocol longest = protocol(options, DeviceKind::kCuda);
   Bench bench =
       open_bench(options.bench, load,
                  options.bench.context + traced(longest.decoding).max_tokens(load.limits));
   const Protocol plan = protocol(options, bench.device->kind());
+  const std::optional<measure::DistinctExperts> experts =
+      measure::distinct_experts(bench.model->program().graph, plan.decoding.batch, 16);
+  if (is_uniform && !experts)
+    fail(ErrorKind::kUsage, "the model has no experts that rows could draw: leave --routing out");
   if (bench.device->kind() == DeviceKind::kCpu && bench.loop.burst_steps > 1) {
     fail(ErrorKind::kUsage,
          "bursts cannot be timed on the CPU, which has run one when its launch returns: leave "
@@ -276,6 +304,7 @@ void bench_decode(const BenchDecodeOptions& options) {
     out["steps"] = plan.decoding.steps;
     out["warmup_tokens"] = plan.decoding.warmup_tokens;
     out["weight_bytes"] = cost.weight_bytes;
+    out["distinct_experts"] = distinct_json(experts);
     json::array rows;
     for (const DecodeModeResult& result : results)
       rows.push_back(result_json(result, speed_of(result, results, bench, options.bench)));
@@ -288,6 +317,7 @@ void bench_decode(const BenchDecodeOptions& options) {
   print(fmt::format("\n  {} of weights a step; {} runs of {} steps after {} tokens\n",
                     bytes_text(cost.weight_bytes), plan.runs, plan.decoding.steps,
                     plan.decoding.warmup_tokens));
+  if (experts) print(distinct_text(*experts));
   if (!no_tracer.empty()) print(fmt::format("  not traced: {}\n", no_tracer));
 }
 
@@ -306,7 +336,14 @@ void add_bench_decode(Command& bench) {
                    "Tokens of the last sequence before timing starts. Default: 33, on the CPU 4")
       ->range(int64_t{1}, int64_t{1} << 20)
       ->type_name("N");
-  verb->group("Measurement: what is timed, and how often", {"--runs", "--warmup-tokens"});
+  verb->add_option(
+          "--routing", options->routing,
+          "Experts of a token: those that the model chooses, or drawn at random behind the "
+          "router's work (uniform)")
+      ->one_of({"model", "uniform"})
+      ->capture_default_str();
+  verb->group("Measurement: what is timed, and how often",
+              {"--runs", "--warmup-tokens", "--routing"});
   verb->footer(kBenchDecodeFooter);
   verb->callback([options] { bench_decode(*options); });
 }

@@ -96,6 +96,7 @@ void infer_route(const Types& in, const Attrs& attrs, Types& out) {
     require(attrs.get_string("score") == "sigmoid", "sigmoid as 'score'");
   if (attrs.find("factor") != nullptr)
     require(std::isfinite(static_cast<float>(attrs.get_double("factor"))), "a finite factor");
+  if (in.find("step_clock") != nullptr) (void)attrs.get_int("drawn");
   if (attrs.find("groups") != nullptr) {
     constexpr int64_t kMaxGroups = 32;
     const int64_t groups = attrs.get_int("groups");
@@ -230,9 +231,12 @@ std::vector<Op> rows() {
       // Weights are the scores without a bias, divided by their sum + 1e-20 where `renormalize` is 1,
       // times `factor` where there is one. NaN and -infinity count as f32's least number, infinity as
       // its largest. A row with live[r] < `least` is padding: its experts are -1, its weights 0.
-      // Outputs: experts i32[R,top_k], weights f32[R,top_k].
+      // For benchmarks: with a step_clock, that is computed, and then a live row's experts are drawn
+      // at random, all of them as likely, with weights 1 / top_k (drawn_expert() in
+      // backend/routing.h): a function of the attribute `drawn`, step_clock[0] and the row. Outputs:
+      // experts i32[R,top_k], weights f32[R,top_k].
       {.name = "route",
-       .inputs = "logits f32[R,E], bias? f32[E], live i32[R]",
+       .inputs = "logits f32[R,E], bias? f32[E], live i32[R], step_clock? i32[2]",
        .attrs = {{"top_k", int64_t{1}}, {"renormalize", int64_t{0}}, {"least", int64_t{0}}},
        .infer = infer_route},
       // A gated feed-forward by the experts of each row: the sum over k, in float and in the order of

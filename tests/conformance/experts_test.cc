@@ -1,6 +1,7 @@
 // route and expert_mlp.
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "harness.h"
 
@@ -131,6 +132,42 @@ TEST_P(Conformance, RouteIsProofAgainstNumbersThatAreNone) {
                   reference::route(logits, live, routing.has_bias ? &bias : nullptr, routing));
     EXPECT_EQ(routed[0].tensor.row(3)[0], 47);
   }
+}
+
+// For benchmarks: distinct experts, others in every step, and none in padding.
+TEST_P(Conformance, RouteDrawsExpertsAtRandom) {
+  const RouteCase routing{24, {.top_k = 6}};
+  const StepKey step = tokens(40);
+  const HostTensor logits = random_.tensor(routing.logits(), step.sizes());
+  std::vector<double> slots(40, 0);
+  slots[7] = -1;
+  ir::Attrs attrs = routing.attrs();
+  attrs.set("drawn", int64_t{3});
+  std::vector<std::vector<double>> drawn;
+  for (const double clock : {5, 6}) {
+    const HostTensor step_clock = tensor_of(type_of(DType::kI32, {2}), {}, {clock, 0});
+    OpCase c{.op = "route",
+             .inputs = {logits, rows_of_words(step, slots)},
+             .attrs = attrs,
+             .step = step};
+    c.inputs.add("step_clock", step_clock, true);
+    const std::vector<Output> routed = run(device(), c);
+    std::vector<int> counts(24);
+    for (int64_t r = 0; r < 40; ++r) {
+      std::vector<double> row(routed[0].tensor.row(r), routed[0].tensor.row(r) + 6);
+      EXPECT_NEAR(routed[1].tensor.row(r)[5], r == 7 ? 0 : 1.0 / 6, 1e-7);
+      if (r == 7) {
+        EXPECT_EQ(row, std::vector<double>(6, -1));
+        continue;
+      }
+      for (const double id : row)
+        ++counts.at(static_cast<size_t>(id));
+      EXPECT_EQ(std::set<double>(row.begin(), row.end()).size(), 6U) << r;
+    }
+    EXPECT_GT(*std::ranges::min_element(counts), 1);  // of 9.75
+    drawn.push_back(routed[0].tensor.values);
+  }
+  EXPECT_NE(drawn[0], drawn[1]);
 }
 
 struct ExpertSizes {

@@ -49,6 +49,20 @@ void drop_groups(const RoutingRule& rule, float* choices) {
     std::fill_n(choices + group->second * size, size, -std::numeric_limits<float>::infinity());
 }
 
+// Experts drawn in the place of those that the row chose. `taken`: a number for each expert.
+void draw_experts(const RoutingRule& rule, int64_t row, float* taken, int32_t* chosen,
+                  float* weights) {
+  std::fill_n(taken, rule.num_experts, 0.0F);
+  for (int k = 0; k < rule.top_k; ++k) {
+    int attempt = 0;
+    do {
+      chosen[k] = drawn_expert(rule.drawn, *rule.step_clock, row, k, attempt++, rule.num_experts);
+    } while (taken[chosen[k]] != 0);
+    taken[chosen[k]] = 1;
+    weights[k] = 1.0F / static_cast<float>(rule.top_k);
+  }
+}
+
 void route(Pool& pool, const KernelArgs& args) {
   const TensorView& logits = args.inputs["logits"];
   const auto* live = args.inputs["live"].as<int32_t>();
@@ -97,6 +111,7 @@ void route(Pool& pool, const KernelArgs& args) {
           rule.renormalizes ? std::accumulate(weight, weight + rule.top_k, kLeastWeightSum) : 1;
       for (int k = 0; k < rule.top_k; ++k)
         weight[k] = weight[k] / sum * rule.factor;
+      if (rule.step_clock != nullptr) draw_experts(rule, r, choices, chosen, weight);
     }
   });
 }
@@ -319,7 +334,7 @@ void expert_mlp(Pool& pool, const KernelArgs& args) {
 
 std::span<const Kernel> expert_kernels() {
   static constexpr std::array kRows = {
-      row<"route.cpu", route>("route", {"bias"}),
+      row<"route.cpu", route>("route", {"bias", "step_clock"}),
       Kernel{.op = "expert_mlp",
              .name = "expert_mlp.cpu",
              .workspace = expert_mlp_workspace,

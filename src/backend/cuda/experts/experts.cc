@@ -35,7 +35,7 @@ std::span<const Kernel> expert_kernels() {
       Kernel{.op = "route",
              .name = "route.row_per_warp",
              .bind = bind_route,
-             .optional = {"bias"}},
+             .optional = {"bias", "step_clock"}},
       Kernel{.op = "expert_mlp",
              .name = "expert_mlp.groups",
              .accepts = accepts_groups,

@@ -61,6 +61,28 @@ __device__ __forceinline__ void drop_groups(const RoutingRule& rule, float* choi
   __syncwarp();
 }
 
+// Experts drawn in the place of those that the row chose. `taken`: a number for each expert.
+__device__ __forceinline__ void draw_experts(const RoutingRule& rule, int64_t row, float* taken,
+                                             int32_t* experts, float* weights, int lane) {
+  for (int e = lane; e < rule.num_experts; e += kLanes)
+    taken[e] = 0;
+  __syncwarp();
+  for (int k = 0; k < rule.top_k; ++k) {
+    int attempt = 0;
+    int drawn = 0;  // alike in all lanes
+    do {
+      drawn = drawn_expert(rule.drawn, *rule.step_clock, row, k, attempt++, rule.num_experts);
+    } while (taken[drawn] != 0);
+    __syncwarp();
+    if (lane == 0) {
+      taken[drawn] = 1;
+      experts[k] = drawn;
+      weights[k] = 1.0F / static_cast<float>(rule.top_k);
+    }
+    __syncwarp();
+  }
+}
+
 // Lane l has experts l, l + 32, ...
 __global__ void __launch_bounds__(kWarps* kLanes)
     route_kernel(const __grid_constant__ RouteArgs args) {
@@ -127,6 +149,10 @@ __global__ void __launch_bounds__(kWarps* kLanes)
   const float divisor = rule.renormalizes ? warp_sum(weight_sum) + kLeastWeightSum : 1.0F;
   for (int k = lane; k < rule.top_k; k += kLanes)
     weights[k] = weights[k] / divisor * rule.factor;
+  if (rule.step_clock != nullptr) {
+    __syncwarp();
+    draw_experts(rule, row, choices, experts, weights, lane);
+  }
 }
 
 }  // namespace
