@@ -11,9 +11,11 @@ namespace {
 struct FusedOp {
   std::string_view name;
   Parts (*parts)(const KernelArgs& args);
+  std::string_view with = {};  // stands for others only where it has this operand; empty: always
 };
 constexpr FusedOp kFusedOps[] = {
     {"fused_linear", linear_parts},
+    {"linear", linear_parts, "adapters"},
     {"fused_attention", attention_parts},
 };
 
@@ -27,7 +29,8 @@ const FusedOp* find(std::string_view op) {
 }  // namespace
 
 bool has_parts(std::string_view op) {
-  return find(op) != nullptr;
+  const FusedOp* fused = find(op);
+  return fused != nullptr && fused->with.empty();
 }
 
 std::vector<OpLaunch> expand(const KernelTable& kernels, std::string_view op,
@@ -35,8 +38,9 @@ std::vector<OpLaunch> expand(const KernelTable& kernels, std::string_view op,
   const FusedOp* fused = find(op);
   const auto rows = kernels.rows();
   const auto takes = [&](const Kernel& kernel) { return kernel.takes(op, args); };
-  if (fused == nullptr || std::ranges::any_of(rows, takes))
-    return {{op, &kernels.choose(op, args), args}};
+  const bool is_one =
+      fused == nullptr || (!fused->with.empty() && args.inputs.find(fused->with) == nullptr);
+  if (is_one || std::ranges::any_of(rows, takes)) return {{op, &kernels.choose(op, args), args}};
   std::vector<OpLaunch> launches;
   const Parts parts = fused->parts(args);
   for (const Parts::Part& part : parts.parts) {

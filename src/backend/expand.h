@@ -23,7 +23,7 @@ struct OpLaunch {
   }
 };
 
-// Does the op stand for others?
+// Does the op stand for others, whatever its operands?
 bool has_parts(std::string_view op);
 
 // The launches of an op, in the order in which they run: the first kernel that accepts it, or, of a

@@ -34,6 +34,41 @@ TensorView columns_of(const TensorView& view, int64_t first, int64_t count) {
   return part;
 }
 
+// The product without adapters, then both halves of theirs, the second onto the product.
+Parts lora_parts(const KernelArgs& args, const LinearOperands& o) {
+  const int64_t rows = o.x->num_rows();
+  Scratch scratch(args.scratch);
+  Parts result;
+  TensorView product = *o.out;
+  if (o.silu_mul) product = scratch.take(o.out->dtype, rows, o.weight->num_rows());
+  const TensorView h = scratch.take(DType::kF32, rows, o.lora_a->shape[1]);
+  KernelArgs& base = result.add(args, o.norm != nullptr ? "fused_linear" : "linear",
+                                args.inputs.without({"lora_a", "lora_b", "adapters"}),
+                                {{"sum", o.sum}, {"y", product}});
+  pass_on(args.attrs, {"eps", "offset", "fp8_rows"}, base.attrs);
+  KernelArgs& shrink = result.add(args, "lora_shrink",
+                                  {{"x", o.sum != nullptr ? *o.sum : *o.x},
+                                   {"norm", o.norm},
+                                   {"a", *o.lora_a},
+                                   {"adapters", *o.adapters}},
+                                  {{"h", h}});
+  pass_on(args.attrs, {"eps", "offset"}, shrink.attrs);
+  KernelArgs& expand = result.add(
+      args, "lora_expand",
+      {{"base", product}, {"h", h}, {"b", *o.lora_b}, {"adapters", *o.adapters}}, {{"y", product}});
+  pass_on(args.attrs, {"lora_blocks"}, expand.attrs);
+  if (o.silu_mul) {
+    const int64_t half = o.out->row_elements();
+    result.add(args, "silu_mul",
+               {{"gate", columns_of(product, 0, half)}, {"up", columns_of(product, half, half)}},
+               {{"y", *o.out}});
+  }
+  for (Parts::Part& part : result.parts)
+    part.args.scratch = scratch.end();
+  result.between_bytes = scratch.bytes();
+  return result;
+}
+
 }  // namespace
 
 LinearOperands linear_operands(const KernelArgs& args) {
@@ -44,6 +79,9 @@ LinearOperands linear_operands(const KernelArgs& args) {
   o.weight = &args.inputs["weight"];
   o.scale = args.inputs.find("scale");
   o.bias = args.inputs.find("bias");
+  o.lora_a = args.inputs.find("lora_a");
+  o.lora_b = args.inputs.find("lora_b");
+  o.adapters = args.inputs.find("adapters");
   o.sum = args.outputs.find("sum");
   o.out = &args.outputs["y"];
   if (o.norm != nullptr) o.eps = args.attrs.get_double("eps");
@@ -56,6 +94,7 @@ LinearOperands linear_operands(const KernelArgs& args) {
 
 Parts linear_parts(const KernelArgs& args) {
   const LinearOperands o = linear_operands(args);
+  if (o.adapters != nullptr) return lora_parts(args, o);
   const int64_t rows = o.x->num_rows();
   Scratch scratch(args.scratch);
   Parts result;

@@ -13,6 +13,10 @@ struct LinearOperands {
   const TensorView* weight = nullptr;
   const TensorView* scale = nullptr;  // of a weight in fp8
   const TensorView* bias = nullptr;
+  // Of rows with adapters; all or none.
+  const TensorView* lora_a = nullptr;
+  const TensorView* lora_b = nullptr;
+  const TensorView* adapters = nullptr;
   const TensorView* sum = nullptr;  // x + residual
   const TensorView* out = nullptr;
   double eps = 0;          // of the norm
@@ -22,9 +26,10 @@ struct LinearOperands {
 };
 LinearOperands linear_operands(const KernelArgs& args);
 
-// linear or fused_linear as the ops it stands for. A norm in front is split off first: what it
-// leaves of a product with silu_mul is a fused_linear still. Works without scratch, too, for sizes
-// alone.
+// linear or fused_linear as the ops it stands for. Adapters are split off first: a base row keeps the
+// bits of the launch without them, which stays as it is, norm included, up to silu_mul. Then a norm in
+// front is split off: what it leaves of a product with silu_mul is a fused_linear still. Works without
+// scratch, too, for sizes alone.
 Parts linear_parts(const KernelArgs& args);
 
 }  // namespace encore

@@ -39,9 +39,13 @@ struct WeightPiece {
 // The pieces one below the other, cast to the weight's dtype; or, when there are no pieces, the
 // constant itself. Pieces that lack the weight's first dim are stacked along it: [O,I] of each expert
 // make [E,O,I], one or several pieces an expert.
+//
+// A weight with slots, [S,...], holds nothing of the checkpoint: each of its slots is zero until an
+// adapter's tensors are written to it as the pieces say (model/lora/slots.h).
 struct WeightRecipe {
   std::vector<WeightPiece> pieces;
   std::vector<float> constant;
+  bool has_slots = false;
 
   static WeightRecipe tensor(std::string name) { return {{{.tensor = std::move(name)}}, {}}; }
   static WeightRecipe of(std::vector<float> values) { return {{}, std::move(values)}; }

@@ -313,7 +313,8 @@ class Parser {
       return recipe;
     }
     const bool is_stack = line.accept("stack(");
-    const bool several = is_stack || line.accept("concat(");
+    recipe.has_slots = line.accept("slots(");
+    const bool several = is_stack || recipe.has_slots || line.accept("concat(");
     const int64_t count = is_stack ? line.integer() : 1;
     constexpr int64_t kMaxStacked = 1 << 16;
     if (count < 1 || count > kMaxStacked)

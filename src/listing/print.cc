@@ -78,6 +78,7 @@ std::string print_recipe(const WeightRecipe& recipe, const ir::Type& type) {
     }
     return text + ')';
   }
+  if (recipe.has_slots) return fmt::format("slots({})", print_pieces(recipe.pieces));
   const std::vector<ir::WeightPiece> pattern = stacked_pattern(recipe, type);
   if (!pattern.empty())
     return fmt::format("stack({}, {})", type.dims[0].value, print_pieces(pattern));

@@ -41,8 +41,47 @@ void require_scale(const Types& in, const Attrs& attrs) {
        by_block.to_string());
 }
 
+// Blocks of rows of b, [S,O,K], each with K of the N columns of h, or rows of a.
+void require_blocks(const Attrs& attrs, const Type& of_n, const Type& b) {
+  const auto blocks = attrs.find("lora_blocks") == nullptr ? std::vector{b.dims[1].value}
+                                                           : attrs.get_ints("lora_blocks");
+  int64_t outputs = 0;
+  for (const int64_t block : blocks) {
+    require(block > 0, "positive lora_blocks");
+    outputs += block;
+  }
+  require(outputs == b.dims[1].value, "lora_blocks that sum to the outputs");
+  require(of_n.dims[1].value == std::ssize(blocks) * b.dims[2].value,
+          "K rows of A for each of the lora_blocks");
+}
+
+// An adapter's A has K rows for each block of outputs; its B has K columns.
+void require_lora(const Types& in, const Attrs& attrs) {
+  const Type* a = in.find("lora_a");
+  const bool has_all =
+      a != nullptr && in.find("lora_b") != nullptr && in.find("adapters") != nullptr;
+  const bool has_none =
+      a == nullptr && in.find("lora_b") == nullptr && in.find("adapters") == nullptr;
+  require(has_all || has_none, "lora_a, lora_b and adapters, all or none of them");
+  require(has_all || attrs.find("lora_blocks") == nullptr, "a lora_a for 'lora_blocks'");
+  if (has_none) return;
+  require(in["lora_b"].dims[1] == in["weight"].dims[0], "as many rows in lora_b as in the weight");
+  require_blocks(attrs, *a, in["lora_b"]);
+}
+
+void infer_lora_expand(const Types& in, const Attrs& attrs, Types&) {
+  const Type& b = in["b"];
+  require(b.dims[1] == in["base"].dims[1], "as many rows in b as columns in base");
+  require_blocks(attrs, in["h"], b);
+}
+
+void infer_lora_shrink(const Types& in, const Attrs& attrs, Types&) {
+  if (in.find("norm") != nullptr) (void)attrs.get_double("eps");
+}
+
 void infer_linear(const Types& in, const Attrs& attrs, Types& out) {
   require_scale(in, attrs);
+  require_lora(in, attrs);
   if (attrs.find("out") == nullptr) return;
   const auto dtype = parse_dtype(attrs.get_string("out"));
   require(dtype.has_value() && is_float(*dtype), "a float dtype in 'out'");
@@ -151,8 +190,13 @@ std::vector<Op> rows() {
       // float, and scales multiply sums, or are multiplied in f32. Where the attribute `fp8_rows` is
       // there and R, padding included, is at least that number (or where the launch must be
       // batch-invariant), x is rounded to fp8 first, as backend/fp8_activations.h says.
+      //
+      // Row r may have an adapter (LoRA): slot adapters[r] of lora_a [S,N,I] and lora_b [S,O,K]. Then
+      // its y, rounded, goes through lora_expand with what lora_shrink gives of x, never in fp8. A row
+      // whose slot is -1 is as it is without these operands, bit for bit.
       {.name = "linear",
-       .inputs = "x float[R,I], weight stored[O,I], scale? f32[...], bias? float[O]",
+       .inputs = "x float[R,I], weight stored[O,I], scale? f32[...], bias? float[O], "
+                 "lora_a? float[S,N,I], lora_b? float[S,O,K], adapters? i32[R]",
        .outputs = "y float[R,O]",
        .infer = infer_linear},
       // Each group of G elements: x * rsqrt(mean(x^2) + eps) * weight. A layer norm has one group,
@@ -279,12 +323,28 @@ std::vector<Op> rows() {
        .may_reuse = {{"o", "q"}}},
       // linear behind rms_norm (where there is a norm; its residual and sum are those of the whole),
       // in front of silu_mul (`epilogue`; of the left and the right half of the columns, so that y is
-      // [R,O/2]), or both. Rounded where those ops would round, to fp8 behind the norm.
+      // [R,O/2]), or both. Rounded where those ops would round, to fp8 behind the norm. An adapter's
+      // product is that of what the norm gives, added in front of silu_mul.
       {.name = "fused_linear",
        .inputs = "x float[R,I], residual? float[R,I], norm? float[I], weight stored[O,I], "
-                 "scale? f32[...], bias? float[O]",
+                 "scale? f32[...], bias? float[O], lora_a? float[S,N,I], lora_b? float[S,O,K], "
+                 "adapters? i32[R]",
        .outputs = "sum? = residual, y float[R,O]",
        .infer = infer_fused_linear},
+      // The first half of an adapter's product: h[r] = a[adapters[r]] x[r], in f32. Behind a norm where
+      // there is one: of rms_norm(x), rounded. Rows whose slot is -1 are not written.
+      {.name = "lora_shrink",
+       .inputs = "x float[R,I], norm? float[I], a float[S,N,I], adapters i32[R]",
+       .outputs = "h f32[R,N]",
+       .infer = infer_lora_shrink},
+      // The second half: base plus b[adapters[r]] h[r], added in f32 and rounded once. The attribute
+      // `lora_blocks` gives the columns of base that belong to one another, one block where it is
+      // absent: block i takes h[r][i*K] to h[r][i*K+K-1]. Rows whose slot is -1 are base's.
+      {.name = "lora_expand",
+       .inputs = "base float[R,O], h f32[R,N], b float[S,O,K], adapters i32[R]",
+       .outputs = "y = base",
+       .infer = infer_lora_expand,
+       .may_reuse = {{"y", "base"}}},
       // sampling[b] is a SamplingRow (backend/sampling.h). A row with a `state` adds the biases of
       // token_bias[state], then applies the penalties by token_counts[state]; in one with a `mask`,
       // tokens whose bit in token_masks[mask] is 0 become -infinity; where kv_lens[b] < min_length,

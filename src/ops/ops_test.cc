@@ -48,6 +48,30 @@ TEST(Ops, TakeAScaleWithAWeightInFp8) {
             "op 'linear': needs an fp8_rows above 0");
 }
 
+TEST(Ops, TakeAdaptersWhoseMatricesFitTheBlocks) {
+  const auto error = [](std::optional<ir::Type> a, std::optional<ir::Type> b, bool has_slots,
+                        const ir::Attrs& attrs = {}) {
+    ir::Types in{{"x", {DType::kBF16, {Dim::tokens(), 64}}}, {"weight", {DType::kBF16, {48, 64}}}};
+    if (a) in.add("lora_a", *a, true);
+    if (b) in.add("lora_b", *b, true);
+    if (has_slots) in.add("adapters", {DType::kI32, {Dim::tokens()}}, true);
+    return message_of(ErrorKind::kCompile, [&] { infer(op("linear"), in, attrs); });
+  };
+  const ir::Type a{DType::kBF16, {2, 16, 64}};
+  const ir::Type b{DType::kBF16, {2, 48, 8}};
+  const ir::Attrs blocks{{"lora_blocks", std::vector<int64_t>{32, 16}}};
+  EXPECT_EQ(error(a, b, true, blocks), "");
+  EXPECT_EQ(error(a, b, false),
+            "op 'linear': needs lora_a, lora_b and adapters, all or none of them");
+  EXPECT_EQ(error(a, std::nullopt, true),
+            "op 'linear': needs lora_a, lora_b and adapters, all or none of them");
+  EXPECT_EQ(error(a, b, true), "op 'linear': needs K rows of A for each of the lora_blocks");
+  EXPECT_EQ(error(a, b, true, {{"lora_blocks", std::vector<int64_t>{32, 8}}}),
+            "op 'linear': needs lora_blocks that sum to the outputs");
+  EXPECT_EQ(error(std::nullopt, std::nullopt, false, blocks),
+            "op 'linear': needs a lora_a for 'lora_blocks'");
+}
+
 TEST(Ops, RouteToAsManyExpertsAsThereAre) {
   const auto route = [](int64_t top_k, int64_t renormalize) {
     const ir::Types in{{"logits", {DType::kF32, {Dim::tokens(), 8}}},

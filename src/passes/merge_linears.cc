@@ -12,13 +12,21 @@ using ir::Graph;
 using ir::Node;
 using ir::ValueId;
 
-// The operands but x: those that are cut along their rows.
+// What siblings share: x, and each row's adapter.
+constexpr std::string_view kShared[] = {"x", "adapters"};
+
+// The other operands: those that are cut along their outputs.
 std::vector<std::string_view> weights_of(const Node& node) {
   std::vector<std::string_view> names;
-  for (size_t i = 0; i < node.inputs.size(); ++i)
-    names.push_back(node.inputs.name(i));
-  std::erase(names, "x");
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    if (std::ranges::count(kShared, node.inputs.name(i)) == 0) names.push_back(node.inputs.name(i));
+  }
   return names;
+}
+
+// The dim along which a weight is cut: its rows, or those of each slot.
+size_t cut_dim(const ir::Value& weight) {
+  return weight.recipe.has_slots ? 1 : 0;
 }
 
 // Can its weights be cut out of their places: each read once, and made of checkpoint tensors?
@@ -41,12 +49,19 @@ bool ends_on_block(const Graph& graph, const Node& node) {
 bool are_siblings(const Graph& graph, const Node& a, const Node& b) {
   const auto dtype = [&](ValueId id) { return graph.value(id).type.dtype; };
   const auto rows_fit = [&](ValueId one, ValueId other) {
-    const auto& dims = graph.value(one).type.dims;
-    const auto& others = graph.value(other).type.dims;
-    return dtype(one) == dtype(other) && dims.size() == others.size() &&
-           std::equal(dims.begin() + 1, dims.end(), others.begin() + 1);
+    auto dims = graph.value(one).type.dims;
+    auto others = graph.value(other).type.dims;
+    const size_t cut = cut_dim(graph.value(one));
+    if (dtype(one) != dtype(other) || dims.size() != others.size()) return false;
+    dims[cut] = others[cut];
+    return dims == others;
   };
-  return a.inputs["x"] == b.inputs["x"] && a.inputs.size() == b.inputs.size() &&
+  const auto shares = [&](std::string_view name) {
+    const ValueId* one = a.inputs.find(name);
+    const ValueId* other = b.inputs.find(name);
+    return one == nullptr ? other == nullptr : other != nullptr && *one == *other;
+  };
+  return std::ranges::all_of(kShared, shares) && a.inputs.size() == b.inputs.size() &&
          a.attrs == b.attrs && dtype(a.outputs["y"]) == dtype(b.outputs["y"]) &&
          std::ranges::all_of(weights_of(a), [&](std::string_view name) {
            const ValueId* other = b.inputs.find(name);
@@ -54,16 +69,18 @@ bool are_siblings(const Graph& graph, const Node& a, const Node& b) {
          });
 }
 
-// An operand (weight, scale or bias) of all siblings, one below the other.
+// An operand (weight, scale, bias, or that of adapters) of all siblings, one below the other.
 ValueId concat_weights(Graph& graph, const std::vector<const Node*>& siblings,
                        std::string_view operand) {
-  ir::Type type = graph.value(siblings[0]->inputs[operand]).type;
-  type.dims[0] = 0;
-  ir::WeightRecipe recipe;
+  const ir::Value& first = graph.value(siblings[0]->inputs[operand]);
+  ir::Type type = first.type;
+  ir::Dim& rows = type.dims[cut_dim(first)];
+  rows = 0;
+  ir::WeightRecipe recipe{.has_slots = first.recipe.has_slots};
   std::vector<std::string> names;
   for (const Node* node : siblings) {
     const ir::Value& weight = graph.value(node->inputs[operand]);
-    type.dims[0].value += weight.type.dims[0].value;
+    rows.value += weight.type.dims[cut_dim(weight)].value;
     recipe.pieces.insert(recipe.pieces.end(), weight.recipe.pieces.begin(),
                          weight.recipe.pieces.end());
     names.push_back(weight.name);
@@ -90,6 +107,7 @@ std::vector<Node> merged(Graph& graph, const ir::Op& split,
     names.push_back(output.name);
     views.outputs.add("columns", node->outputs["y"]);
   }
+  if (product.inputs.find("adapters") != nullptr) product.attrs.set("lora_blocks", sizes);
   views.attrs.set("sizes", std::move(sizes));
   const ValueId y = graph.add_value(ir::ValueKind::kNode, join_names(std::move(names)), type);
   product.outputs = {{"y", y}};

@@ -54,6 +54,50 @@ TEST(MergeLinears, MergesBiasesAndPiecesOfPieces) {
 )");
 }
 
+// Each keeps its own rows of A, and its B the columns of those.
+TEST(MergeLinears, MergesWhatAdaptersAdd) {
+  expect_rewrite(merge_linears, R"(
+  input %h: bf16[T,64]
+  input %slots: i32[T] pad -1
+  weight %q.weight: bf16[48,64] = "q"
+  weight %q.lora_a: bf16[2,8,64] = slots("q.lora_A")
+  weight %q.lora_b: bf16[2,48,8] = slots("q.lora_B"[16:32], "q.lora_B"[0:16], "q.lora_B"[32:48])
+  weight %k.weight: bf16[16,64] = "k"
+  weight %k.lora_a: bf16[2,8,64] = slots("k.lora_A")
+  weight %k.lora_b: bf16[2,16,8] = slots("k.lora_B"[0:16])
+  %q: bf16[T,48] = linear(%h, %q.weight, lora_a=%q.lora_a, lora_b=%q.lora_b, adapters=%slots)
+  %k: bf16[T,16] = linear(%h, %k.weight, lora_a=%k.lora_a, lora_b=%k.lora_b, adapters=%slots)
+  output %q
+  output %k
+)",
+                 R"(
+  input %h: bf16[T,64]
+  input %slots: i32[T] pad -1
+  weight %q_k.weight: bf16[64,64] = concat("q", "k")
+  weight %q_k.lora_a: bf16[2,16,64] = slots("q.lora_A", "k.lora_A")
+  weight %q_k.lora_b: bf16[2,64,8] = slots("q.lora_B"[16:32], "q.lora_B"[0:16], "q.lora_B"[32:48], "k.lora_B"[0:16])
+  %q_k: bf16[T,64] = linear(%h, %q_k.weight, lora_a=%q_k.lora_a, lora_b=%q_k.lora_b, adapters=%slots) {lora_blocks=[48,16]}
+  %q: bf16[T,48], %k: bf16[T,16] = split(%q_k) {sizes=[48,16]}
+  output %q
+  output %k
+)");
+}
+
+TEST(MergeLinears, LeavesProductsWhoseRowsHaveOtherAdapters) {
+  expect_unchanged(merge_linears, R"(
+  input %h: bf16[T,64]
+  input %slots: i32[T] pad -1
+  weight %q.weight: bf16[48,64] = "q"
+  weight %q.lora_a: bf16[2,8,64] = slots("q.lora_A")
+  weight %q.lora_b: bf16[2,48,8] = slots("q.lora_B"[0:48])
+  weight %k.weight: bf16[16,64] = "k"
+  %q: bf16[T,48] = linear(%h, %q.weight, lora_a=%q.lora_a, lora_b=%q.lora_b, adapters=%slots)
+  %k: bf16[T,16] = linear(%h, %k.weight)
+  output %q
+  output %k
+)");
+}
+
 TEST(MergeLinears, MergesScalesOfRows) {
   expect_rewrite(merge_linears, R"(
   input %h: bf16[T,64]

@@ -74,6 +74,38 @@ HostTensor linear(const HostTensor& x, const HostTensor& weight, const HostTenso
   return y;
 }
 
+HostTensor lora_shrink(const HostTensor& x, const HostTensor& a, const HostTensor& adapters) {
+  HostTensor h = rows_of(x, x.num_rows(), a.shape[1]);
+  h.type.dtype = DType::kF32;
+  for (int64_t r = 0; r < x.num_rows(); ++r) {
+    const int64_t slot = adapters.integer(r);
+    for (int64_t n = 0; slot >= 0 && n < a.shape[1]; ++n) {
+      const double* row = a.row(slot) + n * a.shape[2];
+      for (int64_t i = 0; i < a.shape[2]; ++i)
+        h.row(r)[n] += x.row(r)[i] * row[i];
+    }
+  }
+  return h;
+}
+
+HostTensor lora_expand(const HostTensor& base, const HostTensor& h, const HostTensor& b,
+                       const HostTensor& adapters, const std::vector<int64_t>& blocks) {
+  HostTensor y = like(base);
+  const int64_t rank = b.shape[2];
+  for (int64_t r = 0; r < base.num_rows(); ++r) {
+    const int64_t slot = adapters.integer(r);
+    if (slot < 0) continue;
+    int64_t block = 0;
+    int64_t end = blocks.empty() ? base.shape[1] : blocks[0];
+    for (int64_t o = 0; o < base.shape[1]; ++o) {
+      if (o == end) end += blocks[static_cast<size_t>(++block)];
+      for (int64_t k = 0; k < rank; ++k)
+        y.row(r)[o] += b.row(slot)[o * rank + k] * h.row(r)[block * rank + k];
+    }
+  }
+  return y;
+}
+
 HostTensor scaled(const HostTensor& weight, const HostTensor& scale) {
   HostTensor numbers = like(weight);
   for (int64_t o = 0; o < weight.num_rows(); ++o) {

@@ -34,6 +34,11 @@ namespace reference {
 // Results are not rounded, except where ops.cc says that the op itself rounds.
 HostTensor embedding(const HostTensor& ids, const HostTensor& table, double fill, double scale = 1);
 HostTensor linear(const HostTensor& x, const HostTensor& weight, const HostTensor* bias);
+// Rows whose slot is -1 are zero.
+HostTensor lora_shrink(const HostTensor& x, const HostTensor& a, const HostTensor& adapters);
+// `blocks`: columns of each; empty: one of all.
+HostTensor lora_expand(const HostTensor& base, const HostTensor& h, const HostTensor& b,
+                       const HostTensor& adapters, const std::vector<int64_t>& blocks);
 // The numbers that a weight in fp8 stands for: scale has a number for each row, or for each block of
 // 128 x 128.
 HostTensor scaled(const HostTensor& weight, const HostTensor& scale);

@@ -34,7 +34,7 @@ namespace encore {
 KernelTable cpu_kernels() {
   std::vector<Kernel> rows;
   for (const std::span<const Kernel> part :
-       {cpu::linear_kernels(), cpu::expert_kernels(), cpu::norm_kernels(),
+       {cpu::linear_kernels(), cpu::lora_kernels(), cpu::expert_kernels(), cpu::norm_kernels(),
         cpu::elementwise_kernels(), cpu::row_kernels(), cpu::rope_kernels(),
         cpu::attention_kernels(), cpu::advance_kernels(), cpu::logits_kernels(),
         cpu::sample_kernels()}) {

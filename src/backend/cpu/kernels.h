@@ -41,6 +41,7 @@ constexpr Kernel row(std::string_view op, std::array<std::string_view, 8> option
 
 std::span<const Kernel> linear_kernels();       // linear.cc
 std::span<const Kernel> expert_kernels();       // experts.cc: route, expert_mlp
+std::span<const Kernel> lora_kernels();         // lora.cc: lora_shrink, lora_expand
 std::span<const Kernel> norm_kernels();         // norm.cc
 std::span<const Kernel> elementwise_kernels();  // elementwise.cc: add, mul, silu and the like
 std::span<const Kernel> row_kernels();          // rows.cc: embedding, gather_rows, kv_write

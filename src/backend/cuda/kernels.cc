@@ -13,9 +13,9 @@ namespace cuda {
 std::vector<Kernel> all_kernels() {
   std::vector<Kernel> rows;
   for (const std::span<const Kernel> part :
-       {linear_kernels(), fused_linear_kernels(), expert_kernels(), elementwise_kernels(),
-        norm_kernels(), row_kernels(), rope_kernels(), attention_kernels(), logits_kernels(),
-        sample_kernels(), advance_kernels()}) {
+       {linear_kernels(), fused_linear_kernels(), lora_kernels(), expert_kernels(),
+        elementwise_kernels(), norm_kernels(), row_kernels(), rope_kernels(), attention_kernels(),
+        logits_kernels(), sample_kernels(), advance_kernels()}) {
     rows.insert(rows.end(), part.begin(), part.end());
   }
   return rows;

@@ -1,0 +1,123 @@
+// Both halves of an adapter's product, row by row: each row reads its own slot.
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "backend/cpu/kernels.h"
+#include "backend/cpu/simd.h"
+#include "backend/lora_blocks.h"
+#include "base/error.h"
+
+namespace encore::cpu {
+namespace {
+
+constexpr int64_t kRowsPerPiece = 4;
+constexpr int64_t kMaxDots = 16;  // rows of a matrix at a time
+
+Arrangement arrangement_for(DType weight) {
+  return weight == DType::kBF16 ? Arrangement::kEvenOdd : Arrangement::kNatural;
+}
+
+// The slot of a row; nothing: the row has no adapter.
+std::optional<int64_t> slot_of(const TensorView& adapters, int64_t row, int64_t num_slots) {
+  const int32_t slot = adapters.as<const int32_t>()[row];
+  if (slot < 0) return std::nullopt;
+  ENCORE_CHECK(slot < num_slots, "a row has slot {} of {}", slot, num_slots);
+  return slot;
+}
+
+// Rows [first, first + num_rows) of a slot of `matrix` [S,M,n] with x [n], which is packed for it.
+void dot_rows(const TensorView& matrix, int64_t slot, int64_t first, int64_t num_rows,
+              const float* x, float* y) {
+  const int64_t n = matrix.shape[2];
+  for (int64_t done = 0; done < num_rows; done += kMaxDots) {
+    const int64_t count = std::min(kMaxDots, num_rows - done);
+    simd().dot_products({.x = x,
+                         .x_stride = padded(n),
+                         .num_x = 1,
+                         .w = row_bytes(matrix, slot, (first + done) * n),
+                         .w_dtype = matrix.dtype,
+                         .w_stride = n,
+                         .num_w = count,
+                         .n = n,
+                         .y = y + done,
+                         .y_stride = count});
+  }
+}
+
+void lora_shrink(Pool& pool, const KernelArgs& args) {
+  const TensorView& x = args.inputs["x"];
+  const TensorView* norm = args.inputs.find("norm");
+  const TensorView& a = args.inputs["a"];
+  const TensorView& adapters = args.inputs["adapters"];
+  const TensorView& h = args.outputs["h"];
+  const int64_t n = x.shape[1];
+  pool.parallel_for(x.shape[0], kRowsPerPiece, [&](int64_t first, int64_t last) {
+    float* packed = thread_buffer(Buffer::kFirst, padded(n));
+    const float* weight =
+        norm == nullptr ? nullptr : widened_weight(*norm, args.attrs, Buffer::kSecond);
+    for (int64_t r = first; r < last; ++r) {
+      const auto slot = slot_of(adapters, r, a.shape[0]);
+      if (!slot) continue;
+      const std::byte* row = row_bytes(x, r);
+      if (norm != nullptr) {
+        float* wide = thread_buffer(Buffer::kThird, n);
+        simd().load(row, x.dtype, n, wide);
+        normalize(wide, weight, n, static_cast<float>(args.attrs.get_double("eps")));
+        auto* rounded = reinterpret_cast<std::byte*>(thread_buffer(Buffer::kFourth, n));
+        simd().store(wide, n, x.dtype, rounded);
+        row = rounded;
+      }
+      simd().pack(row, x.dtype, n, arrangement_for(a.dtype), packed);
+      dot_rows(a, *slot, 0, a.shape[1], packed, h.row<float>(r));
+    }
+  });
+}
+
+void lora_expand(Pool& pool, const KernelArgs& args) {
+  const TensorView& base = args.inputs["base"];
+  const TensorView& h = args.inputs["h"];
+  const TensorView& b = args.inputs["b"];
+  const TensorView& adapters = args.inputs["adapters"];
+  const TensorView& y = args.outputs["y"];
+  const int64_t num_out = base.shape[1];
+  const int64_t rank = b.shape[2];
+  const std::vector<int64_t> ends = lora_block_ends(args.attrs, num_out);
+  pool.parallel_for(base.shape[0], kRowsPerPiece, [&](int64_t first, int64_t last) {
+    float* packed = thread_buffer(Buffer::kFirst, padded(rank));
+    float* sums = thread_buffer(Buffer::kSecond, num_out);
+    float* wide = thread_buffer(Buffer::kThird, num_out);
+    for (int64_t r = first; r < last; ++r) {
+      const auto slot = slot_of(adapters, r, b.shape[0]);
+      if (!slot) {
+        if (y.data != base.data)
+          std::copy_n(row_bytes(base, r), num_out * size_of(y.dtype), row_bytes(y, r));
+        continue;
+      }
+      const float* of_block = h.row<const float>(r);
+      int64_t begin = 0;
+      for (const int64_t end : ends) {
+        simd().pack(of_block, DType::kF32, rank, arrangement_for(b.dtype), packed);
+        dot_rows(b, *slot, begin, end - begin, packed, sums + begin);
+        begin = end;
+        of_block += rank;
+      }
+      simd().load(row_bytes(base, r), base.dtype, num_out, wide);
+      for (int64_t o = 0; o < num_out; ++o)
+        wide[o] += sums[o];
+      simd().store(wide, num_out, y.dtype, row_bytes(y, r));
+    }
+  });
+}
+
+}  // namespace
+
+std::span<const Kernel> lora_kernels() {
+  static constexpr std::array kRows = {
+      row<"lora_shrink.cpu", lora_shrink>("lora_shrink", {"norm"}),
+      row<"lora_expand.cpu", lora_expand>("lora_expand"),
+  };
+  return kRows;
+}
+
+}  // namespace encore::cpu
