@@ -29,8 +29,14 @@ ir::Attrs attrs_of(const Builder::Matrix& matrix) {
 
 }  // namespace
 
-ValueId Builder::linear(ValueId x, const Matrix& matrix, std::optional<ValueId> bias) {
-  const Values inputs{{"x", x}, {"weight", matrix.weight}, {"scale", matrix.scale}, {"bias", bias}};
+ValueId Builder::linear(ValueId x, const Matrix& matrix, std::optional<ValueId> bias,
+                        const std::optional<Lora>& lora) {
+  Values inputs{{"x", x}, {"weight", matrix.weight}, {"scale", matrix.scale}, {"bias", bias}};
+  if (lora) {
+    inputs.add("lora_a", lora->a, true);
+    inputs.add("lora_b", lora->b, true);
+    inputs.add("adapters", lora->adapters, true);
+  }
   return call("linear", inputs, attrs_of(matrix), "y")["y"];
 }
 

@@ -34,7 +34,14 @@ class Builder {
     std::optional<ValueId> scale;
     std::optional<int64_t> fp8_rows;  // from so many rows of x on, those are rounded to fp8
   };
-  ValueId linear(ValueId x, const Matrix& matrix, std::optional<ValueId> bias = std::nullopt);
+  // Room for adapters: see `linear` in ops.cc.
+  struct Lora {
+    ValueId a;
+    ValueId b;
+    ValueId adapters;
+  };
+  ValueId linear(ValueId x, const Matrix& matrix, std::optional<ValueId> bias = std::nullopt,
+                 const std::optional<Lora>& lora = std::nullopt);
   // A linear whose output has its own dtype: logits in f32.
   ValueId linear_as(DType out, ValueId x, const Matrix& matrix);
   ValueId rms_norm(ValueId x, ValueId weight, double eps, double offset = 0);

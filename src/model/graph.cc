@@ -179,6 +179,7 @@ ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
   const ValueId fill = graph.add_input("fill", {DType::kF32, {1}});
 
   Trace trace{b, config, options, positions, slots, batch, {}, add_caches(graph, config, options)};
+  if (options.lora) trace.token_adapters = per_token("token_adapters", Pad::kMinusOne);
   for (size_t i = 0; i < config.ropes.size(); ++i) {
     trace.inv_freqs.push_back(graph.add_weight(
         i == 0 ? "inv_freq" : fmt::format("inv_freq.{}", i), {DType::kF32, {config.head_dim / 2}},
@@ -211,6 +212,9 @@ ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
   }
   // Of the other tokens, only K and V are ever read again, and all layers have those by now.
   const ValueId last_rows = graph.add_input("last_rows", {DType::kI32, {Dim::sequences()}});
+  if (options.lora) {
+    trace.adapters = graph.add_input("adapters", {DType::kI32, {Dim::sequences()}}, Pad::kMinusOne);
+  }
   const auto [o, residual] = b.gather_rows(attended.o, attended.x, last_rows);
   const ValueId logits = trace_logits(trace, {o, residual, {batch.kv_lens, 1}}, head);
   scale_kv_weights(graph, options.kv_scales);
@@ -257,6 +261,7 @@ ir::Graph build_score_graph(const ModelConfig& config, const GraphOptions& optio
   const ValueId all_x =
       trace.weight(std::string(kScoredOutputs[1].name), {max_num_tokens, config.hidden_size});
   const ValueId rows = per_row("rows", {});
+  if (options.lora) trace.adapters = per_row("adapters", {});
   const auto [o, residual] = b.gather_rows(all_o, all_x, rows);
   const ValueId logits = trace_logits(trace, {o, residual, {rows, 0}}, trace_head(trace));
   const auto runs = static_cast<uint64_t>(div_up(max_num_tokens, kScoredRows));

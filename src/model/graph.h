@@ -13,6 +13,9 @@
 //   max_lens i32[B]     tokens at which the sequence ends
 //   sampling i32[B,W]   how the next token is chosen: a SamplingRow of W words (backend/sampling.h)
 //   fill f32[1]         what the embedding of a padding row holds
+// and, where there is room for adapters (GraphOptions::lora):
+//   token_adapters i32[T]  the slot of each token's adapter; -1: none
+//   adapters i32[B]     likewise, of each sequence
 //
 // The pages of each sequence, in order, are on the device from one step to the next: the persistent
 // buffer page_table i32[M,N], of M sequences at most (runtime/page_table.h).
@@ -32,6 +35,7 @@
 
 #include "ir/graph.h"
 #include "model/config.h"
+#include "model/lora/shape.h"
 
 namespace encore::model {
 
@@ -82,6 +86,7 @@ struct GraphOptions {
   std::vector<KvScale> kv_scales;          // by layer, powers of two; empty: ones
   const WeightFormats* formats = nullptr;  // of the projections; null: floats
   int64_t fp8_rows = kFp8Rows;
+  std::optional<LoraShape> lora;  // absent: rows have no adapters
 };
 
 // Errors: kUnsupported when no builder knows the architecture, listing those that exist.
@@ -98,7 +103,8 @@ inline constexpr int64_t kScoredRows = 64;
 //   sampling i32[B,W]   of which only num_logprobs matters
 //   clock i32[2]        the first says which entry of the ring the run writes
 // and the host-visible buffer logprob_ring i32[E,64,42], whose entries hold what two such steps ask.
-// Of the options, dtype, formats and fp8_rows are those of the model.
+// With room for adapters, the slot of each row's is an input as well, adapters i32[B].
+// Of the options, dtype, formats, fp8_rows and lora are those of the model.
 ir::Graph build_score_graph(const ModelConfig& config, const GraphOptions& options,
                             int64_t max_num_tokens);
 

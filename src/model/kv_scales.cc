@@ -84,8 +84,10 @@ bool multiply(ir::Graph& graph, const std::string& name, double factor) {
   return true;
 }
 
-// The weight of a projection: the scales of codes, which stay as they are stored, or else floats.
+// The weight of a projection: the scales of codes, which stay as they are stored, or else floats. What
+// adapters add to it is multiplied with it.
 bool multiply_projection(ir::Graph& graph, const std::string& projection, double factor) {
+  multiply(graph, projection + ".lora_b", factor);
   return multiply(graph, projection + ".scale", factor) ||
          multiply(graph, projection + ".weight", factor);
 }

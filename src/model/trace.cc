@@ -7,6 +7,7 @@
 #include "base/rounding.h"
 #include "base/scale_block.h"
 #include "model/format/weight_formats.h"
+#include "model/lora/slots.h"
 
 namespace encore::model {
 namespace {
@@ -82,8 +83,30 @@ ValueId Trace::project(ValueId x, const std::string& prefix, int64_t out, bool b
                        const Pieces& pieces) {
   const int64_t in = b.graph().value(x).type.dims[1].value;
   const Builder::Matrix w = matrix(prefix, out, in, pieces);
-  if (!bias) return b.linear(x, w);
-  return b.linear(x, w, weight(prefix, ".bias", {out}, pieces));
+  std::optional<ValueId> added;
+  if (bias) added = weight(prefix, ".bias", {out}, pieces);
+  return b.linear(x, w, added, lora(x, prefix, out, in, pieces));
+}
+
+std::optional<Builder::Lora> Trace::lora(ValueId x, const std::string& prefix, int64_t out,
+                                         int64_t in, const Pieces& pieces) {
+  if (!options.lora || !options.lora->covers(prefix)) return std::nullopt;
+  const auto [num_slots, max_rank, projections] = *options.lora;
+  const Pieces all = pieces.empty() ? Pieces{{prefix}} : pieces;
+  const auto add = [&](const char* name, std::vector<ir::Dim> dims, Pieces of_slot) {
+    return b.graph().add_weight(prefix + name, {options.dtype, std::move(dims)},
+                                {.pieces = std::move(of_slot), .has_slots = true});
+  };
+  Pieces of_b = all;
+  for (ir::WeightPiece& piece : of_b) {
+    piece.tensor += kLoraB;
+    if (!piece.rows) piece.rows = {0, out};
+  }
+  const bool is_by_token = b.graph().value(x).type.rows() == ir::Symbol::kTokens;
+  return Builder::Lora{
+      add(".lora_a", {num_slots, max_rank, in}, {{all.front().tensor + std::string(kLoraA)}}),
+      add(".lora_b", {num_slots, out, max_rank}, std::move(of_b)),
+      is_by_token ? token_adapters.value() : adapters.value()};
 }
 
 ValueId Trace::norm(ValueId x, const std::string& prefix, int64_t width, const Pieces& pieces) {

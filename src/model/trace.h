@@ -40,6 +40,10 @@ struct Trace {
   Builder::Batch batch = {};
   std::vector<ValueId> inv_freqs = {};      // one of each of ModelConfig::ropes
   std::vector<Builder::Cache> caches = {};  // by layer, the newest version
+  // The slot of each row's adapter, of rows that are tokens and of rows that are sequences; where the
+  // options have room for adapters.
+  std::optional<ValueId> token_adapters = {};
+  std::optional<ValueId> adapters = {};
 
   // A weight [dims...] that comes from the checkpoint tensor of the same name.
   ValueId weight(const std::string& name, std::vector<ir::Dim> dims);
@@ -86,6 +90,10 @@ struct Trace {
                           int64_t out, int64_t in, double factor = 1);
   // The tensor of a projection whose result is added to the residual.
   [[nodiscard]] Pieces scaled(const std::string& tensor) const;
+  // The room for adapters of a projection [O,I] of x; nothing: they do not change it. `pieces`: as of
+  // project().
+  std::optional<Builder::Lora> lora(ValueId x, const std::string& prefix, int64_t out, int64_t in,
+                                    const Pieces& pieces);
 };
 
 // Rows in the middle of a layer, behind its attention.

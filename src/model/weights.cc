@@ -244,7 +244,7 @@ void Weights::fill_from(const std::filesystem::path& dir, StagedCopy& copy) {
   std::vector<std::vector<Piece>> pieces;
   for (const ir::ValueId id : ids) {
     const ir::Value& value = graph_.value(id);
-    pieces.push_back(value.recipe.pieces.empty()
+    pieces.push_back(value.recipe.pieces.empty() || value.recipe.has_slots
                          ? std::vector<Piece>{}
                          : resolve(value, value.type.resolve({}), checkpoint));
   }
@@ -263,7 +263,12 @@ void Weights::fill_from(const std::filesystem::path& dir, StagedCopy& copy) {
   int64_t used = 0;  // of what is stored
   for (size_t i = 0; i < ids.size(); ++i) {
     const TensorView& view = views_[ids[i].index];
-    if (pieces[i].empty()) send(copy, graph_.value(ids[i]).recipe.constant, view);
+    const ir::WeightRecipe& recipe = graph_.value(ids[i]).recipe;
+    if (recipe.has_slots) {
+      copy.stream().fill(view.data, 0, view.num_bytes());
+    } else if (pieces[i].empty()) {
+      send(copy, recipe.constant, view);
+    }
     auto* to = static_cast<std::byte*>(view.data);
     for (const Piece& piece : pieces[i]) {
       send(copy, piece, to, view.dtype);
@@ -297,7 +302,9 @@ void Weights::fill_from(const RandomWeights& random, StagedCopy& copy) {
   for (const ir::ValueId id : graph_.values_of_kind(ir::ValueKind::kWeight)) {
     const ir::WeightRecipe& recipe = graph_.value(id).recipe;
     const TensorView& view = views_[id.index];
-    if (recipe.pieces.empty()) {
+    if (recipe.has_slots) {
+      copy.stream().fill(view.data, 0, view.num_bytes());
+    } else if (recipe.pieces.empty()) {
       send(copy, recipe.constant, view);
     } else if (recipe.pieces[0].tensor.find("norm") != std::string::npos) {
       send(copy, std::vector<float>(view.shape.num_elements(), 1.0F), view);

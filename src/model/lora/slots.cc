@@ -1,0 +1,174 @@
+#include "model/lora/slots.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <set>
+
+#include <fmt/ranges.h>
+
+#include "backend/cpu/simd.h"
+#include "base/error.h"
+#include "model/lora/shape.h"
+#include "model/transforms.h"
+
+namespace encore::model {
+namespace {
+
+// Modules that one product may be merged of. Siblings have room for adapters together, so that they
+// stay one product.
+constexpr std::array<std::string_view, 4> kSiblings[] = {{"q_proj", "k_proj", "v_proj", "qkv_proj"},
+                                                         {"gate_proj", "up_proj", "gate_up_proj"}};
+
+double largest_number(DType dtype) {
+  return dtype == DType::kF16 ? 65504 : 3.38e38;
+}
+
+// The rows of an adapter's tensor that a piece takes, in its order.
+struct PieceRows {
+  const StoredTensor* tensor;
+  const Transform* transform;
+  TransformNumbers numbers;
+  int64_t first;
+  int64_t count;
+  float factor;
+
+  void row(int64_t i, float* to) const {
+    const int64_t columns = tensor->shape[1];
+    if (transform != nullptr) {
+      transform->row(*tensor, numbers, first + i, to);
+    } else {
+      widen(*tensor, (first + i) * columns, columns, to);
+    }
+    for (int64_t c = 0; c < columns; ++c)
+      to[c] *= factor;
+  }
+};
+
+PieceRows rows_of(const StoredTensor& tensor, const ir::WeightPiece& piece, double scale) {
+  const auto rows = piece.rows.value_or(ir::WeightPiece::Range{0, tensor.shape[0]});
+  PieceRows result{.tensor = &tensor,
+                   .transform = nullptr,
+                   .numbers = {},
+                   .first = rows.first,
+                   .count = rows.last - rows.first,
+                   .factor = static_cast<float>(piece.factor * scale)};
+  if (piece.transform) {
+    result.transform = &find_transform(piece.transform->name);
+    result.numbers = piece.transform->numbers;
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string_view projection_of(std::string_view module) {
+  return module.substr(module.rfind('.') + 1);
+}
+
+bool LoraShape::covers(std::string_view module) const {
+  const std::string_view projection = projection_of(module);
+  if (projections.contains(projection)) return true;
+  return std::ranges::any_of(kSiblings, [&](const auto& siblings) {
+    return std::ranges::count(siblings, projection) > 0 &&
+           std::ranges::any_of(siblings, [&](auto name) { return projections.contains(name); });
+  });
+}
+
+std::string_view lora_module(const ir::WeightPiece& piece) {
+  return std::string_view(piece.tensor).substr(0, piece.tensor.size() - kLoraA.size());
+}
+
+LoraSlots::LoraSlots(const ir::Graph& graph, const std::vector<TensorView>& weights) {
+  for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kWeight)) {
+    const ir::WeightRecipe& recipe = graph.value(id).recipe;
+    if (!recipe.has_slots) continue;
+    const TensorView& view = weights[id.index];
+    const bool is_a = recipe.pieces.front().tensor.ends_with(kLoraA);
+    weights_.push_back({&recipe, view, is_a});
+    num_slots_ = view.shape[0];
+    for (const ir::WeightPiece& piece : recipe.pieces) {
+      Module& module = modules_[std::string(lora_module(piece))];
+      if (is_a) module.num_in = view.shape[2];
+      if (!is_a) module.num_out = std::max(module.num_out, piece.rows.value().last);
+    }
+  }
+}
+
+void LoraSlots::check(const LoraAdapter& adapter) const {
+  const std::string dir = adapter.dir().string();
+  for (const auto& [name, projection] : adapter.projections()) {
+    const auto module = modules_.find(name);
+    if (module == modules_.end()) {
+      fail(
+          ErrorKind::kUnsupported,
+          "{}: the program has no room for an adapter of {:?}: adapters change the projections of "
+          "attention and feed-forward that were named at start, and no experts, embedding or head; "
+          "train it without that module, or merge it into the model",
+          dir, name);
+    }
+    const auto [num_in, num_out] = module->second;
+    if (projection.a.shape[1] == num_in && projection.b.shape[0] == num_out) continue;
+    fail(ErrorKind::kModel,
+         "{}: A [{}] and B [{}] of module {:?} do not fit its {} inputs and {} outputs: was the "
+         "adapter trained on this model?",
+         dir, fmt::join(projection.a.shape, ", "), fmt::join(projection.b.shape, ", "), name,
+         num_in, num_out);
+  }
+  for (const auto& [name, module] : modules_) {
+    if (!adapter.targets(name) || adapter.projections().contains(name)) continue;
+    fail(ErrorKind::kModel,
+         "{}: no tensors for module {:?}, which target_modules names: the adapter would have no "
+         "effect "
+         "there; take the whole adapter, or leave the module out of target_modules",
+         dir, name);
+  }
+}
+
+void LoraSlots::write(const LoraAdapter& adapter, int64_t slot, StagedCopy& copy) const {
+  ENCORE_CHECK(slot >= 0 && slot < num_slots_);
+  check(adapter);
+  for (const Slotted& to : weights_)
+    write(adapter, to, slot, copy);
+}
+
+// A slot of A has K rows for each piece, the adapter's first; one of B a row for each row of a piece,
+// whose first columns are the adapter's.
+void LoraSlots::write(const LoraAdapter& adapter, const Slotted& to, int64_t slot,
+                      StagedCopy& copy) const {
+  const int64_t num_columns = to.view.shape[2];
+  std::vector<float> numbers(static_cast<size_t>(to.view.row_elements()));
+  const auto num_pieces = static_cast<int64_t>(to.recipe->pieces.size());
+  int64_t next_row = 0;
+  for (const ir::WeightPiece& piece : to.recipe->pieces) {
+    const int64_t num_rows =
+        to.is_a ? to.view.shape[1] / num_pieces : piece.rows->last - piece.rows->first;
+    const auto found = adapter.projections().find(lora_module(piece));
+    if (found != adapter.projections().end()) {
+      const LoraProjection& projection = found->second;
+      const PieceRows rows = to.is_a ? rows_of(projection.a, piece, 1)
+                                     : rows_of(projection.b, piece, projection.scale);
+      for (int64_t i = 0; i < rows.count; ++i)
+        rows.row(i, &numbers[static_cast<size_t>((next_row + i) * num_columns)]);
+    }
+    next_row += num_rows;
+  }
+  const double largest = largest_number(to.view.dtype);
+  for (const float number : numbers) {
+    if (std::isfinite(number) && std::fabs(number) <= largest) continue;
+    fail(ErrorKind::kModel,
+         "{}: tensor {:?} or one beside it holds {}, which is no finite number in {}: the adapter "
+         "is "
+         "broken",
+         adapter.dir().string(), to.recipe->pieces.front().tensor, number, name(to.view.dtype));
+  }
+  const int64_t size = size_of(to.view.dtype);
+  copy.to_device(to.view.as<std::byte>() + slot * to.view.row_stride * size,
+                 to.view.row_elements() * size,
+                 [&](std::byte* staged, int64_t first, int64_t bytes) {
+                   cpu::simd().store(&numbers[static_cast<size_t>(first / size)], bytes / size,
+                                     to.view.dtype, staged);
+                 });
+}
+
+}  // namespace encore::model

@@ -1,0 +1,57 @@
+// For tests: adapters as PEFT saves them.
+#pragma once
+
+#include <functional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/temp_dir.h"
+#include "model/testing/typed_tensors.h"
+
+namespace encore::model {
+
+// A module that an adapter changes, as the model names it.
+struct LoraModule {
+  std::string name;  // "model.layers.0.self_attn.q_proj"
+  int64_t num_in = 0;
+  int64_t num_out = 0;
+  int64_t rank = 0;
+};
+
+// The numbers of an adapter, and the files that hold them.
+struct LoraFiles {
+  std::string config = R"({"peft_type": "LORA", "r": 4, "lora_alpha": 8,
+      "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"]})";
+  std::vector<TypedTensor> tensors;
+
+  // A and B of normal numbers, in the modules' order.
+  static LoraFiles random(uint64_t seed, const std::vector<LoraModule>& modules,
+                          float stddev = 0.1F, DType dtype = DType::kF32) {
+    LoraFiles files;
+    std::mt19937_64 random(seed);
+    std::normal_distribution<float> normal(0, stddev);
+    const auto matrix = [&](const std::string& name, int64_t rows, int64_t columns) {
+      TypedTensor tensor{"base_model.model." + name, dtype, {rows, columns}, {}};
+      for (int64_t i = 0; i < rows * columns; ++i)
+        tensor.values.push_back(normal(random));
+      files.tensors.push_back(std::move(tensor));
+    };
+    for (const LoraModule& module : modules) {
+      matrix(module.name + ".lora_A.weight", module.rank, module.num_in);
+      matrix(module.name + ".lora_B.weight", module.num_out, module.rank);
+    }
+    return files;
+  }
+
+  // Into a directory of that name.
+  [[nodiscard]] std::string write(const TempDir& dir, const std::string& name) const {
+    std::filesystem::create_directories(dir.path() / name);
+    (void)dir.write(name + "/adapter_config.json", config);
+    (void)dir.write(name + "/adapter_model.safetensors", safetensors(tensors));
+    return (dir.path() / name).string();
+  }
+};
+
+}  // namespace encore::model
