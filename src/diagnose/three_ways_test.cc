@@ -111,6 +111,20 @@ TEST_P(ThreeWaysTest, WeightsAndActivationsInFp8AgreeBitForBit) {
   }
 }
 
+TEST_P(ThreeWaysTest, SequencesWithAdaptersAgreeBitForBit) {
+  const auto trace = [&](Graphs graphs, Poison poison, bool is_mixed) {
+    const Trial trial{.graphs = graphs,
+                      .poison = poison,
+                      .adapters = {.num_slots = 3, .max_rank = 8, .fills_slots = true}};
+    return is_mixed ? mixed_trace(*device_, trial) : uniform_trace(*device_, trial, 5);
+  };
+  for (const bool is_mixed : {false, true}) {
+    const Bits eager = trace(Graphs::kNone, Poison::kNone, is_mixed);
+    EXPECT_TRUE(same(eager, trace(Graphs::kPiecewise, Poison::kLarge, is_mixed)));
+    EXPECT_TRUE(same(eager, trace(Graphs::kAuto, Poison::kNaN, is_mixed)));
+  }
+}
+
 // A step of random sequences: some take one token, some a chunk, and each has a past of its own.
 TrialStep random_step(std::mt19937& random, const loader::LoadedModel& model) {
   const auto below = [&](int64_t end) { return static_cast<int64_t>(random() % end); };

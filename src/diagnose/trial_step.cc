@@ -69,6 +69,9 @@ std::optional<TrialStep> trial_step(const loader::LoadedModel& model, const Step
     params.seed = b;
     // So that its logits are adjusted; penalties would depend on the steps before.
     sequence.sampling.min_length = b % 3 == 0 ? INT32_MAX : 0;
+    // None, then each slot, where there is room for adapters.
+    if (model.adapters() != nullptr)
+      sequence.adapter = static_cast<int32_t>(b % (model.adapters()->num_slots() + 1)) - 1;
     step.sequences.push_back(std::move(sequence));
   }
   return step;
@@ -96,7 +99,12 @@ runtime::Choice begin(loader::LoadedModel& model, const TrialStep& step, uint64_
     ids.resize(sequence.count);
     for (int32_t& id : ids)
       id = static_cast<int32_t>(random() % model.config().vocab_size);
-    writer.add({ids, sequence.past, sequence.pages, sequence.sampling, {}, kNoEnd});
+    writer.add({.ids = ids,
+                .first = sequence.past,
+                .pages = sequence.pages,
+                .sampling = sequence.sampling,
+                .max_len = kNoEnd,
+                .adapter = sequence.adapter});
   }
   return choice;
 }

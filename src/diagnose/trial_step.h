@@ -18,6 +18,7 @@ struct TrialStep {
     int64_t count = 0;           // new tokens
     std::vector<int32_t> pages;  // in order, for all of them
     SamplingRow sampling;
+    int32_t adapter = -1;  // slot; -1: none
   };
   std::vector<Sequence> sequences;
 

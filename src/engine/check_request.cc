@@ -73,6 +73,11 @@ std::optional<Rejection> Engine::check(const Request& request) const {
                     kMaxTokenBias + model::kMaxStopTokens,
                     request.stop_tokens.size() + request.token_bias.size())};
   }
+  if (!request.adapter.empty() && find_adapter(request) == nullptr) {
+    return Rejection{kBadParameter,
+                     fmt::format("there is no adapter {:?}: name one that was loaded (--lora)",
+                                 request.adapter)};
+  }
   if (auto problem = sample::problem(request.sampling)) return Rejection{kBadParameter, *problem};
   if (request.max_tokens > model_.limits().max_seq_len - length) {
     return Rejection{

@@ -88,9 +88,16 @@ Engine::~Engine() {
   }
 }
 
+const loader::Adapter* Engine::find_adapter(const Request& request) const {
+  if (request.adapter.empty() || model_.adapters() == nullptr) return nullptr;
+  return model_.adapters()->find(request.adapter);
+}
+
 kv::PageChain Engine::page_chain(const Request& request) const {
   if (cache_ == nullptr) return {};
-  kv::PageChain chain = cache_->chain(name(model_.kv_dtype()), request.cache_salt);
+  const loader::Adapter* const adapter = find_adapter(request);
+  kv::PageChain chain = cache_->chain(name(model_.kv_dtype()), request.cache_salt,
+                                      adapter == nullptr ? "" : adapter->digest);
   cache_->extend(chain, request.prompt);
   return chain;
 }
@@ -112,6 +119,7 @@ std::variant<SequenceId, Rejection> Engine::add(Request request,
                            .num_prompt_logprobs = request.num_prompt_logprobs,
                            .token_bias = std::move(request.token_bias)};
   if (request.grammar) sequence.matcher = request.grammar->start();
+  if (const loader::Adapter* adapter = find_adapter(request)) sequence.adapter = adapter->slot;
   sequence.chain = *std::move(chain);
   scheduler_.add(std::move(sequence));
   interrupt_burst();
@@ -289,7 +297,7 @@ void Engine::pack(const sched::Plan& plan) {
     if (row.first < sequence.known())
       ids = std::span(sequence.tokens).subspan(row.first, row.count);
     writer.add({ids, row.first, sequence.pages, sampling_row(row, sequence), sequence.stop_tokens,
-                sequence.max_length, has_sent_pages});
+                sequence.max_length, has_sent_pages, sequence.adapter});
     sequence.num_sent_pages = std::ssize(sequence.pages);
   });
 }

@@ -45,6 +45,7 @@ struct Request {
   int32_t num_prompt_logprobs = -1;
   int32_t priority = 0;    // lower numbers come first
   std::string cache_salt;  // requests with different ones share no pages
+  std::string adapter;     // by name; empty: the model as it is
 };
 
 enum class Finish : uint8_t {
@@ -196,6 +197,8 @@ class Engine {
     [[nodiscard]] bool is_burst() const { return max_burst_steps > 0; }
   };
 
+  // Null: the request has none, or one that there is not.
+  [[nodiscard]] const loader::Adapter* find_adapter(const Request& request) const;
   // False when there is nothing to launch, or a burst must end first.
   bool launch();
   // Was the step launched last this engine's? Then inputs and page table are as it left them.

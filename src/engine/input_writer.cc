@@ -21,6 +21,8 @@ InputWriter::InputWriter(runtime::Executor& executor, int64_t page_size)
   kv_lens_ = inputs.host<int32_t>("kv_lens");
   query_starts_ = inputs.host<int32_t>("query_starts");
   query_starts_[0] = 0;
+  if (inputs.has("token_adapters")) token_adapters_ = inputs.host<int32_t>("token_adapters");
+  if (inputs.has("adapters")) adapters_ = inputs.host<int32_t>("adapters");
   if (!inputs.has("last_rows")) return;
   last_rows_ = inputs.host<int32_t>("last_rows");
   stop_tokens_ = inputs.host<int32_t>("stop_tokens");
@@ -30,6 +32,8 @@ InputWriter::InputWriter(runtime::Executor& executor, int64_t page_size)
 
 void InputWriter::add(const StepRows& rows) {
   std::ranges::copy(rows.ids, &ids_[row_]);
+  if (!token_adapters_.empty()) std::fill_n(&token_adapters_[row_], rows.ids.size(), rows.adapter);
+  if (!adapters_.empty()) adapters_[sequence_] = rows.adapter;
   const int64_t end = rows.first + std::ssize(rows.ids);
   for (int64_t position = rows.first; position < end;) {
     const int64_t page = position / page_size_;

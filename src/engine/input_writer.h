@@ -21,6 +21,7 @@ struct StepRows {
   int64_t max_len = 0;                        // tokens at which the sequence ends
 
   bool has_sent_pages = false;  // the device's page table has its pages in this row
+  int32_t adapter = -1;         // slot of its adapter; -1: none
 };
 
 // The stop tokens of a sequence that the step input has no room for: a step does not end at them.
@@ -47,6 +48,9 @@ class InputWriter {
   std::span<int32_t> stop_tokens_;
   std::span<int32_t> max_lens_;
   std::span<int32_t> sampling_;  // kSamplingWords a row
+  // Empty where the program has no room for adapters:
+  std::span<int32_t> token_adapters_;
+  std::span<int32_t> adapters_;  // and where the step does not sample
   runtime::PageTable& page_table_;
   int64_t page_size_;
   size_t sequence_ = 0;

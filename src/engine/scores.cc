@@ -14,7 +14,7 @@ void Engine::launch_scores(InFlightStep& step) {
       if (!sequence->is_to_be_scored(position)) continue;
       rows.push_back({static_cast<int32_t>(first_row + i),
                       sequence->tokens[static_cast<size_t>(position) + 1],
-                      sequence->num_prompt_logprobs});
+                      sequence->num_prompt_logprobs, sequence->adapter});
       step.scored.push_back({row.sequence, position});
     }
     first_row += row.count;

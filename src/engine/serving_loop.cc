@@ -265,7 +265,8 @@ std::vector<kv::PageChain> ServingLoop::page_chains(
   for (const Submission& submission : submissions) {
     const Request& request = submission.request;
     const bool is_copy = hashed != nullptr && hashed->prompt == request.prompt &&
-                         hashed->cache_salt == request.cache_salt;
+                         hashed->cache_salt == request.cache_salt &&
+                         hashed->adapter == request.adapter;
     chains.push_back(is_copy ? kv::PageChain(chains.back()) : engine_.page_chain(request));
     hashed = &request;
   }

@@ -26,7 +26,10 @@ PrefixCache::~PrefixCache() {
   pool_.on_evict([](Page) {});
 }
 
-PageChain PrefixCache::chain(std::string_view kv_dtype, std::string_view salt) const {
+PageChain PrefixCache::chain(std::string_view kv_dtype, std::string_view salt,
+                             std::string_view adapter_digest) const {
+  if (!adapter_digest.empty())
+    return {.root = hasher_.root({options_.model, kv_dtype, salt, adapter_digest})};
   return {.root = hasher_.root({options_.model, kv_dtype, salt})};
 }
 

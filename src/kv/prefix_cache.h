@@ -67,9 +67,10 @@ class PrefixCache {
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
 
-  // An empty chain in the namespace of the model, the dtype of its KV, and the salt that a request
-  // brings; those without one share a namespace.
-  [[nodiscard]] PageChain chain(std::string_view kv_dtype, std::string_view salt) const;
+  // An empty chain in the namespace of the model, the dtype of its KV, the salt that a request
+  // brings, and what its adapter is made of; those without one share a namespace.
+  [[nodiscard]] PageChain chain(std::string_view kv_dtype, std::string_view salt,
+                                std::string_view adapter_digest = {}) const;
   // Adds the hashes of further pages that `tokens`, all of the sequence, fill.
   // Threads: chain() and extend() may be called on any.
   void extend(PageChain& chain, std::span<const int32_t> tokens) const;

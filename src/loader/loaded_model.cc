@@ -98,7 +98,8 @@ passes::Program compile_model(const model::ModelSource& source, const LoadOption
                                   .max_batch_size = options.limits.max_batch_size,
                                   .logits = options.logits,
                                   .kv_scales = std::move(kv_scales),
-                                  .formats = &files.formats};
+                                  .formats = &files.formats,
+                                  .lora = lora_shape(options.adapters)};
   passes::CompileOptions compile = options.compile;
   compile.max_sizes = options.limits.max_sizes();
   return passes::compile(model::build_graph(config, graph), op_set(options), compile);
@@ -121,6 +122,11 @@ LoadedModel::LoadedModel(Device& device, const model::ModelSource& source,
   model::WeightSource weights = model::RandomWeights{};
   if (source.checkpoint) weights = *source.checkpoint;
   weights_.emplace(program_->graph, weights, device);
+  if (lora_shape(options.adapters)) {
+    adapters_.emplace(program_->graph, weights_->views(), options.adapters);
+    StagedCopy copy(device);
+    adapters_->fill(device, copy);
+  }
   stream_ = device.create_stream();
   executor_ =
       std::make_unique<runtime::Executor>(device, *stream_, *program_, weights_->views(), options);
@@ -149,7 +155,8 @@ void LoadedModel::create_prompt_scorer(Device& device, const model::ModelSource&
   compile.split_ops = {};
   compile.dump = {};
   const Files files(source, options);
-  const model::GraphOptions graph_options{.dtype = dtype_, .formats = &files.formats};
+  const model::GraphOptions graph_options{
+      .dtype = dtype_, .formats = &files.formats, .lora = lora_shape(options.adapters)};
   score_program_ =
       passes::compile(model::build_score_graph(config_, graph_options, limits_.max_num_tokens),
                       op_set(options), compile);
@@ -250,6 +257,11 @@ void LoadedModel::wake() {
   saved_.reset();
 }
 
+void LoadedModel::fill_weights(StagedCopy& copy) {
+  weights_->fill(copy);
+  if (adapters_) adapters_->fill(executor_->device(), copy);
+}
+
 // All memory before any content, so that what fails for lack of it fails at once.
 void LoadedModel::take_memory_back() {
   runtime::KvMemory& kv = executor_->loaded().kv;
@@ -258,7 +270,7 @@ void LoadedModel::take_memory_back() {
     StagedCopy copy(executor_->device());
     if (with_weights) weights_->map();
     kv.map({num_pages_});
-    if (with_weights) weights_->fill(copy);
+    if (with_weights) fill_weights(copy);
     kv.restore(copy, *saved_);
   } catch (...) {
     kv.unmap();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backend/device.h"
+#include "loader/adapters.h"
 #include "loader/memory_amount.h"
 #include "model/format/weight_formats.h"
 #include "model/graph.h"
@@ -38,6 +39,7 @@ struct LoadOptions : runtime::ExecutorOptions {
   std::optional<DType> dtype;     // absent: the checkpoint's
   std::optional<DType> kv_dtype;  // of K and V as they are kept; absent: dtype
   model::FormatOptions formats;   // of weights
+  AdapterOptions adapters;        // LoRA
   model::LogitsRows logits = model::LogitsRows::kLast;
   // Requests may ask for log probabilities of their prompts. REQUIRES: LogitsRows::kLast.
   bool scores_prompts = false;
@@ -68,6 +70,8 @@ class LoadedModel {
   [[nodiscard]] DType kv_dtype() const { return kv_dtype_; }
   [[nodiscard]] const passes::Program& program() const { return *program_; }
   [[nodiscard]] runtime::Executor& executor() { return *executor_; }
+  // Null: it has no room for any.
+  [[nodiscard]] const Adapters* adapters() const { return adapters_ ? &*adapters_ : nullptr; }
   [[nodiscard]] bool scores_prompts() const { return prompt_scorer_ != nullptr; }
   // Scores the tokens of prompts. REQUIRES: LoadOptions::scores_prompts.
   [[nodiscard]] runtime::PromptScorer& prompt_scorer() { return *prompt_scorer_; }
@@ -99,6 +103,7 @@ class LoadedModel {
 
  private:
   void take_memory_back();
+  void fill_weights(StagedCopy& copy);  // that are mapped again
   void create_prompt_scorer(Device& device, const model::ModelSource& source,
                             const LoadOptions& options);
   // The most pages, up to `wanted`, whose memory the options leave.
@@ -113,6 +118,7 @@ class LoadedModel {
   int64_t num_pages_;
   std::optional<passes::Program> program_;
   std::optional<model::Weights> weights_;
+  std::optional<Adapters> adapters_;
   std::unique_ptr<Stream> stream_;  // of all programs: their steps run in order
   std::unique_ptr<runtime::Executor> executor_;
   std::optional<passes::Program> score_program_;

@@ -19,6 +19,18 @@ constexpr uint64_t kPageSeed = 11;
 constexpr uint64_t kTokenSeed = 13;
 constexpr int kSingleSteps = 20;
 
+// The adapter of the i-th of sequences that share all there are; null where there is none.
+const loader::Adapter* adapter_of(const loader::LoadedModel& model, int64_t i) {
+  if (model.adapters() == nullptr || model.adapters()->all().empty()) return nullptr;
+  const std::vector<loader::Adapter>& all = model.adapters()->all();
+  return &all[static_cast<size_t>(i) % all.size()];
+}
+
+int32_t slot_of(const loader::LoadedModel& model, int64_t i) {
+  const loader::Adapter* const adapter = adapter_of(model, i);
+  return adapter == nullptr ? -1 : adapter->slot;
+}
+
 }  // namespace
 
 std::vector<std::vector<int32_t>> random_prompts(int64_t count, int64_t length, int64_t vocab_size,
@@ -48,8 +60,11 @@ Decoding::Decoding(engine::Engine& engine, const DecodingOptions& options)
   const int64_t max_tokens = options.max_tokens(engine.model().limits());
   for (auto& prompt : random_prompts(options.batch, options.context,
                                      engine.model().config().vocab_size, options.seed)) {
-    const auto added = engine.add(
-        {.prompt = std::move(prompt), .max_tokens = max_tokens, .sampling = options.sampling});
+    engine::Request request{
+        .prompt = std::move(prompt), .max_tokens = max_tokens, .sampling = options.sampling};
+    const loader::Adapter* const adapter = adapter_of(engine.model(), std::ssize(sequences_));
+    if (adapter != nullptr) request.adapter = adapter->name;
+    const auto added = engine.add(std::move(request));
     if (const auto* rejection = std::get_if<engine::Rejection>(&added))
       fail(ErrorKind::kUsage, "{}", rejection->why);
     sequences_.push_back(std::get<engine::SequenceId>(added));
@@ -117,10 +132,14 @@ diagnose::TrialStep FilledKv::step(int64_t batch, int64_t context, int64_t promp
   diagnose::TrialStep step;
   for (int64_t b = 0; b < batch; ++b) {
     const auto pages = pages_.begin() + b * pages_each;
-    step.sequences.push_back({context, 1, {pages, pages + pages_each}, {}});
+    step.sequences.push_back({context, 1, {pages, pages + pages_each}, {}, slot_of(model_, b)});
   }
   if (prompt_tokens > 0)
-    step.sequences.push_back({0, prompt_tokens, {pages_.end() - prompt_pages, pages_.end()}, {}});
+    step.sequences.push_back({0,
+                              prompt_tokens,
+                              {pages_.end() - prompt_pages, pages_.end()},
+                              {},
+                              slot_of(model_, batch)});
   return step;
 }
 
@@ -137,7 +156,7 @@ diagnose::TrialStep FilledKv::prompts(int64_t tokens) const {
     }
     const auto pages = pages_.begin() + i * pages_each;
     const int64_t num_pages = div_up(length, model_.page_size());
-    step.sequences.push_back({0, length, {pages, pages + num_pages}, {}});
+    step.sequences.push_back({0, length, {pages, pages + num_pages}, {}, slot_of(model_, i)});
   }
   return step;
 }

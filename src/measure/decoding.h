@@ -17,7 +17,8 @@ namespace encore::measure {
 std::vector<std::vector<int32_t>> random_prompts(int64_t count, int64_t length, int64_t vocab_size,
                                                  uint64_t seed);
 
-// `batch` distinct prompts of `context` random tokens, in pages that lie anywhere.
+// `batch` distinct prompts of `context` random tokens, in pages that lie anywhere; the model's adapters,
+// where it has any, by turns.
 struct DecodingOptions {
   int64_t batch = 1;
   int64_t context = 512;

@@ -37,7 +37,8 @@ int64_t weight_bytes(const ir::Graph& graph, const ir::Node& node, const ir::Siz
   int64_t bytes = 0;
   for (const ir::ValueId input : node.inputs) {
     const ir::Value& value = graph.value(input);
-    if (value.kind == ir::ValueKind::kWeight) bytes += value.type.num_bytes(sizes);
+    if (value.kind == ir::ValueKind::kWeight && !value.recipe.has_slots)
+      bytes += value.type.num_bytes(sizes);
   }
   return std::llround(weight_share(graph, node, sizes) * static_cast<double>(bytes));
 }

@@ -20,8 +20,9 @@ OpCost cost_operands(const Types& in, const Types& out, const Sizes& sizes) {
   return cost;
 }
 
+// Without what adapters take: only a step knows which slots its rows read.
 OpCost cost_linear(const Types& in, const Types& out, const Sizes& sizes) {
-  OpCost cost = cost_operands(in, out, sizes);
+  OpCost cost = cost_operands(in.without({"lora_a", "lora_b", "adapters"}), out, sizes);
   cost.flops = 2 * in["x"].dims[0].resolve(sizes) * in["weight"].resolve({}).num_elements();
   return cost;
 }

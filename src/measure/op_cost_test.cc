@@ -25,6 +25,18 @@ TEST(OpCost, CountsTheBytesAndFlopsOfALinear) {
   EXPECT_EQ(cost.flops, 2 * 3 * 32 * 64);
 }
 
+TEST(OpCost, LeavesOutSlotsOfAdapters) {
+  ir::Graph graph("g");
+  model::Builder b(graph, ops::standard());
+  const auto x = graph.add_input("x", {DType::kBF16, {Dim::tokens(), 64}});
+  const auto w = graph.add_weight("w", {DType::kBF16, {32, 64}}, ir::WeightRecipe::tensor("w"));
+  const auto lora_a = graph.add_weight("a", {DType::kBF16, {5, 8, 64}}, {});
+  const auto lora_b = graph.add_weight("b", {DType::kBF16, {5, 32, 8}}, {});
+  const auto slots = graph.add_input("slots", {DType::kI32, {Dim::tokens()}}, ir::Pad::kMinusOne);
+  const auto adapted = b.linear(x, w, std::nullopt, model::Builder::Lora{lora_a, lora_b, slots});
+  EXPECT_EQ(cost_of(graph, adapted).bytes, cost_of(graph, b.linear(x, w)).bytes);
+}
+
 TEST(OpCost, CountsAWeightInFp8AsBytesAndItsScale) {
   ir::Graph graph("g");
   model::Builder b(graph, ops::standard());

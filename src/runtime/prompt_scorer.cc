@@ -65,6 +65,7 @@ void PromptScorer::run(std::span<const Row> rows) {
   };
   write("rows", &Row::row);
   write("tokens", &Row::token);
+  if (inputs.has("adapters")) write("adapters", &Row::adapter);
   const auto sampling = inputs.host<int32_t>("sampling");
   for (size_t i = 0; i < rows.size(); ++i) {
     const SamplingRow row{.params = {.num_logprobs = rows[i].num_top}};

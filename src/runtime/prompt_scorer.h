@@ -23,7 +23,8 @@ class PromptScorer {
   struct Row {
     int32_t row = 0;  // of the step, whose token it follows
     int32_t token = 0;
-    int32_t num_top = 0;  // likeliest tokens to name beside it
+    int32_t num_top = 0;   // likeliest tokens to name beside it
+    int32_t adapter = -1;  // slot of the sequence's; -1: none
   };
   // What was enqueued behind one step.
   struct InFlight {

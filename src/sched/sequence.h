@@ -41,6 +41,7 @@ struct alignas(64) Sequence {
   SequenceId id = 0;            // ascending in the order of arrival
   int32_t priority = 0;         // lower numbers come first
   int32_t row = -1;             // in the step launched last; -1: it has none there
+  int32_t adapter = -1;         // its slot; -1: none
   std::vector<int32_t> tokens;  // the prompt, then what was generated and collected
   int64_t max_length = 0;       // prompt and generated tokens; the last is never computed
   int64_t given = 0;            // tokens known when it was admitted: the host packs these

@@ -35,6 +35,7 @@ struct Trial {
   std::optional<DType> dtype;  // the model's
   std::optional<DType> kv_dtype;
   model::FormatOptions formats;
+  loader::AdapterOptions adapters;  // which sequences take by turns, and none
 };
 
 inline std::vector<int32_t> random_prompt(std::mt19937& random, int64_t length) {
@@ -59,7 +60,13 @@ class ThreeWays {
   }
 
   engine::SequenceId add(std::vector<int32_t> prompt, int64_t max_tokens) {
-    auto added = engine_.add({.prompt = std::move(prompt), .max_tokens = max_tokens});
+    engine::Request request{.prompt = std::move(prompt), .max_tokens = max_tokens};
+    if (model_.adapters() != nullptr) {
+      const auto& all = model_.adapters()->all();
+      const size_t turn = num_added_++ % (all.size() + 1);
+      if (turn > 0) request.adapter = all[turn - 1].name;
+    }
+    auto added = engine_.add(std::move(request));
     return std::get<engine::SequenceId>(added);
   }
   // One step; its logits, a row a run. Empty when there was nothing to do.
@@ -96,10 +103,12 @@ class ThreeWays {
     options.dtype = trial.dtype;
     options.kv_dtype = trial.kv_dtype;
     options.formats = trial.formats;
+    options.adapters = trial.adapters;
     return options;
   }
   loader::LoadedModel model_;
   engine::Engine engine_;
+  size_t num_added_ = 0;
 };
 
 inline bool finite(uint32_t bits) {
