@@ -38,6 +38,9 @@ struct BenchDecodeOptions {
   std::optional<int64_t> steps;
   std::optional<int64_t> warmup_tokens;
   std::string routing = "model";
+  int64_t num_adapters = 0;
+  int64_t rank = 16;
+  std::string targets = "all";
 };
 
 // With what the device's defaults are.
@@ -253,11 +256,24 @@ std::string distinct_text(const measure::DistinctExperts& experts) {
       experts.expected, experts.num_experts);
 }
 
+// Random adapters of these, which sequences take by turns.
+void add_adapters(const BenchDecodeOptions& options, loader::AdapterOptions& adapters) {
+  if (options.num_adapters == 0) return;
+  if (!adapters.adapters.empty())
+    fail(ErrorKind::kUsage, "--adapters makes random ones: leave --lora out");
+  adapters.num_slots = options.num_adapters;
+  adapters.max_rank = options.rank;
+  adapters.fills_slots = true;
+  if (options.targets == "qv") adapters.projections = {"q_proj", "v_proj"};
+  if (options.targets == "qkvo") adapters.projections = {"q_proj", "k_proj", "v_proj", "o_proj"};
+}
+
 void bench_decode(const BenchDecodeOptions& options) {
   using runtime::Graphs;
   loader::LoadOptions load = decode_load_options(options.bench);
   const bool is_uniform = options.routing == "uniform";
   if (is_uniform) load.compile.passes.push_back(measure::uniform_routing_pass());
+  add_adapters(options, load.adapters);
   // The device decides the defaults, so ask as for the longest protocol.
   const Protocol longest = protocol(options, DeviceKind::kCuda);
   Bench bench =
@@ -341,6 +357,16 @@ void add_bench_decode(Command& bench) {
           "Experts of a token: those that the model chooses, or drawn at random behind the "
           "router's work (uniform)")
       ->one_of({"model", "uniform"})
+      ->capture_default_str();
+  verb->add_option("--adapters", options->num_adapters,
+                   "Random adapters (LoRA), which the sequences take by turns. Default: none")
+      ->range(int64_t{0}, int64_t{4096})
+      ->type_name("N");
+  verb->add_option("--rank", options->rank, "The rank of those")
+      ->range(int64_t{1}, int64_t{512})
+      ->capture_default_str();
+  verb->add_option("--targets", options->targets,
+                   "The projections that those change: qv, qkvo or all")
       ->capture_default_str();
   verb->group("Measurement: what is timed, and how often",
               {"--runs", "--warmup-tokens", "--routing"});

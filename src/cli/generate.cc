@@ -36,7 +36,7 @@ constexpr int64_t kRandomPromptTokens = 16;
 
 constexpr const char* kGenerateFooter =
     R"(--prompts takes many prompts, one a line, or JSON objects {"prompt": ..., "temperature": ..., ...} with
-parameters of their own (prompt or prompt_ids, id, n, max_tokens, stop, ignore_eos, and those of sampling as the
+parameters of their own (prompt or prompt_ids, id, n, max_tokens, stop, ignore_eos, adapter, and those of sampling as the
 flags below name them, with _ for -), generates them together, and prints a JSON line a text, in their order:
   {index, id, number, prompt_tokens, ids, text, finish}
 So does -n, which generates several texts, each with a seed one higher. Text that is piped in is the prompt.
@@ -59,6 +59,7 @@ struct GenerateOptions {
   int64_t n = 1;
   std::vector<std::string> stop;
   sample::SamplingParams sampling;
+  std::string adapter;
   bool ignore_eos = false;
   bool echo = false;
   bool stats = false;
@@ -251,7 +252,8 @@ void generate_all(const GenerateOptions& options, std::string path) {
                           .max_tokens = options.max_tokens,
                           .sampling = options.sampling,
                           .stop = options.stop,
-                          .ignore_eos = options.ignore_eos};
+                          .ignore_eos = options.ignore_eos,
+                          .adapter = options.adapter};
   if (path.empty()) {
     defaults.text = options.prompt.empty() ? kDefaultPrompt : options.prompt;
     if (!options.prompt_ids.empty()) defaults.ids = parse_ids(options.prompt_ids, "--prompt-ids");
@@ -283,10 +285,12 @@ void generate(GenerateOptions options) {
   engine::Request request{.prompt = prompt.ids,
                           .max_tokens = options.max_tokens.value_or(setup::default_max_tokens(
                               prompt_tokens, setup::longest_text(options.settings, source.config))),
-                          .sampling = options.sampling};
+                          .sampling = options.sampling,
+                          .adapter = options.adapter};
   check_request(request, source.config, options.settings);
   if (!options.ignore_eos) request.stop_tokens = source.config.eos_token_ids;
   loader::LoadOptions load = setup::load_options(options.settings);
+  setup::use_adapter(options.adapter, load.adapters);
   load.limits.max_seq_len =
       setup::sequence_limit(options.settings, source.config, prompt_tokens + request.max_tokens);
   set_sizes(options, prompt_tokens, load);
@@ -342,6 +346,9 @@ void add_generate(Command& app) {
       ->range(int64_t{1}, int64_t{1} << 30)
       ->type_name("N");
   add_sampling_options(*verb, options->sampling);
+  verb->add_option("--adapter", options->adapter,
+                   "The adapter (LoRA) that generates: a name of --lora, or the directory of one")
+      ->type_name("NAME|PATH");
   verb->add_flag("--ignore-eos", options->ignore_eos, "Go on when the model ends its text");
   verb->add_flag("--echo", options->echo, "Print the prompt before the text");
   verb->add_flag("--stats", options->stats,

@@ -103,6 +103,8 @@ class Batch {
     loader::LoadOptions load = setup::serving_load_options(
         options_.settings, source_.config, std::min(num_texts_, setup::kServingMaxBatchSize));
     if (!options_.settings.max_seq_len) load.limits.max_seq_len = longest_;
+    for (const PromptLine& prompt : prompts_)
+      setup::use_adapter(prompt.adapter, load.adapters);
     return load;
   }
 
@@ -114,6 +116,7 @@ class Batch {
         engine::Request request{
             .prompt = prompt.ids, .max_tokens = *prompt.max_tokens, .sampling = prompt.sampling};
         request.sampling.seed += k;
+        request.adapter = prompt.adapter;
         if (!prompt.ignore_eos) request.stop_tokens = source_.config.eos_token_ids;
         const auto added = engine.add(std::move(request));
         if (const auto* rejection = std::get_if<engine::Rejection>(&added))

@@ -46,6 +46,7 @@ struct LogitsOptions {
   std::string ids_file;
   std::string out;
   bool decode = false;
+  std::string adapter;
 };
 
 using TokenIds = std::vector<int32_t>;
@@ -95,7 +96,8 @@ std::string path_of(const std::string& out, size_t number) {
   return out.substr(0, place) + std::to_string(number) + out.substr(place + kPlaceholder.size());
 }
 
-void write_logits(loader::LoadedModel& model, const TokenIds& prompt, const std::string& path) {
+void write_logits(loader::LoadedModel& model, const TokenIds& prompt, const std::string& path,
+                  int32_t adapter) {
   const int64_t vocab_size = model.config().vocab_size;
   const int64_t chunk = model.limits().max_num_tokens;
   const auto length = static_cast<int64_t>(prompt.size());
@@ -103,7 +105,7 @@ void write_logits(loader::LoadedModel& model, const TokenIds& prompt, const std:
   std::vector<float> logits(std::min(chunk, length) * vocab_size);
   for (int64_t first = 0; first < length; first += chunk) {
     const int64_t count = std::min(chunk, length - first);
-    measure::run_prompt_step(model, prompt, first, count);
+    measure::run_prompt_step(model, prompt, first, count, adapter);
     const std::span<float> rows = std::span(logits).first(count * vocab_size);
     diagnose::read_output(model.executor(), 0, rows.data(),
                           static_cast<int64_t>(rows.size_bytes()));
@@ -126,7 +128,7 @@ struct Decoding {
 };
 
 void write_decoded(loader::LoadedModel& model, const std::vector<TokenIds>& prompts,
-                   int64_t longest, const std::string& out) {
+                   int64_t longest, const std::string& out, int32_t adapter) {
   const int64_t vocab_size = model.config().vocab_size;
   runtime::Executor& executor = model.executor();
   std::list<Decoding> sequences;
@@ -149,7 +151,8 @@ void write_decoded(loader::LoadedModel& model, const std::vector<TokenIds>& prom
       writer.add({.ids = std::span(sequence->prompt).subspan(position, 1),
                   .first = position,
                   .pages = sequence->pages,
-                  .max_len = longest + 1});
+                  .max_len = longest + 1,
+                  .adapter = adapter});
     }
     executor.run({1, step + 1});
     const std::span<float> rows = std::span(logits).first(batch * vocab_size);
@@ -182,6 +185,7 @@ void logits(LogitsOptions options) {
   }
 
   loader::LoadOptions load = setup::load_options(options.settings);
+  setup::use_adapter(options.adapter, load.adapters);
   load.logits = options.decode ? model::LogitsRows::kLast : model::LogitsRows::kAll;
   load.limits.max_batch_size = options.decode ? num_prompts : 1;
   load.limits.max_num_tokens =
@@ -199,15 +203,17 @@ void logits(LogitsOptions options) {
   const std::unique_ptr<Device> device = setup::open_device(options.settings);
   const auto loaded = setup::open_model(*device, source, load, options.settings);
   loader::LoadedModel& model = *loaded;
+  const int32_t adapter =
+      options.adapter.empty() ? -1 : model.adapters()->find(options.adapter)->slot;
   const Tuner::Phase tuning(device->tuner());  // for sizes that only come up now
   if (options.decode) {
-    write_decoded(model, prompts, longest, options.out);
+    write_decoded(model, prompts, longest, options.out, adapter);
     return log::info("{}: float32 [tokens, {}] of {} prompts", options.out,
                      source.config.vocab_size, prompts.size());
   }
   for (size_t i = 0; i < prompts.size(); ++i) {
     const std::string path = path_of(options.out, i);
-    write_logits(model, prompts[i], path);
+    write_logits(model, prompts[i], path, adapter);
     log::info("{}: float32 [{}, {}]", path, prompts[i].size(), source.config.vocab_size);
   }
 }
@@ -223,6 +229,9 @@ void add_logits(Command& app) {
   verb->add_option("--ids-file", options->ids_file, "A file with a prompt a line")
       ->type_name("FILE");
   verb->add_option("--out", options->out, "The .npy file to write")->type_name("FILE")->required();
+  verb->add_option("--adapter", options->adapter,
+                   "The adapter (LoRA) that computes: a name of --lora, or the directory of one")
+      ->type_name("NAME|PATH");
   verb->add_flag("--decode", options->decode,
                  "Feed the ids one a step, all prompts side by side, as decode steps");
   using config::Group;

@@ -11,8 +11,8 @@ namespace encore::cli {
 namespace {
 
 constexpr int64_t kMaxTexts = 1024;
-constexpr std::array<std::string_view, 7> kKeys = {"prompt",     "prompt_ids", "id",        "n",
-                                                   "max_tokens", "stop",       "ignore_eos"};
+constexpr std::array<std::string_view, 8> kKeys = {
+    "prompt", "prompt_ids", "id", "n", "max_tokens", "stop", "ignore_eos", "adapter"};
 
 int64_t count_at(const json::Object& object, std::string_view key, int64_t max) {
   const int64_t count = object.int_at(key);
@@ -96,6 +96,7 @@ void read_object(const json::Object& object, PromptLine& prompt) {
   read_sampling(object, prompt.sampling);
   if (object.has("stop")) prompt.stop = read_stop(object);
   prompt.ignore_eos = object.bool_or("ignore_eos", prompt.ignore_eos);
+  prompt.adapter = object.string_or("adapter", prompt.adapter);
 }
 
 }  // namespace

@@ -23,13 +23,14 @@ struct PromptLine {
   sample::SamplingParams sampling;
   std::vector<std::string> stop;
   bool ignore_eos = false;
+  std::string adapter;  // as --adapter names it; empty: none
 };
 
 // What a line has that does not say otherwise.
 using PromptDefaults = PromptLine;
 
 // Reads prompts, one a line: plain text, or a JSON object with `prompt` or `prompt_ids`, and `id`,
-// `n`, `max_tokens`, `stop`, `ignore_eos` and the sampling parameters (sample/params.h).
+// `n`, `max_tokens`, `stop`, `ignore_eos`, `adapter` and the sampling parameters (sample/params.h).
 // Empty lines are left out. `where` names the source in messages.
 // Errors: kUsage "WHERE:LINE: ..." for what is malformed, unknown or out of range; kUsage when
 // there is no prompt.

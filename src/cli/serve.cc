@@ -119,6 +119,15 @@ void describe(const config::Settings& settings, const model::ModelSource& source
   }
   served.names = settings.served_model_names;
   if (served.names.empty()) served.names = {name};
+  for (const auto& [adapter, path] : settings.load.adapters.adapters) {
+    if (served.has_name(adapter)) {
+      fail(ErrorKind::kUsage,
+           "--lora {}: the model, or another adapter, has that name: give this one another",
+           adapter);
+    }
+    served.adapters.push_back(
+        {adapter, std::filesystem::absolute(path).lexically_normal().string()});
+  }
   if (loaded.tokenizer) served.tokenizer = &*loaded.tokenizer;
   if (loaded.chat_template) served.chat_template = &*loaded.chat_template;
   served.end_tokens = setup::end_tokens(source, served.tokenizer);

@@ -34,6 +34,20 @@ memory_reserve: 512MiB
   EXPECT_EQ(config.origins.at("padding").line, 6);
 }
 
+TEST(Config, NamesAdaptersByTheirOptionInAllSpellings) {
+  Options options;
+  options.put(*find_option("lora"),
+              Texts{{"poet=/a/b=c", "/d", R"({"name": "x", "path": "/e", "base_model_name": "m"})",
+                     R"({"lora_name": "y", "lora_path": "/f", "pinned": true})"}});
+  const auto adapters = make_settings(options).load.adapters.adapters;
+  ASSERT_EQ(adapters.size(), 4U);
+  EXPECT_EQ(adapters[0].name, "poet");
+  EXPECT_EQ(adapters[0].path, "/a/b=c");
+  EXPECT_EQ(adapters[1].name, "/d");
+  EXPECT_EQ(adapters[2].path, "/e");
+  EXPECT_EQ(adapters[3].name, "y");
+}
+
 TEST(Config, ReadsBackWhatItPrints) {
   Options options;
   options.put(*find_option("model"), std::string{"a \"model\" with: signs\nand a line"});
@@ -43,6 +57,9 @@ TEST(Config, ReadsBackWhatItPrints) {
   options.put(*find_option("kv_dtype"), std::string{"fp8"});
   options.put(*find_option("quantize"), std::string{"fp8"});
   options.put(*find_option("activations"), std::string{"16-bit"});
+  options.put(*find_option("lora"), Texts{{"a=/x, y", "/z"}});
+  options.put(*find_option("max_lora_rank"), int64_t{64});
+  options.put(*find_option("max_loras"), int64_t{8});
   options.put(*find_option("graphs"), std::string{"full-and-piecewise"});
   options.put(*find_option("decode_ladder"), Sizes{"step:4", {}});
   options.put(*find_option("token_ladder"), Sizes{"", {1, 16, 4096}});

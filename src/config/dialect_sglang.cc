@@ -119,12 +119,15 @@ constexpr ForeignKey kSglangKeys[] = {
     {.name = "speculative_algorithm",
      .type = Type::kAny,
      .why = "there is no speculative decoding"},
-    {.name = "enable_lora",
-     .type = Type::kBool,
-     .fallback = "false",
-     .accepts = "false",
-     .why = "there are no LoRA adapters"},
-    {.name = "lora_paths", .type = Type::kAny, .why = "there are no LoRA adapters", .alters = true},
+    {.name = "enable_lora", .type = Type::kBool, .fallback = "false", .like = "max_loras"},
+    {.name = "lora_paths", .type = Type::kTexts, .native = "lora"},
+    {.name = "max_lora_rank", .type = Type::kInt, .native = "max_lora_rank", .min = 1, .max = 512},
+    {.name = "max_loras_per_batch",
+     .type = Type::kInt,
+     .fallback = "8",
+     .min = 1,
+     .max = 4096,
+     .like = "max_loras"},
     {.name = "trust_remote_code",
      .type = Type::kBool,
      .fallback = "false",
@@ -378,6 +381,10 @@ void derive_sglang(Draft& draft) {
             {"disable_overlap_schedule"});
   draft.put("prefix_cache", draft.flag("disable_radix_cache") ? "off" : "on",
             {"disable_radix_cache"});
+  if (draft.flag("enable_lora")) {
+    draft.put("max_loras", fmt::format("{}", draft.count("max_loras_per_batch")),
+              {"enable_lora", "max_loras_per_batch"});
+  }
   draft.put_split_at("split_ops");
   draft.put_default("above_ladder", "eager", "SGLang runs larger steps eager");
   draft.put_dtype();

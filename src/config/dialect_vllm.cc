@@ -140,12 +140,7 @@ constexpr ForeignKey kVllmKeys[] = {
      .alters = true},
     {.name = "attention_backend", .type = Type::kAny, .why = kOwnKernels},
     {.name = "speculative_config", .type = Type::kAny, .why = "there is no speculative decoding"},
-    {.name = "enable_lora",
-     .type = Type::kBool,
-     .fallback = "false",
-     .accepts = "false",
-     .why = "there are no LoRA adapters",
-     .alters = true},
+    {.name = "enable_lora", .type = Type::kBool, .fallback = "false", .like = "max_loras"},
     {.name = "cpu_offload_gb",
      .type = Type::kNumber,
      .fallback = "0",
@@ -328,15 +323,14 @@ constexpr ForeignKey kVllmKeys[] = {
      .type = Type::kAny,
      .accepts = "*",
      .why = "there are no images"},
-    {.name = "lora_modules",
-     .type = Type::kAny,
-     .why = "there are no LoRA adapters",
-     .alters = true},
-    {.name = "max_loras", .type = Type::kInt, .accepts = "*", .why = "there are no LoRA adapters"},
-    {.name = "max_lora_rank",
+    {.name = "lora_modules", .type = Type::kTexts, .native = "lora"},
+    {.name = "max_loras",
      .type = Type::kInt,
-     .accepts = "*",
-     .why = "there are no LoRA adapters"},
+     .fallback = "1",
+     .min = 1,
+     .max = 4096,
+     .like = "max_loras"},
+    {.name = "max_lora_rank", .type = Type::kInt, .native = "max_lora_rank", .min = 1, .max = 512},
 
     {.name = "swap_space",
      .type = Type::kNumber,
@@ -513,6 +507,9 @@ void derive_vllm(Draft& draft) {
   }
   if (draft.given("async_scheduling"))
     draft.put("overlap", draft.flag("async_scheduling") ? "on" : "off", {"async_scheduling"});
+  if (draft.flag("enable_lora"))
+    draft.put("max_loras", fmt::format("{}", draft.count("max_loras")),
+              {"enable_lora", "max_loras"});
   draft.put_split_at("compilation_config.splitting_ops");
   draft.put_default("above_ladder", "eager", "vLLM runs larger steps eager");
   draft.put_dtype();

@@ -39,6 +39,27 @@ TEST(Dialects, EveryTableNamesOptionsAndDefaultsThatExist) {
   }
 }
 
+TEST(Dialects, TakeAdaptersByEachSystemsNames) {
+  const auto check = [](const char* text, int64_t max_loras, int64_t rank) {
+    const Config config = read(text);
+    EXPECT_TRUE(config.refused.empty()) << text;
+    EXPECT_EQ(config.options.get<Texts>("lora")->texts, (Keys{"a=/x", "b=/y"})) << text;
+    EXPECT_EQ(config.options.get<int64_t>("max_loras"), max_loras) << text;
+    EXPECT_EQ(config.options.get<int64_t>("max_lora_rank"), rank) << text;
+  };
+  check("vllm serve m --enable-lora --lora-modules a=/x b=/y --max-loras 4 --max-lora-rank 64", 4,
+        64);
+  check(
+      "python -m sglang.launch_server --model-path m --enable-lora --lora-paths a=/x b=/y "
+      "--max-loras-per-batch 3 --max-lora-rank 32",
+      3, 32);
+  check(
+      "max_batch_size: 8\nlora_config:\n  lora_dir: [a=/x, b=/y]\n  max_loras: 5\n"
+      "  max_lora_rank: 8\n",
+      5, 8);
+  EXPECT_EQ(read("vllm serve m --enable-lora").options.get<int64_t>("max_loras"), 1);
+}
+
 TEST(Dialects, KnowEveryKeyThatTheirDocumentsName) {
   const std::pair<const char*, Keys> rows[] = {
       {"python -m sglang.launch_server --enable-two-batch-overlap --moe-a2a-backend deepep "

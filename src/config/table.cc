@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/json.h"
 #include "config/options.h"
 #include "config/settings.h"
 
@@ -13,6 +14,8 @@ namespace {
 constexpr double kMaxSequences = 4096;
 constexpr double kMaxStepTokens = 65536;
 constexpr double kMaxTokens = int64_t{1} << 30;
+constexpr double kMaxLoraRank = 512;
+constexpr double kMaxLoras = 4096;
 
 // Defaults: a value of the option, or what holds instead of one.
 constexpr Default value(std::string_view text) {
@@ -56,6 +59,20 @@ model::Activations parse_activations(std::string_view text) {
   return text == "16-bit" ? model::Activations::k16Bit : model::Activations::kAsMade;
 }
 
+// NAME=PATH, PATH alone, or an object as vLLM and SGLang take it.
+loader::AdapterOptions::Named parse_adapter(const Text& text) {
+  if (text.starts_with('{')) {
+    const json::value value = json::parse(text, "--lora");
+    const json::Object object(value, "--lora");
+    const bool is_sglang = object.has("lora_name");
+    return {object.string_at(is_sglang ? "lora_name" : "name"),
+            object.string_at(is_sglang ? "lora_path" : "path")};
+  }
+  const size_t end = text.find('=');
+  if (end == Text::npos) return {text, text};
+  return {text.substr(0, end), text.substr(end + 1)};
+}
+
 constexpr Option kOptions[] = {
     {"model", Group::kModel, [](Settings& s, const Text& v) { s.model = v; }, "MODEL",
      otherwise("stories"), any(),
@@ -80,6 +97,21 @@ constexpr Option kOptions[] = {
      value("auto"), one_of("auto|fp8|16-bit"),
      "What weights in FP8 are multiplied with in steps of 33 tokens or more: auto is what the "
      "checkpoint was made for, fp8 rounds activations to e4m3, 16-bit never does"},
+    {"lora", Group::kModel,
+     [](Settings& s, const Texts& v) {
+       for (const std::string& text : v.texts)
+         s.load.adapters.adapters.push_back(parse_adapter(text));
+     },
+     "NAME=PATH", otherwise("none"), any(),
+     "An adapter (LoRA, as PEFT saves it) and the name that requests call it by, or the path "
+     "alone; may "
+     "be given several times"},
+    {"max_lora_rank", Group::kModel, [](Settings& s, int64_t v) { s.load.adapters.max_rank = v; },
+     "", value("16"), between(1, kMaxLoraRank),
+     "The largest rank of an adapter: all take as much memory as if they had it"},
+    {"max_loras", Group::kModel, [](Settings& s, int64_t v) { s.load.adapters.num_slots = v; },
+     "adapters", otherwise("as many as --lora names"), between(0, kMaxLoras),
+     "Adapters that there is room for on the device"},
 
     {"device", Group::kDevice, [](Settings& s, const Text& v) { s.device = v; }, "", value("auto"),
      one_of("auto|cpu|cuda|cuda:N"),

@@ -110,7 +110,8 @@ std::variant<std::shared_ptr<Request>, engine::Refusal> Engine::submit(
   engine::Request request{.prompt = tokens_of(prompt, parameters),
                           .sampling = parameters.sampling,
                           .priority = parameters.priority,
-                          .cache_salt = parameters.cache_salt};
+                          .cache_salt = parameters.cache_salt,
+                          .adapter = parameters.adapter};
   if (parameters.grammar) {
     const grammar::Compiler::Result compiled = model_->grammars.compile(*parameters.grammar);
     if (const auto* refusal = std::get_if<grammar::Refusal>(&compiled)) {

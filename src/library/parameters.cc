@@ -93,6 +93,8 @@ constexpr Row kRows[] = {
                     const std::string& text) { p.priority = read_number<int32_t>(name, text); }},
     {"cache_salt", [](Parameters& p, std::string_view /*name*/,
                       const std::string& text) { p.cache_salt = text; }},
+    {"adapter",
+     [](Parameters& p, std::string_view /*name*/, const std::string& text) { p.adapter = text; }},
     {"logprobs",
      [](Parameters& p, std::string_view name, const std::string& text) {
        p.sampling.num_logprobs = read_number(name, text, 0);

@@ -35,6 +35,7 @@ struct Parameters {
   bool ignores_eos = false;
   int32_t priority = 0;
   std::string cache_salt;
+  std::string adapter;
   std::optional<grammar::Source> grammar;  // that the answer fits
   json::object template_variables;         // of a conversation
 };

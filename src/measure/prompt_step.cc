@@ -11,17 +11,17 @@ namespace encore::measure {
 namespace {
 
 StepLengths begin_step(loader::LoadedModel& model, std::span<const int32_t> prompt, int64_t first,
-                       int64_t count) {
+                       int64_t count, int32_t adapter) {
   runtime::Executor& executor = model.executor();
   executor.begin(count <= model.limits().max_q ? StepKey::uniform(1, count)
                                                : StepKey::mixed(count, 1));
   std::vector<int32_t> pages(static_cast<size_t>(div_up(first + count, model.page_size())));
   std::iota(pages.begin(), pages.end(), 0);
   engine::InputWriter(executor, model.page_size())
-      .add({prompt.subspan(static_cast<size_t>(first), static_cast<size_t>(count)),
-            first,
-            pages,
-            {}});
+      .add({.ids = prompt.subspan(static_cast<size_t>(first), static_cast<size_t>(count)),
+            .first = first,
+            .pages = pages,
+            .adapter = adapter});
   return {.max_query_len = count, .max_kv_len = first + count};
 }
 
@@ -34,8 +34,8 @@ bool is_residual(const ir::Value& value, int64_t hidden_size) {
 }  // namespace
 
 void run_prompt_step(loader::LoadedModel& model, std::span<const int32_t> prompt, int64_t first,
-                     int64_t count) {
-  model.executor().run(begin_step(model, prompt, first, count));
+                     int64_t count, int32_t adapter) {
+  model.executor().run(begin_step(model, prompt, first, count, adapter));
 }
 
 std::vector<Residual> residuals(loader::LoadedModel& model, std::span<const int32_t> prompt) {
@@ -43,7 +43,7 @@ std::vector<Residual> residuals(loader::LoadedModel& model, std::span<const int3
   const int64_t hidden_size = model.config().hidden_size;
   const ir::Graph& graph = model.program().graph;
   runtime::Executor& executor = model.executor();
-  const StepLengths lengths = begin_step(model, prompt, 0, num_tokens);
+  const StepLengths lengths = begin_step(model, prompt, 0, num_tokens, -1);
   runtime::Tables& tables = executor.loaded().tables;
   const StepKey key = executor.choice().key;
   std::vector<Residual> found;

@@ -10,10 +10,11 @@
 
 namespace encore::measure {
 
-// Runs tokens [first, first + count) of the prompt; its pages are 0, 1, 2, ...
+// Runs tokens [first, first + count) of the prompt, with the adapter in that slot (-1: none); its pages are
+// 0, 1, 2, ...
 // REQUIRES: the tokens in front of them have run.
 void run_prompt_step(loader::LoadedModel& model, std::span<const int32_t> prompt, int64_t first,
-                     int64_t count);
+                     int64_t count, int32_t adapter = -1);
 
 // What the layers of a model add to: the residual stream behind the embedding and behind each half
 // of a layer, of all tokens of a prompt that fits one step, run eagerly.

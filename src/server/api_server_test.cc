@@ -15,6 +15,20 @@ TEST_F(ApiServerTest, ListsTheModelUnderAllItsNames) {
   EXPECT_EQ(send("GET", "/v1/models/other")->status, 404);
 }
 
+TEST_F(ApiServerTest, ListsAdaptersWithTheModelAsTheirParent) {
+  ServedModel model;
+  model.names = {"stories"};
+  model.adapters = {{"poet", "/adapters/poet"}};
+  start(std::move(model), {});
+  const json::value list = parsed(*send("GET", "/v1/models")).at("data");
+  ASSERT_EQ(list.as_array().size(), 2U);
+  EXPECT_TRUE(list.at(0).at("parent").is_null());
+  EXPECT_EQ(list.at(1).at("id"), "poet");
+  EXPECT_EQ(list.at(1).at("parent"), "stories");
+  EXPECT_EQ(list.at(1).at("root"), "/adapters/poet");
+  EXPECT_EQ(parsed(*send("GET", "/v1/models/poet")).at("parent"), "stories");
+}
+
 TEST_F(ApiServerTest, TellsRoutersOfItselfAsTheyAsk) {
   for (const char* path : {"/model_info", "/get_model_info", "/server_info", "/get_server_info"}) {
     const json::value info = parsed(*send("GET", path));

@@ -261,6 +261,29 @@ TEST_F(CompletionsTest, RefusesAModelThatIsNotServed) {
   EXPECT_EQ(error(parsed(*exchange)).at("code"), "model_not_found");
 }
 
+TEST_F(CompletionsTest, TakesAnAdapterAsAModel) {
+  ServedModel model;
+  model.names = {"base", "other"};
+  model.adapters = {{"poet", "/adapters/poet"}, {"base:odd", "/adapters/odd"}};
+  model.vocab_size = 100;
+  model.max_seq_len = 50;
+  start(model, {});
+  const std::pair<const char*, const char*> rows[] = {
+      {"poet", "poet"}, {"base:poet", "poet"}, {"other:poet", "poet"},
+      {"base", ""},     {"other", ""},         {"base:odd", "base:odd"}};
+  for (const auto& [name, adapter] : rows) {
+    complete(fmt::format(R"({{"prompt": [1, 2], "model": "{}"}})", name));
+    EXPECT_EQ(generator_.requests.back().adapter, adapter) << name;
+  }
+  complete(R"({"prompt": [1, 2]})");
+  EXPECT_EQ(generator_.requests.back().adapter, "");
+  for (const char* name : {"poets", "base:poets", "base:", ":poet", "poet:poet"}) {
+    const auto exchange = complete(fmt::format(R"({{"prompt": [1, 2], "model": "{}"}})", name));
+    EXPECT_EQ(exchange->status, 404) << name;
+  }
+  EXPECT_EQ(generator_.requests.size(), std::size(rows) + 1);
+}
+
 TEST_F(CompletionsTest, AnswersWithIdsWhereThereIsNoTokenizer) {
   ServedModel model;
   model.names = {"synthetic"};

@@ -204,7 +204,8 @@ std::vector<engine::Submission> GenerationService::submissions(const GenerationP
                               .grammar = plan.grammar,
                               .num_prompt_logprobs = plan.num_prompt_logprobs,
                               .priority = plan.priority,
-                              .cache_salt = plan.cache_salt};
+                              .cache_salt = plan.cache_salt,
+                              .adapter = plan.adapter};
       request.sampling.seed = static_cast<int64_t>(static_cast<uint64_t>(plan.sampling.seed) + i);
       request.stop_tokens.insert(request.stop_tokens.end(), plan.stops.tokens.begin(),
                                  plan.stops.tokens.end());

@@ -36,6 +36,7 @@ struct GenerationPlan {
   text::StopRules stops;
   text::AnswerRules answer;  // what each text is divided into
   int32_t priority = 0;      // lower numbers come first
+  std::string adapter;       // by name; empty: the model as it is
   std::string cache_salt;    // requests with different ones share no pages of the prefix cache
   std::optional<AnswerFormat> answer_format;  // to be compiled to `grammar`
   std::shared_ptr<const sample::TokenGrammar> grammar = nullptr;

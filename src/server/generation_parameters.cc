@@ -19,7 +19,7 @@ constexpr double kMostSeconds = 86400;
 // Of all protocols.
 const Parameter kShared[] = {
     {"model", Support::kHonoured, ParameterKind::kString, "",
-     "A name of the served model; absent: whichever is served"},
+     "A name of the served model, or of an adapter of it; absent: the model as it is"},
     {"stop_token_ids", Support::kHonoured, ParameterKind::kIntegers, "", "Tokens that end the text",
      0, kMaxStops},
     {"min_tokens", Support::kHonoured, ParameterKind::kInteger, "0",
@@ -294,6 +294,10 @@ std::optional<ApiError> read_generation_parameters(const Parameters& parameters,
   if (auto error = read_stops(parameters, model, plan.stops)) return error;
   plan.priority = static_cast<int32_t>(parameters.integer("priority"));
   plan.cache_salt = parameters.string("cache_salt");
+  if (parameters.has("model")) {
+    const ServedAdapter* const adapter = model.find_adapter(parameters.string("model"));
+    if (adapter != nullptr) plan.adapter = adapter->name;
+  }
   if (const json::value* timeout = parameters.find("timeout")) {
     const std::chrono::duration<double> seconds(timeout->to_number<double>());
     plan.timeout = std::chrono::ceil<std::chrono::milliseconds>(seconds);

@@ -95,7 +95,7 @@ Prepared prepare_message(const HttpRequest& request, const ApiContext& context) 
 const ParameterTable& count_tokens_parameters() {
   static const ParameterTable table = with_message_prompt_parameters({
       {"model", Support::kHonoured, ParameterKind::kString, "",
-       "A name of the served model; absent: whichever is served"},
+       "A name of the served model, or of an adapter of it; absent: the model as it is"},
   });
   return table;
 }

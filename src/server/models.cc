@@ -7,10 +7,17 @@ namespace {
 
 constexpr std::string_view kModelsPath = "/v1/models/";
 
+// An adapter has the model as its parent, and its own files as its root.
 json::object model_object(const std::string& name, const ServedModel& model) {
-  return {
-      {"id", name},           {"object", "model"},           {"created", model.created},
-      {"owned_by", "encore"}, {"root", model.names.front()}, {"max_model_len", model.max_seq_len}};
+  const ServedAdapter* const adapter = model.find_adapter(name);
+  json::object object{{"id", name},
+                      {"object", "model"},
+                      {"created", model.created},
+                      {"owned_by", "encore"},
+                      {"root", adapter == nullptr ? model.names.front() : adapter->path},
+                      {"max_model_len", model.max_seq_len}};
+  object["parent"] = adapter == nullptr ? json::value() : json::value(model.names.front());
+  return object;
 }
 
 // The tokenizer lies where the model does.
@@ -28,6 +35,8 @@ Prepared list_models(const HttpRequest& /*request*/, const ApiContext& context) 
   json::array list;
   for (const std::string& name : context.model.names)
     list.emplace_back(model_object(name, context.model));
+  for (const ServedAdapter& adapter : context.model.adapters)
+    list.emplace_back(model_object(adapter.name, context.model));
   return {json_response(json::object{{"object", "list"}, {"data", std::move(list)}}), {}};
 }
 

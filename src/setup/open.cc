@@ -124,6 +124,13 @@ void log_widened(const fs::path& path, const loader::LoadedModel& model, int64_t
             fmt::join(formats, ", "), bytes_text(weight_bytes), name(model.dtype()));
 }
 
+void log_adapters(const loader::LoadedModel& model) {
+  const loader::Adapters* const adapters = model.adapters();
+  if (adapters == nullptr) return;
+  log::info("{} of {} slots hold adapters (LoRA), {} in all", adapters->all().size(),
+            adapters->num_slots(), bytes_text(adapters->bytes()));
+}
+
 void log_start_up(loader::LoadedModel& model, Device& device) {
   const diagnose::MemoryPlan plan = diagnose::memory_plan(model);
   log::info("{} on {}: weights {}, KV {} for {} tokens{}; ready in {:.2f} s",
@@ -131,6 +138,7 @@ void log_start_up(loader::LoadedModel& model, Device& device) {
             bytes_text(plan.kv), model.num_pages() * model.page_size(),
             bound_text(model.kv_bound()), model.load_seconds());
   log_fp8(model);
+  log_adapters(model);
   for (const std::string_view reason : diagnose::slow_reasons(model.executor()))
     log::warning("decode steps are slow: {}", reason);
   log::debug("arena {}; {}", bytes_text(plan.arena),

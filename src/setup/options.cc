@@ -1,5 +1,8 @@
 #include "setup/options.h"
 
+#include <algorithm>
+#include <filesystem>
+
 #include "base/error.h"
 #include "base/log.h"
 #include "measure/logged_step.h"
@@ -21,8 +24,29 @@ engine::EngineOptions engine_options(const config::Settings& settings,
 
 loader::LoadOptions load_options(const config::Settings& settings) {
   loader::LoadOptions load = settings.load;
+  for (const auto& [name, path] : load.adapters.adapters) {
+    if (name.empty() || path.empty()) {
+      fail(ErrorKind::kUsage, "--lora {}{}: give a name and a directory, NAME=PATH", name,
+           path.empty() ? "" : "=" + path.string());
+    }
+  }
   load.graphs = settings.graphs.value_or(runtime::Graphs::kAuto);
   return load;
+}
+
+void use_adapter(const std::string& adapter, loader::AdapterOptions& options) {
+  if (adapter.empty()) return;
+  using Named = loader::AdapterOptions::Named;
+  if (std::ranges::count(options.adapters, adapter, &Named::name) > 0) return;
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(adapter, ignored)) {
+    fail(ErrorKind::kUsage,
+         "--adapter {}: no --lora has that name, and there is no such directory: give NAME of "
+         "--lora "
+         "NAME=PATH, or the directory of an adapter",
+         adapter);
+  }
+  options.adapters.push_back({adapter, adapter});
 }
 
 runtime::Ladder parse_ladder(const char* flag, const std::string& text, int64_t max) {

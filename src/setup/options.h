@@ -13,6 +13,9 @@ namespace encore::setup {
 // How a model is loaded: in the modes that --graphs names, else in auto's. The verb sets the limits and
 // ladders.
 loader::LoadOptions load_options(const config::Settings& settings);
+// Has the adapter that --adapter names be loaded, and called so: one of --lora's, or a directory. Nothing
+// where it is empty. Errors: kUsage when it is neither.
+void use_adapter(const std::string& adapter, loader::AdapterOptions& options);
 // What the loop is told; `step_log` may be null.
 engine::EngineOptions engine_options(const config::Settings& settings,
                                      planning::StepLogWriter* step_log);

@@ -80,7 +80,7 @@ class ConfigTest(CliTest):
         lines = self.run_encore(*base, self.write("vllm serve --tensor-parallel-size 2 --no-such-flag 1 --tool-call-parser x\n")).stderr
         self.assertIn("tensor_parallel_size is left out: a model runs on one device", lines)
         self.assertIn("no_such_flag is left out: no such key is known", lines)
-        for line in ("vllm serve --quantization awq", "vllm serve --tokenizer other", "vllm serve --enable-lora",
+        for line in ("vllm serve --quantization awq", "vllm serve --tokenizer other", "vllm serve --runner pooling",
                      "python -m sglang.launch_server --is-embedding", "llama-server --temp 0.2"):
             self.assertIn("answers would mean something else", self.error_line(*base, self.write(line), code=4))
 
