@@ -11,7 +11,9 @@ steps, are those of transformers to within 2e-4 of their size (parity_families.p
 the package gguf writes, in blocks of every kind, are bit for bit those of a directory with the same numbers. Part `quantized`:
 checkpoints in FP8 that compressed-tensors writes, against float32 of the numbers that they stand for: in 16-bit activations at most 1.05
 times the error of Encore's bf16 run of those numbers, in FP8 activations at most 1.02 times the error of float32 with
-activations rounded alike. Part `tokenizers`: ids and texts equal those of the `tokenizers` package
+activations rounded alike. Part `lora`: adapters that PEFT saves, of three sets of projections and three ranks: RMS error
+of Encore's bf16 logits against PEFT's float32, at most 1.25 times that of PEFT's own bf16 run. Part `tokenizers`: ids and
+texts equal those of the `tokenizers` package
 (tools/tokenizers/cases.py).
 
 On the CPU: small 4-layer relatives of five published models, prompts to 256 tokens, in both spellings of config.json,
@@ -40,7 +42,7 @@ MAX_RATIO_OF_WEIGHTS = 1.05  # in FP8, to weights in bf16
 MAX_RATIO_OF_ACTIVATIONS = 1.02  # in FP8, to the same in float32
 NUM_GREEDY = 64
 MAX_FAMILY_ERROR = 2e-4  # of the logits' size
-PARTS = ("logits", "decode", "tokens", "families", "gguf", "quantized", "tokenizers")
+PARTS = ("logits", "decode", "tokens", "families", "gguf", "quantized", "lora", "tokenizers")
 PROMPTS = {"cpu": (1, 17, 63, 256), "cuda": (1, 17, 512, 3000)}
 GREEDY_PROMPTS = {"cpu": (1, 17, 200), "cuda": (1, 17, 512, 3000)}
 DECODED = {"cpu": (90, 40, 17, 5, 1), "cuda": (1500, 700, 333, 200, 130, 100, 64, 33, 17, 5, 2, 1)}
@@ -328,6 +330,48 @@ def compare_gguf(name, number, encore, options, work):
              "passed": all(numpy.array_equal(a, b) for a, b in pairs)}]
 
 
+def compare_lora(name, number, encore, options, work):
+    """Rows of the table for one model, an adapter for each set of projections and each rank."""
+    import torch
+
+    import parity_models as models
+
+    if importlib.util.find_spec("peft") is None:
+        say(name, "skipped with adapters: peft is not installed beside transformers")
+        return []
+    import parity_lora as lora
+
+    config = models.configure(name, models.FULL if options.device == "cuda" else models.SMALL, layers=2)
+    model = models.random_model(config, torch.bfloat16, options.device, seed=300 + number)
+    checkpoint = models.save(model, work / "bf16", sharded=False, classic=False)
+    adapters = {}
+    for targets in lora.TARGETS:
+        for rank, is_rank_stabilized in lora.RANKS:
+            adapters[targets, rank] = work / f"{targets}-{rank}"
+            lora.save(model, targets, rank, is_rank_stabilized, 7 * rank + number, adapters[targets, rank])
+    rows = prompts([n for n in PROMPTS[options.device] if n > 1], config.vocab_size, seed=300 + number)
+
+    def run(key):
+        with lora.Adapted(model, adapters[key]) as adapted:
+            return [run_model(adapted, row) for row in rows]
+
+    own = {key: run(key) for key in adapters}
+    model.set_attn_implementation("eager")
+    model = model.float()
+    base = [run_model(model, row) for row in rows]
+    results = []
+    for (targets, rank), adapter in adapters.items():
+        references = run((targets, rank))
+        ours = list(encore.logits(checkpoint, rows, work, "--adapter", adapter, "--max-lora-rank", 64))
+        theirs_error = pooled_rms(list(zip(references, own[targets, rank])))
+        our_error = pooled_rms(list(zip(references, ours)))
+        results.append({"model": name, "targets": targets, "rank": rank, "rms_encore": our_error,
+                        "rms_peft_bf16": theirs_error, "rms_effect": pooled_rms(list(zip(references, base))),
+                        "ratio": our_error / theirs_error, "passed": our_error <= MAX_RATIO * theirs_error})
+    say(name, "compared with adapters")
+    return results
+
+
 def compare_tokenizers(options, work):
     script = ROOT / "tools" / "tokenizers" / "cases.py"
     vocabularies = ROOT.parent / "shared" / "tokenizers"
@@ -380,6 +424,12 @@ def print_results(results):
         print_table("Logits in float32 of a GGUF file against a directory of its numbers: largest difference",
                     ["model", "difference", "", "kinds of blocks"],
                     [[row["model"], f"{row['largest_difference']:.1e}", verdict(row), " ".join(row["kinds"])] for row in rows])
+    if rows := results.get("lora"):
+        print_table("Logits in bf16 with adapters: RMS error against PEFT in float32",
+                    ["model", "targets", "rank", "encore", "PEFT bf16", "ratio", "RMS of the adapter's effect", ""],
+                    [[row["model"], row["targets"], str(row["rank"]), f"{row['rms_encore']:.3e}",
+                      f"{row['rms_peft_bf16']:.3e}", f"{row['ratio']:.3f}", f"{row['rms_effect']:.3e}", verdict(row)]
+                     for row in rows])
     for row in results["failures"]:
         print(f"\n{row['model']}, {row['part']}: FAILED, see above")
     for row in results.get("tokenizers", []):
@@ -411,7 +461,8 @@ def compare(options, work):
     compared = {"logits": (compare_logits, models.FULL), "decode": (compare_decode, models.DECODED[options.device]),
                 "tokens": (compare_tokens, models.FULL), "families": (compare_family, parity_families.families()),
                 "gguf": (compare_gguf, ("Llama-3.1-8B", "Qwen2.5-0.5B", "Qwen3-14B")),
-                "quantized": (compare_quantized, ("Llama-3.1-8B", "Qwen3-0.6B"))}
+                "quantized": (compare_quantized, ("Llama-3.1-8B", "Qwen3-0.6B")),
+                "lora": (compare_lora, ("Llama-3.1-8B", "Qwen2.5-0.5B"))}
     for part in options.parts:
         function, names = compared.get(part, (None, ()))
         for number, name in enumerate(names):
