@@ -13,7 +13,7 @@ struct LinearOperands {
   const TensorView* weight = nullptr;
   const TensorView* scale = nullptr;  // of a weight in fp8
   const TensorView* bias = nullptr;
-  // Of rows with adapters; all or none.
+  // The matrices of adapters and each row's slot in them: all or none.
   const TensorView* lora_a = nullptr;
   const TensorView* lora_b = nullptr;
   const TensorView* adapters = nullptr;

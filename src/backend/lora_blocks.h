@@ -1,5 +1,5 @@
-// Which outputs of a product that was merged belong to which of its parts: the attribute `lora_blocks`
-// of lora_expand. Shared by all devices.
+// The outputs of each part of a product that was merged: the attribute `lora_blocks` of lora_expand.
+// Shared by all devices.
 #pragma once
 
 #include <cstdint>

@@ -256,16 +256,17 @@ std::string distinct_text(const measure::DistinctExperts& experts) {
       experts.expected, experts.num_experts);
 }
 
-// Random adapters of these, which sequences take by turns.
+// Room for adapters of those projections, where there is any, and random ones, which sequences take by
+// turns.
 void add_adapters(const BenchDecodeOptions& options, loader::AdapterOptions& adapters) {
+  if (options.targets == "qv") adapters.projections = {"q_proj", "v_proj"};
+  if (options.targets == "qkvo") adapters.projections = {"q_proj", "k_proj", "v_proj", "o_proj"};
   if (options.num_adapters == 0) return;
   if (!adapters.adapters.empty())
     fail(ErrorKind::kUsage, "--adapters makes random ones: leave --lora out");
   adapters.num_slots = options.num_adapters;
   adapters.max_rank = options.rank;
   adapters.fills_slots = true;
-  if (options.targets == "qv") adapters.projections = {"q_proj", "v_proj"};
-  if (options.targets == "qkvo") adapters.projections = {"q_proj", "k_proj", "v_proj", "o_proj"};
 }
 
 void bench_decode(const BenchDecodeOptions& options) {
@@ -365,11 +366,11 @@ void add_bench_decode(Command& bench) {
   verb->add_option("--rank", options->rank, "The rank of those")
       ->range(int64_t{1}, int64_t{512})
       ->capture_default_str();
-  verb->add_option("--targets", options->targets,
-                   "The projections that those change: qv, qkvo or all")
+  verb->add_option("--targets", options->targets, "The projections that adapters change")
+      ->one_of({"qv", "qkvo", "all"})
       ->capture_default_str();
   verb->group("Measurement: what is timed, and how often",
-              {"--runs", "--warmup-tokens", "--routing"});
+              {"--runs", "--warmup-tokens", "--routing", "--adapters", "--rank", "--targets"});
   verb->footer(kBenchDecodeFooter);
   verb->callback([options] { bench_decode(*options); });
 }

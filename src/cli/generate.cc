@@ -355,7 +355,7 @@ void add_generate(Command& app) {
                  "Steps by mode, bucket and padding, memory and speed, on stderr");
   add_json_flag(*verb, options->json);
   verb->group("Prompts: what is continued, how often, and to which end",
-              {"--prompt-ids", "--prompts", "-n", "--stop", "--ignore-eos"});
+              {"--adapter", "--prompt-ids", "--prompts", "-n", "--stop", "--ignore-eos"});
   verb->group("Output: what is printed besides the text", {"--echo", "--stats"});
   take_options(*verb, options->settings, running_options());
   verb->footer(kGenerateFooter);

@@ -125,8 +125,7 @@ void describe(const config::Settings& settings, const model::ModelSource& source
            "--lora {}: the model, or another adapter, has that name: give this one another",
            adapter);
     }
-    served.adapters.push_back(
-        {adapter, std::filesystem::absolute(path).lexically_normal().string()});
+    served.adapters->put({adapter, std::filesystem::absolute(path).lexically_normal().string()});
   }
   if (loaded.tokenizer) served.tokenizer = &*loaded.tokenizer;
   if (loaded.chat_template) served.chat_template = &*loaded.chat_template;

@@ -88,14 +88,15 @@ Engine::~Engine() {
   }
 }
 
-const loader::Adapter* Engine::find_adapter(const Request& request) const {
+std::shared_ptr<const loader::Adapter> Engine::find_adapter(const Request& request) const {
+  if (request.held_adapter) return request.held_adapter;
   if (request.adapter.empty() || model_.adapters() == nullptr) return nullptr;
   return model_.adapters()->find(request.adapter);
 }
 
 kv::PageChain Engine::page_chain(const Request& request) const {
   if (cache_ == nullptr) return {};
-  const loader::Adapter* const adapter = find_adapter(request);
+  const auto adapter = find_adapter(request);
   kv::PageChain chain = cache_->chain(name(model_.kv_dtype()), request.cache_salt,
                                       adapter == nullptr ? "" : adapter->digest);
   cache_->extend(chain, request.prompt);
@@ -105,6 +106,7 @@ kv::PageChain Engine::page_chain(const Request& request) const {
 std::variant<SequenceId, Rejection> Engine::add(Request request,
                                                 std::optional<kv::PageChain> chain) {
   if (auto rejection = check(request)) return *rejection;
+  const auto adapter = find_adapter(request);
   if (!chain) chain = page_chain(request);
   const auto prompt_length = static_cast<int64_t>(request.prompt.size());
   const SequenceId id = next_id_++;
@@ -119,7 +121,8 @@ std::variant<SequenceId, Rejection> Engine::add(Request request,
                            .num_prompt_logprobs = request.num_prompt_logprobs,
                            .token_bias = std::move(request.token_bias)};
   if (request.grammar) sequence.matcher = request.grammar->start();
-  if (const loader::Adapter* adapter = find_adapter(request)) sequence.adapter = adapter->slot;
+  if (adapter) sequence.adapter = adapter->slot;
+  sequence.held_adapter = adapter;
   sequence.chain = *std::move(chain);
   scheduler_.add(std::move(sequence));
   interrupt_burst();
@@ -203,6 +206,10 @@ bool Engine::launch() {
   }
   InFlightStep step{plan, executor.choice(), executor.next_step()};
   step.is_masked = std::ranges::any_of(plan.rows, is_masked_row);
+  if (model_.adapters() != nullptr) {
+    for (const sched::ScheduledTokens& row : plan.rows)
+      step.adapters.push_back(row.place->held_adapter);
+  }
   if (executor.has_burst()) step.max_burst_steps = max_burst_steps;
   if (options_.on_step) {
     step.began = executor.device().create_event();

@@ -46,6 +46,8 @@ struct Request {
   int32_t priority = 0;    // lower numbers come first
   std::string cache_salt;  // requests with different ones share no pages
   std::string adapter;     // by name; empty: the model as it is
+  // That adapter, where somebody has looked it up: it counts, whatever has its name by now.
+  std::shared_ptr<const loader::Adapter> held_adapter = nullptr;
 };
 
 enum class Finish : uint8_t {
@@ -127,6 +129,8 @@ class Engine {
   // Why add() would not take a request; nothing: it would.
   // Threads: any, also while step() runs: reads only what never changes.
   [[nodiscard]] std::optional<Rejection> check(const Request& request) const;
+  // The request's adapter; null: it has none, or one that there is not. Threads: any.
+  [[nodiscard]] std::shared_ptr<const loader::Adapter> find_adapter(const Request& request) const;
   // The hashes of the prompt's pages, by which the prefix cache finds them; none without a cache. Time:
   // some 17 ns a token, so whoever submits calls it, and the loop does not wait for it.
   // Threads: as check().
@@ -192,13 +196,12 @@ class Engine {
     bool is_interrupted = false;
     bool is_end_missed = false;       // it had ended by the time the next one was launched
     std::vector<ScoredToken> scored;  // in the order of `scores`
+    std::vector<std::shared_ptr<const void>> adapters;  // whose slots its rows read
     runtime::PromptScorer::InFlight scores;
 
     [[nodiscard]] bool is_burst() const { return max_burst_steps > 0; }
   };
 
-  // Null: the request has none, or one that there is not.
-  [[nodiscard]] const loader::Adapter* find_adapter(const Request& request) const;
   // False when there is nothing to launch, or a burst must end first.
   bool launch();
   // Was the step launched last this engine's? Then inputs and page table are as it left them.

@@ -128,6 +128,13 @@ class Generator {
   // not wake stays asleep.
   virtual void sleep(SleepDepth depth, Done done) = 0;
   virtual void wake(Done done) = 0;
+
+  // Loads an adapter beside the steps that run, or takes its name away; returns when that is done, or
+  // with why not. Sequences that have the adapter keep it. `replaces`: one of that name may be there.
+  // Threads: any but run()'s and the server's, as files are read.
+  virtual std::optional<Refusal> load_adapter(const std::string& name, const std::string& path,
+                                              bool replaces) = 0;
+  virtual std::optional<Refusal> unload_adapter(const std::string& name) = 0;
 };
 
 }  // namespace encore::engine

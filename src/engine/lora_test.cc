@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "base/testing/message_of.h"
-#include "diagnose/probe.h"
+#include "engine/serving_loop.h"
 #include "engine/testing/tiny_model.h"
 #include "model/testing/lora_files.h"
 
@@ -409,6 +409,91 @@ TEST_P(LoraTest, AdaptersAreThereAfterASleepThatGaveWeightsBack) {
   (void)LoraFiles::random(77, modules_of(kLlama, {"self_attn"})).write(dir_, "a");
   EXPECT_NE(message_of(ErrorKind::kModel, [&] { engine.wake(); }).find("changed on disk"),
             std::string::npos);
+}
+
+// A sequence keeps the adapter that it began with, also while its name is taken by another.
+TEST_P(LoraTest, AdaptersAreLoadedAndUnloadedWhileSequencesRun) {
+  const auto reference = load();
+  Engine apart(*reference);
+  const std::vector<Answer> expected =
+      answers(apart, {request_of("a", 1, 30), request_of("b", 1, 30), request_of("c", 1, 30)});
+  const loader::AdapterOptions all = options_.adapters;
+  options_.adapters.adapters = {all.adapters[0]};
+  options_.adapters.num_slots = 2;
+  const auto model = load();
+  EngineOptions how;
+  how.prefix_cache.emplace();
+  Engine engine(*model, how);
+  loader::Adapters& adapters = *model->adapters();
+  const auto path_of = [&](int i) { return all.adapters[static_cast<size_t>(i)].path; };
+
+  std::map<SequenceId, Answer> given;
+  const auto take = [&](const Generated& generated) {
+    Answer& answer = given[generated.sequence];
+    answer.tokens.push_back(generated.token);
+    if (generated.logprobs) answer.logprobs.push_back(generated.logprobs->logprob);
+  };
+  const auto first = std::get<SequenceId>(engine.add(request_of("a", 1, 30)));
+  for (int i = 0; i < 4; ++i)
+    engine.step(take);
+  EXPECT_NE(message_of(ErrorKind::kUsage, [&] { adapters.load("a", path_of(1)); }).find("already"),
+            std::string::npos);
+  adapters.load("a", path_of(1), true);  // b's files
+  const auto second = std::get<SequenceId>(engine.add(request_of("a", 1, 30)));
+  engine.step(take);
+  engine.sleep(SleepDepth::kKvAndWeights);
+  engine.wake();
+  EXPECT_NE(message_of(ErrorKind::kUsage, [&] { adapters.load("c", path_of(2)); }).find("2 slots"),
+            std::string::npos);
+  adapters.unload("a");
+  EXPECT_TRUE(std::holds_alternative<Rejection>(engine.add(request_of("a", 1, 30))));
+  while (engine.step(take)) {
+  }
+  adapters.load("a", path_of(2));  // c's files, in a slot that one of the two had
+  const auto third = std::get<SequenceId>(engine.add(request_of("a", 1, 30)));
+  while (engine.step(take)) {
+  }
+  EXPECT_LT(error_of(given[first], expected[0]), 1e-5);
+  EXPECT_LT(error_of(given[second], expected[1]), 1e-5);
+  EXPECT_LT(error_of(given[third], expected[2]), 1e-5);
+  EXPECT_NE(message_of(ErrorKind::kUsage, [&] { adapters.unload("b"); }), "");
+  engine.sleep(SleepDepth::kKvAndWeights);
+  EXPECT_NE(message_of(ErrorKind::kUsage, [&] { adapters.load("b", path_of(1)); }).find("sleeps"),
+            std::string::npos);
+  engine.wake();
+  adapters.load("b", path_of(1));
+}
+
+// A request takes the pages of the adapter that it was hashed for, too.
+TEST_P(LoraTest, ARequestThatWaitsKeepsTheAdapterThatItsNameHadWhenItCame) {
+  options_.adapters.num_slots = 4;
+  const auto model = load();
+  Engine apart(*model);
+  const std::vector<Answer> expected =
+      answers(apart, {request_of("a", 1, 40), request_of("b", 1, 40)});
+  ServingOptions options;
+  options.engine.prefix_cache.emplace();
+  ServingLoop loop(*model, options);
+  std::vector<int32_t> tokens[3];
+  const auto submit = [&](size_t i) {
+    std::vector<Submission> one;
+    one.push_back({request_of("a", 1, 40), [&tokens, i](const Update& update) {
+                     tokens[i].insert(tokens[i].end(), update.tokens.begin(), update.tokens.end());
+                   }});
+    ASSERT_TRUE(std::holds_alternative<std::vector<RequestId>>(loop.submit(std::move(one))));
+  };
+  submit(0);
+  EXPECT_FALSE(loop.load_adapter("a", options_.adapters.adapters[1].path.string(), true));
+  submit(1);
+  EXPECT_FALSE(loop.unload_adapter("b"));
+  EXPECT_TRUE(loop.unload_adapter("b"));
+  EXPECT_TRUE(loop.load_adapter("a", options_.adapters.adapters[1].path.string(), false));
+  submit(2);
+  loop.drain();
+  loop.run();
+  EXPECT_EQ(tokens[0], expected[0].tokens);
+  EXPECT_EQ(tokens[1], expected[1].tokens);
+  EXPECT_EQ(tokens[2], expected[1].tokens);
 }
 
 TEST_P(LoraTest, ARequestOfAnAdapterThatThereIsNotIsRejected) {

@@ -235,7 +235,8 @@ void ServingLoop::stop() {
 
 std::variant<std::vector<RequestId>, Refusal> ServingLoop::submit(
     std::vector<Submission> submissions) {
-  for (const Submission& submission : submissions) {
+  for (Submission& submission : submissions) {
+    submission.request.held_adapter = engine_.find_adapter(submission.request);
     if (auto rejection = engine_.check(submission.request))
       return Refusal{RefusalKind::kInvalid, std::move(rejection->why), rejection->reason};
   }
@@ -266,7 +267,7 @@ std::vector<kv::PageChain> ServingLoop::page_chains(
     const Request& request = submission.request;
     const bool is_copy = hashed != nullptr && hashed->prompt == request.prompt &&
                          hashed->cache_salt == request.cache_salt &&
-                         hashed->adapter == request.adapter;
+                         hashed->held_adapter == request.held_adapter;
     chains.push_back(is_copy ? kv::PageChain(chains.back()) : engine_.page_chain(request));
     hashed = &request;
   }
@@ -311,6 +312,32 @@ void ServingLoop::sleep(SleepDepth depth, Done done) {
 
 void ServingLoop::wake(Done done) {
   post({std::nullopt, std::move(done)});
+}
+
+std::optional<Refusal> ServingLoop::load_adapter(const std::string& name, const std::string& path,
+                                                 bool replaces) {
+  return change_adapters([&](loader::Adapters& adapters) { adapters.load(name, path, replaces); });
+}
+
+std::optional<Refusal> ServingLoop::unload_adapter(const std::string& name) {
+  return change_adapters([&](loader::Adapters& adapters) { adapters.unload(name); });
+}
+
+std::optional<Refusal> ServingLoop::change_adapters(
+    const std::function<void(loader::Adapters&)>& change) {
+  loader::Adapters* const adapters = engine_.model().adapters();
+  if (adapters == nullptr) {
+    return Refusal{RefusalKind::kInvalid,
+                   "there is no room for adapters: start with --max-loras N, or with --lora"};
+  }
+  try {
+    change(*adapters);
+  } catch (const Error& error) {
+    const bool is_theirs = error.kind() == ErrorKind::kUsage || error.kind() == ErrorKind::kModel ||
+                           error.kind() == ErrorKind::kUnsupported;
+    return Refusal{is_theirs ? RefusalKind::kInvalid : RefusalKind::kFailed, error.what()};
+  }
+  return std::nullopt;
 }
 
 void ServingLoop::post(SleepOrWake change) {

@@ -39,6 +39,9 @@ class ServingLoop final : public Generator {
   [[nodiscard]] std::optional<Refusal> closed() const override;
   void sleep(SleepDepth depth, Done done) override;
   void wake(Done done) override;
+  std::optional<Refusal> load_adapter(const std::string& name, const std::string& path,
+                                      bool replaces) override;
+  std::optional<Refusal> unload_adapter(const std::string& name) override;
 
  private:
   enum class State : uint8_t { kOpen, kDraining, kStopped };
@@ -82,6 +85,8 @@ class ServingLoop final : public Generator {
   // Calls `done`, once.
   static void answer(SleepOrWake& change, const std::optional<Refusal>& failure);
   void post(SleepOrWake change);
+  // Why it fails, if it does.
+  std::optional<Refusal> change_adapters(const std::function<void(loader::Adapters&)>& change);
   // Engine::page_chain() of each; copies of a prompt in a row are hashed once.
   [[nodiscard]] std::vector<kv::PageChain> page_chains(
       const std::vector<Submission>& submissions) const;

@@ -123,9 +123,9 @@ LoadedModel::LoadedModel(Device& device, const model::ModelSource& source,
   if (source.checkpoint) weights = *source.checkpoint;
   weights_.emplace(program_->graph, weights, device);
   if (lora_shape(options.adapters)) {
-    adapters_.emplace(program_->graph, weights_->views(), options.adapters);
+    adapters_.emplace(program_->graph, weights_->views(), device, options.adapters);
     StagedCopy copy(device);
-    adapters_->fill(device, copy);
+    adapters_->fill(copy);
   }
   stream_ = device.create_stream();
   executor_ =
@@ -237,7 +237,9 @@ void LoadedModel::sleep(SleepDepth depth, std::vector<int32_t> pages_in_use) {
     }
     kv.unmap();
   }
-  if (depth == SleepDepth::kKvAndWeights) weights_->release();
+  if (depth != SleepDepth::kKvAndWeights) return;
+  if (adapters_) adapters_->release();
+  weights_->release();
 }
 
 void LoadedModel::wake() {
@@ -259,7 +261,7 @@ void LoadedModel::wake() {
 
 void LoadedModel::fill_weights(StagedCopy& copy) {
   weights_->fill(copy);
-  if (adapters_) adapters_->fill(executor_->device(), copy);
+  if (adapters_) adapters_->fill(copy);
 }
 
 // All memory before any content, so that what fails for lack of it fails at once.

@@ -72,6 +72,7 @@ class LoadedModel {
   [[nodiscard]] runtime::Executor& executor() { return *executor_; }
   // Null: it has no room for any.
   [[nodiscard]] const Adapters* adapters() const { return adapters_ ? &*adapters_ : nullptr; }
+  [[nodiscard]] Adapters* adapters() { return adapters_ ? &*adapters_ : nullptr; }
   [[nodiscard]] bool scores_prompts() const { return prompt_scorer_ != nullptr; }
   // Scores the tokens of prompts. REQUIRES: LoadOptions::scores_prompts.
   [[nodiscard]] runtime::PromptScorer& prompt_scorer() { return *prompt_scorer_; }

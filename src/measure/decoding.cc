@@ -20,14 +20,14 @@ constexpr uint64_t kTokenSeed = 13;
 constexpr int kSingleSteps = 20;
 
 // The adapter of the i-th of sequences that share all there are; null where there is none.
-const loader::Adapter* adapter_of(const loader::LoadedModel& model, int64_t i) {
-  if (model.adapters() == nullptr || model.adapters()->all().empty()) return nullptr;
-  const std::vector<loader::Adapter>& all = model.adapters()->all();
-  return &all[static_cast<size_t>(i) % all.size()];
+std::shared_ptr<const loader::Adapter> adapter_of(const loader::LoadedModel& model, int64_t i) {
+  if (model.adapters() == nullptr) return nullptr;
+  const auto all = model.adapters()->all();
+  return all.empty() ? nullptr : all[static_cast<size_t>(i) % all.size()];
 }
 
 int32_t slot_of(const loader::LoadedModel& model, int64_t i) {
-  const loader::Adapter* const adapter = adapter_of(model, i);
+  const auto adapter = adapter_of(model, i);
   return adapter == nullptr ? -1 : adapter->slot;
 }
 
@@ -62,7 +62,7 @@ Decoding::Decoding(engine::Engine& engine, const DecodingOptions& options)
                                      engine.model().config().vocab_size, options.seed)) {
     engine::Request request{
         .prompt = std::move(prompt), .max_tokens = max_tokens, .sampling = options.sampling};
-    const loader::Adapter* const adapter = adapter_of(engine.model(), std::ssize(sequences_));
+    const auto adapter = adapter_of(engine.model(), std::ssize(sequences_));
     if (adapter != nullptr) request.adapter = adapter->name;
     const auto added = engine.add(std::move(request));
     if (const auto* rejection = std::get_if<engine::Rejection>(&added))

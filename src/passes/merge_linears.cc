@@ -12,7 +12,7 @@ using ir::Graph;
 using ir::Node;
 using ir::ValueId;
 
-// What siblings share: x, and each row's adapter.
+// Siblings share these: x, and each row's adapter.
 constexpr std::string_view kShared[] = {"x", "adapters"};
 
 // The other operands: those that are cut along their outputs.

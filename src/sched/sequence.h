@@ -58,6 +58,8 @@ struct alignas(64) Sequence {
   kv::PageChain chain;                 // of its pages, where there is a prefix cache
   std::optional<size_t> awaited_page;  // the last that it waited for another sequence to compute
   sample::SamplingParams sampling;
+  // The adapter, whose slot is no other's while anybody has it. Shared with the engine's steps in flight.
+  std::shared_ptr<const void> held_adapter;
 
   // Likeliest tokens to name beside each token of the prompt but the first, with log probabilities;
   // -1: not even its own.

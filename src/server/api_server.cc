@@ -124,6 +124,34 @@ const std::vector<ApiServer::Route>& ApiServer::routes() {
        messages_error},
       {{"GET", "/v1/models", "The model, under each of its names"}, list_models},
       {{"GET", "/v1/models/*", "The model of a name"}, show_model},
+      {{"POST", "/v1/load_lora_adapter", "Loads an adapter, a model of requests from then on",
+        Access::kAdminKey, &load_adapter_parameters()},
+       nullptr,
+       nullptr,
+       nullptr,
+       to_response,
+       load_adapter},
+      {{"POST", "/v1/unload_lora_adapter", "Takes an adapter's name away", Access::kAdminKey,
+        &unload_adapter_parameters()},
+       nullptr,
+       nullptr,
+       nullptr,
+       to_response,
+       unload_adapter},
+      {{"POST", "/load_lora_adapter", "SGLang's name of /v1/load_lora_adapter", Access::kAdminKey,
+        &load_adapter_parameters()},
+       nullptr,
+       nullptr,
+       nullptr,
+       to_response,
+       load_adapter},
+      {{"POST", "/unload_lora_adapter", "SGLang's name of /v1/unload_lora_adapter",
+        Access::kAdminKey, &unload_adapter_parameters()},
+       nullptr,
+       nullptr,
+       nullptr,
+       to_response,
+       unload_adapter},
       {{"POST", "/tokenize", "The tokens of a text or a conversation", Access::kKey,
         &tokenize_parameters()},
        prepare_tokenize},
@@ -239,7 +267,8 @@ void ApiServer::dispatch(HttpRequest& request, std::unique_ptr<Responder>& respo
     if (route.answer != nullptr) return responder->respond(route.answer(*this));
     if (route.operate != nullptr)
       return route.operate(request, generator_, post_, std::move(responder));
-    const bool is_small = request.body.size() <= options_.small_body_bytes;
+    const bool is_small =
+        route.change == nullptr && request.body.size() <= options_.small_body_bytes;
     if (!is_small || request.header("content-encoding") != nullptr)
       return prepare_aside(route, std::move(request), std::move(responder));
     Prepared prepared = prepare(route, request);
@@ -265,10 +294,11 @@ std::optional<ApiError> ApiServer::check_access(const Route& route,
   return std::nullopt;
 }
 
-Prepared ApiServer::prepare(const Route& route, HttpRequest& request) const {
+Prepared ApiServer::prepare(const Route& route, HttpRequest& request) {
   if (const auto error = decode_body(request, options_.max_body_bytes))
     return {error_response(request, *error), {}};
-  Prepared prepared = route.prepare(request, context_);
+  Prepared prepared = route.change != nullptr ? route.change(request, context_, generator_)
+                                              : route.prepare(request, context_);
   if (const auto* error = std::get_if<ApiError>(&prepared.answer))
     prepared.answer = error_response(request, *error);
   if (auto* job = std::get_if<GenerationJob>(&prepared.answer)) {

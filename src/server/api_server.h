@@ -63,12 +63,16 @@ class ApiServer {
   // Has the generator do something, and answers once it is done.
   using Operate = void (*)(const HttpRequest& request, engine::Generator& generator,
                            const Post& post, std::unique_ptr<Responder> responder);
+  // Changes what is served, beside the server's thread: it may take long.
+  using Change = Prepared (*)(const HttpRequest& request, const ApiContext& context,
+                              engine::Generator& generator);
   struct Route : DescribedRoute {
-    // One of the three:
+    // One of the four:
     Prepare prepare = nullptr;
     Answer answer = nullptr;
     Operate operate = nullptr;
     WriteError write_error = to_response;
+    Change change = nullptr;
   };
   // A request whose reading takes longer, on its way to another thread and back.
   struct Pending;
@@ -80,7 +84,7 @@ class ApiServer {
   [[nodiscard]] std::optional<ApiError> check_access(const Route& route,
                                                      const HttpRequest& request) const;
   // Unpacks and reads the request.
-  [[nodiscard]] Prepared prepare(const Route& route, HttpRequest& request) const;
+  [[nodiscard]] Prepared prepare(const Route& route, HttpRequest& request);
   void prepare_aside(const Route& route, HttpRequest request, std::unique_ptr<Responder> responder);
   // Compiles the grammar that the answer is held to beside the server's thread, and starts then.
   void start_held(const Route& route, GenerationJob job, std::unique_ptr<Responder> responder);

@@ -18,7 +18,7 @@ TEST_F(ApiServerTest, ListsTheModelUnderAllItsNames) {
 TEST_F(ApiServerTest, ListsAdaptersWithTheModelAsTheirParent) {
   ServedModel model;
   model.names = {"stories"};
-  model.adapters = {{"poet", "/adapters/poet"}};
+  model.adapters->put({"poet", "/adapters/poet"});
   start(std::move(model), {});
   const json::value list = parsed(*send("GET", "/v1/models")).at("data");
   ASSERT_EQ(list.as_array().size(), 2U);
@@ -27,6 +27,40 @@ TEST_F(ApiServerTest, ListsAdaptersWithTheModelAsTheirParent) {
   EXPECT_EQ(list.at(1).at("parent"), "stories");
   EXPECT_EQ(list.at(1).at("root"), "/adapters/poet");
   EXPECT_EQ(parsed(*send("GET", "/v1/models/poet")).at("parent"), "stories");
+}
+
+TEST_F(ApiServerTest, LoadsAndUnloadsAdaptersForOperators) {
+  start({.gate = {.api_keys = {"one"}, .admin_keys = {"two"}}});
+  const auto ask = [&](const std::string& path, const std::string& body) {
+    auto exchange = send("POST", path, body, {{"authorization", "Bearer two"}});
+    wait_and_pump();
+    return exchange;
+  };
+  const std::string load = R"({"lora_name": "poet", "lora_path": "/poet"})";
+  EXPECT_EQ(send("POST", "/v1/load_lora_adapter", load, {{"authorization", "Bearer one"}})->status,
+            401);
+  EXPECT_TRUE(generator_.adapters.empty());
+  EXPECT_EQ(parsed(*ask("/v1/load_lora_adapter", load)).at("parent"), "stories");
+  EXPECT_EQ(generator_.adapters, std::vector<std::string>{"poet=/poet"});
+  const Headers key = {{"authorization", "Bearer one"}};
+  EXPECT_EQ(send("GET", "/v1/models/poet", "", key)->status, 200);
+  EXPECT_EQ(send("POST", "/v1/completions", R"({"prompt": "x", "model": "poet"})", key)->status, 0);
+  EXPECT_EQ(generator_.requests.back().adapter, "poet");
+
+  EXPECT_EQ(ask("/load_lora_adapter", R"({"lora_name": "tales", "lora_path": "/x"})")->status, 400);
+  EXPECT_EQ(ask("/load_lora_adapter", R"({"lora_name": "odd"})")->status, 400);
+  generator_.adapter_refusal = engine::Refusal{engine::RefusalKind::kInvalid, "its rank is 64"};
+  const auto refused = ask("/load_lora_adapter", R"({"lora_name": "odd", "lora_path": "/odd"})");
+  EXPECT_EQ(refused->status, 400);
+  EXPECT_NE(refused->body.find("its rank is 64"), std::string::npos);
+  EXPECT_EQ(send("GET", "/v1/models/odd", "", key)->status, 404);
+
+  generator_.adapter_refusal = std::nullopt;
+  EXPECT_EQ(ask("/v1/unload_lora_adapter", R"({"lora_name": "odd"})")->status, 404);
+  EXPECT_EQ(parsed(*ask("/v1/unload_lora_adapter", R"({"lora_name": "poet"})")).at("deleted"),
+            true);
+  EXPECT_EQ(generator_.adapters.back(), "poet");
+  EXPECT_EQ(send("GET", "/v1/models/poet", "", key)->status, 404);
 }
 
 TEST_F(ApiServerTest, TellsRoutersOfItselfAsTheyAsk) {

@@ -264,7 +264,8 @@ TEST_F(CompletionsTest, RefusesAModelThatIsNotServed) {
 TEST_F(CompletionsTest, TakesAnAdapterAsAModel) {
   ServedModel model;
   model.names = {"base", "other"};
-  model.adapters = {{"poet", "/adapters/poet"}, {"base:odd", "/adapters/odd"}};
+  model.adapters->put({"poet", "/adapters/poet"});
+  model.adapters->put({"base:odd", "/adapters/odd"});
   model.vocab_size = 100;
   model.max_seq_len = 50;
   start(model, {});

@@ -87,6 +87,15 @@ class FakeGenerator final : public engine::Generator {
     asked.push_back({depth, std::move(done)});
   }
   void wake(engine::Done done) override { asked.push_back({std::nullopt, std::move(done)}); }
+  std::optional<engine::Refusal> load_adapter(const std::string& name, const std::string& path,
+                                              bool replaces) override {
+    adapters.push_back(fmt::format("{}={}{}", name, path, replaces ? ", replaced" : ""));
+    return adapter_refusal;
+  }
+  std::optional<engine::Refusal> unload_adapter(const std::string& name) override {
+    adapters.push_back(name);
+    return adapter_refusal;
+  }
 
   void give(engine::RequestId id, const std::vector<int32_t>& tokens,
             const std::vector<LogprobRow>& logprobs = {},
@@ -100,6 +109,8 @@ class FakeGenerator final : public engine::Generator {
   }
 
   std::optional<engine::Refusal> refusal;
+  std::optional<engine::Refusal> adapter_refusal;
+  std::vector<std::string> adapters;  // loaded and unloaded, in order
   std::vector<engine::Request> requests;
   std::map<engine::RequestId, engine::Sink> live;
   std::vector<engine::RequestId> aborted;

@@ -295,8 +295,8 @@ std::optional<ApiError> read_generation_parameters(const Parameters& parameters,
   plan.priority = static_cast<int32_t>(parameters.integer("priority"));
   plan.cache_salt = parameters.string("cache_salt");
   if (parameters.has("model")) {
-    const ServedAdapter* const adapter = model.find_adapter(parameters.string("model"));
-    if (adapter != nullptr) plan.adapter = adapter->name;
+    if (const auto adapter = model.find_adapter(parameters.string("model")))
+      plan.adapter = adapter->name;
   }
   if (const json::value* timeout = parameters.find("timeout")) {
     const std::chrono::duration<double> seconds(timeout->to_number<double>());

@@ -8,6 +8,14 @@ namespace encore::server {
 Prepared list_models(const HttpRequest& request, const ApiContext& context);
 Prepared show_model(const HttpRequest& request, const ApiContext& context);
 Prepared show_version(const HttpRequest& request, const ApiContext& context);
+// Loads an adapter while the server serves, or takes its name away: as vLLM and SGLang do. Threads: any but
+// the server's and the generator's, as files are read. Each changes what context.model lists.
+Prepared load_adapter(const HttpRequest& request, const ApiContext& context,
+                      engine::Generator& generator);
+Prepared unload_adapter(const HttpRequest& request, const ApiContext& context,
+                        engine::Generator& generator);
+const ParameterTable& load_adapter_parameters();
+const ParameterTable& unload_adapter_parameters();
 // With the keys of SGLang, which routers look for.
 Prepared show_model_info(const HttpRequest& request, const ApiContext& context);
 Prepared show_server_info(const HttpRequest& request, const ApiContext& context);

@@ -186,6 +186,16 @@ void ScriptedGenerator::sleep(engine::SleepDepth /*depth*/, engine::Done done) {
   done(Refusal{RefusalKind::kInvalid, "a scripted model has no memory to give back"});
 }
 
+std::optional<engine::Refusal> ScriptedGenerator::load_adapter(const std::string& /*name*/,
+                                                               const std::string& /*path*/,
+                                                               bool /*replaces*/) {
+  return engine::Refusal{engine::RefusalKind::kInvalid, "a script has no adapters"};
+}
+
+std::optional<engine::Refusal> ScriptedGenerator::unload_adapter(const std::string& name) {
+  return load_adapter(name, "", false);
+}
+
 void ScriptedGenerator::wake(engine::Done done) {
   done(Refusal{RefusalKind::kInvalid, "a scripted model does not sleep"});
 }

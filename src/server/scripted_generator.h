@@ -54,6 +54,9 @@ class ScriptedGenerator final : public engine::Generator {
   // Refuses: there is no memory to give back.
   void sleep(engine::SleepDepth depth, engine::Done done) override;
   void wake(engine::Done done) override;
+  std::optional<engine::Refusal> load_adapter(const std::string& name, const std::string& path,
+                                              bool replaces) override;
+  std::optional<engine::Refusal> unload_adapter(const std::string& name) override;
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -62,9 +62,9 @@ class ThreeWays {
   engine::SequenceId add(std::vector<int32_t> prompt, int64_t max_tokens) {
     engine::Request request{.prompt = std::move(prompt), .max_tokens = max_tokens};
     if (model_.adapters() != nullptr) {
-      const auto& all = model_.adapters()->all();
+      const auto all = model_.adapters()->all();
       const size_t turn = num_added_++ % (all.size() + 1);
-      if (turn > 0) request.adapter = all[turn - 1].name;
+      if (turn > 0) request.adapter = all[turn - 1]->name;
     }
     auto added = engine_.add(std::move(request));
     return std::get<engine::SequenceId>(added);

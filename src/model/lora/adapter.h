@@ -20,7 +20,7 @@ class Object;
 
 namespace encore::model {
 
-// What an adapter adds to one projection. Lifetime: tensors die with their adapter.
+// The part of an adapter that belongs to one projection. Lifetime: tensors die with their adapter.
 struct LoraProjection {
   StoredTensor a;    // [rank,I]
   StoredTensor b;    // [O,rank]

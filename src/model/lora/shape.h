@@ -1,4 +1,4 @@
-// What a program has room for of adapters (LoRA).
+// The room that a program has for adapters (LoRA).
 #pragma once
 
 #include <cstdint>

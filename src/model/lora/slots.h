@@ -49,7 +49,7 @@ class LoraSlots {
 
 // The module that a piece of such a weight belongs to, as an adapter names it.
 std::string_view lora_module(const ir::WeightPiece& piece);
-// What the tensors of a module are called in recipes.
+// Recipes call the tensors of a module by its name and these.
 inline constexpr std::string_view kLoraA = ".lora_A.weight";
 inline constexpr std::string_view kLoraB = ".lora_B.weight";
 
