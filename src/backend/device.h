@@ -6,6 +6,7 @@
 // nothing to the recording: no replay would run it.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -13,7 +14,9 @@
 #include <string>
 #include <vector>
 
+#include "backend/communicator.h"
 #include "backend/kernel.h"
+#include "base/rank.h"
 
 namespace encore {
 
@@ -190,6 +193,14 @@ class Device {
   [[nodiscard]] virtual Tuner& tuner() = 0;
   // Errors: kDevice naming what is missing and how to get it.
   virtual std::unique_ptr<Tracer> create_tracer(TraceDetail detail) = 0;
+
+  // Which it is of the devices that compute one model together, and what those share: null where it
+  // is alone.
+  [[nodiscard]] virtual Rank rank() const { return {}; }
+  [[nodiscard]] virtual std::shared_ptr<Communicator> communicator() const { return nullptr; }
+  // The devices of the other ranks, from rank 1 on; only rank 0 has them. They are shared with the
+  // threads that drive them: one that never returns keeps its device.
+  [[nodiscard]] virtual std::span<const std::shared_ptr<Device>> peers() const { return {}; }
 };
 
 // A scope in which a stream records; leaving it without finish() abandons the recording.
@@ -227,6 +238,10 @@ struct CpuOptions {
   // dependencies allow: a missing edge fails a test. Replays too.
   std::optional<uint64_t> shuffle_seed;
   bool sets_up_late = false;  // for kernels from outside that do: its own do not
+  // So many devices that compute one model together and share the threads; the one created is rank
+  // 0. `rank_timeout`: as of Communicator.
+  int num_ranks = 1;
+  std::chrono::milliseconds rank_timeout{30000};
 };
 std::unique_ptr<Device> create_cpu_device(const CpuOptions& options = {});
 

@@ -74,6 +74,9 @@ struct Op {
   // The host may write an operand while what comes before it runs: a segment begins with it.
   bool awaits_host = false;
 
+  // All ranks of a model run it together, each waiting for the others: all in the same order.
+  bool is_collective = false;
+
   // Outputs a kernel may write over an input that dies at this node.
   std::vector<InPlace> may_reuse;
 

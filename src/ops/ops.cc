@@ -163,6 +163,11 @@ void infer_split(const Types& in, const Attrs& attrs, Types& out) {
   }
 }
 
+void infer_all_gather(const Types&, const Attrs& attrs, Types& out) {
+  require(attrs.get_int("ranks") > 0, "1 rank or more");
+  out["y"].dims[1].value *= attrs.get_int("ranks");
+}
+
 void require_ring(const Types& in, std::string_view ring) {
   require(std::has_single_bit(static_cast<uint64_t>(in[ring].dims[0].value)),
           "a power of two as the ring's E");
@@ -180,7 +185,9 @@ void infer_advance(const Types& in, const Attrs& attrs, Types&) {
 std::vector<Op> rows() {
   return {
       // Row ids[t] of the table, times the attribute `scale` and rounded where there is one; an id of
-      // -2 - m means last_tokens[m]; every element `fill` where that is outside [0, V).
+      // -2 - m means last_tokens[m]; every element `fill` where that is outside [0, V). With the
+      // attribute `first_row`, the table is a rank's share of a larger one, from that row on: rows of
+      // other shares are zeros, and only negative ids give `fill`.
       {.name = "embedding",
        .inputs = "ids i32[T], table float[V,D], fill f32[1], last_tokens? i32[M]",
        .outputs = "x float[T,D]"},
@@ -292,6 +299,21 @@ std::vector<Op> rows() {
                  "down float[E,D,F]",
        .outputs = "y = x",
        .may_reuse = {{"y", "x"}}},
+      // What all ranks of a model have of x, added up in float in the order of the ranks and rounded
+      // once: equal bits on every rank. `of` names what the sum completes, for messages.
+      {.name = "all_reduce",
+       .inputs = "x float[R,N]",
+       .outputs = "y = x",
+       .attrs = {{"of", std::string()}},
+       .is_collective = true,
+       .may_reuse = {{"y", "x"}}},
+      // The columns of all `ranks` ranks side by side, in the order of the ranks.
+      {.name = "all_gather",
+       .inputs = "x any[R,N]",
+       .outputs = "y = x",
+       .attrs = {{"of", std::string()}, {"ranks", int64_t{1}}},
+       .infer = infer_all_gather,
+       .is_collective = true},
       // One view per size in `sizes`: columns side by side.
       {.name = "split", .inputs = "x any[R,N]", .infer = infer_split, .is_view = true},
 

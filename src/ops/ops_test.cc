@@ -128,6 +128,20 @@ TEST(Ops, MultiplyByExpertsOfOneShape) {
   EXPECT_NE(error({DType::kBF16, {8, 95, 64}}, {DType::kBF16, {8, 64, 48}}), "");
 }
 
+TEST(Ops, GatherTheColumnsOfAllRanks) {
+  const ir::Types in{{"x", {DType::kF32, {Dim::sequences(), 50}}}};
+  const std::string of = "lm_head";
+  const ir::Types out = infer(op("all_gather"), in, {{"of", of}, {"ranks", int64_t{4}}});
+  EXPECT_EQ(out["y"], (ir::Type{DType::kF32, {Dim::sequences(), 200}}));
+  EXPECT_EQ(message_of(ErrorKind::kCompile,
+                       [&] {
+                         infer(op("all_gather"), in, {{"of", of}, {"ranks", int64_t{0}}});
+                       }),
+            "op 'all_gather': needs 1 rank or more");
+  EXPECT_EQ(message_of(ErrorKind::kCompile, [&] { infer(op("all_reduce"), in, {}); }),
+            "op 'all_reduce': attribute 'of' is missing or of another type");
+}
+
 TEST(Ops, RefuseWindowsAndCapsThatHideEverything) {
   ir::Graph graph("g");
   const auto q = graph.add_input("q", {DType::kBF16, {Dim::tokens(), 64}});

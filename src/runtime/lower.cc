@@ -64,13 +64,18 @@ std::vector<OpLaunch> expand_node(const Program& program, const ir::Node& node, 
 std::vector<Launch> lower(const Program& program, int first, int last, const StepKey& step,
                           Device& device, const Addresses& addresses) {
   std::vector<Launch> table;
-  int last_user = -1;  // of the shared scratch: its users run one after the other
+  int last_user = -1;        // of the shared scratch: its users run one after the other
+  int last_collective = -1;  // those run in one order on all ranks
   for (int index = first; index < last; ++index) {
     const ir::Node& node = program.graph.nodes()[index];
     if (node.op->is_view) continue;
     std::vector<OpLaunch> parts = expand_node(program, node, step, device, addresses);
     const Workspace workspace = total_workspace(parts);
     std::vector<int> after = program.after[index];
+    if (node.op->is_collective) {
+      if (last_collective >= 0) after.push_back(last_collective);
+      last_collective = index;
+    }
     if (workspace.scratch_bytes > 0 || workspace.num_counters > 0) {
       if (last_user >= 0) after.push_back(last_user);
       last_user = index;

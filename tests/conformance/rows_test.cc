@@ -44,6 +44,49 @@ TEST_P(Conformance, EmbeddingAgreesAndFillsWhatIsOutside) {
   }
 }
 
+// The shares of two ranks add up to the whole.
+TEST_P(Conformance, EmbeddingOfARanksShareAgrees) {
+  if (device().kind() == DeviceKind::kCuda) GTEST_SKIP() << "a GPU is alone";
+  const StepKey step = tokens(33);
+  HostTensor ids = integers(random_, Dim::tokens(), step.sizes(), 0, 33);
+  ids.values[0] = -1;
+  ids.values[1] = 17;
+  ids.values[2] = 16;
+  const HostTensor fill = tensor_of(type_of(DType::kF32, {1}), {}, {3});
+  for (const int64_t first : {0, 17}) {
+    const HostTensor table = random_.tensor(type_of(dtype(), {17, 72}), {});
+    HostTensor own = ids;
+    for (double& id : own.values)
+      id = id < 0 ? id : id < first || id >= first + 17 ? 17 : id - first;
+    HostTensor expected = reference::embedding(own, table, 0);
+    std::fill_n(expected.values.begin(), 72, 3.0);
+    expect_agrees({.op = "embedding",
+                   .inputs = {ids, table, fill},
+                   .attrs = {{"first_row", first}},
+                   .step = step},
+                  {expected}, {.ulps = 0});
+  }
+}
+
+// A device that is alone has the sum and all columns itself; ranks are compared in
+// backend/cpu/collectives_test.cc.
+TEST_P(Conformance, CollectivesOfADeviceThatIsAloneGiveWhatItHas) {
+  if (device().kind() == DeviceKind::kCuda) GTEST_SKIP() << "a GPU is alone";
+  for (const int64_t rows : {0, 1, 7}) {
+    for (const int64_t n : {1, 72, 1000}) {
+      const StepKey step = tokens(rows);
+      const HostTensor x = random_.tensor(tokens_by(n), step.sizes());
+      const ir::Attrs of{{"of", std::string("layer 5")}};
+      expect_agrees({.op = "all_reduce", .inputs = {x}, .attrs = of, .step = step}, {x},
+                    {.ulps = 0});
+      ir::Attrs ranks = of;
+      ranks.set("ranks", int64_t{1});
+      expect_agrees({.op = "all_gather", .inputs = {x}, .attrs = ranks, .step = step}, {x},
+                    {.ulps = 0});
+    }
+  }
+}
+
 TEST_P(Conformance, EmbeddingWithAScaleAgrees) {
   for (const int64_t n : {5, 72, 1000}) {
     const StepKey step = tokens(7);

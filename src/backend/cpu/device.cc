@@ -27,16 +27,19 @@ std::string processor_name() {
 
 }  // namespace
 
-CpuDevice::CpuDevice(const CpuOptions& options)
+CpuDevice::CpuDevice(const CpuOptions& options, Rank rank,
+                     std::shared_ptr<Communicator> communicator)
     : options_(options),
+      rank_(rank),
+      communicator_(std::move(communicator)),
       pool_(options.num_threads > 0 ? options.num_threads : num_usable_processors()),
       kernels_(cpu_kernels()) {}
 
 DeviceInfo CpuDevice::info() const {
   const HostMemory memory = host_memory();
   return {fmt::format("CPU, {}, {} threads", processor_name(), pool_.num_threads()),
-          fmt::format("vector instructions: {}", simd().name), memory.total_bytes,
-          memory.free_bytes};
+          fmt::format("vector instructions: {}", simd().name), memory.total_bytes / rank_.size,
+          memory.free_bytes / rank_.size};
 }
 
 Memory CpuDevice::allocate(int64_t bytes) {
@@ -95,7 +98,19 @@ void CpuDevice::fill_random(Stream& stream, const TensorView& tensor, uint64_t s
 }  // namespace cpu
 
 std::unique_ptr<Device> create_cpu_device(const CpuOptions& options) {
-  return std::make_unique<cpu::CpuDevice>(options);
+  const int size = options.num_ranks;
+  if (size <= 1) return std::make_unique<cpu::CpuDevice>(options);
+  CpuOptions own = options;
+  const int num_threads =
+      options.num_threads > 0 ? options.num_threads : cpu::num_usable_processors();
+  own.num_threads = std::max(1, num_threads / size);
+  const auto communicator = std::make_shared<Communicator>(size, options.rank_timeout);
+  auto device = std::make_unique<cpu::CpuDevice>(own, Rank{0, size}, communicator);
+  for (int index = 1; index < size; ++index) {
+    if (own.shuffle_seed) ++*own.shuffle_seed;
+    device->add_peer(std::make_shared<cpu::CpuDevice>(own, Rank{index, size}, communicator));
+  }
+  return device;
 }
 
 }  // namespace encore

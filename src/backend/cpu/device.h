@@ -11,7 +11,9 @@ namespace encore::cpu {
 // Threads: as Device. Kernels of all streams share one pool and take turns on it.
 class CpuDevice : public Device {
  public:
-  explicit CpuDevice(const CpuOptions& options);
+  // `options.num_threads` are its own. `communicator`: null where it is alone.
+  explicit CpuDevice(const CpuOptions& options, Rank rank = {},
+                     std::shared_ptr<Communicator> communicator = nullptr);
 
   [[nodiscard]] DeviceKind kind() const override { return DeviceKind::kCpu; }
   [[nodiscard]] DeviceInfo info() const override;
@@ -33,10 +35,24 @@ class CpuDevice : public Device {
   // Of a device that shuffles, only replays and what runs at once.
   std::unique_ptr<Tracer> create_tracer(TraceDetail detail) override;
 
+  [[nodiscard]] Rank rank() const override { return rank_; }
+  [[nodiscard]] std::shared_ptr<Communicator> communicator() const override {
+    return communicator_;
+  }
+  [[nodiscard]] std::span<const std::shared_ptr<Device>> peers() const override { return peers_; }
+  void add_peer(std::shared_ptr<Device> peer) { peers_.push_back(std::move(peer)); }
+
   [[nodiscard]] Pool& pool() { return pool_; }
+  // A launch has run: ranks that wait for this one wait on.
+  void beat() const {
+    if (communicator_) communicator_->beat(rank_.index);
+  }
 
  private:
   CpuOptions options_;
+  Rank rank_;
+  std::shared_ptr<Communicator> communicator_;
+  std::vector<std::shared_ptr<Device>> peers_;
   Pool pool_;
   KernelTable kernels_;
   CpuTracer::Running tracer_ = nullptr;

@@ -12,11 +12,14 @@ namespace encore::cpu {
 
 BoundLaunch bind_run(Device& device, const KernelArgs& args, std::string_view kernel, Run run) {
   ENCORE_CHECK(device.kind() == DeviceKind::kCpu, "a CPU kernel bound on another device");
-  Pool* pool = &static_cast<CpuDevice&>(device).pool();
+  CpuDevice* cpu = &static_cast<CpuDevice&>(device);
   // Shared by the bound launch and every recording made of it.
   auto shared = std::make_shared<const KernelArgs>(args);
-  return [pool, shared, kernel, run](Stream& stream, const StepLengths&) {
-    enqueue(stream, kernel, [pool, shared, run] { run(*pool, *shared); });
+  return [cpu, shared, kernel, run](Stream& stream, const StepLengths&) {
+    enqueue(stream, kernel, [cpu, shared, run] {
+      run(cpu->pool(), *shared);
+      cpu->beat();
+    });
   };
 }
 
@@ -37,7 +40,7 @@ KernelTable cpu_kernels() {
        {cpu::linear_kernels(), cpu::lora_kernels(), cpu::expert_kernels(), cpu::norm_kernels(),
         cpu::elementwise_kernels(), cpu::row_kernels(), cpu::rope_kernels(),
         cpu::attention_kernels(), cpu::advance_kernels(), cpu::logits_kernels(),
-        cpu::sample_kernels()}) {
+        cpu::sample_kernels(), cpu::collective_kernels()}) {
     rows.insert(rows.end(), part.begin(), part.end());
   }
   return KernelTable(rows);

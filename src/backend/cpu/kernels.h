@@ -50,6 +50,7 @@ std::span<const Kernel> attention_kernels();    // attention.cc
 std::span<const Kernel> advance_kernels();      // advance.cc: advance, write_inputs
 std::span<const Kernel> logits_kernels();  // logits.cc: adjust_logits, log_probs, write_token_state
 std::span<const Kernel> sample_kernels();  // sample.cc
+std::span<const Kernel> collective_kernels();  // collectives.cc: all_reduce, all_gather
 
 // Float elements of a view's row from element `first` on, as bytes.
 inline std::byte* row_bytes(const TensorView& view, int64_t row, int64_t first = 0) {

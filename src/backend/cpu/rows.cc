@@ -48,6 +48,8 @@ void embedding(Pool& pool, const KernelArgs& args) {
   const int64_t n = y.shape[1];
   const bool scales = args.attrs.find("scale") != nullptr;
   const float scale = scales ? static_cast<float>(args.attrs.get_double("scale")) : 1.0F;
+  const bool is_share = args.attrs.find("first_row") != nullptr;
+  const int64_t first_row = is_share ? args.attrs.get_int("first_row") : 0;
   pool.parallel_for(y.shape[0], kRowsPerPiece, [&](int64_t first, int64_t last) {
     float* filled = thread_buffer(Buffer::kFirst, n);
     std::fill_n(filled, n, fill);
@@ -55,12 +57,15 @@ void embedding(Pool& pool, const KernelArgs& args) {
       int32_t id = ids[t];
       if (id <= -2 && last_tokens != nullptr && -2 - int64_t{id} < last_tokens->shape[0])
         id = last_tokens->as<int32_t>()[-2 - int64_t{id}];
-      if (id >= 0 && id < table.shape[0]) {
+      const int64_t row = id - first_row;
+      if (id >= 0 && row >= 0 && row < table.shape[0]) {
         if (scales) {
-          scaled_row(row_bytes(table, id), scale, row_bytes(y, t), y);
+          scaled_row(row_bytes(table, row), scale, row_bytes(y, t), y);
         } else {
-          copy_row(row_bytes(y, t), row_bytes(table, id), y);
+          copy_row(row_bytes(y, t), row_bytes(table, row), y);
         }
+      } else if (is_share && id >= 0) {
+        std::memset(row_bytes(y, t), 0, static_cast<size_t>(n * size_of(y.dtype)));
       } else {
         simd().store(filled, n, y.dtype, row_bytes(y, t));
       }

@@ -1,0 +1,105 @@
+#include "backend/communicator.h"
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+namespace encore {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Long enough that no machine is so slow; tests in which a rank is silent take a short one.
+constexpr milliseconds kNever{600000};
+
+// What each rank's thread threw; empty: nothing.
+template <typename Body>
+std::vector<std::string> run_ranks(Communicator& communicator, const Body& body) {
+  std::vector<std::string> errors(static_cast<size_t>(communicator.size()));
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < communicator.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        body(rank);
+      } catch (const Error& error) {
+        errors[static_cast<size_t>(rank)] = error.what();
+      }
+    });
+  }
+  threads.clear();
+  return errors;
+}
+
+TEST(Communicator, GivesEveryRankTheTextsOfAllInRankOrder) {
+  Communicator communicator(3, kNever);
+  std::vector<std::vector<std::string>> got(3);
+  run_ranks(communicator, [&](int rank) {
+    for (int round = 0; round < 200; ++round) {
+      const std::string text =
+          fmt::format("{}{}", rank, std::string(static_cast<size_t>(round), '.'));
+      got[static_cast<size_t>(rank)] =
+          communicator.exchange(rank, fmt::format("round {}", round), text);
+    }
+  });
+  const std::string dots(199, '.');
+  for (const auto& texts : got)
+    EXPECT_EQ(texts, (std::vector<std::string>{"0" + dots, "1" + dots, "2" + dots}));
+}
+
+TEST(Communicator, EndsEveryWaitOnceARankFails) {
+  Communicator communicator(3, kNever);
+  const auto errors = run_ranks(communicator, [&](int rank) {
+    communicator.exchange(rank, "the start", "");
+    if (rank == 1) return communicator.fail(rank, ErrorKind::kMemory, "no page is left");
+    communicator.exchange(rank, "layer 5", "");
+  });
+  EXPECT_EQ(errors[1], "");
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(errors[static_cast<size_t>(rank)],
+              "rank 1 of 3 failed: behind the start, no page is left; the others were at layer 5");
+  }
+  EXPECT_THROW(communicator.check(), Error);
+}
+
+TEST(Communicator, NamesARankThatDoesNothing) {
+  Communicator communicator(3, milliseconds(1000));
+  const auto errors = run_ranks(communicator, [&](int rank) {
+    communicator.exchange(rank, "the start", "");
+    if (rank != 2) communicator.exchange(rank, "layer 5", "");
+  });
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(errors[static_cast<size_t>(rank)],
+              "rank 2 of 3 failed: it has done nothing for 1 s, and the others wait for it at "
+              "layer 5");
+  }
+}
+
+TEST(Communicator, WaitsLongerForARankThatIsAtWork) {
+  Communicator communicator(2, milliseconds(1500));
+  const auto errors = run_ranks(communicator, [&](int rank) {
+    // Longer than the timeout in all, with something done in between.
+    for (int i = 0; rank == 1 && i < 20; ++i) {
+      std::this_thread::sleep_for(milliseconds(100));
+      communicator.beat(rank);
+    }
+    communicator.exchange(rank, "layer 5", "");
+  });
+  EXPECT_EQ(errors, (std::vector<std::string>{"", ""}));
+}
+
+TEST(Communicator, NamesBothPlacesWhereRanksHaveParted) {
+  Communicator communicator(2, kNever);
+  const auto errors = run_ranks(communicator, [&](int rank) {
+    communicator.exchange(rank, rank == 0 ? "layer 5" : "layer 6", "");
+  });
+  for (const std::string& error : errors) {
+    EXPECT_NE(error.find("layer 5"), std::string::npos) << error;
+    EXPECT_NE(error.find("layer 6"), std::string::npos) << error;
+  }
+  EXPECT_EQ(errors[0], errors[1]);
+}
+
+}  // namespace
+}  // namespace encore

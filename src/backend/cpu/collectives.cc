@@ -1,0 +1,107 @@
+// all_reduce and all_gather: every rank's thread runs its own launch, gives what it has to the
+// communicator, and reads what all have given. A device that is alone copies.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+
+#include "backend/cpu/device.h"
+#include "backend/cpu/kernels.h"
+#include "backend/cpu/simd.h"
+#include "backend/cpu/stream.h"
+
+namespace encore::cpu {
+namespace {
+
+using Bytes = Communicator::Bytes;
+
+int64_t row_size(const TensorView& rows) {
+  return rows.row_elements() * size_of(rows.dtype);
+}
+
+// Row r of y from row r of all ranks' x, which lie in the order of the ranks.
+using Combine = void (*)(std::span<const Bytes> all, int64_t r, const TensorView& x,
+                         const TensorView& y);
+
+void add_row(std::span<const Bytes> all, int64_t r, const TensorView& x, const TensorView& y) {
+  constexpr int64_t kChunk = 512;  // elements widened at a time
+  std::array<float, kChunk> sum;
+  std::array<float, kChunk> next;
+  const int64_t n = x.row_elements();
+  for (int64_t begin = 0; begin < n; begin += kChunk) {
+    const int64_t count = std::min(kChunk, n - begin);
+    const auto load = [&](Bytes bytes, float* to) {
+      simd().load(bytes.data() + (r * n + begin) * size_of(x.dtype), x.dtype, count, to);
+    };
+    load(all[0], sum.data());
+    for (const Bytes& bytes : all.subspan(1)) {
+      load(bytes, next.data());
+      for (int64_t i = 0; i < count; ++i)
+        sum[static_cast<size_t>(i)] += next[static_cast<size_t>(i)];
+    }
+    simd().store(sum.data(), count, y.dtype, row_bytes(y, r, begin));
+  }
+}
+
+void gather_row(std::span<const Bytes> all, int64_t r, const TensorView& x, const TensorView& y) {
+  const int64_t size = row_size(x);
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    std::memcpy(row_bytes(y, r, static_cast<int64_t>(rank) * x.row_elements()),
+                all[rank].data() + r * size, static_cast<size_t>(size));
+  }
+}
+
+void meet(CpuDevice& device, const std::string& what, const KernelArgs& args, Combine combine) {
+  const TensorView& x = args.inputs["x"];
+  const TensorView& y = args.outputs["y"];
+  const int64_t size = row_size(x);
+  const int64_t num_rows = x.num_rows();
+  const auto write = [&](std::byte* to) {
+    for (int64_t r = 0; r < num_rows; ++r)
+      std::memcpy(to + r * size, row_bytes(x, r), static_cast<size_t>(size));
+  };
+  const auto read = [&](std::span<const Bytes> all) {
+    device.pool().parallel_for(num_rows, 1, [&](int64_t first, int64_t last) {
+      for (int64_t r = first; r < last; ++r)
+        combine(all, r, x, y);
+    });
+  };
+  if (const auto communicator = device.communicator()) {
+    communicator->exchange(device.rank().index, what, num_rows * size, write, read);
+    device.beat();
+    return;
+  }
+  std::vector<std::byte> own(static_cast<size_t>(num_rows * size));
+  write(own.data());
+  read(std::array{Bytes(own)});
+}
+
+template <Literal kName, Combine kCombine>
+BoundLaunch bind_collective(Device& device, const KernelArgs& args) {
+  auto* const cpu = &static_cast<CpuDevice&>(device);
+  const auto shared = std::make_shared<const KernelArgs>(args);
+  const TensorView& x = args.inputs["x"];
+  const std::string_view kernel = kName.text;
+  const std::string what =
+      fmt::format("op '{}' of {} ({}[{},{}])", kernel.substr(0, kernel.find('.')),
+                  args.attrs.get_string("of"), name(x.dtype), x.num_rows(), x.row_elements());
+  return [cpu, shared, what](Stream& stream, const StepLengths&) {
+    enqueue(stream, kName.text, [cpu, shared, what] { meet(*cpu, what, *shared, kCombine); });
+  };
+}
+
+}  // namespace
+
+std::span<const Kernel> collective_kernels() {
+  static constexpr std::array kRows = {
+      Kernel{.op = "all_reduce",
+             .name = "all_reduce.cpu",
+             .bind = bind_collective<"all_reduce.cpu", add_row>},
+      Kernel{.op = "all_gather",
+             .name = "all_gather.cpu",
+             .bind = bind_collective<"all_gather.cpu", gather_row>},
+  };
+  return kRows;
+}
+
+}  // namespace encore::cpu

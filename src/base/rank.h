@@ -1,0 +1,13 @@
+// Which of the devices that compute one model together: each has a share of the weights and of KV.
+#pragma once
+
+namespace encore {
+
+struct Rank {
+  int index = 0;
+  int size = 1;
+
+  friend bool operator==(const Rank&, const Rank&) = default;
+};
+
+}  // namespace encore
