@@ -12,10 +12,12 @@ Values Builder::call(const std::string& op, const Values& inputs, ir::Attrs attr
 }
 
 ValueId Builder::embedding(ValueId ids, ValueId table, ValueId fill,
-                           std::optional<ValueId> last_tokens, double scale) {
+                           std::optional<ValueId> last_tokens, double scale,
+                           std::optional<int64_t> first_row) {
   const Values inputs{{"ids", ids}, {"table", table}, {"fill", fill}, {"last_tokens", last_tokens}};
   ir::Attrs attrs;
   if (scale != 1) attrs.set("scale", scale);
+  if (first_row) attrs.set("first_row", *first_row);
   return call("embedding", inputs, attrs, "x")["x"];
 }
 
@@ -117,6 +119,13 @@ ValueId Builder::expert_mlp(ValueId x, const Routed& routed, ValueId gate_up, Va
                       {"gate_up", gate_up},
                       {"down", down}};
   return call("expert_mlp", inputs, {}, "m")["y"];
+}
+
+ValueId Builder::all_reduce(ValueId x, const std::string& of) {
+  return call("all_reduce", {{"x", x}}, {{"of", of}}, "sum")["y"];
+}
+ValueId Builder::all_gather(ValueId x, const std::string& of, int64_t ranks) {
+  return call("all_gather", {{"x", x}}, {{"of", of}, {"ranks", ranks}}, "all")["y"];
 }
 
 std::pair<ValueId, ValueId> Builder::gather_rows(ValueId x, ValueId residual, ValueId rows) {

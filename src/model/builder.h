@@ -21,8 +21,10 @@ class Builder {
  public:
   Builder(ir::Graph& graph, const ir::OpSet& ops) : graph_(graph), ops_(ops) {}
 
+  // `first_row`: of a table that is a rank's share.
   ValueId embedding(ValueId ids, ValueId table, ValueId fill,
-                    std::optional<ValueId> last_tokens = std::nullopt, double scale = 1);
+                    std::optional<ValueId> last_tokens = std::nullopt, double scale = 1,
+                    std::optional<int64_t> first_row = std::nullopt);
   // The weight of a product, [O,I]: floats, or codes in fp8 with their scales.
   struct Matrix {
     // NOLINTNEXTLINE(google-explicit-constructor): a value of floats is one
@@ -87,6 +89,9 @@ class Builder {
   };
   Routed route(ValueId logits, ValueId live, const Routing& routing);
   ValueId expert_mlp(ValueId x, const Routed& routed, ValueId gate_up, ValueId down);
+  // Of what all ranks have, named for messages: the sum, or their columns side by side.
+  ValueId all_reduce(ValueId x, const std::string& of);
+  ValueId all_gather(ValueId x, const std::string& of, int64_t ranks);
   // The same rows of both.
   std::pair<ValueId, ValueId> gather_rows(ValueId x, ValueId residual, ValueId rows);
 

@@ -6,6 +6,7 @@
 #include "backend/sampling.h"
 #include "base/rounding.h"
 #include "model/kv_scales.h"
+#include "model/shard.h"
 #include "model/trace.h"
 #include "ops/ops.h"
 
@@ -128,11 +129,23 @@ Layer layer_at(const ModelConfig& config, size_t index) {
   return {index, fmt::format("model.layers.{}", index), config.layers[index]};
 }
 
+// The rank's rows of the embedding.
+ValueId trace_embedding(Trace& trace) {
+  const ModelConfig& c = trace.config;
+  const auto own = trace.own_vocabulary();
+  return trace.weight(kEmbedding, {own.last - own.first, c.hidden_size},
+                      trace.rows_of(kEmbedding, own, c.vocab_size));
+}
+
 // `embedding`: where it is there already. Tied to it, the head is a value of floats.
 Builder::Matrix trace_head(Trace& trace, std::optional<ValueId> embedding = std::nullopt) {
   const ModelConfig& c = trace.config;
-  if (!c.tie_word_embeddings) return trace.matrix("lm_head", c.vocab_size, c.hidden_size);
-  return embedding ? *embedding : trace.weight(kEmbedding, {c.vocab_size, c.hidden_size});
+  const auto own = trace.own_vocabulary();
+  if (!c.tie_word_embeddings) {
+    return trace.matrix("lm_head", own.last - own.first, c.hidden_size,
+                        trace.rows_of("lm_head", own, c.vocab_size));
+  }
+  return embedding ? *embedding : trace_embedding(trace);
 }
 
 // The logits of some rows of the last layer.
@@ -144,7 +157,9 @@ ValueId trace_logits(Trace& trace, const Attended& rows, const Builder::Matrix& 
   Pieces scaled;
   if (c.logits_scale != 1) scaled = {{norm, std::nullopt, c.logits_scale}};
   const ValueId h = trace.norm(x, norm, c.hidden_size, scaled);
-  const ValueId logits = trace.b.linear_as(DType::kF32, h, head);
+  ValueId logits = trace.b.linear_as(DType::kF32, h, head);
+  const int64_t num_ranks = trace.options.rank.size;
+  if (num_ranks > 1) logits = trace.b.all_gather(logits, "lm_head", num_ranks);
   return c.logits_softcap ? trace.b.softcap(logits, *c.logits_softcap) : logits;
 }
 
@@ -159,7 +174,8 @@ double rounded_scale(double scale, DType dtype) {
 
 }  // namespace
 
-ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
+ir::Graph build_graph(const ModelConfig& whole, const GraphOptions& options) {
+  const ModelConfig config = share_of(whole, options.rank);
   const Architecture& architecture = find_architecture(config.architecture);
   ir::Graph graph(config.model_type);
   Builder b(graph, ops::standard());
@@ -178,14 +194,15 @@ ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
       graph.add_input("query_starts", {DType::kI32, {Dim::sequences(1)}}, Pad::kRepeatLast)};
   const ValueId fill = graph.add_input("fill", {DType::kF32, {1}});
 
-  Trace trace{b, config, options, positions, slots, batch, {}, add_caches(graph, config, options)};
+  Trace trace{
+      b, config, whole, options, positions, slots, batch, {}, add_caches(graph, config, options)};
   if (options.lora) trace.token_adapters = per_token("token_adapters", Pad::kMinusOne);
   for (size_t i = 0; i < config.ropes.size(); ++i) {
     trace.inv_freqs.push_back(graph.add_weight(
         i == 0 ? "inv_freq" : fmt::format("inv_freq.{}", i), {DType::kF32, {config.head_dim / 2}},
         ir::WeightRecipe::of(inv_freq(config.ropes[i], config.head_dim, options.max_seq_len))));
   }
-  const ValueId embed = trace.weight(kEmbedding, {config.vocab_size, config.hidden_size});
+  const ValueId embed = trace_embedding(trace);
 
   const bool samples = options.logits == LogitsRows::kLast;
   std::optional<ValueId> last_tokens;
@@ -193,8 +210,11 @@ ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
     last_tokens = graph.add_value(ValueKind::kPersistent, "last_tokens",
                                   {DType::kI32, {options.max_batch_size}});
   }
-  ValueId x = b.embedding(ids, embed, fill, last_tokens,
-                          rounded_scale(config.embedding_scale, options.dtype));
+  const double embedding_scale = rounded_scale(config.embedding_scale, options.dtype);
+  const bool is_whole = options.rank.size == 1;
+  ValueId x = b.embedding(ids, embed, fill, last_tokens, embedding_scale,
+                          is_whole ? std::nullopt : std::optional(trace.own_vocabulary().first));
+  if (!is_whole) x = b.all_reduce(x, "model.embed_tokens");
   const auto attend = [&](const Layer& layer) -> Attended {
     return {architecture.attention(trace, x, layer), x, {slots, 0}};
   };
@@ -247,11 +267,12 @@ ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options) {
   return graph;
 }
 
-ir::Graph build_score_graph(const ModelConfig& config, const GraphOptions& options,
+ir::Graph build_score_graph(const ModelConfig& whole, const GraphOptions& options,
                             int64_t max_num_tokens) {
+  const ModelConfig config = share_of(whole, options.rank);
   ir::Graph graph("scores");
   Builder b(graph, ops::standard());
-  Trace trace{b, config, options};
+  Trace trace{b, config, whole, options};
   const auto per_row = [&](const char* name, std::vector<Dim> dims) {
     dims.insert(dims.begin(), Dim::sequences());
     return graph.add_input(name, {DType::kI32, std::move(dims)}, Pad::kMinusOne);

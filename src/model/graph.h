@@ -33,6 +33,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/rank.h"
 #include "ir/graph.h"
 #include "model/config.h"
 #include "model/lora/shape.h"
@@ -85,11 +86,13 @@ struct GraphOptions {
   LogitsRows logits = LogitsRows::kLast;
   std::vector<KvScale> kv_scales;          // by layer, powers of two; empty: ones
   const WeightFormats* formats = nullptr;  // of the projections; null: floats
+  Rank rank = {};                          // whose share of the model it is (model/shard.h)
   int64_t fp8_rows = kFp8Rows;
   std::optional<LoraShape> lora;  // absent: rows have no adapters
 };
 
-// Errors: kUnsupported when no builder knows the architecture, listing those that exist.
+// Errors: kUnsupported when no builder knows the architecture, listing those that exist; those of
+// share_of(), for a rank of several.
 ir::Graph build_graph(const ModelConfig& config, const GraphOptions& options);
 
 // Rows that one run of a score graph takes.

@@ -7,6 +7,12 @@ namespace encore::model {
 ValueId olmo2_attention(Trace& trace, ValueId x, const Layer& layer) {
   const ModelConfig& c = trace.config;
   const std::string attn = layer.prefix + ".self_attn";
+  if (trace.options.rank.size > 1) {
+    fail(ErrorKind::kUnsupported,
+         "--tensor-parallel {}: OLMo 2 normalizes all heads of a token together, which the ranks "
+         "would have to add up: take --tensor-parallel 1",
+         trace.options.rank.size);
+  }
 
   Trace::Heads heads = trace.heads(x, layer);
   heads.q = trace.norm(heads.q, attn + ".q_norm", c.q_size());

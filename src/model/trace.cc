@@ -12,15 +12,17 @@
 namespace encore::model {
 namespace {
 
-// The blocks of scales that belong to rows of a tensor.
-ir::WeightPiece::Range blocks_of(const std::string& module, const ir::WeightPiece::Range& rows) {
-  if (rows.first % kScaleBlock != 0) {
+// The blocks of scales that belong to rows or columns of a tensor.
+std::optional<ir::WeightPiece::Range> blocks_of(const std::string& module, std::string_view what,
+                                                const std::optional<ir::WeightPiece::Range>& part) {
+  if (!part) return std::nullopt;
+  if (part->first % kScaleBlock != 0) {
     fail(ErrorKind::kUnsupported,
-         "rows {} to {} of '{}.weight' are a weight of their own, and begin inside a block of {} "
+         "{} {} to {} of '{}.weight' are a weight of their own, and begin inside a block of {} "
          "that has one scale",
-         rows.first, rows.last, module, kScaleBlock);
+         what, part->first, part->last, module, kScaleBlock);
   }
-  return {rows.first / kScaleBlock, div_up(rows.last, kScaleBlock)};
+  return {{part->first / kScaleBlock, div_up(part->last, kScaleBlock)}};
 }
 
 // The layer's rotation where kernels pair the rows of a head in another order than the checkpoint; null
@@ -39,18 +41,16 @@ double k_factor(const Rope* rope) {
 
 }  // namespace
 
-ValueId Trace::weight(const std::string& name, std::vector<ir::Dim> dims) {
-  return b.graph().add_weight(name, {options.dtype, std::move(dims)},
-                              ir::WeightRecipe::tensor(name));
+ValueId Trace::weight(const std::string& name, std::vector<ir::Dim> dims, Pieces pieces) {
+  if (pieces.empty()) pieces = {{name}};
+  return b.graph().add_weight(name, {options.dtype, std::move(dims)}, {std::move(pieces), {}});
 }
 
 ValueId Trace::weight(const std::string& prefix, const char* what, std::vector<ir::Dim> dims,
                       Pieces pieces) {
-  if (pieces.empty()) return weight(prefix + what, std::move(dims));
   for (ir::WeightPiece& piece : pieces)
     piece.tensor += what;
-  return b.graph().add_weight(prefix + what, {options.dtype, std::move(dims)},
-                              {std::move(pieces), {}});
+  return weight(prefix + what, std::move(dims), std::move(pieces));
 }
 
 Builder::Matrix Trace::matrix(const std::string& prefix, int64_t out, int64_t in,
@@ -64,10 +64,11 @@ Builder::Matrix Trace::matrix(const std::string& prefix, int64_t out, int64_t in
   for (const ir::WeightPiece& piece : pieces.empty() ? Pieces{{module}} : pieces) {
     codes.push_back(format->codes);
     codes.back().rows = piece.rows;
+    codes.back().columns = piece.columns;
     scales.push_back(format->scale);
     scales.back().factor = piece.factor;
-    if (piece.rows)
-      scales.back().rows = format->blocks ? blocks_of(module, *piece.rows) : piece.rows;
+    scales.back().rows = format->blocks ? blocks_of(module, "rows", piece.rows) : piece.rows;
+    if (format->blocks) scales.back().columns = blocks_of(module, "columns", piece.columns);
   }
   std::vector<ir::Dim> dims{out};
   if (format->blocks) dims = {div_up(out, kScaleBlock), div_up(in, kScaleBlock)};
@@ -109,6 +110,33 @@ std::optional<Builder::Lora> Trace::lora(ValueId x, const std::string& prefix, i
       is_by_token ? token_adapters.value() : adapters.value()};
 }
 
+ValueId Trace::project_and_sum(ValueId x, const std::string& prefix, bool bias) {
+  const int64_t out = config.hidden_size;
+  const Rank rank = options.rank;
+  Pieces pieces = scaled(prefix);
+  if (rank.size == 1) return project(x, prefix, out, bias, pieces);
+  if (pieces.empty()) pieces = {{prefix}};
+  const int64_t in = b.graph().value(x).type.dims[1].value;
+  Pieces own = pieces;
+  own[0].columns = ir::WeightPiece::Range{rank.index * in, (rank.index + 1) * in};
+  // The sum has the bias once.
+  if (rank.index > 0) pieces[0].factor = 0;
+  const Builder::Matrix w = matrix(prefix, out, in, own);
+  const ValueId y = bias ? b.linear(x, w, weight(prefix, ".bias", {out}, pieces)) : b.linear(x, w);
+  return b.all_reduce(y, prefix);
+}
+
+ir::WeightPiece::Range Trace::own_vocabulary() const {
+  const int64_t share = config.vocab_size / options.rank.size;
+  return {options.rank.index * share, (options.rank.index + 1) * share};
+}
+
+Pieces Trace::rows_of(const std::string& tensor, const ir::WeightPiece::Range& rows,
+                      int64_t num_rows) const {
+  if (rows.last - rows.first == num_rows) return {};
+  return {{tensor, rows}};
+}
+
 ValueId Trace::norm(ValueId x, const std::string& prefix, int64_t width, const Pieces& pieces) {
   return b.rms_norm(x, weight(prefix, ".weight", {width}, pieces), config.rms_norm_eps,
                     config.norm_offset);
@@ -119,24 +147,29 @@ Trace::Heads Trace::heads(ValueId x, const Layer& layer) {
   const std::string attn = layer.prefix + ".self_attn";
   const Rope* const rope = reordering_rope(c, layer);
   int64_t next_row = 0;  // of qkv_proj
-  const auto project_heads = [&](const char* name, int64_t num_heads, bool turns, double factor) {
+  // The rank's heads, of all `num_all` that the checkpoint has. Ranks that outnumber the heads of K
+  // and V share them.
+  const auto project_heads = [&](const char* name, int64_t num_heads, int64_t num_all, bool turns,
+                                 double factor) {
     const int64_t out = num_heads * c.head_dim;
     const std::string own = attn + name;
     const std::string tensor = c.merged_qkv ? attn + ".qkv_proj" : own;
-    const int64_t first = c.merged_qkv ? next_row : 0;
-    next_row += out;
+    const int64_t first_head = options.rank.index * num_all / options.rank.size;
+    const int64_t first = (c.merged_qkv ? next_row : 0) + first_head * c.head_dim;
+    next_row += num_all * c.head_dim;
     Pieces pieces;
     if (turns && rope != nullptr) {
       pieces = head_rows(*rope, tensor, first, num_heads, c.head_dim, factor);
-    } else if (c.merged_qkv) {
+    } else if (c.merged_qkv || num_heads < num_all) {
       pieces = {{tensor, ir::WeightPiece::Range{first, first + out}}};
     }
     return project(x, own, out, c.qkv_bias, pieces);
   };
-  const ValueId q = project_heads(".q_proj", c.num_heads, true, 1);
+  const ValueId q = project_heads(".q_proj", c.num_heads, whole.num_heads, true, 1);
   // A norm behind the projection would undo its factor.
-  const ValueId k = project_heads(".k_proj", c.num_kv_heads, true, c.qk_norm ? 1 : k_factor(rope));
-  const ValueId v = project_heads(".v_proj", c.num_kv_heads, false, 1);
+  const ValueId k = project_heads(".k_proj", c.num_kv_heads, whole.num_kv_heads, true,
+                                  c.qk_norm ? 1 : k_factor(rope));
+  const ValueId v = project_heads(".v_proj", c.num_kv_heads, whole.num_kv_heads, false, 1);
   return {q, k, v};
 }
 
@@ -177,7 +210,7 @@ ValueId Trace::attend(const Layer& layer, Heads heads) {
 
 ValueId Trace::output(ValueId o, const Layer& layer) {
   const std::string prefix = layer.prefix + ".self_attn.o_proj";
-  return project(o, prefix, config.hidden_size, config.o_bias, scaled(prefix));
+  return project_and_sum(o, prefix, config.o_bias);
 }
 
 ValueId Trace::feed_forward(ValueId x, const LiveRows& live, const Layer& layer) {
@@ -208,18 +241,24 @@ ValueId Trace::expert_mlp(ValueId x, const LiveRows& live, const Layer& layer) {
         b.graph().add_weight(bias, {DType::kF32, {e.num_experts}}, ir::WeightRecipe::tensor(bias));
   }
   const Builder::Routed routed = b.route(logits, live.mask, routing);
+  // A rank has its share of every expert.
+  const int64_t size = e.intermediate_size;
+  const Rank rank = options.rank;
+  std::optional<ir::WeightPiece::Range> own;
+  if (rank.size > 1) own = {rank.index * size, (rank.index + 1) * size};
   const ValueId gate_up =
-      expert_matrices(prefix, {e.names.gate, e.names.up}, e.intermediate_size, config.hidden_size);
-  const ValueId down = expert_matrices(prefix, {e.names.down}, config.hidden_size,
-                                       e.intermediate_size, config.residual_scale);
-  const ValueId y = b.expert_mlp(x, routed, gate_up, down);
+      expert_matrices(prefix, {e.names.gate, e.names.up}, size, config.hidden_size, {.rows = own});
+  const ValueId down = expert_matrices(prefix, {e.names.down}, config.hidden_size, size,
+                                       {.factor = config.residual_scale, .columns = own});
+  ValueId y = b.expert_mlp(x, routed, gate_up, down);
+  if (rank.size > 1) y = b.all_reduce(y, prefix + ".experts");
   if (e.shared_size == 0) return y;
   return b.add(y, gated_mlp(x, prefix + ".shared_experts", e.shared_size));
 }
 
 ValueId Trace::expert_matrices(const std::string& prefix,
                                const std::vector<std::string>& projections, int64_t out, int64_t in,
-                               double factor) {
+                               ir::WeightPiece part) {
   const int64_t num_experts = config.experts->num_experts;
   Pieces pieces;
   for (int64_t expert = 0; expert < num_experts; ++expert) {
@@ -231,7 +270,8 @@ ValueId Trace::expert_matrices(const std::string& prefix,
              "checkpoint of 16-bit floats, without --quantize",
              module);
       }
-      pieces.push_back({.tensor = module + ".weight", .factor = factor});
+      part.tensor = module + ".weight";
+      pieces.push_back(part);
     }
   }
   const std::string name = fmt::format("{}.experts.{}.weight", prefix, fmt::join(projections, "_"));
@@ -241,16 +281,20 @@ ValueId Trace::expert_matrices(const std::string& prefix,
 }
 
 ValueId Trace::gated_mlp(ValueId x, const std::string& prefix, int64_t size) {
-  const auto rows = [&](int64_t first) -> Pieces {
-    if (!config.merged_gate_up) return {};
-    return {{prefix + ".gate_up_proj", ir::WeightPiece::Range{first, first + size}}};
+  const int64_t size_of_all = size * options.rank.size;
+  const auto project_own = [&](const char* name, int64_t first_merged) {
+    const bool is_merged = config.merged_gate_up;
+    const std::string own = prefix + name;
+    const std::string tensor = is_merged ? prefix + ".gate_up_proj" : own;
+    const int64_t first = options.rank.index * size + (is_merged ? first_merged : 0);
+    return project(x, own, size, config.mlp_bias,
+                   rows_of(tensor, {first, first + size}, (is_merged ? 2 : 1) * size_of_all));
   };
-  const ValueId gate = project(x, prefix + ".gate_proj", size, config.mlp_bias, rows(0));
-  const ValueId up = project(x, prefix + ".up_proj", size, config.mlp_bias, rows(size));
+  const ValueId gate = project_own(".gate_proj", 0);
+  const ValueId up = project_own(".up_proj", size_of_all);
   const bool is_silu = config.activation == Activation::kSilu;
   const ValueId passed = b.mul(is_silu ? b.silu(gate) : b.gelu_tanh(gate), up);
-  const std::string down = prefix + ".down_proj";
-  return project(passed, down, config.hidden_size, config.mlp_bias, scaled(down));
+  return project_and_sum(passed, prefix + ".down_proj", config.mlp_bias);
 }
 
 Pieces Trace::scaled(const std::string& tensor) const {

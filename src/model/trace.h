@@ -30,9 +30,14 @@ struct LiveRows {
 };
 
 // The state of one trace. Lifetime: one call of build_graph or build_score_graph.
+//
+// Where several ranks compute the model together, each has a share of its heads, of its feed-forward
+// and of its vocabulary: `config` has the rank's own numbers, which is all that a layer's file looks
+// at. What a layer adds to the residual stream is summed over the ranks.
 struct Trace {
   Builder& b;
-  const ModelConfig& config;
+  const ModelConfig& config;  // of the rank: share_of(whole, options.rank)
+  const ModelConfig& whole;   // as the checkpoint has it
   const GraphOptions& options;
   // What attention needs; not there where rows are traced from behind it on.
   ValueId positions = {};
@@ -45,8 +50,8 @@ struct Trace {
   std::optional<ValueId> token_adapters = {};
   std::optional<ValueId> adapters = {};
 
-  // A weight [dims...] that comes from the checkpoint tensor of the same name.
-  ValueId weight(const std::string& name, std::vector<ir::Dim> dims);
+  // A weight [dims...] that comes from the checkpoint tensor of the same name, or from `pieces`.
+  ValueId weight(const std::string& name, std::vector<ir::Dim> dims, Pieces pieces = {});
   // The matrix [out,in] of the module `prefix`, in the format that its tensor has. `pieces`: as of
   // project(), of one tensor.
   Builder::Matrix matrix(const std::string& prefix, int64_t out, int64_t in,
@@ -56,6 +61,9 @@ struct Trace {
   // ".weight" nor ".bias".
   ValueId project(ValueId x, const std::string& prefix, int64_t out, bool bias,
                   const Pieces& pieces = {});
+  // Projects to the residual stream, x [R,I] -> [R,D]. Where the columns of x are divided among ranks, each
+  // multiplies by its columns of the weight, and the products are summed.
+  ValueId project_and_sum(ValueId x, const std::string& prefix, bool bias);
   // RMS norm by `prefix`.weight; its length is the width of a group. `pieces`: as of project().
   ValueId norm(ValueId x, const std::string& prefix, int64_t width, const Pieces& pieces = {});
 
@@ -72,6 +80,11 @@ struct Trace {
   ValueId attend(const Layer& layer, Heads heads);
   // Projects attention's output to the residual stream: o [R,H*C] -> [R,D].
   ValueId output(ValueId o, const Layer& layer);
+  // The rows of the vocabulary that the rank has: of the embedding and of the head.
+  [[nodiscard]] ir::WeightPiece::Range own_vocabulary() const;
+  // Pieces of such rows of `tensor`; none where they are all `num_rows` that it has.
+  [[nodiscard]] Pieces rows_of(const std::string& tensor, const ir::WeightPiece::Range& rows,
+                               int64_t num_rows) const;
   // The layer's feed-forward of x [R,D], dense or by experts.
   ValueId feed_forward(ValueId x, const LiveRows& live, const Layer& layer);
   // down(activation(gate(x)) * up(x)) of that inner size.
@@ -85,9 +98,9 @@ struct Trace {
   ValueId weight(const std::string& prefix, const char* what, std::vector<ir::Dim> dims,
                  Pieces pieces);
   // The matrices [out,in] of all experts, [E,O,I]: of each expert those of `projections`, one below
-  // the other, times `factor`.
+  // the other. `part`: which rows and columns of each, times which factor.
   ValueId expert_matrices(const std::string& prefix, const std::vector<std::string>& projections,
-                          int64_t out, int64_t in, double factor = 1);
+                          int64_t out, int64_t in, ir::WeightPiece part);
   // The tensor of a projection whose result is added to the residual.
   [[nodiscard]] Pieces scaled(const std::string& tensor) const;
   // The room for adapters of a projection [O,I] of x; nothing: they do not change it. `pieces`: as of

@@ -74,14 +74,15 @@ void write_rows(const Piece& piece, int64_t first, int64_t count, std::byte* to,
   for (int64_t done = 0; done < count;) {
     const int64_t at = first + done;
     const int64_t stored_row = piece.rows.first + at / piece.num_columns();
+    const int64_t column = at % piece.num_columns();
+    const int64_t part = std::min(piece.num_columns() - column, count - done);
+    const int64_t first_column = piece.columns.first + column;
+    float* values = row.data() + first_column;
     if (piece.transform != nullptr) {
       piece.transform->row(piece.tensor, piece.numbers, stored_row, row.data());
     } else {
-      widen(piece.tensor, stored_row * piece.row_elements(), piece.row_elements(), row.data());
+      widen(piece.tensor, stored_row * piece.row_elements() + first_column, part, values);
     }
-    const int64_t column = at % piece.num_columns();
-    const int64_t part = std::min(piece.num_columns() - column, count - done);
-    float* values = row.data() + piece.columns.first + column;
     if (piece.factor != 1) {
       for (int64_t i = 0; i < part; ++i)
         values[i] *= piece.factor;

@@ -1,0 +1,165 @@
+#include "model/shard.h"
+
+#include <gtest/gtest.h>
+
+#include "base/testing/message_of.h"
+#include "listing/listing.h"
+#include "model/format/weight_formats.h"
+#include "model/graph.h"
+#include "model/testing/small_config.h"
+
+namespace encore::model {
+namespace {
+
+ir::Graph graph_of(const ModelConfig& config, Rank rank) {
+  return build_graph(config, {.dtype = DType::kF32, .rank = rank});
+}
+
+const std::vector<ir::WeightPiece>& pieces(const ir::Graph& graph, const std::string& name) {
+  return graph.value(graph.find_value(name).value()).recipe.pieces;
+}
+
+using Range = ir::WeightPiece::Range;
+
+TEST(Shard, DividesHeadsFeedForwardAndVocabulary) {
+  const ModelConfig config = small_config("LlamaForCausalLM", 1);
+  const ModelConfig share = share_of(config, {1, 2});
+  EXPECT_EQ(share.num_heads, 2);
+  EXPECT_EQ(share.num_kv_heads, 1);
+  EXPECT_EQ(share.intermediate_size, 48);
+  EXPECT_EQ(share.hidden_size, config.hidden_size);
+
+  const ir::Graph graph = graph_of(config, {1, 2});
+  const std::string layer = "model.layers.0.";
+  EXPECT_EQ(pieces(graph, layer + "self_attn.q_proj.weight")[0].rows, (Range{32, 64}));
+  EXPECT_EQ(pieces(graph, layer + "self_attn.v_proj.weight")[0].rows, (Range{16, 32}));
+  EXPECT_EQ(pieces(graph, layer + "self_attn.o_proj.weight")[0].columns, (Range{32, 64}));
+  EXPECT_EQ(pieces(graph, layer + "mlp.up_proj.weight")[0].rows, (Range{48, 96}));
+  EXPECT_EQ(pieces(graph, layer + "mlp.down_proj.weight")[0].columns, (Range{48, 96}));
+  EXPECT_EQ(pieces(graph, "model.embed_tokens.weight")[0].rows, (Range{50, 100}));
+  EXPECT_EQ(pieces(graph, "lm_head.weight")[0].rows, (Range{50, 100}));
+}
+
+TEST(Shard, GivesRanksThatOutnumberTheHeadsOfKAndVTheSameOnes) {
+  const ModelConfig config = small_config("LlamaForCausalLM", 1);
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(share_of(config, {rank, 4}).num_kv_heads, 1);
+    const ir::Graph graph = graph_of(config, {rank, 4});
+    const int64_t head = rank / 2;
+    EXPECT_EQ(pieces(graph, "model.layers.0.self_attn.k_proj.weight")[0].rows,
+              (Range{16 * head, 16 * (head + 1)}));
+    EXPECT_EQ(pieces(graph, "model.layers.0.self_attn.q_proj.weight")[0].rows,
+              (Range{16 * rank, 16 * (rank + 1)}));
+  }
+}
+
+TEST(Shard, TakesItsPartOfMergedTensors) {
+  ModelConfig config = small_config("Phi3ForCausalLM", 1);
+  config.merged_qkv = true;
+  config.merged_gate_up = true;
+  const ir::Graph graph = graph_of(config, {1, 2});
+  const std::string attn = "model.layers.0.self_attn.";
+  EXPECT_EQ(pieces(graph, attn + "q_proj.weight")[0].rows, (Range{32, 64}));
+  EXPECT_EQ(pieces(graph, attn + "k_proj.weight")[0].rows, (Range{64 + 16, 64 + 32}));
+  EXPECT_EQ(pieces(graph, attn + "v_proj.weight")[0].rows, (Range{96 + 16, 96 + 32}));
+  EXPECT_EQ(pieces(graph, "model.layers.0.mlp.gate_proj.weight")[0].rows, (Range{48, 96}));
+  EXPECT_EQ(pieces(graph, "model.layers.0.mlp.up_proj.weight")[0].rows, (Range{96 + 48, 192}));
+}
+
+TEST(Shard, TakesItsPartOfEveryExpert) {
+  ModelConfig config = small_config("Qwen3MoeForCausalLM", 1);
+  config.layers[0].mlp = MlpKind::kExperts;
+  config.experts = Experts{.num_experts = 3, .num_experts_per_tok = 2, .intermediate_size = 64};
+  const ir::Graph graph = graph_of(config, {1, 2});
+  const std::string experts = "model.layers.0.mlp.experts.";
+  for (const ir::WeightPiece& piece : pieces(graph, experts + "gate_proj_up_proj.weight"))
+    EXPECT_EQ(piece.rows, (Range{32, 64}));
+  for (const ir::WeightPiece& piece : pieces(graph, experts + "down_proj.weight")) {
+    EXPECT_EQ(piece.columns, (Range{32, 64}));
+    EXPECT_EQ(piece.rows, std::nullopt);
+  }
+  EXPECT_EQ(pieces(graph, "model.layers.0.mlp.gate.weight")[0].rows, std::nullopt);
+}
+
+TEST(Shard, AddsTheBiasOfASumOnce) {
+  ModelConfig config = small_config("LlamaForCausalLM", 1);
+  config.o_bias = true;
+  for (const int rank : {0, 1}) {
+    const auto& bias = pieces(graph_of(config, {rank, 2}), "model.layers.0.self_attn.o_proj.bias");
+    EXPECT_EQ(bias[0].factor, rank == 0 ? 1 : 0);
+    EXPECT_EQ(bias[0].columns, std::nullopt);
+  }
+}
+
+TEST(Shard, GivesEveryRankTheSameNodes) {
+  for (const char* name : {"LlamaForCausalLM", "Qwen3ForCausalLM", "Gemma2ForCausalLM",
+                           "Gemma3ForCausalLM", "Glm4ForCausalLM"}) {
+    ModelConfig config = small_config(name, 2);
+    config.qkv_bias = true;
+    config.tie_word_embeddings = true;
+    // From the first node on, but for the attribute in which they differ.
+    const auto nodes = [&](int rank) {
+      std::string text = listing::print(graph_of(config, {rank, 2}));
+      text.erase(0, text.find("%x: "));
+      const size_t place = text.find("first_row=");
+      EXPECT_NE(place, std::string::npos) << text;
+      return text.erase(place, text.find('}', place) - place);
+    };
+    const std::string first = nodes(0);
+    const std::string second = nodes(1);
+    EXPECT_EQ(first, second) << name;
+  }
+}
+
+// Blocks of 128 x 128 share a scale.
+TEST(Shard, CutsBlocksOfScalesAtTheirBordersOnly) {
+  ModelConfig config = small_config("LlamaForCausalLM", 1);
+  config.hidden_size = 256;
+  config.head_dim = 128;
+  config.intermediate_size = 512;
+  const WeightScheme blocks{.scales = ScaleLayout::kBlock};
+  config.quantization = Quantization{
+      .method = "fp8",
+      .where = "config.json",
+      .groups = {{{ModulePattern(ModulePattern::Kind::kWildcard, "model.layers.*")}, blocks}},
+      .ignored = {}};
+  const WeightFormats formats(config, {}, nullptr);
+  const auto graph_in_fp8 = [&](const ModelConfig& of, const WeightFormats& by) {
+    return build_graph(of, {.dtype = DType::kF32, .formats = &by, .rank = {1, 2}});
+  };
+  const ir::Graph graph = graph_in_fp8(config, formats);
+  const std::string layer = "model.layers.0.";
+  EXPECT_EQ(pieces(graph, layer + "self_attn.o_proj.weight")[0].columns, (Range{256, 512}));
+  EXPECT_EQ(pieces(graph, layer + "self_attn.o_proj.scale")[0].columns, (Range{2, 4}));
+  EXPECT_EQ(pieces(graph, layer + "mlp.gate_proj.scale")[0].rows, (Range{2, 4}));
+  EXPECT_EQ(pieces(graph, layer + "mlp.down_proj.scale")[0].columns, (Range{2, 4}));
+
+  config.intermediate_size = 320;
+  const WeightFormats of_narrow(config, {}, nullptr);
+  const std::string message =
+      message_of(ErrorKind::kUnsupported, [&] { (void)graph_in_fp8(config, of_narrow); });
+  EXPECT_NE(message.find("rows 160 to 320 of 'model.layers.0.mlp.gate_proj.weight'"),
+            std::string::npos)
+      << message;
+}
+
+TEST(Shard, RefusesWhatDoesNotDivideWithTheSizesThatFit) {
+  const ModelConfig config = small_config("LlamaForCausalLM", 1);
+  const std::string message = message_of(ErrorKind::kUsage, [&] {
+    (void)graph_of(config, {0, 3});
+  });
+  EXPECT_EQ(message,
+            "--tensor-parallel 3 does not divide the model: it has 4 query heads, 2 key/value "
+            "heads, a feed-forward width of 96 and a vocabulary of 100; take 1, 2, 4");
+}
+
+TEST(Shard, RefusesNormsOverTheHeadsOfAllRanks) {
+  const ModelConfig config = small_config("Olmo2ForCausalLM", 1);
+  const std::string message = message_of(ErrorKind::kUnsupported, [&] {
+    (void)graph_of(config, {0, 2});
+  });
+  EXPECT_NE(message.find("OLMo 2"), std::string::npos) << message;
+}
+
+}  // namespace
+}  // namespace encore::model
