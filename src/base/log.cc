@@ -1,5 +1,6 @@
 #include "base/log.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/json.h"
+#include "base/quiet_thread.h"
 
 namespace encore::log {
 namespace {
@@ -16,6 +18,7 @@ namespace {
 std::atomic<Level> current_level = Level::kInfo;
 std::atomic<Format> current_format = Format::kText;
 Progress::Listener progress_listener;
+thread_local bool is_quiet = false;
 
 double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -84,11 +87,18 @@ bool shows_progress() {
 
 }  // namespace
 
+QuietThread::QuietThread() {
+  is_quiet = true;
+}
+QuietThread::~QuietThread() {
+  is_quiet = false;
+}
+
 void set_level(Level level) {
   current_level = level;
 }
 Level level() {
-  return current_level;
+  return is_quiet ? std::min<Level>(current_level, Level::kError) : current_level.load();
 }
 void set_format(Format format) {
   current_format = format;
@@ -138,7 +148,7 @@ void Progress::listen(Listener listener) {
 }
 
 void Progress::tell() const {
-  if (progress_listener)
+  if (!is_quiet && progress_listener)
     progress_listener(fmt::format("{} {:.0f} of {:.0f} {}", what_, done_, total_, unit_));
 }
 

@@ -1,10 +1,12 @@
 #include "base/log.h"
 
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "base/json.h"
+#include "base/quiet_thread.h"
 
 namespace encore::log {
 namespace {
@@ -66,6 +68,25 @@ TEST_F(LogFormat, ErrorsNameTheirKind) {
   EXPECT_EQ(line.at("level"), "error");
   EXPECT_EQ(line.at("kind"), "usage");
   EXPECT_EQ(line.at("message"), "give a port");
+}
+
+TEST(QuietThread, DropsAllButErrorsOfItsThreadAlone) {
+  std::vector<std::string> states;
+  Progress::listen([&](const std::string& state) { states.push_back(state); });
+  ::testing::internal::CaptureStderr();
+  {
+    const QuietThread quiet;
+    warning("unheard");
+    { const Progress progress("loading weights", 3, "MB"); }
+    std::thread([] { warning("heard"); }).join();
+    error("device", "heard too");
+  }
+  warning("heard again");
+  Progress::listen(nullptr);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "encore: warning: heard\nencore: error (device): heard too\n"
+            "encore: warning: heard again\n");
+  EXPECT_TRUE(states.empty());
 }
 
 }  // namespace

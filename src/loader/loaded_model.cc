@@ -6,7 +6,10 @@
 
 #include "base/log.h"
 #include "base/rounding.h"
+#include "loader/lockstep.h"
+#include "loader/rank_threads.h"
 #include "model/kv_scales.h"
+#include "model/shard.h"
 #include "ops/ops.h"
 #include "runtime/recorder.h"
 
@@ -21,6 +24,12 @@ void check_limits(const model::ModelConfig& config, const LoadOptions& options) 
   if (std::min({limits.max_batch_size, limits.max_q, limits.max_seq_len, limits.mixed_tokens()}) <
       1) {
     fail(ErrorKind::kUsage, "limits of sequences and tokens are 1 or more");
+  }
+  if (options.bursts && options.rank.size > 1) {
+    fail(ErrorKind::kUsage,
+         "--burst-steps with --tensor-parallel {}: the ranks would leave a burst one by one; leave "
+         "out one of the two",
+         options.rank.size);
   }
   if (limits.max_num_tokens < limits.max_batch_size) {
     fail(ErrorKind::kUsage,
@@ -99,23 +108,51 @@ passes::Program compile_model(const model::ModelSource& source, const LoadOption
                                   .logits = options.logits,
                                   .kv_scales = std::move(kv_scales),
                                   .formats = &files.formats,
-                                  .lora = lora_shape(options.adapters)};
+                                  .lora = lora_shape(options.adapters),
+                                  .rank = options.rank};
   passes::CompileOptions compile = options.compile;
   compile.max_sizes = options.limits.max_sizes();
   return passes::compile(model::build_graph(config, graph), op_set(options), compile);
 }
 
-LoadedModel::LoadedModel(Device& device, const model::ModelSource& source,
-                         const LoadOptions& options)
+LoadedModel::LoadedModel(Device& device, const model::ModelSource& source, const LoadOptions& given)
     : config_(source.config),
-      dtype_(options.dtype.value_or(config_.dtype)),
-      kv_dtype_(options.kv_dtype.value_or(dtype_)),
-      limits_(options.limits),
-      page_size_(options.page_size) {
-  const auto start = std::chrono::steady_clock::now();
-  context_bytes_ = device.used_bytes().value_or(0);
+      dtype_(given.dtype.value_or(config_.dtype)),
+      kv_dtype_(given.kv_dtype.value_or(dtype_)),
+      limits_(given.limits),
+      page_size_(given.page_size) {
+  LoadOptions options = given;
+  options.rank = device.rank();
   check_limits(config_, options);
-  log_ropes(config_, limits_.max_seq_len);
+  const auto communicator = device.communicator();
+  if (communicator == nullptr) {
+    load(device, source, options);
+    return;
+  }
+  try {
+    if (options.rank.index == 0) {
+      (void)model::share_of(config_, options.rank);  // refused before anything is begun
+      followers_ = std::make_unique<RankThreads>(device, source, options);
+    }
+    load(device, source, options);
+  } catch (const Error& error) {
+    communicator->fail(options.rank.index, error.kind(), error.what());
+    throw;
+  }
+  if (!followers_) return;
+  executor_->lead(*followers_);
+  if (prompt_scorer_) prompt_scorer_->lead(*followers_);
+}
+
+LoadedModel::~LoadedModel() = default;
+
+void LoadedModel::load(Device& device, const model::ModelSource& source,
+                       const LoadOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto communicator = device.communicator();
+  const int rank = options.rank.index;
+  context_bytes_ = device.used_bytes().value_or(0);
+  if (rank == 0) log_ropes(config_, limits_.max_seq_len);
   const int64_t wanted = options.kv_tokens.value_or(limits_.max_batch_size * limits_.max_seq_len);
   const int64_t wanted_pages = std::max<int64_t>(1, div_up(wanted, page_size_));
   program_ = compile_model(source, options, wanted_pages);
@@ -130,12 +167,15 @@ LoadedModel::LoadedModel(Device& device, const model::ModelSource& source,
   stream_ = device.create_stream();
   executor_ =
       std::make_unique<runtime::Executor>(device, *stream_, *program_, weights_->views(), options);
+  if (communicator)
+    require_lockstep(*communicator, rank, lockstep_text(*program_, options, executor_->coverage()));
   runtime::record(*executor_, options);
   if (options.scores_prompts) create_prompt_scorer(device, source, options);
   if (options.masks_tokens && recording_stats().num_full() > 0)
     half_bytes_ = recording_stats().bytes;
   // Graphs first, KV last: no estimate of what recordings take.
   num_pages_ = pages_that_fit(device, options, wanted_pages);
+  if (communicator) num_pages_ = fewest_pages(*communicator, rank, num_pages_);
   if (options.kv_tokens && num_pages_ < wanted_pages) {
     fail(ErrorKind::kMemory,
          "--kv-tokens {} do not fit beside what is loaded and what is to stay free "
@@ -156,7 +196,10 @@ void LoadedModel::create_prompt_scorer(Device& device, const model::ModelSource&
   compile.dump = {};
   const Files files(source, options);
   const model::GraphOptions graph_options{
-      .dtype = dtype_, .formats = &files.formats, .lora = lora_shape(options.adapters)};
+      .dtype = dtype_,
+      .formats = &files.formats,
+      .lora = lora_shape(options.adapters),
+      .rank = device.rank()};
   score_program_ =
       passes::compile(model::build_score_graph(config_, graph_options, limits_.max_num_tokens),
                       op_set(options), compile);
@@ -222,6 +265,12 @@ int64_t LoadedModel::pages_that_fit(const Device& device, const LoadOptions& opt
 }
 
 void LoadedModel::sleep(SleepDepth depth, std::vector<int32_t> pages_in_use) {
+  if (rank().size > 1) {
+    fail(ErrorKind::kUnsupported,
+         "a model of {} ranks cannot sleep: end the server to free its memory, or take "
+         "--tensor-parallel 1",
+         rank().size);
+  }
   runtime::KvMemory& kv = executor_->loaded().kv;
   executor_->synchronize();
   if (!asleep()) {

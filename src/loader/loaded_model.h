@@ -50,20 +50,29 @@ struct LoadOptions : runtime::ExecutorOptions {
   // `limits`.
   passes::CompileOptions compile;
   const ir::OpSet* ops = nullptr;  // with ops from outside that passes write; null: the library's
+  // Whose share of the model a program without a device is. A model on a device has the device's rank.
+  Rank rank = {};
 };
 
 // What a sleeping model gives back.
 enum class SleepDepth : uint8_t { kKv, kKvAndWeights };
 
+class RankThreads;
+
 // A model ready to step. Immovable: its parts refer to each other.
+//
+// On a device that has peers, it is rank 0's share: the peers load theirs at the same time, each on a
+// thread, and run what this one's executor and prompt scorer run.
 class LoadedModel {
  public:
-  // Errors: those of every part; kUsage when limits and model do not fit (page size, sliding
-  // window).
+  // Errors: those of every part, on any rank; kUsage when limits and model do not fit (page size,
+  // sliding window).
   LoadedModel(Device& device, const model::ModelSource& source, const LoadOptions& options);
   LoadedModel(const LoadedModel&) = delete;
   LoadedModel& operator=(const LoadedModel&) = delete;
+  ~LoadedModel();
 
+  // Of the whole model.
   [[nodiscard]] const model::ModelConfig& config() const { return config_; }
   // Of weights and activations, and of K and V as they are kept.
   [[nodiscard]] DType dtype() const { return dtype_; }
@@ -89,6 +98,7 @@ class LoadedModel {
   // Kept free for the halves of steps that token masks need. Units: bytes.
   [[nodiscard]] int64_t half_bytes() const { return half_bytes_; }
   [[nodiscard]] double load_seconds() const { return load_seconds_; }
+  [[nodiscard]] Rank rank() const { return executor_->loaded().device.rank(); }
 
   // Between steps: gives device memory back until wake(); addresses stay, so recordings do. The
   // pages in use are kept on the host. Asleep already: goes deeper where asked to, else does
@@ -96,13 +106,14 @@ class LoadedModel {
   void sleep(SleepDepth depth, std::vector<int32_t> pages_in_use);
   // Takes the same memory again and fills it: pages from the host, weights from their source.
   // Errors: kMemory when somebody else took it, with figures; kModel when the checkpoint changed on
-  // disk. It stays asleep then, and waking can be tried again.
+  // disk. It stays asleep then, and waking can be tried again. kUnsupported: of several ranks.
   void wake();
   [[nodiscard]] bool asleep() const { return saved_.has_value(); }
   // Host memory that holds pages while asleep. Units: bytes.
   [[nodiscard]] int64_t saved_bytes() const { return saved_ ? saved_->content.bytes() : 0; }
 
  private:
+  void load(Device& device, const model::ModelSource& source, const LoadOptions& options);
   void take_memory_back();
   void fill_weights(StagedCopy& copy);  // that are mapped again
   void create_prompt_scorer(Device& device, const model::ModelSource& source,
@@ -129,6 +140,7 @@ class LoadedModel {
   int64_t context_bytes_ = 0;
   double load_seconds_ = 0;
   std::optional<runtime::SavedRows> saved_;  // asleep
+  std::unique_ptr<RankThreads> followers_;   // of rank 0 of several; ends before what it refers to
 };
 
 // The program alone, without weights or memory: what `inspect` shows. Of a checkpoint's files it

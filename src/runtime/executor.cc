@@ -1,5 +1,6 @@
 #include "runtime/executor.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
@@ -36,7 +37,68 @@ Executor::Executor(Device& device, Stream& stream, const passes::Program& progra
     on_demand_.emplace(loaded_.recordings, stream, *capacity);
 }
 
+void Executor::lead(Followers& followers) {
+  followers_ = &followers;
+  page_table().listen([this](int64_t row, std::span<const int32_t> pages) {
+    mirrored_.emplace_back(
+        [row, pages = std::vector(pages.begin(), pages.end())](const RankPrograms& rank) {
+          rank.executor.page_table().set(row, pages);
+        });
+  });
+  token_state_.listen([this](int32_t row, std::span<const int32_t> prompt,
+                             std::span<const int32_t> generated,
+                             std::span<const TokenBias> biases) {
+    mirrored_.emplace_back(
+        [row, prompt = std::vector(prompt.begin(), prompt.end()),
+         generated = std::vector(generated.begin(), generated.end()),
+         biases = std::vector(biases.begin(), biases.end())](const RankPrograms& rank) {
+          rank.executor.token_state().set(row, prompt, generated, biases, rank.executor.stream());
+        });
+  });
+}
+
+void Executor::follow(Followers::Call call) {
+  mirrored_.push_back(std::move(call));
+  followers_->post([calls = std::exchange(mirrored_, {})](const RankPrograms& rank) {
+    for (const Followers::Call& call : calls)
+      call(rank);
+  });
+}
+
+void Executor::mirror_masks() {
+  for (const int64_t row : masked_rows_) {
+    const std::span<const uint32_t> mask(token_masks_.row<uint32_t>(row),
+                                         static_cast<size_t>(token_masks_.shape[1]));
+    mirrored_.emplace_back(
+        [row, mask = std::vector(mask.begin(), mask.end())](const RankPrograms& rank) {
+          std::ranges::copy(mask, rank.executor.token_mask(row).begin());
+        });
+  }
+  masked_rows_.clear();
+}
+
+template <typename Work>
+void Executor::lead_through(const Work& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    if (followers_ != nullptr) followers_->fail(error);
+    throw;
+  }
+}
+
+void Executor::set_graphs(Graphs graphs) {
+  if (followers_ != nullptr) {
+    mirrored_.emplace_back(
+        [graphs](const RankPrograms& rank) { rank.executor.set_graphs(graphs); });
+  }
+  coverage_.graphs = graphs;
+  choice_ = {};
+}
+
 Choice Executor::begin(const StepKey& step) {
+  if (followers_ != nullptr)
+    mirrored_.emplace_back([step](const RankPrograms& rank) { rank.executor.begin(step); });
   choice_ = choose(step, coverage_);
   if (on_demand_ && choice_.mode == Mode::kFull && step.is_uniform()) {
     on_demand_->require(choice_.key, RecordingErrors::kDrop, coverage_);
@@ -47,26 +109,51 @@ Choice Executor::begin(const StepKey& step) {
   return choice_;
 }
 
-std::span<uint32_t> Executor::token_mask(int64_t row) const {
+std::span<uint32_t> Executor::token_mask(int64_t row) {
   ENCORE_CHECK(token_masks_.data != nullptr && row >= 0 && row < token_masks_.shape[0]);
+  if (followers_ != nullptr) masked_rows_.push_back(row);
   return {token_masks_.row<uint32_t>(row), static_cast<size_t>(token_masks_.shape[1])};
 }
 
 void Executor::run(const StepLengths& lengths, StepPart part) {
+  if (followers_ != nullptr) {
+    const std::span<std::byte> inputs = loaded_.inputs.packed();
+    mirrored_.emplace_back(
+        [inputs = std::vector(inputs.begin(), inputs.end())](const RankPrograms& rank) {
+          StepInputs& own = rank.executor.inputs();
+          ENCORE_CHECK(own.packed().size() == inputs.size());
+          std::ranges::copy(inputs, own.packed().begin());
+          own.send(rank.executor.stream());
+        });
+  }
   loaded_.inputs.send(loaded_.stream);
   run_next(lengths, part);
 }
 
 void Executor::run_next(const StepLengths& lengths, StepPart part) {
-  prepare();
-  rest_ = {{choice_.key, lengths}};
-  if (part == StepPart::kWhole) return finish();
-  if (!has_halves()) return;
-  in_step(choice_, [&] { loaded_.enqueue(rest_->step, choice_.mode, StepPart::kToLogits); });
-  rest_->part = StepPart::kFromLogits;
+  if (followers_ != nullptr) {
+    mirror_masks();
+    follow([lengths, part](const RankPrograms& rank) { rank.executor.run_next(lengths, part); });
+  }
+  lead_through([&] {
+    prepare();
+    rest_ = {{choice_.key, lengths}};
+    if (part == StepPart::kWhole) return finish_own();
+    if (!has_halves()) return;
+    in_step(choice_, [&] { loaded_.enqueue(rest_->step, choice_.mode, StepPart::kToLogits); });
+    rest_->part = StepPart::kFromLogits;
+  });
 }
 
 void Executor::finish() {
+  if (followers_ != nullptr) {
+    mirror_masks();
+    follow([](const RankPrograms& rank) { rank.executor.finish(); });
+  }
+  lead_through([&] { finish_own(); });
+}
+
+void Executor::finish_own() {
   const Rest rest = *std::exchange(rest_, std::nullopt);
   in_step(choice_, [&] { loaded_.enqueue(rest.step, choice_.mode, rest.part); });
   if (hooks_.after) hooks_.after(*this);

@@ -28,6 +28,7 @@
 #include <span>
 #include <vector>
 
+#include "runtime/followers.h"
 #include "runtime/limits.h"
 #include "runtime/loaded_program.h"
 #include "runtime/on_demand.h"
@@ -72,6 +73,11 @@ class Executor {
   Executor(Device& device, Stream& stream, const passes::Program& program,
            std::vector<TensorView> weights, const ExecutorOptions& options);
 
+  // Has the other ranks run what this executor, of rank 0, runs from now on: they get its inputs, pages,
+  // token state and token masks, and each of its launches. Bursts are not for them: their end is
+  // decided by each device alone.
+  void lead(Followers& followers);
+
   // Chooses the way, fixes the padded sizes, and readies the host twin for writing.
   Choice begin(const StepKey& step);
   // What begin() chose last.
@@ -83,7 +89,7 @@ class Executor {
   // Row `row` of what a grammar lets a sequence have next, a bit a token: memory of the host that the
   // device reads when it chooses tokens. See `adjust_logits` in ops.cc. To be written while no launched
   // step still has to choose the row's token. REQUIRES: the graph samples.
-  [[nodiscard]] std::span<uint32_t> token_mask(int64_t row) const;
+  [[nodiscard]] std::span<uint32_t> token_mask(int64_t row);
   // Sends the inputs and enqueues the step, or all of it that needs no token masks.
   void run(const StepLengths& lengths, StepPart part = StepPart::kWhole);
   // Enqueues the next step of the same rows, on the inputs that the last one left.
@@ -107,10 +113,7 @@ class Executor {
 
   // Runs the next steps this way where possible, beginning with one that is begun anew:
   // benchmarks and tests compare modes.
-  void set_graphs(Graphs graphs) {
-    coverage_.graphs = graphs;
-    choice_ = {};
-  }
+  void set_graphs(Graphs graphs);
   [[nodiscard]] StepHooks& hooks() { return hooks_; }
 
   [[nodiscard]] LoadedProgram& loaded() { return loaded_; }
@@ -126,6 +129,15 @@ class Executor {
  private:
   // What goes in front of every launch: what the host has set since the last one.
   void prepare();
+  // Enqueues what is left of the step.
+  void finish_own();
+  // The other ranks make the calls that are mirrored, and then this one. REQUIRES: there are some.
+  void follow(Followers::Call call);
+  // Mirrors what the host has written of token masks since the last launch.
+  void mirror_masks();
+  // Runs `work` of rank 0. Errors: those of `work`, which end the other ranks too.
+  template <typename Work>
+  void lead_through(const Work& work);
   // Can the step be enqueued in halves? Where they are replayed, records them if need be.
   bool has_halves();
   // The rest of a step that ran until its logits.
@@ -144,6 +156,9 @@ class Executor {
   StepNumber next_step_ = 0;
   std::optional<Rest> rest_;
   StepHooks hooks_;
+  Followers* followers_ = nullptr;         // null: this is the only rank, or not rank 0
+  std::vector<Followers::Call> mirrored_;  // calls that other ranks make with the next launch
+  std::vector<int64_t> masked_rows_;       // of token masks, since the last launch
 };
 
 }  // namespace encore::runtime

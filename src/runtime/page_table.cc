@@ -15,6 +15,7 @@ void PageTable::set(int64_t row, std::span<const int32_t> pages) {
       differ.in1 == pages.end() &&
       (std::ssize(pages) == width_ || (differ.in2 != old.end() && *differ.in2 == -1));
   if (ends_alike) return;
+  if (listener_) listener_(row, pages);
 
   const auto first = static_cast<int32_t>(differ.in1 - pages.begin());
   old.assign(pages.begin(), pages.end());

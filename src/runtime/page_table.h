@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -25,9 +26,13 @@ class PageTable {
   // Row `row` holds these pages, in order, for the steps launched behind the next launch. The entry
   // behind them is -1: a sequence that reaches it rests until it has a page.
   void set(int64_t row, std::span<const int32_t> pages);
+  // Is told of each row that set() changes.
+  using Listener = std::function<void(int64_t row, std::span<const int32_t> pages)>;
+  void listen(Listener listener) { listener_ = std::move(listener); }
 
  private:
   HostLaunch& launch_;
+  Listener listener_;
   int64_t width_;                           // entries of a row
   std::vector<std::vector<int32_t>> rows_;  // what the device's begin with, once all is written
 };

@@ -49,6 +49,11 @@ void PromptScorer::run_on_padding() {
 PromptScorer::InFlight PromptScorer::launch(std::span<const Row> rows) {
   const auto most = static_cast<size_t>(key_.sequences);
   ENCORE_CHECK(2 * rows.size() <= static_cast<size_t>(ring_.shape[0]) * most);
+  if (followers_ != nullptr) {
+    followers_->post([rows = std::vector(rows.begin(), rows.end())](const RankPrograms& rank) {
+      (void)rank.prompt_scorer->launch(rows);
+    });
+  }
   InFlight scores{next_run_, loaded_.device.create_event()};
   for (size_t first = 0; first < rows.size(); first += most)
     run(rows.subspan(first, std::min(most, rows.size() - first)));

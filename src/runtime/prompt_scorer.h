@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "backend/sampling.h"
+#include "runtime/followers.h"
 #include "runtime/loaded_program.h"
 
 namespace encore::runtime {
@@ -43,6 +44,8 @@ class PromptScorer {
   // Lowers and warms up: the scores are launched.
   void warm_up();
 
+  // Has the other ranks score what this one, of rank 0, scores from now on.
+  void lead(Followers& followers) { followers_ = &followers; }
   // Enqueues the scores of rows of the step launched last: as many as that may have tokens, at most.
   [[nodiscard]] InFlight launch(std::span<const Row> rows);
   // The score of the i-th row, once `done` has passed. Readable until the scores of two more steps
@@ -63,6 +66,7 @@ class PromptScorer {
   Mode mode_ = Mode::kEager;
   TensorView ring_;  // i32[E,B,W]
   uint32_t next_run_ = 0;
+  Followers* followers_ = nullptr;  // null: this is the only rank, or not rank 0
 };
 
 }  // namespace encore::runtime

@@ -68,6 +68,11 @@ class StepInputs {
     return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
   }
   [[nodiscard]] bool has(std::string_view name) const { return find(name).has_value(); }
+  // The host's entries of all inputs of the step, as they are packed.
+  [[nodiscard]] std::span<std::byte> packed() const {
+    const auto [begin, end] = layout_.range(padded_);
+    return {host_ + begin, static_cast<size_t>(end - begin)};
+  }
   // Which pages the sequences of a step have. What has changed is sent with the next inputs, or
   // without any.
   [[nodiscard]] PageTable& page_table() { return page_table_; }

@@ -40,6 +40,7 @@ void TokenState::set(int32_t row, std::span<const int32_t> prompt,
                      std::span<const int32_t> generated, std::span<const TokenBias> biases,
                      Stream& stream) {
   ENCORE_CHECK(row >= 0 && row < num_rows_ && std::ssize(biases) <= kMaxTokenBias);
+  if (listener_) listener_(row, prompt, generated, biases);
   const size_t needed = prompt.size() + generated.size() + 2 * biases.size();
   launch_.begin();
   if (num_used_ + needed > launch_.operand<int32_t>("values").size()) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "backend/sampling.h"
@@ -26,6 +27,11 @@ class TokenState {
   // REQUIRES: at most max_seq_len tokens and kMaxTokenBias biases.
   void set(int32_t row, std::span<const int32_t> prompt, std::span<const int32_t> generated,
            std::span<const TokenBias> biases, Stream& stream);
+  // Is told of each call of set().
+  using Listener =
+      std::function<void(int32_t row, std::span<const int32_t> prompt,
+                         std::span<const int32_t> generated, std::span<const TokenBias> biases)>;
+  void listen(Listener listener) { listener_ = std::move(listener); }
   // Enqueues what was set, if anything was.
   void write(Stream& stream);
   // Enqueues a write that changes nothing: what a device sets up at a first launch is set up.
@@ -34,6 +40,7 @@ class TokenState {
  private:
   int64_t num_rows_ = 0;
   HostLaunch launch_;
+  Listener listener_;
   size_t num_used_ = 0;  // of the memory for values
 };
 

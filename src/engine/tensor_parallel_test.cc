@@ -1,0 +1,394 @@
+// A model on several ranks gives what it gives on one, and ends with one clear error when a rank does.
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "backend/fault.h"
+#include "base/testing/message_of.h"
+#include "engine/serving_loop.h"
+#include "engine/testing/tiny_model.h"
+#include "model/checkpoint_fixture.h"
+
+namespace encore::engine {
+namespace {
+
+using testing::Tiny;
+using Tokens = std::vector<int32_t>;
+
+constexpr int64_t kVocabulary = 96;
+
+// Llama with biases, Qwen2, Qwen3 (norms per head, tied), and that with a layer of experts.
+enum class Ranked { kLlama, kQwen2, kQwen3, kExperts };
+
+// A checkpoint of two layers in f32: D = 64, H = 4, K = 2, C = 16, F = 96.
+struct RankedCheckpoint {
+  explicit RankedCheckpoint(Ranked kind) {
+    const bool has_experts = kind == Ranked::kExperts;
+    const bool is_qwen3 = kind == Ranked::kQwen3 || has_experts;
+    const bool has_biases = kind == Ranked::kQwen2;
+    model::NamedShapes tensors{{"model.embed_tokens.weight", {kVocabulary, 64}},
+                               {"model.norm.weight", {64}}};
+    if (!is_qwen3) tensors.push_back({"lm_head.weight", {kVocabulary, 64}});
+    for (const int layer : {0, 1}) {
+      const auto add = [&](const std::string& name, Shape shape) {
+        tensors.push_back({fmt::format("model.layers.{}.{}", layer, name), std::move(shape)});
+      };
+      add("input_layernorm.weight", {64});
+      add("post_attention_layernorm.weight", {64});
+      add("self_attn.q_proj.weight", {64, 64});
+      add("self_attn.k_proj.weight", {32, 64});
+      add("self_attn.v_proj.weight", {32, 64});
+      add("self_attn.o_proj.weight", {64, 64});
+      for (int expert = 0; expert < (has_experts && layer == 1 ? 4 : 1); ++expert) {
+        std::string block = "mlp.";
+        if (has_experts && layer == 1) block = fmt::format("mlp.experts.{}.", expert);
+        add(block + "gate_proj.weight", {96, 64});
+        add(block + "up_proj.weight", {96, 64});
+        add(block + "down_proj.weight", {64, 96});
+      }
+      if (has_experts && layer == 1) add("mlp.gate.weight", {4, 64});
+      if (has_biases) {
+        add("self_attn.q_proj.bias", {64});
+        add("self_attn.k_proj.bias", {32});
+        add("self_attn.v_proj.bias", {32});
+      }
+      if (kind == Ranked::kLlama) add("self_attn.o_proj.bias", {64});
+      if (kind == Ranked::kLlama) {
+        add("self_attn.q_proj.bias", {64});
+        add("self_attn.k_proj.bias", {32});
+        add("self_attn.v_proj.bias", {32});
+      }
+      if (is_qwen3) {
+        add("self_attn.q_norm.weight", {16});
+        add("self_attn.k_norm.weight", {16});
+      }
+    }
+    std::mt19937 random(17);
+    std::normal_distribution<float> normal;
+    const auto value = [&](size_t n, int64_t) {
+      const bool is_norm = tensors[n].first.find("norm") != std::string::npos;
+      return is_norm ? 1 + 0.1F * normal(random) : 0.2F * normal(random);
+    };
+    const char* const type = has_experts  ? "qwen3_moe"
+                             : is_qwen3   ? "qwen3"
+                             : has_biases ? "qwen2"
+                                          : "llama";
+    const char* const experts =
+        has_experts ? R"("num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 96,
+          "norm_topk_prob": true, "decoder_sparse_step": 1, "mlp_only_layers": [0],)"
+                    : "";
+    const char* const architecture = has_experts  ? "Qwen3MoeForCausalLM"
+                                     : is_qwen3   ? "Qwen3ForCausalLM"
+                                     : has_biases ? "Qwen2ForCausalLM"
+                                                  : "LlamaForCausalLM";
+    (void)dir.write("model.safetensors", model::safetensors_f32(tensors, value));
+    (void)dir.write("config.json",
+                    fmt::format(R"({{"architectures": ["{}"], "model_type": "{}",
+      "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+      "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 96, "vocab_size": {},
+      "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "tie_word_embeddings": {},
+      "attention_bias": {}, {} "torch_dtype": "float32"}})",
+                                architecture, type, kVocabulary, is_qwen3 ? "true" : "false",
+                                kind == Ranked::kLlama ? "true" : "false", experts));
+  }
+  [[nodiscard]] model::ModelSource source() const { return model::find_model(dir.path().string()); }
+
+  TempDir dir;
+};
+
+LoadOptions ranked_options(runtime::Graphs graphs) {
+  LoadOptions options;
+  options.limits = {.max_num_tokens = 24, .max_batch_size = 4, .max_q = 1, .max_seq_len = 64};
+  options.kv_tokens = 256;
+  options.page_size = 16;
+  options.dtype = DType::kF32;
+  options.graphs = graphs;
+  options.sequences = runtime::Ladder({1, 2, 4});
+  options.tokens = runtime::Ladder({8, 24});
+  options.scores_prompts = true;
+  options.masks_tokens = true;
+  return options;
+}
+
+// Every other token, beginning with an even one.
+class EveryOther final : public sample::TokenGrammar {
+ public:
+  [[nodiscard]] std::unique_ptr<sample::TokenMatcher> start() const override {
+    return std::make_unique<Matcher>();
+  }
+
+ private:
+  class Matcher final : public sample::TokenMatcher {
+   public:
+    void fill(std::span<uint32_t> mask) override {
+      std::ranges::fill(mask, is_even_ ? 0x55555555U : 0xaaaaaaaaU);
+    }
+    bool accept(int32_t token) override {
+      if ((token % 2 == 0) != is_even_) return false;
+      is_even_ = !is_even_;
+      return true;
+    }
+    [[nodiscard]] bool has_ended() const override { return false; }
+
+   private:
+    bool is_even_ = true;
+  };
+};
+
+// More requests than places, so that they come and go: greedy ones, sampled ones, penalties, biases, a
+// grammar, log probabilities of what is generated and of a prompt.
+std::vector<Request> mixed_requests() {
+  std::vector<Request> requests;
+  std::mt19937 random(3);
+  for (int i = 0; i < 10; ++i) {
+    Request request;
+    for (int t = 0; t < 3 + 7 * (i % 4); ++t)
+      request.prompt.push_back(static_cast<int32_t>(random() % kVocabulary));
+    request.max_tokens = 6 + i;
+    request.sampling.num_logprobs = 2;
+    if (i % 3 == 1) {
+      request.sampling.temperature = 0.8F;
+      request.sampling.top_p = 0.9F;
+      request.sampling.seed = 40 + i;
+    }
+    if (i == 2) request.sampling.repetition_penalty = 1.3F;
+    if (i == 3) request.token_bias = {{5, 3.0F}, {7, -3.0F}};
+    if (i == 5) request.grammar = std::make_shared<EveryOther>();
+    if (i == 6) request.num_prompt_logprobs = 1;
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+struct Generation {
+  std::map<SequenceId, Tokens> tokens;
+  std::map<SequenceId, std::vector<float>> logprobs;  // of prompts and of what is generated
+};
+
+Generation generate_all(LoadedModel& model) {
+  Engine engine(model);
+  for (Request& request : mixed_requests())
+    EXPECT_TRUE(std::holds_alternative<SequenceId>(engine.add(std::move(request))));
+  Generation all;
+  while (engine.step([&](const Generated& generated) {
+    all.tokens[generated.sequence].push_back(generated.token);
+    std::vector<float>& logprobs = all.logprobs[generated.sequence];
+    for (const LogprobRow& row : generated.prompt_logprobs)
+      logprobs.push_back(row.logprob);
+    logprobs.push_back(generated.logprobs->logprob);
+  })) {
+  }
+  return all;
+}
+
+class TensorParallel : public ::testing::TestWithParam<Ranked> {};
+
+TEST_P(TensorParallel, GivesTheTokensOfOneRank) {
+  const RankedCheckpoint checkpoint(GetParam());
+  const auto alone = create_cpu_device({.num_threads = 2});
+  LoadedModel one(*alone, checkpoint.source(), ranked_options(runtime::Graphs::kNone));
+  const Generation expected = generate_all(one);
+  ASSERT_EQ(expected.tokens.size(), 10U);
+  for (const int ranks : {2, 4}) {
+    for (const auto graphs : {runtime::Graphs::kNone, runtime::Graphs::kFullAndPiecewise}) {
+      const auto device = create_cpu_device({.num_threads = 2, .num_ranks = ranks});
+      LoadedModel model(*device, checkpoint.source(), ranked_options(graphs));
+      const Generation got = generate_all(model);
+      EXPECT_EQ(got.tokens, expected.tokens) << ranks << " ranks";
+      for (const auto& [id, logprobs] : expected.logprobs) {
+        ASSERT_EQ(got.logprobs.at(id).size(), logprobs.size());
+        for (size_t i = 0; i < logprobs.size(); ++i)
+          EXPECT_NEAR(got.logprobs.at(id)[i], logprobs[i], 1e-4) << id << " " << i;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, TensorParallel,
+                         ::testing::Values(Ranked::kLlama, Ranked::kQwen2, Ranked::kQwen3,
+                                           Ranked::kExperts));
+
+TEST(TensorParallelFp8, CutsCodesAndScalesAsTheyAreOnOneRank) {
+  const RankedCheckpoint checkpoint(Ranked::kLlama);
+  LoadOptions options = ranked_options(runtime::Graphs::kAuto);
+  options.formats = {.quantize = true, .activations = model::Activations::k16Bit};
+  const auto alone = create_cpu_device({.num_threads = 2});
+  LoadedModel one(*alone, checkpoint.source(), options);
+  const auto device = create_cpu_device({.num_threads = 2, .num_ranks = 2});
+  LoadedModel two(*device, checkpoint.source(), options);
+  EXPECT_EQ(generate_all(two).tokens, generate_all(one).tokens);
+}
+
+TEST(TensorParallelShuffled, GivesTheSameTokensInAnyOrderThatIsLegal) {
+  const RankedCheckpoint checkpoint(Ranked::kLlama);
+  const auto alone = create_cpu_device({.num_threads = 2});
+  LoadedModel one(*alone, checkpoint.source(), ranked_options(runtime::Graphs::kNone));
+  const auto device = create_cpu_device({.num_threads = 2, .shuffle_seed = 5, .num_ranks = 2});
+  LoadedModel two(*device, checkpoint.source(), ranked_options(runtime::Graphs::kAuto));
+  EXPECT_EQ(generate_all(two).tokens, generate_all(one).tokens);
+}
+
+TEST(TensorParallelMemory, KeepsTheHeadsOfKAndVThatARankHas) {
+  for (const int ranks : {1, 2, 4}) {
+    const auto device = create_cpu_device({.num_threads = 2, .num_ranks = ranks});
+    LoadedModel model(*device, testing::tiny_model(Tiny::kLlama),
+                      ranked_options(runtime::Graphs::kNone));
+    const ir::Graph& graph = model.program().graph;
+    const ir::Type& cache = graph.value(graph.find_value("k_cache.0").value()).type;
+    EXPECT_EQ(cache.dims[1].value, ranks == 1 ? 2 : 1) << ranks << " ranks";
+    EXPECT_EQ(model.rank(), (Rank{0, ranks}));
+    EXPECT_EQ(model.config().num_kv_heads, 2);
+  }
+}
+
+TEST(TensorParallelRefusals, NameWhatDoesNotGoTogether) {
+  const auto load = [](int ranks, const LoadOptions& options, Tiny kind = Tiny::kLlama) {
+    const auto device = create_cpu_device({.num_threads = 2, .num_ranks = ranks});
+    const LoadedModel model(*device, testing::tiny_model(kind), options);
+  };
+  const LoadOptions plain = ranked_options(runtime::Graphs::kNone);
+  std::string message = message_of(ErrorKind::kUsage, [&] { load(3, plain); });
+  EXPECT_NE(message.find("take 1, 2, 4"), std::string::npos) << message;
+  LoadOptions bursts = plain;
+  bursts.bursts = true;
+  message = message_of(ErrorKind::kUsage, [&] { load(2, bursts); });
+  EXPECT_NE(message.find("--burst-steps with --tensor-parallel 2"), std::string::npos) << message;
+
+  const auto device = create_cpu_device({.num_threads = 2, .num_ranks = 2});
+  LoadedModel model(*device, testing::tiny_model(Tiny::kLlama), plain);
+  message = message_of(ErrorKind::kUnsupported, [&] { model.sleep(SleepDepth::kKv, {}); });
+  EXPECT_NE(message.find("2 ranks cannot sleep"), std::string::npos) << message;
+}
+
+TEST(TensorParallelRefusals, SayWhichFileARankCouldNotRead) {
+  const RankedCheckpoint checkpoint(Ranked::kQwen3);
+  const model::ModelSource source = checkpoint.source();
+  std::filesystem::resize_file(checkpoint.dir.path() / "model.safetensors", 4096);
+  const auto device = create_cpu_device({.num_threads = 2, .num_ranks = 2});
+  const std::string message = message_of(ErrorKind::kModel, [&] {
+    const LoadedModel model(*device, source, ranked_options(runtime::Graphs::kNone));
+  });
+  EXPECT_NE(message.find("model.safetensors"), std::string::npos) << message;
+}
+
+// A launch that one rank fails at, or never comes back from until the others have noticed.
+struct Plant {
+  bool stops = false;
+  bool of_first = false;  // rank 0, which runs on the test's thread
+  int launch = 0;
+};
+
+// Lets requests run on a server's loop until the plant's launch: what their endings say.
+std::string run_into(const Plant& plant, int num_ranks) {
+  // Ranks that stop are given up soon, and no others: those are not waited for so long.
+  const auto timeout = std::chrono::milliseconds(plant.stops ? 1000 : 600000);
+  const auto device =
+      create_cpu_device({.num_threads = 2, .num_ranks = num_ranks, .rank_timeout = timeout});
+  const std::thread::id first = std::this_thread::get_id();
+  std::mutex mutex;
+  std::optional<std::thread::id> victim;
+  int launches = 0;
+  std::atomic<bool> is_armed = false;  // once the model is loaded
+  const fault::Injection injection([&](std::string_view call) {
+    if (call != "launch" || !is_armed) return;
+    const std::thread::id own = std::this_thread::get_id();
+    {
+      const std::lock_guard lock(mutex);
+      if ((own == first) != plant.of_first) return;
+      if (!victim) victim = own;
+      if (own != *victim || launches++ != plant.launch) return;
+    }
+    if (!plant.stops) fail(ErrorKind::kDevice, "injected");
+    while (message_of(ErrorKind::kDevice, [&] { device->communicator()->check(); }).empty())
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  });
+
+  model::ModelSource source = testing::tiny_model(Tiny::kLlama);
+  source.config.hidden_size = 64;
+  source.config.head_dim = 16;
+  source.config.intermediate_size = 64;
+  LoadOptions options = ranked_options(runtime::Graphs::kNone);
+  options.scores_prompts = false;
+  options.masks_tokens = false;
+  LoadedModel model(*device, source, options);
+  is_armed = true;
+
+  ServingLoop loop(model);
+  std::array<std::optional<Ending>, 3> endings;
+  for (size_t i = 0; i < endings.size(); ++i) {
+    std::vector<Submission> one;
+    one.push_back({{.prompt = {1, 2, static_cast<int32_t>(i)}, .max_tokens = 60},
+                   [&endings, i](const Update& update) {
+                     if (update.ending) endings[i] = *update.ending;
+                   }});
+    EXPECT_TRUE(std::holds_alternative<std::vector<RequestId>>(loop.submit(std::move(one))));
+  }
+  const std::string message = message_of(ErrorKind::kDevice, [&] { loop.run(); });
+  EXPECT_NE(message, "") << "launch " << plant.launch;
+  for (const auto& ending : endings) {
+    EXPECT_TRUE(ending && ending->reason == EndReason::kError);
+    EXPECT_EQ(ending ? ending->message : "", message);
+  }
+  const std::optional<Refusal> closed = loop.closed();
+  EXPECT_TRUE(closed && closed->why.find(message) != std::string::npos);
+  return message;
+}
+
+TEST(TensorParallelFailure, EndsEveryRequestWhereverARankFailsOrStops) {
+  std::mt19937 random(11);
+  for (int i = 0; i < 50; ++i) {
+    const Plant plant{
+        .stops = i % 10 == 9, .of_first = i % 4 == 3, .launch = static_cast<int>(random() % 600)};
+    const int num_ranks = i % 3 == 0 ? 4 : 2;
+    SCOPED_TRACE(fmt::format("{} ranks, launch {}{}{}", num_ranks, plant.launch,
+                             plant.stops ? ", stops" : "", plant.of_first ? ", rank 0" : ""));
+    const std::string message = run_into(plant, num_ranks);
+    EXPECT_NE(message.find(plant.stops ? "done nothing for 1 s" : "injected"), std::string::npos)
+        << message;
+    // A rank is named, and where the others were: the op and its layer.
+    if (plant.of_first && !plant.stops) continue;
+    EXPECT_NE(message.find(plant.of_first ? "rank 0 of" : "rank "), std::string::npos) << message;
+    EXPECT_NE(message.find("op 'all_"), std::string::npos) << message;
+    EXPECT_TRUE(message.find("of model.") != std::string::npos ||
+                message.find("of lm_head") != std::string::npos)
+        << message;
+  }
+}
+
+TEST(TensorParallelFailure, LeavesAThreadBehindThatNeverComesBack) {
+  std::atomic<bool> is_armed = false;
+  std::atomic<bool> is_released = false;
+  const std::thread::id first = std::this_thread::get_id();
+  const fault::Injection injection([&](std::string_view call) {
+    if (is_armed && call == "launch" && std::this_thread::get_id() != first)
+      is_released.wait(false);
+  });
+  std::weak_ptr<Device> peer;
+  {
+    const auto device = create_cpu_device(
+        {.num_threads = 2, .num_ranks = 2, .rank_timeout = std::chrono::milliseconds(500)});
+    peer = device->peers()[0];
+    LoadedModel model(*device, testing::tiny_model(Tiny::kLlama),
+                      ranked_options(runtime::Graphs::kNone));
+    is_armed = true;
+    Engine engine(model);
+    (void)engine.add({.prompt = {1, 2, 3}, .max_tokens = 4});
+    const std::string message =
+        message_of(ErrorKind::kDevice, [&] { engine.step([](const Generated&) {}); });
+    EXPECT_NE(message.find("rank 1 of 2 failed"), std::string::npos) << message;
+  }
+  EXPECT_FALSE(peer.expired());
+  is_released = true;
+  is_released.notify_all();
+  while (!peer.expired())
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+}
+
+}  // namespace
+}  // namespace encore::engine

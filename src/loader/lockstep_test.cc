@@ -1,0 +1,100 @@
+#include "loader/lockstep.h"
+
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "model/testing/small_config.h"
+
+namespace encore::loader {
+namespace {
+
+LoadOptions load_options() {
+  LoadOptions options;
+  options.limits = {.max_num_tokens = 32, .max_batch_size = 4, .max_q = 1, .max_seq_len = 64};
+  return options;
+}
+
+std::string text_of(int rank, LoadOptions options,
+                    const model::ModelConfig& config = model::small_config("LlamaForCausalLM", 2)) {
+  options.rank = {rank, 2};
+  const passes::Program program = compile_model({config, std::nullopt}, options, 8);
+  return lockstep_text(program, options, runtime::wanted_coverage(options));
+}
+
+// What two ranks with these texts end in; both the same.
+std::string difference(const std::string& first, const std::string& second) {
+  Communicator communicator(2, std::chrono::minutes(10));
+  std::array<std::string, 2> errors;
+  std::vector<std::jthread> threads;
+  for (const int rank : {0, 1}) {
+    threads.emplace_back([&, rank] {
+      try {
+        require_lockstep(communicator, rank, rank == 0 ? first : second);
+      } catch (const Error& error) {
+        errors[static_cast<size_t>(rank)] = error.what();
+      }
+    });
+  }
+  threads.clear();
+  EXPECT_EQ(errors[0], errors[1]);
+  return errors[0];
+}
+
+TEST(Lockstep, HoldsBetweenTheSharesOfAModel) {
+  const std::string text = text_of(0, load_options());
+  EXPECT_EQ(text, text_of(1, load_options()));
+  EXPECT_EQ(difference(text, text_of(1, load_options())), "");
+}
+
+TEST(Lockstep, NamesTheFirstLineThatDiffers) {
+  const std::string first = text_of(0, load_options());
+  const auto expect_named = [&](const LoadOptions& options, const std::string& line) {
+    const std::string message = difference(first, text_of(1, options));
+    EXPECT_NE(message.find("rank 1 has \"" + line), std::string::npos) << message;
+    EXPECT_NE(message.find("nothing was recorded"), std::string::npos) << message;
+  };
+  LoadOptions size = load_options();
+  size.sequences = runtime::Ladder({1, 3, 4});
+  expect_named(size, "sizes of decode steps: 1 3 4\"");
+  LoadOptions order = load_options();
+  order.record_order = runtime::RecordOrder::kAscending;
+  expect_named(order, "options: ");
+  LoadOptions option = load_options();
+  option.compile.batch_invariant = true;
+  expect_named(option, "options: ");
+  LoadOptions limits = load_options();
+  limits.limits.max_seq_len = 32;
+  expect_named(limits, "limits: ");
+  LoadOptions nodes = load_options();
+  nodes.compile.disabled = {"fuse_silu_mul"};
+  expect_named(nodes, "");
+  LoadOptions layout = load_options();
+  layout.compile.reuse_memory = false;
+  expect_named(layout, "node ");
+}
+
+TEST(Lockstep, NamesAWeightThatDiffers) {
+  model::ModelConfig config = model::small_config("LlamaForCausalLM", 2);
+  config.intermediate_size = 128;
+  const std::string message =
+      difference(text_of(0, load_options()), text_of(1, load_options(), config));
+  EXPECT_NE(message.find("weight model.layers.0.mlp"), std::string::npos) << message;
+}
+
+TEST(Lockstep, KeepsAsManyPagesAsTheRankWithTheLeastRoom) {
+  Communicator communicator(3, std::chrono::minutes(10));
+  std::array<int64_t, 3> pages = {90, 70, 80};
+  std::vector<std::jthread> threads;
+  for (const int rank : {0, 1, 2}) {
+    threads.emplace_back([&, rank] {
+      int64_t& own = pages[static_cast<size_t>(rank)];
+      own = fewest_pages(communicator, rank, own);
+    });
+  }
+  threads.clear();
+  EXPECT_EQ(pages, (std::array<int64_t, 3>{70, 70, 70}));
+}
+
+}  // namespace
+}  // namespace encore::loader

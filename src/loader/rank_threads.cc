@@ -1,0 +1,112 @@
+#include "loader/rank_threads.h"
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+
+#include "base/log.h"
+#include "base/quiet_thread.h"
+
+namespace encore::loader {
+
+// The calls that a rank has not made, and the end of its thread.
+class RankThreads::Mailbox {
+ public:
+  using SharedCall = std::shared_ptr<const Call>;  // by all ranks that make it
+
+  void put(SharedCall call) {
+    const std::lock_guard lock(mutex_);
+    calls_.push_back(std::move(call));
+    changed_.notify_all();
+  }
+  // No call comes any more.
+  void close() { put(nullptr); }
+  // The next call; null: there is none any more.
+  SharedCall take() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !calls_.empty(); });
+    SharedCall call = std::move(calls_.front());
+    calls_.pop_front();
+    return call;
+  }
+  void leave() {
+    const std::lock_guard lock(mutex_);
+    has_left_ = true;
+    changed_.notify_all();
+  }
+  // Has the thread left within that time? Absent: whenever it does.
+  bool wait_left(std::optional<std::chrono::milliseconds> timeout) {
+    std::unique_lock lock(mutex_);
+    const auto left = [&] { return has_left_; };
+    if (timeout) return changed_.wait_for(lock, *timeout, left);
+    changed_.wait(lock, left);
+    return true;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<SharedCall> calls_;
+  bool has_left_ = false;
+};
+
+RankThreads::RankThreads(Device& first, const model::ModelSource& source,
+                         const LoadOptions& options)
+    : communicator_(first.communicator()) {
+  for (const std::shared_ptr<Device>& device : first.peers()) {
+    const auto mailbox = std::make_shared<Mailbox>();  // shared by this object and the thread
+    mailboxes_.push_back(mailbox);
+    threads_.emplace_back([device, mailbox, source, options, communicator = communicator_] {
+      const log::QuietThread quiet;
+      const int index = device->rank().index;
+      try {
+        LoadedModel model(*device, source, options);
+        const runtime::RankPrograms programs{
+            model.executor(), model.scores_prompts() ? &model.prompt_scorer() : nullptr};
+        while (const auto call = mailbox->take()) {
+          (*call)(programs);
+          programs.executor.stream().check();  // nobody else looks at what this rank has enqueued
+        }
+        programs.executor.synchronize();
+      } catch (const Error& error) {
+        communicator->fail(index, error.kind(), error.what());
+      } catch (const std::exception& error) {
+        communicator->fail(index, ErrorKind::kDevice, error.what());
+      }
+      mailbox->leave();
+    });
+  }
+}
+
+RankThreads::~RankThreads() {
+  for (const auto& mailbox : mailboxes_)
+    mailbox->close();
+  std::optional<std::chrono::milliseconds> timeout;
+  try {
+    communicator_->check();
+  } catch (const Error&) {
+    timeout = communicator_->timeout();
+  }
+  for (size_t i = 0; i < mailboxes_.size(); ++i) {
+    if (mailboxes_[i]->wait_left(timeout)) {
+      threads_[i].join();
+    } else {
+      log::warning("the thread of rank {} has not come back and is left behind", i + 1);
+      threads_[i].detach();
+    }
+  }
+}
+
+void RankThreads::post(Call call) {
+  communicator_->check();
+  const auto shared = std::make_shared<const Call>(std::move(call));
+  for (const auto& mailbox : mailboxes_)
+    mailbox->put(shared);
+}
+
+void RankThreads::fail(const Error& error) noexcept {
+  communicator_->fail(0, error.kind(), error.what());
+}
+
+}  // namespace encore::loader

@@ -1,0 +1,37 @@
+// The ranks behind rank 0 of a model: a thread each, which loads its share of the model on its device
+// and then makes the calls that rank 0 posts.
+#pragma once
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "backend/device.h"
+#include "loader/loaded_model.h"
+#include "runtime/followers.h"
+
+namespace encore::loader {
+
+// Threads: one, that of rank 0.
+class RankThreads final : public runtime::Followers {
+ public:
+  // Begins to load on every peer of `first`. What goes wrong there ends rank 0's next meeting with it.
+  RankThreads(Device& first, const model::ModelSource& source, const LoadOptions& options);
+  // Waits for the threads; where a rank has failed, no longer than the ranks' timeout. A thread that
+  // has not come back by then stays behind, with all that it uses.
+  ~RankThreads() override;
+  RankThreads(const RankThreads&) = delete;
+  RankThreads& operator=(const RankThreads&) = delete;
+
+  void post(Call call) override;
+  void fail(const Error& error) noexcept override;
+
+ private:
+  class Mailbox;
+
+  std::shared_ptr<Communicator> communicator_;       // shared by all ranks
+  std::vector<std::shared_ptr<Mailbox>> mailboxes_;  // each shared with its thread
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace encore::loader
