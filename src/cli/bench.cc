@@ -22,9 +22,10 @@ namespace encore::cli {
 void add_bench_options(Command& verb, BenchOptions& options) {
   add_batch_option(verb, options);
   add_runs_option(verb, options);
-  add_bench_model_options(verb, options,
-                          {config::Group::kGraphs, config::Group::kRecording, config::Group::kLoop,
-                           config::Group::kDiagnosis});
+  add_bench_model_options(
+      verb, options,
+      {config::Group::kParallel, config::Group::kGraphs, config::Group::kRecording,
+       config::Group::kLoop, config::Group::kDiagnosis});
 }
 
 void add_bench_model_options(Command& verb, BenchOptions& options,

@@ -97,7 +97,7 @@ constexpr ForeignKey kSglangKeys[] = {
      .type = Type::kBool,
      .fallback = "false",
      .like = "overlap"},
-    {.name = "tp_size", .type = Type::kInt, .fallback = "1", .accepts = "1", .why = kOneDevice},
+    {.name = "tp_size", .type = Type::kInt, .fallback = "1", .native = "tensor_parallel"},
     {.name = "pp_size", .type = Type::kInt, .fallback = "1", .accepts = "1", .why = kOneDevice},
     {.name = "dp_size", .type = Type::kInt, .fallback = "1", .accepts = "1", .why = kOneDevice},
     {.name = "ep_size", .type = Type::kInt, .fallback = "1", .accepts = "1", .why = kOneDevice},

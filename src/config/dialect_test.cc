@@ -368,8 +368,23 @@ TEST(Vllm, NamesWhatCannotBe) {
                 .find("c.yml:2: max_cudagraph_capture_size 4 is not the largest"),
             std::string::npos);
   EXPECT_EQ(refused(read("kv-cache-dtype: fp8_e5m2\n"
-                         "tensor-parallel-size: 4\nmax-num-seqs: 4\n")),
-            (Keys{"kv_cache_dtype", "tensor_parallel_size"}));
+                         "pipeline-parallel-size: 4\nmax-num-seqs: 4\n")),
+            (Keys{"kv_cache_dtype", "pipeline_parallel_size"}));
+}
+
+TEST(Dialects, ReadHowManyDevicesComputeAModelTogether) {
+  for (const char* text :
+       {"vllm serve m --tensor-parallel-size 4", "vllm serve m -tp 4", "vllm serve m --tp 4",
+        "python -m sglang.launch_server --model-path m --tp-size 4",
+        "python -m sglang.launch_server --model-path m --tp 4", "trtllm-serve m --tp_size 4"}) {
+    const Config config = read(text);
+    EXPECT_EQ(config.options.get<int64_t>("tensor_parallel"), 4) << text;
+    EXPECT_EQ(refused(config), Keys{}) << text;
+  }
+  EXPECT_EQ(read("tensor_parallel_size: 2\nmax_batch_size: 4\ntrust_remote_code: true\n",
+                 Dialect::kTrtllm)
+                .options.get<int64_t>("tensor_parallel"),
+            2);
 }
 
 }  // namespace

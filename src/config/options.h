@@ -51,6 +51,7 @@ using Setter = std::variant<void (*)(Settings&, bool), void (*)(Settings&, int64
 enum class Group : uint8_t {
   kModel,
   kDevice,
+  kParallel,
   kGraphs,
   kLadders,
   kRecording,

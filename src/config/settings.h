@@ -29,6 +29,7 @@ struct Settings {
 
   std::string device = "auto";  // auto, cpu, cuda, cuda:N
   int threads = 0;              // of the CPU device; 0: one per processor
+  double rank_timeout_s = 30;   // of ranks that wait for each other
   Tune tune = Tune::kOn;
   std::string tuning_cache;  // a directory, or off; empty: the user's
 

@@ -127,6 +127,16 @@ constexpr Option kOptions[] = {
      otherwise("$ENCORE_CACHE_DIR, $XDG_CACHE_HOME/encore or ~/.cache/encore"), any(),
      "Directory that remembers measured kernel choices between starts; off remembers none"},
 
+    {"tensor_parallel", Group::kParallel,
+     [](Settings& s, int64_t v) { s.load.rank.size = static_cast<int>(v); }, "ranks", value("1"),
+     between(1, 64),
+     "Devices that compute the model together, each with a share of its weights, heads and KV: on "
+     "the CPU, groups of threads; the sizes of the model must divide by it"},
+    {"rank_timeout", Group::kParallel, [](Settings& s, double v) { s.rank_timeout_s = v; },
+     "seconds", value("30"), between(0.1, 3600),
+     "How long a rank may do nothing while the others wait for it, before all requests end with an "
+     "error"},
+
     {"graphs", Group::kGraphs, [](Settings& s, const Text& v) { s.graphs = parse_graphs(v); }, "",
      otherwise("auto"), one_of("auto|none|piecewise|full|full-decode-only|full-and-piecewise"),
      "How steps run: none launches everything, piecewise replays the recorded segments between "
@@ -415,6 +425,8 @@ GroupText group_text(Group group) {
       return {"Model", "which weights, and the numbers they are computed in"};
     case Group::kDevice:
       return {"Device", "where to run, and how its kernels are chosen"};
+    case Group::kParallel:
+      return {"Parallel", "how many devices compute a model together"};
     case Group::kGraphs:
       return {"Graphs",
               "whether a step is replayed from a recording, whole or in pieces, or runs eager"};

@@ -11,6 +11,12 @@ namespace encore::diagnose {
 std::unique_ptr<loader::LoadedModel> load_model(Device& device, const model::ModelSource& source,
                                                 loader::LoadOptions options,
                                                 const DebugOptions& debug) {
+  if (debug.check_recordings && device.rank().size > 1) {
+    fail(ErrorKind::kUsage,
+         "--graphs-debug with --tensor-parallel {}: steps that are compared run on one rank alone; "
+         "take one of the two",
+         device.rank().size);
+  }
   if (!debug.trace.empty()) options.compile.reuse_memory = false;
   auto model = std::make_unique<loader::LoadedModel>(device, source, options);
   if (!debug.save_programs.empty())

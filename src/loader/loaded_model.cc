@@ -31,6 +31,12 @@ void check_limits(const model::ModelConfig& config, const LoadOptions& options) 
          "out one of the two",
          options.rank.size);
   }
+  if (lora_shape(options.adapters) && options.rank.size > 1) {
+    fail(ErrorKind::kUnsupported,
+         "adapters (--lora) with --tensor-parallel {}: the ranks have no shares of an adapter; leave "
+         "out one of the two",
+         options.rank.size);
+  }
   if (limits.max_num_tokens < limits.max_batch_size) {
     fail(ErrorKind::kUsage,
          "--max-num-tokens {} is less than --max-batch-size {}, and a decode step has a token for "
@@ -108,8 +114,8 @@ passes::Program compile_model(const model::ModelSource& source, const LoadOption
                                   .logits = options.logits,
                                   .kv_scales = std::move(kv_scales),
                                   .formats = &files.formats,
-                                  .lora = lora_shape(options.adapters),
-                                  .rank = options.rank};
+                                  .rank = options.rank,
+                                  .lora = lora_shape(options.adapters)};
   passes::CompileOptions compile = options.compile;
   compile.max_sizes = options.limits.max_sizes();
   return passes::compile(model::build_graph(config, graph), op_set(options), compile);
@@ -198,8 +204,8 @@ void LoadedModel::create_prompt_scorer(Device& device, const model::ModelSource&
   const model::GraphOptions graph_options{
       .dtype = dtype_,
       .formats = &files.formats,
-      .lora = lora_shape(options.adapters),
-      .rank = device.rank()};
+      .rank = device.rank(),
+      .lora = lora_shape(options.adapters)};
   score_program_ =
       passes::compile(model::build_score_graph(config_, graph_options, limits_.max_num_tokens),
                       op_set(options), compile);

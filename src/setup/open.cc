@@ -1,6 +1,7 @@
 #include "setup/open.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
@@ -133,10 +134,12 @@ void log_adapters(const loader::LoadedModel& model) {
 
 void log_start_up(loader::LoadedModel& model, Device& device) {
   const diagnose::MemoryPlan plan = diagnose::memory_plan(model);
-  log::info("{} on {}: weights {}, KV {} for {} tokens{}; ready in {:.2f} s",
-            model.config().model_type, device.info().name, bytes_text(plan.weights),
-            bytes_text(plan.kv), model.num_pages() * model.page_size(),
-            bound_text(model.kv_bound()), model.load_seconds());
+  const int num_ranks = device.rank().size;
+  log::info(
+      "{} on {}{}: weights {}, KV {} for {} tokens{}; ready in {:.2f} s", model.config().model_type,
+      num_ranks == 1 ? "" : fmt::format("{} ranks, each with its share: ", num_ranks),
+      device.info().name, bytes_text(plan.weights), bytes_text(plan.kv),
+      model.num_pages() * model.page_size(), bound_text(model.kv_bound()), model.load_seconds());
   log_fp8(model);
   log_adapters(model);
   for (const std::string_view reason : diagnose::slow_reasons(model.executor()))
@@ -219,24 +222,45 @@ std::optional<fs::path> tuning_directory(const std::string& option) {
   return std::nullopt;
 }
 
+namespace {
+
+// The GPU that --device names; null: auto finds none.
+std::unique_ptr<Device> open_gpu(const config::Settings& settings) {
+  try {
+    const size_t colon = settings.device.find(':');
+    std::optional<int> ordinal;
+    if (colon != std::string::npos) ordinal = std::stoi(settings.device.substr(colon + 1));
+    auto device = create_cuda_device(ordinal);
+    const std::string choice = device->info().choice;
+    if (!ordinal && !choice.empty()) log::info("running on {}", choice);
+    device->tuner().configure({settings.tune, tuning_directory(settings.tuning_cache)});
+    return device;
+  } catch (const Error& error) {
+    if (settings.device != "auto") throw;
+    log::info("running on the CPU: {}", error.what());
+    return nullptr;
+  }
+}
+
+}  // namespace
+
 std::unique_ptr<Device> open_device(const config::Settings& settings) {
   if (settings.verbose) log::set_level(log::Level::kDebug);
-  if (settings.device != "cpu") {
-    try {
-      const size_t colon = settings.device.find(':');
-      std::optional<int> ordinal;
-      if (colon != std::string::npos) ordinal = std::stoi(settings.device.substr(colon + 1));
-      auto device = create_cuda_device(ordinal);
-      const std::string choice = device->info().choice;
-      if (!ordinal && !choice.empty()) log::info("running on {}", choice);
-      device->tuner().configure({settings.tune, tuning_directory(settings.tuning_cache)});
-      return device;
-    } catch (const Error& error) {
-      if (settings.device != "auto") throw;
-      log::info("running on the CPU: {}", error.what());
-    }
+  const int num_ranks = settings.load.rank.size;
+  std::unique_ptr<Device> gpu;
+  if (settings.device == "auto" || (settings.device != "cpu" && num_ranks == 1))
+    gpu = open_gpu(settings);
+  if (num_ranks > 1 && (gpu || settings.device.starts_with("cuda"))) {
+    fail(ErrorKind::kUnsupported,
+         "--tensor-parallel {}: several ranks run on the CPU alone, as GPUs have no collectives "
+         "yet; take --device cpu, or --tensor-parallel 1",
+         num_ranks);
   }
-  return create_cpu_device({.num_threads = settings.threads});
+  if (gpu) return gpu;
+  const auto timeout_ms = static_cast<int64_t>(settings.rank_timeout_s * 1e3);
+  return create_cpu_device({.num_threads = settings.threads,
+                            .num_ranks = num_ranks,
+                            .rank_timeout = std::chrono::milliseconds(timeout_ms)});
 }
 
 model::ModelSource open_source(const config::Settings& settings) {

@@ -32,8 +32,9 @@ std::filesystem::path hub_cache();
 std::filesystem::path model_directory(const std::string& name);
 
 // The device that --device names, its tuner set up as --tune and --tuning-cache say. For auto
-// without a usable GPU, the CPU and a line on stderr that says why. Errors: kDevice for cuda when
-// there is none, with the remedy.
+// without a usable GPU, the CPU and a line on stderr that says why. With --tensor-parallel above 1, rank
+// 0's of so many. Errors: kDevice for cuda when there is none, with the remedy; kUnsupported for several
+// ranks elsewhere than on the CPU.
 std::unique_ptr<Device> open_device(const config::Settings& settings);
 
 // The checkpoint or synthetic model that --model names.

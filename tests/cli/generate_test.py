@@ -47,6 +47,22 @@ class GenerateTest(CliTest):
                 with self.subTest(arguments=arguments, graphs=mode):
                     self.assertEqual(self.ids(*base, *arguments, "--graphs", mode)["ids"], wanted)
 
+    def test_several_ranks_give_the_ids_of_one(self):
+        base = ["generate", "--json", "--ignore-eos", "--model", self.model, "--dtype", "f32", "--prompt-ids", "5,6,7",
+                "--max-tokens", "24"]
+        if DEVICE == "cuda":
+            line = self.error_line(*base, "--device", "cuda", "--tensor-parallel", "2", code=4)
+            self.assertIn("GPUs have no collectives yet; take --device cpu, or --tensor-parallel 1", line)
+            return
+        outputs = [json.loads(self.run_encore(*base, "--device", "cpu", "--tensor-parallel", ranks).stdout)["ids"]
+                   for ranks in ("1", "2", "4")]
+        self.assertEqual(outputs[1], outputs[0])
+        self.assertEqual(outputs[2], outputs[0])
+        line = self.error_line(*base, "--device", "cpu", "--tensor-parallel", "3", code=2)
+        self.assertRegex(line, r"--tensor-parallel 3 does not divide the model: .*; take 1, 2, 4$")
+        line = self.error_line(*base, "--device", "cpu", "--tensor-parallel", "2", "--burst-steps", "8", code=2)
+        self.assertIn("--burst-steps with --tensor-parallel 2", line)
+
     def test_what_helps_to_debug(self):
         programs = self.work / "programs"
         result = self.run_encore("generate", "--device", DEVICE, "--model", self.model, "--prompt-ids", "5,6", "--stats",
