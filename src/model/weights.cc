@@ -300,9 +300,12 @@ void Weights::fill_from(const RandomWeights& random, StagedCopy& copy) {
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     progress.update(static_cast<double>(done) / kMegabyte);
   };
+  // By place among the weights: what else a graph has does not change them.
+  uint64_t seed = random.seed;
   for (const ir::ValueId id : graph_.values_of_kind(ir::ValueKind::kWeight)) {
     const ir::WeightRecipe& recipe = graph_.value(id).recipe;
     const TensorView& view = views_[id.index];
+    if (!recipe.has_slots) ++seed;  // room for adapters is no weight of the model
     if (recipe.has_slots) {
       copy.stream().fill(view.data, 0, view.num_bytes());
     } else if (recipe.pieces.empty()) {
@@ -313,7 +316,7 @@ void Weights::fill_from(const RandomWeights& random, StagedCopy& copy) {
       send(copy, std::vector<float>(view.shape.num_elements(), kRandomStddev / kRandomCodeStddev),
            view);
     } else {
-      device_.fill_random(copy.stream(), view, random.seed + static_cast<uint64_t>(id.index),
+      device_.fill_random(copy.stream(), view, seed,
                           view.dtype == DType::kFP8 ? kRandomCodeStddev : kRandomStddev);
     }
     enqueued += view.num_bytes();
