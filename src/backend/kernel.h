@@ -34,7 +34,8 @@ struct StepKey {
   static StepKey mixed(int64_t tokens, int64_t sequences) { return {tokens, sequences, {}}; }
 
   [[nodiscard]] bool is_uniform() const { return q.has_value(); }
-  [[nodiscard]] ir::Sizes sizes() const { return {tokens, sequences}; }
+  // A uniform step may have logits behind each of its tokens, others behind the last of a sequence.
+  [[nodiscard]] ir::Sizes sizes() const { return {tokens, sequences, sequences * q.value_or(1)}; }
   friend auto operator<=>(const StepKey&, const StepKey&) = default;
 };
 

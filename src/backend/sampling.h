@@ -45,6 +45,10 @@ struct SamplingRow {
   int32_t mask = -1;       // its row of token_masks; -1: every token may be chosen
   int32_t num_stops = 0;   // stop tokens that its row of stop_tokens has no room for
 
+  // May tokens behind the next one be guessed and checked in the same step? What depends on the
+  // tokens between, counts or a grammar, would not know the guesses.
+  [[nodiscard]] ENCORE_HOST_DEVICE bool takes_drafts() const { return state < 0 && mask < 0; }
+
   // Are the logits of a sequence of `length` tokens changed before one is chosen? 0: no sequence.
   [[nodiscard]] ENCORE_HOST_DEVICE bool adjusts(int32_t length) const {
     return length > 0 && (state >= 0 || mask >= 0 || length < min_length);

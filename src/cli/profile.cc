@@ -183,9 +183,9 @@ std::vector<measure::NodeGroup> node_groups(const ir::Graph& graph,
 // The same of each launch of such a step, which may be several a node.
 std::vector<measure::NodeGroup> launch_groups(runtime::Executor& executor, const ProfiledStep& step,
                                               const std::vector<measure::NodeFloor>& floors) {
-  const auto [tokens, sequences] = step.sizes();
-  const StepKey key =
-      step.prompt_tokens > 0 ? StepKey::mixed(tokens, sequences) : StepKey::uniform(sequences);
+  const ir::Sizes sizes = step.sizes();
+  const StepKey key = step.prompt_tokens > 0 ? StepKey::mixed(sizes.tokens, sizes.sequences)
+                                             : StepKey::uniform(sizes.sequences);
   const runtime::Choice choice = choose(key, executor.coverage());
   std::vector<measure::NodeGroup> groups;
   for (int segment = 0; segment < executor.loaded().tables.num_segments(); ++segment) {

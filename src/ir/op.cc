@@ -97,7 +97,7 @@ class Fitting {
     if (letter.empty()) return *value(wanted) == dim;
     if (!wanted.is_product()) {
       letters_.emplace_back(letter, Dim(dim.symbol, (dim.value - wanted.plus) * wanted.over));
-      return dim.is_number() || letter == "R" || letter == "T" || letter == "B";
+      return dim.is_number() || letter == "R" || letter == "T" || letter == "B" || letter == "L";
     }
     if (!dim.is_number() || others == 0 || dim.value % others != 0) return false;
     letters_.emplace_back(letter, dim.value / others);

@@ -18,8 +18,8 @@ namespace encore::ir {
 // A `?` marks an operand that may be absent. Dtypes: f32, i32 and the like; `float`, one float
 // dtype in all operands that say so; `kv`, likewise one that KV may be kept in; `stored`, that float
 // or a type that weights alone are stored in (fp8); `any`. A dim is a letter, which stands for the
-// same number wherever it occurs, or made of letters: "B+1", "K*G*C", "V/32" (rounded up), "2". R, T
-// and B may vary from step to step, all others are numbers. `*` is any dim, of which the launch
+// same number wherever it occurs, or made of letters: "B+1", "K*G*C", "V/32" (rounded up), "2". R, T,
+// B and L may vary from step to step, all others are numbers. `*` is any dim, of which the launch
 // knows nothing; [...] is any shape.
 // An output is written so too, or "y = x": y has the type of x. One with a `?` is there where the
 // inputs that are given say what it is. An output with the name of an input, without a type, is its

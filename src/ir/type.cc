@@ -14,6 +14,8 @@ int64_t Dim::resolve(const Sizes& sizes) const {
       return sizes.tokens + value;
     case Symbol::kSequences:
       return sizes.sequences + value;
+    case Symbol::kLogits:
+      return sizes.logits + value;
     case Symbol::kData:
       break;
   }
@@ -22,7 +24,10 @@ int64_t Dim::resolve(const Sizes& sizes) const {
 
 std::string Dim::to_string() const {
   if (symbol == Symbol::kNone) return fmt::format("{}", value);
-  const char letter = symbol == Symbol::kTokens ? 'T' : symbol == Symbol::kSequences ? 'B' : '?';
+  const char letter = symbol == Symbol::kTokens      ? 'T'
+                      : symbol == Symbol::kSequences ? 'B'
+                      : symbol == Symbol::kLogits    ? 'L'
+                                                     : '?';
   return value == 0 ? std::string(1, letter) : fmt::format("{}{:+}", letter, value);
 }
 

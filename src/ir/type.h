@@ -9,23 +9,30 @@
 
 namespace encore::ir {
 
-// The two sizes that vary from step to step.
+// The sizes that vary from step to step.
 enum class Symbol : uint8_t {
   kNone,       // the dim is a number
   kTokens,     // T: tokens in the step
   kSequences,  // B: sequences in the step
+  kLogits,     // L: rows of logits in the step, as many of each sequence
   kData,       // depends on the values of tensors; the verifier refuses it by the op's name
 };
 
-// Concrete T and B.
+// Concrete T, B and L, which is B unless it is given.
 struct Sizes {
+  constexpr Sizes() = default;
+  constexpr Sizes(int64_t tokens, int64_t sequences) : Sizes(tokens, sequences, sequences) {}
+  constexpr Sizes(int64_t tokens, int64_t sequences, int64_t logits)
+      : tokens(tokens), sequences(sequences), logits(logits) {}
+
   int64_t tokens = 0;
   int64_t sequences = 0;
+  int64_t logits = 0;
 
   friend auto operator<=>(const Sizes&, const Sizes&) = default;
 };
 
-// A number, or a symbol plus a number: 2048, T, B, B+1.
+// A number, or a symbol plus a number: 2048, T, B, B+1, L.
 struct Dim {
   Symbol symbol = Symbol::kNone;
   int64_t value = 0;
@@ -37,6 +44,7 @@ struct Dim {
 
   static Dim tokens() { return Dim(Symbol::kTokens); }
   static Dim sequences(int64_t plus = 0) { return Dim(Symbol::kSequences, plus); }
+  static Dim logits() { return Dim(Symbol::kLogits); }
 
   [[nodiscard]] bool is_number() const { return symbol == Symbol::kNone; }
   [[nodiscard]] int64_t resolve(const Sizes& sizes) const;
@@ -53,7 +61,7 @@ struct Type {
   [[nodiscard]] Shape resolve(const Sizes& sizes) const;
   // Bytes of a dense tensor of this type.
   [[nodiscard]] int64_t num_bytes(const Sizes& sizes) const;
-  // What the first dim counts: tokens, sequences, or neither.
+  // What the first dim counts: tokens, sequences, rows of logits, or nothing that varies.
   [[nodiscard]] Symbol rows() const { return dims.empty() ? Symbol::kNone : dims[0].symbol; }
   [[nodiscard]] std::string to_string() const;
 

@@ -33,6 +33,7 @@ std::optional<Dim> parse_dim(std::string_view text) {
   if (text.empty()) return std::nullopt;
   const ir::Symbol symbol = text[0] == 'T'   ? ir::Symbol::kTokens
                             : text[0] == 'B' ? ir::Symbol::kSequences
+                            : text[0] == 'L' ? ir::Symbol::kLogits
                             : text[0] == '?' ? ir::Symbol::kData
                                              : ir::Symbol::kNone;
   if (symbol != ir::Symbol::kNone) {

@@ -72,6 +72,12 @@ OpCost cost_attention(const Types& in, const Types&, const Sizes& sizes) {
   return {2 * in["q"].num_bytes(sizes) + written, 0};
 }
 
+// A search reads the tokens of each sequence, which are few beside its K and V.
+OpCost cost_lookup_drafts(const Types& in, const Types& out, const Sizes& sizes) {
+  return cost_operands(in.without({"page_table", "token_cache"}), out.without({"token_cache"}),
+                       sizes);
+}
+
 constexpr struct {
   std::string_view op;
   OpCost (*cost)(const Types& in, const Types& out, const Sizes& sizes);
@@ -80,7 +86,7 @@ constexpr struct {
     {"expert_mlp", cost_expert_mlp},     {"fused_linear", cost_linear},
     {"gather_rows", cost_gather_rows},   {"kv_write", cost_kv_write},
     {"rope_kv_write", cost_attention},   {"attention", cost_attention},
-    {"fused_attention", cost_attention},
+    {"fused_attention", cost_attention}, {"lookup_drafts", cost_lookup_drafts},
 };
 
 }  // namespace

@@ -177,6 +177,13 @@ void infer_log_probs(const Types& in, const Attrs&, Types&) {
   require_ring(in, "logprob_ring");
 }
 
+// Rows of logits come up here, so no input says how many there are.
+void infer_lookup_drafts(const Types&, const Attrs& attrs, Types& out) {
+  require(attrs.get_int("max_match") > 0, "a max_match above 0");
+  out["logits_rows"].dims = {ir::Dim::logits()};
+  out["lengths"].dims = {ir::Dim::logits()};
+}
+
 void infer_advance(const Types& in, const Attrs& attrs, Types&) {
   require_ring(in, "token_ring");
   require(attrs.get_int("page_size") > 0, "a page_size above 0");
@@ -271,8 +278,8 @@ std::vector<Op> rows() {
        .may_reuse = {{"o", "q"}}},
       // Rows of x, and the same rows of residual where there is one.
       {.name = "gather_rows",
-       .inputs = "x float[*,N], residual? float[*,D], rows i32[B]",
-       .outputs = "y float[B,N], residual_y? float[B,D]"},
+       .inputs = "x float[*,N], residual? float[*,D], rows i32[L]",
+       .outputs = "y float[L,N], residual_y? float[L,D]"},
       // The experts of each row: the `top_k` of the largest scores, the largest first, of equal ones
       // the lower id. A score is the expert's probability by a softmax over the row's logits, or,
       // where the attribute `score` is sigmoid, 1 / (1 + exp(-logit)); for the choice, its bias is
@@ -367,44 +374,72 @@ std::vector<Op> rows() {
        .outputs = "y = base",
        .infer = infer_lora_expand,
        .may_reuse = {{"y", "base"}}},
+      // Rows of logits belong to the sequences in turn, L/B to each: row l to sequence b = l / (L/B).
+      // kv_lens[l] counts the sequence's tokens up to the one that the logits are of, 0 where none is
+      // chosen behind it.
+      //
       // sampling[b] is a SamplingRow (backend/sampling.h). A row with a `state` adds the biases of
       // token_bias[state], then applies the penalties by token_counts[state]; in one with a `mask`,
-      // tokens whose bit in token_masks[mask] is 0 become -infinity; where kv_lens[b] < min_length,
+      // tokens whose bit in token_masks[mask] is 0 become -infinity; where kv_lens[l] < min_length,
       // its stop tokens do: those of stop_tokens[b] and the first num_stops of token_bias[state].
       // The other rows are not written.
       {.name = "adjust_logits",
-       .inputs = "logits f32[B,V], sampling i32[B,W], kv_lens i32[B], stop_tokens i32[B,L], "
+       .inputs = "logits f32[L,V], sampling i32[B,W], kv_lens i32[L], stop_tokens i32[B,N], "
                  "token_counts i32[M,V], token_bias i32[M,K,2], token_masks i32[M,V/32]",
        .outputs = "adjusted = logits",
        .awaits_host = true},
       // A row that adjust_logits writes is taken from there, and its token counts as generated once
-      // more if kv_lens[b] > 0. temperature 0, or below f32's least normal number: the first index
+      // more if kv_lens[l] > 0. temperature 0, or below f32's least normal number: the first index
       // of the largest logit. Else, among the tokens that the row's SamplingParams keep, the
       // largest of logit / temperature + Gumbel noise, drawn by Philox4x32-10 from (seed,
-      // kv_lens[b], token). NaN logits never win; a row without a number gives token 0.
+      // kv_lens[l], token). NaN logits never win; a row without a number gives token 0.
       {.name = "sample",
-       .inputs = "logits f32[B,V], adjusted f32[B,V], sampling i32[B,W], kv_lens i32[B], "
+       .inputs = "logits f32[L,V], adjusted f32[L,V], sampling i32[B,W], kv_lens i32[L], "
                  "token_counts i32[M,V]",
-       .outputs = "next i32[B], token_counts"},
-      // logprob_ring[step_clock[0] mod E][b] gets what sampling[b].num_logprobs asks for
-      // (LogprobRow), of logits as the model gives them: log softmax and rank of next[b], and that
+       .outputs = "next i32[L], token_counts"},
+      // logprob_ring[step_clock[0] mod E][l] gets what sampling[b].num_logprobs asks for
+      // (LogprobRow), of logits as the model gives them: log softmax and rank of next[l], and that
       // many of the likeliest tokens; of equal ones the first.
       {.name = "log_probs",
-       .inputs = "logits f32[B,V], next i32[B], sampling i32[B,W], step_clock i32[2], "
-                 "logprob_ring i32[E,M,L]",
+       .inputs = "logits f32[L,V], next i32[L], sampling i32[B,W], step_clock i32[2], "
+                 "logprob_ring i32[E,M,N]",
        .outputs = "logprob_ring",
        .infer = infer_log_probs},
-      // Publishes a step's tokens and makes its inputs those of the next step: last_tokens[b] and
-      // token_ring[step_clock[0] mod E][b] become next[b]; the clock and, as a release to the host,
-      // ring_marks[0] count one more step. In a uniform step of q = 1, row b with kv_lens[b] > 0
-      // moves on to next[b] at position kv_lens[b]; where next[b] is one of its stop tokens, its
-      // length reaches max_lens[b], or page_table has -1 or no place for that position, it becomes
-      // a padding row. step_clock[1] is 1 if rows are left and the host's ring_marks[16] is ahead
-      // of the clock, else 0: does a burst go on? Counts wrap; E is a power of two.
+      // The beginning of a step that may have drafts. An id of -2 - m becomes last_tokens[m]. In a
+      // uniform step of q > 1, the first of a sequence's q ids is the last token of s[0..n], the
+      // sequence as far as it is known, and the others become drafts: guesses of what follows, which
+      // repeat what stood behind an earlier place e of 0 to n, s[n+1+j] = s[e+j]. It is the place in
+      // front of which the most tokens, `max_match` at most, are equal to the last of s[0..n]; of
+      // several places the last. Below n, s[p] is token_cache at the slot that page_table has for
+      // position p. Then token_cache[slots[t]] becomes ids[t], for every slot but -1.
+      //
+      // logits_rows[l] and lengths[l] are the row of x whose logits are row l, and what `sample` calls
+      // kv_lens. In a uniform step they are all rows, and those of drafts have length 0 where
+      // the sequence takes none (SamplingRow::takes_drafts); otherwise they are last_rows and kv_lens.
+      {.name = "lookup_drafts",
+       .inputs = "ids i32[T], slots i32[T], kv_lens i32[B], last_rows i32[B], sampling i32[B,W], "
+                 "page_table i32[M,N], last_tokens i32[M], token_cache i32[P,S]",
+       .outputs = "ids, token_cache, logits_rows i32[1], lengths i32[1]",
+       .attrs = {{"max_match", int64_t{1}}},
+       .infer = infer_lookup_drafts},
+      // Publishes a step's tokens and makes its inputs those of the next step. Of the L/B tokens of
+      // row b's sequence in `next` (adjust_logits says which), a first span counts: its first token,
+      // and behind each draft that is equal to the token before it, where `lengths` lets one be
+      // chosen there, one more; none follows a stop token or one that makes the sequence max_lens[b]
+      // tokens long. token_ring[step_clock[0] mod E] has the span in the places of its rows of
+      // logits, and -1 behind it; last_tokens[b] becomes its last token. The clock and, as a release
+      // to the host, ring_marks[0] count one more step.
+      //
+      // In a uniform step of q = L/B, row b with kv_lens[b] > 0 moves on: its first id becomes that
+      // last token, at the position behind those of the span's others; the ids behind it, if any,
+      // are -1. Where that token is a stop token of b, the sequence has max_lens[b] tokens, or
+      // page_table has -1 or no place for one of the q positions, it becomes a padding row.
+      // step_clock[1] is 1 if rows are left and the host's ring_marks[16] is ahead of the clock,
+      // else 0: does a burst go on? Counts wrap; E is a power of two.
       {.name = "advance",
-       .inputs = "next i32[B], page_table i32[M,N], stop_tokens i32[B,L], max_lens i32[B], "
-                 "ids i32[T], positions i32[T], slots i32[T], kv_lens i32[B], last_tokens i32[M], "
-                 "step_clock i32[2], token_ring i32[E,M], ring_marks i32[32]",
+       .inputs = "next i32[L], lengths? i32[L], page_table i32[M,N], stop_tokens i32[B,C], "
+                 "max_lens i32[B], ids i32[T], positions i32[T], slots i32[T], kv_lens i32[B], "
+                 "last_tokens i32[M], step_clock i32[2], token_ring i32[E,G], ring_marks i32[32]",
        .outputs = "ids, positions, slots, kv_lens, last_tokens, step_clock, token_ring, ring_marks",
        .attrs = {{"page_size", int64_t{1}}},
        .infer = infer_advance},

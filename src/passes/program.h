@@ -15,17 +15,20 @@ using SplitOps = std::set<std::string, std::less<>>;
 // Which of a step's sizes something depends on.
 struct UsedSizes {
   bool tokens = false;
-  bool sequences = false;
+  bool sequences = false;  // also where it depends on rows of logits, a number of each sequence
+  bool logits = false;
 
   // By the rows of a value that it touches.
   void add(const ir::Type& type) {
     tokens |= type.rows() == ir::Symbol::kTokens;
-    sequences |= type.rows() == ir::Symbol::kSequences;
+    logits |= type.rows() == ir::Symbol::kLogits;
+    sequences |= logits || type.rows() == ir::Symbol::kSequences;
   }
 };
 
 // A run of consecutive nodes [first, last) between splits (split_segments says where). Its rows are
-// all tokens or all sequences, so one size says how to record it.
+// all tokens or all of sequences, so one size says how to record it, and q where it has logits behind
+// several tokens of each.
 struct Segment {
   int first = 0;
   int last = 0;
@@ -55,7 +58,7 @@ struct Program {
   explicit Program(ir::Graph graph) : graph(std::move(graph)) {}
 
   ir::Graph graph;
-  ir::Sizes max_sizes;       // the largest admissible step: max_num_tokens, max_batch_size
+  ir::Sizes max_sizes;       // the largest admissible step
   SplitOps split_ops;        // stay ops of their own, launched between the pieces that are replayed
   bool reuse_memory = true;  // off: no intermediate value shares bytes with another
   bool batch_invariant = false;         // see KernelArgs

@@ -28,7 +28,7 @@ class Cutter {
   void add(int index) {
     const ir::Node& node = program_.graph.nodes()[index];
     if (!node.op->is_view) {
-      const auto [tokens, sequences] = used_sizes(program_.graph, node);
+      const auto [tokens, sequences, logits] = used_sizes(program_.graph, node);
       const Symbol rows = tokens ? Symbol::kTokens : sequences ? Symbol::kSequences : Symbol::kNone;
       const bool in_pieces = !(tokens && sequences) && !program_.split_ops.contains(node.op->name);
       const bool rows_change =

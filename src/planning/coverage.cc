@@ -106,17 +106,18 @@ Limits split_limits(Limits limits, const Ladder& sequences, const Ladder& tokens
   const Ladder mixed = tokens.empty() ? Ladder::tokens(limits.max_num_tokens) : tokens;
   int64_t most = 0;
   for (const int64_t size : decode.sizes()) {
-    if (size <= limits.max_batch_size && size * limits.max_q <= limits.max_num_tokens) most = size;
+    if (size <= limits.max_batch_size && size * limits.most_uniform_q() <= limits.max_num_tokens)
+      most = size;
   }
   if (most == 0) {
     fail(ErrorKind::kUsage,
          "the smallest decode size is {} sequences of {} tokens, more than --max-num-tokens {}: "
          "raise it, or add smaller sizes to --decode-ladder",
-         decode.sizes().front(), limits.max_q, limits.max_num_tokens);
+         decode.sizes().front(), limits.most_uniform_q(), limits.max_num_tokens);
   }
   limits.max_batch_size = most;
   limits.max_mixed_tokens = std::min(limits.mixed_tokens(), mixed.sizes().back());
-  limits.max_num_tokens = std::max(most * limits.max_q, *limits.max_mixed_tokens);
+  limits.max_num_tokens = std::max(most * limits.most_uniform_q(), *limits.max_mixed_tokens);
   return limits;
 }
 
@@ -136,10 +137,9 @@ double CoverageReport::share() const {
 
 CoverageReport cover(const Limits& limits, const Coverage& coverage) {
   CoverageCounter counter(coverage);
-  const int64_t max_q = std::min(limits.max_q, limits.max_seq_len);
   for (int64_t b = 1; b <= limits.max_batch_size; ++b) {
-    for (int64_t q = 1; q <= max_q && b * q <= limits.max_num_tokens; ++q)
-      counter.add(StepKey::uniform(b, q));
+    for (const int64_t q : limits.uniform_qs(b))
+      if (q <= limits.max_seq_len) counter.add(StepKey::uniform(b, q));
   }
   const std::vector<Range> token_cells = cells(coverage.tokens, limits.mixed_tokens());
   for (const Range& sequences : cells(coverage.mixed_ladder(), limits.max_batch_size)) {

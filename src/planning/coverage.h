@@ -1,7 +1,7 @@
 // What recordings do for every step that may be asked for: the proof behind --eager-steps forbid.
 //
 // Admissible are, with B sequences from 1 to max_batch_size,
-//   uniform   B x q tokens, q from 1 to max_q, up to max_num_tokens
+//   uniform   B x q tokens, q from 1 to max_q and 1 + num_drafts, up to max_num_tokens
 //   mixed     T tokens, more than B (one sequence: more than max_q), up to mixed_tokens()
 // and no more than max_seq_len of one sequence.
 // Each goes through `choose`; mixed steps that share a bucket of T and one of B differ in padding

@@ -84,7 +84,7 @@ TEST(Dispatch, PadsAStepAlikeInEveryMode) {
 
 TEST(Dispatch, PadsAVerificationStepBySequences) {
   const Choice choice = choose(StepKey::uniform(3, 3), everything(Graphs::kAuto));
-  EXPECT_EQ(choice.key.sizes(), (ir::Sizes{12, 4}));
+  EXPECT_EQ(choice.key.sizes(), (ir::Sizes{12, 4, 12}));
   EXPECT_EQ(choice.key.q, 3);
 }
 
@@ -151,7 +151,7 @@ TEST(Dispatch, NeverPadsAUniformStepBeyondTheLargestStep) {
   Coverage coverage = everything(Graphs::kAuto);
   coverage.max_num_tokens = 10;
   EXPECT_EQ(choose(StepKey::uniform(3, 3), coverage).reason, Reason::kAboveLadder);
-  EXPECT_EQ(choose(StepKey::uniform(3, 3), coverage).key.sizes(), (ir::Sizes{9, 3}));
+  EXPECT_EQ(choose(StepKey::uniform(3, 3), coverage).key.sizes(), (ir::Sizes{9, 3, 9}));
   EXPECT_EQ(choose(StepKey::uniform(3, 2), coverage).mode, Mode::kFull);
 }
 

@@ -98,7 +98,7 @@ std::optional<int64_t> Ladder::bucket(int64_t size) const {
 std::vector<StepKey> uniform_shapes(const Ladder& sequences, const Limits& limits) {
   std::vector<StepKey> shapes;
   for (const int64_t size : sequences.sizes() | std::views::reverse) {
-    for (int64_t q = std::min(limits.max_q, limits.max_num_tokens / size); q >= 1; --q)
+    for (const int64_t q : limits.uniform_qs(size))
       shapes.push_back(StepKey::uniform(size, q));
   }
   return shapes;
@@ -129,7 +129,7 @@ std::vector<StepKey> above_shapes(const Ladder& sequences, const Ladder& tokens,
     shapes.push_back(StepKey::mixed(size, std::min(size, limits.max_batch_size)));
   });
   halve_down(limits.max_batch_size, sequences, [&](int64_t size) {
-    for (int64_t q = std::min(limits.max_q, limits.max_num_tokens / size); q >= 1; --q)
+    for (const int64_t q : limits.uniform_qs(size))
       shapes.push_back(StepKey::uniform(size, q));
     shapes.push_back(StepKey::mixed(std::max(size, limits.mixed_tokens()), size));
   });

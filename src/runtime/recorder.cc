@@ -80,7 +80,7 @@ class Recorder {
     steps.push_back(StepKey::mixed(limits.max_num_tokens, limits.max_batch_size));
     const int64_t first = coverage_.pad_uniform ? coverage_.sequences.sizes().back() + 1 : 1;
     for (int64_t size = first; size <= limits.max_batch_size; ++size) {
-      for (int64_t q = 1; q <= limits.max_q && size * q <= limits.max_num_tokens; ++q)
+      for (const int64_t q : limits.uniform_qs(size))
         steps.push_back(StepKey::uniform(size, q));
     }
     return steps;

@@ -3,6 +3,7 @@
 // See `advance` in ops.cc for the device's end.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <span>
@@ -35,14 +36,22 @@ class TokenRing {
     return static_cast<StepNumber>(
         std::atomic_ref(marks_[advance_op::kPublished]).load(std::memory_order_acquire));
   }
-  // A token a row of a published step, padding rows included. Stays readable until `capacity()`
-  // later steps have been launched.
+  // The tokens of a published step by row of logits, padding rows included; where drafts were wrong,
+  // -1. Stays readable until `capacity()` later steps have been launched.
   [[nodiscard]] std::span<const int32_t> tokens(StepNumber step) const {
     ENCORE_CHECK(is_before(step, published()), "step {} is not published", step);
     const int64_t rows = ring_.shape[1];
     return {ring_.as<int32_t>() + step % ring_.shape[0] * rows, static_cast<size_t>(rows)};
   }
-  // The log probabilities that a row of a published step asked for; readable as long as its tokens.
+  // Those of one row of a published step that has so many rows of logits each.
+  [[nodiscard]] std::span<const int32_t> span(StepNumber step, int64_t row,
+                                              int64_t rows_each) const {
+    const auto all =
+        tokens(step).subspan(static_cast<size_t>(row * rows_each), static_cast<size_t>(rows_each));
+    return {all.begin(), std::ranges::find(all, -1)};
+  }
+  // The log probabilities that a row of logits of a published step asked for; readable as long as its
+  // tokens.
   [[nodiscard]] const LogprobRow& logprobs(StepNumber step, int64_t row) const {
     ENCORE_CHECK(logprobs_.data != nullptr && is_before(step, published()));
     return logprobs_.as<const LogprobRow>()[step % logprobs_.shape[0] * logprobs_.shape[1] + row];

@@ -16,7 +16,7 @@ constexpr int64_t kTokenRingSteps = 8;
 
 using namespace advance_op;  // NOLINT(google-build-using-namespace): where marks lie
 
-// All are i32.
+// All are i32. A step of several rows of logits a sequence has drafts.
 HostTensors operands(Random& random, const StepKey& step) {
   using ir::Dim;
   const auto tensor = [&](std::initializer_list<Dim> dims, int64_t first, int64_t last) {
@@ -27,58 +27,94 @@ HostTensors operands(Random& random, const StepKey& step) {
   };
   const Dim rows = Dim::sequences();
   const Dim tokens = Dim::tokens();
-  return {{"next", tensor({rows}, 0, 30)},
-          {"page_table", tensor({kMaxSequences, kMaxPages}, -1, 8)},
-          {"stop_tokens", tensor({rows, 3}, -1, 30)},
-          {"max_lens", tensor({rows}, 1, kMaxPages * kPageSize + 9)},
-          {"ids", tensor({tokens}, 0, 30)},
-          {"positions", tensor({tokens}, 0, 60)},
-          {"slots", tensor({tokens}, 0, 60)},
-          {"kv_lens", tensor({rows}, 0, kMaxPages * kPageSize)},
-          {"last_tokens", tensor({kMaxSequences}, 0, 30)},
-          {"step_clock", tensor({2}, 0, 100)},
-          {"token_ring", tensor({kTokenRingSteps, kMaxSequences}, 0, 30)},
-          {"ring_marks", tensor({32}, 90, 110)}};
+  const Dim logits = Dim::logits();
+  const int64_t q = step.q.value_or(1);
+  HostTensors made{{"next", tensor({logits}, 0, 30)},
+                   {"page_table", tensor({kMaxSequences, kMaxPages}, -1, 8)},
+                   {"stop_tokens", tensor({rows, 3}, -1, 30)},
+                   {"max_lens", tensor({rows}, 1, kMaxPages * kPageSize + 9)},
+                   {"ids", tensor({tokens}, 0, 30)},
+                   {"positions", tensor({tokens}, 0, 60)},
+                   {"slots", tensor({tokens}, 0, 60)},
+                   {"kv_lens", tensor({rows}, q - 1, kMaxPages * kPageSize)},
+                   {"last_tokens", tensor({kMaxSequences}, 0, 30)},
+                   {"step_clock", tensor({2}, 0, 100)},
+                   {"token_ring", tensor({kTokenRingSteps, kMaxSequences * q}, 0, 30)},
+                   {"ring_marks", tensor({32}, 90, 110)}};
+  if (q == 1) return made;
+  // Most drafts are right, in most rows; some sequences take none.
+  HostTensor lengths = tensor({logits}, 1, 60);
+  for (int64_t b = 0; b < step.sequences; ++b) {
+    if (made["kv_lens"].values[b] < static_cast<double>(q)) made["kv_lens"].values[b] = 0;
+    if (random.integer(0, 1) == 0) made["max_lens"].values[b] = made["kv_lens"].values[b] + 1;
+    const bool takes_none = random.integer(0, 4) == 0;
+    for (int64_t j = 1; j < q; ++j) {
+      if (random.integer(0, 4) > 0)
+        made["ids"].values[b * q + j] = made["next"].values[b * q + j - 1];
+      if (takes_none) lengths.values[b * q + j] = 0;
+    }
+  }
+  made.add("lengths", lengths, true);
+  return made;
 }
 
 // What ops.cc says, one value at a time.
-HostTensors advanced(HostTensors t, bool moves_rows) {
-  const auto num_rows = static_cast<int64_t>(t["next"].values.size());
+HostTensors advanced(HostTensors t, const StepKey& step) {
+  const auto num_rows = static_cast<int64_t>(t["kv_lens"].values.size());
+  const auto num_each = static_cast<int64_t>(t["next"].values.size()) / num_rows;
   const auto steps = static_cast<int64_t>(t["step_clock"].values[0]);
+  const bool moves_rows = step.q == num_each;
+  double* const ring = t["token_ring"].row(steps % kTokenRingSteps);
   bool any_left = false;
   for (int64_t b = 0; b < num_rows; ++b) {
-    const double token = t["next"].values[b];
-    t["last_tokens"].values[b] = token;
-    t["token_ring"].values[steps % kTokenRingSteps * kMaxSequences + b] = token;
-    const auto length = static_cast<int64_t>(t["kv_lens"].values[b]);
-    if (!moves_rows || length == 0) continue;
-    const double page = length == kMaxPages * kPageSize
-                            ? -1
-                            : t["page_table"].values[b * kMaxPages + length / kPageSize];
-    bool ends = length + 1 >= t["max_lens"].values[b] || page < 0;
-    for (int64_t i = 0; i < 3; ++i)
-      ends |= t["stop_tokens"].values[b * 3 + i] == token;
-    const auto place = static_cast<double>(length % kPageSize);
-    t["ids"].values[b] = ends ? -1 : token;
-    t["positions"].values[b] = ends ? 0 : static_cast<double>(length);
-    t["slots"].values[b] = ends ? -1 : page * kPageSize + place;
-    t["kv_lens"].values[b] = ends ? 0 : static_cast<double>(length + 1);
+    const auto kv_len = static_cast<int64_t>(t["kv_lens"].values[b]);
+    const double* const next = t["next"].values.data() + b * num_each;
+    double* const ids = t["ids"].values.data() + b * num_each;
+    int64_t count = 0;  // of tokens that count
+    int64_t length = kv_len - (num_each - 1);
+    bool ends = false;
+    for (bool is_right = true; is_right && !ends;) {
+      const double token = next[count++];
+      ends = ++length >= t["max_lens"].values[b];
+      for (int64_t i = 0; i < 3; ++i)
+        ends |= t["stop_tokens"].values[b * 3 + i] == token;
+      is_right =
+          count < num_each && ids[count] == token && t["lengths"].values[b * num_each + count] > 0;
+    }
+    for (int64_t j = 0; j < num_each; ++j)
+      ring[b * num_each + j] = j < count ? next[j] : -1;
+    t["last_tokens"].values[b] = next[count - 1];
+    if (!moves_rows || kv_len == 0) continue;
+    const auto page_of = [&](int64_t position) {
+      return position >= kMaxPages * kPageSize
+                 ? -1
+                 : t["page_table"].values[b * kMaxPages + position / kPageSize];
+    };
+    for (int64_t j = 0; j < num_each; ++j)
+      ends |= page_of(length - 1 + j) < 0;
+    for (int64_t j = 0; j < num_each; ++j) {
+      const int64_t position = length - 1 + j;
+      ids[j] = ends || j > 0 ? -1 : next[count - 1];
+      t["positions"].values[b * num_each + j] = ends ? 0 : static_cast<double>(position);
+      t["slots"].values[b * num_each + j] =
+          ends ? -1 : page_of(position) * kPageSize + static_cast<double>(position % kPageSize);
+    }
+    t["kv_lens"].values[b] = ends ? 0 : static_cast<double>(length - 1 + num_each);
     any_left |= !ends;
   }
   t["step_clock"].values[0] = static_cast<double>(steps + 1);
   t["step_clock"].values[1] =
       any_left && t["ring_marks"].values[kRunUntil] > static_cast<double>(steps + 1) ? 1 : 0;
   t["ring_marks"].values[kPublished] = static_cast<double>(steps + 1);
-  return t.without({"next", "page_table", "stop_tokens", "max_lens"});
+  return t.without({"next", "lengths", "page_table", "stop_tokens", "max_lens"});
 }
 
-void expect_advances(Device& device, const StepKey& step, bool moves_rows,
-                     const HostTensors& inputs) {
+void expect_advances(Device& device, const StepKey& step, const HostTensors& inputs) {
   ir::Attrs attrs;
   attrs.set("page_size", kPageSize);
   const auto actual =
       run(device, {.op = "advance", .inputs = inputs, .attrs = attrs, .step = step});
-  const auto expected = advanced(inputs, moves_rows);
+  const auto expected = advanced(inputs, step);
   ASSERT_EQ(actual.size(), expected.size());
   for (size_t i = 0; i < actual.size(); ++i)
     EXPECT_EQ(actual[i].tensor.values, expected.values()[i].values) << expected.name(i);
@@ -91,14 +127,23 @@ TEST_P(OnDevice, AdvancePublishesTokensAndMovesTheRowsOfAUniformStepOn) {
       HostTensors inputs = operands(random_, step);
       // A burst ends before this step, with it, or one or two steps later.
       inputs["ring_marks"].values[kRunUntil] = inputs["step_clock"].values[0] + round;
-      expect_advances(device(), step, true, inputs);
+      expect_advances(device(), step, inputs);
+    }
+  }
+}
+
+TEST_P(OnDevice, AdvanceMovesRowsOnBehindTheDraftsThatAreRight) {
+  for (const int64_t rows : {1, 3, 31, 40}) {
+    for (const int64_t q : {2, 3, 5, 9, 17}) {
+      const StepKey step = StepKey::uniform(rows, q);
+      expect_advances(device(), step, operands(random_, step));
     }
   }
 }
 
 TEST_P(OnDevice, AdvanceOnlyPublishesTheTokensOfAMixedStep) {
   const StepKey step = StepKey::mixed(57, 6);
-  expect_advances(device(), step, false, operands(random_, step));
+  expect_advances(device(), step, operands(random_, step));
 }
 
 TEST_P(OnDevice, WriteInputsChangesTheEntriesThatItIsGivenAndNoOthers) {

@@ -12,64 +12,104 @@ namespace {
 
 using namespace advance_op;  // NOLINT(google-build-using-namespace): where marks lie
 
-// Row b's step inputs.
-struct Row {
-  int32_t& id;
-  int32_t& position;
-  int32_t& slot;
-  int32_t& kv_len;
+// The operands, as in ops.cc; a sequence has `num_each` rows of logits.
+struct Advance {
+  explicit Advance(const KernelArgs& args)
+      : page_table(args.inputs["page_table"]),
+        stop_tokens(args.inputs["stop_tokens"]),
+        num_each(args.inputs["next"].shape[0] / args.inputs["kv_lens"].shape[0]),
+        page_size(args.attrs.get_int("page_size")) {
+    const auto ints = [&](std::string_view name) { return args.inputs[name].as<int32_t>(); };
+    next = ints("next");
+    max_lens = ints("max_lens");
+    ids = ints("ids");
+    positions = ints("positions");
+    slots = ints("slots");
+    kv_lens = ints("kv_lens");
+    if (args.inputs.find("lengths") != nullptr) lengths = ints("lengths");
+  }
+
+  // Does row b's sequence end with a token that makes it `length` long?
+  [[nodiscard]] bool ends(int64_t b, int32_t token, int64_t length) const {
+    const int32_t* const stops = stop_tokens.row<int32_t>(b);
+    const int32_t* const stops_end = stops + stop_tokens.shape[1];
+    return advance_op::ends(std::find(stops, stops_end, token) != stops_end, length, max_lens[b]);
+  }
+  // The length of row b's sequence with its first token of the step.
+  [[nodiscard]] int64_t first_length(int64_t b) const { return kv_lens[b] - (num_each - 1); }
+  // How many of row b's tokens count.
+  [[nodiscard]] int64_t span(int64_t b) const {
+    const int64_t first = b * num_each;
+    int64_t count = 1;
+    while (count < num_each && lengths[first + count] > 0 &&
+           ids[first + count] == next[first + count - 1] &&
+           !ends(b, next[first + count - 1], first_length(b) + count))
+      ++count;
+    return count;
+  }
+  // Row b goes on with the last token of a span, unless that is the last of the sequence or a token
+  // behind it has no page. Returns whether it does.
+  bool move_on(int64_t b, int64_t count) const {
+    const int32_t token = next[b * num_each + count - 1];
+    const int64_t length = first_length(b) + count;
+    const bool goes_on = !ends(b, token, length) && place(b, length - 1);
+    if (goes_on) {
+      ids[b * num_each] = token;
+    } else {
+      become_padding(b);
+    }
+    kv_lens[b] = goes_on ? static_cast<int32_t>(length - 1 + num_each) : 0;
+    return goes_on;
+  }
+  void become_padding(int64_t b) const {
+    std::fill_n(ids + b * num_each, num_each, -1);
+    std::fill_n(positions + b * num_each, num_each, 0);
+    std::fill_n(slots + b * num_each, num_each, -1);
+  }
+  // Gives row b's tokens their places from position `first` on. False where one has no page.
+  [[nodiscard]] bool place(int64_t b, int64_t first) const {
+    for (int64_t j = 0; j < num_each; ++j) {
+      const int64_t position = first + j;
+      const int64_t entry = position / page_size;
+      if (entry >= page_table.shape[1] || page_table.row<int32_t>(b)[entry] < 0) return false;
+      const int64_t t = b * num_each + j;
+      ids[t] = -1;
+      positions[t] = static_cast<int32_t>(position);
+      slots[t] = static_cast<int32_t>(page_table.row<int32_t>(b)[entry] * page_size +
+                                      position % page_size);
+    }
+    return true;
+  }
+
+  const TensorView& page_table;
+  const TensorView& stop_tokens;
+  int64_t num_each;
+  int64_t page_size;
+  const int32_t* next = nullptr;
+  const int32_t* max_lens = nullptr;
+  const int32_t* lengths = nullptr;
+  int32_t* ids = nullptr;
+  int32_t* positions = nullptr;
+  int32_t* slots = nullptr;
+  int32_t* kv_lens = nullptr;
 };
 
-// To `token`, the next of its sequence, whose page is the one given.
-void move_on(const Row& row, int32_t token, int32_t page, int64_t page_size) {
-  const int32_t position = row.kv_len;
-  row.id = token;
-  row.position = position;
-  row.slot = static_cast<int32_t>(page * page_size + position % page_size);
-  row.kv_len = position + 1;
-}
-
-void become_padding(const Row& row) {
-  row.id = -1;
-  row.position = 0;
-  row.slot = -1;
-  row.kv_len = 0;
-}
-
 void advance(Pool& /*pool*/, const KernelArgs& args) {
-  const auto ints = [&](std::string_view name) { return args.inputs[name].as<int32_t>(); };
-  const TensorView& page_table = args.inputs["page_table"];
-  const TensorView& stop_tokens = args.inputs["stop_tokens"];
+  const Advance a(args);
   const TensorView& ring = args.inputs["token_ring"];
-  const int32_t* const next = ints("next");
-  const int32_t* const max_lens = ints("max_lens");
-  int32_t* const ids = ints("ids");
-  int32_t* const positions = ints("positions");
-  int32_t* const slots = ints("slots");
-  int32_t* const kv_lens = ints("kv_lens");
-  int32_t* const last_tokens = ints("last_tokens");
-  int32_t* const clock = ints("step_clock");
-  int32_t* const marks = ints("ring_marks");
-  const int64_t num_rows = args.inputs["next"].shape[0];
-  const int64_t page_size = args.attrs.get_int("page_size");
+  int32_t* const last_tokens = args.inputs["last_tokens"].as<int32_t>();
+  int32_t* const clock = args.inputs["step_clock"].as<int32_t>();
+  int32_t* const marks = args.inputs["ring_marks"].as<int32_t>();
   const uint32_t done = static_cast<uint32_t>(clock[0]);
+  int32_t* const published = ring.row<int32_t>(done % ring.shape[0]);
   bool any_left = false;
-  for (int64_t b = 0; b < num_rows; ++b) {
-    const int32_t token = next[b];
-    last_tokens[b] = token;
-    ring.as<int32_t>()[done % ring.shape[0] * ring.shape[1] + b] = token;
-    int32_t& kv_len = kv_lens[b];
-    if (args.step.q != 1 || kv_len == 0) continue;
-    const int32_t* stops = stop_tokens.as<int32_t>() + b * stop_tokens.shape[1];
-    const int32_t* stops_end = stops + stop_tokens.shape[1];
-    const bool is_stop = std::find(stops, stops_end, token) != stops_end;
-    const int64_t entry = kv_len / page_size;
-    const int32_t page =
-        entry < page_table.shape[1] ? page_table.row<int32_t>(b)[entry] : int32_t{-1};
-    const bool goes_on = !ends(is_stop, kv_len + 1, max_lens[b]) && page >= 0;
-    const Row row{ids[b], positions[b], slots[b], kv_len};
-    goes_on ? move_on(row, token, page, page_size) : become_padding(row);
-    any_left |= goes_on;
+  for (int64_t b = 0; b < args.inputs["kv_lens"].shape[0]; ++b) {
+    const int64_t count = a.span(b);
+    const int32_t* const tokens = a.next + b * a.num_each;
+    for (int64_t j = 0; j < a.num_each; ++j)
+      published[b * a.num_each + j] = j < count ? tokens[j] : -1;
+    last_tokens[b] = tokens[count - 1];
+    if (args.step.q == a.num_each && a.kv_lens[b] > 0) any_left |= a.move_on(b, count);
   }
   clock[0] = static_cast<int32_t>(done + 1);
   const auto run_until =
@@ -94,7 +134,7 @@ void write_inputs(Pool& /*pool*/, const KernelArgs& args) {
 
 std::span<const Kernel> advance_kernels() {
   static constexpr std::array kRows = {
-      row<"advance.cpu", advance>("advance"),
+      row<"advance.cpu", advance>("advance", {"lengths"}),
       row<"write_inputs.cpu", write_inputs>("write_inputs"),
   };
   return kRows;

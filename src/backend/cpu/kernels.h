@@ -50,7 +50,14 @@ std::span<const Kernel> attention_kernels();    // attention.cc
 std::span<const Kernel> advance_kernels();      // advance.cc: advance, write_inputs
 std::span<const Kernel> logits_kernels();  // logits.cc: adjust_logits, log_probs, write_token_state
 std::span<const Kernel> sample_kernels();  // sample.cc
-std::span<const Kernel> collective_kernels();  // collectives.cc: all_reduce, all_gather
+std::span<const Kernel> collective_kernels();     // collectives.cc: all_reduce, all_gather
+std::span<const Kernel> lookup_drafts_kernels();  // lookup_drafts.cc
+
+// Rows of logits of a sequence, of a launch that has any.
+inline int64_t rows_of_each(const KernelArgs& args) {
+  return args.inputs["logits"].num_rows() /
+         std::max<int64_t>(1, args.inputs["sampling"].num_rows());
+}
 
 // Float elements of a view's row from element `first` on, as bytes.
 inline std::byte* row_bytes(const TensorView& view, int64_t row, int64_t first = 0) {

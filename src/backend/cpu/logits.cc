@@ -105,14 +105,16 @@ void adjust_logits(Pool& pool, const KernelArgs& args) {
   const TensorView& biases = args.inputs["token_bias"];
   const TensorView& masks = args.inputs["token_masks"];
   const TensorView& adjusted = args.outputs["adjusted"];
+  const int64_t rows_each = rows_of_each(args);
   pool.parallel_for(given.num_rows(), 1, [&](int64_t first, int64_t last) {
-    for (int64_t b = first; b < last; ++b) {
+    for (int64_t l = first; l < last; ++l) {
+      const int64_t b = l / rows_each;
       const SamplingRow& row = sampling[b];
-      const int32_t length = kv_lens[b];
+      const int32_t length = kv_lens[l];
       if (!row.adjusts(length)) continue;
-      const std::span<float> logits(adjusted.row<float>(b),
+      const std::span<float> logits(adjusted.row<float>(l),
                                     static_cast<size_t>(adjusted.row_elements()));
-      std::copy_n(given.row<float>(b), logits.size(), logits.begin());
+      std::copy_n(given.row<float>(l), logits.size(), logits.begin());
       std::span<const TokenBias> of_state;
       if (row.state >= 0) {
         of_state = {biases.as<TokenBias>() + row.state * biases.shape[1],
@@ -141,12 +143,13 @@ void log_probs(Pool& pool, const KernelArgs& args) {
   const TensorView& ring = args.inputs["logprob_ring"];
   const auto step = static_cast<uint32_t>(args.inputs["step_clock"].as<int32_t>()[0]);
   auto* const rows = ring.as<LogprobRow>() + step % ring.shape[0] * ring.shape[1];
+  const int64_t rows_each = rows_of_each(args);
   pool.parallel_for(logits.num_rows(), 1, [&](int64_t first, int64_t last) {
-    for (int64_t b = first; b < last; ++b) {
-      const SamplingParams& params = sampling[b].params;
+    for (int64_t l = first; l < last; ++l) {
+      const SamplingParams& params = sampling[l / rows_each].params;
       if (params.num_logprobs < 0) continue;
-      write_logprobs({logits.row<float>(b), static_cast<size_t>(logits.row_elements())}, next[b],
-                     params.num_logprobs, rows[b]);
+      write_logprobs({logits.row<float>(l), static_cast<size_t>(logits.row_elements())}, next[l],
+                     params.num_logprobs, rows[l]);
     }
   });
 }

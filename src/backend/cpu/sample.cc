@@ -158,12 +158,13 @@ void sample(Pool& pool, const KernelArgs& args) {
   const auto* const kv_lens = args.inputs["kv_lens"].as<int32_t>();
   const TensorView& token_counts = args.inputs["token_counts"];
   auto* const tokens = args.outputs["next"].as<int32_t>();
+  const int64_t rows_each = rows_of_each(args);
   pool.parallel_for(given.num_rows(), 1, [&](int64_t first, int64_t last) {
-    for (int64_t b = first; b < last; ++b) {
-      const SamplingRow& row = sampling[b];
-      const TensorView& logits = row.adjusts(kv_lens[b]) ? adjusted : given;
-      tokens[b] = sample_row(logits.row<float>(b), logits.shape[1], row.params, kv_lens[b]);
-      if (row.state >= 0 && kv_lens[b] > 0) ++token_counts.row<int32_t>(row.state)[tokens[b]];
+    for (int64_t l = first; l < last; ++l) {
+      const SamplingRow& row = sampling[l / rows_each];
+      const TensorView& logits = row.adjusts(kv_lens[l]) ? adjusted : given;
+      tokens[l] = sample_row(logits.row<float>(l), logits.shape[1], row.params, kv_lens[l]);
+      if (row.state >= 0 && kv_lens[l] > 0) ++token_counts.row<int32_t>(row.state)[tokens[l]];
     }
   });
 }

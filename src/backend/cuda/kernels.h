@@ -21,6 +21,7 @@ std::span<const Kernel> attention_kernels();     // attention/attention.cc: atte
 std::span<const Kernel> logits_kernels();   // sampling/logits.cu: adjust_logits, log_probs, ...
 std::span<const Kernel> sample_kernels();   // sampling/sample.cu: sample
 std::span<const Kernel> advance_kernels();  // sampling/advance.cu: advance, write_inputs
+std::span<const Kernel> lookup_drafts_kernels();  // sampling/lookup_drafts.cu: lookup_drafts
 
 // All of the above.
 std::vector<Kernel> all_kernels();

@@ -42,7 +42,9 @@ struct Advance {
   int page_size;
   int ring_steps;
   int ring_rows;
-  bool moves_rows;  // a uniform step of one token per sequence
+  bool moves_rows;         // a uniform step of one token per sequence
+  const int32_t* lengths;  // of steps with drafts
+  int num_each;            // rows of logits of a sequence
 };
 
 // What decides, beside its token, whether a row goes on, and where. Nothing in front of this launch
@@ -88,6 +90,16 @@ __device__ __forceinline__ bool move_on(const Advance& a, int row, const Row& ol
   return !last;
 }
 
+// The step is done, and its tokens are written.
+__device__ __forceinline__ void publish(const Advance& a, uint32_t done, uint32_t run_until,
+                                        bool any_left) {
+  any_left = __syncthreads_or(any_left);
+  if (threadIdx.x != 0) return;
+  a.clock[0] = done + 1;
+  a.clock[1] = any_left && static_cast<int32_t>(run_until - (done + 1)) > 0 ? 1 : 0;
+  st_release<Scope::kSystem>(a.marks + kPublished, done + 1);
+}
+
 __global__ void __launch_bounds__(kMaxThreads) advance_kernel(const __grid_constant__ Advance a) {
   allow_next_kernel();
   const uint32_t run_until = threadIdx.x == 0 ? ld_relaxed<Scope::kSystem>(a.marks + kRunUntil) : 0;
@@ -104,11 +116,61 @@ __global__ void __launch_bounds__(kMaxThreads) advance_kernel(const __grid_const
     if (!a.moves_rows) continue;
     any_left |= move_on(a, row, row < static_cast<int>(blockDim.x) ? first : Row(a, row), token);
   }
-  any_left = __syncthreads_or(any_left);
-  if (threadIdx.x != 0) return;
-  a.clock[0] = done + 1;
-  a.clock[1] = any_left && static_cast<int32_t>(run_until - (done + 1)) > 0 ? 1 : 0;
-  st_release<Scope::kSystem>(a.marks + kPublished, done + 1);
+  publish(a, done, run_until, any_left);
+}
+
+// Row `row`'s share of a step with drafts, which are checked here. Is it one of the next step?
+__device__ bool advance_span(const Advance& a, int row, int32_t* ring) {
+  const int first = row * a.num_each;
+  const int kv_len = a.kv_lens[row];
+  const int length = kv_len - (a.num_each - 1);  // with the first token of the step
+  const auto ends = [&](int32_t token, int new_length) {
+    bool is_stop = false;
+    for (int i = 0; i < a.num_stops; ++i)
+      is_stop |= a.stop_tokens[row * a.num_stops + i] == token;
+    return advance_op::ends(is_stop, new_length, a.max_lens[row]);
+  };
+  int count = 1;
+  int32_t token = a.next[first];
+  bool has_ended = ends(token, length + 1);
+  while (count < a.num_each && !has_ended && a.lengths[first + count] > 0 &&
+         a.ids[first + count] == token) {
+    token = a.next[first + count];
+    has_ended = ends(token, length + ++count);
+  }
+  for (int j = 0; j < a.num_each; ++j)
+    ring[first + j] = j < count ? a.next[first + j] : -1;
+  a.last_tokens[row] = token;
+  if (kv_len == 0) return false;
+
+  const int position = length + count - 1;
+  const int32_t* const pages = a.page_table + static_cast<int64_t>(row) * a.max_pages;
+  const int last_page = (position + a.num_each - 1) / a.page_size;
+  bool goes_on = !has_ended && last_page < a.max_pages;
+  for (int page = position / a.page_size; goes_on && page <= last_page; ++page)
+    goes_on = pages[page] >= 0;
+  for (int j = 0; j < a.num_each; ++j) {
+    const int place = position + j;
+    a.ids[first + j] = goes_on && j == 0 ? token : -1;
+    a.positions[first + j] = goes_on ? place : 0;
+    a.slots[first + j] =
+        goes_on ? pages[place / a.page_size] * a.page_size + place % a.page_size : -1;
+  }
+  a.kv_lens[row] = goes_on ? position + a.num_each : 0;
+  return goes_on;
+}
+
+__global__ void __launch_bounds__(kMaxThreads)
+    advance_spans_kernel(const __grid_constant__ Advance a) {
+  begin_kernel();
+  const uint32_t run_until = threadIdx.x == 0 ? ld_relaxed<Scope::kSystem>(a.marks + kRunUntil) : 0;
+  const uint32_t done = *a.clock;
+  int32_t* const ring = a.ring + static_cast<int64_t>(done % a.ring_steps) * a.ring_rows;
+  bool any_left = false;
+  for (int row = static_cast<int>(threadIdx.x); row < a.num_rows;
+       row += static_cast<int>(blockDim.x))
+    any_left |= advance_span(a, row, ring);
+  publish(a, done, run_until, any_left);
 }
 
 BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
@@ -116,6 +178,7 @@ BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
   const auto size = [&](std::string_view name, int dim) {
     return static_cast<int>(args.inputs[name].shape[dim]);
   };
+  const TensorView* const lengths = args.inputs.find("lengths");
   const Advance advance{.next = in("next"),
                         .page_table = in("page_table"),
                         .stop_tokens = in("stop_tokens"),
@@ -128,17 +191,20 @@ BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
                         .clock = reinterpret_cast<uint32_t*>(in("step_clock")),
                         .ring = in("token_ring"),
                         .marks = reinterpret_cast<uint32_t*>(in("ring_marks")),
-                        .num_rows = size("next", 0),
+                        .num_rows = size("kv_lens", 0),
                         .max_pages = size("page_table", 1),
                         .num_stops = size("stop_tokens", 1),
                         .page_size = static_cast<int>(args.attrs.get_int("page_size")),
                         .ring_steps = size("token_ring", 0),
                         .ring_rows = size("token_ring", 1),
-                        .moves_rows = args.step.q == 1};
+                        .moves_rows = args.step.q == 1,
+                        .lengths = lengths == nullptr ? nullptr : lengths->as<const int32_t>(),
+                        .num_each = size("next", 0) / std::max(1, size("kv_lens", 0))};
   const auto threads =
       static_cast<unsigned>(std::clamp<int64_t>(round_up(advance.num_rows, 32), 32, kMaxThreads));
+  const auto kernel = advance.num_each > 1 ? advance_spans_kernel : advance_kernel;
   return [=](Stream& stream, const StepLengths&) {
-    launch(stream, {.blocks = 1, .threads = threads}, advance_kernel, advance);
+    launch(stream, {.blocks = 1, .threads = threads}, kernel, advance);
   };
 }
 
@@ -238,7 +304,7 @@ BoundLaunch bind_write_inputs(Device& /*device*/, const KernelArgs& args) {
 
 std::span<const Kernel> advance_kernels() {
   static constexpr std::array<Kernel, 2> kRows = {{
-      {"advance", "advance.block", nullptr, nullptr, bind},
+      {"advance", "advance.block", nullptr, nullptr, bind, {"lengths"}},
       {"write_inputs", "write_inputs.rows", nullptr, nullptr, bind_write_inputs},
   }};
   return kRows;

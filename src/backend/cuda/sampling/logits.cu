@@ -18,6 +18,12 @@ using sampling::token_of;
 
 constexpr float kNever = -__builtin_huge_valf();
 
+// Rows of logits of a sequence.
+int rows_of_each(const KernelArgs& args) {
+  const int64_t num_sequences = std::max<int64_t>(1, args.inputs["sampling"].num_rows());
+  return static_cast<int>(args.inputs["logits"].num_rows() / num_sequences);
+}
+
 // --- adjust_logits ----------------------------------------------------------------------------
 
 constexpr int kAdjustBlocks = 8;  // of a row, a slice of the vocabulary each
@@ -38,6 +44,7 @@ struct AdjustParams {
   int num_biases = 0;  // that a row of token_bias has room for
   int num_mask_words = 0;
   int vocabulary = 0;
+  int rows_each = 1;  // rows of logits of a sequence
 };
 
 // A block's part of a row. Its first token is a multiple of 32.
@@ -103,16 +110,17 @@ __device__ void forbid(const int32_t* mask, int num_words, const Slice& slice) {
 __global__ void __launch_bounds__(kAdjustThreads)
     adjust_logits_kernel(const __grid_constant__ AdjustParams params) {
   begin_kernel();
-  const auto b = static_cast<int64_t>(blockIdx.y);
-  const int length = params.kv_lens[b];
+  const auto l = static_cast<int64_t>(blockIdx.y);
+  const auto b = static_cast<int64_t>(static_cast<int>(blockIdx.y) / params.rows_each);
+  const int length = params.kv_lens[l];
   const SamplingRow row = params.sampling[b];
   if (!row.adjusts(length)) return;
   const int size = (params.vocabulary + 32 * kAdjustBlocks - 1) / (32 * kAdjustBlocks) * 32;
   Slice slice;
   slice.first = static_cast<int>(blockIdx.x) * size;
   slice.end = min(slice.first + size, params.vocabulary);
-  slice.logits = params.logits + b * params.logits_stride;
-  slice.adjusted = params.adjusted + b * params.adjusted_stride;
+  slice.logits = params.logits + l * params.logits_stride;
+  slice.adjusted = params.adjusted + l * params.adjusted_stride;
   if (row.state >= 0) {
     adjust_by_state(params, row, slice);
   } else {
@@ -155,6 +163,7 @@ BoundLaunch bind_adjust_logits(Device& /*device*/, const KernelArgs& args) {
   params.num_stops = static_cast<int>(args.inputs["stop_tokens"].row_elements());
   params.num_biases = static_cast<int>(args.inputs["token_bias"].shape[1]);
   params.vocabulary = static_cast<int>(args.inputs["logits"].row_elements());
+  params.rows_each = rows_of_each(args);
   const Grid grid{
       .blocks = dim3(kAdjustBlocks, static_cast<unsigned>(args.outputs["adjusted"].num_rows())),
       .threads = kAdjustThreads};
@@ -178,6 +187,7 @@ struct LogprobParams {
   LogprobRow* ring = nullptr;
   int ring_steps = 0;
   int ring_rows = 0;
+  int rows_each = 1;  // rows of logits of a sequence
 };
 
 struct Largest {
@@ -234,11 +244,12 @@ struct Stripe {
 __global__ void __launch_bounds__(kLogprobThreads)
     log_probs_kernel(const __grid_constant__ LogprobParams params) {
   begin_kernel();
-  const auto b = static_cast<int64_t>(blockIdx.x);
+  const auto l = static_cast<int64_t>(blockIdx.x);
+  const int b = static_cast<int>(blockIdx.x) / params.rows_each;
   const int num_top = min(params.sampling[b].params.num_logprobs, LogprobRow::kMaxTop);
   if (num_top < 0) return;
-  const Stripe stripe{params.logits + b * params.stride, params.vocabulary};
-  const float chosen_logit = stripe.logit_of(params.next[b]);
+  const Stripe stripe{params.logits + l * params.stride, params.vocabulary};
+  const float chosen_logit = stripe.logit_of(params.next[l]);
 
   uint64_t own = stripe.likeliest_below(~uint64_t{0});
   uint64_t best = fold_block(own, Largest{});
@@ -256,7 +267,7 @@ __global__ void __launch_bounds__(kLogprobThreads)
     return static_cast<float>(static_cast<double>(logit) - static_cast<double>(largest) - log_sum);
   };
   LogprobRow& row =
-      params.ring[static_cast<int64_t>(*params.clock % params.ring_steps) * params.ring_rows + b];
+      params.ring[static_cast<int64_t>(*params.clock % params.ring_steps) * params.ring_rows + l];
   if (threadIdx.x == 0) {
     row.logprob = log_softmax(chosen_logit);
     row.rank = 1 + num_likelier;
@@ -286,6 +297,7 @@ BoundLaunch bind_log_probs(Device& /*device*/, const KernelArgs& args) {
   params.ring = ring.as<LogprobRow>();
   params.ring_steps = static_cast<int>(ring.shape[0]);
   params.ring_rows = static_cast<int>(ring.shape[1]);
+  params.rows_each = rows_of_each(args);
   const Grid grid{.blocks = dim3(static_cast<unsigned>(logits.num_rows())),
                   .threads = kLogprobThreads};
   return

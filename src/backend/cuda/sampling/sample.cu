@@ -43,6 +43,7 @@ struct SampleParams {
   const int32_t* kv_lens = nullptr;
   int32_t* token_counts = nullptr;
   int32_t* tokens = nullptr;
+  int32_t rows_each = 1;  // rows of logits of a sequence
 };
 
 // Reads the slice once, backwards, as what was written last is nearest, and keeps its beginning.
@@ -204,7 +205,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   wait_for_inputs();
 
   const int index = static_cast<int>(blockIdx.x / cluster.num_blocks());
-  const SamplingRow sampling = params.sampling[index];
+  const SamplingRow sampling = params.sampling[index / params.rows_each];
   const Choice choice{sampling.params, params.kv_lens[index]};
   Row row{};
   row.logits = sampling.adjusts(choice.kv_len) ? params.adjusted + index * params.adjusted_stride
@@ -279,6 +280,8 @@ BoundLaunch bind(Device& device, const KernelArgs& args) {
   params.kv_lens = args.inputs["kv_lens"].as<const int32_t>();
   params.token_counts = args.inputs["token_counts"].as<int32_t>();
   params.tokens = args.outputs["next"].as<int32_t>();
+  params.rows_each = static_cast<int32_t>(logits.num_rows() /
+                                          std::max<int64_t>(1, args.inputs["sampling"].num_rows()));
 
   const Grid grid{.blocks = dim3(static_cast<unsigned>(logits.num_rows() * num_blocks)),
                   .threads = kThreads,

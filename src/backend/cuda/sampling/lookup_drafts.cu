@@ -1,0 +1,168 @@
+// lookup_drafts: the beginning of a step that may have drafts.
+//
+// Kernels further on read what this one writes before they wait for the launch in front of them
+// (attention/decode.cuh reads lengths and tables so), so none of them starts before it has ended: it
+// does not call allow_next_kernel().
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/launch.h"
+#include "backend/sampling.h"
+
+namespace encore::cuda {
+namespace {
+
+constexpr int kLookupThreads = 1024;
+constexpr int kLookupWarps = kLookupThreads / 32;
+constexpr int kMostMatch = 64;  // tokens by which a draft is looked up
+
+// The operands, as in ops.cc; a sequence has `num_each` rows of logits.
+struct Lookup {
+  int32_t* ids;
+  const int32_t* slots;
+  const int32_t* kv_lens;
+  const int32_t* last_rows;
+  const SamplingRow* sampling;
+  const int32_t* page_table;
+  const int32_t* last_tokens;
+  int32_t* token_cache;
+  int32_t* logits_rows;
+  int32_t* lengths;
+  int num_tokens;
+  int num_rows;
+  int num_each;
+  int max_pages;
+  int page_size;
+  int max_match;
+};
+
+__device__ __forceinline__ int32_t resolved(const Lookup& lookup, int32_t id) {
+  return id <= -2 ? lookup.last_tokens[-2 - id] : id;
+}
+
+// A step without drafts: its tokens are kept.
+__global__ void __launch_bounds__(kLookupThreads)
+    keep_tokens_kernel(const __grid_constant__ Lookup lookup) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i < lookup.num_tokens) {
+    const int32_t id = resolved(lookup, lookup.ids[i]);
+    lookup.ids[i] = id;
+    if (lookup.slots[i] >= 0) lookup.token_cache[lookup.slots[i]] = id;
+  }
+  if (i < lookup.num_rows) {
+    lookup.logits_rows[i] = lookup.last_rows[i];
+    lookup.lengths[i] = lookup.kv_lens[i];
+  }
+  __threadfence();
+}
+
+// The place of the longest match in front of it, the last of several, in every thread. `tail` has the
+// last tokens of the sequence, the last first.
+__device__ int find_place(const Lookup& lookup, const int32_t* pages, const int32_t* tail, int last) {
+  __shared__ uint64_t of_warps[kLookupWarps];
+  uint64_t best = static_cast<uint32_t>(last);  // a match of no tokens
+  for (int place = last - static_cast<int>(threadIdx.x); place > 0; place -= kLookupThreads) {
+    const int most = min(place, lookup.max_match);
+    int count = 0;
+    while (count < most) {
+      const int position = place - 1 - count;
+      const int64_t page = pages[position / lookup.page_size];
+      if (lookup.token_cache[page * lookup.page_size + position % lookup.page_size] != tail[count])
+        break;
+      ++count;
+    }
+    best = max(best, static_cast<uint64_t>(count) << 32U | static_cast<uint32_t>(place));
+  }
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2)
+    best = max(best, __shfl_xor_sync(~0U, best, offset));
+  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = best;
+  __syncthreads();
+  for (const uint64_t of_warp : of_warps)
+    best = max(best, of_warp);
+  return static_cast<int>(static_cast<uint32_t>(best));
+}
+
+// A block a sequence.
+__global__ void __launch_bounds__(kLookupThreads)
+    lookup_drafts_kernel(const __grid_constant__ Lookup lookup) {
+  __shared__ int32_t tail[kMostMatch];
+  const int row = static_cast<int>(blockIdx.x);
+  const int thread = static_cast<int>(threadIdx.x);
+  const int first = row * lookup.num_each;
+  const int kv_len = lookup.kv_lens[row];
+  const int last = kv_len - lookup.num_each;  // position of the last token that is known
+  const int32_t* const pages = lookup.page_table + static_cast<int64_t>(row) * lookup.max_pages;
+  const auto at = [&](int position) {
+    const int64_t page = pages[position / lookup.page_size];
+    return lookup.token_cache[page * lookup.page_size + position % lookup.page_size];
+  };
+  int place = 0;
+  if (kv_len > 0) {
+    if (thread < min(lookup.max_match, last + 1))
+      tail[thread] = thread == 0 ? resolved(lookup, lookup.ids[first]) : at(last - thread);
+    __syncthreads();
+    place = find_place(lookup, pages, tail, last);
+  }
+  if (thread >= lookup.num_each) return;
+  const bool is_chosen = kv_len > 0 && (thread == 0 || lookup.sampling[row].takes_drafts());
+  lookup.logits_rows[first + thread] = first + thread;
+  lookup.lengths[first + thread] = is_chosen ? last + 1 + thread : 0;
+  if (kv_len > 0) {
+    // Behind the last known token come those of the place, again and again.
+    const int source = thread == 0 ? last : place + (thread - 1) % (last + 1 - place);
+    const int32_t id = source == last ? tail[0] : at(source);
+    lookup.ids[first + thread] = id;
+    if (lookup.slots[first + thread] >= 0) lookup.token_cache[lookup.slots[first + thread]] = id;
+  }
+  __threadfence();
+}
+
+BoundLaunch bind_lookup(Device& /*device*/, const KernelArgs& args) {
+  const auto in = [&](std::string_view name) { return args.inputs[name].as<int32_t>(); };
+  const auto size = [&](const Views& views, std::string_view name, int dim) {
+    return static_cast<int>(views[name].shape[dim]);
+  };
+  ENCORE_CHECK(args.inputs["sampling"].row_elements() == kSamplingWords);
+  const Lookup lookup{.ids = in("ids"),
+                      .slots = in("slots"),
+                      .kv_lens = in("kv_lens"),
+                      .last_rows = in("last_rows"),
+                      .sampling = args.inputs["sampling"].as<const SamplingRow>(),
+                      .page_table = in("page_table"),
+                      .last_tokens = in("last_tokens"),
+                      .token_cache = in("token_cache"),
+                      .logits_rows = args.outputs["logits_rows"].as<int32_t>(),
+                      .lengths = args.outputs["lengths"].as<int32_t>(),
+                      .num_tokens = size(args.inputs, "ids", 0),
+                      .num_rows = size(args.inputs, "kv_lens", 0),
+                      .num_each = size(args.outputs, "lengths", 0) /
+                                  std::max(1, size(args.inputs, "kv_lens", 0)),
+                      .max_pages = size(args.inputs, "page_table", 1),
+                      .page_size = size(args.inputs, "token_cache", 1),
+                      .max_match = static_cast<int>(args.attrs.get_int("max_match"))};
+  if (lookup.max_match > kMostMatch || lookup.num_each > kLookupThreads) {
+    fail(ErrorKind::kCompile, "drafts are looked up by at most {} tokens, {} at a time", kMostMatch,
+         kLookupThreads - 1);
+  }
+  const bool has_drafts = lookup.num_each > 1;
+  const int64_t num_threads = std::max(lookup.num_tokens, lookup.num_rows);
+  const int64_t num_blocks = has_drafts ? lookup.num_rows : div_up(num_threads, kLookupThreads);
+  const Grid grid{.blocks = dim3(static_cast<unsigned>(num_blocks)),
+                  .threads = kLookupThreads,
+                  .overlap = false};
+  const auto kernel = has_drafts ? lookup_drafts_kernel : keep_tokens_kernel;
+  return [=](Stream& stream, const StepLengths&) { launch(stream, grid, kernel, lookup); };
+}
+
+}  // namespace
+
+std::span<const Kernel> lookup_drafts_kernels() {
+  static constexpr std::array<Kernel, 1> kRows = {
+      {{"lookup_drafts", "lookup_drafts.block", nullptr, nullptr, bind_lookup}}};
+  return kRows;
+}
+
+}  // namespace encore::cuda
