@@ -255,6 +255,46 @@ TEST_P(ThreeWaysTest, StepsAgreeBitForBitWithKvInFp8) {
   EXPECT_TRUE(same(mixed, mixed_trace(*device_, trial(Graphs::kAuto, Poison::kNaN))));
 }
 
+// What five sequences generate whose beginnings repeat, so that drafts are right now and then.
+std::vector<std::vector<int32_t>> texts_with_drafts(Device& device, Graphs graphs, Poison poison) {
+  ThreeWays run(device, {.graphs = graphs,
+                         .poison = poison,
+                         .limits = {.max_num_tokens = 96,
+                                    .max_batch_size = 16,
+                                    .max_q = 1,
+                                    .max_seq_len = 256,
+                                    .num_drafts = 3}});
+  std::mt19937 random(7);
+  std::vector<engine::SequenceId> ids;
+  for (int i = 0; i < 5; ++i) {
+    std::vector<int32_t> prompt = random_prompt(random, 3 + i);
+    for (int repeats = 0; repeats < 3; ++repeats)
+      prompt.insert(prompt.end(), prompt.begin(), prompt.begin() + 3 + i);
+    ids.push_back(run.add(prompt, 60));
+  }
+  std::vector<std::vector<int32_t>> texts(ids.size());
+  while (run.engine().step([&](const engine::Generated& generated) {
+    texts[static_cast<size_t>(generated.sequence - ids[0])].push_back(generated.token);
+  })) {
+  }
+  EXPECT_GT(run.engine().draft_counts().num_accepted(), 20);
+  const auto mode = graphs == Graphs::kNone   ? runtime::Mode::kEager
+                    : graphs == Graphs::kFull ? runtime::Mode::kFull
+                                              : runtime::Mode::kPiecewise;
+  EXPECT_TRUE(std::ranges::any_of(run.engine().step_counts(), [&](const auto& count) {
+    return count.key.q == 4 && count.mode == mode;
+  }));
+  return texts;
+}
+
+TEST_P(ThreeWaysTest, StepsWithDraftsGiveTheSameTokens) {
+  const auto expected = texts_with_drafts(*device_, Graphs::kNone, Poison::kNone);
+  for (const Graphs graphs : {Graphs::kNone, Graphs::kPiecewise, Graphs::kFull}) {
+    for (const Poison poison : {Poison::kNone, Poison::kNaN, Poison::kLarge})
+      EXPECT_EQ(expected, texts_with_drafts(*device_, graphs, poison));
+  }
+}
+
 TEST_P(ThreeWaysTest, ASequenceIsTheSameAloneAndAmongFifteenOthers) {
   std::mt19937 random(5);
   const auto prompt = random_prompt(random, 20);

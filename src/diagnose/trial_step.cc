@@ -82,6 +82,7 @@ void fill_kv(loader::LoadedModel& model, uint64_t seed, float stddev) {
   const ir::Graph& graph = executor.loaded().program.graph;
   for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kState)) {
     const TensorView all = executor.loaded().kv.view(id);
+    if (!is_float(all.dtype) && all.dtype != DType::kFP8) continue;  // tokens, not numbers
     const TensorView mapped(all.data, all.dtype,
                             {std::min(all.num_rows(), model.num_pages()), all.row_elements()});
     executor.device().fill_random(executor.stream(), mapped, seed++, stddev);

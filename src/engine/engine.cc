@@ -19,6 +19,7 @@ sched::SchedulerLimits scheduler_limits(LoadedModel& model, const EngineOptions&
           .max_batch_size = limits.max_batch_size,
           .max_mixed_tokens = limits.max_mixed_tokens,
           .max_q = limits.max_q,
+          .num_drafts = limits.num_drafts,
           .token_buckets = tokens.sizes(),
           .prompt_share = options.prompt_share,
           .preempts_by_priority = options.preempts_by_priority};
@@ -27,6 +28,18 @@ sched::SchedulerLimits scheduler_limits(LoadedModel& model, const EngineOptions&
 // Is a token chosen behind the row's, and does a grammar say which may be?
 bool is_masked_row(const sched::ScheduledTokens& row) {
   return row.place->matcher != nullptr && row.end() >= row.place->known();
+}
+
+// Stop tokens that may not come yet, and have no place in the step's inputs.
+std::span<const int32_t> hidden_stops(const sched::Sequence& sequence) {
+  if (sequence.min_length <= sequence.prompt_length) return {};
+  return unsent_stops(sequence.stop_tokens);
+}
+
+// Does the device keep something of a sequence to adjust its logits by?
+bool needs_state(const sched::Sequence& sequence) {
+  return sequence.sampling.has_penalties() || !sequence.token_bias.empty() ||
+         !hidden_stops(sequence).empty();
 }
 
 // The rows of a plan, where grammars have a say in it in the order in which they are asked: those that
@@ -42,9 +55,10 @@ std::vector<size_t> rows_by_grammar_time(const sched::Plan& plan, bool is_masked
   return rows;
 }
 
-// Moves the grammar on by the last token of a sequence. Why that ends it; nothing: it goes on.
-std::optional<Finish> take_last_token(sched::Sequence& sequence, GrammarTime& time) {
-  const int32_t token = sequence.tokens.back();
+// Moves the grammar on by a token of a sequence. Why that ends it; nothing: it goes on.
+std::optional<Finish> take_token(sched::Sequence& sequence, int64_t position, GrammarTime& time) {
+  const int32_t token = sequence.tokens[static_cast<size_t>(position)];
+  const int64_t length = position + 1;
   if (sequence.matcher) {
     if (GrammarTime::is_over(sequence)) return Finish::kSlowGrammar;
     const bool fits = time.measure(
@@ -53,10 +67,10 @@ std::optional<Finish> take_last_token(sched::Sequence& sequence, GrammarTime& ti
     if (!fits) return Finish::kDeadEnd;
   }
   const auto& stops = sequence.stop_tokens;
-  const bool is_stop = (sequence.matcher && sequence.matcher->has_ended()) ||
-                       (sequence.known() > sequence.min_length &&
-                        std::find(stops.begin(), stops.end(), token) != stops.end());
-  if (!advance_op::ends(is_stop, sequence.known(), sequence.max_length)) return std::nullopt;
+  const bool is_stop =
+      (sequence.matcher && sequence.matcher->has_ended()) ||
+      (length > sequence.min_length && std::find(stops.begin(), stops.end(), token) != stops.end());
+  if (!advance_op::ends(is_stop, length, sequence.max_length)) return std::nullopt;
   return is_stop ? Finish::kStop : Finish::kLength;
 }
 
@@ -123,6 +137,7 @@ std::variant<SequenceId, Rejection> Engine::add(Request request,
   if (request.grammar) sequence.matcher = request.grammar->start();
   if (adapter) sequence.adapter = adapter->slot;
   sequence.held_adapter = adapter;
+  sequence.takes_drafts = !sequence.matcher && !needs_state(sequence);
   sequence.chain = *std::move(chain);
   scheduler_.add(std::move(sequence));
   interrupt_burst();
@@ -154,7 +169,7 @@ bool Engine::step(const std::function<void(const Generated&)>& on_token) {
   }
   if (undelivered_.empty()) {
     const bool launched = launch();
-    if (in_flight_.empty()) {
+    if (in_flight_.empty() && undelivered_.empty()) {
       device_rests_since_.reset();
       return false;
     }
@@ -184,11 +199,8 @@ bool Engine::device_rests() const {
 bool Engine::launch() {
   if (!in_flight_.empty() && in_flight_.back().is_burst()) return false;
   const auto start = std::chrono::steady_clock::now();
-  std::optional<int64_t> max_prompt_tokens;
-  if (prompt_budget_) max_prompt_tokens = prompt_budget_->tokens();
-  sched::Plan plan = scheduler_.plan(max_prompt_tokens);
+  sched::Plan plan = plan_next();
   if (plan.rows.empty()) return false;
-  sched::Scheduler::keep_rows(plan);
   auto at = host_times_.add(HostWork::kPlan, start);
   runtime::Executor& executor = model_.executor();
   const int64_t max_burst_steps = grant_burst(plan);
@@ -222,8 +234,8 @@ bool Engine::launch() {
   } else {
     StepLengths lengths;
     for (const sched::ScheduledTokens& row : plan.rows) {
-      lengths.max_query_len = std::max(lengths.max_query_len, row.count);
-      lengths.max_kv_len = std::max(lengths.max_kv_len, row.end());
+      lengths.max_query_len = std::max(lengths.max_query_len, row.count + plan.num_drafts);
+      lengths.max_kv_len = std::max(lengths.max_kv_len, row.end() + 2 * plan.num_drafts);
     }
     const auto part = step.is_masked ? runtime::StepPart::kToLogits : runtime::StepPart::kWhole;
     goes_on ? executor.run_next(lengths, part) : executor.run(lengths, part);
@@ -238,6 +250,22 @@ bool Engine::launch() {
   in_flight_.push_back(std::move(step));
   host_times_.add(HostWork::kLaunch, at);
   return true;
+}
+
+sched::Plan Engine::plan_next() {
+  bool has_new_pages = false;
+  while (true) {
+    std::optional<int64_t> max_prompt_tokens;
+    if (prompt_budget_) max_prompt_tokens = prompt_budget_->tokens();
+    sched::Plan plan = scheduler_.plan(max_prompt_tokens);
+    sched::Scheduler::keep_rows(plan);
+    plan.has_new_pages |= has_new_pages;
+    const bool is_known =
+        in_flight_.empty() || in_flight_.back().plan.num_drafts == 0 || continues(plan);
+    if (is_known || plan.rows.empty()) return plan;
+    has_new_pages = plan.has_new_pages;
+    collect();
+  }
 }
 
 void Engine::finish_masked() {
@@ -282,7 +310,8 @@ bool Engine::launched_last() const {
 bool Engine::continues(const sched::Plan& plan) const {
   runtime::Executor& executor = model_.executor();
   using sched::ScheduledTokens;
-  return !plan.has_given_tokens && launched_last() && executor.choice().key.q == 1 &&
+  return !plan.has_given_tokens && launched_last() && plan.num_drafts == launched_.num_drafts &&
+         executor.choice().key.q == 1 + plan.num_drafts &&
          std::equal(
              plan.rows.begin(), plan.rows.end(), launched_.rows.begin(), launched_.rows.end(),
              [](const ScheduledTokens& now, const ScheduledTokens& before) {
@@ -292,19 +321,21 @@ bool Engine::continues(const sched::Plan& plan) const {
 
 void Engine::pack(const sched::Plan& plan) {
   runtime::Executor& executor = model_.executor();
-  executor.begin({plan.num_tokens(), static_cast<int64_t>(plan.rows.size()),
-                  plan.uniform_q(model_.limits().max_q)});
+  const auto num_rows = static_cast<int64_t>(plan.rows.size());
+  executor.begin(plan.num_drafts > 0
+                     ? StepKey::uniform(num_rows, 1 + plan.num_drafts)
+                     : StepKey{plan.num_tokens(), num_rows, plan.uniform_q(model_.limits().max_q)});
   InputWriter writer(executor, model_.page_size());
-  int32_t num_rows = 0;
+  int32_t index = 0;
   scheduler_.for_each(plan, [&](const sched::ScheduledTokens& row, sched::Sequence& sequence) {
-    const bool has_sent_pages = sequence.row == num_rows++ && launched_last() &&
+    const bool has_sent_pages = sequence.row == index++ && launched_last() &&
                                 sequence.num_sent_pages == std::ssize(sequence.pages);
     const int32_t in_flight = model::last_token_of(sequence.row);
     std::span<const int32_t> ids(&in_flight, 1);
     if (row.first < sequence.known())
       ids = std::span(sequence.tokens).subspan(row.first, row.count);
     writer.add({ids, row.first, sequence.pages, sampling_row(row, sequence), sequence.stop_tokens,
-                sequence.max_length, has_sent_pages, sequence.adapter});
+                sequence.max_length, has_sent_pages, sequence.adapter, plan.num_drafts});
     sequence.num_sent_pages = std::ssize(sequence.pages);
   });
 }
@@ -312,14 +343,12 @@ void Engine::pack(const sched::Plan& plan) {
 // Nobody reads what a step samples in the midst of a prompt.
 SamplingRow Engine::sampling_row(const sched::ScheduledTokens& row, sched::Sequence& sequence) {
   if (row.end() < sequence.known()) return {};
-  std::span<const int32_t> stops;  // that may not come yet, and have no place in the step's inputs
-  if (sequence.min_length > sequence.prompt_length) stops = unsent_stops(sequence.stop_tokens);
-  const bool needs_state =
-      sequence.sampling.has_penalties() || !sequence.token_bias.empty() || !stops.empty();
+  const std::span<const int32_t> stops = hidden_stops(sequence);
+  const bool has_state = needs_state(sequence);
   const bool is_masked = is_masked_row(row);
   const bool is_new = sequence.token_state_row < 0;
-  if (is_new && (needs_state || is_masked)) sequence.token_state_row = free_token_state();
-  if (is_new && needs_state) {
+  if (is_new && (has_state || is_masked)) sequence.token_state_row = free_token_state();
+  if (is_new && has_state) {
     const std::span<const int32_t> tokens(sequence.tokens);
     std::vector<TokenBias> pairs;
     for (const int32_t stop : stops)
@@ -330,7 +359,7 @@ SamplingRow Engine::sampling_row(const sched::ScheduledTokens& row, sched::Seque
         tokens.subspan(sequence.prompt_length), pairs, model_.executor().stream());
   }
   return {sequence.sampling, static_cast<int32_t>(sequence.min_length),
-          needs_state ? sequence.token_state_row : -1, is_masked ? sequence.token_state_row : -1,
+          has_state ? sequence.token_state_row : -1, is_masked ? sequence.token_state_row : -1,
           static_cast<int32_t>(stops.size())};
 }
 
@@ -397,7 +426,7 @@ void Engine::collect_step() {
   if (step.num_collected > 0) scheduler_.commit(plan_);
   const runtime::TokenRing& ring = model_.executor().output().ring();
   const auto number = step.first + static_cast<runtime::StepNumber>(step.num_collected);
-  const auto next = ring.tokens(number);
+  const int64_t rows_each = 1 + plan_.num_drafts;
   ++step.num_collected;
   counts_.add(step.choice);
   collect_scores(step);
@@ -410,22 +439,45 @@ void Engine::collect_step() {
       sample_again(*sequence);
       continue;
     }
-    if (!sequence->collect(row, next[b])) continue;
-    Generated& generated = undelivered_.emplace_back();
-    generated.sequence = row.sequence;
-    generated.token = next[b];
-    generated.finish = take_last_token(*sequence, grammar_time_);
-    if (sequence->sampling.num_logprobs >= 0) {
-      generated.logprobs =
-          std::make_unique<LogprobRow>(ring.logprobs(number, static_cast<int64_t>(b)));
+    const int64_t first = static_cast<int64_t>(b) * rows_each;
+    const auto sampled = ring.span(number, static_cast<int64_t>(b), rows_each);
+    if (plan_.num_drafts > 0 && sequence->takes_drafts) {
+      draft_counts_.add(plan_.num_drafts, std::ssize(sampled) - 1);
+    } else if (plan_.num_drafts > 0) {
+      ++draft_counts_.rows_without;
     }
-    if (sequence->known() == sequence->prompt_length + 1) {
-      generated.num_cached = sequence->num_cached.value_or(0);
-      generated.admitted = *sequence->admitted;
-      generated.prompt_logprobs = std::move(sequence->prompt_logprobs);
+    if (sampled.size() > 1) move_later_rows(row, std::ssize(sampled));
+    if (!sequence->collect(row, sampled)) continue;
+    for (int64_t i = 0; i < std::ssize(sampled); ++i) {
+      const int64_t position = sequence->known() - std::ssize(sampled) + i;
+      Generated& generated = undelivered_.emplace_back();
+      generated.sequence = row.sequence;
+      generated.token = sampled[static_cast<size_t>(i)];
+      generated.was_drafted = i > 0;
+      generated.finish = take_token(*sequence, position, grammar_time_);
+      if (sequence->sampling.num_logprobs >= 0)
+        generated.logprobs = std::make_unique<LogprobRow>(ring.logprobs(number, first + i));
+      if (position == sequence->prompt_length) {
+        generated.num_cached = sequence->num_cached.value_or(0);
+        generated.admitted = *sequence->admitted;
+        generated.prompt_logprobs = std::move(sequence->prompt_logprobs);
+      }
+      if (!generated.finish) continue;
+      scheduler_.remove(row.sequence);
+      break;
     }
-    if (generated.finish) scheduler_.remove(row.sequence);
   }
+}
+
+void Engine::move_later_rows(const sched::ScheduledTokens& row, int64_t num_sampled) {
+  const auto move = [&](sched::Plan& plan) {
+    for (sched::ScheduledTokens& later : plan.rows) {
+      if (later.sequence == row.sequence) later.first += num_sampled - 1;
+    }
+  };
+  for (size_t i = 1; i < in_flight_.size(); ++i)
+    move(in_flight_[i].plan);
+  move(launched_);
 }
 
 }  // namespace encore::engine

@@ -62,6 +62,7 @@ std::string_view name(Finish finish);
 struct Generated {
   SequenceId sequence = 0;
   int32_t token = 0;
+  bool was_drafted = false;              // guessed, and found right, in the step of the one before
   std::optional<Finish> finish;          // set on the last
   std::unique_ptr<LogprobRow> logprobs;  // where the request asks for some
   // Set on the first token that is generated:
@@ -164,6 +165,7 @@ class Engine {
   void wake() { model_.wake(); }
 
   [[nodiscard]] std::vector<StepCount> step_counts() const { return counts_.all(); }
+  [[nodiscard]] const DraftCounts& draft_counts() const { return draft_counts_; }
   // Who delivers what it gives adds that time.
   [[nodiscard]] HostTimes& host_times() { return host_times_; }
   // What the last step that was collected ran. Without overlap, its logits are output 1 of the
@@ -204,9 +206,13 @@ class Engine {
 
   // False when there is nothing to launch, or a burst must end first.
   bool launch();
+  // What the next step does. Where the rows of the one in flight have drafts and this does not
+  // continue it, that is collected first, as only then the host knows where they are.
+  sched::Plan plan_next();
   // Was the step launched last this engine's? Then inputs and page table are as it left them.
   [[nodiscard]] bool launched_last() const;
-  // Are the rows of `plan` those of the last launch, each with the token that it sampled?
+  // Are the rows of `plan` those of the last launch, each with the token that it sampled last, and
+  // as many drafts?
   [[nodiscard]] bool continues(const sched::Plan& plan) const;
   // Writes the inputs of `plan`.
   void pack(const sched::Plan& plan);
@@ -240,6 +246,9 @@ class Engine {
   // The token that steps in flight choose for a sequence does not count, as its grammar had no time
   // for it: a later step computes the position before it once more, and chooses.
   void sample_again(sched::Sequence& sequence);
+  // A step was collected that sampled so many tokens behind `row`, where one was counted when later
+  // steps were launched: moves the sequence's rows of those on.
+  void move_later_rows(const sched::ScheduledTokens& row, int64_t num_sampled);
   // Tells the budget of prompts how long a step took that was just published.
   void adjust_prompt_budget(const InFlightStep& step);
 
@@ -261,6 +270,7 @@ class Engine {
   SequenceId next_id_ = 1;
   GrammarTime grammar_time_;
   StepCounts counts_;
+  DraftCounts draft_counts_;
   HostTimes host_times_;
   // When the device was seen to have nothing left to do, with work to come.
   std::optional<HostTimes::Clock::time_point> device_rests_since_;

@@ -42,6 +42,7 @@ struct Update {
   std::span<const int32_t> tokens;
   std::optional<Ending> ending;  // set in the last call
   int64_t num_cached = 0;        // tokens of the prompt that the prefix cache had; 0 without tokens
+  int64_t num_drafted = 0;       // of the tokens, those that were drafts
   std::span<const LogprobRow> logprobs = {};  // one a token, where the request asks for them
   // With the first token: of the prompt's behind its first, where the request asks for them.
   std::span<const LogprobRow> prompt_logprobs = {};
@@ -92,6 +93,7 @@ struct GeneratorStatistics {
   std::array<int64_t, kEndReasonNames.size()> ended = {};  // by EndReason
   // A quarter of a second old at most:
   std::vector<StepCount> steps;
+  std::optional<DraftCounts> drafts;  // where steps may have some
   HostTimes host_times;
   runtime::RecordingStats recordings;  // zeros without a model
   int64_t num_tables = 0;              // of what segments launch at each size

@@ -32,9 +32,11 @@ InputWriter::InputWriter(runtime::Executor& executor, int64_t page_size)
 
 void InputWriter::add(const StepRows& rows) {
   std::ranges::copy(rows.ids, &ids_[row_]);
-  if (!token_adapters_.empty()) std::fill_n(&token_adapters_[row_], rows.ids.size(), rows.adapter);
+  const int64_t num_tokens = std::ssize(rows.ids) + rows.num_drafts;
+  std::fill_n(&ids_[row_ + std::ssize(rows.ids)], rows.num_drafts, -1);
+  if (!token_adapters_.empty()) std::fill_n(&token_adapters_[row_], num_tokens, rows.adapter);
   if (!adapters_.empty()) adapters_[sequence_] = rows.adapter;
-  const int64_t end = rows.first + std::ssize(rows.ids);
+  const int64_t end = rows.first + num_tokens;
   for (int64_t position = rows.first; position < end;) {
     const int64_t page = position / page_size_;
     const int64_t page_end = std::min(end, (page + 1) * page_size_);

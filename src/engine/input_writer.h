@@ -22,6 +22,7 @@ struct StepRows {
 
   bool has_sent_pages = false;  // the device's page table has its pages in this row
   int32_t adapter = -1;         // slot of its adapter; -1: none
+  int64_t num_drafts = 0;       // tokens behind those of `ids` that the device guesses
 };
 
 // The stop tokens of a sequence that the step input has no room for: a step does not end at them.

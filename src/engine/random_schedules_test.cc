@@ -93,6 +93,8 @@ class RandomEngineTest : public testing::DeviceTest {
     options.dtype = DType::kF32;  // so that a sequence's tokens do not depend on its bucket
     options.bursts = true;
     model_ = std::make_unique<LoadedModel>(*device_, source, options);
+    options.limits.num_drafts = 4;
+    drafting_model_ = std::make_unique<LoadedModel>(*device_, source, options);
     for (int64_t i = 0; i < kNumRequests; ++i) {
       Engine engine(*model_, {.overlap = false});
       (void)engine.add(request_of(i));
@@ -101,12 +103,12 @@ class RandomEngineTest : public testing::DeviceTest {
     }
   }
 
-  // One schedule. Its seed decides everything.
-  void run(uint64_t seed, int aborts_in_percent) {
+  // One schedule, on one of the models. Its seed decides everything.
+  void run(LoadedModel& model, uint64_t seed, int aborts_in_percent) {
     Dice dice(seed);
     EngineOptions how{.overlap = dice.chance(50), .burst_steps = dice.chance(50) ? 16 : 1};
     if (dice.chance(60)) how.prefix_cache.emplace();
-    Engine engine(*model_, how);
+    Engine engine(model, how);
     std::map<SequenceId, int64_t> numbers;
     std::map<SequenceId, Answer> answers;
     std::vector<SequenceId> ids;
@@ -147,14 +149,17 @@ class RandomEngineTest : public testing::DeviceTest {
       EXPECT_EQ(answers[id].finish, alone.finish) << "request " << number;
     }
     num_preemptions_ += engine.scheduler().num_preemptions();
+    num_accepted_ += engine.draft_counts().num_accepted();
     if (engine.prefix_cache() != nullptr) hit_tokens_ += engine.prefix_cache()->stats().hit_tokens;
   }
 
   std::unique_ptr<LoadedModel> model_;
-  std::map<int64_t, Answer> alone_;  // by the request's number
+  std::unique_ptr<LoadedModel> drafting_model_;  // the same with drafts
+  std::map<int64_t, Answer> alone_;              // by the request's number
   int64_t num_aborts_ = 0;
   int64_t num_preemptions_ = 0;
   int64_t hit_tokens_ = 0;
+  int64_t num_accepted_ = 0;
 };
 INSTANTIATE_TEST_SUITE_P(Devices, RandomEngineTest, ::testing::Values("Cpu", "CpuShuffled"),
                          [](const auto& info) { return std::string(info.param); });
@@ -169,7 +174,7 @@ TEST_P(RandomEngineTest, EachRequestGetsWhatItGetsAlone) {
   const int64_t count = num_schedules() * 3 / 100;
   for (int64_t seed = 0; seed < count; ++seed) {
     SCOPED_TRACE(seed);
-    run(static_cast<uint64_t>(seed), 10);
+    run(*model_, static_cast<uint64_t>(seed), 10);
     ASSERT_FALSE(HasFailure());
   }
   EXPECT_GT(num_aborts_, count / 2);
@@ -177,10 +182,24 @@ TEST_P(RandomEngineTest, EachRequestGetsWhatItGetsAlone) {
   EXPECT_GT(hit_tokens_, 10 * count);
 }
 
+// Alone, and without drafts.
+TEST_P(RandomEngineTest, WithDraftsEachRequestGetsWhatItGetsAloneWithoutAny) {
+  const int64_t count = num_schedules() * 3 / 100;
+  for (int64_t seed = 0; seed < count; ++seed) {
+    SCOPED_TRACE(seed);
+    run(*drafting_model_, static_cast<uint64_t>(2'000'000 + seed), 10);
+    ASSERT_FALSE(HasFailure());
+  }
+  EXPECT_GT(num_aborts_, count / 2);
+  EXPECT_GT(num_preemptions_, count / 2);
+  EXPECT_GT(hit_tokens_, 10 * count);
+  EXPECT_GT(num_accepted_, count);
+}
+
 TEST_P(RandomEngineTest, AbortsAtRandomMomentsLoseNoPage) {
   for (uint64_t seed = 0; num_aborts_ < num_schedules(); ++seed) {
     SCOPED_TRACE(seed);
-    run(1'000'000 + seed, 90);
+    run(seed % 2 == 0 ? *model_ : *drafting_model_, 1'000'000 + seed, 90);
     ASSERT_FALSE(HasFailure());
   }
 }

@@ -44,6 +44,7 @@ void ServingLoop::run() {
     if (generated.finish) live.ending = ending_of(*generated.finish);
     if (live.ending && live.ending->reason == EndReason::kGrammar) return;
     live.tokens.push_back(generated.token);
+    live.num_drafted += generated.was_drafted ? 1 : 0;
     if (!live.admitted) {
       live.num_cached = generated.num_cached;
       live.admitted = generated.admitted;
@@ -167,6 +168,7 @@ void ServingLoop::deliver(bool is_idle) {
     live->sink({.tokens = {live->tokens.data(), live->tokens.size()},
                 .ending = live->ending,
                 .num_cached = live->num_cached,
+                .num_drafted = std::exchange(live->num_drafted, 0),
                 .logprobs = live->logprobs,
                 .prompt_logprobs = live->prompt_logprobs,
                 .admitted = live->admitted,
@@ -211,6 +213,7 @@ void ServingLoop::publish_statistics(int64_t num_ended, bool is_idle) {
   const auto now = std::chrono::steady_clock::now();
   if (is_idle || now - steps_counted_at_ > kBetweenStepCounts) {
     counts_.steps = engine_.step_counts();
+    if (engine_.model().limits().num_drafts > 0) counts_.drafts = engine_.draft_counts();
     counts_.host_times = engine_.host_times();
     counts_.recordings = engine_.model().recording_stats();
     counts_.num_tables = engine_.model().executor().loaded().tables.num_tables();

@@ -65,6 +65,7 @@ class ServingLoop final : public Generator {
     boost::container::small_vector<int32_t, 2> tokens = {};  // since the last call of the sink
     bool is_touched = false;
     int64_t num_cached = 0;
+    int64_t num_drafted = 0;  // of the tokens
     std::optional<std::chrono::steady_clock::time_point> admitted = {};
     std::vector<LogprobRow> logprobs = {};
     std::vector<LogprobRow> prompt_logprobs = {};

@@ -1,11 +1,13 @@
 // How many steps were run, by how, and what they cost the host.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <numeric>
 #include <ranges>
 #include <string_view>
 #include <tuple>
@@ -14,6 +16,29 @@
 #include "runtime/dispatch.h"
 
 namespace encore::engine {
+
+// Rows of steps with drafts, as far as these were collected.
+struct DraftCounts {
+  int64_t rows = 0;          // that take drafts
+  int64_t rows_without = 0;  // that do not (SamplingRow::takes_drafts)
+  int64_t tokens = 0;        // drafted, for those that do
+  // Of them, those that were right, by their place among the drafts of a row.
+  std::vector<int64_t> accepted = {};
+
+  void add(int64_t num_tokens, int64_t num_accepted) {
+    ++rows;
+    tokens += num_tokens;
+    accepted.resize(std::max(accepted.size(), static_cast<size_t>(num_tokens)));
+    for (int64_t i = 0; i < num_accepted; ++i)
+      ++accepted[static_cast<size_t>(i)];
+  }
+  [[nodiscard]] int64_t num_accepted() const {
+    return std::accumulate(accepted.begin(), accepted.end(), int64_t{0});
+  }
+  [[nodiscard]] double share_right() const {
+    return static_cast<double>(num_accepted()) / static_cast<double>(std::max<int64_t>(1, tokens));
+  }
+};
 
 // Steps that were run alike.
 struct StepCount {

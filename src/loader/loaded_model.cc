@@ -33,15 +33,35 @@ void check_limits(const model::ModelConfig& config, const LoadOptions& options) 
   }
   if (lora_shape(options.adapters) && options.rank.size > 1) {
     fail(ErrorKind::kUnsupported,
-         "adapters (--lora) with --tensor-parallel {}: the ranks have no shares of an adapter; leave "
+         "adapters (--lora) with --tensor-parallel {}: the ranks have no shares of an adapter; "
+         "leave "
          "out one of the two",
          options.rank.size);
+  }
+  if (limits.num_drafts > 0 && (lora_shape(options.adapters) || options.rank.size > 1)) {
+    fail(
+        ErrorKind::kUnsupported,
+        "--speculative-tokens {} with {}: drafts run without adapters and on one device; leave out "
+        "one of the two",
+        limits.num_drafts,
+        options.rank.size > 1 ? fmt::format("--tensor-parallel {}", options.rank.size)
+                              : std::string("adapters (--lora)"));
   }
   if (limits.max_num_tokens < limits.max_batch_size) {
     fail(ErrorKind::kUsage,
          "--max-num-tokens {} is less than --max-batch-size {}, and a decode step has a token for "
          "each sequence: raise the first to {}, or lower the second",
          limits.max_num_tokens, limits.max_batch_size, limits.max_batch_size);
+  }
+  if (limits.num_drafts > 0 && limits.max_q > 1) {
+    fail(ErrorKind::kUsage, "--speculative-tokens needs uniform steps of one token without drafts");
+  }
+  if (limits.max_num_tokens < limits.max_batch_size * (1 + limits.num_drafts)) {
+    fail(ErrorKind::kUsage,
+         "--max-num-tokens {} is less than --max-batch-size {} times 1 + --speculative-tokens {}, "
+         "and a step checks all drafts at once: raise the first to {}, or lower one of the others",
+         limits.max_num_tokens, limits.max_batch_size, limits.num_drafts,
+         limits.max_batch_size * (1 + limits.num_drafts));
   }
   if (options.compile.batch_invariant && limits.max_batch_size > kMostInvariantSequences) {
     fail(ErrorKind::kUsage,
@@ -112,6 +132,8 @@ passes::Program compile_model(const model::ModelSource& source, const LoadOption
                                   .max_seq_len = options.limits.max_seq_len,
                                   .max_batch_size = options.limits.max_batch_size,
                                   .logits = options.logits,
+                                  .num_drafts = options.limits.num_drafts,
+                                  .max_match = options.max_match,
                                   .kv_scales = std::move(kv_scales),
                                   .formats = &files.formats,
                                   .rank = options.rank,
@@ -159,7 +181,8 @@ void LoadedModel::load(Device& device, const model::ModelSource& source,
   const int rank = options.rank.index;
   context_bytes_ = device.used_bytes().value_or(0);
   if (rank == 0) log_ropes(config_, limits_.max_seq_len);
-  const int64_t wanted = options.kv_tokens.value_or(limits_.max_batch_size * limits_.max_seq_len);
+  const int64_t wanted = options.kv_tokens.value_or(limits_.max_batch_size *
+                                                    (limits_.max_seq_len + limits_.num_drafts));
   const int64_t wanted_pages = std::max<int64_t>(1, div_up(wanted, page_size_));
   program_ = compile_model(source, options, wanted_pages);
   model::WeightSource weights = model::RandomWeights{};
@@ -201,11 +224,10 @@ void LoadedModel::create_prompt_scorer(Device& device, const model::ModelSource&
   compile.split_ops = {};
   compile.dump = {};
   const Files files(source, options);
-  const model::GraphOptions graph_options{
-      .dtype = dtype_,
-      .formats = &files.formats,
-      .rank = device.rank(),
-      .lora = lora_shape(options.adapters)};
+  const model::GraphOptions graph_options{.dtype = dtype_,
+                                          .formats = &files.formats,
+                                          .rank = device.rank(),
+                                          .lora = lora_shape(options.adapters)};
   score_program_ =
       passes::compile(model::build_score_graph(config_, graph_options, limits_.max_num_tokens),
                       op_set(options), compile);

@@ -41,6 +41,8 @@ struct LoadOptions : runtime::ExecutorOptions {
   model::FormatOptions formats;   // of weights
   AdapterOptions adapters;        // LoRA
   model::LogitsRows logits = model::LogitsRows::kLast;
+  // Tokens by which drafts are looked up at most; Limits::num_drafts says how many drafts there are.
+  int64_t max_match = model::kMaxMatch;
   // Requests may ask for log probabilities of their prompts. REQUIRES: LogitsRows::kLast.
   bool scores_prompts = false;
   // Requests may have grammars. The halves of steps that token masks need are recorded when they are

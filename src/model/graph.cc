@@ -74,7 +74,9 @@ std::vector<Builder::Cache> add_caches(ir::Graph& graph, const ModelConfig& conf
 }
 
 // What the ops at the end of a step read, by the names that they have for it.
-Values add_sampling(ir::Graph& graph, const ModelConfig& config, int64_t num_rows) {
+Values add_sampling(ir::Graph& graph, const ModelConfig& config, const GraphOptions& options) {
+  const int64_t num_rows = options.max_batch_size;
+  const int64_t num_tokens = num_rows * (1 + options.num_drafts);  // of a step at most
   const auto per_sequence = [&](const char* name, int64_t words) {
     // In padding rows every word is -1: they are not adjusted, and ask for no log probabilities.
     return graph.add_input(name, {DType::kI32, {Dim::sequences(), words}}, Pad::kMinusOne);
@@ -92,7 +94,16 @@ Values add_sampling(ir::Graph& graph, const ModelConfig& config, int64_t num_row
       {"token_bias", persistent("token_bias", {num_rows, kMaxTokenBias, 2})},
       {"token_masks", host_visible("token_masks", {num_rows, num_mask_words(config.vocab_size)})},
       {"step_clock", persistent("step_clock", {2})},
-      {"logprob_ring", host_visible("logprob_ring", {kTokenRingSteps, num_rows, kLogprobWords})}};
+      {"logprob_ring", host_visible("logprob_ring", {kTokenRingSteps, num_tokens, kLogprobWords})}};
+}
+
+// The ids of a step that may have drafts, and which rows have logits.
+Values look_up_drafts(Builder& b, const Values& step, const GraphOptions& options) {
+  Values inputs = step;
+  inputs.add(
+      "token_cache",
+      b.graph().add_state("token_cache", {DType::kI32, {options.num_pages, options.page_size}}));
+  return b.call("lookup_drafts", inputs, {{"max_match", options.max_match}}, "drafts");
 }
 
 // The token of each row of logits.
@@ -183,10 +194,10 @@ ir::Graph build_graph(const ModelConfig& whole, const GraphOptions& options) {
   const auto per_token = [&](const char* name, Pad pad) {
     return graph.add_input(name, {DType::kI32, {Dim::tokens()}}, pad);
   };
-  const ValueId ids = per_token("ids", Pad::kMinusOne);
+  ValueId ids = per_token("ids", Pad::kMinusOne);
   const ValueId positions = per_token("positions", Pad::kZero);
   const ValueId slots = per_token("slots", Pad::kMinusOne);
-  const int64_t max_pages = div_up(options.max_seq_len, options.page_size);
+  const int64_t max_pages = div_up(options.max_seq_len + options.num_drafts, options.page_size);
   const Builder::Batch batch{
       graph.add_value(ValueKind::kPersistent, "page_table",
                       {DType::kI32, {options.max_batch_size, max_pages}}),
@@ -210,6 +221,24 @@ ir::Graph build_graph(const ModelConfig& whole, const GraphOptions& options) {
     last_tokens = graph.add_value(ValueKind::kPersistent, "last_tokens",
                                   {DType::kI32, {options.max_batch_size}});
   }
+  const auto add_last_rows = [&] {
+    return graph.add_input("last_rows", {DType::kI32, {Dim::sequences()}});
+  };
+  std::optional<Values> sampling;
+  std::optional<Values> drafts;
+  if (samples && options.num_drafts > 0) {
+    sampling = add_sampling(graph, config, options);
+    drafts = look_up_drafts(b,
+                            {{"ids", ids},
+                             {"slots", slots},
+                             {"kv_lens", batch.kv_lens},
+                             {"last_rows", add_last_rows()},
+                             {"sampling", (*sampling)["sampling"]},
+                             {"page_table", batch.page_table},
+                             {"last_tokens", *last_tokens}},
+                            options);
+    ids = (*drafts)["ids"];
+  }
   const double embedding_scale = rounded_scale(config.embedding_scale, options.dtype);
   const bool is_whole = options.rank.size == 1;
   ValueId x = b.embedding(ids, embed, fill, last_tokens, embedding_scale,
@@ -231,36 +260,38 @@ ir::Graph build_graph(const ModelConfig& whole, const GraphOptions& options) {
     return graph;
   }
   // Of the other tokens, only K and V are ever read again, and all layers have those by now.
-  const ValueId last_rows = graph.add_input("last_rows", {DType::kI32, {Dim::sequences()}});
+  const ValueId logits_rows = drafts ? (*drafts)["logits_rows"] : add_last_rows();
+  const ValueId lengths = drafts ? (*drafts)["lengths"] : batch.kv_lens;
   if (options.lora) {
     trace.adapters = graph.add_input("adapters", {DType::kI32, {Dim::sequences()}}, Pad::kMinusOne);
   }
-  const auto [o, residual] = b.gather_rows(attended.o, attended.x, last_rows);
-  const ValueId logits = trace_logits(trace, {o, residual, {batch.kv_lens, 1}}, head);
+  const auto [o, residual] = b.gather_rows(attended.o, attended.x, logits_rows);
+  const ValueId logits = trace_logits(trace, {o, residual, {lengths, 1}}, head);
   scale_kv_weights(graph, options.kv_scales);
-  const Values sampling = add_sampling(graph, config, options.max_batch_size);
-  const ValueId next = sample(b, logits, sampling, batch.kv_lens);
+  if (!sampling) sampling = add_sampling(graph, config, options);
+  const ValueId next = sample(b, logits, *sampling, lengths);
   graph.add_output(next);
   graph.add_output(logits);
   graph.add_output(attended.o);
   graph.add_output(attended.x);
   const ValueId max_lens = graph.add_input("max_lens", {DType::kI32, {Dim::sequences()}});
-  const ValueId token_ring =
-      graph.add_value(ValueKind::kHostVisible, "token_ring",
-                      {DType::kI32, {kTokenRingSteps, options.max_batch_size}});
+  const ValueId token_ring = graph.add_value(
+      ValueKind::kHostVisible, "token_ring",
+      {DType::kI32, {kTokenRingSteps, options.max_batch_size * (1 + options.num_drafts)}});
   const ValueId ring_marks =
       graph.add_value(ValueKind::kHostVisible, "ring_marks", {DType::kI32, {32}});
   b.call("advance",
          {{"next", next},
+          {"lengths", drafts ? drafts->find("lengths") : nullptr},
           {"page_table", batch.page_table},
-          {"stop_tokens", sampling["stop_tokens"]},
+          {"stop_tokens", (*sampling)["stop_tokens"]},
           {"max_lens", max_lens},
           {"ids", ids},
           {"positions", positions},
           {"slots", slots},
           {"kv_lens", batch.kv_lens},
           {"last_tokens", *last_tokens},
-          {"step_clock", sampling["step_clock"]},
+          {"step_clock", (*sampling)["step_clock"]},
           {"token_ring", token_ring},
           {"ring_marks", ring_marks}},
          {{"page_size", options.page_size}}, "advanced");

@@ -26,6 +26,11 @@
 // whose logits are adjusted, token_counts i32[M,V], token_bias i32[M,1024,2] and,
 // written by the host, token_masks i32[M,V/32]. Without logits of the last rows there is no such
 // end, and no input of its own.
+//
+// With drafts (num_drafts K > 0) a step begins with `lookup_drafts`. In a uniform step of 1 + K tokens
+// a sequence, L = B (1 + K) rows have logits, otherwise L = B. The tokens of a sequence lie beside its
+// K and V, in the state token_cache i32[P,S]; page_table has room for K tokens more, as the
+// guesses behind a sequence's last tokens have places, and the rings have 1 + K entries a row.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +47,8 @@ namespace encore::model {
 
 // Stop tokens of a sequence that a step can tell by itself.
 inline constexpr int64_t kMaxStopTokens = 8;
+// Tokens that a draft is looked up by at most, unless an option says so.
+inline constexpr int64_t kMaxMatch = 4;
 // Steps whose tokens the host may leave unread.
 inline constexpr int64_t kTokenRingSteps = 128;
 
@@ -84,6 +91,10 @@ struct GraphOptions {
   int64_t max_seq_len = 4096;     // Units: tokens; N = ceil(max_seq_len / S)
   int64_t max_batch_size = 64;    // M
   LogitsRows logits = LogitsRows::kLast;
+  // K: tokens of a sequence that a step guesses at most, and how many tokens a guess is looked up
+  // by at most. REQUIRES: LogitsRows::kLast where there are any.
+  int64_t num_drafts = 0;
+  int64_t max_match = kMaxMatch;
   std::vector<KvScale> kv_scales;          // by layer, powers of two; empty: ones
   const WeightFormats* formats = nullptr;  // of the projections; null: floats
   Rank rank = {};                          // whose share of the model it is (model/shard.h)

@@ -14,7 +14,11 @@ struct Plan {
   std::vector<ScheduledTokens> rows;
   bool has_new_pages = false;     // some sequence of it got pages that no earlier step knows
   bool has_given_tokens = false;  // some sequence of it has tokens that only the host knows
+  // Tokens that the device guesses and checks behind the one of each row; 0: none. Then a row may
+  // turn out to be as many tokens longer, and a row's `first` is where it begins at least.
+  int64_t num_drafts = 0;
 
+  // Without drafts.
   [[nodiscard]] int64_t num_tokens() const;
   // Tokens per sequence when all rows have the same number and it is at most `max_q`.
   [[nodiscard]] std::optional<int> uniform_q(int64_t max_q) const;
@@ -28,6 +32,9 @@ struct SchedulerLimits {
   // one is formed.
   std::optional<int64_t> max_mixed_tokens = {};
   int64_t max_q = 1;  // tokens per sequence of a uniform step at most
+  // Tokens that a step guesses behind the one of each sequence, where all that run generate. Where
+  // there are any, max_q is 1 and max_num_tokens at least max_batch_size * (1 + num_drafts).
+  int64_t num_drafts = 0;
   // Sizes to which mixed steps are padded, ascending: the ladder's. Empty: padding costs nothing.
   std::vector<int64_t> token_buckets = {};
   // The part of a step's tokens for prompts that a long prompt gets at most while short ones want the

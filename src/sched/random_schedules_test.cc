@@ -24,6 +24,7 @@ struct Totals {
   int64_t hit_tokens = 0;
   int64_t evicted = 0;
   int64_t steps = 0;
+  int64_t drafted = 0;  // tokens that were guessed right
 };
 
 // What events say that a cache holds.
@@ -113,6 +114,9 @@ class Schedule {
     if (chance(50)) limits.token_buckets = {1, 2, 4, 8, 16, 32, 48};
     if (chance(50)) limits.prompt_share = static_cast<double>(between(1, 10)) / 10;
     limits.preempts_by_priority = chance(30);
+    if (chance(40)) limits.num_drafts = between(1, 5);
+    limits.max_num_tokens =
+        std::max(limits.max_num_tokens, limits.max_batch_size * (1 + limits.num_drafts));
     return limits;
   }
 
@@ -128,7 +132,8 @@ class Schedule {
     Sequence sequence{.id = next_id_++,
                       .priority = has_priorities_ ? static_cast<int32_t>(between(-1, 1)) : 0,
                       .tokens = tokens,
-                      .max_length = max_length};
+                      .max_length = max_length,
+                      .takes_drafts = chance(80)};
     if (cache_) sequence.chain = cache_->chain("bf16", chance(80) ? "" : "another tenant");
     prompts_[sequence.id] = tokens;
     scheduler_.add(std::move(sequence));
@@ -153,6 +158,8 @@ class Schedule {
   void step() {
     std::optional<int64_t> max_prompt_tokens;
     if (chance(30)) max_prompt_tokens = between(0, 20);
+    if (device_.has_drafts_in_flight() && !device_.continues(scheduler_.plan(max_prompt_tokens)))
+      collect();  // only then the host knows where its rows are
     const std::set<SequenceId> ran = running();
     Plan plan = scheduler_.plan(max_prompt_tokens);
     if (chance(10)) grant_ahead(plan);
@@ -203,7 +210,8 @@ class Schedule {
     for (size_t i = 0; i < plan.rows.size(); ++i) {
       Sequence* const sequence = scheduler_.find(plan.rows[i].sequence);
       if (sequence == nullptr || !sequence->collect(plan.rows[i], sampled[i])) continue;
-      const bool is_stop = testing::is_stop(sampled[i]);
+      totals_.drafted += std::ssize(sampled[i]) - 1;
+      const bool is_stop = testing::is_stop(sampled[i].back());
       if (!is_stop && sequence->known() < sequence->max_length) continue;
       check_text(*sequence);
       ++(is_stop ? totals_.stopped : totals_.finished);
@@ -269,7 +277,7 @@ class Schedule {
 
   void check_plan(const Plan& plan) {
     const int64_t most = limits_.max_num_tokens;
-    ASSERT_LE(plan.num_tokens(), most);
+    ASSERT_LE(plan.num_tokens() + std::ssize(plan.rows) * plan.num_drafts, most);
     ASSERT_LE(std::ssize(plan.rows), limits_.max_batch_size);
     if (!plan.uniform_q(1)) {
       ASSERT_LE(plan.num_tokens(), limits_.max_mixed_tokens.value_or(most));
@@ -283,8 +291,11 @@ class Schedule {
       ASSERT_EQ(row.first, sequence.launched);
       ASSERT_GT(row.count, 0);
       ASSERT_LE(row.count, sequence.num_ready());
-      ASSERT_GE(std::ssize(sequence.pages) * pool_.page_size(),
-                std::min(row.end() + 1, sequence.max_length - 1));
+      // The step before, this one and the next may all turn out as long as they can.
+      ASSERT_GE(
+          std::ssize(sequence.pages) * pool_.page_size(),
+          std::min(row.end() + 1 + 3 * plan.num_drafts, sequence.max_length - 1 + plan.num_drafts));
+      ASSERT_TRUE(plan.num_drafts == 0 || row.end() >= sequence.known());
       if (sequence.num_ready() <= limits_.max_q) continue;
       if (prompt_before != nullptr && !passes(*prompt_before, sequence)) {
         ASSERT_LT(order(*prompt_before), order(sequence));
@@ -363,6 +374,7 @@ class Schedule {
     totals.hit_tokens += totals_.hit_tokens;
     totals.evicted += totals_.evicted;
     totals.steps += totals_.steps;
+    totals.drafted += totals_.drafted;
   }
 
   std::mt19937_64 random_;
@@ -405,6 +417,7 @@ TEST(RandomSchedules, EveryRowReadsItsOwnTokensAndNoPageIsLost) {
   EXPECT_GT(totals.sleeps, count / 4);
   EXPECT_GT(totals.hit_tokens, 50 * count);
   EXPECT_GT(totals.evicted, 10 * count);
+  EXPECT_GT(totals.drafted, 10 * count);
 }
 
 TEST(RandomSchedules, TenThousandAbortsAtRandomMomentsLoseNoPage) {

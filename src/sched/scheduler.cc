@@ -171,17 +171,29 @@ Plan Scheduler::choose(std::optional<int64_t> max_prompt_tokens) const {
   };
   std::stable_sort(prompts, wanted.rows.end(),
                    [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
-  return cut_to_fit(std::move(wanted), limits_, max_prompt_tokens);
+  Plan plan = cut_to_fit(std::move(wanted), limits_, max_prompt_tokens);
+  if (may_draft(plan)) plan.num_drafts = limits_.num_drafts;
+  return plan;
 }
 
-// The first sequence that runs is never preempted: alone, it fits the pool.
+bool Scheduler::may_draft(const Plan& plan) {
+  return std::ranges::all_of(plan.rows,
+                             [](const ScheduledTokens& row) {
+                               return row.count == 1 && row.end() >= row.place->known();
+                             }) &&
+         std::ranges::any_of(plan.rows, [](const auto& row) { return row.place->takes_drafts; });
+}
+
+// The first sequence that runs is never preempted: alone, it fits the pool. With drafts, the step in
+// front and this one may both turn out longer than they count, and the next has drafts of its own.
 void Scheduler::grant_pages(Plan& plan) {
   const auto is_preempted = [](const Sequence& sequence) { return sequence.pages.empty(); };
   const int64_t num_before = num_preemptions_;
   for (const ScheduledTokens& row : plan.rows) {
     Sequence& sequence = *row.place;
-    const int64_t last = sequence.max_length - 1;  // the last token needs no page
-    const int64_t needed = std::min(row.end() + 1, last);
+    // The last token needs no page, but drafts behind the one before it do.
+    const int64_t last = sequence.max_length - 1 + plan.num_drafts;
+    const int64_t needed = std::min(row.end() + 1 + 3 * plan.num_drafts, last);
     while (needed > std::ssize(sequence.pages) * pool_.page_size() && !is_preempted(sequence)) {
       plan.has_new_pages = true;
       const int64_t ahead = pages_ahead(pool_.num_free(), num_running()) * pool_.page_size();

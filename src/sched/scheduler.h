@@ -34,12 +34,12 @@ class Scheduler {
   void add(Sequence sequence);
   // Would a sequence of that many tokens fit an empty pool?
   [[nodiscard]] bool can_fit(int64_t max_length) const {
-    return pool_.pages_for(max_length - 1) <= pool_.num_pages();
+    return pool_.pages_for(max_length - 1 + limits_.num_drafts) <= pool_.num_pages();
   }
   // The next step; empty when nothing can run. Rows of up to max_q tokens first, so that those who
   // generate never wait behind a prompt, then prompts in the order of the queue, of each priority
   // short ones first, cut to what the step has room for (cut_to_fit). Each row has pages for its
-  // tokens and for the one behind them.
+  // tokens and for the one behind them, or all that may be with drafts.
   Plan plan(std::optional<int64_t> max_prompt_tokens = {});
   // Puts the rows of a plan in an order in which a sequence keeps the row that it had in the step
   // before, if this one has as many: what the device holds by row is sent again for those that move.
@@ -106,6 +106,8 @@ class Scheduler {
   // Does a sequence that runs and comes first still compute that page of `sequence`, too?
   [[nodiscard]] bool is_underway(const Sequence& sequence, size_t page) const;
   [[nodiscard]] Plan choose(std::optional<int64_t> max_prompt_tokens) const;
+  // Does each row generate, and take some of them drafts?
+  [[nodiscard]] static bool may_draft(const Plan& plan);
   void grant_pages(Plan& plan);
   void preempt_last();
   void offer_pages(Sequence& sequence);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/error.h"
@@ -36,7 +37,9 @@ struct ScheduledTokens {
 
 // What every step reads comes first, and begins with a cache line.
 // Invariant: 0 <= collected <= launched <= known() + 1 and launched < max_length. The token at
-// known() is one that a step in flight samples: the device has it, the host does not.
+// known() is one that a step in flight samples: the device has it, the host does not. A step with
+// drafts counts as launched for the one token that it computes in any case; when it is collected,
+// the drafts that turned out right are launched and collected, too.
 struct alignas(64) Sequence {
   SequenceId id = 0;            // ascending in the order of arrival
   int32_t priority = 0;         // lower numbers come first
@@ -53,7 +56,8 @@ struct alignas(64) Sequence {
   // Where it is behind the tokens that were collected, if a grammar says which may come.
   std::unique_ptr<sample::TokenMatcher> matcher = nullptr;
   std::vector<int32_t> stop_tokens;
-  int64_t min_length = 0;  // tokens before which none of those ends it
+  int64_t min_length = 0;    // tokens before which none of those ends it
+  bool takes_drafts = true;  // as SamplingRow::takes_drafts() of its rows
   int64_t prompt_length = 0;
   kv::PageChain chain;                 // of its pages, where there is a prefix cache
   std::optional<size_t> awaited_page;  // the last that it waited for another sequence to compute
@@ -99,13 +103,21 @@ struct alignas(64) Sequence {
     ENCORE_CHECK(computed.first == launched && computed.count <= num_ready());
     launched += computed.count;
   }
-  // A step that computed these tokens was collected, and sampled `token` behind them. Is that the
-  // next token of the sequence? It is not where more of the prompt follows.
-  bool collect(const ScheduledTokens& computed, int32_t token) {
-    if (computed.end() <= launched) collected = std::max(collected, computed.end());
+  // A step that computed these tokens was collected, and sampled some behind them: one, and one more
+  // for each draft that it computed besides and that was right. Are those the next tokens of the
+  // sequence? They are not where more of the prompt follows.
+  bool collect(const ScheduledTokens& computed, std::span<const int32_t> sampled) {
+    const int64_t num_right = std::ssize(sampled) - 1;
+    if (computed.end() <= launched) {
+      launched += num_right;
+      collected = std::max(collected, computed.end() + num_right);
+    }
     if (computed.end() != known()) return false;
-    tokens.push_back(token);
+    tokens.insert(tokens.end(), sampled.begin(), sampled.end());
     return true;
+  }
+  bool collect(const ScheduledTokens& computed, int32_t token) {
+    return collect(computed, std::span(&token, 1));
   }
   // The token behind those known is chosen by a later step than those in flight, which computes the
   // position before it once more.

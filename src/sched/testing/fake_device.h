@@ -31,8 +31,9 @@ inline bool is_stop(int32_t token) {
 
 // Each slot of a page remembers the chain of the token that was written there last. A step runs when
 // it is collected, so everything that the host did since its launch has happened by then. A row
-// whose next token the device samples computes nothing behind a stop token; a step that continues
-// the one before takes its token from there, as the host sends it none.
+// whose next token the device samples computes nothing behind the end of its sequence; a step that
+// continues the one before takes its token from there, as the host sends it none. Of drafts, about two
+// in three are right; behind the first that is not, slots get what nobody may read.
 class FakeDevice {
  public:
   FakeDevice(int64_t num_pages, int64_t page_size)
@@ -47,36 +48,54 @@ class FakeDevice {
       // A row of the last step samples what the host does not know.
       const auto before = row_of_last_step(row.sequence);
       EXPECT_TRUE(row.end() <= sequence.known() || before.has_value());
-      step.rows.push_back({sequence.tokens, sequence.pages, before.value_or(0)});
+      step.rows.push_back({sequence.tokens, sequence.pages, before.value_or(0), sequence.max_length,
+                           sequence.takes_drafts ? plan.num_drafts : 0});
     }
     steps_.push_back(std::move(step));
     ++num_in_flight_;
   }
 
   // Runs the oldest step that has not run. Returns its plan, and what each row samples.
-  std::pair<Plan, std::vector<int32_t>> run() {
+  std::pair<Plan, std::vector<std::vector<int32_t>>> run() {
     const size_t oldest = steps_.size() - static_cast<size_t>(num_in_flight_);
     Step& step = steps_[oldest];
+    const Plan plan = step.plan;
+    std::vector<std::vector<int32_t>> sampled;
     for (size_t i = 0; i < step.rows.size(); ++i) {
-      const ScheduledTokens& row = step.plan.rows[i];
-      std::vector<int32_t> tokens = step.rows[i].tokens;
-      if (step.goes_on || row.end() > std::ssize(tokens)) {
-        tokens.resize(static_cast<size_t>(row.first));
-        const int32_t token = steps_[oldest - 1].sampled[step.rows[i].row_before];
-        tokens.push_back(token);
-        if (is_stop(token) || token == kNothing) {
-          step.sampled.push_back(kNothing);
-          continue;
-        }
+      Row& row = step.rows[i];
+      const ScheduledTokens& planned = plan.rows[i];
+      if (step.goes_on || planned.end() > std::ssize(row.tokens)) {
+        row.tokens = steps_[oldest - 1].rows[row.row_before].tokens;
+        const int64_t first = std::ssize(row.tokens) - 1;
+        EXPECT_TRUE(plan.num_drafts > 0 || row.has_ended() || first == planned.first);
+        sampled.push_back(row.has_ended() ? std::vector<int32_t>{kNothing}
+                                          : sample(row, first, plan.num_drafts));
+      } else {
+        row.tokens.resize(static_cast<size_t>(planned.end()));
+        sampled.push_back(sample(row, planned.first, plan.num_drafts));
       }
-      tokens.resize(static_cast<size_t>(row.end()));
-      step.sampled.push_back(next_token(attend(row, tokens, step.rows[i].pages)));
+      move_rows(oldest, planned.sequence, std::ssize(sampled.back()) - 1);
     }
     --num_in_flight_;
-    auto result = std::pair(step.plan, step.sampled);
     while (std::ssize(steps_) > num_in_flight_ + 1)
       steps_.pop_front();
-    return result;
+    return {plan, sampled};
+  }
+
+  // Are the rows those of the step launched last, with the token that each samples last?
+  [[nodiscard]] bool continues(const Plan& plan) const {
+    return !steps_.empty() && !plan.has_given_tokens &&
+           plan.num_drafts == steps_.back().plan.num_drafts &&
+           std::equal(plan.rows.begin(), plan.rows.end(), steps_.back().plan.rows.begin(),
+                      steps_.back().plan.rows.end(),
+                      [](const ScheduledTokens& now, const ScheduledTokens& before) {
+                        return before.count == 1 &&
+                               now == ScheduledTokens{before.sequence, before.end(), 1};
+                      });
+  }
+  // Does the step launched last have drafts, and is it not collected?
+  [[nodiscard]] bool has_drafts_in_flight() const {
+    return num_in_flight_ > 0 && steps_.back().plan.num_drafts > 0;
   }
 
   // What is in other pages is lost.
@@ -90,43 +109,64 @@ class FakeDevice {
   [[nodiscard]] int64_t num_in_flight() const { return num_in_flight_; }
 
  private:
-  static constexpr int32_t kNothing = -1;
-
   struct Row {
-    std::vector<int32_t> tokens;  // known to the host at the launch
+    std::vector<int32_t> tokens;  // known to the host at the launch; once it has run, to the device
     std::vector<kv::Page> pages;
     size_t row_before = 0;  // of the same sequence, in the step before
+    int64_t max_length = 0;
+    int64_t num_drafts = 0;  // that may count
+
+    [[nodiscard]] bool has_ended() const {
+      return is_stop(tokens.back()) || std::ssize(tokens) >= max_length;
+    }
   };
   struct Step {
     Plan plan;
     std::vector<Row> rows;
     bool goes_on = false;
-    std::vector<int32_t> sampled = {};
   };
 
-  // Writes the new tokens, and reads all up to the last. Returns the chain of that.
-  Chain attend(const ScheduledTokens& row, const std::vector<int32_t>& tokens,
-               const std::vector<kv::Page>& pages) {
+  // Computes a row's tokens from position `first` on, and appends those that it samples, which it
+  // returns. `num_places`: behind its tokens, that drafts are written to.
+  std::vector<int32_t> sample(Row& row, int64_t first, int64_t num_places) {
+    std::vector<int32_t> sampled;
+    Chain chain = attend(row, first);
+    while (true) {
+      row.tokens.push_back(next_token(chain));
+      sampled.push_back(row.tokens.back());
+      const bool is_right = (chain >> 7) % 3 != 0;
+      if (std::ssize(sampled) > row.num_drafts || row.has_ended() || !is_right) break;
+      chain = attend(row, std::ssize(row.tokens) - 1);
+    }
+    for (int64_t i = std::ssize(row.tokens) - 1; i <= first + num_places; ++i)
+      slot(row, i) = kJunk;
+    return sampled;
+  }
+
+  Chain& slot(const Row& row, int64_t i) {
+    return slots_[static_cast<size_t>(
+        row.pages.at(static_cast<size_t>(i / page_size_)) * page_size_ + i % page_size_)];
+  }
+  // Writes the tokens from `first` on, and reads all. Returns the chain of the last.
+  Chain attend(const Row& row, int64_t first) {
     Chain chain = 0;
-    for (int64_t i = 0; i < row.end(); ++i) {
-      chain = extend(chain, tokens[i]);
-      Chain& slot = slots_[pages.at(i / page_size_) * page_size_ + i % page_size_];
-      if (i >= row.first) slot = chain;
-      EXPECT_EQ(slot, chain) << "sequence " << row.sequence << " reads at " << i
-                             << " what it did not write";
+    for (int64_t i = 0; i < std::ssize(row.tokens); ++i) {
+      chain = extend(chain, row.tokens[static_cast<size_t>(i)]);
+      if (i >= first) slot(row, i) = chain;
+      EXPECT_EQ(slot(row, i), chain) << "somebody reads at " << i << " what it did not write";
     }
     return chain;
   }
-
-  [[nodiscard]] bool continues(const Plan& plan) const {
-    return !steps_.empty() && !plan.has_given_tokens &&
-           std::equal(plan.rows.begin(), plan.rows.end(), steps_.back().plan.rows.begin(),
-                      steps_.back().plan.rows.end(),
-                      [](const ScheduledTokens& now, const ScheduledTokens& before) {
-                        return before.count == 1 &&
-                               now == ScheduledTokens{before.sequence, before.end(), 1};
-                      });
+  // The sequence got so many tokens more than was counted at the launch of later steps.
+  void move_rows(size_t step, SequenceId sequence, int64_t count) {
+    for (; step < steps_.size(); ++step) {
+      for (ScheduledTokens& row : steps_[step].plan.rows)
+        row.first += row.sequence == sequence ? count : 0;
+    }
   }
+
+  static constexpr int32_t kNothing = -1;
+  static constexpr Chain kJunk = 0x6e6f7468696e67;
   [[nodiscard]] std::optional<size_t> row_of_last_step(SequenceId id) const {
     if (steps_.empty()) return std::nullopt;
     const auto& rows = steps_.back().plan.rows;
