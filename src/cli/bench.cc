@@ -19,17 +19,20 @@
 #include "setup/options.h"
 
 namespace encore::cli {
-void add_bench_options(Command& verb, BenchOptions& options) {
+void add_bench_options(Command& verb, BenchOptions& options,
+                       std::initializer_list<config::Group> more) {
   add_batch_option(verb, options);
   add_runs_option(verb, options);
-  add_bench_model_options(
-      verb, options,
-      {config::Group::kParallel, config::Group::kGraphs, config::Group::kRecording,
-       config::Group::kLoop, config::Group::kDiagnosis});
+  using config::Group;
+  std::vector<Group> groups = {Group::kParallel, Group::kGraphs, Group::kRecording, Group::kLoop,
+                               Group::kDiagnosis};
+  for (const Group group : more)
+    groups.push_back(group);
+  add_bench_model_options(verb, options, groups);
 }
 
 void add_bench_model_options(Command& verb, BenchOptions& options,
-                             std::initializer_list<config::Group> more) {
+                             const std::vector<config::Group>& more) {
   verb.add_option("--context", options.context, "Tokens of each prompt")
       ->range(int64_t{1}, int64_t{1} << 24)
       ->type_name("C")

@@ -36,10 +36,11 @@ void add_bench_prefill(Command& bench);
 void add_bench_serve(Command& bench);
 void add_bench_sleep(Command& bench);
 // The flags of BenchOptions.
-void add_bench_options(Command& verb, BenchOptions& options);
+void add_bench_options(Command& verb, BenchOptions& options,
+                       std::initializer_list<config::Group> more = {});
 // Of them, what names a model and how it is loaded, the context and --json; and more of the table's groups.
 void add_bench_model_options(Command& verb, BenchOptions& options,
-                             std::initializer_list<config::Group> more = {});
+                             const std::vector<config::Group>& more = {});
 void add_batch_option(Command& verb, BenchOptions& options);  // --batch
 void add_runs_option(Command& verb, BenchOptions& options);   // --runs
 // --runs of a benchmark that replays one op's launches.

@@ -26,7 +26,8 @@ constexpr const char* kBenchDecodeFooter =
 wall time from token WARMUP of the sequence that started last to token WARMUP + STEPS, with the tokens on the host, over
 STEPS (in bursts, where some tokens come together, from and to the next that is the last of those, so give or take a
 step); the median of RUNS such figures. All sequences decode throughout. `top-p ms` is the same, of one run, with
-temperature 0.8 and top-p 0.95; `speed-up` is over eager steps; `device ms` is what of a step passes on the device, by its own clock.
+temperature 0.8 and top-p 0.95. With drafts (--speculative-tokens) a step stands for each of the tokens that come
+together, tokens/s counts those of all sequences, and `device ms` is a step without any; `speed-up` is over eager steps; `device ms` is what of a step passes on the device, by its own clock.
 GB/s counts the least traffic: every weight once, every activation once, and the KV really read. `of read` is that
 over what this device reads at best, measured in the same run.
 Of the host, in us a step: `enqueue` until a step is enqueued; `cpu` the thread's time, with what it costs to sleep
@@ -54,6 +55,7 @@ struct Run {
   double median_ms = 0;  // of the single steps
   double cpu_us = 0;     // of this thread, a step
   double kv_tokens = 0;  // read by attention, a step
+  double tokens_per_s = 0;
 };
 
 struct DecodeModeResult {
@@ -71,6 +73,9 @@ struct DecodeModeResult {
   std::optional<double> idle_p50_us;
   std::optional<double> idle_p95_us;
   double kv_tokens_per_step = 0;
+  // With drafts:
+  std::optional<double> tokens_per_s;  // of all sequences, which get on at different speeds
+  double share_right = 0;              // of the drafts
 
   [[nodiscard]] double step_ms() const { return median(runs_ms); }
 };
@@ -101,6 +106,7 @@ Run run_once(engine::Engine& engine, const measure::DecodingOptions& options) {
   const double cpu_start = measure::thread_cpu_seconds();
   const double start = measure::now_seconds();
   double last = start;
+  const int64_t generated = decoding.num_generated();
   int64_t num_steps = 0;
   int64_t kv_tokens = 0;
   while (num_steps < options.steps) {
@@ -115,6 +121,7 @@ Run run_once(engine::Engine& engine, const measure::DecodingOptions& options) {
   run.step_ms = (last - start) * 1e3 / steps;
   run.cpu_us = (measure::thread_cpu_seconds() - cpu_start) * 1e6 / steps;
   run.kv_tokens = static_cast<double>(kv_tokens) / steps;
+  run.tokens_per_s = static_cast<double>(decoding.num_generated() - generated) / (last - start);
   run.median_ms = median(steps_ms);
   return run;
 }
@@ -126,6 +133,7 @@ DecodeModeResult run_mode(Bench& bench, const Protocol& protocol, runtime::Graph
   result.mode = mode_name(graphs);
   std::vector<double> singles;
   std::vector<double> cpu_us;
+  std::vector<double> tokens_per_s;
   measure::DecodingOptions decoding = protocol.decoding;
   for (int i = 0; i < protocol.runs; ++i) {
     engine::Engine engine(*bench.model, bench.loop);
@@ -136,7 +144,10 @@ DecodeModeResult run_mode(Bench& bench, const Protocol& protocol, runtime::Graph
     cpu_us.push_back(run.cpu_us);
     result.kv_tokens_per_step = run.kv_tokens;
     result.ran_as = ran_as(engine);
+    tokens_per_s.push_back(run.tokens_per_s);
+    result.share_right = engine.draft_counts().share_right();
   }
+  if (bench.model->limits().num_drafts > 0) result.tokens_per_s = median(tokens_per_s);
   result.median_single_ms = median(singles);
   if (bench.device->kind() != DeviceKind::kCpu) result.cpu_us = median(cpu_us);
 
@@ -178,7 +189,7 @@ DecodeSpeed speed_of(const DecodeModeResult& result, const std::vector<DecodeMod
                                       bench.model->config(), bench.model->kv_dtype()));
   const double seconds = result.step_ms() / 1e3;
   DecodeSpeed speed;
-  speed.tokens_per_s = static_cast<double>(options.batch) / seconds;
+  speed.tokens_per_s = result.tokens_per_s.value_or(static_cast<double>(options.batch) / seconds);
   speed.gb_per_s = (static_cast<double>(cost.bytes) + kv_bytes) / seconds / 1e9;
   if (bench.read_bandwidth > 0) {
     speed.fraction = speed.gb_per_s * 1e9 / bench.read_bandwidth;
@@ -200,6 +211,8 @@ json::object result_json(const DecodeModeResult& result, const DecodeSpeed& spee
           {"device_ms", result.device_ms},
           {"speed_up", json::optional_number(speed.speed_up)},
           {"tokens_per_s", speed.tokens_per_s},
+          {"share_of_drafts_right",
+           result.tokens_per_s ? json::value(result.share_right) : json::value(nullptr)},
           {"gb_per_s", speed.gb_per_s},
           {"fraction_of_read_bandwidth", speed.fraction},
           {"weight_fraction_of_read_bandwidth", speed.weight_fraction},
@@ -335,6 +348,10 @@ void bench_decode(const BenchDecodeOptions& options) {
                     bytes_text(cost.weight_bytes), plan.runs, plan.decoding.steps,
                     plan.decoding.warmup_tokens));
   if (experts) print(distinct_text(*experts));
+  if (results.back().tokens_per_s) {
+    print(fmt::format("  {} drafts a row of a step, {:.0f} % of them right\n",
+                      bench.model->limits().num_drafts, results.back().share_right * 100));
+  }
   if (!no_tracer.empty()) print(fmt::format("  not traced: {}\n", no_tracer));
 }
 
@@ -344,7 +361,7 @@ void add_bench_decode(Command& bench) {
   Command* verb = bench.add_subcommand("decode", "The time of one decode step, in every mode");
   auto options =
       std::make_shared<BenchDecodeOptions>();  // shared by the parser's options and the callback
-  add_bench_options(*verb, options->bench);
+  add_bench_options(*verb, options->bench, {config::Group::kSpeculation});
   verb->add_option("--steps", options->steps,
                    "Steps that are timed in a run. Default: 128, on the CPU 16")
       ->range(int64_t{1}, int64_t{1} << 20)

@@ -44,7 +44,7 @@ So does -n, which generates several texts, each with a seed one higher. Text tha
 Else stdout has the generated text alone; without a tokenizer, the ids. --json prints one object:
   prompt_ids, ids, text (null without a tokenizer), finish (stop, length, interrupted),
   timings {load_s, first_token_ms, total_s, tokens_per_s}
-  stats {steps [{mode, bucket_tokens, bucket_sequences, q, reason, steps, tokens, padding}],
+  stats {steps [{mode, bucket_tokens, bucket_sequences, q, reason, steps, tokens, padding}], drafts {tokens, right},
          memory {weights, kv, arena, arena_without_reuse, step_inputs, scratch},
          recordings {full {recordings, executables, nodes, capture_ms, instantiate_ms}, pieces {...},
                      lower_ms}}
@@ -211,6 +211,11 @@ json::array ids_json(const std::vector<int32_t>& ids) {
   return json::array(ids.begin(), ids.end());
 }
 
+json::object drafts_json(const engine::Engine& engine) {
+  const engine::DraftCounts& drafts = engine.draft_counts();
+  return {{"tokens", drafts.tokens}, {"right", drafts.num_accepted()}};
+}
+
 void print_json(const Prompt& prompt, const GenerateResult& result, bool has_text,
                 const engine::Engine& engine, loader::LoadedModel& model) {
   print(json::to_text(json::object{
@@ -224,6 +229,7 @@ void print_json(const Prompt& prompt, const GenerateResult& result, bool has_tex
                                      {"tokens_per_s", result.tokens_per_s()}}},
             {"stats",
              json::object{{"steps", measure::steps_json(engine.step_counts())},
+                          {"drafts", drafts_json(engine)},
                           {"memory", measure::memory_json(diagnose::memory_plan(model))},
                           {"recordings", measure::recordings_json(model.recording_stats())}}}}) +
         "\n");
@@ -234,6 +240,10 @@ void print_stats(const Prompt& prompt, const GenerateResult& result, const engin
   fmt::print(stderr, "\n{}\n{}\n", measure::step_table(engine.step_counts()),
              measure::memory_table(diagnose::memory_plan(model)));
   fmt::print(stderr, "  {}\n", measure::recordings_text(model.recording_stats()));
+  if (const engine::DraftCounts& drafts = engine.draft_counts(); drafts.tokens > 0) {
+    fmt::print(stderr, "  {} drafts, {} of them right ({:.0f} %)\n", drafts.tokens,
+               drafts.num_accepted(), drafts.share_right() * 100);
+  }
   fmt::print(stderr, "  prompt of {} tokens in {:.1f} ms; {} tokens at {:.1f} tokens/s ({})\n",
              prompt.ids.size(), result.first_token_s * 1e3, result.ids.size(),
              result.tokens_per_s(), result.finish);

@@ -154,8 +154,8 @@ class Flags {
 Taken running_options() {
   using config::Group;
   return {.groups = {Group::kModel, Group::kDevice, Group::kParallel, Group::kGraphs,
-                     Group::kLadders, Group::kRecording, Group::kLoop, Group::kSizes,
-                     Group::kCompiler, Group::kDiagnosis}};
+                     Group::kLadders, Group::kRecording, Group::kLoop, Group::kSpeculation,
+                     Group::kSizes, Group::kCompiler, Group::kDiagnosis}};
 }
 
 void take_options(Command& verb, config::Settings& settings, const Taken& taken) {

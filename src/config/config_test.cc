@@ -77,6 +77,9 @@ TEST(Config, ReadsBackWhatItPrints) {
   options.put(*find_option("verbose"), true);
   options.put(*find_option("overlap"), std::string{"off"});
   options.put(*find_option("burst_steps"), int64_t{16});
+  options.put(*find_option("speculative_tokens"), int64_t{4});
+  options.put(*find_option("speculative_method"), std::string{"ngram"});
+  options.put(*find_option("speculative_ngram"), int64_t{3});
   options.put(*find_option("max_batch_size"), int64_t{4096});
   options.put(*find_option("max_num_tokens"), int64_t{65536});
   options.put(*find_option("max_seq_len"), int64_t{1 << 20});

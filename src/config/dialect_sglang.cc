@@ -10,8 +10,6 @@
 namespace encore::config {
 namespace {
 
-constexpr std::string_view kNoSpeculation = "there is no speculative decoding";
-
 constexpr ForeignKey kSglangKeys[] = {
     {.name = "model_path", .type = Type::kText, .native = "model"},
     {.name = "device", .type = Type::kText, .native = "device", .choices = "cuda|cpu"},
@@ -117,8 +115,10 @@ constexpr ForeignKey kSglangKeys[] = {
     {.name = "attention_backend", .type = Type::kAny, .why = kOwnKernels},
     {.name = "sampling_backend", .type = Type::kAny, .why = kOwnKernels},
     {.name = "speculative_algorithm",
-     .type = Type::kAny,
-     .why = "there is no speculative decoding"},
+     .type = Type::kText,
+     .accepts = "NGRAM",
+     .why = kOnlyLookup,
+     .like = "speculative_method"},
     {.name = "enable_lora", .type = Type::kBool, .fallback = "false", .like = "max_loras"},
     {.name = "lora_paths", .type = Type::kTexts, .native = "lora"},
     {.name = "max_lora_rank", .type = Type::kInt, .native = "max_lora_rank", .min = 1, .max = 512},
@@ -254,10 +254,14 @@ constexpr ForeignKey kSglangKeys[] = {
      .type = Type::kNumber,
      .accepts = "0",
      .why = "weights stay on the device"},
-    {.name = "speculative_num_steps", .type = Type::kAny, .why = kNoSpeculation},
-    {.name = "speculative_eagle_topk", .type = Type::kAny, .why = kNoSpeculation},
-    {.name = "speculative_num_draft_tokens", .type = Type::kAny, .why = kNoSpeculation},
-    {.name = "speculative_draft_model_path", .type = Type::kAny, .why = kNoSpeculation},
+    {.name = "speculative_num_steps", .type = Type::kAny, .why = kOnlyLookup},
+    {.name = "speculative_eagle_topk", .type = Type::kAny, .why = kOnlyLookup},
+    {.name = "speculative_num_draft_tokens",
+     .type = Type::kInt,
+     .fallback = "12",
+     .min = 1,
+     .like = "speculative_tokens"},
+    {.name = "speculative_draft_model_path", .type = Type::kAny, .why = kOnlyLookup},
     {.name = "torch_compile_max_bs",
      .type = Type::kInt,
      .accepts = "*",
@@ -345,7 +349,16 @@ std::string sglang_mode(Draft& draft) {
   return decode ? (pieces ? "full-and-piecewise" : "full-decode-only") : "none";
 }
 
+// Drafts of SGLang's NGRAM are a tree; those here are the likeliest branch.
+void put_sglang_drafts(Draft& draft) {
+  constexpr std::string_view kTokens = "speculative_num_draft_tokens";
+  if (!draft.given("speculative_algorithm")) return;
+  draft.put("speculative_tokens", fmt::format("{}", std::min<int64_t>(draft.count(kTokens), 16)),
+            {kTokens, "speculative_algorithm"});
+}
+
 void derive_sglang(Draft& draft) {
+  put_sglang_drafts(draft);
   const std::string mode = sglang_mode(draft);
   draft.put("graphs", mode, {"disable_cuda_graph", kPieces, "disable_piecewise_cuda_graph"});
   if (draft.count(kChunk) < 1) {

@@ -352,6 +352,29 @@ compilation_config:
             std::string::npos);
 }
 
+TEST(Vllm, LooksDraftsUpWhereItDoes) {
+  const Options options = read(
+                              "vllm serve m --max-num-seqs 8 --speculative-config "
+                              "'{\"method\": \"ngram\", \"num_speculative_tokens\": 5, "
+                              "\"prompt_lookup_max\": 3, \"prompt_lookup_min\": 2}'")
+                              .options;
+  EXPECT_EQ(options.get<int64_t>("speculative_tokens"), 5);
+  EXPECT_EQ(options.get<int64_t>("speculative_ngram"), 3);
+  const Config eagle = read(
+      "vllm serve m --speculative-config '{\"method\": \"eagle3\", \"model\": \"x/y\", "
+      "\"num_speculative_tokens\": 3}'");
+  EXPECT_EQ(refused(eagle), (Keys{"speculative_config.method", "speculative_config.model"}));
+  EXPECT_FALSE(eagle.options.get<int64_t>("speculative_tokens").has_value());
+}
+
+TEST(Sglang, LooksDraftsUpWhereItDoes) {
+  const Options options = read(
+                              "python -m sglang.launch_server --model-path m "
+                              "--speculative-algorithm NGRAM --speculative-num-draft-tokens 4")
+                              .options;
+  EXPECT_EQ(options.get<int64_t>("speculative_tokens"), 4);
+}
+
 TEST(Vllm, CapsItsSizesAtTheLimits) {
   const Config config = read("max_num_seqs: 100\nmax_num_batched_tokens: 150\n");
   EXPECT_EQ(config.options.get<Sizes>("decode_ladder")->sizes.back(), 100);

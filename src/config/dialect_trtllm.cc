@@ -147,7 +147,7 @@ constexpr ForeignKey kTrtllmKeys[] = {
      .why = "a checkpoint's code is never run"},
     {.name = "attn_backend", .type = Type::kText, .why = "attention has Encore's own kernels"},
     {.name = "moe_config", .type = Type::kAny, .why = "experts have Encore's own kernels"},
-    {.name = "speculative_config", .type = Type::kAny, .why = "there is no speculative decoding"},
+    {.name = "speculative_config", .type = Type::kAny, .why = kOnlyLookup},
     {.name = "lora_config", .type = Type::kSection},
     {.name = "lora_config.lora_dir", .type = Type::kTexts, .native = "lora"},
     {.name = "lora_config.max_lora_rank",

@@ -138,7 +138,46 @@ constexpr ForeignKey kVllmKeys[] = {
             "read",
      .alters = true},
     {.name = "attention_backend", .type = Type::kAny, .why = kOwnKernels},
-    {.name = "speculative_config", .type = Type::kAny, .why = "there is no speculative decoding"},
+    {.name = "speculative_config", .type = Type::kSection},
+    {.name = "speculative_config.method",
+     .type = Type::kText,
+     .accepts = "ngram|ngram_gpu",
+     .why = kOnlyLookup,
+     .like = "speculative_method"},
+    {.name = "speculative_config.model",
+     .type = Type::kText,
+     .accepts = "ngram|[ngram]",
+     .why = kOnlyLookup,
+     .like = "speculative_method"},
+    {.name = "speculative_config.num_speculative_tokens",
+     .type = Type::kInt,
+     .fallback = "0",
+     .min = 0,
+     .max = 16,
+     .like = "speculative_tokens"},
+    {.name = "speculative_config.prompt_lookup_max",
+     .type = Type::kInt,
+     .min = 1,
+     .max = 64,
+     .like = "speculative_ngram"},
+    {.name = "speculative_config.prompt_lookup_min",
+     .type = Type::kInt,
+     .accepts = "*",
+     .why = "a step checks as many drafts whether a match was long or short"},
+    {.name = "speculative_config.rejection_sample_method",
+     .type = Type::kText,
+     .accepts = "standard",
+     .why = "a draft counts where it is the token that is chosen without it"},
+    {.name = "speculative_config.draft_sample_method",
+     .type = Type::kText,
+     .accepts = "*",
+     .why = "drafts are looked up, not sampled"},
+    {.name = "speculative_config.num_speculative_tokens_per_batch_size",
+     .type = Type::kAny,
+     .why = "all steps have as many drafts"},
+    {.name = "speculative_config.disable_by_batch_size",
+     .type = Type::kInt,
+     .why = "all steps have as many drafts"},
     {.name = "enable_lora", .type = Type::kBool, .fallback = "false", .like = "max_loras"},
     {.name = "cpu_offload_gb",
      .type = Type::kNumber,
@@ -392,8 +431,10 @@ constexpr Alias kVllmAliases[] = {
     {"dp", "data_parallel_size"},
     {"q", "quantization"},
     {"tensor_parallel", "tensor_parallel_size"},
-    {"speculative_model", "speculative_config"},
-    {"num_speculative_tokens", "speculative_config"},
+    {"speculative_model", "speculative_config.model"},
+    {"num_speculative_tokens", "speculative_config.num_speculative_tokens"},
+    {"ngram_prompt_lookup_max", "speculative_config.prompt_lookup_max"},
+    {"ngram_prompt_lookup_min", "speculative_config.prompt_lookup_min"},
     {"ssl_key_file", "ssl_keyfile"},
     {"ssl_cert_file", "ssl_certfile"},
 };
@@ -467,6 +508,21 @@ std::vector<int64_t> capture_sizes(Draft& draft) {
   return runtime::Ladder::sequences(max).sizes();
 }
 
+// Only where drafts are looked up: others would come from a model that is not there.
+void put_speculation(Draft& draft) {
+  constexpr std::string_view kMethod = "speculative_config.method";
+  constexpr std::string_view kModel = "speculative_config.model";
+  constexpr std::string_view kTokens = "speculative_config.num_speculative_tokens";
+  constexpr std::string_view kLookup = "speculative_config.prompt_lookup_max";
+  const auto is_ngram = [&](std::string_view key) {
+    return draft.given(key) && draft.text(key).find("ngram") != std::string::npos;
+  };
+  if (!is_ngram(kMethod) && !is_ngram(kModel)) return;
+  draft.put("speculative_tokens", fmt::format("{}", draft.count(kTokens)), {kTokens});
+  if (draft.given(kLookup))
+    draft.put("speculative_ngram", fmt::format("{}", draft.count(kLookup)), {kLookup});
+}
+
 void derive_vllm(Draft& draft) {
   std::string mode = vllm_mode(draft);
   const std::vector<int64_t> sizes = capture_sizes(draft);
@@ -509,6 +565,7 @@ void derive_vllm(Draft& draft) {
   if (draft.flag("enable_lora"))
     draft.put("max_loras", fmt::format("{}", draft.count("max_loras")),
               {"enable_lora", "max_loras"});
+  put_speculation(draft);
   draft.put_split_at("compilation_config.splitting_ops");
   draft.put_default("above_ladder", "eager", "vLLM runs larger steps eager");
   draft.put_dtype();

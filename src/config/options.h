@@ -56,6 +56,7 @@ enum class Group : uint8_t {
   kLadders,
   kRecording,
   kLoop,
+  kSpeculation,
   kSizes,
   kCompiler,
   kDiagnosis,

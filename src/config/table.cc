@@ -16,6 +16,7 @@ constexpr double kMaxStepTokens = 65536;
 constexpr double kMaxTokens = int64_t{1} << 30;
 constexpr double kMaxLoraRank = 512;
 constexpr double kMaxLoras = 4096;
+constexpr double kMostDrafts = 16;
 
 // Defaults: a value of the option, or what holds instead of one.
 constexpr Default value(std::string_view text) {
@@ -209,6 +210,21 @@ constexpr Option kOptions[] = {
      "what the host has read, watching stop tokens and lengths itself; the host reads every 25 ms, "
      "or every quarter of these steps; 1: no bursts, whose recordings take eight times the memory"},
 
+    {"speculative_tokens", Group::kSpeculation,
+     [](Settings& s, int64_t v) { s.load.limits.num_drafts = v; }, "tokens", value("0"),
+     between(0, kMostDrafts),
+     "Tokens that a step guesses behind the next one of each sequence, where all of them generate, "
+     "and checks at once: texts are the same, and come sooner where guesses are right, as with "
+     "code, summaries and lists; 0: none. 2 to 5 do for most; each makes a step longer, the more "
+     "so the more sequences it has"},
+    {"speculative_method", Group::kSpeculation, [](Settings& /*s*/, const Text& /*v*/) {}, "",
+     value("ngram"), one_of("ngram"),
+     "Where guesses come from: ngram looks for the sequence's last tokens further up in it, and "
+     "repeats what followed them there (prompt lookup)"},
+    {"speculative_ngram", Group::kSpeculation, [](Settings& s, int64_t v) { s.load.max_match = v; },
+     "tokens", value("4"), between(1, 64),
+     "Tokens that are looked for at most; the longest match counts, and the last of several"},
+
     {"max_batch_size", Group::kSizes, [](Settings& s, int64_t v) { s.max_batch_size = v; },
      "sequences", otherwise("what the request needs; serving: 256"), between(1, kMaxSequences),
      "Sequences in one step at most; recordings are made for the sizes up to it"},
@@ -398,6 +414,8 @@ constexpr Idle kIdle[] = {
     {"recording_errors", "graphs", "none"},
     {"record_order", "graphs", "none"},
     {"burst_steps", "graphs", "none|piecewise"},
+    {"speculative_method", "speculative_tokens", "0"},
+    {"speculative_ngram", "speculative_tokens", "0"},
     {"threads", "device", "cuda|cuda:N"},
     {"tune", "device", "cpu"},
     {"tuning_cache", "device", "cpu"},
@@ -436,6 +454,8 @@ GroupText group_text(Group group) {
       return {"Recording", "how the recordings are made at start"};
     case Group::kLoop:
       return {"Loop", "how far the device runs ahead of the host"};
+    case Group::kSpeculation:
+      return {"Speculation", "tokens that are guessed, and checked together with the next one"};
     case Group::kSizes:
       return {"Sizes", "how much a step takes at once, and the memory of K and V"};
     case Group::kCompiler:

@@ -51,7 +51,8 @@ int64_t DecodingOptions::max_tokens(const runtime::Limits& limits) const {
   // Warming up and the steps may each end with tokens that come together.
   const int64_t at_once =
       burst_steps > 1 ? burst_steps + runtime::Recordings::kStepsPerIteration : 1;
-  return warmup_tokens + steps + prompt_steps + 2 * (at_once - 1);
+  const int64_t tokens = warmup_tokens + steps + prompt_steps + 2 * (at_once - 1);
+  return tokens * (1 + limits.num_drafts);
 }
 
 Decoding::Decoding(engine::Engine& engine, const DecodingOptions& options)
@@ -81,6 +82,7 @@ void Decoding::run_until(int64_t generated) {
   while (generated_ < generated) {
     const bool ran = engine_.step([&](const engine::Generated& token) {
       generated_ += token.sequence == sequences_.back() ? 1 : 0;
+      ++num_generated_;
     });
     ENCORE_CHECK(ran, "the sequences ended after {} tokens", generated_);
   }

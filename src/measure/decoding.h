@@ -45,9 +45,11 @@ class Decoding {
   Decoding(const Decoding&) = delete;
   Decoding& operator=(const Decoding&) = delete;
 
-  // One more token of every sequence, on the host; in a burst as many as come together. Returns how
-  // many.
+  // One more token of every sequence, on the host; in a burst, or where drafts are right, as many as
+  // come together. Returns how many, of the sequence that started last.
   int64_t step();
+  // Tokens of all sequences so far.
+  [[nodiscard]] int64_t num_generated() const { return num_generated_; }
   // Tokens whose K and V attention read in the last so many steps.
   [[nodiscard]] int64_t kv_tokens(int64_t steps) const;
 
@@ -58,6 +60,7 @@ class Decoding {
   int64_t batch_;
   std::vector<engine::SequenceId> sequences_;
   int64_t generated_ = 0;  // by the sequence that started last
+  int64_t num_generated_ = 0;
 };
 
 // `num_steps` calls of `step`, traced, after a few that warm the tracer up.

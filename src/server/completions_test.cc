@@ -1,6 +1,7 @@
 #include "server/completions.h"
 
 #include "server/api_fixture.h"
+#include "server/openai_format.h"
 
 namespace encore::server {
 namespace {
@@ -283,6 +284,14 @@ TEST_F(CompletionsTest, TakesAnAdapterAsAModel) {
     EXPECT_EQ(exchange->status, 404) << name;
   }
   EXPECT_EQ(generator_.requests.size(), std::size(rows) + 1);
+}
+
+TEST(UsageJson, SaysHowManyTokensWereDraftsThatWereRight) {
+  EXPECT_FALSE(to_json(Usage{.completion_tokens = 9}).contains("completion_tokens_details"));
+  const auto details = to_json(Usage{.completion_tokens = 9, .drafted_tokens = 4})
+                           .at("completion_tokens_details")
+                           .as_object();
+  EXPECT_EQ(details, (json::object{{"accepted_prediction_tokens", 4}}));
 }
 
 TEST_F(CompletionsTest, AnswersWithIdsWhereThereIsNoTokenizer) {

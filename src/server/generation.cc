@@ -227,6 +227,7 @@ engine::Sink GenerationService::sink(GenerationId generation, int64_t choice) {
                           {update.tokens.begin(), update.tokens.end()},
                           update.ending,
                           update.num_cached,
+                          update.num_drafted,
                           update.admitted,
                           {update.logprobs.begin(), update.logprobs.end()},
                           {update.prompt_logprobs.begin(), update.prompt_logprobs.end()},
@@ -262,6 +263,7 @@ void GenerationService::receive(Delivery& delivery) {
   }
   measure(generation, choice, std::ssize(delivery.tokens));
   choice.num_cached = std::max(choice.num_cached, delivery.num_cached);
+  choice.num_drafted += delivery.num_drafted;
   if (!generation.admitted && delivery.admitted) {
     generation.admitted = delivery.admitted;
     queue_s_.observe(seconds(*delivery.admitted - generation.start));
@@ -380,6 +382,7 @@ Usage GenerationService::usage_of(const Generation& generation) {
     const ChoiceState& choice = generation.choices[i];
     usage.completion_tokens += choice.num_tokens;
     usage.reasoning_tokens += choice.num_reasoning;
+    usage.drafted_tokens += std::min(choice.num_drafted, choice.num_tokens);
     if (i % generation.n == 0) usage.cached_tokens += choice.num_cached;
   }
   return usage;

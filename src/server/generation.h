@@ -71,6 +71,7 @@ class GenerationService {
     text::AnswerParser parser;
     int64_t num_tokens = 0;
     int64_t num_reasoning = 0;  // of them
+    int64_t num_drafted = 0;    // of them
     // The last ones, while they may be content or reasoning.
     struct Undecided {
       int64_t num_tokens = 0;
@@ -104,6 +105,7 @@ class GenerationService {
     std::vector<int32_t> tokens;
     std::optional<engine::Ending> ending;
     int64_t num_cached = 0;
+    int64_t num_drafted = 0;
     std::optional<Clock::time_point> admitted;
     std::vector<LogprobRow> logprobs;  // one a token, or none
     std::vector<LogprobRow> prompt_logprobs;

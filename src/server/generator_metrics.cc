@@ -79,6 +79,25 @@ void write_steps(const std::vector<engine::StepCount>& counts, Metrics& metrics)
       static_cast<double>(padding);
 }
 
+void write_drafts(const engine::DraftCounts& drafts, Metrics& metrics) {
+  const auto counter = [&](std::string_view name, std::string_view help, int64_t value) {
+    metrics.counter(name, help) = static_cast<double>(value);
+  };
+  counter("encore_drafts_total", "Rows of steps that had drafts", drafts.rows);
+  counter("encore_rows_without_drafts_total",
+          "Rows of steps with drafts whose sequences take none: they have penalties, biases or a "
+          "grammar, or stop tokens beyond the eighth that may not come yet",
+          drafts.rows_without);
+  counter("encore_draft_tokens_total", "Tokens that were guessed", drafts.tokens);
+  counter("encore_accepted_draft_tokens_total", "Tokens that were guessed right",
+          drafts.num_accepted());
+  for (size_t i = 0; i < drafts.accepted.size(); ++i) {
+    metrics.counter("encore_accepted_draft_tokens_by_position_total",
+                    "Tokens that were guessed right, by their place among the drafts of a row",
+                    {{"position", std::to_string(i)}}) = static_cast<double>(drafts.accepted[i]);
+  }
+}
+
 void write_times(const engine::GeneratorStatistics& now, Metrics& metrics) {
   const auto seconds = [](engine::HostTimes::Clock::duration time) {
     return std::chrono::duration<double>(time).count();
@@ -116,6 +135,7 @@ void write_times(const engine::GeneratorStatistics& now, Metrics& metrics) {
 void write_metrics(const engine::GeneratorStatistics& now, Metrics& metrics) {
   write_sequences(now, metrics);
   write_steps(now.steps, metrics);
+  if (now.drafts) write_drafts(*now.drafts, metrics);
   write_times(now, metrics);
 }
 

@@ -38,6 +38,22 @@ TEST(GeneratorMetrics, CountReplaysByModeAndSizeAndFallbacksByReason) {
   expect_line(text, "encore_padding_total 34");
 }
 
+TEST(GeneratorMetrics, CountDraftsAndThoseThatWereRightWhereThereAreAny) {
+  engine::GeneratorStatistics now;
+  EXPECT_EQ(text_of(now).find("draft"), std::string::npos);
+  now.drafts.emplace();
+  now.drafts->add(3, 2);
+  now.drafts->add(3, 0);
+  now.drafts->rows_without = 5;
+  const std::string text = text_of(now);
+  expect_line(text, "encore_drafts_total 2");
+  expect_line(text, "encore_rows_without_drafts_total 5");
+  expect_line(text, "encore_draft_tokens_total 6");
+  expect_line(text, "encore_accepted_draft_tokens_total 2");
+  expect_line(text, R"(encore_accepted_draft_tokens_by_position_total{position="1"} 1)");
+  expect_line(text, R"(encore_accepted_draft_tokens_by_position_total{position="2"} 0)");
+}
+
 TEST(GeneratorMetrics, TellWhereTheHostsTimeGoes) {
   engine::GeneratorStatistics now;
   now.host_times.by_work.at(static_cast<size_t>(HostWork::kPack)) = std::chrono::milliseconds(1500);

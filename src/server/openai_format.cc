@@ -10,10 +10,10 @@ json::object to_json(const Usage& usage) {
       {"completion_tokens", usage.completion_tokens},
       {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
       {"prompt_tokens_details", json::object{{"cached_tokens", usage.cached_tokens}}}};
-  if (usage.reasoning_tokens > 0) {
-    object["completion_tokens_details"] =
-        json::object{{"reasoning_tokens", usage.reasoning_tokens}};
-  }
+  json::object details;
+  if (usage.reasoning_tokens > 0) details["reasoning_tokens"] = usage.reasoning_tokens;
+  if (usage.drafted_tokens > 0) details["accepted_prediction_tokens"] = usage.drafted_tokens;
+  if (!details.empty()) object["completion_tokens_details"] = std::move(details);
   return object;
 }
 

@@ -20,6 +20,7 @@ struct Usage {
   int64_t cached_tokens = 0;  // of those, found in the prefix cache
   int64_t completion_tokens = 0;
   int64_t reasoning_tokens = 0;  // of those
+  int64_t drafted_tokens = 0;    // of those, drafts that were right
 };
 
 // Where a stream says it.

@@ -64,6 +64,11 @@ runtime::Ladder parse_ladder(const char* flag, const std::string& text, int64_t 
 }
 
 void set_ladders(const config::Settings& settings, loader::LoadOptions& load) {
+  // Steps have room for all drafts, unless they are to be smaller.
+  if (!settings.max_num_tokens) {
+    load.limits.max_num_tokens = std::max(
+        load.limits.max_num_tokens, load.limits.max_batch_size * load.limits.most_uniform_q());
+  }
   if (!settings.decode_ladder.empty()) {
     load.sequences =
         parse_ladder("--decode-ladder", settings.decode_ladder, load.limits.max_batch_size);

@@ -52,7 +52,7 @@ PUBLISHED = (
      "  --tp 1 --log-level info --enable-metrics", 0, "tool_call_parser: found from"),
     ("python3 -m sglang.launch_server --model meta-llama/Llama-3.1-8B-Instruct --speculative-algorithm EAGLE3 \\\n"
      "  --speculative-draft-model-path x/y --speculative-num-steps 3 --speculative-eagle-topk 4 --cuda-graph-max-bs 2", 4,
-     "there is no speculative decoding"),
+     "drafts are looked up in the sequence itself"),
     ("llama-server -hf ggml-org/gemma-3-1b-it-GGUF", 0, "model: ggml-org/gemma-3-1b-it-GGUF"),
     ("llama-server -m models/7B/model.gguf -c 16384 -np 4 -ngl 99 -fa on --jinja --host 0.0.0.0 --port 8080 -cb", 0, "max_seq_len: 4096"),
     ('trtllm-serve "TinyLlama/TinyLlama-1.1B-Chat-v1.0" --host localhost --port 8000 --backend pytorch', 0,

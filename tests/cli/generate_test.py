@@ -39,6 +39,19 @@ class GenerateTest(CliTest):
                     run = {step["mode"] for step in output["stats"]["steps"] if step["q"] == 1}
                     self.assertEqual(run, {{"none": "eager", "auto": "full"}.get(mode, mode)})
 
+    def test_drafts_change_no_ids(self):
+        repeated = ",".join(str(5 + i % 9) for i in range(40))
+        for sampling in (["--temperature", "0"], ["--temperature", "0.8", "--seed", "3"]):
+            base = ["--model", self.model, "--prompt-ids", repeated, "--max-tokens", "48", *sampling]
+            wanted = self.ids(*base)
+            self.assertEqual(wanted["stats"]["drafts"], {"tokens": 0, "right": 0})
+            for drafts in ("1", "4"):
+                with self.subTest(sampling=sampling, drafts=drafts):
+                    output = self.ids(*base, "--speculative-tokens", drafts)
+                    self.assertEqual(output["ids"], wanted["ids"])
+                    self.assertGreater(output["stats"]["drafts"]["tokens"], 0)
+                    self.assertIn(1 + int(drafts), {step["q"] for step in output["stats"]["steps"]})
+
     def test_split_ops_and_memory_without_reuse_change_no_ids(self):
         base = ["--model", self.model, "--prompt-ids", "5,6,7,8,9,10,11", "--max-tokens", "12"]
         wanted = self.ids(*base, "--graphs", "none")["ids"]
@@ -129,7 +142,7 @@ class GenerateTest(CliTest):
         self.assertIsNone(output["text"])
         self.assertEqual(output["finish"], "length")
         self.assertEqual(set(output["timings"]), {"load_s", "first_token_ms", "total_s", "tokens_per_s"})
-        self.assertEqual(set(output["stats"]), {"steps", "memory", "recordings"})
+        self.assertEqual(set(output["stats"]), {"steps", "drafts", "memory", "recordings"})
         self.assertEqual(sum(step["tokens"] for step in output["stats"]["steps"]), 3 + 4)
         self.assertEqual(set(output["stats"]["steps"][0]),
                          {"mode", "bucket_tokens", "bucket_sequences", "q", "reason", "steps", "tokens", "padding"})
