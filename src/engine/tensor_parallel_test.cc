@@ -259,6 +259,19 @@ TEST(TensorParallelRefusals, NameWhatDoesNotGoTogether) {
   bursts.bursts = true;
   message = message_of(ErrorKind::kUsage, [&] { load(2, bursts); });
   EXPECT_NE(message.find("--burst-steps with --tensor-parallel 2"), std::string::npos) << message;
+  LoadOptions adapters = plain;
+  adapters.adapters.num_slots = 2;
+  message = message_of(ErrorKind::kUnsupported, [&] { load(2, adapters); });
+  EXPECT_NE(message.find("(--lora) with --tensor-parallel 2"), std::string::npos) << message;
+  LoadOptions drafts = plain;
+  drafts.limits.num_drafts = 2;
+  message = message_of(ErrorKind::kUnsupported, [&] { load(2, drafts); });
+  EXPECT_NE(message.find("--speculative-tokens 2 with --tensor-parallel 2"), std::string::npos)
+      << message;
+  adapters.limits.num_drafts = 2;
+  message = message_of(ErrorKind::kUnsupported, [&] { load(1, adapters); });
+  EXPECT_NE(message.find("--speculative-tokens 2 with adapters (--lora)"), std::string::npos)
+      << message;
 
   const auto device = create_cpu_device({.num_threads = 2, .num_ranks = 2});
   LoadedModel model(*device, testing::tiny_model(Tiny::kLlama), plain);
