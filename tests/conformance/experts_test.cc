@@ -249,6 +249,14 @@ TEST_P(Conformance, ExpertMlpOfManyRowsAgrees) {
   }
 }
 
+// A GPU computes 4096 rows at a time.
+TEST_P(Conformance, ExpertMlpOfSeveralPartsOfTheRowsAgrees) {
+  const ExpertSizes sizes{3, 1, 16, 8};
+  const ExpertCase c = expert_case(random_, dtype(), sizes, tokens(4500));
+  const std::vector<Output> y = run(device(), c.op);
+  expect_close(y[0].tensor, c.expected(), expert_tolerance(dtype(), sizes));
+}
+
 // Uneven choices: all rows go to one expert, or all but one row are padding.
 TEST_P(Conformance, ExpertMlpOfUnevenChoicesAgrees) {
   const ExpertSizes sizes{16, 1, 64, 32};
