@@ -7,6 +7,7 @@
 
 #include "base/testing/message_of.h"
 #include "listing/listing.h"
+#include "model/format/weight_formats.h"
 #include "model/testing/small_config.h"
 #include "model/trace.h"
 #include "ops/ops.h"
@@ -266,6 +267,22 @@ TEST(BuildGraph, AddsTheExpertsThatAllTokensPass) {
   EXPECT_EQ(type_of("experts.down_proj.weight"), "bf16[12,64,24]");
   const auto sum = nodes_of(graph, "add").back();
   EXPECT_EQ(graph.node(graph.value(sum->inputs["b"]).producer).op->name, "add");
+}
+
+TEST(BuildGraph, RefusesExpertsInFp8) {
+  ModelConfig config = small_config("Qwen3MoeForCausalLM", 1);
+  config.qk_norm = true;
+  config.experts = Experts{.num_experts = 2, .num_experts_per_tok = 1, .intermediate_size = 24};
+  config.layers[0].mlp = MlpKind::kExperts;
+  config.quantization = quantized_at_load();
+  const WeightFormats formats(config, {}, nullptr);
+  GraphOptions options = kOptions;
+  options.formats = &formats;
+  const std::string message =
+      message_of(ErrorKind::kUnsupported, [&] { (void)build_graph(config, options); });
+  EXPECT_NE(message.find("'model.layers.0.mlp.experts.0.gate_proj.weight' would be in FP8"),
+            std::string::npos)
+      << message;
 }
 
 TEST(BuildGraph, RoundTripsThroughText) {

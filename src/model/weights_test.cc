@@ -153,6 +153,15 @@ TEST_F(WeightsTest, StacksWhatLacksTheFirstDim) {
       0);
 }
 
+TEST_F(WeightsTest, StacksASingleMatrixToo) {
+  const Shape k = checkpoint_.tensor(kKProj).shape;
+  const Weights weights =
+      load(fmt::format("  weight %experts: bf16[1,{},{}] = \"{}\"\n", k[0], k[1], kKProj));
+  EXPECT_EQ(std::memcmp(view(weights, "experts").data, checkpoint_.tensor(kKProj).data,
+                        static_cast<size_t>(k.num_elements() * 2)),
+            0);
+}
+
 // Scales that were stored in another shape, or once for all rows.
 TEST_F(WeightsTest, GivesNumbersAnotherShapeAndRepeatsOne) {
   const char* const kHeader = R"({"one":{"dtype":"F32","shape":[1,1],"data_offsets":[0,4]},)"
